@@ -12,8 +12,10 @@ from tempfile import TemporaryDirectory, gettempdir
 
 import course
 import virtual.hosting.confinement
+from collectives.errors import InputError
 from course.files import Lesson
-from course.judging import JudgedLesson, judge
+from course.judging import JudgedExercise, JudgedLesson, judge
+from course.notebooks import opened
 from virtual.hosting.confinement import Confinement
 from virtual.hosting.host import VirtualHost
 
@@ -31,8 +33,13 @@ def grade(root: Path, files: Mapping[Path, Lesson], host: VirtualHost) -> Iterat
     """Yield the judgment of each lesson file below a folder; a file sees a copy of its own folder only."""
     hidden = tuple(map(str, find_hidden(root, files)))
     for path, lesson in files.items():
-        with copied(root, path, hidden) as (copy, confinement):
-            judged = judge(lesson, copy, host, _show_nothing, confinement)
+        try:
+            with copied(root, path, hidden) as (copy, confinement), opened(copy) as script:
+                judged = judge(lesson, script.path, host, _show_nothing, confinement)
+                judged = replace(judged, exercises=tuple(script.locate(one) for one in judged.exercises))
+        except InputError as error:
+            wrong = tuple(JudgedExercise(one.name, "wrong", text=str(error)) for one in lesson.checks.EXERCISES)
+            judged = JudgedLesson(lesson.number, str(path), wrong, ())
         yield replace(judged, file=str(path))
 
 

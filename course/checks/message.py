@@ -63,6 +63,8 @@ EXERCISES = [
         "torch.distributed.send and recv, time.perf_counter; what one way means, in the docstring",
         (2,),
         calls=POINT_TO_POINT | {"barrier"},
+        least_bytes=lambda p: max(SIZES),
+        hint="send all nbytes there and back, and take the time of that",
     ),
     Exercise("fit", fit, "numpy.polyfit, which fits a line to points by least squares"),
     Exercise("half_size", half_size, "'Your turn': the two terms of alpha + n * beta"),

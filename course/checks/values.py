@@ -1,10 +1,10 @@
-"""Values that tell whose they are: sums of them say how often each rank's are in them."""
+"""Values whose sum shows which ranks it contains, and how often."""
 
-PLACES, OWN, COUNTS = 5, 100, 4  # what an element tells: its place modulo 5, and how often it holds which rank's
+PLACES, OWN, COUNTS = 5, 100, 4  # an element encodes its place modulo 5, and up to 3 times each rank
 
 
 def value_at(rank: int, place: int) -> float:
-    """Return a rank's value at a place of its tensor: digit ``rank`` in base 4, above two decimals of the place.
+    """Return a rank's value at a place of its tensor: 100 times 4 to the power of the rank, plus the place modulo 5.
 
     >>> value_at(1, 7)
     402.0
@@ -13,7 +13,7 @@ def value_at(rank: int, place: int) -> float:
 
 
 def counts_in(value: float) -> dict[int, int]:
-    """Return how often each rank's value is in a sum; none of what is no such sum.
+    """Return how often each rank's value is in a sum; an empty dict for any other number.
 
     >>> counts_in(value_at(0, 3) + 2 * value_at(2, 3)), counts_in(7.5)
     ({0: 1, 2: 2}, {})

@@ -177,18 +177,21 @@ class CheckedLessons(Answer):
     def show(self) -> Iterator[Part]:
         if len(self.files) == 1:
             yield from _show_one(self.files[0])
-            return
+        else:
+            yield self._summarize()
+        if self.left_out:
+            yield f"Not graded, as no lesson has such a name: {', '.join(self.left_out)}."
+        if not self.is_confined:
+            yield "This machine allows no namespaces: a file could read other submissions. Grade in a container."
+
+    def _summarize(self) -> Table:
         rows = []
         for file in self.files:
             right = sum(one.state == "right" for one in file.exercises)
             wrong = next((one for one in file.exercises if one.state != "right"), None)
             said = f"{wrong.exercise}: {_first_line(wrong)}" if wrong is not None else ""
             rows.append([file.file, str(file.lesson), f"{right} of {len(file.exercises)}", said])
-        yield Table("Lessons, judged", ["file", "lesson", "right", "first one that is not"], rows, words=4)
-        if self.left_out:
-            yield f"Not graded, as no lesson has such a name: {', '.join(self.left_out)}."
-        if not self.is_confined:
-            yield "This machine allows no namespaces: a file could read other submissions. Grade in a container."
+        return Table("Graded files", ["file", "lesson", "right", "first one that is not"], rows, words=4)
 
 
 def _show_one(file: JudgedLesson) -> Iterator[Part]:
@@ -270,7 +273,7 @@ def grade_folder(folder: Path, number: int | None = None) -> CheckedLessons:
     if not folder.is_dir():
         raise InputError(f"{folder} is not a directory")
     found_files = [path for suffix in ("*.py", f"*{NOTEBOOK}") for path in folder.rglob(suffix)]
-    files = sorted(path for path in found_files if path.is_file() and not path.is_symlink())
+    files = sorted(path for path in found_files if path.is_file() and not _is_left_out(path, folder))
     lessons = LESSONS if number is None else (find_lesson(number),)
     found = {path: lesson for path in files if (lesson := lesson_of(path)) in lessons}
     if not found:
@@ -283,6 +286,11 @@ def grade_folder(folder: Path, number: int | None = None) -> CheckedLessons:
         judged = tuple(grade(folder, found, host))
     left_out = tuple(str(path.relative_to(folder)) for path in files if lesson_of(path) is None)
     return CheckedLessons(judged, left_out, can_confine())
+
+
+def _is_left_out(path: Path, folder: Path) -> bool:
+    """Return whether a file is a link, or is in a hidden folder such as that of Jupyter's checkpoints."""
+    return path.is_symlink() or any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
 @dataclass(frozen=True)

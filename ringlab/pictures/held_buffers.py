@@ -1,4 +1,4 @@
-"""A learner's run as the player shows it: steps and chunks of its messages, and whose data its tensors hold."""
+"""A learner's run for the player: steps and chunks of its messages, and which ranks' data each chunk holds."""
 
 import json
 from bisect import bisect_right
@@ -22,9 +22,9 @@ from viz.player.runs import PlayedRun
 
 
 class SeenMessage(NamedTuple):
-    """What a message carries: its first chunk, -1 where it is no part of a rank's tensor; how many; its first value.
+    """The chunks and the first value of a message, and the lines of the program that send and receive it.
 
-    And the lines of the program that send and receive it.
+    ``chunk`` is the first chunk, -1 for a message that is not part of a rank's tensor.
     """
 
     chunk: int
@@ -35,9 +35,9 @@ class SeenMessage(NamedTuple):
 
 
 def play_contents(name: str, trace: Trace, folder: Path, shown: Shown) -> PlayedRun:
-    """Return a run with what its ranks have written of their tensors, as it is where one has written nothing.
+    """Return a run with the contents of its tensors, as its ranks have written them into a folder.
 
-    Messages get steps and chunks where no collective has carried any.
+    Without a file of every rank, the run has no contents. Messages that no collective sends get steps and chunks.
     """
     files = {rank: folder / CONTENTS.format(rank) for rank in range(trace.world_size)}
     found = {rank: json.loads(file.read_text()) for rank, file in files.items() if file.exists()}
@@ -58,7 +58,7 @@ def play_contents(name: str, trace: Trace, folder: Path, shown: Shown) -> Played
         trace, carries = _number(trace, pairs)
     trace = replace(trace, facts={**trace.facts, "nbytes": shown.nbytes})
     buffers = _find_buffers(trace, found, carries, shown)
-    if carries:  # a message adds where its receiver holds more than it carries
+    if carries:  # a message is added if its receiver then holds more than the message carries
         first = np.cumsum([0, *trace.messages.count.tolist()])[:-1]
         more = buffers.value % COMPLETE & ~buffers.carried[first[buffers.message]] % COMPLETE
         adds = set(buffers.message[more > 0].tolist())
@@ -68,7 +68,7 @@ def play_contents(name: str, trace: Trace, folder: Path, shown: Shown) -> Played
 
 
 def find_wrong_end(buffers: Buffers | None) -> str:
-    """Return which chunk is wrong at the end, whose data it should hold and holds; "" where all are right."""
+    """Return the first chunk that is wrong at the end, its data and the right data; "" if all are right."""
     if buffers is None:
         return ""
     last = dict(enumerate(buffers.start.tolist())) | dict(
@@ -79,15 +79,15 @@ def find_wrong_end(buffers: Buffers | None) -> str:
         return ""
     rank, chunk = divmod(wrong[0], buffers.chunks)
     wanted, held = _whose(int(buffers.wanted[wrong[0]])), _whose(last[wrong[0]])
-    holds = "that not once each" if held == wanted else held
+    holds = "some of it more than once" if held == wanted else held
     return (
-        f"WRONG: at the end chunk {chunk} of rank {rank} should hold {wanted} and holds {holds} "
+        f"WRONG: at the end chunk {chunk} of rank {rank} must hold {wanted}, and holds {holds} "
         f"({len(wrong)} of {len(last)} chunks are wrong)"
     )
 
 
 def _whose(bits: int) -> str:
-    """Return in words of which ranks data is.
+    """Return in words which ranks' data a chunk holds.
 
     >>> _whose(0b1111), _whose(0b100), _whose(COMPLETE)
     ('data of ranks 0-3', 'data of rank 2', 'data of no rank')
@@ -97,9 +97,9 @@ def _whose(bits: int) -> str:
 
 
 def _number(trace: Trace, pairs: Mapping[tuple[int, int], Sequence[SeenMessage]]) -> tuple[Trace, list[SeenMessage]]:
-    """Return a trace of messages alone with steps and chunks, and what each of its messages carries.
+    """Return a trace whose messages have steps and chunks, and what each message carries.
 
-    What a rank posts at one time is a step of its program.
+    All that a rank posts at the same time is one step of its program.
     """
     rows = sorted(trace.messages, key=lambda one: one.collective)
     times: dict[int, set[float]] = defaultdict(set)
@@ -123,9 +123,9 @@ def _find_buffers(
     trace: Trace, found: Mapping[int, tuple[list[int], list[tuple[float, list[float]]], object]],
     carried: Sequence[SeenMessage], shown: Shown,
 ) -> Buffers:  # fmt: skip
-    """Return whose data the chunks of all ranks hold.
+    """Return which ranks' data the chunks of all ranks hold over time.
 
-    A chunk that differs from when its rank was looked at before was changed by the last message that the rank got.
+    A chunk that has changed since its rank was last observed was changed by the last message that the rank received.
     """
     messages, ranks = trace.messages, trace.world_size
     places = found[0][0]

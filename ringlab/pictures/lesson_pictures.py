@@ -18,8 +18,8 @@ from viz.style import (
     WRONG,
     clear_axes,
     label_times,
-    phase_colours,
-    text_colour,
+    phase_colors,
+    text_color,
     titled_figure,
     write_figure,
 )
@@ -54,17 +54,17 @@ def draw_waits(finding: ProgramFinding, ranks: int, file: Path) -> None:
     write_figure(figure, file)
 
 
-def _draw_arrow(axes: Axes, begin: tuple[float, float], end: tuple[float, float], colour: str, words: str) -> None:
+def _draw_arrow(axes: Axes, begin: tuple[float, float], end: tuple[float, float], color: str, words: str) -> None:
     """Draw a bent arrow between two ranks, so that an arrow back does not cover it, with words in its middle."""
     arrow = FancyArrowPatch(
         begin, end, connectionstyle="arc3,rad=-0.25", arrowstyle="-|>", mutation_scale=22, linewidth=2.2,
-        color=colour, shrinkA=42, shrinkB=42,
+        color=color, shrinkA=42, shrinkB=42,
     )  # fmt: skip
     axes.add_patch(arrow)
     (x0, y0), (x1, y1) = begin, end
     middle = (x0 + x1) / 2 - 0.16 * (y1 - y0), (y0 + y1) / 2 + 0.16 * (x1 - x0)
     axes.text(
-        *middle, words, ha="center", va="center", fontsize=9.5, color=colour,
+        *middle, words, ha="center", va="center", fontsize=9.5, color=color,
         bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1.5},
     )  # fmt: skip
 
@@ -96,15 +96,15 @@ def _length(spans: Sequence[RankSpan], schedule: int) -> float:
 
 def _draw_schedule(axes: Axes, spans: Sequence[RankSpan], ranks: int, name: str, until: float) -> None:
     begin, end = min(one.span.begin for one in spans), max(one.span.end for one in spans)
-    colours = phase_colours(["forward", "backward"])
+    colors = phase_colors(["forward", "backward"])
     busy = sum(one.span.end - one.span.begin for one in spans)
     axes.barh(range(ranks), [end - begin] * ranks, height=0.8, color=PAPER, edgecolor=FAINT, hatch="////")
     for rank, span in spans:
-        left, width, colour = span.begin - begin, span.end - span.begin, colours[span.name]
-        axes.barh(rank, width, left=left, height=0.8, color=colour, edgecolor=PAPER, linewidth=0.8)
+        left, width, color = span.begin - begin, span.end - span.begin, colors[span.name]
+        axes.barh(rank, width, left=left, height=0.8, color=color, edgecolor=PAPER, linewidth=0.8)
         axes.text(
             left + width / 2, rank, f"{span.name[0].upper()}{span.micro_batch}", ha="center", va="center",
-            fontsize=7.5, color=text_colour(colour),
+            fontsize=7.5, color=text_color(color),
         )  # fmt: skip
     share = 1 - busy / (ranks * (end - begin))
     title = f"{name}: {format_time(end - begin)}, bubble {share:.0%}"
@@ -114,6 +114,6 @@ def _draw_schedule(axes: Axes, spans: Sequence[RankSpan], ranks: int, name: str,
     label_times(axes.xaxis, until, 8)
     clear_axes(axes)
     axes.tick_params(labelcolor=INK)
-    keys = [Patch(facecolor=colours[one], label=one) for one in colours]
+    keys = [Patch(facecolor=colors[one], label=one) for one in colors]
     keys.append(Patch(facecolor=PAPER, edgecolor=FAINT, hatch="////", label="bubble"))
     axes.legend(handles=keys, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3, frameon=False, fontsize=8)

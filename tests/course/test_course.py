@@ -82,7 +82,7 @@ def test_shown_buffers_never_hold_a_wrong_sum_as_complete(virtual: VirtualRuns, 
     _, (yours, _), _ = play_lesson(lesson, file, make_cluster(0, 8), virtual.host)
     assert yours.buffers is not None and (yours.buffers.value < COMPLETE).all()
     assert yours.name == "yours, wrong"
-    told = "WRONG: at the end chunk 0 of rank 0 should hold data of ranks 0-7 and holds data of ranks 0-1, 3-7 "
+    told = "WRONG: at the end chunk 0 of rank 0 must hold data of ranks 0-7, and holds data of ranks 0-1, 3-7 "
     assert find_wrong_end(yours.buffers).startswith(told)
 
 

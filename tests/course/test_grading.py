@@ -1,5 +1,6 @@
 """Grading: each file sees its own folder only, and has limits of time and memory."""
 
+import json
 import os
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 from course_files import solved
 
 from collectives.errors import InputError
-from course.files import LESSONS
+from course.files import FOLDER, LESSONS
 from course.grading import can_confine
 from ringlab.commands.learn import CheckedLessons, grade_folder
 from virtual.hosting.confinement import Confinement
@@ -158,6 +159,18 @@ def test_endless_loop_is_named_with_its_line(tmp_path: Path) -> None:
     assert endless.text == "on 1 rank: endless: the loop or call in this line does not end"
     assert endless.source in ("while True:", "tensor = tensor")
     assert os.times().children_user - begin.children_user < 10, "seconds of CPU time"
+
+
+@pytest.mark.usefixtures("one_server")
+def test_notebooks_are_graded(tmp_path: Path) -> None:
+    cells = [{"cell_type": "code", "source": (FOLDER / "solutions" / "01_message.py").read_text()}]
+    for name, text in (("ada", json.dumps({"cells": cells})), ("bob", "{}")):
+        (tmp_path / name / ".ipynb_checkpoints").mkdir(parents=True)
+        for folder in (tmp_path / name, tmp_path / name / ".ipynb_checkpoints"):
+            (folder / "01_message.ipynb").write_text(text)
+    ada, bob = grade_folder(tmp_path).files
+    assert ada.is_right and ada.file == str(tmp_path / "ada" / "01_message.ipynb")
+    assert {one.state for one in bob.exercises} == {"wrong"} and "cannot be read" in bob.exercises[0].text
 
 
 def test_machine_without_namespaces_is_named() -> None:
