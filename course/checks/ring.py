@@ -7,7 +7,7 @@ import torch
 from course.checks.collectives import SMALL, check_sums
 from course.checks.exercise import ALPHA, BETA, POINT_TO_POINT, Exercise, Predicted, Shown, expect_close
 
-ELEMENTS = 100_003  # a multiple of no number of ranks
+ELEMENTS = 100_003  # a prime, so no number of ranks divides it
 
 
 def ring_all_reduce(lesson: ModuleType) -> None:

@@ -40,17 +40,17 @@ class Confinement:
         tempfile.tempdir = None  # read TMPDIR again
         try:
             _unshare()
+            for path in self.hidden:
+                if Path(path).is_dir():
+                    _mount("tmpfs", path, "tmpfs", MS_RDONLY)
+                else:
+                    _mount("/dev/null", path, "", MS_BIND)
+            _set_read_only("/", True, AT_RECURSIVE)
+            for path in (self.scratch, *writable):
+                _mount(path, path, "", MS_BIND)
+                _set_read_only(path, False)
         except OSError:
             return False
-        for path in self.hidden:
-            if Path(path).is_dir():
-                _mount("tmpfs", path, "tmpfs", MS_RDONLY)
-            else:
-                _mount("/dev/null", path, "", MS_BIND)
-        _set_read_only("/", True, AT_RECURSIVE)
-        for path in (self.scratch, *writable):
-            _mount(path, path, "", MS_BIND)
-            _set_read_only(path, False)
         return True
 
 
