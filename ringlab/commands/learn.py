@@ -219,9 +219,8 @@ def _show_one(file: JudgedLesson) -> Iterator[Part]:
     if said and file.is_right:
         rows = [[one.name, f"{one.said:.4g}", f"{one.is_so:.4g}", _compare(one)] for one in said]
         yield Table("Your predictions", ["", "yours", "right", "yours is"], rows, words=1)
-        for one in said:
-            if _compare(one) != "right":
-                yield Line(f"{one.name}: {one.why}", wrap=True)
+        wrong = [f"{number.name}: {number.why}" for number in said if _compare(number) != "right"]
+        yield from (Line(text, wrap=True) for text in wrong)
     if unsaid and file.is_right:
         yield f"Write a number into PREDICTIONS for {', '.join(unsaid)}."
 
