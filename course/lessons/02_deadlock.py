@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 2. Deadlocks, and how to read them
 #
-# `dist.send` may wait until the other rank receives. NCCL always waits for large messages. Gloo sometimes buffers a
-# message, but a program must not depend on that.
+# Assume that `dist.send` waits until the other rank receives. NCCL does. Gloo sometimes buffers a message, but a
+# program must not depend on that.
 #
 # **Question.** Four ranks form a circle. Each one sends a tensor to its right neighbor, then receives one from its left
 # neighbor. Which rank gets its tensor first?
