@@ -1,9 +1,9 @@
-"""The recording of a run: what each rank called and computed, in its order, without the times of communication.
+"""The recording of a run: the calls and computing of each rank in order, without communication times.
 
-A *call* is one rank's part of a collective, or its half of a message. Each *stream* of a rank (its host; of a GPU also
-what it computes on) has a log, whose entries say when it posted a call, when it waited for one, and for how long it
-computed before. So one run of a program, on virtual ranks or real ones, can be replayed on any cluster, by any
-algorithm. On disk a recording is JSON with a schema version, long columns packed as those of a Trace.
+A *call* is one rank's part of a collective, or its half of a message. Each *stream* of a rank (its host, or a stream of
+its GPU) has a log. A log entry says that the stream posted a call or waited for one, and how long it computed before.
+So one run of a program, virtual or real, can be replayed on any cluster with any algorithm. On disk, a recording is
+JSON with a schema version; long columns are packed as in a Trace.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,7 +24,7 @@ from collectives.spec import find_spec
 
 
 class CallKind(IntEnum):
-    """What a call is."""
+    """The kind of a call."""
 
     COLLECTIVE = 0
     SEND = 1
@@ -32,7 +32,7 @@ class CallKind(IntEnum):
 
 
 class Did(IntEnum):
-    """What an entry of a log says that its stream did."""
+    """The kind of a log entry."""
 
     POST = 0  # began a call, and goes on
     WAIT = 1  # went on when a call was done
@@ -43,11 +43,11 @@ class Did(IntEnum):
 
 
 class RecordedCall(NamedTuple):
-    """One rank's part of a collective, or its half of a message; what numbers stand for is in the Recording.
+    """One rank's part of a collective, or its half of a message. Numbers refer to tables of the Recording.
 
-    ``key`` is the same for all parts of a collective, and for the two halves of a message. Of a collective ``elements``
-    are those of the buffer as a Request counts them, ``group`` its ranks; of a message ``nbytes`` counts, and ``peer``
-    is the other rank of the world. ``root`` is a rank of the group.
+    ``key`` is equal for all parts of a collective, and for both halves of a message. For a collective, ``elements`` are
+    those of the buffer as in a Request, and ``group`` are its ranks. For a message, ``nbytes`` is its size, and
+    ``peer`` the other rank in the world. ``root`` is a rank of the group.
     """
 
     rank: int
@@ -68,7 +68,7 @@ class RecordedCall(NamedTuple):
 
 
 class LogEntry(NamedTuple):
-    """What a stream did, after it had computed for some seconds since its entry before."""
+    """An action of a stream, after the seconds of computing since its previous entry."""
 
     stream: int
     did: int  # a Did
@@ -78,14 +78,14 @@ class LogEntry(NamedTuple):
 
 
 class RankGroup(NamedTuple):
-    """Ranks of the world that call collectives together, in their order."""
+    """Ranks of the world that call collectives together, in order."""
 
     name: str
     ranks: tuple[int, ...]
 
 
 class ExecutionStream(NamedTuple):
-    """What goes through a log of its own: a rank, or one stream of a rank's device; ``tail`` seconds end it."""
+    """A rank, or one stream of a rank's device; it computes ``tail`` seconds after its last entry."""
 
     rank: int
     name: str
@@ -93,7 +93,7 @@ class ExecutionStream(NamedTuple):
 
 
 class SourceLine(NamedTuple):
-    """A line of the program that was recorded."""
+    """A line of the recorded program."""
 
     file: str
     line: int
@@ -104,19 +104,19 @@ class SourceLine(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A span's name, and in which step of the run it is."""
+    """The name of a span, and its step."""
 
     name: str
     step: int = 0
 
 
 class _RecordColumns(Columnar[Any]):
-    """Rows of numbers alone."""
+    """Rows that consist of numbers."""
 
     row: ClassVar[Any]
 
     def __init__(self, **columns: npt.ArrayLike) -> None:
-        """Keep columns of one length, each an array or one number for all; what is not given is as in a row."""
+        """Store columns of one length, each an array or one number; defaults are those of a row."""
         super().__init__(self.row._field_defaults | columns)
 
     @classmethod
@@ -127,15 +127,15 @@ class _RecordColumns(Columnar[Any]):
 
     @classmethod
     def from_plain(cls, plain: object) -> Self:
-        """Return the rows that ``to_plain`` returned. Raise ValueError that says what is wrong with it."""
+        """Return the rows from the content that ``to_plain`` returned. Raise ValueError with the error."""
         return cls(**read_columns(plain, cls.COLUMNS))
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the rows as JSON knows them."""
+        """Return the rows as JSON content."""
         return columns_to_plain(self)
 
     def select(self, which: npt.NDArray[Any] | slice) -> Self:
-        """Return some rows: by index, by a slice, or where an array of bool says so."""
+        """Return rows by indices, a slice, or a bool array."""
         return type(self)(**{name: column[which] for name, column in self.kept.items()})
 
     def __eq__(self, other: object) -> bool:
@@ -150,7 +150,7 @@ class _RecordColumns(Columnar[Any]):
 
 
 class RecordedCalls(_RecordColumns):
-    """The calls of a recording as columns; iterate or index for rows."""
+    """The calls of a recording as columns. Iterate or index for rows."""
 
     row = RecordedCall
     rank = Column(np.int64)
@@ -171,7 +171,7 @@ class RecordedCalls(_RecordColumns):
 
 
 class LogEntries(_RecordColumns):
-    """The logs of all streams as columns, stream by stream, each in its order."""
+    """The logs of all streams as columns, by stream, in order."""
 
     row = LogEntry
     stream = Column(np.int64)
@@ -183,7 +183,7 @@ class LogEntries(_RecordColumns):
 
 @dataclass(repr=False)
 class Recording:
-    """What the ranks of a run called and computed; ``RecordingBuilder`` makes one call by call.
+    """The calls and computing of a run's ranks. ``RecordingBuilder`` builds one call by call.
 
     >>> from replay.recording_builder import CollectiveCall, RecordingBuilder
     >>> builder = RecordingBuilder("ring.py", world_size=2)
@@ -223,19 +223,19 @@ class Recording:
         return np.asarray(tails + inner, np.float64)
 
     def took(self) -> Floats:
-        """Return the seconds from each rank's first entry to its end as they were; shape [world_size].
+        """Return the measured seconds from each rank's first entry to its end; shape [world_size].
 
-        Of a run that was not real, those that it computed.
+        For a virtual run, return the seconds of computing.
         """
         rank = np.array([stream.rank for stream in self.streams], np.int64)
         return self.computed() + np.bincount(rank[self.entries.stream], self.entries.took, self.world_size)
 
     def site(self, call: int) -> SourceLine:
-        """Return where the program makes a call."""
+        """Return the line of the program that makes a call."""
         return self.sites[int(self.calls.site[call])]
 
     def describe(self, call: int) -> str:
-        """Return a call as a sentence has it: what, of which ranks, how many bytes, at which line."""
+        """Return a call as text: its kind, ranks, bytes and line."""
         made = self.calls[call]
         where = f" at {self.sites[made.site]}" if made.site else ""
         if made.kind == CallKind.COLLECTIVE:
@@ -245,17 +245,17 @@ class Recording:
         return f"{to} rank {made.peer} of {made.nbytes} bytes, tag {made.tag}{where}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the recording as its file holds it: plain JSON, long columns packed."""
+        """Return the content of the recording's file as plain JSON, with long columns packed."""
         said = {one.name: getattr(self, one.name) for one in fields(Recording)}
         said |= {"calls": self.calls.to_plain(), "entries": self.entries.to_plain()}
         return {"schema_version": self.SCHEMA_VERSION, **said}
 
     def write(self, path: Path | str) -> None:
-        """Write the recording to ``path`` as JSON, whole or not at all; ``read_recording`` reads it."""
+        """Write the recording to ``path`` as JSON, atomically; ``read_recording`` reads it."""
         write_content(path, self.to_dict())
 
     def check(self, name: str = "recording") -> None:
-        """Raise InputError that begins with ``name`` for what no run can have left."""
+        """Raise InputError that begins with ``name`` for a recording that no run can produce."""
         for problem in _problems(self):
             raise InputError(f"{name}: {problem}")
 
@@ -263,7 +263,7 @@ class Recording:
 def read_recording(path: Path | str) -> Recording:
     """Return the recording in a file that ``Recording.write`` wrote.
 
-    Raises InputError that names the file and what is wrong with it.
+    Raise InputError with the file and its error.
     """
     recording = read_record(path, Recording, FileBytes.RECORDING)
     recording.check(f"{path}: not a recording")
@@ -271,7 +271,7 @@ def read_recording(path: Path | str) -> Recording:
 
 
 def _problems(recording: Recording) -> Iterator[str]:
-    """Yield what no run can have left, the first thing of each kind."""
+    """Yield the errors of a recording, the first of each kind."""
     if not 1 <= recording.world_size <= MOST_RANKS:
         yield f"world_size is {recording.world_size}; give 1 to {MOST_RANKS}"
     yield from _name_problems(recording)
@@ -282,7 +282,7 @@ def _problems(recording: Recording) -> Iterator[str]:
 
 
 def _name_problems(recording: Recording) -> Iterator[str]:
-    """Yield texts that cannot be shown, and groups and streams of ranks that do not exist."""
+    """Yield unprintable texts, and groups and streams of ranks that do not exist."""
     texts = [recording.title, recording.where, *recording.verbs, *recording.dtypes, *recording.ops, *recording.lines]
     texts += [one.name for one in recording.groups] + [one.name for one in recording.marks]
     texts += [one.name for one in recording.streams]
@@ -307,7 +307,7 @@ def _name_problems(recording: Recording) -> Iterator[str]:
 
 
 def _number_problems(recording: Recording) -> Iterator[str]:
-    """Yield numbers that stand for nothing."""
+    """Yield numbers outside their tables."""
     calls, entries = recording.calls, recording.entries
     limits: list[tuple[str, npt.NDArray[Any], int]] = [
         ("calls.rank", calls.rank, recording.world_size),
@@ -338,7 +338,7 @@ def _number_problems(recording: Recording) -> Iterator[str]:
 
 
 def _call_problems(recording: Recording) -> Iterator[str]:
-    """Yield halves of messages that cannot meet: of other ends, or more than two of a key."""
+    """Yield halves of messages that cannot match: different ends, or more than two of a key."""
     calls = recording.calls
     messages = np.flatnonzero(calls.kind != CallKind.COLLECTIVE)
     key, kind = calls.key[messages], calls.kind[messages]
@@ -353,7 +353,7 @@ def _call_problems(recording: Recording) -> Iterator[str]:
 
 
 def _log_problems(recording: Recording) -> Iterator[str]:
-    """Yield logs that are not in order, and calls that are posted twice, by another rank, or waited for before."""
+    """Yield logs out of order, and calls posted twice, by another rank, or awaited before they are posted."""
     entries, calls = recording.entries, recording.calls
     if (np.diff(entries.stream) < 0).any():
         yield "entries are not stream by stream"
@@ -377,7 +377,7 @@ def _log_problems(recording: Recording) -> Iterator[str]:
 
 
 def _collective_problems(recording: Recording) -> Iterator[str]:
-    """Yield collectives whose ranks disagree on what it is, or of which one is not in the group or comes twice."""
+    """Yield collectives whose ranks disagree, or with a rank that is outside the group or occurs twice."""
     calls = recording.calls
     collective = np.flatnonzero(calls.kind == CallKind.COLLECTIVE)
     by_key = collective[np.lexsort((calls.rank[collective], calls.key[collective]))]

@@ -1,4 +1,4 @@
-"""A recording made call by call: names become numbers, and the logs of all streams one table."""
+"""Build a recording call by call."""
 
 from collections.abc import Hashable
 from typing import Any, NamedTuple, TypeVar
@@ -25,7 +25,7 @@ WORLD = "world"  # the name of a group that is given none
 
 
 class Numbers(dict[Name, int]):
-    """Numbers of names, from 0 on in the order in which they are first asked for."""
+    """Numbers of names, from 0 on, in order of first use."""
 
     def __missing__(self, name: Name) -> int:
         self[name] = number = len(self)
@@ -33,10 +33,10 @@ class Numbers(dict[Name, int]):
 
 
 class CollectiveCall(NamedTuple):
-    """What a collective is, the same for all ranks of its group.
+    """The properties of a collective that are equal on all ranks of its group.
 
-    ``elements`` are those of the whole buffer, as a Request counts them: of an all_gather its result, of a
-    reduce_scatter its input.
+    ``elements`` are those of the whole buffer, as in a Request: the result of an all_gather, the input of a
+    reduce_scatter.
     """
 
     verb: str  # "all_reduce"
@@ -50,10 +50,10 @@ class CollectiveCall(NamedTuple):
 
 
 class RecordingBuilder:
-    """Calls and logs so far; ``recording`` returns them as a Recording.
+    """The calls and logs so far; ``recording`` returns them as a Recording.
 
-    Keys may be whatever can be a key of a dict: all parts of a collective have one, and both halves of a message. A
-    rank's own stream has its number; ``stream`` makes others.
+    A key is any hashable value, shared by all parts of a collective and by both halves of a message. A rank's own
+    stream has the rank's number; ``stream`` adds others.
 
     >>> builder = RecordingBuilder("exchange.py", world_size=2)
     >>> there = builder.send(0, 1, 64, key="hello")
@@ -78,7 +78,7 @@ class RecordingBuilder:
         self._marks, self._signals = Numbers[Mark](), Numbers[Any]()
 
     def stream(self, rank: int, name: str) -> int:
-        """Return the number of a further stream of a rank, such as a device's stream of computing."""
+        """Return the number of a new stream of a rank, such as a compute stream of its device."""
         self._streams.append(ExecutionStream(rank, name))
         self._logs.append([])
         return len(self._streams) - 1
@@ -88,7 +88,7 @@ class RecordingBuilder:
     ) -> int:
         """Return the number of a rank's part of a collective.
 
-        ``line`` names a communicator whose calls are done one after the other, as NCCL does; unless given, of none.
+        ``line`` names a communicator whose calls run one after the other, as in NCCL. Default: none.
         """
         call = RecordedCall(
             rank=rank,
@@ -118,7 +118,7 @@ class RecordingBuilder:
         line: str = "",
         site: SourceLine = UNKNOWN,
     ) -> int:
-        """Return the number of a send from ``rank`` to ``peer``, both of the world."""
+        """Return the number of a send from ``rank`` to ``peer``, both ranks of the world."""
         return self._half(CallKind.SEND, rank, peer, nbytes, key, (tag, self._lines[line], self._sites[site]))
 
     def recv(
@@ -132,11 +132,11 @@ class RecordingBuilder:
         line: str = "",
         site: SourceLine = UNKNOWN,
     ) -> int:
-        """Return the number of a receive by ``rank`` from ``peer``, both of the world."""
+        """Return the number of a receive by ``rank`` from ``peer``, both ranks of the world."""
         return self._half(CallKind.RECV, rank, peer, nbytes, key, (tag, self._lines[line], self._sites[site]))
 
     def meet(self, sender: int, receiver: int) -> None:
-        """Say that two halves are of one message, where that is known only when they meet."""
+        """Match two halves of a message whose match was unknown when they were added."""
         sent = self._calls[sender]
         self._calls[receiver] = self._calls[receiver]._replace(key=sent.key, peer=sent.rank, tag=sent.tag)
 
@@ -152,44 +152,44 @@ class RecordingBuilder:
         return len(self._calls) - 1
 
     def post(self, stream: int, call: int, seconds: float = 0.0, took: float = 0.0) -> None:
-        """Say that a stream begins a call, after it has computed for some seconds since its entry before."""
+        """Add the start of a call by a stream, after ``seconds`` of computing since its previous entry."""
         self._logs[stream].append((Did.POST, call, seconds, took))
 
     def wait(self, stream: int, call: int, seconds: float = 0.0, took: float = 0.0) -> None:
-        """Say that a stream waits until a call of its rank is done."""
+        """Add the wait of a stream for a call of its rank."""
         self._logs[stream].append((Did.WAIT, call, seconds, took))
 
     def take_back(self, stream: int) -> float:
-        """Take back the last entry of a stream; return the seconds that it had computed before."""
+        """Remove the last entry of a stream. Return its seconds of computing."""
         return self._logs[stream].pop()[2]
 
     def entries(self, stream: int) -> int:
-        """Return how many entries a stream has."""
+        """Return the number of entries of a stream."""
         return len(self._logs[stream])
 
     def begin(self, stream: int, name: str, step: int = 0, seconds: float = 0.0) -> None:
-        """Say that a span begins, such as a training step."""
+        """Add the start of a span, such as a training step."""
         self._logs[stream].append((Did.BEGIN, self._marks[Mark(name, step)], seconds, 0.0))
 
     def end(self, stream: int, name: str, step: int = 0, seconds: float = 0.0) -> None:
-        """Say that a span ends that has begun."""
+        """Add the end of a span."""
         self._logs[stream].append((Did.END, self._marks[Mark(name, step)], seconds, 0.0))
 
     def signal(self, stream: int, signal: Hashable, seconds: float = 0.0) -> None:
-        """Say that a stream lets those go on that await a signal, as an event of a device does; it is given once."""
+        """Add a signal that streams can await, like a device event; it is given once."""
         self._logs[stream].append((Did.SIGNAL, self._signals[signal], seconds, 0.0))
 
     def await_signal(self, stream: int, signal: Hashable, seconds: float = 0.0) -> None:
-        """Say that a stream goes on when a signal has been given."""
+        """Add the wait of a stream for a signal."""
         self._logs[stream].append((Did.AWAIT, self._signals[signal], seconds, 0.0))
 
     def compute(self, stream: int, seconds: float) -> None:
-        """Say that a stream computes for so long after its last entry, and then ends."""
+        """Add computing after the last entry of a stream."""
         one = self._streams[stream]
         self._streams[stream] = one._replace(tail=one.tail + seconds)
 
     def recording(self) -> Recording:
-        """Return what was recorded so far. Raise InputError for what no run can have left."""
+        """Return the recording so far. Raise InputError if no run can produce it."""
         lengths = [len(log) for log in self._logs]
         table = [entry for log in self._logs for entry in log]
         did, number, seconds, took = zip(*table, strict=True) if table else ([], [], [], [])

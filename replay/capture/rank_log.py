@@ -1,4 +1,4 @@
-"""What each rank of a real run noted, in a file of its own, and all files joined; ranks of this machine are started."""
+"""The log that each rank of a real run writes, the join of all logs, and the start of local ranks."""
 
 import os
 import shutil
@@ -27,7 +27,7 @@ UNWAITED = "a call whose end the program nowhere waits for holds up nobody"
 
 
 class NotedCall(NamedTuple):
-    """A call as its rank noted it: ``what`` is a collective, "send" or "recv"; a peer is a rank of the world."""
+    """A call in a rank's log: ``what`` is a collective, "send" or "recv"; a peer is a rank of the world."""
 
     what: str
     group: int
@@ -43,7 +43,7 @@ class NotedCall(NamedTuple):
 
 
 class NotedEntry(NamedTuple):
-    """What a rank did, after so many seconds of its own."""
+    """An action of a rank, after its seconds of computing."""
 
     did: int
     number: int
@@ -53,7 +53,7 @@ class NotedEntry(NamedTuple):
 
 @dataclass
 class CallLog:
-    """The calls of a rank, and its log. ``groups`` are a name and ranks of the world each."""
+    """The calls and the log of a rank. ``groups`` are names with their ranks of the world."""
 
     SCHEMA_VERSION: ClassVar[int] = 1
 
@@ -69,17 +69,17 @@ class CallLog:
     notes: list[str] = field(default_factory=list)
 
     def write(self, folder: Path) -> None:
-        """Write the log as the file of its rank."""
+        """Write the log to the file of its rank."""
         write_record(folder / file_of(self.rank), self)
 
 
 def file_of(rank: int) -> str:
-    """Return the name of a rank's file."""
+    """Return the file name of a rank."""
     return f"rank{rank}.json"
 
 
 def read_logs(folder: Path, world_size: int, timeout: float) -> list[CallLog]:
-    """Return the logs of all ranks, as soon as they are there. Raise RunFailed that names those which are not."""
+    """Return the logs of all ranks when they exist. Raise RunFailed with the ranks whose logs are missing."""
     end = time.monotonic() + timeout
     missing = list(range(world_size))
     while missing := [rank for rank in missing if not (folder / file_of(rank)).exists()]:
@@ -90,9 +90,9 @@ def read_logs(folder: Path, world_size: int, timeout: float) -> list[CallLog]:
 
 
 def join_logs(logs: Sequence[CallLog]) -> Recording:
-    """Return the recording of all ranks. Raise InputError where they do not agree on what they called.
+    """Return the recording of all ranks. Raise InputError if they disagree on their calls.
 
-    The k-th collective of a group on one rank is the k-th on the others; the k-th message with a tag from a rank to
+    The k-th collective of a group on one rank is the k-th on the others. The k-th message with a tag from one rank to
     another is the k-th received there.
     """
     first = logs[0]
@@ -105,7 +105,7 @@ def join_logs(logs: Sequence[CallLog]) -> Recording:
 
 
 def _add(builder: RecordingBuilder, log: CallLog) -> None:
-    """Add a rank's calls and log."""
+    """Add the calls and log of a rank."""
     times: defaultdict[object, int] = defaultdict(int)
     waited = {entry.number for entry in log.entries if entry.did == Did.WAIT}
     numbers = []
@@ -123,7 +123,7 @@ def _add(builder: RecordingBuilder, log: CallLog) -> None:
 
 
 def _add_call(builder: RecordingBuilder, log: CallLog, call: NotedCall, times: defaultdict[object, int]) -> int:
-    """Add a call; ``times`` counts those before it that are like it."""
+    """Add a call; ``times`` counts the equal calls before it."""
     name, ranks = log.groups[call.group]
     site = SourceLine(*log.sites[call.site]) if call.site >= 0 else UNKNOWN
     if call.what in (SEND, RECV):
@@ -144,12 +144,12 @@ GRACE_S = 10.0  # that torchrun has to end its ranks
 
 
 def parts_folder(output: Path) -> Path:
-    """Return the folder of the ranks' own files, which is that of one start: its store has a port of its own."""
+    """Return the directory of the ranks' own files; each start has its own, by the port of its store."""
     return output.with_name(f".{output.name}.{os.environ.get('MASTER_PORT', '0')}.parts")
 
 
 def join_parts(folder: Path, output: Path, world_size: int, timeout: float) -> Recording:
-    """Write the recording of all ranks, and remove their own files. Raise RunFailed where one has left none."""
+    """Write the recording of all ranks, and remove their files. Raise RunFailed if a rank has not written one."""
     recording = join_logs(read_logs(folder, world_size, timeout))
     recording.write(output)
     shutil.rmtree(folder, ignore_errors=True)
@@ -157,10 +157,10 @@ def join_parts(folder: Path, output: Path, world_size: int, timeout: float) -> R
 
 
 def start_ranks(ranks: int, command: Sequence[str], timeout: float) -> None:
-    """Run a command of Ringlab on so many ranks of this machine under torchrun, on loopback only.
+    """Run a Ringlab command on local ranks under torchrun, on loopback only.
 
-    Lines that several ranks print have the rank before them. Raises RunFailed where it fails, or has not ended after
-    ``timeout`` seconds; no process is left then.
+    Output lines of several ranks are prefixed with the rank. Raise RunFailed if it fails or exceeds ``timeout``
+    seconds; no process remains then.
     """
     options = ["--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", str(ranks)]
     environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
@@ -186,7 +186,7 @@ def _run_until_ended(torchrun: list[str], environment: dict[str, str], ranks: in
 
 
 def _end(started: "subprocess.Popen[bytes]") -> None:
-    """End what torchrun has started, torchrun last."""
+    """End the processes of torchrun, torchrun last."""
     if started.poll() is None:
         started.terminate()
         try:

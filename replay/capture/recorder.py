@@ -1,7 +1,7 @@
-"""A process that notes what it calls: kernels of c10d's operators and waits of works, replaced by ones that pass on.
+"""Record the calls of this process, through replaced kernels of c10d's operators and waits of works.
 
-Which collective each operator is, and how many elements its buffer has, is said first. The clock is the host's until
-the first call with a tensor on a GPU, and then that of this GPU's stream of computing.
+The module first defines the collective and the buffer size of each operator. The clock is the host's until the first
+call with a GPU tensor, and then that of this GPU's compute stream.
 """
 
 import linecache
@@ -52,7 +52,7 @@ def flatten(tensors: Any) -> Iterable[torch.Tensor]:
 
 
 def _numel(name: str, times_ranks: bool = False) -> Elements:
-    """Return what counts the elements of an argument; ``times_ranks`` of one rank's part."""
+    """Return a function that counts the elements of an argument; ``times_ranks`` if it is one rank's part."""
 
     def count(named: dict[str, Any], ranks: int) -> int:
         own = sum(tensor.numel() for tensor in flatten(named[name]))
@@ -91,9 +91,9 @@ OPERATORS = {
 
 
 def find_operator() -> str:
-    """Return by what a call reduces, as the function of torch that is being carried out was asked; else a sum.
+    """Return the reduction operator that the calling torch function was given. Default: sum.
 
-    Operators in C++ have it as an object that tells nothing to Python. DDP's Reducer sums what it has divided before.
+    C++ operators hold it as an object that Python cannot read. DDP's Reducer divides first, and then sums.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -112,19 +112,19 @@ def names_of(operator: Any) -> list[str]:
 
 
 class HostTimer:
-    """Seconds of the host."""
+    """Seconds on the host's clock."""
 
     def now(self) -> Any:
-        """Return this moment."""
+        """Return the current moment."""
         return time.perf_counter()
 
     def seconds(self, moments: Sequence[tuple[Any, Any]]) -> list[float]:
-        """Return the seconds between each two moments."""
+        """Return the seconds between the moments of each pair."""
         return [after - before for before, after in moments]
 
 
 class StreamTimer(HostTimer):
-    """Events of a GPU's current stream, in which a program computes; moments of the host are read too."""
+    """Events of a GPU's current stream; moments of the host are accepted too."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -151,17 +151,17 @@ MOST_WORKS = 4096  # that are remembered while nobody waits for them
 
 
 def _pass_on(overload: Any, keys: Any, arguments: tuple[Any, ...]) -> Any:
-    """Return what an operator's own kernel does, with the interpreter's lock released meanwhile.
+    """Return the result of an operator's own kernel, called without the interpreter lock.
 
-    A kernel that is called with the lock held may wait for gloo's threads, and these for the lock.
+    A kernel called with the lock can wait for gloo's threads while these wait for the lock.
     """
     return overload.redispatch(keys & BELOW, *arguments)
 
 
 class CallRecorder:
-    """The notes of this process; ``install`` begins, ``finish`` returns them.
+    """The log of this process: ``install`` starts it, ``finish`` returns it.
 
-    What it costs itself is in no time that it notes.
+    Its own cost is not part of the recorded times.
     """
 
     def __init__(self, title: str, rank: int, world_size: int) -> None:
@@ -180,7 +180,7 @@ class CallRecorder:
         self._wait = dist.Work.wait
 
     def install(self) -> None:
-        """Replace kernels and waits, and begin to count when the process is in its group."""
+        """Replace kernels and waits. Recording starts when the process joins its group."""
         for name, operator in OPERATORS.items():
             self._replace(name, operator)
         recorder, join = self, dist.init_process_group
@@ -199,12 +199,12 @@ class CallRecorder:
         self._replace_functional_wait()
 
     def begin(self) -> None:
-        """Begin to count time."""
+        """Start the clock."""
         if self._last is None:
             self._last = self.clock.now()
 
     def _find_gpu(self, tensors: Any) -> torch.device | None:
-        """Return the GPU of the first call with tensors on one, from which on its stream tells the time."""
+        """Return the GPU of the first call with GPU tensors, whose stream then provides the clock."""
         device = next((tensor.device for tensor in flatten(tensors) if tensor.is_cuda), None)
         if device is None or isinstance(self.clock, StreamTimer):
             return None
@@ -222,7 +222,7 @@ class CallRecorder:
         self._library.impl(name, noted, KEY, with_keyset=True)
 
     def _waiting_inside(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function of torch that waits for all that it calls, with its waits noted."""
+        """Return a torch function that waits for all its calls, with these waits recorded."""
 
         def noted(*arguments: Any, **named: Any) -> Any:
             first = len(self.log.calls)
@@ -274,7 +274,7 @@ class CallRecorder:
         return result
 
     def _timed(self, did: Did, number: int, call: Callable[[], Any], own: Any = None) -> Any:
-        """Make a call, and note when; ``own`` is when the rank ended what it did itself, now unless given."""
+        """Make a call and record its times; ``own`` is the end of the rank's own computing. Default: now."""
         begun = self.clock.now()
         result = call()
         ended = self.clock.now()
@@ -292,14 +292,14 @@ class CallRecorder:
         return result
 
     def _find_source(self, work: Any, number: int) -> None:
-        """Note who sent what was received from whoever came first."""
+        """Record the sender of a receive from any source."""
         call = self.log.calls[number]
         if call.what == RECV and call.peer < 0:
             ranks = self.log.groups[call.group][1]
             self.log.calls[number] = call._replace(peer=ranks[work._source_rank()])
 
     def _drain_later(self) -> None:
-        """Wait for what is under way at the end of backward, where DistributedDataParallel waits inside of torch."""
+        """Wait for pending calls at the end of backward, where DistributedDataParallel waits inside torch."""
         if not self._draining:
             self._draining = True
             torch.autograd.Variable._execution_engine.queue_callback(self._drain)
@@ -311,7 +311,7 @@ class CallRecorder:
                 self._on_wait(work, lambda work=work: self._wait(work))  # type: ignore[misc]
 
     def _note(self, operator: C10dOperator, named: dict[str, Any]) -> int:
-        """Note a call; return its number."""
+        """Record a call. Return its number."""
         group = dist.ProcessGroup.unbox(named["process_group"])
         at = self._group(group)
         ranks = self.log.groups[at][1]
@@ -344,7 +344,7 @@ class CallRecorder:
         return self._groups[name]
 
     def _site(self) -> int:
-        """Return the line of the program that calls: the first frame that is neither torch's nor ours."""
+        """Return the calling line of the program: the first frame outside torch and Ringlab."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_code.co_filename.startswith((OURS, TORCH, "<")):
             frame = frame.f_back
@@ -358,7 +358,7 @@ class CallRecorder:
         return self._sites[key]
 
     def finish(self) -> CallLog:
-        """Return the notes, when the program has ended."""
+        """Return the log after the end of the program."""
         if self._last is None:
             return self.log
         end = self.clock.now()
@@ -376,9 +376,9 @@ class CallRecorder:
 
 
 def record_script(script: Path, arguments: Sequence[str], folder: Path, *, as_module: bool = False) -> None:
-    """Execute a script, or with ``as_module`` a module, as ``__main__``, and write what this rank called to ``folder``.
+    """Run a script, or with ``as_module`` a module, as ``__main__``, and write this rank's log to ``folder``.
 
-    Raise RankFailed for what the program raises, with the log written before, and for a log that cannot be written.
+    Raise RankFailed for an error of the program, after writing the log, and for a log that cannot be written.
     """
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     title = " ".join([script.name, *arguments])[:200]

@@ -1,4 +1,4 @@
-"""Recordings in the formats of others: Chakra's execution traces in and out, profiles of torch in."""
+"""Recordings in other formats: Chakra's execution traces (read and write), profiles of torch (read)."""
 
 from pathlib import Path
 
@@ -10,9 +10,9 @@ from replay.recording import Recording, read_recording
 
 
 def read_any_recording(path: Path | str) -> Recording:
-    """Return the recording in a file of Ringlab's, one rank's file of Chakra's traces, or profiles of torch.
+    """Return the recording in a file of Ringlab, in one rank's Chakra trace, or in profiles of torch.
 
-    Raises InputError that names the file and what is wrong with it.
+    Raise InputError with the file and its error.
     """
     given = check_path("recording", path)
     if given.suffix == ".et":

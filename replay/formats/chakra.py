@@ -1,9 +1,9 @@
-"""Chakra's execution traces (MLCommons): a file ``NAME.RANK.et`` a rank, nodes that depend on nodes; in and out.
+"""Read and write Chakra's execution traces (MLCommons): one file ``NAME.RANK.et`` per rank, a graph of nodes.
 
-Of the schema (``et_def.proto``, version 0.0.4) what says when ranks compute and communicate is read: nodes of computing
-with their duration, collectives, sends and receives, and what each depends on. A rank computes one node at a time, in
-the order of the file as far as dependencies allow; its calls go on beside. A send is done when it is issued. Where no
-process group is named by its ranks (``pg_ranks``, which Ringlab writes), a collective is of all ranks.
+From the schema (``et_def.proto``, version 0.0.4), this module reads what determines computing and communication:
+compute nodes with their duration, collectives, sends, receives, and dependencies. A rank computes one node at a time,
+in file order as far as dependencies allow, and its calls run in parallel. A send is done when it is issued. Without
+ranks of a process group (``pg_ranks``, which Ringlab writes), a collective includes all ranks.
 """
 
 import re
@@ -56,7 +56,7 @@ class ChakraNode:
     texts: dict[str, str] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        """Return the node as its message."""
+        """Return the node as a protobuf message."""
         found = number_field(1, self.number) + bytes_field(2, self.name.encode()) + number_field(3, self.kind)
         found += b"".join(number_field(5, one) for one in self.after)
         found += number_field(7, self.micros)
@@ -69,7 +69,7 @@ class ChakraNode:
 
 
 def _read_node(message: bytes) -> ChakraNode:
-    """Return a node. Raise ValueError for what is none."""
+    """Return a node. Raise ValueError if it is invalid."""
     node = ChakraNode(-1)
     for one in read_fields(message):
         if one.number == 1:
@@ -89,7 +89,7 @@ def _read_node(message: bytes) -> ChakraNode:
 
 
 def _numbers(one: WireField) -> list[int]:
-    """Return the whole numbers of a repeated field, packed or not."""
+    """Return the integers of a repeated field, packed or not."""
     if isinstance(one.value, int):
         return [one.value]
     found, at = list[int](), 0
@@ -111,7 +111,7 @@ def _read_attribute(message: bytes, node: ChakraNode) -> None:
 
 
 def chakra_files(path: Path) -> list[Path]:
-    """Return the files of all ranks beside one of them, by rank. Raise InputError where one is missing."""
+    """Return the files of all ranks, given one of them. Raise InputError if one is missing."""
     matched = FILE.fullmatch(path.name)
     if matched is None:
         raise InputError(f"{path}: Chakra's traces are NAME.RANK.et, for example ddp.0.et")
@@ -127,7 +127,7 @@ def chakra_files(path: Path) -> list[Path]:
 
 
 def read_chakra(path: Path) -> Recording:
-    """Return the recording that the traces of all ranks are, by the file of one. Raise InputError."""
+    """Return the recording in the traces of all ranks, given one file. Raise InputError."""
     files = chakra_files(path)
     matched = FILE.fullmatch(path.name)
     assert matched is not None
@@ -144,7 +144,7 @@ def read_chakra(path: Path) -> Recording:
 
 
 class _Rank:
-    """The nodes of a rank, put into one log: a legal order, the lowest numbers first."""
+    """The nodes of a rank, scheduled into one log: a legal order, lowest numbers first."""
 
     def __init__(self, builder: RecordingBuilder, rank: int, nodes: Sequence[ChakraNode]) -> None:
         self.builder, self.rank = builder, rank
@@ -155,7 +155,7 @@ class _Rank:
         self.times: defaultdict[object, int] = defaultdict(int)
 
     def play(self) -> None:
-        """Post, wait and compute. Raise ValueError for nodes that wait for each other, or for none that is there."""
+        """Add posts, waits and computing. Raise ValueError for a cycle, and for an unknown dependency."""
         left = {number: set(node.after) for number, node in self.nodes.items()}
         behind: defaultdict[int, list[int]] = defaultdict(list)
         for number, after in left.items():
@@ -180,7 +180,7 @@ class _Rank:
         self.builder.compute(self.rank, seconds)
 
     def _do(self, node: ChakraNode, seconds: float) -> float:
-        """Add a node to the log, behind so many seconds of computing; return those that are not in the log yet."""
+        """Add a node to the log after ``seconds`` of computing. Return the seconds that are not in the log yet."""
         for one in sorted(node.after):
             if one in self.calls and self.nodes[one].kind != SEND:
                 self.builder.wait(self.rank, self.calls[one], seconds)
@@ -220,7 +220,7 @@ class _Rank:
 
 
 def write_chakra(recording: Recording, base: Path) -> list[Path]:
-    """Write a recording as ``BASE.RANK.et``, and return the files. Streams of a rank are chains of nodes."""
+    """Write a recording as ``BASE.RANK.et``, and return the files. Streams of a rank become chains of nodes."""
     files = []
     for rank in range(recording.world_size):
         nodes = _nodes_of(recording, rank)
@@ -234,19 +234,19 @@ class _Nodes(list[ChakraNode]):
     """The nodes of a rank so far."""
 
     def add(self, node: ChakraNode) -> int:
-        """Add a node; return its number."""
+        """Add a node. Return its number."""
         node.number = len(self)
         self.append(node)
         return node.number
 
     def compute(self, seconds: float, after: list[int]) -> list[int]:
-        """Add what a stream computes; return what comes next depends on."""
+        """Add computing of a stream. Return the dependencies of the next node."""
         micros = round(seconds * MICRO)
         return [self.add(ChakraNode(0, "compute", COMP, after, micros, {"is_cpu_op": 0}))] if micros else after
 
 
 def _nodes_of(recording: Recording, rank: int) -> list[ChakraNode]:
-    """Return the nodes of a rank: each stream's computing and calls, which wait for what the log waits for."""
+    """Return the nodes of a rank: computing and calls of each stream, with the dependencies of its log."""
     nodes, of_call, of_signal = _Nodes(), dict[int, int](), dict[int, list[int]]()
     for stream in [number for number, one in enumerate(recording.streams) if one.rank == rank]:
         after: list[int] = []  # what the stream's next node depends on

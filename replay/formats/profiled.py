@@ -1,8 +1,9 @@
-"""Profiles of torch (Kineto) of a real run over NCCL as a recording: collectives by their kernels, computing between.
+"""Read profiles of torch (Kineto) of a real NCCL run as a recording: collectives by their kernels, and computing.
 
-A collective's kernel says its name, bytes and ranks. A rank computes while another kernel of its GPU runs, and posts a
-collective where that begins; it waits for it before the first kernel of computing that begins after its end. Whether
-that kernel needed the result no profile says, so what overlapped in reality overlaps here, and no more.
+The kernel of a collective has its name, bytes and ranks. A rank computes while another kernel of its GPU runs. It posts
+a collective when its kernel begins, and waits for it before the first compute kernel that begins after its end.
+Profiles do not say whether that kernel needed the result. So the replay overlaps what overlapped in the run, and no
+more.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +25,7 @@ VERBS = {
 
 
 def verb_of(name: str) -> str | None:
-    """Return the collective that a kernel's name stands for, if any.
+    """Return the collective of a kernel's name, or None.
 
     >>> verb_of("_reduce_scatter_base"), verb_of("allreduce_coalesced"), verb_of("send")
     ('reduce_scatter', 'all_reduce', None)
@@ -38,7 +39,7 @@ def verb_of(name: str) -> str | None:
 
 
 def read_profiled(path: Path | str) -> Recording:
-    """Return the recording in the profiles of all ranks. Raise InputError where they have no collective of a GPU."""
+    """Return the recording in the profiles of all ranks. Raise InputError if they have no GPU collective."""
     profiles, path = read_slices(path), Path(path)
     world_size = max(profile.world_size for profile in profiles)
     if sorted(profile.rank for profile in profiles) != list(range(world_size)):
@@ -52,7 +53,7 @@ def read_profiled(path: Path | str) -> Recording:
 
 
 class _Event(NamedTuple):
-    """A collective that begins, or a stretch of computing; nanoseconds. Of one instant computing comes last."""
+    """The start of a collective, or an interval of computing, in nanoseconds. At equal times, computing comes last."""
 
     begin: int
     is_computing: bool
@@ -62,7 +63,7 @@ class _Event(NamedTuple):
 
 
 def _add(builder: RecordingBuilder, profile: Profile) -> int:
-    """Add a rank's log; return how many collectives it has."""
+    """Add a rank's log. Return its number of collectives."""
     calls = sorted((one for one in profile.slices if one.sent is not None), key=lambda one: one.begin)
     kernels = [one for one in profile.slices if one.is_kernel]
     events = [_Event(one.begin, False, one.end, False, number) for number, one in enumerate(calls)]
@@ -90,7 +91,7 @@ def _add(builder: RecordingBuilder, profile: Profile) -> int:
 
 
 def _stretches(kernels: Sequence[Slice], cuts: Sequence[int]) -> Iterator[_Event]:
-    """Yield when kernels run, cut where collectives begin; what several do at once counts once."""
+    """Yield the intervals in which kernels run, split where collectives begin; parallel kernels count once."""
     until, at = 0, 0
     for kernel in sorted(kernels, key=lambda one: one.begin):
         begin, starts = max(kernel.begin, until), kernel.begin >= until
@@ -104,7 +105,7 @@ def _stretches(kernels: Sequence[Slice], cuts: Sequence[int]) -> Iterator[_Event
 
 
 def _call(builder: RecordingBuilder, rank: int, one: Slice, number: int) -> int | None:
-    """Return a collective of all ranks; None for another."""
+    """Return a collective of all ranks, or None for another."""
     assert one.sent is not None
     verb = verb_of(one.sent.collective)
     if verb is None or one.sent.ranks != builder.world_size:

@@ -1,7 +1,7 @@
-"""The few rules of protobuf's wire format that Chakra's messages need: varints, fields, messages behind their lengths.
+"""The part of protobuf's wire format that Chakra's messages need: varints, fields, length-prefixed messages.
 
-Written after the description at protobuf.dev/programming-guides/encoding; the library would be a dependency for three
-message types. Whatever is cut short or too long is refused.
+Written from the description at protobuf.dev/programming-guides/encoding. Messages that are too short or too long are
+rejected.
 """
 
 from collections.abc import Iterator
@@ -15,21 +15,21 @@ WIDTHS = {FIXED64: 8, FIXED32: 4}
 
 
 class WireField(NamedTuple):
-    """A field of a message: its number, and a whole number or bytes."""
+    """A field of a message: its number, and an integer or bytes."""
 
     number: int
     value: int | bytes
 
     @property
     def whole(self) -> int:
-        """The value as a whole number. Raise ValueError for bytes."""
+        """The value as an integer. Raise ValueError for bytes."""
         if isinstance(self.value, bytes):
             raise ValueError(f"field {self.number} is no number")
         return self.value
 
     @property
     def text(self) -> str:
-        """The value as text. Raise ValueError for a number, and for bytes that are no text."""
+        """The value as text. Raise ValueError for a number, and for bytes that are not text."""
         if isinstance(self.value, int):
             raise ValueError(f"field {self.number} is no text")
         return self.value.decode()
@@ -43,7 +43,7 @@ class WireField(NamedTuple):
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return a varint and where it ends. Raise ValueError for one that does not end.
+    """Return a varint and its end. Raise ValueError if it does not end.
 
     >>> read_varint(write_varint(300), 0)
     (300, 2)
@@ -60,7 +60,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def write_varint(value: int) -> bytes:
-    """Return a number from 0 on as a varint."""
+    """Return a non-negative integer as a varint."""
     found = bytearray()
     while value > 0x7F:
         found.append(value & 0x7F | 0x80)
@@ -70,7 +70,7 @@ def write_varint(value: int) -> bytes:
 
 
 def read_fields(data: bytes) -> Iterator[WireField]:
-    """Yield the fields of a message. Raise ValueError where it is none.
+    """Yield the fields of a message. Raise ValueError if it is invalid.
 
     >>> list(read_fields(number_field(1, 7) + bytes_field(2, b"a")))
     [WireField(number=1, value=7), WireField(number=2, value=b'a')]
@@ -96,17 +96,17 @@ def read_fields(data: bytes) -> Iterator[WireField]:
 
 
 def number_field(number: int, value: int) -> bytes:
-    """Return a field that is a whole number from 0 on."""
+    """Return a field with a non-negative integer."""
     return write_varint(number << 3 | VARINT) + write_varint(value)
 
 
 def bytes_field(number: int, value: bytes) -> bytes:
-    """Return a field that is bytes: a text, or a message."""
+    """Return a field with bytes: a text or a message."""
     return write_varint(number << 3 | BYTES) + write_varint(len(value)) + value
 
 
 def read_delimited(data: bytes, where: object) -> Iterator[bytes]:
-    """Yield messages that stand behind their lengths. Raise ValueError for one cut short, TooLarge for too many."""
+    """Yield length-prefixed messages. Raise ValueError for an incomplete one, TooLarge for too many."""
     at = number = 0
     while at < len(data):
         size, at = read_varint(data, at)

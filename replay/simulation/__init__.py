@@ -1,5 +1,5 @@
-"""A recorded run in virtual time, on any cluster: one input of the compiled kernel for all ranks, messages and groups.
+"""Replay a recording in virtual time on any cluster, as one input of the compiled kernel.
 
-Read ``calls.py`` (logs cut where ranks must wait), ``templates.py`` (a collective as messages), ``carriers.py`` (what
-carries it on a cluster), ``layout.py`` (both as stages of agents), ``plan.py`` and ``replay.py``, in this order.
+Read the modules in this order: ``calls.py`` (logs split where ranks wait), ``templates.py`` (a collective as messages),
+``carriers.py`` (how a cluster carries it), ``layout.py`` (both as stages of agents), ``plan.py`` and ``replay.py``.
 """

@@ -1,4 +1,4 @@
-"""Look up what carries the calls of a recording on a cluster."""
+"""Look up the carrier of a recording's calls on a cluster."""
 
 from collections.abc import Mapping
 

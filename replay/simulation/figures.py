@@ -1,4 +1,4 @@
-"""What a replayed run comes to: where ranks wait, who waits for ever, what calls move, how long marked spans take."""
+"""Summarize a replayed run: waits, ranks that never end, traffic of calls, and times of marked spans."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -16,7 +16,7 @@ MESSAGES = "messages"  # in place of a collective's name
 
 
 class WaitingLine(NamedTuple):
-    """A line of the program at which ranks wait for calls; seconds are of a rank."""
+    """A line of the program at which ranks wait for calls; seconds are per rank."""
 
     what: str  # the collective, or messages
     site: SourceLine
@@ -27,7 +27,7 @@ class WaitingLine(NamedTuple):
 
 
 class CallFigures(NamedTuple):
-    """All calls of a kind."""
+    """All calls of one kind."""
 
     what: str
     number: int  # of collectives, or messages
@@ -37,7 +37,7 @@ class CallFigures(NamedTuple):
 
 
 class MarkFigures(NamedTuple):
-    """All spans of one name that the recording marks, over all ranks."""
+    """All marked spans of one name, over all ranks."""
 
     name: str
     number: int
@@ -46,7 +46,7 @@ class MarkFigures(NamedTuple):
 
 
 def segment_seconds(run: ReplayedRun) -> Floats:
-    """Return how long each segment took, without what was computed before; nan where it did not end."""
+    """Return the seconds of each segment without the computing before it; nan if it did not end."""
     segments, stage = run.segments, run.layout.segment_stage
     begin = stage - (run.recording.entries.seconds[segments.first] > 0)
     last = run.layout.last_stage[segments.stream] - 1
@@ -57,7 +57,7 @@ def segment_seconds(run: ReplayedRun) -> Floats:
 
 
 def _names(recording: Recording, calls: np.ndarray) -> list[str]:
-    """Return of calls the names of their collectives, or that they are messages."""
+    """Return the collective of each call, or the word for messages."""
     made = recording.calls
     is_collective, verb = made.kind[calls] == CallKind.COLLECTIVE, made.verb[calls]
     return [
@@ -67,7 +67,7 @@ def _names(recording: Recording, calls: np.ndarray) -> list[str]:
 
 
 def waiting_lines(run: ReplayedRun) -> list[WaitingLine]:
-    """Return where ranks wait, the longest first: a segment's time belongs to the last call that it waits for."""
+    """Return the lines at which ranks wait, longest first. A segment's time belongs to the last call that it awaits."""
     segments, recording = run.segments, run.recording
     last = np.unique(segments.wait_segment[::-1], return_index=True)[1]
     at = len(segments.wait_segment) - 1 - last
@@ -96,7 +96,7 @@ def waiting_lines(run: ReplayedRun) -> list[WaitingLine]:
 
 
 def call_figures(run: ReplayedRun) -> list[CallFigures]:
-    """Return what each kind of call moves, the most waited for first."""
+    """Return the figures of each kind of call, most awaited first."""
     recording, waited = run.recording, dict[str, float]()
     for line in waiting_lines(run):
         waited[line.what] = waited.get(line.what, 0.0) + line.mean_s
@@ -121,7 +121,7 @@ def call_figures(run: ReplayedRun) -> list[CallFigures]:
 
 
 def mark_figures(run: ReplayedRun) -> list[MarkFigures]:
-    """Return how long the spans took that the recording marks."""
+    """Return the times of the marked spans."""
     segments, recording = run.segments, run.recording
     times = run.started[run.layout.segment_stage]
     opened: dict[tuple[int, int], list[float]] = {}
@@ -165,7 +165,7 @@ def find_unfinished(run: ReplayedRun) -> list[Unfinished]:
 
 
 def _waiting_inside(run: ReplayedRun) -> Iterator[Unfinished]:
-    """Yield ranks that have come to a collective that goes on inside of a backend, and wait for one that has not."""
+    """Yield ranks that wait in a backend's own collective for a rank that has not reached it."""
     for way, bases in zip(run.ways, run.layout.bases, strict=True):
         if way.template is not None:
             continue
@@ -180,9 +180,9 @@ def _waiting_inside(run: ReplayedRun) -> Iterator[Unfinished]:
 
 
 def describe_stuck(run: ReplayedRun) -> list[str]:
-    """Return for each rank that never ends what it waits for, and why that does not come.
+    """Return what each rank that never ends waits for, and why that does not arrive.
 
-    Ranks that wait for calls of one line, for the same reason, are told together.
+    Ranks that wait for calls of one line, for the same reason, share an entry.
     """
     told: dict[tuple[str, str], list[int]] = {}
     for stream in np.flatnonzero(~np.isfinite(run.finished_streams)).tolist():
@@ -200,7 +200,7 @@ def describe_stuck(run: ReplayedRun) -> list[str]:
 
 
 def _waited_calls(run: ReplayedRun, stream: int) -> list[int]:
-    """Return the calls that a stream waits for in the segment that it does not leave."""
+    """Return the calls that a stream waits for in its last segment."""
     own = np.flatnonzero(run.segments.stream == stream)
     began = own[np.isfinite(run.started[run.layout.segment_stage[own]])]
     if not len(began):
@@ -210,7 +210,7 @@ def _waited_calls(run: ReplayedRun, stream: int) -> list[int]:
 
 
 def _is_done(run: ReplayedRun, call: int) -> bool:
-    """Return whether a call's messages have all arrived."""
+    """Return whether all messages of a call have arrived."""
     key = run.recording.calls.key[call]
     own = np.flatnonzero(run.messages.collective == key)
     return bool(len(own)) and bool(np.isfinite(run.message_end[own]).all())
@@ -245,6 +245,6 @@ def _has_begun(run: ReplayedRun, call: int) -> bool:
 
 
 def _where(recording: Recording, ranks: list[int]) -> str:
-    """Return where the first of some ranks called last, in brackets; nothing where that is not known."""
+    """Return the last call of the first of some ranks, in brackets, or an empty string."""
     own = np.flatnonzero(recording.calls.rank == ranks[0])
     return f" (its last call: {recording.describe(int(own[-1]))})" if len(own) else " (it calls nothing)"
