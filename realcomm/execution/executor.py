@@ -23,6 +23,7 @@ from collectives.spec import OPS
 from collectives.step import reduce
 from realcomm.execution.collective_sequence import Collective, sequence_of
 from realcomm.execution.events import EXECUTION, Event, EventRecorder
+from realcomm.execution.gpu_progress import StepMarks
 from realcomm.execution.group_memory import GroupReference, Recent, keep_for, refer
 from realcomm.execution.nccl import as_bytes, connect, make_communicators, needs_groups, post_group
 from realcomm.launching.status import COLLECTIVE_BYTES, own_slot, padded, tell_by
@@ -133,9 +134,10 @@ class Executor:
         self._address = 0
         self._pipeline = Pipeline[torch.Tensor]([], [])
         self._runs, self._is_watched = 0, False
+        self._marks = StepMarks(self._device, self._label) if self._device.type == "cuda" else None
 
     def watch(self) -> None:
-        """Have this rank tell what it has done so far if the run breaks; not on a GPU, which does it later."""
+        """Have this rank tell what it has done so far if the run breaks; on a GPU its status alone names the step."""
         self._is_watched = self._device.type != "cuda"
 
     def run(
@@ -162,6 +164,8 @@ class Executor:
             recorder = EventRecorder(self._device, self._runs, self.request.elements)
         if self._is_watched and recorder is not None:
             tell_by(EXECUTION, recorder.account)
+        if self._marks is not None:
+            self._marks.begin()
         wait = own_slot().wait
         with wait.noted_in_errors(self._world_ranks[self.rank], self._label):
             for step in self._pipeline.first:
@@ -261,6 +265,8 @@ class Executor:
             message.work.wait()
             if recorder is not None:
                 recorder.add_message(step.channel, message)
+        if self._marks is not None and (step.step.receives or step.due_sends):
+            self._marks.add(waits[0], waits[1])
         for write in step.step.late_writes:
             self._write(write, step, recorder)
 

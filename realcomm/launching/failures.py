@@ -21,6 +21,7 @@ _PEER_LOST = (
     "Broken pipe",
     "ncclRemoteError",
     "remote process exited",
+    "communicator was aborted",
 )
 _TIMED_OUT = ("Timed out waiting", "timed out", "Timeout(ms)")
 

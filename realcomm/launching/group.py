@@ -13,6 +13,9 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 
+from realcomm.launching.flight_recorder import FLIGHT_RECORDER, describe_unfinished
+from realcomm.launching.status import tell_by
+
 
 def join_by_file(file: Path, backend: str, rank: int, world_size: int, timeout: float, interface: str) -> None:
     """Join the group of the ranks that name the same ``file``; ``interface`` is what they reach each other by.
@@ -42,6 +45,7 @@ def join_by_environment(
 def _join(backend: str, store: Store, rank: int, world_size: int, local_rank: int, timeout: timedelta) -> None:
     if backend == "nccl":
         select_gpu(store, rank, world_size, local_rank)
+        tell_by(FLIGHT_RECORDER, describe_unfinished)
     dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
     deprioritize_gloo()
 

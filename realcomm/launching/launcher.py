@@ -30,6 +30,7 @@ from realcomm.launching.failures import (
     failure_by_server,
     root_cause,
 )
+from realcomm.launching.flight_recorder import FLIGHT_RECORDER
 from realcomm.launching.interrupts import HeldInterrupts
 from realcomm.launching.server import (
     preload,
@@ -262,6 +263,9 @@ class _Processes:
                 self._check_time()
             except LaunchFailed as error:
                 error.so_far = self._ask_all()
+                for rank, subjects in sorted(error.so_far.items()):
+                    if unfinished := subjects.get(FLIGHT_RECORDER):
+                        error.add_note(f"rank {rank}: NCCL's {unfinished}")
                 raise
         return [self.done[rank] for rank in range(self.world_size)]
 
