@@ -296,6 +296,32 @@ def arrive_late(rank: int, world_size: int) -> tuple[float, float, float]:
     return arrived, begin, end
 
 
+class NotedMarks:
+    """Marks of a GPU's steps: what is asked of them."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def begin(self) -> None:
+        self.calls.append("begin")
+
+    def add(self, step: int, peer: int) -> None:
+        self.calls.append((step, peer))
+
+
+def marked_steps(rank: int, world_size: int) -> list[Any]:
+    """Return the marks behind the steps of two runs, of ranks 1 and 2 of the world."""
+    group = dist.new_group([1, 2])
+    if rank == 0:
+        return []
+    executor = Executor(Request(library()["all_reduce/ring"], 8), rank - 1, 2, group)
+    marks: Any = NotedMarks()
+    executor._marks = marks
+    for _ in range(2):
+        executor.run(torch.zeros(8))
+    return list(marks.calls)
+
+
 def measure_by_unlike_clocks(
     rank: int, world_size: int, measurement: TimedRequest
 ) -> tuple[RankMeasurement, list[BlockStep]]:

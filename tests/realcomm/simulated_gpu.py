@@ -30,7 +30,7 @@ class SimulatedGpu:
         patch.setattr(stopwatch, "own_device", lambda: torch.device("cuda", 0))
         patch.setattr(torch.cuda, "current_stream", lambda device=None: self.compute)
         patch.setattr(torch.cuda, "synchronize", self.synchronize)
-        patch.setattr(torch.cuda, "Event", lambda enable_timing: Event(self))
+        patch.setattr(torch.cuda, "Event", lambda enable_timing=False: Event(self))
         patch.setattr(device_clock, "perf_counter", lambda: self.host)
 
     def synchronize(self, device: object = None) -> None:

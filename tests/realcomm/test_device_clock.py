@@ -1,5 +1,7 @@
 """What a GPU does is timed where it happens on its stream, and what a CPU does when it is done."""
 
+from collections import deque
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -7,7 +9,9 @@ from simulated_gpu import SimulatedGpu
 
 from collectives.training.workload import Training
 from realcomm.calibration.calibrator import CalibrationTraining
+from realcomm.execution import gpu_progress
 from realcomm.execution.device_clock import HostClock, device_clock
+from realcomm.launching.status import padded, private_slot
 from realcomm.training.stopwatch import Stopwatch
 
 
@@ -63,6 +67,33 @@ def test_a_calibration_times_what_the_gpu_does_and_not_its_launch(gpu: Simulated
     finally:
         dist.destroy_process_group()
     assert times.end - times.begin == pytest.approx(4.0)
+
+
+def test_a_hang_on_a_gpu_names_the_first_step_not_passed(gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(gpu_progress, "_start_looking", lambda device: None)
+    monkeypatch.setattr(gpu_progress, "_begun", deque())
+    slot, device = private_slot(), torch.device("cuda", 0)
+    done, stuck, behind = (gpu_progress.StepMarks(device, padded(name, 56)) for name in ("first", "second", "third"))
+    done.begin()
+    done.add(0, 1)
+    for marks in (stuck, behind):
+        marks.begin()
+        for step, peer in ((0, 1), (1, 2), (2, 3)):
+            gpu.compute.queue(10.0)
+            marks.add(step, peer)
+    gpu.host += 15.0
+    gpu_progress.look(slot.wait)
+    assert slot.wait.describe() == "second step 1, waiting for rank 2" and slot.is_waiting
+    stuck.begin()
+    stuck.add(0, 1)
+    assert stuck.site() == (1, 2), "a run that is queued behind it hides nothing"
+    gpu.synchronize()
+    gpu_progress.look(slot.wait)
+    assert not slot.is_waiting
+    stuck.begin()
+    gpu.compute.queue(1.0)
+    stuck.add(5, 1)
+    assert stuck.site() == (5, 1)
 
 
 def test_a_cpu_is_there_when_it_is_asked():

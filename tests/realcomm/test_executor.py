@@ -53,6 +53,11 @@ def test_a_group_after_channels_of_a_part_has_all_ranks():
     assert others == [(name, found)] * 2 and found == 3.0
 
 
+def test_a_mark_follows_each_step_that_waits():
+    steps = [(0, 2), (1, 2)], [(0, 1), (1, 1)]
+    assert launch(real_programs.marked_steps, 3) == [[], *(["begin", *own, "begin", *own] for own in steps)]
+
+
 def test_messages_of_a_step_are_posted_as_one_group():
     calls: list[str] = []
     group = SimpleNamespace(

@@ -7,6 +7,7 @@ import runpy
 import socket
 import subprocess
 import sys
+import time
 import tomllib
 import zipfile
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from command_line import ROOT, run_python
+from torch._C import _distributed_c10d
 
 import realcomm
 from collectives.catalogue import find_algorithm
@@ -27,7 +29,10 @@ from realcomm.execution import group_memory
 from realcomm.execution.device_clock import HostClock
 from realcomm.functions import tensor_collectives
 from realcomm.launching import group, torchrun
+from realcomm.launching.failures import RankFailed, is_peer_lost
+from realcomm.launching.flight_recorder import FLIGHT_RECORDER, describe_unfinished
 from realcomm.launching.launcher import check_launch, launch
+from realcomm.launching.status import tell_by
 from realcomm.profiling.measured import measure
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
@@ -330,6 +335,42 @@ def test_a_torch_without_nccl_is_rejected(monkeypatch: pytest.MonkeyPatch):
         check_launch(1, "nccl", 60)
     found = doctor._gpus()
     assert not found.works and found.detail == "1: H200; but torch was built without NCCL"
+
+
+CALLS = {"entries": [
+    {"profiling_name": "nccl:all_reduce", "collective_seq_id": 6, "process_group": "all", "state": "completed"},
+    {"profiling_name": "nccl:broadcast", "collective_seq_id": 7, "process_group": "all", "state": "started"},
+    {"profiling_name": "nccl:all_reduce", "collective_seq_id": 8, "process_group": "all", "state": "scheduled"},
+]}  # fmt: skip
+
+
+def test_the_flight_recorder_names_the_oldest_call_not_done(monkeypatch: pytest.MonkeyPatch):
+    calls = json.dumps(CALLS).encode()
+    monkeypatch.setattr(_distributed_c10d, "_dump_nccl_trace_json", lambda **_: calls, raising=False)
+    assert describe_unfinished() == "nccl:broadcast, number 7 of group all, is started"
+    monkeypatch.setattr(_distributed_c10d, "_dump_nccl_trace_json", lambda **_: b"{}")
+    assert describe_unfinished() == ""
+    monkeypatch.delattr(_distributed_c10d, "_dump_nccl_trace_json")
+    assert describe_unfinished() == ""
+
+
+def hang_on_a_gpu(rank: int, world_size: int) -> None:
+    """Fail on rank 0 and hang on the others, of which the flight recorder knows a call of rank 1."""
+    tell_by(FLIGHT_RECORDER, lambda: "nccl:broadcast is started" if rank == 1 else "")
+    dist.barrier()
+    if rank == 0:
+        raise ValueError("as it stands")
+    time.sleep(600)
+
+
+def test_a_failed_run_ends_with_the_flight_recorders_notes():
+    with pytest.raises(RankFailed, match="as it stands") as caught:
+        launch(hang_on_a_gpu, 3, timeout=100)
+    assert caught.value.__notes__ == ["rank 1: NCCL's nccl:broadcast is started"]
+
+
+def test_an_aborted_communicator_is_a_lost_peer():
+    assert is_peer_lost(dist.DistBackendError("NCCL communicator was aborted on rank 1."))
 
 
 def test_a_torch_that_is_too_old_and_gpus_that_are_hidden_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
