@@ -16,7 +16,7 @@ class RankResult:
     """The result of a training on one rank."""
 
     spans: list[Span]
-    facts: dict[str, float]  # the same on all ranks, but for single_rank_step_s, which rank 0 measures
+    facts: dict[str, float]  # the same on all ranks, but for what rank 0 measures alone
     digest: str  # SHA-256 of its final weights
 
 

@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 
 import torch
 import torch.distributed as dist
@@ -55,18 +54,18 @@ class RunningTraining:
         training: Training,
         steps: int | None = None,
         observers: Sequence[Observer] = (),
-        alone: float | None = None,
+        alone: ComputePhases | None = None,
     ) -> None:
         """Prepare the model, the same on all ranks, its sync, and the observers.
 
-        ``alone`` is what a step of one rank by itself takes, in seconds; rank 0 measures it unless it is given.
+        ``alone`` is a step of one rank by itself; rank 0 measures it unless it is given.
         """
         set_status("preparing model and images")
         self.training, self.rank, self.world_size = training, rank, world_size
         self.model = build_model(training, seed=training.seed + rank)  # different on every rank ...
         self.shard = Shard(training, rank, world_size, steps)
         if alone is None:
-            alone = measure_alone(training) if rank == 0 else 0.0
+            alone = measure_alone(training) if rank == 0 else ComputePhases(0.0, 0.0, 0.0)
             host_barrier()  # ranks that wait on a GPU which they share would take time from the one that is timed
         self.alone = alone
         if training.broadcast_weights:
@@ -160,8 +159,8 @@ class RunningTraining:
         report_progress(step + 1, self.shard.steps, text)
 
     def _samples_per_s(self) -> float:
-        """Return the samples a second of all ranks, by the last step of this one."""
-        phases = self.watch.phases()
+        """Return the samples a second of all ranks, by the latest step that this one has ended."""
+        phases = self.watch.ended_phases()
         return self.world_size * self.training.batch_size / sum(phases[name] for name in STEP_PHASES & phases.keys())
 
     def _tell_step(self, step: int, learning_rate: float) -> None:
@@ -212,7 +211,8 @@ class RunningTraining:
             "final_loss": losses / self.world_size,
             "test_accuracy": right / tested,
             "warmup_steps": float(self._first + min(WARM_UP_STEPS, self.done - self._first - 1)),
-            "single_rank_step_s": self.alone,
+            "single_rank_step_s": self.alone.total,
+            "single_rank_backward_s": self.alone.backward,
         }
         return RankResult(self.watch.spans, facts, weights_digest(self.model))
 
@@ -319,6 +319,7 @@ class LoneTraining:
         return steps[warm_up:]
 
 
-def measure_alone(training: Training) -> float:
-    """Return the median seconds of a step in this process, without communication."""
-    return median(phases.total for phases in LoneTraining(training).take_steps(MEASURED_STEPS, WARM_UP_STEPS))
+def measure_alone(training: Training) -> ComputePhases:
+    """Return the phases of the step of median length in this process, without communication."""
+    steps = LoneTraining(training).take_steps(MEASURED_STEPS, WARM_UP_STEPS)
+    return sorted(steps, key=lambda phases: phases.total)[len(steps) // 2]

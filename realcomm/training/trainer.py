@@ -63,7 +63,8 @@ def train(
     Its facts: ``batch_size``, ``epochs`` (a fraction if stopped early), ``examples_seen`` (by all ranks together),
     ``final_loss`` (of the last step, mean over the ranks), ``test_accuracy`` (share of the held-out images),
     ``warmup_steps`` (first steps to leave out of medians), ``single_rank_step_s`` (of one rank alone with the same
-    threads) and ``replicas_identical`` (1.0 if all ranks ended with the same bits, else 0.0).
+    threads; its backward: ``single_rank_backward_s``) and ``replicas_identical`` (1.0 if all ranks ended with the same
+    bits, else 0.0).
 
     ``timeout`` is of the seconds without a step, so that a training may take as long as it does.
 

@@ -165,7 +165,7 @@ def training_figures(trace: Trace, training: Training, faults: FaultFigures | No
         unknown,
         step_s=step_s,
         **phases,
-        exposed_s=facts["exposed_s"] if "exposed_s" in facts else _exposed(trace, seconds),
+        exposed_s=_exposed_s(trace, seconds, phases, training),
         samples_per_s=trace.world_size * facts["batch_size"] / step_s,
         scaling_efficiency=facts["single_rank_step_s"] / step_s,
     )
@@ -193,6 +193,18 @@ class PhaseSeconds(NamedTuple):
     def median_over_steps(self, values: Floats) -> float:
         """Return the median over the steps of the mean of values [steps, ranks] over the ranks that took part."""
         return median(fmean(row[there].tolist()) for row, there in zip(values, self.took_part, strict=True))
+
+
+def _exposed_s(trace: Trace, seconds: PhaseSeconds, phases: dict[str, float], training: Training) -> float | None:
+    """Return the seconds of a step's sync that backward does not hide; None without buckets, or if not known.
+
+    On GPUs nobody sees when a bucket is full. There the sync makes backward longer than on one rank alone.
+    """
+    found = trace.facts["exposed_s"] if "exposed_s" in trace.facts else _exposed(trace, seconds)
+    alone = trace.facts.get("single_rank_backward_s", 0.0)
+    if found is not None or not alone or not (training.gradient_sync is None or training.buckets):
+        return found
+    return phases["sync_s"] + max(0.0, phases["backward_s"] - alone)
 
 
 def _exposed(trace: Trace, seconds: PhaseSeconds) -> float | None:

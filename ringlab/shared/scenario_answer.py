@@ -229,7 +229,7 @@ def _results(cluster: ClusterFigures[Any]) -> Iterator[Part]:
         exposed = entry.sync_s if entry.exposed_s is None else entry.exposed_s
         samples, sync, step = (_measured(value) for value in (entry.samples_per_s, exposed, entry.step_s))
         share = sync / step if sync and step else 0.0
-        waited = share if share >= 0.001 else None  # torch's own sync on GPUs has no length
+        waited = share if share >= 0.001 else None
         return [
             entry.gradient_sync,
             format_or_dash(samples, format_digits),

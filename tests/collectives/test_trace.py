@@ -290,3 +290,11 @@ def test_of_buckets_what_backward_does_not_hide_is_said():
     assert training_figures(trace, JOB).exposed_s == ((3.0 - 2.5 + 0.5) + (3.0 - 2.0)) / 2
     alone = Trace("training/ring", "measured", 1, 4.0, spans=spans(0, 0, 1, 1, 1, 1), facts=facts)
     assert training_figures(alone, JOB).exposed_s is None
+
+
+def test_sync_on_gpus_is_what_makes_backward_longer():
+    facts = {"batch_size": 10.0, "single_rank_step_s": 3.5, "single_rank_backward_s": 1.5, "warmup_steps": 0.0}
+    found = [span for rank in range(2) for span in spans(0, rank, 1, 2, 0, 1)]
+    trace = Trace("training/ddp", "measured", 2, 9.0, spans=found, facts=facts)
+    assert training_figures(trace, Training(None, batch_size=10)).exposed_s == 0.5
+    assert training_figures(trace, JOB).exposed_s is None, "a sync behind backward has a phase of its own"

@@ -10,7 +10,7 @@ from torch.utils.data import TensorDataset
 
 from benchmarks.studies.faults_on_purpose import Fault
 from collectives.catalogue import find_algorithm
-from collectives.training.workload import Buckets, Training
+from collectives.training.workload import Buckets, ComputePhases, Training
 from realcomm.training import datasets, running
 from realcomm.training.checkpoints import Checkpointing, find_start
 from realcomm.training.observing import Observed, Observer, StepRecord
@@ -52,7 +52,7 @@ def few_images(training: Training, train: bool) -> Any:
 
 def make_small() -> None:
     """Have trainings of this process be small; nothing of them but the model and the images is another."""
-    vars(running).update(build_model=small_model, measure_alone=lambda training: 0.0)
+    vars(running).update(build_model=small_model, measure_alone=lambda training: ComputePhases(0.0, 0.0, 0.0))
     vars(datasets).update(load_images=few_images)
 
 
