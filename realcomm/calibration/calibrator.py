@@ -56,6 +56,7 @@ class CalibrationTraining:
         self._exchanges = [self._exchange(probe) for probe in self.probes]
         self._watch = Stopwatch(rank)
         self._done, self._offset = 0, 0.0
+        self._token = torch.zeros(1, device=own_device())
 
     def take_steps(self, count: int) -> list[BlockStep]:
         """Return the times of so many steps, which use the probes in turn. All ranks call this."""
@@ -82,7 +83,7 @@ class CalibrationTraining:
             gradients.div_(self.world_size)
             marks.append(self._watch.now())
             if self.world_size > 1:
-                dist.barrier()
+                dist.all_reduce(self._token)  # on a GPU the stream waits for all ranks, and the host goes on
 
         take_step(self.replica, images, labels, AfterBackward(stand_in), self._watch)
         self._done += 1

@@ -16,7 +16,7 @@ from functools import cache
 from importlib.machinery import PathFinder
 
 from collectives.errors import RunFailed, TorchMissing
-from collectives.variables import refused
+from collectives.variables import is_first_rank, refused
 
 PREFIXES = ("TORCH", "PYTORCH")
 HARMLESS = ("TORCHELASTIC_", "TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE")  # torchrun's
@@ -44,13 +44,14 @@ LARGEST = 32 << 20  # bytes of the largest piece that the heap takes; the most t
 def check_torch() -> None:
     """Raise InputError where torch is not installed, or for a variable that it does not bear.
 
-    Without any such variable it takes no time, else that of an import.
+    Without any such variable it takes no time, else that of an import. Of ranks that torchrun started the first looks.
 
     >>> check_torch()
     """
     check_installed("torch")
     names = tuple(name for name in sorted(os.environ) if name.startswith(PREFIXES) and not name.startswith(HARMLESS))
-    _check(tuple((name, os.environ[name]) for name in names))
+    if is_first_rank():
+        _check(tuple((name, os.environ[name]) for name in names))
 
 
 def check_installed(package: str) -> None:

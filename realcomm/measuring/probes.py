@@ -5,7 +5,6 @@ The executor runs them like any other program, so that their times include all c
 
 from collections.abc import Callable
 from functools import partial
-from time import perf_counter
 
 import torch
 
@@ -14,6 +13,7 @@ from collectives.declaration import Algorithm
 from collectives.request import Request
 from collectives.spec import Spec
 from collectives.step import Operation, Program, recv, recv_reduce, send
+from realcomm.execution.device_clock import seconds_of
 from realcomm.execution.events import Event
 from realcomm.execution.executor import Executor
 from realcomm.launching.group import own_device
@@ -26,6 +26,7 @@ from realcomm.measuring.rank_measurement import (
 )
 
 ITEM_BYTES = 4  # of the float32 that probes send
+QUEUED = 20  # additions on a GPU that are timed together
 
 
 def relay(probe: Probe, rank: int, world_size: int) -> Program:
@@ -113,16 +114,18 @@ class ProbeBench:
 
 
 def time_reduction(nbytes: int, repetitions: int) -> list[float]:
-    """Return the seconds in which this rank adds one buffer to another, each time."""
+    """Return the seconds in which this rank adds one buffer to another, each time.
+
+    On a GPU each is a share of several that are queued, without the time of a launch and of waiting for its end.
+    """
     target = torch.zeros(max(1, nbytes // ITEM_BYTES), device=own_device())
-    source, found = torch.zeros_like(target), []
-    for _ in range(repetitions + 1):
-        begin = perf_counter()
-        target.add_(source)
-        if target.is_cuda:
-            torch.cuda.synchronize()
-        found.append(perf_counter() - begin)
-    return found[1:]
+    source, count = torch.zeros_like(target), QUEUED if target.is_cuda else 1
+
+    def add() -> None:
+        for _ in range(count):
+            target.add_(source)
+
+    return [seconds_of(add, target.device) / count for _ in range(repetitions + 1)][1:]
 
 
 def _undefined(rank: int, part: int, world_size: int, root: int) -> None:

@@ -186,11 +186,11 @@ def synchronise_batch_norm(model: nn.Module) -> nn.Module:
     """Return the model with batch norm over the batches of all ranks. All ranks of the default group call this."""
     if not dist.is_initialized():  # one rank by itself
         return model
-    if own_device().type == "cuda":
-        converted: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(model)
-        return converted
-    group = dist.new_group()
+    group = dist.new_group()  # of its own: its messages do not wait for those of gradients
     assert isinstance(group, dist.ProcessGroup)
+    if own_device().type == "cuda":
+        converted: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(model, group)
+        return converted
     return _replace(model, group)
 
 

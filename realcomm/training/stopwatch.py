@@ -14,6 +14,8 @@ from realcomm.execution.device_clock import device_clock
 from realcomm.launching.group import own_device
 from realcomm.launching.status import set_status
 
+CLOCK_S = 10.0  # a GPU's clock is exact for so long; a new one waits for all that is queued
+
 
 class Stopwatch:
     """The phases of one rank's steps as spans, in seconds since the watch was made.
@@ -33,7 +35,7 @@ class Stopwatch:
         self.step = -1
         self.current = ""  # the phase that is under way, or broke
         self._rank, self._label = rank, label
-        self._clock = device_clock(own_device())
+        self._clock, self._made = device_clock(own_device()), time.perf_counter()
         self._origin = self._paused = self.seconds(self.now())
 
     @property
@@ -47,7 +49,7 @@ class Stopwatch:
         return self._clock.now()
 
     def seconds(self, mark: float) -> float:
-        """Return when the device got to a mark of this step, in seconds of ``time.perf_counter``."""
+        """Return when the device got to a mark, in seconds of ``time.perf_counter``."""
         return self._clock.seconds(mark)
 
     def pause(self) -> None:
@@ -60,8 +62,10 @@ class Stopwatch:
 
     def start(self) -> None:
         """Begin a step."""
-        self._read(wait=True)
-        self._clock = device_clock(own_device())  # a clock is exact for so long
+        self._read(wait=False)
+        if time.perf_counter() - self._made > CLOCK_S:
+            self._read(wait=True)
+            self._clock, self._made = device_clock(own_device()), time.perf_counter()
         self.step += 1
 
     @contextmanager
@@ -96,11 +100,20 @@ class Stopwatch:
 
     def phases(self) -> dict[str, float]:
         """Return the seconds of each phase of the latest step, and of what overlapped them."""
+        return self._phases_of(self.step, self.spans)
+
+    def ended_phases(self) -> dict[str, float]:
+        """Return those of the latest step that the device has ended; wait for the first step."""
+        ended = next((span.step for span in reversed(list(self._spans)) if span.name == "optimizer"), None)
+        return self.phases() if ended is None else self._phases_of(ended, self._spans)
+
+    def _phases_of(self, step: int, spans: list[Span]) -> dict[str, float]:
         seconds: dict[str, float] = {}
-        for span in reversed(list(self.spans)):
-            if span.step != self.step:
+        for span in reversed(list(spans)):
+            if span.step < step:
                 break
-            seconds[span.name] = seconds.get(span.name, 0.0) + span.end - span.begin
+            if span.step == step:
+                seconds[span.name] = seconds.get(span.name, 0.0) + span.end - span.begin
         return dict(reversed(seconds.items()))
 
     def absolute_spans(self) -> list[Span]:

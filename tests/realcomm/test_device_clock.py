@@ -12,6 +12,7 @@ from realcomm.calibration.calibrator import CalibrationTraining
 from realcomm.execution import gpu_progress
 from realcomm.execution.device_clock import HostClock, device_clock
 from realcomm.launching.status import padded, private_slot
+from realcomm.measuring import probes
 from realcomm.training.stopwatch import Stopwatch
 
 
@@ -67,6 +68,36 @@ def test_a_calibration_times_what_the_gpu_does_and_not_its_launch(gpu: Simulated
     finally:
         dist.destroy_process_group()
     assert times.end - times.begin == pytest.approx(4.0)
+
+
+def test_a_step_begins_while_the_gpu_computes_the_one_before(gpu: SimulatedGpu):
+    watch = Stopwatch(0)
+    for _ in range(2):
+        watch.start()
+        for name in ("forward", "optimizer"):
+            with watch.phase(name):
+                gpu.compute.queue(2.0)
+    assert gpu.host == 100.0 and not watch._spans
+    gpu.host += 5.0
+    watch.start()
+    with watch.phase("forward"):
+        gpu.compute.queue(1.0)
+    assert gpu.host == 105.0 and watch.ended_phases() == {"forward": 2.0, "optimizer": 2.0}
+    assert watch.phases() == {"forward": 1.0} and gpu.host == 109.0
+
+
+def test_additions_on_a_gpu_are_timed_without_their_launch(gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch):
+    class GpuTensor(torch.Tensor):
+        is_cuda, device = True, torch.device("cuda", 0)
+
+        def add_(self, other: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            gpu.compute.queue(3.0)
+            return self
+
+    zeros = torch.zeros
+    monkeypatch.setattr(probes, "own_device", lambda: torch.device("cpu"))
+    monkeypatch.setattr(torch, "zeros", lambda *sizes, device: zeros(*sizes).as_subclass(GpuTensor))
+    assert probes.time_reduction(4096, 2) == pytest.approx([3.0, 3.0])
 
 
 def test_a_hang_on_a_gpu_names_the_first_step_not_passed(gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch):
