@@ -51,6 +51,7 @@ class RankMeasurement(NamedTuple):
     events: list[Event]  # of this rank in that repetition
     wrong: int  # elements of this rank that differ from the right result
     data: npt.NDArray[Any] | None  # the result on this rank's input
+    queued_s: float | None = None  # on a GPU, of each of several runs that are queued, on the slowest rank
 
 
 class RankFigures(NamedTuple):
@@ -60,6 +61,7 @@ class RankFigures(NamedTuple):
     least_s: float
     most_s: float
     wrong: int  # elements of all ranks that differ from the right result
+    queued_s: float | None = None  # of each of several runs that are queued on GPUs, as nccl-tests times them
 
 
 WORKERS = "realcomm.measuring.rank_measurement"  # which only ranks import, as torch comes with it

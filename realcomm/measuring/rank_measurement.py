@@ -18,6 +18,7 @@ import torch.distributed as dist
 
 from collectives.records.environment import cores
 from collectives.request import Request, part_slice
+from realcomm.execution.device_clock import seconds_of
 from realcomm.execution.events import Event
 from realcomm.execution.executor import COMBINE
 from realcomm.execution.own_collective import OwnCollective, Runner, make_runner
@@ -205,6 +206,7 @@ def neutral_buffer(request: Request, device: torch.device) -> torch.Tensor:
 TOTAL_S = 1.0  # of all repetitions, unless their number is given ...
 LEAST, MOST = 5, 49  # ... which is within these
 REPORT_EVERY_S = 0.25
+QUEUED = 20  # runs on GPUs that are timed together, as by nccl-tests
 
 
 class RunningMeasurement:
@@ -241,10 +243,11 @@ class RunningMeasurement:
         """Return the result of all blocks; all ranks call this."""
         whole = first_to_last(gather_intervals(self._intervals))
         seconds, middle = [end - begin for begin, end in whole], median_index(whole)
-        begin, record = whole[middle][0], self._records[middle]
+        begin, record, queued = whole[middle][0], self._records[middle], None
         if self._buffer.is_cuda:  # there recording puts work on the stream, so it has a repetition of its own
             begin, record = _record(self._executor, self._buffer)
-        return RankMeasurement(seconds, begin, record, self._wrong, self._data)
+            queued = _time_queued(self._executor, self._buffer)
+        return RankMeasurement(seconds, begin, record, self._wrong, self._data, queued)
 
 
 def measure_rank(rank: int, world_size: int, measurement: TimedRequest) -> RankMeasurement:
@@ -257,7 +260,9 @@ def measure_rank(rank: int, world_size: int, measurement: TimedRequest) -> RankM
 def figures_of(measured: RankMeasurement) -> RankFigures:
     """Return the figures of a measurement, the same on all ranks; all ranks call this with their own part of it."""
     seconds = measured.seconds
-    return RankFigures(median_low(seconds), min(seconds), max(seconds), sum_over_ranks(measured.wrong))
+    return RankFigures(
+        median_low(seconds), min(seconds), max(seconds), sum_over_ranks(measured.wrong), measured.queued_s
+    )
 
 
 def _wrong_elements(executor: Runner) -> int:
@@ -318,6 +323,17 @@ def _record(executor: Runner, buffer: torch.Tensor) -> tuple[float, list[Event]]
     interval = time_together(partial(executor.run, buffer, record))
     ((begin, _),) = first_to_last(gather_intervals([interval]))
     return begin, _by_shared_clock(record)
+
+
+def _time_queued(executor: Runner, buffer: torch.Tensor) -> float:
+    """Return the seconds of each of ``QUEUED`` runs, which the GPU does one after the other, on the slowest rank."""
+
+    def run() -> None:
+        for _ in range(QUEUED):
+            executor.run(buffer)
+
+    run()  # warms up
+    return max_over_ranks(seconds_of(run, buffer.device) / QUEUED)
 
 
 def _rare_report(executor: Runner, repetitions: int) -> Callable[[int], None]:

@@ -18,6 +18,7 @@ from command_line import Ringlab
 from rich.console import Console
 
 from collectives.errors import InputError
+from realcomm.measuring.collective_run import RankFigures
 from ringlab.commands.measuring.bench import (
     BenchAnswer,
     Benchmark,
@@ -25,6 +26,7 @@ from ringlab.commands.measuring.bench import (
     BenchRow,
     BenchTable,
     bench,
+    headings_of,
     measurements,
     prepare,
 )
@@ -113,6 +115,16 @@ def test_the_columns_are_as_wide_as_the_longest_algorithm():
     ends = {line.index(word) + len(word) for line, word in zip(lines[2:6:2], ("algorithm", "ring"), strict=True)}
     assert len(ends) == 1 and lines[5].index(wide) + len(wide) in ends
     assert len({len(line) for line in (lines[2], *lines[4:6])}) == 1
+
+
+def test_queued_calls_of_gpus_have_a_column(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("ringlab.commands.measuring.bench.check_launch", lambda *_: None)
+    benchmark = prepare(BenchOptions(begin="1K", end="1K"), backend="nccl")
+    row = benchmark._row(benchmark.measurements[0], RankFigures(1e-3, 1e-3, 2e-3, 0, 5e-5))
+    table = BenchTable(benchmark, Console())
+    assert row.queued_s == 5e-5 and table._align(row.cells(queued=True)).split()[-1] == "50.00"
+    assert headings_of(queued=True)[0][-1] == "queued"
+    assert next(BenchAnswer((row,), False).show()).headings[-1] == "queued\n(us)"
 
 
 def test_the_answer_on_standard_output_is_json_alone():

@@ -46,6 +46,7 @@ HEADINGS = (
     ("size", "count", "type", "redop", "root", "algorithm", "time", "algbw", "busbw", "#wrong", "predicted", "error"),
     ("(B)", "(elements)", "", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", ""),
 )
+QUEUED = ("queued", "(us)")  # the last column, of GPUs
 
 
 @dataclass(frozen=True)
@@ -131,9 +132,10 @@ class BenchRow(CollectiveFigures[Number]):
     wrong: int | None  # elements that were not what they must be; None where nothing was checked
     predicted_s: float | None  # None without a calibration
     error: float | None  # of the prediction, relative to what was measured
+    queued_s: float | None = None  # of each of several calls that are queued on GPUs
 
-    def cells(self) -> list[str]:
-        """Return the row as nccl-tests shows it."""
+    def cells(self, queued: bool) -> list[str]:
+        """Return the row as nccl-tests shows it, with a column of ``queued`` calls if wanted."""
         unknown = "-" if self.bytes else NOT_KNOWN
 
         def show(value: float | None, form: str, scale: float = 1.0) -> str:
@@ -144,6 +146,7 @@ class BenchRow(CollectiveFigures[Number]):
             show(self.time_s, ".2f", 1e6), show(self.algbw_GBps, ".2f"), show(self.busbw_GBps, ".2f"),
             NOT_KNOWN if self.wrong is None else str(self.wrong),
             show(self.predicted_s, ".2f", 1e6), show(self.error, "+.0%"),
+            *([show(self.queued_s, ".2f", 1e6)] if queued else ()),
         ]  # fmt: skip
 
 
@@ -166,8 +169,14 @@ class BenchAnswer(Answer):
         return super().to_dict() | {"interrupted": self.interrupted}
 
     def show(self) -> Iterator[Part]:
-        headings = [f"{name}\n{unit}".strip() for name, unit in zip(*HEADINGS, strict=True)]
-        yield Table(None, headings, [row.cells() for row in self.collectives], words=0)
+        queued = any(row.queued_s is not None for row in self.collectives)
+        headings = [f"{name}\n{unit}".strip() for name, unit in zip(*headings_of(queued), strict=True)]
+        yield Table(None, headings, [row.cells(queued) for row in self.collectives], words=0)
+
+
+def headings_of(queued: bool) -> list[tuple[str, ...]]:
+    """Return the two lines of headings."""
+    return [(*line, more) if queued else line for line, more in zip(HEADINGS, QUEUED, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -211,8 +220,9 @@ class Benchmark:
             "wrong": figures.wrong if measurement.check else None,
             "predicted_s": predicted,
             "error": None if predicted is None else (predicted - figures.median_s) / figures.median_s,
+            "queued_s": figures.queued_s,
         }
-        nothing_sent = dict.fromkeys((*COLLECTIVE_FIGURES, "wrong", "predicted_s", "error"))
+        nothing_sent = dict.fromkeys((*COLLECTIVE_FIGURES, "wrong", "predicted_s", "error", "queued_s"))
         return BenchRow(**(row if request.elements else row | nothing_sent))
 
     def _predict(self, measurement: TimedRequest) -> float | None:
@@ -314,18 +324,19 @@ class BenchTable:
         self._benchmark, self._console = benchmark, console
         labels = [len(measurement.request.algorithm.label) for measurement in benchmark.measurements]
         wide = dict(enumerate(WIDTHS)) | {5: max([WIDTHS[5], *labels])}  # room for the longest name of an algorithm
-        self._widths = [*wide.values()]
+        self._queued = benchmark.backend == "nccl"
+        self._widths = [*wide.values(), *WIDTHS[6:7] * self._queued]
 
     def show_head(self) -> None:
         """Print the headings."""
         options, emulated = self._benchmark.options, self._benchmark.emulated
         place = f"of this machine on {emulated.title}, emulated" if emulated else "of this machine"
         self._print(f"# {options.collective} on {count(options.ranks, 'rank')} {place}, in place", "#")
-        self._print(*map(self._align, HEADINGS))
+        self._print(*map(self._align, headings_of(self._queued)))
 
     def show_row(self, row: BenchRow) -> None:
         """Print one more row."""
-        self._print(self._align(row.cells()))
+        self._print(self._align(row.cells(self._queued)))
 
     def show_foot(self, answer: BenchAnswer) -> None:
         """Print what it comes to, in nccl-tests' words."""
