@@ -4,6 +4,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import nccl_on_gloo
@@ -25,7 +26,7 @@ from realcomm.calibration.calibrator import CalibrationTraining
 from realcomm.execution import device_clock, events, nccl
 from realcomm.execution.events import Event
 from realcomm.execution.executor import Executor, execute
-from realcomm.launching.group import share_gpu
+from realcomm.launching.group import own_device, share_gpu
 from realcomm.measuring import probes, rank_measurement
 from realcomm.measuring.collective_run import RankMeasurement, TimedRequest
 from realcomm.measuring.rank_measurement import exact_input, exact_result, measure_rank, time_together
@@ -118,10 +119,10 @@ def oracle(rounds: Rounds, buffers: list[torch.Tensor], chunks: int) -> list[tor
 def compare_with_oracle(rank: int, world_size: int, seeds: range, grouped: bool) -> list[str]:
     """Return the random programs after which this rank holds something else than the contract promises.
 
-    With ``grouped`` their messages go as NCCL needs them.
+    With ``grouped`` their messages go as NCCL needs them, by gloo unless the group works on GPUs.
     """
-    wrong = []
-    if grouped:
+    wrong, device = [], own_device()
+    if grouped and device.type == "cpu":
         nccl_on_gloo.post_by_gloo()
     for seed in seeds:
         rng = random.Random(seed)
@@ -132,9 +133,10 @@ def compare_with_oracle(rank: int, world_size: int, seeds: range, grouped: bool)
         buffers = [start(r, n, torch.float64) for r in range(world_size)]
         expected = oracle(rounds, buffers, chunks)[rank]
         program = ad_hoc(partial(_own_steps, rounds), chunks, scratch=chunks)
-        execute(program, buffers[rank])
-        if not torch.equal(buffers[rank], expected):
-            wrong.append(f"seed {seed}, chunks {chunks}, n {n}: {buffers[rank]} is not {expected}")
+        own = buffers[rank].to(device)
+        execute(program, own)
+        if not torch.equal(own.cpu(), expected):
+            wrong.append(f"seed {seed}, chunks {chunks}, n {n}: {own} is not {expected}")
     return wrong
 
 
@@ -258,15 +260,24 @@ def communicators_of_groups(rank: int, world_size: int) -> tuple[list[int], list
     return before, [len(dist.distributed_c10d._world.pg_map), len(nccl._copied)]
 
 
-def groups_after_channels(rank: int, world_size: int) -> tuple[str, float]:
-    """Run two channels in a group of ranks 0 and 1 as NCCL needs them; return a later group of all, and its sum."""
-    nccl_on_gloo.post_by_gloo()
+def groups_after_channels(rank: int, world_size: int, store: Path | None = None) -> tuple[str, float]:
+    """Run two channels in a group of ranks 0 and 1 as NCCL needs them; return a later group of all, and its sum.
+
+    With a ``store`` the default group is made anew for the rank's GPU.
+    """
+    device = own_device()
+    if device.type == "cpu":
+        nccl_on_gloo.post_by_gloo()
+    if store is not None:
+        dist.destroy_process_group()
+        made = dist.FileStore(str(store), world_size)  # type: ignore[attr-defined]
+        dist.init_process_group("nccl", store=made, rank=rank, world_size=world_size, device_id=device)
     part = dist.new_group([0, 1])
     if rank < 2:
-        execute(library()["all_reduce/bidirectional_ring"], torch.ones(8), group=part)
+        execute(library()["all_reduce/bidirectional_ring"], torch.ones(8, device=device), group=part)
     later = dist.new_group()
     assert isinstance(later, dist.ProcessGroup)
-    found = torch.tensor([1.0])
+    found = torch.ones(1, device=device)
     dist.all_reduce(found, group=later)
     return later.group_name, found.item()
 

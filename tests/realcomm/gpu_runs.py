@@ -1,0 +1,82 @@
+"""What ranks on GPUs do in tests, and on CPUs to compare with: trainings in every way, and forms of parallelism."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from training_workers import Losses, few_images, small
+
+from collectives.catalogue import find_algorithm
+from collectives.training.parallelism import Parallelism
+from collectives.training.recipe import Recipe
+from collectives.training.workload import Buckets, ComputePhases
+from realcomm.forms.plan import FormPlan
+from realcomm.forms.training import train_form
+from realcomm.profiling.meta import profile_on_meta
+from realcomm.profiling.model_sources import find_model
+from realcomm.training import datasets, models, running
+from realcomm.training.checkpoints import Checkpointing, find_start
+from realcomm.training.trainer import train_rank
+from ringlab.commands.measuring.form_job import plan_form
+
+RING, STEPS = find_algorithm("all_reduce/ring"), 4
+TRAININGS: dict[str, dict[str, Any]] = {
+    "after backward": {"gradient_sync": RING},
+    "our buckets": {"gradient_sync": RING, "buckets": Buckets(mb=0.001)},
+    "our algorithm in DDP": {"gradient_sync": RING, "buckets": Buckets(mb=0.001, hook="ddp")},
+    "DDP": {"gradient_sync": None},
+    "fp16": {"gradient_sync": RING, "precision": "fp16"},
+    "bf16": {"gradient_sync": RING, "precision": "bf16"},
+    "channels_last": {"gradient_sync": RING},
+    "SyncBatchNorm": {"gradient_sync": None, "sync_batch_norm": True},
+    "local SGD": {"gradient_sync": RING, "sync_every": 2, "checkpoint_every": 2},
+}
+MODEL = "llama:layers=2,width=32,heads=4,context=16,vocabulary=64,hidden=64"
+FORMS = {
+    "ddp": Parallelism(data=4),
+    "fsdp": Parallelism(form="fsdp", data=4),
+    "hsdp": Parallelism(form="hsdp", data=4, shard=2),
+    "1f1b": Parallelism(data=2, pipeline=2, microbatches=2),
+    "tensor": Parallelism(data=2, tensor=2),
+}
+
+
+def convolution(training: object, layout: torch.memory_format) -> nn.Module:
+    """Return a small model with convolution and batch norm, which draws no random numbers in training."""
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, 10)
+    )
+    return model.to(memory_format=layout)
+
+
+def train_in_every_way(rank: int, world_size: int, folder: Path) -> dict[str, list[float]]:
+    """Return the mean losses of four steps, the last two behind a checkpoint where there are any."""
+    torch.backends.cudnn.allow_tf32 = False
+    vars(datasets).update(load_images=few_images)
+    vars(running).update(measure_alone=lambda training: ComputePhases(0.0, 0.0, 0.0))
+    found = {}
+    for name, way in TRAININGS.items():
+        layout = torch.channels_last if name == "channels_last" else torch.contiguous_format
+        vars(models).update(build_resnet=partial(convolution, layout=layout))
+        kept = {"checkpoints": folder / name} if "checkpoint_every" in way else {}
+        training, losses = small(**way, **kept, epochs=2), Losses()
+        for steps in (2, STEPS) if kept else (STEPS,):
+            resume = "auto" if steps > 2 and kept else None
+            start = find_start(training, world_size, resume).checkpoint if rank == 0 and kept else None
+            looking_on = [losses, *([Checkpointing(training, start)] if kept else ())]
+            train_rank(rank, world_size, training, steps, observers=looking_on)
+        found[name] = losses.losses
+    return found
+
+
+def train_in_every_form(rank: int, world_size: int) -> dict[str, list[float]]:
+    """Return the losses of this rank in every form of parallelism."""
+    known = profile_on_meta(find_model(MODEL))
+    plans = {name: plan_form(MODEL, known, form, 8, Recipe()) for name, form in FORMS.items()}
+    return {name: _train(rank, world_size, plan._replace(steps=STEPS, checked=0)) for name, plan in plans.items()}
+
+
+def _train(rank: int, world_size: int, plan: FormPlan) -> list[float]:
+    return train_form(rank, world_size, plan).losses
