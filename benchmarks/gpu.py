@@ -6,7 +6,7 @@
 
 Its parts are commands in processes of their own, each part with a time limit: one that fails or hangs is ended, and the
 others still run. The file of results is written anew after every part, whole or not at all. With one GPU all ranks
-share it: results are right then, but the times are not those of a network.
+share it: results are right then, but only the part "one rank" has times that mean something.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,13 +30,11 @@ WHOLE_S = 480.0  # with the install of benchmarks/gpu_wheels.py less than nine m
 OUTPUT_LINES = 60  # of each part's output are kept
 ENDING_S = 1.0  # between asking a command to end and killing it
 GPU_MARK = "\n@pytest.mark.gpu\n"
-BENCHES = (  # collective, and algorithms of the library
-    ("all_reduce", ("naive", "ring", "bidirectional_ring", "halving_doubling", "double_tree")),
-    ("all_gather", ("ring", "bruck")),
-    ("reduce_scatter", ("ring",)),
-    ("broadcast", ("chain", "binomial")),
-    ("all_to_all", ("pairwise",)),
-)
+BENCHES = (("all_reduce", ("ring", "double_tree")), ("broadcast", ("binomial",)))  # collective, and its algorithms
+ON_GPUS = "tests/realcomm/test_on_gpus.py"
+CHECKS = {  # a part, its seconds, and the tests of ON_GPUS by a word of their names
+    "trains": (45, "trains_on"), "forms": (45, "forms_on"), "record": (25, "record_on"), "groups": (30, "groups"),
+}  # fmt: skip
 Row = dict[str, Any]
 
 
@@ -54,13 +52,13 @@ class Asked:
     """What the command line asks for."""
 
     backend: str
-    ranks: tuple[int, ...]
+    ranks: int
     small: bool
 
     @property
     def sizes(self) -> tuple[str, str, str]:
         """Smallest size, largest size and factor."""
-        return ("1K", "4K", "4") if self.small else ("1K", "16M", "16")
+        return ("1K", "4K", "4") if self.small else ("64K", "16M", "256")
 
     @property
     def repetitions(self) -> str:
@@ -70,30 +68,48 @@ class Asked:
 
 def make_plan(asked: Asked, folder: Path) -> list[Part]:
     """Return the parts, the surest first; their commands write what they find as JSON into ``folder``."""
-    python, ranks = sys.executable, [str(number) for number in asked.ranks]
+    python, ranks = sys.executable, str(asked.ranks)
     ringlab = (python, "-m", "ringlab")
-    backend, few = ("--backend", asked.backend), ranks[:1]
-    sizes = [str(1024 * 16**power) for power in range(1 if asked.small else 5)]
-    scenario = _scenario(asked)
-    against = (python, "benchmarks/against_gloo.py", *backend, "--ranks", *ranks, "--sizes", *sizes)
-    algorithms = ("ring", "halving_doubling", "double_tree")
+    backend = ("--backend", asked.backend)
+    sizes = [str(1 << power) for power in ((10,) if asked.small else (16, 24))]
+    scenario = _scenario(asked, asked.ranks)
+    against = (python, "benchmarks/against_gloo.py", *backend, "--ranks", ranks, "--sizes", *sizes)
+    algorithms = ("ring", "double_tree")
     calibrate = (*ringlab, "calibrate", *scenario, "--accept-noise")  # a rented machine is measured once, noise and all
     options = ("--repetitions", asked.repetitions, "-o", str(folder / "beside.json"))
     parts = [
-        Part("machine", 20, ((python, __file__, "--describe", str(folder / "machine.json")),)),
-        Part("tests", 130, ((python, "-m", "pytest", "-m", "gpu", "-v", "-rs", "--no-header", *gpu_tests()),)),
-        Part("beside", 90, ((*against, "--algorithm", *algorithms[: 1 if asked.small else None], *options),)),
-        Part("calibration", 60, ((*calibrate, *backend, *_json(folder, "calibration")),)),
-        Part("bench", 60, tuple(_bench(asked, collective, number, folder) for number in few for collective in BENCHES)),
+        Part("machine", 15, ((python, __file__, "--describe", str(folder / "machine.json")),)),
+        *(Part(name, limit, (_tests(ON_GPUS, "-k", word),)) for name, (limit, word) in CHECKS.items()),
+        Part("tests", 45, (_tests(*(file for file in gpu_tests() if file != ON_GPUS)),)),
+        Part("one rank", 40, tuple(_one_rank(asked, folder))),
+        Part("calibration", 55, ((*calibrate, *backend, *_json(folder, "calibration")),)),
+        Part("bench", 20, tuple(_bench(asked, collective, ranks, folder) for collective in BENCHES)),
+        Part("beside", 20, ((*against, "--algorithm", *algorithms[: 1 if asked.small else None], *options),)),
     ]
     for sync in ("naive", "ring", "ddp"):
         one = ("--set", f'training.gradient_sync=["{sync}"]')
-        parts.append(Part(sync, 34, ((*ringlab, "compare", *scenario, *one, *backend, *_json(folder, sync)),)))
+        parts.append(Part(sync, 32, ((*ringlab, "compare", *scenario, *one, *backend, *_json(folder, sync)),)))
     return [replace(part, limit_s=part.limit_s * PATIENCE[asked.backend]) for part in parts]
 
 
-def _scenario(asked: Asked) -> tuple[str, ...]:
-    changes = [f"cluster.world_size={asked.ranks[0]}"]
+def _tests(*chosen: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", "pytest", "-m", "gpu", "-v", "-rs", "--no-header", *chosen)
+
+
+def _one_rank(asked: Asked, folder: Path) -> Iterator[tuple[str, ...]]:
+    """Yield a profile, a training of one epoch and its resumption, of one rank with a GPU of its own."""
+    ringlab, device = (sys.executable, "-m", "ringlab"), "cuda" if asked.backend == "nccl" else "cpu"
+    model, batch = ("resnet18", "8") if asked.small else ("resnet34", "32")
+    yield (*ringlab, "profile", model, "--batch-size", batch, "--device", device, *_json(folder, "one rank.profile"))
+    kept = f'training.checkpoints="{folder / "kept"}"'
+    changed = ("--set", 'training.gradient_sync=["ring"]', "--set", kept, "--backend", asked.backend)
+    for name, epochs, resume in (("first epoch", 1, ()), ("resumed", 2, ("--resume", "auto"))):
+        more = ("--set", f"training.epochs={epochs}", *resume, *_json(folder, f"one rank.{name}"))
+        yield (*ringlab, "run", *_scenario(asked, 1), *changed, *more)
+
+
+def _scenario(asked: Asked, ranks: int) -> tuple[str, ...]:
+    changes = [f"cluster.world_size={ranks}"]
     changes += ['training.model="resnet18"', "training.batch_size=64", "training.epochs=1"] if asked.small else []
     return ("benchmarks/gpu_training.toml", *(word for change in changes for word in ("--set", change)))
 
@@ -176,7 +192,7 @@ def collect(row: Row, folder: Path) -> Row:
     """Return the row of a part with what its commands wrote: its JSON, or that of several by their names."""
     name, output = row["part"], row["output"]
     row = row | {"output": output[-OUTPUT_LINES:]}
-    if name == "tests":
+    if name in (*CHECKS, "tests"):
         return row | {"found": read_tests(output)}
     files = sorted({*folder.glob(f"{name}.json"), *folder.glob(f"{name}.*.json")})
     found = {file.stem.removeprefix(f"{name}."): json.loads(file.read_text(encoding="utf-8")) for file in files}
@@ -205,7 +221,7 @@ def describe_gpus() -> Row:
     """Return the environment with its GPUs, their driver, CUDA and NCCL."""
     import torch
 
-    from collectives.records.environment import describe_environment
+    from collectives.records.environment import describe_environment, installed_version
 
     gpus = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
     asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
@@ -215,6 +231,7 @@ def describe_gpus() -> Row:
         driver = []
     return {
         **describe_environment(),
+        "pytest": installed_version("pytest"),
         "gpus": [{"name": gpu.name, "memory_bytes": gpu.total_memory} for gpu in gpus],
         "driver": driver[0] if driver else None,
         "cuda": torch.version.cuda,
@@ -222,13 +239,22 @@ def describe_gpus() -> Row:
     }
 
 
+def describe_commit() -> str:
+    """Return the commit of the code, with "and changes" if files differ from it; empty outside a repository."""
+    command = ["git", "describe", "--always", "--abbrev=40", "--dirty= and changes"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
 def count_gpus() -> int:
-    """Return how many NVIDIA GPUs this machine has, by its driver's program."""
+    """Return how many NVIDIA GPUs this machine has, by its driver's program, and this process may use."""
     try:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True, timeout=20).stdout
     except (OSError, subprocess.SubprocessError):
         return 0
-    return sum(line.startswith("GPU ") for line in listed.splitlines())
+    found = sum(line.startswith("GPU ") for line in listed.splitlines())
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return found if visible is None else min(found, sum(name.strip() not in ("", "-1") for name in visible.split(",")))
 
 
 def show_plan(parts: Sequence[Part], within_s: float) -> None:
@@ -246,7 +272,8 @@ def write_results(path: Path, asked: Asked, rows: list[Row]) -> None:
     from collectives.records.environment import describe_environment
 
     machine = next((row["found"] for row in rows if row["part"] == "machine"), None) or describe_environment()
-    answer = {"schema_version": 1, "kind": "benchmark", "environment": machine, "asked": asdict(asked), "parts": rows}
+    answer = {"schema_version": 1, "kind": "benchmark", "commit": describe_commit(), "environment": machine}
+    answer |= {"asked": asdict(asked), "parts": rows}
     write_text(path, json.dumps(answer, indent=1, allow_nan=False) + "\n")
 
 
@@ -255,7 +282,7 @@ def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backend", choices=("nccl", "gloo"), default="nccl", help="gloo: a trial on the CPU")
     parser.add_argument(
-        "--ranks", type=int, nargs="+", help="2 and 4 on one GPU, else 2 and all GPUs; the first counts"
+        "--ranks", type=int, metavar="N", help="ranks of what is measured; default: 2 on one GPU, else all GPUs"
     )
     parser.add_argument("--small", action="store_true", help="the least that runs all the code")
     parser.add_argument("--parts", nargs="+", metavar="NAME", help="only these; --plan lists them")
@@ -266,8 +293,8 @@ def read_options() -> argparse.Namespace:
     options = parser.parse_args()
     if options.within is None:
         options.within = WHOLE_S * PATIENCE[options.backend]
-    if options.ranks is not None and min(options.ranks) < 2:
-        parser.error(f"--ranks {min(options.ranks)}: give 2 ranks or more")
+    if options.ranks is not None and options.ranks < 1:
+        parser.error(f"--ranks must be 1 or more, not {options.ranks}")
     return options
 
 
@@ -278,8 +305,7 @@ def main() -> None:
     if options.describe:
         options.describe.write_text(json.dumps(describe_gpus()), encoding="utf-8")
         return
-    ranks = options.ranks or ((2, 4) if gpus < 2 else sorted({2, gpus}, reverse=True))
-    asked = Asked(options.backend, tuple(ranks), options.small)
+    asked = Asked(options.backend, options.ranks or max(2, gpus), options.small)
     with tempfile.TemporaryDirectory(prefix="ringlab-gpu-") as name:
         parts = make_plan(asked, Path(name))
         unknown = sorted(set(options.parts or ()) - {part.name for part in parts})

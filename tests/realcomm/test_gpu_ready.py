@@ -11,6 +11,7 @@ import time
 import tomllib
 import zipfile
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from command_line import ROOT, run_python
+from torch import nn
 from torch._C import _distributed_c10d
 
 import realcomm
@@ -28,7 +30,7 @@ from collectives.errors import InputError
 from realcomm.execution import group_memory
 from realcomm.execution.device_clock import HostClock
 from realcomm.functions import tensor_collectives
-from realcomm.launching import group, torchrun
+from realcomm.launching import group, torch_process, torchrun
 from realcomm.launching.failures import RankFailed, is_peer_lost
 from realcomm.launching.flight_recorder import FLIGHT_RECORDER, describe_unfinished
 from realcomm.launching.launcher import check_launch, launch
@@ -36,6 +38,7 @@ from realcomm.launching.status import tell_by
 from realcomm.profiling.measured import measure
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
+from realcomm.training import models
 from realcomm.training.stopwatch import Stopwatch
 from ringlab.commands import doctor
 from scenarios import load
@@ -50,7 +53,7 @@ def python(text: str) -> tuple[str, ...]:
 
 
 def plan(small: bool = False) -> list[Any]:
-    found: list[Any] = GPU["make_plan"](Asked("nccl", (2, 4), small), Path("folder"))
+    found: list[Any] = GPU["make_plan"](Asked("nccl", 2, small), Path("folder"))
     return found
 
 
@@ -58,13 +61,15 @@ def test_install_and_parts_take_less_than_nine_minutes():
     parts = plan()
     ending = 2 * GPU["ENDING_S"] * len(parts)
     assert sum(part.limit_s for part in parts) + ending <= GPU["WHOLE_S"] <= 540 - WHEELS["INSTALL_S"]
-    trial = GPU["make_plan"](Asked("gloo", (2, 4), True), Path("folder"))
+    trial = GPU["make_plan"](Asked("gloo", 2, True), Path("folder"))
     assert [part.limit_s for part in trial] == [4 * part.limit_s for part in parts], "a trial on a CPU has more time"
 
 
 def test_the_plan_has_all_that_is_to_be_measured_by_names_that_exist():
     parts = {part.name: part for part in plan()}
-    assert list(parts) == ["machine", "tests", "beside", "calibration", "bench", "naive", "ring", "ddp"]
+    checks = ["trains", "forms", "record", "groups", "tests"]
+    measured = ["one rank", "calibration", "bench", "beside", "naive", "ring", "ddp"]
+    assert list(parts) == ["machine", *checks, *measured]
     for collective, names in GPU["BENCHES"]:
         assert all(find_algorithm(name, collective) for name in names)
     (command,) = parts["beside"].commands
@@ -74,7 +79,33 @@ def test_the_plan_has_all_that_is_to_be_measured_by_names_that_exist():
     training = load(ROOT / "benchmarks" / "gpu_training.toml").trainings
     assert [one.sync_name for one in training] == ["naive", "ring", "ddp"]
     assert {one.model for one in training} == {"resnet34"}
-    assert all("nccl" in command for name in [*parts][2:] for command in parts[name].commands)
+    assert all("nccl" in command for name in measured[1:] for command in parts[name].commands)
+    profile, first, resumed = parts["one rank"].commands
+    assert "cuda" in profile and "nccl" in first and resumed[resumed.index("--resume") + 1] == "auto"
+    assert "cluster.world_size=1" in first
+
+
+def test_each_check_on_gpus_has_tests_and_each_test_a_check():
+    text = (ROOT / GPU["ON_GPUS"]).read_text()
+    names = re.findall(r"@pytest.mark.gpu\n(?:@.*\n)*def (\w+)", text)
+    chosen = {name: [one for one in names if word in one] for name, (_, word) in GPU["CHECKS"].items()}
+    assert all(chosen.values()) and sorted(chain(*chosen.values())) == sorted(names)
+
+
+def test_gpus_that_are_hidden_do_not_count(monkeypatch: pytest.MonkeyPatch):
+    listed = SimpleNamespace(stdout="GPU 0: H200\nGPU 1: H200\n")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: listed)
+    for visible, count in (("1", 1), ("", 0), ("-1", 0), ("0,1", 2), ("0,1,2", 2)):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert GPU["count_gpus"]() == count
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert GPU["count_gpus"]() == 2
+
+
+def test_results_name_their_commit(tmp_path: Path):
+    GPU["write_results"](tmp_path / "found.json", Asked("gloo", 1, True), [])
+    commit = json.loads((tmp_path / "found.json").read_text())["commit"]
+    assert re.fullmatch(r"[0-9a-f]{40}( and changes)?", commit)
 
 
 def test_all_tests_for_a_gpu_are_in_the_plan():
@@ -151,8 +182,8 @@ def test_a_plan_is_shown_before_anything_is_installed():
 def test_without_a_gpu_nothing_is_started():
     done = run_python("benchmarks/gpu.py")
     assert done.returncode == 1 and "there is no NVIDIA GPU here" in done.stderr and not done.stdout
-    refused = run_python("benchmarks/gpu.py", "--ranks", 1, "--plan")
-    assert refused.returncode == 2 and "--ranks 1: give 2 ranks or more" in refused.stderr
+    refused = run_python("benchmarks/gpu.py", "--ranks", 0, "--plan")
+    assert refused.returncode == 2 and "--ranks must be 1 or more, not 0" in refused.stderr
 
 
 @pytest.mark.slow
@@ -164,6 +195,7 @@ def test_all_of_it_on_the_cpu_with_gloo_in_the_place_of_nccl(tmp_path: Path):
     parts = {row["part"]: row["found"] for row in found["parts"]}
     assert set(parts["tests"].values()) <= {"passed", "skipped"} and len(parts["tests"]) >= 4
     assert {row["algorithm"] for row in parts["beside"]["all_reduce"]} == {"ring"}
+    assert set(parts["one rank"]) == {"profile", "first epoch", "resumed"}
     assert set(parts["bench"]) == {collective for collective, _ in GPU["BENCHES"]}
     for sync in ("naive", "ring"):
         (training,) = parts[sync]["training"]
@@ -367,6 +399,28 @@ def test_a_failed_run_ends_with_the_flight_recorders_notes():
     with pytest.raises(RankFailed, match="as it stands") as caught:
         launch(hang_on_a_gpu, 3, timeout=100)
     assert caught.value.__notes__ == ["rank 1: NCCL's nccl:broadcast is started"]
+
+
+def test_batch_norm_of_all_ranks_has_a_communicator_of_its_own(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(models, "own_device", lambda: torch.device("cuda", 0))
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+    try:
+        [norm] = models.synchronise_batch_norm(nn.Sequential(nn.BatchNorm2d(4))).children()
+        assert isinstance(norm, nn.SyncBatchNorm) and norm.process_group not in (None, dist.group.WORLD)
+    finally:
+        dist.destroy_process_group()
+
+
+def test_one_rank_of_many_tries_torchs_variables(monkeypatch: pytest.MonkeyPatch):
+    tried: list[object] = []
+    monkeypatch.setattr(torch_process, "_check", tried.append)
+    for name, value in (("TORCH_SHOW_CPP_STACKTRACES", "1"), ("WORLD_SIZE", "2"), ("RANK", "1")):
+        monkeypatch.setenv(name, value)
+    torch_process.check_torch()
+    assert not tried
+    monkeypatch.setenv("RANK", "0")
+    torch_process.check_torch()
+    assert len(tried) == 1
 
 
 def test_an_aborted_communicator_is_a_lost_peer():
