@@ -158,7 +158,8 @@ def _fastest_training(answer: ScenarioAnswer[Any]) -> list[str]:
     waited, sync = _number(best.sync_s), "gradient sync"
     if best.exposed_s is not None:
         waited, sync = best.exposed_s, "gradient sync that backward does not hide"
-    share = f", {waited / _number(best.step_s):.0%} of it {sync}" if waited else ""
+    is_known = waited > 0 or best.exposed_s is not None
+    share = f", {waited / _number(best.step_s):.0%} of it {sync}" if is_known else ""
     ranks, efficiency = best.world_size, _number(best.scaling_efficiency)
     work = f"; {ranks} ranks do {efficiency:.0%} of {ranks} times one rank's work" if ranks > 1 else ""
     return [f"{answer.place}: with {best.gradient_sync} a step takes {_describe_time(best.step_s)}{share}{work}."]
