@@ -323,7 +323,7 @@ def torchrun(ranks: int, program: str, logs: Path) -> subprocess.CompletedProces
         *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)),
         *("--master-addr", "127.0.0.1", "--master-port", str(port), "--max-restarts", "1", "--no-python"),
         *("--log-dir", str(logs)),
-        *(sys.executable, "-c", f"import sys; sys.path.insert(0, {str(TESTS)!r})\n{program}"),
+        *(sys.executable, "-c", f"import sys; sys.path.insert(0, {str(TESTS.parent)!r})\n{program}"),
     ]
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
 
