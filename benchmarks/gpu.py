@@ -102,7 +102,9 @@ def _one_rank(asked: Asked, folder: Path) -> Iterator[tuple[str, ...]]:
     model, batch = ("resnet18", "8") if asked.small else ("resnet34", "32")
     yield (*ringlab, "profile", model, "--batch-size", batch, "--device", device, *_json(folder, "one rank.profile"))
     kept = f'training.checkpoints="{folder / "kept"}"'
-    changed = ("--set", 'training.gradient_sync=["ring"]', "--set", kept, "--backend", asked.backend)
+    changes = ['training.gradient_sync=["ring"]', kept]
+    changes += ["training.batch_size=8", "training.images=64"] if asked.small else []
+    changed = (*(word for change in changes for word in ("--set", change)), "--backend", asked.backend)
     for name, epochs, resume in (("first epoch", 1, ()), ("resumed", 2, ("--resume", "auto"))):
         more = ("--set", f"training.epochs={epochs}", *resume, *_json(folder, f"one rank.{name}"))
         yield (*ringlab, "run", *_scenario(asked, 1), *changed, *more)
