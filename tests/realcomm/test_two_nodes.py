@@ -58,7 +58,7 @@ def test_two_nodes_train_and_go_on_after_a_rank_is_killed(tmp_path: Path):
     scenario.write_text(SCENARIO)
     job = make_job(load(scenario), str(scenario), JobOptions(backend="gloo", log_dir="logs", max_restarts=1))
     assert (job.nodes, job.ranks_per_node, job.resumes) == (2, 1, True)
-    text = write_batch_file(job, SlurmOptions(folder=str(tmp_path), interface=INTERFACE, port=29500))
+    text = write_batch_file(job, SlurmOptions(folder=str(tmp_path), interface=INTERFACE))
     (tmp_path / "job.sbatch").write_text(text.replace("-m ringlab run ", "-m small_ringlab run "))
     for name, script in (("srun", SRUN), ("scontrol", '#!/bin/bash\nprintf "$ADDRESS0\\n$ADDRESS1\\n"\n')):
         (tmp_path / name).write_text(script)
