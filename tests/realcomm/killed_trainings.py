@@ -65,12 +65,14 @@ def rank_processes() -> list[int]:
 
 
 @contextmanager
-def killing(rank: int, ranks: int, number: int, file: Path, rows: int, delay_s: float) -> Iterator[list[int]]:
-    """Send a rank a signal within the context, a delay after a file of metrics has so many rows; list its process."""
+def killing(
+    rank: int, ranks: int, number: int, delay_s: float, file: Path | None = None, rows: int = 0
+) -> Iterator[list[int]]:
+    """Send a rank a signal within the context, a delay after all run and a file has so many rows; list its process."""
     sent, is_over = list[int](), Event()
 
     def kill() -> None:
-        while len(processes := rank_processes()) < ranks or count_rows(file) < rows:
+        while len(processes := rank_processes()) < ranks or (file is not None and count_rows(file) < rows):
             if is_over.wait(0.002):
                 return
         if not is_over.wait(delay_s):
@@ -166,7 +168,7 @@ def try_seed(seed: int) -> Tried:
             rows, delay_s = drawn.randint(rows, max(rows, len(whole.metrics) - 1)), drawn.uniform(0, step_s)
             about = f"seed {seed}, {name} on {ranks} ranks, kill {kills} by signal {number} at row {rows}"
             try:
-                with killing(rank, ranks, number, log, rows, delay_s) as sent:
+                with killing(rank, ranks, number, delay_s, log, rows) as sent:
                     train(name, ranks, every, folder)
                 break
             except LaunchFailed as error:

@@ -294,7 +294,7 @@ def test_other_commands_name_the_cause_when_a_users_model_fails(
 
 @pytest.mark.parametrize("command", ["bench -b 4M -e 4M -n 10000", "calibrate --accept-noise"])
 def test_commands_name_a_rank_that_is_killed(command: str, here: Path, ringlab: Ringlab) -> None:
-    with killing(1, 2, signal.SIGTERM, after_s=0.1) as sent:
+    with killing(1, 2, signal.SIGTERM, delay_s=0.1) as sent:
         done = ringlab(*command.split())
     assert sent
     check_failed(done, r"rank 1 was ended by SIGTERM \(it was doing: ")

@@ -140,7 +140,7 @@ def test_a_training_leaves_no_folder_of_torchs_compiler_and_a_model_that_compile
     model.write_text("from torch import nn\ndef build():\n    return nn.Sequential(nn.Flatten(), nn.Linear(4, 10))\n")
     left.mkdir()
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
-    paths = f"{ROOT}:{Path(__file__).parent}"
+    paths = f"{ROOT}:{ROOT / 'tests'}"
     done = run_python("-c", TRAINING, f"{model}:build", TMPDIR=str(left), PYTHONPATH=paths)
     assert (done.returncode, done.stdout, [*left.iterdir()]) == (0, "None\n", []), done.stderr
 

@@ -413,6 +413,7 @@ def _open_for_saying() -> tuple[TextIO, TextIO]:
 
 def main() -> None:
     """Try one in so many of the systematic cases, and drawn ones; write a line of JSON for each that misbehaves."""
+    sys.path.insert(0, str(Path(__file__).parents[1]))  # what several packages share
     import hostile_cases
 
     parser = argparse.ArgumentParser(description=__doc__)

@@ -104,7 +104,8 @@ def test_sweep_uses_the_backend_that_joblib_names():
 def workers() -> list[psutil.Process]:
     """The processes of this one, without those that clean up after it."""
     found = psutil.Process().children(recursive=True)
-    return [process for process in found if "resource_tracker" not in " ".join(process.cmdline())]
+    alive = [process for process in found if process.status() != psutil.STATUS_ZOMBIE]
+    return [process for process in alive if "resource_tracker" not in " ".join(process.cmdline())]
 
 
 def test_all_cores_do_what_takes_long_and_nothing_is_left(monkeypatch: pytest.MonkeyPatch):
