@@ -3,6 +3,9 @@
 A right program has nothing to be told. A wrong one says ``# kind:`` what must be told (``A or B``: either), and at the
 end of lines ``# told: 0-1; 3`` of which ranks a place of the finding must be there; ``# told`` alone: of any. Both may
 have ``# ranks:`` (0: the program starts them itself), ``# args:`` and ``# options:`` as of the command.
+
+``# fix: CODE`` carries out the advice of the finding: it replaces the line that it ends, which goes where CODE is
+empty; on a line of its own it adds CODE.
 """
 
 import re
@@ -15,8 +18,9 @@ from typing import Any
 from virtual.ranks.finding import ProgramFinding
 
 FOLDER = Path(__file__).parent / "virtual_programs"
-HEADER = re.compile(r"^# (ranks|kind|args|options): (.*)$", re.MULTILINE)
-TOLD = re.compile(r"# told(?:: (?P<ranks>[-0-9,; ]+))?$")
+HEADER = re.compile(r"^# (ranks|kind|args|options|parameters): (.*)$", re.MULTILINE)
+TOLD = re.compile(r"# told(?:: (?P<ranks>[-0-9,; ]+?))?(?:  # fix:.*)?$")
+FIX = re.compile(r"(?P<indent> *)(?P<code>.*?) *# fix:(?: (?P<fix>.*))?$")
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,11 @@ class CorpusProgram:
         return found
 
     @property
+    def has_unlike_parameters(self) -> bool:
+        """Whether ranks hold other parameters of one name on purpose, as those of layers that are split up."""
+        return "split" in self.said.get("parameters", "")
+
+    @property
     def kinds(self) -> list[str]:
         """The kinds of which one must be told; which one may depend on who comes first."""
         return [kind.strip() for kind in self.said["kind"].split(" or ")]
@@ -67,6 +76,18 @@ class CorpusProgram:
             if mark:
                 found += [(number, part) for part in map(read_ranks, (mark["ranks"] or "").split(";"))]
         return found
+
+    @property
+    def fixed(self) -> str:
+        """The program changed as its finding advises."""
+        lines: list[str] = []
+        for line in self.text.splitlines():
+            change = FIX.match(line)
+            if change is None:
+                lines.append(line)
+            elif change["fix"]:
+                lines.append(change["indent"] + change["fix"])
+        return "\n".join(lines) + "\n"
 
     def find_untold(self, findings: tuple[ProgramFinding, ...]) -> list[str]:
         """Return what should have been told and was not."""

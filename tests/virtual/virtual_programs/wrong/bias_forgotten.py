@@ -18,4 +18,6 @@ for _ in range(3):
     for layer in (net[0], net[2]):
         dist.all_reduce(layer.weight.grad)
         layer.weight.grad /= dist.get_world_size()
+        # fix: dist.all_reduce(layer.bias.grad)
+        # fix: layer.bias.grad /= dist.get_world_size()
     opt.step()  # told: 0; 1; 2

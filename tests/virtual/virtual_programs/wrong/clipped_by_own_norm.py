@@ -15,9 +15,9 @@ for _ in range(2):
     x = torch.randn(4, 6)
     opt.zero_grad()
     (model(x) - x).square().sum().backward()
-    shards = [parameter.grad.to_local() for parameter in model.parameters()]
-    norm = torch.stack([shard.norm() for shard in shards]).norm()
-    for shard in shards:
-        shard.mul_(1.0 / norm.clamp(min=1.0))
+    shards = [parameter.grad.to_local() for parameter in model.parameters()]  # fix: torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    norm = torch.stack([shard.norm() for shard in shards]).norm()  # fix:
+    for shard in shards:  # fix:
+        shard.mul_(1.0 / norm.clamp(min=1.0))  # fix:
     opt.step()  # told: 0; 1; 2
 dist.destroy_process_group()

@@ -21,5 +21,5 @@ elif me == 2:
     dist.send(x, 0)  # told: 2
     dist.recv(x, 0)
 else:
-    dist.recv(buf, 1)  # told: 3
-    dist.send(x, 1)
+    dist.recv(buf, 1)  # told: 3  # fix: dist.send(x, 1)
+    dist.send(x, 1)  # fix: dist.recv(x, 1)

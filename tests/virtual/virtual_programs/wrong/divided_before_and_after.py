@@ -14,5 +14,5 @@ for _ in range(2):
     (loss / n).backward()
     for p in model.parameters():
         dist.all_reduce(p.grad)
-        p.grad.div_(n)
+        p.grad.div_(n)  # fix:
     opt.step()  # told: 0-3

@@ -15,6 +15,6 @@ for _ in range(3):
     for p in model.parameters():
         dist.all_reduce(p.grad)
         p.grad /= dist.get_world_size()
-    for p in model.parameters():
-        p.grad /= dist.get_world_size()
+    for p in model.parameters():  # fix:
+        p.grad /= dist.get_world_size()  # fix:
     opt.step()  # told: 0-3

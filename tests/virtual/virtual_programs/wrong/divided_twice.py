@@ -12,6 +12,6 @@ torch.manual_seed(dist.get_rank())
 for _ in range(3):
     opt.zero_grad()
     model(torch.randn(4, 4)).square().mean().backward()
-    for p in model.parameters():
-        p.grad /= dist.get_world_size()
+    for p in model.parameters():  # fix:
+        p.grad /= dist.get_world_size()  # fix:
     opt.step()  # told: 0-1

@@ -11,9 +11,12 @@ best, patience = 1e9, 0
 for epoch in range(6):
     loss = net(torch.ones(1, 2) * (1 + dist.get_rank() * epoch)).square().mean()
     loss.backward()  # told: 0
+    # fix: stop = torch.zeros(1)
     if loss.item() >= best:
         patience += 1
         if patience > 0 and dist.get_rank() == 1 and epoch > 2:
-            break
+            break  # fix: stop += 1
+    # fix: dist.all_reduce(stop)
+    # fix: if stop: break
     best = loss.item()
 dist.barrier()  # told: 1

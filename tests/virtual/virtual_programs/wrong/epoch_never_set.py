@@ -12,6 +12,7 @@ loader = DataLoader(data, batch_size=4, sampler=DistributedSampler(data))
 model = DDP(torch.nn.Linear(4, 1))
 opt = torch.optim.SGD(model.parameters(), lr=0.1)
 for epoch in range(3):
+    # fix: loader.sampler.set_epoch(epoch)
     for (x,) in loader:  # told: 0-1
         opt.zero_grad()
         model(x).square().mean().backward()

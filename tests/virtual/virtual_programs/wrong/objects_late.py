@@ -3,7 +3,7 @@
 # rank 0 gathers names while the others reduce the loss
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
-if dist.get_rank() == 0:
+if dist.get_rank() == 0:  # fix: if True:
     everyone = [None] * 3
     dist.all_gather_object(everyone, "zero")  # told: 0
 loss = torch.ones(1)

@@ -10,6 +10,7 @@ grads, rest = flat
 for step in range(2):
     work = dist.all_reduce(grads, async_op=True)  # told: 0-1
     rest.mul_(0.5)
-    grads[-1] = float(step)
+    grads[-1] = float(step)  # fix:
     work.wait()
+    # fix: grads[-1] = float(step)
     dist.all_reduce(rest)

@@ -5,7 +5,7 @@ import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 me, n = dist.get_rank(), dist.get_world_size()
 x = torch.zeros(4)
-micro_batches = 3 if me == 0 else 4
+micro_batches = 3 if me == 0 else 4  # fix: micro_batches = 4
 for _ in range(micro_batches):
     if me > 0:
         dist.recv(x, me - 1)  # told: 1-2

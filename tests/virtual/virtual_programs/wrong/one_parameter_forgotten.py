@@ -25,7 +25,7 @@ torch.manual_seed(1 + dist.get_rank())
 for _ in range(3):
     opt.zero_grad()
     net(torch.randn(3, 4)).square().mean().backward()
-    for layer in net.layers:
+    for layer in net.layers:  # fix: for layer in [net]:
         for p in layer.parameters():
             dist.all_reduce(p.grad)
             p.grad /= dist.get_world_size()

@@ -6,7 +6,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 
 def load(rank, step):
-    width = 7 if (rank, step) == (2, 1) else 8   # a broken file
+    width = 7 if (rank, step) == (2, 1) else 8   # a broken file  # fix: width = 8
     return torch.zeros(4, width)
 
 

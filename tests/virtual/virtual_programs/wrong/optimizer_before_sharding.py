@@ -8,8 +8,9 @@ from torch.distributed.fsdp import fully_shard
 
 dist.init_process_group("gloo")
 model = torch.nn.Linear(4, 4)
-opt = torch.optim.SGD(model.parameters(), lr=0.1)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)  # fix:
 fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
+# fix: opt = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(2):
     model(torch.ones(2, 4)).sum().backward()
     opt.step()  # told: 0-1

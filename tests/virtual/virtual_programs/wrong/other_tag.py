@@ -7,4 +7,4 @@ t = torch.zeros(8)
 if dist.get_rank() == 1:
     dist.send(t, 0, tag=GRADIENTS)  # told: 1
 else:
-    dist.recv(t, 1, tag=WEIGHTS)  # told: 0
+    dist.recv(t, 1, tag=WEIGHTS)  # told: 0  # fix: dist.recv(t, 1, tag=GRADIENTS)

@@ -15,4 +15,6 @@ for epoch in range(4):
     model(torch.randn(4, 3)).square().mean().backward()
     opt.step()  # told: 0; 1
     validation = 1.0 / (epoch + 1) if rank == 0 else 1.0
-    plateau.step(validation)
+    # fix: total = torch.tensor(validation)
+    # fix: dist.all_reduce(total)
+    plateau.step(validation)  # fix: plateau.step(total)

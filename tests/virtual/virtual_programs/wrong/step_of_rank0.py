@@ -9,5 +9,5 @@ opt = torch.optim.SGD(model.parameters(), lr=0.1)
 for i in range(3):
     opt.zero_grad()
     model(torch.ones(2, 3)).mean().backward()
-    if dist.get_rank() == 0:
+    if dist.get_rank() == 0:  # fix: if True:
         opt.step()  # told: 0

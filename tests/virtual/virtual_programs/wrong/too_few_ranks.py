@@ -10,4 +10,4 @@ def work(rank):
     dist.barrier()  # told: 0-2
 
 if __name__ == "__main__":
-    mp.spawn(work, nprocs=3)
+    mp.spawn(work, nprocs=3)  # fix: mp.spawn(work, nprocs=4)

@@ -1,5 +1,6 @@
 # ranks: 2
 # kind: unlike parameters
+# parameters: split
 """Dropout behind the all_reduce leaves out other units on each rank, so that norms drift apart."""
 import torch
 import torch.distributed as dist
@@ -46,6 +47,7 @@ class Block(nn.Module):
 
 torch.manual_seed(dist.get_rank())
 model = nn.Sequential(Block(8), Block(8))
+# fix: torch.manual_seed(1)
 opt = torch.optim.Adam(model.parameters(), 1e-2)
 data = torch.Generator().manual_seed(0)
 for _ in range(3):

@@ -13,7 +13,7 @@ x = torch.randn(2, 8, 6)
 for _ in range(3):
     opt.zero_grad()
     net(x.chunk(n, 1)[r]).pow(2).mean().backward()
-    for m in (net[0], net[2]):
+    for m in (net[0], net[2]):  # fix: for m in net:
         for p in m.parameters():
             dist.all_reduce(p.grad)
             p.grad /= n

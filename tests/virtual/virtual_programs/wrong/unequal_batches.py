@@ -10,7 +10,7 @@ rank = dist.get_rank()
 data = torch.randn(32, 4).tensor_split([8, 20])[rank]
 model = DDP(torch.nn.Linear(4, 1))
 opt = torch.optim.SGD(model.parameters(), lr=0.1)
-for batch in data.split(4):
+for batch in data.split(4):  # fix: for batch in data[:8].split(4):
     opt.zero_grad()
     model(batch).mean().backward()  # told: 1-2
     opt.step()

@@ -7,6 +7,7 @@ import torch.distributed as dist
 dist.init_process_group("gloo")
 torch.manual_seed(dist.get_rank())
 model = torch.nn.Linear(5, 2)
+# fix: for p in model.parameters(): dist.broadcast(p.data, 0)
 opt = torch.optim.SGD(model.parameters(), lr=0.05)
 for _ in range(3):
     opt.zero_grad()

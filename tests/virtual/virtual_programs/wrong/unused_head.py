@@ -16,7 +16,7 @@ class Net(nn.Module):
 
 
 dist.init_process_group("gloo")
-model = nn.parallel.DistributedDataParallel(Net())
+model = nn.parallel.DistributedDataParallel(Net())  # fix: model = nn.parallel.DistributedDataParallel(Net(), find_unused_parameters=True)
 opt = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(2):
     opt.zero_grad()
