@@ -4,6 +4,9 @@ import os
 import re
 from difflib import get_close_matches
 
+from torch.nn.parallel import DistributedDataParallel
+
+from virtual.diagnosis.ddp_parameters import WRAP_LATER, find_unreduced, name_unreduced
 from virtual.diagnosis.locations import all_locations, awaited_post, awaited_ranks, ranks_except, waiting_locations
 from virtual.matching.posted import Posted
 from virtual.ranks.finding import FindingPlace, ProgramFinding, format_ranks, say_wait
@@ -13,7 +16,17 @@ EQUAL_CALLS = (
     "make sure that all ranks make the same number of calls: use equally many batches (drop_last=True or Join), agree "
     "on when to stop (all_reduce the flag), and keep return, break and `if rank` away from collectives"
 )
+ONE_COUNTER = (
+    "let all ranks step, or none (all_reduce the flag), and decide about collectives by a counter of iterations, not by "
+    "one of each rank's own steps"
+)
 UNUSED = "use every parameter in the loss, remove the unused ones, or pass find_unused_parameters=True"
+STATIC = "the used parameters change between iterations: replace static_graph=True by find_unused_parameters=True"
+READY_TWICE = (
+    "return the tensors of forward in a tuple, a list or a dict, which DDP can look through; checkpoint activations with "
+    "use_reentrant=False"
+)
+UNUSED_TEXTS = ("finished reduction in the prior iteration", "training graph has changed")  # of DDP's errors
 NEEDS_GPU = re.compile(r"libcuda|CUDA (driver|error)|NVIDIA driver|CUDA_HOME|cpu tensor")  # from Triton and the driver
 NO_GPU = (
     "custom CUDA or Triton kernels and symmetric memory cannot run on virtual ranks, whose GPUs compute on the CPU: "
@@ -48,7 +61,21 @@ def _report_early_exit(job: RankJob, post: Posted, ended: list[int]) -> ProgramF
         f"{group.counts[group.places[post.rank.number]]}"
     )
     locations = waiting_locations(waiting) + _last_calls(job, ended)
-    return ProgramFinding("early exit", title, locations, EQUAL_CALLS, time=group.world.calendar.now)
+    skipped = find_skipped_step(job)
+    advice = EQUAL_CALLS
+    if skipped is not None:
+        title, advice = f"{title}; {skipped}", ONE_COUNTER
+    return ProgramFinding("early exit", title, locations, advice, time=group.world.calendar.now)
+
+
+def find_skipped_step(job: RankJob) -> str | None:
+    """Describe the first optimizer step that one rank left out; None if all ranks stepped alike."""
+    for at in range(1, min(len(rank.steps) for rank in job.ranks)):
+        found = {rank.number: rank.steps[at] for rank in job.ranks}
+        if len(set(found.values())) > 1:
+            skipped = [number for number, backward in found.items() if backward > min(found.values())]
+            return f"{format_ranks(skipped)} made no optimizer step after backward {min(found.values())}"
+    return None
 
 
 def _last_calls(job: RankJob, ended: list[int]) -> tuple[FindingPlace, ...]:
@@ -93,12 +120,36 @@ def report_exception(rank: Rank, error: BaseException) -> ProgramFinding:
     text = "\n      ".join([f"raised {type(error).__name__}" + (f": {lines[0]}" if lines else ""), *lines[1:]])
     place = FindingPlace((rank.number,), text, rank.ended_at)
     others = all_locations(ranks_except(rank.job, [rank.number]))
-    if "finished reduction in the prior iteration" in str(error):
-        title = f"DDP on rank {rank.number} waits for gradients of parameters that the loss does not depend on"
-        return ProgramFinding("unused parameters", title + _which_parameters(str(error)), (place, *others), UNUSED)
+    if any(text in str(error) for text in UNUSED_TEXTS):
+        return _report_unused_parameters(rank, error, (place, *others))
     title = f"{format_ranks([rank.number])} raised {type(error).__name__}"
     advice = _exception_advice(error) if len(rank.job.ranks) > 1 else ""
     return ProgramFinding("exception", title, (place, *others), advice)
+
+
+def _report_unused_parameters(
+    rank: Rank, error: BaseException, locations: tuple[FindingPlace, ...]
+) -> ProgramFinding:
+    """Return the finding for a module in which DDP misses gradients."""
+    ddp = _find_ddp(error)
+    replaced = [] if ddp is None else find_unreduced(ddp, ddp._module_parameters)
+    if replaced:
+        title = f"{name_unreduced(replaced)} of rank {rank.number}'s module"
+        return ProgramFinding("missed by DDP", f"DDP does not know {title}", locations, WRAP_LATER)
+    advice = STATIC if "static_graph" in str(error) else UNUSED
+    title = f"DDP on rank {rank.number} waits for gradients of parameters that the loss does not depend on"
+    return ProgramFinding("unused parameters", title + _which_parameters(str(error)), locations, advice)
+
+
+def _find_ddp(error: BaseException) -> DistributedDataParallel | None:
+    """Return the module under DDP in whose forward an exception was raised."""
+    trace = error.__traceback__
+    while trace is not None:
+        module = trace.tb_frame.f_locals.get("self")
+        if isinstance(module, DistributedDataParallel):
+            return module
+        trace = trace.tb_next
+    return None
 
 
 def _exception_advice(error: BaseException) -> str:
@@ -115,6 +166,8 @@ def _exception_advice(error: BaseException) -> str:
         )
     if _is_raised_in(error, RULES):
         return REFUSED
+    if "mark a variable ready only once" in str(error):
+        return READY_TWICE
     if isinstance(error, FileNotFoundError):
         return "if another rank writes the file, call barrier between writing and reading"
     if isinstance(error, NotImplementedError) and not str(error):

@@ -60,7 +60,8 @@ def are_unlike(a: Values, b: Values, scale: float) -> bool:
         return True
     with np.errstate(invalid="ignore"):
         off = np.abs(a - b) > ROUNDING * np.abs(a) + 0.01 * scale
-    return bool(np.isnan(a) is not np.isnan(b)) if a.size == 0 else bool(off.mean() > 0.02)
+    off |= np.isfinite(a) != np.isfinite(b)
+    return bool(off.size) and bool(off.mean() > 0.02)
 
 
 def find_ratio(a: Values, b: Values, rounding: float = ROUNDING) -> float | None:

@@ -104,6 +104,8 @@ class Rank:
     unwaited: dict[int, Any] = field(default_factory=dict)  # works that nobody has waited for, by id
     stores: list[Any] = field(default_factory=list)  # that c10d wraps in C++, which keeps no Python object alive
     made_groups: list[tuple[tuple[int, ...], CallSite]] = field(default_factory=list)  # ranks as given, and where
+    backwards: int = 0  # backward passes
+    steps: list[int] = field(default_factory=list)  # after which backward pass its optimizers stepped
     meetings: int = 0  # how many groups of the world it has made
     batch: Any = None  # of messages that are posted together, while they are
     error: BaseException | None = None

@@ -57,6 +57,9 @@ class Watcher:
     def clipping(self, rank: Rank) -> None:
         """Hear that gradients are about to be clipped by their norm."""
 
+    def scaler_steps(self, rank: Rank, scaler: Any) -> None:
+        """Hear that a gradient scaler is about to let an optimizer step, or not."""
+
     def made_optimizer(self, rank: Rank, optimizer: Any) -> None:
         """Hear of a new optimizer."""
 

@@ -23,6 +23,7 @@ from virtual.watching.training.random_numbers import DropoutSeeds
 from virtual.watching.training.replicas import Replicas
 from virtual.watching.training.replicated import ReplicatedTensors
 from virtual.watching.training.shards import ShardFactors
+from virtual.watching.training.unreduced import UnreducedParameters
 
 
 def watch_everything(strict: bool) -> Watchers:
@@ -37,6 +38,7 @@ def watch_everything(strict: bool) -> Watchers:
             clocks,
             Gradients(logs, bonds, strict),
             Replicas(logs, bonds),
+            UnreducedParameters(bonds),
             ShardFactors(logs),
             Idleness(logs, bonds),
             ReducedLosses(),

@@ -52,6 +52,7 @@ class ProgramObserver:
         replaced.put(torch.autograd, "backward", self._backward(torch.autograd.backward))
         for owner in (torch.nn.utils, torch.nn.utils.clip_grad):
             replaced.put(owner, "clip_grad_norm_", self._clipping(owner.clip_grad_norm_))
+        replaced.put(torch.amp.GradScaler, "step", self._before(torch.amp.GradScaler.step, "scaler_steps"))
         made = self._after(optimizers.Optimizer.__init__, "made_optimizer")
         replaced.put(optimizers.Optimizer, "__init__", made)
         replaced.put(torch.nn.Module, "eval", self._before(torch.nn.Module.eval, "evaluating"))

@@ -44,11 +44,12 @@ class Bonds(Watcher):
         super().__init__()
         self.logs = logs
         self._of: dict[Rank, WeakIdKeyDictionary] = {}
-        self._wrapped: dict[tuple[Any, int], dict[Rank, Any]] = {}
+        self._wrapped: dict[tuple[Any, int], dict[Rank, list[torch.Tensor]]] = {}
         self._counts: dict[tuple[Rank, Any], int] = {}
         self._splitting: dict[Rank, Any] = {}  # the group with which a rank communicates within backward
         self._stepping: dict[tuple[Any, int], list[OptimizerLog]] = {}
         self.modules: dict[Rank, list[Any]] = {}
+        self.missed = WeakIdKeyDictionary()  # parameters that DDP does not reduce
 
     def of(self, rank: Rank, parameter: torch.Tensor) -> Bond | None:
         """Return the bond of a rank's parameter."""
@@ -63,10 +64,9 @@ class Bonds(Watcher):
         number = self._counts.get((rank, group), 0)
         self._counts[rank, group] = number + 1
         met = self._wrapped.setdefault((group, number), {})
-        met[rank] = ddp
+        met[rank] = _managed(ddp)
         if len(met) == len(group.ranks):
-            lists = [_managed(one) for one in met.values()]
-            for parameters in zip(*lists, strict=False):
+            for parameters in zip(*met.values(), strict=False):
                 self.tie(dict(zip(met, parameters, strict=True)), by_ddp=True)
 
     def posted(self, posted: Any) -> None:
@@ -165,6 +165,8 @@ class Bonds(Watcher):
         self, logs: Sequence[OptimizerLog], place: int, is_drawn: bool = True, of_norm: bool = False
     ) -> None:
         """Tie a parameter of several ranks that begins with the same values; ``is_drawn``: not with one value alone."""
+        if logs[0].parameters[place] in self.missed:
+            return
         found = [log.steps[0].before[place] for log in logs if 0 in log.steps]
         samples = [one for one in found if one is not None]
         if len(samples) == len(logs) and are_equal(samples) and not (is_drawn and is_constant(samples[0])):

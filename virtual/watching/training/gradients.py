@@ -107,7 +107,7 @@ class Gradients(Watcher):
             for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
                 bond = self.bonds.of(rank, parameter)
                 if bond is not None:
-                    bond.give(rank, take_sample(gradient, FEW), self.logs.backwards.get(rank, 0), site)
+                    bond.give(rank, take_sample(gradient, FEW), rank.backwards, site)
 
     def clipping(self, rank: Rank) -> None:
         now = self._backwards.get(rank)

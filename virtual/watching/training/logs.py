@@ -24,6 +24,7 @@ class Step:
     backwards: int  # that the rank had gone through before
     site: CallSite
     rates: tuple[float, ...]  # of learning, of each group of parameters
+    scale: float | None  # of the gradient scaler that lets the optimizer step
     before: list[Values | None]
     after: list[Values | None] = field(default_factory=list)
 
@@ -84,7 +85,7 @@ class OptimizerLogs(Watcher):
     def __init__(self) -> None:
         super().__init__()
         self.logs: dict[Rank, WeakKeyDictionary[Any, OptimizerLog]] = {}
-        self.backwards: dict[Rank, int] = {}
+        self.scales: dict[Rank, float] = {}  # of the gradient scaler that stepped last
 
     def of(self, rank: Rank, optimizer: Any) -> OptimizerLog:
         """Return the log of an optimizer."""
@@ -105,13 +106,17 @@ class OptimizerLogs(Watcher):
         self.of(rank, optimizer)
 
     def backward_ended(self, rank: Rank) -> None:
-        self.backwards[rank] = self.backwards.get(rank, 0) + 1
+        rank.backwards += 1
+
+    def scaler_steps(self, rank: Rank, scaler: Any) -> None:
+        if scaler.is_enabled():
+            self.scales[rank] = float(scaler.get_scale())
 
     def stepping(self, rank: Rank, optimizer: Any) -> None:
         log = self.of(rank, optimizer)
         log.last = find_site()
         if log.is_watched(log.count):
-            log.steps[log.count] = Step(self.backwards.get(rank, 0), log.last, log.rates, log.take())
+            log.steps[log.count] = Step(rank.backwards, log.last, log.rates, self.scales.get(rank), log.take())
             log.steps.pop(log.count - KEPT, None)
 
     def stepped(self, rank: Rank, optimizer: Any) -> None:
@@ -119,4 +124,5 @@ class OptimizerLogs(Watcher):
         if log.count in log.steps:
             log.steps[log.count].after = log.take()
         log.count += 1
-        log.backwards = self.backwards.get(rank, 0)
+        log.backwards = rank.backwards
+        rank.steps.append(rank.backwards)

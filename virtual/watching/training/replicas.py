@@ -34,6 +34,12 @@ BETWEEN = (
 LOADED = "load the optimizer's state on all ranks, from one checkpoint"
 RATE = "let all ranks take the learning rate by the same numbers: reduce what a scheduler is given"
 SKIPPED = "let all ranks step, or none: decide together (all_reduce the flag), and never under `if rank == ...`"
+ONE_SCALE = "give the scaler of all ranks the same init_scale, growth_factor, backoff_factor and growth_interval"
+ONE_DECISION = (
+    "let the scalers of all ranks see the same gradients: average them before scaler.unscale_ and scaler.step; for "
+    "shards use ShardedGradScaler"
+)
+SUMMARIZE = "before evaluating, broadcast the buffers or reduce the statistics (DDP does so in its own forward alone)"
 BUFFERS = "leave broadcast_buffers=True, use SyncBatchNorm, or reduce the statistics before evaluating"
 
 
@@ -61,15 +67,24 @@ class Replicas(Watcher):
         peers = self._peers(log)
         if peers and all(log.count in one.steps for one in peers):
             rates = {one: one.steps[log.count].rates for one in peers}
+            scales = {one: one.steps[log.count].scale for one in peers}
             if log.count == 0:
                 self.bonds.tie_forgotten(peers)
-            if len(set(rates.values())) > 1:
+            are_same_step = len({one.steps[log.count].backwards for one in peers}) == 1
+            have_unlike_scales = len(set(scales.values())) > 1 and None not in scales.values()
+            if have_unlike_scales and not are_same_step:
+                self._tell_skipped(key, peers, log.count, "their gradient scalers have different scales")
+            elif have_unlike_scales:
+                said = {one: f"scale {scale:g}" for one, scale in scales.items()}
+                title = f"before step {log.count + 1} gradient scalers have different scales on {_ranks(peers)}"
+                self._tell(key, "unlike optimizer state", title, said, ONE_SCALE)
+            elif len(set(rates.values())) > 1:
                 said = {
                     one: f"learning rate {', '.join(f'{rate:g}' for rate in found)}" for one, found in rates.items()
                 }
                 title = f"before step {log.count + 1} learning rates are not the same on {_ranks(peers)}"
                 self._tell(key, "unlike optimizer state", title, said, RATE)
-            elif log.is_sharded and len({one.steps[log.count].backwards for one in peers}) > 1:
+            elif log.is_sharded and not are_same_step:
                 self._tell_skipped(key, peers, log.count, "their shards are of different steps")
             else:
                 self._compare(key, peers, log.count, is_after=False)
@@ -168,12 +183,16 @@ class Replicas(Watcher):
             f"since then {since}"
         )
         said = {log: f"stepped after backward {log.steps[step].backwards}" for log in more}
-        self._tell(key, "steps of some ranks", title, said, SKIPPED)
+        self._tell(key, "steps of some ranks", title, said, self._together(more))
+
+    def _together(self, logs: list[OptimizerLog]) -> str:
+        """Return how all ranks can make the same steps."""
+        return ONE_DECISION if any(log.rank in self.logs.scales for log in logs) else SKIPPED
 
     def ended(self, job: RankJob) -> None:
         for (group, _, _), met in self._evaluated.items():
             if group.job is job and len(met) == len(group.ranks):
-                self._compare_buffers(met)
+                self._compare_buffers(met, SUMMARIZE)
         logs = [log for rank in job.ranks for log in self.logs.of_rank(rank)]
         for log in sorted(logs, key=lambda one: -one.count):
             key = (job.number, log.number)
@@ -189,7 +208,7 @@ class Replicas(Watcher):
                 differ = "their shards are of different steps" if log.is_sharded else "their parameters differ"
                 title = f"{_ranks(most)} made {log.count} steps, and {format_ranks(fewer)} fewer; {differ}"
                 said = {one: f"made {one.count} steps" for one in most}
-                self._tell(key, "steps of some ranks", title, said, SKIPPED)
+                self._tell(key, "steps of some ranks", title, said, self._together(most))
 
     def _count(self, rank: Rank, number: int) -> int:
         return max((log.count for log in self.logs.of_rank(rank) if log.number == number), default=0)
@@ -236,9 +255,9 @@ class Replicas(Watcher):
         buffers = {name: take_sample(one) for name, one in ddp.module.named_buffers() if is_plain(one)}
         met[rank] = (ddp, buffers, find_site())
         if len(met) == len(group.ranks) and meetings is self._called:
-            self._compare_buffers(met)
+            self._compare_buffers(met, BUFFERS)
 
-    def _compare_buffers(self, met: dict[Rank, tuple[Any, dict[str, Values], CallSite]]) -> None:
+    def _compare_buffers(self, met: dict[Rank, tuple[Any, dict[str, Values], CallSite]], advice: str) -> None:
         rank, (ddp, first, _) = next(iter(met.items()))
         key = (rank.job.number, "buffers", self.bonds.modules[rank].index(ddp))
         for name in first:
@@ -249,7 +268,7 @@ class Replicas(Watcher):
                 together = _group((rank, words, met[rank][2]) for rank, words in _show(name, found).items())
                 who = format_ranks([rank.number for rank in met])
                 title = f"the buffer {name} is not the same on {who} where it is evaluated"
-                self.tell(next(iter(met)).job, ProgramFinding("unlike buffers", title, together, BUFFERS))
+                self.tell(next(iter(met)).job, ProgramFinding("unlike buffers", title, together, advice))
 
     def _tell(self, key: Any, kind: str, title: str, said: dict[OptimizerLog, str], advice: str) -> None:
         self._silent.add(key)
