@@ -1,6 +1,7 @@
 """Programs on real ranks that gloo connects, each rank a fork of one server that has imported torch once."""
 
 import hashlib
+import io
 import os
 import runpy
 import socket
@@ -71,7 +72,7 @@ def run_rank(program: str, place: tuple[int, int, int, int], results: Any) -> No
     slept, read_clock = [0.0], time.time
     time.sleep = lambda seconds: slept.append(seconds)  # type: ignore[assignment]
     time.time = lambda: read_clock() + sum(slept)
-    sys.stdout = sys.stderr = open(os.devnull, "w")
+    sys.stdout = sys.stderr = io.StringIO()
     sys.argv = [program]
     try:
         names = runpy.run_path(program, run_name="__main__")

@@ -8,7 +8,7 @@ from mistake_corpus import RIGHT, WRONG, CorpusProgram
 from virtual_runs import PRELOADED, Ran, VirtualRuns
 
 ROOT = Path(__file__).parents[2]
-ON_GLOO = {"unused_head", "plateau_of_each", "own_group", "peers_crossed", "no_sync_for_ever", "ring_with_wrong_chunk"}
+ON_GLOO = {"unused_head", "head_replaced", "own_group", "peers_crossed"}
 SLOW = {"dcp", "fsdp2", "hsdp", "mesh", "tp_sp"}  # more than a second each: of DTensor's first use
 
 
@@ -54,9 +54,7 @@ def test_a_mistake_is_told_with_its_ranks_and_lines(virtual: VirtualRuns, progra
 
 
 @pytest.mark.parametrize("program", WRONG, ids=name)
-def test_nothing_is_told_after_the_advised_change(
-    virtual: VirtualRuns, program: CorpusProgram, tmp_path: Path
-) -> None:
+def test_nothing_is_told_after_the_advised_change(virtual: VirtualRuns, program: CorpusProgram, tmp_path: Path) -> None:
     ran = run(virtual, program, path=write_fixed(program, tmp_path))
     assert [finding.text for finding in ran.outcome.findings] == []
 

@@ -17,14 +17,14 @@ EQUAL_CALLS = (
     "on when to stop (all_reduce the flag), and keep return, break and `if rank` away from collectives"
 )
 ONE_COUNTER = (
-    "let all ranks step, or none (all_reduce the flag), and decide about collectives by a counter of iterations, not by "
-    "one of each rank's own steps"
+    "let all ranks step, or none (all_reduce the flag), and decide about collectives by a counter of iterations, not "
+    "of each rank's own steps"
 )
 UNUSED = "use every parameter in the loss, remove the unused ones, or pass find_unused_parameters=True"
 STATIC = "the used parameters change between iterations: replace static_graph=True by find_unused_parameters=True"
 READY_TWICE = (
-    "return the tensors of forward in a tuple, a list or a dict, which DDP can look through; checkpoint activations with "
-    "use_reentrant=False"
+    "return the tensors of forward in a tuple, a list or a dict, which DDP can look through; checkpoint activations "
+    "with use_reentrant=False"
 )
 UNUSED_TEXTS = ("finished reduction in the prior iteration", "training graph has changed")  # of DDP's errors
 NEEDS_GPU = re.compile(r"libcuda|CUDA (driver|error)|NVIDIA driver|CUDA_HOME|cpu tensor")  # from Triton and the driver
@@ -127,9 +127,7 @@ def report_exception(rank: Rank, error: BaseException) -> ProgramFinding:
     return ProgramFinding("exception", title, (place, *others), advice)
 
 
-def _report_unused_parameters(
-    rank: Rank, error: BaseException, locations: tuple[FindingPlace, ...]
-) -> ProgramFinding:
+def _report_unused_parameters(rank: Rank, error: BaseException, locations: tuple[FindingPlace, ...]) -> ProgramFinding:
     """Return the finding for a module in which DDP misses gradients."""
     ddp = _find_ddp(error)
     replaced = [] if ddp is None else find_unreduced(ddp, ddp._module_parameters)

@@ -117,6 +117,9 @@ class Watcher:
     def ended(self, job: RankJob) -> None:
         """Hear that a job has ended well, to look at what is left."""
 
+    def failed(self, job: RankJob) -> None:
+        """Hear that an exception of the program has stopped a job."""
+
     def mode(self, rank: Rank) -> Any:
         """Return the mode in which a rank's operators are looked at, or None."""
         return None
@@ -164,6 +167,7 @@ class Watchers:
     key_set: Callable[..., None]
     key_seen: Callable[..., None]
     ended: Callable[..., None]
+    failed: Callable[..., None]
 
     def __init__(self, watchers: tuple[Watcher, ...] = ()) -> None:
         self.broken: dict[str, BaseException] = {}  # what went wrong in watchers, by their names

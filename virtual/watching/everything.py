@@ -12,6 +12,7 @@ from virtual.watching.calls.grouping import Grouping
 from virtual.watching.calls.in_flight import InFlight
 from virtual.watching.calls.lateness import LateComers
 from virtual.watching.calls.reads import Reads
+from virtual.watching.training.accumulation import LateNoSync
 from virtual.watching.training.bonds import Bonds
 from virtual.watching.training.gathered import GatheredOrder
 from virtual.watching.training.gradients import Gradients
@@ -39,6 +40,7 @@ def watch_everything(strict: bool) -> Watchers:
             Gradients(logs, bonds, strict),
             Replicas(logs, bonds),
             UnreducedParameters(bonds),
+            LateNoSync(),
             ShardFactors(logs),
             Idleness(logs, bonds),
             ReducedLosses(),
@@ -64,6 +66,8 @@ def tell_silent(watchers: Watchers, job: RankJob) -> list[ProgramFinding]:
     """Return the mistakes of a job that has ended that stopped nothing."""
     if job.finding is None:
         watchers.ended(job)
+    elif job.finding.kind == "exception":
+        watchers.failed(job)
     return [finding for one in watchers.watchers for finding in one.findings(job, format_ranks)]
 
 

@@ -64,7 +64,6 @@ class FileRaces(Watcher):
         for (number, path, written, other), race in self._races.items():
             if number == job.number:
                 self.tell(job, _tell_race(Path(path).name, written, other, race))
-        self._races.clear()
 
 
 def _tell_race(name: str, written: CallSite, other: CallSite, race: Race) -> ProgramFinding:

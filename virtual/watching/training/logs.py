@@ -12,6 +12,7 @@ from virtual.matching.samples import Values, is_plain, take_sample
 from virtual.ranks.rank import Rank
 from virtual.ranks.sites import CallSite, find_site
 from virtual.ranks.watching import Watcher
+from virtual.watching.training.flat_shards import find_shard_ranks
 
 EVERY_STEP = 8  # first steps that are looked at; of later ones those whose number is a power of two
 KEPT = 4  # steps of which samples are kept
@@ -59,10 +60,10 @@ class OptimizerLog:
     @cached_property
     def sharing(self) -> frozenset[Rank]:
         """The ranks that hold the shards of what this optimizer has shards of, where all its parameters are shards."""
-        meshes = [getattr(one, "device_mesh", None) for one in self.parameters]
-        if not meshes or any(mesh is None for mesh in meshes):
+        found = [_find_ranks(one) for one in self.parameters]
+        if not all(found):
             return frozenset()
-        numbers = {int(number) for mesh in meshes if mesh is not None for number in mesh.mesh.flatten()}
+        numbers = {number for ranks in found for number in ranks}
         return frozenset(rank for rank in self.rank.job.ranks if rank.number in numbers)
 
     @property
@@ -77,6 +78,12 @@ class OptimizerLog:
     def take(self) -> list[Values | None]:
         """Return samples of all parameters; None of those that are shards, or no tensors of this machine."""
         return [take_sample(one) if is_plain(one) else None for one in self.parameters]
+
+
+def _find_ranks(parameter: Any) -> tuple[int, ...]:
+    """Return the ranks that hold the shards of a parameter; () if it is not sharded."""
+    mesh = getattr(parameter, "device_mesh", None)
+    return find_shard_ranks(parameter) if mesh is None else tuple(map(int, mesh.mesh.flatten()))
 
 
 class OptimizerLogs(Watcher):

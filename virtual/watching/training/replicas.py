@@ -210,6 +210,31 @@ class Replicas(Watcher):
                 said = {one: f"made {one.count} steps" for one in most}
                 self._tell(key, "steps of some ranks", title, said, self._together(most))
 
+    def failed(self, job: RankJob) -> None:
+        """Compare the parameters of ranks that have made the same steps; the exception may be due to them."""
+        logs = [log for rank in job.ranks for log in self.logs.of_rank(rank)]
+        for number in {log.number for log in logs} - {number for _, number, *_ in self._silent}:
+            mine = [log for log in logs if log.number == number]
+            peers = self._peers(mine[0]) or mine
+            if len({log.count for log in peers}) > 1:
+                continue
+            if any(isinstance(rank.error, AssertionError) for rank in job.ranks) and len(peers) == len(job.ranks):
+                self.bonds.tie_mixed(peers)
+            unlike = [bond for bond in self._bonds(peers) if _differs_now(bond)]
+            if unlike:
+                samples = {log: take_sample(unlike[0].parameters[log.rank]) for log in peers}
+                first = peers[0]
+                parameter = unlike[0].parameters[first.rank]
+                name = name_parameter(first.rank, parameter, self.bonds.modules.get(first.rank, ()))
+                title = f"when the exception was raised {name} was not the same on {_ranks(peers)}"
+                self._tell(
+                    (job.number, number),
+                    "unlike parameters",
+                    title,
+                    _show(name, samples),
+                    AFTER if first.count else BEFORE,
+                )
+
     def _count(self, rank: Rank, number: int) -> int:
         return max((log.count for log in self.logs.of_rank(rank) if log.number == number), default=0)
 

@@ -8,12 +8,14 @@ from virtual.matching.samples import Values, find_ratio, take_sample
 from virtual.ranks.finding import FindingPlace, ProgramFinding, format_ranks
 from virtual.ranks.rank import Rank
 from virtual.ranks.watching import Watcher
+from virtual.watching.training.flat_shards import find_shard_ranks
 from virtual.watching.training.logs import OptimizerLog, OptimizerLogs
 
 GLOBAL = (
     "clip by the norm of all shards: torch.nn.utils.clip_grad_norm_ of the DTensors, or all_reduce the sum of squares "
     "before the root is taken"
 )
+OF_FSDP_1 = "call clip_grad_norm_ of the FSDP module, which reduces the norm over all shards"
 SAME = 1e-3  # relative difference of factors that is rounding
 
 
@@ -56,10 +58,12 @@ class ShardFactors(Watcher):
             f"{format_ranks(one.rank.number for one in met)} before step {step}"
         )
         places = sorted(places, key=lambda place: place.ranks)[:4]
-        self.tell(log.rank.job, ProgramFinding("unlike factors", title, tuple(places), GLOBAL))
+        advice = OF_FSDP_1 if find_shard_ranks(log.parameters[0]) else GLOBAL
+        self.tell(log.rank.job, ProgramFinding("unlike factors", title, tuple(places), advice))
 
 
 def _sample(log: OptimizerLog) -> Values:
     """Return a few values of the gradients that a rank has of its shards."""
-    local = [one.grad.to_local() for one in log.parameters if one.grad is not None and hasattr(one.grad, "to_local")]
+    gradients = [one.grad for one in log.parameters if one.grad is not None]
+    local = [one.to_local() if hasattr(one, "to_local") else one for one in gradients]
     return np.concatenate([np.zeros(0), *(take_sample(one, 8) for one in local if one.numel())])
