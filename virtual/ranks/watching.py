@@ -87,6 +87,18 @@ class Watcher:
     def joined(self, rank: Rank, parts: Any, whole: Any) -> None:
         """Hear of a tensor that is made of others, one after the other, or row by row of one."""
 
+    def adding(self, rank: Rank, tensors: Any) -> None:
+        """Hear that two tensors are about to be added."""
+
+    def added(self, rank: Rank, total: Any) -> None:
+        """Hear of the sum of two tensors."""
+
+    def put_together(self, rank: Rank, tensors: Any) -> None:
+        """Hear that tensors are about to be concatenated or stacked."""
+
+    def used(self, rank: Rank, tensor: Any) -> None:
+        """Hear that a tensor is about to be divided or summed up."""
+
     def compared(self, rank: Rank, one: Any, other: Any) -> None:
         """Hear that two tensors are compared element by element."""
 

@@ -11,6 +11,7 @@ from virtual.watching.calls.files import FileRaces
 from virtual.watching.calls.grouping import Grouping
 from virtual.watching.calls.in_flight import InFlight
 from virtual.watching.calls.lateness import LateComers
+from virtual.watching.calls.own_reductions import OwnReductions
 from virtual.watching.calls.reads import Reads
 from virtual.watching.training.accumulation import LateNoSync
 from virtual.watching.training.bonds import Bonds
@@ -51,6 +52,7 @@ def watch_everything(strict: bool) -> Watchers:
             InFlight(),
             LateComers(),
             Grouping(),
+            OwnReductions(),
             *more,
         )
     )

@@ -36,6 +36,7 @@ class ProgramObserver:
 
     def __init__(self, world: VirtualWorld) -> None:
         self.world = world
+        self._listening: list[Callable[[Replaced], None]] = []
 
     def install(self, replaced: Replaced) -> None:
         """Listen, until all is restored."""
@@ -60,6 +61,7 @@ class ProgramObserver:
         replaced.put(device_mesh.DeviceMesh, "__init__", self._first(init_mesh, self._listen_to_tensors, replaced))
         self._install_steps(replaced)
         self._install_groups(replaced)
+        self._install_messages(replaced)
         self._install_files(replaced)
 
     def tell(self, event: str, *said: Any) -> None:
@@ -75,11 +77,11 @@ class ProgramObserver:
         self, function: Callable[..., Any], listen: Callable[[Replaced], None], replaced: Replaced
     ) -> Callable[..., Any]:
         """Return a function whose first call lets more be listened to, which nobody else is to pay for."""
-        begun: list[bool] = []
 
+        @wraps(function)
         def told(*args: Any, **named: Any) -> Any:
-            if not begun:
-                begun.append(True)
+            if listen not in self._listening:
+                self._listening.append(listen)
                 listen(replaced)
             return function(*args, **named)
 
@@ -196,6 +198,36 @@ class ProgramObserver:
             rank.extra[DEPTH] -= 1
             if rank.extra[DEPTH] == 0:
                 self.tell("stepped", optimizer)
+
+    # -- messages
+
+    def _install_messages(self, replaced: Replaced) -> None:
+        for name in ("recv", "irecv"):
+            receiving = self._first(getattr(c10d, name), self._listen_to_sums, replaced)
+            for module in (dist, c10d):
+                replaced.put(module, name, receiving)
+
+    def _listen_to_sums(self, replaced: Replaced) -> None:
+        """Hear which tensors are added, where ranks receive messages."""
+        names = ("add", "add_", "__add__", "__radd__", "__iadd__")
+        for owner, name in ((torch, "add"), *((torch.Tensor, name) for name in names)):
+            replaced.put(owner, name, self._adding(getattr(owner, name)))
+        for name in ("cat", "concat", "stack"):
+            replaced.put(torch, name, self._before(getattr(torch, name), "put_together"))
+        for name in ("__truediv__", "__itruediv__", "div_", "mul_", "sum", "mean"):
+            replaced.put(torch.Tensor, name, self._before(getattr(torch.Tensor, name), "used"))
+
+    def _adding(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def told(one: Any, other: Any, *args: Any, **named: Any) -> Any:
+            are_tensors = is_plain(one) and is_plain(other) and not args and not named
+            if are_tensors:
+                self.tell("adding", (one, other))
+            total = function(one, other, *args, **named)
+            if are_tensors:
+                self.tell("added", total)
+            return total
+
+        return told
 
     # -- groups
 

@@ -1,0 +1,225 @@
+"""Sums that a program makes by its own messages: which ranks' data each one holds, and how often.
+
+Each tensor that is sent, received or added is known as a sum of contributions. One is a rank's own tensor, told by a
+sample of its values. A tensor is found again by its memory or, as copies are, by its values.
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from virtual.matching.samples import is_constant, is_plain, take_sample
+from virtual.ranks.finding import FindingPlace, ProgramFinding, format_ranks
+from virtual.ranks.rank import Rank, RankJob
+from virtual.ranks.sites import NOWHERE, CallSite, find_site
+from virtual.ranks.watching import Watcher
+
+KNOWN = 512  # sums of a rank that are remembered
+MOST_ELEMENTS = 1 << 22  # of a tensor that is followed
+MOST_KEPT = 4096  # elements of a tensor that is kept
+CHECK_STEPS = (
+    "compare your all_reduce with dist.all_reduce on numbers that differ by rank: the data of each rank must reach "
+    "all ranks exactly once"
+)
+
+Contribution = tuple[int, bytes]  # a rank, and a sample of its tensor
+Parts = Counter[Contribution]
+
+
+@dataclass(eq=False)
+class OwnSum:
+    """A tensor and the contributions that it holds."""
+
+    tensor: torch.Tensor | None  # a small one, so that its memory is not used for another
+    values: bytes
+    parts: Parts
+    ranks: frozenset[int]  # of the group whose messages it is made of
+    site: CallSite
+    is_last: bool = True  # nothing was made of it, and it was not sent
+
+    @property
+    def is_there(self) -> bool:
+        """Whether its tensor is kept and holds the same values."""
+        return self.tensor is not None and take_sample(self.tensor).tobytes() == self.values
+
+    @property
+    def holds(self) -> frozenset[int]:
+        """The ranks whose data it holds."""
+        return frozenset(rank for rank, _ in self.parts)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it holds the data of each rank."""
+        return self.holds == self.ranks
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether it holds the data of several ranks, and not of all."""
+        return 1 < len(self.holds) < len(self.ranks)
+
+    @property
+    def doubled(self) -> int | None:
+        """The one rank whose data is in it twice; None where there is none, or more is."""
+        more = [contribution for contribution, count in self.parts.items() if count > 1]
+        return more[0][0] if len(more) == 1 and self.parts[more[0]] == 2 else None
+
+
+class OwnReductions(Watcher):
+    """Follows what ranks send, receive and add, and compares the sums that they end with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sums: dict[Rank, OrderedDict[tuple[int, int], OwnSum]] = {}  # by address and elements
+        self._by_values: dict[Rank, dict[bytes, OwnSum]] = {}
+        self._sent: dict[Any, tuple[Parts, frozenset[int]] | None] = {}
+        self._adding: dict[Rank, tuple[Parts, frozenset[int]]] = {}
+        self._mixed: dict[Rank, CallSite] = {}  # where a rank used parts that are summed over other ranks each
+
+    # -- messages
+
+    def posted(self, posted: Any) -> None:
+        if posted.way != "sends" or not posted.is_programs or not _is_followed(posted.tensors[0]):
+            return
+        rank, tensor = posted.rank, posted.tensors[0]
+        known = self._find(rank, tensor)
+        if known is not None:
+            known.is_last = False
+        self._sent[posted] = (self._parts(rank, tensor), frozenset(posted.group.ranks))
+
+    def arrived(self, sender: Any, receiver: Any) -> None:
+        sent, tensor = self._sent.pop(sender, None), receiver.tensors[0]
+        if sent is not None and sent[0] is not None and _is_followed(tensor):
+            self._note(receiver.rank, tensor, *sent, receiver.site, is_last=False)
+
+    # -- additions
+
+    def adding(self, rank: Rank, tensors: Sequence[Any]) -> None:
+        """Keep what the sum of two tensors will hold, if one of them is made of messages."""
+        known = [one for one in (self._find(rank, one) for one in tensors) if one is not None]
+        if not known:
+            return
+        for one in known:
+            one.is_last = False
+        parts = [self._parts(rank, one) for one in tensors]
+        own = [one for one in parts if one is not None]
+        if len(own) == len(parts):
+            self._adding[rank] = (sum(own, Counter()), known[0].ranks)
+
+    def added(self, rank: Rank, total: Any) -> None:
+        held = self._adding.pop(rank, None)
+        if held is not None:
+            self._note(rank, total, *held, find_site(), is_last=True)
+
+    def put_together(self, rank: Rank, tensors: Sequence[Any]) -> None:
+        self._look_for_partial(rank, [self._find(rank, one) for one in tensors])
+
+    def used(self, rank: Rank, tensor: Any) -> None:
+        if rank in self._sums and _is_followed(tensor):
+            begin, end = tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
+            inside = [one for (address, _), one in self._sums[rank].items() if begin <= address < end]
+            self._look_for_partial(rank, [one for one in inside if one.is_there])
+
+    def _look_for_partial(self, rank: Rank, parts: Sequence[OwnSum | None]) -> None:
+        """Look whether some parts of one result are summed over all ranks and others over some."""
+        known = [one for one in parts if one is not None]
+        if any(one.is_whole for one in known) and any(one.is_partial for one in known):
+            self._mixed[rank] = find_site()
+
+    # -- results
+
+    def ended(self, job: RankJob) -> None:
+        mixed = [rank for rank in job.ranks if rank in self._mixed]
+        for rank in mixed:
+            title = "{ranks} use a result of which some parts are summed over all ranks and others are not"
+            self.find("wrong sum", title, rank, self._mixed[rank], CHECK_STEPS)
+        if mixed:
+            return
+        sums = {rank: [*self._sums.get(rank, {}).values()] for rank in job.ranks}
+        whole = [rank for rank, mine in sums.items() if any(one.is_whole for one in mine)]
+        partial = {
+            rank: last[-1]
+            for rank, mine in sums.items()
+            if rank not in whole and (last := [one for one in mine if one.is_last and one.is_partial])
+        }
+        if len(whole) > 1 and partial:
+            self._tell_partial(job, whole, partial)
+        doubled = {
+            rank: last[-1]
+            for rank, mine in sums.items()
+            if (last := [one for one in mine if one.is_last and one.is_whole and one.doubled is not None])
+        }
+        if len(doubled) > 1:
+            places = tuple(
+                FindingPlace((rank.number,), f"holds the data of rank {one.doubled} twice", one.site)
+                for rank, one in doubled.items()
+            )
+            who = format_ranks(rank.number for rank in doubled)
+            title = f"the sums of messages on {who} hold the data of one rank twice"
+            self.tell(job, ProgramFinding("wrong sum", title, places, CHECK_STEPS))
+
+    def _tell_partial(self, job: RankJob, whole: list[Rank], partial: dict[Rank, OwnSum]) -> None:
+        places = tuple(
+            FindingPlace((rank.number,), f"holds the sum of {format_ranks(one.holds)}", one.site)
+            for rank, one in partial.items()
+        )
+        title = (
+            f"{format_ranks(rank.number for rank in whole)} hold a sum of all ranks' data by messages, and "
+            f"{format_ranks(rank.number for rank in partial)} one of some ranks alone"
+        )
+        self.tell(job, ProgramFinding("wrong sum", title, places, CHECK_STEPS))
+
+    # -- what is known of tensors
+
+    def _find(self, rank: Rank, tensor: Any) -> OwnSum | None:
+        """Return the sum that a tensor holds, found by its memory or by its values."""
+        if rank not in self._sums or not _is_followed(tensor):
+            return None
+        sample = take_sample(tensor)
+        values = sample.tobytes()
+        known = self._sums[rank].get((tensor.data_ptr(), tensor.numel()))
+        if known is not None and known.values == values:
+            return known
+        return None if is_constant(sample) else self._by_values[rank].get(values)
+
+    def _parts(self, rank: Rank, tensor: Any) -> Parts | None:
+        """Return the contributions in a tensor; None where they are not known."""
+        known = self._find(rank, tensor)
+        if known is not None:
+            return known.parts
+        if not _is_followed(tensor):
+            return None
+        sample = take_sample(tensor)
+        if not sample.any():
+            return Counter()
+        if is_constant(sample) and rank in self._sums and self._is_copy(rank, sample.tobytes()):
+            return None
+        return Counter({(rank.number, sample.tobytes()): 1})
+
+    def _is_copy(self, rank: Rank, values: bytes) -> bool:
+        """Return whether a tensor of one value may be a copy of a sum."""
+        return any(one.values == values for one in self._sums[rank].values())
+
+    def _note(
+        self, rank: Rank, tensor: Any, parts: Parts, ranks: frozenset[int], site: CallSite, is_last: bool
+    ) -> None:
+        if not _is_followed(tensor) or site == NOWHERE:
+            return
+        self._mixed.pop(rank, None)  # the reduction goes on
+        mine = self._sums.setdefault(rank, OrderedDict())
+        by_values = self._by_values.setdefault(rank, {})
+        kept = tensor.detach() if tensor.numel() <= MOST_KEPT else None
+        found = OwnSum(kept, take_sample(tensor).tobytes(), parts, ranks, site, is_last)
+        place = (tensor.data_ptr(), tensor.numel())
+        mine.pop(place, None)
+        mine[place] = by_values[found.values] = found
+        if len(mine) > KNOWN:
+            _, oldest = mine.popitem(last=False)
+            if by_values.get(oldest.values) is oldest:
+                del by_values[oldest.values]
+
+
+def _is_followed(tensor: Any) -> bool:
+    return is_plain(tensor) and 0 < tensor.numel() <= MOST_ELEMENTS
