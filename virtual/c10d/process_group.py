@@ -147,10 +147,10 @@ class VirtualProcessGroup(dist.ProcessGroup):
         words = [format_shape(tensor) for tensor in shown[:SHOWN]]
         words += [f"{len(shown)} tensors"] * (len(shown) > SHOWN) + [op] * bool(op)
         words += [f"{'src' if exchange.from_root else 'dst'}={root}"] * rooted
-        site, asked, is_programs = find_asked()
+        callers, asked, is_programs = find_asked()
         if "object" in asked:
             verb = asked  # as the program knows it, rather than by the tensors that carry what is pickled
-        call = PostedCall(rank, group, f"{verb}({', '.join(words)})", site, shown, is_programs, asked)
+        call = PostedCall(rank, group, f"{verb}({', '.join(words)})", callers[0], shown, is_programs, callers, asked)
         call.likeness, call.exchange = Likeness(verb, lengths, dtype, op, root), exchange
         return self._posted(call, result, group.call)
 
@@ -333,8 +333,10 @@ class VirtualProcessGroup(dist.ProcessGroup):
             raise ValueError(f"{verb}: there is no rank {peer} in a group of {size}; its ranks are 0 to {size - 1}")
         who = "any rank" if peer is None else f"{self.group.ranks[peer]}"
         words = [f"{'to' if sends else 'from'} {who}", format_shape(tensor)] + [f"tag {tag}"] * (tag > 0)
-        site, asked, is_programs = find_asked()
-        half = PostedHalf(rank, self.group, f"{verb}({', '.join(words)})", site, tensors, is_programs, asked)
+        callers, asked, is_programs = find_asked()
+        half = PostedHalf(
+            rank, self.group, f"{verb}({', '.join(words)})", callers[0], tensors, is_programs, callers, asked
+        )
         half.sends, half.peer, half.tag = sends, peer, tag
         half.version = None if tensor.is_inference() else tensor._version
         return self._posted(half, tensors, self.group.message)

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from torch.nn.parallel import DistributedDataParallel
 
 from virtual.diagnosis.ddp_parameters import WRAP_LATER, find_unreduced, name_unreduced
+from virtual.diagnosis.extra_calls import SAME_CALLS, find_extra_call
 from virtual.diagnosis.locations import all_locations, awaited_post, awaited_ranks, ranks_except, waiting_locations
 from virtual.matching.posted import Posted
 from virtual.ranks.finding import FindingPlace, ProgramFinding, format_ranks, say_wait
@@ -61,10 +62,12 @@ def _report_early_exit(job: RankJob, post: Posted, ended: list[int]) -> ProgramF
         f"{group.counts[group.places[post.rank.number]]}"
     )
     locations = waiting_locations(waiting) + _last_calls(job, ended)
-    skipped = find_skipped_step(job)
+    skipped, extra = find_skipped_step(job), find_extra_call(group)
     advice = EQUAL_CALLS
     if skipped is not None:
         title, advice = f"{title}; {skipped}", ONE_COUNTER
+    elif extra is not None:
+        title, advice = f"{title}; {extra.text}", SAME_CALLS
     return ProgramFinding("early exit", title, locations, advice, time=group.world.calendar.now)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from virtual.diagnosis.extra_calls import SAME_CALLS, find_extra_call, own_lines
 from virtual.diagnosis.locations import all_locations, calls_before, describe
 from virtual.matching.posted import Collective, Likeness, PostedCall
 from virtual.ranks.finding import FindingPlace, ProgramFinding, format_ranks
@@ -60,32 +61,36 @@ def report_collective_mismatch(collective: Collective) -> ProgramFinding:
     trait = _first_mismatch(calls)
     group = collective.group
     name = "" if len(group.ranks) == len(group.job.ranks) else f" of the group of {format_ranks(group.ranks)}"
-    title = f"{trait.title} in collective {collective.number + 1}{name}"
+    title, advice = f"{trait.title} in collective {collective.number + 1}{name}", trait.advice
+    extra = find_extra_call(group) if trait.kind in ("collective mismatch", "order") else None
+    if extra is not None:
+        title, advice = f"{title}: {extra.text}", SAME_CALLS
+        if extra.number < collective.number:
+            title += f", which is collective {extra.number + 1}"
     locations = _call_locations(calls)
     missing = [rank for rank in group.job.ranks if rank.number in collective.missing]
-    return ProgramFinding(
-        trait.kind, title, locations + all_locations(missing), trait.advice, time=group.world.calendar.now
-    )
+    return ProgramFinding(trait.kind, title, locations + all_locations(missing), advice, time=group.world.calendar.now)
 
 
 def _first_mismatch(calls: list[PostedCall]) -> Trait:
     """Return the first trait that differs. If the lines differ too, the likely cause is the order of calls."""
     trait = next((one for one in TRAITS if len({one.of(call.likeness) for call in calls}) > 1), SPLITS)
-    lines = {call.site for call in calls}
+    lines = {call.callers for call in calls}
     return DIFFERENT_ORDER if trait.kind in ("dtype", "shape", "operator") and len(lines) > 1 else trait
 
 
 def _call_locations(calls: list[PostedCall]) -> tuple[FindingPlace, ...]:
     """Return where each rank made its call, grouped by call and line."""
+    lines = own_lines(calls)
     together: dict[tuple[str, CallSite], list[PostedCall]] = {}
     for call in calls:
-        together.setdefault((call.what, call.site), []).append(call)
+        together.setdefault((call.what, lines[call]), []).append(call)
     return tuple(
         FindingPlace(
             tuple(sorted(call.rank.number for call in members)),
             describe(members[0]),
-            members[0].site,
+            site,
             before=calls_before(members[0].rank, members[0].site),
         )
-        for members in together.values()
+        for (_, site), members in together.items()
     )

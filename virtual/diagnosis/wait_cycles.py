@@ -3,7 +3,7 @@
 import networkx as nx
 
 from virtual.diagnosis.locations import awaited_post, awaited_ranks, waiting_locations
-from virtual.matching.posted import Posted
+from virtual.matching.posted import Members, Posted, PostedHalf
 from virtual.ranks.finding import ProgramFinding, format_ranks, say_wait
 from virtual.ranks.rank import Rank, RankJob
 
@@ -14,6 +14,7 @@ SEND_FIRST = (
 )
 GROUP_ORDER = "call the collectives of all groups in the same order on all ranks, for example in order of creation"
 WRONG_PEER = "check the peer: if rank A sends to rank B, then rank B must receive from rank A"
+SHOWN_MESSAGES = 4
 ACROSS_COLLECTIVE = "on both ranks, move the message to the same side of the collective"
 
 
@@ -66,6 +67,9 @@ def _classify(members: list[Rank]) -> tuple[str, str, str]:
     ways = {post.way for post in posts}
     who = format_ranks([rank.number for rank in members])
     if ways == {"receives"}:
+        unclaimed = _find_unclaimed(posts)
+        if unclaimed:
+            return "deadlock", f"{who} wait for messages that nobody has sent: {'; '.join(unclaimed)}", WRONG_PEER
         return "deadlock", f"{who} all receive first, and no rank has sent", RECEIVE_FIRST
     if ways == {"sends"}:
         crossed = next(filter(None, map(_find_crossed, posts)), None)
@@ -78,6 +82,22 @@ def _classify(members: list[Rank]) -> tuple[str, str, str]:
         return "group order", title, GROUP_ORDER
     advice = ACROSS_COLLECTIVE if "calls" in ways else RECEIVE_FIRST
     return "deadlock", f"{who} wait for each other in a cycle", advice
+
+
+def _find_unclaimed(posts: list[Posted]) -> list[str]:
+    """Describe the messages that these ranks have sent each other and that their receivers do not ask for."""
+    sources = {post.rank.number: post.awaits for post in posts}
+    sent = [(half, half.peer_in_world) for group in {post.group for post in posts} for half in _unmatched_sends(group)]
+    found = [
+        f"rank {half.rank.number} has sent to rank {peer}, which receives from {format_ranks(sources[peer])}"
+        for half, peer in sent
+        if peer in sources and half.rank.number in sources and half.rank.number not in sources[peer]
+    ]
+    return found[:SHOWN_MESSAGES] + ["..."] * (len(found) > SHOWN_MESSAGES)
+
+
+def _unmatched_sends(group: Members) -> list[PostedHalf]:
+    return [half for queue in group.sends.values() for half in queue]
 
 
 def _find_crossed(post: Posted) -> str | None:

@@ -11,6 +11,7 @@ from virtual.matching.samples import has_data
 from virtual.matching.timing import CallTiming
 from virtual.ranks.neutral import Neutral
 from virtual.ranks.rank import RankJob
+from virtual.ranks.sites import CallSite
 from virtual.ranks.world import VirtualWorld
 
 Act = Callable[[], object]
@@ -50,6 +51,8 @@ class VirtualGroup:
         self.is_ordered = False
         self.timeout = 1800.0  # seconds
         self.counts = [0] * len(ranks)  # collectives that each rank has called
+        self.callers: list[list[tuple[CallSite, ...]]] = [[] for _ in ranks]
+        self._callers: dict[tuple[CallSite, ...], tuple[CallSite, ...]] = {}  # one of each
         self.collectives: dict[int, Collective] = {}  # that not all ranks are through with
         self.sends: defaultdict[tuple[int, int, int], deque[PostedHalf]] = defaultdict(
             deque
@@ -73,6 +76,7 @@ class VirtualGroup:
         place = self.places[call.rank.number]
         call.number = self.counts[place]
         self.counts[place] += 1
+        self.callers[place].append(self._callers.setdefault(call.callers, call.callers))
         self.recorder.collective(call)
         self.world.watch.posted(call)
         self._post(call, None, lambda: self._join(place, call))

@@ -46,6 +46,7 @@ class Members(Protocol):
     job: RankJob
     timeout: float  # seconds
     counts: list[int]  # collectives that each rank has called
+    callers: list[list[tuple[CallSite, ...]]]  # of each rank's collectives: the lines, the innermost first
     sends: "defaultdict[tuple[int, int, int], deque[PostedHalf]]"  # that have not met; by source, destination and tag
     receives: "defaultdict[tuple[int | None, int, int], deque[PostedHalf]]"  # the same; of any source: None
     met: defaultdict[tuple[int, int], int]  # messages by source and destination
@@ -72,6 +73,7 @@ class Posted:
     site: CallSite
     tensors: Sequence[torch.Tensor]
     is_programs: bool  # whether the program itself called it, rather than a module of torch
+    callers: tuple[CallSite, ...]  # the lines of the program that lead to the call, the innermost first
     asked: str  # the function that the program called for it: "backward", "all_gather_object"
     time: float = 0.0  # when it was posted, seconds
     is_done: bool = False

@@ -87,8 +87,8 @@ def find_site(frame: FrameType | None = None) -> CallSite:
     return NOWHERE
 
 
-def find_asked() -> tuple[CallSite, str, bool]:
-    """Return the line of ``find_site``, the name of the function that it calls, and ``is_asked_by_program``."""
+def find_asked() -> tuple[tuple[CallSite, ...], str, bool]:
+    """Return the lines of ``find_stack``, the name of the function that the first calls, ``is_asked_by_program``."""
     here: FrameType | None = sys._getframe(1)
     called, is_programs = None, True
     while here is not None:
@@ -102,14 +102,14 @@ def find_asked() -> tuple[CallSite, str, bool]:
         here = here.f_back
     asked = "" if called is None else called.co_qualname.rpartition(".__")[0] or called.co_name
     if here is None:
-        return NOWHERE, asked, False
-    return CallSite(here.f_code.co_filename, here.f_lineno), asked, is_programs
+        return (NOWHERE,), asked, False
+    return find_stack(here), asked, is_programs
 
 
-def find_stack() -> tuple[CallSite, ...]:
+def find_stack(frame: FrameType | None = None) -> tuple[CallSite, ...]:
     """Return all lines of the user's program that are being carried out in this thread, the innermost first."""
     found = list[CallSite]()
-    frame: FrameType | None = sys._getframe(1)
+    frame = frame or sys._getframe(1)
     while frame is not None:
         if is_users(frame.f_code.co_filename):
             found.append(CallSite(frame.f_code.co_filename, frame.f_lineno))

@@ -7,8 +7,10 @@ from zlib import crc32
 import torch
 
 from virtual.matching.samples import is_plain
+from virtual.ranks.finding import FindingPlace, ProgramFinding, format_ranks
 from virtual.ranks.neutral import Neutral
 from virtual.ranks.rank import Rank, RankJob
+from virtual.ranks.sites import CallSite
 from virtual.ranks.watching import Watcher
 
 WAIT_FIRST = "wait() on the handle before the tensor is written to, or give it a tensor of its own (clone)"
@@ -104,13 +106,23 @@ class InFlight(Watcher):
             posted.contents = None
 
     def ended(self, job: RankJob) -> None:
+        handles: dict[tuple[str, CallSite], list[int]] = {}
         for rank in job.ranks:
             for work in rank.unwaited.values():
                 posted = work.posted
                 if posted.is_programs and len(posted.group.ranks) > 1:
                     verb = posted.what.partition("(")[0]
-                    title = f"nobody waits for {verb} on {{ranks}}, so its result may be read early"
-                    self.find("never waited", title, rank, posted.site, NEVER)
+                    handles.setdefault((verb, posted.site), []).append(rank.number)
+        if not handles:
+            return
+        ranks = {number for numbers in handles.values() for number in numbers}
+        verbs = ", ".join(dict.fromkeys(verb for verb, _ in handles))
+        title = f"nobody waits for {verbs} on {format_ranks(ranks)}, so results may be read early"
+        places = tuple(
+            FindingPlace(tuple(sorted(set(numbers))), _count_handles(verb, numbers), site)
+            for (verb, site), numbers in sorted(handles.items(), key=lambda one: one[0][1])
+        )
+        self.tell(job, ProgramFinding("never waited", title, places, NEVER))
 
     def _renew(self, posted: Any) -> None:
         if posted.contents is not None:
@@ -122,6 +134,12 @@ class InFlight(Watcher):
             title = f"{{ranks}} wrote to a tensor while {verb} was at work on it"
             self.find("in flight", title, posted.rank, posted.site, WAIT_FIRST)
             posted.contents = None
+
+
+def _count_handles(verb: str, numbers: list[int]) -> str:
+    """Return the operation, with the number of its handles if a rank has several."""
+    most = max(numbers.count(number) for number in numbers)
+    return verb if most == 1 else f"{most} handles of {verb}"
 
 
 def is_watched(posted: Any) -> bool:

@@ -217,7 +217,10 @@ class Gradients(Watcher):
                 any(all(is_close(late, once) for _, late in factors) for once in (1 / ranks, 1 / ranks**2))
                 or ranks not in USUAL[count > 1]
             ):
-                title = f"gradients are divided by {ranks} twice, so steps are a {_part(ranks)} of what is meant"
+                title = (
+                    f"gradients are divided by the number of ranks ({ranks}) once too often, so steps are a "
+                    f"{_part(ranks)} of what is meant"
+                )
                 self._second_time(rank, "divided twice", title, find_site(), ONCE)
                 return
         if now.scale.is_summed and now.scale.is_bare_sum and all(is_close(one, 1 / ranks) for one, _ in factors):

@@ -1,0 +1,14 @@
+# kind: deadlock
+# ranks: 4
+# Both pairs send across, and receive from the neighbour.
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+across, neighbour = (rank + 2) % 4, rank ^ 1
+got = torch.empty(5)
+handle = dist.isend(torch.rand(5), across)
+request = dist.irecv(got, neighbour)  # fix: request = dist.irecv(got, across)
+request.wait()  # told: 0-3
+handle.wait()

@@ -1,0 +1,12 @@
+# kind: deadlock
+# ranks: 4
+# Everybody sends to the right by isend, and then receives from the right.
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+mine, theirs = torch.ones(3), torch.zeros(3)
+sending = dist.isend(mine, (rank + 1) % world)
+dist.recv(theirs, (rank + 1) % world)  # told: 0-3  # fix: dist.recv(theirs, (rank - 1) % world)
+sending.wait()

@@ -1,0 +1,75 @@
+"""Find a collective that only some ranks of a group call: an extra call, which the calls of other ranks then miss."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from virtual.matching.posted import Members, Posted
+from virtual.ranks.finding import format_ranks
+from virtual.ranks.sites import CallSite
+
+Callers = tuple[CallSite, ...]
+SAME_CALLS = (
+    "let all ranks make this call, or none of them: move it out of `if rank == ...`, and out of conditions that differ "
+    "between ranks"
+)
+
+
+class ExtraCall(NamedTuple):
+    """The line of a call that these ranks make and the others do not."""
+
+    ranks: tuple[int, ...]
+    site: CallSite
+    number: int  # of the collective, from 0 on
+
+    @property
+    def text(self) -> str:
+        """The call in words."""
+        who = format_ranks(self.ranks)
+        return f"{who} alone {'makes' if len(self.ranks) == 1 else 'make'} the call at {self.site} ({self.site.text})"
+
+
+def find_extra_call(group: Members) -> ExtraCall | None:
+    """Return the first collective that a minority of the group's ranks call from a line of their own, if any."""
+    histories = {rank: group.callers[place] for rank, place in group.places.items() if group.callers[place]}
+    if len(histories) < 2:
+        return None
+    shortest = min(map(len, histories.values()))
+    for number in range(max(map(len, histories.values()))):
+        at = {rank: history[number] for rank, history in histories.items() if number < len(history)}
+        if len(set(at.values())) > 1 or number >= shortest:
+            return _find_own(histories, at, number)
+    return None
+
+
+def _find_own(histories: dict[int, list[Callers]], at: dict[int, Callers], number: int) -> ExtraCall | None:
+    """Return the call that only a minority of the ranks make at this place of their histories."""
+    for callers, count in Counter(at.values()).most_common()[::-1]:
+        ranks = tuple(rank for rank, other in at.items() if other == callers)
+        others = [history for rank, history in histories.items() if rank not in ranks]
+        is_their_own = bool(others) and not any(callers in history for history in others)
+        goes_on = [histories[rank][number + 1 :][:1] for rank in ranks]
+        follows = any(history[number : number + 1] in goes_on for history in others if len(history) > number)
+        is_certain = follows or len(at) < len(histories)  # the others go on with the next call, or have none
+        if is_their_own and (is_certain or 2 * count < len(histories)):
+            return ExtraCall(
+                ranks, _own_line(callers, [one for history in others for one in history[number:][:1]]), number
+            )
+    return None
+
+
+def _own_line(callers: Callers, others: Sequence[Callers]) -> CallSite:
+    """Return the innermost line at which a call differs from those of other ranks: not the helper that all share."""
+    for depth, site in enumerate(callers):
+        if not any(site in other[depth : depth + 1] for other in others):
+            return site
+    return callers[0]
+
+
+def own_lines(calls: Sequence[Posted]) -> dict[Posted, CallSite]:
+    """Return the line to show of each call: its own, or the one that calls a helper which all ranks share."""
+    if len({call.site for call in calls}) > 1:
+        return {call: call.site for call in calls}
+    return {
+        call: _own_line(call.callers, [one.callers for one in calls if one.callers != call.callers]) for call in calls
+    }
