@@ -29,6 +29,7 @@ class JobOutcome:
     ranks: tuple[RankOutcome, ...]
     finding: ProgramFinding | None = None
     is_recorded: bool = False
+    has_group: bool = False  # a rank has made a process group
     steps: tuple[float, ...] = ()  # what each took from an optimizer's step to its next, of all ranks
 
     @property

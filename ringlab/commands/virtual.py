@@ -65,6 +65,8 @@ class VirtualAnswer(Answer):
     jobs: int
     steps: int = 0  # between the ends of an optimizer's steps
     step_s: float | None = None  # what one takes in the mean
+    compute: str = "zero"  # --compute
+    is_repeated: bool = False  # each rank has started the program's ranks
     findings: tuple[ProgramFinding, ...] = ()
     notes: tuple[str, ...] = ()
     real_s: float = 0.0
@@ -91,6 +93,10 @@ class VirtualAnswer(Answer):
             jobs=len(outcome.jobs),
             steps=len(steps),
             step_s=fmean(steps) if steps else None,
+            compute=options.compute,
+            is_repeated=options.ranks > 1
+            and not outcome.jobs[0].has_group
+            and any(job.has_group for job in outcome.jobs),
             findings=outcome.findings,
             notes=() if run is None else tuple(run.carrier.notes),
             real_s=outcome.seconds,
@@ -137,11 +143,17 @@ class VirtualAnswer(Answer):
 
     def show(self) -> Iterator[Part]:
         """Yield when ranks were through, who waited, and what is wrong."""
+        if self.is_repeated:
+            text = (
+                "each rank started the ranks of the program, which so ran several times; pass --ranks 0 to run it once"
+            )
+            yield Line(f"warning: {text}")
         if self.timing != "none":
             how = f"on {self.cluster}, " + ("timed while it ran" if self.timing == "live" else "replayed")
             yield Line(f"{self.program}: {format_time(self.elapsed_s)} of virtual time {how}", "bold")
             if self.step_s is not None:
-                yield Line(f"a step takes {format_time(self.step_s)} in the mean of {self.steps}")
+                free = "; computing takes no time (--compute zero)" if self.compute == "zero" else ""
+                yield Line(f"a step takes {format_time(self.step_s)} in the mean of {self.steps}{free}")
             calls = 0 if self.recording is None else len(self.recording.calls)
             if calls or self.elapsed_s:
                 yield Table(None, ["", "finished", "computed", "waited", "called"], [*self._rows()])

@@ -192,3 +192,17 @@ def test_from_python() -> None:
     found = ringlab.virtual.run(PROGRAMS / "ring.py", ranks=4, on="star8", show=lambda stream, text: lines.append(text))
     assert repr(found) == "<VirtualAnswer of ring.py: 4 ranks, 1.32 ms>"
     assert "".join(lines).count("True") == 4
+
+
+def test_a_program_that_spawns_on_each_rank_is_warned_of(ringlab: Ringlab) -> None:
+    program = PROGRAMS / "right" / "spawn_argparse.py"
+    twice, once = (ringlab("virtual", "--ranks", ranks, program) for ranks in (2, 0))
+    assert "warning: each rank started the ranks of the program" in twice.out and "--ranks 0" in twice.out
+    assert "warning" not in once.out
+
+
+def test_the_step_time_says_that_computing_takes_none(ringlab: Ringlab) -> None:
+    program = PROGRAMS / "right" / "ddp_plain.py"
+    free, modelled = (ringlab("virtual", "--ranks", 2, "--compute", compute, program) for compute in ("zero", "model"))
+    assert "; computing takes no time (--compute zero)" in free.out
+    assert "a step takes" in modelled.out and "takes no time" not in modelled.out
