@@ -83,6 +83,7 @@ class Posted:
     error: Exception | None = None  # what went wrong while it was carried out
     when_done: Callable[[], object] | None = None
     contents: Any = None  # what its tensors held; of who watches, as all below
+    reduces: Any = None  # the parameters whose gradients it reduces
     clock: Any = None  # what its rank knew of others when it was posted
     learnt: Any = None  # what its rank knows of others when it has waited
     came: float = 0.0  # when its rank posted it, seconds

@@ -54,6 +54,12 @@ class Watcher:
     def backward_ended(self, rank: Rank) -> None:
         """Hear that backward has ended."""
 
+    def gradient_ready(self, rank: Rank, parameter: Any, gradient: Any) -> None:
+        """Hear that a hook of the program on a parameter is given its gradient."""
+
+    def gradient_handled(self, rank: Rank, parameter: Any) -> None:
+        """Hear that the hook has returned."""
+
     def clipping(self, rank: Rank) -> None:
         """Hear that gradients are about to be clipped by their norm."""
 

@@ -4,6 +4,7 @@ import builtins
 import io
 import os
 import sys
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import wraps
@@ -22,12 +23,15 @@ from torch.utils.data import dataloader as loading
 from virtual.matching.samples import is_plain
 from virtual.process.replaced import Replaced
 from virtual.ranks.neutral import Neutral
+from virtual.ranks.rank import Rank
 from virtual.ranks.sites import find_site, is_asked_by_program, is_called_within, is_users
 from virtual.ranks.watching import nobody
 from virtual.ranks.world import VirtualWorld
+from virtual.watching.hand_steps import HandSteps
 
 HOOK = 1 << 40  # a number that torch gives to no hook of its own
 DEPTH = "optimizers that step"
+OPTIMIZES = "has an optimizer"
 OF_STYLES = f"tensor{os.sep}parallel{os.sep}"
 
 
@@ -36,12 +40,13 @@ class ProgramObserver:
 
     def __init__(self, world: VirtualWorld) -> None:
         self.world = world
+        self.hand_steps = HandSteps(self.tell)
         self._listening: list[Callable[[Replaced], None]] = []
 
     def install(self, replaced: Replaced) -> None:
         """Listen, until all is restored."""
-        for function, event in ((loading._BaseDataLoaderIter.__next__, "batch_drawn"),):
-            replaced.put(loading._BaseDataLoaderIter, "__next__", self._before(function, event, with_owner=False))
+        drawing = self._drawing(loading._BaseDataLoaderIter.__next__)
+        replaced.put(loading._BaseDataLoaderIter, "__next__", drawing)
         replaced.put(DistributedSampler, "__iter__", self._before(DistributedSampler.__iter__, "sampling"))
         replaced.put(DistributedSampler, "set_epoch", self._before(DistributedSampler.set_epoch, "setting_epoch"))
         made_sampler = self._after(DistributedSampler.__init__, "made_sampler")
@@ -51,11 +56,12 @@ class ProgramObserver:
         replaced.put(ddp, "forward", self._before(ddp.forward, "forward_begins"))
         replaced.put(ddp, "register_comm_hook", self._hooking(ddp.register_comm_hook))
         replaced.put(torch.autograd, "backward", self._backward(torch.autograd.backward))
+        for name in ("register_hook", "register_post_accumulate_grad_hook"):
+            replaced.put(torch.Tensor, name, self._hooking_gradients(getattr(torch.Tensor, name)))
         for owner in (torch.nn.utils, torch.nn.utils.clip_grad):
             replaced.put(owner, "clip_grad_norm_", self._clipping(owner.clip_grad_norm_))
         replaced.put(torch.amp.GradScaler, "step", self._before(torch.amp.GradScaler.step, "scaler_steps"))
-        made = self._after(optimizers.Optimizer.__init__, "made_optimizer")
-        replaced.put(optimizers.Optimizer, "__init__", made)
+        replaced.put(optimizers.Optimizer, "__init__", self._making(optimizers.Optimizer.__init__))
         replaced.put(torch.nn.Module, "eval", self._before(torch.nn.Module.eval, "evaluating"))
         init_mesh = device_mesh.DeviceMesh.__init__
         replaced.put(device_mesh.DeviceMesh, "__init__", self._first(init_mesh, self._listen_to_tensors, replaced))
@@ -87,9 +93,9 @@ class ProgramObserver:
 
         return told
 
-    def _before(self, function: Callable[..., Any], event: str, with_owner: bool = True) -> Callable[..., Any]:
+    def _before(self, function: Callable[..., Any], event: str) -> Callable[..., Any]:
         def told(owner: Any, *args: Any, **named: Any) -> Any:
-            self.tell(event, *[owner] * with_owner)
+            self.tell(event, owner)
             return function(owner, *args, **named)
 
         return told
@@ -105,10 +111,41 @@ class ProgramObserver:
     def _backward(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def told(tensors: Any, *args: Any, **named: Any) -> Any:
             roots = (tensors,) if isinstance(tensors, torch.Tensor) else tuple(tensors)
+            rank = self._without_optimizer()
+            if rank is not None:
+                self.hand_steps.begin(rank, roots)
             self.tell("backward_begins", roots)
             result = function(tensors, *args, **named)
             self.tell("backward_ended")
+            if rank is not None:
+                self.hand_steps.follow(rank)
             return result
+
+        return told
+
+    def _without_optimizer(self) -> Rank | None:
+        """Return the calling rank if it has made no optimizer."""
+        rank = self.world.me()
+        is_watched = self.world.watch.stepping is not nobody
+        return rank if is_watched and rank is not None and rank.number >= 0 and OPTIMIZES not in rank.extra else None
+
+    def _drawing(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def told(loader: Any, *args: Any, **named: Any) -> Any:
+            rank = self._without_optimizer()
+            if rank is not None:
+                self.hand_steps.end(rank)
+            self.tell("batch_drawn")
+            return function(loader, *args, **named)
+
+        return told
+
+    def _making(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def told(optimizer: Any, *args: Any, **named: Any) -> Any:
+            function(optimizer, *args, **named)
+            rank = self.world.me()
+            if rank is not None:
+                rank.extra[OPTIMIZES] = True
+            self.tell("made_optimizer", optimizer)
 
         return told
 
@@ -122,6 +159,27 @@ class ProgramObserver:
                 return hook(state, bucket)
 
             return function(ddp, state, hooked)
+
+        return told
+
+    def _hooking_gradients(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return how a program registers a hook, which tells of a parameter's gradient before and after it."""
+
+        @wraps(function)
+        def told(tensor: Any, hook: Callable[..., Any]) -> Any:
+            if not (tensor.is_leaf and is_plain(tensor) and is_users(sys._getframe(1).f_code.co_filename)):
+                return function(tensor, hook)
+            parameter = weakref.ref(tensor)
+
+            @wraps(hook)
+            def hooked(given: Any) -> Any:
+                mine = parameter()
+                self.tell("gradient_ready", mine, given.grad if given is mine else given)
+                result = hook(given)
+                self.tell("gradient_handled", mine)
+                return result
+
+            return function(tensor, hooked)
 
         return told
 

@@ -8,7 +8,15 @@ import numpy as np
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
-from virtual.matching.samples import Values, are_equal, is_constant, is_plain
+from virtual.matching.samples import (
+    Values,
+    are_equal,
+    find_ratio,
+    is_constant,
+    is_plain,
+    sample_gradient,
+    take_sample,
+)
 from virtual.ranks.rank import Rank
 from virtual.ranks.sites import CallSite
 from virtual.ranks.watching import Watcher
@@ -49,6 +57,7 @@ class Bonds(Watcher):
         self._splitting: dict[Rank, Any] = {}  # the group with which a rank communicates within backward
         self._stepping: dict[tuple[Any, int], list[OptimizerLog]] = {}
         self.modules: dict[Rank, list[Any]] = {}
+        self._hooked: dict[Rank, torch.Tensor] = {}  # the parameter to whose hook a rank has come
         self.missed = WeakIdKeyDictionary()  # parameters that DDP does not reduce
 
     def of(self, rank: Rank, parameter: torch.Tensor) -> Bond | None:
@@ -69,13 +78,22 @@ class Bonds(Watcher):
             for parameters in zip(*met.values(), strict=False):
                 self.tie(dict(zip(met, parameters, strict=True)), by_ddp=True)
 
+    def gradient_ready(self, rank: Rank, parameter: Any, gradient: Any) -> None:
+        self._hooked[rank] = parameter
+
+    def gradient_handled(self, rank: Rank, parameter: Any) -> None:
+        self._hooked.pop(rank, None)
+
     def posted(self, posted: Any) -> None:
         """Find groups that split layers up by hand: gradients of activations are reduced within backward."""
         rank = posted.rank
-        if rank in self._splitting or posted.way != "calls" or not posted.is_programs:
+        if posted.way != "calls" or not posted.is_programs or not posted.tensors:
             return
         verb, is_backward = posted.exchange.collective, torch._C._current_graph_task_id() != -1
-        if is_backward and verb in SPLITTING and posted.tensors and not self.find_reduced(rank, posted.tensors[0]):
+        if verb == "all_reduce" and is_backward and rank in self._hooked:
+            posted.reduces = self.find_reduced(rank, posted.tensors[0])
+        is_new = rank not in self._splitting and is_backward and verb in SPLITTING
+        if is_new and not self.find_reduced(rank, posted.tensors[0]):
             self._splitting[rank] = posted.group
 
     def stepping(self, rank: Rank, optimizer: Any) -> None:
@@ -101,7 +119,7 @@ class Bonds(Watcher):
             return
         if not all(is_plain(call.tensors[0]) and call.tensors[0].is_floating_point() for call in calls):
             return
-        found = [self.find_reduced(call.rank, call.tensors[0]) for call in calls]
+        found = [call.reduces or self.find_reduced(call.rank, call.tensors[0]) for call in calls]
         if all(found) and len({len(parameters) for parameters in found}) == 1:
             for parameters in zip(*found, strict=True):
                 if len({one.shape for one in parameters}) == 1:
@@ -117,7 +135,10 @@ class Bonds(Watcher):
                         self._of.get(call.rank, WeakIdKeyDictionary()).pop(parameter, None)
 
     def find_reduced(self, rank: Rank, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """Return the parameters whose gradients a tensor holds: one, or all of an optimizer where it is flat."""
+        """Return the parameters whose gradients a tensor holds: one, or several one after the other."""
+        hooked = self._hooked.get(rank)
+        if hooked is not None and hooked.numel() == tensor.numel():
+            return [hooked]
         for log in self.logs.of_rank(rank):
             parameters = log.with_gradients
             for one in parameters:
@@ -128,6 +149,18 @@ class Bonds(Watcher):
                     return [one]
             if len(parameters) > 1 and sum(one.numel() for one in parameters) == tensor.numel():
                 return parameters
+        return [] if tensor.dim() != 1 else self._find_bucket(rank, tensor)
+
+    def _find_bucket(self, rank: Rank, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """Return consecutive parameters of an optimizer whose gradients a flat tensor holds, or multiples of them."""
+        for log in self.logs.of_rank(rank):
+            for parameters in (log.with_gradients, log.with_gradients[::-1]):
+                ends = np.cumsum([0, *(one.numel() for one in parameters)])
+                places = {int(end): place for place, end in enumerate(ends)}
+                for begin, end in enumerate(ends[:-1]):
+                    last = places.get(int(end) + tensor.numel())
+                    if last is not None and _holds(tensor, parameters[begin:last]):
+                        return parameters[begin:last]
         return []
 
     def tie(self, parameters: dict[Rank, torch.Tensor], by_ddp: bool = False, of_norm: bool = False) -> Bond:
@@ -167,7 +200,7 @@ class Bonds(Watcher):
         """Tie a parameter of several ranks that begins with the same values; ``is_drawn``: not with one value alone."""
         if logs[0].parameters[place] in self.missed:
             return
-        found = [log.steps[0].before[place] for log in logs if 0 in log.steps]
+        found = [log.first_sample(place) for log in logs]
         samples = [one for one in found if one is not None]
         if len(samples) == len(logs) and are_equal(samples) and not (is_drawn and is_constant(samples[0])):
             self.tie({log.rank: log.parameters[place] for log in logs}, of_norm=of_norm)
@@ -175,8 +208,19 @@ class Bonds(Watcher):
 
 def _first_sample(log: OptimizerLog, place: int) -> Values:
     """Return what a parameter held before the first step; nothing of a shard."""
-    found = log.steps[0].before[place] if 0 in log.steps else None
+    found = log.first_sample(place)
     return np.zeros(0) if found is None else found
+
+
+def _holds(flat: torch.Tensor, parameters: list[torch.Tensor]) -> bool:
+    """Return whether a flat tensor holds the gradients of parameters one after the other, or one multiple of them."""
+    parts = flat.detach().split([one.numel() for one in parameters])
+    ratios = [
+        find_ratio(take_sample(part, 8), sample_gradient(one, 8)) for part, one in zip(parts, parameters, strict=True)
+    ]
+    known = [ratio for ratio in ratios if ratio is not None]
+    is_told_apart = flat.numel() >= 8 and not is_constant(take_sample(flat))
+    return is_told_apart and len(known) == len(ratios) and max(known) - min(known) <= 1e-3 * abs(known[0])
 
 
 def _managed(ddp: Any) -> list[torch.Tensor]:

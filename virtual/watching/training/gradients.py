@@ -63,6 +63,7 @@ class Backward:
 
     scale: LossScale | None = None  # by which the loss is a multiple of a mean or sum; None where that is not known
     gradients: dict[int, Values] = field(default_factory=dict)  # by id of the parameter
+    ready: dict[int, Values] = field(default_factory=dict)  # given to hooks of the program, by id of the parameter
     reduced: list[Reduced] = field(default_factory=list)
     is_over: bool = False
     since_step: int = 0  # backwards since the last step
@@ -109,6 +110,11 @@ class Gradients(Watcher):
                 if bond is not None:
                     bond.give(rank, take_sample(gradient, FEW), rank.backwards, site)
 
+    def gradient_ready(self, rank: Rank, parameter: Any, gradient: Any) -> None:
+        if self.logs.are_watched(rank) and is_plain(gradient):
+            now = self._backwards.setdefault(rank, Backward())
+            now.ready.setdefault(id(parameter), take_sample(gradient, FEW))
+
     def clipping(self, rank: Rank) -> None:
         now = self._backwards.get(rank)
         if self.strict and now is not None and now.is_over and not now.reduced:
@@ -136,7 +142,7 @@ class Gradients(Watcher):
             return
         if not all(is_plain(call.tensors[0]) and call.tensors[0].is_floating_point() for call in calls):
             return
-        found = [self.bonds.find_reduced(call.rank, call.tensors[0]) for call in calls]
+        found = [call.reduces or self.bonds.find_reduced(call.rank, call.tensors[0]) for call in calls]
         is_of_torch = not first.is_programs and first.asked == "backward"
         if not is_of_torch and not all(found):
             return
@@ -254,7 +260,7 @@ class Gradients(Watcher):
         site, ranks = None, len(bonds[0].parameters)
         for parameter, bond in zip(parameters, bonds, strict=True):
             present = sample_gradient(parameter, FEW)
-            before = now.gradients.get(id(parameter))
+            before = now.ready.get(id(parameter), now.gradients.get(id(parameter)))
             reduced = [(one, at) for one in now.reduced for at, mine in enumerate(one.parameters) if mine is parameter]
             if bond.hook is not None:
                 reduced = []  # within the hook
@@ -263,7 +269,7 @@ class Gradients(Watcher):
                 or len(bond.parameters) != ranks
                 or len(reduced) > 1
                 or bool(reduced) == bond.by_ddp
-                or any(one.is_early for one, _ in reduced)
+                or any(one.is_early and id(parameter) not in now.ready for one, _ in reduced)
             ):
                 return [], None, 0
             scale: float | None = 1.0 / ranks

@@ -43,6 +43,23 @@ class OptimizerLog:
     last: CallSite | None = None  # where it stepped last
 
     @property
+    def unseen(self) -> int:
+        """Steps that were made before the first that is logged."""
+        found: int = getattr(self.optimizer, "unseen_steps", 0)
+        return found
+
+    def first_sample(self, place: int) -> Values | None:
+        """Return what a parameter held before the first step; None of a shard, or where it is not known."""
+        if hasattr(self.optimizer, "first_samples"):
+            sample: Values = self.optimizer.first_samples[place]
+            return sample
+        return self.steps[0].before[place] if 0 in self.steps else None
+
+    def number_of(self, step: int) -> int:
+        """Return the number of a logged step in the program, from 1 on."""
+        return self.unseen + step + 1
+
+    @property
     def parameters(self) -> list[torch.Tensor]:
         """All parameters, in their order."""
         return [one for group in self.optimizer.param_groups for one in group["params"]]

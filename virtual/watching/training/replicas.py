@@ -53,6 +53,8 @@ class Replicas(Watcher):
         self._silent: set[Any] = set()  # optimizers' numbers, by job, of which something was told
         self._called: dict[Any, dict[Rank, tuple[Any, dict[str, Values], CallSite]]] = {}  # modules under DDP
         self._evaluated: dict[Any, dict[Rank, tuple[Any, dict[str, Values], CallSite]]] = {}
+        self._own_modules: dict[Rank, list[Any]] = {}  # whose gradients the program averages by itself
+        self._own_evaluated: dict[Any, dict[Rank, tuple[Any, dict[str, Values], CallSite]]] = {}
         self._states: dict[tuple[int, int], dict[Rank, tuple[OptimizerLog, frozenset[int], CallSite]]] = {}
 
     # -- parameters
@@ -68,7 +70,7 @@ class Replicas(Watcher):
         if peers and all(log.count in one.steps for one in peers):
             rates = {one: one.steps[log.count].rates for one in peers}
             scales = {one: one.steps[log.count].scale for one in peers}
-            if log.count == 0:
+            if log.count == log.unseen:
                 self.bonds.tie_forgotten(peers)
             are_same_step = len({one.steps[log.count].backwards for one in peers}) == 1
             have_unlike_scales = len(set(scales.values())) > 1 and None not in scales.values()
@@ -128,15 +130,18 @@ class Replicas(Watcher):
             self._tell_skipped(key, peers, step, f"{name}{more} is not the same")
             return
         if is_after and any(self._was_changed(unlike[0], log, step) for log in peers):
-            when = f"between steps {step} and {step + 1}"
+            when = f"between steps {first.number_of(step - 1)} and {first.number_of(step)}"
             title = f"{when} {name}{more} has been changed outside of the optimizer, and not alike on {_ranks(peers)}"
             said = _show(name, {log: value for log, value in values.items() if value is not None})
             self._tell(key, "unlike parameters", title, said, BETWEEN)
             return
-        when = f"after step {step + 1}" if is_after else "before the first step"
+        when = f"after step {first.number_of(step)}" if is_after else "before the first step"
+        is_first = step == 0 and self._is_unlike(unlike[0], peers, step, False)
+        if is_first and is_after:  # of steps by hand, whose first is not seen
+            when = f"before step {first.number_of(step)}"
         title = f"{when} {name}{more} is not the same on {_ranks(peers)}"
         said = _show(name, {log: value for log, value in values.items() if value is not None})
-        advice = SHARED if unlike[0].of_norm else AFTER if is_after else BEFORE
+        advice = SHARED if unlike[0].of_norm else BEFORE if is_first else AFTER
         self._tell(key, "unlike parameters", title, said, advice)
 
     def _bonds(self, peers: list[OptimizerLog]) -> list[Bond]:
@@ -178,10 +183,8 @@ class Replicas(Watcher):
         fewest = min(log.steps[step].backwards for log in peers)
         more = [log for log in peers if log.steps[step].backwards == fewest]
         others = [log for log in peers if log not in more]
-        title = (
-            f"{_ranks(more)} made step {step + 1} after backward {fewest}, and {_ranks(others)} did not; "
-            f"since then {since}"
-        )
+        which = f"step {more[0].number_of(step)} after backward {fewest}"
+        title = f"{_ranks(more)} made {which}, and {_ranks(others)} did not; since then {since}"
         said = {log: f"stepped after backward {log.steps[step].backwards}" for log in more}
         self._tell(key, "steps of some ranks", title, said, self._together(more))
 
@@ -190,9 +193,12 @@ class Replicas(Watcher):
         return ONE_DECISION if any(log.rank in self.logs.scales for log in logs) else SKIPPED
 
     def ended(self, job: RankJob) -> None:
-        for (group, _, _), met in self._evaluated.items():
+        for (group, number, _), met in self._evaluated.items():
             if group.job is job and len(met) == len(group.ranks):
-                self._compare_buffers(met, SUMMARIZE)
+                self._compare_buffers(number, met, SUMMARIZE)
+        for (ranks, number, _), met in self._own_evaluated.items():
+            if next(iter(ranks)).job is job and len(met) == len(ranks):
+                self._compare_buffers(("own", number), met, SUMMARIZE)
         logs = [log for rank in job.ranks for log in self.logs.of_rank(rank)]
         for log in sorted(logs, key=lambda one: -one.count):
             key = (job.number, log.number)
@@ -263,9 +269,28 @@ class Replicas(Watcher):
 
     def evaluating(self, rank: Rank, module: Any) -> None:
         """Keep the buffers of a module that DDP does not keep equal, to be compared unless DDP itself is called."""
-        for ddp in self.bonds.modules.get(rank, ()):
-            if module in (ddp, ddp.module) and not ddp.broadcast_buffers:
+        wrapped = [ddp for ddp in self.bonds.modules.get(rank, ()) if module in (ddp, ddp.module)]
+        for ddp in wrapped:
+            if not ddp.broadcast_buffers:
                 self._meet_buffers(rank, ddp, self._evaluated)
+        if not wrapped:
+            self._meet_own_buffers(rank, module)
+
+    def _meet_own_buffers(self, rank: Rank, module: Any) -> None:
+        """Keep the buffers of a module whose gradients the program averages by itself."""
+        bonds = [self.bonds.of(rank, one) for one in module.parameters()]
+        groups = {frozenset(bond.parameters) for bond in bonds if bond is not None and not bond.by_ddp}
+        buffers = {
+            name: take_sample(one) for name, one in module.named_buffers() if is_plain(one) and one.is_floating_point()
+        }
+        if None in bonds or len(groups) != 1 or not buffers:
+            return
+        own = self._own_modules.setdefault(rank, [])
+        if module not in own:
+            own.append(module)
+        which = sum(log.count for log in self.logs.of_rank(rank))
+        met = self._own_evaluated.setdefault((*groups, own.index(module), which), {})
+        met.setdefault(rank, (module, buffers, find_site()))
 
     def _meet_buffers(self, rank: Rank, ddp: Any, meetings: dict[Any, Any]) -> None:
         """Keep a rank's buffers of a module, and compare them if all ranks have come after as many steps."""
@@ -280,11 +305,13 @@ class Replicas(Watcher):
         buffers = {name: take_sample(one) for name, one in ddp.module.named_buffers() if is_plain(one)}
         met[rank] = (ddp, buffers, find_site())
         if len(met) == len(group.ranks) and meetings is self._called:
-            self._compare_buffers(met, BUFFERS)
+            self._compare_buffers(number, met, BUFFERS)
 
-    def _compare_buffers(self, met: dict[Rank, tuple[Any, dict[str, Values], CallSite]], advice: str) -> None:
-        rank, (ddp, first, _) = next(iter(met.items()))
-        key = (rank.job.number, "buffers", self.bonds.modules[rank].index(ddp))
+    def _compare_buffers(
+        self, number: Any, met: dict[Rank, tuple[Any, dict[str, Values], CallSite]], advice: str
+    ) -> None:
+        rank, (_, first, _) = next(iter(met.items()))
+        key = (rank.job.number, "buffers", number)
         for name in first:
             found = {rank: buffers[name] for rank, (_, buffers, _) in met.items() if name in buffers}
             values = list(found.values())

@@ -1,0 +1,102 @@
+"""Steps of programs without an optimizer: parameters that change between two backward passes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from virtual.matching.samples import Values, is_plain, take_sample
+from virtual.ranks.neutral import Neutral
+from virtual.ranks.rank import Rank
+
+MOST_NODES = 20_000  # of a graph that is gone through
+HAND = "steps by hand"
+
+
+class HandOptimizer:
+    """The parameters that a rank changes by itself; its first step, by which it is known, is not seen.
+
+    ``first_samples`` are those of the parameters before it.
+    """
+
+    unseen_steps = 1
+
+    def __init__(self, parameters: list[torch.Tensor], first_samples: list[Values]) -> None:
+        self.param_groups: list[dict[str, Any]] = [{"params": parameters}]
+        self.first_samples = first_samples
+        self.state: dict[Any, Any] = {}
+
+    def has_changed(self, samples: list[Values]) -> bool:
+        """Return whether a parameter holds other values than these."""
+        return any(map(_differ, self.param_groups[0]["params"], samples))
+
+    def sample(self) -> list[Values]:
+        """Return a sample of each parameter."""
+        return [take_sample(one) for one in self.param_groups[0]["params"]]
+
+
+class HandSteps:
+    """Tells of the steps of ranks that have no optimizer."""
+
+    def __init__(self, tell: Callable[..., None]) -> None:
+        self.tell = tell
+        self._optimizers: dict[Rank, HandOptimizer] = {}
+        self._leaves: dict[Rank, list[tuple[torch.Tensor, Values]]] = {}  # of the backward pass before
+        self._begun: dict[Rank, list[Values]] = {}  # values at the backward pass that a step follows
+
+    def begin(self, rank: Rank, roots: tuple[Any, ...]) -> None:
+        """Look at the parameters before a backward pass."""
+        self.end(rank)
+        if rank in self._optimizers:
+            return
+        with Neutral():
+            leaves = find_leaves(roots)
+            known = set(map(id, leaves))
+            both = [(one, sample) for one, sample in self._leaves.get(rank, ()) if id(one) in known]
+            if any(_differ(one, sample) for one, sample in both):
+                optimizer = HandOptimizer([one for one, _ in both], [sample for _, sample in both])
+                self._optimizers[rank] = optimizer
+                self.tell("made_optimizer", optimizer)
+            else:
+                self._leaves[rank] = [(one, take_sample(one)) for one in leaves]
+
+    def follow(self, rank: Rank) -> None:
+        """Tell that a step begins, after a backward pass."""
+        optimizer = self._optimizers.get(rank)
+        if optimizer is not None and rank not in self._begun:
+            with Neutral():
+                self._begun[rank] = optimizer.sample()
+            self.tell("stepping", optimizer)
+
+    def end(self, rank: Rank) -> None:
+        """Tell that a step has ended, if the parameters have changed since it began."""
+        optimizer, before = self._optimizers.get(rank), self._begun.get(rank)
+        if optimizer is not None and before is not None and optimizer.has_changed(before):
+            del self._begun[rank]
+            self.tell("stepped", optimizer)
+
+
+def find_leaves(roots: tuple[Any, ...]) -> list[torch.Tensor]:
+    """Return the tensors whose gradients a backward pass from these tensors accumulates, alike on all ranks.
+
+    >>> w = torch.ones(2, requires_grad=True)
+    >>> [one is w for one in find_leaves(((w * 2).sum(),))]
+    [True]
+    """
+    waiting = [root.grad_fn for root in roots if root.grad_fn is not None]
+    seen, leaves = set(waiting), []
+    while waiting and len(seen) < MOST_NODES:
+        node = waiting.pop()
+        variable = getattr(node, "variable", None)
+        if variable is not None and is_plain(variable):
+            leaves.append(variable)
+        for one, _ in node.next_functions:
+            if one is not None and one not in seen:
+                seen.add(one)
+                waiting.append(one)
+    return leaves
+
+
+def _differ(tensor: torch.Tensor, sample: Values) -> bool:
+    return not np.array_equal(take_sample(tensor), sample, equal_nan=True)
