@@ -84,6 +84,9 @@ class Watcher:
     def forward_begins(self, rank: Rank, ddp: Any) -> None:
         """Hear that a DistributedDataParallel is called."""
 
+    def dropping(self, rank: Rank) -> None:
+        """Hear that dropout is about to draw random numbers."""
+
     def evaluating(self, rank: Rank, module: Any) -> None:
         """Hear that a module is set to be evaluated."""
 

@@ -26,13 +26,14 @@ from virtual.watching.training.replicas import Replicas
 from virtual.watching.training.replicated import ReplicatedTensors
 from virtual.watching.training.shards import ShardFactors
 from virtual.watching.training.unreduced import UnreducedParameters
+from virtual.watching.training.weights import SampleWeights
 
 
 def watch_everything(strict: bool) -> Watchers:
     """Return who hears of what ranks do; ``strict``: those too who cost time, or tell of what may be meant."""
     logs, clocks = OptimizerLogs(), Clocks()
     bonds = Bonds(logs)
-    more: tuple[Watcher, ...] = (DropoutSeeds(), Reads()) if strict else ()
+    more: tuple[Watcher, ...] = (DropoutSeeds(logs, bonds), SampleWeights(logs, bonds), Reads()) if strict else ()
     return Watchers(
         (
             logs,

@@ -65,6 +65,7 @@ class ProgramObserver:
         replaced.put(torch.nn.Module, "eval", self._before(torch.nn.Module.eval, "evaluating"))
         init_mesh = device_mesh.DeviceMesh.__init__
         replaced.put(device_mesh.DeviceMesh, "__init__", self._first(init_mesh, self._listen_to_tensors, replaced))
+        replaced.put(torch.nn.functional, "dropout", self._dropping(torch.nn.functional.dropout))
         self._install_steps(replaced)
         self._install_groups(replaced)
         self._install_messages(replaced)
@@ -180,6 +181,15 @@ class ProgramObserver:
                 return result
 
             return function(tensor, hooked)
+
+        return told
+
+    def _dropping(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def told(tensor: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+            if training and p > 0:
+                self.tell("dropping")
+            return function(tensor, p, training, inplace)
 
         return told
 

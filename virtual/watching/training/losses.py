@@ -41,6 +41,39 @@ def read_loss_scale(roots: tuple[Any, ...]) -> LossScale | None:
     >>> read_loss_scale((torch.nn.functional.mse_loss(x, x.detach(), reduction="sum") / 6,)).counts
     (6, 3)
     """
+    found = _find_reduction(roots)
+    if found is None:
+        return None
+    function, factor, is_mean = found
+    if is_mean:
+        return LossScale(factor)
+    counts = _read_counts(function)
+    return LossScale(factor, counts, getattr(function, "_saved_reduction", None) == SUM) if counts else None
+
+
+def read_sample_weight(roots: tuple[Any, ...]) -> float | None:
+    """Return the weight of each sample in a loss that is a mean or a sum over samples; None where it is not known.
+
+    >>> import torch
+    >>> x, y = torch.ones(4, 2, requires_grad=True), torch.tensor([0, 1, -100, -100])
+    >>> read_sample_weight((torch.nn.functional.cross_entropy(x, y),))
+    0.5
+    """
+    found = _find_reduction(roots)
+    if found is None:
+        return None
+    function, factor, is_mean = found
+    if not is_mean:
+        return factor
+    if type(function).__name__.startswith("NllLoss"):
+        counted = float(function._saved_total_weight)  # without ignored targets
+    else:
+        counted = float(next(iter(_read_counts(function)), 0))
+    return factor / counted if counted else None
+
+
+def _find_reduction(roots: tuple[Any, ...]) -> tuple[Any, float, bool] | None:
+    """Return autograd's function that reduces samples to a loss, the factor behind it, and whether it is a mean."""
     if len(roots) != 1:
         return None
     function, factor = roots[0].grad_fn, 1.0
@@ -50,10 +83,9 @@ def read_loss_scale(roots: tuple[Any, ...]) -> LossScale | None:
         name = type(function).__name__
         reduction = getattr(function, "_saved_reduction", None)
         if name in MEANS or reduction == MEAN:
-            return LossScale(factor)
+            return function, factor, True
         if name == "SumBackward0" or reduction == SUM:
-            counts = _read_counts(function)
-            return LossScale(factor, counts, reduction == SUM) if counts else None
+            return function, factor, False
         scale = _read_scale(name, function)
         if scale is None:
             return None

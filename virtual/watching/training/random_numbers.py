@@ -4,36 +4,65 @@ from typing import Any
 
 import torch
 
-from virtual.ranks.rank import Rank
-from virtual.ranks.sites import find_site
+from virtual.ranks.rank import Rank, RankJob
+from virtual.ranks.sites import CallSite, find_site
 from virtual.ranks.watching import Watcher
+from virtual.watching.training.bonds import Bonds
+from virtual.watching.training.logs import OptimizerLogs
 
 OWN_SEED = "after the module is made, seed each rank with a number of its own: torch.manual_seed(seed + rank)"
-TWICE = 2  # forward passes with equal states
+EQUAL = "{ranks} draw the same random numbers, so dropout leaves out the same units on all"
+TWICE = 2  # calls with equal states
+MOST_CALLS = 32  # of a rank that are compared
 
 
 class DropoutSeeds(Watcher):
     """Compares the states of torch's generator where modules with dropout are called."""
 
-    def __init__(self) -> None:
+    def __init__(self, logs: OptimizerLogs, bonds: Bonds) -> None:
         super().__init__()
-        self._calls: dict[Rank, int] = {}
+        self.logs, self.bonds = logs, bonds
+        self._calls: dict[tuple[Rank, Any], int] = {}
         self._met: dict[tuple[Any, int], dict[Rank, bytes]] = {}
         self._equal: dict[Any, int] = {}
+        self._own: dict[RankJob, dict[Rank, CallSite]] = {}  # ranks that have called dropout with equal states
 
     def forward_begins(self, rank: Rank, ddp: Any) -> None:
         group = getattr(ddp.process_group, "group", None)
         drops = any(isinstance(one, torch.nn.modules.dropout._DropoutNd) and one.p > 0 for one in ddp.modules())
-        if group is None or not ddp.training or not drops:
+        if group is not None and ddp.training and drops:
+            for other in self._meet(rank, group, len(group.ranks)):
+                self.find("equal random numbers", EQUAL, other, find_site(), OWN_SEED)
+
+    def dropping(self, rank: Rank) -> None:
+        """Note the line at which ranks draw equal numbers; whether they should is known later."""
+        self._own.setdefault(rank.job, {})[rank] = find_site()
+        self._meet(rank, rank.job, len(rank.job.ranks))
+
+    def ended(self, job: RankJob) -> None:
+        if self._equal.get(job, 0) < TWICE:
             return
-        number = self._calls.get(rank, 0)
-        self._calls[rank] = number + 1
-        met = self._met.setdefault((group, number), {})
+        for rank, site in self._own.get(job, {}).items():
+            if self._averages(rank):
+                self.find("equal random numbers", EQUAL, rank, site, OWN_SEED)
+
+    def _averages(self, rank: Rank) -> bool:
+        """Return whether the program averages the gradients of all of a rank's parameters by itself."""
+        bonds = [self.bonds.of(rank, one) for log in self.logs.of_rank(rank) for one in log.parameters]
+        are_own = all(bond is not None and not bond.by_ddp and not bond.of_norm for bond in bonds)
+        return bool(bonds) and are_own
+
+    def _meet(self, rank: Rank, among: Any, ranks: int) -> list[Rank]:
+        """Return the ranks that have drawn equal numbers twice, when the last of them comes."""
+        number = self._calls.get((rank, among), 0)
+        self._calls[rank, among] = number + 1
+        if number >= MOST_CALLS:
+            return []
+        met = self._met.setdefault((among, number), {})
         met[rank] = torch.get_rng_state().numpy().tobytes()
-        if len(met) == len(group.ranks) > 1:
-            if len(set(self._met.pop((group, number)).values())) == 1:
-                self._equal[group] = self._equal.get(group, 0) + 1
-            if self._equal.get(group) == TWICE:
-                for other in met:
-                    title = "{ranks} draw the same random numbers, so dropout leaves out the same units on all"
-                    self.find("equal random numbers", title, other, find_site(), OWN_SEED)
+        if len(met) < ranks or ranks < 2:
+            return []
+        if len(set(self._met.pop((among, number)).values())) > 1:
+            return []
+        self._equal[among] = self._equal.get(among, 0) + 1
+        return list(met) if self._equal[among] == TWICE else []
