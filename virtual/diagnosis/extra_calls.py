@@ -52,9 +52,8 @@ def _find_own(histories: dict[int, list[Callers]], at: dict[int, Callers], numbe
         follows = any(history[number : number + 1] in goes_on for history in others if len(history) > number)
         is_certain = follows or len(at) < len(histories)  # the others go on with the next call, or have none
         if is_their_own and (is_certain or 2 * count < len(histories)):
-            return ExtraCall(
-                ranks, _own_line(callers, [one for history in others for one in history[number:][:1]]), number
-            )
+            calls_of_others = [history[number] for history in others if len(history) > number]
+            return ExtraCall(ranks, _own_line(callers, calls_of_others), number)
     return None
 
 

@@ -187,6 +187,9 @@ class Watchers:
     waited: Callable[..., None]
     key_set: Callable[..., None]
     key_seen: Callable[..., None]
+    stepping: Callable[..., None]
+    adding: Callable[..., None]
+    dropping: Callable[..., None]
     ended: Callable[..., None]
     failed: Callable[..., None]
 

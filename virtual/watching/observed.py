@@ -65,7 +65,8 @@ class ProgramObserver:
         replaced.put(torch.nn.Module, "eval", self._before(torch.nn.Module.eval, "evaluating"))
         init_mesh = device_mesh.DeviceMesh.__init__
         replaced.put(device_mesh.DeviceMesh, "__init__", self._first(init_mesh, self._listen_to_tensors, replaced))
-        replaced.put(torch.nn.functional, "dropout", self._dropping(torch.nn.functional.dropout))
+        if self.world.watch.dropping is not nobody:  # torch.jit.script cannot compile what stands for it
+            replaced.put(torch.nn.functional, "dropout", self._dropping(torch.nn.functional.dropout))
         self._install_steps(replaced)
         self._install_groups(replaced)
         self._install_messages(replaced)
@@ -270,7 +271,7 @@ class ProgramObserver:
     # -- messages
 
     def _install_messages(self, replaced: Replaced) -> None:
-        for name in ("recv", "irecv"):
+        for name in ("recv", "irecv") if self.world.watch.adding is not nobody else ():
             receiving = self._first(getattr(c10d, name), self._listen_to_sums, replaced)
             for module in (dist, c10d):
                 replaced.put(module, name, receiving)
