@@ -40,7 +40,7 @@ def watch_everything(strict: bool) -> Watchers:
             bonds,
             clocks,
             Gradients(logs, bonds, strict),
-            Replicas(logs, bonds),
+            Replicas(logs, bonds, strict),
             UnreducedParameters(bonds),
             LateNoSync(),
             ShardFactors(logs),

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from virtual.matching.samples import Values, is_plain, take_sample
+from virtual.matching.samples import MOST, Values, is_plain, take_sample
 from virtual.ranks.neutral import Neutral
 from virtual.ranks.rank import Rank
 
@@ -33,7 +33,7 @@ class HandOptimizer:
 
     def sample(self) -> list[Values]:
         """Return a sample of each parameter."""
-        return [take_sample(one) for one in self.param_groups[0]["params"]]
+        return [_sample(one) for one in self.param_groups[0]["params"]]
 
 
 class HandSteps:
@@ -43,12 +43,13 @@ class HandSteps:
         self.tell = tell
         self._optimizers: dict[Rank, HandOptimizer] = {}
         self._leaves: dict[Rank, list[tuple[torch.Tensor, Values]]] = {}  # of the backward pass before
+        self._sharded: set[Rank] = set()  # ranks with parameters that torch frees after use
         self._begun: dict[Rank, list[Values]] = {}  # values at the backward pass that a step follows
 
     def begin(self, rank: Rank, roots: tuple[Any, ...]) -> None:
         """Look at the parameters before a backward pass."""
         self.end(rank)
-        if rank in self._optimizers:
+        if rank in self._optimizers or rank in self._sharded:
             return
         with Neutral():
             leaves = find_leaves(roots)
@@ -59,10 +60,13 @@ class HandSteps:
                 self._optimizers[rank] = optimizer
                 self.tell("made_optimizer", optimizer)
             else:
-                self._leaves[rank] = [(one, take_sample(one)) for one in leaves]
+                self._leaves[rank] = [(one, _sample(one)) for one in leaves if _is_there(one)]
 
     def follow(self, rank: Rank) -> None:
         """Tell that a step begins, after a backward pass."""
+        if not all(_is_there(one) for one, _ in self._leaves.get(rank, ())):
+            self._sharded.add(rank)
+            self._leaves.pop(rank)
         optimizer = self._optimizers.get(rank)
         if optimizer is not None and rank not in self._begun:
             with Neutral():
@@ -89,7 +93,7 @@ def find_leaves(roots: tuple[Any, ...]) -> list[torch.Tensor]:
     while waiting and len(seen) < MOST_NODES:
         node = waiting.pop()
         variable = getattr(node, "variable", None)
-        if variable is not None and is_plain(variable):
+        if variable is not None and is_plain(variable) and not getattr(variable, "_fsdp_flattened", False):
             leaves.append(variable)
         for one, _ in node.next_functions:
             if one is not None and one not in seen:
@@ -98,5 +102,16 @@ def find_leaves(roots: tuple[Any, ...]) -> list[torch.Tensor]:
     return leaves
 
 
+def _is_there(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor has its memory, which FSDP frees after use."""
+    return tensor.untyped_storage().nbytes() >= tensor.nbytes
+
+
+def _sample(tensor: torch.Tensor) -> Values:
+    """Return a sample of a copy: torch cannot free memory that numpy has seen."""
+    flat = tensor.detach().reshape(-1)
+    return take_sample(flat[:: max(1, -(-flat.numel() // MOST))].clone())
+
+
 def _differ(tensor: torch.Tensor, sample: Values) -> bool:
-    return not np.array_equal(take_sample(tensor), sample, equal_nan=True)
+    return not np.array_equal(_sample(tensor), sample, equal_nan=True)

@@ -46,9 +46,9 @@ BUFFERS = "leave broadcast_buffers=True, use SyncBatchNorm, or reduce the statis
 class Replicas(Watcher):
     """Compares what ranks hold after the steps of their optimizers."""
 
-    def __init__(self, logs: OptimizerLogs, bonds: Bonds) -> None:
+    def __init__(self, logs: OptimizerLogs, bonds: Bonds, strict: bool) -> None:
         super().__init__()
-        self.logs, self.bonds = logs, bonds
+        self.logs, self.bonds, self.strict = logs, bonds, strict
         self._known_peers: dict[OptimizerLog, tuple[int, list[OptimizerLog]]] = {}  # by how many bonds there were
         self._silent: set[Any] = set()  # optimizers' numbers, by job, of which something was told
         self._called: dict[Any, dict[Rank, tuple[Any, dict[str, Values], CallSite]]] = {}  # modules under DDP
@@ -273,7 +273,7 @@ class Replicas(Watcher):
         for ddp in wrapped:
             if not ddp.broadcast_buffers:
                 self._meet_buffers(rank, ddp, self._evaluated)
-        if not wrapped:
+        if self.strict and not wrapped:
             self._meet_own_buffers(rank, module)
 
     def _meet_own_buffers(self, rank: Rank, module: Any) -> None:

@@ -1,5 +1,6 @@
 # kind: unlike buffers
 # ranks: 3
+# options: --strict
 # The same without an optimizer.
 import torch
 import torch.distributed as dist

@@ -1,5 +1,6 @@
 # kind: unlike buffers
 # ranks: 2
+# options: --strict
 # Gradients are averaged by hand, and each rank evaluates by the running statistics of its own batches.
 import torch
 import torch.distributed as dist
