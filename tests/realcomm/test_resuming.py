@@ -85,7 +85,7 @@ def test_other_ranks_go_on_only_with_as_many_images_a_step(scenario: Path):
         find_start(small(gradient_sync=RING, batch_size=4, sync_every=2, checkpoints="local"), 4, "auto")
 
 
-@pytest.mark.parametrize("seeds", [range(3), pytest.param(range(3, 150), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 150), marks=pytest.mark.slow)])
 def test_a_training_that_is_killed_and_resumed_learns_the_same_bits(seeds: range) -> None:
     tried = [killed_trainings.try_seed(seed) for seed in seeds]
     assert [problem for one in tried for problem in one.problems] == []
