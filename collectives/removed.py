@@ -18,6 +18,8 @@ OPTIONS: dict[str, str] = {  # "command --option": what to use instead
     "slurm --mem": "use `--sbatch=--mem=SIZE`",
     "slurm --log": "use `--sbatch=--output=PATTERN`",
     "slurm --port": "the port follows from the number of the job",
+    "search --seq": "use `--sequence N`",
+    "search --tokens": "use `--target-tokens N`",
     "plan --keep": "all candidates are predicted in seconds, so nothing is cached",
 }
 KEYS: dict[str, str] = {  # "table.key" of a scenario file: what to write instead

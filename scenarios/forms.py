@@ -50,7 +50,8 @@ Dollars = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 class PlanForm(Section):
     """``[plan]``: the goals and limits of a plan, and measured rates of one GPU."""
 
-    target_samples: Dollars | None = None  # the first four are also options
+    target_samples: Dollars | None = None  # the first five are also options
+    target_tokens: Dollars | None = None  # of transformers, in place of target_samples
     budget: Dollars | None = None
     deadline: Hours | None = None
     spot: bool = False
@@ -58,6 +59,24 @@ class PlanForm(Section):
     providers: list[str] = Field([])
     known_rates: dict[str, Dollars] = Field({})  # measured samples/s of one GPU, by its type
     profiles: list[str] = Field([])  # files of `ringlab profile`, relative to the scenario, used as known rates
+
+    def find_samples(self, context: int | None) -> float | None:
+        """Return the samples to train on, each of ``context`` tokens, or None where nothing is said. Raise InputError.
+
+        >>> PlanForm(target_tokens=1e6).find_samples(1000)
+        1000.0
+        """
+        if self.target_tokens is None:
+            return self.target_samples
+        if context is None:
+            raise InputError("target_tokens only applies to transformers; set target_samples")
+        return self.target_tokens / context
+
+    @model_validator(mode="after")
+    def _check_target(self) -> Self:
+        if self.target_samples is not None and self.target_tokens is not None:
+            raise InputError("target_samples and target_tokens exclude each other; remove one of them")
+        return self
 
 
 NEEDS_NCCL = 'it has a meaning for a cluster with transport = "nccl" only'

@@ -124,6 +124,7 @@ class SpreadTraining:
     training: TrainingForm
     algorithm: Algorithm | None  # of all_reduce on a simulated network
     parallelism: Parallelism
+    plan: PlanForm
 
 
 def is_spread(reference: str | Path, overrides: Sequence[str] = ()) -> bool:
@@ -161,6 +162,7 @@ def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -
         training=training,
         algorithm=algorithm,
         parallelism=parallelism,
+        plan=form.plan,
     )
 
 

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, mod
 from collectives.checks import check_number
 from collectives.errors import InputError
 from collectives.quoting import quote, suggest
+from collectives.records.model_profile import is_transformer, with_sequence
 from collectives.training.parallelism import CONTENTION, FRAMEWORKS, LOADERS, Parallelism
 from collectives.training.recipe import OPTIMIZERS, PRECISIONS
 from collectives.training.recipe import check_known as check_recipe_words
@@ -129,6 +130,7 @@ class TrainingForm(Section):
 
     gradient_sync: Syncs | None = Field(None, min_length=1)
     model: str = Field("resnet18", min_length=1)
+    sequence: int | None = Field(None, ge=1, le=1 << 22)  # tokens of a sample; as of the model unless given
     parameters: int | None = Field(None, ge=1, le=10**15)  # of a model of which no more is known
     dataset: str = ""
     image_shape: list[int] = Field([])
@@ -174,6 +176,17 @@ class TrainingForm(Section):
     framework: str = FRAMEWORKS[0]  # that trains a language model
     parallelism: Annotated[dict[str, Any], AfterValidator(check_parallelism)] = Field({})
     compute: ComputeForm | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_sequence(cls, table: object) -> object:
+        """Return the table with the model's text for its sequence. Raise InputError for a model without sequences."""
+        if not isinstance(table, dict) or type(table.get("sequence")) is not int or table["sequence"] < 1:
+            return table
+        model = table.get("model", "resnet18")
+        if not isinstance(model, str) or not is_transformer(model):
+            raise InputError(f"sequence only applies to transformers, and model is {quote(model)}; remove sequence")
+        return table | {"model": with_sequence(model, table["sequence"])}
 
     @property
     def shape(self) -> tuple[int, ...] | None:
@@ -242,6 +255,8 @@ class TrainingForm(Section):
             raise InputError(
                 "batch_size (per rank) and global_batch_size (all ranks) are mutually exclusive; remove one of them"
             )
+        if self.sequence is not None and self.compute is not None and self.compute.profile is not None:
+            raise InputError("sequence and compute.profile exclude each other: a profile is of samples of one length")
         if "checkpoint_every" in self.model_fields_set and not self.checkpoints:
             raise InputError("checkpoint_every requires checkpoints, the directory to write to")
         return self

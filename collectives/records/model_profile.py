@@ -12,7 +12,7 @@ norm, rotary positions, gated MLP, a separate head: Touvron et al., https://arxi
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from math import prod
@@ -226,6 +226,29 @@ class ModelProfile:
         """The blocks after which the model can be cut, in the order of forward."""
         return tuple(_block(name, [*layers]) for name, layers in groupby(self.layers, key=lambda layer: layer.block))
 
+    def with_sequence(self, tokens: int) -> "ModelProfile":
+        """Return the profile of a transformer with samples of so many tokens, with the parameters and no times.
+
+        Attention does as many FLOPs as the square of the tokens, everything else as many as the tokens. Raises
+        InputError for a model that is not a transformer.
+
+        >>> find_model_profile("gpt2").with_sequence(512).sample
+        '512 tokens'
+        """
+        if self.shape is None:
+            raise InputError(f"sequence = {tokens}: {self.model} is not a transformer; remove it")
+        ratio = tokens / self.shape.context
+        layers = [
+            layer._replace(**{
+                key: round(getattr(layer, key) * ratio ** (2 if layer.kind == "Attention" and "flops" in key else 1))
+                for key in Layer._fields[4:]
+            })
+            for layer in self.layers
+        ]  # fmt: skip
+        shape = self.shape._replace(context=tokens)
+        model, sample = with_sequence(self.model, tokens), f"{tokens} tokens"
+        return replace(self, model=model, sample=sample, layers=tuple(layers), shape=shape, measured=())
+
     def gradients(self, item_bytes: int = 4, backward: Sequence[float] | None = None) -> list[Gradient]:
         """Return the gradients in the order of backward, from the last layer to the first.
 
@@ -290,6 +313,7 @@ def find_model_profile(name: Path | str) -> ModelProfile:
 
 
 KINDS = ("gpt", "bert", "llama")
+WITH_POSITIONS = ("gpt", "bert")  # with a parameter for each position
 NEEDED = ("layers", "width", "heads", "context", "vocabulary")
 MOST = {"layers": 4096, "vocabulary": 1 << 24}  # of other dimensions 2**22
 EXAMPLE = "gpt:layers=12,width=768,heads=12,context=1024,vocabulary=50257"
@@ -318,16 +342,35 @@ def is_transformer(text: str) -> bool:
     >>> is_transformer("gpt:layers=2"), is_transformer("gpt2-xl"), is_transformer("resnet18")
     (True, True, False)
     """
-    return text in TRANSFORMERS or (text.partition(":")[0] in KINDS and ":" in text)
+    name, colon, _ = text.partition(":")
+    return name in TRANSFORMERS or (name in KINDS and bool(colon))
+
+
+def with_sequence(text: str, tokens: int) -> str:
+    """Return a transformer's text for samples of so many tokens. Raise InputError for more than it has positions for.
+
+    >>> with_sequence("llama3-8b", 2048), with_sequence("gpt2", 1024)
+    ('llama3-8b:context=2048', 'gpt2')
+    """
+    kind, shape = parse_transformer(text)
+    if tokens == shape.context:
+        return text
+    if kind in WITH_POSITIONS and tokens > shape.context:
+        raise InputError(f"sequence = {tokens}: {text} has {shape.context} positions; use {shape.context} at most")
+    return f"{text}{',' if ':' in text else ':'}context={tokens}"
 
 
 def parse_transformer(text: str) -> tuple[str, TransformerShape]:
-    """Return the kind and dimensions. Raise InputError for a missing, unknown or invalid key.
+    """Return the kind and dimensions. Dimensions behind a known name replace its own, as in "gpt2:context=512".
+
+    Raise InputError for a missing, unknown or invalid key.
 
     >>> parse_transformer("gpt:layers=2,width=8,heads=2,context=16,vocabulary=100")[1].hidden
     32
     """
-    kind, _, given = TRANSFORMERS.get(text, text).partition(":")
+    name, _, given = text.partition(":")
+    kind, _, own = TRANSFORMERS.get(name, f"{name}:").partition(":")
+    given = f"{own},{given}"
     found: dict[str, int] = {}
     for part in filter(None, (each.strip() for each in given.split(","))):
         key, _, value = (each.strip() for each in part.partition("="))

@@ -180,7 +180,8 @@ def network_of(model: ModelProfile) -> str:
     >>> network_of(find_model("BERT-base-128")), network_of(find_model("ResNet-50"))
     ('bert-base', 'resnet50')
     """
-    return model.model.removesuffix(f"-{model.tokens}") if model.tokens else model.model
+    name = model.model.partition(":context=")[0]
+    return name.removesuffix(f"-{model.tokens}") if model.tokens else name
 
 
 def framework_of(text: str) -> str:

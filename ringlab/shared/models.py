@@ -81,6 +81,9 @@ def find_training_model(
                 "image_shape and parameters are mutually exclusive: with parameters, the work is estimated"
             )
         return even_model(name, parameters)
+    base, _, tokens = name.partition(":context=")
+    if base in shipped_model_profiles() and tokens.isdecimal():
+        return find_training_model(base, folder, shape).with_sequence(int(tokens))
     known, shipped = {_plain(one): one for one in models()}, shipped_model_profiles()
     named = name if name in shipped else known.get(_plain(name), name)
     followed = PROFILES.get(named, named.lower() if named.lower() in shipped else name)

@@ -94,6 +94,30 @@ class RealOptions:
 
 
 @dataclass(frozen=True)
+class SizeOptions:
+    """The length of a transformer's samples, and on how many tokens it is trained."""
+
+    sequence: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Sequence length in tokens. Default: training.sequence, or the model's."),
+    ] = None
+    target_tokens: Annotated[
+        float | None,
+        typer.Option(metavar="N", help="Total number of tokens to train on. Default: plan.target_tokens."),
+    ] = None
+
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        """The keys of the scenario that they override.
+
+        >>> SizeOptions(sequence=2048).overrides
+        ('training.sequence=2048',)
+        """
+        given = {"training.sequence": self.sequence, "plan.target_tokens": self.target_tokens}
+        return tuple(f"{key}={value}" for key, value in given.items() if value is not None)
+
+
+@dataclass(frozen=True)
 class RunOptions:
     """What a run is checked against, and what of it is written."""
 

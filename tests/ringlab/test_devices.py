@@ -53,7 +53,7 @@ def test_one_device_has_its_rate_and_more_have_less_each() -> None:
         assert row.step_interval[0] < row.step_s < row.step_interval[1]
         assert row.efficiency_interval[0] <= row.efficiency <= row.efficiency_interval[1] <= 1
         assert all(low <= row.parts[name] <= high for name, (low, high) in row.parts_intervals.items())
-        assert row.epoch_s == pytest.approx(1437 / row.samples_per_s)
+        assert row.epoch is not None and row.epoch.seconds == pytest.approx(1437 / row.samples_per_s)
     assert found.to_dict()["rows"][3]["bottleneck"] == "sync"
 
 
@@ -194,7 +194,8 @@ def test_what_does_not_fit_is_left_out_and_alone_refused() -> None:
     assert ddp.rows == () and [row.devices for row in fsdp.rows] == [8, 16]
     assert "does not fit into A100 40GB SXM: it takes 52.7 GiB of 40 GiB" in ddp.refused[0].reason
     assert fsdp.rows[1].memory["total"] < fsdp.rows[0].memory["total"] < 40 * 2**30
-    assert fsdp.rows[0].epoch_cost == pytest.approx(4.1 * 8 * fsdp.rows[0].epoch_s / 3600)
+    epoch = fsdp.rows[0].epoch
+    assert epoch is not None and epoch.dollars == pytest.approx(4.1 * 8 * epoch.seconds / 3600)
     with pytest.raises(InputError, match="up to 2 samples a device fit"):
         ringlab.predict_devices(ROOT / GPT, [8], "training.parallelism.form='ddp'")
 

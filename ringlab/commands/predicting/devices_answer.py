@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from math import sqrt
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -10,7 +11,7 @@ import viz
 from collectives.errors import InputError
 from collectives.quoting import cut, name_some
 from collectives.records.trace import Trace
-from collectives.units import count, format_size, format_time
+from collectives.units import count, format_size
 from ringlab.shared.answer import NOT_IN_JSON, Answer
 from ringlab.table import NOTHING, Line, Part, Sentences, Table, format_digits, format_or_dash
 
@@ -40,6 +41,15 @@ WITHOUT_EFFECT = {
 }
 
 
+class Bill(NamedTuple):
+    """What training on a number of samples takes and costs, with intervals that hold 80 %."""
+
+    seconds: float
+    interval: tuple[float, float]
+    dollars: float | None = None
+    dollars_interval: tuple[float, float] | None = None
+
+
 class DevicesRow(NamedTuple):
     """The training on so many devices; rates are samples a second of all of them. Intervals hold 80 %.
 
@@ -63,10 +73,8 @@ class DevicesRow(NamedTuple):
     links_shared_within: dict[str, str]  # by part of the step: on which messages of one collective do
     sent_bytes: float  # in a step, by the device that sends most
     calls: tuple[dict[str, str | float], ...]  # what this device takes part in, and how often
-    epoch_s: float | None
-    epoch_interval: tuple[float, float] | None
-    epoch_cost: float | None
-    epoch_cost_interval: tuple[float, float] | None
+    epoch: Bill | None
+    target: Bill | None  # the whole training, of which the scenario says how long it is
     tokens_per_s: float | None = None  # of a language model
     mfu: float | None = None  # the share of the FLOPs that the data sheets say, without what is computed again
 
@@ -238,28 +246,53 @@ def _lines(rows: Sequence[DevicesRow]) -> list[list[str]]:
         ["MFU", *(format_or_dash(row.mfu, "{:.0%}".format) for row in rows)],
         ["efficiency", *(f"{row.efficiency:.0%}" for row in rows)],
         [WITHIN, *(_percents(row.efficiency_interval) if row.devices > 1 else NOTHING for row in rows)],
-        ["step", *(format_time(row.step_s) for row in rows)],
-        [WITHIN, *(_times(row.step_s, row.step_interval) for row in rows)],
+        *_time_lines("step", [Bill(row.step_s, row.step_interval) for row in rows]),
     ]
     lines = [line for line in lines if line[0] not in ("tokens/s", "MFU") or {*line[1:]} != {NOTHING}]
     used = [name for name in PARTS if any(row.parts[name] >= WORTH_A_LINE_S for row in rows)]
-    lines += [[f"  {PARTS[name]}", *(_seconds(row.parts[name]) for row in rows)] for name in used]
+    lines += [_time_line(f"  {PARTS[name]}", [row.parts[name] for row in rows]) for name in used]
     lines.append(
         ["sent by a device", *(NOTHING if not row.sent_bytes else format_size(round(row.sent_bytes)) for row in rows)]
     )
     lines.append(["memory of a device", *(format_size(row.memory["total"]) for row in rows)])
-    if any(row.epoch_s is not None for row in rows):
-        lines.append(["epoch", *(NOTHING if row.epoch_s is None else _hours(row.epoch_s) for row in rows)])
-        lines.append([WITHIN, *(_epoch_range(row) for row in rows)])
-    if any(row.epoch_cost is not None for row in rows):
-        lines.append(["cost of an epoch", *(format_or_dash(row.epoch_cost, _dollars) for row in rows)])
-        bounds = [row.epoch_cost_interval for row in rows]
-        lines.append([WITHIN, *(NOTHING if one is None else _range(one) for one in bounds)])
+    for name, bills in (("epoch", [row.epoch for row in rows]), ("training", [row.target for row in rows])):
+        if any(bills):
+            lines += _time_lines(name, bills)
+        if any(bill and bill.dollars is not None for bill in bills):
+            lines.append([f"cost of {name}", *(format_or_dash(bill and bill.dollars, _dollars) for bill in bills)])
+            bounds = [bill and bill.dollars_interval for bill in bills]
+            lines.append([WITHIN, *(NOTHING if one is None else _range(one) for one in bounds)])
     return lines
 
 
-def _seconds(seconds: float) -> str:
-    return NOTHING if seconds < WORTH_A_LINE_S else format_time(seconds)
+def _time_lines(name: str, bills: Sequence[Bill | None]) -> list[list[str]]:
+    """Return the line of some seconds and that of their intervals, both in one unit."""
+    unit, size = _choose_unit([bill.seconds for bill in bills if bill])
+    bounds = [
+        NOTHING if bill is None else f"{_range((bill.interval[0] / size, bill.interval[1] / size))} {unit}"
+        for bill in bills
+    ]
+    return [_time_line(name, [bill and bill.seconds for bill in bills]), [WITHIN, *bounds]]
+
+
+def _time_line(name: str, seconds: Sequence[float | None]) -> list[str]:
+    """Return a line of seconds in one unit.
+
+    >>> _time_line("epoch", [4599.0, 8892.0]), _time_line("step", [1.14, 0.267, None])
+    (['epoch', '4599 s', '8892 s'], ['step', '1140 ms', '267 ms', '-'])
+    """
+    unit, size = _choose_unit([one for one in seconds if one is not None])
+    shown = (
+        NOTHING if one is None or one < WORTH_A_LINE_S else f"{format_digits(one / size)} {unit}" for one in seconds
+    )
+    return [name, *shown]
+
+
+def _choose_unit(seconds: Sequence[float]) -> tuple[str, float]:
+    """Return the unit that suits all of some seconds, with its seconds."""
+    shown = [one for one in seconds if one >= WORTH_A_LINE_S]
+    middle = sqrt(min(shown) * max(shown)) if shown else 0.0
+    return next((unit, size) for unit, size, first in UNITS if middle >= first)
 
 
 def _range(bounds: tuple[float, float]) -> str:
@@ -268,26 +301,6 @@ def _range(bounds: tuple[float, float]) -> str:
 
 def _percents(bounds: tuple[float, float]) -> str:
     return f"{100 * bounds[0]:.0f}..{bounds[1]:.0%}"
-
-
-def _times(value: float, bounds: tuple[float, float]) -> str:
-    """Return two times in the unit that the value between them has.
-
-    >>> _times(0.9, (0.58, 1.2)), _times(9000.0, (5747.9, 14103.7))
-    ('580..1200 ms', '1.60..3.92 h')
-    """
-    unit, size = next((unit, size) for unit, size, least in UNITS if value >= least)
-    return f"{_range((bounds[0] / size, bounds[1] / size))} {unit}"
-
-
-def _epoch_range(row: DevicesRow) -> str:
-    if row.epoch_s is None or row.epoch_interval is None:
-        return NOTHING
-    return _times(row.epoch_s, row.epoch_interval)
-
-
-def _hours(seconds: float) -> str:
-    return format_time(seconds) if seconds < 7200 else f"{seconds / 3600:.3g} h"
 
 
 def _dollars(value: float) -> str:

@@ -27,7 +27,7 @@ from ringlab.commands.predicting.devices_answer import WORDS
 from ringlab.shared.answer import Answer, AnswerRecord
 from ringlab.shared.failures import refusals_about
 from ringlab.shared.models import find_job, named_optimizer
-from ringlab.shared.options import ExplainOpt, JsonOpt, ScenarioArg, SetOpt, drawing, with_groups
+from ringlab.shared.options import ExplainOpt, JsonOpt, ScenarioArg, SetOpt, SizeOptions, drawing, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress, computing, draw_to
 from ringlab.shared.ranges import MOST_CASES
@@ -44,7 +44,7 @@ class PlanOptions:
     """The goals and limits of a plan; each overrides a key of the scenario's ``[plan]``."""
 
     target_samples: Annotated[
-        float | None, Option(metavar="N", help="Total number of samples or tokens to train on. Default: one epoch.")
+        float | None, Option(metavar="N", help="Total number of samples to train on. Default: all epochs.")
     ] = None
     budget: Annotated[float | None, Option(metavar="DOLLARS", help="Maximum cost in dollars.")] = None
     deadline: Annotated[
@@ -65,6 +65,8 @@ class PlanOptions:
             hours = None if self.deadline is None else parse_hours(self.deadline)
         asked = {"target_samples": self.target_samples, "budget": self.budget, "deadline": hours}
         given = {key: value for key, value in asked.items() if value is not None}
+        if self.target_samples is not None and form.target_tokens is not None:
+            raise InputError("--target-samples and plan.target_tokens exclude each other; remove one of them")
         return form.model_copy(update=given | {"spot": self.spot or form.spot})
 
 
@@ -73,6 +75,7 @@ def command(
     scenario: ScenarioArg,
     *,
     options: PlanOptions,
+    size: SizeOptions,
     plot: Annotated[Path | None, drawing("a still picture", "Plot time against cost, as .png, .svg or .pdf.")] = None,
     explain: ExplainOpt = False,
     json_to: JsonOpt = None,
@@ -80,7 +83,7 @@ def command(
 ) -> None:
     """Find the cheapest instance types for a training run, by deadline and budget."""
     check_outputs(json_to, plot)
-    answer = plan(scenario, *(set_keys or ()), **vars(options), progress=TerminalProgress())
+    answer = plan(scenario, *(set_keys or ()), *size.overrides, **vars(options), progress=TerminalProgress())
     deliver(answer, json_to, draw_to(answer, plot, json_to), explain=explain)
 
 
@@ -154,6 +157,7 @@ class PlanAnswer(Answer):
     file: str
     model: str
     target_samples: float
+    target_tokens: float | None  # of a transformer
     deadline_hours: float | None
     budget: float | None
     prices: str
@@ -163,6 +167,13 @@ class PlanAnswer(Answer):
     too_little_memory: tuple[MemoryRow, ...]
     notes: tuple[str, ...]
     advice: str
+
+    @property
+    def target(self) -> str:
+        """How long the training is: in tokens for a transformer, else in samples."""
+        if self.target_tokens is None:
+            return f"{self.target_samples:,.0f} samples"
+        return f"{self.target_tokens:,.0f} tokens"
 
     @property
     def limits(self) -> Limits:
@@ -177,7 +188,7 @@ class PlanAnswer(Answer):
             dots.append(
                 viz.Priced(row.label, row.gpu, (fewest, row.hours, most), (least, row.cost, highest), row.front)
             )
-        subtitle = f"{self.target_samples:,.0f} samples; prices of {self.prices_newest} and before; lines: 80 %"
+        subtitle = f"{self.target}; prices of {self.prices_newest} and before; lines: 80 %"
         viz.write_figure(viz.money_figure(f"{self.title}: time and cost", subtitle, dots, self.limits), path)
 
     def show(self) -> Iterator[Part]:
@@ -200,7 +211,7 @@ class PlanAnswer(Answer):
     def _table(self, shown: Sequence[PlanRow]) -> Table:
         meshes = ["mesh"] if any(row.mesh for row in shown) else []
         headings = ["", "candidate", *meshes, "bottleneck", "hours", "80 %", "$", "80 %", "$/h"]
-        title = f"{self.title}: {self.target_samples:,.0f} samples"
+        title = f"{self.title}: {self.target}"
         return Table(title, headings, [row.cells(self.limits) for row in shown], words=3 + len(meshes))
 
     def _legend(self, shown: Sequence[PlanRow]) -> Iterator[str]:
@@ -244,9 +255,10 @@ def plan(
         raise InputError(f"today is {quote(when)}; give a datetime.date")
     form = read_planned_training(str(scenario), overrides)
     wanted = options.applied(form.plan)
-    samples = _samples(form, wanted)
     with refusals_about(f"{form.path}: training"):
         job = find_job(form.training, form.path.parent)
+    context = None if job.model.shape is None else job.model.shape.context
+    samples = _samples(form, wanted, context)
     instances = _offered(read_prices(options.prices), wanted, form.path)
     candidates = _candidates(instances, wanted)
     with refusals_about(str(form.path)):
@@ -273,6 +285,7 @@ def plan(
         file=str(form.path),
         model=job.model.model,
         target_samples=samples,
+        target_tokens=None if context is None else samples * context,
         deadline_hours=wanted.deadline,
         budget=wanted.budget,
         prices=source,
@@ -288,15 +301,17 @@ def plan(
     )
 
 
-def _samples(form: PlannedTraining, wanted: PlanForm) -> float:
+def _samples(form: PlannedTraining, wanted: PlanForm, context: int | None) -> float:
     """Return the number of samples to train on: as asked, or those of all epochs. Raise InputError without either."""
     epoch = form.training.epoch
-    if wanted.target_samples is None and epoch is None:
+    with refusals_about(f"{form.path}: plan"):
+        found = wanted.find_samples(context)
+    if found is None and epoch is None:
         raise InputError(
-            f"{form.path}: plan.target_samples is missing; set it, pass --target-samples, or set "
+            f"{form.path}: plan.target_samples is missing; set it, pass --target-samples or --target-tokens, or set "
             "training.samples_per_epoch and epochs"
         )
-    return wanted.target_samples or float((epoch or 0) * form.training.epochs)
+    return found or float((epoch or 0) * form.training.epochs)
 
 
 def _offered(instances: Sequence[InstanceType], wanted: PlanForm, path: Path) -> list[InstanceType]:

@@ -19,6 +19,7 @@ from ringlab.shared.options import (
     ReportOpt,
     ScenarioArg,
     SetOpt,
+    SizeOptions,
     TraceOpt,
     drawing,
     with_groups,
@@ -76,6 +77,7 @@ class PredictOptions:
 def command(
     scenario: ScenarioArg,
     options: PredictOptions,
+    size: SizeOptions,
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:
@@ -83,7 +85,7 @@ def command(
 
     Press Ctrl-C to stop and keep the results so far.
     """
-    overrides = tuple(set_keys or ())
+    overrides = (*(set_keys or ()), *size.overrides)
     session = Session(calibration=options.calibration, engine=options.engine, progress=TerminalProgress())
     if options.devices is not None or options.what_if is not None:
         if options.sweep is not None or options.report is not None:

@@ -20,7 +20,7 @@ from planner.mesh.clusters import mesh_cluster
 from planner.mesh.prediction import StepPrediction
 from planner.mesh.step import StepModel
 from planner.scaling.gpu_rates import find_compute
-from ringlab.commands.predicting.devices_answer import DevicesAnswer, DevicesCase, DevicesRow, Refused, conclude
+from ringlab.commands.predicting.devices_answer import Bill, DevicesAnswer, DevicesCase, DevicesRow, Refused, conclude
 from ringlab.commands.predicting.predict_sweep import parse_sweep
 from ringlab.shared.failures import refusals_about
 from ringlab.shared.models import find_job, find_language_model, find_source
@@ -85,7 +85,8 @@ def predict_devices(
     if last is None:
         raise InputError(f"{spread.path}: training: {cases[0].refused[-1].reason}")
     said = [OWN_WORK.format(form=divided[-1])] if divided else []
-    priced = any(row.epoch_cost is not None for case in cases for row in case.rows) and key != PRICE
+    priced = any(row.epoch or row.target for case in cases for row in case.rows) and key != PRICE
+    priced &= base.training.price_per_hour is not None
     price = [f"Costs are at {PRICE}, ${base.training.price_per_hour:g} an hour for each device."] if priced else []
     return DevicesAnswer(
         title=base.title,
@@ -191,10 +192,9 @@ def _row(found: StepPrediction, spread: SpreadTraining) -> DevicesRow:
     low, high = found.interval(COVERAGE)
     worst = max(found.memory, key=lambda one: one.total)
     name, share = found.bottleneck
-    samples, price = spread.training.epoch, spread.training.price_per_hour
-    epoch = None if samples is None else samples / found.rate
-    bounds = None if samples is None else (samples / high, samples / low)
+    price = spread.training.price_per_hour
     hourly = None if price is None else price * found.devices / 3600
+    epoch, target = spread.training.epoch, _find_target(spread)
     return DevicesRow(
         devices=found.devices,
         parallelism=found.parallelism.label + (f", {spread.algorithm.label}" if spread.algorithm is not None else ""),
@@ -213,12 +213,25 @@ def _row(found: StepPrediction, spread: SpreadTraining) -> DevicesRow:
         links_shared_within={part: str(link) for part, link in found.shared_within},
         sent_bytes=found.sent_bytes,
         calls=_calls(found),
-        epoch_s=epoch,
-        epoch_interval=bounds,
-        epoch_cost=None if epoch is None or hourly is None else epoch * hourly,
-        epoch_cost_interval=None if bounds is None or hourly is None else (bounds[0] * hourly, bounds[1] * hourly),
+        epoch=None if epoch is None else _bill(epoch, found.rate, (low, high), hourly),
+        target=None if target is None else _bill(target, found.rate, (low, high), hourly),
         **_of_language(found, spread),
     )
+
+
+def _find_target(spread: SpreadTraining) -> float | None:
+    """Return the samples of the whole training, where ``[plan]`` says how many. Raise InputError."""
+    model = spread.training.model
+    with refusals_about(f"{spread.path}: plan"):
+        return spread.plan.find_samples(parse_transformer(model)[1].context if is_transformer(model) else None)
+
+
+def _bill(samples: float, rate: float, bounds: tuple[float, float], hourly: float | None) -> Bill:
+    """Return time and cost of samples at a rate and between its bounds; ``hourly`` are dollars a second."""
+    seconds, interval = samples / rate, (samples / bounds[1], samples / bounds[0])
+    if hourly is None:
+        return Bill(seconds, interval)
+    return Bill(seconds, interval, seconds * hourly, (interval[0] * hourly, interval[1] * hourly))
 
 
 def _of_language(found: StepPrediction, spread: SpreadTraining) -> dict[str, float]:

@@ -39,7 +39,7 @@ from ringlab.commands.predicting.search_answer import Case, Learning, MeshRow, M
 from ringlab.jobs.mesh_files import FORMATS, write_mesh
 from ringlab.shared.failures import refusals_about
 from ringlab.shared.models import check_precision, find_belief, named_optimizer
-from ringlab.shared.options import JsonOpt, ScenarioArg, SetOpt, drawing, with_groups
+from ringlab.shared.options import JsonOpt, ScenarioArg, SetOpt, SizeOptions, drawing, with_groups
 from ringlab.shared.output import check_outputs, deliver, make_console
 from ringlab.shared.progress import TerminalProgress, computing, draw_to
 from ringlab.shared.ranges import parse_world_sizes
@@ -48,10 +48,10 @@ from scenarios.loader import SpreadTraining, read_spread_training
 
 KEYS = {  # that a what-if varies: of a scenario
     "preset": "cluster.preset", "nodes": "cluster.nodes", "model": "training.model",
-    "batch_size": "training.batch_size", "price": "training.price_per_hour",
+    "batch_size": "training.batch_size", "price": "training.price_per_hour", "sequence": "training.sequence",
 }  # fmt: skip
-OPTIONS = ("batch", "seq", "precision", "framework", "optimizer", "offload", "lora", "bits")  # and of the command
-WHOLE = {"batch": (1, 10**9), "seq": (16, 10**9), "lora": (0, 4096)}  # and what is accepted
+OPTIONS = ("batch", "precision", "framework", "optimizer", "offload", "lora", "bits")  # and of the command
+WHOLE = {"batch": (1, 10**9), "lora": (0, 4096)}  # and what is accepted
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,6 @@ class SearchOptions:
 
     batch: Annotated[
         int | None, Option(min=1, metavar="N", help="Global batch size in sequences. Default: batch_size per device.")
-    ] = None
-    seq: Annotated[
-        int | None, Option(min=16, metavar="N", help="Sequence length in tokens. Default: the model's context length.")
     ] = None
     precision: Annotated[
         str | None,
@@ -116,16 +113,19 @@ class SearchOptions:
             "--what-if",
             metavar="KEY=VALUES",
             help=(
-                "Also search with other values: preset=dgx-h100,dgx-b200, seq=..., batch=..., precision=... Repeatable."
+                "Also search with other values: preset=dgx-h100,dgx-b200, sequence=..., batch=... Repeatable."
             ),
         ),
     ] = None
-    tokens: Annotated[
-        float | None,
-        Option(min=1, max=1e18, metavar="N", help="Number of training tokens; adds total time and cost."),
+    deadline: Annotated[
+        str | None,
+        Option(metavar="TIME", help="Deadline for --target-tokens, such as '30 days'. Default: plan.deadline."),
     ] = None
-    deadline: Annotated[str | None, Option(metavar="TIME", help="Deadline for --tokens, such as '30 days'.")] = None
-    budget: Annotated[float | None, Option(min=0.01, metavar="DOLLARS", help="Budget for --tokens in dollars.")] = None
+    budget: Annotated[
+        float | None,
+        Option(min=0.01, metavar="DOLLARS", help="Budget for --target-tokens in dollars. Default: plan.budget."),
+    ] = None
+    tokens: float | None = None  # of the whole training, by [plan]
 
     @property
     def hours(self) -> float:
@@ -143,9 +143,16 @@ class SearchOptions:
                 check_known(option, value, tuple(known))
         if self.bits != "16" and not self.lora:
             raise InputError(f"--bits {self.bits} requires --lora RANK, because only frozen weights can be quantized")
-        has_limits = self.hours < inf or self.budget is not None
-        if has_limits and self.tokens is None:
-            raise InputError("--deadline and --budget require --tokens, for example --tokens 1e12")
+
+    def with_plan(self, spread: SpreadTraining) -> "SearchOptions":
+        """Return the options with the goals of the scenario's ``[plan]``, where they say none. Raise InputError."""
+        plan, tokens = spread.plan, spread.plan.target_tokens
+        if plan.target_samples is not None and is_transformer(spread.training.model):
+            tokens = plan.target_samples * parse_transformer(spread.training.model)[1].context
+        if tokens is None and (self.deadline is not None or self.budget is not None):
+            raise InputError("--deadline and --budget require --target-tokens, for example --target-tokens 1e12")
+        deadline = self.deadline if self.deadline is not None or plan.deadline is None else str(plan.deadline)
+        return replace(self, tokens=tokens, deadline=deadline, budget=self.budget or plan.budget)
 
 
 class DevicePrice(NamedTuple):
@@ -162,6 +169,7 @@ def find_meshes(scenario: str | Path, options: SearchOptions, overrides: Sequenc
     """
     options.check()
     base = read_spread_training(scenario, overrides)
+    options = options.with_plan(base)
     key, values = (None, [""]) if options.what_if is None else parse_sweep(options.what_if, "--what-if")
     cases, found, notes, refused = list[Case](), list[FoundMeshes](), list[str](), list[str]()
     for value in values:
@@ -221,7 +229,7 @@ def _job(spread: SpreadTraining, devices: int, options: SearchOptions) -> MeshJo
     form, precision = spread.parallelism, options.precision or training.precision
     check_precision(host.gpu, precision, "--precision")
     return MeshJob(
-        kind=kind, shape=shape, seq=options.seq or shape.context,
+        kind=kind, shape=shape, seq=shape.context,
         batch=options.batch or training.batch_size * devices,
         gpu=host.gpu, gpus=devices, node_gpus=node, nic_rate=host.nic_rate, peer_rate=host.peer_rate,
         precision=precision, framework=options.framework or training.framework,
@@ -356,13 +364,18 @@ def parse_export(text: str) -> tuple[str, Path]:
 
 @with_groups
 def search_meshes(
-    scenario: ScenarioArg, *, options: SearchOptions, json_to: JsonOpt = None, set_keys: SetOpt = None
+    scenario: ScenarioArg,
+    *,
+    options: SearchOptions,
+    size: SizeOptions,
+    json_to: JsonOpt = None,
+    set_keys: SetOpt = None,
 ) -> None:
     """Find the fastest device mesh (data, tensor, pipeline, context and expert parallelism) for a language model."""
     exports = [parse_export(one) for one in options.export or ()]
     check_outputs(json_to, options.plot, *(file for _, file in exports))
     with computing(TerminalProgress(), "searching meshes"):
-        answer = find_meshes(scenario, options, set_keys or ())
+        answer = find_meshes(scenario, options, (*(set_keys or ()), *size.overrides))
     written = [write_mesh(answer.found[-1], answer.model, name) for name, _ in exports]
 
     def write_exports() -> None:
