@@ -20,7 +20,7 @@ from collectives.input_files import FileBytes, read_text
 from collectives.quoting import quote, suggest
 from collectives.units import count
 from simcomm.cluster.hardware import find_entry, find_link, find_part, machine_entries, parts
-from simcomm.nccl.descriptions import describe_preset
+from simcomm.nccl.descriptions import GB, System, describe_preset
 
 SKYPILOT = (
     "InstanceType", "vCPUs", "MemoryGiB", "AcceleratorName", "AcceleratorCount", "GpuInfo", "Price", "SpotPrice",
@@ -31,6 +31,8 @@ COLUMNS = (*SKYPILOT, *OURS)
 BUILT_IN = Path(__file__).parent / "prices.csv"
 INTERCONNECTS = ("NVSwitch", "NVLink mesh", "NVLink pairs", "PCIe")
 OF_MACHINES = {"switch": "NVSwitch", "cube-mesh": "NVLink mesh", "pairs": "NVLink pairs"}
+LIKE_LINKS = {"nvswitch": "NVSwitch", "mesh": "NVLink mesh", "bridge": "NVLink pairs", "pcie": "PCIe"}
+SAME_RATE = 0.99  # of the NICs, from which on they are as fast
 OLD_AFTER_DAYS = 90  # GPU prices have halved within a year
 
 
@@ -251,21 +253,27 @@ class GpuPrice(NamedTuple):
     instance: InstanceType
 
 
-def cheapest_gpu(instances: Iterable[InstanceType], gpu: str, devices: int, node_gpus: int = 1) -> GpuPrice | None:
-    """Return the cheapest price of a GPU on demand, or None if no instance type can provide ``devices`` of them.
+def find_gpu_price(instances: Iterable[InstanceType], gpu: str, devices: int, system: System) -> GpuPrice | None:
+    """Return the cheapest price on demand of one of so many GPUs of a system, or None if no instance type is like it.
 
-    An instance type needs that many GPUs, or a known network to more nodes. Types with all ``node_gpus`` GPUs of a node
-    come before smaller ones.
+    If the system's machine is sold, only that instance type counts. Else it has the same GPU and, for several GPUs, the
+    same interconnect; for several hosts also as many GPUs and at least as fast NICs.
 
-    >>> found = cheapest_gpu(read_prices(), "H100 SXM", 8)
-    >>> found.instance.gpus >= 8 or found.instance.nic_bandwidth is not None
-    True
+    >>> found = find_gpu_price(read_prices(), "H100 SXM", 16, describe_preset("dgx-h100", 2, 8))
+    >>> found.instance.instance
+    'p5.48xlarge'
     """
-    usable = (
-        one
-        for one in instances
-        if one.gpu == gpu and one.price is not None and (one.gpus >= devices or one.nic_bandwidth is not None)
-    )
-    found = [GpuPrice((one.price or 0.0) / one.gpus, one) for one in usable]
-    whole = min(devices, node_gpus)
-    return min(found, key=lambda one: (one.instance.gpus < whole, one.dollars), default=None)
+    priced = [one for one in instances if one.gpu == gpu and one.price is not None]
+    sold = [one for one in priced if one.machine is not None and one.machine == system.preset]
+    found = sold or [one for one in priced if _is_like(one, devices, system)]
+    return min((GpuPrice((one.price or 0.0) / one.gpus, one) for one in found), default=None, key=lambda one: one[0])
+
+
+def _is_like(instance: InstanceType, devices: int, system: System) -> bool:
+    """Return whether so many GPUs of an instance type are joined like those of a system."""
+    if devices > 1 and instance.gpus > 1 and instance.interconnect != LIKE_LINKS.get(system.link):
+        return False
+    if devices <= system.gpus:
+        return instance.gpus >= devices
+    nic = instance.nic_bandwidth or 0.0
+    return instance.gpus == max(system.gpus, system.domain) and nic >= SAME_RATE * system.nic * GB

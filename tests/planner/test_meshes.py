@@ -33,9 +33,10 @@ from planner.mesh_search.search import (
     what_would_fit,
 )
 from planner.mesh_search.step import step_seconds
-from planner.renting.prices import cheapest_gpu, read_prices
+from planner.renting.prices import find_gpu_price, read_prices
 from planner.stages import LayerSizes, deal_layers
 from ringlab.jobs.mesh_files import FORMATS, torch_script, write_mesh
+from simcomm.nccl.descriptions import describe_preset
 
 P = read_shipped().parameters
 MODEL = {
@@ -546,7 +547,7 @@ def test_an_export_has_neither_another_schedule_nor_a_part_of_a_head(name):
 
 def test_the_command_varies_what_one_asks_about(ringlab, scenario, tmp_path):
     file = tmp_path / "a.json"
-    options = ("--tokens", "1e10", "--deadline", "2 days", "--budget", "9000", "--json", str(file))
+    options = ("--target-tokens", "1e10", "--deadline", "2 days", "--budget", "9000", "--json", str(file))
     status, out, err = ringlab("search", str(scenario), "--what-if", "preset=dgx-h100,dgx-b200,rtx4090-pcie", *options)
     assert status == 0, err
     answer = json.loads(file.read_text())
@@ -558,6 +559,27 @@ def test_the_command_varies_what_one_asks_about(ringlab, scenario, tmp_path):
     assert money["hours"] == pytest.approx(1e10 / best[0]["tokens_per_s"] / 3600, rel=1e-5)
     assert money["dollars_interval"][0] < money["dollars"] < money["dollars_interval"][1]
     assert 0 <= money["chance_within_limits"] <= 1 and "For 1e+10 tokens" in out
+
+
+def test_sequence_and_target_are_the_same_in_all_commands(ringlab, scenario, tmp_path):
+    (tmp_path / "mesh.toml").write_text(SCENARIO + '[training.parallelism]\nform = "fsdp"\n')
+    size = ("--sequence", "2048", "--target-tokens", "2e9", "--json", str(tmp_path / "a.json"))
+
+    def answer(*command):
+        status, _, err = ringlab(command[0], str(tmp_path / "mesh.toml"), *command[1:], *size)
+        assert status == 0, err
+        return json.loads((tmp_path / "a.json").read_text())
+
+    row = answer("predict", "--devices", "8")["rows"][0]
+    case = answer("search", "--devices", "8", "--mesh", "zero3 8, mb 4")["cases"][0]
+    plan = answer("plan", "--set", "plan.most_nodes=1", "--set", "plan.providers=['Lambda']")
+    same = next(one for one in plan["candidates"] if one["instance"] == "gpu_8x_h100_sxm5")
+    assert row["tokens_per_s"] == pytest.approx(2048 * row["samples_per_s"], rel=1e-5)
+    assert row["target"]["seconds"] == pytest.approx(2e9 / row["tokens_per_s"], rel=1e-5)
+    assert case["seq"] == 2048 and plan["target_tokens"] == 2e9
+    assert case["best"][0]["money"]["hours"] * 3600 == pytest.approx(row["target"]["seconds"], rel=1e-3)
+    assert case["best"][0]["money"]["dollars"] == pytest.approx(row["target"]["dollars"], rel=1e-3)
+    assert same["hours"] * 3600 == pytest.approx(row["target"]["seconds"], rel=0.05)
 
 
 def test_a_mesh_is_kept_and_exported_by_its_name(ringlab, scenario, tmp_path):
@@ -592,9 +614,22 @@ def test_a_run_whose_heads_do_not_divide_its_width_is_refused():
     assert run(heads=31, kv_heads=31, head_dim=128)["head_dim"] == 128
 
 
-def test_the_price_is_of_a_machine_with_the_gpus_of_a_node():
-    found = cheapest_gpu(read_prices(), "H100 SXM", 128, 8)
-    assert found is not None and found.instance.gpus >= 8
+@pytest.mark.parametrize(
+    ("machine", "gpu", "nodes", "devices"),
+    [("p4d.24xlarge", "A100 40GB SXM", 2, 16), ("dgx-h100", "H100 SXM", 16, 128), ("rtx4090-pcie", "RTX 4090", 1, 8),
+     ("dgx-h100", "H100 SXM", 1, 1)],
+)  # fmt: skip
+def test_price_is_of_an_instance_type_like_the_machine(machine, gpu, nodes, devices):
+    system = describe_preset(machine, nodes, 8)
+    found = find_gpu_price(read_prices(), gpu, devices, system)
+    assert found is not None and found.dollars == found.instance.price / found.instance.gpus
+    assert found.instance.gpus >= min(devices, 8) and found.instance.machine in (machine, None, "p5.48xlarge")
+    assert nodes == 1 or found.instance.nic_bandwidth >= system.nic * 1e9
+
+
+def test_no_price_is_taken_from_a_machine_without_such_a_network():
+    system = describe_preset("rtx4090-pcie", 2, 8, net="ib", nic="3200 Gbit/s")
+    assert find_gpu_price(read_prices(), "RTX 4090", 16, system) is None
 
 
 def test_a_table_of_ones_own_is_judged_and_what_the_fit_has_not_seen_is_said(accuracy_of, tmp_path):
@@ -650,14 +685,14 @@ def test_rows_of_ones_own_bring_a_source_nearer():
         (("--bits", "4"), "requires --lora RANK"),
         (("--optimizer", "lion"), "optimizer 'lion' is not known"),
         (("--offload", "everything"), "offload 'everything' is not known"),
-        (("--deadline", "3 days"), "require --tokens"),
-        (("--tokens", "1e9", "--deadline", "soon"), "--deadline: invalid duration 'soon'"),
+        (("--deadline", "3 days"), "require --target-tokens"),
+        (("--target-tokens", "1e9", "--deadline", "soon"), "--deadline: invalid duration 'soon'"),
         (("--what-if", "color=red"), "--what-if: unknown key 'color'"),
         (
             ("--precision", "nvfp4"),
             "H100 SXM does not support nvfp4; set --precision to bf16, fp16, fp8,",
         ),
-        (("--what-if", "seq=long"), "must be an integer from 16 to"),
+        (("--what-if", "sequence=long"), 'training.sequence = "long" must be an integer'),
         (("--mesh", "zero3 64, mb 3"), "mesh 'zero3 64, mb 3' is none of 64 devices; did you mean zero3 64, mb"),
         (("--mesh", "ddp 64, mb 1"), "mesh 'ddp 64, mb 1' does not fit: it keeps"),
         (("--set", 'training.model="llama:layers=2,width=64,heads=2"'), "missing; write llama:layers=32"),

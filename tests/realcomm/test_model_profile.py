@@ -12,8 +12,10 @@ from collectives.errors import InputError
 from collectives.records.model_profile import (
     TRANSFORMERS,
     find_model_profile,
+    parse_transformer,
     read_model_profile,
     shipped_model_profiles,
+    with_sequence,
 )
 from collectives.training.gradients import count_parameters, fill_buckets
 from planner.mesh.compute import as_measured
@@ -246,3 +248,23 @@ def test_pictures_are_looked_for_before_a_batch_is_timed_and_not_where_the_kerne
     (tmp_path / "two" / "train" / "cats").mkdir(parents=True)
     with pytest.raises(InputError, match=r"classes is 10, but .* has 1; give classes = 1"):
         profile_model("resnet18", batch_size=1 << 40, dataset="imagefolder", data_folder=tmp_path / "two")
+
+
+@pytest.mark.parametrize(("longer", "shorter"), [("bert-large-512", 384), ("bert-base-512", 128)])
+def test_profile_of_another_sequence_is_the_traced_one(longer: str, shorter: int) -> None:
+    scaled = find_model_profile(longer).with_sequence(shorter)
+    traced = find_model_profile(f"{longer.rpartition('-')[0]}-{shorter}")
+    positions = [layer.name for layer in traced.layers if layer.name == "positions"]
+    assert [layer for layer in scaled.layers if layer.name not in positions] == [
+        layer for layer in traced.layers if layer.name not in positions
+    ]
+    assert (scaled.sample, scaled.shape) == (traced.sample, traced.shape)
+    assert parse_transformer(scaled.model)[1] == traced.shape
+
+
+def test_sequence_is_refused_beyond_the_positions() -> None:
+    assert parse_transformer(with_sequence("llama3-8b", 65536))[1].context == 65536
+    with pytest.raises(InputError, match="sequence = 2048: gpt2 has 1024 positions; use 1024 at most"):
+        with_sequence("gpt2", 2048)
+    with pytest.raises(InputError, match="resnet50 is not a transformer"):
+        find_model_profile("resnet50").with_sequence(128)

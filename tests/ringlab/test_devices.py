@@ -171,7 +171,14 @@ def test_a_rate_on_one_gpu_moves_another_and_published_rates_come_before_data_sh
 def test_what_is_left_out_for_one_reason_is_said_once_and_what_holds_back_is_shown() -> None:
     found = ringlab.predict_devices(ROOT / GPT, [8, 16], what_if="batch=8..4096")
     assert len(found.conclusions) == 4 and "(fsdp 16) is not in the step" in found.conclusions[0]
-    assert found.conclusions[3] == "Costs are at training.price_per_hour, $4.1 an hour for each device."
+    assert found.conclusions[3].startswith("A100 40GB SXM at $2.74 an hour: AWS p4d.24xlarge, ")
+    own = ringlab.predict_devices(ROOT / GPT, [16], "training.price_per_hour=4.1")
+    assert "A100 40GB SXM at $4.10 an hour: training.price_per_hour." in own.conclusions
+    other = ringlab.predict_devices(
+        ROOT / GPT, [8], "training.price_per_hour=4.1", what_if="preset=p4d.24xlarge,p5.48xlarge"
+    )
+    prices = [one.partition(" an hour: ")[2] for one in other.conclusions[-2:]]
+    assert prices[0] == "training.price_per_hour." and prices[1].startswith("AWS p5.48xlarge, ")
     assert re.match(
         r"Left out, 8, 16 devices with training\.batch_size = 16, 32, 64, 128, 256, 512, 1024, 2048 and 1 more: "
         "batch_size 16 does",
@@ -195,7 +202,7 @@ def test_what_does_not_fit_is_left_out_and_alone_refused() -> None:
     assert "does not fit into A100 40GB SXM: it takes 52.7 GiB of 40 GiB" in ddp.refused[0].reason
     assert fsdp.rows[1].memory["total"] < fsdp.rows[0].memory["total"] < 40 * 2**30
     epoch = fsdp.rows[0].epoch
-    assert epoch is not None and epoch.dollars == pytest.approx(4.1 * 8 * epoch.seconds / 3600)
+    assert epoch is not None and epoch.dollars == pytest.approx(21.957642 * epoch.seconds / 3600)
     with pytest.raises(InputError, match="up to 2 samples a device fit"):
         ringlab.predict_devices(ROOT / GPT, [8], "training.parallelism.form='ddp'")
 

@@ -255,11 +255,14 @@ def _lines(rows: Sequence[DevicesRow]) -> list[list[str]]:
         ["sent by a device", *(NOTHING if not row.sent_bytes else format_size(round(row.sent_bytes)) for row in rows)]
     )
     lines.append(["memory of a device", *(format_size(row.memory["total"]) for row in rows)])
-    for name, bills in (("epoch", [row.epoch for row in rows]), ("training", [row.target for row in rows])):
+    for name, cost, bills in (
+        ("epoch", "cost of an epoch", [row.epoch for row in rows]),
+        ("training", "cost of training", [row.target for row in rows]),
+    ):
         if any(bills):
             lines += _time_lines(name, bills)
         if any(bill and bill.dollars is not None for bill in bills):
-            lines.append([f"cost of {name}", *(format_or_dash(bill and bill.dollars, _dollars) for bill in bills)])
+            lines.append([cost, *(format_or_dash(bill and bill.dollars, _dollars) for bill in bills)])
             bounds = [bill and bill.dollars_interval for bill in bills]
             lines.append([WITHIN, *(NOTHING if one is None else _range(one) for one in bounds)])
     return lines

@@ -4,6 +4,7 @@ Rate, efficiency, where a step's seconds go, memory and cost.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -24,6 +25,7 @@ from ringlab.commands.predicting.devices_answer import Bill, DevicesAnswer, Devi
 from ringlab.commands.predicting.predict_sweep import parse_sweep
 from ringlab.shared.failures import refusals_about
 from ringlab.shared.models import find_job, find_language_model, find_source
+from ringlab.shared.prices import DevicePrice, find_price
 from ringlab.shared.progress import Tick
 from scenarios.loader import SpreadTraining, read_spread_training
 from simcomm.cluster.hardware import machine_entries
@@ -36,7 +38,6 @@ ALIASES = {
     "algorithm": "training.gradient_sync", "form": "training.parallelism.form", "preset": "cluster.preset",
     "framework": "training.framework",
 }  # fmt: skip
-PRICE = "training.price_per_hour"
 LINKS = {  # what joins the GPUs of a host, as a what-if calls it: keys of a description
     "nvlink": (), "pcie": ('link="pcie"', "p2p=true"), "host": ('link="pcie"', "p2p=false"),
 }  # fmt: skip
@@ -67,6 +68,7 @@ def predict_devices(
     check_callable("tick", tick, of="(rank, done, total, text)")
     key, values = _parse_what_if(what_if)
     cases, sources, base = list[DevicesCase](), list[str](), read_spread_training(scenario, overrides)
+    prices = dict[str, None]()  # what is said of them
     spread, model, last, divided = base, None, None, list[str]()
     for place, value in enumerate(values):
 
@@ -75,7 +77,10 @@ def predict_devices(
 
         spread = base if key is None else _read_with(scenario, overrides, base, f"{key}={value}")
         model = _step_model(spread, base.training.batch_size)
-        case, found = _case(value, spread, model, devices, on_row)
+        case, found = _case(value, spread, model, devices, partial(find_price, spread, base), on_row)
+        billed = [row.devices for row in case.rows if row.epoch or row.target]
+        notes = [find_price(spread, base, number).note for number in billed]
+        prices |= {note: None for note in notes if note is not None}
         cases.append(case)
         sources.append(model.compute.source)
         if found is not None and found.parallelism.has_dtensors:
@@ -85,9 +90,6 @@ def predict_devices(
     if last is None:
         raise InputError(f"{spread.path}: training: {cases[0].refused[-1].reason}")
     said = [OWN_WORK.format(form=divided[-1])] if divided else []
-    priced = any(row.epoch or row.target for case in cases for row in case.rows) and key != PRICE
-    priced &= base.training.price_per_hour is not None
-    price = [f"Costs are at {PRICE}, ${base.training.price_per_hour:g} an hour for each device."] if priced else []
     return DevicesAnswer(
         title=base.title,
         file=str(base.path),
@@ -96,7 +98,7 @@ def predict_devices(
         compute=_join_sources(values, sources),
         cases=tuple(cases),
         key=key,
-        conclusions=(*said, *conclude(key, cases), *price),
+        conclusions=(*said, *conclude(key, cases), *prices),
         trace=_trace(base.title, last),
     )
 
@@ -172,7 +174,12 @@ def _nccl_cluster(spread: SpreadTraining) -> NcclCluster | None:
 
 
 def _case(
-    value: str, spread: SpreadTraining, model: StepModel, devices: Sequence[int], on_row: Callable[[int], None]
+    value: str,
+    spread: SpreadTraining,
+    model: StepModel,
+    devices: Sequence[int],
+    price_of: Callable[[int], DevicePrice],
+    on_row: Callable[[int], None],
 ) -> tuple[DevicesCase, StepPrediction | None]:
     """Return the rows of a value, and the last step that is predicted; ``on_row`` is told the place of each before."""
     rows, refused, last = list[DevicesRow](), list[Refused](), None
@@ -183,16 +190,15 @@ def _case(
         except InputError as error:
             refused.append(Refused(number, str(error)))
             continue
-        rows.append(_row(found, spread))
+        rows.append(_row(found, spread, price_of(number).dollars))
         last = found
     return DevicesCase(value, tuple(rows), tuple(refused)), last
 
 
-def _row(found: StepPrediction, spread: SpreadTraining) -> DevicesRow:
+def _row(found: StepPrediction, spread: SpreadTraining, price: float | None) -> DevicesRow:
     low, high = found.interval(COVERAGE)
     worst = max(found.memory, key=lambda one: one.total)
     name, share = found.bottleneck
-    price = spread.training.price_per_hour
     hourly = None if price is None else price * found.devices / 3600
     epoch, target = spread.training.epoch, _find_target(spread)
     return DevicesRow(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from math import inf, log
 from pathlib import Path
 from statistics import NormalDist
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from typer import Option
 
@@ -33,7 +33,6 @@ from planner.mesh_search.search import (
     why_others_lose,
     why_too_large,
 )
-from planner.renting.prices import cheapest_gpu, read_prices
 from ringlab.commands.predicting.predict_sweep import parse_sweep
 from ringlab.commands.predicting.search_answer import Case, Learning, MeshRow, Money, RemedyRow, SearchAnswer
 from ringlab.jobs.mesh_files import FORMATS, write_mesh
@@ -41,6 +40,7 @@ from ringlab.shared.failures import refusals_about
 from ringlab.shared.models import check_precision, find_belief, named_optimizer
 from ringlab.shared.options import JsonOpt, ScenarioArg, SetOpt, SizeOptions, drawing, with_groups
 from ringlab.shared.output import check_outputs, deliver, make_console
+from ringlab.shared.prices import find_price
 from ringlab.shared.progress import TerminalProgress, computing, draw_to
 from ringlab.shared.ranges import parse_world_sizes
 from scenarios.forms import parse_hours
@@ -112,9 +112,7 @@ class SearchOptions:
         Option(
             "--what-if",
             metavar="KEY=VALUES",
-            help=(
-                "Also search with other values: preset=dgx-h100,dgx-b200, sequence=..., batch=... Repeatable."
-            ),
+            help=("Also search with other values: preset=dgx-h100,dgx-b200, sequence=..., batch=... Repeatable."),
         ),
     ] = None
     deadline: Annotated[
@@ -143,6 +141,7 @@ class SearchOptions:
                 check_known(option, value, tuple(known))
         if self.bits != "16" and not self.lora:
             raise InputError(f"--bits {self.bits} requires --lora RANK, because only frozen weights can be quantized")
+        assert self.hours > 0  # raises InputError
 
     def with_plan(self, spread: SpreadTraining) -> "SearchOptions":
         """Return the options with the goals of the scenario's ``[plan]``, where they say none. Raise InputError."""
@@ -153,13 +152,6 @@ class SearchOptions:
             raise InputError("--deadline and --budget require --target-tokens, for example --target-tokens 1e12")
         deadline = self.deadline if self.deadline is not None or plan.deadline is None else str(plan.deadline)
         return replace(self, tokens=tokens, deadline=deadline, budget=self.budget or plan.budget)
-
-
-class DevicePrice(NamedTuple):
-    """What a device costs an hour, and whose price it is."""
-
-    dollars: float | None
-    note: str | None
 
 
 def find_meshes(scenario: str | Path, options: SearchOptions, overrides: Sequence[str] = ()) -> SearchAnswer:
@@ -178,7 +170,7 @@ def find_meshes(scenario: str | Path, options: SearchOptions, overrides: Sequenc
             for devices in _numbers(spread, used):
                 job = _job(spread, devices, used)
                 belief, told = find_belief(job.gpu, job.framework, used.runs)
-                one, priced = search(job, belief, used.fill), _price(spread, base, job)
+                one, priced = search(job, belief, used.fill), find_price(spread, base, devices)
                 fitting = len(one.order)
                 if options.mesh is not None:
                     one, beside = keep_mesh(one, options.mesh)
@@ -265,20 +257,6 @@ def _numbers(spread: SpreadTraining, options: SearchOptions) -> list[int]:
     if options.devices is None:
         return [spread.cluster.world_size]
     return parse_world_sizes(options.devices, "--devices", most=1 << 20)
-
-
-def _price(spread: SpreadTraining, base: SpreadTraining, job: MeshJob) -> DevicePrice:
-    """Return the scenario's price of its own GPU, otherwise the cheapest of the built-in price list."""
-    stated, own = spread.training.price_per_hour, mesh_cluster(base.cluster).host
-    if stated is not None and own is not None and own.gpu == job.gpu:
-        return DevicePrice(stated, f"{job.gpu} at ${stated:.2f} an hour: training.price_per_hour.")
-    found = cheapest_gpu(read_prices(), job.gpu, job.gpus, job.node_gpus)
-    if found is None:
-        return DevicePrice(None, None)
-    instance = found.instance
-    return DevicePrice(
-        found.dollars, f"{job.gpu} at ${found.dollars:.2f} an hour: {instance.name}, {instance.dated.isoformat()}."
-    )
 
 
 def _case(value: str, found: FoundMeshes, price: float | None, asked: SearchOptions) -> Case:
