@@ -395,8 +395,10 @@ def parse_transformer(text: str) -> tuple[str, TransformerShape]:
     return kind, TransformerShape(**found)
 
 
-def flops_per_token(kind: str, shape: TransformerShape) -> float:
-    """Return the FLOPs of a token, forward and backward: matrices, and attention to earlier tokens or to all.
+def flops_per_token(kind: str, shape: TransformerShape, *, is_frozen: bool = False) -> float:
+    """Return the FLOPs of a token forward and backward: of matrices, and of attention to earlier tokens or to all.
+
+    Frozen matrices have no gradients, which are a third of their work.
 
     >>> round(flops_per_token(*parse_transformer("gpt2")) / 1e6)
     798
@@ -406,4 +408,4 @@ def flops_per_token(kind: str, shape: TransformerShape) -> float:
     mlp = (3 if kind == "llama" else 2) * shape.width * shape.hidden
     seen = shape.context if kind == "bert" else shape.context / 2
     matrices = shape.layers * (attention + mlp) + shape.vocabulary * shape.width
-    return 6.0 * matrices + 12 * shape.layers * seen * shape.heads * head
+    return (4.0 if is_frozen else 6.0) * matrices + 12 * shape.layers * seen * shape.heads * head

@@ -215,7 +215,8 @@ class FoundMeshes:
         """Shares of the data sheet's FLOPs, with the work of attention and none of recomputation."""
         job = self.job
         hidden = job.shape.hidden * max(1, job.top_k)
-        flops = flops_per_token(job.kind, job.shape._replace(context=job.seq, hidden=hidden))
+        shape = job.shape._replace(context=job.seq, hidden=hidden)
+        flops = flops_per_token(job.kind, shape, is_frozen=job.lora > 0)
         result: Array = flops * self.tokens_per_s / (self.meshes.gpus * self.meshes.matrix)
         return result
 

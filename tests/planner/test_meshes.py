@@ -596,6 +596,12 @@ def test_adapters_are_varied_from_none(ringlab, scenario, tmp_path):
     assert [case["value"] for case in json.loads(file.read_text())["cases"]] == ["0", "16"]
 
 
+def test_mfu_leaves_out_the_gradients_of_frozen_weights():
+    whole, adapters = (search(job(batch=64, lora=rank)) for rank in (0, 16))
+    ratio = adapters.mfu / adapters.tokens_per_s / (whole.mfu / whole.tokens_per_s)[0]
+    assert 0.66 < float(ratio.min()) <= float(ratio.max()) < 0.75  # attention has no weights
+
+
 def test_a_gpu_without_published_runs_is_said_to_be_so(ringlab, scenario):
     assert {gpu_name(run["gpu"]) for run in read_table()[0]} == {*PUBLISHED}
     changed = ("--set", 'cluster.preset="dgx-1-v100"', "--precision", "fp16", "--devices", "64")

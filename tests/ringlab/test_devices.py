@@ -17,6 +17,7 @@ from planner.mesh.job import TrainingJob
 from planner.scaling.gpu_rates import predict_rate
 from ringlab.commands.predicting.devices_answer import DevicesRow
 from ringlab.commands.predicting.search import SearchOptions, find_meshes
+from ringlab.table import Table
 
 RATED = "training.compute={rate = 300.0}"
 GPT = "examples/gpt2_xl.toml"
@@ -170,8 +171,8 @@ def test_a_rate_on_one_gpu_moves_another_and_published_rates_come_before_data_sh
 
 def test_what_is_left_out_for_one_reason_is_said_once_and_what_holds_back_is_shown() -> None:
     found = ringlab.predict_devices(ROOT / GPT, [8, 16], what_if="batch=8..4096")
-    assert len(found.conclusions) == 4 and "(fsdp 16) is not in the step" in found.conclusions[0]
-    assert found.conclusions[3].startswith("A100 40GB SXM at $2.74 an hour: AWS p4d.24xlarge, ")
+    assert len(found.conclusions) == 5 and "(fsdp 16) is not in the step" in found.conclusions[0]
+    assert found.conclusions[4].startswith("A100 40GB SXM at $2.74 an hour: AWS p4d.24xlarge, ")
     own = ringlab.predict_devices(ROOT / GPT, [16], "training.price_per_hour=4.1")
     assert "A100 40GB SXM at $4.10 an hour: training.price_per_hour." in own.conclusions
     other = ringlab.predict_devices(
@@ -387,3 +388,21 @@ def test_without_a_data_axis_or_a_pipeline_there_is_no_timeline_which_is_said(co
     assert not (tmp_path / "a.json").exists()
     for ignored in (("--engine", "simpy"), ("--calibration", GPT)):
         assert "cannot be combined with --devices" in command(*given, *ignored).err
+
+
+def test_efficiency_is_what_the_rates_say() -> None:
+    found = ringlab.predict_devices("dgx-h100", [1, 8], "training={model='gpt2-xl', batch_size=1, precision='bf16'}",
+                                    "training.parallelism={form='fsdp'}")  # fmt: skip
+    one, eight = found.cases[0].rows
+    assert one.efficiency == pytest.approx(1.0)
+    assert eight.efficiency == pytest.approx(eight.samples_per_s / (8 * one.samples_per_s), rel=1e-6)
+    assert eight.efficiency > 1 and any("efficiency is above 100%" in one for one in found.conclusions)
+
+
+def test_times_of_a_row_are_in_one_unit() -> None:
+    found = ringlab.predict_devices(ROOT / GPT, [8, 64])
+    table = "\n".join(map(str, [part.rows for part in found.show() if isinstance(part, Table)]))
+    lines = [line for line in re.findall(r"\[[^\[\]]*\]", table) if re.search(r"'(epoch|step|  compute)'", line)]
+    assert len(lines) == 3
+    for line in lines:
+        assert len(set(re.findall(r" (h|s|ms|us)'", line))) == 1, line

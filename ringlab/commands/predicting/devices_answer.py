@@ -184,6 +184,8 @@ def conclude(key: str | None, cases: Sequence[DevicesCase]) -> list[str]:
                 f"{on} what holds it back is {WORDS[last.bottleneck]}, {last.bottleneck_share:.0%} of the step: "
                 f"without it {gain:.2f} times as fast."
             )
+        if last.efficiency > 1 + NOTICED:
+            said.append(f"{on} efficiency is above 100%, as each device updates a share of the parameters only.")
         if last.bottleneck in last.links_shared_within:
             said.append(f"{last.links_shared_within[last.bottleneck]}.")
         if last.parts["contention"] >= NOTICED * last.step_s:

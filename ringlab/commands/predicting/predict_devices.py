@@ -190,13 +190,16 @@ def _case(
         except InputError as error:
             refused.append(Refused(number, str(error)))
             continue
-        rows.append(_row(found, spread, price_of(number).dollars))
+        alone = model.job.batch / model.compute.step(model.job.batch)
+        rows.append(_row(found, spread, price_of(number).dollars, alone))
         last = found
     return DevicesCase(value, tuple(rows), tuple(refused)), last
 
 
-def _row(found: StepPrediction, spread: SpreadTraining, price: float | None) -> DevicesRow:
+def _row(found: StepPrediction, spread: SpreadTraining, price: float | None, alone: float) -> DevicesRow:
+    """Return what is shown of a step; ``alone`` is the rate of one device in samples/s, to which efficiency refers."""
     low, high = found.interval(COVERAGE)
+    least, most = found.efficiency_interval(COVERAGE)
     worst = max(found.memory, key=lambda one: one.total)
     name, share = found.bottleneck
     hourly = None if price is None else price * found.devices / 3600
@@ -206,8 +209,8 @@ def _row(found: StepPrediction, spread: SpreadTraining, price: float | None) -> 
         parallelism=found.parallelism.label + (f", {spread.algorithm.label}" if spread.algorithm is not None else ""),
         samples_per_s=found.rate,
         interval=(low, high),
-        efficiency=found.efficiency,
-        efficiency_interval=found.efficiency_interval(COVERAGE),
+        efficiency=found.efficiency * found.alone / alone,
+        efficiency_interval=(least * found.alone / alone, most * found.alone / alone),
         step_s=found.parts.total,
         step_interval=(found.parts.total * found.rate / high, found.parts.total * found.rate / low),
         parts=found.parts.as_dict(),
