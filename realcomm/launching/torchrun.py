@@ -11,8 +11,9 @@ from typing import Any
 from collectives.errors import InputError
 from collectives.records.environment import threads_per_rank
 from realcomm.launching.failures import TimedOut, failure_by_exception, is_timeout, timeout_by_exception
+from realcomm.launching.flight_recorder import FLIGHT_RECORDER
 from realcomm.launching.rendezvous import LocalRanks, Rendezvous, find_local_ranks, told_by_torchrun
-from realcomm.launching.status import get_status, private_slot, set_status, status_in
+from realcomm.launching.status import done_so_far, get_status, private_slot, set_status, status_in
 from realcomm.launching.torch_process import keep_freed_memory
 from realcomm.launching.types import Progress, Worker, find_worker
 
@@ -137,8 +138,12 @@ def run_under_torchrun(
         except Exception as error:
             if is_timeout(error):
                 took = time.monotonic() - began
-                raise timeout_by_exception(rank, error, get_status(), took, timeout) from error
-            raise failure_by_exception(rank, error, get_status()).to_exception() from error
+                failure: Exception = timeout_by_exception(rank, error, get_status(), took, timeout)
+            else:
+                failure = failure_by_exception(rank, error, get_status()).to_exception()
+            if unfinished := done_so_far().get(FLIGHT_RECORDER):
+                failure.add_note(f"rank {rank}: NCCL's {unfinished}")
+            raise failure from error
 
 
 def _rank_and_world_size() -> tuple[int, int]:
