@@ -348,7 +348,7 @@ class _Simulator:
         return None if asked.gradient_sync is not None and model.has_no_messages(asked) else self.engine
 
     def grounds(self) -> list[str]:
-        """Return of each cluster that NCCL joins what its predictions stand on."""
+        """Return a sentence with the caveats of each cluster's predictions, one for clusters that share them."""
         algorithms = self.scenario.collective.algorithms if self.scenario.collective else ()
         titles: dict[str, dict[str, None]] = {}
         for place in self.places:
