@@ -190,11 +190,11 @@ class MachineForm(NetworkForm):
     def _build_nccl(self) -> Cluster:
         """Return the cluster as NCCL sees it. Raise InputError where the catalogue does not say all that it needs."""
         from simcomm.nccl.clusters import nccl_cluster
-        from simcomm.nccl.descriptions import describe_preset, warn_of_bare_rates
+        from simcomm.nccl.descriptions import check_own_line, describe_preset
 
         machine = preset(self.preset, self.nodes, self.gpus_per_node)  # refuses more GPUs than there are
         more = dict(self.description or {})
-        warn_of_bare_rates("cluster.description", more)
+        check_own_line("cluster.description", more)
         if self.bandwidth is not None:
             entry = machine_entries()[self.preset]
             nics = max(1, entry.get("nics", 0) // entry.get("boards", 1))

@@ -97,12 +97,12 @@ class SystemForm(NetworkForm):
 
     def build_network(self, folder: Path, transport: Transport | None) -> Cluster:
         from simcomm.nccl.clusters import nccl_cluster
-        from simcomm.nccl.descriptions import describe_own, describe_system, read_systems, warn_of_bare_rates
+        from simcomm.nccl.descriptions import check_own_line, describe_own, describe_system, read_systems
 
         asked = {"nodes": self.nodes, "gpus": self.gpus_per_node}
         counts = {key: count for key, count in asked.items() if count}
         if isinstance(self.system, dict):
-            warn_of_bare_rates("cluster.system", self.system)
+            check_own_line("cluster.system", self.system)
             described = describe_system("in this file", {"nodes": 1} | self.system | counts)
             _check_size(described.ranks)
             return nccl_cluster(described)

@@ -162,6 +162,11 @@ class NetworkForm(ClusterForm):
             )
         if self.terms is not None:
             raise InputError('terms require transport = "gloo-tcp" or "ideal"')
+        for key in ("sharing", "routing"):
+            if getattr(self, key) is not None:
+                raise InputError(
+                    f'{key} has no effect with transport = "nccl", which knows no single routes; remove it'
+                )
         for key in ("world_size", "placement", "route"):
             if getattr(self, key) is not None:
                 raise InputError(

@@ -9,7 +9,7 @@ from collectives.quoting import close_names
 from collectives.units import TomlFloat
 from scenarios import shipped
 from simcomm.cluster.hardware import machine_entries
-from simcomm.nccl.descriptions import own_machines, warn_of_bare_rates
+from simcomm.nccl.descriptions import check_own_line, own_machines
 
 
 def machine_line(name: str) -> dict[str, Any]:
@@ -38,5 +38,5 @@ def parse_keys(keys: Sequence[str]) -> Mapping[str, Any]:
             found[key.strip()] = tomllib.loads(f"value = {value}", parse_float=TomlFloat)["value"]
         except tomllib.TOMLDecodeError:
             found[key.strip()] = value.strip()
-    warn_of_bare_rates("--set", found)
+    check_own_line("--set", found)
     return found

@@ -189,8 +189,8 @@ def on_rails(
     """Build a rail-optimized pod: the NICs of one rail share a leaf switch, for ``nodes_per_leaf`` machines.
 
     Default: one leaf for all machines. With R rails, machine m connects to leaves s(u R) to s(u R + R - 1), where u = m
-    // nodes_per_leaf. Every leaf has one cable at the NIC rate to each spine switch. The number of spines is the number
-    of machines per leaf, divided by ``oversubscription``. A single rail with one leaf has no spine. Raise InputError.
+    // nodes_per_leaf. Every leaf has one cable to each spine switch; together they have the rate of its NICs
+    divided by ``oversubscription``, each about that of a NIC. One rail with one leaf has no spine. Raise InputError.
 
     >>> from simcomm.cluster.hardware import find_machine
     >>> on_rails(find_machine("dgx-h100"), nodes=4, nodes_per_leaf=2)
@@ -204,9 +204,10 @@ def on_rails(
             else min(check_whole_number("nodes_per_leaf", nodes_per_leaf, at_least=1), nodes)
         )
         leaves = _add_leaves(graph, machine, per_leaf)
-        spines = round(per_leaf / check_number("oversubscription", oversubscription, above=0))
+        cables = per_leaf / check_number("oversubscription", oversubscription, above=0)  # to the spines, of a leaf
+        spines = max(1, round(cables))
         if len(leaves) > 1:
-            _add_spines(graph, leaves, max(1, spines), _port(machine))
+            _add_spines(graph, leaves, spines, _port(machine).times(cables / spines))
     return Cluster(_title(machine, nodes), graph, hosts, transport)
 
 

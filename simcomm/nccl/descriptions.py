@@ -110,15 +110,23 @@ def with_unit(key: str, value: Any) -> Any:
     return f"{value} GB/s" if key in RATES and value and not isinstance(value, str) else value
 
 
-def warn_of_bare_rates(where: str, line: Mapping[str, Any]) -> None:
+OF_TABLES = ("cluster", "skip")  # keys that say something of a published table only
+
+
+def check_own_line(where: str, line: Mapping[str, Any]) -> None:
     """Warn about each bandwidth of a user's line that has no unit, which is deprecated; its unit is GB/s.
+
+    Raise InputError for a key that has no effect on predictions.
 
     >>> import warnings
     >>> with warnings.catch_warnings(record=True, action="always") as found:
-    ...     warn_of_bare_rates("system", {"nic": 12.5})
+    ...     check_own_line("system", {"nic": 12.5})
     >>> str(found[0].message)
     'system: nic = 12.5 has no unit and is taken as GB/s; write nic = "12.5 GB/s"'
     """
+    for key in OF_TABLES:
+        if key in line:
+            raise InputError(f"{where}: {key} is of published tables, and has no effect on a prediction; remove it")
     for key in RATES:
         value = line.get(key)
         if isinstance(value, int | float) and value:

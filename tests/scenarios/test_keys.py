@@ -1,0 +1,169 @@
+"""Every key of a scenario's tables changes a prediction or is refused; the keys are read from the tables' models."""
+
+import warnings
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from pydantic import BaseModel
+from scenario_texts import write
+
+import ringlab
+from collectives import InputError
+from scenarios.cluster_forms import TOPOLOGY_FORMS, FileForm, HereForm, Link, LinksForm, MachineForm
+from scenarios.faults import ComputeJitterForm, FaultsForm, LinkForm, MessageJitterForm, RankForm
+from scenarios.forms import CollectiveForm, ScenarioForm, WhatIfForm
+from scenarios.nccl_forms import NcclForm, SystemForm
+from scenarios.network_form import NetworkForm, RouteForm, TermsForm
+from simcomm.nccl.descriptions import Keys
+
+LINKED = 'bandwidth = "10 Gbit/s"\nlatency = "5 us"\n'
+STAR = f'[cluster]\ntopology = "star"\nhosts = 4\n{LINKED}'
+TREE = f'[cluster]\ntopology = "two-level-tree"\nracks = 2\nhosts_per_rack = 2\noversubscription = 4\n{LINKED}'
+RING = '[collective]\nname = "all_reduce"\nalgorithms = ["ring"]\nsizes = ["1 MiB"]\n'
+NCCL = '[collective]\nname = "all_reduce"\nalgorithms = ["nccl"]\nsizes = ["1 KiB", "1 MiB", "64 MiB"]\n'
+STEP = '[training]\ngradient_sync = "ring"\ncompute = {forward = "1 ms", backward = "2 ms", optimizer = "1 ms"}\n'
+TWO = '[cluster]\nsystem = {nodes = 2, gpus = 8, gpu = "A100 SXM", net = "ib", nic = "1600 Gbit/s"}\n'
+CARDS = '[cluster]\nsystem = {nodes = 1, gpus = 4, gpu = "L40S", layout = "switches"}\n'
+SQUARE = f'[cluster]\ntopology = "torus"\ndimensions = [2, 2]\n{LINKED}'
+LINKS = (
+    "[cluster]\n"
+    + "".join(f'[[cluster.link]]\nbetween = ["h{host}", "s{host // 2}"]\n{LINKED}' for host in (0, 1, 2, 3))
+    + f'[[cluster.link]]\nbetween = ["s0", "s1"]\n{LINKED}'
+)
+FAR = RING.replace("ring", "direct")
+DGX = '[cluster]\npreset = "dgx-a100"\nnodes = 2\n'
+
+
+class Case(NamedTuple):
+    """A scenario, and a change of one key that its answer must show."""
+
+    text: str
+    change: str
+
+
+def cases(text: str, place: str, **changes: str) -> dict[str, Case]:
+    """Return a case for each key of a table at ``place``; a change is a value, or several overrides behind a ``|``."""
+    return {key: Case(text, f"{place}{key}={change}") for key, change in changes.items()}
+
+
+JITTER = '[faults.messages]\ndistribution = "exponential"\nmean = "50 us"\n'
+LOGNORMAL = JITTER.replace("exponential", "lognormal")
+SLOW = '[faults.compute]\ndistribution = "exponential"\nmean = 0.5\n'
+FLAPPING = '[[faults.link]]\nbetween = ["h0", "s0"]\nshare = 0.5\nat = "100 us"\nlasting = "100 us"\nevery = "1 ms"\n'
+OTHER = '[[what_if]]\ntitle = "other"\nfaults = {link = [{between = ["h0", "s0"], share = 0.5}]}\n'
+TERMS = f"{STAR}terms = {{}}\n{RING}"
+CHANNELS = f'{CARDS}[nccl]\nNCCL_PROTO = "Simple"\n{NCCL}'
+HOSTS = '[cluster]\nsystem = {nodes = 2, gpus = 8, gpu = "H100 SXM", net = "ib", nic = "3200 Gbit/s"}\n' + NCCL
+CASES: dict[type[BaseModel], dict[str, Case]] = {
+    ScenarioForm: cases(STAR + STEP + RING, "", cluster="{preset='dgx-a100'}", training="{}",
+                        collective="{name='broadcast', algorithms=['chain'], sizes=['1 MiB']}",
+                        faults="{rank=[{rank=0, slowdown=3}]}", what_if="[{title='x', cluster={topology='ring', "
+                        "hosts=4, bandwidth='1 Gbit/s', latency='5 us'}}]")
+    | cases(TWO + NCCL, "", nccl="{NCCL_PROTO='LL'}"),
+    CollectiveForm: cases(TREE + RING.replace("all_reduce", "broadcast").replace("ring", "chain"), "collective.",
+                          name="all_reduce", root="1", algorithms="['naive']", sizes="['2 MiB']"),
+    FaultsForm: cases(STAR + RING + JITTER, "faults.", seed="1", repetitions="3", messages="{distribution='uniform', "
+                      "mean='5 us'}", link="[{between=['h0', 's0'], share=0.1}]")
+    | cases(STAR + STEP, "faults.", rank="[{rank=0, slowdown=3}]", compute="{distribution='uniform', mean=0.5}"),
+    RankForm: cases(STAR + STEP + "[[faults.rank]]\nrank = 0\nslowdown = 2\n", "faults.rank.0.", slowdown="3",
+                    fails_at="'1 ms'") | cases(STAR + RING + "[[faults.rank]]\nrank = 0\nfails_at = '1 us'\n",
+                                               "faults.rank.0.", rank="1"),
+    LinkForm: cases(STAR + RING + FLAPPING, "faults.link.0.", share="0.1", at="'1 s'", lasting="'500 us'",
+                    every="'150 us'", between="['h1', 's0']"),
+    MessageJitterForm: cases(STAR + RING + JITTER, "faults.messages.", distribution="uniform", mean="'70 us'")
+    | cases(f"{STAR}{RING}{LOGNORMAL}deviation = '5 us'\n", "faults.messages.", deviation="'50 us'"),
+    ComputeJitterForm: cases(STAR + STEP + SLOW, "faults.compute.", distribution="uniform", mean="0.7")
+    | cases(f"{STAR}{STEP}{SLOW.replace('exponential', 'lognormal')}deviation = 0.1\n", "faults.compute.",
+            deviation="0.9"),
+    WhatIfForm: cases(STAR + RING + OTHER, "what_if.0.", title="'another'", faults="{}",
+                      cluster="{topology='star', hosts=4, bandwidth='1 Gbit/s', latency='5 us'}")
+    | cases(TWO + NCCL + '[[what_if]]\ntitle = "other"\nnccl = {NCCL_PROTO = "LL"}\n', "what_if.0.",
+            nccl="{NCCL_PROTO='Simple'}"),
+    NetworkForm: cases(TREE + RING, "cluster.", world_size="3", placement="round-robin",
+                       terms="{window='4 KiB'}", transport="nccl")
+    | cases(SQUARE + RING, "cluster.", route="[{path=['h0', 'h2', 'h3', 'h1']}]")
+    | cases(SQUARE.replace("2, 2", "4, 4") + FAR, "cluster.", routing="{name='ecmp', seed=3}")
+    | cases(TREE + FAR, "cluster.", sharing="fifo"),
+    RouteForm: cases(SQUARE + "route = [{path = ['h0', 'h2', 'h3', 'h1']}]\n" + RING, "cluster.route.0.",
+                     path="['h0', 'h1']"),
+    TermsForm: cases(TERMS, "cluster.terms.", pipeline="false", notices="false", headers="false",
+                     acknowledgements="false", send_buffer="'4 KiB'", window="'4 KiB'", piece="'4 KiB'",
+                     burst="'64 KiB'"),
+    LinksForm: cases(LINKS + RING, "cluster.", link="[{between=['h0', 'h1'], bandwidth='1 Gbit/s', latency='5 us'}]"),
+    Link: cases(LINKS + FAR, "cluster.link.0.", between="['h0', 's1']", bandwidth="'1 Gbit/s'", latency="'5 ms'"),
+    SystemForm: cases(TWO + NCCL, "cluster.", system="h100_2x8_aws_p5_efa", nodes="3", gpus_per_node="4",
+                      transport="ideal", world_size="4", placement="round-robin", sharing="fifo",
+                      terms="{window='4 KiB'}", routing="ecmp", route="[{path=['n0', 'n1']}]"),
+    MachineForm: cases(DGX + RING, "cluster.", preset="dgx-h100", nodes="3", gpus_per_node="4",
+                       bandwidth="'10 Gbit/s'", latency="'1 ms'", description="{nic='10 Gbit/s'}", world_size="3")
+    | cases(DGX.replace("2", "4") + "nodes_per_leaf = 2\noversubscription = 2\n" + FAR, "cluster.",
+            nodes_per_leaf="1", oversubscription="64"),
+    FileForm: {},
+    NcclForm: cases(HOSTS, "nccl.", version="'2.9'", NCCL_ALGO="Tree", NCCL_PROTO="LL", NCCL_MAX_NCHANNELS="1",
+                    NCCL_MAX_CTAS="1", NCCL_P2P_LEVEL="LOC", NCCL_P2P_DISABLE="1", NCCL_NET_GDR_LEVEL="LOC",
+                    NCCL_NVLS_ENABLE="0", NCCL_BUFFSIZE="65536", NCCL_NTHREADS="64")
+    | cases(TWO + NCCL, "nccl.", NCCL_COLLNET_ENABLE="1")
+    | cases(CARDS + NCCL, "nccl.", NCCL_MIN_NCHANNELS="16", NCCL_MIN_CTAS="16", NCCL_SHM_DISABLE="1"),
+    Keys: cases(TWO + NCCL, "cluster.system.", preset="dgx-h100", nodes="3", gpus="2", gpu="T4",
+                generation="volta", link="pcie", nvlink="'50 GB/s'", domain="16", net="efa1", nic="'200 Gbit/s'",
+                nic_guess="true", gdr="false", sharp="true", procs="single", harness="torch", nccl="'2.9'",
+                algo="tree", proto="ll", cluster="x", degraded="true", skip="true", host="desktop")
+    | cases('[cluster]\nsystem = {machine = "aws_p4d", nodes = 2, gpus = 8}\n' + NCCL, "cluster.system.",
+            machine="aws_p5")
+    | cases(CARDS + NCCL, "cluster.system.", pcie="3", lanes="4", layout="two", cpu="amd", p2p="false",
+            p2p_refused="true", p2p_level="SYS"),
+}  # fmt: skip
+
+
+GRID = {"hosts": "3", "racks": "3", "hosts_per_rack": "3", "ports": "6", "oversubscription": "1.0", "groups": "2",
+        "dimensions": "[2, 3]", "hosts_per_router": "3", "routers_per_group": "3", "global_links": "2",
+        "bandwidth": "'1 Gbit/s'", "latency": "'1 ms'"}  # fmt: skip
+SMALL = {"hosts": "5", "racks": "2", "hosts_per_rack": "2", "ports": "4", "oversubscription": "4.0",
+         "dimensions": "[2, 2]", "hosts_per_router": "1", "routers_per_group": "2", "global_links": "1",
+         "bandwidth": "'10 Gbit/s'", "latency": "'5 us'"}  # fmt: skip
+for name, form in TOPOLOGY_FORMS.items():
+    own = [key for key in form.model_fields if key in GRID]
+    text = f'[cluster]\ntopology = "{name}"\n' + "".join(f"{key} = {SMALL[key]}\n" for key in own if key in SMALL)
+    CASES[form] = {key: Case(text + FAR, f"cluster.{key}={GRID[key]}") for key in own} | {
+        "topology": Case(text + FAR, "cluster={topology='star', hosts=3, bandwidth='1 Gbit/s', latency='1 ms'}")
+    }
+
+
+# Keys with an effect that no prediction shows: on data alone, or where this machine is calibrated.
+ELSEWHERE: dict[type[BaseModel], tuple[str, ...]] = {
+    CollectiveForm: ("dtype", "op"),
+    TermsForm: ("cores",),
+    FileForm: ("topology",),
+    ScenarioForm: ("title", "plan"),
+    HereForm: ("preset", "world_size", "transport"),
+}
+TABLES = {
+    **CASES,
+    **{form: CASES[NetworkForm] | CASES.get(form, {}) for form in CASES if issubclass(form, NetworkForm)},
+}
+
+
+def predict(text: str, folder: Path, *overrides: str) -> list[object]:
+    """Return all figures that a prediction has of a scenario and of its what-ifs."""
+    found = ringlab.load(write(folder, text), *overrides).predict()
+    answer = found.to_dict()
+    figures = [answer[key] for key in ("collectives", "training")]
+    others = [(one.title, one.collectives, one.training) for one in found.what_ifs]
+    return [*figures, others]
+
+
+@pytest.mark.parametrize("form", TABLES)
+def test_each_key_of_a_table_is_tried(form: type[BaseModel]) -> None:
+    assert {*form.model_fields} == {*TABLES[form], *ELSEWHERE.get(form, ())}
+
+
+@pytest.mark.parametrize(("form", "key"), [(form, key) for form, found in CASES.items() for key in found])
+def test_key_has_an_effect_or_is_refused(tmp_path: Path, form: type[BaseModel], key: str) -> None:
+    text, change = CASES[form][key]
+    before = predict(text, tmp_path)
+    with warnings.catch_warnings(action="ignore", category=FutureWarning):
+        try:
+            assert predict(text, tmp_path, change) != before
+        except InputError as error:
+            assert key in str(error).partition("--set")[2].partition(": ")[2], error
