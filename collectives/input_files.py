@@ -31,7 +31,6 @@ class FileBytes:
     PRICES = 64 * MEBIBYTE
     SWEEP = 1024 * MEBIBYTE  # some four million predictions
     LOG = 1024 * MEBIBYTE
-    MANIFEST = MEBIBYTE
     EMBEDDED = 32 * MEBIBYTE  # a picture that becomes part of a notebook
     CHECKPOINT = 64 << 30
 

@@ -11,7 +11,6 @@ from virtual.ranks.neutral import Neutral
 from virtual.ranks.rank import Rank
 
 MOST_NODES = 20_000  # of a graph that is gone through
-HAND = "steps by hand"
 
 
 class HandOptimizer:
