@@ -7,11 +7,11 @@ from math import log
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from collectives.checks import check_text
 from collectives.errors import InputError
-from viz.style import GREY, INK, chunk_colors, clear_axes, titled_figure
+from viz.style import GREY, INK, chunk_colors, clear_axes, log_ticks, titled_figure
 
 IDEAL = "ideal"
 APART, LOWEST = 0.1, 0.02  # of the height: between words of two lines, and the lowest of them
@@ -54,14 +54,14 @@ def scaling_figure(title: str, subtitle: str, curves: Sequence[Curve]) -> Figure
     axes.set(xscale="log", yscale="linear" if is_each else "log")
     ends = _draw_lines(axes, points, ranks, is_each)
     axes.xaxis.set_major_locator(FixedLocator(_spaced(ranks)))
-    axes.yaxis.set_major_locator(MaxNLocator(6) if is_each else LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_locator(MaxNLocator(6) if is_each else log_ticks(*axes.get_ylim()))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_minor_locator(NullLocator())
         axis.set_major_formatter(
             FuncFormatter(lambda number, _: f"{number:,.4g}" if number < 1e4 else f"{number:,.0f}")
         )
-    axes.set_xlabel("ranks", color=INK, fontsize=10)
-    axes.set_ylabel(f"samples a second, of {'each rank' if is_each else 'all ranks'}", color=INK, fontsize=10)
+    axes.set_xlabel("number of ranks", color=INK, fontsize=10)
+    axes.set_ylabel(f"throughput of {'each rank' if is_each else 'all ranks'} (samples/s)", color=INK, fontsize=10)
     clear_axes(axes, keep="both")
     low, high = axes.get_ylim()
     to_scale: Callable[[float], float] = float if is_each else log
@@ -182,7 +182,7 @@ def sweep_figure(title: str, key: str, lines: Sequence[SweepLine]) -> Figure:
     axes.set(yscale="log")
     stride = -(-len(order) // 14)  # values whose words have room below the axis
     axes.set_xticks([*order.values()][::stride], [*order][::stride], rotation=25, ha="right")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_locator(log_ticks(*axes.get_ylim()))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:.3g}"))
     axes.set_xlabel(key, color=INK, fontsize=10)

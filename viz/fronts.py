@@ -6,15 +6,14 @@ from math import log
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, Locator, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, NullLocator
 
 from collectives.checks import check_text
 from collectives.errors import InputError
-from viz.style import DPI, FAINT, GREY, INK, PAPER, chunk_colors, clear_axes, fit_words, titled_figure
+from viz.style import DPI, FAINT, GREY, INK, PAPER, chunk_colors, clear_axes, fit_words, log_ticks, titled_figure
 
 LABEL_SIZE, LABEL_WIDTH = 7.5, 2.8  # points, inches
 LINE_APART = 0.05  # of the height, between two labels
-FEWEST_TICKS = 2  # on each axis
 
 
 @dataclass(frozen=True)
@@ -77,10 +76,7 @@ def _scale(axes: Axes) -> None:
     axes.set_xlabel("training time (hours)", color=INK, fontsize=10)
     axes.set_ylabel("cost (dollars)", color=INK, fontsize=10)
     for axis, sign, (low, high) in ((axes.xaxis, "", axes.get_xlim()), (axes.yaxis, "$", axes.get_ylim())):
-        ticks: Locator = LogLocator(subs=(1.0, 2.0, 5.0))
-        if sum(low <= tick <= high for tick in ticks.tick_values(low, high)) < FEWEST_TICKS:
-            ticks = MaxNLocator(6)
-        axis.set_major_locator(ticks)
+        axis.set_major_locator(log_ticks(low, high))
         axis.set_minor_locator(NullLocator())
         axis.set_major_formatter(FuncFormatter(lambda number, _, sign=sign: f"{sign}{number:,.4g}"))
     clear_axes(axes, keep="both")

@@ -9,13 +9,14 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, Locator, LogLocator, MaxNLocator
 
 from collectives.checks import check_text
 from collectives.output_files import write_bytes
 from viz.captions import time_unit
 from viz.file_types import check_file
 
+FEWEST_TICKS = 2  # on each axis
 INK, GREY, FAINT, PAPER = "#1b2433", "#5f6b7d", "#d9dee6", "#ffffff"
 WRONG = "#c4161c"  # where a program goes wrong
 PANE, BUSY = "#eef1f5", "#9aa7bb"  # an empty area; a link in use whose bandwidth is not known
@@ -83,6 +84,17 @@ def use_color(share: float) -> tuple[float, float, float]:
 
 
 DPI = 150
+
+
+def log_ticks(low: float, high: float) -> Locator:
+    """Return the ticks of a logarithmic axis, at least two of which are between ``low`` and ``high``.
+
+    >>> [round(float(tick)) for tick in log_ticks(1, 12).tick_values(1, 12) if 1 <= tick <= 12]
+    [1, 2, 5, 10]
+    """
+    ticks: Locator = LogLocator(subs=(1.0, 2.0, 5.0))
+    found = sum(low <= tick <= high for tick in ticks.tick_values(low, high))
+    return ticks if found >= FEWEST_TICKS else MaxNLocator(6)
 
 
 def titled_figure(title: str, subtitle: str, width: float, height: float) -> Figure:

@@ -120,14 +120,14 @@ def test_curves_upon_each_other_are_one_and_the_ideal_is_that_of_the_best() -> N
 def test_curves_that_are_close_are_drawn_by_rank() -> None:
     curves = [Curve(name, [2, 4], [2 * rate, 4 * rate], [rate / 10] * 2) for name, rate in (("1", 8.0), ("25", 9.0))]
     axes = scaling_figure("", "", curves).axes[0]
-    assert axes.get_ylabel() == "samples a second, of each rank" and axes.get_yscale() == "linear"
+    assert axes.get_ylabel() == "throughput of each rank (samples/s)" and axes.get_yscale() == "linear"
     assert {line.get_gid(): np.array(line.get_ydata(), float).tolist() for line in axes.lines} == {
         "ideal": [10.0, 10.0], "1": [8.0, 8.0], "25": [9.0, 9.0],
     }  # fmt: skip
     places = [text.get_position()[1] for text in axes.texts]
     assert all(0 < place < 1 for place in places) and len({round(place, 2) for place in places}) == 3
     far = scaling_figure("", "", [*curves, Curve("0", [2], [9.0], [0.45])]).axes[0]
-    assert far.get_ylabel() == "samples a second, of all ranks" and far.get_yscale() == "log"
+    assert far.get_ylabel() == "throughput of all ranks (samples/s)" and far.get_yscale() == "log"
 
 
 def test_a_training_that_never_ends_has_no_point() -> None:
@@ -310,3 +310,13 @@ def test_very_many_messages_are_drawn() -> None:
     trace = viz_traces.ring(8)
     many = [message for message in trace.messages for _ in range(200)]
     assert len(render_figure(space_time_figure(replace(trace, messages=many)))) > 10_000
+
+
+@pytest.mark.parametrize("rates", [[8.0, 16.0], [210.0, 230.0], [3.0, 3000.0]])
+def test_rates_and_times_have_two_ticks_and_units(rates: list[float]) -> None:
+    scaling = scaling_figure("", "", [Curve("ring", [8, 16], rates, [1.0, 0.9])]).axes[0]
+    sweep = sweep_figure("", "collective.sizes", [SweepLine("ring", ["1 KiB", "64 MiB"], rates)]).axes[0]
+    for axes, unit in ((scaling, "(samples/s)"), (sweep, "(s)")):
+        low, high = axes.get_ylim()
+        assert sum(low <= tick <= high for tick in axes.get_yticks()) >= 2
+        assert axes.get_ylabel().endswith(unit) and axes.get_xlabel()

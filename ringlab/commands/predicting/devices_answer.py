@@ -148,7 +148,7 @@ class DevicesAnswer(Answer):
         """Write the rates against the devices as .png, .svg or .pdf, a curve a value. Raise InputError."""
         curves = [
             viz.Curve(
-                case.value or self.model,
+                f"{self.key.rpartition('.')[2]} = {case.value}" if self.key else self.model,
                 [row.devices for row in case.rows],
                 [row.samples_per_s for row in case.rows],
                 [row.efficiency for row in case.rows],
@@ -156,7 +156,7 @@ class DevicesAnswer(Answer):
             for case in self.cases
             if case.rows
         ]
-        subtitle = f"{self.key}: a curve a value" if self.key else self.cluster
+        subtitle = self.subject if self.key else self.cluster
         viz.write_figure(viz.scaling_figure(self.title, subtitle, curves), path)
 
 

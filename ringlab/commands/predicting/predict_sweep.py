@@ -13,7 +13,7 @@ import viz
 from collectives.checks import check_text
 from collectives.errors import InputError
 from collectives.quoting import cut, quote
-from collectives.units import count, format_size
+from collectives.units import count, format_size, parse_size
 from ringlab.commands.predicting.prediction import Prediction, predict
 from ringlab.session import Session, session_of
 from ringlab.shared.answer import Answer
@@ -97,8 +97,22 @@ class SweepAnswer(Answer):
         ...     Path(folder, "hosts.svg").is_file()
         True
         """
-        lines = [viz.SweepLine(name, [*line], [*line.values()]) for name, line in self.lines().items()]
+        lines = [
+            viz.SweepLine(name, [*map(_short_size, line)], [*line.values()]) for name, line in self.lines().items()
+        ]
         viz.write_figure(viz.sweep_figure(self.title, self.key, lines), path)
+
+
+def _short_size(value: str) -> str:
+    """Return a size in its largest unit, and any other value as it is.
+
+    >>> _short_size("65536 KiB"), _short_size("8")
+    ('64 MiB', '8')
+    """
+    try:
+        return format_size(parse_size(value))
+    except InputError:
+        return value
 
 
 def _figures(prediction: Prediction) -> dict[str, Any]:
