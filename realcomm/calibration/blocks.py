@@ -289,12 +289,15 @@ def fit_line(points: Points) -> FittedLine:
     >>> round(line.fixed * 1e6, 6), round(line.per_byte * 1e9, 6)  # microseconds, nanoseconds a byte
     (2.0, 1.0)
     """
-    from scipy.optimize import nnls  # slow to import
-
     if not points:
         return NO_MESSAGES
     nbytes, seconds = np.array(points, dtype=float).T
     relative = np.stack([1 / seconds, nbytes / seconds], axis=1)  # times (fixed, per_byte): fitted over measured
-    (fixed, per_byte), _ = nnls(relative, np.ones(len(points)))
+    both = np.linalg.lstsq(relative, np.ones(len(points)))[0]
+    alone = relative.sum(axis=0) / (relative**2).sum(axis=0)  # each coefficient without the other
+    candidates = [both, alone * (1, 0), alone * (0, 1)]
+    fixed, per_byte = min(
+        (one for one in candidates if (one >= 0).all()), key=lambda one: float(((relative @ one - 1) ** 2).sum())
+    )
     worst = float(np.abs(relative @ (fixed, per_byte) - 1).max())
     return FittedLine(float(fixed), float(per_byte), worst, points)

@@ -18,7 +18,7 @@ from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress, computing
 from ringlab.table import Part, Table
 
-PACKAGES = ("simpy", "networkx", "numba", "scipy", "matplotlib", "pydantic", *WITH_TORCH)
+PACKAGES = ("simpy", "networkx", "numba", "matplotlib", "pydantic", *WITH_TORCH)
 
 
 def command(json_to: JsonOpt = None) -> None:

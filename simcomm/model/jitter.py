@@ -5,6 +5,7 @@ the order of events.
 """
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from math import inf
 from statistics import NormalDist
 from typing import Any
@@ -20,7 +21,7 @@ from simcomm.hashing import UNIT, hash_name, to_fraction
 DISTRIBUTIONS = ("uniform", "exponential", "lognormal")
 HALF_UNIT = UNIT / 2  # keeps the quantile of 0 finite
 BELOW_ONE = 1 - UNIT  # keeps the quantile of 1 finite
-SCIPY_MIN_SIZE = 1_000  # from this many quantiles on, SciPy is faster than Python, including its import
+SCIPY_MIN_SIZE = 1_000  # from this many quantiles on, SciPy is faster than Python, if it is installed
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Jitter:
 def _normal_quantile(uniform: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return standard normal quantiles for numbers in [0, 1]. The results are always finite."""
     inside = np.minimum(uniform + HALF_UNIT, BELOW_ONE)
-    if inside.size > SCIPY_MIN_SIZE:
+    if inside.size > SCIPY_MIN_SIZE and find_spec("scipy"):
         from scipy.special import ndtri  # imports in 0.1 s; agrees with NormalDist to 16 digits
 
         return np.asarray(ndtri(inside))

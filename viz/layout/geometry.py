@@ -17,6 +17,7 @@ Edge = tuple[str, str]  # of a Graph: one direction of a link
 Line = npt.NDArray[np.float64]  # [points, 2]
 
 LARGEST_HOST = 22.0
+ROWS = 128
 
 
 @dataclass(frozen=True)
@@ -115,9 +116,11 @@ def _to_nearest(at: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return the distance from each point to its closest one, or infinity for one point; shape [points, 2]."""
     if len(at) < 2:
         return np.full(len(at), np.inf)
-    from scipy.spatial import cKDTree  # a still picture does without it
-
-    nearest = np.asarray(cKDTree(at).query(at, k=2)[1])[:, 1]
+    nearest = np.empty(len(at), np.intp)
+    for first in range(0, len(at), ROWS):  # so many rows of the table of all distances at a time
+        apart = ((at[first : first + ROWS, None] - at) ** 2).sum(axis=2)
+        apart[np.arange(len(apart)), np.arange(first, first + len(apart))] = np.inf
+        nearest[first : first + ROWS] = apart.argmin(axis=1)
     x, y = (at - at[nearest]).T
     return np.asarray(np.hypot(x, y), np.float64)
 
