@@ -308,6 +308,15 @@ def format_or_dash(value: float | None, form: Format) -> str:
     return NOTHING if value is None else form(value)
 
 
+def format_interval(value: str, low: str, high: str) -> str:
+    """Return a value with its interval.
+
+    >>> format_interval("112", "95", "132")
+    '112 (95-132)'
+    """
+    return f"{value} ({low}-{high})"
+
+
 def keep_few(
     sentences: Sequence[str], more: Sequence[str] = (), most: int = MOST_SENTENCES
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:

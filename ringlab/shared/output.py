@@ -91,10 +91,11 @@ def check_outputs(*files: Path | str | None, reads: Path | None = None) -> None:
         named[real] = file
 
 
-def deliver(answer: Answer, json_to: str | None, *writers: Callable[[], object], explain: bool = False) -> None:
+def deliver(answer: Answer, json_to: str | None, *writers: Callable[[], object], explain: bool = True) -> None:
     """Show an answer, write it as JSON to a file and call ``writers``; for ``-`` the JSON is all that is shown.
 
-    Of several ranks only rank 0 writes. Where it cannot be shown, or a file not be written, the others still are. Exits
+    All sentences are shown, unless a command with the option ``--explain`` says otherwise. Of several ranks only rank
+    0 writes. Where it cannot be shown, or a file not be written, the others still are. Exits
     if the command was interrupted. Raises OSError.
     """
     if is_first_rank():

@@ -13,10 +13,10 @@ from collectives.quoting import cut, name_some
 from collectives.records.trace import Trace
 from collectives.units import count, format_size
 from ringlab.shared.answer import NOT_IN_JSON, Answer
-from ringlab.table import NOTHING, Line, Part, Sentences, Table, format_digits, format_or_dash
+from ringlab.table import NOTHING, Line, Part, Sentences, Table, format_digits, format_interval, format_or_dash
 
 COLUMNS = 5  # side by side; more are in tables of their own
-WITHIN = "  80 % within"
+LETTERS = 20  # of a column, with an interval
 WORTH_A_LINE_S = 5e-7  # of a step, that is worth a line
 UNITS = (("h", 3600.0, 7200.0), ("s", 1.0, 1.0), ("ms", 1e-3, 1e-3), ("us", 1e-6, 0.0))  # seconds, and used from
 PARTS = {
@@ -131,9 +131,9 @@ class DevicesAnswer(Answer):
             yield _what_if_table(self.key, self.cases)
         else:
             (case,) = self.cases
-            headings = ["devices", *(str(row.devices) for row in case.rows)]
-            yield Table(None, headings, _lines(case.rows), most_beside=COLUMNS)
-        yield Sentences([*self.conclusions, f"Computing: {self.compute}."])
+            headings = ["devices (80 %)", *(str(row.devices) for row in case.rows)]
+            yield Table(None, headings, _lines(case.rows), most_beside=COLUMNS, letters=LETTERS)
+        yield Sentences([*self.conclusions, f"Computing: {self.compute}."], wrap=True)
 
     def timeline(self) -> Trace:
         """Return the last step. Raise InputError where nothing in it overlaps."""
@@ -242,13 +242,11 @@ def _lines(rows: Sequence[DevicesRow]) -> list[list[str]]:
     """Return the lines of a table: what is nowhere is left out."""
     lines = [
         ["form", *(row.parallelism for row in rows)],
-        ["samples/s", *(format_digits(row.samples_per_s) for row in rows)],
-        [WITHIN, *(_range(row.interval) for row in rows)],
+        ["samples/s", *(_around(row.samples_per_s, row.interval) for row in rows)],
         ["tokens/s", *(format_or_dash(row.tokens_per_s, format_digits) for row in rows)],
         ["MFU", *(format_or_dash(row.mfu, "{:.0%}".format) for row in rows)],
-        ["efficiency", *(f"{row.efficiency:.0%}" for row in rows)],
-        [WITHIN, *(_percents(row.efficiency_interval) if row.devices > 1 else NOTHING for row in rows)],
-        *_time_lines("step", [Bill(row.step_s, row.step_interval) for row in rows]),
+        ["efficiency", *(_percents(row) for row in rows)],
+        _bill_line("step", [Bill(row.step_s, row.step_interval) for row in rows]),
     ]
     lines = [line for line in lines if line[0] not in ("tokens/s", "MFU") or {*line[1:]} != {NOTHING}]
     used = [name for name in PARTS if any(row.parts[name] >= WORTH_A_LINE_S for row in rows)]
@@ -262,22 +260,26 @@ def _lines(rows: Sequence[DevicesRow]) -> list[list[str]]:
         ("training", "cost of training", [row.target for row in rows]),
     ):
         if any(bills):
-            lines += _time_lines(name, bills)
+            lines.append(_bill_line(name, bills))
         if any(bill and bill.dollars is not None for bill in bills):
-            lines.append([cost, *(format_or_dash(bill and bill.dollars, _dollars) for bill in bills)])
-            bounds = [bill and bill.dollars_interval for bill in bills]
-            lines.append([WITHIN, *(NOTHING if one is None else _range(one) for one in bounds)])
+            lines.append([cost, *map(_dollars, bills)])
     return lines
 
 
-def _time_lines(name: str, bills: Sequence[Bill | None]) -> list[list[str]]:
-    """Return the line of some seconds and that of their intervals, both in one unit."""
+def _bill_line(name: str, bills: Sequence[Bill | None]) -> list[str]:
+    """Return a line of seconds and their intervals in one unit.
+
+    >>> _bill_line("step", [Bill(1.14, (0.9, 1.4)), None])
+    ['step', '1.14 (0.900-1.40) s', '-']
+    """
     unit, size = _choose_unit([bill.seconds for bill in bills if bill])
-    bounds = [
-        NOTHING if bill is None else f"{_range((bill.interval[0] / size, bill.interval[1] / size))} {unit}"
+    cells = [
+        NOTHING
+        if bill is None
+        else f"{_around(bill.seconds / size, (bill.interval[0] / size, bill.interval[1] / size))} {unit}"
         for bill in bills
     ]
-    return [_time_line(name, [bill and bill.seconds for bill in bills]), [WITHIN, *bounds]]
+    return [name, *cells]
 
 
 def _time_line(name: str, seconds: Sequence[float | None]) -> list[str]:
@@ -300,13 +302,16 @@ def _choose_unit(seconds: Sequence[float]) -> tuple[str, float]:
     return next((unit, size) for unit, size, first in UNITS if middle >= first)
 
 
-def _range(bounds: tuple[float, float]) -> str:
-    return "..".join(map(format_digits, bounds))
+def _around(value: float, bounds: tuple[float, float]) -> str:
+    return format_interval(format_digits(value), *map(format_digits, bounds))
 
 
-def _percents(bounds: tuple[float, float]) -> str:
-    return f"{100 * bounds[0]:.0f}..{bounds[1]:.0%}"
+def _percents(row: DevicesRow) -> str:
+    low, high = (f"{100 * bound:.0f}" for bound in row.efficiency_interval)
+    return format_interval(f"{row.efficiency:.0%}", low, high) if row.devices > 1 else f"{row.efficiency:.0%}"
 
 
-def _dollars(value: float) -> str:
-    return f"${format_digits(value)}"
+def _dollars(bill: Bill | None) -> str:
+    if bill is None or bill.dollars is None or bill.dollars_interval is None:
+        return NOTHING
+    return f"${_around(bill.dollars, bill.dollars_interval)}"

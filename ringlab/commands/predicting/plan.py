@@ -31,7 +31,7 @@ from ringlab.shared.options import ExplainOpt, JsonOpt, ScenarioArg, SetOpt, Siz
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress, computing, draw_to
 from ringlab.shared.ranges import MOST_CASES
-from ringlab.table import MOST_ROWS, Part, Sentences, Table, format_digits
+from ringlab.table import MOST_ROWS, Part, Sentences, Table, format_digits, format_interval
 from scenarios.forms import PlanForm, parse_hours
 from scenarios.loader import PlannedTraining, read_planned_training
 
@@ -121,16 +121,15 @@ class PlanRow(AnswerRecord):
             self.label,
             *([self.mesh] if self.mesh else []),
             self.bottleneck,
-            format_digits(self.hours),
-            _format_range(self.hours_80, limits.deadline),
-            format_digits(self.cost),
-            _format_range(self.cost_80, limits.budget),
+            _around(self.hours, self.hours_80, limits.deadline),
+            _around(self.cost, self.cost_80, limits.budget),
             f"{self.price_per_hour:.2f}{OLD * self.price_is_old}",
         ]
 
 
-def _format_range(bounds: tuple[float, float], limit: float) -> str:
-    return " to ".join(map(format_digits, bounds)) + BEYOND * (bounds[1] > limit)
+def _around(value: float, bounds: tuple[float, float], limit: float) -> str:
+    """Return a value with its interval, marked if that ends beyond a limit."""
+    return format_interval(*map(format_digits, (value, *bounds))) + BEYOND * (bounds[1] > limit)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,7 +209,7 @@ class PlanAnswer(Answer):
 
     def _table(self, shown: Sequence[PlanRow]) -> Table:
         meshes = ["mesh"] if any(row.mesh for row in shown) else []
-        headings = ["", "candidate", *meshes, "bottleneck", "hours", "80 %", "$", "80 %", "$/h"]
+        headings = ["", "candidate", *meshes, "bottleneck", "hours (80 %)", "$ (80 %)", "$/h"]
         title = f"{self.title}: {self.target}"
         return Table(title, headings, [row.cells(self.limits) for row in shown], words=3 + len(meshes))
 

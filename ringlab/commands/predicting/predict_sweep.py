@@ -8,6 +8,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+from rich.cells import cell_len
+
 import scenarios
 import viz
 from collectives.checks import check_text
@@ -62,13 +64,9 @@ class SweepAnswer(Answer):
         lines, values = self.lines(), [point.value for point in self.points]
         unit, form = time_unit(one for line in lines.values() for one in line.values())
         rows = [[value, *(format_or_dash(line.get(value), form) for line in lines.values())] for value in values]
-        yield Table(
-            self.title,
-            [self.key, *(f"{name} ({unit})" for name in lines)],
-            rows,
-            most_beside=COLUMNS,
-            letters=LETTERS,
-        )
+        headings = ["\n".join([*name.split(", "), f"({unit})"]) for name in lines]
+        letters = max((cell_len(part) for heading in headings for part in heading.split("\n")), default=0) + 2
+        yield Table(self.title, [self.key, *headings], rows, most_beside=COLUMNS, letters=letters)
         if self.key == SIZES:
             entries = (entry for point in self.points for entry in point.prediction.collectives)
             yield from describe_crossovers(self.title, entries)

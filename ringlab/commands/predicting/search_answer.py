@@ -7,10 +7,11 @@ from pathlib import Path
 import viz
 from planner.mesh_search.search import FoundMeshes, SearchedMesh, pareto_front
 from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
-from ringlab.table import NOTHING, Part, Sentences, Table, format_digits
+from ringlab.table import NOTHING, Part, Sentences, Table, format_digits, format_interval
 
 PARTS = ("compute", "tensor", "context", "expert", "bubble", "p2p", "data", "host", "optimizer", "other")
 GIB = 2**30
+TOKENS, BILLION = "tokens/s (80 %)", "$ a billion\ntokens"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,24 +121,24 @@ class SearchAnswer(Answer):
             yield Sentences((*self.refused, *self.notes), wrap=True)
 
     def _overview(self) -> Table:
-        heads = [*self._key_heads(), "fastest that fits", "tokens/s", "80 % within", "MFU", "$ a billion\ntokens"]
+        heads = [*self._key_heads(), "fastest that fits", TOKENS, "MFU", BILLION]
         rows = [[*self._key_cells(case), *_best_cells(case)] for case in self.cases]
         return Table(f"{self.model}: the fastest of each", heads, rows, words=len(self._key_heads()) + 1)
 
     def _bill(self) -> Table:
         """Return what so many tokens take and cost, a line a case that fits."""
-        heads = [*self._key_heads(), "days", "80 % within", "$", "80 % within", "chance"]
+        heads = [*self._key_heads(), "days (80 %)", "$ (80 %)", "chance"]
         rows = []
         for case in self.cases:
             money = case.best[0].money if case.best else None
             if money is not None:
                 low, high = money.hours_interval
-                days = [format_digits(money.hours / 24), f"{low / 24:.3g} to {high / 24:.3g}"]
-                cost = [NOTHING, NOTHING]
+                days = _around(money.hours / 24, (low / 24, high / 24))
+                cost = NOTHING
                 if money.dollars is not None and money.dollars_interval is not None:
-                    cost = [f"{money.dollars:,.0f}", _range(money.dollars_interval)]
+                    cost = _whole(money.dollars, money.dollars_interval)
                 chance = NOTHING if money.chance_within_limits is None else f"{money.chance_within_limits:.0%}"
-                rows.append([*self._key_cells(case), *days, *cost, chance])
+                rows.append([*self._key_cells(case), days, cost, chance])
         return Table(f"{self.tokens:.3g} tokens", heads, rows)
 
     def _key_heads(self) -> list[str]:
@@ -155,9 +156,9 @@ class SearchAnswer(Answer):
             low, high = money.hours_interval
             cost = ""
             if money.dollars is not None and money.dollars_interval is not None:
-                cost = f" for ${money.dollars:,.0f} ({_range(money.dollars_interval)})"
+                cost = f" for ${_whole(money.dollars, money.dollars_interval)}"
             value = f"{self.key} {case.value}, " if self.key else ""
-            days = f"{money.hours / 24:.3g} days ({low / 24:.3g} to {high / 24:.3g})"
+            days = f"{_around(money.hours / 24, (low / 24, high / 24))} days"
             yield (
                 f"For {self.tokens:.3g} tokens, cheapest within the limits: {value}{case.devices} x {case.machine}, "
                 f"{row.mesh}: {days}{cost}; within the limits with {money.chance_within_limits or 0:.0%}."
@@ -201,31 +202,39 @@ def _kind(mesh: SearchedMesh) -> str:
 
 def _best_cells(case: Case) -> list[str]:
     if not case.best:
-        return ["none fits", *[NOTHING] * 4]
+        return ["none fits", *[NOTHING] * 3]
     row = case.best[0]
-    return [row.mesh, f"{row.tokens_per_s:,.0f}", _range(row.tokens_interval), f"{row.mfu:.0%}", _dollars(row)]
+    return [row.mesh, _whole(row.tokens_per_s, row.tokens_interval), f"{row.mfu:.0%}", _dollars(row)]
 
 
-def _range(bounds: tuple[float, float]) -> str:
-    return f"{bounds[0]:,.0f} to {bounds[1]:,.0f}"
+def _whole(value: float, bounds: tuple[float, float]) -> str:
+    """Return a value with its interval as whole numbers of three significant digits.
+
+    >>> _whole(83662.4, (71506.3, 97885.0))
+    '83,700 (71,500-97,900)'
+    """
+    return format_interval(*(f"{float(f'{one:.3g}'):,.0f}" for one in (value, *bounds)))
+
+
+def _around(value: float, bounds: tuple[float, float]) -> str:
+    return format_interval(*map(format_digits, (value, *bounds)))
 
 
 def _dollars(row: MeshRow) -> str:
     if row.dollars_per_billion_tokens is None or row.dollars_interval is None:
         return NOTHING
-    low, high = map(format_digits, row.dollars_interval)
-    return f"{format_digits(row.dollars_per_billion_tokens)} ({low} to {high})"
+    return _around(row.dollars_per_billion_tokens, row.dollars_interval)
 
 
 def _rates(title: str, case: Case) -> Table:
     rows = [
         [
-            str(number), row.mesh, f"{row.tokens_per_s:,.0f}", _range(row.tokens_interval), f"{row.mfu:.0%}",
+            str(number), row.mesh, _whole(row.tokens_per_s, row.tokens_interval), f"{row.mfu:.0%}",
             format_digits(row.tflops_per_gpu), _dollars(row),
         ]
         for number, row in enumerate(case.best, 1)
     ]  # fmt: skip
-    heads = ["#", "mesh", "tokens/s", "80 % within", "MFU", "TFLOP/s\na GPU", "$ a billion\ntokens"]
+    heads = ["#", "mesh", TOKENS, "MFU", "TFLOP/s\na GPU", BILLION]
     return Table(title, heads, rows, words=2)
 
 
@@ -254,13 +263,13 @@ def _nothing_fits(head: str, case: Case) -> Iterator[Part]:
         return
     rows = [
         [
-            one.change, one.best.mesh, f"{one.best.tokens_per_s:,.0f}", _range(one.best.tokens_interval),
+            one.change, one.best.mesh, _whole(one.best.tokens_per_s, one.best.tokens_interval),
             f"{one.best.memory_bytes / GIB:.1f}",
             f"{one.best.host_bytes / GIB:.0f}" if one.best.host_bytes else NOTHING,
         ]
         for one in case.would_fit
     ]  # fmt: skip
-    heads = ["with", "mesh", "tokens/s", "80 % within", "memory\n(GiB)", "of a host\n(GiB)"]
+    heads = ["with", "mesh", TOKENS, "memory\n(GiB)", "of a host\n(GiB)"]
     yield Table("What would make it fit, one change each", heads, rows, words=2)
 
 
