@@ -29,6 +29,7 @@ SAME_PEAK = 1.1  # times the slowest peak: as slow
 MORE_LOADED = 1.1  # times the load of another cable
 FULL = 0.9  # of the greatest use: as full
 FULL_USE = 0.25  # of its bandwidth: what is used less does not set the pace
+PACE = 0.1  # of the critical path that waits for a link alone; doubling a link that sets the pace saves half of it
 LATE = 0.4  # of the critical path
 COMPUTING = 0.5  # of the time of a training
 ALL = 0.995  # of a whole: what is more is said to be all of it
@@ -48,6 +49,7 @@ class Cable:
     most: int
     blame: float = 0.0  # seconds of the critical path for which it was the fullest link of a message
     crossing: float = 0.0  # seconds of the critical path of messages that cross it
+    sole: float = 0.0  # seconds of the critical path that wait only for cables that stand out
 
 
 @dataclass(frozen=True)
@@ -116,12 +118,15 @@ def _find_network_limits(trace: Trace, loads: LinkLoads | None) -> RunLimits:
     cables = _find_cables(trace, loads)
     slow, full = _slow(trace, loads, cables), _full(cables)
     standing = {cable.links for cable in slow or full}
-    cables, latency = _blame(trace, loads, cables)
+    cables, latency = _blame(trace, loads, cables, standing)
+    helps = sum(cable.sole for cable in cables if cable.links in standing) >= PACE * trace.elapsed
+    if not helps and not slow:
+        standing = set()
     out = [cable for cable in cables if cable.links in standing]
     ordered = (*out, *(cable for cable in cables if cable.links not in standing))
     if slow:
         return RunLimits("slow", *_slow_words(trace, loads, out), ordered, len(out))
-    if full:
+    if full and helps:
         return RunLimits("full", *_full_words(trace, out, cables), ordered, len(out))
     if latency > LATE * trace.elapsed:
         share = _percent(latency / trace.elapsed)
@@ -130,6 +135,9 @@ def _find_network_limits(trace: Trace, loads: LinkLoads | None) -> RunLimits:
     if not cables:
         words = f"No link whose bandwidth is known carries more than {IN_USE:.1%} of what it could."
         return RunLimits("unknown", "No link is used much", words)
+    if full:
+        words = f"{cables[0].name} is used most, {_used(cables[0])} of what it could carry in the whole run. "
+        return RunLimits("none", "No link alone sets the pace", words + "Doubling it alone would help little.", ordered)
     return RunLimits("none", "No link stands out", _even_words(cables), ordered)
 
 
@@ -232,10 +240,15 @@ def _are_few(some: Sequence[Cable], cables: Sequence[Cable]) -> bool:
     return len(some) <= max(1, 0.25 * len(cables)) or (len(some) == 2 and len(cables) >= 6)
 
 
-def _blame(trace: Trace, loads: LinkLoads, cables: Sequence[Cable]) -> tuple[list[Cable], float]:
-    """Return the cables with their seconds on the critical path, and its seconds of latency."""
+def _blame(
+    trace: Trace, loads: LinkLoads, cables: Sequence[Cable], standing: set[tuple[int, ...]]
+) -> tuple[list[Cable], float]:
+    """Return the cables with their seconds on the critical path, and its seconds of latency.
+
+    ``sole`` is of ``standing`` cables, while all others of a message's route are less full.
+    """
     owner = {link: number for number, cable in enumerate(cables) for link in cable.links}
-    blame, crossing, latency = np.zeros(len(cables)), np.zeros(len(cables)), 0.0
+    blame, crossing, sole, latency = np.zeros(len(cables)), np.zeros(len(cables)), np.zeros(len(cables)), 0.0
     routes = trace.messages.route
     for leg in critical_path(trace):
         if leg.name != "message":
@@ -247,10 +260,15 @@ def _blame(trace: Trace, loads: LinkLoads, cables: Sequence[Cable]) -> tuple[lis
         for cable in {owner[link] for link in used}:
             crossing[cable] += end - begin
         if used:
-            blame[owner[fullest_link(loads, used, begin, end)]] += end - begin - delay
+            fullest = fullest_link(loads, used, begin, end)
+            blame[owner[fullest]] += end - begin - delay
+            others = [link for link in used if cables[owner[link]].links not in standing]
+            shares = [float(loads.mean_share(link, begin, end)) for link in (fullest, *others)]
+            if fullest not in others and all(share < FULL * shares[0] for share in shares[1:]):
+                sole[owner[fullest]] += end - begin - delay
     found = [
-        replace(cable, blame=float(seconds), crossing=float(over))
-        for cable, seconds, over in zip(cables, blame, crossing, strict=True)
+        replace(cable, blame=float(seconds), crossing=float(over), sole=float(alone))
+        for cable, seconds, over, alone in zip(cables, blame, crossing, sole, strict=True)
     ]
     return found, latency
 
@@ -353,7 +371,7 @@ def _even_words(cables: Sequence[Cable]) -> str:
     words = f"{even} of {len(cables)} links are equally busy, {_used(cables[0])} of what they could carry"
     if len(cables) == 1:
         words = f"One link is in use, {_used(cables[0])} of what it could carry"
-    return words + (": nothing to mend, only wider links or fewer bytes would be faster." if top > 0.9 else ".")
+    return words + (": only faster links or fewer bytes would help." if top > 0.9 else ".")
 
 
 def _used(cable: Cable) -> str:

@@ -70,6 +70,18 @@ def test_a_thin_trunk_sets_the_pace() -> None:
     assert "where most have 1 Gbit/s" in limits.sentence
 
 
+@pytest.mark.parametrize("nbytes", [4 << 10, 64 << 10, 1 << 20, 8 << 20])
+def test_only_a_link_whose_doubling_helps_sets_the_pace(nbytes: int) -> None:
+    def run(bandwidth: str) -> Trace:
+        links = [(f"h{rank}", "s0", "10 Gbit/s" if rank else bandwidth, "20 us") for rank in range(8)]
+        return simcomm.run("all_reduce/naive", simcomm.from_links(links), nbytes)
+
+    found, gain = find_limits(run("10 Gbit/s")), run("10 Gbit/s").elapsed / run("20 Gbit/s").elapsed
+    assert found.kind in ("full", "latency", "none")
+    assert found.kind != "full" or gain > 1.04
+    assert nbytes < 8 << 20 or found.heading == "No link alone sets the pace"
+
+
 def test_latency_is_named_where_messages_are_tiny() -> None:
     limits = find_limits(simcomm.run("all_reduce/ring", simcomm.star(8, "100 Gbit/s", "50 us"), 64))
     assert limits.kind == "latency"
