@@ -29,7 +29,7 @@ PHASES = {"forward": "#56b4e9", "backward": "#0072b2", "sync": "#d55e00", "optim
 _OTHER_PHASES = ("#cc79a7", "#f0e442", "#999999")
 
 # Link use from idle to full; lightness falls all the way, so it also reads in grey.
-USE = ("#d9dee6", "#f0cd86", "#e59a44", "#c4551d")
+USE = ("#d9dee6", "#a9c3dd", "#6d9ac7", "#2f6ba8")
 
 
 def chunk_colors(count: int) -> list[str]:
@@ -142,6 +142,7 @@ def label_times(axis: Axis, longest: float, most: int) -> None:
     unit, size = time_unit(longest)
     axis.set_major_locator(MaxNLocator(most))
     axis.set_major_formatter(FuncFormatter(lambda time, _: f"{time / size:g} {unit}" if time else "0"))
+    axis.set_label_text("time", color=INK, fontsize=9)
 
 
 def render_figure(figure: Figure, kind: str = "png") -> bytes:

@@ -162,10 +162,10 @@ def test_steps_land_on_the_right_state(browser: Browser, star: Any) -> None:
         assert (player.ask("player.view.clock"), player.x) == ("steps", 3)
         player.press("Shift+ArrowRight", "l")
         assert player.x == pytest.approx(player.ask("player.data.runs[1].stepEnd[3]"))
-        assert player.text("caption").startswith("Step 4 of 14. 8 messages of 1 MiB at once, each to the next rank")
+        assert player.text("caption").startswith("Step 5 of 14. 8 messages of 1 MiB at once, each to the next rank")
         player.press(*["Shift+ArrowRight"] * 3)
         assert player.text("caption") == (
-            "Step 7 of 14. Half-way: each rank has one finished sum and passes it on. "
+            "Step 8 of 14. Half-way: each rank has one finished sum and passes it on. "
             "Who receives it keeps it in place of its partial sum."
         )
 
@@ -178,6 +178,8 @@ def test_keys_choose_views_runs_and_ranks(browser: Browser, star: Any) -> None:
         assert player.ask("player.view.shown") == [1, 0]
         assert player.text("say") == "ring is 7.9 times as fast as naive: its busiest rank sends 14 MiB, not 56 MiB."
         player.shoot("race")
+        player.press("Home")
+        assert player.text("caption") == "ring: 8 chunks on each rank; naive: one whole buffer on each rank."
         player.press("r", "/", "5")
         assert player.ask("player.view.rank") == 5
         player.press("Escape", "Escape")
@@ -317,8 +319,8 @@ def test_reduced_motion_waits_and_goes_step_by_step(browser: Browser, star: Any)
 def test_what_happens_is_said_and_written(browser: Browser, star: Any) -> None:
     with Player(browser, star[0], "#t=0.3") as player:
         assert player.page.get_by_role("status").text_content() == player.text("caption")
-        assert "Step 6, done at 5.94 ms: 8 messages, 8 MiB in all, added to what is there;" in player.text("story")
-        assert "Step 13, done at 11.9 ms: 8 messages, 8 MiB in all, kept; ranks 0 to 1," in player.text("story")
+        assert "Step 7, done at 5.94 ms: 8 messages, 8 MiB in all, added to what is there;" in player.text("story")
+        assert "Step 14, done at 11.9 ms: 8 messages, 8 MiB in all, kept; ranks 0 to 1," in player.text("story")
         player.page.emulate_media(media="print")
         assert player.page.locator("#story").is_visible()
         assert not player.page.locator("#play").is_visible()

@@ -131,8 +131,8 @@ def test_buffers_are_not_shown_where_the_messages_are_not_those_of_the_program()
 def test_steps_are_counted_where_all_ranks_take_them_together() -> None:
     trace = viz_traces.ring(8)
     progress = StepCounter(trace)
-    assert progress.describe(0.0) == "step 0 of 14"
-    assert progress.describe(trace.elapsed * 0.99) == "step 13 of 14"
+    assert progress.describe(0.0) == "step 1 of 14"
+    assert progress.describe(trace.elapsed * 0.99) == "step 14 of 14"
     assert progress.describe(trace.elapsed) == "done"
     assert progress.marks() == pytest.approx(np.arange(14) / 14)
 
@@ -140,7 +140,7 @@ def test_steps_are_counted_where_all_ranks_take_them_together() -> None:
 def test_messages_are_counted_where_each_rank_has_its_own_steps() -> None:
     trace = viz_traces.naive(4)
     assert StepCounter(trace).describe(trace.elapsed * 0.4) == "message 3 of 6"
-    assert StepCounter(viz_traces.training()).describe(2.5) == "training step 2 of 10"
+    assert StepCounter(viz_traces.training()).describe(2.5) == "training step 3 of 10"
 
 
 def test_reducing_is_said_where_nothing_is_under_way() -> None:

@@ -73,13 +73,12 @@ class StepCounter:
     def describe(self, time: float) -> str:
         """Return such as ``step 3 of 14`` or ``messages 4 to 6 of 12``; ``reducing``, ``done`` or "" between them.
 
-        Steps are counted from 0, messages from 1.
+        Steps and messages are counted from 1.
         """
         now = np.flatnonzero((self._begin <= time) & (time < self._end))
         if not len(now):
             return self._describe_pause(time)
-        first = int(self.unit == "message")  # steps are counted like ranks and chunks
-        low, high, total = int(now[0]) + first, int(now[-1]) + first, len(self._begin)
+        low, high, total = int(now[0]) + 1, int(now[-1]) + 1, len(self._begin)
         return f"{self.unit} {low} of {total}" if low == high else f"{self.unit}s {low} to {high} of {total}"
 
     def _describe_pause(self, time: float) -> str:

@@ -5,6 +5,7 @@ import {isTimed} from './clock.js';
 import {colour} from './colours.js';
 import {abs, clamp, digits, floor, max, min, percent, rate, round, time} from './format.js';
 import {areGroups, data, find, firstRun, linkName, partner, tell, view} from './state.js';
+import {keyWords} from './words.js';
 
 const LISTED = 4,
   SAMPLES = 140;
@@ -29,6 +30,7 @@ export function writePanel() {
     isMeasured = run.limits.kind === 'unknown';
   const [heading, words] =
     isMeasured && other ? againstPrediction(run, other) : [run.limits.heading, run.limits.sentence];
+  find('key').textContent = keyWords(run);
   find('limit-head').textContent = heading;
   find('limit-head').classList.toggle('full', run.standing.length > 0 || run.limits.kind === 'stuck');
   find('limit').textContent = words;

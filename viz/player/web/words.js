@@ -31,13 +31,13 @@ function raceWords() {
   return words + (sends ? `: its busiest rank sends ${size(fast.sent)}, not ${size(slow.sent)}.` : '.');
 }
 
-/** The step, counted from 0 like ranks and chunks, and what happens to the data, for the middle of the circle. */
+/** The step, counted from 1, and what happens to the data, for the middle of the circle. */
 export function phaseWords(run, active) {
   if (isOver(run)) return run.complete ? ['done', time(run.elapsed)] : ['never finished', ''];
   if (!active.length) return run.hasPhases ? [spansNow(run), ''] : ['', ''];
   const depths = active.map(i => run.c.depth[i]),
-    low = min(...depths),
-    high = max(...depths);
+    low = min(...depths) + 1,
+    high = max(...depths) + 1;
   const step = `step${high > low ? `s ${low} to ${high}` : ` ${low}`} of ${run.steps}`;
   const added = active.filter(i => run.c.reduces[i]).length,
     whole = active.filter(i => isComplete(carriedBy(run, i, 0))).length;
@@ -62,7 +62,14 @@ export function caption() {
     const other = runs.find(run => run !== done[0]);
     return `${done[0].name} is done; ${other.name} is at ${percent(view.x / other.elapsed)}.`;
   }
-  return captionOf(firstRun());
+  return isRacing() ? runs.map(raceCaption).join('; ') + '.' : captionOf(firstRun());
+}
+
+/** What happens now in one of two runs. */
+function raceCaption(run) {
+  if (view.x <= 0) return `${run.name}: ${run.chunks > 1 ? many(run.chunks, 'chunk') : 'one whole buffer'} on each rank`;
+  const words = run.aggregate ? [percent(min(1, view.x / lengthOf(run)))] : phaseWords(run, activeAt(run, min(view.x, lengthOf(run))));
+  return `${run.name}: ${words.filter(Boolean).join(', ') || 'nothing is under way'}`;
 }
 
 function captionOf(run) {
@@ -82,7 +89,7 @@ function aggregateWords(run) {
   const {bins, reached} = run.aggregate,
     bin = min(bins - 1, floor((view.x / run.elapsed) * bins));
   return (
-    `${percent(view.x / run.elapsed)} of the run, up to step ${reached[bin]} of ${run.steps}. ` +
+    `${percent(view.x / run.elapsed)} of the run, up to step ${min(reached[bin] + 1, run.steps)} of ${run.steps}. ` +
     `${many(run.count, 'message')} are shown as ${bins} bins of ${time(run.elapsed / bins)}.` +
     (detailOf(run) ? ` ${capital(aboutRows(run))}.` : '') +
     (troubleWords(run) && ` ${troubleWords(run).trim()}`)
@@ -177,7 +184,15 @@ export const clockWords = () =>
     ? ['', '']
     : isTimed()
     ? [clockTime(view.x, total()), `of ${clockTime(total(), total())}`]
-    : [`step ${min(floor(view.x + 1e-6), total() - 1)}`, `of ${total()}`];
+    : [`step ${min(floor(view.x + 1e-6) + 1, total())}`, `of ${total()}`];
+
+/** What colours and stripes mean, where there is no room beside the ranks. */
+export function keyWords(run) {
+  if (!run.buffers?.exact) return '';
+  const colours = run.chunks > 1 ? `Colour: one of ${many(run.chunks, 'chunk')}. ` : '',
+    full = run.hasSums ? `the sum of all ${data.ranks} ranks` : 'complete';
+  return `${colours}Stripes: ranks whose data is in it. Full: ${full}. Framed: a message on its way.`;
+}
 
 export function aboutMessage(run, i) {
   const {c} = run,
@@ -186,7 +201,7 @@ export function aboutMessage(run, i) {
   const chunks = c.count[i] > 1 ? `chunks ${c.chunk[i]}–${last}` : `chunk ${c.chunk[i]}`;
   const via = run.routes[c.route[i]].slice(0, -1).map(link => nodeName(data.links.dst[link]));
   const lines = [
-    `rank ${c.src[i]} → ${c.dst[i]}   step ${c.depth[i]}, ${chunks}, ${c.reduces[i] ? 'added' : 'kept'}`,
+    `rank ${c.src[i]} → ${c.dst[i]}   step ${c.depth[i] + 1}, ${chunks}, ${c.reduces[i] ? 'added' : 'kept'}`,
     `${size(c.bytes[i])} in ${time(took)}: ${rate(c.bytes[i] / took)}`,
     `${time(run.begin[i])} to ${time(run.end[i])}`,
   ];
@@ -329,7 +344,7 @@ function stepStory(run) {
     const some = added ? `${added} of them added, the others kept` : 'kept',
       how = added === own.length ? 'added to what is there' : some;
     const sent = `${many(own.length, 'message')}, ${size(bytes)} in all, ${how}`;
-    lines.push(`Step ${step}, done at ${time(run.stepEnd[step])}: ${sent}; ranks ${whom}.`);
+    lines.push(`Step ${step + 1}, done at ${time(run.stepEnd[step])}: ${sent}; ranks ${whom}.`);
   }
   if (run.steps > 40) lines.push(`And ${run.steps - 40} more steps.`);
   return lines;
