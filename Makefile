@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml
 	rm -rf $(VENV)
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed, this is " + sys.version) if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[test]' $(PINS)
+	$(BIN)/python -m pip install --quiet --no-compile --editable '.[test]' $(PINS)
 	touch $@
 
 # Machine code is kept in the user's cache folder, by the place of the sources that it is made of, for all who run the engine later, tests side by side too.
