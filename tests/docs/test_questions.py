@@ -17,7 +17,7 @@ QUESTIONS = [title for title in SECTIONS if title.endswith("?")]
 TEMPLATES = ("my-cluster", "my-training", "my-llm", "my-algorithm", "student")
 ANSWERS = {  # words of the question: what the last command that prints a table says
     "language model": (r"l40s-pcie +32 +0\.\d+ ", r"dgx-h100 +8 +zero3"),
-    "NVLink": (r"cost of an epoch +\$[\d.]+ \([\d.-]+\) +\$[\d.]+ ",),
+    "NVLink": (r"cost of training +\$[\d.]+ \([\d.-]+\) +\$[\d.]+ ",),
     "own cluster": (r"cluster\.hosts",),
     "hang": (r"early exit: ranks 2-3", r"ranks 0-1 at train.py:\d+", r"fix: "),
     "ring all-reduce": (r"RIGHT", r"my_ring"),

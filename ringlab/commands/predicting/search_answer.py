@@ -152,7 +152,9 @@ class SearchAnswer(Answer):
         rows = [(case, case.best[0]) for case in self.cases if case.best]
         priced = [(case, row, row.money) for case, row in rows if row.money is not None]
         within = [one for one in priced if (one[2].chance_within_limits or 0.0) >= 0.5]
-        for case, row, money in sorted(within, key=lambda one: one[2].dollars or one[2].hours)[:1]:
+        for case, row, money in sorted(
+            within, key=lambda one: (one[2].dollars is None, one[2].dollars or one[2].hours)
+        )[:1]:
             low, high = money.hours_interval
             cost = ""
             if money.dollars is not None and money.dollars_interval is not None:
