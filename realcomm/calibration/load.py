@@ -48,7 +48,7 @@ class LoadWatch:
         return MachineLoad(others, (self._end.steal - self._begin.steal) / total, self._names(total))
 
     def _names(self, total: float) -> list[str]:
-        """Return the names of the processes that took most, of those that were there all the time."""
+        """Return the three names of processes that took most, of those that were there all the time."""
         assert self._begin is not None and self._end is not None
         before = self._begin.by_process
         taken = [
@@ -56,7 +56,8 @@ class LoadWatch:
             for pid, (name, seconds) in self._end.by_process.items()
             if pid in before and pid not in (os.getpid(), server_pid())
         ]
-        return [name for seconds, name in sorted(taken, reverse=True)[:3] if seconds > total / 100]
+        most = dict.fromkeys(name for seconds, name in sorted(taken, reverse=True) if seconds > total / 100)
+        return [*most][:3]
 
 
 @contextmanager
