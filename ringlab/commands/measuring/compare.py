@@ -251,8 +251,8 @@ def _measure_beside(
     """Run a scenario next to its prediction, and note what else the machine did in the busier of both times."""
     with watch_load() as watch:
         measured = measure(scenario, calibration, session, kept, network)
-    loads = filter(None, (calibration and calibration.load, watch.share_of_others()))
-    load = max(loads, key=lambda one: one.others + one.steal, default=None)
+    loads = [calibration.load if calibration else None, watch.share_of_others()]
+    load = max((one for one in loads if one), key=lambda one: one.others + one.steal, default=None)
     return make_comparison(scenario, predicted, measured, calibration, load)
 
 
