@@ -95,8 +95,8 @@ def deliver(answer: Answer, json_to: str | None, *writers: Callable[[], object],
     """Show an answer, write it as JSON to a file and call ``writers``; for ``-`` the JSON is all that is shown.
 
     All sentences are shown, unless a command with the option ``--explain`` says otherwise. Of several ranks only rank
-    0 writes. Where it cannot be shown, or a file not be written, the others still are. Exits
-    if the command was interrupted. Raises OSError.
+    0 writes. Where it cannot be shown, or a file not be written, the others still are. Exits if the command was
+    interrupted. Raises OSError.
     """
     if is_first_rank():
         shown = [] if json_to == "-" else [lambda: print_parts(answer.show(), make_console(), explain)]
