@@ -283,7 +283,7 @@ def test_the_command_lists_the_fastest_meshes(ringlab, scenario, tmp_path):
         "search", str(scenario), "--devices", "8,64", "--why", "--json", str(tmp_path / "a.json")
     )
     assert status == 0, err
-    assert "tokens/s" in out and "Try, as they differ in what is uncertain" in out and "Why the others lose" in out
+    assert "tokens/s" in out and "Try these, which differ in what is uncertain" in out and "Why the others lose" in out
     assert "H100 SXM at $2.50 an hour: training.price_per_hour." in " ".join(out.split())
     answer = json.loads((tmp_path / "a.json").read_text())
     assert [case["devices"] for case in answer["cases"]] == [8, 64]

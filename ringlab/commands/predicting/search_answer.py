@@ -281,10 +281,10 @@ def _sentences(case: Case) -> Iterator[str]:
     kept = ", ".join(f"{name} {nbytes / GIB:.1f}" for name, nbytes in case.best[0].memory_parts.items())
     yield f"Of its {case.best[0].memory_bytes / GIB:.1f} GiB a device: {kept}."
     if len(case.tries) > 1:
-        yield "Try, as they differ in what is uncertain: " + "; ".join(row.mesh for row in case.tries) + "."
+        yield "Try these, which differ in what is uncertain: " + "; ".join(row.mesh for row in case.tries) + "."
     if case.learning is not None:
         one = case.learning
         yield (
-            f"Most is told of your cluster by runs of: {'; '.join(one.runs)}. Given to `ringlab calibrate --runs`, "
-            f"they bring what 80 % lie within from {one.within:.0%} to {one.within_after:.0%}."
+            f"Measure these next: {'; '.join(one.runs)}. Given to `ringlab calibrate --runs`, they narrow the 80 % "
+            f"interval from {one.within:.0%} to {one.within_after:.0%}."
         )
