@@ -118,3 +118,24 @@ def test_a_calibration_without_the_overlap_that_a_training_needs_is_made_anew(
     assert not is_enough(overlaps)
     kept["found"] = replace(ONE, overlap=[Mock(model="resnet18", dataset="digits", batch_size=32)])
     assert is_enough(overlaps)
+
+
+def test_calibration_of_a_busy_machine_is_made_again_by_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "here.toml").write_text(
+        '[cluster]\npreset = "this-machine"\n'
+        '[collective]\nname = "all_reduce"\nalgorithms = ["ring"]\nsizes = ["1 KiB"]\n'
+    )
+    scenario, asked = load(tmp_path / "here.toml"), list[bool]()
+
+    def calibrate(*given: object, all_sizes: bool, **options: object) -> Calibration:
+        asked.append(all_sizes)
+        return ONE if len(asked) > 1 else BUSY
+
+    monkeypatch.setattr("realcomm.calibrate", calibrate)
+    kept: list[Calibration | None] = [None]
+    monkeypatch.setattr(Session, "find_calibration", lambda *given: kept[-1])
+    for expected in (BUSY, ONE, ONE):
+        kept.append(Session().find_or_calibrate(scenario))
+        assert kept[-1] == expected
+    assert asked == [False, False], "the calm one is kept, and times only the sizes of the scenario"

@@ -119,6 +119,8 @@ def test_set_changes_a_key(ringlab, star):
         ("run HERE --set cluster.world_size=2000", "2000 ranks are too many for the"),
         ("compare STAR", "nothing of it can be measured; predict it, build it here with --emulate"),
         ("compare HERE --emulates", "No such option"),
+        ("compare HERE --emulate --thorough", "--thorough requires a scenario of this machine, and cannot be combined"),
+        ("compare STAR --thorough", "--thorough requires a scenario of this machine"),
         ("run HERE --backend mpi", "backend 'mpi' is not known"),
         ("bench --backend mpi", "backend 'mpi' is not known"),
         ("run HERE --tensorboard", "--tensorboard requires --log-dir"),

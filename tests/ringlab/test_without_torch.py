@@ -44,8 +44,8 @@ WORKS = (
     ("run", "--help"),
     ("compare", "--help"),
 )
-REFUSED = (("run", "quickstart"), ("compare", "quickstart"), ("bench",), ("calibrate",), ("profile", "squeezenet1_0"),
-           ("virtual", "student.py"), ("record", "student.py"))  # fmt: skip
+REFUSED = (("demo",), ("run", "quickstart"), ("compare", "quickstart"), ("bench",), ("calibrate",),
+           ("profile", "squeezenet1_0"), ("virtual", "student.py"), ("record", "student.py"))  # fmt: skip
 
 
 def run_hiding_torch(folder: Path, commands: tuple[tuple[str, ...], ...]) -> list[list[str]]:
