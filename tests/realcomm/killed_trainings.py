@@ -10,7 +10,6 @@ import random
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -103,21 +102,20 @@ def train(name: str, ranks: int, every: int, folder: Path) -> None:
 
 
 class Learned(NamedTuple):
-    """All that a training leaves, and the seconds that it takes."""
+    """The last checkpoint and the metrics of a training."""
 
     state: dict[str, Any]  # the last checkpoint
     metrics: list[tuple[Any, ...]]
-    seconds: float
 
 
-def learned(folder: Path, seconds: float = 0.0) -> Learned:
+def learned(folder: Path) -> Learned:
     """Return what a training that is done has left."""
     [kept] = (folder / "kept").iterdir()
     newest = find_newest(kept).newest
     assert newest is not None
     names = ("kind", "step", "epoch", "loss", "learning_rate", "test_accuracy", "examples_seen")
     rows = [tuple(row.get(name) for name in names) for row in read_metrics(folder / "logs" / METRICS)]
-    return Learned(_copy(newest.state), rows, seconds)
+    return Learned(_copy(newest.state), rows)
 
 
 @cache
@@ -125,9 +123,8 @@ def undisturbed(name: str, ranks: int, every: int) -> Learned:
     """Return what a training leaves that nothing happens to."""
     realcomm.launch(max, ranks)  # the first waits for imports
     with tempfile.TemporaryDirectory() as folder:
-        begin = time.monotonic()
         train(name, ranks, every, Path(folder))
-        return learned(Path(folder), time.monotonic() - begin)
+        return learned(Path(folder))
 
 
 def _copy(value: Any) -> Any:
@@ -163,9 +160,9 @@ def try_seed(seed: int) -> Tried:
         folder = Path(given)
         for _ in range(drawn.randint(1, MOST_KILLS)):
             rank, number = drawn.randrange(ranks), int(drawn.choice(SIGNALS))
-            log, step_s = folder / "logs" / METRICS, whole.seconds / len(whole.metrics)
-            rows = count_rows(log)
-            rows, delay_s = drawn.randint(rows, max(rows, len(whole.metrics) - 1)), drawn.uniform(0, step_s)
+            log = folder / "logs" / METRICS
+            rows = 1 + drawn.randint(count_rows(log), max(count_rows(log), 3 * len(whole.metrics) // 4))
+            delay_s = drawn.uniform(0, 0.01)  # a step or two
             about = f"seed {seed}, {name} on {ranks} ranks, kill {kills} by signal {number} at row {rows}"
             try:
                 with killing(rank, ranks, number, delay_s, log, rows) as sent:
