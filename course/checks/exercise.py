@@ -174,7 +174,7 @@ def times(ratio: float, within: float = 1e-3) -> str:
     """Return in words a ratio to the right number; "" unless the ratio is a simple one.
 
     >>> times(2.0), times(0.25), times(-1.0), times(1000.0), times(1.37)
-    ('2 times that', 'a 4th of that', 'the wrong sign', '1000 times that', '')
+    ('2 times that', '1/4 of that', 'the wrong sign', '1000 times that', '')
     """
     if math.isnan(ratio):
         return ""
@@ -184,5 +184,5 @@ def times(ratio: float, within: float = 1e-3) -> str:
         if abs(ratio / factor - 1) <= within:
             return f"{factor:g} times that"
         if abs(ratio * factor - 1) <= within:
-            return "half of that" if factor == 2 else f"a {factor:g}th of that"
+            return "half of that" if factor == 2 else f"1/{factor:g} of that"
     return ""

@@ -47,6 +47,7 @@ EXERCISES = [
         calls=POINT_TO_POINT,
         receivers=lambda rank, p: {(rank + 1) % p},
         most_bytes=lambda p: 2 * (p - 1) * 4 * -(-ELEMENTS // p),
+        least_bytes=lambda p: 2 * (p - 1) * 4 * (ELEMENTS // p),
         most_seconds=lambda p: 1.01 * seconds(p, 4 * (ELEMENTS + p)) + 1e-9,
         hint="a rank sends one p-th of the buffer in each of 2 (p - 1) steps, and receives at the same time",
     ),

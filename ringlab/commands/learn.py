@@ -222,7 +222,7 @@ def _show_one(file: JudgedLesson) -> Iterator[Part]:
         wrong = [f"{number.name}: {number.why}" for number in said if _compare(number) != "right"]
         yield from (Line(text, wrap=True) for text in wrong)
     if unsaid and file.is_right:
-        yield f"Write a number into PREDICTIONS for {', '.join(unsaid)}."
+        yield Line(f"Write a number into PREDICTIONS for {', '.join(unsaid)}.", wrap=True)
 
 
 def _place(one: JudgedExercise) -> str:

@@ -206,7 +206,7 @@ def test_wrong_exercise_names_what_to_read(
 def test_missing_prediction_is_asked_for() -> None:
     predictions = PredictedNumber("seconds", 2.0, 2.0), PredictedNumber("bytes", 8.0)
     shown = [*CheckedLessons((JudgedLesson(1, "mine.py", (), predictions),)).show()]
-    assert shown[-1] == "Write a number into PREDICTIONS for 'bytes'."
+    assert shown[-1] == Line("Write a number into PREDICTIONS for 'bytes'.", wrap=True)
 
 
 def test_wrong_prediction_is_explained() -> None:
