@@ -254,12 +254,33 @@ class ProgramObserver:
         replaced.put(optimizers, "_global_optimizer_pre_hooks", before)
         replaced.put(optimizers, "_global_optimizer_post_hooks", after)
 
-    def _stepping(self, optimizer: Any, args: Any, named: Any) -> None:
+    def _stepping(self, optimizer: Any, args: Any, named: Any) -> tuple[Any, Any] | None:
+        """Tell of a step when its gradients are there; return its arguments if that is in a closure of the program."""
         rank = self.world.me()
-        if rank is not None:
-            rank.extra[DEPTH] = rank.extra.get(DEPTH, 0) + 1
-            if rank.extra[DEPTH] == 1:
+        if rank is None:
+            return None
+        rank.extra[DEPTH] = rank.extra.get(DEPTH, 0) + 1
+        if rank.extra[DEPTH] > 1:
+            return None
+        if len(args) > 1 and callable(args[1]):
+            return (args[0], self._evaluating(args[1], optimizer), *args[2:]), named
+        if callable(named.get("closure")):
+            return args, {**named, "closure": self._evaluating(named["closure"], optimizer)}
+        self.tell("stepping", optimizer)
+        return None
+
+    def _evaluating(self, closure: Callable[[], Any], optimizer: Any) -> Callable[[], Any]:
+        """Return a closure whose first call is followed by the step."""
+        told: list[bool] = []
+
+        def evaluate() -> Any:
+            loss = closure()
+            if not told:
+                told.append(True)
                 self.tell("stepping", optimizer)
+            return loss
+
+        return evaluate
 
     def _stepped(self, optimizer: Any, args: Any, named: Any) -> None:
         rank = self.world.me()
