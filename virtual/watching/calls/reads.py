@@ -14,6 +14,11 @@ ALL_REDUCE = "use all_reduce where all ranks need the result, or let the root al
 QUIET = ("detach", "alias", "set_", "record_stream", "_has_compatible_shallow_copy_type")
 
 
+def has_memory(tensor: Any) -> bool:
+    """Return whether a tensor has values at an address of its own: those without elements share none."""
+    return is_plain(tensor) and tensor.numel() > 0
+
+
 class Reads(Watcher):
     """Knows the memory that a rank must not read; a ``ReadingMode`` asks it of every operator."""
 
@@ -29,18 +34,20 @@ class Reads(Watcher):
     def posted(self, posted: Any) -> None:
         if posted.is_programs and posted.way != "sends":
             mine = self._busy.setdefault(posted.rank, {})
-            mine.update({tensor.untyped_storage().data_ptr(): posted for tensor in posted.tensors if is_plain(tensor)})
+            mine.update(
+                {tensor.untyped_storage().data_ptr(): posted for tensor in posted.tensors if has_memory(tensor)}
+            )
 
     def waited(self, posted: Any) -> None:
         mine = self._busy.get(posted.rank, {})
-        for tensor in filter(is_plain, posted.tensors):
+        for tensor in filter(has_memory, posted.tensors):
             if mine.get(tensor.untyped_storage().data_ptr()) is posted:
                 del mine[tensor.untyped_storage().data_ptr()]
         is_reduce = posted.is_programs and posted.what.startswith("reduce(")
         if is_reduce and posted.exchange.me != posted.exchange.root:
             undefined = self._undefined.setdefault(posted.rank, {})
             undefined.update(
-                {tensor.untyped_storage().data_ptr(): posted for tensor in posted.tensors if is_plain(tensor)}
+                {tensor.untyped_storage().data_ptr(): posted for tensor in posted.tensors if has_memory(tensor)}
             )
 
     def looks(self, rank: Rank, reads: list[int], writes: list[int]) -> None:
