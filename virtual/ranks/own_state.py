@@ -3,6 +3,7 @@
 import os
 import random
 import sys
+import warnings
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,8 @@ class OwnState:
     operators: dict[Any, Any] | None = None  # that DTensor treats in a way of their own, as within loss_parallel()
 
     def seed(self, number: int) -> None:
+    warning_filters: Any = None
+    warning_shown_by: Any = None  # the functions that show a warning, as catch_warnings replaces them
         """Begin with random numbers of its own, as processes do, though the same in every run."""
         self.torch_numbers = torch.Generator().manual_seed(SEED + number).get_state()
         self.numpy_numbers = np.random.MT19937(SEED + number)
@@ -55,6 +58,8 @@ class Belongings:
         own.torch_numbers = torch.get_rng_state()
         own.numpy_numbers = np.random.get_bit_generator()  # type: ignore[attr-defined]
         own.dtype = torch.get_default_dtype()
+        self._filters = list(warnings.filters)
+        self._shown_by = warnings.showwarning, warnings._showwarnmsg_impl  # type: ignore[attr-defined]
         dispatcher = _find_dispatcher()
         if dispatcher is not None:
             own.operators = dispatcher._custom_op_handlers
@@ -63,6 +68,8 @@ class Belongings:
             self._look_for_modules()
         own.modules = {name: modules.pop(name) for name in self.names if name in modules}
 
+        own.warning_filters = warnings.filters
+        own.warning_shown_by = warnings.showwarning, warnings._showwarnmsg_impl  # type: ignore[attr-defined]
     def put_back(self, own: OwnState) -> None:
         """Have the process be this rank's."""
         os.environ._data = own.environment  # type: ignore[attr-defined]
@@ -83,6 +90,13 @@ class Belongings:
 
     def is_owned(self, name: str) -> bool:
         """Return whether each rank has a module of this name of its own."""
+        if own.warning_filters is None:
+            own.warning_filters, own.warning_shown_by = list(self._filters), self._shown_by
+        are_others = warnings.filters != own.warning_filters
+        warnings.filters = own.warning_filters
+        warnings.showwarning, warnings._showwarnmsg_impl = own.warning_shown_by  # type: ignore[attr-defined]
+        if are_others:  # else all that Python has told stays told
+            warnings._filters_mutated()  # type: ignore[attr-defined]
         top = name.partition(".")[0]
         if top in self.owned:
             return True
