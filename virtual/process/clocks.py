@@ -12,6 +12,7 @@ from virtual.ranks.world import VirtualWorld
 
 EPOCH_S = 1_800_000_000.0  # what ``time.time`` says when a run begins
 READ_S = 5e-8  # that reading a clock takes: a loop that waits for a time would never end otherwise
+LATE_S = 1e-6  # that a rank sleeps longer than asked: a difference of ``time.time`` is rounded to a quarter of that
 CLOCKS = {"time": EPOCH_S, "perf_counter": 0.0, "monotonic": 0.0}
 
 
@@ -50,7 +51,8 @@ def _sleep(world: VirtualWorld, real: Callable[[float], None]) -> Callable[[floa
         if seconds < 0:
             raise ValueError("sleep length must be non-negative")
         world.computing.charge(rank)
-        rank.spend(seconds)
+        wait_for_real_processes(rank, seconds, real)
+        rank.spend(seconds + LATE_S if seconds else 0.0)
         waiting = RankWait("time.sleep()", find_site())
         world.catch_up(rank, waiting)
         if not world.calendar.has_time:
