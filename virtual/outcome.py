@@ -30,6 +30,7 @@ class JobOutcome:
     finding: ProgramFinding | None = None
     is_recorded: bool = False
     has_group: bool = False  # a rank has made a process group
+    has_called: bool = False  # a rank has called a collective or sent a message, with elements or without
     steps: tuple[float, ...] = ()  # what each took from an optimizer's step to its next, of all ranks
 
     @property

@@ -221,4 +221,5 @@ def _job_outcome(job: RankJob, recording: Recording | None) -> JobOutcome:
         models = find_models(job.only, recording.world_size)
         ranks = tuple(replace(by_number[model], number=number) for number, model in enumerate(models))
     steps = tuple(seconds for rank in job.ranks for seconds in step_seconds(rank))
-    return JobOutcome(ranks, job.finding, recording is not None, bool(job.logs), steps)
+    has_called = any(rank.history for rank in job.ranks)
+    return JobOutcome(ranks, job.finding, recording is not None, bool(job.logs), has_called, steps)

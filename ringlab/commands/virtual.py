@@ -70,6 +70,7 @@ class VirtualAnswer(Answer):
     findings: tuple[ProgramFinding, ...] = ()
     notes: tuple[str, ...] = ()
     real_s: float = 0.0
+    has_called: bool = field(default=False, metadata=NOT_IN_JSON)  # collectives or messages, if only without elements
     recording: Recording | None = field(default=None, metadata=NOT_IN_JSON)
     replayed: ReplayedRun | None = field(default=None, metadata=NOT_IN_JSON)
     live: Trace | None = field(default=None, metadata=NOT_IN_JSON)  # of a run that was timed meanwhile
@@ -100,6 +101,7 @@ class VirtualAnswer(Answer):
             findings=outcome.findings,
             notes=() if run is None else tuple(run.carrier.notes),
             real_s=outcome.seconds,
+            has_called=job.has_called,
             recording=recording,
             replayed=run,
             live=finished.trace,
@@ -157,7 +159,7 @@ class VirtualAnswer(Answer):
             calls = 0 if self.recording is None else len(self.recording.calls)
             if calls or self.elapsed_s:
                 yield Table(None, ["", "finished", "computed", "waited", "called"], [*self._rows()])
-            if not calls:
+            if not self.has_called:
                 alone = all(one.rank == STARTER for one in self.ranks)
                 advice = "; give --ranks N unless the program starts its ranks itself" if alone else ""
                 yield f"No rank has called a collective of torch.distributed or sent a message{advice}."
