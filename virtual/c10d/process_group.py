@@ -24,7 +24,7 @@ from virtual.matching.posted import Likeness, PostedCall, PostedHalf, format_sha
 from virtual.matching.samples import has_data
 from virtual.ranks.finding import STARTER, format_ranks
 from virtual.ranks.rank import PastCall, Rank, RankWait
-from virtual.ranks.sites import find_asked
+from virtual.ranks.sites import find_asked, find_caller_package, is_posted_by_torch
 
 Tensors = Sequence[torch.Tensor]
 OPERATORS = {
@@ -128,7 +128,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
                 f"{rank.world_size}: give --ranks {rank.world_size}; processes of subprocess cannot join virtual ranks"
             )
         if rank is None or rank.number not in self.group.places:
-            raise RuntimeError(f"a call of group {self._name} by a thread that is none of its ranks")
+            raise RuntimeError(_say_not_in_group(self, rank))
         world = self.group.world
         world.computing.charge(rank)
         world.check(rank)
@@ -367,3 +367,12 @@ def _split(tensor: torch.Tensor, sizes: Any, ranks: int) -> Tensors:
 
 def _lengths(tensors: Tensors) -> list[int]:
     return [one.numel() for one in tensors]
+def _say_not_in_group(group: VirtualProcessGroup, rank: Rank | None) -> str:
+    """Return what is wrong where a rank, or a thread of none, uses a group that it is not in."""
+    if rank is None:
+        return f"{group!r} is used by a thread that is none of its ranks"
+    package = find_caller_package() or "PACKAGE"
+    why = "if a package keeps one group for its whole process, give each rank a copy of it"
+    return f"rank {rank.number} uses {group!r}: {why}: --own {package}"
+
+

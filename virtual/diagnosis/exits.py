@@ -12,6 +12,7 @@ from virtual.diagnosis.locations import all_locations, awaited_post, awaited_ran
 from virtual.matching.posted import Posted
 from virtual.ranks.finding import FindingPlace, ProgramFinding, format_ranks, say_wait
 from virtual.ranks.rank import Rank, RankJob, State
+from virtual.ranks.sites import find_package
 
 EQUAL_CALLS = (
     "make sure that all ranks make the same number of calls: use equally many batches (drop_last=True or Join), agree "
@@ -28,13 +29,26 @@ READY_TWICE = (
     "with use_reentrant=False"
 )
 UNUSED_TEXTS = ("finished reduction in the prior iteration", "training graph has changed")  # of DDP's errors
-NEEDS_GPU = re.compile(r"libcuda|CUDA (driver|error)|NVIDIA driver|CUDA_HOME|cpu tensor")  # from Triton and the driver
+NEEDS_KERNELS = re.compile(r"libcuda|CUDA_HOME|cpu tensor")  # from Triton and compilers of extensions
+NEEDS_DRIVER = re.compile(r"CUDA (driver|error)|NVIDIA driver")
 NO_GPU = (
     "custom CUDA or Triton kernels and symmetric memory cannot run on virtual ranks, whose GPUs compute on the CPU: "
     "use torch operators instead"
 )
 REFUSED = "the backend refuses these arguments before the call begins, on every rank that passes them: change them"
 RULES = f"c10d{os.sep}backend_rules.py"  # where it does
+NOT_THIS_RANKS = "is not initialized in the world group map"  # c10d's message about a group of other ranks
+NO_GROUP = "process group has not been initialized"  # c10d's message
+USED_BEFORE = re.compile(r"\balready (been )?(initiali[sz]ed|registered|set|created)")  # as packages say it
+ADVICE = {
+    "No backend type associated with device type cpu": "move the tensor to the rank's GPU first, or "
+    'make a group for both: init_process_group("cpu:gloo,cuda:nccl")',
+    "Duplicate GPU detected": "give each rank its own GPU: call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) "
+    "before anything is moved to CUDA, or name the GPU in every device: f'cuda:{local_rank}'",
+    "invalid device ordinal": "number GPUs on each machine from 0: use LOCAL_RANK, not RANK",
+    "only work with single-device": "move the module to the rank's GPU before it is wrapped",
+}  # by a part of torch's message
+NO_DRIVER = "calls of a GPU's driver cannot run on virtual ranks, whose GPUs have none: leave the call out"
 NOT_IN_GROUP = re.compile(r"Global rank (\d+) is not part of group")  # c10d's message about src and dst
 BARRIER_KEY = "barrier_key"  # part of the store keys that c10d uses for barriers
 SHOWN_LINES = 6  # lines of an exception's message
@@ -126,7 +140,7 @@ def report_exception(rank: Rank, error: BaseException) -> ProgramFinding:
     if any(text in str(error) for text in UNUSED_TEXTS):
         return _report_unused_parameters(rank, error, (place, *others))
     title = f"{format_ranks([rank.number])} raised {type(error).__name__}"
-    advice = _exception_advice(error) if len(rank.job.ranks) > 1 else ""
+    advice = (_own_advice(rank, error) or _exception_advice(error)) if len(rank.job.ranks) > 1 else ""
     return ProgramFinding("exception", title, (place, *others), advice)
 
 
@@ -157,8 +171,13 @@ def _exception_advice(error: BaseException) -> str:
     """Return a fix for well-known exceptions. For others, say what would happen on real ranks."""
     if "cannot run on virtual ranks" in str(error):
         return ""
-    if NEEDS_GPU.search(str(error)):
+    for part, advice in ADVICE.items():
+        if part in str(error):
+            return advice
+    if NEEDS_KERNELS.search(str(error)):
         return NO_GPU
+    if NEEDS_DRIVER.search(str(error)):
+        return NO_DRIVER
     if match := NOT_IN_GROUP.search(str(error)):
         rank = match[1]
         return (
@@ -174,6 +193,19 @@ def _exception_advice(error: BaseException) -> str:
     if isinstance(error, NotImplementedError) and not str(error):
         return "implement this line"
     return "real ranks would wait for this one until the group's timeout"
+
+
+def _own_advice(rank: Rank, error: BaseException) -> str:
+    """Return a fix for a package that keeps for all ranks what another rank has done; empty for another error."""
+    text, package, trace = str(error), None, error.__traceback__
+    while trace is not None:
+        package = find_package(trace.tb_frame.f_code.co_filename) or package
+        trace = trace.tb_next
+    is_left_out = NO_GROUP in text and not rank.meetings and any(other.meetings for other in rank.job.ranks)
+    if NOT_THIS_RANKS in text or (package is not None and (is_left_out or USED_BEFORE.search(text))):
+        named = package or "PACKAGE"
+        return f"if {named} keeps state for the whole process, give each rank a copy of it: --own {named}"
+    return ""
 
 
 def _is_raised_in(error: BaseException, file: str) -> bool:

@@ -15,6 +15,9 @@ import torch
 
 from virtual.ranks.sites import is_users
 
+OWNED = (
+    "accelerate", "deepspeed", "hydra", "lightning", "lightning_fabric", "pytorch_lightning",
+)  # fmt: skip  # packages that keep state of their process
 SEED = 12345  # that random numbers begin with on rank 0; processes begin with seeds that differ
 
 
@@ -31,11 +34,11 @@ class OwnState:
     python_numbers: random.Random = field(default_factory=random.Random)
     numpy_numbers: Any = None
     dtype: torch.dtype = torch.float32
+    warning_filters: Any = None
+    warning_shown_by: Any = None  # the functions that show a warning, as catch_warnings replaces them
     operators: dict[Any, Any] | None = None  # that DTensor treats in a way of their own, as within loss_parallel()
 
     def seed(self, number: int) -> None:
-    warning_filters: Any = None
-    warning_shown_by: Any = None  # the functions that show a warning, as catch_warnings replaces them
         """Begin with random numbers of its own, as processes do, though the same in every run."""
         self.torch_numbers = torch.Generator().manual_seed(SEED + number).get_state()
         self.numpy_numbers = np.random.MT19937(SEED + number)
@@ -43,13 +46,20 @@ class OwnState:
 
 
 class Belongings:
-    """Puts the state of ranks aside and back. ``owned`` are packages of which each rank has modules of its own."""
+    """Puts the state of ranks aside and back. ``owned`` are packages of which each rank has modules of its own.
+
+    So are those of ``OWNED``, and what lies in the program's folder or one of PYTHONPATH, but is not installed there.
+    """
 
     def __init__(self, folder: str, owned: frozenset[str] = frozenset()) -> None:
-        self.folder, self.owned = folder.rstrip(os.sep) + os.sep, owned
+        on_path = [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
+        self.folders = tuple(str(Path(one).absolute()).rstrip(os.sep) + os.sep for one in (folder, *on_path))
+        self.owned = owned.union(OWNED)
         self.names: set[str] = set()  # of modules that each rank has of its own
         self._known = set(sys.modules)  # looked at already
         self._count = len(sys.modules)
+        self._filters = list(warnings.filters)
+        self._shown_by = warnings.showwarning, warnings._showwarnmsg_impl  # type: ignore[attr-defined]
         self._look_for_modules()
 
     def put_aside(self, own: OwnState) -> None:
@@ -58,8 +68,8 @@ class Belongings:
         own.torch_numbers = torch.get_rng_state()
         own.numpy_numbers = np.random.get_bit_generator()  # type: ignore[attr-defined]
         own.dtype = torch.get_default_dtype()
-        self._filters = list(warnings.filters)
-        self._shown_by = warnings.showwarning, warnings._showwarnmsg_impl  # type: ignore[attr-defined]
+        own.warning_filters = warnings.filters
+        own.warning_shown_by = warnings.showwarning, warnings._showwarnmsg_impl  # type: ignore[attr-defined]
         dispatcher = _find_dispatcher()
         if dispatcher is not None:
             own.operators = dispatcher._custom_op_handlers
@@ -68,8 +78,6 @@ class Belongings:
             self._look_for_modules()
         own.modules = {name: modules.pop(name) for name in self.names if name in modules}
 
-        own.warning_filters = warnings.filters
-        own.warning_shown_by = warnings.showwarning, warnings._showwarnmsg_impl  # type: ignore[attr-defined]
     def put_back(self, own: OwnState) -> None:
         """Have the process be this rank's."""
         os.environ._data = own.environment  # type: ignore[attr-defined]
@@ -82,6 +90,13 @@ class Belongings:
             torch.set_rng_state(own.torch_numbers)
         if own.numpy_numbers is not None:
             np.random.set_bit_generator(own.numpy_numbers)  # type: ignore[attr-defined]
+        if own.warning_filters is None:
+            own.warning_filters, own.warning_shown_by = list(self._filters), self._shown_by
+        are_others = warnings.filters != own.warning_filters
+        warnings.filters = own.warning_filters
+        warnings.showwarning, warnings._showwarnmsg_impl = own.warning_shown_by  # type: ignore[attr-defined]
+        if are_others:  # else all that Python has told stays told
+            warnings._filters_mutated()  # type: ignore[attr-defined]
         if torch.get_default_dtype() is not own.dtype:
             torch.set_default_dtype(own.dtype)
         dispatcher = _find_dispatcher()
@@ -90,26 +105,20 @@ class Belongings:
 
     def is_owned(self, name: str) -> bool:
         """Return whether each rank has a module of this name of its own."""
-        if own.warning_filters is None:
-            own.warning_filters, own.warning_shown_by = list(self._filters), self._shown_by
-        are_others = warnings.filters != own.warning_filters
-        warnings.filters = own.warning_filters
-        warnings.showwarning, warnings._showwarnmsg_impl = own.warning_shown_by  # type: ignore[attr-defined]
-        if are_others:  # else all that Python has told stays told
-            warnings._filters_mutated()  # type: ignore[attr-defined]
         top = name.partition(".")[0]
         if top in self.owned:
             return True
         found = sys.modules.get(name)
-        file = getattr(found, "__file__", None) or ""
-        return file.startswith(self.folder) and is_users(file)
+        file = getattr(found, "__file__", None)  # a package without __init__ has folders alone
+        files = [folder + os.sep for folder in getattr(found, "__path__", ())] if file is None else [file]
+        return any(one.startswith(self.folders) and is_users(one) for one in files)
 
     def may_be_owned(self, name: str) -> bool:
         """Return whether a module that is yet to be imported will be each rank's own."""
         top = name.partition(".")[0]
         if top in self.owned:
             return True
-        return Path(f"{self.folder}{top}.py").exists() or Path(self.folder, top).is_dir()
+        return any(Path(f"{one}{top}.py").exists() or Path(one, top).is_dir() for one in self.folders)
 
     def _look_for_modules(self) -> None:
         for name in sys.modules.keys() - self._known - self.names:

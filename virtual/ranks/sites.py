@@ -6,24 +6,41 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from enum import Enum
 from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
 OURS = Path(__file__).resolve().parents[2]  # the folder of Ringlab's packages
-OWN_PACKAGES = ("virtual", "planner", "replay", "simcomm", "collectives", "scenarios", "ringlab")
-_LIBRARIES = tuple(
-    dict.fromkeys(
-        str(path) + os.sep
-        for path in [
-            *(OURS / name for name in OWN_PACKAGES),
-            Path(threading.__file__).parent,
-            *(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")),
-        ]
-    )
-)
+OWN_PACKAGES = ("virtual", "replay", "realcomm", "simcomm", "collectives", "planner", "scenarios", "viz", "ringlab")
+
+
+def find_installed() -> tuple[str, ...]:
+    """Return the folders of installed packages: this Python's, and where torch was installed."""
+    folders = {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
+    with suppress(PackageNotFoundError):  # of torch as it was built
+        folders.add(Path(str(distribution("torch").locate_file(""))))
+    return tuple(sorted({f"{one}{os.sep}" for folder in folders for one in (folder, folder.resolve())}))
+
+
+def find_torch() -> Path:
+    """Return torch's folder, without importing it; one that is not there if it isn't installed."""
+    spec = find_spec("torch")
+    return Path(spec.origin).parent if spec is not None and spec.origin is not None else OURS / "torch"
+
+
+def find_libraries() -> tuple[str, ...]:
+    """Return the folders in which nothing is the user's program."""
+    folders = [OURS / name for name in OWN_PACKAGES]
+    folders += [Path(threading.__file__).parent, Path(sysconfig.get_path("stdlib")), find_torch()]
+    return (*find_installed(), *sorted({f"{one}{os.sep}" for folder in folders for one in (folder, folder.resolve())}))
+
+
+_INSTALLED, _LIBRARIES = find_installed(), find_libraries()
 
 
 class CallSite(NamedTuple):
@@ -45,12 +62,13 @@ class CallSite(NamedTuple):
         return linecache.getline(self.file, self.line).strip()
 
 
+OF_TORCH = str(find_torch()) + os.sep
 _OURS = str(OURS / "virtual") + os.sep
 NOWHERE = CallSite("?", 0)
 WRAPPERS = ("wrapper", "_wrapped_call_impl", "_call_impl", "decorate_context")  # around functions of torch
 
 
-PASSED_THROUGH = ("distributed_c10d.py", "c10d_logger.py", "_contextlib.py", "contextlib.py")
+PASSED_THROUGH = ("distributed_c10d.py", "c10d_logger.py", "_contextlib.py", "contextlib.py", "overrides.py")
 
 
 class Owner(Enum):
@@ -75,6 +93,26 @@ def _find_owner(file: str) -> Owner:
     if file.startswith(_OURS):
         return Owner.OURS
     return Owner.PASSED_THROUGH if file.rpartition(os.sep)[2] in PASSED_THROUGH else Owner.OTHER
+
+
+@lru_cache(maxsize=4096)
+def find_package(file: str) -> str | None:
+    """Return the installed package that a file is of; None for torch, Python, Ringlab and the user's program."""
+    folder = next((one for one in _INSTALLED if file.startswith(one)), None)
+    if folder is None or file.startswith(OF_TORCH):
+        return None
+    return file.removeprefix(folder).partition(os.sep)[0].removesuffix(".py")
+
+
+def find_caller_package() -> str | None:
+    """Return the installed package that is being carried out in this thread, the innermost."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        found = find_package(frame.f_code.co_filename)
+        if found is not None:
+            return found
+        frame = frame.f_back
+    return None
 
 
 def find_site(frame: FrameType | None = None) -> CallSite:
@@ -124,6 +162,17 @@ def is_asked_by_program(through: Iterable[str] = PASSED_THROUGH) -> bool:
         name = frame.f_code.co_filename
         if not name.startswith(_OURS) and name.rpartition(os.sep)[2] not in through:
             return is_users(name)
+        frame = frame.f_back
+    return False
+
+
+def is_posted_by_torch() -> bool:
+    """Return whether a module of torch itself communicates, rather than the program or another library."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if _find_owner(name) not in (Owner.OURS, Owner.PASSED_THROUGH):
+            return name.startswith(OF_TORCH)
         frame = frame.f_back
     return False
 
