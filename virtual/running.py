@@ -28,6 +28,7 @@ from virtual.process.groups import GroupMaker
 from virtual.process.interpreter import install_interpreter
 from virtual.process.meeting_places import install_stores
 from virtual.process.output import RankedOutput
+from virtual.process.profiles import RankProfiles
 from virtual.process.random_numbers import install_random
 from virtual.process.replaced import Replaced
 from virtual.process.shared_objects import install_shared_objects
@@ -38,6 +39,7 @@ from virtual.ranks.finding import STARTER, ProgramFinding
 from virtual.ranks.own_state import Belongings, OwnState
 from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.world import VirtualWorld
+from virtual.ranks.placement import Placement
 from virtual.timing.live import LiveTiming
 from virtual.timing.stopped import mark_failure
 from virtual.watching.everything import tell_silent, watch_calls, watch_everything, watching
@@ -58,6 +60,7 @@ class VirtualRun:
         belongings = Belongings(options.program.folder, options.own)
         self.world = VirtualWorld(self.timing, diagnoser or ProgramDiagnoser(), self.computing, belongings)
         self.world.watch = watch_calls() if options.fake else watch_everything(options.strict)
+        self.placement = Placement(self.world, options.local_ranks) if options.gpu else None
         self.replaced, self.steps = Replaced(), StepClock(self.world)
         self._outputs: list[RankedOutput] = []
 
@@ -86,14 +89,16 @@ class VirtualRun:
     def _install(self) -> None:
         world, options, replaced = self.world, self.options, self.replaced
         title, usual = make_printable(options.program.title), "nccl" if options.gpu else "gloo"
-        GroupMaker(world, self.timing, title, options.acts_as, usual).install(replaced)
+        GroupMaker(world, self.timing, title, options.acts_as, usual, self.placement).install(replaced)
         install_stores(world, replaced)
         self.steps.install()
         install_clocks(world, replaced)
         install_random(world, replaced)
-        if options.gpu:
-            VirtualDevices(world, options.compute, options.local_ranks).install(replaced)
-            import_module("virtual.gpus.classes").install_classes(replaced)  # it imports FSDP, half as long as torch
+        RankProfiles(world).install(replaced)
+        if self.placement is not None:
+            VirtualDevices(world, options.compute, self.placement).install(replaced)
+            classes = import_module("virtual.gpus.classes")  # it imports FSDP, half as long as torch
+            classes.install_classes(replaced, self.placement)
         if options.fake:
             fake_tensors = import_module("virtual.process.fake_tensors")  # it imports DTensor
             fake_tensors.install_fake_tensors(world, replaced, options.gpu)
@@ -149,7 +154,7 @@ class VirtualRun:
 
     def _devices(self) -> AbstractContextManager[object]:
         """Return the mode in which what is asked of CUDA is done on the CPU, where there are to be GPUs."""
-        return CudaOnCpu() if self.options.gpu else nullcontext()
+        return nullcontext() if self.placement is None else CudaOnCpu(self.placement)
 
     def _data(self) -> AbstractContextManager[object]:
         """Return the mode in which tensors have no data, where they are to have none."""

@@ -9,7 +9,7 @@ from virtual_runs import PRELOADED, Ran, VirtualRuns
 
 ROOT = Path(__file__).parents[2]
 ON_GLOO = {"unused_head", "head_replaced", "own_group", "peers_crossed"}
-SLOW = {"dcp", "fsdp2", "hsdp", "mesh", "tp_sp"}  # more than a second each: of DTensor's first use
+SLOW = {"attention_on_shards", "dcp", "fsdp2", "hsdp", "mesh", "tp_sp"}  # a second each, of DTensor's first use
 
 
 def run(virtual: VirtualRuns, program: CorpusProgram, path: Path | None = None, **options: object) -> Ran:

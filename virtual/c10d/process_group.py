@@ -23,6 +23,7 @@ from virtual.matching.group import VirtualGroup
 from virtual.matching.posted import Likeness, PostedCall, PostedHalf, format_shape
 from virtual.matching.samples import has_data
 from virtual.ranks.finding import STARTER, format_ranks
+from virtual.ranks.placement import ON_CPU, Placement, find_place
 from virtual.ranks.rank import PastCall, Rank, RankWait
 from virtual.ranks.sites import find_asked, find_caller_package, is_posted_by_torch
 
@@ -69,7 +70,8 @@ class VirtualProcessGroup(dist.ProcessGroup):
         super().__init__(place, len(group.ranks))  # type: ignore[call-arg]  # of several ways one
         self.group, self._place = group, place
         self._name, self._description = group.name, "undefined"
-        self.rules: BackendRules = RULES["gloo"]
+        self.backends = {"cpu": "gloo"}  # by type of device
+        self.placement: Placement | None = None  # of a run with GPUs
 
     def __repr__(self) -> str:
         return f"<group {self._name} of {format_ranks(self.group.ranks)}>"
@@ -140,7 +142,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         dtype = exchange.dtype if shown else None
         rooted = exchange.from_root or exchange.to_root
         if rooted and not 0 <= exchange.root < len(group.ranks):
-            raise RuntimeError(f"ProcessGroup{self.rules.title}::{verb}: invalid root rank: {exchange.root}")
+            raise RuntimeError(f"ProcessGroup{self._rules(shown).title}::{verb}: invalid root rank: {exchange.root}")
         root = group.ranks[exchange.root] if rooted else None
         op = alike.pop("op", "")
         lengths = alike.pop("lengths", tuple(tensor.numel() for tensor in shown))
@@ -151,6 +153,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         if "object" in asked:
             verb = asked  # as the program knows it, rather than by the tensors that carry what is pickled
         call = PostedCall(rank, group, f"{verb}({', '.join(words)})", callers[0], shown, is_programs, callers, asked)
+        call.gpu = self._find_gpu(shown, asked)
         call.likeness, call.exchange = Likeness(verb, lengths, dtype, op, root), exchange
         return self._posted(call, result, group.call)
 
@@ -163,10 +166,32 @@ class VirtualProcessGroup(dist.ProcessGroup):
         self.group.world.computing.forget(rank)
         return work
 
+    def _rules(self, tensors: Tensors) -> BackendRules:
+        """Return the rules of the backend that carries tensors. Raise RuntimeError where the group has none for them.
+
+        What is of no device that is known, or is posted by a module of torch, is on a GPU if the group has them.
+        """
+        has_cpu = self.placement is not None and any(find_place(one) == ON_CPU for one in tensors)
+        types = ("cpu",) if has_cpu and not is_posted_by_torch() else ("cuda", "cpu")
+        found = [self.backends[one] for one in types if one in self.backends]
+        if not found:
+            raise RuntimeError(f"No backend type associated with device type {types[0]}")
+        return RULES.get(found[0], RULES["gloo"])
+
+    def _find_gpu(self, tensors: Tensors, asked: str) -> tuple[int, str] | None:
+        """Return the GPU of the cluster that a call needs for itself, as NCCL does; None where it is not known."""
+        placement = self.placement
+        if placement is None or self.backends.get("cuda") != "nccl":
+            return None
+        place = find_place(tensors[0]) if tensors else None
+        if "object" in asked and "cpu" not in self.backends:
+            place = placement.use()
+        return None if place in (None, ON_CPU) else placement.hardware(place)
+
     def _reduction(self, verb: str, tensors: Tensors, opts: Any) -> tuple[str, Any]:
         """Return the name of an operator that the backend allows, and the factor of each rank's data, or None."""
         named, factor = find_operator(opts)
-        self.rules.check_reduction(verb, tensors, named)
+        self._rules(tensors).check_reduction(verb, tensors, named)
         return OPERATORS[named], factor
 
     # -- the verbs
@@ -187,7 +212,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
 
     def broadcast(self, tensors: Tensors, opts: Any) -> VirtualWork:
         """Copy the root's tensors to all ranks."""
-        self.rules.check_moved("broadcast", tensors)
+        self._rules(tensors).check_moved("broadcast", tensors)
         exchange = Broadcast(self.rank(), opts.rootRank, given=tensors, taken=tensors)
         return self._call("broadcast", exchange, tensors, tensors)
 
@@ -209,7 +234,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
 
     def allgather(self, outs: Sequence[Tensors], ins: Tensors, opts: Any = None) -> VirtualWork:
         """Copy the tensor of each rank into the list of each."""
-        self.rules.check_parts("allgather", outs[0], ins[0], len(self.group.ranks))
+        self._rules([*outs[0], *ins]).check_parts("allgather", outs[0], ins[0], len(self.group.ranks))
         taken = [[one] for one in outs[0]]
         return self._all_gather("all_gather", ins, taken, outs)
 
@@ -225,7 +250,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         """Copy the tensors of each rank into one tensor each on each."""
         size = len(self.group.ranks)
         for out, inp in zip(outs, ins, strict=True):
-            self.rules.check_whole("all_gather", out, inp, size)
+            self._rules([out, inp]).check_whole("all_gather", out, inp, size)
         columns = [_pieces(out, size, inp) for out, inp in zip(outs, ins, strict=True)]
         taken = list(zip(*columns, strict=True))
         return self._all_gather("all_gather_into_tensor", ins, taken, list(outs))
@@ -235,7 +260,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
 
     def _all_gather(self, verb: str, ins: Tensors, taken: Any, result: Any) -> VirtualWork:
         exchange = AllGather(self.rank(), given=ins, taken=taken, world_size=len(self.group.ranks))
-        self.rules.check_moved("all_gather", ins)
+        self._rules(ins).check_moved("all_gather", ins)
         lengths = tuple(one.numel() for tensors in taken for one in tensors)
         mine = [one.numel() for one in taken[self.rank()]]
         if mine != [one.numel() for one in ins]:
@@ -244,7 +269,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
 
     def reduce_scatter(self, outs: Tensors, ins: Sequence[Tensors], opts: Any) -> VirtualWork:
         """Reduce lists of tensors; each rank ends with the one of its place."""
-        self.rules.check_parts("reduce_scatter", ins[0], outs[0], len(self.group.ranks))
+        self._rules([*outs, *ins[0]]).check_parts("reduce_scatter", ins[0], outs[0], len(self.group.ranks))
         return self._reduce_scatter("reduce_scatter", outs, [ins[0]], opts)
 
     def reduce_scatter_single(self, out: torch.Tensor, inp: torch.Tensor, opts: Any) -> VirtualWork:
@@ -255,7 +280,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         """Reduce several tensors; each rank ends with the parts of its place."""
         size = len(self.group.ranks)
         for out, inp in zip(outs, ins, strict=True):
-            self.rules.check_whole("reduce_scatter", inp, out, size)
+            self._rules([out, inp]).check_whole("reduce_scatter", inp, out, size)
         pieces = [_pieces(inp, size, out) for out, inp in zip(outs, ins, strict=True)]
         return self._reduce_scatter("reduce_scatter_tensor", list(outs), pieces, opts)
 
@@ -287,26 +312,26 @@ class VirtualProcessGroup(dist.ProcessGroup):
         for way, tensors in (("input", ins), ("output", outs)):
             if len(tensors) != size:
                 raise RuntimeError(f"{verb}: {way} tensor list size {len(tensors)} does not match world size {size}")
-            self.rules.check_moved(verb, tensors)
+            self._rules(tensors).check_moved(verb, tensors)
         return self._call(verb, AllToAll(me, given=ins, taken=outs), ins, result, lengths=())
 
     def gather(self, outs: Sequence[Tensors], ins: Tensors, opts: Any) -> VirtualWork:
         """Copy the tensor of each rank into the root's list."""
         size, root, me = len(self.group.ranks), opts.rootRank, self.rank()
-        self.rules.check_moved("gather", ins)
+        self._rules(ins).check_moved("gather", ins)
         taken = outs[0] if me == root else ()
         if me == root:
-            self.rules.check_parts("gather", taken, ins[0], size)
+            self._rules(taken).check_parts("gather", taken, ins[0], size)
         exchange = Gather(me, root, given=ins, taken=taken, world_size=size)
         return self._call("gather", exchange, ins, outs)
 
     def scatter(self, outs: Tensors, ins: Sequence[Tensors], opts: Any) -> VirtualWork:
         """Copy one of the root's tensors to each rank."""
         size, root, me = len(self.group.ranks), opts.rootRank, self.rank()
-        self.rules.check_moved("scatter", outs)
+        self._rules(outs).check_moved("scatter", outs)
         given = ins[0] if me == root else ()
         if me == root:
-            self.rules.check_parts("scatter", given, outs[0], size)
+            self._rules(given).check_parts("scatter", given, outs[0], size)
         exchange = Scatter(me, root, given=given, taken=outs, world_size=size)
         return self._call("scatter", exchange, outs, outs)
 
@@ -328,7 +353,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
 
     def _message(self, tensors: Tensors, peer: int | None, tag: int, sends: bool, verb: str) -> VirtualWork:
         rank, tensor, size = self._caller(), tensors[0], len(self.group.ranks)
-        self.rules.check_message("recvAnysource" if peer is None else verb, tensor)
+        self._rules(tensors).check_message("recvAnysource" if peer is None else verb, tensor)
         if peer is not None and not 0 <= peer < size:
             raise ValueError(f"{verb}: there is no rank {peer} in a group of {size}; its ranks are 0 to {size - 1}")
         who = "any rank" if peer is None else f"{self.group.ranks[peer]}"
@@ -337,9 +362,19 @@ class VirtualProcessGroup(dist.ProcessGroup):
         half = PostedHalf(
             rank, self.group, f"{verb}({', '.join(words)})", callers[0], tensors, is_programs, callers, asked
         )
+        call.gpu = self._find_gpu(shown, asked)
         half.sends, half.peer, half.tag = sends, peer, tag
         half.version = None if tensor.is_inference() else tensor._version
         return self._posted(half, tensors, self.group.message)
+
+
+def _say_not_in_group(group: VirtualProcessGroup, rank: Rank | None) -> str:
+    """Return what is wrong where a rank, or a thread of none, uses a group that it is not in."""
+    if rank is None:
+        return f"{group!r} is used by a thread that is none of its ranks"
+    package = find_caller_package() or "PACKAGE"
+    why = "if a package keeps one group for its whole process, give each rank a copy of it"
+    return f"rank {rank.number} uses {group!r}: {why}: --own {package}"
 
 
 def _pieces(whole: torch.Tensor, size: int, part: torch.Tensor) -> Tensors:
@@ -367,12 +402,3 @@ def _split(tensor: torch.Tensor, sizes: Any, ranks: int) -> Tensors:
 
 def _lengths(tensors: Tensors) -> list[int]:
     return [one.numel() for one in tensors]
-def _say_not_in_group(group: VirtualProcessGroup, rank: Rank | None) -> str:
-    """Return what is wrong where a rank, or a thread of none, uses a group that it is not in."""
-    if rank is None:
-        return f"{group!r} is used by a thread that is none of its ranks"
-    package = find_caller_package() or "PACKAGE"
-    why = "if a package keeps one group for its whole process, give each rank a copy of it"
-    return f"rank {rank.number} uses {group!r}: {why}: --own {package}"
-
-

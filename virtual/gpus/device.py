@@ -2,7 +2,7 @@
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 from simcomm.cluster.hardware import parts
 from virtual.gpus.streams import VirtualEvent, VirtualStream
 from virtual.process.replaced import Replaced
+from virtual.ranks.placement import Placement
 from virtual.ranks.world import VirtualWorld
 
 USUAL = "H100 SXM"  # the GPU that a program sees where computing names none
@@ -32,8 +33,8 @@ def answering(value: Any = None) -> Callable[..., Any]:
 class VirtualDevices:
     """The devices that ranks see."""
 
-    def __init__(self, world: VirtualWorld, gpu: str, per_node: int) -> None:
-        self.world, self.per_node = world, per_node
+    def __init__(self, world: VirtualWorld, gpu: str, placement: Placement) -> None:
+        self.world, self.placement = world, placement
         said = {key: str(value.value) for key, value in parts("GPU").get(gpu, parts("GPU")[USUAL]).items()}
         memory = int(float(said["memory"].partition(" ")[0])) << 30
         major, minor = CAPABILITY.get(said.get("generation", ""), (9, 0))
@@ -52,11 +53,6 @@ class VirtualDevices:
             uuid="",
         )
 
-    def current(self, *args: Any) -> int:
-        """Return the number of the calling rank's device on its machine."""
-        rank = self.world.me()
-        return 0 if rank is None else int(rank.extra.get("device", 0))
-
     def now(self) -> float:
         """Return when the calling rank's device has done what was launched, seconds."""
         rank = self.world.me()
@@ -72,11 +68,15 @@ class VirtualDevices:
             self.world.computing.charge(rank)
             rank.meet_device()
 
-    def choose(self, device: Any) -> None:
-        """Set the calling rank's device."""
-        rank = self.world.me()
-        if rank is not None:
-            rank.extra["device"] = device if isinstance(device, int) else torch.device(device).index or 0
+    @contextlib.contextmanager
+    def within(self, device: Any) -> Iterator[None]:
+        """A context in which another of the calling rank's GPUs is current, unless it is None or negative."""
+        before = self.placement.use()
+        self.placement.choose(before if device is None else device)
+        try:
+            yield
+        finally:
+            self.placement.choose(before)
 
     def install(self, replaced: Replaced) -> None:
         """Have torch see the devices."""
@@ -101,10 +101,10 @@ class VirtualDevices:
         return {
             "is_available": answering(True),
             "is_initialized": answering(True),
-            "device_count": answering(self.per_node),
-            "set_device": self.choose,
-            "current_device": self.current,
-            "device": lambda *args: contextlib.nullcontext(),
+            "device_count": answering(self.placement.per_node),
+            "set_device": self.placement.choose,
+            "current_device": self.placement.use,
+            "device": self.within,
             "memory_stats": lambda *args, **named: defaultdict(int),
             "mem_get_info": answering((memory, memory)),
             "is_current_stream_capturing": answering(False),
@@ -118,6 +118,8 @@ class VirtualDevices:
             "get_device_properties": answering(self.properties),
             "get_device_capability": answering(self.capability),
             "is_bf16_supported": answering(True),
+            "default_generators": (torch.default_generator,) * self.placement.per_node,
+            "initial_seed": torch.initial_seed,
             "get_rng_state": lambda *args: torch.get_rng_state(),
             "set_rng_state": answering(),
             "get_rng_state_all": lambda: [torch.get_rng_state()],
@@ -127,15 +129,15 @@ class VirtualDevices:
     def _accelerator_functions(self) -> dict[str, Any]:
         found: dict[str, Any] = {
             "is_available": answering(True),
-            "device_count": answering(self.per_node),
+            "device_count": answering(self.placement.per_node),
             "current_accelerator": lambda check_available=False: torch.device("cuda"),
-            "device_index": lambda *args: contextlib.nullcontext(),
+            "device_index": self.within,
             "current_stream": lambda *args: VirtualStream(),
         }
         for name in ("set_device_index", "set_device_idx"):
-            found[name] = self.choose
+            found[name] = self.placement.choose
         for name in ("current_device_index", "current_device_idx"):
-            found[name] = lambda *args: self.current()
+            found[name] = self.placement.use
         for name in ("empty_cache", "set_stream", "reset_peak_memory_stats"):
             found[name] = answering()
         found["synchronize"] = lambda *args: self.synchronize()

@@ -1,14 +1,22 @@
-"""Devices that a program names, renamed on their way into torch."""
+"""Devices that a program names, renamed on their way into torch, and told as named on their way back."""
 
+import os
+import sys
+from collections.abc import Iterator
+from functools import lru_cache
+from types import FrameType
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-UNMOVED = ("cuda", "pin_memory")  # methods that return what they are called on
+from virtual.ranks.placement import ON_CPU, Placement, find_common_place, find_place, mark_place
+from virtual.ranks.sites import OF_TORCH, OURS
+
 READ = ("cpu", "numpy", "tolist")
-FACTORIES = ("set_default_device", "get_default_device", "empty_like", "new_empty")
 CPU = torch.device("cpu")
+OURSELVES = (OF_TORCH, str(OURS / "virtual") + os.sep)
+QUERIES = {torch.Tensor.device: "device", torch.Tensor.is_cuda: "is_cuda", torch.Tensor.is_cpu: "is_cpu"}
 
 
 def to_cpu(value: Any) -> Any:
@@ -29,28 +37,128 @@ def placed(value: Any) -> Any:
     return "cpu" if type(value) is int else to_cpu(value)
 
 
-def _is_cpu(value: Any) -> bool:
-    return isinstance(value, str | torch.device) and str(value).partition(":")[0] == "cpu"
+def _is_device(value: Any) -> bool:
+    """Return whether an argument of ``Tensor.to`` is a device."""
+    return isinstance(value, torch.device | str) or type(value) is int
+
+
+@lru_cache(maxsize=4096)
+def _is_of_torch(file: str) -> bool:
+    return file.startswith(OURSELVES)
+
+
+@lru_cache(maxsize=4096)
+def _communicates(file: str) -> bool:
+    return file.startswith(OF_TORCH + "distributed" + os.sep)
+
+
+def is_asked_by_torch(frame: FrameType) -> bool:
+    """Return whether a module of torch asks, to which all tensors are on the CPU."""
+    return _is_of_torch(frame.f_code.co_filename)
+
+
+def _tensors_in(values: Any) -> Iterator[torch.Tensor]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from (one for one in value if isinstance(one, torch.Tensor))
 
 
 class CudaOnCpu(TorchFunctionMode):
     """A context in which functions of torch that are asked for CUDA do their work on the CPU."""
 
+    def __init__(self, placement: Placement) -> None:
+        super().__init__()
+        self.placement = placement
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, named = getattr(func, "__name__", ""), kwargs or {}
-        if name in READ or (name == "to" and any(map(_is_cpu, (*args[1:], named.get("device"))))):
+        if name == "__get__" and func.__self__ in QUERIES and not is_asked_by_torch(sys._getframe(1)):
+            return self._answer(QUERIES[func.__self__], args[0])
+        if name in READ:
             torch.cuda.synchronize()  # the host waits for what it reads
-        if name in UNMOVED and args and isinstance(args[0], torch.Tensor):
+        if name in ("to", "cuda", "cpu") and args and isinstance(args[0], torch.Tensor):
+            return self._move(func, name, args, named)
+        if name == "pin_memory" and args and isinstance(args[0], torch.Tensor):
             return args[0]
         if name == "is_pinned":
             return True
+        place, is_said = None, False
         if named:
             named = dict(named)
             named.pop("pin_memory", None)
-            if named.get("device") is not None:
-                named["device"] = placed(named["device"])
-        if name in ("to", "type"):
+            device = named.get("device")
+            if device is not None:
+                place, is_said = self._place_of(device, sys._getframe(1)), True
+                named["device"] = placed(device)
+        if name == "type":
             args = (args[0], *[placed(one) for one in args[1:]])
-        elif name in FACTORIES:
-            args = tuple(map(to_cpu, args))
-        return func(*args, **named)
+        result = func(*args, **named)
+        made = [one for one in _tensors_in((result,)) if find_place(one) is None]
+        if made and not is_said:
+            given = [*_tensors_in(args), *_tensors_in(named.values())]
+            place = find_common_place(given) if given else self._place_of_new(sys._getframe(1))
+        if place is not None:
+            for one in made:
+                mark_place(one, place)
+        return result
+
+    def _place_of_new(self, frame: FrameType) -> int | None:
+        """Return where a new tensor goes for which no device is said; None of one that torch makes to communicate."""
+        return None if _communicates(frame.f_code.co_filename) else self.placement.default()
+
+    def _place_of(self, device: Any, frame: FrameType) -> int | None:
+        """Return the place that a device names; None for a CPU that torch has from a tensor which is anywhere."""
+        if to_cpu(device) is not device or type(device) is int:
+            return self.placement.number(device)
+        return None if is_asked_by_torch(frame) else ON_CPU
+
+    def _answer(self, query: str, tensor: torch.Tensor) -> Any:
+        """Return a tensor's device, or whether it is of CUDA or of the CPU, as the program knows it."""
+        place = find_place(tensor)
+        if query != "device":
+            return (place == ON_CPU) == (query == "is_cpu")
+        return CPU if place == ON_CPU else torch.device("cuda", self.placement.current() if place is None else place)
+
+    def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a copy that takes no time."""
+        world = self.placement.world
+        rank = world.me()
+        if rank is None:
+            return tensor.clone()
+        world.computing.charge(rank)
+        copy = tensor.clone()
+        world.computing.forget(rank)
+        return copy
+
+    def _move(self, func: Any, name: str, args: Any, named: dict[str, Any]) -> Any:
+        """Carry out ``to``, ``cuda`` or ``cpu``: what was elsewhere is a copy, and what is there already is itself."""
+        tensor, *rest = args
+        device = named.get("device")
+        if name == "cpu":
+            place: int | None = ON_CPU
+        elif name == "cuda":
+            place = self.placement.number(
+                rest[0] if rest and _is_device(rest[0]) else "cuda" if device is None else device
+            )
+        else:
+            devices = [one for one in [*rest, device] if _is_device(one)]
+            other = next(_tensors_in([*rest, named.get("other")]), None)
+            place = self._place_of(devices[0], sys._getframe(2)) if devices else None
+            place = find_place(other) if other is not None else place
+            if place == ON_CPU:
+                torch.cuda.synchronize()
+        before = find_place(tensor)
+        if name == "to":
+            rest = [placed(one) for one in rest]
+            named = {key: placed(value) for key, value in named.items()}
+            found = func(tensor, *rest, **named)
+        else:
+            found = tensor
+        place = before if place is None else place
+        if found is tensor and place not in (None, before) and (before is not None or place == ON_CPU):
+            found = self._copy(tensor)
+        if place is not None and (found is not tensor or before is None):
+            mark_place(found, place)
+        return found

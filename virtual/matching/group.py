@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from virtual.matching.exchanges import put
-from virtual.matching.posted import Collective, Posted, PostedCall, PostedHalf
+from virtual.matching.posted import Collective, Posted, PostedCall, PostedHalf, find_shared_gpu
 from virtual.matching.recorder import JobRecorder
 from virtual.matching.samples import has_data
 from virtual.matching.timing import CallTiming
@@ -114,7 +114,11 @@ class VirtualGroup:
 
     def _move(self, collective: Collective, call: PostedCall) -> None:
         """Move the data that can be moved now that a rank has come."""
-        if not has_data(call.tensors):
+        if collective.is_complete:
+            shared = find_shared_gpu(list(collective.calls.values()))
+            if shared is not None:
+                collective.fail(shared)
+        if not has_data(call.tensors) or collective.error is not None:
             return
         try:
             with Neutral():
@@ -162,6 +166,7 @@ class VirtualGroup:
         if sent.numel() != received.numel() or sent.dtype != received.dtype:
             self.world.stop(self.job, self.world.diagnoser.mismatched_message(sender, receiver))
             return
+        sender.error = receiver.error = find_shared_gpu([sender, receiver])
         self.recorder.meet(sender, receiver)
         self.world.watch.met(sender, receiver)
         receiver.source = src

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
+from torch.distributed import DistBackendError
 
 from virtual.matching.exchanges import Exchange
 from virtual.ranks.rank import Rank, RankJob
@@ -81,6 +82,7 @@ class Posted:
     recorded: int | None = None  # the same until it has been waited for
     behind: "Posted | None" = None  # a call of the same communicator that NCCL does before it
     error: Exception | None = None  # what went wrong while it was carried out
+    gpu: tuple[int, str] | None = None  # the machine and GPU that no other rank of the call may use
     when_done: Callable[[], object] | None = None
     contents: Any = None  # what its tensors held; of who watches, as all below
     reduces: Any = None  # the parameters whose gradients it reduces
@@ -159,6 +161,17 @@ class PostedHalf(Posted):
     def peer_in_world(self) -> int | None:
         """The peer as a rank of the world."""
         return None if self.peer is None else self.group.ranks[self.peer]
+
+
+def find_shared_gpu(posts: "Sequence[Posted]") -> Exception | None:
+    """Return NCCL's error for ranks that use one GPU in a call; None where each has its own."""
+    by_gpu: dict[tuple[int, str], Posted] = {}
+    for post in posts:
+        other = post if post.gpu is None else by_gpu.setdefault(post.gpu, post)
+        if other is not post and post.gpu is not None:
+            who = f"rank {other.rank.number} and rank {post.rank.number} both on CUDA device {post.gpu[1]}"
+            return DistBackendError(f"ncclInvalidUsage: Duplicate GPU detected : {who}")
+    return None
 
 
 @dataclass(eq=False)

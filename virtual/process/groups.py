@@ -1,7 +1,8 @@
 """c10d makes groups of virtual ranks, whichever backend the program asks for."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from threading import get_ident
 from typing import Any
 
@@ -9,9 +10,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed import device_mesh
 from torch.distributed import distributed_c10d as c10d
+from torch.distributed.distributed_c10d import Backend, BackendConfig
 from torch.nn.parallel import DistributedDataParallel
 
-from virtual.c10d.backend_rules import RULES
 from virtual.c10d.process_group import VirtualProcessGroup
 from virtual.c10d.rank_worlds import RankWorlds
 from virtual.c10d.store import VirtualStore
@@ -20,6 +21,7 @@ from virtual.matching.group import VirtualGroup
 from virtual.matching.recorder import JobRecorder
 from virtual.matching.timing import CallTiming
 from virtual.process.replaced import Replaced
+from virtual.ranks.placement import Placement
 from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.world import VirtualWorld
 
@@ -31,13 +33,20 @@ class GroupMaker:
     """Makes the groups of all jobs.
 
     ``acts_as`` is the backend whose rules hold: "gloo", "nccl", or as asked for; ``usual`` the one that a program has
-    which asks for none.
+    which asks for none. ``placement`` tells GPUs, where there are any.
     """
 
     def __init__(
-        self, world: VirtualWorld, timing: CallTiming, title: str, acts_as: str | None, usual: str = "gloo"
+        self,
+        world: VirtualWorld,
+        timing: CallTiming,
+        title: str,
+        acts_as: str | None,
+        usual: str = "gloo",
+        placement: Placement | None = None,
     ) -> None:
         self.world, self.timing, self.title, self.acts_as, self.usual = world, timing, title, acts_as, usual
+        self.placement = placement
 
     def install(self, replaced: Replaced) -> None:
         """Take c10d over."""
@@ -53,6 +62,7 @@ class GroupMaker:
         replaced.put(device_mesh.DeviceMesh, "__init__", _of_its_thread(device_mesh.DeviceMesh.__init__))
         replaced.put(c10d, "_store_based_barrier", self._unless_few(c10d._store_based_barrier))
         for module in (dist, c10d):
+            replaced.put(module, "split_group", self._split)
             replaced.put(module, "batch_isend_irecv", self._together(c10d.batch_isend_irecv))
 
     def caller(self) -> Rank:
@@ -85,17 +95,52 @@ class GroupMaker:
         """Return the function that makes groups, as one that makes those of virtual ranks."""
 
         def make(size: int, place: int, ranks: list[int], asked: Any, store: Any, *args: Any, **named: Any) -> Any:
-            named.pop("device_id", None), named.pop("backend_options", None)
+            device, _ = named.pop("device_id", None), named.pop("backend_options", None)
             self._note_made(tuple(ranks) or tuple(range(size)))
             made, own_store = original(size, place, ranks, NAME, store, *args, **named)
             name = self.usual if asked in (None, "undefined", "") else str(asked)
             if isinstance(made, VirtualProcessGroup):
                 c10d._world.pg_map[made] = (name, c10d._world.pg_map[made][1])
                 made.group.is_ordered = "nccl" in (self.acts_as or name)
-                made.rules = RULES["nccl" if made.group.is_ordered else "gloo"]
+                self._set_backends(made, self.acts_as or (Backend.UNDEFINED if asked is None else str(asked)))
+                made.bound_device_id = device
+                if device is not None and self.placement is not None and not self.placement.is_used:
+                    self.placement.choose(device)
             return made, own_store
 
         return make
+
+    def _set_backends(self, made: VirtualProcessGroup, asked: str) -> None:
+        """Set the backend whose rules a group follows for tensors of each type of device."""
+        if self.placement is None:
+            made.backends = dict.fromkeys(("cpu", "cuda"), "nccl" if made.group.is_ordered else "gloo")
+        else:
+            made.backends = BackendConfig(Backend(asked)).get_device_backend_map()
+            made.placement = self.placement
+
+    def _split(
+        self,
+        parent_pg: Any = None,
+        split_ranks: Sequence[Sequence[int]] | None = None,
+        timeout: timedelta | None = None,
+        pg_options: Any = None,
+        group_desc: str | None = None,
+        backend: Any = None,
+    ) -> Any:
+        """Be ``split_group``: return the group of the caller's split, of places in a parent; only members make it."""
+        if not split_ranks:
+            raise ValueError("split_ranks cannot be None or empty")
+        if not c10d._get_default_group().bound_device_id:
+            raise RuntimeError("No device associated with the default pg, not safe to split any process groups")
+        parent = dist.get_process_group_ranks(parent_pg)
+        backend = backend or c10d._world.pg_map[parent_pg or c10d._get_default_group()][0]
+        for places in split_ranks:
+            ranks = [parent[place] for place in places]
+            if dist.get_rank() in ranks:
+                return c10d.new_group(
+                    ranks, timeout, backend, use_local_synchronization=True, group_desc=group_desc, sort_ranks=False
+                )
+        return dist.GroupMember.NON_GROUP_MEMBER
 
     def _unless_few(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return the barrier of a new group, at which nobody waits for ranks that do not run."""

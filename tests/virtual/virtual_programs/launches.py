@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 
 dist.init_process_group("nccl")
+torch.cuda.set_device(dist.get_rank())
 x, large = torch.ones(8).cuda(), torch.ones(1 << 26).cuda()
 dist.barrier()
 begin = time.perf_counter()

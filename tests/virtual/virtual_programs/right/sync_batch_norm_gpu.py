@@ -7,6 +7,7 @@ from torch import nn
 
 dist.init_process_group("nccl")
 rank, world = dist.get_rank(), dist.get_world_size()
+torch.cuda.set_device(rank)
 torch.manual_seed(0)
 alone = nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU()).cuda()
 spread = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU())).cuda()

@@ -1,0 +1,10 @@
+# kind: exception
+# ranks: 2
+# options: --gpu
+# No rank chooses its GPU: all are on the first.
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+x = torch.ones(4).cuda()
+dist.all_reduce(x)  # told: 0; 1

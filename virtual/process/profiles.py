@@ -1,0 +1,62 @@
+"""Torch's profiler, of which a process has one: the first rank that begins to profile has it, others find nothing."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch.autograd.profiler
+
+from virtual.process.replaced import Replaced
+from virtual.ranks.rank import Rank
+from virtual.ranks.world import VirtualWorld
+
+
+class EmptyResult:
+    """What the profiler returns to a rank that had to do without it."""
+
+    def events(self) -> list[Any]:
+        """Return no events."""
+        return []
+
+    experimental_event_tree = events
+
+    def trace_start_ns(self) -> int:
+        """Return a time before all events."""
+        return 0
+
+    def save(self, path: str) -> None:
+        """Write a trace without events."""
+        Path(path).write_text('{"traceEvents": []}\n')
+
+
+class RankProfiles:
+    """Gives the process's profiler to one rank at a time."""
+
+    def __init__(self, world: VirtualWorld) -> None:
+        self.world = world
+        self._holder: Rank | None = None
+
+    def install(self, replaced: Replaced) -> None:
+        """Have torch's profiler ask before it begins."""
+        module: Any = torch.autograd.profiler  # of which torch exports none of these
+        for name in ("_prepare_profiler", "_enable_profiler"):
+            replaced.put(module, name, self._beginning(getattr(module, name)))
+        replaced.put(module, "_disable_profiler", self._ending(module._disable_profiler))
+
+    def _beginning(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def begin(*args: Any, **named: Any) -> Any:
+            rank = self.world.me()
+            if self._holder is None:
+                self._holder = rank
+            return original(*args, **named) if self._holder is rank else None
+
+        return begin
+
+    def _ending(self, original: Callable[[], Any]) -> Callable[[], Any]:
+        def end() -> Any:
+            if self._holder is not self.world.me():
+                return EmptyResult()
+            self._holder = None
+            return original()
+
+        return end

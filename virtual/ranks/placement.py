@@ -1,0 +1,108 @@
+"""Where each tensor is: on the CPU or on a GPU. All data is in the CPU's memory; a mark on its storage tells.
+
+A tensor has a mark if torch made it at the program's request, or from tensors that have marks. Torch makes some itself,
+such as gradients: they have no mark, and may be anywhere.
+"""
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+from virtual.ranks.world import VirtualWorld
+
+ON_CPU = -1  # the place of a tensor on the CPU; a GPU's is its number
+MARK = "ringlab_place"
+CHOSEN, DEFAULT = "device", "default device"  # by which a rank keeps its current GPU, and where new tensors go
+
+
+def find_place(tensor: torch.Tensor) -> int | None:
+    """Return where a tensor is; None if that is not known.
+
+    >>> one = torch.ones(3)
+    >>> find_place(one); mark_place(one, 1); find_place(one[1:])
+    1
+    """
+    try:
+        return getattr(tensor.untyped_storage(), MARK, None)
+    except (NotImplementedError, RuntimeError):  # sparse tensors, and wrappers of others
+        return None
+
+
+def mark_place(tensor: torch.Tensor, place: int) -> None:
+    """Note where a tensor is."""
+    with suppress(NotImplementedError, RuntimeError):
+        setattr(tensor.untyped_storage(), MARK, place)
+
+
+def find_common_place(tensors: Sequence[torch.Tensor]) -> int | None:
+    """Return where an operator on tensors leaves its result: on a GPU if one of them is there."""
+    places = [find_place(one) for one in tensors]
+    on_gpu = [place for place in places if place is not None and place != ON_CPU]
+    if on_gpu:
+        return on_gpu[0]
+    return ON_CPU if places and None not in places else None
+
+
+class Placement:
+    """What the ranks of a world call their GPUs, and which one is current."""
+
+    def __init__(self, world: VirtualWorld, per_node: int) -> None:
+        self.world, self.per_node = world, per_node
+
+    def current(self) -> int:
+        """Return the number of the calling rank's current GPU, the first unless it has chosen one."""
+        rank = self.world.me()
+        return 0 if rank is None else int(rank.extra.get(CHOSEN, 0))
+
+    def use(self) -> int:
+        """Return the number of the current GPU, which from now on is in use."""
+        rank = self.world.me()
+        return 0 if rank is None else int(rank.extra.setdefault(CHOSEN, 0))
+
+    @property
+    def is_used(self) -> bool:
+        """Whether the calling rank has chosen or used a GPU."""
+        rank = self.world.me()
+        return rank is not None and CHOSEN in rank.extra
+
+    def choose(self, device: Any) -> None:
+        """Set the calling rank's current GPU. Raise RuntimeError for a GPU that the machine does not have."""
+        number, rank = self.number(device), self.world.me()
+        if rank is not None and number >= 0:
+            rank.extra[CHOSEN] = number
+
+    def number(self, device: Any) -> int:
+        """Return the number of a GPU; negative for none. Raise RuntimeError for one that the machine does not have.
+
+        ``device`` is a number, or a device or its name, without a number the current one.
+        """
+        if isinstance(device, int):
+            number = device
+        else:
+            found = torch.device(device)
+            number = self.use() if found.index is None else found.index
+        if number >= self.per_node:
+            raise RuntimeError(f"CUDA error: invalid device ordinal ({number}: there are {self.per_node} GPUs)")
+        return number
+
+    def set_default(self, device: torch.device | None) -> None:
+        """Have the calling rank's new tensors go to a GPU, or to the CPU."""
+        rank = self.world.me()
+        if rank is not None:
+            rank.extra[DEFAULT] = device
+
+    def default(self) -> int:
+        """Return where the calling rank's new tensors go."""
+        rank = self.world.me()
+        device = None if rank is None else rank.extra.get(DEFAULT)
+        return ON_CPU if device is None else self.number(device)
+
+    def hardware(self, number: int) -> tuple[int, str]:
+        """Return which GPU of the cluster one of the calling rank is: its machine, and its name there."""
+        rank = self.world.me()
+        machine = 0 if rank is None else max(0, rank.number) // self.per_node
+        visible = [one.strip() for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one.strip()]
+        return machine, visible[number] if number < len(visible) else str(number)
