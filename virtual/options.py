@@ -11,6 +11,12 @@ from virtual.process.programs import UserProgram
 COMPUTE = ("zero", "model", "measured")  # or a GPU of the hardware catalogue
 TIMING = ("auto", "live", "recorded")
 BACKENDS = ("gloo", "nccl")
+LAUNCHERS = (
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "accelerate.commands.launch",
+    "deepspeed.launcher.runner",
+)
 MOST_LIVE = 16  # ranks that ``auto`` times while they run
 LIVE_MODELS = ("network", "emulated", "nccl")  # of time; hops of this machine are for the replay
 MOST_RANKS = 4096
@@ -46,6 +52,11 @@ class VirtualOptions:
 
     def __post_init__(self) -> None:
         check_whole_number("ranks", self.ranks, at_least=0)
+        if self.program.is_module and self.program.name in LAUNCHERS:
+            raise InputError(
+                f"-m {self.program.name} starts processes, which virtual ranks are not; run the script that it starts: "
+                "ringlab virtual --ranks N SCRIPT ARGS"
+            )
         if self.ranks > MOST_RANKS:
             raise InputError(f"{self.ranks} virtual ranks are too many for one process; at most {MOST_RANKS}")
         if self.ranks > self.cluster.world_size:

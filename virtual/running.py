@@ -30,22 +30,22 @@ from virtual.process.meeting_places import install_stores
 from virtual.process.output import RankedOutput
 from virtual.process.profiles import RankProfiles
 from virtual.process.random_numbers import install_random
+from virtual.process.real_processes import install_real_processes
 from virtual.process.replaced import Replaced
 from virtual.process.shared_objects import install_shared_objects
 from virtual.process.spawning import Spawner
 from virtual.process.steps import StepClock, step_seconds
+from virtual.process.torchrun import name_as_torchrun
 from virtual.ranks.diagnoser import Diagnoser
 from virtual.ranks.finding import STARTER, ProgramFinding
 from virtual.ranks.own_state import Belongings, OwnState
+from virtual.ranks.placement import Placement
 from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.world import VirtualWorld
-from virtual.ranks.placement import Placement
 from virtual.timing.live import LiveTiming
 from virtual.timing.stopped import mark_failure
 from virtual.watching.everything import tell_silent, watch_calls, watch_everything, watching
 from virtual.watching.observed import ProgramObserver
-
-ADDRESS, PORT, RUN = "127.0.0.1", "29500", "virtual"  # of a rendezvous that nobody connects to
 
 
 class VirtualRun:
@@ -104,7 +104,11 @@ class VirtualRun:
             fake_tensors.install_fake_tensors(world, replaced, options.gpu)
         ProgramObserver(world).install(replaced)
         install_interpreter(world, replaced)
-        Spawner(world, options.program, self._start).install(replaced)
+        install_real_processes(world, replaced)
+        spawner = Spawner(world, options.program, self._start)
+        spawner.install(replaced)
+        if not options.ranks:  # else nobody launches, and the import takes 50 ms
+            import_module("virtual.process.elastic").ElasticLauncher(spawner).install(replaced)
         install_shared_objects(world, replaced)
         for name in ("stdout", "stderr"):
             self._outputs.append(RankedOutput(getattr(sys, name), world, name))
@@ -120,7 +124,8 @@ class VirtualRun:
         for number in job.only or (range(ranks) if ranks else [STARTER]):
             environment = dict(os.environ._data)  # type: ignore[attr-defined]
             if ranks:
-                environment |= _as_torchrun(number, ranks, self.options.local_ranks)
+                given = name_as_torchrun(number, ranks, self.options.local_ranks)
+                environment |= {os.fsencode(name): os.fsencode(text) for name, text in given.items()}
             own = OwnState(environment, list(sys.argv), list(sys.path))
             body = self._body(self.options.program.carry_out)
             self.world.add(Rank(number, job, body, own, max(0, number) % self.options.local_ranks))
@@ -186,28 +191,6 @@ def _make_timing(options: VirtualOptions) -> CallTiming:
     if not options.is_live:
         return Untimed()
     return LiveTiming(find_carrier(options.cluster, options.algorithms))
-
-
-def _as_torchrun(number: int, ranks: int, local_ranks: int) -> dict[bytes, bytes]:
-    """Return the variables by which torchrun tells a process which rank it is."""
-    node = number // local_ranks
-    said = {
-        "RANK": number,
-        "WORLD_SIZE": ranks,
-        "LOCAL_RANK": number % local_ranks,
-        "LOCAL_WORLD_SIZE": min(local_ranks, ranks - node * local_ranks),
-        "GROUP_RANK": node,
-        "GROUP_WORLD_SIZE": -(-ranks // local_ranks),
-        "ROLE_RANK": number,
-        "ROLE_WORLD_SIZE": ranks,
-        "ROLE_NAME": "default",
-        "MASTER_ADDR": ADDRESS,
-        "MASTER_PORT": PORT,
-        "TORCHELASTIC_RUN_ID": RUN,
-        "TORCHELASTIC_RESTART_COUNT": 0,
-        "TORCHELASTIC_MAX_RESTARTS": 0,
-    }
-    return {name.encode(): str(value).encode() for name, value in said.items()}
 
 
 def _recording(job: RankJob) -> Recording | None:

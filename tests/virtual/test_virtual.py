@@ -1,18 +1,20 @@
 """Programs on virtual ranks: values and losses are correct, and times match ``simcomm.run`` and the replay."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from virtual_runs import VirtualRuns, star
 from warm_ranks import run_ranks
 
 import simcomm
-from collectives.errors import InputError
+from collectives.errors import InputError, RunFailed
 from replay.simulation.figures import mark_figures
 from replay.simulation.replay import replay
 from scenarios.networks import read_network
 from virtual.options import VirtualOptions
 from virtual.process.programs import UserProgram
+from virtual.ranks import sites
 
 PROGRAMS = Path(__file__).parent / "virtual_programs"
 
@@ -80,10 +82,99 @@ def test_spawned_processes_become_ranks_of_separate_jobs(virtual: VirtualRuns) -
     assert finding.kind == "early exit" and "spawning.py" in finding.text
 
 
-@pytest.mark.parametrize("program", ["locks.py", "polled.py", "other_order.py"])
-def test_ranks_wait_on_shared_objects(virtual: VirtualRuns, program: str) -> None:
+@pytest.mark.parametrize("program", ["locks.py", "polled.py", "other_order.py", "elastic_launch.py"])
+def test_ranks_of_one_program_wait_for_each_other(virtual: VirtualRuns, program: str) -> None:
     ran = virtual(PROGRAMS / program, 0)
     assert "all right" in ran.out and ran.outcome.findings == (), (ran.err, ran.outcome.findings)
+
+
+def test_processes_of_torchs_tests_are_ranks(virtual: VirtualRuns) -> None:
+    ran = virtual(PROGRAMS / "multi_process_tests.py", 0, timing="live")
+    assert ran.err.strip().splitlines()[-1] == "FAILED (errors=1, skipped=1)", ran.err
+    assert "Ran 3 tests" in ran.err and "Expected 3 but got 2.0" in ran.err
+    assert [finding.kind for finding in ran.outcome.findings] == ["exception"]
+
+
+def test_elastic_launch_of_a_command_is_refused(virtual: VirtualRuns, tmp_path: Path) -> None:
+    text = (
+        "from torch.distributed.launcher.api import LaunchConfig, elastic_launch\n"
+        "elastic_launch(LaunchConfig({nodes}, {nodes}, 2), {what})()\n"
+    )
+    for nodes, what, said in ((1, "'python'", "run the script by ringlab virtual"), (2, "print", "give min_nodes=1")):
+        (tmp_path / "launch.py").write_text(text.format(nodes=nodes, what=what))
+        (finding,) = virtual(tmp_path / "launch.py", 0).outcome.findings
+        assert said in finding.text and "launch.py:2" in finding.text
+
+
+def test_deadline_of_a_real_process_takes_real_time(virtual: VirtualRuns, tmp_path: Path) -> None:
+    (tmp_path / "waits.py").write_text(
+        "import subprocess, sys, time\n"
+        "process = subprocess.Popen([sys.executable, '-S', '-c', 'import time; time.sleep(0.2)'])\n"
+        "deadline = time.time() + 60\n"
+        "while process.poll() is None:\n"
+        "    assert time.time() < deadline\n"
+        "    time.sleep(0.05)\n"
+        "print('ended', process.returncode)\n"
+    )
+    assert virtual(tmp_path / "waits.py", 1).lines(0) == ["ended 0"]
+
+
+def test_timeout_names_the_line_that_is_stuck(virtual: VirtualRuns, tmp_path: Path) -> None:
+    (tmp_path / "stuck.py").write_text("import os\nos.read(os.pipe()[0], 1)\n")
+    options = VirtualOptions(UserProgram(str(tmp_path / "stuck.py")), 2, star(2))
+    with pytest.raises(RunFailed, match=r"has not ended in 1 s; rank 0 is at stuck\.py:2  .*; give --timeout more"):
+        virtual.host.run(options, timeout=1.0)
+
+
+def test_each_rank_has_modules_without_init_and_of_pythonpath(
+    virtual: VirtualRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder, name in (("program/space/inner", "deep"), ("elsewhere", "beside")):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / f"{name}.py").write_text("rank = None\n")
+    (tmp_path / "program" / "main.py").write_text(
+        "import os, sys\nsys.path.insert(0, os.environ['PYTHONPATH'])\nimport torch.distributed as dist\n"
+        "from space.inner import deep\nimport beside\ndist.init_process_group()\n"
+        "deep.rank = beside.rank = dist.get_rank()\ndist.barrier()\nprint(deep.rank, beside.rank)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "elsewhere"))
+    ran = virtual(tmp_path / "program" / "main.py", 2)
+    assert [ran.lines(rank) for rank in range(2)] == [["0 0"], ["1 1"]], ran.outcome.findings
+
+
+KEPT = """
+import networkx, torch, torch.distributed as dist
+{start}
+def keeps(node):
+    dist.all_reduce(torch.ones(1), group={group})
+list(networkx.subgraph_view(networkx.path_graph(1), filter_node=keeps))
+"""
+OF_RANK_0 = """dist.init_process_group()
+if not hasattr(networkx, "kept"):
+    networkx.kept = dist.new_group([0], use_local_synchronization=True)"""
+ON_RANK_0 = """import os
+if os.environ["RANK"] == "0":
+    dist.init_process_group()"""
+
+
+@pytest.mark.parametrize(
+    ("start", "group", "said"),
+    [(OF_RANK_0, "networkx.kept", "is not initialized in"), (ON_RANK_0, "None", "group has not been initialized")],
+)
+def test_package_that_keeps_a_group_is_named_for_own(
+    virtual: VirtualRuns, tmp_path: Path, start: str, group: str, said: str
+) -> None:
+    (tmp_path / "kept.py").write_text(KEPT.format(start=start, group=group))
+    (finding,) = virtual(tmp_path / "kept.py", 2, timing="recorded").outcome.findings
+    assert said in finding.text and "--own networkx" in finding.text and "rank 1 at kept.py" in finding.text
+
+
+def test_torch_is_a_library_wherever_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = SimpleNamespace(origin="/home/ada/pytorch/torch/__init__.py")
+    monkeypatch.setattr(sites, "find_spec", lambda name: built)
+    monkeypatch.setattr(sites, "distribution", lambda name: SimpleNamespace(locate_file=lambda path: Path("/opt/libs")))
+    assert {"/home/ada/pytorch/torch/", "/opt/libs/"} < {*sites.find_libraries()}
+    assert "/opt/libs/" in sites.find_installed()
 
 
 def test_single_process_program_suggests_number_of_ranks(virtual: VirtualRuns) -> None:

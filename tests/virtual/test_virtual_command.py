@@ -149,6 +149,7 @@ def test_a_module_takes_the_place_of_a_script(
         (["--only", "0,x", "x.py"], "expected ranks, such as 0,32"),
         (["--only", "0", "--ranks", "2", "x.py"], "only some ranks can run without data"),
         (["--as", "mpi", "x.py"], "there are gloo and nccl"),
+        (["-m", "torch.distributed.run", "x.py"], "run the script that it starts: ringlab virtual --ranks N SCRIPT"),
     ],
 )
 def test_what_is_refused(ringlab: Ringlab, arguments: list[str], said: str) -> None:
@@ -160,6 +161,8 @@ def test_what_is_refused(ringlab: Ringlab, arguments: list[str], said: str) -> N
     ("program", "said"),
     [
         ("raise AssertionError('libcuda.so cannot found!')\n", "custom CUDA or Triton kernels"),
+        ("raise RuntimeError('Found no NVIDIA driver on your system.')\n", "leave the call out"),
+        ("raise RuntimeError('CUDA error: no CUDA-capable device is detected')\n", "leave the call out"),
         ("import socket\nwith socket.create_server(('', 0)) as one:\n    one.accept()\n", "sockets between ranks"),
     ],
 )

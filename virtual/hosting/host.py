@@ -18,7 +18,7 @@ from typing import Any, Self
 from collectives.errors import InputError, RunFailed
 from collectives.quoting import describe_exit
 from virtual.hosting.confinement import Confinement
-from virtual.hosting.protocol import CRASHED, ENDED, PIPES, REFUSED, STARTED, UNCOMPILED, here
+from virtual.hosting.protocol import CRASHED, ENDED, PIPES, REFUSED, STARTED, TELL, UNCOMPILED, here
 from virtual.options import VirtualOptions
 from virtual.outcome import OUTCOME, Finished, read_finished
 
@@ -28,6 +28,7 @@ START = (
 )
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 MORE_TIME = "; give --timeout more"
+TELL_S = 1.0  # that a run has to say where it is
 PIECE = 1 << 16  # bytes of output that are read at once
 
 Show = Callable[[str, str], object]
@@ -109,7 +110,8 @@ class VirtualHost:
             if status == REFUSED and run.why:
                 raise InputError(run.why)
             if status is None:
-                raise RunFailed(f"{options.program.title} has not ended in {timeout:g} s{MORE_TIME}")
+                where = f"; {run.why}" if run.why else ""
+                raise RunFailed(f"{options.program.title} has not ended in {timeout:g} s{where}{MORE_TIME}")
             if status not in (0, 1):
                 how = f"failed with {run.why}" if status == CRASHED and run.why else describe_exit(status)
                 raise RunFailed(f"the process of {options.program.title} {how}")
@@ -145,6 +147,7 @@ class _HostedRun:
                 left = self._deadline - time.monotonic()
                 if left <= 0 and not is_late:
                     is_late = True
+                    self._ask_where()
                     self._kill()
                 waited_for: list[Any] = [*self._streams, *([] if ended else [self._control])]
                 ready, _, _ = select.select(waited_for, [], [], max(0.0, left) if not is_late else 10.0)
@@ -193,6 +196,16 @@ class _HostedRun:
         whole, _, self._rest[file] = (self._rest[file] + piece).rpartition(b"\n")
         if whole:
             self._show(self._streams[file], whole.decode(errors="replace") + "\n")
+
+    def _ask_where(self) -> None:
+        """Have the run say where it is, if it still can."""
+        why = next((file for file, name in self._streams.items() if name == PIPES[-1]), None)
+        if self._process is None or why is None:
+            return
+        with suppress(ProcessLookupError):
+            os.kill(self._process, TELL)
+        if select.select([why], [], [], TELL_S)[0]:
+            self._pass_on(why)
 
     def _kill(self) -> None:
         if self._process is not None:

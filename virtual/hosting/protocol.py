@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from virtual.options import VirtualOptions
 REQUEST = "request.pickle"
 STARTED, ENDED = "started", "ended"
 REFUSED, CRASHED = 2, 97  # the exit statuses of a run that is refused, and of one that fails for a reason of ours
+TELL = signal.SIGUSR1  # at which a run says where it is
 PIPES = ("stdout", "stderr", "why")  # from a run to its host; the last for the reason of such a status
 UNCOMPILED = {"TORCH_COMPILE_DISABLE": "1"}  # torch's compiler would trace into the ranks' process groups
 

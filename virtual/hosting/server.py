@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from collectives.errors import InputError, ProgramError, RunFailed, describe_error, text_of
-from virtual.hosting.protocol import CRASHED, ENDED, PIPES, REFUSED, STARTED, UNCOMPILED, read_request
+from virtual.hosting.protocol import CRASHED, ENDED, PIPES, REFUSED, STARTED, TELL, UNCOMPILED, read_request
 from virtual.running import VirtualRun
 
 MOST_PATH = 4096  # bytes of a request, which is the path of a folder
@@ -60,7 +60,7 @@ def carry_out(folder: Path, pipes: Sequence[int]) -> None:
         os.setsid()
         for number, file in enumerate(outputs, 1):
             os.dup2(file, number)
-        status = _run(folder)
+        status = _run(folder, why)
     except (InputError, ProgramError) as error:
         status = REFUSED
         os.write(why, text_of(error).encode(errors="replace"))
@@ -75,7 +75,7 @@ def carry_out(folder: Path, pipes: Sequence[int]) -> None:
         os._exit(status)  # threads of ranks that never end
 
 
-def _run(folder: Path) -> int:
+def _run(folder: Path, why: int) -> int:
     request = read_request(folder)
     os.chdir(request.folder)
     os.environ.clear()
@@ -83,7 +83,9 @@ def _run(folder: Path) -> int:
     os.environ.update(UNCOMPILED)
     if request.confinement is not None:
         request.confinement.enter(str(folder))
-    finished = VirtualRun(request.options).carry_out()
+    run = VirtualRun(request.options)
+    signal.signal(TELL, lambda *_: os.write(why, run.world.say_where().encode(errors="replace")))
+    finished = run.carry_out()
     try:
         finished.write(folder)
     except OSError as error:

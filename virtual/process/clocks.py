@@ -5,14 +5,15 @@ import timeit
 from collections.abc import Callable
 from typing import Any
 
+from virtual.process.real_processes import wait_for_real_processes
 from virtual.process.replaced import Replaced
 from virtual.ranks.rank import RankWait
 from virtual.ranks.sites import find_site
 from virtual.ranks.world import VirtualWorld
 
 EPOCH_S = 1_800_000_000.0  # what ``time.time`` says when a run begins
-READ_S = 5e-8  # that reading a clock takes: a loop that waits for a time would never end otherwise
 LATE_S = 1e-6  # that a rank sleeps longer than asked: a difference of ``time.time`` is rounded to a quarter of that
+READ_S = 5e-8  # that reading a clock takes: a loop that waits for a time would never end otherwise
 CLOCKS = {"time": EPOCH_S, "perf_counter": 0.0, "monotonic": 0.0}
 
 

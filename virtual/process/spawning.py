@@ -1,11 +1,14 @@
 """Processes that a program starts are virtual ranks, a job of their own for each spawn."""
 
+import io
 import multiprocessing
 import os
 import pickle
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from multiprocessing.connection import Connection
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -16,10 +19,41 @@ from virtual.process.replaced import Replaced
 from virtual.ranks.finding import ProgramFinding
 from virtual.ranks.own_state import OwnState
 from virtual.ranks.rank import Rank, RankJob, RankWait, State
-from virtual.ranks.sites import find_site, is_asked_by_program
+from virtual.ranks.sites import find_site, is_asked_by_program, is_users
 from virtual.ranks.world import VirtualWorld
 
 METHODS = ("spawn", "fork", "forkserver")
+MAINS = ("__main__", "__mp_main__")
+
+
+def _find_module(function: Any) -> str | None:
+    """Return the name of the module that a function, or the class of a method, is of."""
+    owner = getattr(function, "__self__", None)
+    if owner is not None and not isinstance(owner, ModuleType):
+        function = owner if isinstance(owner, type) else type(owner)
+    return getattr(getattr(function, "func", function), "__module__", None)
+
+
+def _is_programs(function: Any) -> bool:
+    """Return whether a function is the program's own, whoever starts a process for it."""
+    name = _find_module(function)
+    file = getattr(sys.modules.get(name or ""), "__file__", None)
+    return name in MAINS or (file is not None and is_users(file))
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles a pipe's end as for another process, which has one of its own."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, Connection):
+            return Connection, (os.dup(obj.fileno()), obj.readable, obj.writable)
+        return NotImplemented
+
+
+def _pickle(value: Any) -> bytes:
+    packed = io.BytesIO()
+    _Pickler(packed).dump(value)
+    return packed.getvalue()
 
 
 class Spawner:
@@ -29,7 +63,7 @@ class Spawner:
         self.world, self.program, self.start = world, program, start
 
     def install(self, replaced: Replaced) -> None:
-        """Have ``mp.spawn`` and ``Process`` of a program make ranks. Processes that torch starts stay processes."""
+        """Have ``mp.spawn`` and ``Process`` make ranks of the program's functions. A library's own stay processes."""
         for name in ("spawn", "start_processes"):
             replaced.put(torch.multiprocessing, name, self.spawn)
         chosen = _choosing(self, multiprocessing.Process)
@@ -50,7 +84,7 @@ class Spawner:
     ) -> "Spawned | None":
         """Start ranks that call ``fn(i, *args)``; wait for their ends unless ``join`` is false."""
         job = self.world.new_job()
-        bodies = [self._body(fn, (place, *args), {}) for place in range(nprocs)]
+        bodies = [self.pack(fn, (place, *args), {}) for place in range(nprocs)]
         for place, body in enumerate(bodies):
             self.add(job, place, body)
         spawned = Spawned(self.world, job)
@@ -59,7 +93,7 @@ class Spawner:
         spawned.join()
         return None
 
-    def add(self, job: RankJob, number: int, body: Callable[[Rank], None]) -> Rank:
+    def add(self, job: RankJob, number: int, body: Callable[[Rank], Any]) -> Rank:
         """Have a rank begin, with the environment and arguments of the caller."""
         environment = dict(os.environ._data)  # type: ignore[attr-defined]
         own = OwnState(environment, list(sys.argv), list(sys.path))
@@ -67,14 +101,15 @@ class Spawner:
         self.start(rank)
         return rank
 
-    def body(self, process: "VirtualProcess") -> Callable[[Rank], None]:
-        """Return what the rank of a process does."""
-        return self._body(process.target, process.arguments, process.named) if process.target else lambda rank: None
+    def pack(
+        self, fn: Callable[..., Any], args: Sequence[Any], named: dict[str, Any], with_main: bool = False
+    ) -> Callable[[Rank], Any]:
+        """Return the call of a function with arguments that are pickled as for a process.
 
-    def _body(self, fn: Callable[..., Any], args: Sequence[Any], named: dict[str, Any]) -> Callable[[Rank], None]:
-        """Return the call of a function with arguments that are pickled as for a process, its main module executed."""
+        The main module is executed before, if the function is of it or may look for it (``with_main``).
+        """
         try:
-            packed = pickle.dumps((fn, tuple(args), named))
+            packed = _pickle((fn, tuple(args), named))
         except (
             pickle.PicklingError,
             AttributeError,
@@ -82,15 +117,15 @@ class Spawner:
             RuntimeError,
         ):  # nested functions, locks: of forks only
             return lambda rank: fn(*args, **named)
-        is_of_main = getattr(fn, "__module__", "") in ("__main__", "__mp_main__") and not self.program.is_module
+        module = _find_module(fn)
 
-        def body(rank: Rank) -> None:
-            if is_of_main:
+        def body(rank: Rank) -> Any:
+            if (with_main or module in MAINS) and not self.program.is_module:
                 self.program.execute("__mp_main__")
-            elif getattr(fn, "__module__", None):
-                import_module(fn.__module__)
+            if module is not None and module not in MAINS:
+                import_module(module)
             found, given, keys = pickle.loads(packed)  # what this process has pickled
-            found(*given, **keys)
+            return found(*given, **keys)
 
         return body
 
@@ -138,11 +173,14 @@ class VirtualProcess:
         name: str | None,
         args: Sequence[Any],
         kwargs: dict[str, Any] | None,
+        is_librarys: bool = False,
     ) -> None:
+        self.is_librarys = is_librarys
         self.spawner, self.target, self.arguments, self.named = spawner, target, args, dict(kwargs or {})
         self.name, self.daemon = name or "Process", False
         self.pid: int | None = None
         self.rank: Rank | None = None
+        self._status = 0  # with which it has ended by sys.exit
 
     def start(self) -> None:
         """Have the rank begin."""
@@ -152,8 +190,22 @@ class VirtualProcess:
         job = caller.extra.get("children")
         if job is None or job.is_over:
             job = caller.extra["children"] = world.new_job()
-        self.rank = self.spawner.add(job, len(job.ranks), self.spawner.body(self))
+        self.rank = self.spawner.add(job, len(job.ranks), self._body())
         self.pid = 100_000 + self.rank.number
+
+    def _body(self) -> Callable[[Rank], None]:
+        """Return what the rank does. Its exit status is for who has started it, as that of a process is."""
+        call = self.spawner.pack(self.target, self.arguments, self.named) if self.target else lambda rank: None
+
+        def body(rank: Rank) -> None:
+            try:
+                call(rank)
+            except SystemExit as end:
+                if not self.is_librarys:
+                    raise
+                self._status = end.code if isinstance(end.code, int) else int(end.code is not None)
+
+        return body
 
     def join(self, timeout: float | None = None) -> None:
         """Wait for the rank's end."""
@@ -168,10 +220,10 @@ class VirtualProcess:
 
     @property
     def exitcode(self) -> int | None:
-        """1 where its job was stopped by a mistake, 0 where it ended, None before."""
+        """The status of ``sys.exit``, 1 where its job was stopped by a mistake, 0 where it ended, None before."""
         if self.rank is None or self.is_alive():
             return None
-        return int(self.rank.job.finding is not None)
+        return self._status or int(self.rank.job.finding is not None)
 
     def terminate(self) -> None:
         """Do nothing: the rank ends with the run."""
@@ -180,7 +232,7 @@ class VirtualProcess:
 
 
 def _choosing(spawner: Spawner, real: Any) -> Any:
-    """Return a class that makes ranks for the program, and real processes for libraries."""
+    """Return a class that makes ranks of processes that the program starts, or of its functions; others are real."""
 
     class Chosen(real):  # type: ignore[misc]  # a class, as multiprocessing reads attributes of it
         def __new__(
@@ -192,8 +244,10 @@ def _choosing(spawner: Spawner, real: Any) -> Any:
             kwargs: Any = None,
             **more: Any,
         ) -> Any:
-            if spawner.world.me() is not None and is_asked_by_program(("context.py", "process.py")):
-                return VirtualProcess(spawner, target, name, args, kwargs)
+            if spawner.world.me() is not None:
+                is_programs = is_asked_by_program(("context.py", "process.py"))
+                if is_programs or _is_programs(target):
+                    return VirtualProcess(spawner, target, name, args, kwargs, not is_programs)
             return real(group, target, name, args, kwargs or {}, **more)
 
     return Chosen

@@ -1,5 +1,6 @@
 """All virtual ranks, and the baton: one of them runs, and who waits lets things happen until another can go on."""
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -9,11 +10,11 @@ from typing import Protocol
 
 from virtual.ranks.calendar import RunCalendar
 from virtual.ranks.diagnoser import Diagnoser
-from virtual.ranks.finding import ProgramFinding
+from virtual.ranks.finding import ProgramFinding, format_ranks
 from virtual.ranks.neutral import Neutral
 from virtual.ranks.own_state import Belongings
 from virtual.ranks.rank import Rank, RankJob, RankWait, State, Stopped
-from virtual.ranks.sites import NOWHERE, CallSite, is_users
+from virtual.ranks.sites import NOWHERE, CallSite, find_site, is_users
 from virtual.ranks.watching import Watchers
 
 start_thread = Thread.start  # as Python has it: while programs run it is another
@@ -117,6 +118,17 @@ class VirtualWorld:
         for other in self.ranks:
             self.poke(other)
         self._give_on(rank)
+
+    def say_where(self) -> str:
+        """Return in words where the rank is that has the baton, for a run that does not end."""
+        running = next((rank for rank in self.ranks if rank.state is State.RUNNING), None)
+        frame = (
+            None if running is None or running.thread is None else sys._current_frames().get(running.thread.ident or 0)
+        )
+        if running is None or frame is None:
+            return ""
+        site = find_site(frame)
+        return f"{format_ranks([running.number])} is at {site}  {site.text}".rstrip()
 
     # -- waiting
 

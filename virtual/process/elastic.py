@@ -1,0 +1,56 @@
+"""What torchrun gives to ranks, and launches of torchelastic from within a program: their workers are virtual ranks."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from torch.distributed.launcher import api
+
+from virtual.process.replaced import Replaced
+from virtual.process.spawning import Spawned, Spawner
+from virtual.process.torchrun import name_as_torchrun
+from virtual.ranks.rank import Rank
+
+NO_COMMANDS = (
+    "a command of torchelastic cannot run on virtual ranks, as it is a process of its own: give elastic_launch a "
+    "function, or run the script by ringlab virtual --ranks N SCRIPT"
+)
+NO_NODES = (
+    "torchelastic on several nodes cannot run on virtual ranks, where agents never meet: give min_nodes=1, max_nodes=1"
+)
+
+
+class ElasticLauncher:
+    """Starts ranks for ``elastic_launch``."""
+
+    def __init__(self, spawner: Spawner) -> None:
+        self.spawner = spawner
+
+    def install(self, replaced: Replaced) -> None:
+        """Have launches of functions make ranks. Those of commands and of several nodes are refused."""
+        replaced.put(api.elastic_launch, "__call__", lambda launcher, *args: self.launch(launcher, args))
+
+    def launch(self, launcher: Any, args: tuple[Any, ...]) -> dict[int, Any]:
+        """Call the launcher's function on each rank; return the results by rank. Raise RuntimeError where refused."""
+        config, function = launcher._config, launcher._entrypoint
+        if not callable(function):
+            raise RuntimeError(NO_COMMANDS)
+        if config.min_nodes > 1:
+            raise RuntimeError(NO_NODES)
+        spawner, results = self.spawner, dict[int, Any]()
+        job, call = spawner.world.new_job(), spawner.pack(function, args, {}, with_main=True)
+        for number in range(config.nproc_per_node):
+            rank = spawner.add(job, number, _keep(call, results))
+            given = name_as_torchrun(number, config.nproc_per_node, config.nproc_per_node)
+            rank.own.environment.update({os.fsencode(name): os.fsencode(text) for name, text in given.items()})
+        Spawned(spawner.world, job).join()
+        return results
+
+
+def _keep(call: Callable[[Rank], Any], results: dict[int, Any]) -> Callable[[Rank], None]:
+    """Return a call that leaves its result under the rank's number."""
+
+    def body(rank: Rank) -> None:
+        results[rank.number] = call(rank)
+
+    return body
