@@ -59,7 +59,7 @@ def install_classes(replaced: Replaced, placement: Placement) -> None:
 def _moved(original: Init) -> Init:
     def to(self: Any, *args: Any, **named: Any) -> Any:
         asked = [torch.device(one) for one in (*args, *named.values()) if isinstance(one, str | torch.device)]
-        if any(one.type == "cpu" for one in asked):
+        if any(one.type == "cpu" for one in asked) and not is_asked_by_torch(sys._getframe(1)):
             self.cpu()  # to the original all is there already
         return original(self, *[torch.device("cuda", one) if type(one) is int else one for one in args], **named)
 

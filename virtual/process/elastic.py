@@ -1,4 +1,4 @@
-"""What torchrun gives to ranks, and launches of torchelastic from within a program: their workers are virtual ranks."""
+"""Launches of torchelastic from within a program: their workers are virtual ranks."""
 
 import os
 from collections.abc import Callable
