@@ -9,6 +9,7 @@ import unittest
 
 import torch.distributed as dist
 from torch.testing._internal.common_distributed import TEST_SKIPS
+from torch.testing._internal.common_utils import set_rng_seed
 from torch.testing._internal.distributed import distributed_test as tests
 
 MEANS = {skip.exit_code: skip.message for skip in TEST_SKIPS.values()}
@@ -23,6 +24,7 @@ class OneTest(tests.TestDistBackend, tests.DistributedTest._DistTestBase):
         dist.barrier()
 
     def run_test(self, name, pipe):
+        set_rng_seed()  # as torch's does, by which all ranks have the same data
         getattr(self, name)()
 
 
