@@ -65,6 +65,8 @@ def test_nothing_is_told_after_the_advised_change(virtual: VirtualRuns, program:
 def test_the_advised_change_runs_right_on_gloo(gloo: GlooRuns, program: CorpusProgram, tmp_path: Path) -> None:
     if not program.ranks:
         pytest.skip("the program starts its own processes")
+    if program.options.get("gpu"):
+        pytest.skip("the program needs GPUs")
     ranks = gloo(write_fixed(program, tmp_path), program.ranks, program.options.get("per_node"))
     assert [rank.error for rank in ranks] == [""] * program.ranks
     if not program.has_unlike_parameters:

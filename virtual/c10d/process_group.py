@@ -362,7 +362,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         half = PostedHalf(
             rank, self.group, f"{verb}({', '.join(words)})", callers[0], tensors, is_programs, callers, asked
         )
-        call.gpu = self._find_gpu(shown, asked)
+        half.gpu = self._find_gpu(tensors, asked)
         half.sends, half.peer, half.tag = sends, peer, tag
         half.version = None if tensor.is_inference() else tensor._version
         return self._posted(half, tensors, self.group.message)

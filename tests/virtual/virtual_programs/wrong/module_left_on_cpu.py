@@ -8,5 +8,6 @@ from torch import nn
 
 dist.init_process_group("nccl")
 torch.cuda.set_device(dist.get_rank())
-model = nn.parallel.DistributedDataParallel(nn.Linear(2, 2), device_ids=[dist.get_rank()])  # told
+linear = nn.Linear(2, 2)  # fix: linear = nn.Linear(2, 2).cuda()
+model = nn.parallel.DistributedDataParallel(linear, device_ids=[dist.get_rank()])  # told
 model.cuda()

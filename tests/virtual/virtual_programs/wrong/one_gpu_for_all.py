@@ -6,5 +6,6 @@ import torch
 import torch.distributed as dist
 
 dist.init_process_group("nccl")
+# fix: torch.cuda.set_device(dist.get_rank())
 x = torch.ones(4).cuda()
 dist.all_reduce(x)  # told: 0; 1
