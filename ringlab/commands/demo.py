@@ -135,21 +135,14 @@ def _cells(row: DemoRow, form: Format) -> list[str]:
 def _compare_here(rows: Sequence[DemoRow], cluster: Cluster) -> str:
     """Return which algorithm is faster on this machine at the largest size, and why."""
     naive, ring = (_find(rows, name, step=False).here.measured or inf for name in ("naive", "ring"))
-    best = min((row for row in rows if row.what == STEP), key=lambda row: row.here.measured or inf)
-    return (
-        f"Here {_rank(naive, ring)} for {_find(rows, 'ring', step=False).what}: {_describe_busiest(cluster)}"
-        f"{cluster.describe_links()}; a training step is fastest with {best.algorithm}, "
-        f"{format_time(best.here.measured or inf)}."
-    )
+    size = _find(rows, "ring", step=False).what
+    return f"Here, {size}: {_rank(naive, ring)}. {_describe_busiest(cluster)}, and both directions share one memory."
 
 
 def _compare_there(rows: Sequence[DemoRow], cluster: Cluster) -> str:
     """Return what eight hosts gain by the ring, and why."""
     naive, ring = (_find(rows, name, step=True).eight_hosts_s or inf for name in ("naive", "ring"))
-    return (
-        f"On eight hosts {_rank(naive, ring, 'a training step with ')}: {_describe_busiest(cluster)}"
-        f"{cluster.describe_links()}."
-    )
+    return f"On eight hosts, {STEP}: {_rank(naive, ring)}. {_describe_busiest(cluster)}."
 
 
 def _find(rows: Sequence[DemoRow], algorithm: str, step: bool) -> DemoRow:
@@ -157,7 +150,7 @@ def _find(rows: Sequence[DemoRow], algorithm: str, step: bool) -> DemoRow:
     return [row for row in rows if row.algorithm == algorithm and (row.what == STEP) == step][-1]
 
 
-def _rank(naive: float, ring: float, what: str = "") -> str:
+def _rank(naive: float, ring: float) -> str:
     """Return which of two times is shorter.
 
     >>> _rank(0.62, 0.146), _rank(0.62, 0.61)
@@ -165,13 +158,13 @@ def _rank(naive: float, ring: float, what: str = "") -> str:
     """
     (slow, slower), (fast, faster) = sorted([(naive, "naive"), (ring, "ring")], reverse=True)
     if slow < SAME * fast:
-        return f"{what}naive and ring take about the same, {format_time(naive)} and {format_time(ring)}"
-    return f"{what}{faster} takes {format_time(fast)} and is {slow / fast:.1f} times as fast as {slower}"
+        return f"naive and ring take about the same, {format_time(naive)} and {format_time(ring)}"
+    return f"{faster} takes {format_time(fast)} and is {slow / fast:.1f} times as fast as {slower}"
 
 
 def _describe_busiest(cluster: Cluster) -> str:
     naive, ring = (busiest_sends(find_algorithm(f"all_reduce/{name}"), cluster) for name in ("naive", "ring"))
-    return f"the busiest rank sends {naive:.3g} times the buffer with naive and {ring:.3g} times with ring"
+    return f"The ring's busiest rank sends {ring:.3g} times the buffer, that of naive {naive:.3g} times"
 
 
 def _describe_errors(rows: Sequence[DemoRow]) -> str:

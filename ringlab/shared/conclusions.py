@@ -191,11 +191,15 @@ def _why_clusters_differ(answer: ScenarioAnswer[Any], scenario: LoadedScenario) 
     sentences = []
     for other, entry in zip(scenario.what_ifs, answer.what_ifs, strict=False):
         there = _ring_gain(entry.training)
-        if there is None or other.cluster is scenario.cluster:
+        if there is None or _format_gain(here) == _format_gain(there):
             continue
+        naive, ring = (
+            " and ".join(f"{busiest_sends(syncs[name], one.cluster):.3g}" for one in (scenario, other))
+            for name in ("naive", "ring")
+        )
         sentences.append(
-            f"Why the ring gains {_format_gain(here)} here and {_format_gain(there)} on {other.title}: "
-            f"{_describe_sent(syncs, scenario.cluster, 'here')}; {_describe_sent(syncs, other.cluster, 'there')}."
+            f"The ring gains {_format_gain(here)} here and {_format_gain(there)} on {other.title}: its busiest rank "
+            f"sends {ring} times the buffer, that of naive {naive} times."
         )
     return sentences
 
@@ -212,14 +216,6 @@ def _ring_gain(entries: Sequence[TrainingFigures[Any]]) -> float | None:
 
 def _format_gain(gain: float) -> str:
     return "nothing" if gain < 1.05 else f"{gain:.1f} times"
-
-
-def _describe_sent(syncs: dict[str, Algorithm], cluster: Cluster, where: str) -> str:
-    naive, ring = (busiest_sends(syncs[name], cluster) for name in ("naive", "ring"))
-    return (
-        f"of {cluster.world_size} ranks {where} the busiest sends {naive:.3g} times the buffer (naive) or "
-        f"{ring:.3g} times (ring){cluster.describe_links()}"
-    )
 
 
 def busiest_sends(algorithm: Algorithm, cluster: Cluster) -> float:

@@ -28,9 +28,6 @@ class ThisMachine(Cluster):
     def machines(self) -> list[object]:
         return [self.title] * self.world_size
 
-    def describe_links(self) -> str:
-        return ", and both directions share one memory"
-
     def world_sizes(self) -> list[int]:
         return [self.world_size]
 

@@ -76,14 +76,6 @@ class Cluster:
         """Return the machine of each rank: that of its GPU, or its host."""
         return [self.graph.nodes[host].get("machine", host) for host in self.hosts]
 
-    def describe_links(self) -> str:
-        """Return the end of a sentence about shared links, or an empty string."""
-        hosts = set(self.hosts)
-        alone = len(hosts) == self.world_size and all(self.graph.out_degree(host) == 1 for host in hosts)
-        if alone and not any(after in hosts for host in hosts for after in self.graph.successors(host)):
-            return ", and every rank has a link of its own"
-        return ""
-
     @property
     def calibration_ranks(self) -> int:
         """The number of ranks with which this machine must be calibrated for this cluster."""
