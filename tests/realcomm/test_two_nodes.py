@@ -77,7 +77,7 @@ def test_two_nodes_train_and_go_on_after_a_rank_is_killed(tmp_path: Path):
     logs = [(tmp_path / f"node{number}.log").read_text() for number in range(2)]
     assert (done.returncode, done.stdout) == (0, ""), (done.stderr, *logs)
     said = "\n".join(logs)
-    assert "kept/ring/step-00000003.pt (step 3, epoch 2)" in said and "no whole checkpoint in kept/ring" in said
+    assert "kept/ring/step-00000003.pt (step 3, epoch 2)" in said and "no complete checkpoint in kept/ring" in said
     rows = read_metrics(tmp_path / "logs" / "metrics.jsonl", "ring", "step")
     assert [(row["step"], row["attempt"]) for row in rows] == [*((number, 0) for number in range(3)),
         *((number, 1) for number in range(3, 6))]  # fmt: skip
