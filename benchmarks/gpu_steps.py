@@ -206,18 +206,20 @@ def predict_devices(case: Row, preset: str, folder: Path) -> tuple[float, float,
 def predict_mesh(case: Row, gpu: str) -> tuple[float, float, float, float] | None:
     """Return the same by the closed forms of `ringlab search`; None for what is no transformer."""
     from collectives.records.model_profile import is_transformer, parse_transformer
-    from planner.mesh_search.search import MeshJob, SearchedMesh, predict_meshes
+    from planner.hosts import Host
+    from planner.search import MeshJob, SearchedMesh, predict_meshes
 
     if not is_transformer(case["model"]):
         return None
     kind, shape = parse_transformer(case["model"])
     job = MeshJob(
-        kind=kind, shape=shape, seq=shape.context, batch=case["batch_size"], gpu=gpu, gpus=1, node_gpus=8, nic_rate=1e9,
+        kind=kind, shape=shape, seq=shape.context, batch=case["batch_size"], gpus=1,
+        host=Host(gpu, gpu, 1, "nvlink", 1, 0.0),
         precision=case["precision"], is_compiled=case["compiled"],
     )  # fmt: skip
     found = predict_meshes(job, [SearchedMesh(micro_batch=case["batch_size"])])
     seconds, factor = float(found.step_s[0]), float(found.factors([0])[0])
-    return seconds, seconds / factor, seconds * factor, float(found.memory.total[0])
+    return seconds, seconds / factor, seconds * factor, float(found.memory["total"][0])
 
 
 def predict_beside(path: Path, preset: str, gpu: str) -> None:

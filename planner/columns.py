@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from collectives.training.parallelism import FRAMEWORKS
-from planner.gpus import ANY_GPU, GENERATIONS, find_gpu
+from planner.gpus import ANY_GPU, GENERATIONS
 from planner.hosts import LINKS, Array, Curves, Group, Host
 from planner.jobs import BITS, CHOICES, DEFAULTS, NUMBERS, ZERO
 from planner.profiles import add_profiles
@@ -15,7 +15,6 @@ from planner.stages import LayerSizes, deal_layers
 
 WIDE = ("tf32", "float32")  # precisions whose elements have 4 bytes
 MOST_DEVICES = 1 << 20
-_using = lru_cache(maxsize=1024)(Host.using)
 
 
 class Columns:
@@ -60,8 +59,9 @@ def make_columns(table: Mapping[str, Any], count: int) -> Columns:
         return value if isinstance(value, list) else [value] * count
 
     def coded(name: str, codes: Mapping[str, float]) -> Array:
-        value = full[name]
-        return np.array([codes[one] for one in value]) if isinstance(value, list) else np.full(count, codes[value])
+        value, kind = full[name], np.array([*codes.values()]).dtype
+        known = [codes[one] for one in value] if isinstance(value, list) else [codes[value]] * count
+        return np.array(known, dtype=kind)
 
     c = {name: np.array(np.broadcast_to(np.asarray(full[name], dtype=float), count)) for name in NUMBERS}
     profiles = each("profile")
@@ -72,27 +72,33 @@ def make_columns(table: Mapping[str, Any], count: int) -> Columns:
         c[name] = coded(name, {one: place for place, one in enumerate(names)})
     c["zero"], c["frozen_bytes"] = coded("sharding", ZERO), coded("frozen_bits", BITS)
     c["is_unfused"] = c.pop("attention") > 0
-    hosts = [_using(host, used or host.gpus) for host, used in zip(each("host"), each("gpus_used"), strict=True)]
-    _add_machines(c, hosts, each("gpu"), each("precision"), np.broadcast_to(full["gpu_memory"], count))
+    hosts = _hosts_in_use(each("host"), each("gpus_used"))
+    _add_machines(c, hosts, each("precision"), np.broadcast_to(full["gpu_memory"], count))
     _add_stages(c, coded("sharding", {name: float(name == "hsdp") for name in ZERO}) > 0)
     curves = _add_curves(c, hosts)
     add_profiles(c, profiles)
     return Columns(c, curves)
 
 
-def _add_machines(
-    c: dict[str, Array], hosts: Sequence[Host], gpus: Sequence[str | None], precisions: Sequence[str], memory: Array
-) -> None:
+def _hosts_in_use(hosts: Sequence[Host], used: Sequence[int]) -> list[Host]:
+    """Return each training's host with the GPUs that take part, the same object for the same host."""
+    keys = [*zip(map(id, hosts), used, strict=True)]
+    kinds = dict(zip(keys, hosts, strict=True))
+    found = {key: host.using(key[1] or host.gpus) for key, host in kinds.items()}
+    return [found[key] for key in keys]
+
+
+def _add_machines(c: dict[str, Array], hosts: Sequence[Host], precisions: Sequence[str], memory: Array) -> None:
     """Add what GPUs and hosts have, each kind of them looked up once."""
-    rows = [*zip(map(id, hosts), gpus, precisions, strict=True)]
-    kinds = {key: (host, *key[1:]) for key, host in zip(rows, hosts, strict=True)}
+    rows = [*zip(map(id, hosts), precisions, strict=True)]
+    kinds = dict(zip(rows, hosts, strict=True))
     place = {key: number for number, key in enumerate(kinds)}
     of = np.array([place[key] for key in rows], dtype=np.intp)
-    named = [(host, gpu or host.gpu, precision) for host, gpu, precision in kinds.values()]
-    found = [(host, ANY_GPU if gpu is None else find_gpu(gpu), precision) for host, gpu, precision in named]
+    found = [(host, host.device, precision) for (_, precision), host in kinds.items()]
 
     def each(values: Any) -> Array:
-        return np.array([*values])[of]
+        found = np.array([*values])
+        return found[of] if len(of) else np.zeros(0, dtype=np.intp)
 
     for name in ("matrix_16", "memory_rate", "multiprocessors", "host_rate", "is_limited"):
         c[name] = each(getattr(gpu, name) for _, gpu, _ in found)
@@ -143,7 +149,9 @@ def _add_stages(c: dict[str, Array], is_hybrid: Array) -> None:
     rows = np.stack([c[name] for name in names], axis=1).astype(np.int64)
     kinds, inverse = np.unique(rows, axis=0, return_inverse=True)
     deals = [deal_layers(FRAMEWORKS[one[0]], one[1], one[2], LayerSizes(*one[3:])) for one in kinds.tolist()]
-    c["most_layers"], c["first_layers"], c["last_layers"] = np.array(deals, dtype=float)[inverse.ravel()].T
+    c["most_layers"], c["first_layers"], c["last_layers"] = (
+        np.array(deals, dtype=float).reshape(-1, 3)[inverse.ravel()].T
+    )
     group = c["dp"] * c["cp"]
     c["shard"] = np.where(is_hybrid, np.clip(c["node_gpus"] // c["tp"], 1, group), group)
 
@@ -176,5 +184,5 @@ def _add_curves(c: dict[str, Array], hosts: Sequence[Host]) -> Array:
             rest, by = divmod(key, MOST_DEVICES)
             of, many = divmod(rest, MOST_DEVICES)
             found.append(curves.find(kinds[of], collective, Group(many, by)))
-        c[f"curve_{name}"] = np.array(found)[inverse]
+        c[f"curve_{name}"] = np.array(found, dtype=np.intp)[inverse]
     return curves.table()

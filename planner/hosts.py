@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.gpus import ANY_GPU, Gpu, find_gpu
 from simcomm.cluster.hardware import machine_entries
 from simcomm.nccl.descriptions import System, describe_preset
 from simcomm.nccl.predict import predict_seconds
@@ -53,7 +54,7 @@ class Host:
     """A host with ``gpus`` GPUs, or an NVLink domain of several hosts. Rates are in bytes/s, one direction."""
 
     name: str
-    gpu: str | None  # its name in the catalogue; None: a device that nothing is known of
+    gpu: str | Gpu | None  # by its name in the catalogue; None: a device that nothing is known of
     gpus: int
     link: str  # of LINKS
     cores: int
@@ -64,6 +65,11 @@ class Host:
     peer: float = 0.0  # the rate of a link, where nothing else is known
     paths: int = 1  # x16 paths to host memory
     network: Network | None = None
+
+    @property
+    def device(self) -> Gpu:
+        """One of the GPUs. Raises InputError for a GPU whose rates are not known."""
+        return ANY_GPU if self.gpu is None else find_gpu(self.gpu) if isinstance(self.gpu, str) else self.gpu
 
     def split(self, group: Group) -> tuple[int, int]:
         """Return the number of a group's devices on each host, and the number of hosts.
@@ -119,21 +125,28 @@ def _part_of(system: System, group: Group) -> System:
     return replace(system.part(-(-group.size // local), local), domain=domain)
 
 
-def host_of_preset(preset: str, gpu: str | None = None, nic: float | None = None) -> Host:
+def host_of_preset(preset: str, gpu: str | Gpu | None = None, nic: float | None = None, **changes: Any) -> Host:
     """Return a machine of the hardware catalogue as NCCL's model has it.
 
-    ``gpu`` and ``nic``, the bytes/s of all NICs of a host, replace the machine's own. Raises InputError.
+    ``gpu`` and ``nic``, the bytes/s of all NICs of a host, replace the machine's own; ``changes`` are keys of a
+    description. Raises InputError.
 
     >>> host_of_preset("dgx-h100").gpus
     8
     """
     entry = machine_entries()[preset]
-    system = describe_preset(preset, 2, int(entry["gpus"]), **({} if nic is None else {"nic": nic / 1e9}))
+    changes |= {} if nic is None else {"nic": nic / 1e9}
+    system = describe_preset(preset, 1, int(entry["gpus"]), **changes)
     return host_of_system(system, gpu or str(entry["gpu"]))
 
 
-def host_of_system(system: System, gpu: str | None, settings: NcclSettings | None = None) -> Host:
-    """Return a host of a described system, or an NVLink domain of several of its hosts."""
+def host_of_system(system: System, gpu: str | Gpu | None, settings: NcclSettings | None = None) -> Host:
+    """Return a host of a described system, or an NVLink domain of several of its hosts.
+
+    A training has a process for each GPU, unless the description says otherwise.
+    """
+    if "procs" not in system.stated:
+        system = replace(system, procs="per_gpu")
     link = "nvlink" if system.link != "pcie" else "pcie" if system.p2p else "host"
     gpus = max(system.gpus, system.domain)
     return Host(

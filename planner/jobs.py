@@ -23,7 +23,7 @@ BITS = {"16": 2.0, "8": 1.0, "4": 0.516}  # bytes of a frozen weight: NF4 has .1
 LOADERS = ("", "dali", "decode")  # whose rates are limited
 NUMBERS = (
     *DIMENSIONS, "dp", "tp", "cp", "pp", "vp", "ep", "sequence_parallel", "async_tp", "bucket_mb", "gradient_bytes",
-    "micro_batch", "count", "compiled", "lora", "alone", "variable",
+    "micro_batch", "count", "compiled", "lora", "alone", "variable", "loader_rate",
 )  # fmt: skip
 CHOICES = {
     "exchange": EXCHANGES, "framework": FRAMEWORKS, "recompute": RECOMPUTED, "precision": tuple(PRECISIONS),
@@ -35,7 +35,6 @@ DEFAULTS: dict[str, Any] = {
     "profile": None,
     "alone": 0.0,  # seconds of a sample of a profile on one device that has no others
     "host": None,
-    "gpu": None,  # another than the host's
     "gpus_used": 0,  # of each host; 0: all
     "gpu_memory": 0.0,  # bytes; 0: the GPU's
     **dict.fromkeys(("dp", "tp", "cp", "pp", "vp", "ep", "micro_batch", "count"), 1),
@@ -56,5 +55,6 @@ DEFAULTS: dict[str, Any] = {
     "frozen_bits": "16",
     "offload": "none",
     "loader": "",
+    "loader_rate": 0.0,  # samples/s of a host; 0: by its cores and the loader
     "variable": 0,  # whether batches are of unequal work
 }

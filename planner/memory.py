@@ -11,6 +11,20 @@ from planner.hosts import Array
 from planner.jobs import SCHEDULES
 from planner.step import data_division
 
+# Parameters, with the medians that hold them.
+MEMORY_PRIORS = {
+    "act_hidden": 9.5,  # bytes an element of the hidden width, layer and token, kept until backward
+    "act_heads": 5.7,  # of queries, keys and values
+    "act_ffn": 1.42,  # of each matrix of the MLP
+    "logits": 11.6,  # bytes a score
+    "fragments": 0.07,  # of all else, lost between blocks of the allocator
+    "context_gb": 0.84,
+    "buffers": 0.52,  # of 4 bytes a parameter, where gradients are reduced
+    "in_flight": 1.17,
+    "selective": 0.6,  # of what is kept, where torch recomputes every second operation
+    "transient": 8.0,  # bytes an element of it that a tensor group gathers at a time
+    "gathered": 4.0,  # bytes an element of the hidden width that tensor groups keep gathered, by torch's autograd
+}
 GPIPE, INTERLEAVED = SCHEDULES.index("gpipe"), SCHEDULES.index("interleaved")
 DEEPSPEED = FRAMEWORKS.index("megatron-deepspeed")
 MEGATRON = [place for place, name in enumerate(FRAMEWORKS) if name.startswith(("megatron", "nemo"))]

@@ -43,6 +43,8 @@ def _each(
     function: Callable[..., Array], profiles: Sequence[ModelProfile | None], *columns: Array
 ) -> list[Array | None]:
     """Return what a function finds for each training's profile and columns, each kind of training once."""
+    if not any(profiles):
+        return [None] * len(profiles)
     rows, known = zip(profiles, *(column.tolist() for column in columns), strict=True), dict[Any, Array]()
     found = list[Array | None]()
     for profile, *values in rows:

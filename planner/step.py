@@ -318,13 +318,15 @@ def _several_seconds(c: Columns, p: Parameters, computing: Array) -> dict[str, A
 
 def _loading(c: Columns, p: Parameters, on_devices: Array) -> Array:
     """Return the seconds that loaders add: the slower of devices and loaders decides, softly."""
-    if not (c.loader > 0).any():
+    is_limited = (c.loader > 0) | (c.loader_rate > 0)
+    if not is_limited.any():
         return np.zeros(len(c))
     per_core = np.choose(c.loader, [np.inf, *(p[f"{name}_per_core"] for name in LOADERS[1:])])
-    loading = c.micro_batch * c.count * c.gpus / c.nodes / (c.cores * per_core)
+    rate = np.where(c.loader_rate > 0, c.loader_rate, c.cores * per_core)
+    loading = c.micro_batch * c.count * c.dp * c.neighbors / c.gpus / rate
     power = p["input_power"]
     added = (on_devices**power + loading**power) ** (1 / power) - on_devices
-    return np.where(c.loader > 0, np.maximum(added, 0.0), 0.0)
+    return np.where(is_limited, np.maximum(added, 0.0), 0.0)
 
 
 def step_seconds(c: Columns, p: Parameters) -> Array:

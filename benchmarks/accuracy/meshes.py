@@ -1,4 +1,4 @@
-"""The model of steps on meshes fitted to runs and compared with them: errors of time and memory, and choices."""
+"""Predictions of published runs on meshes next to the measured ones: errors of time and memory, and choices."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,62 +8,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import least_squares
 
 import viz
+from benchmarks.accuracy.steps import RUN_DEVIATION, Fitted, RunSteps, fit, fitted_series
 from collectives.errors import InputError
 from collectives.units import count
-from planner.mesh_search.columns import Array, Meshes, to_columns
-from planner.mesh_search.memory import memory_bytes
-from planner.mesh_search.parameters import (
-    PRIORS,
-    Belief,
-    believe,
-    chance_to_run,
-    find_slopes,
-    read_shipped,
-)
-from planner.mesh_search.runs import SHIPPED, gpu_name, has_time, read_table
-from planner.mesh_search.step import step_seconds
+from planner.beliefs import Belief, believe, chance_to_run, find_slopes, read_shipped
+from planner.columns import Columns
+from planner.hosts import Array
+from planner.memory import memory_parts
+from planner.runs import SHIPPED, columns_of_runs, gpu_name, has_time, read_table
+from planner.step import step_seconds
 from ringlab.shared.answer import Answer
 from ringlab.shared.progress import Progress, computing
 from ringlab.table import Part, Sentences, Table
-
-DEVIATION, HUBER, WEIGHT = 0.06, 2.0, 60.0  # of a residual's logarithm; where it counts linearly; rows of a source
-
-
-def weigh(sources: Sequence[str] | Array) -> Array:
-    """Return the weight of each row's residual, so that a source counts as ``WEIGHT`` rows at most."""
-    names, counts = np.unique(np.asarray(sources, dtype=str), return_counts=True)
-    of_source = dict(zip(names.tolist(), counts.tolist(), strict=True))
-    return np.sqrt([min(1.0, WEIGHT / of_source[str(source)]) for source in sources])
-
-
-def soften(r: Array) -> Array:
-    """Return residuals whose squares grow linearly beyond ``HUBER`` (pseudo-Huber)."""
-    result: Array = np.sign(r) * HUBER * np.sqrt(2 * (np.sqrt(1 + (r / HUBER) ** 2) - 1))
-    return result
-
-
-def fit(meshes: Meshes, measured: Array, sources: Sequence[str] | Array) -> dict[str, float]:
-    """Return the parameters that explain ``measured`` seconds of steps best.
-
-    Residuals are logarithms, pseudo-Huber beyond two deviations; a source weighs as 60 rows at most. Parameters are
-    held by their priors.
-    """
-    names = list(PRIORS)
-    medians = np.log([PRIORS[name].value for name in names])
-    spreads = np.array([PRIORS[name].spread for name in names])
-    weights = weigh(sources)
-
-    def residuals(x: Array) -> Array:
-        p = dict(zip(names, np.exp(medians + x * spreads), strict=True))
-        return np.concatenate([weights * soften(np.log(step_seconds(meshes, p).total / measured) / DEVIATION), x])
-
-    start, step = np.zeros(len(names)), np.full(len(names), 1e-3)
-    best: Any = least_squares(residuals, start, diff_step=step, max_nfev=20, xtol=1e-4, ftol=1e-4)
-    return dict(zip(names, np.exp(medians + best.x * spreads).tolist(), strict=True))
-
 
 CLASSES = ("data", "tensor", "pipeline", "experts")  # what a mesh has, the last one that it has
 SLOW_S, SLOW_RATIO = 0.25, 1.3  # of a micro batch: more than the fastest like it by so much
@@ -71,6 +29,7 @@ FILL = 0.85  # of the memory that a choice may take
 SIZES = (8, 64, 256, 512)  # devices: the largest of a range each
 ALTERNATIVES = 8  # of one job, for a choice to be judged
 Tick = Callable[[int, int], object]
+FITS = dict[bytes, dict[str, float]]()  # by the seconds that were fitted: a fit takes a minute
 
 
 class StepErrors(NamedTuple):
@@ -124,8 +83,8 @@ def judge(
     timed = [run for run in runs if has_time(run)]
     measured = np.array([run["step_s"] for run in timed], dtype=float)
     sources = np.array([run["source"] for run in timed], dtype=str)
-    meshes, slow = to_columns(timed), mark_slow(timed)
-    about = JudgedRuns(meshes, measured, sources, slow)
+    columns, slow = columns_of_runs(timed), mark_slow(timed)
+    about = JudgedRuns(columns, measured, sources, slow)
     predicted, factor, used, beliefs = about.predict(leave_one_out, adapt_to, are_chosen, tick)
     errors = predicted / measured - 1
     held = np.abs(np.log(predicted / measured)) <= np.log(factor)
@@ -145,7 +104,7 @@ def judge(
         return {label: one for label, one in found.items() if one is not None}
 
     of_sources = by(sources, ~slow)
-    forms = np.array(CLASSES)[classify(meshes)]
+    forms = np.array(CLASSES)[classify(columns)]
     return MeshAccuracy(
         sources=of_sources,
         slow=by(sources, slow),
@@ -214,17 +173,17 @@ def mark_slow(runs: list[dict[str, Any]]) -> Array:
     return np.array(slow, dtype=bool)
 
 
-def classify(m: Meshes) -> Array:
+def classify(c: Columns) -> Array:
     """Return the number of each training's class: exchanges over data alone, tensors in a node, pipelines, experts."""
-    is_far = m.tp > m.node_gpus
-    return np.select([m.experts > 0, (m.pp > 1) | is_far | (m.cp > 1), m.tp > 1], [3, 2, 1], 0)
+    is_far = c.tp > c.node_gpus
+    return np.select([c.experts > 0, (c.pp > 1) | is_far | (c.cp > 1), c.tp > 1], [3, 2, 1], 0)
 
 
 @dataclass(frozen=True)
 class JudgedRuns:
     """Runs that are predicted: their times, sources, and which are slow."""
 
-    meshes: Meshes
+    columns: Columns
     measured: Array
     sources: Array
     slow: Array
@@ -241,20 +200,24 @@ class JudgedRuns:
                 belief = believe(self._fit(~mine & ~self.slow))
             if adapt_to:
                 seen = self._choose(np.flatnonzero(mine & ~self.slow), belief, adapt_to, are_chosen)
-                belief = belief.adapted(self.meshes.take(seen), self.measured[seen])
+                belief = belief.adapted(self.columns.take(seen), self.measured[seen])
                 used[seen] = False
-            slopes = find_slopes(self.meshes.take(mine), belief.parameters)
+            slopes = find_slopes(self.columns.take(mine), belief.parameters)
             predicted[mine], factor[mine] = np.exp(slopes.logs), belief.factors_of(slopes)
             beliefs[str(name)] = belief
         return Predicted(predicted, factor, used, beliefs)
 
     def _fit(self, chosen: Array) -> dict[str, float]:
-        return fit(self.meshes.take(chosen), self.measured[chosen], self.sources[chosen])
+        key = self.measured[chosen].tobytes()
+        if key not in FITS:
+            steps = RunSteps(self.columns.take(chosen), self.measured[chosen], self.sources[chosen])
+            FITS[key] = fit([Fitted.of(steps, steps.sources, RUN_DEVIATION), fitted_series()])
+        return FITS[key]
 
     def _choose(self, rows: Array, belief: Belief, count: int, are_chosen: bool) -> Array:
         """Return rows to be adapted to: those that tell most of all, or rows from the first to the last."""
         if are_chosen:
-            slopes = find_slopes(self.meshes.take(rows), belief.parameters)
+            slopes = find_slopes(self.columns.take(rows), belief.parameters)
             return np.asarray(rows[belief.choose_runs(slopes, count)])
         return np.asarray(rows[np.linspace(0, len(rows) - 1, min(count, len(rows))).round().astype(int)])
 
@@ -263,7 +226,7 @@ def _judge_memory(runs: Sequence[dict[str, Any]]) -> dict[str, float]:
     known = [run for run in runs if has_memory(run)]
     if not known:
         return {}
-    found = memory_bytes(to_columns(known), read_shipped().memory).total
+    found = memory_parts(columns_of_runs(known), read_shipped().memory)["total"]
     errors = np.abs(found / measured_memory(known) - 1)
     return {"n": len(known), "median": float(np.median(errors)), "p90": float(np.quantile(errors, 0.9))}
 
@@ -275,8 +238,8 @@ def _judge_failures(runs: Sequence[dict[str, Any]]) -> dict[str, float]:
     failed = np.array([run["status"] != "ok" for run in known], dtype=bool)
     if not failed.any() or failed.all():
         return {}
-    meshes = to_columns(known)
-    risk = 1 - chance_to_run(meshes, memory_bytes(meshes, read_shipped().memory).total)
+    columns = columns_of_runs(known)
+    risk = 1 - chance_to_run(columns, memory_parts(columns, read_shipped().memory)["total"])
     order = np.argsort(np.argsort(risk))
     count = int(failed.sum())
     auc = (order[failed].sum() - count * (count - 1) / 2) / (count * (len(known) - count))
@@ -291,12 +254,12 @@ def _judge_choices(
     ``slow`` says of those that did not whether they were; ``beliefs`` by which parameters each source is predicted.
     """
     measured = np.array([run["step_s"] if has_time(run) else np.inf for run in tried])
-    meshes, names = to_columns(tried), np.array([run["source"] for run in tried], dtype=str)
+    columns, names = columns_of_runs(tried), np.array([run["source"] for run in tried], dtype=str)
     guessed = np.zeros(len(tried))
     for name in dict.fromkeys(names):
         belief = beliefs.get(str(name)) or believe()
-        guessed[names == name] = step_seconds(meshes.take(names == name), belief.parameters).total
-    fits = memory_bytes(meshes, read_shipped().memory).total <= FILL * meshes.memory_bytes
+        guessed[names == name] = step_seconds(columns.take(names == name), belief.parameters)
+    fits = memory_parts(columns, read_shipped().memory)["total"] <= FILL * columns.memory_bytes
     is_slow = np.concatenate([slow, np.zeros(len(tried) - len(slow), dtype=bool)])
     jobs = defaultdict[str, list[int]](list)
     for number, run in enumerate(tried):
@@ -306,9 +269,9 @@ def _judge_choices(
         return {}
     apart = [rows[~is_slow[rows]] for rows in chosen]
     apart = [rows for rows in apart if np.isfinite(measured[rows]).sum() >= ALTERNATIVES]
-    is_far = meshes.tp > meshes.node_gpus
-    playbook = is_far * 1e9 + meshes.tp * meshes.pp * 1e4 - (meshes.zero == 1) * 1e3 - meshes.micro_batch
-    smallest = meshes.tp * 1e6 + meshes.pp * 1e3 - meshes.micro_batch
+    is_far = columns.tp > columns.node_gpus
+    playbook = is_far * 1e9 + columns.tp * columns.pp * 1e4 - (columns.zero == 1) * 1e3 - columns.micro_batch
+    smallest = columns.tp * 1e6 + columns.pp * 1e3 - columns.micro_batch
     found = {
         "model": _judge_rule(guessed, chosen, measured, fits),
         "model, any memory": _judge_rule(guessed, chosen, measured, np.ones_like(fits)),

@@ -19,9 +19,9 @@ from scipy.optimize import least_squares
 import viz
 from benchmarks.accuracy.judging import Judged, Score, score
 from benchmarks.accuracy.nccl_answer import describe_left_out, format_percent
+from benchmarks.accuracy.steps import put_aside
 from collectives.checks import check_path
 from collectives.errors import InputError, NotKnown
-from collectives.input_files import read_text
 from collectives.quoting import name_some, quote
 from collectives.training.parallelism import Parallelism
 from collectives.units import count
@@ -138,15 +138,6 @@ def predict_series(one: Series) -> list[StepPrediction]:
             break
         alone = max(alone + measured - total, alone * min(1.0, measured / total) / 2, SAME * measured)
     return [predict(point, batch / alone) for point in one.points[1:]]
-
-
-def put_aside() -> frozenset[str]:
-    """Return the systems of the project's own series that no choice of structure has seen.
-
-    >>> len(put_aside())
-    6
-    """
-    return frozenset(read_text(OWN_DATA / "put_aside.txt").splitlines())
 
 
 def judge_frozen(series: Sequence[Series]) -> Judged:

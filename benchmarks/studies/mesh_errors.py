@@ -4,7 +4,7 @@
 
 As shipped; each source left out of the fit; so, but with three and with eight of its rows, those that tell most, and
 with three that are spread over the source; and jobs that a seeded lot
-put aside before the structure was chosen (``mesh_fit.draw_lot``), by a fit to all others. Minutes.
+put aside before the structure was chosen (``step_fit.draw_lot``), by a fit to all others. Minutes.
 """
 
 import argparse
@@ -15,13 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.accuracy.meshes import fit, mark_slow, mesh_accuracy
-from benchmarks.studies.mesh_fit import LOT_SOURCES, draw_lot
+from benchmarks.accuracy.meshes import mark_slow, mesh_accuracy
+from benchmarks.accuracy.steps import RunSteps, fit, fitted_series
+from benchmarks.studies.step_fit import LOT_SOURCES, draw_lot, fitted_runs
 from collectives.output_files import write_text
 from collectives.records.environment import describe_environment
-from planner.mesh_search.columns import to_columns
-from planner.mesh_search.runs import has_time, read_table
-from planner.mesh_search.step import step_seconds
+from planner.runs import columns_of_runs, has_time, read_table
 
 RESULT = Path(__file__).resolve().parent.parent / "results" / "meshes.json"
 WAYS: dict[str, dict[str, Any]] = {
@@ -37,14 +36,14 @@ def judge_lot() -> dict[str, dict[str, float]]:
     """Return errors of the jobs that were put aside, by source, and of those that were fitted."""
     runs = [run for run in read_table()[0] if has_time(run)]
     measured, sources = np.array([run["step_s"] for run in runs]), np.array([run["source"] for run in runs])
-    meshes, slow, aside = to_columns(runs), mark_slow(runs), draw_lot(runs)
+    steps, slow, aside = RunSteps(columns_of_runs(runs), measured, sources), mark_slow(runs), draw_lot(runs)
     used = ~slow & ~aside
-    p = fit(meshes.take(used), measured[used], sources[used])
+    p = fit([fitted_runs(steps.take(used)), fitted_series()])
     found = {}
     for name in LOT_SOURCES:
         for what, chosen in (("fitted", used), ("put aside", ~slow & aside)):
             mine = chosen & (sources == name)
-            errors = np.abs(step_seconds(meshes.take(mine), p).total / measured[mine] - 1)
+            errors = np.abs(np.expm1(steps.take(mine).logs(p)))
             found[f"{name}, {what}"] = {
                 "n": int(mine.sum()), "median": float(np.median(errors)), "p90": float(np.quantile(errors, 0.9)),
             }  # fmt: skip

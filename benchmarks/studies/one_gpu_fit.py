@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from benchmarks.accuracy.training import put_aside
+from benchmarks.accuracy.steps import put_aside
 from benchmarks.studies.fitting import Springs, fit_likelihood, write_parameters
 from planner.mesh.terms import Floats
 from planner.scaling.descriptions import read_series

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from benchmarks.accuracy.training import put_aside
+from benchmarks.accuracy.steps import put_aside
 from benchmarks.studies.fitting import Springs, fit_least_squares, soft_l1, write_parameters
 from benchmarks.studies.scaling_columns import FittedPoints, make_points, predict_steps
 from planner.mesh.terms import FILE, Floats, read_parameters

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from benchmarks.accuracy.judging import Judged
-from benchmarks.accuracy.training import BASELINES, HARD, judged_points, put_aside, seen_series
+from benchmarks.accuracy.steps import put_aside
+from benchmarks.accuracy.training import BASELINES, HARD, judged_points, seen_series
 from benchmarks.studies.scaling_columns import FittedPoints, make_points, predict_steps
 from benchmarks.studies.scaling_fit import fit_parameters
 from benchmarks.studies.scaling_widths import fit_widths

@@ -8,13 +8,14 @@ import numpy as np
 
 from collectives.records.model_profile import parse_transformer
 from course.checks.exercise import Exercise, Predicted, Shown, WrongAnswerError, expect_close
-from planner.mesh_search.search import FoundMeshes, MeshJob, search
+from planner.hosts import host_of_preset
+from planner.search import FoundMeshes, MeshJob, search
 
 DEVICES, BATCH, TOKENS, PRICE, BUDGET = 64, 128, 10e9, 2.5, 7500.0
 KEYS = {"tensor": "tp", "pipeline": "pp", "context": "cp", "data": "dp", "micro_batch": "micro_batch",
         "form": "sharding", "recompute": "recompute"}  # fmt: skip
 CHOICES = {"form": ("ddp", "zero1", "zero2", "zero3"), "recompute": ("none", "selective", "op", "full")}
-PARTS = "compute", "tensor", "context", "bubble", "p2p", "data"
+PARTS = "compute", "tensor", "context", "pipeline", "sync"
 
 
 @cache
@@ -22,8 +23,8 @@ def found() -> FoundMeshes:
     kind, shape = parse_transformer("llama2-70b")
     return search(
         MeshJob(
-            kind=kind, shape=shape, seq=shape.context, batch=BATCH, gpu="H100 SXM", gpus=DEVICES, node_gpus=8,
-            nic_rate=50e9,
+            kind=kind, shape=shape, seq=shape.context, batch=BATCH, host=host_of_preset("dgx-h100"),
+            gpus=DEVICES,
         )
     )  # fmt: skip
 
@@ -124,8 +125,8 @@ def reasons(numbers: list[int]) -> set[str]:
         if number not in every.order:
             true.add("memory")
             continue
-        mine, least = every.parts.take(number), every.parts.take(best)
-        true.add(PARTS[int(np.argmax([mine[part] - least[part] for part in PARTS]))])
+        more = [float(every.parts[part][number] - every.parts[part][best]) for part in PARTS]
+        true.add(PARTS[int(np.argmax(more))])
     return true
 
 

@@ -52,7 +52,7 @@ def defend() -> list[tuple[dict, str]]:
     """Return three other meshes, each with a different reason against it.
 
     The reason is "memory" if the mesh does not fit. Otherwise it is the part of the step that grows most compared with
-    the fastest mesh: "compute", "tensor", "context", "bubble", "p2p" or "data".
+    the fastest mesh: "compute", "tensor", "context", "pipeline" or "sync".
     """
     raise NotImplementedError
 

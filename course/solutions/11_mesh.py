@@ -28,6 +28,6 @@ def choose() -> dict:
 def defend() -> list[tuple[dict, str]]:
     return [
         (mesh(1, 1, 64, 1, "ddp", "none"), "memory"),
-        (mesh(8, 1, 8, 1, "zero3", "selective"), "data"),
+        (mesh(8, 1, 8, 1, "zero3", "selective"), "sync"),
         (mesh(8, 8, 1, 1, "ddp", "selective"), "tensor"),
     ]

@@ -6,11 +6,12 @@ from typing import Protocol
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.units import parse_bandwidth
+from planner.hosts import Host, host_of_system
 from planner.mesh.interconnect import Interconnect, NcclInterconnect, SimulatedInterconnect
-from planner.mesh.job import ANY_DEVICE, Host, MeshDevice
+from planner.mesh.job import ANY_DEVICE, MeshDevice
 from planner.mesh.terms import CORES
 from simcomm.cluster.cluster import Cluster
-from simcomm.cluster.hardware import find_link, find_part, machine_entries, memory_bytes, parts
+from simcomm.cluster.hardware import find_part, machine_entries, memory_bytes, parts
 from simcomm.nccl.catalogue import gpus_of_host
 from simcomm.nccl.clusters import NcclCluster
 
@@ -91,14 +92,7 @@ class GpuMeshCluster:
 
     @property
     def host(self) -> Host:
-        system = self.cluster.system
-        pcie = find_link(f"PCIe {system.pcie}.0 x{system.lanes}").bandwidth
-        return Host(
-            gpu=self.gpu or system.gpu.name,
-            gpus=max(system.gpus, system.domain or 1),
-            nic_rate=system.nic / system.gpus * 1e9 if system.nic else 0.0,
-            peer_rate=pcie if system.link == "pcie" else None,
-        )
+        return host_of_system(self.cluster.system, self.gpu, self.cluster.settings)
 
     def join(self, count: int) -> Interconnect:
         """Return as many hosts of the system as that takes. Raise InputError where they cannot be."""

@@ -83,12 +83,3 @@ class MeshDevice(NamedTuple):
 
 
 ANY_DEVICE = MeshDevice()
-
-
-class Host(NamedTuple):
-    """What GPUs a host has and what joins them; rates in bytes a second of a GPU, a peer's None for the GPU's own."""
-
-    gpu: str
-    gpus: int
-    nic_rate: float
-    peer_rate: float | None = None

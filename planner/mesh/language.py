@@ -1,4 +1,4 @@
-"""A step of a language model on described GPUs: by the closed forms of ``planner/mesh_search/``, as `search` has it.
+"""A step of a language model on described GPUs: by the planner's step, as `search` has it.
 
 Seconds by parts, memory and intervals are those of the forms, which are fitted to published runs on meshes; what is
 sent, and what the streams of a device do, is of the timeline.
@@ -6,26 +6,25 @@ sent, and what the streams of a device do, is of the timeline.
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from collectives.records.model_profile import is_transformer, parse_transformer
 from collectives.training.parallelism import Parallelism
+from planner.beliefs import Belief, Slopes, believe, find_slopes
 from planner.gpus import PRECISIONS
+from planner.hosts import Host
+from planner.jobs import LOADERS, OPTIMIZERS
 from planner.mesh.compute import Compute, at_rate
-from planner.mesh.job import Host, TrainingJob
+from planner.mesh.job import TrainingJob
 from planner.mesh.memory import DeviceMemory, check_pieces, too_large
-from planner.mesh_search.columns import OPTIMIZERS
-from planner.mesh_search.parameters import Belief, Slopes, believe, find_slopes
-from planner.mesh_search.search import FoundMeshes, MeshJob, SearchedMesh, predict_meshes
-from planner.mesh_search.step import waits
+from planner.search import FoundMeshes, MeshJob, SearchedMesh, predict_meshes
 
 SHARDINGS = {"ddp": "ddp", "zero1": "zero1", "zero2": "zero2", "zero3": "zero3", "fsdp": "zero3", "hsdp": "hsdp"}
 KEPT_AS = SHARDINGS | {"zero_redundancy": "zero1", "data_parallel": "ddp", "parameter_server": "ddp"}
 KINDS = ("gpt", "llama")  # whose tokens see those before them
 SOURCE = "closed forms fitted to published runs of language models"
-HIDDEN = 1e-9  # of an exchange behind backward
 LARGEST = 1 << 14  # samples of a device that are tried for what would fit
 
 
@@ -44,6 +43,7 @@ class LanguageStep(NamedTuple):
     memory: DeviceMemory
     alone: float  # samples a second of one device
     deviations: RateDeviations
+    chance: float  # to run, by the share of memory that is filled
 
 
 def is_language(job: TrainingJob) -> bool:
@@ -59,10 +59,7 @@ def is_language(job: TrainingJob) -> bool:
 
 def is_expressible(job: TrainingJob) -> bool:
     """Return whether they also have a language model's step: what they have not is a timeline's, at their rate."""
-    form = job.parallelism
-    usual = (form.gradient_bytes, form.half_weights) == (0, False)
-    is_plain = job.loader is None and job.loader_rate is None and not job.variable_batches
-    return usual and is_plain and form.form in SHARDINGS
+    return job.parallelism.form in SHARDINGS and not job.parallelism.half_weights
 
 
 @dataclass(frozen=True)
@@ -78,69 +75,68 @@ class LanguageModel:
         check_pieces(self.job)
 
     @cached_property
-    def known(self) -> Belief:
-        """What is believed of a step; nothing hides gradients that wait until backward is through."""
-        if self.job.parallelism.overlap:
-            return self.belief
-        return replace(self.belief, parameters={**self.belief.parameters, "data_hidden": HIDDEN})
-
-    @cached_property
     def alone(self) -> FoundMeshes:
         """A step of the whole batch on one device, however much it keeps."""
         pieces = self.job.parallelism.pieces
         mesh = SearchedMesh(micro_batch=int(self.job.batch // pieces), grad_accum=pieces)
         one = replace(self.mesh_job(1, Parallelism()), batch=int(self.job.batch))
-        return predict_meshes(one, [mesh._replace(recompute=self.job.parallelism.recompute)], self.known)
+        return predict_meshes(one, [mesh._replace(recompute=self.job.parallelism.recompute)], self.belief)
 
     @property
     def compute(self) -> Compute:
         """How long one device computes on each layer."""
         found = at_rate(self.job.model, self.job.batch / float(self.alone.step_s[0]), self.source)
-        return replace(found, spread=float(self.known.deviations(self._slopes(self.alone))[0]))
+        return replace(found, spread=float(self.belief.deviations(self._slopes(self.alone))[0]))
 
     def mesh_job(self, devices: int, form: Parallelism) -> MeshJob:
         """Return what the closed forms are asked."""
         kind, shape = parse_transformer(self.job.model.model)
         job = self.job
         return MeshJob(
-            kind=kind, shape=shape, seq=shape.context, batch=int(job.batch) * max(1, form.data), gpu=self.host.gpu,
-            gpus=devices, node_gpus=self.host.gpus, nic_rate=self.host.nic_rate, peer_rate=self.host.peer_rate,
-            precision=job.precision, optimizer=job.optimizer, framework=job.framework, experts=form.experts,
-            top_k=form.top_k if form.experts else 0,
+            kind=kind, shape=shape, seq=shape.context, batch=int(job.batch) * max(1, form.data), host=self.host,
+            gpus=devices, precision=job.precision, optimizer=job.optimizer, framework=job.framework,
+            experts=form.experts, top_k=form.top_k if form.experts else 0,
+            more=self._more,
         )  # fmt: skip
+
+    @property
+    def _more(self) -> dict[str, Any]:
+        """The columns of how gradients travel, and of what feeds the training."""
+        job, form = self.job, self.job.parallelism
+        buckets = {} if form.bucket_mb == Parallelism.bucket_mb else {"bucket_mb": form.bucket_mb}
+        return {
+            **buckets, "exchange": "overlapped" if form.overlap else "after",
+            "gradient_bytes": form.gradient_bytes or 4, "variable": job.variable_batches,
+            "loader": job.loader if job.loader in LOADERS else "", "loader_rate": job.loader_rate or 0.0,
+        }  # fmt: skip
 
     def stated(self, devices: int, form: Parallelism) -> FoundMeshes:
         """Return the mesh of a form, which fills its devices as it may. Raise InputError where it does not fit."""
-        found = predict_meshes(self.mesh_job(devices, form), [self.mesh(form)], self.known, fill=1.0)
+        found = predict_meshes(self.mesh_job(devices, form), [self.mesh(form)], self.belief, fill=1.0)
         self._check_fit(found, devices, form)
         return found
 
     def memory(self, devices: int, form: Parallelism) -> float:
         """Return the bytes that the fullest device of a form's mesh keeps."""
-        return float(predict_meshes(self.mesh_job(devices, form), [self.mesh(form)], self.known).memory.total[0])
+        return float(predict_meshes(self.mesh_job(devices, form), [self.mesh(form)], self.belief).memory["total"][0])
 
     def of_mesh(self, found: FoundMeshes, number: int) -> LanguageStep:
         """Return the step of one of several meshes."""
-        parts, mesh, every = found.parts.take(number), found.searched[number], self.job.parallelism.sync_every
-        total = parts.pop("total")
-        alone = self._alone_seconds(parts["optimizer"] * mesh.tp * mesh.pp)
-        devices = float(found.meshes.gpus[number])
-        waiting = total * (1 - 1 / float(waits(np.array(devices), self.known.parameters)))  # for the slowest
-        factor = (total - waiting) / sum(parts.values())  # what frameworks differ by
-        parts = {name: seconds * factor for name, seconds in parts.items()}
-        parts["data"] /= every  # of local SGD, in the mean step
-        pipeline = parts.pop("bubble") + parts.pop("p2p")
-        sync, inside = parts.pop("data") + parts.pop("host"), parts.pop("tensor") + parts.pop("context")
-        named = {**parts, "tensor": inside, "pipeline": pipeline, "sync": sync, "stragglers": waiting}
+        every = self.job.parallelism.sync_every
+        parts = {name: float(one[number]) for name, one in found.parts.items() if name != "total"}
+        for name in ("sync", "copies"):  # of local SGD, in the mean step
+            parts[name] /= every
+        alone = {name: float(one[0]) for name, one in self.alone.parts.items()}
+        mesh = found.searched[number]  # one device's states are divided as those of the mesh
+        alone_s = alone["total"] - max(0.0, alone["optimizer"] - parts["optimizer"] * mesh.tp * mesh.pp)
+        parts["sync"] += parts.pop("host")
+        parts["tensor"] += parts.pop("context")
+        parts["optimizer"] += parts.pop("fixed")
         slopes, one = self._slopes(found, number), self._slopes(self.alone)
         between = Slopes(slopes.logs, slopes.slopes - one.slopes)  # of the efficiency
-        deviations = RateDeviations(*(float(self.known.deviations(each)[0]) for each in (slopes, between, one)))
-        return LanguageStep(named, _device_memory(found, number), self.job.batch / alone, deviations)
-
-    def _alone_seconds(self, optimizer: float) -> float:
-        """Return the step of one device that exchanges nothing, and whose states are divided as those of the mesh."""
-        parts = self.alone.parts.take(0)
-        return parts["total"] - max(0.0, parts["optimizer"] - optimizer)
+        deviations = RateDeviations(*(float(self.belief.deviations(each)[0]) for each in (slopes, between, one)))
+        chance = float(found.chance[number])
+        return LanguageStep(parts, _device_memory(found, number), self.job.batch / alone_s, deviations, chance)
 
     def mesh(self, form: Parallelism) -> SearchedMesh:
         """Return a mesh as the closed forms have it."""
@@ -153,14 +149,14 @@ class LanguageModel:
         )  # fmt: skip
 
     def _slopes(self, found: FoundMeshes, number: int = 0) -> Slopes:
-        return find_slopes(found.meshes.take(np.array([number])), self.known.parameters)
+        return find_slopes(found.columns.take(np.array([number])), self.belief.parameters)
 
     def _check_fit(self, found: FoundMeshes, devices: int, form: Parallelism) -> None:
-        limit = float(found.meshes.memory_bytes[0])
-        if found.memory.total[0] > limit:
+        limit = float(found.columns.memory_bytes[0])
+        if found.memory["total"][0] > limit:
             largest = self._largest_batch(devices, form, limit)
             advice = "`ringlab search` finds meshes that do, and what would fit where none does"
-            raise too_large(self.job, _device_memory(found, 0), limit, self.host.gpu, largest, advice)
+            raise too_large(self.job, _device_memory(found, 0), limit, self.host.device.name, largest, advice)
 
     def _largest_batch(self, devices: int, form: Parallelism, limit: float) -> int:
         """Return the most samples of a device that fit, of powers of two times the microbatches."""
@@ -168,8 +164,8 @@ class LanguageModel:
         meshes = [self.mesh(form)._replace(micro_batch=size) for size in sizes]
         if not meshes:
             return 0
-        found = predict_meshes(self.mesh_job(devices, form), meshes, self.known)
-        fitting = np.flatnonzero(found.memory.total <= limit)
+        found = predict_meshes(self.mesh_job(devices, form), meshes, self.belief)
+        fitting = np.flatnonzero(found.memory["total"] <= limit)
         return sizes[int(fitting[-1])] * form.pieces if len(fitting) else 0
 
 
@@ -179,10 +175,10 @@ def _schedule(form: Parallelism) -> str:
 
 
 def _device_memory(found: FoundMeshes, number: int) -> DeviceMemory:
-    kept, context = found.memory, float(found.context_bytes)
+    kept = {name: float(one[number]) for name, one in found.memory.items()}
+    context = float(found.context_bytes)
     return DeviceMemory(
-        parameters=float(kept.weights[number]), gradients=float(kept.gradients[number]),
-        optimizer=float(kept.optimizer[number]),
-        activations=float(kept.activations[number] + kept.logits[number]),
-        buffers=float(kept.rest[number]) - context, context=context,
+        parameters=kept["weights"], gradients=kept["gradients"], optimizer=kept["optimizer"],
+        activations=kept["activations"] + kept["logits"], buffers=kept["buffers"] + kept["rest"] - context,
+        context=context,
     )  # fmt: skip

@@ -80,6 +80,7 @@ class StepPrediction:
     network: bool = False  # whether several hosts exchange
     shared_between: tuple[SharedLink, ...] = ()  # links on which traffic holds other traffic back
     shared_within: tuple[tuple[str, SharedLink], ...] = ()  # by part: links on which messages of one collective do
+    chance_to_run: float | None = None  # of a language model, by the share of memory that it fills
     deviations: RateDeviations | None = None  # where the rate is not that of the timeline
 
     @property

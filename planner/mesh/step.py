@@ -71,10 +71,10 @@ class StepModel:
         stated = self.language.stated(devices, job.parallelism)
         found = _Step(job, self.compute, fabric, devices, self.device._replace(memory=None)).predict()
         step = self.language.of_mesh(stated, 0)
+        found = replace(found, memory=(step.memory,), chance_to_run=step.chance)
         if not is_expressible(job):
-            return replace(found, memory=(step.memory,))
-        parts = StepParts(**step.parts)
-        return replace(found, parts=parts, memory=(step.memory,), alone=step.alone, deviations=step.deviations)
+            return found
+        return replace(found, parts=StepParts(**step.parts), alone=step.alone, deviations=step.deviations)
 
 
 def check_tasks(profile: ModelProfile, form: Parallelism) -> None:

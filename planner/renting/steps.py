@@ -8,21 +8,23 @@ from typing import NamedTuple, Protocol
 from collectives.errors import InputError
 from collectives.training.parallelism import Parallelism
 from collectives.units import format_size
+from planner.beliefs import Z_80, believe
 from planner.gpus import find_gpu
+from planner.hosts import Host, host_of_preset
 from planner.mesh.compute import Compute, at_rate
 from planner.mesh.interconnect import NodeInterconnect, ScalingNode
-from planner.mesh.job import Host, MeshDevice, TrainingJob
+from planner.mesh.job import MeshDevice, TrainingJob
 from planner.mesh.language import LanguageModel, is_expressible
 from planner.mesh.memory import TooLittleMemory
 from planner.mesh.prediction import StepParts
 from planner.mesh.step import StepModel
-from planner.mesh_search.parameters import Z_80, believe
-from planner.mesh_search.runs import OwnRuns
-from planner.mesh_search.search import FILL, FoundMeshes, search
 from planner.renting.candidates import Candidate, CandidateStep, CostEstimate, estimate_cost
 from planner.renting.prices import InstanceType
+from planner.runs import OwnRuns
 from planner.scaling.descriptions import find_node, find_scaling_gpu
 from planner.scaling.gpu_rates import GpuRates, series_gpu
+from planner.search import FILL, FoundMeshes, search
+from planner.series import host_of_node
 from simcomm.cluster.hardware import find_link, find_part, memory_bytes
 
 ALIKE = {
@@ -74,11 +76,18 @@ def scaling_node(instance: InstanceType) -> ScalingNode:
 
 
 def find_host(instance: InstanceType) -> Host:
-    """Return an instance type as a host of the closed forms. Raise InputError if its GPU's rates are not known."""
+    """Return an instance type as a host: a machine of the hardware catalogue, or as published series have its kind.
+
+    Raises InputError if its GPU's rates are not known.
+
+    >>> from planner.renting.prices import read_prices
+    >>> {find_host(one).system is None for one in read_prices() if one.machine == "p4d.24xlarge"}
+    {False}
+    """
     gpu = find_gpu(instance.gpu)
-    is_pcie = not instance.interconnect.startswith("NV")
-    nic = (instance.nic_bandwidth or 0.0) / instance.gpus
-    return Host(instance.gpu, instance.gpus, nic, gpu.host_rate if is_pcie else None)
+    if instance.machine is not None:
+        return host_of_preset(instance.machine, instance.gpu)
+    return host_of_node(scaling_node(instance), gpu)
 
 
 class StepSource(Protocol):
@@ -153,10 +162,10 @@ class LanguageSteps:
             return model.stated(gpus, self.job.on(gpus, model.host.gpus).parallelism)
         found = search(model.mesh_job(gpus, Parallelism(data=gpus)), model.belief)
         if not len(found.order):
-            needed, available = float(found.memory.total.min()) / FILL, float(found.meshes.memory_bytes[0])
+            needed, available = float(found.memory["total"].min()) / FILL, float(found.columns.memory_bytes[0])
             raise TooLittleMemory(
-                f"no mesh of {gpus} x {model.host.gpu} fits into memory: each GPU needs {format_size(needed)} and has "
-                f"{format_size(available)}; raise plan.most_nodes, or see `ringlab search` for what would fit",
+                f"no mesh of {gpus} x {model.host.device.name} fits into memory: each GPU needs {format_size(needed)} "
+                f"and has {format_size(available)}; raise plan.most_nodes, or see `ringlab search` for what would fit",
                 needed,
                 available,
             )

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from collectives.errors import InputError
 from collectives.quoting import quote, suggest
-from planner.mesh_search.columns import OPTIMIZERS
-from planner.mesh_search.search import FoundMeshes, MeshJob, SearchedMesh
+from planner.jobs import OPTIMIZERS
+from planner.search import FoundMeshes, MeshJob, SearchedMesh
 
 OPENS, CLOSES = "MESH: dict[str, Any] = {\n", "}  # fmt: skip\n"
 FLAVORS = {"llama3-8b": "8B", "llama3-70b": "70B", "llama3-405b": "405B"}  # of torchtitan's llama3

@@ -19,12 +19,12 @@ from collectives.records.model_profile import (
     shipped_model_profiles,
 )
 from collectives.units import count
+from planner.beliefs import Belief, believe
 from planner.gpus import PRECISIONS, can_multiply, is_known, is_published
 from planner.mesh.clusters import mesh_cluster
 from planner.mesh.job import TrainingJob
 from planner.mesh.language import SOURCE, LanguageModel, is_language
-from planner.mesh_search.parameters import Belief, believe
-from planner.mesh_search.runs import belief_of, find_own_runs, read_own_runs
+from planner.runs import belief_of, find_own_runs, read_own_runs
 from planner.scaling.gpu_rates import ComputeSource
 from planner.scaling.models import PROFILES, even_model, find_model, models
 from scenarios.loader import SpreadTraining
@@ -128,18 +128,18 @@ def find_language_model(spread: SpreadTraining, job: TrainingJob) -> LanguageMod
     Raises InputError for a framework where it is of nothing."""
     host, training = mesh_cluster(spread.cluster).host, spread.training
     named = replace(job, optimizer=named_optimizer(training))
-    if host is None or training.compute is not None or not is_language(named) or not is_known(host.gpu):
+    if host is None or training.compute is not None or not is_language(named) or not is_known(host.device.name):
         if "framework" in training.model_fields_set:
             raise InputError(
                 f"framework = {quote(training.framework)} only applies to language models on cataloged "
                 "GPUs without given compute times; remove it"
             )
         return None
-    check_precision(host.gpu, training.precision, "training.precision")
-    belief, told = find_belief(host.gpu, training.framework)
+    check_precision(host.device.name, training.precision, "training.precision")
+    belief, told = find_belief(host.device.name, training.framework)
     adapted = "" if told is None else f", {told[0].lower()}{told[1:].removesuffix('.')}"
-    if told is None and not is_published(host.gpu):
-        adapted = f"; no published run is on {host.gpu}, so by its data sheet"
+    if told is None and not is_published(host.device.name):
+        adapted = f"; no published run is on {host.device.name}, so by its data sheet"
     return LanguageModel(named, host, belief, SOURCE + adapted)
 
 

@@ -19,10 +19,10 @@ from collectives.training.parallelism import Parallelism
 from planner.mesh.compute import MEASURED_SPREAD
 from planner.mesh.job import TrainingJob, is_half
 from planner.mesh.memory import memory_of
-from planner.mesh_search.runs import OwnRuns
 from planner.renting import prices
 from planner.renting.prices import read_prices
 from planner.renting.steps import scaling_node
+from planner.runs import OwnRuns
 from planner.scaling.descriptions import find_scaling_gpu, read_series
 from planner.scaling.gpu_rates import SERIES_GPUS, GpuRates, series_gpu
 from planner.scaling.models import even_model, find_model

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.accuracy.training import put_aside
+from benchmarks.accuracy.steps import put_aside
 from collectives.errors import InputError
 from planner.scaling.descriptions import OWN_DATA, find_scaling_gpu, read_series
 from planner.scaling.models import PROFILES, find_model

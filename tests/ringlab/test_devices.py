@@ -142,7 +142,7 @@ def test_a_language_model_has_one_rate_of_a_gpu_and_one_memory_in_every_form() -
     for form in ("form='zero_redundancy'", "form='data_parallel'", "gradient_bytes=2", "overlap=false", "sync_every=8"):
         alone, joined = rows(form)
         assert (alone.samples_per_s, alone.memory["total"]) == pytest.approx((one.samples_per_s, one.memory["total"]))
-        assert 0.8 < joined.samples_per_s / eight.samples_per_s < 1.01, form
+        assert 0.8 < joined.samples_per_s / eight.samples_per_s < 1.05, form
         assert joined.memory["total"] <= eight.memory["total"]
     assert rows("sync_every=8")[1].samples_per_s >= eight.samples_per_s > rows("overlap=false")[1].samples_per_s
     shipped, all_forwards, in_turn = (
@@ -171,8 +171,8 @@ def test_a_rate_on_one_gpu_moves_another_and_published_rates_come_before_data_sh
 
 def test_what_is_left_out_for_one_reason_is_said_once_and_what_holds_back_is_shown() -> None:
     found = ringlab.predict_devices(ROOT / GPT, [8, 16], what_if="batch=8..4096")
-    assert len(found.conclusions) == 5 and "(fsdp 16) is not in the step" in found.conclusions[0]
-    assert found.conclusions[4].startswith("A100 40GB SXM at $2.74 an hour: AWS p4d.24xlarge, ")
+    assert len(found.conclusions) == 4 and "(fsdp 16) is not in the step" in found.conclusions[0]
+    assert found.conclusions[3].startswith("A100 40GB SXM at $2.74 an hour: AWS p4d.24xlarge, ")
     own = ringlab.predict_devices(ROOT / GPT, [16], "training.price_per_hour=4.1")
     assert "A100 40GB SXM at $4.10 an hour: training.price_per_hour." in own.conclusions
     other = ringlab.predict_devices(

@@ -6,9 +6,9 @@ import torch
 
 from collectives.errors import InputError
 from collectives.quoting import quote, suggest
+from planner.beliefs import read_shipped
+from planner.compute import MEMORY_SHARE
 from planner.gpus import find_gpu
-from planner.mesh_search.compute import MEMORY_SHARE
-from planner.mesh_search.parameters import read_shipped
 from simcomm.cluster.hardware import parts
 
 KERNEL_S = 2e-6  # that any operation takes at least

@@ -14,9 +14,9 @@ from collectives.records.calibration import Calibration
 from collectives.request import Request
 from collectives.training.workload import Training
 from collectives.units import count, format_size
-from planner.mesh_search.columns import to_columns
-from planner.mesh_search.parameters import PRIORS, believe, find_slopes
-from planner.mesh_search.runs import OwnRuns, compare_runs, complete, read_own_runs
+from planner.beliefs import believe, find_slopes
+from planner.parameters import PRIORS
+from planner.runs import OwnRuns, columns_of_runs, compare_runs, complete, read_own_runs
 from ringlab.session import RANKS, Session, load_scenario, session_of
 from ringlab.shared.answer import Answer, AnswerRecord
 from ringlab.shared.clusters import machine_line, parse_keys
@@ -347,7 +347,7 @@ def calibrate_runs(file: Path) -> RunsCalibrationAnswer:
 
 def _keep(own: OwnRuns) -> RunsKept:
     before, after, runs = believe(), own.belief, [complete(row) for row in own.rows]
-    slopes = find_slopes(to_columns(runs), after.parameters)
+    slopes = find_slopes(columns_of_runs(runs), after.parameters)
     logs = {name: float(np.log(after.parameters[name] / before.parameters[name])) for name in after.parameters}
     named = (name for name in logs if abs(logs[name]) > MOVED * PRIORS[name].spread)
     moved = sorted(named, key=lambda name: -abs(logs[name]))

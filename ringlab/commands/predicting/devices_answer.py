@@ -25,6 +25,7 @@ PARTS = {
     "contention": "shared links", "processes": "processes",
 }  # fmt: skip
 NUMBERS = r"(?<![\w.])[0-9][0-9.,]*( [KMGT]?i?B)?"  # with their units, in which reasons may differ
+SURE = 0.9  # to run: below, the filled memory is named
 NOTICED = 0.001  # of a step: what sharing links adds is said from here on
 WORDS = {
     "sync": "exchanging gradients and parameters", "tensor": "collectives within layers (tensor)",
@@ -76,6 +77,7 @@ class DevicesRow(NamedTuple):
     epoch: Bill | None
     target: Bill | None  # the whole training, of which the scenario says how long it is
     tokens_per_s: float | None = None  # of a language model
+    chance_to_run: float | None = None  # of a language model, by the share of memory that it fills
     mfu: float | None = None  # the share of the FLOPs that the data sheets say, without what is computed again
 
 
@@ -186,6 +188,11 @@ def conclude(key: str | None, cases: Sequence[DevicesCase]) -> list[str]:
             )
         if last.efficiency > 1 + NOTICED:
             said.append(f"{on} efficiency is above 100%, as each device updates a share of the parameters only.")
+        if last.chance_to_run is not None and last.chance_to_run < SURE:
+            said.append(
+                f"{on} it keeps {format_size(last.memory['total'])} of each; {last.chance_to_run:.0%} of published "
+                "runs that filled as much of their memory finished."
+            )
         if last.bottleneck in last.links_shared_within:
             said.append(f"{last.links_shared_within[last.bottleneck]}.")
         if last.parts["contention"] >= NOTICED * last.step_s:

@@ -18,10 +18,10 @@ from collectives.units import count
 from planner.mesh.compute import measured_rate
 from planner.mesh.job import TrainingJob
 from planner.mesh.language import is_expressible, is_language
-from planner.mesh_search.runs import find_own_runs
 from planner.renting.candidates import Candidate, CostEstimate, Limits, list_candidates, pareto_front
 from planner.renting.prices import OLD_AFTER_DAYS, InstanceType, is_old, read_prices
 from planner.renting.steps import LanguageSteps, ProfileSteps, Screening, StepSource, screen
+from planner.runs import find_own_runs
 from planner.scaling.gpu_rates import GpuRates
 from ringlab.commands.predicting.devices_answer import WORDS
 from ringlab.shared.answer import Answer, AnswerRecord

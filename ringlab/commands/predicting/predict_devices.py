@@ -224,6 +224,7 @@ def _row(found: StepPrediction, spread: SpreadTraining, price: float | None, alo
         calls=_calls(found),
         epoch=None if epoch is None else _bill(epoch, found.rate, (low, high), hourly),
         target=None if target is None else _bill(target, found.rate, (low, high), hourly),
+        chance_to_run=found.chance_to_run,
         **_of_language(found, spread),
     )
 

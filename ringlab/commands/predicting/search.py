@@ -15,12 +15,12 @@ from collectives.quoting import quote, suggest
 from collectives.records.model_profile import EXAMPLE, TRANSFORMERS, is_transformer, parse_transformer
 from collectives.training.parallelism import FRAMEWORKS
 from collectives.training.recipe import check_known
+from planner.beliefs import Z_80
 from planner.gpus import PRECISIONS, is_published
+from planner.jobs import BITS, OFFLOADED, OPTIMIZERS
+from planner.memory import PARTS as MEMORY_PARTS
 from planner.mesh.clusters import mesh_cluster
-from planner.mesh_search.columns import BITS, OFFLOADED, OPTIMIZERS
-from planner.mesh_search.memory import PART_NAMES
-from planner.mesh_search.parameters import Z_80
-from planner.mesh_search.search import (
+from planner.search import (
     FILL,
     FoundMeshes,
     MeshJob,
@@ -209,7 +209,7 @@ def _job(spread: SpreadTraining, devices: int, options: SearchOptions) -> MeshJo
         )
     kind, shape = parse_transformer(training.model)
     node = host.gpus
-    if devices > node and not host.nic_rate:
+    if devices > node and not host.nic:
         raise InputError(
             f"{devices} devices of {spread.cluster.title}: hosts have {node} devices and no network "
             f"is described; set cluster.nic and cluster.net, or use at most {node} devices"
@@ -219,11 +219,11 @@ def _job(spread: SpreadTraining, devices: int, options: SearchOptions) -> MeshJo
             f"{devices} devices do not fill hosts of {node}; use a multiple of {node}, or fewer than {node}"
         )
     form, precision = spread.parallelism, options.precision or training.precision
-    check_precision(host.gpu, precision, "--precision")
+    check_precision(host.device.name, precision, "--precision")
     return MeshJob(
         kind=kind, shape=shape, seq=shape.context,
         batch=options.batch or training.batch_size * devices,
-        gpu=host.gpu, gpus=devices, node_gpus=node, nic_rate=host.nic_rate, peer_rate=host.peer_rate,
+        host=host, gpus=devices,
         precision=precision, framework=options.framework or training.framework,
         is_compiled=options.is_compiled, optimizer=options.optimizer or named_optimizer(training),
         offload=options.offload, lora=options.lora, frozen_bits=options.bits,
@@ -294,17 +294,17 @@ def _rows(found: FoundMeshes, numbers: Sequence[int], price: float | None, asked
 def _row(found: FoundMeshes, number: int, factor: float, price: float | None, asked: SearchOptions) -> MeshRow:
     mesh, seconds, rate = found.searched[number], float(found.step_s[number]), float(found.tokens_per_s[number])
     dollars = None if price is None else price * found.job.gpus / 3600 / rate * 1e9
-    mfu, parts = float(found.mfu[number]), found.parts.take(number)
-    parts["other"] = 2 * parts["total"] - sum(parts.values())  # waiting for the slowest, and a framework's factor
+    mfu = float(found.mfu[number])
     return MeshRow(
         mesh=mesh.name, tensor=mesh.tp, pipeline=mesh.pp, context=mesh.cp, expert=mesh.ep, data=mesh.dp,
         virtual=mesh.vp, schedule=mesh.schedule, form=mesh.sharding, micro_batch=mesh.micro_batch,
         microbatches=mesh.grad_accum, recompute=mesh.recompute, step_s=seconds,
-        step_interval=(seconds / factor, seconds * factor), parts=parts, tokens_per_s=rate,
+        step_interval=(seconds / factor, seconds * factor), tokens_per_s=rate,
+        parts={name: float(one[number]) for name, one in found.parts.items()},
         tokens_interval=(rate / factor, rate * factor), mfu=mfu,
-        tflops_per_gpu=mfu * float(found.meshes.matrix[number]) / 1e12,
-        memory_bytes=float(found.memory.total[number]),
-        memory_parts={name: float(getattr(found.memory, name)[number]) for name in PART_NAMES},
+        tflops_per_gpu=mfu * float(found.columns.peak[number]) / 1e12,
+        memory_bytes=float(found.memory["total"][number]),
+        memory_parts={name: float(found.memory[name][number]) for name in MEMORY_PARTS},
         host_bytes=float(found.host_bytes[number]), chance_to_run=float(found.chance[number]),
         dollars_per_billion_tokens=dollars,
         dollars_interval=None if dollars is None else (dollars / factor, dollars * factor),

@@ -5,11 +5,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import viz
-from planner.mesh_search.search import FoundMeshes, SearchedMesh, pareto_front
+from planner.search import FoundMeshes, SearchedMesh, pareto_front
+from planner.step import PARTS
 from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
 from ringlab.table import NOTHING, Part, Sentences, Table, format_digits, format_interval
 
-PARTS = ("compute", "tensor", "context", "expert", "bubble", "p2p", "data", "host", "optimizer", "other")
+BROKEN = {  # names of parts that are too long for a column
+    "compute": "com-\npute", "pipeline": "pipe-\nline", "optimizer": "opti-\nmizer", "processes": "pro-\ncesses",
+    "stragglers": "strag-\nglers",
+}  # fmt: skip
 GIB = 2**30
 TOKENS, BILLION = "tokens/s (80 %)", "$ a billion\ntokens"
 
@@ -185,11 +189,11 @@ class SearchAnswer(Answer):
             viz.MeshDots(
                 title=f"{one.job.gpus} x {one.job.gpu}, {one.job.batch} sequences of {one.job.seq}",
                 rates=one.tokens_per_s.tolist(),
-                memory_gib=(one.memory.total / GIB).tolist(),
+                memory_gib=(one.memory["total"] / GIB).tolist(),
                 forms=[_kind(mesh) for mesh in one.searched],
                 names=[mesh.name for mesh in one.searched],
                 front=pareto_front(one),
-                limit_gib=float(one.meshes.memory_bytes[0]) / GIB,
+                limit_gib=float(one.columns.memory_bytes[0]) / GIB,
             )
             for one in self.found
         ]
@@ -252,7 +256,14 @@ def _seconds(case: Case) -> Table:
         ]
         for number, row in enumerate(case.best, 1)
     ]  # fmt: skip
-    heads = ["#", "step\n(s)", *shown, "memory\n(GiB)", *(["of a host\n(GiB)"] if has_host else []), "runs"]
+    heads = [
+        "#",
+        "step\n(s)",
+        *(BROKEN.get(name, name) for name in shown),
+        "memory\n(GiB)",
+        *(["of a host\n(GiB)"] if has_host else []),
+        "runs",
+    ]
     return Table(None, heads, rows)
 
 

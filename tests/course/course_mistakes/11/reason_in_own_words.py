@@ -3,6 +3,6 @@ def defend():
     base = {"context": 1, "micro_batch": 1, "recompute": "none"}
     return [
         ({**base, "tensor": 1, "pipeline": 1, "data": 64, "form": "ddp"}, "does not fit into 80 GB"),
-        ({**base, "tensor": 1, "pipeline": 16, "data": 4, "form": "zero1"}, "bubble"),
+        ({**base, "tensor": 1, "pipeline": 16, "data": 4, "form": "zero1"}, "pipeline"),
         ({**base, "tensor": 64, "pipeline": 1, "data": 1, "form": "ddp"}, "tensor"),
     ]

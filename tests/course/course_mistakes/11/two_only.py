@@ -3,5 +3,5 @@ def defend() -> list[tuple[dict, str]]:
     base = {"context": 1, "micro_batch": 1, "recompute": "selective"}
     return [
         ({**base, "tensor": 1, "pipeline": 1, "data": 64, "form": "ddp"}, "memory"),
-        ({**base, "tensor": 1, "pipeline": 16, "data": 4, "form": "zero1"}, "bubble"),
+        ({**base, "tensor": 1, "pipeline": 16, "data": 4, "form": "zero1"}, "pipeline"),
     ]

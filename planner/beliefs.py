@@ -1,8 +1,8 @@
-"""Parameters of the step: a prior each, what published runs make of it, and what is believed of a cluster.
+"""What is believed of a cluster: parameters with their covariance, intervals, and the adaption to a user's runs.
 
 The logarithm of a step is taken as linear in those of the parameters (``Slopes``). A cluster that no fit has seen
 differs from those that were seen in each parameter by ``shared`` of its prior's deviation, and each run by ``noise``
-of its own; both are found by leaving sources out (``benchmarks/studies/mesh_fit.py``).
+of its own; both are found by leaving sources out (``benchmarks/studies/step_fit.py``).
 """
 
 import json
@@ -15,93 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from planner.mesh_search.columns import Array, Meshes
-from planner.mesh_search.step import step_seconds
-
-
-class Prior(NamedTuple):
-    """A median and the standard deviation of its logarithm."""
-
-    value: float
-    spread: float
-
-
-PRIORS: dict[str, Prior] = {
-    # shares of the data sheet that matrix products of the best shape reach
-    "gemm_ampere": Prior(0.80, 0.1),
-    "gemm_hopper": Prior(0.70, 0.1),
-    "gemm_blackwell": Prior(0.70, 0.1),
-    "power_500w": Prior(0.85, 0.1),
-    "gemm_other": Prior(0.75, 0.15),
-    "precision_fp8": Prior(0.75, 0.15),  # of that share
-    "precision_mxfp8": Prior(0.75, 0.15),
-    "precision_nvfp4": Prior(0.7, 0.2),
-    "wave": Prior(0.5, 0.5),  # exponent of the share of multiprocessors that the last wave of tiles leaves busy
-    "inner": Prior(150, 0.5),  # columns of the inner dimension that a tile's start and end cost
-    "align": Prior(0.10, 0.5),  # exponent of what odd dimensions lose
-    # attention: shares of the data sheet
-    "flash_ampere": Prior(0.55, 0.2),
-    "flash_hopper": Prior(0.33, 0.2),
-    "flash_blackwell": Prior(0.40, 0.2),
-    "flash_other": Prior(0.40, 0.25),
-    "flash_triton": Prior(0.65, 0.2),  # kernels of 2023
-    "flash_cudnn": Prior(1.5, 0.2),
-    "unfused": Prior(0.35, 0.3),
-    "score_bytes": Prior(12, 0.4),
-    # operations that memory limits: bytes an element and token, forward
-    "bytes_hidden": Prior(22, 0.3),
-    "bytes_ffn": Prior(7, 0.3),
-    "bytes_expert": Prior(14, 0.4),
-    "fused": Prior(0.5, 0.3),  # what a compiler leaves of them
-    # the host: milliseconds a layer, forward and back
-    "host_ms": Prior(1.2, 0.4),
-    "host_tensor": Prior(0.5, 0.6),
-    "host_expert_ms": Prior(6, 0.4),
-    "graph": Prior(0.3, 0.5),
-    "selective": Prior(0.35, 0.4),  # of products and bytes, computed again
-    # collectives
-    "nvlink": Prior(0.75, 0.15),
-    "net": Prior(0.70, 0.2),
-    "scale": Prior(0.03, 0.7),  # lost with each doubling of nodes
-    "collective_us": Prior(20, 0.5),
-    "hop_us": Prior(3, 0.6),
-    "hop_efa_us": Prior(35, 0.6),
-    "data_hop_us": Prior(30, 0.7),
-    "data_hop_efa_us": Prior(150, 0.7),
-    "bucket_mb": Prior(40, 0.5),
-    "tensor_hidden": Prior(0.25, 0.5),
-    "tensor_async": Prior(0.65, 0.3),
-    "context_hidden": Prior(0.6, 0.4),
-    "expert_hidden": Prior(0.35, 0.5),
-    "p2p_exposed": Prior(0.7, 0.5),
-    "data_hidden": Prior(0.6, 0.3),
-    "gather_shown": Prior(0.6, 0.4),
-    "fsdp_hidden": Prior(0.85, 0.15),
-    # the rest of a step
-    "optimizer_bytes": Prior(34, 0.3),
-    "step_ms": Prior(20, 0.6),
-    "jitter": Prior(0.006, 0.5),
-    "head": Prior(1.0, 0.2),
-    # one cluster's: pipelines over its network slow tensor groups inside of nodes
-    "pipeline_tensor_ms": Prior(4.0, 0.5),
-    # what no published run here tells: held by other sources, and as unsure as they are
-    "zero_bubble": Prior(0.33, 0.4),  # of 1F1B's bubble, with the same memory (ZB-H1, https://arxiv.org/abs/2401.10241)
-    "host_link": Prior(0.75, 0.2),  # of PCIe, copies from pinned memory
-    "host_update": Prior(4.0, 0.5),  # 10^9 parameters a second that a node's processors update (ZeRO-Offload's table of
-    # CPU-Adam: 1 billion in .22 s, 10 in 2.6, https://arxiv.org/abs/2101.06840)
-    "unpack_bytes": Prior(6.0, 0.6),  # of memory, for a frozen weight of 8 or 4 bits: read, written, read as 16 bits
-    # releases of mixtures of experts differ by up to 1.7 times on one job
-    "experts": Prior(1.0, 0.25),
-    # frameworks
-    "framework_other": Prior(1.0, 0.08),
-    "framework_nanotron": Prior(1.0, 0.08),
-    "framework_torchtitan": Prior(1.0, 0.08),
-    "framework_megatron-deepspeed": Prior(1.0, 0.08),
-    "framework_megatron-bridge": Prior(1.0, 0.08),
-    "framework_llm-foundry": Prior(1.0, 0.08),
-    "framework_nemo": Prior(1.0, 0.08),
-    "framework_megatron": Prior(1.0, 0.08),
-}
+from planner.columns import Columns
+from planner.hosts import Array
+from planner.parameters import NAMES, PRIORS
+from planner.step import step_seconds
 
 FITTED = Path(__file__).parent / "data" / "parameters.json"
 
@@ -110,7 +27,6 @@ Z_80 = NormalDist().inv_cdf(0.9)  # deviations of a normal that hold 80 % betwee
 MOVED = 0.02  # of a prior's deviation, by which differences are taken
 OUTLYING = 2.0  # deviations from which on a measured run counts less
 ROUNDS = 4  # of adapting, each around what the one before found
-NAMES = tuple(PRIORS)
 normal_cdf = np.vectorize(NormalDist().cdf, otypes=[float])  # scipy's takes half a second to import
 
 
@@ -125,7 +41,7 @@ class Shipped(NamedTuple):
 
 @cache
 def read_shipped() -> Shipped:
-    """Return what `benchmarks/studies/mesh_fit.py --write` has written."""
+    """Return what `benchmarks/studies/step_fit.py --write` has written."""
     found: dict[str, Any] = json.loads(FITTED.read_text(encoding="utf-8"))
     return Shipped(**found)
 
@@ -137,14 +53,14 @@ class Slopes(NamedTuple):
     slopes: Array  # rows x parameters, as in NAMES
 
 
-def find_slopes(meshes: Meshes, parameters: Mapping[str, float]) -> Slopes:
+def find_slopes(columns: Columns, parameters: Mapping[str, float]) -> Slopes:
     """Return steps with their derivatives, by differences: all in one array, once as they are and once a parameter."""
-    count, whole = len(meshes), 1 + len(NAMES)
+    count, whole = len(columns), 1 + len(NAMES)
     moved: dict[str, Any] = {}
     for place, name in enumerate(NAMES, start=1):
         moved[name] = np.full(count * whole, parameters[name])
         moved[name][place * count : (place + 1) * count] *= np.exp(MOVED * PRIORS[name].spread)
-    logs = np.log(step_seconds(meshes.take(np.tile(np.arange(count), whole)), moved).total).reshape(whole, count)
+    logs = np.log(step_seconds(columns.take(np.tile(np.arange(count), whole)), moved)).reshape(whole, count)
     return Slopes(logs[0], (logs[1:] - logs[0]).T / MOVED)
 
 
@@ -176,7 +92,7 @@ class Belief:
         result: Array = slopes.logs[:, None] + moves + self.noise * rng.standard_normal(moves.shape)
         return result
 
-    def adapted(self, meshes: Meshes, measured: Array) -> "Belief":
+    def adapted(self, columns: Columns, measured: Array) -> "Belief":
         """Return what is believed after runs that took ``measured`` seconds; runs that are far off count less.
 
         This is the mode of the posterior, by Gauss and Newton, with the covariance there.
@@ -185,7 +101,7 @@ class Belief:
         start = np.log([self.parameters[name] for name in NAMES])
         x, parameters, covariance = np.zeros(len(NAMES)), dict(self.parameters), self.covariance
         for _ in range(ROUNDS):
-            slopes = find_slopes(meshes, parameters)
+            slopes = find_slopes(columns, parameters)
             left = np.log(measured) - slopes.logs
             weights = 1 / np.sqrt(1 + (left / (OUTLYING * self.noise)) ** 2) / self.noise**2
             weighted = slopes.slopes * weights[:, None]
@@ -225,12 +141,14 @@ def believe(parameters: Mapping[str, float] | None = None) -> Belief:
     return Belief(parameters or shipped.parameters, covariance, shipped.deviations["noise"])
 
 
-def chance_to_run(meshes: Meshes, total_bytes: Array) -> Array:
+def chance_to_run(columns: Columns, total_bytes: Array) -> Array:
     """Return how likely a run does not fail: of the share of memory that is filled, a normal of its logarithm.
 
-    Of runs with no more layers than stages most failed in any memory, and a few of all others.
+    Most runs with no more layers than stages failed in any memory, and a few of all others.
     """
     chance = read_shipped().chance
-    fits = normal_cdf((np.log(chance["fill"]) - np.log(total_bytes / meshes.memory_bytes)) / chance["spread"])
-    starts = np.where(meshes.pp >= np.maximum(2, meshes.layers), 1 - chance["empty_stages"], 1.0)
+    fits = normal_cdf((np.log(chance["fill"]) - np.log(total_bytes / columns.memory_bytes)) / chance["spread"])
+    starts = np.where(
+        columns.is_shaped & (columns.pp >= np.maximum(2, columns.layers)), 1 - chance["empty_stages"], 1.0
+    )
     return np.asarray(chance["others"] * starts * fits)

@@ -1,7 +1,7 @@
 """All meshes for a model on so many devices: which are fastest, which fit, which three to try, and why others lose."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from typing import Any, NamedTuple
@@ -11,11 +11,14 @@ import numpy as np
 from collectives.errors import InputError
 from collectives.quoting import close_names, quote
 from collectives.records.model_profile import TransformerShape, flops_per_token
-from planner.mesh_search.columns import COLUMNS, RECOMPUTED, Array, Meshes, make_columns
-from planner.mesh_search.memory import PART_NAMES, Memory, host_bytes, memory_bytes
-from planner.mesh_search.parameters import Z_80, Belief, Slopes, believe, chance_to_run, find_slopes, read_shipped
-from planner.mesh_search.runs import complete
-from planner.mesh_search.step import MeshSeconds, step_seconds
+from collectives.training.parallelism import RECOMPUTED
+from planner.beliefs import Z_80, Belief, Slopes, believe, chance_to_run, find_slopes, read_shipped
+from planner.columns import Columns, make_columns
+from planner.hosts import Array, Host
+from planner.memory import PARTS as MEMORY_PARTS
+from planner.memory import host_bytes, memory_parts
+from planner.runs import RUN_BUCKETS_MB
+from planner.step import step_parts
 
 FILL = 0.85  # of a device, above which allocators free and retry, and most published runs failed
 MOST_TENSOR, MOST_CHUNKS, MOST_CONTEXT, MOST_MICRO = 64, 8, 16, 64
@@ -29,18 +32,15 @@ LORA_RANK = 16  # of what is proposed where nothing fits
 class MeshJob:
     """A training of a language model on devices of one kind.
 
-    ``batch`` counts sequences of ``seq`` tokens in a step of all devices; rates are bytes a second of a device.
+    ``batch`` counts sequences of ``seq`` tokens in a step of all devices.
     """
 
     kind: str  # gpt, bert or llama
     shape: TransformerShape
     seq: int
     batch: int
-    gpu: str
+    host: Host
     gpus: int
-    node_gpus: int
-    nic_rate: float  # 0 where no network is known
-    peer_rate: float | None = None  # between GPUs of a node, where it is not the GPU's own
     precision: str = "bf16"
     framework: str = "other"
     attention: str = "flash"
@@ -52,20 +52,30 @@ class MeshJob:
     experts: int = 0  # of each layer's MLP, of which a token visits ``top_k``
     top_k: int = 0
     with_zero_bubble: bool = False
+    more: Mapping[str, Any] = field(default_factory=dict)  # other columns that all its meshes share
 
     @property
-    def row(self) -> dict[str, Any]:
-        """What all its meshes share, as a row of a table of runs."""
+    def gpu(self) -> str:
+        """The GPU's name in the catalogue."""
+        return self.host.device.name
+
+    @property
+    def node_gpus(self) -> int:
+        """GPUs of a host."""
+        return self.host.gpus
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """The columns that all its meshes share."""
         shape, is_llama = self.shape, self.kind == "llama"
         return {
             "layers": shape.layers, "hidden": shape.width, "heads": shape.heads, "kv_heads": shape.kv_heads,
             "head_dim": shape.width // shape.heads, "ffn": shape.hidden, "mlp_matrices": 3 if is_llama else 2,
-            "vocab": shape.vocabulary, "tied": int(not is_llama), "seq": self.seq, "gpu": self.gpu,
-            "gpus": self.gpus, "global_batch": self.batch, "node_gpus": self.node_gpus,
-            "nic_gbps": max(self.nic_rate, 1.0) / 1e9, "precision": self.precision, "framework": self.framework,
-            "attention": self.attention, "compile": int(self.is_compiled), "optimizer": self.optimizer,
-            "offload": self.offload, "lora": self.lora, "frozen_bits": self.frozen_bits, "experts": self.experts,
-            "top_k": self.top_k, "expert_ffn": shape.hidden if self.experts else 0,
+            "vocab": shape.vocabulary, "tied": int(not is_llama), "seq": self.seq, "host": self.host,
+            "precision": self.precision, "framework": self.framework, "attention": self.attention,
+            "compiled": int(self.is_compiled), "optimizer": self.optimizer, "offload": self.offload, "lora": self.lora,
+            "frozen_bits": self.frozen_bits, "experts": self.experts, "top_k": self.top_k,
+            "expert_ffn": shape.hidden if self.experts else 0, "bucket_mb": RUN_BUCKETS_MB, **self.more,
         }  # fmt: skip
 
 
@@ -157,13 +167,10 @@ def _shardings(job: MeshJob, mesh: SearchedMesh) -> tuple[str, ...]:
     return (*whole, "hsdp") if is_one_stage and mesh.tp < job.node_gpus < size * mesh.tp else whole
 
 
-def _columns(job: MeshJob, found: Sequence[SearchedMesh]) -> Meshes:
-    shared = complete({**job.row, "tp": 1, "dp": job.gpus, "micro_batch": 1, "grad_accum": 1})
-    table: dict[str, Sequence[Any]] = {name: [shared[name]] * len(found) for name in COLUMNS}
-    table |= dict(zip(SearchedMesh._fields, zip(*found, strict=True), strict=True))
-    table["sequence_parallel"] = [int(one.tp > 1 and one.sequence_parallel > 0) for one in found]
-    meshes = make_columns(table)
-    return meshes if job.peer_rate is None else replace(meshes, peer_rate=np.full(len(found), job.peer_rate))
+def _columns(job: MeshJob, found: Sequence[SearchedMesh]) -> Columns:
+    columns: dict[str, Any] = dict(zip(SearchedMesh._fields, map(list, zip(*found, strict=True)), strict=True))
+    columns["sequence_parallel"] = [int(one.tp > 1 and one.sequence_parallel > 0) for one in found]
+    return make_columns({**job.table, **columns, "count": columns.pop("grad_accum")}, len(found))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,9 +179,9 @@ class FoundMeshes:
 
     job: MeshJob
     searched: Sequence[SearchedMesh]
-    meshes: Meshes
-    parts: MeshSeconds
-    memory: Memory
+    columns: Columns
+    parts: Mapping[str, Array]  # seconds of a step, with their total
+    memory: Mapping[str, Array]  # bytes of the fullest device, with their total
     belief: Belief
     chance: Array  # not to fail
     order: Array
@@ -182,12 +189,12 @@ class FoundMeshes:
     def factors(self, numbers: Sequence[int] | Array) -> Array:
         """Return the factors by which the steps of some may be longer or shorter, at 80 %."""
         chosen = np.asarray(numbers, dtype=int)
-        return self.belief.factors_of(find_slopes(self.meshes.take(chosen), self.belief.parameters))
+        return self.belief.factors_of(find_slopes(self.columns.take(chosen), self.belief.parameters))
 
     @cached_property
     def fastest(self) -> Slopes:
         """The fastest that fit, with what parameters do to them."""
-        return find_slopes(self.meshes.take(self.order[:AMONG]), self.belief.parameters)
+        return find_slopes(self.columns.take(self.order[:AMONG]), self.belief.parameters)
 
     @property
     def context_bytes(self) -> float:
@@ -197,17 +204,17 @@ class FoundMeshes:
     @property
     def host_bytes(self) -> Array:
         """Bytes that a host keeps of what is offloaded to it."""
-        return host_bytes(self.meshes)
+        return host_bytes(self.columns)
 
     @property
     def step_s(self) -> Array:
         """The seconds of a step."""
-        return self.parts.total
+        return self.parts["total"]
 
     @property
     def tokens_per_s(self) -> Array:
         """Tokens a second of all devices."""
-        result: Array = self.job.batch * self.job.seq / self.parts.total
+        result: Array = self.job.batch * self.job.seq / self.parts["total"]
         return result
 
     @property
@@ -217,7 +224,7 @@ class FoundMeshes:
         hidden = job.shape.hidden * max(1, job.top_k)
         shape = job.shape._replace(context=job.seq, hidden=hidden)
         flops = flops_per_token(job.kind, shape, is_frozen=job.lora > 0)
-        result: Array = flops * self.tokens_per_s / (self.meshes.gpus * self.meshes.matrix)
+        result: Array = flops * self.tokens_per_s / (self.columns.gpus * self.columns.peak)
         return result
 
 
@@ -230,13 +237,13 @@ def predict_meshes(
     job: MeshJob, searched: Sequence[SearchedMesh], belief: Belief | None = None, fill: float = FILL
 ) -> FoundMeshes:
     """Predict some meshes of a job. Raise InputError for a job that cannot be expressed."""
-    known, meshes = belief or believe(), _columns(job, searched)
-    parts, memory = step_seconds(meshes, known.parameters), memory_bytes(meshes, read_shipped().memory)
-    total = memory.total
-    fits = np.flatnonzero(total <= fill * meshes.memory_bytes)
+    known, columns = belief or believe(), _columns(job, searched)
+    parts, memory = step_parts(columns, known.parameters), memory_parts(columns, read_shipped().memory)
+    fits = np.flatnonzero(memory["total"] <= fill * columns.memory_bytes)
     return FoundMeshes(
-        job=job, searched=searched, meshes=meshes, parts=parts, memory=memory, belief=known,
-        chance=chance_to_run(meshes, total), order=fits[np.argsort(parts.total[fits], kind="stable")],
+        job=job, searched=searched, columns=columns, parts=parts, memory=memory, belief=known,
+        chance=chance_to_run(columns, memory["total"]),
+        order=fits[np.argsort(parts["total"][fits], kind="stable")],
     )  # fmt: skip
 
 
@@ -274,7 +281,7 @@ def choose_runs(found: FoundMeshes, count: int = TRIES) -> tuple[list[int], floa
 
 def pareto_front(found: FoundMeshes) -> list[int]:
     """Return the meshes that no other beats in both rate and memory, from the fastest on."""
-    total, front, least = found.memory.total, list[int](), float("inf")
+    total, front, least = found.memory["total"], list[int](), float("inf")
     for number in found.order:
         if total[number] < least:
             front.append(int(number))
@@ -306,7 +313,7 @@ def what_would_fit(job: MeshJob, belief: Belief | None = None, fill: float = FIL
     found = list[Remedy]()
     for name, change in changes:
         gpus = change.get("gpus", job.gpus)
-        if gpus > job.node_gpus and (not job.nic_rate or gpus % job.node_gpus):
+        if gpus > job.node_gpus and (not job.host.nic or gpus % job.node_gpus):
             continue  # nothing joins so many
         if all(getattr(job, key) == value for key, value in change.items()) or (
             "gpus" in change and any("devices" in one.change for one in found)
@@ -346,7 +353,7 @@ def why_others_lose(found: FoundMeshes) -> Iterator[tuple[str, str]]:
         if name not in seen:
             seen.add(name)
             yield name, f"{found.searched[number].name}: {why_slower(found, number, best)}"
-    total, least = found.memory.total, dict[str, int]()
+    total, least = found.memory["total"], dict[str, int]()
     for number, mesh in enumerate(found.searched):
         name = name_family(mesh)
         if name not in seen and (name not in least or total[number] < total[least[name]]):
@@ -357,12 +364,12 @@ def why_others_lose(found: FoundMeshes) -> Iterator[tuple[str, str]]:
 
 def least_memory(found: FoundMeshes) -> int:
     """Return the number of the mesh that keeps least."""
-    return int(found.memory.total.argmin())
+    return int(found.memory["total"].argmin())
 
 
 def why_slower(found: FoundMeshes, number: int, than: int) -> str:
     """Say by how much one mesh is slower than another, and which parts of a step make it so."""
-    mine, best = found.parts.take(number), found.parts.take(than)
+    mine, best = ({name: float(one[row]) for name, one in found.parts.items()} for row in (number, than))
     whole = best["total"]
     more = {name: (mine[name] - best[name]) / whole for name in mine if name != "total"}
     names = sorted((name for name in more if more[name] > WORTH_SAYING), key=lambda name: -more[name])[:SAID]
@@ -374,10 +381,10 @@ def why_slower(found: FoundMeshes, number: int, than: int) -> str:
 
 def why_too_large(found: FoundMeshes, number: int) -> str:
     """Say how much a mesh keeps, and of what most."""
-    kept = {name: float(getattr(found.memory, name)[number]) for name in PART_NAMES}
+    kept = {name: float(found.memory[name][number]) for name in MEMORY_PARTS}
     names = sorted(kept, key=lambda name: -kept[name])[:SAID]
     most = ", ".join(f"{name} {kept[name] / 2**30:.0f}" for name in names)
-    total, limit = found.memory.total[number], found.meshes.memory_bytes[number]
+    total, limit = found.memory["total"][number], found.columns.memory_bytes[number]
     return f"keeps {total / 2**30:.0f} GiB of {limit / 2**30:.0f}: {most}"
 
 

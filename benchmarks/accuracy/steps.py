@@ -1,0 +1,182 @@
+"""Steps of published runs and series next to the measured seconds, and one fit of the parameters to both.
+
+Every fit starts from the priors.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from scipy.optimize import least_squares
+from threadpoolctl import threadpool_limits
+
+from collectives.input_files import read_text
+from planner.columns import Columns
+from planner.compute import Parameters
+from planner.hosts import Array
+from planner.parameters import NAMES, PRIORS
+from planner.scaling.descriptions import OWN_DATA, Series, read_series
+from planner.series import columns_of_series
+from planner.step import step_seconds
+
+RUN_DEVIATION, SERIES_DEVIATION = 0.06, 0.03  # of a residual's logarithm
+HUBER, WEIGHT = 2.0, 60.0  # where a residual counts linearly, in deviations; points that a source counts as, at most
+TRIES = 40  # to find one GPU's step from that of several
+MOVED = 0.02  # of a prior's deviation, by which differences are taken
+
+
+def weigh(sources: Array) -> Array:
+    """Return the weight of each residual, so that a source counts as ``WEIGHT`` points at most."""
+    _, places, counts = np.unique(sources, return_inverse=True, return_counts=True)
+    return np.asarray(np.sqrt(np.minimum(1.0, WEIGHT / counts))[places])
+
+
+@dataclass(frozen=True)
+class RunSteps:
+    """Steps of runs, and the seconds that were measured."""
+
+    columns: Columns
+    measured: Array
+    sources: Array
+
+    def take(self, rows: Array) -> "RunSteps":
+        """Return some of the runs."""
+        return RunSteps(self.columns.take(rows), self.measured[rows], self.sources[rows])
+
+    def logs(self, p: Parameters) -> Array:
+        """Return the logarithms of predicted by measured seconds."""
+        return np.asarray(np.log(step_seconds(self.columns, p) / self.measured))
+
+
+@dataclass(frozen=True)
+class SeriesSteps:
+    """Steps of the points of series, each predicted from the first point of its series."""
+
+    columns: Columns
+    measured: Array  # seconds
+    of: Array  # which series
+
+    @property
+    def first(self) -> Array:
+        """The row of the first point of each point's series."""
+        return np.searchsorted(self.of, self.of)
+
+    @property
+    def predicted(self) -> Array:
+        """Which points are not the first of their series."""
+        return np.asarray(self.first != np.arange(len(self.of)))
+
+    def take(self, chosen: Array) -> "SeriesSteps":
+        """Return the points of some series, by a mask of all series."""
+        rows = chosen[self.of]
+        of = np.unique(self.of[rows], return_inverse=True)[1]
+        return SeriesSteps(self.columns.take(rows), self.measured[rows], of)
+
+    def seconds(self, p: Parameters) -> Array:
+        """Return the seconds of all points."""
+        starts = np.flatnonzero(~self.predicted)
+        alone = solve_alone(self.columns.take(starts), self.measured[starts], p)
+        return step_seconds(self.columns.changed(alone=alone[self.of]), p)
+
+    def logs(self, p: Parameters) -> Array:
+        """Return the logarithms of predicted by measured seconds of the points that are predicted."""
+        return np.asarray(np.log(self.seconds(p) / self.measured)[self.predicted])
+
+
+def solve_alone(columns: Columns, measured: Array, p: Parameters) -> Array:
+    """Return the seconds of a sample on one GPU with which trainings take the ``measured`` seconds."""
+    alone = measured / columns.micro_batch
+    rows = np.flatnonzero((columns.gpus > 1) | (columns.loader > 0))
+    known, wanted = columns.take(rows), measured[rows]
+    for _ in range(TRIES if len(rows) else 0):
+        total = step_seconds(known.changed(alone=alone[rows]), p)
+        if np.allclose(total, wanted, rtol=1e-7):
+            break
+        found = alone[rows] + (wanted - total) / known.micro_batch
+        alone[rows] = np.maximum(found, alone[rows] * np.minimum(1.0, wanted / total) * 0.5)
+    return np.asarray(alone)
+
+
+def steps_of_series(series: Sequence[Series]) -> SeriesSteps:
+    """Return the steps of series."""
+    of = np.repeat(np.arange(len(series)), [len(one.points) for one in series])
+    columns = columns_of_series(series)
+    rates = np.array([point.rate for one in series for point in one.points])
+    more = np.array([one.more_steps(point.gpus) for one in series for point in one.points])
+    return SeriesSteps(columns, columns.gpus * columns.micro_batch / rates * more, of)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Steps that are fitted, in deviations; ``moving`` are the parameters that move any of them."""
+
+    steps: RunSteps | SeriesSteps
+    weights: Array
+    deviation: float
+    moving: tuple[int, ...]
+
+    @classmethod
+    def of(cls, steps: RunSteps | SeriesSteps, sources: Array, deviation: float) -> "Fitted":
+        """Return the steps with the weights of their sources; find which parameters move them."""
+        base = {name: prior.value for name, prior in PRIORS.items()}
+        before = steps.logs(base)
+        moved = (np.any(steps.logs({**base, name: 1.01 * base[name]}) != before) for name in NAMES)
+        return cls(steps, weigh(sources), deviation, tuple(np.flatnonzero([*moved]).tolist()))
+
+    def residuals(self, p: Parameters) -> Array:
+        """Return the weighted residuals, whose squares grow linearly beyond ``HUBER`` deviations (pseudo-Huber)."""
+        found = self.steps.logs(p) / self.deviation
+        size = HUBER * np.sqrt(2 * (np.sqrt(1 + (found / HUBER) ** 2) - 1))
+        return np.asarray(self.weights * np.sign(found) * size)
+
+
+def fit(kinds: Sequence[Fitted]) -> dict[str, float]:
+    """Return the parameters that explain steps best, held by their priors."""
+    medians = np.log([PRIORS[name].value for name in NAMES])
+    spreads = np.array([PRIORS[name].spread for name in NAMES])
+
+    def values(x: Array) -> dict[str, float]:
+        return dict(zip(NAMES, np.exp(medians + x * spreads).tolist(), strict=True))
+
+    def residuals(x: Array) -> Array:
+        return np.concatenate([*(kind.residuals(values(x)) for kind in kinds), x])
+
+    def slopes(x: Array) -> Array:
+        found = list[Array]()
+        for kind in kinds:
+            now = kind.residuals(values(x))
+            found.append(np.zeros((len(now), len(NAMES))))
+            for number in kind.moving:
+                moved = x.copy()
+                moved[number] += MOVED
+                found[-1][:, number] = (kind.residuals(values(moved)) - now) / MOVED
+        return np.vstack([*found, np.eye(len(NAMES))])
+
+    with threadpool_limits(1):
+        best: Any = least_squares(residuals, np.zeros(len(NAMES)), jac=slopes, max_nfev=30, xtol=1e-4, ftol=1e-4)
+    return values(best.x)
+
+
+@cache
+def fitted_series() -> Fitted:
+    """Return the project's own series but for those that are put aside, as every fit has them."""
+    hidden = put_aside()
+    return fit_of_series([one for one in read_series() if one.system not in hidden])
+
+
+def fit_of_series(series: Sequence[Series]) -> Fitted:
+    """Return series as a fit has them."""
+    steps = steps_of_series(series)
+    sources = np.array([one.source for one in series])[steps.of]
+    return Fitted.of(steps, sources[steps.predicted], SERIES_DEVIATION)
+
+
+def put_aside() -> frozenset[str]:
+    """Return the systems of the project's own series that no fit and no choice of structure has seen.
+
+    >>> len(put_aside())
+    6
+    """
+    return frozenset(read_text(OWN_DATA / "put_aside.txt").splitlines())

@@ -1,0 +1,74 @@
+"""The same question by predict, search and plan has the same rate, memory, fit and dollars."""
+
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from collectives.errors import InputError
+from planner.mesh.language import LanguageModel
+from planner.mesh.memory import TooLittleMemory
+from planner.renting.candidates import Candidate, estimate_cost
+from planner.renting.prices import InstanceType, read_prices
+from planner.renting.steps import LanguageSteps, find_host
+from ringlab.commands.predicting.predict_devices import predict_devices
+from ringlab.commands.predicting.search import SearchOptions, find_meshes
+from ringlab.shared.models import find_job, named_optimizer
+from scenarios.loader import read_spread_training
+from simcomm.nccl.clusters import NcclCluster
+
+MODELS = {"gpt2-large": 4, "llama3-8b": 1, "llama2-13b": 2}
+MACHINES = {"p4d.24xlarge": 2, "p5.48xlarge": 4, "p5en.48xlarge": 1}
+FORMS = ('{form = "zero1"}', '{form = "fsdp"}', '{form = "zero1", tensor = 2, sequence = true}')
+JOBS = [*product(MODELS, MACHINES, FORMS)]
+SAMPLES = 1e6
+
+
+def instance_of(machine: str) -> InstanceType:
+    return next(one for one in read_prices() if one.machine == machine and one.price is not None)
+
+
+@pytest.fixture
+def scenario(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    model, machine, form = request.param
+    price = instance_of(machine).price / instance_of(machine).gpus
+    path = tmp_path / "job.toml"
+    path.write_text(
+        f'[cluster]\npreset = "{machine}"\nnodes = {MACHINES[machine]}\ntransport = "nccl"\n'
+        f'[training]\nmodel = "{model}"\nbatch_size = {MODELS[model]}\nprecision = "bf16"\noptimizer = "adamw"\n'
+        f"price_per_hour = {price}\nsamples_per_epoch = {SAMPLES:.0f}\nparallelism = {form}\n"
+    )
+    return path
+
+
+@pytest.mark.parametrize("scenario", JOBS, indirect=True, ids=[" ".join(job) for job in JOBS])
+def test_predict_search_and_plan_give_one_answer(scenario: Path) -> None:
+    spread = read_spread_training(scenario)
+    job = find_job(spread.training, spread.folder)
+    job = replace(job, optimizer=named_optimizer(spread.training))
+    assert isinstance(spread.cluster, NcclCluster)
+    machine = str(spread.cluster.system.preset)
+    instance, nodes, gpus = instance_of(machine), MACHINES[machine], spread.cluster.world_size
+    form = job.on(gpus, instance.gpus).parallelism
+    mesh = LanguageModel(job, find_host(instance)).mesh(form).name
+    options = SearchOptions(mesh=mesh, fill=1.0, batch=int(job.batch) * form.data)
+    try:
+        predicted = predict_devices(scenario, [gpus]).cases[0].rows[0]
+    except InputError as error:
+        assert "does not fit" in str(error)
+        with pytest.raises(InputError, match="does not fit"):
+            find_meshes(scenario, options)
+        with pytest.raises(TooLittleMemory):
+            LanguageSteps(job, is_searched=False).predict(instance, nodes)
+        return
+    searched = find_meshes(scenario, options).cases[0].best[0]
+    planned = LanguageSteps(job, is_searched=False).predict(instance, nodes)
+    cost = estimate_cost(Candidate(instance, nodes, "on demand"), planned, SAMPLES)
+    tokens = predicted.tokens_per_s / predicted.samples_per_s
+    assert searched.tokens_per_s / tokens == pytest.approx(predicted.samples_per_s)
+    assert planned.samples_per_s == pytest.approx(predicted.samples_per_s)
+    assert planned.interval == pytest.approx(predicted.interval)
+    assert searched.memory_bytes == pytest.approx(predicted.memory["total"])
+    assert cost.dollars == pytest.approx(predicted.epoch.dollars)
+    assert searched.dollars_per_billion_tokens * SAMPLES * tokens / 1e9 == pytest.approx(predicted.epoch.dollars)
