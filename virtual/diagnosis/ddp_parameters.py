@@ -14,7 +14,7 @@ WRAP_LATER = (
 def find_unreduced(ddp: DistributedDataParallel, known: Iterable[torch.Tensor]) -> list[str]:
     """Return the names of the module's trainable parameters that are not among the known ones."""
     ids = set(map(id, known))
-    ignored = getattr(ddp, "parameters_to_ignore", set())
+    ignored: set[str] = getattr(ddp, "parameters_to_ignore", set())
     return [
         name
         for name, one in ddp.module.named_parameters()

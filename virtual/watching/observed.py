@@ -175,7 +175,7 @@ class ProgramObserver:
 
             @wraps(hook)
             def hooked(given: Any) -> Any:
-                mine = parameter()
+                mine: Any = parameter()
                 self.tell("gradient_ready", mine, given.grad if given is mine else given)
                 result = hook(given)
                 self.tell("gradient_handled", mine)

@@ -74,7 +74,7 @@ class OwnReductions(Watcher):
         super().__init__()
         self._sums: dict[Rank, OrderedDict[tuple[int, int], OwnSum]] = {}  # by address and elements
         self._by_values: dict[Rank, dict[bytes, OwnSum]] = {}
-        self._sent: dict[Any, tuple[Parts, frozenset[int]] | None] = {}
+        self._sent: dict[Any, tuple[Parts | None, frozenset[int]]] = {}
         self._adding: dict[Rank, tuple[Parts, frozenset[int]]] = {}
         self._mixed: dict[Rank, CallSite] = {}  # where a rank used parts that are summed over other ranks each
 
@@ -91,8 +91,9 @@ class OwnReductions(Watcher):
 
     def arrived(self, sender: Any, receiver: Any) -> None:
         sent, tensor = self._sent.pop(sender, None), receiver.tensors[0]
-        if sent is not None and sent[0] is not None and _is_followed(tensor):
-            self._note(receiver.rank, tensor, *sent, receiver.site, is_last=False)
+        parts, ranks = (None, frozenset[int]()) if sent is None else sent
+        if parts is not None and _is_followed(tensor):
+            self._note(receiver.rank, tensor, parts, ranks, receiver.site, is_last=False)
 
     # -- additions
 
