@@ -53,7 +53,9 @@ def test_a_mistake_is_told_with_its_ranks_and_lines(virtual: VirtualRuns, progra
         assert finding.advice or finding.kind == "exception"
 
 
-@pytest.mark.parametrize("program", WRONG, ids=name)
+@pytest.mark.parametrize(
+    "program", [pytest.param(one, marks=[pytest.mark.slow] * (at % 4 > 0)) for at, one in enumerate(WRONG)], ids=name
+)
 def test_nothing_is_told_after_the_advised_change(virtual: VirtualRuns, program: CorpusProgram, tmp_path: Path) -> None:
     ran = run(virtual, program, path=write_fixed(program, tmp_path))
     assert [finding.text for finding in ran.outcome.findings] == []
