@@ -260,17 +260,12 @@ class Gradients(Watcher):
         site, ranks = None, len(bonds[0].parameters)
         for parameter, bond in zip(parameters, bonds, strict=True):
             present = sample_gradient(parameter, FEW)
-            before = now.ready.get(id(parameter), now.gradients.get(id(parameter)))
             reduced = [(one, at) for one in now.reduced for at, mine in enumerate(one.parameters) if mine is parameter]
             if bond.hook is not None:
                 reduced = []  # within the hook
-            if (
-                before is None
-                or len(bond.parameters) != ranks
-                or len(reduced) > 1
-                or bool(reduced) == bond.by_ddp
-                or any(one.is_early and id(parameter) not in now.ready for one, _ in reduced)
-            ):
+            computed = now.ready if any(one.is_early for one, _ in reduced) else now.gradients
+            before = computed.get(id(parameter))
+            if before is None or len(bond.parameters) != ranks or len(reduced) > 1 or bool(reduced) == bond.by_ddp:
                 return [], None, 0
             scale: float | None = 1.0 / ranks
             if bond.hook is not None and _is_sum(before, bond):
