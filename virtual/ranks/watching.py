@@ -97,10 +97,13 @@ class Watcher:
         """Hear of a tensor that is made of others, one after the other, or row by row of one."""
 
     def adding(self, rank: Rank, tensors: Any) -> None:
-        """Hear that two tensors are about to be added."""
+        """Hear that a tensor is about to be added to another in place, the first."""
 
     def added(self, rank: Rank, total: Any) -> None:
-        """Hear of the sum of two tensors."""
+        """Hear of the sum that has been made in place."""
+
+    def summed(self, rank: Rank, tensors: Any, total: Any) -> None:
+        """Hear of two tensors and their sum, a new tensor."""
 
     def put_together(self, rank: Rank, tensors: Any) -> None:
         """Hear that tensors are about to be concatenated or stacked."""

@@ -299,13 +299,23 @@ class ProgramObserver:
 
     def _listen_to_sums(self, replaced: Replaced) -> None:
         """Hear which tensors are added, where ranks receive messages."""
-        names = ("add", "add_", "__add__", "__radd__", "__iadd__")
-        for owner, name in ((torch, "add"), *((torch.Tensor, name) for name in names)):
-            replaced.put(owner, name, self._adding(getattr(owner, name)))
+        for name in ("add_", "__iadd__"):
+            replaced.put(torch.Tensor, name, self._adding(getattr(torch.Tensor, name)))
+        for owner, name in ((torch, "add"), *((torch.Tensor, name) for name in ("add", "__add__", "__radd__"))):
+            replaced.put(owner, name, self._summing(getattr(owner, name)))
         for name in ("cat", "concat", "stack"):
             replaced.put(torch, name, self._before(getattr(torch, name), "put_together"))
         for name in ("__truediv__", "__itruediv__", "div_", "mul_", "sum", "mean"):
             replaced.put(torch.Tensor, name, self._before(getattr(torch.Tensor, name), "used"))
+
+    def _summing(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def told(one: Any, other: Any, *args: Any, **named: Any) -> Any:
+            total = function(one, other, *args, **named)
+            if is_plain(one) and is_plain(other) and not args and not named:
+                self.tell("summed", (one, other), total)
+            return total
+
+        return told
 
     def _adding(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def told(one: Any, other: Any, *args: Any, **named: Any) -> Any:

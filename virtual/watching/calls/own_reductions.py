@@ -17,8 +17,10 @@ from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.sites import NOWHERE, CallSite, find_site
 from virtual.ranks.watching import Watcher
 
+MOST_MESSAGES = 2000  # of a rank; a program with more is not judged
 KNOWN = 512  # sums of a rank that are remembered
 MOST_ELEMENTS = 1 << 22  # of a tensor that is followed
+MOST_PARTS = 2  # contributions of each rank in a sum that is followed
 MOST_KEPT = 4096  # elements of a tensor that is kept
 CHECK_STEPS = (
     "compare your all_reduce with dist.all_reduce on numbers that differ by rank: the data of each rank must reach "
@@ -73,6 +75,7 @@ class OwnReductions(Watcher):
     def __init__(self) -> None:
         super().__init__()
         self._sums: dict[Rank, OrderedDict[tuple[int, int], OwnSum]] = {}  # by address and elements
+        self._messages: dict[Rank, int] = {}  # that a rank has sent
         self._by_values: dict[Rank, dict[bytes, OwnSum]] = {}
         self._sent: dict[Any, tuple[Parts | None, frozenset[int]]] = {}
         self._adding: dict[Rank, tuple[Parts, frozenset[int]]] = {}
@@ -83,11 +86,16 @@ class OwnReductions(Watcher):
     def posted(self, posted: Any) -> None:
         if posted.way != "sends" or not posted.is_programs or not _is_followed(posted.tensors[0]):
             return
-        rank, tensor = posted.rank, posted.tensors[0]
-        known = self._find(rank, tensor)
+        messages = self._messages.get(posted.rank, 0)
+        self._messages[posted.rank] = messages + 1
+        if messages >= MOST_MESSAGES:
+            self._sums.pop(posted.rank, None)
+            self._mixed.pop(posted.rank, None)
+            return
+        known, parts = self._look(posted.rank, posted.tensors[0])
         if known is not None:
             known.is_last = False
-        self._sent[posted] = (self._parts(rank, tensor), frozenset(posted.group.ranks))
+        self._sent[posted] = (parts, frozenset(posted.group.ranks))
 
     def arrived(self, sender: Any, receiver: Any) -> None:
         sent, tensor = self._sent.pop(sender, None), receiver.tensors[0]
@@ -99,20 +107,28 @@ class OwnReductions(Watcher):
 
     def adding(self, rank: Rank, tensors: Sequence[Any]) -> None:
         """Keep what the sum of two tensors will hold, if one of them is made of messages."""
-        known = [one for one in (self._find(rank, one) for one in tensors) if one is not None]
-        if not known:
+        self._adding.pop(rank, None)
+        if rank not in self._sums or not all(map(_is_followed, tensors)):
             return
+        looked = [self._look(rank, one) for one in tensors]
+        known = [one for one, _ in looked if one is not None]
         for one in known:
             one.is_last = False
-        parts = [self._parts(rank, one) for one in tensors]
-        own = [one for one in parts if one is not None]
-        if len(own) == len(parts):
-            self._adding[rank] = (sum(own, Counter()), known[0].ranks)
+        parts = [own for _, own in looked if own is not None]
+        if not known or len(parts) < len(looked):
+            return
+        total, ranks = sum(parts, Counter()), known[0].ranks
+        if len(total) <= MOST_PARTS * len(ranks):
+            self._adding[rank] = (total, ranks)
 
     def added(self, rank: Rank, total: Any) -> None:
         held = self._adding.pop(rank, None)
         if held is not None:
             self._note(rank, total, *held, find_site(), is_last=True)
+
+    def summed(self, rank: Rank, tensors: Sequence[Any], total: Any) -> None:
+        self.adding(rank, tensors)
+        self.added(rank, total)
 
     def put_together(self, rank: Rank, tensors: Sequence[Any]) -> None:
         self._look_for_partial(rank, [self._find(rank, one) for one in tensors])
@@ -132,6 +148,8 @@ class OwnReductions(Watcher):
     # -- results
 
     def ended(self, job: RankJob) -> None:
+        if any(self._messages.get(rank, 0) > MOST_MESSAGES for rank in job.ranks):
+            return
         mixed = [rank for rank in job.ranks if rank in self._mixed]
         for rank in mixed:
             title = "{ranks} use a result of which some parts are summed over all ranks and others are not"
@@ -176,28 +194,25 @@ class OwnReductions(Watcher):
 
     def _find(self, rank: Rank, tensor: Any) -> OwnSum | None:
         """Return the sum that a tensor holds, found by its memory or by its values."""
-        if rank not in self._sums or not _is_followed(tensor):
-            return None
-        sample = take_sample(tensor)
-        values = sample.tobytes()
-        known = self._sums[rank].get((tensor.data_ptr(), tensor.numel()))
-        if known is not None and known.values == values:
-            return known
-        return None if is_constant(sample) else self._by_values[rank].get(values)
+        return self._look(rank, tensor)[0] if rank in self._sums and _is_followed(tensor) else None
 
-    def _parts(self, rank: Rank, tensor: Any) -> Parts | None:
-        """Return the contributions in a tensor; None where they are not known."""
-        known = self._find(rank, tensor)
-        if known is not None:
-            return known.parts
-        if not _is_followed(tensor):
-            return None
+    def _look(self, rank: Rank, tensor: torch.Tensor) -> tuple[OwnSum | None, Parts | None]:
+        """Return the sum that a tensor holds, if it is known, and the contributions in it, unless they are not."""
         sample = take_sample(tensor)
-        if not sample.any():
-            return Counter()
-        if is_constant(sample) and rank in self._sums and self._is_copy(rank, sample.tobytes()):
-            return None
-        return Counter({(rank.number, sample.tobytes()): 1})
+        values, sums = sample.tobytes(), self._sums.get(rank)
+        if sums is not None:
+            known = sums.get((tensor.data_ptr(), tensor.numel()))
+            if known is not None and known.values == values:
+                return known, known.parts
+            if not is_constant(sample):
+                known = self._by_values[rank].get(values)
+                if known is not None:
+                    return known, known.parts
+            elif not sample[0]:
+                return None, Counter()
+            elif self._is_copy(rank, values):
+                return None, None
+        return None, Counter({(rank.number, values): 1}) if sample.any() else Counter()
 
     def _is_copy(self, rank: Rank, values: bytes) -> bool:
         """Return whether a tensor of one value may be a copy of a sum."""
