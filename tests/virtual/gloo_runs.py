@@ -2,19 +2,19 @@
 
 import hashlib
 import io
+import json
 import os
 import runpy
 import socket
+import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import torch
-import torch.distributed as dist
-from torch.distributed.tensor import DTensor
 
 TIMEOUT_S = 60.0
 
@@ -29,36 +29,64 @@ class RealRank(NamedTuple):
 class GlooRuns:
     """Runs a program on real ranks and returns the result of each rank."""
 
-    def __init__(self, preloaded: Sequence[str]) -> None:
-        self.context = get_context("forkserver")
-        self.context.set_forkserver_preload(list(preloaded))
+    def __init__(self, server: "subprocess.Popen[str]") -> None:
+        self.server = server
 
     def __call__(self, program: Path, ranks: int, local_ranks: int | None = None) -> list[RealRank]:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        queues = [self.context.SimpleQueue() for _ in range(ranks)]
-        places = [(rank, ranks, local_ranks or ranks, port) for rank in range(ranks)]
-        processes = [
-            self.context.Process(target=run_rank, args=(str(program), place, queue))
-            for place, queue in zip(places, queues, strict=True)
-        ]
-        for process in processes:
-            process.start()
-        end = time.monotonic() + TIMEOUT_S
-        for process in processes:
-            process.join(max(0.0, end - time.monotonic()))
-        found = []
-        for process, queue in zip(processes, queues, strict=True):
-            if process.exitcode is None:
-                process.kill()
-                process.join()
-            found.append(RealRank("no result", {}) if queue.empty() else queue.get())
-        return found
+        assert self.server.stdin is not None and self.server.stdout is not None
+        self.server.stdin.write(json.dumps([str(program), ranks, local_ranks or ranks]) + "\n")
+        self.server.stdin.flush()
+        return [RealRank(*one) for one in json.loads(self.server.stdout.readline())]
+
+
+@contextmanager
+def gloo_runs(preloaded: Sequence[str]) -> Iterator[GlooRuns]:
+    """Yield what runs programs; its server ends with the context."""
+    command = [sys.executable, __file__, *preloaded]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        yield GlooRuns(server)
+        assert server.stdin is not None
+        server.stdin.close()
+
+
+def serve(preloaded: Sequence[str]) -> None:
+    """Run programs that standard input names, one on each line, until it ends."""
+    for name in preloaded:
+        import_module(name)
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what programs print is no answer
+    for line in sys.stdin:
+        print(json.dumps(run(*json.loads(line))), file=answers, flush=True)
+
+
+def run(program: str, ranks: int, local_ranks: int) -> list[RealRank]:
+    """Return the result of each rank of a program."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    context = get_context("fork")
+    queues = [context.SimpleQueue() for _ in range(ranks)]
+    places = [(rank, ranks, local_ranks, port) for rank in range(ranks)]
+    processes = [
+        context.Process(target=run_rank, args=(program, place, queue))
+        for place, queue in zip(places, queues, strict=True)
+    ]
+    for process in processes:
+        process.start()
+    end = time.monotonic() + TIMEOUT_S
+    for process in processes:
+        process.join(max(0.0, end - time.monotonic()))
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+    return [RealRank("no result", {}) if queue.empty() else queue.get() for queue in queues]
 
 
 def run_rank(program: str, place: tuple[int, int, int, int], results: Any) -> None:
     """Run a program as torchrun would start it; sleeping moves its clock and takes no time."""
+    import torch
+    import torch.distributed as dist
+
     rank, ranks, local_ranks, port = place
     os.environ |= {
         "RANK": str(rank),
@@ -88,6 +116,9 @@ def run_rank(program: str, place: tuple[int, int, int, int], results: Any) -> No
 
 def digest_parameters(names: dict[str, Any]) -> dict[str, str]:
     """Return a digest of each parameter of the modules among a program's names; shards are left out."""
+    import torch
+    from torch.distributed.tensor import DTensor
+
     modules = {name: value for name, value in names.items() if isinstance(value, torch.nn.Module)}
     return {
         f"{module}.{name}": hashlib.sha256(one.detach().numpy().tobytes()).hexdigest()
@@ -95,3 +126,7 @@ def digest_parameters(names: dict[str, Any]) -> dict[str, str]:
         for name, one in value.named_parameters()
         if not isinstance(one, DTensor)
     }
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1:])

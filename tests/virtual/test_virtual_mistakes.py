@@ -1,9 +1,10 @@
 """Mistakes of programs on virtual ranks are told with kind, ranks and lines; of right programs nothing is told."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gloo_runs import GlooRuns
+from gloo_runs import GlooRuns, gloo_runs
 from mistake_corpus import RIGHT, WRONG, CorpusProgram
 from virtual_runs import PRELOADED, Ran, VirtualRuns
 
@@ -30,8 +31,9 @@ def write_fixed(program: CorpusProgram, folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def gloo() -> GlooRuns:
-    return GlooRuns(PRELOADED)
+def gloo() -> Iterator[GlooRuns]:
+    with gloo_runs(PRELOADED) as runs:
+        yield runs
 
 
 @pytest.mark.parametrize(
