@@ -4,7 +4,7 @@ Each tensor that is sent, received or added is known as a sum of contributions. 
 sample of its values. A tensor is found again by its memory or, as copies are, by its values.
 """
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,11 +17,10 @@ from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.sites import NOWHERE, CallSite, find_site
 from virtual.ranks.watching import Watcher
 
-MOST_MESSAGES = 2000  # of a rank; a program with more is not judged
-KNOWN = 512  # sums of a rank that are remembered
+MOST_SUMS = 500  # that a rank receives or makes; a program with more is not judged
 MOST_ELEMENTS = 1 << 22  # of a tensor that is followed
 MOST_PARTS = 2  # contributions of each rank in a sum that is followed
-MOST_KEPT = 4096  # elements of a tensor that is kept
+MOST_KEPT = 1024  # elements of a tensor that is kept
 CHECK_STEPS = (
     "compare your all_reduce with dist.all_reduce on numbers that differ by rank: the data of each rank must reach "
     "all ranks exactly once"
@@ -74,8 +73,8 @@ class OwnReductions(Watcher):
 
     def __init__(self) -> None:
         super().__init__()
-        self._sums: dict[Rank, OrderedDict[tuple[int, int], OwnSum]] = {}  # by address and elements
-        self._messages: dict[Rank, int] = {}  # that a rank has sent
+        self._sums: dict[Rank, dict[tuple[int, int], OwnSum]] = {}  # by address and elements
+        self._counts: dict[Rank, int] = {}  # of the sums of a rank
         self._by_values: dict[Rank, dict[bytes, OwnSum]] = {}
         self._sent: dict[Any, tuple[Parts | None, frozenset[int]]] = {}
         self._adding: dict[Rank, tuple[Parts, frozenset[int]]] = {}
@@ -86,11 +85,7 @@ class OwnReductions(Watcher):
     def posted(self, posted: Any) -> None:
         if posted.way != "sends" or not posted.is_programs or not _is_followed(posted.tensors[0]):
             return
-        messages = self._messages.get(posted.rank, 0)
-        self._messages[posted.rank] = messages + 1
-        if messages >= MOST_MESSAGES:
-            self._sums.pop(posted.rank, None)
-            self._mixed.pop(posted.rank, None)
+        if self._counts.get(posted.rank, 0) > MOST_SUMS:
             return
         known, parts = self._look(posted.rank, posted.tensors[0])
         if known is not None:
@@ -148,7 +143,7 @@ class OwnReductions(Watcher):
     # -- results
 
     def ended(self, job: RankJob) -> None:
-        if any(self._messages.get(rank, 0) > MOST_MESSAGES for rank in job.ranks):
+        if any(self._counts.get(rank, 0) > MOST_SUMS for rank in job.ranks):
             return
         mixed = [rank for rank in job.ranks if rank in self._mixed]
         for rank in mixed:
@@ -224,17 +219,20 @@ class OwnReductions(Watcher):
         if not _is_followed(tensor) or site == NOWHERE:
             return
         self._mixed.pop(rank, None)  # the reduction goes on
-        mine = self._sums.setdefault(rank, OrderedDict())
+        self._counts[rank] = self._counts.get(rank, 0) + 1
+        if self._counts[rank] > MOST_SUMS:
+            self._sums.pop(rank, None)
+            self._by_values.pop(rank, None)
+            return
+        mine = self._sums.setdefault(rank, {})
         by_values = self._by_values.setdefault(rank, {})
         kept = tensor.detach() if tensor.numel() <= MOST_KEPT else None
         found = OwnSum(kept, take_sample(tensor).tobytes(), parts, ranks, site, is_last)
         place = (tensor.data_ptr(), tensor.numel())
-        mine.pop(place, None)
+        before = mine.pop(place, None)
+        if before is not None:
+            before.tensor = None
         mine[place] = by_values[found.values] = found
-        if len(mine) > KNOWN:
-            _, oldest = mine.popitem(last=False)
-            if by_values.get(oldest.values) is oldest:
-                del by_values[oldest.values]
 
 
 def _is_followed(tensor: Any) -> bool:
