@@ -2,6 +2,7 @@
 
 import logging
 import os
+import warnings
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -132,10 +133,21 @@ for _name in COMMANDS:
     app.command(_name, cls=UnloadedCommand)(lambda: None)
 
 
+def show_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
+) -> None:
+    """Print a warning about what a user writes as one line, and any other as Python does."""
+    text = f"ringlab: warning: {message}\n"
+    if category is not FutureWarning:
+        text = warnings.formatwarning(message, category, filename, lineno, line)
+    typer.echo(text, nl=False, err=True, file=file)
+
+
 def main() -> None:
     """Run the command line and exit: 0 success, 1 the run or check failed, 2 invalid input, 130 interrupted."""
     os.environ["MPLBACKEND"] = "agg"  # a command draws into files; one for windows may not even be there
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it says where it cannot cache its fonts, and draws
+    warnings.showwarning = show_warning
     with exit_on_signals():
         exit_with_a_line(app)
 

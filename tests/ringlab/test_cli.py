@@ -296,3 +296,10 @@ def test_removed_name_reports_its_replacement(ringlab, monkeypatch, table, name,
     monkeypatch.setitem(table, name, "use `ringlab list`")
     status, out, error = ringlab(*arguments)
     assert (status, out) == (2, "") and f"{name} was removed; use `ringlab list`" in error
+
+
+def test_deprecation_is_shown_as_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.show_warning(FutureWarning("nic = 12.5 has no unit"), FutureWarning, "scenario.py", 7)
+    cli.show_warning(UserWarning("odd"), UserWarning, "scenario.py", 7)
+    said = capsys.readouterr().err.splitlines()
+    assert said[:2] == ["ringlab: warning: nic = 12.5 has no unit", "scenario.py:7: UserWarning: odd"]
