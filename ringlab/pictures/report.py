@@ -51,8 +51,9 @@ def write_report(answer: ScenarioAnswer[Any], scenario: LoadedScenario, path: Pa
         pictures = dict(_pictures(answer, scenario, known))
         with suppress(InputError):  # no training in it, or no calibration for fewer ranks
             curves = scaling_curves(scenario, known, tick, session.progress)
-            caption = "Predicted on so many of the cluster's hosts, beside as many times what one rank does."
-            pictures[caption] = render_figure(scaling_figure("How it scales", describe_curves(scenario), curves))
+            if any(len(curve.world_sizes) > 1 for curve in curves):
+                caption = "Predicted on so many of the cluster's hosts, next to as many times what one rank does."
+                pictures[caption] = render_figure(scaling_figure("How it scales", describe_curves(scenario), curves))
         what_ifs = answer.show_what_ifs()
         parts = ReportParts(
             tables=render_html(part for part in answer.show() if not isinstance(part, Sentences)),
