@@ -23,7 +23,10 @@ ONE_COUNTER = (
     "of each rank's own steps"
 )
 UNUSED = "use every parameter in the loss, remove the unused ones, or pass find_unused_parameters=True"
-STATIC = "the used parameters change between iterations: replace static_graph=True by find_unused_parameters=True"
+STATIC = (
+    "replace static_graph=True by find_unused_parameters=True: with a static graph the loss must use all that forward "
+    "returns, and the same parameters in each iteration"
+)
 READY_TWICE = (
     "return the tensors of forward in a tuple, a list or a dict, which DDP can look through; checkpoint activations "
     "with use_reentrant=False"

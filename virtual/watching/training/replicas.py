@@ -34,7 +34,10 @@ BETWEEN = (
 LOADED = "load the optimizer's state on all ranks, from one checkpoint"
 RATE = "let all ranks take the learning rate by the same numbers: reduce what a scheduler is given"
 SKIPPED = "let all ranks step, or none: decide together (all_reduce the flag), and never under `if rank == ...`"
-ONE_SCALE = "give the scaler of all ranks the same init_scale, growth_factor, backoff_factor and growth_interval"
+ONE_SCALE = (
+    "give the scaler of all ranks the same init_scale, growth_factor, backoff_factor and growth_interval, and load its "
+    "state on all ranks or on none"
+)
 ONE_DECISION = (
     "let the scalers of all ranks see the same gradients: average them before scaler.unscale_ and scaler.step; for "
     "shards use ShardedGradScaler"
