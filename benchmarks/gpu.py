@@ -88,7 +88,9 @@ def make_plan(asked: Asked, folder: Path) -> list[Part]:
     ]
     for sync in ("naive", "ring", "ddp"):
         one = ("--set", f'training.gradient_sync=["{sync}"]')
-        parts.append(Part(sync, 32, ((*ringlab, "compare", *scenario, *one, *backend, *_json(folder, sync)),)))
+        parts.append(
+            Part(sync, 32, ((*ringlab, "compare", "--thorough", *scenario, *one, *backend, *_json(folder, sync)),))
+        )
     return [replace(part, limit_s=part.limit_s * PATIENCE[asked.backend]) for part in parts]
 
 

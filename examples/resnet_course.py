@@ -83,7 +83,7 @@ def verdict(seconds: float, others: float) -> str:
 
 
 def main() -> None:
-    answer = ringlab.load(SCENARIO, *sys.argv[1:]).compare(timeout=3600.0, progress=TerminalProgress())
+    answer = ringlab.load(SCENARIO, *sys.argv[1:]).compare(timeout=3600.0, thorough=True, progress=TerminalProgress())
     print(f"{'gradient_sync':16} {'step predicted':>16} {'measured':>10} {'speed-up predicted':>20} {'measured':>10}")
     for row in answer.training:
         share = [each * row.world_size for each in (row.scaling_efficiency.predicted, row.scaling_efficiency.measured)]
