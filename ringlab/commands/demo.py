@@ -19,8 +19,8 @@ from ringlab.shared.answer import Answer, AnswerRecord
 from ringlab.shared.conclusions import busiest_sends
 from ringlab.shared.figures import ClusterFigures, SideBySide
 from ringlab.shared.output import check_outputs, deliver
-from ringlab.shared.progress import Progress, Stages, TerminalProgress
-from ringlab.table import Format, Line, Part, Sentences, Table, format_or_dash, time_unit
+from ringlab.shared.progress import Progress, Stages, TerminalProgress, check_progress
+from ringlab.table import Format, Line, Part, Sentences, Table, format_interval, format_or_dash, time_unit
 from scenarios import LoadedScenario
 from simcomm.cluster.cluster import Cluster
 
@@ -93,7 +93,7 @@ def demo(folder: Path | str = FOLDER, progress: Progress | None = None) -> Demo:
     report, animation = Path(folder) / "report.html", Path(folder) / "ring.gif"
     check_outputs(report, animation)
     scenario = load_scenario(SCENARIO)
-    with (progress or TerminalProgress()).task("Predicting, running and drawing") as tick:
+    with check_progress(progress).task("Predicting, running and drawing") as tick:
         session = Session(progress=Stages(tick, TASKS))
         found = compare(scenario, session)
         write_report(found, scenario, report, session.with_calibration(found.calibration))
@@ -126,7 +126,7 @@ def _cells(row: DemoRow, form: Format) -> list[str]:
     seconds, share = row.here.predicted, row.here.uncertainty
     predicted = format_or_dash(seconds, form)
     if seconds is not None and share is not None:
-        predicted += f" ({form(seconds * max(0.0, 1 - share))}-{form(seconds * (1 + share))})"
+        predicted = format_interval(predicted, form(seconds * max(0.0, 1 - share)), form(seconds * (1 + share)))
     error = format_or_dash(row.here.error, lambda error: f"{100 * error:+.0f}")
     return [row.what, row.algorithm, predicted, format_or_dash(row.here.measured, form), error,
             format_or_dash(row.eight_hosts_s, form)]  # fmt: skip
