@@ -100,7 +100,7 @@ def test_elastic_launch_of_a_command_is_refused(virtual: VirtualRuns, tmp_path: 
         "from torch.distributed.launcher.api import LaunchConfig, elastic_launch\n"
         "elastic_launch(LaunchConfig({nodes}, {nodes}, 2), {what})()\n"
     )
-    for nodes, what, said in ((1, "'python'", "run the script by ringlab virtual"), (2, "print", "give min_nodes=1")):
+    for nodes, what, said in ((1, "'python'", "give elastic_launch a function"), (2, "print", "give min_nodes=1")):
         (tmp_path / "launch.py").write_text(text.format(nodes=nodes, what=what))
         (finding,) = virtual(tmp_path / "launch.py", 0).outcome.findings
         assert said in finding.text and "launch.py:2" in finding.text

@@ -20,7 +20,7 @@ from virtual.matching.exchanges import (
     Scatter,
 )
 from virtual.matching.group import VirtualGroup
-from virtual.matching.posted import Likeness, PostedCall, PostedHalf, format_shape
+from virtual.matching.posted import Likeness, PostedCall, PostedHalf, format_shape, make_shared_gpu_error
 from virtual.matching.samples import has_data
 from virtual.ranks.finding import STARTER, format_ranks
 from virtual.ranks.placement import ON_CPU, Placement, find_place
@@ -125,9 +125,11 @@ class VirtualProcessGroup(dist.ProcessGroup):
     def _caller(self) -> Rank:
         rank = self.group.world.me()
         if rank is not None and rank.number == STARTER:
+            own = f"this one is itself one of {rank.world_size}: give --ranks {rank.world_size}"
+            why = own if rank.world_size else "threads of one process cannot run on virtual ranks"
             raise RuntimeError(
-                f"--ranks 0 is for programs whose ranks multiprocessing starts, and this one is itself one of "
-                f"{rank.world_size}: give --ranks {rank.world_size}; processes of subprocess cannot join virtual ranks"
+                f"--ranks 0 is for programs whose ranks multiprocessing starts, and {why}; "
+                "processes of subprocess cannot join virtual ranks"
             )
         if rank is None or rank.number not in self.group.places:
             raise RuntimeError(_say_not_in_group(self, rank))
@@ -187,6 +189,15 @@ class VirtualProcessGroup(dist.ProcessGroup):
         if "object" in asked and "cpu" not in self.backends:
             place = placement.use()
         return None if place in (None, ON_CPU) else placement.hardware(place)
+
+    def claim(self, place: int) -> None:
+        """Have a GPU be the caller's in this group. Raise DistBackendError, as NCCL does, if it is another rank's."""
+        if self.placement is None or self.backends.get("cuda") != "nccl":
+            return
+        rank, gpu = self._caller(), self.placement.hardware(place)
+        owner = self.group.gpus.setdefault(gpu, rank.number)
+        if owner != rank.number:
+            raise make_shared_gpu_error(owner, rank.number, gpu)
 
     def _reduction(self, verb: str, tensors: Tensors, opts: Any) -> tuple[str, Any]:
         """Return the name of an operator that the backend allows, and the factor of each rank's data, or None."""

@@ -17,6 +17,11 @@ def shard_attention() -> None:
 
 
 def _allow(inputs: int, outputs: int, mask: Any) -> list[tuple[list[Any], list[Any]]]:
-    """Return the placements of results, each with those of the tensors that it is computed from."""
-    placements = [Replicate()] if mask is not None else [Replicate(), Shard(0), Shard(1)]
-    return [([one] * outputs, [one] * inputs) for one in placements]
+    """Return the placements of results, each with those of the tensors that it is computed from.
+
+    A mask stays as it is: what it tells apart, samples or heads, is not sharded.
+    """
+    sizes = [1] * 4 if mask is None else [1] * (4 - len(mask.shape)) + list(mask.shape)
+    placements = [Replicate(), *(Shard(dim) for dim in (0, 1) if sizes[dim] == 1)]
+    masks = [] if mask is None else [Replicate()]
+    return [([one] * outputs, [one] * inputs + masks) for one in placements]

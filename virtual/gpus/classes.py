@@ -111,8 +111,9 @@ def _without_devices(original: Init) -> Init:
     def init(
         self: Any, module: Any, device_ids: Any = None, output_device: Any = None, *args: Any, **named: Any
     ) -> None:
-        is_on_cpu = any(find_place(one) == ON_CPU for one in module.parameters())
-        group = named.get("process_group") or dist.group.WORLD
+        places = [place for one in module.parameters() if (place := find_place(one)) is not None]
+        is_on_cpu = ON_CPU in places
+        group: Any = named.get("process_group") or dist.group.WORLD
         if is_on_cpu and not device_ids and "cpu" not in getattr(group, "backends", ("cpu",)):
             raise RuntimeError("No backend type associated with device type cpu")
         if is_on_cpu and device_ids:
@@ -121,6 +122,8 @@ def _without_devices(original: Init) -> Init:
                 "multiple-device GPU modules or CPU modules, but got device_ids "
                 f"{device_ids}, output_device {output_device}, and module parameters {{device(type='cpu')}}."
             )
+        if not is_on_cpu and places and hasattr(group, "claim"):
+            group.claim(places[0])
         original(self, module, None, None, *args, **named)
 
     return init

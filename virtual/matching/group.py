@@ -50,6 +50,7 @@ class VirtualGroup:
         self.expected = len(set(self.present))
         self.is_ordered = False
         self.timeout = 1800.0  # seconds
+        self.gpus: dict[tuple[int, str], int] = {}  # the rank that each GPU belongs to, as far as known
         self.counts = [0] * len(ranks)  # collectives that each rank has called
         self.callers: list[list[tuple[CallSite, ...]]] = [[] for _ in ranks]
         self._callers: dict[tuple[CallSite, ...], tuple[CallSite, ...]] = {}  # one of each

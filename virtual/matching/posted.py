@@ -169,9 +169,15 @@ def find_shared_gpu(posts: "Sequence[Posted]") -> Exception | None:
     for post in posts:
         other = post if post.gpu is None else by_gpu.setdefault(post.gpu, post)
         if other is not post and post.gpu is not None:
-            who = f"rank {other.rank.number} and rank {post.rank.number} both on CUDA device {post.gpu[1]}"
-            return DistBackendError(f"ncclInvalidUsage: Duplicate GPU detected : {who}")
+            return make_shared_gpu_error(other.rank.number, post.rank.number, post.gpu)
     return None
+
+
+def make_shared_gpu_error(first: int, second: int, gpu: tuple[int, str]) -> Exception:
+    """Return NCCL's error for two ranks on one GPU, given by its machine and its name there."""
+    return DistBackendError(
+        f"ncclInvalidUsage: Duplicate GPU detected : rank {first} and rank {second} both on CUDA device {gpu[1]}"
+    )
 
 
 @dataclass(eq=False)

@@ -2,8 +2,9 @@
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
+from torch.distributed.elastic.multiprocessing.api import PContext
 from torch.distributed.launcher import api
 
 from virtual.process.replaced import Replaced
@@ -11,8 +12,8 @@ from virtual.process.spawning import Spawned, Spawner
 from virtual.process.torchrun import name_as_torchrun
 from virtual.ranks.rank import Rank
 
-NO_COMMANDS = (
-    "a command of torchelastic cannot run on virtual ranks, as it is a process of its own: give elastic_launch a "
+NO_PROCESSES = (
+    "commands and processes of torchelastic cannot run on virtual ranks, which are threads: give elastic_launch a "
     "function, or run the script by ringlab virtual --ranks N SCRIPT"
 )
 NO_NODES = (
@@ -27,14 +28,15 @@ class ElasticLauncher:
         self.spawner = spawner
 
     def install(self, replaced: Replaced) -> None:
-        """Have launches of functions make ranks. Those of commands and of several nodes are refused."""
+        """Have launches of functions make ranks. Commands, other processes and several nodes are refused."""
         replaced.put(api.elastic_launch, "__call__", lambda launcher, *args: self.launch(launcher, args))
+        replaced.put(PContext, "start", _refuse)
 
     def launch(self, launcher: Any, args: tuple[Any, ...]) -> dict[int, Any]:
         """Call the launcher's function on each rank; return the results by rank. Raise RuntimeError where refused."""
         config, function = launcher._config, launcher._entrypoint
         if not callable(function):
-            raise RuntimeError(NO_COMMANDS)
+            raise RuntimeError(NO_PROCESSES)
         if config.min_nodes > 1:
             raise RuntimeError(NO_NODES)
         spawner, results = self.spawner, dict[int, Any]()
@@ -54,3 +56,7 @@ def _keep(call: Callable[[Rank], Any], results: dict[int, Any]) -> Callable[[Ran
         results[rank.number] = call(rank)
 
     return body
+
+
+def _refuse(context: Any) -> NoReturn:
+    raise RuntimeError(NO_PROCESSES)

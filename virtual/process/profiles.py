@@ -1,4 +1,7 @@
-"""Torch's profiler, of which a process has one: the first rank that begins to profile has it, others find nothing."""
+"""Torch's profiler, of which a process has one: the first rank that begins to profile has it, others find nothing.
+
+It profiles the CPU alone, which has no driver of a GPU to ask.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -41,6 +44,7 @@ class RankProfiles:
         module: Any = torch.autograd.profiler  # of which torch exports none of these
         for name in ("_prepare_profiler", "_enable_profiler"):
             replaced.put(module, name, self._beginning(getattr(module, name)))
+        replaced.put(module.profile, "__init__", _without_gpus(module.profile.__init__))
         replaced.put(module, "_disable_profiler", self._ending(module._disable_profiler))
 
     def _beginning(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -60,3 +64,12 @@ class RankProfiles:
             return original()
 
         return end
+
+
+def _without_gpus(original: Callable[..., None]) -> Callable[..., None]:
+    def init(self: Any, *args: Any, **named: Any) -> None:
+        original(
+            self, *args, **{name: value for name, value in named.items() if name not in ("use_device", "use_cuda")}
+        )
+
+    return init
