@@ -23,6 +23,8 @@ OPTIONS: dict[str, str] = {  # "command --option": what to use instead
     "plan --keep": "all candidates are predicted in seconds, so nothing is cached",
 }
 KEYS: dict[str, str] = {  # "table.key" of a scenario file: what to write instead
+    "training.contention": "remove it; traffic of a step that shares links is no longer predicted",
+    "training.input_bytes": "remove it; copies of batches are no longer predicted",
     "plan.interruptions_per_day": "subtract the expected downtime from plan.deadline",
     "plan.lost_per_interruption": "subtract the expected downtime from plan.deadline",
 }

@@ -1,46 +1,17 @@
-"""The tables of docs/parallelism.md: shared links, forms on gloo ranks, hosts.
+"""The tables of docs/parallelism.md: forms on gloo ranks, hosts.
 
 ``benchmarks/forms.py`` and ``make one-rank`` measure what the other tables show.
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from statistics import median
 from typing import Any
 
 from page_writer import Parts, read_results
 
-from collectives.training.parallelism import CONTENTION
 from collectives.units import count
-from ringlab.commands.predicting.predict_devices import predict_devices
 
 Found = dict[str, Any]
-BOARDS = "{preset = 'rtx4090-pcie', transport = 'nccl'}"
-IMAGES = "{model = 'resnet18', batch_size = 64, precision = 'fp16', compute = {rate = 10_000.0}}"
-SENTENCES = "{model = 'bert-base-384', batch_size = 8, precision = 'fp16', compute = {rate = 60.0}}"
-SHARING = (
-    ("ResNet-18", IMAGES, "{}"),
-    ("ResNet-18", IMAGES, "{form = 'fsdp'}"),
-    ("BERT-base", SENTENCES, "{}"),
-    ("BERT-base", SENTENCES, "{tensor = 2}"),
-    ("BERT-base", SENTENCES, "{form = 'fsdp', tensor = 2}"),
-    ("BERT-base", SENTENCES, "{form = 'hsdp', shard = 4}"),
-)
-
-
-def shared() -> Iterator[str]:
-    """Yield a table of what sharing links adds to steps on eight boards behind two PCIe switches."""
-    yield "| training, form | ms a step, nothing shared | + groups | + streams | + loading | shared most |"
-    yield "| --- | ---: | ---: | ---: | ---: | --- |"
-    for name, job, form in SHARING:
-        steps, links = list[float](), ""
-        for number in range(len(CONTENTION) + 1):
-            given = json.dumps(CONTENTION[:number])
-            overrides = (f"cluster={BOARDS}", f"training={job}", f"training.parallelism={form}")
-            (row,) = predict_devices("dgx-h100", [8], *overrides, f"training.contention={given}").cases[0].rows
-            steps.append(row.step_s)
-            links = (*row.links_shared_between, *row.links_shared_within.values(), "-")[0].partition(" share")[0]
-        yield f"| {name}, {row.parallelism} | {' | '.join(f'{1e3 * each:.1f}' for each in steps)} | {links} |"
 
 
 def forms(found: Found) -> Iterator[str]:
@@ -87,7 +58,6 @@ def _lines(lines: Iterable[str]) -> str:
 
 PARTS: Parts = {
     "docs/parallelism.md": {
-        "shared": lambda: _lines(shared()),
         "forms": lambda: _lines(forms(read_results("forms"))),
         "hosts": lambda: _lines(hosts(read_results("one_rank"))),
     }

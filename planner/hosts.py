@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from planner.gpus import ANY_GPU, Gpu, find_gpu
 from simcomm.cluster.hardware import machine_entries
 from simcomm.nccl.descriptions import System, describe_preset
-from simcomm.nccl.predict import predict_seconds
+from simcomm.nccl.predict import predict_among_others, predict_seconds
 from simcomm.nccl.settings import NcclSettings
 
 Array = NDArray[Any]
 LINKS = ("nvlink", "pcie", "host", "network", "")  # communication over these slows computing down; "": it does not
+SHARED_LINKS = ("pcie", "bridge")  # between GPUs of a host, that its groups share
 GRID = np.arange(8.0, 37.0)  # log2 of bytes
 SIMULATED_STEP = 4  # of the grid's sizes, one is simulated
 # Bytes that a rank sends over the link that limits a collective, for each byte of the buffer.
@@ -39,6 +40,21 @@ class Group(NamedTuple):
 
     size: int
     stride: int = 1
+
+    def on_host(self, node: int) -> tuple[tuple[int, ...], ...]:
+        """Return which of a host's ``node`` devices such groups join, a tuple for each group's part of the host.
+
+        >>> Group(2, 2).on_host(8)
+        ((0, 2), (1, 3), (4, 6), (5, 7))
+        """
+        local = max(1, min(self.size, node // self.stride))
+        apart = min(self.stride, max(1, node // local))
+        span = apart * local
+        return tuple(
+            tuple(range(first + offset, first + span, apart))
+            for first in range(0, node - span + 1, span)
+            for offset in range(apart)
+        )
 
 
 class Network(Protocol):
@@ -94,8 +110,7 @@ class Host:
             known = [self.network.seconds(collective, 2.0**one, group) for one in some]
             return np.asarray(np.exp(np.interp(GRID, some, np.log(known))))
         if self.system is not None:
-            part = _part_of(self.system, group)
-            return np.asarray(predict_seconds(part, collective, sizes, settings=self.settings), dtype=float)
+            return _nccl_seconds(self.system, self.settings, collective, sizes, group)
         rate = self.bus_bandwidth(local)
         if nodes > 1:
             nic = self.nic * local / self.gpus
@@ -116,6 +131,15 @@ class Host:
         if system is not None and gpus < system.gpus:
             system = replace(system, gpus=gpus)
         return replace(self, gpus=gpus, system=system)
+
+
+def _nccl_seconds(system: System, settings: NcclSettings, collective: str, sizes: Array, group: Group) -> Array:
+    """Return the seconds by NCCL's model; groups that share the links of a host have their collectives at once."""
+    part = _part_of(system, group)
+    if system.link in SHARED_LINKS and 1 < part.gpus < system.gpus:
+        groups = group.on_host(system.gpus)
+        return np.asarray(predict_among_others(part, system, groups, collective, sizes, settings=settings), dtype=float)
+    return np.asarray(predict_seconds(part, collective, sizes, settings=settings), dtype=float)
 
 
 def _part_of(system: System, group: Group) -> System:

@@ -13,7 +13,7 @@ from collectives.checks import check_number
 from collectives.errors import InputError
 from collectives.quoting import quote, suggest
 from collectives.records.model_profile import is_transformer, with_sequence
-from collectives.training.parallelism import CONTENTION, FRAMEWORKS, LOADERS, Parallelism
+from collectives.training.parallelism import FRAMEWORKS, LOADERS, Parallelism
 from collectives.training.recipe import OPTIMIZERS, PRECISIONS
 from collectives.training.recipe import check_known as check_recipe_words
 from collectives.training.workload import (
@@ -29,7 +29,7 @@ from collectives.training.workload import (
 from scenarios.fields import Seconds, Section, as_list, check_known, read_reference
 
 OF_DEVICES = (  # keys that say how a training is spread over devices, or what a device does
-    "parallelism", "samples_per_epoch", "price_per_hour", "loader", "loader_rate", "input_bytes", "contention",
+    "parallelism", "samples_per_epoch", "price_per_hour", "loader", "loader_rate",
     "variable_batches", "framework",
 )  # fmt: skip
 OVERLAPPED = ("ddp", "nccl")  # gradient syncs whose gradients travel while backward goes on
@@ -170,8 +170,6 @@ class TrainingForm(Section):
     price_per_hour: float | None = Field(None, gt=0, allow_inf_nan=False)  # of one device
     loader: str | None = None  # one of LOADERS
     loader_rate: float | None = Field(None, gt=0, allow_inf_nan=False)  # samples/s that a host's loaders make
-    input_bytes: int | None = Field(None, ge=0, le=10**12)  # of a sample as it is copied to a device
-    contention: list[str] = Field([*CONTENTION])
     variable_batches: bool = False  # of unequal work
     framework: str = FRAMEWORKS[0]  # that trains a language model
     parallelism: Annotated[dict[str, Any], AfterValidator(check_parallelism)] = Field({})
@@ -249,8 +247,6 @@ class TrainingForm(Section):
         check_known(self.framework, "framework", FRAMEWORKS)
         if self.loader is not None:
             check_known(self.loader, "loader", LOADERS)
-        for what in self.contention:
-            check_known(what, "contention", CONTENTION)
         if {"batch_size", "global_batch_size"} <= self.model_fields_set:
             raise InputError(
                 "batch_size (per rank) and global_batch_size (all ranks) are mutually exclusive; remove one of them"

@@ -36,7 +36,6 @@ REPLICAS = {  # forms that go with no other axis, and what each is
 SCHEDULES = ("1f1b", "gpipe", "interleaved", "naive")
 RECOMPUTED = ("none", "selective", "full")
 AXES = ("data", "tensor", "pipeline")
-CONTENTION = ("groups", "streams", "loading")  # what shares a host's links in a step: planner/mesh/calls.py
 FRAMEWORKS = (  # that train language models, as published runs name them
     "other", "nanotron", "llm-foundry", "megatron-deepspeed", "megatron-bridge", "torchtitan", "nemo", "megatron",
 )  # fmt: skip

@@ -35,15 +35,10 @@ class MeshCluster(Protocol):
         """Return what joins so many of the devices. Raise InputError for a number that it cannot have."""
 
 
-def mesh_cluster(
-    cluster: Cluster, algorithm: Algorithm | None = None, contention: frozenset[str] = frozenset()
-) -> MeshCluster:
-    """Return a cluster as a mesh takes it; ``algorithm`` is of all_reduce on a simulated network.
-
-    ``contention`` says what shares a host's links, where they are known.
-    """
+def mesh_cluster(cluster: Cluster, algorithm: Algorithm | None = None) -> MeshCluster:
+    """Return a cluster as a mesh takes it; ``algorithm`` is of all_reduce on a simulated network."""
     if isinstance(cluster, NcclCluster):
-        return GpuMeshCluster(cluster, contention)
+        return GpuMeshCluster(cluster)
     return SimulatedMeshCluster(cluster, algorithm)
 
 
@@ -72,7 +67,6 @@ class GpuMeshCluster:
     """GPUs of a described system, joined by NCCL's model."""
 
     cluster: NcclCluster
-    contention: frozenset[str] = frozenset()
 
     @property
     def gpu(self) -> str | None:
@@ -106,4 +100,4 @@ class GpuMeshCluster:
                 "cluster.nodes"
             )
         part = replace(system, nodes=nodes, gpus=min(count, system.gpus))
-        return NcclInterconnect(part, self.cluster.settings, self.contention)
+        return NcclInterconnect(part, self.cluster.settings)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from math import inf, log2
 from typing import NamedTuple, Protocol
 
@@ -10,11 +9,11 @@ from collectives.catalogue import find_algorithm
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.request import make_request
-from collectives.training.parallelism import CONTENTION
-from planner.mesh.calls import Group, StepLinks, sent_bytes
+from planner.hosts import SHARED_LINKS, Group
+from planner.mesh.calls import sent_bytes
 from planner.mesh.terms import ParameterServers, read_parameters
 from simcomm.cluster.cluster import Cluster
-from simcomm.nccl.descriptions import System, describe_preset
+from simcomm.nccl.descriptions import System
 from simcomm.nccl.predict import predict_among_others, predict_seconds
 from simcomm.nccl.settings import NcclSettings
 from simcomm.nccl.topology import host_paths
@@ -41,11 +40,6 @@ class Interconnect(Protocol):
     node: int  # devices on a host, of those that are used
     nic: float  # bytes/s of a host's NICs
 
-    @property
-    def links(self) -> StepLinks | None:
-        """Those of a host, where it is known what shares them."""
-        ...
-
     def seconds(self, collective: str, nbytes: float, group: Group) -> float:
         """Return what a collective of a buffer of ``nbytes`` takes; of send_recv, a message."""
         ...
@@ -59,27 +53,22 @@ class Interconnect(Protocol):
 class NcclInterconnect:
     """GPUs that NCCL joins. Groups that share a host's NICs have their share of them each.
 
-    Within a training NCCL gets the share of its own rate that is fitted to published trainings. ``contention`` says
-    what shares a host's links (``planner/mesh/calls.py``); empty: nothing.
+    Within a training NCCL gets the share of its own rate that is fitted to published trainings.
     """
 
     system: System
     settings: NcclSettings = field(default_factory=NcclSettings)
-    contention: frozenset[str] = frozenset()
-    links: StepLinks | None = field(default=None, init=False)
     _known: dict[tuple[str, float, Group], float] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.node: int = self.system.gpus
         self.nic: float = self.system.nic * 1e9
         self.kind = link_kind(self.system)
-        if self.contention:
-            self.links = StepLinks(self.system, self.settings, self.contention, self._reached)
 
-    def _reached(self, collective: str, group: Group) -> float:
-        """Return the GB/s at which each GPU sends in a large collective that has all links to itself."""
-        seconds = self.seconds(collective, LARGE, group)
-        return sent_bytes(collective, LARGE, group) / seconds / 1e9 if seconds else inf
+    def _bus_bandwidth(self, gpus: int) -> float:
+        """Return the bytes/s at which each of some GPUs of a host sends in a large all_reduce."""
+        seconds = self.seconds("all_reduce", LARGE, Group(gpus))
+        return sent_bytes("all_reduce", LARGE, Group(gpus)) / seconds if seconds else inf
 
     def seconds(self, collective: str, nbytes: float, group: Group) -> float:
         """Return what NCCL takes."""
@@ -102,12 +91,12 @@ class NcclInterconnect:
         if part.ranks == 1:
             return 0.0
         sizes = [max(1.0, nbytes)]
-        if self.links is not None and self.links.places_groups and 1 < gpus < self.node:
+        if self.system.link in SHARED_LINKS and 1 < gpus < self.node:  # all groups of a host at once, at their places
             groups = group.on_host(self.node)
-            alone = predict_among_others(part, self.system, groups, collective, sizes, settings=self.settings)
+            found = predict_among_others(part, self.system, groups, collective, sizes, settings=self.settings)
         else:
-            alone = predict_seconds(part, collective, sizes, settings=self.settings)
-        return float(alone[0]) / float(read_parameters()[f"eff_{link_kind(part)}"])
+            found = predict_seconds(part, collective, sizes, settings=self.settings)
+        return float(found[0]) / float(read_parameters()[f"eff_{link_kind(part)}"])
 
     def serve(self, nbytes: float, largest: float, group: Group) -> Served:
         """Return what servers on the GPUs take, by the parameters that are fitted to published trainings.
@@ -120,7 +109,7 @@ class NcclInterconnect:
             gpus=group.size,
             nodes=-(-group.size // self.node),
             staged=kind == "host",
-            busbw=self._reached("all_reduce", Group(local)) * 1e9 / float(values[f"eff_{kind}"]),
+            busbw=self._bus_bandwidth(local) / float(values[f"eff_{kind}"]),
             paths=host_paths(self.system.layout, local),
             nic=self.nic or inf,
         )
@@ -177,20 +166,6 @@ class NodeInterconnect:
         self.nic = self.machine.nic_GBps * 1e9
         self.kind: str = "network" if self.nodes > 1 else self.machine.kind
 
-    @cached_property
-    def links(self) -> StepLinks | None:
-        """Those of a machine of the hardware catalogue; of others nothing is known."""
-        if self.machine.machine is None:
-            return None
-        changes = {} if self.machine.kind == "nvlink" else {"link": "pcie", "p2p": self.machine.kind == "pcie"}
-        system = describe_preset(self.machine.machine, self.nodes, self.gpus, **changes)
-        return StepLinks(system, NcclSettings(), frozenset(CONTENTION), self._reached)
-
-    def _reached(self, collective: str, group: Group) -> float:
-        """Return the GB/s at which each GPU sends in a large collective that has all links to itself."""
-        del collective
-        return self._rate(group) / 1e9 if group.size > 1 else inf
-
     def _rate(self, group: Group) -> float:
         """Return the bus bandwidth of a group in bytes/s, as a training reaches it."""
         local = max(1, self.gpus // group.stride)
@@ -232,7 +207,6 @@ class SimulatedInterconnect:
     algorithm: Algorithm | None = None  # of all_reduce; ring unless given
     kind: str = field(default="", init=False)  # what is hidden takes nothing from computing
     nic: float = field(default=0.0, init=False)
-    links: StepLinks | None = field(default=None, init=False)
     _known: dict[tuple[str, int, Group], float] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -4,11 +4,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from collectives.records.model_profile import ModelProfile
-from collectives.training.parallelism import CONTENTION, Parallelism
+from collectives.training.parallelism import Parallelism
 
-# Bytes of a JPEG file of ImageNet: ILSVRC2012_img_train.tar has 147,897,477,120 bytes of 1,281,167 images. DALI copies
-# files to the GPU, which decodes them (``device="mixed"`` in NVIDIA's DeepLearningExamples); others copy pixels.
-IMAGE_FILE = 115_440.0
 HALF = ("fp16", "float16", "bf16", "bfloat16", "half", "mixed", "mixed precision", "amp")
 WHOLE = ("fp32", "float32", "tf32", "single", "full", "")
 
@@ -39,8 +36,6 @@ class TrainingJob:
     loader: str | None = None  # one of LOADERS; None: batches are copied, and made as fast as they are needed
     loader_rate: float | None = None  # samples/s that a host's loaders make; None: its cores', by the kind of loader
     variable_batches: bool = False  # of unequal work, as sentences of any length
-    input_bytes: float | None = None  # of a sample as it is copied to a device; None: what its loader copies
-    contention: frozenset[str] = frozenset(CONTENTION)
     framework: str = "other"
 
     @property
@@ -52,21 +47,6 @@ class TrainingJob:
     def microbatch(self) -> float:
         """Samples of a microbatch."""
         return self.batch / self.parallelism.pieces
-
-    @property
-    def copied_bytes(self) -> float:
-        """Bytes of a sample that are copied to a GPU; none of synthetic samples, which are there.
-
-        >>> from collectives.records.model_profile import find_model_profile
-        >>> resnet = find_model_profile("resnet50")
-        >>> [TrainingJob(resnet, 1, loader=one).copied_bytes for one in ("synthetic", "dali", "decode")]
-        [0.0, 115440.0, 602112.0]
-        """
-        if self.input_bytes is not None:
-            return self.input_bytes
-        if self.loader == "synthetic":
-            return 0.0
-        return IMAGE_FILE if self.loader == "dali" else float(self.model.input_bytes)
 
     def on(self, devices: int, host: int | None = None) -> "TrainingJob":
         """Return it for so many devices, ``host`` of them on each. Raise InputError for a mesh of another number."""

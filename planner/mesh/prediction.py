@@ -11,11 +11,10 @@ from planner.mesh.job import TrainingJob
 from planner.mesh.language import RateDeviations
 from planner.mesh.memory import DeviceMemory
 from planner.mesh.terms import loading_felt, read_parameters
-from simcomm.nccl.host_links import SharedLink
 
 Spans = tuple[tuple[str, str, float, float], ...]  # name, stream, begin, end
 NOT_A_BOTTLENECK = ("compute", "optimizer")
-EXCHANGED = ("tensor", "expert", "pipeline", "sync", "steal", "copies", "contention")
+EXCHANGED = ("tensor", "expert", "pipeline", "sync", "steal", "copies")
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class StepParts:
     within layers; ``pipeline`` is waiting for other stages; ``sync`` what the data axis adds that nothing hides, and
     ``steal`` what it takes from computing beside it; ``copies`` are passes over gradients that several devices need,
     and ``processes`` is waiting for the other GPUs' processes, which share a host's cores.
-    ``input`` is what loaders that are too slow add, ``contention`` what traffic that shares links does.
+    ``input`` is what loaders that are too slow add.
     """
 
     compute: float
@@ -39,7 +38,6 @@ class StepParts:
     copies: float = 0.0
     stragglers: float = 0.0
     input: float = 0.0
-    contention: float = 0.0
     processes: float = 0.0
 
     @property
@@ -78,8 +76,6 @@ class StepPrediction:
     spread: float  # of the log of the rate of one device
     spans: Spans = ()
     network: bool = False  # whether several hosts exchange
-    shared_between: tuple[SharedLink, ...] = ()  # links on which traffic holds other traffic back
-    shared_within: tuple[tuple[str, SharedLink], ...] = ()  # by part: links on which messages of one collective do
     chance_to_run: float | None = None  # of a language model, by the share of memory that it fills
     deviations: RateDeviations | None = None  # where the rate is not that of the timeline
 

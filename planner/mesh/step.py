@@ -12,7 +12,7 @@ from collectives.errors import InputError, TooLarge
 from collectives.records.model_profile import Block, ModelProfile
 from collectives.training.gradients import Gradient, gradients_of
 from collectives.training.parallelism import SHARDED, Parallelism
-from planner.mesh.calls import Call, Group, Traffic, join_calls
+from planner.mesh.calls import Call, Group, join_calls
 from planner.mesh.compute import BlockTimes, Compute
 from planner.mesh.interconnect import Interconnect
 from planner.mesh.job import ANY_DEVICE, MeshDevice, TrainingJob
@@ -41,7 +41,6 @@ from planner.mesh.terms import (
     straggler_seconds,
 )
 from planner.stages import Stage, cut_stages
-from simcomm.nccl.host_links import SharedLink
 
 
 @dataclass(frozen=True)
@@ -175,8 +174,6 @@ class _Step:
             spread=self.compute.spread,
             spans=timeline.spans,
             network=self.devices > self.fabric.node,
-            shared_between=timeline.sync.delay.links,
-            shared_within=self._shared_within(timeline.calls),
         )
 
     def _parts(self, timeline: _Timeline) -> StepParts:
@@ -208,52 +205,24 @@ class _Step:
             steal=timeline.steal,
             copies=copies,
             stragglers=stragglers,
-            contention=timeline.sync.delay.seconds,
             processes=processes,
         )
 
     def _less_often(self, parts: StepParts) -> StepParts:
-        """Return the mean step of local SGD, which averages after some steps only; ``contention`` is a mean already."""
+        """Return the mean step of local SGD, which averages after some steps only."""
         rare = ["sync", "steal", "copies"]
         if self.form.data == self.devices:  # others exchange within layers, or between stages, in every step
             rare.append("processes")
         return replace(parts, **{name: getattr(parts, name) / self.form.sync_every for name in rare})
 
     def _with_loading(self, parts: StepParts) -> StepParts:
-        """Return the step with what slow loaders add, or links that bring batches to the devices."""
-        loading = self.fabric.links.loading_seconds(self._loaded) if self.fabric.links is not None else 0.0
+        """Return the step with what slow loaders add."""
         cores = self.device.cores or CORES * self.fabric.node
         rate = self.job.loader_rate or read_parameters().get(f"{self.job.loader}_per_core", 0.0) * cores
-        if rate:
-            samples = self.job.batch * self.form.data * min(self.fabric.node, self.devices) / self.devices
-            loading = max(loading, samples / rate)
-        return replace(parts, input=float(loading_added(read_parameters(), parts.total, loading))) if loading else parts
-
-    @property
-    def _loaded(self) -> float:
-        """Bytes of samples that are copied to each device for a step; of a pipeline only the first stage loads."""
-        return 0.0 if self.form.pipeline > 1 else self.job.batch * self.job.copied_bytes
-
-    @property
-    def _traffic(self) -> Traffic | None:
-        """What collectives within layers put on links; of those of tensors and of experts the former."""
-        calls = [call for one in self.within.calls for call in one.all if call.group.size > 1]
-        first = next((call for call in calls if call.collective != "all_to_all"), calls[0] if calls else None)
-        return None if first is None else Traffic(first.collective, first.group, is_within=True)
-
-    def _shared_within(self, calls: Sequence[Sequence[Call]]) -> tuple[tuple[str, SharedLink], ...]:
-        """Return by part of the step the link on which messages of its largest collective hold each other back."""
-        links, within = self.fabric.links, self._traffic
-        if links is None:
-            return ()
-        inside = within.group if within is not None else None
-        others = [call for stage in calls for call in stage if call.group not in (inside, Group(1))]
-        most = max(
-            (call for call in others if call.collective != "send_recv"), key=lambda call: call.sent, default=None
-        )
-        asked = {"sync": Traffic(most.collective, most.group) if most is not None else None, "tensor": within}
-        found = [(part, links.shared_within(one)) for part, one in asked.items() if one is not None]
-        return tuple((part, link) for part, link in found if link is not None)
+        if not rate:
+            return parts
+        samples = self.job.batch * self.form.data * min(self.fabric.node, self.devices) / self.devices
+        return replace(parts, input=float(loading_added(read_parameters(), parts.total, samples / rate)))
 
     def _flat(self) -> _Timeline:
         """Return the timeline of devices that all have the whole model, or their part of each layer."""
@@ -299,8 +268,6 @@ class _Step:
             units=found,
             gradients=gradients,
             root=root,
-            within=self._traffic,
-            loading=self._loaded,
             of_experts=of_experts,
             largest=largest,
         )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from collectives.training.gradients import BUCKET_BYTES, FIRST_BYTES, Bucket, Gradient, fill_buckets
 from collectives.training.parallelism import SHARDED, Parallelism
-from planner.mesh.calls import NO_DELAY, Call, Delay, Group, Traffic, delay_of, join_calls
+from planner.mesh.calls import Call, Group, join_calls
 from planner.mesh.interconnect import Interconnect
 from planner.mesh.layers import Counts
 from simcomm.timeline import Program, overlap
@@ -44,14 +44,6 @@ class Unit:
             expert_gradient_bytes=counts.expert * gradient,
         )
 
-    def slowed(self, forward: float, backward: float) -> "Unit":
-        """Return the unit with computing that takes so many times as long."""
-        return replace(
-            self,
-            forward=self.forward_calls + (self.forward - self.forward_calls) * forward,
-            backward=self.backward_calls + (self.backward - self.backward_calls) * backward,
-        )
-
     def joined(self, other: "Unit") -> "Unit":
         """Return the unit with the seconds of layers behind it that have no parameters."""
         seconds = ("forward", "backward", "forward_calls", "backward_calls")
@@ -66,7 +58,6 @@ class DeviceWork:
     """What a device computes and has to exchange: units in the order of forward, gradients in that of backward.
 
     The parameters of the ``root`` are those of no unit: they are gathered once, and kept until backward is through.
-    ``within`` is the traffic of collectives within layers, and ``loading`` the bytes of samples copied to the device.
     The gradients ``of_experts`` are averaged among the devices that have the same experts; ``largest`` are the bytes of
     the parameters of the layer with most.
     """
@@ -74,14 +65,8 @@ class DeviceWork:
     units: Sequence[Unit]
     gradients: Sequence[Gradient]
     root: Unit = NO_ROOT
-    within: Traffic | None = None
-    loading: float = 0.0
     of_experts: Sequence[Gradient] = ()
     largest: float = 0.0
-
-    def slowed(self, forward: float, backward: float) -> "DeviceWork":
-        """Return the work with computing that takes so many times as long; collectives within layers do not."""
-        return replace(self, units=[unit.slowed(forward, backward) for unit in self.units])
 
 
 @dataclass(frozen=True)
@@ -96,7 +81,6 @@ class SyncTimes:
     exposed: float
     calls: tuple[Call, ...] = ()
     spans: tuple[tuple[str, str, float, float], ...] = ()  # name, stream, begin, end
-    delay: Delay = NO_DELAY  # by shared links, of local SGD in the mean step; it is in none of the seconds
 
     @property
     def sent(self) -> float:
@@ -128,7 +112,7 @@ def sync_step(work: DeviceWork, form: Parallelism, groups: DataGroups, steal: fl
     """Return the times of a step without pipeline, its optimizer apart."""
     if form.data == 1:
         compute = form.pieces * sum(unit.forward + unit.backward for unit in work.units)
-        return SyncTimes(compute, compute, 0.0, delay=_delay_of_buckets(work, form, groups, [], []))
+        return SyncTimes(compute, compute, 0.0)
     if form.form in ("data_parallel", "parameter_server"):
         return _there_and_back(work, form, groups)
     if form.form in SHARDED:
@@ -155,11 +139,7 @@ def _in_buckets(work: DeviceWork, form: Parallelism, groups: DataGroups, steal: 
     spans += [("sync", "communication", before + begin, before + end) for begin, end in times.buckets]
     end = before + times.finished
     spans += [(afterwards[0].collective, "communication", end, end + gathered)] if gathered else []
-    slow = work.slowed(1.0, 1 + max(0.0, times.computed - backward) / backward) if backward else work
-    delay = _delay_of_buckets(slow, form, groups, found, calls)
-    if form.sync_every > 1:
-        delay = _mean_delay(delay, _delay_of_buckets(work, form, groups, [], []), form.sync_every)
-    return SyncTimes(end + gathered, before + backward, exposed, join_calls([*calls, *afterwards]), tuple(spans), delay)
+    return SyncTimes(end + gathered, before + backward, exposed, join_calls([*calls, *afterwards]), tuple(spans))
 
 
 def _fill_buckets(
@@ -177,46 +157,10 @@ def _fill_buckets(
     return [bucket for bucket, _ in pairs], [call for _, call in pairs]
 
 
-def _mean_delay(averaging: Delay, other: Delay, every: int) -> Delay:
-    """Return the delay of the mean of ``every`` steps, one of them ``averaging``; the links are those that cost most.
-
-    >>> _mean_delay(Delay(3.0), Delay(1.0), 4).seconds
-    1.5
-    """
-    others = (every - 1) * other.seconds
-    links = averaging.links if averaging.seconds >= others else other.links
-    return Delay((averaging.seconds + others) / every, links)
-
-
-def _delay_of_buckets(
-    work: DeviceWork, form: Parallelism, groups: DataGroups, buckets: Sequence[Bucket], calls: Sequence[Call]
-) -> Delay:
-    """Return what shared links add to a step whose gradients travel in buckets, or that has none to exchange."""
-    if groups.fabric.links is None or not (work.loading or work.within):
-        return NO_DELAY
-    program, done = Program(), list[tuple[float, int]]()  # shares of the last backward, and their tasks
-    for _ in range(form.pieces):
-        for unit in work.units:
-            _compute(program, unit, work.within, is_backward=False)
-        done, through = [], 0.0
-        for unit in reversed(work.units):
-            through += unit.backward
-            done.append((through, _compute(program, unit, work.within, is_backward=True)))
-    for bucket, call in zip(buckets, calls, strict=True):
-        ready = next((task for share, task in done if share >= (bucket.ready - SAME) * done[-1][0]), done[-1][1])
-        seconds = groups.fabric.seconds(*call[:3])
-        program.add(call.collective, COMMUNICATION, seconds, ready, traffic=Traffic(call.collective, call.group))
-    return delay_of(program, groups.fabric.links, work.loading)
-
-
-def _compute(program: Program, unit: Unit, within: Traffic | None, *after: int, is_backward: bool) -> int:
-    """Add a unit's computing and the collectives within it; return the number of the last task."""
+def _compute(program: Program, unit: Unit, *after: int, is_backward: bool) -> int:
+    """Add a unit's computing with the collectives within it; return the number of its task."""
     name = "backward" if is_backward else "forward"
-    seconds, calls = (unit.backward, unit.backward_calls) if is_backward else (unit.forward, unit.forward_calls)
-    if within is None or not calls:
-        return program.add(name, COMPUTE, seconds, *after)
-    program.add(name, COMPUTE, seconds - calls, *after)
-    return program.add(str(within), COMPUTE, calls, traffic=within)
+    return program.add(name, COMPUTE, unit.backward if is_backward else unit.forward, *after)
 
 
 def _afterwards(work: DeviceWork, form: Parallelism, groups: DataGroups) -> tuple[Call, ...]:
@@ -246,11 +190,7 @@ def _gathered(work: DeviceWork, form: Parallelism, groups: DataGroups, steal: fl
     spans = tuple(
         (task.name, task.stream[1], *interval) for task, interval in zip(issued.program.tasks, intervals, strict=True)
     )
-    delay = NO_DELAY
-    if groups.fabric.links is not None:
-        slow = work.slowed(1 + steal * hidden / compute, 1 + steal * hidden / compute) if compute else work
-        delay = delay_of(_issue(slow, form, groups).program, groups.fabric.links, work.loading)
-    return SyncTimes(finished + steal * hidden, compute, exposed, join_calls(issued.calls), spans, delay)
+    return SyncTimes(finished + steal * hidden, compute, exposed, join_calls(issued.calls), spans)
 
 
 def _issue(work: DeviceWork, form: Parallelism, groups: DataGroups) -> "_Issued":
@@ -268,7 +208,7 @@ def _issue(work: DeviceWork, form: Parallelism, groups: DataGroups) -> "_Issued"
             needs += issued.gather(unit, groups, *(computed[-1 - ahead :][:1] if len(computed) > ahead else []))
             if waiting is not None:
                 issued.scatter(waiting, groups, computed[-1])
-            computed.append(_compute(issued.program, unit, work.within, *needs, is_backward=is_backward))
+            computed.append(_compute(issued.program, unit, *needs, is_backward=is_backward))
             waiting, needs = unit if is_backward else None, []
         for unit in (units[0], work.root):
             issued.scatter(unit, groups, computed[-1])
@@ -307,7 +247,7 @@ class _Issued:
         seconds = self.fabric.seconds(kind, nbytes, group)
         self.seconds += seconds
         self.calls.append(Call(kind, nbytes, group))
-        return self.program.add(kind, stream, seconds, *after, traffic=Traffic(kind, group))
+        return self.program.add(kind, stream, seconds, *after)
 
 
 def _there_and_back(work: DeviceWork, form: Parallelism, groups: DataGroups) -> SyncTimes:

@@ -50,8 +50,6 @@ def find_job(training: TrainingForm, folder: Path) -> TrainingJob:
         loader=training.loader,
         loader_rate=training.loader_rate,
         variable_batches=training.variable_batches,
-        input_bytes=training.input_bytes,
-        contention=frozenset(training.contention),
         framework=training.framework,
     )
 

@@ -24,7 +24,6 @@ from collectives.training.parallelism import Parallelism
 from planner.mesh.terms import expected_maximum, read_parameters
 from planner.scaling import TrainingJob, find_model, predict_rate
 from planner.scaling.descriptions import NEVER, find_node, find_scaling_gpu
-from planner.scaling.gpu_rates import node_of_machine
 from simcomm.timeline import overlap
 
 JOB = TrainingJob(find_model("BERT-large-384"), 16.0)
@@ -132,20 +131,6 @@ def test_what_cannot_be_predicted_is_refused(arguments: tuple[object, ...], mess
 def test_the_greatest_of_draws_of_a_normal_distribution() -> None:
     """Harter 1961, expected values of order statistics."""
     assert [round(expected_maximum(n), 4) for n in (2, 3, 4, 8, 100)] == [0.5642, 0.8463, 1.0294, 1.4236, 2.5076]
-
-
-def test_copies_that_take_longer_than_a_step_decide_and_the_link_is_named() -> None:
-    node = node_of_machine("rtx4090-pcie")._replace(cores=10**9)
-    job = TrainingJob(find_model("ResNet-18"), 64, Parallelism(overlap=False), "mixed", loader="decode")
-    found = predict_rate(job, node, 8, 1, 20_000.0, gpu="RTX 4090")
-    assert [str(link) for link in found.shared_between] == ["PCIe switch 0: all_reduce and loading share 24 GB/s"]
-    assert found.parts.contention > 0
-    assert found.parts.total == pytest.approx(sum(found.parts.as_dict().values()))
-    slow = predict_rate(replace(job, parallelism=Parallelism(sync_every=NEVER)), node, 8, 1, 1e6, gpu="RTX 4090")
-    assert slow.bottleneck[0] == "input"
-    assert slow.rate == pytest.approx(8 * 6e9 / (4 * 3 * 224 * 224), rel=0.01)
-    text = replace(job, model=find_model("BERT-large-384"), loader="text")
-    assert predict_rate(text, node, 8, 1, 30.0, gpu="RTX 4090").parts.contention == 0
 
 
 def test_buckets_are_filled_by_torchs_rule():

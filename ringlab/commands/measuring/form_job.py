@@ -46,7 +46,7 @@ OF_IMAGES = ("data_folder", "download", "verify", "num_workers", "prefetch_facto
              "flip")  # fmt: skip
 KNOWN = (*LEARNT_BY, *OF_IMAGES, "model", "dataset", "image_shape", "batch_size", "global_batch_size", "epochs",
          "images", "samples_per_epoch", "seed", "parallelism", "accumulate")  # fmt: skip
-PREDICTED_BY = ("compute", "price_per_hour", "loader", "loader_rate", "input_bytes", "contention", "variable_batches",
+PREDICTED_BY = ("compute", "price_per_hour", "loader", "loader_rate", "variable_batches",
                 "framework")  # fmt: skip
 USUAL = Parallelism()
 NOT_RUN = ("experts", "expert", "top_k", "recompute", "prefetch", "overlap", "sync_every", "half_weights",

@@ -22,18 +22,17 @@ UNITS = (("h", 3600.0, 7200.0), ("s", 1.0, 1.0), ("ms", 1e-3, 1e-3), ("us", 1e-6
 PARTS = {
     "compute": "compute", "optimizer": "optimizer", "tensor": "tensor", "expert": "experts", "pipeline": "pipeline",
     "sync": "sync", "steal": "steal", "copies": "copies", "stragglers": "stragglers", "input": "loading",
-    "contention": "shared links", "processes": "processes",
+    "processes": "processes",
 }  # fmt: skip
 NUMBERS = r"(?<![\w.])[0-9][0-9.,]*( [KMGT]?i?B)?"  # with their units, in which reasons may differ
 SURE = 0.9  # to run: below, the filled memory is named
-NOTICED = 0.001  # of a step: what sharing links adds is said from here on
+NOTICED = 0.001  # above the whole: rounding is not told
 WORDS = {
     "sync": "exchanging gradients and parameters", "tensor": "collectives within layers (tensor)",
     "expert": "all_to_alls of experts", "pipeline": "waiting for other stages of the pipeline",
     "input": "loading of samples", "copies": "passes over gradients",
     "processes": "waiting for the other GPUs' processes, which share a host's cores",
     "stragglers": "waiting for the slowest device", "compute": "computing",
-    "contention": "links that traffic of a step shares",
 }  # fmt: skip
 WITHOUT_EFFECT = {
     "training.parallelism.bucket_mb": ": buckets count where gradients travel in them beside backward (`ddp`, `zero1`, "
@@ -70,8 +69,6 @@ class DevicesRow(NamedTuple):
     memory: dict[str, float]  # bytes of the device that keeps most
     bottleneck: str
     bottleneck_share: float
-    links_shared_between: tuple[str, ...]  # on which traffic of a step holds other traffic back
-    links_shared_within: dict[str, str]  # by part of the step: on which messages of one collective do
     sent_bytes: float  # in a step, by the device that sends most
     calls: tuple[dict[str, str | float], ...]  # what this device takes part in, and how often
     epoch: Bill | None
@@ -193,13 +190,6 @@ def conclude(key: str | None, cases: Sequence[DevicesCase]) -> list[str]:
                 f"{on} it keeps {format_size(last.memory['total'])} of each; {last.chance_to_run:.0%} of published "
                 "runs that filled as much of their memory finished."
             )
-        if last.bottleneck in last.links_shared_within:
-            said.append(f"{last.links_shared_within[last.bottleneck]}.")
-        if last.parts["contention"] >= NOTICED * last.step_s:
-            more = last.parts["contention"] / (last.step_s - last.parts["contention"])
-            said += [
-                f"{where}{link}, which makes the step {more:.1%} longer." for link in last.links_shared_between[:1]
-            ]
     said[:0] = _left_out(key, cases)  # what is told first is the first to be left to --explain
     return [sentence[0].upper() + sentence[1:] for sentence in said]
 

@@ -109,7 +109,7 @@ def _step_model(spread: SpreadTraining, stated_batch: int) -> StepModel:
     Raise InputError where no times of computing are known.
     """
     training = spread.training
-    mesh = mesh_cluster(spread.cluster, spread.algorithm, frozenset(training.contention))
+    mesh = mesh_cluster(spread.cluster, spread.algorithm)
     with refusals_about(f"{spread.path}: training"):
         job = find_job(training, spread.folder)
         language = find_language_model(spread, job)
@@ -218,8 +218,6 @@ def _row(found: StepPrediction, spread: SpreadTraining, price: float | None, alo
         memory={**worst.as_dict(), "total": worst.total},
         bottleneck=name,
         bottleneck_share=share,
-        links_shared_between=tuple(map(str, found.shared_between)),
-        links_shared_within={part: str(link) for part, link in found.shared_within},
         sent_bytes=found.sent_bytes,
         calls=_calls(found),
         epoch=None if epoch is None else _bill(epoch, found.rate, (low, high), hourly),
