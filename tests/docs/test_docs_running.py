@@ -5,6 +5,7 @@ import runpy
 from pathlib import Path
 
 import pytest
+from command_line import Ringlab
 
 from collectives import verify
 
@@ -53,3 +54,10 @@ def test_readme_ring_is_correct():
     exec(PROGRAM.findall(README)[1], names)
     for world_size in (1, 2, 5):
         verify(names["my_ring"], world_size)
+
+
+def test_readme_shows_what_predict_prints(ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    command, *shown = README.partition("$ ringlab predict")[2].partition("```")[0].splitlines()
+    out = [line.rstrip() for line in ringlab("predict", *command.split()).out.splitlines()]
+    assert len(shown) > 5 and [line for line in shown if line not in (*out, "...")] == []
