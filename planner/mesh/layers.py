@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from collectives.records.model_profile import Block, Layer, ModelProfile
 from collectives.training.parallelism import Parallelism
-from planner.mesh.calls import Call, Group
+from planner.hosts import Group
+from planner.mesh.calls import Call
 from planner.mesh.interconnect import Interconnect
 
 WHOLE_KINDS, WHOLE_NAMES = ("LayerNorm", "RMSNorm"), ("positions", "types")  # that tensor parallelism does not divide

@@ -12,7 +12,8 @@ from collectives.errors import InputError, TooLarge
 from collectives.records.model_profile import Block, ModelProfile
 from collectives.training.gradients import Gradient, gradients_of
 from collectives.training.parallelism import SHARDED, Parallelism
-from planner.mesh.calls import Call, Group, join_calls
+from planner.hosts import Group
+from planner.mesh.calls import Call, join_calls
 from planner.mesh.compute import BlockTimes, Compute
 from planner.mesh.interconnect import Interconnect
 from planner.mesh.job import ANY_DEVICE, MeshDevice, TrainingJob

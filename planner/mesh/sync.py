@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 
 from collectives.training.gradients import BUCKET_BYTES, FIRST_BYTES, Bucket, Gradient, fill_buckets
 from collectives.training.parallelism import SHARDED, Parallelism
-from planner.mesh.calls import Call, Group, join_calls
+from planner.hosts import Group
+from planner.mesh.calls import Call, join_calls
 from planner.mesh.interconnect import Interconnect
 from planner.mesh.layers import Counts
 from simcomm.timeline import Program, overlap

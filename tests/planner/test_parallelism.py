@@ -11,7 +11,8 @@ from collectives.errors import InputError
 from collectives.records.model_profile import Layer, ModelProfile, TransformerShape, find_model_profile
 from collectives.training.gradients import Gradient
 from collectives.training.parallelism import Parallelism
-from planner.mesh.calls import Group, sent_bytes
+from planner.hosts import Group
+from planner.mesh.calls import sent_bytes
 from planner.mesh.compute import as_measured, at_rate
 from planner.mesh.interconnect import NcclInterconnect, Served, SimulatedInterconnect
 from planner.mesh.job import MeshDevice, TrainingJob

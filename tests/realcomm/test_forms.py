@@ -21,7 +21,7 @@ from collectives.records.model_profile import ModelProfile
 from collectives.training.parallelism import Parallelism
 from collectives.training.recipe import Recipe
 from collectives.training.workload import Training
-from planner.mesh.calls import Group
+from planner.hosts import Group
 from planner.mesh.compute import at_rate
 from planner.mesh.interconnect import Served
 from planner.mesh.job import TrainingJob

@@ -19,7 +19,7 @@ from collectives.records.model_profile import ModelProfile, is_transformer
 from collectives.training.parallelism import REPLICAS, Parallelism
 from collectives.training.recipe import Recipe, check_known
 from collectives.training.workload import DATASETS, Training, is_file_reference
-from planner.mesh.calls import Group
+from planner.hosts import Group
 from planner.mesh.compute import Compute, as_measured
 from planner.mesh.interconnect import Served
 from planner.mesh.job import TrainingJob
