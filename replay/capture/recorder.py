@@ -250,7 +250,7 @@ class CallRecorder:
 
     def _on_call(self, operator: C10dOperator, named: dict[str, Any], call: Callable[[], Any]) -> Any:
         self.begin()
-        gpu = self._find_gpu(named[operator.tensors])
+        gpu = None if operator.verb == "barrier" else self._find_gpu(named[operator.tensors])  # torch chose that one
         own = self.clock.now()
         if gpu is not None:
             self.clock = StreamTimer(gpu)

@@ -1,6 +1,7 @@
 """What a GPU does is timed where it happens on its stream, and what a CPU does when it is done."""
 
 from collections import deque
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,11 +9,12 @@ import torch.distributed as dist
 from simulated_gpu import SimulatedGpu
 
 from collectives.training.workload import Training
+from realcomm.calibration import calibrator
 from realcomm.calibration.calibrator import CalibrationTraining
 from realcomm.execution import gpu_progress
 from realcomm.execution.device_clock import HostClock, device_clock
 from realcomm.launching.status import padded, private_slot
-from realcomm.measuring import probes
+from realcomm.measuring import probes, rank_measurement
 from realcomm.training.stopwatch import Stopwatch
 
 
@@ -68,6 +70,28 @@ def test_a_calibration_times_what_the_gpu_does_and_not_its_launch(gpu: Simulated
     finally:
         dist.destroy_process_group()
     assert times.end - times.begin == pytest.approx(4.0)
+
+
+def test_a_calibration_holds_up_the_stream_and_not_the_host(gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch):
+    calls: list[str] = []
+    monkeypatch.setattr(calibrator, "shared_clock_offset", lambda: 0.0)
+    monkeypatch.setattr(dist, "barrier", lambda: calls.append("barrier"))
+    monkeypatch.setattr(dist, "all_reduce", lambda token: calls.append(f"all_reduce of {len(token)}"))
+    CalibrationTraining(Training(None, batch_size=2), 0, 2, []).take_steps(2)
+    assert calls == ["barrier", "all_reduce of 1", "all_reduce of 1"]
+
+
+def test_queued_calls_are_timed_on_the_gpu(gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch):
+    ran: list[object] = []
+
+    def run(buffer: object) -> None:
+        ran.append(buffer)
+        gpu.compute.queue(2.0)
+
+    monkeypatch.setattr(rank_measurement, "max_over_ranks", lambda seconds: seconds)
+    executor, buffer = SimpleNamespace(run=run), SimpleNamespace(device=torch.device("cuda", 0))
+    assert rank_measurement._time_queued(executor, buffer) == pytest.approx(2.0)  # type: ignore[arg-type]
+    assert ran == [buffer] * 2 * rank_measurement.QUEUED, "as many warm up"
 
 
 def test_a_step_begins_while_the_gpu_computes_the_one_before(gpu: SimulatedGpu):

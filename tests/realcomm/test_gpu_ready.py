@@ -369,18 +369,42 @@ def test_a_torch_without_nccl_is_rejected(monkeypatch: pytest.MonkeyPatch):
     assert not found.works and found.detail == "1: H200; but torch was built without NCCL"
 
 
-CALLS = {"entries": [
-    {"profiling_name": "nccl:all_reduce", "collective_seq_id": 6, "process_group": "all", "state": "completed"},
-    {"profiling_name": "nccl:broadcast", "collective_seq_id": 7, "process_group": "all", "state": "started"},
-    {"profiling_name": "nccl:all_reduce", "collective_seq_id": 8, "process_group": "all", "state": "scheduled"},
-]}  # fmt: skip
+def call(name: str, number: int, state: str, is_p2p: bool = False) -> dict[str, Any]:
+    """Return a call as torch's flight recorder lists it; the other kind of calls has a number of its own."""
+    own, other = ("p2p_seq_id", "collective_seq_id") if is_p2p else ("collective_seq_id", "p2p_seq_id")
+    group = ["0", "default_pg"]
+    return {"profiling_name": name, own: number, other: 99, "process_group": group, "state": state, "is_p2p": is_p2p}
 
 
-def test_the_flight_recorder_names_the_oldest_call_not_done(monkeypatch: pytest.MonkeyPatch):
-    calls = json.dumps(CALLS).encode()
-    monkeypatch.setattr(_distributed_c10d, "_dump_nccl_trace_json", lambda **_: calls, raising=False)
-    assert describe_unfinished() == "nccl:broadcast, number 7 of group all, is started"
-    monkeypatch.setattr(_distributed_c10d, "_dump_nccl_trace_json", lambda **_: b"{}")
+MESSAGES = [call(f"nccl:{name}", 1, "scheduled", is_p2p=True) for name in ("recv 0<-1", "send 0->1")]  # done long ago
+
+
+@pytest.mark.parametrize(
+    ("calls", "said"),
+    [
+        (
+            [call("nccl:all_reduce", 6, "completed"), call("nccl:broadcast", 7, "started")],
+            "nccl:broadcast, number 7 of group 0, is started",
+        ),
+        (
+            [*MESSAGES, call("nccl:coalesced", 2, "started", is_p2p=True), call("nccl:all_reduce", 8, "scheduled")],
+            "nccl:coalesced, number 2 of group 0, is started",
+        ),
+        (MESSAGES, ""),
+    ],
+    ids=["collective", "messages", "nothing"],
+)
+def test_the_flight_recorder_names_the_oldest_call_not_done(
+    calls: list[dict[str, Any]], said: str, monkeypatch: pytest.MonkeyPatch
+):
+    """A group of messages is one call; torch never learns the state of each of them."""
+    listed = json.dumps({"entries": calls}).encode()
+    monkeypatch.setattr(_distributed_c10d, "_dump_nccl_trace_json", lambda **_: listed, raising=False)
+    assert describe_unfinished() == said
+
+
+def test_without_nccl_no_call_is_unfinished(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(_distributed_c10d, "_dump_nccl_trace_json", lambda **_: b"{}", raising=False)
     assert describe_unfinished() == ""
     monkeypatch.delattr(_distributed_c10d, "_dump_nccl_trace_json")
     assert describe_unfinished() == ""

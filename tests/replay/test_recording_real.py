@@ -137,6 +137,12 @@ class GpuTensor(torch.Tensor):
     is_cuda, device = True, torch.device("cuda", 3)
 
 
+class BarrierTensor(torch.Tensor):
+    """A tensor of torch's own barrier, on the GPU that was current before the script chose one."""
+
+    is_cuda, device = True, torch.device("cuda", 0)
+
+
 @pytest.mark.parametrize("backend", ["nccl", "gloo"])
 def test_a_gpu_is_timed_by_the_stream_of_its_tensors(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The script names no backend, and chooses its GPU behind ``init_process_group``."""
@@ -160,13 +166,15 @@ def test_a_gpu_is_timed_by_the_stream_of_its_tensors(backend: str, monkeypatch: 
         named = {"tensors": [tensor], "process_group": group, "async_op": False}
         recorder._on_call(OPERATORS["allreduce_"], named, lambda: gpu.compute.queue(1.0))
 
+    barrier = {"tensor": torch.ones(1).as_subclass(BarrierTensor), "process_group": group}
+    recorder._on_call(OPERATORS["barrier"], barrier, lambda: None)
     gpu.compute.queue(2.0)
     all_reduce(torch.ones(4).as_subclass(GpuTensor))
     gpu.compute.queue(3.0)
     all_reduce(torch.ones(4).as_subclass(GpuTensor))
     log = recorder.finish()
-    assert [entry.seconds for entry in log.entries] == pytest.approx([7.0, 3.0])
-    assert [entry.took for entry in log.entries] == pytest.approx([1.0, 1.0])
+    assert [entry.seconds for entry in log.entries] == pytest.approx([5.0, 2.0, 3.0])
+    assert [entry.took for entry in log.entries] == pytest.approx([0.0, 1.0, 1.0])
     assert {*streams} == {torch.device("cuda", 3)} and log.backend == backend
 
 
