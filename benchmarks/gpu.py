@@ -244,10 +244,12 @@ def describe_gpus() -> Row:
 
 
 def describe_commit() -> str:
-    """Return the commit of the code, with "and changes" if files differ from it; empty outside a repository."""
+    """Return the commit of the code, with "and changes" if files differ from it; empty without a repository or git."""
     command = ["git", "describe", "--always", "--abbrev=40", "--dirty= and changes"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.stdout.strip()
+    try:
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:
+        return ""
 
 
 def count_gpus() -> int:

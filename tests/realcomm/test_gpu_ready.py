@@ -102,10 +102,14 @@ def test_gpus_that_are_hidden_do_not_count(monkeypatch: pytest.MonkeyPatch):
     assert GPU["count_gpus"]() == 2
 
 
-def test_results_name_their_commit(tmp_path: Path):
-    GPU["write_results"](tmp_path / "found.json", Asked("gloo", 1, True), [])
-    commit = json.loads((tmp_path / "found.json").read_text())["commit"]
-    assert re.fullmatch(r"[0-9a-f]{40}( and changes)?", commit)
+def test_results_name_their_commit_where_git_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def commit() -> Any:
+        GPU["write_results"](tmp_path / "found.json", Asked("gloo", 1, True), [])
+        return json.loads((tmp_path / "found.json").read_text())["commit"]
+
+    assert re.fullmatch(r"[0-9a-f]{40}( and changes)?", commit())
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert commit() == ""
 
 
 def test_all_tests_for_a_gpu_are_in_the_plan():
