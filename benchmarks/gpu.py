@@ -172,6 +172,11 @@ def run_command(command: Sequence[str], folder: Path, limit_s: float) -> tuple[s
         return ended, output.read().splitlines()
 
 
+def end_parts_on_termination() -> None:
+    """Have SIGTERM end the part that runs before this process, as Ctrl-C does; else it would keep the GPU."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+
+
 def end_session(process: "subprocess.Popen[bytes]") -> None:
     """End a command and all that it has started in its session, by a signal first, else by force."""
     for number in (signal.SIGTERM, signal.SIGKILL):
@@ -307,6 +312,7 @@ def read_options() -> argparse.Namespace:
 def main() -> None:
     """Read the options, and measure; the status is 1 if a part was not done."""
     sys.path.insert(0, str(ROOT))
+    end_parts_on_termination()
     options, gpus = read_options(), count_gpus()
     if options.describe:
         options.describe.write_text(json.dumps(describe_gpus()), encoding="utf-8")

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import runpy
+import signal
 import socket
 import subprocess
 import sys
@@ -146,6 +147,24 @@ def test_a_part_that_fails_or_hangs_does_not_lose_the_others(tmp_path: Path):
     parent_and_child = [int(line) for line in rows[0]["output"] if line.isdecimal()]
     assert len(parent_and_child) == 2
     assert not any(runs(process) for process in parent_and_child)
+
+
+def test_a_part_ends_when_the_whole_is_terminated(tmp_path: Path):
+    sleeper = python("import os, time; print(os.getpid(), flush=True); time.sleep(60)")
+    whole = f"""
+import runpy
+from pathlib import Path
+gpu = runpy.run_path({str(ROOT / "benchmarks" / "gpu.py")!r})
+gpu["end_parts_on_termination"]()
+gpu["run_part"](gpu["Part"]("sleeping", 60, ({sleeper!r},)), Path({str(tmp_path)!r}), 60.0)
+"""
+    process, output = subprocess.Popen(python(whole)), tmp_path / "output"
+    until = time.monotonic() + 60
+    while not (output.exists() and output.read_text().endswith("\n")) and time.monotonic() < until:
+        time.sleep(0.02)
+    process.terminate()
+    assert process.wait(30) == 128 + signal.SIGTERM
+    assert not runs(int(output.read_text()))
 
 
 def test_a_part_gets_what_those_before_left_over_and_never_what_is_of_those_after(
