@@ -11,6 +11,7 @@ from collectives.errors import InputError
 from collectives.quoting import quote
 
 MOST_SECONDS = 1e15  # thirty million years: of a time in a file, so that sums and ratios of some stay within floats
+MOST_FLOPS = 4 * 10**18  # of one layer and sample: attention over four million tokens
 MOST_COUNTED = 10**15  # parameters, bytes, FLOPs or samples of one thing in a file: a thousand times the largest models
 MOST_RANKS = 65_536  # that a file or a list of numbers of ranks may ask for
 

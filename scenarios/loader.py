@@ -17,7 +17,7 @@ from collectives.quoting import cut, make_printable
 from collectives.request import Request, make_request
 from collectives.spec import item_bytes
 from collectives.training.parallelism import Parallelism
-from collectives.training.workload import ComputePhases, Training, is_file_reference
+from collectives.training.workload import MODELS, ComputePhases, Training, is_file_reference
 from scenarios import toml_files
 from scenarios.cluster_forms import LinksForm
 from scenarios.faults import FaultsForm
@@ -248,7 +248,8 @@ class Builder:
         if form.collective is None and form.faults is not None:
             raise InputError(
                 f"{self.where}: faults: a training on many devices is predicted without single messages; remove "
-                "[faults], or set training.gradient_sync, and forward, backward and optimizer in training.compute"
+                "[faults], or set training.gradient_sync, forward, backward and optimizer in training.compute, and a "
+                f"training.model that ranks run ({', '.join(MODELS)}, or FILE.py:NAME)"
             )
         if form.collective is None and form.what_if:
             raise InputError(

@@ -39,6 +39,8 @@ def _describe(problem: ErrorDetails, whole: type[BaseModel], content: object) ->
         said = str(problem["ctx"]["error"])
         return f"{key}: {said}" if key else said
     accepted = describe_accepted(problem["type"], problem["msg"])
+    if place[-1:] == ("gpu",) and isinstance(problem["input"], list):
+        accepted += ", as all devices are alike; name the slowest GPU, or compare them with --what-if"
     return f"{key} = {_shown(problem['input'])}{accepted}"
 
 

@@ -105,7 +105,14 @@ def tables(path: Path, overrides: Sequence[str]) -> Table:
     table = read(path)
     for text in overrides:
         override(table, text)
+    plan, stated = table.get("plan"), {text.partition("=")[0].strip() for text in overrides} & TARGETS
+    if isinstance(plan, dict) and len(stated) == 1:  # in place of the file's other target
+        (other,) = TARGETS - stated
+        plan.pop(other.removeprefix("plan."), None)
     return rename_tables(table)
+
+
+TARGETS = {"plan.target_samples", "plan.target_tokens"}
 
 
 RENAMED = {"trouble": "faults"}  # tables by their old names, accepted until 0.2

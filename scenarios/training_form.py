@@ -221,6 +221,8 @@ class TrainingForm(Section):
             how = "predict it with --devices 1,2,4,8"
             how += ", or run or compare it on ranks of this machine" if key == "parallelism" else ""
             return f"training: {key} only applies to training on many devices; {how}"
+        if self.gradient_sync is None and not is_file_reference(self.model) and self.model not in MODELS:
+            return f"training: ranks do not run {quote(self.model)}; predict it on many devices with --devices 1,2,4,8"
         if self.gradient_sync is None:
             return (
                 'training.gradient_sync is missing; set for example gradient_sync = ["ring", "ddp"], or predict the '

@@ -19,7 +19,7 @@ from math import prod
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from collectives.checks import MOST_COUNTED, MOST_SECONDS, check_path
+from collectives.checks import MOST_COUNTED, MOST_FLOPS, MOST_SECONDS, check_path
 from collectives.errors import InputError
 from collectives.input_files import FileBytes
 from collectives.quoting import quote, suggest
@@ -128,8 +128,10 @@ class ModelProfile:
             raise InputError(f"profile of {quote(self.model)}: item_bytes is {self.item_bytes}; give 1, 2, 4 or 8")
         for layer in self.layers:
             for key, value in zip(layer._fields[4:], layer[4:], strict=True):
-                if not 0 <= value <= MOST_COUNTED:
-                    raise InputError(f"profile of {quote(self.model)}: {key} of {quote(layer.name)} is {quote(value)}")
+                most = MOST_FLOPS if key.endswith("flops") else MOST_COUNTED
+                if not 0 <= value <= most:
+                    said = f"{key} of {quote(layer.name)} is {quote(value)}; give 0 to {most:.0e}"
+                    raise InputError(f"profile of {quote(self.model)}: {said}")
             if min(layer.tensors, default=1) < 1 or sum(layer.tensors) > MOST_COUNTED:
                 what = f"tensors of {quote(layer.name)} are {quote(layer.tensors)}"
                 raise InputError(f"profile of {quote(self.model)}: {what}")

@@ -129,7 +129,7 @@ def check_own_line(where: str, line: Mapping[str, Any]) -> None:
             raise InputError(f"{where}: {key} is of published tables, and has no effect on a prediction; remove it")
     for key in RATES:
         value = line.get(key)
-        if isinstance(value, int | float) and value:
+        if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
             warnings.warn(
                 f'{where}: {key} = {value} has no unit and is taken as GB/s; write {key} = "{value} GB/s"',
                 FutureWarning,
@@ -373,8 +373,9 @@ def _gpu_of(where: str, known: Mapping[str, Any]) -> Gpu:
         if not missing:
             return unlisted_gpu(known["gpu"], known["generation"], known["nvlink"], known["pcie"])
         raise NotKnown(
-            f"{where}: {error}; for another one give also {', '.join(missing)}, and of a training compute = "
-            "{rate = 500.0}, the samples/s of one GPU"
+            f'{where}: {error}; for another one give also {", ".join(missing)}, for example generation = "ampere", '
+            "nvlink = 0 (none) and pcie = 4 (PCIe 4.0), and of a training compute = {rate = 500.0}, the samples/s of "
+            "one GPU"
         ) from error
     return found._replace(generation=known.get("generation", found.generation))
 

@@ -685,6 +685,9 @@ def test_rows_of_ones_own_bring_a_source_nearer():
     assert adapted.all.median < 0.7 * alone.all.median
 
 
+UNLISTED = 'cluster={system={nodes=1, gpus=8, gpu="Z1", generation="hopper", nvlink=0, pcie=5}, transport="nccl"}'
+
+
 @pytest.mark.parametrize(
     "options, told",
     [
@@ -694,6 +697,7 @@ def test_rows_of_ones_own_bring_a_source_nearer():
         (("--devices", "0"), "--devices"),
         (("--runs", "nowhere.csv"), "nowhere.csv"),
         (("--set", 'cluster.transport="ideal"'), "transport"),
+        (("--set", UNLISTED, "--devices", "8"), "search requires the data sheet of a GPU, and the catalogue has none"),
         (("--plot", "a.doc"), "a still picture is written as"),
         (("--framework", "jaxtitan"), "jaxtitan"),
         (("--devices", "12"), "12 devices do not fill hosts of 8"),

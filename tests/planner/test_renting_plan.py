@@ -225,6 +225,15 @@ def test_plan_rejects_an_invalid_deadline(scenario: str) -> None:
     assert [parse_hours(text) for text in ("1 week", "2 weeks", "30 minutes", "1 d")] == [168.0, 336.0, 0.5, 24.0]
 
 
+def test_a_target_that_is_passed_replaces_the_other_one_of_the_file(scenario: str) -> None:
+    job = ["training.model=gpt2", "training.batch_size=1", NEBIUS]
+    tokens = ringlab.plan(scenario, *job, "plan.target_tokens=1024e3")
+    samples = ringlab.plan(scenario, *job, target_samples=1000)
+    assert (tokens.target_samples, samples.target_tokens) == (1000, 1024e3)
+    with pytest.raises(InputError, match="target_samples and target_tokens exclude each other"):
+        ringlab.plan(scenario, *job, "plan.target_tokens=1024e3", "plan.target_samples=1000")
+
+
 def test_plan_supports_every_form_of_predict_devices() -> None:
     """The samples are those of its epochs; candidates without the mesh are left out."""
     scenario = str(Path(__file__).parents[2] / "examples" / "gpt2_xl.toml")

@@ -57,6 +57,10 @@ def test_a_transformer_that_is_shipped_can_be_built_by_its_name() -> None:
     assert (source.name, source.shape, source.described) == ("gpt2-xl", shipped.shape, shipped.sample)
 
 
+def test_the_longest_sequences_have_a_profile() -> None:
+    assert profile_on_meta(find_model("llama3-405b:context=131072")).forward_flops > 10**17
+
+
 def test_llama_has_the_parameters_of_its_paper() -> None:
     assert find_model_profile("llama-7b").parameters == 6_738_415_616
 

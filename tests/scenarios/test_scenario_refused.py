@@ -116,6 +116,7 @@ WRONG = {
         "training.learning_rate=inf": "training.learning_rate = Infinity should be a finite number",
         "training.learning_rate=fast": 'training.learning_rate = "fast" must be a number',
         "training.scale_learning_rate=yes": "scale_learning_rate is 'yes'; give True or False, or one of linear, sqrt",
+        "training.compute={gpu=['T4', 'L4']}": "must be a string, as all devices are alike; name the slowest GPU",
         "training.compute={foward='1 ms'}": "unknown key training.compute.foward; did you mean forward? (there",
         "training.compute={forward=12}": "training.compute.forward: 12 is no time: a bare number has no unit",
         "training.compute={forward='1 s', optimizer='1 s'}": 'backward is missing; set for example backward = "12 ms"',

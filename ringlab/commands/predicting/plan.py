@@ -66,7 +66,7 @@ class PlanOptions:
         asked = {"target_samples": self.target_samples, "budget": self.budget, "deadline": hours}
         given = {key: value for key, value in asked.items() if value is not None}
         if self.target_samples is not None and form.target_tokens is not None:
-            raise InputError("--target-samples and plan.target_tokens exclude each other; remove one of them")
+            form = form.model_copy(update={"target_tokens": None})
         return form.model_copy(update=given | {"spot": self.spot or form.spot})
 
 
@@ -83,6 +83,8 @@ def command(
 ) -> None:
     """Find the cheapest instance types for a training run, by deadline and budget."""
     check_outputs(json_to, plot)
+    if options.target_samples is not None and size.target_tokens is not None:
+        raise InputError("--target-samples and --target-tokens exclude each other; remove one of them")
     answer = plan(scenario, *(set_keys or ()), *size.overrides, **vars(options), progress=TerminalProgress())
     deliver(answer, json_to, draw_to(answer, plot, json_to), explain=explain)
 
@@ -204,7 +206,7 @@ class PlanAnswer(Answer):
             headings = ["candidate", "needed\n(GiB a GPU)", "available\n(GiB a GPU)"]
             yield Table("Too little memory", headings, [each.cells() for each in small.values()])
         elif small:
-            notes.append(f"too little memory: {', '.join(each.cells()[0] for each in small.values())}")
+            notes.insert(0, f"too little memory: {', '.join(each.cells()[0] for each in small.values())}")
         yield Sentences([*notes, *marks, self.advice])  # the last ones are shown without --explain
 
     def _table(self, shown: Sequence[PlanRow]) -> Table:

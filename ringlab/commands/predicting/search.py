@@ -199,9 +199,15 @@ def find_meshes(scenario: str | Path, options: SearchOptions, overrides: Sequenc
 
 def _job(spread: SpreadTraining, devices: int, options: SearchOptions) -> MeshJob:
     """Return what is to be searched for so many devices. Raise InputError for a model or cluster that it is not for."""
-    training, host = spread.training, mesh_cluster(spread.cluster).host
+    training, cluster = spread.training, mesh_cluster(spread.cluster)
+    host = cluster.host
     if host is None:
         raise InputError('search requires a GPU cluster: set cluster.preset and transport = "nccl"')
+    if cluster.gpu is None:
+        raise InputError(
+            f"search requires the data sheet of a GPU, and the catalogue has none of that of {spread.cluster.title}; "
+            "`ringlab list hardware` shows the GPUs; predict --devices takes training.compute = {rate = 500.0}"
+        )
     if not is_transformer(training.model):
         raise InputError(
             f"model {quote(training.model)} is not a transformer with known dimensions; use {EXAMPLE}, or one of "
