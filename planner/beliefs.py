@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from collectives.units import format_size
 from planner.columns import Columns
 from planner.hosts import Array
 from planner.parameters import NAMES, PRIORS
@@ -27,6 +28,7 @@ Z_80 = NormalDist().inv_cdf(0.9)  # deviations of a normal that hold 80 % betwee
 MOVED = 0.02  # of a prior's deviation, by which differences are taken
 OUTLYING = 2.0  # deviations from which on a measured run counts less
 ROUNDS = 4  # of adapting, each around what the one before found
+SURE = 0.9  # to run: below, the filled memory is named
 normal_cdf = np.vectorize(NormalDist().cdf, otypes=[float])  # scipy's takes half a second to import
 
 
@@ -152,3 +154,17 @@ def chance_to_run(columns: Columns, total_bytes: Array) -> Array:
         columns.is_shaped & (columns.pp >= np.maximum(2, columns.layers)), 1 - chance["empty_stages"], 1.0
     )
     return np.asarray(chance["others"] * starts * fits)
+
+
+def describe_chance(where: str, total_bytes: float, chance: float | None) -> str | None:
+    """Return a sentence on runs that filled as much memory, or None if the chance to run is high or not known.
+
+    >>> describe_chance("on 8 devices", 60 * 2**30, 0.71)
+    'on 8 devices it keeps 60 GiB of each; 71% of published runs that filled as much of their memory finished.'
+    """
+    if chance is None or chance >= SURE:
+        return None
+    return (
+        f"{where} it keeps {format_size(total_bytes)} of each; {chance:.0%} of published runs that filled as much of "
+        "their memory finished."
+    )

@@ -25,6 +25,7 @@ MEMORY_PRIORS = {
     "transient": 8.0,  # bytes an element of it that a tensor group gathers at a time
     "gathered": 4.0,  # bytes an element of the hidden width that tensor groups keep gathered, by torch's autograd
 }
+FILL = 0.85  # of a device, above which allocators free and retry, and most published runs failed
 GPIPE, INTERLEAVED = SCHEDULES.index("gpipe"), SCHEDULES.index("interleaved")
 DEEPSPEED = FRAMEWORKS.index("megatron-deepspeed")
 MEGATRON = [place for place, name in enumerate(FRAMEWORKS) if name.startswith(("megatron", "nemo"))]

@@ -15,12 +15,11 @@ from collectives.training.parallelism import RECOMPUTED
 from planner.beliefs import Z_80, Belief, Slopes, believe, chance_to_run, find_slopes, read_shipped
 from planner.columns import Columns, make_columns
 from planner.hosts import Array, Host
+from planner.memory import FILL, host_bytes, memory_parts
 from planner.memory import PARTS as MEMORY_PARTS
-from planner.memory import host_bytes, memory_parts
 from planner.runs import RUN_BUCKETS_MB
 from planner.step import step_parts
 
-FILL = 0.85  # of a device, above which allocators free and retry, and most published runs failed
 MOST_TENSOR, MOST_CHUNKS, MOST_CONTEXT, MOST_MICRO = 64, 8, 16, 64
 TRIES = 3
 DRAWS = 400

@@ -16,7 +16,7 @@ from collectives.units import count
 from planner.beliefs import Belief, believe, chance_to_run, find_slopes, read_shipped
 from planner.columns import Columns
 from planner.hosts import Array
-from planner.memory import memory_parts
+from planner.memory import FILL, memory_parts
 from planner.runs import SHIPPED, columns_of_runs, gpu_name, has_time, read_table
 from planner.step import step_seconds
 from ringlab.shared.answer import Answer
@@ -25,7 +25,6 @@ from ringlab.table import Part, Sentences, Table
 
 CLASSES = ("data", "tensor", "pipeline", "experts")  # what a mesh has, the last one that it has
 SLOW_S, SLOW_RATIO = 0.25, 1.3  # of a micro batch: more than the fastest like it by so much
-FILL = 0.85  # of the memory that a choice may take
 SIZES = (8, 64, 256, 512)  # devices: the largest of a range each
 ALTERNATIVES = 8  # of one job, for a choice to be judged
 Tick = Callable[[int, int], object]

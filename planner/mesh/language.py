@@ -16,6 +16,7 @@ from planner.beliefs import Belief, Slopes, believe, find_slopes
 from planner.gpus import PRECISIONS
 from planner.hosts import Host
 from planner.jobs import LOADERS, OPTIMIZERS
+from planner.memory import FILL
 from planner.mesh.compute import Compute, at_rate
 from planner.mesh.job import TrainingJob
 from planner.mesh.memory import DeviceMemory, check_pieces, too_large
@@ -111,8 +112,8 @@ class LanguageModel:
         }  # fmt: skip
 
     def stated(self, devices: int, form: Parallelism) -> FoundMeshes:
-        """Return the mesh of a form, which fills its devices as it may. Raise InputError where it does not fit."""
-        found = predict_meshes(self.mesh_job(devices, form), [self.mesh(form)], self.belief, fill=1.0)
+        """Return the mesh of a form. Raise TooLittleMemory if it does not fit."""
+        found = predict_meshes(self.mesh_job(devices, form), [self.mesh(form)], self.belief)
         self._check_fit(found, devices, form)
         return found
 
@@ -152,21 +153,20 @@ class LanguageModel:
         return find_slopes(found.columns.take(np.array([number])), self.belief.parameters)
 
     def _check_fit(self, found: FoundMeshes, devices: int, form: Parallelism) -> None:
-        limit = float(found.columns.memory_bytes[0])
-        if found.memory["total"][0] > limit:
-            largest = self._largest_batch(devices, form, limit)
+        if not len(found.order):
+            memory, kept = float(found.columns.memory_bytes[0]), _device_memory(found, 0)
+            largest = self._largest_batch(devices, form)
             advice = "`ringlab search` finds meshes that do, and what would fit where none does"
-            raise too_large(self.job, _device_memory(found, 0), limit, self.host.device.name, largest, advice)
+            raise too_large(self.job, kept, memory, self.host.device.name, largest, advice, FILL)
 
-    def _largest_batch(self, devices: int, form: Parallelism, limit: float) -> int:
+    def _largest_batch(self, devices: int, form: Parallelism) -> int:
         """Return the most samples of a device that fit, of powers of two times the microbatches."""
         sizes = [2**power for power in range(LARGEST.bit_length()) if 2**power * form.pieces < self.job.batch]
         meshes = [self.mesh(form)._replace(micro_batch=size) for size in sizes]
         if not meshes:
             return 0
         found = predict_meshes(self.mesh_job(devices, form), meshes, self.belief)
-        fitting = np.flatnonzero(found.memory["total"] <= limit)
-        return sizes[int(fitting[-1])] * form.pieces if len(fitting) else 0
+        return sizes[int(max(found.order))] * form.pieces if len(found.order) else 0
 
 
 def _schedule(form: Parallelism) -> str:

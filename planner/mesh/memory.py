@@ -15,7 +15,7 @@ from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.model_profile import Block, ModelProfile, TransformerShape
 from collectives.training.parallelism import SHARDED, Parallelism
-from collectives.units import format_size
+from collectives.units import count, format_size
 from planner.mesh.job import TrainingJob, is_half
 from planner.mesh.layers import count_parameters, device_part, is_layer, is_unit
 from planner.pipeline import order_of
@@ -238,7 +238,7 @@ def check_fit(job: TrainingJob, memory: float | None, where: str) -> list[Device
 
 
 class TooLittleMemory(InputError):  # noqa: N818 - the finding itself
-    """A training step that needs more memory than a device has; both in bytes of the fullest device."""
+    """A training step that needs a device of more memory than there is; both in bytes of the fullest device."""
 
     def __init__(self, message: str, needed: float, available: float) -> None:
         super().__init__(message)
@@ -246,19 +246,21 @@ class TooLittleMemory(InputError):  # noqa: N818 - the finding itself
 
 
 def too_large(
-    job: TrainingJob, kept: DeviceMemory, memory: float, where: str, largest: int, otherwise: str
+    job: TrainingJob, kept: DeviceMemory, memory: float, where: str, largest: int, otherwise: str, fill: float = 1.0
 ) -> TooLittleMemory:
     """Return the error for a batch that does not fit into the memory of a device.
 
-    ``largest`` is the largest batch that fits; if it is 0, ``otherwise`` is the advice.
+    ``largest`` is the largest batch that fits; if it is 0, ``otherwise`` is the advice. ``fill`` is the usable share of
+    the memory.
     """
     parts = ", ".join(f"{name} {format_size(value)}" for name, value in kept.as_dict().items() if value >= 1e6)
-    advice = f"up to {largest} samples a device fit" if largest else f"not one sample fits: {otherwise}"
+    advice = f"up to {count(largest, 'sample')} a device fit" if largest else f"not one sample fits: {otherwise}"
+    usable = f", of which {fill:.0%} can be used" if fill < 1 else ""
     message = (
         f"batch_size {job.batch:.0f} does not fit into {where}: it takes {format_size(kept.total)} of "
-        f"{format_size(memory)} ({parts}); {advice}"
+        f"{format_size(memory)}{usable} ({parts}); {advice}"
     )
-    return TooLittleMemory(message, kept.total, memory)
+    return TooLittleMemory(message, kept.total / fill, memory)
 
 
 def _without_batch(parallelism: Parallelism) -> str:

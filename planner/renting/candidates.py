@@ -81,6 +81,8 @@ class CandidateStep(NamedTuple):
     bottleneck: str  # the largest part of a step besides compute, with its share
     efficiency: float  # a share of the rate that the GPUs would reach without communication
     mesh: str = ""  # the fastest one, if meshes were searched
+    memory_bytes: float | None = None  # of the fullest GPU of a language model
+    chance_to_run: float | None = None  # with as much memory filled
 
 
 class CostEstimate(NamedTuple):

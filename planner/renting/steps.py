@@ -11,6 +11,7 @@ from collectives.units import format_size
 from planner.beliefs import Z_80, believe
 from planner.gpus import find_gpu
 from planner.hosts import Host, host_of_preset
+from planner.memory import FILL
 from planner.mesh.compute import Compute, at_rate
 from planner.mesh.interconnect import NodeInterconnect, ScalingNode
 from planner.mesh.job import MeshDevice, TrainingJob
@@ -23,7 +24,7 @@ from planner.renting.prices import InstanceType
 from planner.runs import OwnRuns
 from planner.scaling.descriptions import find_node, find_scaling_gpu
 from planner.scaling.gpu_rates import GpuRates, series_gpu
-from planner.search import FILL, FoundMeshes, search
+from planner.search import FoundMeshes, search
 from planner.series import host_of_node
 from simcomm.cluster.hardware import find_link, find_part, memory_bytes
 
@@ -140,8 +141,8 @@ class LanguageSteps:
         own = self.own.get(instance.gpu)
         model = LanguageModel(self.job, host, believe() if own is None else own.belief)
         if not is_expressible(self.job):
-            model.stated(gpus, self.job.on(gpus, host.gpus).parallelism)  # fits into memory
-            return _predict(self.job, model.compute, instance, nodes)
+            found = model.stated(gpus, self.job.on(gpus, host.gpus).parallelism)
+            return _with_memory(_predict(self.job, model.compute, instance, nodes), found)
         if (host, gpus) not in self.solved:  # several providers sell the same machine
             self.solved[host, gpus] = self._solve(model, gpus)
         return self.solved[host, gpus]
@@ -154,7 +155,8 @@ class LanguageSteps:
         rate, width = found.job.batch / parts.total, exp(Z_80 * step.deviations.rate)
         efficiency = rate / (gpus * step.alone)
         mesh = found.searched[number].name if self.is_searched else ""
-        return CandidateStep(rate, (rate / width, rate * width), _name(parts.bottleneck), efficiency, mesh)
+        predicted = CandidateStep(rate, (rate / width, rate * width), _name(parts.bottleneck), efficiency, mesh)
+        return _with_memory(predicted, found)
 
     def _find(self, model: LanguageModel, gpus: int) -> FoundMeshes:
         """Return the meshes of a number of GPUs, at least one of which fits. Raise TooLittleMemory."""
@@ -170,6 +172,12 @@ class LanguageSteps:
                 available,
             )
         return found
+
+
+def _with_memory(step: CandidateStep, found: FoundMeshes) -> CandidateStep:
+    """Return a step with the memory of the fastest mesh and its chance to run."""
+    number = int(found.order[0])
+    return step._replace(memory_bytes=float(found.memory["total"][number]), chance_to_run=float(found.chance[number]))
 
 
 def _predict(

@@ -21,12 +21,11 @@ from planner.beliefs import believe, chance_to_run, find_slopes, read_shipped
 from planner.gpus import PUBLISHED
 from planner.hosts import Host, host_of_preset
 from planner.jobs import ZERO
-from planner.memory import memory_parts
+from planner.memory import FILL, memory_parts
 from planner.parameters import PRIORS
 from planner.renting.prices import find_gpu_price, read_prices
 from planner.runs import columns_of_runs, complete, gpu_name, has_time, read_own_runs, read_table
 from planner.search import (
-    FILL,
     MeshJob,
     SearchedMesh,
     choose_tries,

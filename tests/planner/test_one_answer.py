@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from collectives.errors import InputError
+from planner.memory import FILL
 from planner.mesh.language import LanguageModel
 from planner.mesh.memory import TooLittleMemory
 from planner.renting.candidates import Candidate, estimate_cost
@@ -18,10 +19,11 @@ from ringlab.shared.models import find_job, named_optimizer
 from scenarios.loader import read_spread_training
 from simcomm.nccl.clusters import NcclCluster
 
-MODELS = {"gpt2-large": 4, "llama3-8b": 1, "llama2-13b": 2}
+BATCHES = {"gpt2-large": 4, "llama3-8b": 1, "llama2-13b": 2, "gpt2-xl": 8}
 MACHINES = {"p4d.24xlarge": 2, "p5.48xlarge": 4, "p5en.48xlarge": 1}
 FORMS = ('{form = "zero1"}', '{form = "fsdp"}', '{form = "zero1", tensor = 2, sequence = true}')
-JOBS = [*product(MODELS, MACHINES, FORMS)]
+JOBS = [*product(("gpt2-large", "llama3-8b", "llama2-13b"), MACHINES, FORMS)]
+ALMOST_FULL = ("gpt2-xl", "p4d.24xlarge", FORMS[0])
 SAMPLES = 1e6
 
 
@@ -36,7 +38,7 @@ def scenario(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     path = tmp_path / "job.toml"
     path.write_text(
         f'[cluster]\npreset = "{machine}"\nnodes = {MACHINES[machine]}\ntransport = "nccl"\n'
-        f'[training]\nmodel = "{model}"\nbatch_size = {MODELS[model]}\nprecision = "bf16"\noptimizer = "adamw"\n'
+        f'[training]\nmodel = "{model}"\nbatch_size = {BATCHES[model]}\nprecision = "bf16"\noptimizer = "adamw"\n'
         f"price_per_hour = {price}\nsamples_per_epoch = {SAMPLES:.0f}\nparallelism = {form}\n"
     )
     return path
@@ -52,7 +54,7 @@ def test_predict_search_and_plan_give_one_answer(scenario: Path) -> None:
     instance, nodes, gpus = instance_of(machine), MACHINES[machine], spread.cluster.world_size
     form = job.on(gpus, instance.gpus).parallelism
     mesh = LanguageModel(job, find_host(instance)).mesh(form).name
-    options = SearchOptions(mesh=mesh, fill=1.0, batch=int(job.batch) * form.data)
+    options = SearchOptions(mesh=mesh, batch=int(job.batch) * form.data)
     try:
         predicted = predict_devices(scenario, [gpus]).cases[0].rows[0]
     except InputError as error:
@@ -70,5 +72,27 @@ def test_predict_search_and_plan_give_one_answer(scenario: Path) -> None:
     assert planned.samples_per_s == pytest.approx(predicted.samples_per_s)
     assert planned.interval == pytest.approx(predicted.interval)
     assert searched.memory_bytes == pytest.approx(predicted.memory["total"])
+    assert planned.memory_bytes == pytest.approx(predicted.memory["total"])
+    assert searched.chance_to_run == planned.chance_to_run == predicted.chance_to_run
     assert cost.dollars == pytest.approx(predicted.epoch.dollars)
     assert searched.dollars_per_billion_tokens * SAMPLES * tokens / 1e9 == pytest.approx(predicted.epoch.dollars)
+
+
+@pytest.mark.parametrize("scenario", [ALMOST_FULL], indirect=True, ids=[" ".join(ALMOST_FULL)])
+def test_predict_search_and_plan_have_one_memory_limit(scenario: Path) -> None:
+    spread = read_spread_training(scenario)
+    job = replace(find_job(spread.training, spread.folder), optimizer="adamw")
+    instance, gpus = instance_of("p4d.24xlarge"), spread.cluster.world_size
+    form = job.on(gpus, instance.gpus).parallelism
+    host = find_host(instance)
+    options = SearchOptions(mesh=LanguageModel(job, host).mesh(form).name, batch=int(job.batch) * form.data)
+    (row,) = find_meshes(scenario, replace(options, fill=1.0)).cases[0].best
+    assert FILL < row.memory_bytes / host.device.memory_bytes < 1
+    with pytest.raises(InputError, match=f"of which {FILL:.0%} can be used"):
+        predict_devices(scenario, [gpus])
+    with pytest.raises(InputError, match="does not fit"):
+        find_meshes(scenario, options)
+    with pytest.raises(TooLittleMemory) as caught:
+        LanguageSteps(job, is_searched=False).predict(instance, MACHINES["p4d.24xlarge"])
+    assert caught.value.needed == pytest.approx(row.memory_bytes / FILL)
+    assert caught.value.available == host.device.memory_bytes

@@ -204,7 +204,7 @@ def test_what_does_not_fit_is_left_out_and_alone_refused() -> None:
     assert fsdp.rows[1].memory["total"] < fsdp.rows[0].memory["total"] < 40 * 2**30
     epoch = fsdp.rows[0].epoch
     assert epoch is not None and epoch.dollars == pytest.approx(21.957642 * epoch.seconds / 3600)
-    with pytest.raises(InputError, match="up to 2 samples a device fit"):
+    with pytest.raises(InputError, match="up to 1 sample a device fit"):
         ringlab.predict_devices(ROOT / GPT, [8], "training.parallelism.form='ddp'")
 
 

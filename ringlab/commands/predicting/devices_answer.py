@@ -12,6 +12,7 @@ from collectives.errors import InputError
 from collectives.quoting import cut, name_some
 from collectives.records.trace import Trace
 from collectives.units import count, format_size
+from planner.beliefs import describe_chance
 from ringlab.shared.answer import NOT_IN_JSON, Answer
 from ringlab.table import NOTHING, Line, Part, Sentences, Table, format_digits, format_interval, format_or_dash
 
@@ -25,7 +26,6 @@ PARTS = {
     "processes": "processes",
 }  # fmt: skip
 NUMBERS = r"(?<![\w.])[0-9][0-9.,]*( [KMGT]?i?B)?"  # with their units, in which reasons may differ
-SURE = 0.9  # to run: below, the filled memory is named
 NOTICED = 0.001  # above the whole: rounding is not told
 WORDS = {
     "sync": "exchanging gradients and parameters", "tensor": "collectives within layers (tensor)",
@@ -185,11 +185,9 @@ def conclude(key: str | None, cases: Sequence[DevicesCase]) -> list[str]:
             )
         if last.efficiency > 1 + NOTICED:
             said.append(f"{on} efficiency is above 100%, as each device updates a share of the parameters only.")
-        if last.chance_to_run is not None and last.chance_to_run < SURE:
-            said.append(
-                f"{on} it keeps {format_size(last.memory['total'])} of each; {last.chance_to_run:.0%} of published "
-                "runs that filled as much of their memory finished."
-            )
+        unsure = describe_chance(on, last.memory["total"], last.chance_to_run)
+        if unsure is not None:
+            said.append(unsure)
     said[:0] = _left_out(key, cases)  # what is told first is the first to be left to --explain
     return [sentence[0].upper() + sentence[1:] for sentence in said]
 

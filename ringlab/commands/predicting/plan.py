@@ -15,6 +15,7 @@ from collectives.errors import InputError
 from collectives.quoting import quote, suggest
 from collectives.records.model_profile import read_model_profile, shipped_model_profiles
 from collectives.units import count
+from planner.beliefs import describe_chance
 from planner.mesh.compute import measured_rate
 from planner.mesh.job import TrainingJob
 from planner.mesh.language import is_expressible, is_language
@@ -109,6 +110,8 @@ class PlanRow(AnswerRecord):
     efficiency: float
     bottleneck: str
     mesh: str
+    memory_bytes: float | None  # of the fullest GPU of a language model
+    chance_to_run: float | None
     hours: float
     hours_80: tuple[float, float]
     cost: float
@@ -381,7 +384,10 @@ def _advise(within: Sequence[CostEstimate], ranked: Sequence[CostEstimate], limi
         late, dear = first.hours_80[1] > limits.deadline, first.dollars_80[1] > limits.budget
         beyond = " and ".join(["late"] * late + ["over budget"] * dear)
         more = f"; the high end is {beyond}" if beyond else ""
-        return f"{which}: {_describe(first)}; 80 %: {hours} hours, ${dollars}{more}."
+        step = first.step
+        unsure = describe_chance(f"On {first.candidate.label}", step.memory_bytes or 0.0, step.chance_to_run)
+        cheapest = f"{which}: {_describe(first)}; 80 %: {hours} hours, ${dollars}{more}."
+        return cheapest if unsure is None else f"{cheapest} {unsure}"
     asked = [f"within {limits.deadline:.3g} h"] * (limits.deadline < inf)
     asked += [f"for ${limits.budget:.4g}"] * (limits.budget < inf)
     fastest = min(ranked, key=lambda one: one.hours)
@@ -421,6 +427,8 @@ def _row(place: int, one: CostEstimate, is_front: bool, limits: Limits, today: d
         efficiency=step.efficiency,
         bottleneck=step.bottleneck,
         mesh=step.mesh,
+        memory_bytes=step.memory_bytes,
+        chance_to_run=step.chance_to_run,
         hours=one.hours,
         hours_80=one.hours_80,
         cost=one.dollars,

@@ -18,10 +18,10 @@ from collectives.training.recipe import check_known
 from planner.beliefs import Z_80
 from planner.gpus import PRECISIONS, is_published
 from planner.jobs import BITS, OFFLOADED, OPTIMIZERS
+from planner.memory import FILL
 from planner.memory import PARTS as MEMORY_PARTS
 from planner.mesh.clusters import mesh_cluster
 from planner.search import (
-    FILL,
     FoundMeshes,
     MeshJob,
     choose_runs,
