@@ -1,5 +1,6 @@
 """All virtual ranks, and the baton: one of them runs, and who waits lets things happen until another can go on."""
 
+import os
 import sys
 import threading
 from collections import deque
@@ -7,6 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from threading import Event, Thread, get_ident
 from typing import Protocol
+from weakref import WeakSet
 
 from virtual.ranks.calendar import RunCalendar
 from virtual.ranks.diagnoser import Diagnoser
@@ -52,6 +54,7 @@ class VirtualWorld:
         self._by_thread: dict[int, Rank] = {}
         self._ready: deque[Rank] = deque()
         self._is_over = Event()
+        _WORLDS.add(self)
 
     # -- ranks
 
@@ -63,6 +66,10 @@ class VirtualWorld:
     def me(self) -> Rank | None:
         """Return the rank that this thread is of; None for a thread of the runtime."""
         return self._by_thread.get(get_ident())
+
+    def leave_fork(self) -> None:
+        """Have the threads of a forked process, such as a DataLoader's worker, be of no rank."""
+        self._by_thread.clear()
 
     def new_job(self) -> RankJob:
         """Return a job without ranks."""
@@ -269,3 +276,14 @@ def _site_of(error: BaseException) -> CallSite:
             found = CallSite(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
         trace = trace.tb_next
     return found
+
+
+_WORLDS = WeakSet[VirtualWorld]()
+
+
+def _leave_forks() -> None:
+    for world in _WORLDS:
+        world.leave_fork()
+
+
+os.register_at_fork(after_in_child=_leave_forks)
