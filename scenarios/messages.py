@@ -40,7 +40,7 @@ def _describe(problem: ErrorDetails, whole: type[BaseModel], content: object) ->
         return f"{key}: {said}" if key else said
     accepted = describe_accepted(problem["type"], problem["msg"])
     if place[-1:] == ("gpu",) and isinstance(problem["input"], list):
-        accepted += ", as all devices are alike; name the slowest GPU, or compare them with --what-if"
+        accepted += f", as all devices are alike; name the slowest GPU, or compare them with --what-if {key}=A,B"
     return f"{key} = {_shown(problem['input'])}{accepted}"
 
 

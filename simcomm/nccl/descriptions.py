@@ -96,7 +96,8 @@ def read_keys(where: str, line: Mapping[str, Any]) -> dict[str, Any]:
             raise InputError(f"{where}: unknown key {key!r}; there are {', '.join(Keys.model_fields)}") from error
         accepted = describe_accepted(first["type"], first["msg"])
         if key == "gpu" and isinstance(first["input"], list):
-            accepted += ", as all GPUs of a system are alike; name the slowest, or compare them with --what-if"
+            how = "name the slowest, or compare them with --what-if cluster.system.gpu=A,B"
+            accepted += f", as all GPUs of a system are alike; {how}"
         raise InputError(f"{where}: {key} = {quote(first['input'])}{accepted}") from error
     return {key: getattr(keys, key) for key in Keys.model_fields if key in keys.model_fields_set}
 
