@@ -168,9 +168,23 @@ def test_what_is_refused(ringlab: Ringlab, arguments: list[str], said: str) -> N
 )
 def test_what_cannot_run_says_so_at_its_line(ringlab: Ringlab, tmp_path: Path, program: str, said: str) -> None:
     (tmp_path / "cannot.py").write_text(program)
-    done = ringlab("virtual", "--ranks", 2, tmp_path / "cannot.py")
+    done = ringlab("virtual", "--ranks", 2, "--gpu", tmp_path / "cannot.py")
     assert done.status == 1 and said in done.out and f"cannot.py:{program.count(chr(10))}" in done.out
     assert "cannot run on virtual ranks" in done.out and "real ranks" not in done.out
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("import torch\ntorch.ones(1).cuda()\n", "run the program with --gpu"),
+        ("import torch\ntorch.cuda.set_device(0)\n", "run the program with --gpu"),
+        ("import nothing_like_this\n", "install nothing_like_this in the environment"),
+    ],
+)
+def test_what_is_missing_is_named(ringlab: Ringlab, tmp_path: Path, program: str, said: str) -> None:
+    (tmp_path / "missing.py").write_text(program)
+    done = ringlab("virtual", "--ranks", 2, tmp_path / "missing.py")
+    assert done.status == 1 and said in done.out, done
 
 
 def test_what_is_not_written_yet_is_told(ringlab: Ringlab, tmp_path: Path) -> None:

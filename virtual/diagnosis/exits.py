@@ -4,6 +4,7 @@ import os
 import re
 from difflib import get_close_matches
 
+import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from virtual.diagnosis.ddp_parameters import WRAP_LATER, find_unreduced, name_unreduced
@@ -33,7 +34,7 @@ READY_TWICE = (
 )
 UNUSED_TEXTS = ("finished reduction in the prior iteration", "training graph has changed")  # of DDP's errors
 NEEDS_KERNELS = re.compile(r"libcuda|CUDA_HOME|cpu tensor")  # from Triton and compilers of extensions
-NEEDS_DRIVER = re.compile(r"CUDA (driver|error)|NVIDIA driver")
+NEEDS_DRIVER = re.compile(r"CUDA (driver|error)|NVIDIA driver|not compiled with CUDA")
 NO_GPU = (
     "custom CUDA or Triton kernels and symmetric memory cannot run on virtual ranks, whose GPUs compute on the CPU: "
     "use torch operators instead"
@@ -52,6 +53,7 @@ ADVICE = {
     "only work with single-device": "move the module to the rank's GPU before it is wrapped",
 }  # by a part of torch's message
 NO_DRIVER = "calls of a GPU's driver cannot run on virtual ranks, whose GPUs have none: leave the call out"
+WITHOUT_GPUS = "run the program with --gpu, which provides virtual CUDA devices"
 NOT_IN_GROUP = re.compile(r"Global rank (\d+) is not part of group")  # c10d's message about src and dst
 BARRIER_KEY = "barrier_key"  # part of the store keys that c10d uses for barriers
 SHOWN_LINES = 6  # lines of an exception's message
@@ -180,7 +182,7 @@ def _exception_advice(error: BaseException) -> str:
     if NEEDS_KERNELS.search(str(error)):
         return NO_GPU
     if NEEDS_DRIVER.search(str(error)):
-        return NO_DRIVER
+        return NO_DRIVER if torch.cuda.is_available() else WITHOUT_GPUS  # with --gpu it is available
     if match := NOT_IN_GROUP.search(str(error)):
         rank = match[1]
         return (
@@ -191,6 +193,8 @@ def _exception_advice(error: BaseException) -> str:
         return REFUSED
     if "mark a variable ready only once" in str(error):
         return READY_TWICE
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return f"install {error.name} in the environment that runs ringlab, or add its folder to PYTHONPATH"
     if isinstance(error, FileNotFoundError):
         return "if another rank writes the file, call barrier between writing and reading"
     if isinstance(error, NotImplementedError) and not str(error):
