@@ -6,7 +6,7 @@ names its source. A date is the source's own; if a source has none, it is the ea
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
@@ -253,19 +253,23 @@ class GpuPrice(NamedTuple):
     instance: InstanceType
 
 
-def find_gpu_price(instances: Iterable[InstanceType], gpu: str, devices: int, system: System) -> GpuPrice | None:
-    """Return the cheapest price on demand of one of so many GPUs of a system, or None if no instance type is like it.
+def find_gpu_price(
+    instances: Iterable[InstanceType], gpu: str, counts: Sequence[int], system: System
+) -> GpuPrice | None:
+    """Return the cheapest price on demand of one GPU of a system, or None if no instance type is like it.
+
+    The instance type has to serve all ``counts`` of GPUs, so that an answer for several counts has one price.
 
     If the system's machine is sold, only that instance type counts. Else it has the same GPU and, for several GPUs, the
     same interconnect; for several hosts also as many GPUs and at least as fast NICs.
 
-    >>> found = find_gpu_price(read_prices(), "H100 SXM", 16, describe_preset("dgx-h100", 2, 8))
+    >>> found = find_gpu_price(read_prices(), "H100 SXM", [8, 16], describe_preset("dgx-h100", 2, 8))
     >>> found.instance.instance
     'p5.48xlarge'
     """
     priced = [one for one in instances if one.gpu == gpu and one.price is not None]
     sold = [one for one in priced if one.machine is not None and one.machine == system.preset]
-    found = sold or [one for one in priced if _is_like(one, devices, system)]
+    found = sold or [one for one in priced if all(_is_like(one, count, system) for count in counts)]
     return min((GpuPrice((one.price or 0.0) / one.gpus, one) for one in found), default=None, key=lambda one: one[0])
 
 

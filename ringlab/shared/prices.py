@@ -1,5 +1,6 @@
 """The price of a device of a scenario: the scenario's own, or that of an instance type that is such a machine."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from planner.renting.prices import find_gpu_price, read_prices
@@ -18,8 +19,8 @@ class DevicePrice(NamedTuple):
     note: str | None
 
 
-def find_price(spread: SpreadTraining, base: SpreadTraining, devices: int) -> DevicePrice:
-    """Return the price of one of so many devices: the scenario's, or the cheapest in the built-in list.
+def find_price(spread: SpreadTraining, base: SpreadTraining, counts: Sequence[int]) -> DevicePrice:
+    """Return the price of a device, the same for all ``counts``: the scenario's, or the cheapest in the built-in list.
 
     The scenario's price belongs to the machine of ``base``, before a what-if. A price of the list belongs to an
     instance type: the cluster's own if it is sold, else one with the same GPUs, links and at least as fast NICs.
@@ -32,7 +33,7 @@ def find_price(spread: SpreadTraining, base: SpreadTraining, devices: int) -> De
         return DevicePrice(stated, f"{of}${stated:.2f} an hour: {KEY}.")
     if system is None or gpu is None:
         return DevicePrice(None, None)
-    found = find_gpu_price(read_prices(), gpu, devices, system)
+    found = find_gpu_price(read_prices(), gpu, counts, system)
     if found is None:
         return DevicePrice(None, f"The price list has no instance type like {spread.cluster.title}; set {KEY}.")
     name = f"{found.instance.name}, {found.instance.dated.isoformat()}"

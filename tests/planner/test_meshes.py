@@ -36,6 +36,8 @@ from planner.search import (
 )
 from planner.stages import LayerSizes, deal_layers
 from planner.step import step_parts, step_seconds
+from ringlab.commands.predicting.predict_devices import predict_devices
+from ringlab.commands.predicting.search import SearchOptions, find_meshes
 from ringlab.jobs.mesh_files import FORMATS, torch_script, write_mesh
 from simcomm.nccl.descriptions import describe_preset
 
@@ -635,15 +637,34 @@ def test_a_run_whose_heads_do_not_divide_its_width_is_refused():
 )  # fmt: skip
 def test_price_is_of_an_instance_type_like_the_machine(machine, gpu, nodes, devices):
     system = describe_preset(machine, nodes, 8)
-    found = find_gpu_price(read_prices(), gpu, devices, system)
+    found = find_gpu_price(read_prices(), gpu, [devices], system)
     assert found is not None and found.dollars == found.instance.price / found.instance.gpus
     assert found.instance.gpus >= min(devices, 8) and found.instance.machine in (machine, None, "p5.48xlarge")
     assert nodes == 1 or found.instance.nic_bandwidth >= system.nic * 1e9
 
 
+def test_one_instance_type_prices_all_device_counts():
+    scenario = Path(__file__).parents[2] / "examples/gpt2_xl.toml"
+    h100 = 'cluster.preset="dgx-h100"'
+    epoch = predict_devices(scenario, [8, 16], h100).cases[0].rows
+    predicted = {round(row.epoch.dollars / row.epoch.seconds / row.devices * 3600, 6) for row in epoch}
+    searched = [
+        find_meshes(scenario, options, (h100,))
+        for options in (SearchOptions(devices="8,16"), SearchOptions(what_if="nodes=1,2"))
+    ]
+    prices = {
+        round(row.dollars_per_billion_tokens / 1e9 * row.tokens_per_s * 3600 / case.devices, 6)
+        for answer in searched
+        for case in answer.cases
+        for row in case.best
+    }
+    assert prices == predicted == {55.04 / 8}
+    assert all(sum(" an hour: " in note for note in answer.notes) == 1 for answer in searched)
+
+
 def test_no_price_is_taken_from_a_machine_without_such_a_network():
     system = describe_preset("rtx4090-pcie", 2, 8, net="ib", nic="3200 Gbit/s")
-    assert find_gpu_price(read_prices(), "RTX 4090", 16, system) is None
+    assert find_gpu_price(read_prices(), "RTX 4090", [16], system) is None
 
 
 def test_a_table_of_ones_own_is_judged_and_what_the_fit_has_not_seen_is_said(accuracy_of, tmp_path):

@@ -4,7 +4,6 @@ Rate, efficiency, where a step's seconds go, memory and cost.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -25,7 +24,7 @@ from ringlab.commands.predicting.devices_answer import Bill, DevicesAnswer, Devi
 from ringlab.commands.predicting.predict_sweep import parse_sweep
 from ringlab.shared.failures import refusals_about
 from ringlab.shared.models import find_job, find_language_model, find_source
-from ringlab.shared.prices import DevicePrice, find_price
+from ringlab.shared.prices import find_price
 from ringlab.shared.progress import Tick
 from scenarios.loader import SpreadTraining, read_spread_training
 from simcomm.cluster.hardware import machine_entries
@@ -77,10 +76,10 @@ def predict_devices(
 
         spread = base if key is None else _read_with(scenario, overrides, base, f"{key}={value}")
         model = _step_model(spread, base.training.batch_size)
-        case, found = _case(value, spread, model, devices, partial(find_price, spread, base), on_row)
-        billed = [row.devices for row in case.rows if row.epoch or row.target]
-        notes = [find_price(spread, base, number).note for number in billed]
-        prices |= {note: None for note in notes if note is not None}
+        price = find_price(spread, base, devices)
+        case, found = _case(value, spread, model, devices, price.dollars, on_row)
+        if price.note is not None and any(row.epoch or row.target for row in case.rows):
+            prices[price.note] = None
         cases.append(case)
         sources.append(model.compute.source)
         if found is not None and found.parallelism.has_dtensors:
@@ -178,7 +177,7 @@ def _case(
     spread: SpreadTraining,
     model: StepModel,
     devices: Sequence[int],
-    price_of: Callable[[int], DevicePrice],
+    price: float | None,
     on_row: Callable[[int], None],
 ) -> tuple[DevicesCase, StepPrediction | None]:
     """Return the rows of a value, and the last step that is predicted; ``on_row`` is told the place of each before."""
@@ -191,7 +190,7 @@ def _case(
             refused.append(Refused(number, str(error)))
             continue
         alone = model.job.batch / model.compute.step(model.job.batch)
-        rows.append(_row(found, spread, price_of(number).dollars, alone))
+        rows.append(_row(found, spread, price, alone))
         last = found
     return DevicesCase(value, tuple(rows), tuple(refused)), last
 

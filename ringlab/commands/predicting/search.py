@@ -164,13 +164,23 @@ def find_meshes(scenario: str | Path, options: SearchOptions, overrides: Sequenc
     options = options.with_plan(base)
     key, values = (None, [""]) if options.what_if is None else parse_sweep(options.what_if, "--what-if")
     cases, found, notes, refused = list[Case](), list[FoundMeshes](), list[str](), list[str]()
+    varied = list[tuple[str, SpreadTraining, SearchOptions, list[int]]]()
     for value in values:
         try:
             spread, used = (base, options) if key is None else _varied(scenario, overrides, options, key, value)
-            for devices in _numbers(spread, used):
+            varied.append((value, spread, used, _numbers(spread, used)))
+        except InputError as error:
+            refused.append(f"{key} {value}: {error}.")
+            if key is None:
+                raise
+    every = [number for *_, counts in varied for number in counts]
+    for value, spread, used, counts in varied:
+        try:
+            priced = find_price(spread, base, every if KEYS.get(key or "", key) == KEYS["nodes"] else counts)
+            for devices in counts:
                 job = _job(spread, devices, used)
                 belief, told = find_belief(job.gpu, job.framework, used.runs)
-                one, priced = search(job, belief, used.fill), find_price(spread, base, devices)
+                one = search(job, belief, used.fill)
                 fitting = len(one.order)
                 if options.mesh is not None:
                     one, beside = keep_mesh(one, options.mesh)
