@@ -1,10 +1,12 @@
 """``Gpu``: the data sheet of a GPU, which steps, searches, instance types and virtual ranks compute with."""
 
+from collections.abc import Sequence
 from functools import cache
 from math import inf
 from typing import NamedTuple
 
 from collectives.errors import InputError
+from collectives.quoting import name_some
 from collectives.units import parse_bandwidth
 from simcomm.cluster.hardware import find_link, find_part, memory_bytes
 
@@ -120,6 +122,16 @@ def is_published(name: str) -> bool:
         return figures["board"].value if "board" in figures else gpu
 
     return board(name) in map(board, PUBLISHED)
+
+
+def describe_unpublished(gpus: Sequence[str]) -> str:
+    """Return that no published run is on some GPUs, and by what they are predicted.
+
+    >>> describe_unpublished(["RTX 4090"])
+    'no published run is on RTX 4090, so by its data sheet'
+    """
+    sheets = "its data sheet" if len(gpus) == 1 else "their data sheets"
+    return f"no published run is on {name_some(gpus)}, so by {sheets}"
 
 
 def can_multiply(gpu: str, precision: str) -> bool:

@@ -9,7 +9,7 @@ from collectives.errors import InputError
 from collectives.training.parallelism import Parallelism
 from collectives.units import format_size
 from planner.beliefs import Z_80, believe
-from planner.gpus import find_gpu
+from planner.gpus import find_gpu, is_published
 from planner.hosts import Host, host_of_preset
 from planner.memory import FILL
 from planner.mesh.compute import Compute, at_rate
@@ -23,7 +23,7 @@ from planner.renting.candidates import Candidate, CandidateStep, CostEstimate, e
 from planner.renting.prices import InstanceType
 from planner.runs import OwnRuns
 from planner.scaling.descriptions import find_node, find_scaling_gpu
-from planner.scaling.gpu_rates import GpuRates, series_gpu
+from planner.scaling.gpu_rates import GpuRates, has_published_series, series_gpu
 from planner.search import FoundMeshes, search
 from planner.series import host_of_node
 from simcomm.cluster.hardware import find_link, find_part, memory_bytes
@@ -99,6 +99,10 @@ class StepSource(Protocol):
         """Sentences about the source of the rates."""
         ...
 
+    def is_published(self, gpu: str) -> bool:
+        """Return whether the rates of a GPU are by runs on it, published or the user's."""
+        ...
+
     def predict(self, instance: InstanceType, nodes: int) -> CandidateStep:
         """Return the step. Raise TooLittleMemory, or InputError if the GPU or the mesh is not supported."""
 
@@ -110,6 +114,10 @@ class ProfileSteps:
     job: TrainingJob
     rates: GpuRates
     notes: list[str] = field(default_factory=list)
+
+    def is_published(self, gpu: str) -> bool:
+        """Return whether the rate of a GPU is published or the user's."""
+        return series_gpu(gpu) in self.rates.known or has_published_series(gpu)
 
     def predict(self, instance: InstanceType, nodes: int) -> CandidateStep:
         """Return the step. Raise TooLittleMemory, or InputError if the GPU or the mesh is not supported."""
@@ -134,6 +142,10 @@ class LanguageSteps:
     def notes(self) -> list[str]:
         """Sentences about the runs that the steps are adapted to."""
         return [f"rates of {gpu} are adapted to {one.title}" for gpu, one in self.own.items()]
+
+    def is_published(self, gpu: str) -> bool:
+        """Return whether a run on a GPU is published or the user's."""
+        return gpu in self.own or is_published(gpu)
 
     def predict(self, instance: InstanceType, nodes: int) -> CandidateStep:
         """Return the step. Raise TooLittleMemory, or InputError if the GPU or the mesh is not supported."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from collectives.errors import InputError
 from collectives.quoting import quote, suggest
 from collectives.training.workload import ComputePhases
-from planner.gpus import Gpu
+from planner.gpus import Gpu, describe_unpublished
 from planner.mesh.compute import MEASURED_SPREAD, Compute, as_measured, at_rate, in_phases, measured_rate
 from planner.mesh.interconnect import NodeInterconnect, ScalingNode
 from planner.mesh.job import MeshDevice, TrainingJob
@@ -41,6 +41,15 @@ def series_gpu(name: str) -> str:
     ('A100-80', 'V100', 'RTX 4090')
     """
     return next((ours for start, ours in SERIES_GPUS.items() if name.startswith(start)), name)
+
+
+def has_published_series(gpu: str) -> bool:
+    """Return whether a published rate is of a type of the hardware catalogue.
+
+    >>> has_published_series("V100 SXM2 16GB"), has_published_series("RTX 3060")
+    (True, False)
+    """
+    return series_gpu(gpu) in {one.gpu.name for one in published()}
 
 
 class GpuRates:
@@ -152,8 +161,8 @@ def find_compute(job: TrainingJob, source: ComputeSource, gpu: str | None) -> Co
         network = network_of(job.model)
         is_published = network in {network_of(one.job.model) for one in published()}
         said = f"published rates of {network if is_published else 'other models'} on one GPU"
-    if series_gpu(named) not in {one.gpu.name for one in published()}:
-        said += f"; no published run is on {named}, so by its data sheet"
+    if not has_published_series(named):
+        said += f"; {describe_unpublished([named])}"
     return replace(at_rate(job.model, found.rate, said), spread=found.spread)
 
 

@@ -20,7 +20,7 @@ from collectives.records.model_profile import (
 )
 from collectives.units import count
 from planner.beliefs import Belief, believe
-from planner.gpus import PRECISIONS, can_multiply, is_known, is_published
+from planner.gpus import PRECISIONS, can_multiply, describe_unpublished, is_known, is_published
 from planner.mesh.clusters import mesh_cluster
 from planner.mesh.job import TrainingJob
 from planner.mesh.language import SOURCE, LanguageModel, is_language
@@ -137,7 +137,7 @@ def find_language_model(spread: SpreadTraining, job: TrainingJob) -> LanguageMod
     belief, told = find_belief(host.device.name, training.framework)
     adapted = "" if told is None else f", {told[0].lower()}{told[1:].removesuffix('.')}"
     if told is None and not is_published(host.device.name):
-        adapted = f"; no published run is on {host.device.name}, so by its data sheet"
+        adapted = f"; {describe_unpublished([host.device.name])}"
     return LanguageModel(named, host, belief, SOURCE + adapted)
 
 

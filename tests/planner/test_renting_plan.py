@@ -282,6 +282,15 @@ def test_plan_needs_the_memory_of_predict_devices(scenario: str, tmp_path: Path)
     assert any(row.gpu.startswith("B200") for row in found.candidates)
 
 
+@pytest.mark.parametrize(("model", "precision"), [("gpt2", "bf16"), ("resnet50", "fp16")])
+def test_plan_names_gpus_without_published_runs(scenario: str, model: str, precision: str) -> None:
+    job = [f"training.model={model}", "training.batch_size=8", f"training.precision={precision}"]
+    found = ringlab.plan(scenario, *job, LAMBDA, today=TODAY)
+    (note,) = [one for one in found.notes if "published run" in one]
+    named = {*note.removeprefix("no published run is on ").partition(", so by")[0].split(", ")}
+    assert named < {row.gpu for row in found.candidates} - {"H100 SXM"}
+
+
 def test_language_model_is_planned_on_its_fastest_mesh(scenario: str) -> None:
     """Without a mesh in the scenario, more candidates fit, and none is slower than with one."""
     job = ["training.model=llama-7b", "training.batch_size=2", "training.precision=bf16", LAMBDA]

@@ -16,6 +16,7 @@ from collectives.quoting import quote, suggest
 from collectives.records.model_profile import read_model_profile, shipped_model_profiles
 from collectives.units import count
 from planner.beliefs import describe_chance
+from planner.gpus import describe_unpublished
 from planner.mesh.compute import measured_rate
 from planner.mesh.job import TrainingJob
 from planner.mesh.language import is_expressible, is_language
@@ -300,7 +301,7 @@ def plan(
             MemoryRow(gpu=gpu, gpus=gpus, needed_bytes=error.needed, memory_bytes=error.available)
             for (gpu, gpus), error in found.too_small.items()
         ),
-        notes=(*left_out, *steps.notes, *_price_notes(form, instances, source, when)),
+        notes=(*left_out, *steps.notes, *_unpublished(within, steps), *_price_notes(form, instances, source, when)),
         advice=_advise(within, ranked, limits) if ranked else _describe_closest(found),
     )
 
@@ -361,6 +362,14 @@ def _step_source(form: PlannedTraining, job: TrainingJob, gpus: Collection[str])
     own = {gpu: runs for gpu in sorted(gpus) if (runs := find_own_runs(gpu, job.framework)) is not None}
     is_searched = "parallelism" not in form.training.model_fields_set and is_expressible(language)
     return LanguageSteps(language, is_searched, own)
+
+
+def _unpublished(within: Sequence[CostEstimate], steps: StepSource) -> Iterator[str]:
+    """Yield the GPUs of candidates that no run is on."""
+    gpus = dict.fromkeys(one.candidate.instance.gpu for one in within)
+    unseen = [gpu for gpu in gpus if not steps.is_published(gpu)]
+    if unseen:
+        yield describe_unpublished(unseen)
 
 
 def _price_notes(form: PlannedTraining, instances: Sequence[InstanceType], source: str, today: date) -> Iterator[str]:

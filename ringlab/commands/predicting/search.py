@@ -16,7 +16,7 @@ from collectives.records.model_profile import EXAMPLE, TRANSFORMERS, is_transfor
 from collectives.training.parallelism import FRAMEWORKS
 from collectives.training.recipe import check_known
 from planner.beliefs import Z_80
-from planner.gpus import PRECISIONS, is_published
+from planner.gpus import PRECISIONS, describe_unpublished, is_published
 from planner.jobs import BITS, OFFLOADED, OPTIMIZERS
 from planner.memory import FILL
 from planner.memory import PARTS as MEMORY_PARTS
@@ -248,7 +248,8 @@ def _job(spread: SpreadTraining, devices: int, options: SearchOptions) -> MeshJo
 
 
 def _unseen(gpu: str) -> str | None:
-    return None if is_published(gpu) else f"No published run is on {gpu}: by its data sheet and priors."
+    said = describe_unpublished([gpu])
+    return None if is_published(gpu) else f"{said[0].upper()}{said[1:]}."
 
 
 def _varied(
