@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from enum import Enum
 from functools import lru_cache
+from importlib.machinery import PathFinder
 from importlib.metadata import PackageNotFoundError, distribution
-from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
@@ -29,7 +29,7 @@ def find_installed() -> tuple[str, ...]:
 
 def find_torch() -> Path:
     """Return torch's folder, without importing it; one that is not there if it isn't installed."""
-    spec = find_spec("torch")
+    spec = PathFinder.find_spec("torch")  # the command line's finder raises for a torch that is not installed
     return Path(spec.origin).parent if spec is not None and spec.origin is not None else OURS / "torch"
 
 
