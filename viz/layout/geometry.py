@@ -17,7 +17,7 @@ Edge = tuple[str, str]  # of a Graph: one direction of a link
 Line = npt.NDArray[np.float64]  # [points, 2]
 
 LARGEST_HOST = 22.0
-ROWS = 128
+ROWS = 64  # of the distance table, computed at a time
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def _to_nearest(at: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     if len(at) < 2:
         return np.full(len(at), np.inf)
     nearest = np.empty(len(at), np.intp)
-    for first in range(0, len(at), ROWS):  # so many rows of the table of all distances at a time
+    for first in range(0, len(at), ROWS):
         apart = ((at[first : first + ROWS, None] - at) ** 2).sum(axis=2)
         apart[np.arange(len(apart)), np.arange(first, first + len(apart))] = np.inf
         nearest[first : first + ROWS] = apart.argmin(axis=1)
