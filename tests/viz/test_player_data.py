@@ -248,7 +248,7 @@ def test_modules_can_be_read():
 def test_the_page_is_small_and_allows_only_itself():
     text = page.render_player("Title", player_pages.star(("ring",), 1 << 10))
     script, style, body = page.read_sources()
-    assert sum(len(part.encode()) for part in (script, style, body)) < 60 * 1024
+    assert sum(len(part.encode()) for part in (script, style, body)) < 64 * 1024
     [policy] = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
     rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
     assert rules.pop("default-src") == rules.pop("base-uri") == rules.pop("form-action") == "'none'"

@@ -62,13 +62,15 @@ export function caption() {
     const other = runs.find(run => run !== done[0]);
     return `${done[0].name} is done; ${other.name} is at ${percent(view.x / other.elapsed)}.`;
   }
-  return isRacing() ? runs.map(raceCaption).join('; ') + '.' : captionOf(firstRun());
+  return isRacing() && !data.teaches ? runs.map(raceCaption).join('; ') + '.' : captionOf(firstRun());
 }
 
 /** What happens now in one of two runs. */
 function raceCaption(run) {
-  if (view.x <= 0) return `${run.name}: ${run.chunks > 1 ? many(run.chunks, 'chunk') : 'one whole buffer'} on each rank`;
-  const words = run.aggregate ? [percent(min(1, view.x / lengthOf(run)))] : phaseWords(run, activeAt(run, min(view.x, lengthOf(run))));
+  const buffer = run.chunks > 1 ? many(run.chunks, 'chunk') : 'one whole buffer',
+    x = min(view.x, lengthOf(run));
+  if (view.x <= 0) return `${run.name}: ${buffer} on each rank`;
+  const words = run.aggregate ? [percent(x / lengthOf(run))] : phaseWords(run, activeAt(run, x));
   return `${run.name}: ${words.filter(Boolean).join(', ') || 'nothing is under way'}`;
 }
 
