@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from collectives.costs.closed_forms import CostModel
+from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.records.trace import Trace
 from collectives.records.waits import Record
@@ -108,6 +109,16 @@ class NetworkModel(PerformanceModel):
         self, training: Training, compute: ComputePhases, steps: int, options: SimulationOptions
     ) -> Trace:
         return self.simulator.training(training, compute, steps, options, self.shared_cores(training))
+
+    def caveats(self, algorithms: Sequence[Algorithm]) -> tuple[str, ...]:
+        """Return a note for each algorithm that takes a torus of three dimensions for one of two."""
+        dimensions = self.cluster.graph.graph.get("dimensions", ())
+        return tuple(
+            f"{algorithm.label} uses two dimensions; for three, write auto or "
+            f'{{name = "{algorithm.name}", columns = {dimensions[2]}, rows = {dimensions[1]}}}'
+            for algorithm in algorithms
+            if len(dimensions) == 3 and "rows" in algorithm.parameter_names and "rows" not in algorithm.parameters
+        )
 
     def shared_cores(self, training: Training) -> int | None:
         """Return the number of cores that ranks share, or None if each rank has its own."""

@@ -62,6 +62,14 @@ def test_auto_uses_every_link_of_a_torus(dimensions: tuple[int, ...]) -> None:
     assert other.gradient_sync is not None and other.gradient_sync.name == "torus"
 
 
+def test_a_torus_of_three_dimensions_names_the_algorithm_to_use() -> None:
+    model = performance_model(simcomm.torus((3, 3, 3), "10 Gbit/s", "1 us"))
+    torus = find_algorithm("torus", "all_reduce")
+    (note,) = model.caveats([torus, find_algorithm("ring", "all_reduce"), auto("all_reduce")])
+    assert 'write auto or {name = "torus", columns = 3, rows = 3}' in note
+    assert model.caveats([torus.with_parameters(columns=3, rows=3)]) == ()
+
+
 def two_racks() -> simcomm.Cluster:
     """Two switches with four hosts each, and a link between them that is a tenth as wide as the hosts'."""
     links = [(f"h{i}", f"s{i // 4}", "10 Gbit/s", "1 us") for i in range(8)] + [("s0", "s1", "1 Gbit/s", "1 us")]
