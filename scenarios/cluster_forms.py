@@ -4,6 +4,7 @@ A topology's form has just the keys that its builder takes.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from inspect import Parameter, signature
 from math import prod
 from pathlib import Path
@@ -159,12 +160,8 @@ class MachineForm(NetworkForm):
     def _check_description(self) -> Self:
         if self.transport != "nccl" and self.description is not None:
             raise InputError('description requires transport = "nccl"')
-        for key in ("latency", "nodes_per_leaf", "oversubscription") if self.transport == "nccl" else ():
-            if getattr(self, key) is not None:
-                raise InputError(
-                    f'{key} is not supported with transport = "nccl", whose model has hosts and their NICs but no '
-                    'switches; remove it, or remove transport to simulate algorithms such as "ring" over the switches'
-                )
+        if self.transport == "nccl" and self.latency is not None:
+            raise InputError('latency is not supported with transport = "nccl", which has its own; remove it')
         return self
 
     @model_validator(mode="after")
@@ -188,11 +185,17 @@ class MachineForm(NetworkForm):
         )
 
     def _build_nccl(self) -> Cluster:
-        """Return the cluster as NCCL sees it. Raise InputError where the catalogue does not say all that it needs."""
+        """Return the cluster as NCCL sees it. Raise InputError if the catalogue lacks facts that NCCL's model needs."""
         from simcomm.nccl.clusters import nccl_cluster
         from simcomm.nccl.descriptions import check_own_line, describe_preset
 
-        machine = preset(self.preset, self.nodes, self.gpus_per_node)  # refuses more GPUs than there are
+        machine = preset(
+            self.preset,
+            self.nodes,
+            self.gpus_per_node,
+            nodes_per_leaf=self.nodes_per_leaf,
+            oversubscription=self.oversubscription,
+        )
         more = dict(self.description or {})
         check_own_line("cluster.description", more)
         if self.bandwidth is not None:
@@ -203,7 +206,12 @@ class MachineForm(NetworkForm):
             system = describe_preset(self.preset, self.nodes, machine.world_size // self.nodes, **more)
         except (InputError, TypeError) as error:
             raise InputError(f"{error}; [cluster.description] accepts the keys of a system description") from error
-        return nccl_cluster(system, title=machine.title)
+        keys = [key for key in ("nodes_per_leaf", "oversubscription") if getattr(self, key) is not None]
+        not_modeled = (
+            f'transport = "nccl" has no model of {" and ".join(keys)}; remove {"them" if keys[1:] else "it"}, or '
+            'remove transport and predict "ring" or "double_tree" over the switches'
+        )
+        return replace(nccl_cluster(system, title=machine.title), not_modeled=not_modeled if keys else "")
 
 
 class Link(Section):

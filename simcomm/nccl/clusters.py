@@ -38,14 +38,29 @@ class NcclCluster(Cluster):
 
     performance_model: ClassVar[str] = "nccl"
 
-    system: System = field(kw_only=True)
+    described: System = field(kw_only=True)
     settings: NcclSettings = field(kw_only=True)
-    assumed: tuple[str, ...] = ()  # facts that nothing stated, in sentences
+    assumed: tuple[str, ...] = ()  # assumptions, in sentences
+    not_modeled: str = ""  # why NCCL's model cannot predict this cluster
+
+    @property
+    def system(self) -> System:
+        """The system to predict. Raise InputError if NCCL's model cannot predict this cluster."""
+        self.check_modeled()
+        return self.described
+
+    def check_modeled(self) -> None:
+        """Raise InputError if NCCL's model cannot predict this cluster."""
+        if self.not_modeled:
+            raise InputError(f"{self.title}: {self.not_modeled}")
 
     def under_nccl(self, settings: NcclSettings) -> "NcclCluster":
         """Return the cluster as NCCL sees it under other settings; ``sharing`` stays. Raise InputError."""
-        found = nccl_cluster(self.system, settings, self.title, self.assumed)
-        return replace(found, sharing=self.sharing)
+        return self._rebuilt(self.described, settings, self.title)
+
+    def _rebuilt(self, system: System, settings: NcclSettings, title: str | None = None) -> "NcclCluster":
+        cluster = nccl_cluster(system, settings, title, self.assumed)
+        return replace(cluster, sharing=self.sharing, not_modeled=self.not_modeled)
 
     def on_first(self, world_size: int) -> "NcclCluster":
         """Return the cluster of its first GPUs, the same number on each host. Raise InputError if they do not fit.
@@ -57,17 +72,14 @@ class NcclCluster(Cluster):
         super().on_first(world_size)
         if world_size == self.world_size:
             return self
-        system = self.system
+        system = self.described
         counts = range(-(-world_size // system.gpus), system.nodes + 1)
         nodes = next((nodes for nodes in counts if world_size % nodes == 0), None)
         if nodes is None:
             raise InputError(
                 f"{world_size} ranks of {self.title} do not fill its hosts equally; use a multiple of {system.gpus}"
             )
-        found = nccl_cluster(
-            replace(system, nodes=nodes, gpus=world_size // nodes), self.settings, assumed=self.assumed
-        )
-        return replace(found, sharing=self.sharing)
+        return self._rebuilt(replace(system, nodes=nodes, gpus=world_size // nodes), self.settings)
 
     def check_joined_by_nccl(self) -> None:
         """Accept what NCCL does itself."""
@@ -76,7 +88,7 @@ class NcclCluster(Cluster):
         """Raise InputError unless the cluster is one host, and its GPUs are among those of this machine."""
         if backend != "nccl":
             super().check_measurable(backend, gpus)
-        here, wanted = gpus(), self.system
+        here, wanted = gpus(), self.described
         found = [match_gpu(name) for name in here]
         are_alike = all(gpu is not None and gpu.name == wanted.gpu.name for gpu in found)
         if wanted.nodes > 1 or len(found) < wanted.gpus or not are_alike:
@@ -108,7 +120,7 @@ def nccl_cluster(
         network.graph,
         network.hosts,
         transport,
-        system=system,
+        described=system,
         settings=settings,
         assumed=assumed,
     )

@@ -27,6 +27,10 @@ class NcclModel(NetworkModel):
 
     cluster: NcclCluster
 
+    def __post_init__(self) -> None:
+        """Raise InputError if NCCL's model cannot predict the cluster."""
+        self.cluster.check_modeled()
+
     def predict(self, request: Request) -> NcclPrediction:
         """Return the prediction of NCCL's collective for a request. Raise InputError."""
         settings = self.cluster.settings

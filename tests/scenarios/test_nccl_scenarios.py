@@ -352,6 +352,15 @@ def test_bandwidths_of_a_description_have_units(tmp_path: Path, table: str, key:
         described('"100 Gb"')
 
 
+def test_nccl_over_oversubscribed_switches_has_a_job_and_no_prediction(tmp_path: Path, ringlab: Ringlab):
+    thin = write(tmp_path, TWO + "oversubscription = 4.0\n" + OWN)
+    job = ringlab("slurm", thin)
+    assert job.status == 0 and "#SBATCH --nodes=2" in job.out
+    for command in ("predict", "explain"):
+        rejected = ringlab(command, thin)
+        assert rejected.status == 2 and "no model of oversubscription; remove it, or remove transport" in rejected.err
+
+
 def test_list_of_gpus_is_refused_with_what_to_write(tmp_path: Path):
     text = '[cluster]\nsystem = {nodes = 1, gpus = 2, gpu = ["RTX 3090", "RTX 4090"]}\n' + ASKS
     with pytest.raises(InputError, match="must be a string, as all GPUs of a system are alike; name the slowest"):
