@@ -70,7 +70,7 @@ lint: $(STAMP) ## check style, types and the pages
 	$(BIN)/python docs/check_docs.py
 
 .PHONY: pictures
-pictures: $(STAMP) ## draw the pictures of the documentation, those of docs/gallery.md
+pictures: $(STAMP) ## draw the pictures of the documentation, those of docs/how-to/pictures.md
 	$(BIN)/ringlab animate two-racks -o docs/pictures/two-racks.gif
 	$(BIN)/ringlab animate two-racks -o docs/pictures/two-racks.png
 	$(BIN)/ringlab plot step faults -o docs/pictures/step.png
@@ -105,7 +105,7 @@ bench: $(COMPILED) ## run every benchmark; each writes its figures, with the env
 .PHONY: reality
 reality: $(COMPILED) ## measure emulated clusters on this machine beside their predictions, and write the tables (ten minutes, on an idle machine)
 	$(BIN)/python -m benchmarks.accuracy --here --json benchmarks/results/accuracy_here.json
-	$(BIN)/python docs/page_writer.py docs/transports.md docs/reports/tcp_misses.md
+	$(BIN)/python docs/page_writer.py docs/how-it-works/tcp.md docs/reports/tcp-misses.md
 
 .PHONY: compared
 compared: $(COMPILED) ## compare the quickstart with its prediction three times, and write the table (six minutes, on an idle machine)
@@ -113,14 +113,14 @@ compared: $(COMPILED) ## compare the quickstart with its prediction three times,
 	for run in 1 2 3; do $(BIN)/ringlab compare scenarios/quickstart.toml --thorough --set training.epochs=3 \
 		--set 'training.gradient_sync=["naive", "ring"]' --json $(OUT)/compared$$run.json || exit 1; done
 	$(BIN)/python docs/compare_table.py $(OUT)/compared1.json $(OUT)/compared2.json $(OUT)/compared3.json
-	$(BIN)/python docs/page_writer.py docs/predictions.md
+	$(BIN)/python docs/page_writer.py docs/how-it-works/predictions.md
 
 .PHONY: one-rank
 one-rank: $(COMPILED) ## profile one rank, predict 2, 4 and 8 emulated hosts from it, measure them, and write the table (two minutes, on an idle machine)
 	mkdir -p $(OUT)
 	$(BIN)/ringlab profile scenarios/emulated/small_network.py:build --shape 3,32,32 --batch-size 60 --threads 1 --steps 15 -o $(OUT)/one_rank.json
 	$(BIN)/python -m benchmarks.accuracy.one_rank examples/emulated_hosts.toml --devices 2,4,8 --profile $(OUT)/one_rank.json --json benchmarks/results/one_rank.json
-	$(BIN)/python docs/page_writer.py docs/parallelism.md
+	$(BIN)/python docs/page_writer.py docs/how-to/predict-n-gpus.md
 
 .PHONY: bench-beside
 bench-beside: $(STAMP) ## compare the speed with another checkout or commit, BEFORE=FOLDER or COMMIT (minutes)

@@ -1,4 +1,4 @@
-"""How well NCCL is predicted: the errors that docs/accuracy.md shows, and how long it takes to find them.
+"""How well NCCL is predicted: the errors that docs/reports/nccl-systems.md shows, and how long it takes to find them.
 
     python benchmarks/nccl_errors.py [--left-out FILE] [-o FILE]
 

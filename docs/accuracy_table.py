@@ -1,4 +1,4 @@
-"""Writes the tables of docs/accuracy.md: the errors, and what explains those above 50 %."""
+"""Writes the tables of docs/reports/nccl-systems.md: the errors, and what explains those above 50 %."""
 
 import tomllib
 from pathlib import Path
@@ -139,6 +139,9 @@ def _explained_now() -> str:
 
 
 PARTS: Parts = {
-    "docs/accuracy.md": {"measured": lambda: measured(read_results("nccl_errors")), "explained": _explained_now},
+    "docs/reports/nccl-systems.md": {
+        "measured": lambda: measured(read_results("nccl_errors")),
+        "explained": _explained_now,
+    },
     "README.md": {"accuracy": readme_table},
 }

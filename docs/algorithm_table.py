@@ -1,4 +1,4 @@
-"""Writes the table in docs/algorithms.md: the verifier's counts next to the lower bounds."""
+"""Writes the table in docs/reference/algorithms.md: the verifier's counts next to the lower bounds."""
 
 from page_writer import Parts, table
 
@@ -25,4 +25,4 @@ def _row(found: Algorithm) -> list[str]:
     return [f"`{found.full_name}`", str(len(found.channels(0, RANKS[0]))), *steps, *sent, bits]
 
 
-PARTS: Parts = {"docs/algorithms.md": {"table of algorithms": algorithms}}
+PARTS: Parts = {"docs/reference/algorithms.md": {"table of algorithms": algorithms}}

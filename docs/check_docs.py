@@ -23,8 +23,8 @@ NAME = re.compile(rf"(?:{'|'.join(PACKAGES)})(?:\.\w+)+")
 
 
 def pages(root: Path = ROOT) -> list[Path]:
-    """Return every page: those at the root, in docs and in docs/reports."""
-    return [page for folder in (".", "docs", "docs/reports") for page in sorted((root / folder).glob("*.md"))]
+    """Return the pages at the root and in docs."""
+    return [*sorted(root.glob("*.md")), *sorted((root / "docs").rglob("*.md"))]
 
 
 def problems(page: Path, root: Path = ROOT) -> Iterator[str]:

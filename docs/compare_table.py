@@ -88,7 +88,9 @@ def table(found: dict[str, Any]) -> Iterator[str]:
             yield f"Run {run}: other processes used {load['others']:.0%} of the cores."
 
 
-PARTS: Parts = {"docs/predictions.md": {"compare": lambda: "\n".join(table(read_results("compare"))) + "\n"}}
+PARTS: Parts = {
+    "docs/how-it-works/predictions.md": {"compare": lambda: "\n".join(table(read_results("compare"))) + "\n"}
+}
 
 
 def main() -> None:

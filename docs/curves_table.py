@@ -1,4 +1,4 @@
-"""Writes into docs/training.md what ``benchmarks/overlap.py`` and ``benchmarks/training_curves.py`` found last."""
+"""Writes into docs/how-to/train.md what ``benchmarks/overlap.py`` and ``benchmarks/training_curves.py`` found last."""
 
 from statistics import mean, variance
 from textwrap import fill
@@ -93,7 +93,7 @@ def _filled(text: str) -> str:
 
 
 PARTS: Parts = {
-    "docs/training.md": {
+    "docs/how-to/train.md": {
         "overlap": lambda: overlap(read_results("overlap")),
         "ways": lambda: ways(read_results("training_curves")),
         "ranks": lambda: ranks(read_results("training_curves")),

@@ -1,4 +1,4 @@
-"""Writes the tables in docs/engines.md: what was measured of the engines, their methods, growth and waiting."""
+"""Write the speed tables: engines, methods, growth and commands."""
 
 from typing import Any
 
@@ -137,7 +137,7 @@ def _simgrid_row(row: dict[str, Any]) -> list[str]:
 
 
 PARTS: Parts = {
-    "docs/engines.md": {
+    "docs/how-it-works/engines.md": {
         "simgrid": lambda: simgrid_table(read_results("beside_simgrid")),
         "measured": lambda: engines_table(read_results("engine")),
         "methods": lambda: methods_table(read_results("methods")),

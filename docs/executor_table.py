@@ -1,4 +1,4 @@
-"""Writes the figures in docs/executor.md from benchmarks/results/against_gloo.json."""
+"""Writes the figures in docs/how-it-works/executor.md from benchmarks/results/against_gloo.json."""
 
 from textwrap import fill
 from typing import Any
@@ -62,4 +62,4 @@ def _us(seconds: float) -> str:
     return f"{seconds * 1e6:,.0f} us"
 
 
-PARTS: Parts = {"docs/executor.md": {"figures": lambda: figures(read_results("against_gloo"))}}
+PARTS: Parts = {"docs/how-it-works/executor.md": {"figures": lambda: figures(read_results("against_gloo"))}}

@@ -1,4 +1,4 @@
-"""Writes the table of faults in docs/training.md, from what ``benchmarks/faults.py`` tried last."""
+"""Writes the table of faults in docs/how-to/train.md, from what ``benchmarks/faults.py`` tried last."""
 
 from typing import Any
 
@@ -37,4 +37,4 @@ def _left(row: dict[str, Any]) -> str:
     return ", ".join(words) or "nothing"
 
 
-PARTS: Parts = {"docs/training.md": {"faults": faults}}
+PARTS: Parts = {"docs/how-to/train.md": {"faults": faults}}

@@ -1,4 +1,4 @@
-"""Writes the example and the count of healthy tables into docs/measured.md."""
+"""Writes the example and the count of healthy tables into docs/how-to/check-nccl.md."""
 
 import tempfile
 from collections import Counter
@@ -41,4 +41,4 @@ def healthy() -> str:
 
 
 VERDICTS = ("as expected", "slower", "faster")
-PARTS: Parts = {"docs/measured.md": {"example": example, "healthy": healthy}}
+PARTS: Parts = {"docs/how-to/check-nccl.md": {"example": example, "healthy": healthy}}

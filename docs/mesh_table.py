@@ -1,4 +1,4 @@
-"""Writes the tables of docs/meshes.md: errors by source, rules of choosing, and an H200's steps beside predictions."""
+"""Write the layout tables: errors by source, regret of selection rules, and steps of an H200."""
 
 from statistics import median
 
@@ -79,4 +79,4 @@ def _odd_vocabulary() -> str:
     return f"GPT-2's head, with its 50,257 words, reaches {odd:.0f} TFLOP/s where its MLP reaches {even:.0f}.\n"
 
 
-PARTS: Parts = {"docs/meshes.md": {"mesh errors": errors, "mesh choices": choices, "mesh h200": steps}}
+PARTS: Parts = {"docs/how-to/search-layout.md": {"mesh errors": errors, "mesh choices": choices, "mesh h200": steps}}

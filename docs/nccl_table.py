@@ -1,4 +1,4 @@
-"""Writes the tables of docs/nccl.md: errors, choices that tables state, and the model's parameters."""
+"""Writes the tables of docs/how-it-works/nccl.md: errors, choices that tables state, and the model's parameters."""
 
 from itertools import groupby
 from textwrap import fill
@@ -114,7 +114,7 @@ def noise() -> str:
 
 
 PARTS: Parts = {
-    "docs/nccl.md": {
+    "docs/how-it-works/nccl.md": {
         "errors": errors, "structure": structure, "unseen": unseen, "noise": noise, "choices": choices,
         "parameters": parameters,
     },

@@ -1,4 +1,4 @@
-"""The tables of docs/parallelism.md: forms on gloo ranks, hosts.
+"""The tables of docs/how-to/predict-n-gpus.md: forms on gloo ranks, hosts.
 
 ``benchmarks/forms.py`` and ``make one-rank`` measure what the other tables show.
 """
@@ -57,7 +57,7 @@ def _lines(lines: Iterable[str]) -> str:
 
 
 PARTS: Parts = {
-    "docs/parallelism.md": {
+    "docs/how-to/predict-n-gpus.md": {
         "forms": lambda: _lines(forms(read_results("forms"))),
         "hosts": lambda: _lines(hosts(read_results("one_rank"))),
     }

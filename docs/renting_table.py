@@ -1,4 +1,4 @@
-"""Writes the output of the example plan into docs/renting.md and docs/guide_rent.md."""
+"""Writes the output of the example plan into docs/how-to/plan-rental.md and docs/tutorials/rent.md."""
 
 from collections.abc import Iterable
 from datetime import date
@@ -36,6 +36,6 @@ def fence(lines: Iterable[str]) -> str:
 
 
 PARTS: Parts = {
-    "docs/renting.md": {"example": lambda: fence(print_example())},
-    "docs/guide_rent.md": {"plan": lambda: fence(print_example()[2 : 4 + SHOWN])},
+    "docs/how-to/plan-rental.md": {"example": lambda: fence(print_example())},
+    "docs/tutorials/rent.md": {"plan": lambda: fence(print_example()[2 : 4 + SHOWN])},
 }

@@ -1,4 +1,4 @@
-"""The tables of docs/scaling.md: errors, parameters, and what terms are worth."""
+"""The tables of docs/reports/scaling.md: errors, parameters, and what terms are worth."""
 
 from typing import Any
 
@@ -80,7 +80,7 @@ def _percent(share: float | None, digits: int = 1) -> str:
 
 
 PARTS: Parts = {
-    "docs/scaling.md": {
+    "docs/reports/scaling.md": {
         "errors": lambda: errors(read_results("scaling")),
         "parameters": parameters,
         "terms": lambda: terms(read_results("scaling_terms")),

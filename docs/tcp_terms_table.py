@@ -132,6 +132,6 @@ def _lines(make: Callable[[Rows], Iterator[str]]) -> str:
 
 
 PARTS: Parts = {
-    "docs/transports.md": {"terms": lambda: _lines(table)},
-    "docs/reports/tcp_misses.md": {"misses": lambda: _lines(misses)},
+    "docs/how-it-works/tcp.md": {"terms": lambda: _lines(table)},
+    "docs/reports/tcp-misses.md": {"misses": lambda: _lines(misses)},
 }

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/reports/virtual.md: programs, performance, gloo, and launch times of a GPU."""
+"""Writes the tables of docs/reports/virtual-ranks.md: programs, performance, gloo, and launch times of a GPU."""
 
 from typing import Any
 
@@ -58,7 +58,7 @@ def _gloo_row(row: dict[str, Any]) -> list[str]:
 
 
 PARTS: Parts = {
-    "docs/reports/virtual.md": {
+    "docs/reports/virtual-ranks.md": {
         "programs": lambda: programs_table(read_results("virtual_programs")),
         "numbers": lambda: numbers_table(read_results("virtual_programs")),
         "gloo": lambda: gloo_table(read_results("virtual_on_gloo")),

@@ -26,7 +26,7 @@ def answer_questions(rows: list[Any]) -> list[str]:
     as_expected = verdict(ring.step_s.predicted, naive.step_s.predicted) == verdict(
         ring.step_s.measured, naive.step_s.measured
     )
-    passes_naive, passes_ring = 2 * (ranks - 1), 2 * (ranks - 1) / ranks  # the closed forms, docs/costs.md
+    passes_naive, passes_ring = 2 * (ranks - 1), 2 * (ranks - 1) / ranks  # the closed forms, docs/reference/costs.md
     share, saved = naive.sync_s.measured / naive.step_s.measured, 1 - passes_ring / passes_naive
     quickest = min(rows, key=lambda row: float(row.step_s.measured))
     errors = [abs(row.step_s.predicted / row.step_s.measured - 1) for row in rows]

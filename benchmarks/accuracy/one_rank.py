@@ -2,7 +2,7 @@
 
     python -m benchmarks.accuracy.one_rank SCENARIO --devices 2,4,8 --profile FILE.json
 
-`make one-rank` makes the profile, and the table of docs/parallelism.md.
+`make one-rank` makes the profile, and the table of docs/how-to/predict-n-gpus.md.
 """
 
 from collections.abc import Iterator, Sequence

@@ -389,7 +389,9 @@ def accuracy_training(
         series = [one for one in series if one.system in hidden or not only_put_aside]
         notes.append(f"{count(len(hidden), 'system')} were put aside: no fit has seen them")
         if not only_put_aside:
-            notes.append("the parameters have seen the other systems; docs/scaling.md says how far off they are unseen")
+            notes.append(
+                "the parameters have seen the other systems; docs/reports/scaling.md says how far off they are unseen"
+            )
     alone = sum(len(one.points) == 1 for one in series)
     if alone == len(series):
         raise InputError(f"{data}: every series has a single point; at least two are needed")

@@ -174,7 +174,7 @@ def held_by_author(judged: Judged) -> dict[str, float]:
 
 
 def describe() -> Iterator[str]:
-    """Yield the lines of a table, as docs/nccl.md has it."""
+    """Yield the lines of a table, as docs/how-it-works/nccl.md has it."""
     yield "| systems of | error up to 64 KiB | to 16 MiB | above | rows held by 80 % intervals | each author the same |"
     yield "| --- | --- | --- | --- | --- | --- |"
     for name, rows in judge_groups().items():

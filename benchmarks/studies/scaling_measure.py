@@ -1,4 +1,4 @@
-"""Predict all published series again, each source left out, and keep the errors that docs/scaling.md shows.
+"""Predict all published series again, each source left out, and keep the errors that docs/reports/scaling.md shows.
 
 python -m benchmarks.studies.scaling_measure
 """

@@ -2,8 +2,8 @@
 
 ``python -m benchmarks.studies.scaling_terms`` leaves out each published source in turn and fits the other terms
 again, without the systems that are put aside; it writes ``benchmarks/results/scaling_terms.json``, of which
-``make tables`` makes the tables of docs/scaling.md. One GPU is judged with its whole type left out, the other values
-as shipped.
+``make tables`` makes the tables of docs/reports/scaling.md. One GPU is judged with its whole type left out, the other
+values as shipped.
 """
 
 import json

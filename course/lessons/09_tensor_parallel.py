@@ -87,7 +87,7 @@ if __name__ == "__main__" and "RANK" in os.environ:
 # Take Llama 2 70B on 64 H100 in hosts of eight. With a tensor size of 16, a step is predicted to be 78 % longer than on
 # the fastest mesh, 64 of them for the sums: `ringlab init llama2-70b`, then `ringlab search llama2_70b.toml --devices
 # 64
-# --why` (median error 5 % against published runs: docs/meshes.md).
+# --why` (median error 5 % against published runs: docs/how-to/search-layout.md).
 #
 # ## Beyond
 #

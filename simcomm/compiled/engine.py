@@ -1,7 +1,7 @@
 """The compiled engine: the reference engine's answer, at scale.
 
 Two methods find the same times: *max-plus* goes from step to step where messages never share a link, in far less time
-than *events*, which simulates every message. ``docs/engines.md`` says why both are exact.
+than *events*, which simulates every message. ``docs/how-it-works/engines.md`` says why both are exact.
 """
 
 from collections import deque

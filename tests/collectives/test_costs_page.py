@@ -1,4 +1,4 @@
-"""The formulas of docs/costs.md are those of the library; and what every algorithm says of itself."""
+"""The formulas of docs/reference/costs.md are those of the library; and what every algorithm says of itself."""
 
 import re
 import sys
@@ -13,7 +13,7 @@ from collectives.costs.closed_forms import UPPER_BOUNDS, CostModel, closed_form
 from collectives.schedule.build import build_schedule
 from collectives.spec import SPECS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "costs.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "costs.md").read_text(encoding="utf-8")
 ROWS = [[cell.strip() for cell in line.split("|")[1:-1]] for line in PAGE.splitlines() if line.startswith("| `")]
 FORMULAS = {name: tuple(row[1:]) for row in ROWS for name in re.findall(r"`(\w+/\w+)`", row[0])}
 LEAST = {name: tuple(row[1:]) for row in ROWS for name in re.findall(r"`(\w+)`", row[0])}

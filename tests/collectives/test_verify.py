@@ -223,7 +223,7 @@ def test_the_cost_is_also_told_as_a_multiple_of_the_least() -> None:
 
 
 def test_the_page_about_algorithms_has_them_all() -> None:
-    page = Path(__file__).parents[2].joinpath("docs", "algorithms.md").read_text(encoding="utf-8")
+    page = Path(__file__).parents[2].joinpath("docs", "reference", "algorithms.md").read_text(encoding="utf-8")
     assert all(f"`{name}`" in page for name in library())
 
 

@@ -26,11 +26,11 @@ def test_before_hopper_the_tuner_takes_a_ring_where_the_source_of_crossnic0_spea
     line = {"nodes": 2, "gpus": 4, "gpu": "A100 SXM", "net": "ib", "nic": 200, "nccl": 2024}
     sizes = [row.nbytes for row in read_tables(["x_2x4_crossnic0_issue1411"])["x_2x4_crossnic0_issue1411"].rows]
     found = {predict_collective(describe_system("older", line), "all_reduce", size).algorithm for size in sizes}
-    assert found == {"ring"}, "docs/nccl.md says so under What NCCL chose"
+    assert found == {"ring"}, "docs/how-it-works/nccl.md says so under What NCCL chose"
 
 
 def test_names_and_exponents_of_the_equations_are_those_of_the_code():
-    page = (ROOT / "docs" / "nccl.md").read_text()
+    page = (ROOT / "docs" / "how-it-works" / "nccl.md").read_text()
     named = set(re.findall(r"`([a-z_]+(?:\.[a-z0-9_]+)+)`", page.partition("## The parameters")[0]))
     assert {name for name in named if not name.endswith((".py", ".toml"))} <= read_parameters().keys()
     assert f"x^{SHARPNESS:.0f}]^(1/{SHARPNESS:.0f})" in page and f"T_host^{OVERLAP:.0f})^(1/{OVERLAP:.0f})" in page

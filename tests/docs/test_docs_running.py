@@ -1,4 +1,4 @@
-"""The programs of README.md, docs/running.md and docs/guide_algorithm.md do what the pages say."""
+"""The programs of README.md, docs/how-to/run-local.md and docs/tutorials/own-algorithm.md do what the pages say."""
 
 import re
 import runpy
@@ -10,11 +10,11 @@ from command_line import Ringlab
 from collectives import verify
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "run-local.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PROGRAM = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROGRAMS = PROGRAM.findall(PAGE)
-GUIDE = PROGRAM.findall((ROOT / "docs" / "guide_algorithm.md").read_text(encoding="utf-8"))
+GUIDE = PROGRAM.findall((ROOT / "docs" / "tutorials" / "own-algorithm.md").read_text(encoding="utf-8"))
 
 
 def test_there_is_one_for_the_functions_and_one_for_the_class():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "tour.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "contribute" / "tour.md").read_text(encoding="utf-8")
 Journey = list[tuple[str, list[str]]]  # module and functions
 
 

@@ -1,4 +1,4 @@
-"""The five questions of docs/guide_questions.md are answered by at most three commands each, and these work."""
+"""The five questions of docs/get-started.md are answered by at most three commands each, and these work."""
 
 import re
 import shlex
@@ -10,7 +10,7 @@ from command_line import Ringlab
 from scenarios.toml_files import EXAMPLES, FOLDER
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "guide_questions.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "get-started.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SECTIONS = {section.partition("\n")[0]: section for section in PAGE.split("\n## ")[1:]}
 QUESTIONS = [title for title in SECTIONS if title.endswith("?")]

@@ -282,7 +282,7 @@ def test_rejects_file_with_syntax_error(virtual: VirtualRuns, tmp_path: Path) ->
 
 
 def test_docs_show_actual_hang_report(virtual: VirtualRuns, tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "virtual.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "virtual-ranks.md").read_text()
     program = page.partition("```python\n")[2].partition("```")[0]
     shown = page.partition("```\ndeadlock")[2].partition("```")[0]
     (tmp_path / "ring.py").write_text(program)

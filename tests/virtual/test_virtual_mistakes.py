@@ -90,7 +90,7 @@ def test_a_mistake_is_told_where_ranks_are_timed(virtual: VirtualRuns, program: 
 
 
 def test_the_page_has_all_kinds_and_what_its_example_says(virtual: VirtualRuns) -> None:
-    page = (ROOT / "docs" / "virtual_mistakes.md").read_text()
+    page = (ROOT / "docs" / "reference" / "checks.md").read_text()
     rows = [row.split("|")[1] for row in page.splitlines() if row.startswith("| ") and not row.startswith("| what")]
     kinds = {kind.strip() for row in rows for kind in row.split(",") if kind.strip(" -")}
     assert kinds == {kind for program in WRONG for kind in program.kinds}

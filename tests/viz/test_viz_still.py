@@ -207,7 +207,7 @@ def test_too_many_bars_are_refused() -> None:
 def test_the_gallery_shows_every_picture_that_make_draws() -> None:
     root = Path(__file__).parents[2]
     made = set(findall(r"(?:-o|--plot) docs/(pictures/\S+)", (root / "Makefile").read_text()))
-    shown = set(findall(r"\]\((pictures/[^)]+)\)", (root / "docs/gallery.md").read_text()))
+    shown = set(findall(r"\]\(\.\./(pictures/[^)]+)\)", (root / "docs/how-to/pictures.md").read_text()))
     assert made == shown
     assert {f"pictures/{file.name}" for file in (root / "docs/pictures").iterdir()} == made
 

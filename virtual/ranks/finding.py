@@ -91,7 +91,7 @@ class FindingPlace:
 class ProgramFinding:
     """A mistake in the program. In ``circle``, each rank waits for the next one, and the last for the first."""
 
-    kind: str  # such as "deadlock", "collective mismatch" or "shape"; docs/virtual_mistakes.md lists all kinds
+    kind: str  # such as "deadlock", "collective mismatch" or "shape"; docs/reference/checks.md lists all kinds
     title: str  # a sentence
     places: tuple[FindingPlace, ...] = ()
     advice: str = ""  # what to change

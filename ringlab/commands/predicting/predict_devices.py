@@ -42,7 +42,7 @@ LINKS = {  # what joins the GPUs of a host, as a what-if calls it: keys of a des
 }  # fmt: skip
 OWN_WORK = (
     "What torch itself does for each operation on divided parameters ({form}) is not in the step: processors take "
-    "longer by it, and GPUs whose kernels are short (docs/parallelism.md)."
+    "longer by it, and GPUs whose kernels are short (docs/how-to/predict-n-gpus.md)."
 )
 
 
