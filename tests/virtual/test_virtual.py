@@ -95,6 +95,12 @@ def test_processes_of_torchs_tests_are_ranks(virtual: VirtualRuns) -> None:
     assert [finding.kind for finding in ran.outcome.findings] == ["exception"]
 
 
+def test_processes_that_stay_for_torchs_tests_are_ranks(virtual: VirtualRuns) -> None:
+    ran = virtual(PROGRAMS / "continuous_tests.py", 0, timing="live")
+    assert ran.err.strip().splitlines()[-1] == "OK" and "Ran 2 tests" in ran.err, ran.err
+    assert [len(job.ranks) for job in ran.outcome.jobs] == [1, 2]
+
+
 def test_elastic_launch_of_a_command_is_refused(virtual: VirtualRuns, tmp_path: Path) -> None:
     text = (
         "from torch.distributed.launcher.api import LaunchConfig, elastic_launch\n"
@@ -117,6 +123,24 @@ def test_deadline_of_a_real_process_takes_real_time(virtual: VirtualRuns, tmp_pa
         "print('ended', process.returncode)\n"
     )
     assert virtual(tmp_path / "waits.py", 1).lines(0) == ["ended 0"]
+
+
+def test_real_process_has_the_environment_of_its_rank(virtual: VirtualRuns, tmp_path: Path) -> None:
+    (tmp_path / "child.py").write_text(
+        "import os, subprocess, sys\n"
+        "os.environ['NOTE' + os.environ['RANK']] = 'x'\n"
+        "show = \"import os; print(sorted(k for k in os.environ if k[:4] in ('RANK', 'NOTE')), os.environ['RANK'])\"\n"
+        "print(subprocess.run([sys.executable, '-S', '-c', show], capture_output=True, text=True).stdout, end='')\n"
+    )
+    ran = virtual(tmp_path / "child.py", 2)
+    assert [ran.lines(rank) for rank in range(2)] == [["['NOTE0', 'RANK'] 0"], ["['NOTE1', 'RANK'] 1"]]
+
+
+@pytest.mark.parametrize("command", ["['torchrun', 'x.py']", "'python -m torch.distributed.run x.py', shell=True"])
+def test_launcher_in_a_subprocess_is_refused(virtual: VirtualRuns, tmp_path: Path, command: str) -> None:
+    (tmp_path / "launches.py").write_text(f"import subprocess\nsubprocess.run({command})\n")
+    (finding,) = virtual(tmp_path / "launches.py", 1).outcome.findings
+    assert "run the script that it launches by ringlab virtual" in finding.text and "launches.py:2" in finding.text
 
 
 def test_timeout_names_the_line_that_is_stuck(virtual: VirtualRuns, tmp_path: Path) -> None:
@@ -171,7 +195,7 @@ def test_package_that_keeps_a_group_is_named_for_own(
 
 def test_torch_is_a_library_wherever_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
     built = SimpleNamespace(origin="/home/ada/pytorch/torch/__init__.py")
-    monkeypatch.setattr(sites, "find_spec", lambda name: built)
+    monkeypatch.setattr(sites.PathFinder, "find_spec", lambda name: built)
     monkeypatch.setattr(sites, "distribution", lambda name: SimpleNamespace(locate_file=lambda path: Path("/opt/libs")))
     assert {"/home/ada/pytorch/torch/", "/opt/libs/"} < {*sites.find_libraries()}
     assert "/opt/libs/" in sites.find_installed()

@@ -199,7 +199,7 @@ def _exception_advice(error: BaseException) -> str:
         return "if another rank writes the file, call barrier between writing and reading"
     if isinstance(error, NotImplementedError) and not str(error):
         return "implement this line"
-    return "real ranks would wait for this one until the group's timeout"
+    return "correct this line first: on real processes, the other ranks wait for this one until the group's timeout"
 
 
 def _own_advice(rank: Rank, error: BaseException) -> str:

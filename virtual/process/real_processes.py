@@ -1,19 +1,26 @@
-"""Real processes that a rank starts by a library: while they go on, sleeping takes real time too, as they need it."""
+"""Start real processes for a rank, such as the workers of a DataLoader. While they run, a sleep takes real time."""
 
+import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from multiprocessing import process
+from pathlib import Path
 from typing import Any
 
 from virtual.process.replaced import Replaced
 from virtual.ranks.rank import Rank
 from virtual.ranks.world import VirtualWorld
 
-STARTED = "real processes"  # by which a rank keeps them
+STARTED = "real processes"  # key of Rank.extra
+LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
+NO_LAUNCHER = (
+    "a launcher of ranks in a subprocess cannot run on virtual ranks, which are threads: run the script that it "
+    "launches by ringlab virtual --ranks N SCRIPT"
+)
 
 
 def install_real_processes(world: VirtualWorld, replaced: Replaced) -> None:
-    """Keep the processes that ranks start. Daemons are left out, which serve their rank, as those of a DataLoader."""
+    """Give processes the environment of the rank that starts them, and keep those that are not daemons."""
     replaced.put(subprocess.Popen, "__init__", _keeping(world, subprocess.Popen.__init__))
     replaced.put(process.BaseProcess, "start", _keeping(world, process.BaseProcess.start))
 
@@ -29,12 +36,30 @@ def wait_for_real_processes(rank: Rank, seconds: float, sleep: Callable[[float],
 
 def _keeping(world: VirtualWorld, original: Callable[..., None]) -> Callable[..., None]:
     def start(self: Any, *args: Any, **named: Any) -> None:
-        original(self, *args, **named)
         rank = world.me()
+        if rank is not None:
+            if isinstance(self, subprocess.Popen) and _launches_ranks(args[0] if args else named.get("args", ())):
+                raise RuntimeError(NO_LAUNCHER)
+            _export(rank, world.ranks)
+        original(self, *args, **named)
         if rank is not None and not getattr(self, "daemon", False):
             rank.extra.setdefault(STARTED, []).append(self)
 
     return start
+
+
+def _export(rank: Rank, ranks: Iterable[Rank]) -> None:
+    """Put a rank's environment into this process, for its child, and take out the variables of other ranks."""
+    environment = rank.own.environment
+    for name in set[bytes]().union(*(other.own.environment for other in ranks)) - environment.keys():
+        os.unsetenv(name)
+    for name, value in environment.items():
+        os.putenv(name, value)
+
+
+def _launches_ranks(command: Any) -> bool:
+    words = command.split() if isinstance(command, str) else [command] if isinstance(command, bytes) else command
+    return any(Path(os.fsdecode(word)).name in LAUNCHERS for word in words)
 
 
 def _goes_on(one: Any) -> bool:

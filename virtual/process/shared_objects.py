@@ -14,7 +14,7 @@ import torch
 from virtual.process.replaced import Replaced
 from virtual.ranks.calendar import Act
 from virtual.ranks.rank import Rank, RankWait
-from virtual.ranks.sites import find_site, is_asked_by_program
+from virtual.ranks.sites import find_site, is_asked_by_program_or_tests
 from virtual.ranks.world import VirtualWorld
 
 POLLING_S = 1800.0  # of virtual time, as groups wait, after which whoever polls in vain is told to be stuck
@@ -31,7 +31,7 @@ def install_shared_objects(world: VirtualWorld, replaced: Replaced) -> None:
 
 def _choosing(world: VirtualWorld, made: "type[SharedObject]", real: Any) -> Any:
     def make(*arguments: Any, **named: Any) -> Any:
-        if world.me() is None or not is_asked_by_program(("context.py", "sharedctypes.py")):
+        if world.me() is None or not is_asked_by_program_or_tests(("context.py", "sharedctypes.py")):
             return real(*arguments, **named)
         if arguments and isinstance(arguments[0], BaseContext):
             arguments = arguments[1:]

@@ -63,6 +63,7 @@ class CallSite(NamedTuple):
 
 
 OF_TORCH = str(find_torch()) + os.sep
+OF_TORCHS_TESTS = os.path.join(OF_TORCH, "testing", "_internal", "")  # noqa: PTH118 - ends with a separator
 _OURS = str(OURS / "virtual") + os.sep
 NOWHERE = CallSite("?", 0)
 WRAPPERS = ("wrapper", "_wrapped_call_impl", "_call_impl", "decorate_context")  # around functions of torch
@@ -157,13 +158,24 @@ def find_stack(frame: FrameType | None = None) -> tuple[CallSite, ...]:
 
 def is_asked_by_program(through: Iterable[str] = PASSED_THROUGH) -> bool:
     """Return whether the user's program itself called torch.distributed, rather than another module of torch."""
+    return is_users(find_caller(through))
+
+
+def is_asked_by_program_or_tests(through: Iterable[str]) -> bool:
+    """Return whether the user's program, or one of torch's classes of tests for it, made the call."""
+    caller = find_caller(through)
+    return is_users(caller) or caller.startswith(OF_TORCHS_TESTS)
+
+
+def find_caller(through: Iterable[str]) -> str:
+    """Return the file of the innermost frame that is neither Ringlab's nor in a file of the given names."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith(_OURS) and name.rpartition(os.sep)[2] not in through:
-            return is_users(name)
+            return name
         frame = frame.f_back
-    return False
+    return "<none>"
 
 
 def is_posted_by_torch() -> bool:

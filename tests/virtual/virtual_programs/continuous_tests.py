@@ -1,0 +1,26 @@
+"""A test class of torch's whose processes stay for all of its tests, and are asked by queues."""
+
+import torch
+import torch.distributed as dist
+from torch.testing._internal.common_distributed import MultiProcContinuousTest
+from torch.testing._internal.common_utils import run_tests
+
+
+class SumTest(MultiProcContinuousTest):
+    world_size = 2
+
+    @classmethod
+    def backend_str(cls):
+        return "gloo"
+
+    def test_sum(self):
+        x = torch.ones(1)
+        dist.all_reduce(x)
+        self.assertEqual(x.item(), 2)
+
+    def test_rank(self):
+        self.assertEqual(dist.get_rank(), self.rank)
+
+
+if __name__ == "__main__":
+    run_tests()
