@@ -44,7 +44,7 @@ def grade(root: Path, files: Mapping[Path, Lesson], host: VirtualHost) -> Iterat
 
 
 def find_hidden(root: Path, files: Mapping[Path, Lesson]) -> list[Path]:
-    """Return the entries of a class's folder that hold submissions: files, and whole folders of learners."""
+    """Return the shipped solutions and all entries of a class's folder with submissions: files, folders of learners."""
     root = root.resolve()
     needed = [Path(one).resolve() for one in (sys.prefix, gettempdir(), *course.__path__)]
     hidden = dict[Path, None]()
@@ -54,7 +54,7 @@ def find_hidden(root: Path, files: Mapping[Path, Lesson]) -> list[Path]:
             continue
         entry = root / path.relative_to(root).parts[0]
         hidden[path if any(one.is_relative_to(entry) for one in needed) else entry] = None
-    return list(hidden)
+    return [*hidden, *(Path(folder, "solutions") for folder in course.__path__)]
 
 
 @contextmanager

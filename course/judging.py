@@ -26,7 +26,7 @@ from virtual.options import VirtualOptions
 from virtual.outcome import Finished
 from virtual.process.programs import UserProgram
 
-TRIAL_SECONDS = 120.0  # of real time; the limit of CPU time ends a loop long before
+TRIAL_SECONDS = 60.0  # of real time, for a trial that blocks; the limit of CPU time ends a loop long before
 MOST_TEXT = 2000  # characters of an error
 
 

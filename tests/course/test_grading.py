@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from course_files import solved
 
+import course
 from collectives.errors import InputError
 from course.files import FOLDER, LESSONS
 from course.grading import can_confine
@@ -95,14 +96,19 @@ import helper
 
 @confined
 @pytest.mark.usefixtures("one_server")
-def test_file_cannot_read_its_neighbors(tmp_path: Path) -> None:
+def test_file_cannot_read_its_neighbors_or_the_solution(tmp_path: Path) -> None:
     ada = tmp_path / "ada"
     ada.mkdir()
     solved(LESSONS[3], ada)
-    copies = READS.format(neighbor=str(ada / "04_ring.py"))
-    right, thief = (ada, grade_texts(tmp_path, bob=copies))[1].files
-    assert right.is_right and [one.state for one in thief.exercises] == ["wrong"] * 3
-    assert "No such file or directory" in thief.exercises[0].text
+    sources = {"bob": ada / "04_ring.py", "eve": Path(course.__path__[0], "solutions", "04_ring.py")}
+    assert all(source.exists() for source in sources.values())
+    right, *thieves = grade_texts(
+        tmp_path, **{name: READS.format(neighbor=str(path)) for name, path in sources.items()}
+    ).files
+    assert right.is_right
+    for thief in thieves:
+        assert [exercise.state for exercise in thief.exercises] == ["wrong"] * 3
+        assert "No such file or directory" in thief.exercises[0].text
 
 
 @confined
