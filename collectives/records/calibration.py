@@ -148,6 +148,30 @@ class HopCurve:
 
 
 @dataclass(frozen=True)
+class QueuedMessages:
+    """The costs of a GPU's messages that follow each other in one direction, so that no rank waits for an answer.
+
+    The host posts them one after another and never waits. The GPU carries them out in that order.
+    """
+
+    posting_s: float  # host time to post the messages of one step
+    points: list[tuple[int, float]]  # (nbytes, seconds) of the GPU for one message, in order of bytes
+
+    def __post_init__(self) -> None:
+        seconds = [self.posting_s, *(each for _, each in self.points)]
+        if not self.points or not all(0 <= each <= MOST_SECONDS for each in seconds):
+            raise InputError(f"queued messages: need points with 0 to {MOST_SECONDS:g} seconds, not {self.points[:5]}")
+
+    def seconds(self, nbytes: int) -> float:
+        """Return the GPU time of a message.
+
+        >>> QueuedMessages(1e-5, [(4096, 2e-5), (8192, 4e-5)]).seconds(6144)
+        3e-05
+        """
+        return read_curve(self.points, nbytes)
+
+
+@dataclass(frozen=True)
 class ComputePoint:
     """The phases of a model's training step, measured in ``processes`` processes at once.
 
@@ -237,6 +261,7 @@ class Calibration:
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     environment: dict[str, str | int] = field(default_factory=describe_environment)
     pair: PairProbes | None = None  # of two emulated hosts, where the run will be emulated
+    queued: QueuedMessages | None = None  # on GPUs
 
     def __post_init__(self) -> None:
         try:

@@ -20,6 +20,7 @@ from collectives.records.calibration import (
     HopCurve,
     MachineLoad,
     OverlapPoint,
+    QueuedMessages,
 )
 from collectives.training.gradients import Gradient
 from collectives.training.workload import ComputePhases, Training
@@ -72,6 +73,7 @@ class RankBlock:
 
     probes: dict[Probe, list[Interval]] = field(default_factory=dict)  # without those that it takes no part in
     reductions: dict[int, list[float]] = field(default_factory=dict)  # by bytes
+    queued: dict[int, tuple[float, float]] = field(default_factory=dict)  # by bytes: host and GPU seconds of a message
     steps: dict[TrainingKind, list[BlockStep]] = field(default_factory=dict)
     beside: dict[TrainingKind, list[BesideTimes]] = field(default_factory=dict)
     alone: dict[tuple[TrainingKind, int], list[ComputePhases]] = field(default_factory=dict)  # also by threads; rank 0
@@ -166,6 +168,7 @@ def _make_one(blocks: Sequence[CalibrationBlock], setting: Setting) -> Calibrati
         hops=hops,
         load=setting.load,
         overlap=[_overlap(kind, of_kind, setting) for kind, of_kind in beside.items()],
+        queued=_queued(blocks),
     )
 
 
@@ -175,6 +178,18 @@ def _join(parts: Iterable[dict[Key, list[Value]]]) -> dict[Key, list[Value]]:
         for key, values in part.items():
             joined[key] += values
     return dict(joined)
+
+
+def _queued(blocks: Sequence[CalibrationBlock]) -> QueuedMessages | None:
+    """Return the times of queued messages on the slower of their two ranks; None unless they were measured."""
+    posting, device = list[float](), defaultdict[int, list[float]](list)
+    for block in blocks:
+        for nbytes in block.ranks[0].queued:
+            of_ranks = [rank.queued[nbytes] for rank in block.ranks[:2]]
+            posting.append(max(host for host, _ in of_ranks))
+            device[nbytes].append(max(seconds for _, seconds in of_ranks))
+    points = [(nbytes, median(seconds)) for nbytes, seconds in sorted(device.items())]
+    return QueuedMessages(median(posting), points) if points else None
 
 
 def _exchange_seconds(steps: Sequence[tuple[BlockStep, ...]]) -> dict[Probe, float]:

@@ -28,7 +28,7 @@ from realcomm.execution.executor import Executor
 from realcomm.execution.group_memory import host_barrier
 from realcomm.launching.group import own_device
 from realcomm.launching.status import report_progress, set_status
-from realcomm.measuring.probes import ProbeBench, probe_request, time_reduction
+from realcomm.measuring.probes import ProbeBench, QueueBench, probe_request, time_reduction
 from realcomm.measuring.rank_measurement import RunningMeasurement, shared_clock_offset, without_garbage_collection
 from realcomm.training.datasets import load_next
 from realcomm.training.gradient_sync import AfterBackward, Average
@@ -193,15 +193,16 @@ class OverlapCalibrator:
 def take_turns(rank: int, world_size: int, plan: CalibrationPlan) -> RankTurns:
     """Calibrate and run in turns, first the collectives, then the trainings."""
     bench, blocks = ProbeBench(rank, world_size), list[RankBlock]()
+    queue = QueueBench(rank, world_size) if world_size > 1 and own_device().type == "cuda" else None
     running = [RunningMeasurement(rank, world_size, one) for one in plan.measurements]
     if plan.probes or plan.reductions:
         for turn in range(plan.hop_turns + 1):
             _report_blocks(rank, plan, turn)
-            blocks.append(_calibrate_hops(bench, plan))
+            blocks.append(_calibrate_hops(bench, queue, plan))
             for measurement in running if turn < plan.hop_turns else ():
                 measurement.take_block(plan.run_s, *plan.repetitions)
     collectives = [measurement.result() for measurement in running]
-    del bench, running
+    del bench, queue, running
     trainings = []
     for training_plan in plan.trainings:
         found, results = _train_in_turns(rank, world_size, plan, training_plan, len(blocks))
@@ -223,8 +224,8 @@ def _in_groups(runs: Sequence[T]) -> list[list[T]]:
     return [[*runs]] if len(runs) > 2 else [[one] for one in runs] or [[]]
 
 
-def _calibrate_hops(bench: ProbeBench, plan: CalibrationPlan) -> RankBlock:
-    """Time every probe and reduction for a moment."""
+def _calibrate_hops(bench: ProbeBench, queue: QueueBench | None, plan: CalibrationPlan) -> RankBlock:
+    """Time every probe and reduction for a moment, and on GPUs queued messages of the reductions' sizes."""
     block = RankBlock()
     with without_garbage_collection():
         for probe in plan.probes:
@@ -235,6 +236,8 @@ def _calibrate_hops(bench: ProbeBench, plan: CalibrationPlan) -> RankBlock:
         for nbytes in plan.reductions:
             dist.barrier()
             block.reductions[nbytes] = time_reduction(nbytes, REDUCTIONS)
+            if queue is not None:
+                block.queued[nbytes] = queue.time(nbytes)
     return block
 
 

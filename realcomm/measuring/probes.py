@@ -5,6 +5,8 @@ The executor runs them like any other program, so that their times include all c
 
 from collections.abc import Callable
 from functools import partial
+from time import perf_counter
+from typing import NamedTuple
 
 import torch
 
@@ -13,7 +15,7 @@ from collectives.declaration import Algorithm
 from collectives.request import Request
 from collectives.spec import Spec
 from collectives.step import Operation, Program, recv, recv_reduce, send
-from realcomm.execution.device_clock import seconds_of
+from realcomm.execution.device_clock import device_clock, seconds_of
 from realcomm.execution.events import Event
 from realcomm.execution.executor import Executor
 from realcomm.launching.group import own_device
@@ -26,7 +28,7 @@ from realcomm.measuring.rank_measurement import (
 )
 
 ITEM_BYTES = 4  # of the float32 that probes send
-QUEUED = 20  # additions on a GPU that are timed together
+QUEUED = 20  # additions or messages on a GPU that are timed together
 
 
 def relay(probe: Probe, rank: int, world_size: int) -> Program:
@@ -126,6 +128,48 @@ def time_reduction(nbytes: int, repetitions: int) -> list[float]:
             target.add_(source)
 
     return [seconds_of(add, target.device) / count for _ in range(repetitions + 1)][1:]
+
+
+class QueuedTimes(NamedTuple):
+    """Seconds of one step of a program that sends in one direction only."""
+
+    posting: float  # of the host
+    device: float
+
+
+def one_way(rank: int, world_size: int) -> Program:
+    """Send chunk 0 from rank 0 to rank 1, ``QUEUED`` times."""
+    for _ in range(QUEUED):
+        if rank < 2:
+            yield ((recv if rank else send)(1 - rank, 0),)
+
+
+class QueueBench:
+    """Times a GPU's messages in one direction. No rank waits for an answer, so latencies do not add up."""
+
+    def __init__(self, rank: int, world_size: int) -> None:
+        self.rank, self.world_size = rank, world_size
+        self._runs: dict[int, Callable[[], None]] = {}
+
+    def time(self, nbytes: int) -> QueuedTimes:
+        """Return the times of one message of this size; all ranks call this.
+
+        The first run brings the latency of the first message, and only the second one counts.
+        """
+        run = self._runs.get(nbytes) or self._prepare(nbytes)
+        clock = device_clock(own_device())
+        run()
+        posted, begin = perf_counter(), clock.now()
+        run()
+        end, posting = clock.now(), perf_counter() - posted
+        return QueuedTimes(posting / QUEUED, (clock.seconds(end) - clock.seconds(begin)) / QUEUED)
+
+    def _prepare(self, nbytes: int) -> Callable[[], None]:
+        algorithm = Algorithm(_NO_COLLECTIVE, "one_way", one_way, chunks_rule=1)
+        request = Request(algorithm, max(1, nbytes // ITEM_BYTES))
+        executor = Executor(request, self.rank, self.world_size, device=own_device())
+        self._runs[nbytes] = partial(executor.run, neutral_buffer(request, own_device()))
+        return self._runs[nbytes]
 
 
 def _undefined(rank: int, part: int, world_size: int, root: int) -> None:

@@ -3,6 +3,10 @@
 A message starts when both ranks have reached the step, and takes its calibrated time. A step ends when its messages and
 its local work are done. This is a max-plus recurrence and needs no engine: interference between processes is part of
 the calibrated times, so no link is shared explicitly.
+
+On GPUs a message has two calibrated times, as in the LogGP model: its latency, and the shorter time after which the
+next one can follow it in the same direction. The host posts all steps without waiting, each for its own time. So a step
+takes the longer of the host's posting and the device's path.
 """
 
 from collections import defaultdict
@@ -114,6 +118,7 @@ class _MaxPlusClock:
         self.starts, self.in_training, self.collective = starts, in_training, collective
         self.ended: dict[Site, float] = {}
         self.messages: dict[int, Message] = {}
+        self.left: dict[int, float] = {}  # when the sender of each message goes on
         self.spans: list[Span] = []
         self.of_step: defaultdict[Site, list[int]] = defaultdict(list)  # messages of each step, by index of the receive
         self.hops = find_hops(request.algorithm, schedule.world_size, request.root)
@@ -131,7 +136,8 @@ class _MaxPlusClock:
         """Compute when a step ends. Its predecessors, on this rank and on its peers, must be complete."""
         end = self._ready(site)
         for index in self.of_step.get(site, ()):
-            end = max(end, self._message(index).end)
+            message = self._message(index)
+            end = max(end, self.left[index] if site == self.hops[index].src else message.end)
         rank, channel, step = site
         for op in self.schedule.programs[rank][channel][step]:
             if op.kind.is_local:
@@ -142,25 +148,29 @@ class _MaxPlusClock:
         self.ended[site] = end
 
     def _ready(self, site: Site) -> float:
-        """Return when a rank reaches a step."""
+        """Return when a rank reaches a step: after the step before, and on a GPU after the host has posted it."""
         rank, channel, step = site
-        return self.ended[rank, channel, step - 1] if step else self.starts[rank]
+        before = self.ended[rank, channel, step - 1] if step else self.starts[rank]
+        if self.calibration.queued is None:
+            return before
+        posted_before = step * len(self.schedule.programs[rank]) + channel  # the host posts the channels in turn
+        return max(before, self.starts[rank] + posted_before * self.calibration.queued.posting_s)
 
     def _message(self, index: int) -> Message:
         if index not in self.messages:
-            self.messages[index] = self._send(self.hops[index])
+            self._send(index, self.hops[index])
         return self.messages[index]
 
-    def _send(self, kind: HopKind) -> Message:
-        """Return the message, which starts when both ranks have reached its steps. An empty message takes no time."""
+    def _send(self, index: int, kind: HopKind) -> None:
+        """Time a message. It starts when both ranks have reached its steps, and ends when it has arrived."""
         posted, awaited = self._ready(kind.src), self._ready(kind.dst)
         request, chunks = self.request, self.schedule.chunks
         nbytes = extent(kind.chunk, kind.count, request.elements, chunks) * request.itemsize
-        hop = kind.hop(request, self.schedule.world_size)
-        seconds = self.calibration.hop_seconds(hop, self.in_training) * kind.together if nbytes else 0.0
-        begin = max(posted, awaited)
-        return Message(
-            *(kind.src[0], kind.dst[0], kind.src[2], kind.chunk, nbytes, begin, begin + seconds),
+        latency, interval = self._latency_and_interval(kind, nbytes) if nbytes else (0.0, 0.0)
+        end = max(posted + latency, awaited + interval)
+        self.left[index] = end - (latency - interval)
+        self.messages[index] = Message(
+            *(kind.src[0], kind.dst[0], kind.src[2], kind.chunk, nbytes, max(posted, awaited), end),
             channel=kind.src[1],
             dst_step=kind.dst[2],
             count=kind.count,
@@ -170,6 +180,15 @@ class _MaxPlusClock:
             dst_posted=awaited,
             collective=self.collective,
         )
+
+    def _latency_and_interval(self, kind: HopKind, nbytes: int) -> tuple[float, float]:
+        """Return the seconds of a message from its sender's start, and after the one before it in its direction."""
+        hop, queued = kind.hop(self.request, self.schedule.world_size), self.calibration.queued
+        latency = self.calibration.hop_seconds(hop, self.in_training) * kind.together
+        if queued is None:
+            return latency, latency
+        reducing = _local_seconds(self.calibration, nbytes) if kind.reduces else 0.0
+        return latency, min(latency, (queued.seconds(nbytes) + reducing) * kind.together)
 
 
 def make_trace(

@@ -124,6 +124,27 @@ def test_additions_on_a_gpu_are_timed_without_their_launch(gpu: SimulatedGpu, mo
     assert probes.time_reduction(4096, 2) == pytest.approx([3.0, 3.0])
 
 
+@pytest.mark.parametrize(("host_s", "device_s"), [(1.0, 3.0), (3.0, 1.0)], ids=["slow device", "slow host"])
+def test_queued_messages_cost_host_and_device_time_apart(
+    host_s: float, device_s: float, gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch
+):
+    """The first message waits for its receiver, the later ones only for each other."""
+
+    def run() -> None:
+        for _ in range(probes.QUEUED):
+            gpu.host += host_s
+            gpu.compute.queue(device_s)
+
+    monkeypatch.setattr(probes, "own_device", lambda: torch.device("cuda", 0))
+    monkeypatch.setattr(probes, "perf_counter", lambda: gpu.host)
+    bench = probes.QueueBench(0, 2)
+    bench._runs[4096] = run
+    gpu.compute.queue(500.0)
+    posting, device = bench.time(4096)
+    assert posting == pytest.approx(host_s)
+    assert device == pytest.approx(max(device_s, host_s), rel=0.02)
+
+
 def test_a_hang_on_a_gpu_names_the_first_step_not_passed(gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(gpu_progress, "_start_looking", lambda device: None)
     monkeypatch.setattr(gpu_progress, "_begun", deque())

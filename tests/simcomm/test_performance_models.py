@@ -8,6 +8,7 @@ import simcomm
 from collectives import find_algorithm
 from collectives.declaration import nccl
 from collectives.errors import InputError
+from collectives.records.calibration import Calibration, FittedLine, HopCurve, QueuedMessages
 from collectives.request import Request
 from collectives.training.workload import ComputePhases, Training
 from collectives.transport import TcpTerms, Transport
@@ -16,6 +17,7 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.nccl.clusters import nccl_cluster
 from simcomm.nccl.descriptions import describe_preset
 from simcomm.nccl.measured.calibration import predict_calibrated
+from simcomm.performance_models.measured_times import time_collective
 from simcomm.performance_models.performance_model import MODELS, performance_model
 
 STAR = simcomm.star(4, "10 Gbit/s", "5 us")
@@ -40,6 +42,28 @@ def test_every_model_times_collectives_and_trainings(cluster: Cluster) -> None:
     training = Training(ring, compute=ComputePhases(0.01, 0.02, 0.005))
     step = simcomm.train(training, cluster, steps=1)
     assert step.elapsed > 0.035 and {span.name for span in step.spans} >= {"forward", "backward", "sync", "optimizer"}
+
+
+def gpu_seconds(name: str, posting_s: float, message_s: float) -> float:
+    """Return the predicted time on two GPUs with a latency of 1000 us, and these times of a message behind another."""
+    line, latency = FittedLine(0.0, 0.0, 0.0), [(1, 1e-3), (1 << 20, 1e-3)]
+    hops = [HopCurve(pattern, 1, False, True, latency) for pattern in ("relay", "exchange")]
+    queued = QueuedMessages(posting_s, [(1, message_s), (1 << 20, message_s)])
+    calibration = Calibration(2, 1, line, line, line, backend="nccl", hops=hops, queued=queued)
+    return time_collective(Request(find_algorithm(name), 1024), calibration, [0.0, 0.0]).finished[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "messages", "turns"),
+    [("broadcast/chain", 8, 1), ("all_reduce/double_tree", 16, 2), ("all_reduce/ring", 2, 2)],
+)
+def test_gpu_steps_cost_the_longer_of_posting_and_device(name: str, messages: int, turns: int) -> None:
+    """A message that waits for an answer costs its latency, one behind another only the longer of the two times."""
+    device_bound = gpu_seconds(name, 1e-6, 40e-6)
+    assert device_bound == pytest.approx(turns * 1e-3 + (messages - turns) * 40e-6, rel=0.02)
+    steps = messages * (2 if name.endswith("tree") else 1)  # both channels' steps are posted by one host
+    host_bound = gpu_seconds(name, 1e-3, 40e-6)
+    assert host_bound == pytest.approx(steps * 1e-3, rel=0.07)
 
 
 def test_what_nccl_does_itself_is_timed_where_nccl_joins_the_ranks() -> None:
