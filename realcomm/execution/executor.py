@@ -23,9 +23,9 @@ from collectives.spec import OPS
 from collectives.step import reduce
 from realcomm.execution.collective_sequence import Collective, sequence_of
 from realcomm.execution.events import EXECUTION, Event, EventRecorder
-from realcomm.execution.gpu_progress import StepMarks
+from realcomm.execution.gpu_progress import StepMark, StepMarks
 from realcomm.execution.group_memory import GroupReference, Recent, keep_for, refer
-from realcomm.execution.nccl import as_bytes, connect, make_communicators, needs_groups, post_group
+from realcomm.execution.nccl import as_bytes, connect, make_communicators, needs_groups, post_group, timeout_of
 from realcomm.launching.status import COLLECTIVE_BYTES, own_slot, padded, tell_by
 
 # (target, source): reduce source into target
@@ -134,7 +134,9 @@ class Executor:
         self._address = 0
         self._pipeline = Pipeline[torch.Tensor]([], [])
         self._runs, self._is_watched = 0, False
-        self._marks = StepMarks(self._device, self._label) if self._device.type == "cuda" else None
+        self._marks = None
+        if self._device.type == "cuda":
+            self._marks = StepMarks(self._device, self._label, timeout_of(whole_group, self._device))
 
     def watch(self) -> None:
         """Have this rank tell what it has done so far if the run breaks; on a GPU its status alone names the step."""
@@ -266,7 +268,7 @@ class Executor:
             if recorder is not None:
                 recorder.add_message(step.channel, message)
         if self._marks is not None and (step.step.receives or step.due_sends):
-            self._marks.add(waits[0], waits[1])
+            self._marks.add(StepMark(step.channel, waits[0], waits[1]))
         for write in step.step.late_writes:
             self._write(write, step, recorder)
 

@@ -1,82 +1,89 @@
-"""How far a GPU has got in the programs that are queued on it, so that a hang names the place.
+"""The step that a GPU has reached in the programs that are queued on it, to give the location of a hang.
 
-On a GPU ``wait`` does not wait: the host has posted all steps before the first message has come. So an event follows
-each step on the stream, and a thread of the rank stores the first step whose event the GPU has not passed.
+On a GPU ``wait`` returns at once: the host has posted all steps before the first message arrives. So an event follows
+each step on the stream, and the thread that looks for hangs stores the first step whose event the GPU has not passed.
 """
 
-import threading
 import time
 import weakref
 from collections import deque
-from contextlib import suppress
+from typing import NamedTuple
 
 import torch
 
+from realcomm.launching.hangs import Pending, watch_by
 from realcomm.launching.status import Wait, own_slot
 
-LOOK_S = 0.5  # from one look to the next
 MOST_RUNS = 64  # that are looked at: those that began last
 
 _begun: deque["weakref.ref[StepMarks]"] = deque(maxlen=MOST_RUNS)
 
 
+class StepMark(NamedTuple):
+    """A step, and the peer that it waits for."""
+
+    channel: int
+    step: int
+    peer: int
+
+
 class StepMarks:
     """Events behind the steps of one program's latest run."""
 
-    def __init__(self, device: torch.device, label: bytes) -> None:
-        """Mark the runs of a program called ``label``."""
-        self.label, self._device = label, device
+    def __init__(self, device: torch.device, label: bytes, timeout_s: float) -> None:
+        """Mark the runs of a program called ``label``, whose group has this timeout."""
+        self.label, self.timeout_s, self._device = label, timeout_s, device
         self._events: list[torch.cuda.Event] = []
-        self._sites: list[tuple[int, int]] = []
-        self._is_kept = False
+        self._marks: list[StepMark] = []
+        self._is_kept, self.begun_s = False, 0.0
 
     def begin(self) -> None:
         """Begin a run; while the GPU has not ended the one before, its marks stay."""
-        self._is_kept = self.site() is not None
+        self._is_kept = self.first_unfinished() is not None
         if not self._is_kept:
-            self._sites = []
+            self._marks, self.begun_s = [], time.monotonic()
             _begun.append(weakref.ref(self))
             _start_looking(self._device)
 
-    def add(self, step: int, peer: int) -> None:
-        """Mark the end of a step, which waits for ``peer``."""
+    def add(self, mark: StepMark) -> None:
+        """Mark the end of a step."""
         if self._is_kept:
             return
-        if len(self._events) == len(self._sites):
+        if len(self._events) == len(self._marks):
             self._events.append(torch.cuda.Event())
-        self._events[len(self._sites)].record(torch.cuda.current_stream(self._device))
-        self._sites.append((step, peer))
+        self._events[len(self._marks)].record(torch.cuda.current_stream(self._device))
+        self._marks.append(mark)
 
-    def site(self) -> tuple[int, int] | None:
-        """Return the first step that the GPU has not passed, and the peer that it waits for."""
-        pairs = zip(list(self._sites), self._events, strict=False)
-        return next((site for site, event in pairs if not event.query()), None)
+    def first_unfinished(self) -> StepMark | None:
+        """Return the first step that the GPU has not passed."""
+        pairs = zip(list(self._marks), self._events, strict=False)
+        return next((mark for mark, event in pairs if not event.query()), None)
 
 
-def look(wait: Wait) -> None:
-    """Store in ``wait`` where the GPU is."""
-    for marks in [found for found in (one() for one in list(_begun)) if found is not None]:
-        if (site := marks.site()) is not None:
+def look(wait: Wait) -> Pending | None:
+    """Store the GPU's step in ``wait``, and return it; None if the GPU has passed all of them."""
+    for marks in [marks for marks in (reference() for reference in list(_begun)) if marks is not None]:
+        if (mark := marks.first_unfinished()) is not None:
             wait.collective[:] = marks.label
-            wait.site[0], wait.site[1] = site
-            return
+            wait.site[0], wait.site[1] = mark.step, mark.peer
+            name = marks.label.rstrip(b"\0").decode()
+            text = f"{name}, channel {mark.channel}, step {mark.step}, waiting for rank {mark.peer}"
+            return Pending(text, time.monotonic() - marks.begun_s, marks.timeout_s)
     wait.end()
+    return None
 
 
 class _Looking:
-    thread: threading.Thread | None = None
+    devices: set[torch.device] = set()  # noqa: RUF012 - of this process
 
 
 def _start_looking(device: torch.device) -> None:
-    """Start the thread of this process that looks, unless it runs."""
-    if _Looking.thread is None:
-        _Looking.thread = threading.Thread(target=_look_again, args=(device,), name="ringlab GPU", daemon=True)
-        _Looking.thread.start()
+    """Have the thread that looks for hangs look at a GPU, unless it does."""
+    if device not in _Looking.devices:
+        _Looking.devices.add(device)
+        watch_by(lambda: _look_at(device))
 
 
-def _look_again(device: torch.device) -> None:
+def _look_at(device: torch.device) -> Pending | None:
     torch.cuda.set_device(device)  # otherwise this thread would begin to use the first GPU
-    with suppress(RuntimeError, ValueError):  # the communicator was aborted, or the rank ends
-        while True:
-            time.sleep(LOOK_S)
-            look(own_slot().wait)
+    return look(own_slot().wait)

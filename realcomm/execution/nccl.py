@@ -7,6 +7,7 @@ other, have a communicator each (https://docs.nvidia.com/deeplearning/nccl/user-
 
 import weakref
 from collections.abc import Sequence
+from datetime import timedelta
 from itertools import count
 from typing import Any
 
@@ -90,8 +91,7 @@ def _like(group: dist.ProcessGroup, device: torch.device) -> dist.ProcessGroup:
 
     Torch numbers its groups. If only the ranks of a sub-group made one, later groups would wait for the others.
     """
-    backend = group._get_backend(device)
-    backend = getattr(backend, "wrapped_pg", backend)  # of TORCH_DISTRIBUTED_DEBUG=DETAIL
+    backend = _backend_of(group, device)
     name = f"{group.group_name} communicator {next(keep_for(group, 'numbers', lambda: count(1)))}"
     store = dist.PrefixStore(f"{name}/", group.get_group_store())  # type: ignore[attr-defined]
     make: Any = type(backend)
@@ -102,6 +102,17 @@ def _like(group: dist.ProcessGroup, device: torch.device) -> dist.ProcessGroup:
     other._set_group_name(name)  # type: ignore[arg-type]
     _copied[other] = refer(group)
     return other
+
+
+def _backend_of(group: dist.ProcessGroup, device: torch.device) -> Any:
+    backend = group._get_backend(device)
+    return getattr(backend, "wrapped_pg", backend)  # of TORCH_DISTRIBUTED_DEBUG=DETAIL
+
+
+def timeout_of(group: dist.ProcessGroup, device: torch.device) -> float:
+    """Return the seconds after which torch's watchdog ends a process for a call of this group."""
+    timeout: timedelta = _backend_of(group, device).options._timeout
+    return timeout.total_seconds()
 
 
 def _initialised(group: dist.ProcessGroup, device: torch.device) -> dist.ProcessGroup:

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 
-from realcomm.launching.flight_recorder import FLIGHT_RECORDER, describe_unfinished
+from realcomm.launching.hangs import FLIGHT_RECORDER, MARGIN_S, describe_unfinished, oldest_unfinished, watch_by
 from realcomm.launching.status import tell_by
 
 
@@ -46,6 +46,8 @@ def _join(backend: str, store: Store, rank: int, world_size: int, local_rank: in
     if backend == "nccl":
         select_gpu(store, rank, world_size, local_rank)
         tell_by(FLIGHT_RECORDER, describe_unfinished)
+        watch_by(oldest_unfinished)
+        timeout += timedelta(seconds=MARGIN_S)
     dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
     deprioritize_gloo()
 
@@ -116,11 +118,12 @@ def own_device(group: dist.ProcessGroup | None = None) -> torch.device:
     return torch.device("cuda", torch.cuda.current_device() or local_rank % torch.cuda.device_count())
 
 
-def use_own_device() -> None:
-    """Make the default group's GPU, if it has one, the current device of this process."""
+def use_own_device() -> torch.device:
+    """Make the default group's GPU, if it has one, the current device of this process; return the device."""
     device = own_device()
     if device.type == "cuda":
         torch.cuda.set_device(device)
+    return device
 
 
 def backends(group: dist.ProcessGroup | None = None) -> dict[str, str]:

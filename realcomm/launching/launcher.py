@@ -30,7 +30,7 @@ from realcomm.launching.failures import (
     failure_by_server,
     root_cause,
 )
-from realcomm.launching.flight_recorder import FLIGHT_RECORDER
+from realcomm.launching.hangs import FLIGHT_RECORDER
 from realcomm.launching.interrupts import HeldInterrupts
 from realcomm.launching.server import (
     preload,

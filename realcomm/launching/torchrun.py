@@ -11,7 +11,14 @@ from typing import Any
 from collectives.errors import InputError
 from collectives.records.environment import threads_per_rank
 from realcomm.launching.failures import TimedOut, failure_by_exception, is_timeout, timeout_by_exception
-from realcomm.launching.flight_recorder import FLIGHT_RECORDER
+from realcomm.launching.hangs import (
+    FLIGHT_RECORDER,
+    MARGIN_S,
+    exit_on_hang,
+    oldest_unfinished,
+    report_hangs_by,
+    watch_by,
+)
 from realcomm.launching.rendezvous import LocalRanks, Rendezvous, find_local_ranks, told_by_torchrun
 from realcomm.launching.status import done_so_far, get_status, private_slot, set_status, status_in
 from realcomm.launching.torch_process import keep_freed_memory
@@ -129,6 +136,7 @@ def run_under_torchrun(
             progress(rank, done, total, text)
 
     began = time.monotonic()
+    report_hangs_by(exit_on_hang(rank, timeout))
     with status_in(private_slot(), report):
         try:
             _join(backend, threads, timeout)
@@ -174,8 +182,12 @@ def _join(backend: str, threads: int | None, timeout: float) -> None:
     allowed = timedelta(seconds=timeout)
     if dist := _joined():
         # Torch before 2.15 has it with an underscore only.
-        (getattr(dist, "set_timeout", None) or dist.distributed_c10d._set_pg_timeout)(allowed)
-        use_own_device()
+        set_timeout = getattr(dist, "set_timeout", None) or dist.distributed_c10d._set_pg_timeout
+        device = use_own_device()
+        on_gpu = device.type == "cuda"
+        set_timeout(allowed + timedelta(seconds=MARGIN_S * on_gpu))
+        if on_gpu:
+            watch_by(oldest_unfinished)
         return
     set_status("joining the group")
     if local.are_all:  # all ranks are on this machine: no other needs to reach them

@@ -94,8 +94,10 @@ def _work(assignment: Assignment, payload: bytes) -> object:
     import torch  # slow; only workers need it
 
     from realcomm.launching.group import join_by_file, loopback
+    from realcomm.launching.hangs import report_hangs_by
 
     torch.set_num_threads(assignment.threads)
+    report_hangs_by(None)
     set_status("joining the group")
     rank, world_size = assignment.rank, assignment.world_size
     interface = assignment.namespaces.interface if assignment.namespaces else loopback()

@@ -13,6 +13,8 @@ from realcomm.calibration import calibrator
 from realcomm.calibration.calibrator import CalibrationTraining
 from realcomm.execution import gpu_progress
 from realcomm.execution.device_clock import HostClock, device_clock
+from realcomm.execution.gpu_progress import StepMark
+from realcomm.launching import hangs
 from realcomm.launching.status import padded, private_slot
 from realcomm.measuring import probes, rank_measurement
 from realcomm.training.stopwatch import Stopwatch
@@ -149,27 +151,48 @@ def test_a_hang_on_a_gpu_names_the_first_step_not_passed(gpu: SimulatedGpu, monk
     monkeypatch.setattr(gpu_progress, "_start_looking", lambda device: None)
     monkeypatch.setattr(gpu_progress, "_begun", deque())
     slot, device = private_slot(), torch.device("cuda", 0)
-    done, stuck, behind = (gpu_progress.StepMarks(device, padded(name, 56)) for name in ("first", "second", "third"))
+    done, stuck, behind = (
+        gpu_progress.StepMarks(device, padded(name, 56), timeout_s=60.0) for name in ("first", "second", "third")
+    )
     done.begin()
-    done.add(0, 1)
+    done.add(StepMark(0, 0, 1))
     for marks in (stuck, behind):
         marks.begin()
-        for step, peer in ((0, 1), (1, 2), (2, 3)):
+        for number in range(3):
             gpu.compute.queue(10.0)
-            marks.add(step, peer)
+            marks.add(StepMark(1, number, number + 1))
     gpu.host += 15.0
     gpu_progress.look(slot.wait)
     assert slot.wait.describe() == "second step 1, waiting for rank 2"
     stuck.begin()
-    stuck.add(0, 1)
-    assert stuck.site() == (1, 2), "a run that is queued behind it hides nothing"
+    stuck.add(StepMark(0, 0, 1))
+    assert stuck.first_unfinished() == StepMark(1, 1, 2), "a run that is queued behind it hides nothing"
     gpu.synchronize()
     gpu_progress.look(slot.wait)
     assert not slot.is_waiting
     stuck.begin()
     gpu.compute.queue(1.0)
-    stuck.add(5, 1)
-    assert stuck.site() == (5, 1)
+    stuck.add(StepMark(0, 5, 1))
+    assert stuck.first_unfinished() == StepMark(0, 5, 1)
+
+
+def test_a_hang_is_reported_before_torchs_watchdog(gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch):
+    """With its collective, channel, step and peer, while the group's timeout has not passed."""
+    monkeypatch.setattr(gpu_progress, "_start_looking", lambda device: None)
+    monkeypatch.setattr(gpu_progress, "_begun", deque())
+    monkeypatch.setattr(gpu_progress.time, "monotonic", lambda: gpu.host)
+    reports: list[str] = []
+    monkeypatch.setattr(hangs._Watch, "looks", (lambda: gpu_progress.look(private_slot().wait),))
+    monkeypatch.setattr(hangs._Watch, "report", reports.append)
+    marks = gpu_progress.StepMarks(torch.device("cuda", 0), padded("all_reduce/ring", 56), timeout_s=60.0)
+    marks.begin()
+    gpu.compute.queue(1000.0)
+    marks.add(StepMark(1, 3, 2))
+    gpu.host += 60.0 - hangs.MARGIN_S - 1.0
+    assert not hangs.look_once() and not reports
+    gpu.host += 1.0
+    assert hangs.look_once()
+    assert reports == ["all_reduce/ring, channel 1, step 3, waiting for rank 2"]
 
 
 def test_a_cpu_is_there_when_it_is_asked():

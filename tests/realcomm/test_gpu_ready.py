@@ -33,7 +33,7 @@ from realcomm.execution.device_clock import HostClock
 from realcomm.functions import tensor_collectives
 from realcomm.launching import group, torch_process, torchrun
 from realcomm.launching.failures import RankFailed, is_peer_lost
-from realcomm.launching.flight_recorder import FLIGHT_RECORDER, describe_unfinished
+from realcomm.launching.hangs import FLIGHT_RECORDER, describe_unfinished
 from realcomm.launching.launcher import check_launch, launch
 from realcomm.launching.status import tell_by
 from realcomm.profiling.measured import measure
@@ -424,6 +424,29 @@ def test_the_flight_recorder_names_the_oldest_call_not_done(
     listed = json.dumps({"entries": calls}).encode()
     monkeypatch.setattr(_distributed_c10d, "_dump_nccl_trace_json", lambda **_: listed, raising=False)
     assert describe_unfinished() == said
+
+
+HANG = """
+import time
+import torch.distributed as dist
+from realcomm.launching.hangs import Pending, watch_by
+from realcomm.launching.torchrun import run_under_torchrun
+
+def hang(rank, world_size):
+    watch_by(lambda: Pending("all_reduce/ring, channel 1, step 3, waiting for rank 2", age_s=60.0, timeout_s=70.0))
+    time.sleep(100)
+
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+run_under_torchrun(hang, 1, (), "gloo", None, 60.0, None)
+"""
+
+
+def test_a_hang_under_torchrun_ends_the_rank_with_its_location():
+    """Though its main thread waits for the GPU, where an exception would not reach it."""
+    done = subprocess.run([sys.executable, "-c", HANG], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 1
+    expected = "ringlab: not done after 60 s; rank 0: all_reduce/ring, channel 1, step 3, waiting for rank 2"
+    assert done.stderr.splitlines()[-1] == expected
 
 
 def test_without_nccl_no_call_is_unfinished(monkeypatch: pytest.MonkeyPatch):

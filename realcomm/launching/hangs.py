@@ -1,0 +1,118 @@
+"""Detect hangs of NCCL, and report their location before torch's watchdog aborts the process.
+
+On a GPU no host call blocks on a message, so a hang raises no exception. Torch's watchdog aborts the process after the
+group's timeout, without naming a step. A thread of each rank looks for calls that are almost that old and reports them.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+FLIGHT_RECORDER = "flight recorder"  # the subject under which a rank reports its oldest unfinished call
+MESSAGES = ("nccl:send", "nccl:recv")  # how names of single messages begin
+LOOK_S = 0.5  # between two looks
+MARGIN_S = 10.0  # from the report of a hang to the watchdog's abort
+
+
+class Pending(NamedTuple):
+    """A call that the GPU has not completed."""
+
+    text: str
+    age_s: float  # since the host posted it
+    timeout_s: float  # of its group
+
+    @property
+    def hangs(self) -> bool:
+        """Whether the call is so old that the watchdog will abort the process soon."""
+        return self.age_s >= max(self.timeout_s / 2, self.timeout_s - MARGIN_S)
+
+
+Look = Callable[[], Pending | None]
+Report = Callable[[str], None]
+
+
+def print_hang(text: str) -> None:
+    """Print a hang to stderr. Torch's watchdog ends the process later."""
+    sys.stderr.write(f"ringlab: {text}\n")
+    sys.stderr.flush()
+
+
+def exit_on_hang(rank: int, timeout_s: float) -> Report:
+    """Return the report of a process that is one rank of a run: it prints the hang and exits with status 1."""
+
+    def report(text: str) -> None:
+        print_hang(f"not done after {timeout_s:g} s; rank {rank}: {text}")
+        os._exit(1)  # the main thread may be blocked in CUDA, where it receives no exception
+
+    return report
+
+
+class _Watch:
+    looks: tuple[Look, ...] = ()
+    report: Report | None = print_hang
+    thread: threading.Thread | None = None
+
+
+def report_hangs_by(report: Report | None) -> None:
+    """Set the report of this process's hangs. None: the launcher of this process reports them."""
+    _Watch.report = report
+
+
+def watch_by(look: Look) -> None:
+    """Call ``look`` from now on in the thread that looks for hangs; start the thread if it does not run."""
+    _Watch.looks = (*dict.fromkeys((*_Watch.looks, look)),)
+    if _Watch.thread is None:
+        _Watch.thread = threading.Thread(target=_look_again, name="ringlab hangs", daemon=True)
+        _Watch.thread.start()
+
+
+def _look_again() -> None:
+    with suppress(RuntimeError, ValueError):  # the communicator was aborted, or the rank ends
+        while not look_once():
+            time.sleep(LOOK_S)
+
+
+def look_once() -> bool:
+    """Call all looks, and report the first hang; return whether there was one to report."""
+    pending = [found for found in [look() for look in _Watch.looks] if found is not None and found.hangs]
+    if pending and _Watch.report is not None:
+        _Watch.report(pending[0].text)
+        return True
+    return False
+
+
+def oldest_unfinished() -> Pending | None:
+    """Return NCCL's oldest call that is not done, from torch's flight recorder.
+
+    Messages that are posted as one group are one call, "nccl:coalesced". Torch also lists each of them, but never
+    updates their state from "scheduled", so they are skipped.
+    """
+    from torch._C import _distributed_c10d
+
+    dump = getattr(_distributed_c10d, "_dump_nccl_trace_json", None)  # only if torch is built with NCCL
+    listed: dict[str, Any] = {} if dump is None else json.loads(dump(includeCollectives=True, onlyActive=True))
+    for entry in listed.get("entries", ()):
+        name, state = entry.get("profiling_name", "a call"), entry.get("state")
+        if state == "completed" or (state == "scheduled" and name.startswith(MESSAGES)):
+            continue
+        number = entry.get("p2p_seq_id" if entry.get("is_p2p") else "collective_seq_id", "?")
+        group, *_ = entry.get("process_group", "?")  # its name and its description
+        age_s = time.time() - entry.get("time_created_ns", time.time_ns()) / 1e9
+        timeout_s = entry.get("timeout_ms", float("inf")) / 1e3
+        return Pending(f"{name}, number {number} of group {group}, is {state}", age_s, timeout_s)
+    return None
+
+
+def describe_unfinished() -> str:
+    """Return NCCL's oldest call that is not done; empty if there is none.
+
+    >>> describe_unfinished()
+    ''
+    """
+    pending = oldest_unfinished()
+    return "" if pending is None else pending.text
