@@ -129,7 +129,7 @@ Change = tuple[ModuleType, str, object]  # of a module's name to a value
 ABLATIONS: Mapping[str, tuple[Change, ...]] = {
     "the model as it is": (),
     "NCCL takes what is fastest, instead of what its tuner believes": ((timing, "candidates", _fastest),),
-    "the tuner does not count the plug-in's latency": ((tuner, "plugin_latency", _no_plugin),),
+    "the tuner does not count the plug-in's latency": ((tuner, "_plugin", _no_plugin),),
     "all protocols on EFA before p5": ((choice, "_protocol_reason", _any_protocol),),
     "LL: no rate of a channel": ((timing, "_ll_load", _ll_by_links),),
     "LL: messages between nodes are not whole before they go": ((timing, "_ll_messages", _no_messages),),

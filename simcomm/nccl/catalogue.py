@@ -1,4 +1,4 @@
-"""What the hardware catalogue says of GPUs, their generations, machines and networks, in the words of a description."""
+"""The hardware catalogue's GPUs, generations, machines and networks, in the terms of a system description."""
 
 import re
 from functools import cache
@@ -13,32 +13,28 @@ Generation = Literal[
     "kepler", "maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell", "cdna", "cpu"
 ]
 GENERATIONS: tuple[str, ...] = get_args(Generation)
-WITHOUT_GEFORCE_P2P = GENERATIONS[GENERATIONS.index("turing") :]  # GeForce boards of these have no peer-to-peer
+WITHOUT_GEFORCE_P2P = GENERATIONS[GENERATIONS.index("turing") :]  # generations whose GeForce boards lack P2P
 AMPERE_OF_8_0 = ("A100", "A800", "A30 ")  # compute capability; other Ampere boards have 8.6
 
 
 class Gpu(NamedTuple):
-    """A GPU; ``CPU`` stands for MPI on processors, where a "GPU" is a process."""
+    """A GPU. ``CPU`` stands for MPI on processors, where a "GPU" is a process."""
 
     name: str
     generation: str
-    nvlink: float  # GB/s in one direction, all links of the GPU at line rate; xGMI likewise; 0: none
+    nvlink: float  # line rate of all NVLinks (or xGMI) in one direction, GB/s; 0: none
     pcie: int  # generation
-    geforce: bool  # a board for players: no peer-to-peer over PCIe unless the driver is patched
+    geforce: bool  # no P2P over PCIe unless the driver is patched
     form: str  # SXM2 to SXM6, superchip or OAM; "card" otherwise
 
     @property
     def model(self) -> str:
-        """The word of its name that has a number: boards of one chip have the same.
-
-        >>> find_gpu("A100 SXM").model, find_gpu("RTX 4070 Ti SUPER").model
-        ('A100', '4070')
-        """
+        """The word of its name that has a digit, which boards with the same chip share, such as A100."""
         return next((word for word in self.name.split() if re.search(r"\d", word)), self.name)
 
     @property
     def usual_link(self) -> str:
-        """What joins several of them on a host, unless a description says otherwise."""
+        """The default link between the GPUs of a host."""
         if self.generation in ("cdna", "cpu"):
             return {"cdna": "xgmi", "cpu": "cpu"}[self.generation]
         if self.form == "SXM2":
@@ -47,13 +43,10 @@ class Gpu(NamedTuple):
 
     @property
     def has_ll128(self) -> bool:
-        """Whether NCCL has LL128 on by default: by compute capability, in ``ncclTopoTuneModel`` of src/graph/tuning.cc.
+        """Whether LL128 is on by default, by compute capability: ``ncclTopoTuneModel`` in src/graph/tuning.cc.
 
-        It lists 7.0, 8.0, 9.0, 10.0 and 12.0, and so not 7.5 (Turing), 8.6 or 8.9 (GeForce and its kin). 10.3 (B300)
-        and 12.1 (GB10) are younger than the source that was read, and taken as their families.
-
-        >>> find_gpu("A100 SXM").has_ll128, find_gpu("RTX 4090").has_ll128
-        (True, False)
+        NCCL lists 7.0, 8.0, 9.0, 10.0 and 12.0, so not 7.5 (Turing), 8.6 or 8.9 (GeForce and its relatives). 10.3
+        (B300) and 12.1 (GB10) are newer than the source that was read; they count as their families.
         """
         if self.generation == "ampere":
             return f"{self.name} ".startswith(AMPERE_OF_8_0)
@@ -66,14 +59,14 @@ CPU = Gpu("CPU", "cpu", 0.0, 4, False, "card")
 @cache
 def described_gpus() -> dict[str, Gpu]:
     """Return every GPU of the catalogue whose generation is known, by name, and ``CPU``."""
-    found = {name: _from_catalogue(name) for name, figures in parts("GPU").items() if "generation" in figures}
-    return {**found, "CPU": CPU}
+    names = [name for name, figures in parts("GPU").items() if "generation" in figures]
+    return {name: _from_catalogue(name) for name in names} | {"CPU": CPU}
 
 
 def _from_catalogue(name: str) -> Gpu:
     figures = parts("GPU")[name]
     value = {quantity: figure.value for quantity, figure in figures.items()}
-    pcie = value["pcie"] if value["pcie"].startswith("PCIe") else value["cpu_pcie"]  # NVLink-C2C: its CPU's slots
+    pcie = value["pcie"] if value["pcie"].startswith("PCIe") else value["cpu_pcie"]  # NVLink-C2C: the slots of its CPU
     return Gpu(
         value.get("board", name),
         value["generation"],
@@ -85,7 +78,7 @@ def _from_catalogue(name: str) -> Gpu:
 
 
 def find_gpu(name: str) -> Gpu:
-    """Return a GPU of the catalogue; memory sizes of one board are the same GPU. Raise InputError.
+    """Return a GPU of the catalogue; boards that differ only in memory are one GPU. Raise InputError.
 
     >>> find_gpu("A100 80GB SXM")
     Gpu(name='A100 SXM', generation='ampere', nvlink=300.0, pcie=4, geforce=False, form='SXM4')
@@ -96,25 +89,25 @@ def find_gpu(name: str) -> Gpu:
 
 
 def match_gpu(driver_name: str) -> Gpu | None:
-    """Return the GPU that the driver calls so, whatever its memory; None where the catalogue has none of that name.
+    """Return the GPU of a driver's name, or None if the catalogue lacks it.
 
     >>> match_gpu("NVIDIA A100-SXM4-80GB").name, match_gpu("NVIDIA H100 80GB HBM3").name
     ('A100 SXM', 'H100 SXM')
     """
-    words = {re.sub(r"SXM\d", "SXM", word) for word in re.split(r"[\s-]+", driver_name.upper())}
-    named = {
-        name: {re.sub(r"SXM\d", "SXM", word) for word in name.upper().split()}
-        for name, gpu in described_gpus().items()
-        if gpu.name == name
-    }
-    fitting = [name for name, parts_of_name in named.items() if parts_of_name <= words]
-    if not fitting:  # an H100 on a board with NVSwitches is called neither PCIe nor SXM
-        fitting = [name for name, parts_of_name in named.items() if parts_of_name <= words | {"SXM"}]
-    return described_gpus()[max(fitting, key=lambda name: len(named[name]))] if fitting else None
+
+    def words_of(name: str) -> set[str]:
+        return {re.sub(r"SXM\d", "SXM", word) for word in re.split(r"[\s-]+", name.upper())}
+
+    words = words_of(driver_name)
+    named = {gpu: words_of(name) for name, gpu in described_gpus().items() if gpu.name == name}
+    fitting = [gpu for gpu in named if named[gpu] <= words]
+    if not fitting:  # the driver's name of an H100 with NVSwitches has neither PCIe nor SXM
+        fitting = [gpu for gpu in named if named[gpu] <= words | {"SXM"}]
+    return max(fitting, key=lambda gpu: len(named[gpu]), default=None)
 
 
 def unlisted_gpu(name: str, generation: str, nvlink: float, pcie: int) -> Gpu:
-    """Return a GPU that the catalogue does not have; whether it is a GeForce is read from its name.
+    """Return a GPU that is not in the catalogue; its name shows whether it is a GeForce.
 
     >>> unlisted_gpu("RTX 5070 Ti", "blackwell", 0, 5).geforce
     True
@@ -125,14 +118,14 @@ def unlisted_gpu(name: str, generation: str, nvlink: float, pcie: int) -> Gpu:
 
 
 LINKS = {"switch": "nvswitch", "pairs": "bridge", "cube-mesh": "mesh"}
-CPUS = {"Infinity Fabric": "amd", "UPI": "intel", "QPI": "intel"}  # by the link between two of them
+CPUS = {"Infinity Fabric": "amd", "UPI": "intel", "QPI": "intel"}  # by the link between two CPUs
 
 
 def catalogue_keys(where: str, preset: str) -> dict[str, Any]:
-    """Return the keys that follow from a machine of the catalogue: gpu, link, pcie, NICs, PCIe switches, cpu, domain.
+    """Return the keys of a machine of the catalogue: gpu, link, pcie, nic, layout, cpu and domain.
 
-    Of several boards each is a host: a GB200 NVL72 has 18 with four GPUs each, in one NVLink domain. Raises
-    InputError for a machine that the catalogue does not have.
+    Each board of a machine is a host: a GB200 NVL72 has 18 hosts with four GPUs each, in one NVLink domain. Raise
+    InputError for an unknown machine.
 
     >>> catalogue_keys("", "dgx-h100")
     {'gpu': 'H100 SXM', 'link': 'nvswitch', 'pcie': 5, 'nic': 400.0, 'cpu': 'intel'}
@@ -161,58 +154,42 @@ def catalogue_keys(where: str, preset: str) -> dict[str, Any]:
 
 
 def gpus_of_host(preset: str) -> int:
-    """Return the GPUs of a host of a machine of the hardware catalogue, of which a system may use some.
-
-    >>> gpus_of_host("dgx-h100"), gpus_of_host("gb200-nvl72")
-    (8, 4)
-    """
+    """Return the number of GPUs of a host, which is a board of the machine."""
     entry = machine_entries()[preset]
     return int(entry["gpus"]) // int(entry.get("boards", 1))
 
 
 def hosts_of_machine(preset: str, nodes: int, gpus: int) -> dict[str, int]:
-    """Return hosts, GPUs of each and, of a machine of several boards, the GPUs that NVLink joins. Raise InputError.
+    """Return the keys for ``nodes`` machines with ``gpus`` each. Raise InputError.
 
     >>> hosts_of_machine("gb200-nvl72", 2, 72)
     {'nodes': 36, 'gpus': 4, 'domain': 72}
     """
-    entry = machine_entries().get(preset, {})
-    boards = entry.get("boards", 1)
-    if boards == 1:
+    if machine_entries().get(preset, {}).get("boards", 1) == 1:
         return {"nodes": nodes, "gpus": gpus}
-    each = entry["gpus"] // boards
+    each = gpus_of_host(preset)
     if gpus > each and gpus % each:
-        raise InputError(
-            f"{preset}: {gpus} GPUs of each; give up to {each}, or a multiple of {each}: a board has so many"
-        )
+        raise InputError(f"{preset}: {gpus} GPUs of each; use up to {each} (a board), or a multiple of {each}")
     used = min(gpus, each)
     return {"nodes": nodes * gpus // used, "gpus": used, "domain": gpus}
 
 
-OLDEST_PORT = "InfiniBand EDR"  # of generations for which the catalogue names no port
-USUAL_NVLINK = "NVLink 2"  # likewise: of those to which NCCL gives no figure of its own
+OLDEST_PORT = "InfiniBand EDR"  # default of generations without a port in the catalogue
+USUAL_NVLINK = "NVLink 2"  # default of generations without NVLink figures in NCCL
 
 
 def generation_year(generation: str) -> int:
-    """Return the year of the first product of a GPU generation: a host is about as old.
-
-    >>> generation_year("ampere")
-    2020
-    """
+    """Return the year of the first product of a GPU generation, which is about the age of its hosts."""
     return int(parts("generation")[generation]["year"].value)
 
 
 def software_year(generation: str) -> int:
-    """Return the year of the software that is usual on GPUs of a generation.
-
-    >>> software_year("ampere")
-    2023
-    """
+    """Return the year of the usual software on GPUs of a generation."""
     return int(parts("generation")[generation]["software_year"].value)
 
 
 def usual_nic(network: str, generation: str) -> float:
-    """Return GB/s of one NIC, to tell how many a host has: of a network where all have the same, else by generation.
+    """Return the rate of one NIC in GB/s: of the network, if all its NICs are alike, else of the generation.
 
     >>> usual_nic("efa1", "ampere"), usual_nic("ib", "hopper")
     (12.5, 50.0)
@@ -225,40 +202,27 @@ def usual_nic(network: str, generation: str) -> float:
 
 @cache
 def pcie_lane(generation: int) -> float:
-    """Return the GB/s of a PCIe lane in one direction, after line coding.
-
-    >>> round(16 * pcie_lane(4), 1)
-    31.5
-    """
+    """Return the rate of a PCIe lane in one direction after line coding, in GB/s."""
     return find_link(f"PCIe {generation}.0").bandwidth / 1e9
 
 
 @cache
 def usable_share(link: str) -> float:
-    """Return the share of a link's line rate that NCCL reckons with (``src/graph/topo.h``).
-
-    >>> usable_share("NVLink 4")
-    0.824
-    """
-    found = find_link(link)
-    assert found.usable is not None, f"{link} has no usable rate"
-    return found.usable / found.bandwidth
+    """Return the share of a link's line rate that NCCL's tuner assumes (``src/graph/topo.h``)."""
+    figures = find_link(link)
+    assert figures.usable is not None, f"{link} has no usable rate"
+    return figures.usable / figures.bandwidth
 
 
-@cache
 def usable_nvlink(generation: str) -> float:
-    """Return the share of its NVLinks' line rate that NCCL reckons with on a GPU of a generation.
-
-    >>> usable_nvlink("ampere")
-    0.8
-    """
+    """Return the share of the NVLinks' line rate that NCCL's tuner assumes on GPUs of a generation."""
     figures = parts("generation")[generation]
     return usable_share(figures["nvlink"].value if "nvlink" in figures else USUAL_NVLINK)
 
 
 @cache
 def plugin_latency(network: str, *, is_staged: bool = False) -> float:
-    """Return the us that a network's plug-in tells NCCL of a message; ``is_staged``: without GPUDirect.
+    """Return the latency of a message that a network's plug-in reports, in us; ``is_staged``: without GPUDirect.
 
     >>> plugin_latency("efa3"), plugin_latency("efa1", is_staged=True), plugin_latency("ib")
     (35.0, 150.0, 0.0)

@@ -1,9 +1,8 @@
-"""Channels and hops: how many copies of a ring or tree share a call's bytes, what one of them carries, and what
-software reaches of the links.
+"""Channels and hops: how many copies of a ring or tree a call uses, and the rates and latencies of links.
 
-NCCL opens as many as its search found, twice over, and for a small call uses fewer: each thread of a channel must have
-some bytes to move (``src/enqueue.cc``; the thresholds are printed in logs as ``threadThresholds``). A channel is one
-thread block, which has a rate of its own: with few channels the blocks are the limit, and not the links.
+NCCL opens twice as many channels as its search found, and a small call uses fewer: each thread of a channel needs some
+bytes (``src/enqueue.cc``; logs print ``threadThresholds``). A channel is one thread block, whose own rate is the limit
+when channels are few.
 """
 
 from collections.abc import Sequence
@@ -13,61 +12,56 @@ from math import log2
 import numpy as np
 from numpy.typing import NDArray
 
+from simcomm.nccl.catalogue import generation_year
 from simcomm.nccl.communicator import PLUGINS, Communicator, NodeNetwork
 from simcomm.nccl.parameters import Floats, Parameters
 from simcomm.nccl.topology import HopGroup
 
-# on NVLink; RCCL on xGMI: assumed
+# channels on NVLink; RCCL on xGMI: assumed
 DOUBLED = {"volta": 12, "turing": 12, "ampere": 24, "hopper": 24, "blackwell": 32, "cdna": 32}
 ON_PCIE = 4
-OF_NVLS = {"hopper": 16, "blackwell": 32}  # NCCL_NVLS_NCHANNELS where it is not set
-ENOUGH = 16  # across hosts Hopper and later double once more below these ("4 channels per search channel", connect.cc)
+OF_NVLS = {"hopper": 16, "blackwell": 32}  # default of NCCL_NVLS_NCHANNELS
+ENOUGH = 16  # below, Hopper and later double once more across hosts ("4 channels per search channel", connect.cc)
 THREADS = {"ll": 512, "ll128": 640, "simple": 512}
-BYTES_A_THREAD = {"ll": 8, "ll128": 8, "simple": 64}  # rings with LL: for each rank
-# Before 2.5 no tuner: LL up to 16 KiB (user guide, NCCL_LL_THRESHOLD), from 2.3 on up to so many bytes of each thread,
-# for each of a ring's ranks, and four times as many in trees (getKernelInfo in src/enqueue.cu of NVIDIA/nccl).
+BYTES_A_THREAD = {"ll": 8, "ll128": 8, "simple": 64}  # rings with LL: per rank
+# Before 2.5 there was no tuner. LL up to 16 KiB (user guide, NCCL_LL_THRESHOLD); from 2.3 on up to these bytes per
+# thread: in rings for each rank, in trees four times (getKernelInfo in src/enqueue.cu of NVIDIA/nccl).
 LL_THRESHOLD = 16384
 LL_THRESHOLD_A_THREAD = {"volta": 64, "turing": 64}
 LL_THRESHOLD_OF_OLDER = 32
 THREADS_BEFORE_TUNER = 256
-# GB/s of a thread block that moves bytes by Simple: half of what NCCL allows a search channel, which is two, in trees
+# GB/s of a thread block with Simple: half of NCCL's limit of a search channel, which is two, in trees
 # (perChMaxTreeBws in src/graph/tuning.cc); on Hopper more, as sixteen serve eight NICs of 50 GB/s.
 CHANNEL_RATE = {
     "volta": 13.0, "turing": 13.0, "ampere": 12.0, "ada": 12.0, "hopper": 24.0, "blackwell": 35.0,
     "cdna": 30.0,  # assumed: a dozen fill xGMI
 }  # fmt: skip
-OLD_CHANNEL_RATE = 10.0  # of GPUs before Volta: assumed
-# One channel leaves a NIC idle while it synchronises, and two fill it (maintainer in NVIDIA/nccl issue 438): share of
-# the NIC that one gets, assumed.
+OLD_CHANNEL_RATE = 10.0  # GPUs before Volta: assumed
+# One channel leaves a NIC idle while it synchronizes, and two fill it (maintainer in NVIDIA/nccl issue 438). The share
+# of one is assumed.
 ONE_OF_NIC = 0.75
 
 
 def open_channels(comm: Communicator) -> int:
-    """Return the channels of a communicator, within NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS.
-
-    As NCCL does it, the most is applied first and then the least, by copies of the channels that are left.
-    """
-    found = DOUBLED.get(comm.generation, 12) if comm.is_nvlink else ON_PCIE
+    """Return the channels of a communicator. Like NCCL, apply NCCL_MAX_NCHANNELS first, then NCCL_MIN_NCHANNELS."""
+    channels = DOUBLED.get(comm.generation, 12) if comm.is_nvlink else ON_PCIE
     if comm.generation == "hopper" and comm.version < (2, 18):
-        found = 16
+        channels = 16
     if comm.network is not None:
-        found = min(found, _network_channels(comm))
-    return max(min(found, comm.settings.max_channels or found), comm.settings.min_channels or 1)
+        on_nics = 2 * comm.network.ports
+        doubles = comm.generation in OF_NVLS and comm.version >= (2, 18) and on_nics < ENOUGH
+        channels = min(channels, 2 * on_nics if doubles else on_nics)
+    return _within_settings(comm, channels)
 
 
-def _network_channels(comm: Communicator) -> int:
-    """Return two channels for each NIC of a node, from 2.18 on Hopper and later twice as many below sixteen."""
-    found = 2 * (comm.network.ports if comm.network else 1)
-    doubles = comm.generation in OF_NVLS and comm.version >= (2, 18) and found < ENOUGH
-    return 2 * found if doubles else found
+def _within_settings(comm: Communicator, channels: int) -> int:
+    return max(min(channels, comm.settings.max_channels or channels), comm.settings.min_channels or 1)
 
 
 def used_channels(comm: Communicator, algorithm: str, protocol: str, sizes: Floats) -> Floats:
-    """Return the channels that calls of so many bytes use; NVLS always uses its own."""
+    """Return the channels of calls at sizes in bytes; NVLS always uses its own."""
     if algorithm in ("nvls", "nvls_tree"):
-        found = OF_NVLS.get(comm.generation, 16)
-        count = max(min(found, comm.settings.max_channels or found), comm.settings.min_channels or 1)
-        return np.full(len(sizes), float(count))
+        return np.full(len(sizes), float(_within_settings(comm, OF_NVLS.get(comm.generation, 16))))
     threads = threads_of(comm, protocol)
     chunks = comm.ranks if (algorithm, protocol) == ("ring", "ll") else 1
     if comm.version < (2, 5):
@@ -80,7 +74,7 @@ def used_channels(comm: Communicator, algorithm: str, protocol: str, sizes: Floa
 
 
 def by_threshold(comm: Communicator, algorithm: str, protocol: str, sizes: Floats) -> NDArray[np.bool_]:
-    """Return at which sizes NCCL before 2.5 takes a protocol: LL up to its threshold, then Simple."""
+    """Return whether NCCL before 2.5 chooses a protocol at each size: LL up to its threshold, then Simple."""
     if comm.version < (2, 3):
         most: Floats | float = LL_THRESHOLD
     else:
@@ -92,18 +86,18 @@ def by_threshold(comm: Communicator, algorithm: str, protocol: str, sizes: Float
 
 
 def threads_of(comm: Communicator, protocol: str) -> int:
-    """Return the threads of a channel; NCCL_NTHREADS does not count for LL128."""
+    """Return the threads of a channel; LL128 ignores NCCL_NTHREADS."""
     return THREADS[protocol] if protocol == "ll128" else comm.settings.threads or THREADS[protocol]
 
 
 def channel_rate(comm: Communicator) -> float:
-    """Return the GB/s that one channel's threads move by Simple."""
+    """Return the GB/s of one channel with Simple."""
     rate = CHANNEL_RATE.get(comm.generation, OLD_CHANNEL_RATE)
     return rate * threads_of(comm, "simple") / THREADS["simple"]
 
 
 def share_of_nics(comm: Communicator) -> float:
-    """Return the share of a node's NICs that its channels keep busy."""
+    """Return the share of a node's NIC bandwidth that its channels can use."""
     if comm.network is None:
         return 1.0
     ports, channels = comm.network.ports, open_channels(comm)
@@ -111,31 +105,27 @@ def share_of_nics(comm: Communicator) -> float:
     return (ONE_OF_NIC * first + (1 - ONE_OF_NIC) * second) / ports
 
 
-BUFFER = 4 * 2**20  # bytes of Simple for a channel and peer, of eight slots; a chunk is four of them
+BUFFER = 4 * 2**20  # bytes of Simple for a channel and peer: eight slots, of which a chunk has four
 NVLINKS = ("nvswitch", "mesh", "bridge", "xgmi")
 
 
 def least(rates: Sequence[float]) -> float:
-    """Return the least of some rates, infinity of none; of columns (``EachMoved``) row by row.
-
-    >>> least([2.0, 1.0]), least([])
-    (np.float64(1.0), inf)
-    """
+    """Return the minimum of some rates, infinity for none; of columns (``EachMoved``) row by row."""
     return reduce(np.minimum, rates) if rates else float("inf")
 
 
 def aged(comm: Communicator, values: Parameters) -> float:
-    """Return how much longer latencies inside a host are than on hosts of 2025."""
-    return (1 + values["age"]) ** (2025 - comm.year)
+    """Return the ratio of latencies inside a host to those of a host of 2025."""
+    return (1 + values["age"]) ** (2025 - generation_year(comm.generation))
 
 
 def hop_class(hop: HopGroup) -> str:
-    """Return the class of a hop by latency: nvlink, p2p or shm."""
+    """Return the latency class of a hop: nvlink, p2p or shm."""
     return "nvlink" if hop.kind in NVLINKS else "p2p" if hop.kind.startswith("p2p") else "shm"
 
 
 def hop_rate(comm: Communicator, hop: HopGroup, values: Parameters) -> float:
-    """Return the GB/s that software reaches on the hops of a kind."""
+    """Return the GB/s that software reaches on a hop."""
     rate = hop.rate * values[f"share.{hop.kind}"]
     if hop.kind not in NVLINKS and comm.generation in ("kepler", "maxwell"):
         rate = least([rate, comm.host.pcie_rate * values["share.old_gpu"]])
@@ -143,9 +133,9 @@ def hop_rate(comm: Communicator, hop: HopGroup, values: Parameters) -> float:
 
 
 def inside_rate(comm: Communicator, values: Parameters, *, is_chain: bool = False) -> float:
-    """Return the GB/s of rings inside a node, or of chains.
+    """Return the GB/s of rings or chains inside a node.
 
-    Between two GPUs a chain sends one way only, and PCIe gives more of its rate than with traffic both ways.
+    A chain of two GPUs sends one way only, with a larger share of PCIe's rate than traffic both ways.
     """
     if not is_chain or comm.nodes > 1:
         return least([hop_rate(comm, hop, values) for hop in comm.hops if hop.count])
@@ -154,7 +144,7 @@ def inside_rate(comm: Communicator, values: Parameters, *, is_chain: bool = Fals
 
 
 def inside_hop(comm: Communicator, protocol: str, values: Parameters) -> float:
-    """Return the us of an average hop inside a node."""
+    """Return the latency of an average hop inside a node, in us."""
     total = sum(hop.count for hop in comm.hops)
     if not total:
         return 0.0
@@ -167,10 +157,10 @@ def inside_hop(comm: Communicator, protocol: str, values: Parameters) -> float:
 
 
 def between_rate(comm: Communicator, values: Parameters) -> float:
-    """Return the GB/s of a node's NICs, of which the slowest of line, host memory and sockets counts.
+    """Return the GB/s of a node's NICs: the minimum of line rate, host memory and sockets.
 
-    Without GPUDirect bytes go through host memory. Over TCP the kernel copies them too: a socket, one for each channel,
-    is a stream that one core moves.
+    Without GPUDirect, bytes go through host memory. Over TCP the kernel copies them too: each channel has a socket,
+    which one core serves.
     """
     network = comm.network
     if network is None:
@@ -192,7 +182,7 @@ def between_rate(comm: Communicator, values: Parameters) -> float:
 
 
 def between_hop(comm: Communicator, protocol: str, values: Parameters) -> float:
-    """Return the us of a hop between nodes."""
+    """Return the latency of a hop between nodes, in us."""
     network = comm.network
     if network is None:
         return 0.0
@@ -201,10 +191,10 @@ def between_hop(comm: Communicator, protocol: str, values: Parameters) -> float:
 
 
 def _message_time(comm: Communicator, network: NodeNetwork, protocol: str, values: Parameters) -> float:
-    """Return the us of a message between two nodes with nothing beside it.
+    """Return the latency of a message between two idle nodes, in us.
 
-    Without GPUDirect one GPU writes into host memory and another reads there, as in a hop inside a host that goes
-    through host memory; only of EFA before p5 and of InfiniBand were hosts without it in the tables.
+    Without GPUDirect, one GPU writes into host memory and another reads there, like a hop through host memory inside a
+    host. The tables have such hosts only with EFA before p5 and with InfiniBand.
     """
     if network.kind == "tcp":
         return values["tcp.hop"] + values["tcp.thread"] + _memory_hop(comm, protocol, values)
@@ -217,15 +207,14 @@ def _message_time(comm: Communicator, network: NodeNetwork, protocol: str, value
 
 
 def _memory_hop(comm: Communicator, protocol: str, values: Parameters) -> float:
-    """Return the us from one GPU to another through host memory."""
+    """Return the latency from one GPU to another through host memory, in us."""
     return values[f"hop.shm.{'ll' if protocol == 'll' else 'simple'}"] * aged(comm, values)
 
 
 def collective_rates(comm: Communicator, values: Parameters, *, is_chain: bool = False) -> tuple[float, float]:
-    """Return the GB/s that a ring or tree gets inside a node and between nodes, by its links and by its channels.
+    """Return the GB/s of a ring or tree inside a node and between nodes, limited by links and channels.
 
-    A channel moves what its threads can (``channel_rate``), and at most its buffer in the time that a message and the
-    word that it has been read take; a node's NICs idle where channels are few.
+    A channel moves at most ``channel_rate``, and at most its buffer per round trip of a message and its acknowledgment.
     """
     channels, buffer = open_channels(comm), comm.settings.buffer_bytes or BUFFER
     rates = []
@@ -239,7 +228,7 @@ def collective_rates(comm: Communicator, values: Parameters, *, is_chain: bool =
 
 
 def ramp_class(comm: Communicator) -> str:
-    """Return what decides how late full bandwidth is reached: the network between nodes, or the link inside."""
+    """Return the class of the ramp to full bandwidth: the network between nodes, or the link inside."""
     if comm.network is None:
         return "nvlink" if comm.is_nvlink else "pcie"
     if comm.network.kind in ("efa1", "tcp"):

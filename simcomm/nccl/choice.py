@@ -1,44 +1,38 @@
-"""What NCCL chooses from: the algorithms and protocols that it has for a collective, and what the settings leave.
+"""NCCL's candidates: the algorithms and protocols for a collective, and which of them the settings allow.
 
-Each candidate comes with what speaks against it, an empty text where nothing does. Which of the others NCCL believes to
-be fastest is in ``tuner.py``.
+Each candidate comes with a reason against it, empty if it can be used. ``tuner.py`` finds the fastest of the others.
 """
 
 from collectives.errors import InputError
 from simcomm.nccl.channels import OF_NVLS
 from simcomm.nccl.communicator import Communicator
 
-PAIRWISE = ("all_to_all", "gather", "scatter", "send_recv", "hypercube")  # made of sends and receives
+PAIRWISE = ("all_to_all", "gather", "scatter", "send_recv", "hypercube")  # consist of sends and receives
 
 Choice = tuple[str, str]  # algorithm, protocol
 PROTOCOL = {"ll": 0, "ll128": 1, "simple": 2}
-STRICT = (2, 24)  # the first version that reads NCCL_ALGO for one collective, and ends where nothing is left
-PROTOCOLS_STAY = (2, 22)  # the first version whose rings to fall back to have only the protocols of NCCL_PROTO
+STRICT = (2, 24)  # the first version with lists per collective, and with an error if no candidate remains
+PROTOCOLS_STAY = (2, 22)  # the first version that applies NCCL_PROTO to the rings it falls back to
 
 
 def available(comm: Communicator, collective: str) -> dict[Choice, str]:
-    """Return every algorithm and protocol with what speaks against it, an empty text where nothing does.
+    """Return every algorithm and protocol with the reason against it, empty if there is none.
 
-    What settings forbid is not looked at here; a protocol that they name is had also where it is off by default.
+    Settings that forbid candidates are ignored. A protocol that they name is available even if it is off by default.
     """
-    reasons: dict[Choice, str] = {}
-    for algorithm in algorithms_of(comm, collective):
-        for protocol in PROTOCOL if algorithm in ("ring", "tree") else ("simple",):
-            reasons[algorithm, protocol] = _algorithm_reason(comm, collective, algorithm) or _protocol_reason(
-                comm, collective, protocol
-            )
-    return reasons
-
-
-def algorithms_of(comm: Communicator, collective: str) -> tuple[str, ...]:
-    """Return the algorithms that NCCL has for a collective."""
     if collective == "all_reduce":
-        return ("ring", "tree", "nvls", "nvls_tree", "collnet_chain")
-    return ("ring", "pat", "nvls") if collective in ("all_gather", "reduce_scatter") else ("ring",)
+        algorithms: tuple[str, ...] = ("ring", "tree", "nvls", "nvls_tree", "collnet_chain")
+    else:
+        algorithms = ("ring", "pat", "nvls") if collective in ("all_gather", "reduce_scatter") else ("ring",)
+    return {
+        (algorithm, protocol): _algorithm_reason(comm, collective, algorithm)
+        or _protocol_reason(comm, collective, protocol)
+        for algorithm in algorithms
+        for protocol in (PROTOCOL if algorithm in ("ring", "tree") else ("simple",))
+    }
 
 
 def _algorithm_reason(comm: Communicator, collective: str, algorithm: str) -> str:
-    """Return why an algorithm is not to be had, or an empty text."""
     if algorithm == "tree" and comm.version < (2, 5) and comm.nodes == 1:
         return "no trees inside a node before 2.5"
     if algorithm == "tree" and comm.version < (2, 4):
@@ -78,8 +72,8 @@ def _protocol_reason(comm: Communicator, collective: str, protocol: str) -> str:
 
 
 def _ll128_reason(comm: Communicator) -> str:
-    """Return why LL128 is off by default: it relies on 128-byte stores that stay whole on their way."""
-    if not comm.has_ll128:
+    """Return why LL128 is off by default. It relies on 128-byte stores that arrive whole."""
+    if not comm.system.gpu.has_ll128:
         return "LL128 is on by default for Volta, A100, A30, Hopper and Blackwell only"
     if comm.version < (2, 5):
         return "LL128 came with 2.5"
@@ -91,36 +85,36 @@ def _ll128_reason(comm: Communicator) -> str:
 
 
 def allowed(comm: Communicator, collective: str) -> dict[Choice, str]:
-    """Return each candidate with what speaks against it: what NCCL lacks here, or what the settings forbid.
+    """Return each candidate with the reason against it: NCCL lacks it here, or the settings forbid it.
 
-    Where the settings leave nothing, NCCL ends with an error from 2.24 on (``topoGetAlgoInfo`` in ``src/enqueue.cc`` of
-    NVIDIA/nccl), and this raises InputError. Before, it fell back to rings: with all protocols up to 2.21, with those
-    of NCCL_PROTO since (a maintainer in NVIDIA/nccl issue 1304).
+    If the settings leave no candidate, NCCL from 2.24 on ends with an error (``topoGetAlgoInfo`` in ``src/enqueue.cc``
+    of NVIDIA/nccl), and this raises InputError. Older versions fall back to rings: up to 2.21 with all protocols, since
+    with those of NCCL_PROTO (a maintainer in NVIDIA/nccl issue 1304).
     """
-    found = available(comm, collective)
-    reasons, forced = found, _forced(comm, collective)
-    for part, name, words in forced:
-        left = _restrict(reasons, part, name, words)
-        if left is None and comm.version >= STRICT:
+    candidates = available(comm, collective)
+    reasons, forced = candidates, _forced(comm, collective)
+    for part, setting, words in forced:
+        remaining = _restrict(reasons, part, setting, words)
+        if remaining is None and comm.version >= STRICT:
             raise InputError(_nothing_left(comm, collective, reasons))
-        if left is None:
-            rings = _restrict(found, 0, " ".join(name for _, name, _ in forced), ("ring",)) or found
-            protocols = [one for one in forced if one[0] == 1 and comm.version >= PROTOCOLS_STAY]
+        if remaining is None:
+            rings = _restrict(candidates, 0, " ".join(name for _, name, _ in forced), ("ring",)) or candidates
+            protocols = [each for each in forced if each[0] == 1 and comm.version >= PROTOCOLS_STAY]
             return _restrict(rings, *protocols[0]) or rings if protocols else rings
-        reasons = left
+        reasons = remaining
     return reasons
 
 
 def _restrict(reasons: dict[Choice, str], part: int, name: str, words: tuple[str, ...]) -> dict[Choice, str] | None:
-    """Return the candidates where the setting ``name`` speaks against all but those words; None if it leaves none."""
-    left = [choice for choice, reason in reasons.items() if not reason and choice[part] in words]
-    if not left:
+    """Return the candidates with ``name`` against all but those words; None if none remains."""
+    remaining = [choice for choice, reason in reasons.items() if not reason and choice[part] in words]
+    if not remaining:
         return None
-    return {choice: reason or ("" if choice in left else name) for choice, reason in reasons.items()}
+    return {choice: reason or ("" if choice in remaining else name) for choice, reason in reasons.items()}
 
 
 def _forced(comm: Communicator, collective: str) -> list[tuple[int, str, tuple[str, ...]]]:
-    """Return of NCCL_ALGO and NCCL_PROTO, where they are set: part of a choice, the setting, and what it allows."""
+    """Return the part of a choice, the setting and its allowed words, of NCCL_ALGO and NCCL_PROTO if set."""
     settings = comm.settings
     forced = []
     if settings.algo is not None:
@@ -130,17 +124,17 @@ def _forced(comm: Communicator, collective: str) -> list[tuple[int, str, tuple[s
     for _, name, _ in forced:
         if (":" in name or ";" in name) and comm.version < STRICT:
             version = ".".join(map(str, comm.version))
-            raise InputError(f"{name}: NCCL reads a list for each collective from 2.24 on, and this is {version}")
+            raise InputError(f"{name}: lists per collective need NCCL 2.24, and this is {version}")
     return forced
 
 
 def _nothing_left(comm: Communicator, collective: str, reasons: dict[Choice, str]) -> str:
-    """Return what NCCL ends with where the settings leave nothing, and why each candidate is out."""
+    """Return NCCL's error if the settings leave no candidate, with the reason against each."""
     names = [name for _, name, _ in _forced(comm, collective)]
     wanted = {word for _, _, words in _forced(comm, collective)[:1] for word in words}
     why = dict.fromkeys(reason for choice, reason in reasons.items() if reason and wanted & set(choice))
     if "collnet_direct" in wanted and comm.sharp:
-        why["collnet_direct is not modelled"] = None
+        why["collnet_direct is not modeled"] = None
     version = ".".join(map(str, comm.version))
     return f'NCCL {version} ends with "no algorithm/protocol available" for {collective}: ' + "; ".join(
         [f"{' '.join(names)} leaves none", *why]
@@ -148,9 +142,8 @@ def _nothing_left(comm: Communicator, collective: str, reasons: dict[Choice, str
 
 
 def unmet_settings(comm: Communicator, collective: str) -> list[str]:
-    """Return the settings that leave nothing for a collective here, where NCCL before 2.24 falls back to rings."""
+    """Return the settings that leave no candidate for a collective, so that NCCL before 2.24 falls back to rings."""
     if collective in PAIRWISE or comm.generation == "cpu":
         return []
-    reasons = allowed(comm, collective)
-    open_ = [choice for choice, reason in reasons.items() if not reason]
-    return [name for part, name, words in _forced(comm, collective) if not any(one[part] in words for one in open_)]
+    usable = [choice for choice, reason in allowed(comm, collective).items() if not reason]
+    return [name for part, name, words in _forced(comm, collective) if not any(one[part] in words for one in usable)]

@@ -1,19 +1,19 @@
-"""What NCCL knows once a communicator is set up: ranks, nodes, links inside and between them, version and settings.
+"""A communicator as NCCL sees it: ranks, nodes, links inside and between them, version and settings.
 
-A *node* in NCCL's sense is what NVLink or a host joins: a host, or an NVLink domain of several (GB200 NVL72).
+A *node* in NCCL's sense is a host, or an NVLink domain of several hosts (GB200 NVL72).
 
-How far P2P over PCIe reaches between the GPUs of a host is decided by the driver, by what is set, and by NCCL's own
-default. That is ``ncclTopoCheckP2p`` in ``src/graph/paths.cc`` of NVIDIA/nccl (before 2.6 ``p2pCanConnect`` in
-``src/transport/p2p.cc``). It depends on the version and on whose the processors are:
+The driver, the settings and NCCL's own default decide how far P2P over PCIe reaches between the GPUs of a host:
+``ncclTopoCheckP2p`` in ``src/graph/paths.cc`` of NVIDIA/nccl (before 2.6 ``p2pCanConnect`` in
+``src/transport/p2p.cc``). NCCL's default depends on the version and on the processors' vendor:
 
 * before 2.6: within a CPU ("do not use P2P across root complexes by default");
-* 2.6 to 2.22: everywhere (``SYS``), but not through Intel's processors. There within a CPU until 2.8, as a maintainer
-  says in issue 428 of December 2020, and only behind PCIe switches (``PXB``) in 2.12; where between them that changed
-  is not known, and taken as 2.9. Through ARM processors never;
-* from 2.23: behind PCIe switches, and on AMD's processors everywhere if there are at most two GPUs. Pull request 1331
-  asked for it; pytorch's pull request 142179 cites the reason: "significant performance degradation" with more GPUs.
+* 2.6 to 2.22: everywhere (``SYS``), except through Intel's processors. There within a CPU until 2.8 (a maintainer in
+  issue 428, December 2020), and only behind PCIe switches (``PXB``) in 2.12; the change between them is assumed to be
+  2.9. Never through ARM processors;
+* from 2.23: behind PCIe switches, and on AMD's processors everywhere for at most two GPUs. Pull request 1331 asked for
+  it; pytorch's pull request 142179 cites the reason: "significant performance degradation" with more GPUs.
 
-RCCL took the last of these back (ROCm/rccl pull request 1670), so AMD's GPUs keep the rule before it.
+RCCL reverted the last change (ROCm/rccl pull request 1670), so AMD's GPUs keep the rule before it.
 """
 
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from functools import lru_cache
 from math import ceil, inf
 
 from collectives.errors import InputError
-from simcomm.nccl.catalogue import generation_year, usual_nic
+from simcomm.nccl.catalogue import usual_nic
 from simcomm.nccl.descriptions import System
 from simcomm.nccl.settings import LEVELS, NcclSettings, level_rank
 from simcomm.nccl.topology import GpuHost, HopGroup, ring_hops
@@ -29,16 +29,14 @@ from simcomm.nccl.topology import GpuHost, HopGroup, ring_hops
 WITHIN_CPU_UNTIL = (2, 6)
 WITHIN_INTEL_UNTIL = (2, 9)
 PXB_FROM = (2, 23)
-PAIR = 2  # GPUs for which AMD's processors keep P2P from 2.23 on
+PAIR = 2  # maximum GPUs with P2P through AMD's processors from 2.23 on
 
 
 def default_reach(cpu: str, version: tuple[int, int], gpus: int, *, is_rccl: bool = False) -> str:
-    """Return the level up to which NCCL uses P2P over PCIe where nothing is set.
+    """Return the default level of P2P over PCIe.
 
     >>> default_reach("amd", (2, 21), 8), default_reach("amd", (2, 23), 8), default_reach("amd", (2, 23), 2)
     ('SYS', 'PXB', 'SYS')
-    >>> default_reach("intel", (2, 8), 8), default_reach("intel", (2, 21), 2)
-    ('PHB', 'PXB')
     """
     if version < WITHIN_CPU_UNTIL:
         return "PHB"
@@ -49,10 +47,15 @@ def default_reach(cpu: str, version: tuple[int, int], gpus: int, *, is_rccl: boo
     return "SYS"
 
 
-def pcie_reach(system: System, settings: NcclSettings) -> str:
-    """Return how far P2P over PCIe reaches between the GPUs of a host, as a level.
+def _default_reach_of(system: System, settings: NcclSettings, cpu: str) -> str:
+    version = settings.parsed_version() or system.version
+    return default_reach(cpu, version, system.gpus, is_rccl=system.gpu.generation == "cdna")
 
-    NCCL asks the driver too: what that refuses, as on GeForce boards, no level brings back.
+
+def pcie_reach(system: System, settings: NcclSettings) -> str:
+    """Return the level up to which the GPUs of a host use P2P over PCIe.
+
+    No level enables P2P that the driver rejects, as on GeForce boards.
     """
     if settings.p2p_disable:
         return "LOC"
@@ -65,58 +68,50 @@ def pcie_reach(system: System, settings: NcclSettings) -> str:
         return "NVL"
     if "p2p" not in system.defaulted:
         return "SYS" if system.p2p else "NVL"
-    return default_reach(
-        cpu_of(system), settings.parsed_version() or system.version, system.gpus, is_rccl=_is_rccl(system)
-    )
+    return _default_reach_of(system, settings, cpu_of(system))
 
 
 def is_seen_without(system: System) -> bool:
-    """Return whether the description states that GPUs reach each other through host memory."""
+    """Return whether the description states that GPUs use host memory instead of P2P."""
     return "p2p" not in system.defaulted and not system.p2p
 
 
 def cpu_of(system: System) -> str:
-    """Return whose the host's processors are; Intel's where that is not stated: P2P reaches least there."""
+    """Return the processors' vendor. Default: Intel, with which P2P reaches least."""
     return system.cpu or "intel"
 
 
 def depends_on_cpu(system: System, settings: NcclSettings) -> bool:
-    """Return whether AMD's processors would let P2P reach farther than those that are taken."""
-    if system.cpu is not None:
-        return False
-    version = settings.parsed_version() or system.version
-    found = [default_reach(cpu, version, system.gpus, is_rccl=_is_rccl(system)) for cpu in ("amd", cpu_of(system))]
+    """Return whether AMD's processors would let P2P reach farther than the assumed ones."""
     is_default = settings.p2p_level is None and system.p2p_level is None and "p2p" in system.defaulted
-    return is_default and not system.p2p_refused and not settings.p2p_disable and found[0] != found[1]
+    if system.cpu is not None or not is_default or system.p2p_refused or settings.p2p_disable:
+        return False
+    return _default_reach_of(system, settings, "amd") != _default_reach_of(system, settings, cpu_of(system))
 
 
-def _is_rccl(system: System) -> bool:
-    return system.gpu.generation == "cdna"
-
-
-DESKTOP_LANES = 16  # for graphics cards, of consumer processors (Intel ARK, AMD product pages)
+DESKTOP_LANES = 16  # of consumer processors for graphics cards (Intel ARK, AMD product pages)
 PLUGINS = ("efa1", "efa2", "efa3", "fastrak", "tcpx", "slingshot")  # networks that NCCL reaches through a plug-in
 
 
 @dataclass(frozen=True)
 class NodeNetwork:
-    """The network between nodes: its kind, and GB/s of line rate of all NICs of a node."""
+    """The network between nodes: its kind, and the line rate of all NICs of a node in GB/s."""
 
     kind: str
     nic: float
     gdr: bool
     ports: int = 1  # NICs of a node
-    staging: float = inf  # GB/s of the PCIe links over which bytes go to host memory where there is no GPUDirect
+    staging: float = inf  # GB/s of the PCIe links to host memory, without GPUDirect
 
 
 @dataclass(frozen=True)
 class Communicator:
-    """The ranks of a run and what joins them."""
+    """The ranks of a run and the links between them."""
 
+    system: System
     ranks: int
     nodes: int
-    local: int  # ranks of a node
-    hosts: int
+    local: int  # ranks per node
     host: GpuHost
     hops: tuple[HopGroup, ...]  # of a ring inside a node
     chain: tuple[HopGroup, ...]  # of a chain inside a node: broadcast and reduce
@@ -125,32 +120,22 @@ class Communicator:
     version: tuple[int, int]
     settings: NcclSettings
     sharp: bool = False
-    one_process: int = 1  # GPUs that one process drives
-    is_desktop: bool = False
-    harness: str = "nccl-tests"
-    degraded: bool = False
+    one_process: int = 1  # GPUs per process
     nic_is_guessed: bool = False
-    has_ll128: bool = True  # whether NCCL has LL128 on by default for the GPU
-    cpu: str = "intel"  # whose the hosts' processors are
-
-    @property
-    def year(self) -> int:
-        """The year of the GPU generation."""
-        return generation_year(self.generation)
 
     @property
     def is_rccl(self) -> bool:
-        """Whether the library is AMD's: launches of one process are in series there."""
+        """Whether the library is AMD's, which serializes the launches of a process."""
         return self.generation == "cdna"
 
     @property
     def is_nvlink(self) -> bool:
-        """Whether all hops inside a node are NVLink (or xGMI): NCCL's tuner knows NVLink and PCI only."""
+        """Whether all hops inside a node are NVLink (or xGMI); NCCL's tuner knows only NVLink and PCI."""
         return self.local > 1 and all(hop.kind in ("nvswitch", "mesh", "bridge", "xgmi") for hop in self.hops)
 
 
 def make_host(system: System, settings: NcclSettings) -> GpuHost:
-    """Return the host of a description, with what the settings change."""
+    """Return the host of a description under the settings."""
     reach = pcie_reach(system, settings)
     uses_nvlink = reach != "LOC" and system.nvlink > 0 and system.link in ("nvswitch", "mesh", "bridge", "xgmi")
     return GpuHost(
@@ -165,7 +150,7 @@ def make_host(system: System, settings: NcclSettings) -> GpuHost:
 
 
 def _lanes(system: System) -> int:
-    """Return the PCIe lanes of a GPU: on a desktop, unless stated, its share of the 16 that the processor has."""
+    """Return the PCIe lanes of a GPU. Default on a desktop: its share of the processor's 16."""
     if system.host == "desktop" and "lanes" in system.defaulted and system.gpus > 1:
         return max(4, DESKTOP_LANES // system.gpus)
     return system.lanes
@@ -173,7 +158,7 @@ def _lanes(system: System) -> int:
 
 def _make_network(system: System, settings: NcclSettings, host: GpuHost, hosts_a_node: int) -> NodeNetwork:
     if system.net is None or not system.nic:
-        raise InputError(f"{system.nodes} hosts without net or nic: what joins them is not known")
+        raise InputError(f"{system.nodes} hosts without a network; set net and nic")
     gdr = system.gdr
     if settings.net_gdr_level is not None:
         gdr = gdr and level_rank(settings.net_gdr_level) >= level_rank("PIX")
@@ -191,20 +176,20 @@ def _make_network(system: System, settings: NcclSettings, host: GpuHost, hosts_a
 
 @lru_cache(maxsize=1024)
 def make_communicator(system: System, settings: NcclSettings) -> Communicator:
-    """Return what NCCL knows of a described system. Raise InputError where that is too little, and for one rank."""
+    """Return the communicator of all ranks of a system. Raise InputError for one rank, or without a network."""
     ranks = system.nodes * system.gpus
     if ranks < 2:
-        raise InputError(f"{system.slug} is one GPU alone, which leaves NCCL nothing to do; give two or more")
+        raise InputError(f"{system.slug} is one GPU alone, which leaves NCCL nothing to do; use two or more")
     host = make_host(system, settings)
     nodes = ceil(ranks / max(system.gpus, system.domain if host.link == "nvswitch" else 1))
     local = system.gpus * ceil(system.nodes / nodes)  # hosts spread evenly over domains
     joined = replace(host, gpus=local) if local > host.gpus else host
     network = _make_network(system, settings, host, max(1, local // system.gpus)) if nodes > 1 else None
     return Communicator(
+        system=system,
         ranks=ranks,
         nodes=nodes,
         local=local,
-        hosts=system.nodes,
         host=host,
         hops=_hops(system, settings, joined, is_closed=True),
         chain=_hops(system, settings, joined, is_closed=False),
@@ -214,21 +199,16 @@ def make_communicator(system: System, settings: NcclSettings) -> Communicator:
         settings=_merge(system, settings),
         sharp=system.sharp if settings.collnet is None else settings.collnet,
         one_process=system.gpus if system.procs == "single" else 1,
-        is_desktop=system.host == "desktop",
-        harness=system.harness,
-        degraded=system.degraded,
         nic_is_guessed=system.nic_guess and network is not None,
-        has_ll128=system.gpu.has_ll128,
-        cpu=cpu_of(system),
     )
 
 
 def among_others(
     comm: Communicator, whole: System, settings: NcclSettings, groups: tuple[tuple[int, ...], ...]
 ) -> Communicator:
-    """Return the communicator of one of several groups of a host's GPUs, by their numbers, that do the same at once.
+    """Return the communicator of one of several groups of a host's GPUs, by their numbers, that run at the same time.
 
-    ``comm`` is that of a group by itself, ``whole`` all GPUs of its hosts. Raises InputError.
+    ``comm`` is that of a group alone, ``whole`` all GPUs of its hosts. Raise InputError.
     """
     host = replace(make_host(whole, settings), p2p=comm.host.p2p)
     closed, chain = (_hops(whole, settings, host, groups, is_closed=is_closed) for is_closed in (True, False))
@@ -243,15 +223,15 @@ def _hops(
     *,
     is_closed: bool,
 ) -> tuple[HopGroup, ...]:
-    """Return the hops inside a node; with NCCL_SHM_DISABLE what would go through host memory goes over the NICs."""
+    """Return the hops inside a node; with NCCL_SHM_DISABLE, NICs replace host memory."""
     hops = ring_hops(host, groups, is_closed=is_closed)
     if not settings.shm_disable or all(hop.kind != "shm" for hop in hops):
         return hops
     if not system.nic:
-        raise InputError("NCCL_SHM_DISABLE=1 leaves GPUs without P2P to the network, and no nic is described; give nic")
+        raise InputError("NCCL_SHM_DISABLE=1 makes GPUs without P2P use the network; set nic")
     return tuple(replace(hop, rate=min(hop.rate, system.nic)) if hop.kind == "shm" else hop for hop in hops)
 
 
 def _merge(system: System, settings: NcclSettings) -> NcclSettings:
-    """Return the settings, with what the description says was forced where they are silent."""
+    """Return the settings, completed by the choices that the description forces."""
     return replace(settings, algo=settings.algo or system.algo, proto=settings.proto or system.proto)

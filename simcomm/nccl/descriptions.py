@@ -1,7 +1,7 @@
-"""``System``: all that a prediction may know of a machine or cluster, read from ``systems_described.toml``.
+"""``System``: the facts about a machine or cluster that a prediction may use, from ``systems_described.toml``.
 
-The head of ``simcomm/nccl/data/systems_described.toml`` is the schema. Here its defaults are applied, and each system
-remembers which of its keys were stated, which came from its machine, and which are defaults.
+The head of ``simcomm/nccl/data/systems_described.toml`` is the schema. This module applies its defaults, and each
+system records which keys were stated and which are defaults.
 """
 
 import tomllib
@@ -29,14 +29,14 @@ from simcomm.nccl.catalogue import (
     software_year,
     unlisted_gpu,
 )
-from simcomm.nccl.settings import NcclRelease, parse_release, version_of, year_of
+from simcomm.nccl.settings import NcclRelease, parse_release
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 GB = 1e9
 
 
 def _as_gigabytes(value: object) -> object:
-    """Return a bandwidth with a unit in GB/s; a number stays as it is."""
+    """Return a bandwidth with a unit in GB/s, and a number unchanged."""
     return parse_bandwidth(value) / GB if isinstance(value, str) else value
 
 
@@ -45,12 +45,12 @@ RATES = ("nic", "nvlink")  # keys that are bandwidths
 
 
 class Keys(BaseModel):
-    """Every key of a line; which of them a system needs, and their defaults, are not said here."""
+    """The keys of a line and their types. ``_describe`` has the required keys and the defaults."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
     machine: str | None = None
-    preset: str | None = None  # of machines: where the hardware catalogue has it
+    preset: str | None = None  # of a machine: its name in the hardware catalogue
     nodes: Count | None = None
     gpus: Count | None = None
     gpu: str | None = None
@@ -82,7 +82,7 @@ class Keys(BaseModel):
 
 
 def read_keys(where: str, line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys that a line states, checked, bandwidths in GB/s. Raise InputError that names ``where`` and key.
+    """Return the checked keys of a line, bandwidths in GB/s. Raise InputError that names ``where`` and the key.
 
     >>> read_keys("system mine", {"nodes": 2, "nic": "100 Gbit/s"})
     {'nodes': 2, 'nic': 12.5}
@@ -93,7 +93,7 @@ def read_keys(where: str, line: Mapping[str, Any]) -> dict[str, Any]:
         first = error.errors()[0]
         key = str(first["loc"][0]) if first["loc"] else "line"
         if first["type"] == "extra_forbidden":
-            raise InputError(f"{where}: unknown key {key!r}; there are {', '.join(Keys.model_fields)}") from error
+            raise InputError(f"{where}: unknown key {key!r}; use {', '.join(Keys.model_fields)}") from error
         accepted = describe_accepted(first["type"], first["msg"])
         if key == "gpu" and isinstance(first["input"], list):
             how = "name the slowest, or compare them with --what-if cluster.system.gpu=A,B"
@@ -103,31 +103,21 @@ def read_keys(where: str, line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_unit(key: str, value: Any) -> Any:
-    """Return the value of a key of a description, a bandwidth with its unit.
-
-    >>> with_unit("nic", 12.5), with_unit("gpus", 8)
-    ('12.5 GB/s', 8)
-    """
+    """Return the value of a key, a bandwidth with its unit: "12.5 GB/s"."""
     return f"{value} GB/s" if key in RATES and value and not isinstance(value, str) else value
 
 
-OF_TABLES = ("cluster", "skip")  # keys that say something of a published table only
+OF_TABLES = ("cluster", "skip")  # keys for published tables only
 
 
 def check_own_line(where: str, line: Mapping[str, Any]) -> None:
-    """Warn about each bandwidth of a user's line that has no unit, which is deprecated; its unit is GB/s.
+    """Warn about each bandwidth without a unit in a user's line, which is deprecated.
 
-    Raise InputError for a key that has no effect on predictions.
-
-    >>> import warnings
-    >>> with warnings.catch_warnings(record=True, action="always") as found:
-    ...     check_own_line("system", {"nic": 12.5})
-    >>> str(found[0].message)
-    'system: nic = 12.5 has no unit and is taken as GB/s; write nic = "12.5 GB/s"'
+    Raise InputError for a key without effect on predictions.
     """
     for key in OF_TABLES:
         if key in line:
-            raise InputError(f"{where}: {key} is of published tables, and has no effect on a prediction; remove it")
+            raise InputError(f"{where}: {key} is for published tables and has no effect on predictions; remove it")
     for key in RATES:
         value = line.get(key)
         if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
@@ -144,41 +134,38 @@ FILE_NAME = "systems_described.toml"
 
 @dataclass(frozen=True)
 class System:
-    """A described system: ``nodes`` hosts with ``gpus`` ranks each. Bandwidths are GB/s in one direction."""
+    """A system description: ``nodes`` hosts with ``gpus`` ranks each. Bandwidths are GB/s in one direction."""
 
     slug: str
     nodes: int
-    gpus: int  # used on each host; MPI on CPUs: processes
+    gpus: int  # used per host; MPI on CPUs: processes
     gpu: Gpu
     link: str  # nvswitch, mesh, bridge, xgmi, pcie or cpu
-    nvlink: float  # of each GPU, all its links at line rate
+    nvlink: float  # of a GPU: all its links at line rate
     pcie: int  # generation of the GPUs' slots
     lanes: int
     layout: str  # of PCIe: switch, switches, socket or two
-    cpu: str | None  # whose the host's processors are: amd, intel or arm
-    p2p: bool  # over PCIe: seen, or seen not to be; where not stated NCCL's default decides (communicator.py)
-    p2p_refused: bool  # by the driver or the virtual machine, so that no NCCL_P2P_LEVEL brings it back
+    cpu: str | None  # vendor of the processors: amd, intel or arm
+    p2p: bool  # over PCIe, as observed; if not stated, NCCL's default decides (communicator.py)
+    p2p_refused: bool  # by the driver or the virtual machine, whatever NCCL_P2P_LEVEL is
     p2p_level: str | None  # NCCL_P2P_LEVEL, if set
     host: str  # server or desktop
     domain: int  # GPUs joined by NVLink
-    net: str | None  # ib, efa1, efa2, efa3, slingshot, fastrak, tcpx, tcp or opa; None on one host unless stated
-    nic: float  # all ports of a host that NCCL may use; 0 where no NIC is known
+    net: str | None  # ib, efa1, efa2, efa3, slingshot, fastrak, tcpx, tcp or opa
+    nic: float  # all ports of a host that NCCL may use; 0: no NIC known
     nic_guess: bool
     gdr: bool
     sharp: bool
-    procs: str  # single: a process drives all GPUs of a host; or per_gpu
+    procs: str  # single: one process for all GPUs of a host; or per_gpu
     harness: str  # nccl-tests, deepbench, torch, osu or mlsl
     version: tuple[int, int]  # of NCCL
-    year: float  # of that version
     algo: str | None  # forced for the whole run
     proto: str | None
-    cluster: str | None  # a word for systems on the same hosts
+    cluster: str | None  # shared by systems on the same hosts
     degraded: bool
     skip: bool  # described, but not to be predicted
-    machine: str | None  # the preset named
-    preset: str | None  # that machine in the hardware catalogue, if it is there
-    stated: frozenset[str]  # keys on the system's own line
-    from_machine: frozenset[str]
+    preset: str | None  # the machine's name in the hardware catalogue
+    stated: frozenset[str]  # keys of the system's own line
     defaulted: frozenset[str]
 
     @property
@@ -189,7 +176,7 @@ class System:
     def part(self, nodes: int, gpus: int) -> "System":
         """Return the system of a group with ``gpus`` ranks on each of ``nodes`` hosts.
 
-        The group has its share of the NICs, because groups of the other GPUs use them too, and of the NVLink domain.
+        The group has its share of the NICs, which groups of the other GPUs use too, and of the NVLink domain.
 
         >>> part = describe_preset("dgx-h100", 4, 8).part(nodes=4, gpus=1)
         >>> part.nodes, part.gpus, part.domain
@@ -203,12 +190,12 @@ class System:
 
     @property
     def nccl_nodes(self) -> int:
-        """Number of nodes in NCCL's sense: hosts, or NVLink domains of several."""
+        """Number of nodes in NCCL's sense: hosts, or NVLink domains of several hosts."""
         return ceil(self.ranks / max(self.gpus, self.domain if self.link == "nvswitch" else 1))
 
     @property
     def guessed(self) -> tuple[str, ...]:
-        """Keys that the describer did not know: the NICs' rate where it says so, and NCCL's version by default."""
+        """Keys with guessed values: the NICs' rate if the line says so, and NCCL's version by default."""
         is_nic_unknown = self.nic_guess and self.nodes > 1
         return tuple(key for key, unknown in (("nic", is_nic_unknown), ("nccl", "nccl" in self.defaulted)) if unknown)
 
@@ -216,11 +203,11 @@ class System:
 def read_systems(
     directory: Path | str = OWN_DATA, leave_out: Callable[[str, NotKnown], None] | None = None
 ) -> dict[str, System]:
-    """Return the systems that a directory's ``systems_described.toml`` describes, by slug.
+    """Return the systems in a directory's ``systems_described.toml``, by slug.
 
-    Machines of the project's own file are known in every other; a file may add its own. One of a GPU that is not known
-    is told to ``leave_out`` and left out, if that is given. Raises InputError that names the file, the system, the key
-    and what would be accepted.
+    Every file can use the machines of Ringlab's own file, and define more. ``leave_out`` is called for each system
+    with an unknown GPU, which is then omitted; without it, InputError is raised. Raise InputError that names the file,
+    the system and the key.
 
     >>> read_systems()["h100_2x8_aws_p5_efa"].nic
     400.0
@@ -230,30 +217,26 @@ def read_systems(
     machines = {**own_machines(), **_tables(content, "machines", path)}
     lines = _tables(content, "systems", path)
     if not lines:
-        raise InputError(f"{path}: describes nothing; write a line per system under [systems]")
-    found: dict[str, System] = {}
+        raise InputError(f"{path}: describes no system; write a line per system under [systems]")
+    systems: dict[str, System] = {}
     for slug, line in lines.items():
         try:
-            found[slug] = _describe(f"{path}: system {slug}", slug, line, machines)
+            systems[slug] = _describe(f"{path}: system {slug}", slug, line, machines)
         except NotKnown as error:
             if leave_out is None:
                 raise
             leave_out(slug, error)
-    return found
+    return systems
 
 
 def put_aside(directory: Path | str = OWN_DATA) -> frozenset[str]:
-    """Return the slugs in a directory's ``put_aside.txt``: systems that no fit and no choice of structure may see.
-
-    >>> len(put_aside())
-    23
-    """
+    """Return the slugs in a directory's ``put_aside.txt``: held-out systems, which no fit may use."""
     path = Path(directory) / "put_aside.txt"
     return frozenset(read_text(path).split()) if path.is_file() else frozenset()
 
 
 def describe_system(slug: str, line: Mapping[str, Any]) -> System:
-    """Return the system of a line like those of the file, as a mapping. Raise InputError.
+    """Return the system of a line, given as a mapping. Raise InputError.
 
     >>> describe_system("mine", {"nodes": 1, "gpus": 4, "gpu": "RTX 4090"}).layout
     'socket'
@@ -262,12 +245,9 @@ def describe_system(slug: str, line: Mapping[str, Any]) -> System:
 
 
 def describe_own(slug: str, counts: Mapping[str, int]) -> System:
-    """Return one of the project's own systems with other counts of ``nodes`` or ``gpus``; its defaults follow them.
+    """Return one of Ringlab's own systems with other ``nodes`` or ``gpus``, which also change its defaults.
 
-    Raises KeyError for an unknown name and InputError for what the line then lacks.
-
-    >>> describe_own("h100_2x8_aws_p5_efa", {"gpus": 4}).domain
-    4
+    Raise KeyError for an unknown slug, and InputError for a missing key.
     """
     path = OWN_DATA / FILE_NAME
     return describe_system(slug, {**_tables(_read_toml(path), "systems", path)[slug], **counts})
@@ -275,18 +255,16 @@ def describe_own(slug: str, counts: Mapping[str, int]) -> System:
 
 @cache
 def own_machines() -> dict[str, Any]:
-    """Return the machines that the project's own file describes, as written."""
+    """Return the machines of Ringlab's own file, as written."""
     path = OWN_DATA / FILE_NAME
     return _tables(_read_toml(path), "machines", path)
 
 
 def describe_preset(preset: str, nodes: int, gpus: int, **more: Any) -> System:
-    """Return the system that a machine of the hardware catalogue makes; ``more`` are keys of a line. Raise InputError.
+    """Return the system of a machine of the hardware catalogue; ``more`` are keys of a line. Raise InputError.
 
-    Each board of a machine of several is a host: two NVL72 are 36 hosts of four GPUs, in domains of 72.
+    Each board of a machine is a host: two NVL72 are 36 hosts of four GPUs, in domains of 72.
 
-    >>> describe_preset("p4d.24xlarge", 2, 8).net
-    'efa1'
     >>> racks = describe_preset("gb200-nvl72", 2, 72)
     >>> racks.nodes, racks.gpus, racks.domain, racks.nic
     (36, 4, 72, 200.0)
@@ -301,31 +279,31 @@ def _read_toml(path: Path) -> dict[str, Any]:
     text = read_text(path)
     try:
         content = tomllib.loads(text, parse_float=TomlFloat)
-    except (ValueError, RecursionError) as error:  # ValueError: also a whole number of thousands of digits
+    except (ValueError, RecursionError) as error:  # ValueError: also an integer with thousands of digits
         raise InputError(f"{path}: not a TOML file: {error}") from error
     unknown = content.keys() - {"machines", "systems"}
     if unknown:
-        raise InputError(f"{path}: unknown key {min(unknown)!r}; there are [machines] and [systems]")
+        raise InputError(f"{path}: unknown key {min(unknown)!r}; use [machines] and [systems]")
     return content
 
 
 def _tables(content: Mapping[str, Any], name: str, path: Path) -> dict[str, Any]:
     table = content.get(name, {})
     if not isinstance(table, dict) or not all(isinstance(line, dict) for line in table.values()):
-        raise InputError(f'{path}: [{name}] holds lines like NAME = {{ gpu = "A100 SXM", ... }}')
+        raise InputError(f'{path}: [{name}] must have lines like NAME = {{ gpu = "A100 SXM", ... }}')
     return table
 
 
 def _describe(where: str, slug: str, line: Mapping[str, Any], machines: Mapping[str, Any]) -> System:
-    """Return a system by its line, its machine's keys below it, and defaults below those."""
+    """Return the system of a line: its own keys, then those of its machine, then defaults."""
     stated = read_keys(where, line)
     machine = stated.pop("machine", None)
     if "preset" in stated:
-        raise InputError(f"{where}: preset is a key of machines; name one with machine")
+        raise InputError(f"{where}: preset is a key of machines; use machine = NAME")
     inherited: dict[str, Any] = {}
     if machine is not None:
         if machine not in machines:
-            raise InputError(f"{where}: machine = {machine!r} is not described; {suggest(machine, machines)}")
+            raise InputError(f"{where}: unknown machine {machine!r}; {suggest(machine, machines)}")
         inherited = _machine_keys(f"{where}: machine {machine}", machines[machine])
     known = {**inherited, **stated}
     for key in ("nodes", "gpus", "gpu"):
@@ -336,22 +314,19 @@ def _describe(where: str, slug: str, line: Mapping[str, Any], machines: Mapping[
     if known["nodes"] > 1:
         for key, example in (("net", "ib"), ("nic", "200 Gbit/s")):
             if key not in known:
-                raise InputError(f"{where}: {key} is missing; with several nodes say for example {key} = {example!r}")
+                raise InputError(f"{where}: {key} is missing; several nodes need it, for example {key} = {example!r}")
     values = {**usual, **known}
     if values["link"] in ("nvswitch", "mesh", "bridge", "xgmi") and not values["nvlink"]:
-        raise InputError(f'{where}: link = {values["link"]!r}, but {gpu.name} has none; say "pcie", or give nvlink')
+        raise InputError(f'{where}: link = {values["link"]!r}, but {gpu.name} has none; use "pcie", or set nvlink')
     if values["p2p_refused"] and known.get("p2p"):
-        raise InputError(f"{where}: p2p = true and p2p_refused = true: GPUs write into each other's memory, or may not")
+        raise InputError(f"{where}: p2p = true and p2p_refused = true exclude each other; remove one")
     release: NcclRelease = values.pop("nccl")
     return System(
         slug=slug,
-        machine=machine,
         preset=values.pop("preset", None),
         gpu=gpu,
-        version=release.version or version_of(release.year or 0),
-        year=release.year or year_of(release.version or (2, 0)),
+        version=release.number(),
         stated=frozenset(stated),
-        from_machine=frozenset(inherited.keys() - stated.keys() - {"preset"}),
         defaulted=frozenset(usual.keys() - known.keys()),
         **{key: value for key, value in values.items() if key not in ("gpu", "generation")},
     )
@@ -361,12 +336,12 @@ def _machine_keys(where: str, written: Mapping[str, Any]) -> dict[str, Any]:
     keys = read_keys(where, written)
     for key in ("machine", "nodes", "gpus"):
         if key in keys:
-            raise InputError(f"{where}: {key} does not belong to a machine; write it on the system's line")
+            raise InputError(f"{where}: {key} is not a key of machines; write it on the system's line")
     return {**catalogue_keys(where, keys["preset"]), **keys} if "preset" in keys else keys
 
 
 def _gpu_of(where: str, known: Mapping[str, Any]) -> Gpu:
-    """Return the GPU by its name in the catalogue, or by what the line says of it."""
+    """Return the GPU of the catalogue, or of the line's keys."""
     missing = [key for key in ("generation", "nvlink", "pcie") if key not in known]
     try:
         found = find_gpu(known["gpu"])
@@ -374,15 +349,15 @@ def _gpu_of(where: str, known: Mapping[str, Any]) -> Gpu:
         if not missing:
             return unlisted_gpu(known["gpu"], known["generation"], known["nvlink"], known["pcie"])
         raise NotKnown(
-            f'{where}: {error}; for another one give also {", ".join(missing)}, for example generation = "ampere", '
-            "nvlink = 0 (none) and pcie = 4 (PCIe 4.0), and of a training compute = {rate = 500.0}, the samples/s of "
+            f'{where}: {error}; for another GPU also set {", ".join(missing)}, for example generation = "ampere", '
+            "nvlink = 0 (none) and pcie = 4 (PCIe 4.0), and for a training compute = {rate = 500.0}, the samples/s of "
             "one GPU"
         ) from error
     return found._replace(generation=known.get("generation", found.generation))
 
 
 def _defaults(gpu: Gpu, known: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the value that each key takes where neither the line nor the machine says it."""
+    """Return the default of each key."""
     gpus, nodes, net = known["gpus"], known["nodes"], known.get("net")
     usual_layout = "switches" if gpu.name == "K80" else "socket" if gpus <= 4 else "two"
     layout = known.get("layout", usual_layout)

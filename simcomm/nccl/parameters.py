@@ -1,9 +1,9 @@
 """The model's parameters: values with priors, meanings and sources, from ``parameters.toml``.
 
-Among them is what is peculiar to the hosts of a cluster: factors on time, learned from its other systems. Two boxes of
-one author, or two tables of one machine, miss a prediction in the same direction more often than not: a slot with four
-lanes, an old BIOS, a crowded fabric. A description names such hosts with ``cluster``; for each such word the fit keeps
-a factor for small, middle and large sizes, apart for one node and for several. Its prior is 1.
+Some parameters are factors on the time of the hosts of one cluster, learned from its other systems. Two machines of
+one author, or two tables of one machine, mostly miss a prediction in the same direction: a slot with four lanes, an
+old BIOS, a crowded fabric. A description names such hosts with ``cluster``. For each, the fit has a factor for small,
+middle and large sizes, for one node and for several. Its prior is 1.
 """
 
 import tomllib
@@ -36,11 +36,7 @@ class Parameter:
 
 
 class Parameters(Mapping[str, float]):
-    """Values by name.
-
-    >>> read_parameters().changed({"launch": 5.0})["launch"]
-    5.0
-    """
+    """Values by name."""
 
     def __init__(self, values: Mapping[str, float]) -> None:
         self._values = dict(values)
@@ -54,22 +50,22 @@ class Parameters(Mapping[str, float]):
         return iter(self._values)
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of parameters."""
         return len(self._values)
 
     def changed(self, values: Mapping[str, float]) -> "Parameters":
-        """Return these with other values for some. Raise InputError for a name that is not there."""
+        """Return the parameters with some values replaced. Raise InputError for an unknown name."""
         unknown = values.keys() - self._values.keys()
         if unknown:
-            raise InputError(f"no parameter is called {min(unknown)!r}")
+            raise InputError(f"unknown parameter {min(unknown)!r}")
         return Parameters({**self._values, **values})
 
 
 class EachMoved(Parameters):
-    """Values as columns: as they are in the first row, and in a row for each of ``names`` with that one moved.
+    """Values as columns: unchanged in the first row, and in a row for each of ``names`` with that one moved.
 
-    All that reads them is arithmetic over arrays, so a prediction by these is [1 + names, sizes]: it tells the slopes
-    by all of them at once. ``read`` are the names that were looked at: what a prediction depends on.
+    Predictions are arithmetic over arrays, so one prediction with these, [1 + names, sizes], has the slopes by all of
+    them. ``read`` has the names that were read, on which a prediction depends.
 
     >>> moved = EachMoved({"a": 1.0, "b": 2}, ["b"], 0.5)
     >>> moved["b"].ravel().tolist(), moved["a"].ravel().tolist(), moved.read == {"a", "b"}
@@ -83,7 +79,7 @@ class EachMoved(Parameters):
         self._share = share
 
     def __getitem__(self, name: str) -> Any:
-        """Return the column of a parameter, and note that it was read."""
+        """Return the column of a parameter, and record the read."""
         self.read.add(name)
         column = np.full((1 + len(self._rows), 1), super().__getitem__(name), np.float64)
         if name in self._rows:
@@ -92,7 +88,7 @@ class EachMoved(Parameters):
 
 
 def read_definitions(path: Path = FILE) -> dict[str, Parameter]:
-    """Return the parameters as the file has them, by name. Raise InputError."""
+    """Return the parameters of a file by name. Raise InputError."""
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
         return {name: Parameter(name, **table) for name, table in tables.items()}
@@ -102,24 +98,20 @@ def read_definitions(path: Path = FILE) -> dict[str, Parameter]:
 
 @cache
 def read_parameters() -> Parameters:
-    """Return the values that the project was fitted with."""
-    return Parameters({name: found.value for name, found in read_definitions().items()})
+    """Return the fitted values that Ringlab ships."""
+    return Parameters({name: definition.value for name, definition in read_definitions().items()})
 
 
 CENTRES = {"small": 2.0**13, "mid": 2.0**20, "large": 2.0**27}  # bytes
 
 
 def host_parameters(cluster: str, nodes: int) -> list[str]:
-    """Return the names of a cluster's factors, for small, middle and large sizes.
-
-    >>> host_parameters("kalavai", 1)[0]
-    'hosts.kalavai.one.small'
-    """
+    """Return the names of a cluster's factors, for small, middle and large sizes."""
     return [f"hosts.{cluster}.{'one' if nodes == 1 else 'several'}.{name}" for name in CENTRES]
 
 
 def host_factors(cluster: str | None, nodes: int, sizes: Floats, values: Parameters) -> Floats | float:
-    """Return the factors on time at sizes in bytes; 1 where nothing is known of the hosts."""
+    """Return the factors on the time of a cluster's hosts at sizes in bytes; 1 for an unknown cluster."""
     if cluster is None:
         return 1.0
     places = np.interp(np.log(sizes), np.log([*CENTRES.values()]), range(len(CENTRES)))

@@ -1,16 +1,16 @@
-"""What NCCL does on a described system: its choice at each size, the time it takes, and how sure that is.
+"""Predict NCCL on a described system: its choice at each size, the time, and an interval.
 
 >>> from simcomm.nccl.descriptions import describe_system
 >>> system = describe_system("mine", {"nodes": 1, "gpus": 8, "gpu": "A100 SXM"})
->>> found = predict_collective(system, "all_reduce", 2**30)
->>> found.algorithm, found.protocol, found.low < found.seconds < found.high
+>>> prediction = predict_collective(system, "all_reduce", 2**30)
+>>> prediction.algorithm, prediction.protocol, prediction.low < prediction.seconds < prediction.high
 ('ring', 'simple', True)
 
-How far it may be off: the logarithm of measured / predicted is taken as Student's t with two degrees of freedom, whose
-tails are far heavier than a normal distribution's. Its width is by what a description tells: one node or several,
-whether it lies outside what was checked, whether the NICs' rate was guessed. The widths are chosen on systems of
-authors that no fit has seen (``benchmarks.studies.nccl_unseen``): those of authors that are left out of a fit, but not
-of the choice of the model's structure, would say too little.
+The logarithm of measured / predicted is modeled as Student's t with two degrees of freedom, whose tails are far heavier
+than a normal distribution's. Its width depends on the description: one node or several, outside the checked systems or
+not, a guessed NIC rate. The widths are calibrated on systems of authors that no fit has seen
+(``benchmarks.studies.nccl_unseen``). Leave-one-author-out errors are too small for that, because the model's structure
+was chosen with all authors.
 """
 
 import tomllib
@@ -36,23 +36,21 @@ from simcomm.nccl.settings import NcclSettings, level_rank
 from simcomm.nccl.timing import candidates, mpi_microseconds, predict_microseconds
 
 COVERAGE = 0.8
-SIZES = (2.0**13, 2.0**20, 2.0**27)  # bytes, in the middle of the small, the middle and the large class
+SIZES = (2.0**13, 2.0**20, 2.0**27)  # bytes, in the middle of each size class
 WIDTHS_FILE = Path(__file__).parent / "intervals.toml"
-UNCHECKED = 1.2  # times, outside what was checked
-GUESSED = 1.15  # where the NICs' rate was guessed
-DEGRADED = 1.4  # where the source says that the system is slower than it should be
+UNCHECKED = 1.2  # factor on the width, outside the checked systems
+GUESSED = 1.15  # with a guessed NIC rate
+DEGRADED = 1.4  # if the source says that the system is slower than it should be
 
 
 @lru_cache(maxsize=1024)
 def outside_checked(system: System, version: tuple[int, int] | None = None) -> tuple[str, ...]:
-    """Return in words what no other system that the fit saw has; empty where a system is like those.
+    """Return, in words, the properties that no other fitted system has; empty if the system is like the fitted ones.
 
-    Looked at are the network with the link inside, the GPUs' generation on that link, GPUs of a node, nodes, and NCCL's
-    version, the description's unless another is given. A node is what NVLink or a host joins.
+    These are the network with the link inside, the GPUs' generation on that link, GPUs per node, nodes, and NCCL's
+    version. Default: the description's version.
 
     >>> from simcomm.nccl.descriptions import describe_preset
-    >>> outside_checked(describe_preset("dgx-h100", 1, 8))
-    ()
     >>> outside_checked(describe_preset("dgx-h100", 64, 8))
     ('64 nodes with ib (up to 20 were)',)
     """
@@ -84,20 +82,20 @@ def _outside_versions(version: tuple[int, int], others: Sequence[System]) -> lis
 
 @cache
 def _checked() -> tuple[System, ...]:
-    """Return the project's own systems that fits see."""
+    """Return Ringlab's own systems that fits may use."""
     hidden = put_aside()
     return tuple(system for slug, system in read_systems().items() if slug not in hidden and not system.skip)
 
 
 class LogLimits(NamedTuple):
-    """How far a measurement may be below and above a prediction, in log time at the three sizes, in 80 % of cases."""
+    """The 80 % interval of measured / predicted, below and above, in log time at the three sizes."""
 
     below: tuple[float, ...]
     above: tuple[float, ...]
 
 
 class NcclWidths(NamedTuple):
-    """The limits of one node and of several."""
+    """The limits for one node and for several."""
 
     one_node: LogLimits
     several: LogLimits
@@ -105,30 +103,30 @@ class NcclWidths(NamedTuple):
 
 @cache
 def read_widths() -> NcclWidths:
-    """Return the limits that are shipped."""
-    found = tomllib.loads(WIDTHS_FILE.read_text(encoding="utf-8"))
+    """Return the limits that Ringlab ships."""
+    tables = tomllib.loads(WIDTHS_FILE.read_text(encoding="utf-8"))
     return NcclWidths(
-        *(LogLimits(tuple(found[name]["below"]), tuple(found[name]["above"])) for name in NcclWidths._fields)
+        *(LogLimits(tuple(tables[name]["below"]), tuple(tables[name]["above"])) for name in NcclWidths._fields)
     )
 
 
 @lru_cache(maxsize=64)
 def _stretch(coverage: float) -> float:
-    """Return how much wider an interval of a coverage is than one of 80 %."""
+    """Return the width of an interval of a coverage, as a multiple of the 80 % interval."""
     if not 0 < coverage < 1:
-        raise InputError(f"coverage = {coverage!r}; give a share between 0 and 1, as 0.8")
+        raise InputError(f"coverage must be between 0 and 1, such as 0.8, not {coverage!r}")
     return _quantile(coverage) / _quantile(COVERAGE)
 
 
 def _quantile(coverage: float) -> float:
-    """Return the number between whose minus and plus Student's t with two degrees lies with this probability."""
+    """Return the two-sided quantile of Student's t with two degrees of freedom."""
     return coverage * sqrt(2 / (1 - coverage**2))
 
 
 def log_limits(comm: Communicator, sizes: Floats, *, has_like: bool = True, coverage: float = 0.8) -> Floats:
-    """Return how far the ends of the interval of log time are below and above the prediction; [2, sizes].
+    """Return the distance of the interval's ends from the prediction in log time, below and above; [2, sizes].
 
-    It holds a share ``coverage`` of measurements. Raise InputError for a coverage that is no share.
+    The interval holds a share ``coverage`` of measurements. Raise InputError for an invalid coverage.
     """
     limits = read_widths().one_node if comm.nodes == 1 else read_widths().several
     base = np.array([np.interp(np.log(sizes), [log(size) for size in SIZES], side) for side in limits])
@@ -137,9 +135,9 @@ def log_limits(comm: Communicator, sizes: Floats, *, has_like: bool = True, cove
 
 
 def widening(comm: Communicator, *, has_like: bool) -> float:
-    """Return how many times as wide an interval is for what a description leaves open."""
+    """Return the factor on the interval's width for the description's open points."""
     wider = (1.0 if has_like else UNCHECKED) * (GUESSED if comm.nic_is_guessed else 1.0)
-    return wider * (DEGRADED if comm.degraded else 1.0)
+    return wider * (DEGRADED if comm.system.degraded else 1.0)
 
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", *PAIRWISE)
@@ -148,11 +146,11 @@ DEFAULTS = NcclSettings()
 
 @dataclass(frozen=True)
 class NcclCandidate:
-    """An algorithm with a protocol: its time, the time that NCCL's tuner reckons with, and why it is not taken."""
+    """An algorithm with a protocol: its time, the tuner's time, and why it is not chosen."""
 
     algorithm: str
     protocol: str
-    seconds: float | None  # None where NCCL cannot use it
+    seconds: float | None  # None if NCCL cannot use it
     tuner_seconds: float | None
     allowed: bool
     reason: str  # why it is not allowed, or not chosen
@@ -160,12 +158,12 @@ class NcclCandidate:
 
 @dataclass(frozen=True)
 class NcclPrediction:
-    """A collective of one size: seconds with an 80 % interval, and what NCCL chose."""
+    """A collective of one size: seconds with an 80 % interval, and NCCL's choice."""
 
     seconds: float
     low: float
     high: float
-    algorithm: str  # "pairs" for collectives made of messages between pairs, "mpi" on processors
+    algorithm: str  # "pairs" for messages between pairs, "mpi" on processors
     protocol: str
     channels: int
     candidates: tuple[NcclCandidate, ...]
@@ -181,7 +179,7 @@ def predict_seconds(
     settings: NcclSettings = DEFAULTS,
     parameters: Parameters | None = None,
 ) -> Floats:
-    """Return the seconds of a collective at sizes in bytes (nccl-tests' "size"). Raise InputError."""
+    """Return the time of a collective in s at sizes in bytes, as nccl-tests counts them. Raise InputError."""
     nbytes = _check_call(collective, sizes)
     values = parameters or read_parameters()
     return _seconds(make_communicator(system, settings), system.cluster, collective, nbytes, values)
@@ -196,9 +194,9 @@ def predict_among_others(
     *,
     settings: NcclSettings = DEFAULTS,
 ) -> Floats:
-    """Return the seconds of a collective that ``groups`` of a host's GPUs, by their numbers, have at once.
+    """Return the time of a collective in s that ``groups`` of a host's GPUs, by their numbers, run at the same time.
 
-    ``part`` is the system of a group by itself, ``whole`` all GPUs of its hosts. Raises InputError.
+    ``part`` is the system of a group alone, ``whole`` all GPUs of its hosts. Raise InputError.
     """
     nbytes = _check_call(collective, sizes)
     comm = among_others(make_communicator(part, settings), whole, settings, groups)
@@ -213,7 +211,7 @@ def _seconds(comm: Communicator, cluster: str | None, collective: str, nbytes: F
 def interval_log_limits(
     system: System, sizes: ArrayLike, *, coverage: float = 0.8, settings: NcclSettings = DEFAULTS
 ) -> Floats:
-    """Return how far the interval's ends are below and above in log time, [2, sizes].
+    """Return the distance of the interval's ends from the prediction in log time, below and above; [2, sizes].
 
     A share ``coverage`` of measurements should lie in it.
     """
@@ -234,11 +232,15 @@ def predict_collective(
     comm = make_communicator(system, settings)
     seconds = float(predict_seconds(system, collective, sizes, settings=settings)[0])
     below, above = np.exp(interval_log_limits(system, sizes, settings=settings))[:, 0].tolist()
-    found = _list_candidates(comm, collective, sizes, read_parameters())
-    chosen = next((one for one in found if one.reason == CHOSEN), None)
-    algorithm, protocol = (
-        (chosen.algorithm, chosen.protocol) if chosen else _without_choice(comm, collective, size_bytes)
-    )
+    listed = _list_candidates(comm, collective, sizes, read_parameters())
+    chosen = next((one for one in listed if one.reason == CHOSEN), None)
+    if chosen is not None:
+        algorithm, protocol = chosen.algorithm, chosen.protocol
+    elif comm.generation == "cpu":
+        algorithm, protocol = "mpi", ""
+    else:
+        message = size_bytes if collective == "send_recv" else size_bytes / comm.ranks
+        algorithm, protocol = "pairs", "ll" if message <= LL_THRESHOLD else "simple"
     return NcclPrediction(
         seconds=seconds,
         low=seconds / below,
@@ -246,14 +248,14 @@ def predict_collective(
         algorithm=algorithm,
         protocol=protocol,
         channels=int(used_channels(comm, algorithm, protocol, sizes)[0]) if chosen else 1,
-        candidates=found,
+        candidates=listed,
         rings=rank_rings(comm),
         notes=(*_notes(system, comm), *notes_of_settings(comm, collective)),
     )
 
 
 CHOSEN = "NCCL's tuner finds it fastest"
-MEANINGS = {  # of keys of a description that are not stated: what is taken
+MEANINGS = {  # assumptions for keys that are not stated
     ("layout", "switch"): "taken as all GPUs behind one PCIe switch",
     ("layout", "switches"): "taken as GPUs behind several PCIe switches",
     ("layout", "socket"): "taken as all GPUs on ports of one CPU",
@@ -261,35 +263,29 @@ MEANINGS = {  # of keys of a description that are not stated: what is taken
     ("procs", "single"): "taken as one process for all GPUs of a host",
     ("procs", "per_gpu"): "taken as a process for each GPU",
 }
-REACHES = {  # of P2P over PCIe that no key states and no variable sets
-    "NVL": "taken as the driver of GeForce boards has it: through host memory",
+REACHES = {  # assumptions on P2P over PCIe that no key states and no variable sets
+    "NVL": "taken as the default of GeForce drivers: through host memory",
     "PXB": "taken as NCCL's default: over PCIe switches, else through host memory",
     "PHB": "taken as NCCL's default: within a CPU, else through host memory",
     "SYS": "taken as NCCL's default: between all GPUs of a host",
 }
 
-LL_THRESHOLD = 16384  # of a message between two ranks: NCCL_P2P_LL_THRESHOLD in src/enqueue.cc of NVIDIA/nccl
-
-
-def _without_choice(comm: Communicator, collective: str, nbytes: int) -> tuple[str, str]:
-    """Return what stands in place of algorithm and protocol where the tuner has nothing to choose."""
-    message = nbytes if collective == "send_recv" else nbytes / comm.ranks
-    return ("mpi", "") if comm.generation == "cpu" else ("pairs", "ll" if message <= LL_THRESHOLD else "simple")
+LL_THRESHOLD = 16384  # bytes of a message between two ranks: NCCL_P2P_LL_THRESHOLD in src/enqueue.cc of NVIDIA/nccl
 
 
 def _check_call(collective: str, sizes: ArrayLike) -> Floats:
     if collective not in COLLECTIVES:
-        raise InputError(f"collective = {collective!r} is not known of NCCL; {suggest(collective, COLLECTIVES)}")
+        raise InputError(f"unknown collective {collective!r}; {suggest(collective, COLLECTIVES)}")
     nbytes = np.atleast_1d(np.asarray(sizes, np.float64))
     if not np.isfinite(nbytes).all() or (nbytes < 1).any():
-        raise InputError(f"size = {nbytes.min():g} bytes; give at least 1")
+        raise InputError(f"the size must be at least 1 byte, not {nbytes.min():g}")
     return nbytes
 
 
 def _list_candidates(
     comm: Communicator, collective: str, sizes: Floats, values: Parameters
 ) -> tuple[NcclCandidate, ...]:
-    """Return all candidates, those that NCCL may take first, by the tuner's time."""
+    """Return all candidates: usable ones by the tuner's time, then the others."""
     if comm.generation == "cpu" or collective in PAIRWISE:
         return ()
     found = candidates(comm, collective, sizes, values)
@@ -309,7 +305,7 @@ def _list_candidates(
 
 
 def _notes(system: System, comm: Communicator) -> tuple[str, ...]:
-    """Return what a reader should know of the prediction's grounds."""
+    """Return the prediction's assumptions and limits, in words."""
     said = ("nccl",) if comm.settings.version else ()
     guesses = {"nccl": f"NCCL's version (nccl) is a guess: {'.'.join(map(str, system.version))}",
                "nic": f"the rate of a host's NICs (nic) is a guess: {system.nic:g} GB/s"}  # fmt: skip
@@ -325,15 +321,15 @@ def _notes(system: System, comm: Communicator) -> tuple[str, ...]:
 
 
 def _notes_on_p2p(system: System, comm: Communicator) -> list[str]:
-    """Return what is taken of P2P over PCIe, where neither the description nor a variable says it."""
+    """Return the assumptions on P2P over PCIe that neither the description nor a variable states."""
     level = comm.settings.p2p_level
     if not _matters("p2p", comm):
         return []
     if level and system.p2p_refused and level_rank(level) > level_rank("NVL"):
         return [f"NCCL_P2P_LEVEL={level} changes nothing: no P2P over PCIe is offered (p2p_refused)"]
     if level and is_seen_without(system) and level_rank(comm.host.p2p) > level_rank("NVL"):
-        what = f"p2p = false is what was seen, and NCCL_P2P_LEVEL={level} is taken to change it"
-        return [f"{what}; where the driver offers no P2P, say p2p_refused = true"]
+        assumption = f"p2p = false is observed, and NCCL_P2P_LEVEL={level} is assumed to change it"
+        return [f"{assumption}; if the driver offers no P2P, set p2p_refused = true"]
     is_stated = not {"p2p", "p2p_refused"} <= system.defaulted
     if is_stated or comm.settings.p2p_disable or level or system.p2p_level:
         return []
@@ -347,7 +343,7 @@ def _notes_on_p2p(system: System, comm: Communicator) -> list[str]:
 
 
 def notes_of_settings(comm: Communicator, collective: str) -> list[str]:
-    """Return the settings that leave nothing for a collective here, where NCCL before 2.24 falls back to rings."""
+    """Return a note for each setting that makes NCCL before 2.24 fall back to rings."""
     return [
         f"{setting} leaves nothing for {collective} here, and NCCL before 2.24 falls back to rings"
         for setting in unmet_settings(comm, collective)

@@ -1,57 +1,49 @@
 """The orders in which NCCL's rings and double binary trees visit ranks.
 
-The parent of node r in a tree over N nodes follows from its lowest set bit: clear it and set the next higher one, or,
-where that is no node, clear it only. So node 0 is the root, and leaves are the odd nodes. The second tree is the first
-one mirrored (N even) or shifted by one (N odd), so that a leaf of one is an inner node of the other: then both
-together use every NIC both ways. Inside each node a chain of GPUs hangs on it. Source: ``src/graph/trees.cc`` of
-NVIDIA/nccl.
+The parent of node r in a tree over N nodes follows from its lowest set bit: clear it and set the next higher one; if
+that is not a node, only clear it. So node 0 is the root, and leaves are the odd nodes. The second tree is the first
+one mirrored (N even) or shifted by one (N odd), so that a leaf of one is an inner node of the other. Together both use
+every NIC in both directions. Inside each node hangs a chain of GPUs. Source: ``src/graph/trees.cc`` of NVIDIA/nccl.
 """
 
 from dataclasses import dataclass
 
-from collectives.errors import InputError
 from simcomm.nccl.channels import open_channels
 from simcomm.nccl.communicator import Communicator
 from simcomm.nccl.topology import GpuHost, mesh_rings
 
 
 def ring_orders(host: GpuHost) -> tuple[tuple[int, ...], ...]:
-    """Return the orders in which rings visit the host's GPUs.
-
-    >>> ring_orders(GpuHost(4, "pcie"))
-    ((0, 1, 2, 3),)
-    """
+    """Return the orders in which rings visit the host's GPUs."""
     if host.link == "mesh" and host.gpus in (4, 8):
         return tuple(order for ring in mesh_rings(host.gpus) for order in (ring, (ring[0], *ring[:0:-1])))
-    if host.gpus < 1:
-        raise InputError(f"a host has {host.gpus} GPUs; give at least 1")
     return (tuple(range(host.gpus)),)
 
 
 def rank_rings(comm: Communicator) -> tuple[tuple[int, ...], ...]:
-    """Return the orders in which rings visit all ranks: each host's GPUs, host after host; at most one a channel.
+    """Return the orders in which rings visit all ranks, host after host; at most one ring per channel.
 
-    On hosts with an NVSwitch and several NICs there is a ring for each NIC, which enters and leaves each host by it. It
-    enters at a GPU near to the NIC. Where another GPU is as near, it leaves from that one, as in the log of p4d in
-    NVIDIA/nccl issue 514 (0 7 6 5 4 3 2 1 8 15 ...); where each GPU has a NIC of its own, the last GPU sends through
-    the first one (PXN), as in a log of two hosts with eight H100 (0 1 2 3 4 5 6 7 8 9 ..., "NET/IBext/0(8)").
+    On hosts with an NVSwitch and several NICs, each NIC has a ring that enters and leaves each host by it, at a GPU
+    near the NIC. If another GPU is as near, the ring leaves from that one, as in the log of p4d in NVIDIA/nccl issue
+    514 (0 7 6 5 4 3 2 1 8 15 ...). If each GPU has its own NIC, the last GPU sends through the first one (PXN), as in a
+    log of two hosts with eight H100 (0 1 2 3 4 5 6 7 8 9 ..., "NET/IBext/0(8)").
     """
     orders = ring_orders(comm.host)
     if comm.network is not None and comm.host.link == "nvswitch":
         gpus = comm.host.gpus
-        nics = min(gpus, max(1, comm.network.ports * comm.nodes // comm.hosts))
+        nics = min(gpus, max(1, comm.network.ports * comm.nodes // comm.system.nodes))
         way = -1 if nics < gpus else 1
         starts = [nic * gpus // nics for nic in range(nics)]
         orders = tuple(tuple((start + way * step) % gpus for step in range(gpus)) for start in starts)
     return tuple(
-        tuple(host * comm.host.gpus + gpu for host in range(comm.hosts) for gpu in order)
+        tuple(host * comm.host.gpus + gpu for host in range(comm.system.nodes) for gpu in order)
         for order in orders[: open_channels(comm)]
     )
 
 
 @dataclass(frozen=True)
 class TreeNode:
-    """A rank in a tree: whom it sends its sum up to, and from whom it receives; None and () at the ends."""
+    """A rank in a tree: its parent, None for the root, and its children."""
 
     rank: int
     parent: int | None
@@ -80,21 +72,13 @@ def second_parents(nodes: int) -> tuple[int | None, ...]:
     """
     first = parents(nodes)
     if nodes % 2:
-        return tuple(_moved(first[(node - 1) % nodes], 1, nodes) for node in range(nodes))
-    mirrored = [first[nodes - 1 - node] for node in range(nodes)]
-    return tuple(None if up is None else nodes - 1 - up for up in mirrored)
-
-
-def _moved(node: int | None, by: int, nodes: int) -> int | None:
-    return None if node is None else (node + by) % nodes
+        shifted = (first[node - 1] for node in range(nodes))
+        return tuple(None if up is None else (up + 1) % nodes for up in shifted)
+    return tuple(None if up is None else nodes - 1 - up for up in reversed(first))
 
 
 def rank_tree(node_parents: tuple[int | None, ...], order: tuple[int, ...], local: int) -> tuple[TreeNode, ...]:
-    """Return the tree over all ranks: in every node a chain in this ``order`` whose head joins the tree over nodes.
-
-    >>> [node.parent for node in rank_tree(parents(2), order=(0, 1), local=2)]
-    [None, 0, 0, 2]
-    """
+    """Return the tree over all ranks: each node is a chain in this ``order``, whose head joins the tree over nodes."""
     up: dict[int, int | None] = {}
     for node, parent in enumerate(node_parents):
         chain = [node * local + gpu for gpu in order]
@@ -108,10 +92,6 @@ def rank_tree(node_parents: tuple[int | None, ...], order: tuple[int, ...], loca
 
 
 def double_tree(nodes: int, order: tuple[int, ...]) -> tuple[tuple[TreeNode, ...], ...]:
-    """Return both trees over all ranks; on one node they are one chain.
-
-    >>> [len(tree) for tree in double_tree(2, order=(0, 1, 2))]
-    [6, 6]
-    """
+    """Return both trees over all ranks; on one node they are one chain."""
     both = (parents(nodes), second_parents(nodes)) if nodes > 1 else (parents(nodes),)
     return tuple(rank_tree(one, order, len(order)) for one in both)

@@ -1,4 +1,4 @@
-"""What a user may tell NCCL: its environment variables, with the meanings that NCCL gives them.
+"""NCCL's environment variables, with the meanings that NCCL gives them, and its versions.
 
 Sources: NCCL's user guide, "Environment Variables" (docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html), and
 ``src/graph/tuning.cc`` and ``src/graph/paths.cc`` (``ncclTopoCheckP2p``, ``ncclGetLevel``) of NVIDIA/nccl.
@@ -12,7 +12,7 @@ from collectives.errors import InputError
 from collectives.quoting import suggest
 from collectives.units import TomlFloat
 
-RELEASES: dict[tuple[int, int], float] = {  # year and part of it
+RELEASES: dict[tuple[int, int], float] = {  # release dates, in years
     (2, 0): 2017.6, (2, 1): 2017.9, (2, 2): 2018.4, (2, 3): 2018.7, (2, 4): 2019.1, (2, 5): 2019.9, (2, 6): 2020.2,
     (2, 7): 2020.5, (2, 8): 2020.9, (2, 9): 2021.3, (2, 10): 2021.5, (2, 11): 2021.7, (2, 12): 2022.2, (2, 13): 2022.5,
     (2, 14): 2022.7, (2, 15): 2022.8, (2, 16): 2023.0, (2, 17): 2023.2, (2, 18): 2023.4, (2, 19): 2023.9,
@@ -21,39 +21,30 @@ RELEASES: dict[tuple[int, int], float] = {  # year and part of it
 }  # fmt: skip
 
 
-def year_of(version: tuple[int, int]) -> float:
-    """Return when a version appeared; one that is not listed counts as the listed one before it.
-
-    >>> year_of((2, 19)), year_of((2, 99))
-    (2023.9, 2026.6)
-    """
-    older = [year for release, year in RELEASES.items() if release <= version]
-    return older[-1] if older else RELEASES[2, 0]
-
-
-def version_of(year: float) -> tuple[int, int]:
-    """Return the version in use at a time; a whole year stands for just before its middle: users update late.
-
-    >>> version_of(2023)
-    (2, 18)
-    """
-    when = year + 0.45 if year == int(year) else year
-    older = [release for release, appeared in RELEASES.items() if appeared <= when]
-    return older[-1] if older else (2, 0)
-
-
 class NcclRelease(NamedTuple):
     """NCCL's version as two numbers, or the year in which it was used."""
 
     version: tuple[int, int] | None = None
-    year: float | None = None
+    year: float = 0.0
+
+    def number(self) -> tuple[int, int]:
+        """Return the version. A whole year means shortly before its middle, as users update late.
+
+        >>> NcclRelease(year=2023).number()
+        (2, 18)
+        """
+        if self.version is not None:
+            return self.version
+        when = self.year + 0.45 if self.year == int(self.year) else self.year
+        older = [release for release, appeared in RELEASES.items() if appeared <= when]
+        return older[-1] if older else (2, 0)
 
 
 def parse_release(value: object) -> NcclRelease:
     """Return the release that ``nccl = 2.19``, ``"2.19.3"`` or ``2024`` stands for. Raise ValueError.
 
     >>> parse_release("2.30")
-    NcclRelease(version=(2, 30), year=None)
+    NcclRelease(version=(2, 30), year=0.0)
     """
     if isinstance(value, NcclRelease):
         return value
@@ -68,74 +59,20 @@ def parse_release(value: object) -> NcclRelease:
 
 ALGORITHMS = ("tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat")
 PROTOCOLS = ("ll", "ll128", "simple")
-# How far apart two devices are; each level includes those before it. LOC: never P2P, not even over NVLink; NVL: over
-# NVLink; PIX: behind one PCIe switch; PXB: behind several, without the CPU between them; PHB: over the CPU's host
-# bridge, on one NUMA node; SYS: over the link between two CPUs. NODE of `nvidia-smi topo -m` is no word of NCCL's.
+# The distance of two devices; each level includes those before it. LOC: never P2P, not even over NVLink. NVL: NVLink.
+# PIX: one PCIe switch. PXB: several PCIe switches without a CPU between them. PHB: the host bridge of a CPU, on one
+# NUMA node. SYS: the link between two CPUs. NCCL does not know NODE of `nvidia-smi topo -m`.
 LEVELS = ("LOC", "NVL", "PIX", "PXB", "PHB", "SYS")
-OLD_NUMBERS = ("LOC", "PIX", "PXB", "PHB", "SYS")  # levelsOldToNew in paths.cc; a larger number is the last
+OLD_NUMBERS = ("LOC", "PIX", "PXB", "PHB", "SYS")  # levelsOldToNew in paths.cc; a larger number means the last
 FUNCTIONS = {  # NCCL's names of collectives, in lower case
     name.replace("_", ""): name for name in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 }
-BUFFER_BYTES = (64 * 2**10, 2**30)  # eight slots of at least 8 KiB, and at most a GiB a channel and peer: ours
+BUFFER_BYTES = (64 * 2**10, 2**30)  # eight slots of at least 8 KiB; the maximum is Ringlab's
 THREADS = (64, 128, 256, 512)  # user guide, NCCL_NTHREADS
 _SPELLINGS = {"collnetdirect": "collnet_direct", "collnetchain": "collnet_chain", "nvlstree": "nvls_tree"}
 
 
-@dataclass(frozen=True)
-class NcclSettings:
-    """Settings of a run. None: NCCL decides, or what the system's description says.
-
-    ``algo`` and ``proto`` list what is allowed, or after ``^`` what is not, as in ``NCCL_ALGO=^tree,nvls``; from NCCL
-    2.24 also for one collective each, as in ``ring;allreduce:tree``. The levels are words of ``LEVELS`` or NCCL's old
-    numbers from 0 on.
-
-    >>> NcclSettings(algo="^tree").allowed_algorithms()
-    ('ring', 'collnet_direct', 'collnet_chain', 'nvls', 'nvls_tree', 'pat')
-    """
-
-    version: str | None = None  # "2.21", or "2.21.5"
-    algo: str | None = None  # NCCL_ALGO
-    proto: str | None = None  # NCCL_PROTO
-    min_channels: int | None = None  # NCCL_MIN_NCHANNELS
-    max_channels: int | None = None  # NCCL_MAX_NCHANNELS (or NCCL_MAX_CTAS)
-    p2p_level: str | None = None  # NCCL_P2P_LEVEL: how far apart two GPUs may be that write into each other's memory
-    p2p_disable: bool | None = None  # NCCL_P2P_DISABLE
-    shm_disable: bool | None = None  # NCCL_SHM_DISABLE: no traffic through host memory, but over the network
-    net_gdr_level: str | None = None  # NCCL_NET_GDR_LEVEL: how far a GPU may be from a NIC that reads its memory
-    nvls: bool | None = None  # NCCL_NVLS_ENABLE
-    collnet: bool | None = None  # NCCL_COLLNET_ENABLE: reduction in the network (SHARP)
-    buffer_bytes: int | None = None  # NCCL_BUFFSIZE: of Simple, a channel and peer
-    threads: int | None = None  # NCCL_NTHREADS: of a channel, LL and Simple
-
-    def __post_init__(self) -> None:
-        """Raise InputError for a value that NCCL would not take."""
-        self.parsed_version()
-        self.allowed_algorithms()
-        self.allowed_protocols()
-        for key in ("p2p_level", "net_gdr_level"):
-            _check_level(key, getattr(self, key))
-        for key in ("min_channels", "max_channels"):
-            _check_range(key, getattr(self, key), 1, 64)  # NCCL's MAXCHANNELS, above which it cuts
-        _check_range("buffer_bytes", self.buffer_bytes, *BUFFER_BYTES)
-        if self.threads is not None and self.threads not in THREADS:
-            raise InputError(f"{VARIABLES['threads']} = {self.threads!r}; NCCL takes {', '.join(map(str, THREADS))}")
-        if self.min_channels and self.max_channels and self.min_channels > self.max_channels:
-            raise InputError(f"min_channels = {self.min_channels} is more than max_channels = {self.max_channels}")
-
-    def parsed_version(self) -> tuple[int, int] | None:
-        """Return the version as numbers, None where it is not said. Raise InputError."""
-        return None if self.version is None else _parse_version(self.version)
-
-    def allowed_algorithms(self, collective: str = "all_reduce") -> tuple[str, ...]:
-        """Return the algorithms that ``algo`` allows, in NCCL's order. Raise InputError for an unknown one."""
-        return _read_choices("algo", self.algo, ALGORITHMS, collective)
-
-    def allowed_protocols(self, collective: str = "all_reduce") -> tuple[str, ...]:
-        """Return the protocols that ``proto`` allows, in NCCL's order. Raise InputError for an unknown one."""
-        return _read_choices("proto", self.proto, PROTOCOLS, collective)
-
-
-VARIABLES = {  # of each setting the environment variable that says it
+VARIABLES = {  # each setting's environment variable
     "version": "NCCL_VERSION",
     "algo": "NCCL_ALGO",
     "proto": "NCCL_PROTO",
@@ -152,31 +89,81 @@ VARIABLES = {  # of each setting the environment variable that says it
 }
 
 
-def _parse_version(text: str) -> tuple[int, int]:
-    try:
-        version = parse_release(text).version
-    except ValueError:
-        version = None
-    if version is None:
-        raise InputError(f"version = {text!r}; give two or three numbers that begin with 1 or 2, as in 2.21.5")
-    return version
+@dataclass(frozen=True)
+class NcclSettings:
+    """Settings of a run. None: the description's value, or NCCL's default.
+
+    ``algo`` and ``proto`` list allowed values, or after ``^`` forbidden ones, as in ``NCCL_ALGO=^tree,nvls``. From
+    NCCL 2.24 they can have a list for one collective, as in ``ring;allreduce:tree``. Levels are words of ``LEVELS`` or
+    NCCL's old numbers.
+
+    >>> NcclSettings(algo="^tree").allowed_algorithms()
+    ('ring', 'collnet_direct', 'collnet_chain', 'nvls', 'nvls_tree', 'pat')
+    """
+
+    version: str | None = None  # "2.21", or "2.21.5"
+    algo: str | None = None
+    proto: str | None = None
+    min_channels: int | None = None
+    max_channels: int | None = None
+    p2p_level: str | None = None  # maximum distance of two GPUs that access each other's memory
+    p2p_disable: bool | None = None
+    shm_disable: bool | None = None  # host memory off: its traffic uses the network
+    net_gdr_level: str | None = None  # maximum distance of a GPU and a NIC that reads its memory
+    nvls: bool | None = None
+    collnet: bool | None = None  # reduction in the network (SHARP)
+    buffer_bytes: int | None = None  # of Simple, for a channel and peer
+    threads: int | None = None  # of a channel, for LL and Simple
+
+    def __post_init__(self) -> None:
+        """Raise InputError for a value that NCCL rejects."""
+        self.parsed_version()
+        self.allowed_algorithms()
+        self.allowed_protocols()
+        for key in ("p2p_level", "net_gdr_level"):
+            _check_level(key, getattr(self, key))
+        for key in ("min_channels", "max_channels"):
+            _check_range(key, getattr(self, key), 1, 64)  # NCCL's MAXCHANNELS
+        _check_range("buffer_bytes", self.buffer_bytes, *BUFFER_BYTES)
+        if self.threads is not None and self.threads not in THREADS:
+            raise InputError(f"{VARIABLES['threads']} must be {', '.join(map(str, THREADS))}, not {self.threads!r}")
+        if self.min_channels and self.max_channels and self.min_channels > self.max_channels:
+            raise InputError(f"min_channels = {self.min_channels} is more than max_channels = {self.max_channels}")
+
+    def parsed_version(self) -> tuple[int, int] | None:
+        """Return the version as two numbers, or None if it is not set. Raise InputError."""
+        if self.version is None:
+            return None
+        try:
+            version = parse_release(self.version).version
+        except ValueError:
+            version = None
+        if version is None:
+            raise InputError(f"version must be two or three numbers such as 2.21.5, not {self.version!r}")
+        return version
+
+    def allowed_algorithms(self, collective: str = "all_reduce") -> tuple[str, ...]:
+        """Return the algorithms that ``algo`` allows, in NCCL's order. Raise InputError for an unknown one."""
+        return _read_choices("algo", self.algo, ALGORITHMS, collective)
+
+    def allowed_protocols(self, collective: str = "all_reduce") -> tuple[str, ...]:
+        """Return the protocols that ``proto`` allows, in NCCL's order. Raise InputError for an unknown one."""
+        return _read_choices("proto", self.proto, PROTOCOLS, collective)
 
 
 def _read_choices(key: str, text: str | None, known: tuple[str, ...], collective: str) -> tuple[str, ...]:
-    """Return what a list allows for a collective: the part with its name, else the first part if that has no name."""
-    found = known
+    """Return the choices for a collective: of the part with its name, else of a first part without a name."""
+    choices = known
     for number, part in enumerate(text.split(";") if text is not None else ()):
         name, colon, words = part.rpartition(":")
         if colon and name.strip().lower() not in FUNCTIONS:
-            raise InputError(f"{key} = {text!r}: {name!r} is no collective; {suggest(name, FUNCTIONS)}")
+            raise InputError(f"{key} = {text!r}: unknown collective {name!r}; {suggest(name, FUNCTIONS)}")
         if number and not colon:
-            raise InputError(
-                f"{key} = {text!r}: only the first part may go without a collective, as in ring;reduce:tree"
-            )
+            raise InputError(f"{key} = {text!r}: only the first part may omit the collective, as in ring;reduce:tree")
         listed = _read_list(key, words.strip(), known)
         if not colon or FUNCTIONS[name.strip().lower()] == collective:
-            found = listed
-    return found
+            choices = listed
+    return choices
 
 
 def _read_list(key: str, text: str, known: tuple[str, ...]) -> tuple[str, ...]:
@@ -191,16 +178,16 @@ def _read_list(key: str, text: str, known: tuple[str, ...]) -> tuple[str, ...]:
 def _check_level(key: str, level: str | None) -> None:
     if level is not None and level not in LEVELS and not _is_old_number(level):
         capitals = "; NCCL reads capitals only" if level.upper() in LEVELS else ""
-        raise InputError(f"{key} = {level!r}; there are {', '.join(LEVELS)}{capitals}")
+        raise InputError(f"{key} must be {', '.join(LEVELS)} or a number, not {level!r}{capitals}")
 
 
 def _check_range(key: str, count: int | None, low: int, high: int) -> None:
     if count is not None and (isinstance(count, bool) or not isinstance(count, int) or not low <= count <= high):
-        raise InputError(f"{VARIABLES[key]} = {count!r}; give a whole number from {low} to {high}")
+        raise InputError(f"{VARIABLES[key]} must be an integer from {low} to {high}, not {count!r}")
 
 
 def level_rank(level: str) -> int:
-    """Return how far a level reaches, as a number that grows with the distance.
+    """Return the distance of a level as a number that grows with it.
 
     >>> level_rank("PIX") < level_rank("SYS") == level_rank("9")
     True

@@ -1,22 +1,21 @@
-"""What a call takes: the candidates that NCCL has, the time of each, and the one that its tuner takes.
+"""The time of a call: NCCL's candidates, the time of each, and the tuner's choice.
 
-A candidate is an algorithm with a protocol. Its time is made of *hops* (the latency of the longest chain of messages)
-and of *load* (its bytes over the bandwidth that its route gets):
+A candidate is an algorithm with a protocol. Its time consists of *hops* (the latency of the longest chain of messages)
+and of *load* (its bytes over the bandwidth of its route):
 
     LL                T = base + sqrt(hops^2 + load^2 + ramp hops load)
     LL128, NVLS       T = base + hops + load + ramp sqrt((base + hops) load)
     Simple            T = base + [(hops + load (1/2 + fill / loops))^12 + load^12]^(1/12)
 
-Simple moves chunks of two slices, so a chunk's second half overlaps the next hop of its first; ``loops`` is how often
-a ring goes round the buffers (a slot of 2 MiB a channel and rank), and the pipeline is filled once. LL has no slots to
-wait for: a thread sends each line on as soon as it has come, so that a step takes what is longer, the way of a line or
-all lines of a step.
+Simple moves chunks of two slices, so the second half of a chunk overlaps the next hop of the first. ``loops`` is the
+number of rounds of a ring through the buffers (a slot of 2 MiB per channel and rank); the pipeline is filled once. LL
+has no slots to wait for: a thread forwards each line at once, so a step takes the maximum of a line's latency and the
+time of all lines of the step.
 
-NCCL's tuner does not choose for messages between pairs of ranks, whose send and receive use the NICs near to the GPU
-(``ncclTopoGetLocalNet`` in ``src/graph/search.cc``): of P NICs and p GPUs a node, GPU g has NIC g P // p where there
-are fewer NICs than GPUs, and P / p of them where there are more. What all flows of the busiest NIC carry in one
-direction, over its rate, is what the network takes; the other direction carries at most as much. Inside a node bytes
-cross NVLink, or the GPU's PCIe slot, which all its bytes share.
+The tuner does not choose for messages between pairs of ranks, whose send and receive use the NICs near the GPU
+(``ncclTopoGetLocalNet`` in ``src/graph/search.cc``): of P NICs and p GPUs in a node, GPU g has NIC g P // p if there
+are fewer NICs than GPUs, else P / p of them. The network's time is the load of the busiest NIC in its busier
+direction, over its rate. Inside a node, bytes cross NVLink, or the GPU's PCIe slot, which all its bytes share.
 """
 
 from dataclasses import dataclass
@@ -46,26 +45,26 @@ from simcomm.nccl.parameters import Floats, Parameters
 from simcomm.nccl.topology import HopGroup, exchange_rate
 from simcomm.nccl.tuner import tuner_times
 
-OVERLAP = 8.0  # of launches on the processor and work on the GPU: the larger counts
-SHARPNESS = 12.0  # of the tuner's choice between times that are almost equal, and of a maximum
-TUNER_SINCE = (2, 5)  # before it a threshold decides between LL and Simple
-RULED_OUT = 100.0  # from the logarithm of a weight
+OVERLAP = 8.0  # exponent of the soft maximum of launches on the processor and work on the GPU
+SHARPNESS = 12.0  # exponent of soft maxima, and of the tuner's choice between almost equal times
+TUNER_SINCE = (2, 5)  # before, a threshold decides between LL and Simple
+RULED_OUT = 100.0  # subtracted from the logarithm of a weight
 LL_SLOT = 32 * 1024  # bytes of data in a slot of LL: 512 threads with 8 lines each (src/include/device.h)
 
 
 @dataclass(frozen=True)
 class CandidateRoute:
-    """What a candidate does: hops inside and between nodes in series, and GB/s of bus bandwidth."""
+    """The hops of a candidate inside and between nodes, in series, and its bus bandwidth in GB/s."""
 
     base: float  # us
     hops: float  # us
-    between: float  # us, of hops those between nodes
+    between: float  # us, of the hops between nodes
     bandwidth: float
     ll_bandwidth: float  # of LL, whose lines are half flags
 
 
 def find_route(comm: Communicator, collective: str, choice: Choice, values: Parameters) -> CandidateRoute:
-    """Return hops and bandwidth of a candidate."""
+    """Return the hops and the bandwidth of a candidate."""
     algorithm, protocol = choice
     inside, between = inside_hop(comm, protocol, values), between_hop(comm, protocol, values)
     base = values[f"base.{protocol}"] * aged(comm, values)
@@ -92,21 +91,21 @@ def find_route(comm: Communicator, collective: str, choice: Choice, values: Para
 
 
 def _crossings(comm: Communicator, collective: str, algorithm: str) -> int:
-    """Return how many hops in series lie between nodes."""
+    """Return the number of hops in series between nodes."""
     once = comm.nodes - 1 if algorithm == "ring" else ceil(log2(comm.nodes))
     return 2 * once if collective == "all_reduce" else once
 
 
 def _ll_bandwidth(within: float, across: float, values: Parameters) -> float:
-    """Return what LL gets of links inside a node and of those between nodes."""
+    """Return the bandwidth of LL inside and between nodes."""
     return least([within * values["share.ll_inside"], across * values["share.ll_between"]])
 
 
 def tree_gain(comm: Communicator, share: float) -> float:
-    """Return how much busbw a tree makes of the NICs' rate, of which it reaches a share.
+    """Return the busbw of a tree as a multiple of the NICs' rate, of which it reaches ``share``.
 
-    Over all N nodes the edges of a double binary tree carry (N-1) S up and as much down, so a NIC sends 2 S (N-1)/N,
-    where a ring over n ranks sends 2 S (n-1)/n. Before 2.10 NCCL did not use the difference.
+    Over all N nodes, the edges of a double binary tree carry (N-1) S up and as much down, so a NIC sends 2 S (N-1)/N. A
+    ring over n ranks sends 2 S (n-1)/n. NCCL uses the difference from 2.10 on.
     """
     if comm.nodes == 1 or comm.version < (2, 10):
         return 1.0
@@ -115,20 +114,20 @@ def tree_gain(comm: Communicator, share: float) -> float:
 
 
 def _nvls_route(comm: Communicator, depth: float, across: float, values: Parameters) -> CandidateRoute:
-    """Return the route of NVLS, which has the channels that it needs for its full rate, unless settings leave fewer."""
-    name = "share.nvls_blackwell" if comm.generation == "blackwell" else "share.nvls"
-    line, p = comm.hops[0].rate, comm.local
-    rate = line * least([values[name] * 2 * (p - 1) / (p + 1), 0.94 if comm.generation == "blackwell" else 2.0])
+    """Return the route of NVLS, whose channels suffice for its full rate unless settings limit them."""
+    p, is_blackwell = comm.local, comm.generation == "blackwell"
+    share = values["share.nvls_blackwell" if is_blackwell else "share.nvls"]
+    rate = comm.hops[0].rate * least([share * 2 * (p - 1) / (p + 1), 0.94 if is_blackwell else 2.0])
     rate *= min(1.0, float(used_channels(comm, "nvls", "simple", np.ones(1))[0]) / OF_NVLS[comm.generation])
     rate = least([rate, across * tree_gain(comm, values["share.nvls_tree"])])
     return CandidateRoute(values["base.nvls"] * aged(comm, values), depth, depth, rate, 0.0)
 
 
 def route_times(comm: Communicator, collective: str, choice: Choice, sizes: Floats, values: Parameters) -> Floats:
-    """Return the microseconds of a candidate at sizes in bytes."""
+    """Return the time of a candidate at sizes in bytes, in us."""
     route = find_route(comm, collective, choice, values)
     algorithm, protocol = choice
-    bandwidth = route.bandwidth * (values["share.degraded"] if comm.degraded else 1.0)
+    bandwidth = route.bandwidth * (values["share.degraded"] if comm.system.degraded else 1.0)
     load = sizes * bus_factor(collective, comm.ranks) / 1000 / bandwidth
     if protocol == "simple" and algorithm not in ("nvls", "nvls_tree"):
         return _simple_times(comm, algorithm, sizes, load, route, values)
@@ -146,17 +145,17 @@ def route_times(comm: Communicator, collective: str, choice: Choice, sizes: Floa
 def _ll_load(
     comm: Communicator, choice: Choice, load: Floats, sizes: Floats, route: CandidateRoute, values: Parameters
 ) -> Floats:
-    """Return the us that LL's bytes take: each channel has its own rate, and a call opens channels with its size."""
+    """Return the time of LL's bytes in us. Each channel has its own rate; larger calls open more channels."""
     channels = used_channels(comm, *choice, sizes)
     times: Floats = load * route.bandwidth / np.minimum(route.ll_bandwidth, channels * values["channel.ll"])
     return times
 
 
 def _ll_messages(comm: Communicator, collective: str, algorithm: str, sizes: Floats, values: Parameters) -> Floats:
-    """Return the us for which LL's messages between nodes wait until a processor has seen the flags of all their lines.
+    """Return the time in us that LL's messages between nodes wait for the flags of all their lines.
 
-    It sends none before (``sendProxyProgress`` in ``src/transport/net.cc`` of NVIDIA/nccl), so a message is whole at
-    each node: a chunk of a channel, and no more than a slot.
+    The processor sends a message only when it is whole (``sendProxyProgress`` in ``src/transport/net.cc`` of
+    NVIDIA/nccl). A message is a chunk of a channel, at most a slot.
     """
     chunks = comm.ranks if algorithm == "ring" else 1
     message = np.minimum(sizes / chunks / used_channels(comm, algorithm, "ll", sizes), LL_SLOT)
@@ -167,7 +166,7 @@ def _ll_messages(comm: Communicator, collective: str, algorithm: str, sizes: Flo
 def _simple_times(
     comm: Communicator, algorithm: str, sizes: Floats, load: Floats, route: CandidateRoute, values: Parameters
 ) -> Floats:
-    """Return the times of chunks of two slices that go round the ranks."""
+    """Return the times of Simple in us."""
     channels = open_channels(comm)
     chunk = (comm.settings.buffer_bytes or BUFFER) / 2
     loops = np.maximum(1.0, sizes / (comm.ranks * channels * chunk))
@@ -186,8 +185,9 @@ def _soft_maximum(a: Floats, b: Floats) -> Floats:
 
 
 def host_time(comm: Communicator, collective: str, channels: Floats, values: Parameters) -> Floats:
-    """Return the us that one process takes to launch on all GPUs that it drives."""
-    launch = values["launch"] * aged(comm, values) * (values["launch.desktop"] if comm.is_desktop else 1.0)
+    """Return the time of a process to launch on all its GPUs, in us."""
+    launch = values["launch"] * aged(comm, values)
+    launch *= values["launch.desktop"] if comm.system.host == "desktop" else 1.0
     if collective in ("all_to_all", "gather", "scatter"):
         launch += values["launch.peer"] * comm.ranks
     if comm.is_rccl:
@@ -198,15 +198,15 @@ def host_time(comm: Communicator, collective: str, channels: Floats, values: Par
 
 
 def call_time(comm: Communicator, values: Parameters) -> float:
-    """Return the us that a loop adds to a call when it waits for each."""
-    if comm.harness != "torch":
+    """Return the time in us that a Python loop adds to each call by waiting for it."""
+    if comm.system.harness != "torch":
         return 0.0
-    return values["call.torch" if comm.hosts == 1 else "call.torch_hosts"]
+    return values["call.torch" if comm.system.nodes == 1 else "call.torch_hosts"]
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """What NCCL chooses from at some sizes: reasons against, the tuner's times, the model's times and weights."""
+    """The candidates at some sizes: why not, the tuner's times, the model's times in us, and weights."""
 
     reasons: dict[Choice, str]
     tuner: dict[Choice, Floats]
@@ -214,13 +214,13 @@ class Candidates:
     weights: dict[Choice, Floats]
 
     def blend(self, figures: dict[Choice, Floats]) -> Floats:
-        """Return the mean of figures by choice, weighted by how likely NCCL takes each."""
-        weighted: Floats = np.sum([self.weights[choice] * one for choice, one in figures.items()], axis=0)
+        """Return the weighted mean of the choices' figures."""
+        weighted: Floats = np.sum([self.weights[choice] * row for choice, row in figures.items()], axis=0)
         return weighted
 
 
 def candidates(comm: Communicator, collective: str, sizes: Floats, values: Parameters) -> Candidates:
-    """Return what NCCL chooses from, with the tuner's softened choice as weights that sum to one."""
+    """Return the candidates; the tuner's softened choice is the weights, which sum to one."""
     reasons = allowed(comm, collective)
     open_ = [choice for choice, reason in reasons.items() if not reason]
     tuner = {choice: tuner_times(comm, collective, choice, sizes) for choice in open_}
@@ -234,7 +234,7 @@ def candidates(comm: Communicator, collective: str, sizes: Floats, values: Param
 
 
 def predict_microseconds(comm: Communicator, collective: str, sizes: Floats, values: Parameters) -> Floats:
-    """Return the microseconds of a collective at sizes in bytes."""
+    """Return the time of a collective at sizes in bytes, in us."""
     if collective in PAIRWISE:
         on_gpu, channels = exchange_times(comm, collective, sizes, values), np.ones(len(sizes))
     else:
@@ -248,18 +248,10 @@ def predict_microseconds(comm: Communicator, collective: str, sizes: Floats, val
 
 
 def nic_share(comm: Communicator, collective: str) -> float:
-    """Return what the busiest NIC of a node carries in one direction, as a share of the buffer.
+    """Return the load of a node's busiest NIC in one direction, as a share of the buffer.
 
-    Of send_recv, where each rank sends the buffer to the next one, a single GPU of a node sends to another node. The
-    root of gather and scatter has all other nodes' parts on its own NICs.
-
-    >>> from simcomm.nccl.communicator import make_communicator
-    >>> from simcomm.nccl.descriptions import describe_system
-    >>> from simcomm.nccl.settings import NcclSettings
-    >>> line = {"nodes": 2, "gpus": 8, "gpu": "A100 SXM", "net": "ib", "nic": 50}
-    >>> comm = make_communicator(describe_system("two NICs", line), NcclSettings())
-    >>> nic_share(comm, "all_to_all"), nic_share(comm, "send_recv")
-    (2.0, 1.0)
+    In send_recv, each rank sends the buffer to the next, so one GPU of a node sends to another node. The root of gather
+    and scatter has the parts of all other nodes on its own NICs.
     """
     if comm.network is None:
         return 0.0
@@ -274,13 +266,13 @@ def nic_share(comm: Communicator, collective: str) -> float:
 
 
 def busiest(comm: Communicator, flows: float) -> float:
-    """Return how many of the flows of a node's first GPUs, one each, meet on a NIC; below 1 where one has several."""
+    """Return the number of flows, one per GPU, that share a NIC; below 1 if a flow has several NICs."""
     nics = comm.network.ports if comm.network else 1
     return float(min(flows, ceil(comm.local / nics))) if nics <= comm.local else comm.local / nics
 
 
 def slot_share(comm: Communicator, collective: str) -> float:
-    """Return what a GPU sends or receives inside its node, as a share of the buffer; over PCIe all of its bytes."""
+    """Return the bytes of a GPU inside its node, over PCIe all its bytes, as a share of the buffer."""
     if collective == "send_recv":
         return 1.0
     others = comm.ranks - 1 if not comm.is_nvlink else comm.local - 1
@@ -288,7 +280,7 @@ def slot_share(comm: Communicator, collective: str) -> float:
 
 
 def exchange_times(comm: Communicator, collective: str, sizes: Floats, values: Parameters) -> Floats:
-    """Return the microseconds of messages between pairs, at sizes in bytes as nccl-tests counts them."""
+    """Return the time of messages between pairs in us, at sizes in bytes as nccl-tests counts them."""
     load = sizes / 1000 * _seconds_a_gigabyte(comm, collective, values)
     peers = {"send_recv": 1, "hypercube": ceil(log2(comm.ranks))}.get(collective, comm.ranks - 1)
     hop = between_hop(comm, "ll", values) if comm.nodes > 1 else inside_hop(comm, "ll", values)
@@ -300,7 +292,7 @@ def exchange_times(comm: Communicator, collective: str, sizes: Floats, values: P
 
 
 def _seconds_a_gigabyte(comm: Communicator, collective: str, values: Parameters) -> float:
-    """Return what each byte of the buffer takes on the busiest link, in seconds a GB."""
+    """Return the time per GB of the buffer on the busiest link, in s."""
     across = 0.0
     if comm.network is not None:
         nic = between_rate(comm, values) / comm.network.ports
@@ -312,12 +304,12 @@ def _seconds_a_gigabyte(comm: Communicator, collective: str, values: Parameters)
     return slowest
 
 
-LONG_MESSAGE = 2048  # bytes from which on MPICH reduces and scatters, then gathers: twice the stages
-FULL_HOST = 32  # processes from which on they share the memory's bandwidth
+LONG_MESSAGE = 2048  # bytes; from here MPICH reduces and scatters, then gathers: twice the stages
+FULL_HOST = 32  # processes; from here they share the memory's bandwidth
 
 
 def mpi_microseconds(comm: Communicator, collective: str, sizes: Floats, values: Parameters) -> Floats:
-    """Return the microseconds of a collective of MPI ranks on processors, at sizes in bytes."""
+    """Return the time of a collective of MPI ranks on processors at sizes in bytes, in us."""
     kind = comm.network.kind if comm.network else ""
     latency = values["mpi.base"] + values["mpi.rank"] * log2(comm.local)
     rates = []
@@ -325,7 +317,7 @@ def mpi_microseconds(comm: Communicator, collective: str, sizes: Floats, values:
         rates.append(values["mpi.copy"] if comm.local < FULL_HOST else values["mpi.full"])
     if comm.network is not None:
         latency += values["tcp.hop" if kind == "tcp" else "mpi.net"] * log2(comm.nodes)
-        if comm.harness == "mlsl":
+        if comm.system.harness == "mlsl":
             latency += values["mpi.mlsl"] * log2(comm.nodes)
         nic = comm.network.nic * values["mpi.nic"] * comm.nodes ** -values["mpi.hosts"]
         rates.append(least([nic, values["tcp.socket"]]) if kind == "tcp" else nic)

@@ -1,20 +1,22 @@
-"""A host as NCCL sees it: GPUs, NVLinks, PCIe switches and CPU sockets, and how each pair of GPUs talks.
+"""A host as NCCL sees it: GPUs, NVLinks, PCIe switches and CPU sockets, and the path between each pair of GPUs.
 
-NCCL joins two GPUs of a host by the first of these that is there (``src/graph/paths.cc``, ``src/transport/``):
+NCCL joins two GPUs of a host by the first of these that exists (``src/graph/paths.cc``, ``src/transport/``):
 
-* NVLink: through an NVSwitch, a mesh, a bridge; AMD's xGMI likewise;
+* NVLink: through an NVSwitch, a mesh or a bridge; AMD's xGMI likewise;
 * P2P over PCIe: one GPU writes into the other's memory. By default only up to ``PXB``: both behind PCIe switches of
-  one root port, never through a CPU's host bridge; ``NCCL_P2P_LEVEL`` moves that; GeForce cards since Turing refuse;
-* SHM: the sender writes into host memory and the receiver reads it there, so the bytes go up to the CPU and come down.
+  one root port, never through a CPU's host bridge. ``NCCL_P2P_LEVEL`` changes that. GeForce cards reject it since
+  Turing;
+* SHM: the sender writes into host memory and the receiver reads it there, so the bytes go up to the CPU and down again.
 
-Bandwidths here are payload rates of links: how they are shared (max-min) is decided here, on the graph; what share of
-them software reaches is in ``parameters.toml``.
+Bandwidths are payload rates of links. This module shares links max-min fairly; ``parameters.toml`` has the share of
+them that software reaches.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import pairwise
+from itertools import combinations_with_replacement, pairwise, permutations
 
 import networkx as nx
 
@@ -31,7 +33,7 @@ MESH_GPUS = 8
 
 @dataclass(frozen=True)
 class HopGroup:
-    """How many of a ring's hops are of one kind, and the rate in GB/s that the slowest of them gets by sharing."""
+    """The hops of one kind in a ring: their number, and the rate in GB/s of the slowest when links are shared."""
 
     kind: str  # nvswitch, mesh, bridge, xgmi, p2p (same PCIe switch), p2p_far (through host bridges), shm, one_gpu
     count: int
@@ -40,11 +42,11 @@ class HopGroup:
 
 @dataclass(frozen=True)
 class GpuHost:
-    """A host's parts, as far as they decide how its GPUs talk. ``p2p``: how far P2P over PCIe reaches, a level."""
+    """The parts of a host that determine the paths between its GPUs. ``p2p``: the maximum distance of P2P over PCIe."""
 
     gpus: int
     link: str
-    nvlink: float = 0.0  # GB/s of a GPU, line rate, one direction
+    nvlink: float = 0.0  # line rate of a GPU in one direction, GB/s
     pcie: int = 4
     lanes: int = 16
     layout: str = "socket"
@@ -52,16 +54,12 @@ class GpuHost:
 
     @property
     def pcie_rate(self) -> float:
-        """GB/s of a GPU's slot, one direction, after line coding."""
+        """The rate of a GPU's slot in one direction after line coding, in GB/s."""
         return pcie_lane(self.pcie) * self.lanes
 
 
 def find_path(host: GpuHost, a: int, b: int) -> str:
-    """Return the class of the path between two GPUs, as ``nvidia-smi topo -m`` shows it: NV, PIX, PHB or SYS.
-
-    >>> find_path(GpuHost(4, "pcie", layout="switches"), 0, 1), find_path(GpuHost(4, "pcie", layout="switches"), 1, 2)
-    ('PIX', 'SYS')
-    """
+    """Return the class of the path between two GPUs, as in ``nvidia-smi topo -m``: NV, PIX, PHB or SYS."""
     if _has_nvlink(host, a, b):
         return "NV"
     if _switch_of(host, a) is not None and _switch_of(host, a) == _switch_of(host, b):
@@ -70,7 +68,7 @@ def find_path(host: GpuHost, a: int, b: int) -> str:
 
 
 def hop_kind(host: GpuHost, a: int, b: int) -> str:
-    """Return the kind of hop that NCCL makes of a pair: NVLink if there is one, P2P if it may, else SHM."""
+    """Return the kind of hop between two GPUs: NVLink if it exists, P2P if it is allowed, else SHM."""
     path = find_path(host, a, b)
     if path == "NV":
         return host.link
@@ -88,7 +86,7 @@ def _has_nvlink(host: GpuHost, a: int, b: int) -> bool:
 
 
 def _mesh_links(a: int, b: int) -> int:
-    """Return how many NVLinks join two GPUs of the hybrid cube mesh."""
+    """Return the number of NVLinks between two GPUs of the hybrid cube mesh."""
     low, high = sorted((a % 8, b % 8))
     if low // 4 == high // 4:
         return CUBE_MESH.get((low % 4, high % 4), 0)
@@ -96,7 +94,7 @@ def _mesh_links(a: int, b: int) -> int:
 
 
 def host_paths(layout: str, gpus: int) -> int:
-    """Return over how many x16 paths so many GPUs reach their host's memory: a switch has one, for all behind it.
+    """Return the number of x16 paths from the GPUs to host memory; GPUs behind a switch share one.
 
     >>> host_paths("switch", 4), host_paths("switches", 8), host_paths("socket", 4)
     (1, 2, 4)
@@ -105,7 +103,6 @@ def host_paths(layout: str, gpus: int) -> int:
 
 
 def _switches(host: GpuHost) -> int:
-    """Return the number of PCIe switches: two, or one for every four GPUs, where there are several."""
     if host.layout == "switch":
         return 1
     return max(2, host.gpus // 4) if host.layout == "switches" else 0
@@ -126,7 +123,7 @@ def _socket_of(host: GpuHost, gpu: int) -> int:
 
 @cache
 def pcie_graph(host: GpuHost) -> "nx.DiGraph[str]":
-    """Return the host's GPUs, PCIe switches, sockets and memories; bandwidths in GB/s of payload.
+    """Return the graph of a host's GPUs, PCIe switches, sockets and memories; bandwidths are payload GB/s.
 
     >>> sorted(pcie_graph(GpuHost(2, "pcie", pcie=3, layout="switch")))
     ['n0.cpu0', 'n0.gpu0', 'n0.gpu1', 'n0.memory0', 'n0.pcie0']
@@ -146,7 +143,7 @@ def pcie_graph(host: GpuHost) -> "nx.DiGraph[str]":
 
 
 class _Stream:
-    """Bytes from one GPU to another, for the sharing of links."""
+    """Bytes from one GPU to another that share links."""
 
     def __init__(self, number: int, links: tuple[Link, ...]) -> None:
         self.links = links
@@ -158,10 +155,6 @@ def share_links(host: GpuHost, pairs: Sequence[tuple[int, int]]) -> list[float]:
     """Return the GB/s of each pair when all send at once: max-min fair over the host's PCIe links.
 
     Streams through host memory cross the uplink of their switch; P2P behind one switch turns round in it.
-
-    >>> rates = share_links(GpuHost(2, "pcie", pcie=3, layout="switch", p2p="NVL"), [(0, 1), (1, 0)])
-    >>> [round(rate, 2) for rate in rates]
-    [7.88, 7.88]
     """
     graph = pcie_graph(host)
     streams = [_Stream(number, _links_of(host, graph, a, b)) for number, (a, b) in enumerate(pairs)]
@@ -180,68 +173,35 @@ def _links_of(host: GpuHost, graph: "nx.DiGraph[str]", a: int, b: int) -> tuple[
 
 @cache
 def mesh_rings(gpus: int) -> tuple[tuple[int, ...], ...]:
-    """Return rings over the first GPUs of a hybrid cube mesh, as many as its NVLinks hold, none sharing a link.
+    """Return as many rings over the first GPUs of a hybrid cube mesh as its NVLinks allow, without a shared link.
 
     >>> len(mesh_rings(8)), len(mesh_rings(4))
     (3, 2)
     """
-    free = {(a, b): _mesh_links(a, b) for a in range(gpus) for b in range(a + 1, gpus)}
-    rings = [ring for ring in _all_rings(gpus) if all(free[edge] for edge in _edges(ring))]
-    best: list[tuple[int, ...]] = []
-
-    def pack(chosen: list[tuple[int, ...]], first: int) -> bool:
-        """Add rings from number ``first`` on while links are left. True: no more can fit, stop."""
-        if len(chosen) > len(best):
-            best[:] = chosen
-        if len(best) == MESH_BRICKS // 2:
-            return True
-        for number in range(first, len(rings)):
-            edges = _edges(rings[number])
-            if all(free[edge] for edge in edges):
-                for edge in edges:
-                    free[edge] -= 1
-                done = pack([*chosen, rings[number]], number)
-                for edge in edges:
-                    free[edge] += 1
-                if done:
-                    return True
-        return False
-
-    pack([], 0)
-    return tuple(best)
-
-
-def _edges(ring: tuple[int, ...]) -> list[tuple[int, int]]:
-    return [(min(a, b), max(a, b)) for a, b in pairwise((*ring, ring[0]))]
+    for number in range(MESH_BRICKS // 2, 0, -1):
+        for rings in combinations_with_replacement(_all_rings(gpus), number):
+            used = Counter((min(hop), max(hop)) for ring in rings for hop in pairwise((*ring, ring[0])))
+            if all(count <= _mesh_links(*edge) for edge, count in used.items()):
+                return rings
+    return ()
 
 
 @cache
 def _all_rings(gpus: int) -> tuple[tuple[int, ...], ...]:
-    """Return every ring that visits all GPUs and follows NVLinks, each in one direction only."""
-    found: list[tuple[int, ...]] = []
-
-    def extend(path: tuple[int, ...]) -> None:
-        if len(path) == gpus:
-            if path[1] < path[-1] and _mesh_links(path[-1], 0):
-                found.append(path)
-            return
-        for gpu in set(range(gpus)) - set(path):
-            if _mesh_links(path[-1], gpu):
-                extend((*path, gpu))
-
-    extend((0,))
-    return tuple(found)
+    """Return every ring over all GPUs along NVLinks, each in one direction only."""
+    orders = ((0, *others) for others in permutations(range(1, gpus)) if others[0] < others[-1])
+    return tuple(ring for ring in orders if all(_mesh_links(*hop) for hop in pairwise((*ring, 0))))
 
 
 @cache
 def ring_hops(
     host: GpuHost, groups: tuple[tuple[int, ...], ...] = (), *, is_closed: bool = True
 ) -> tuple[HopGroup, ...]:
-    """Return the hops of a ring over the host's GPUs, or of a chain, by kind, and the rate of each kind.
+    """Return the hops by kind, and their rates, of a ring over the host's GPUs, or of a chain.
 
-    ``groups`` of its GPUs, by their numbers, have a ring each, all at once: the hops are those of the slowest. The rate
-    of NVLink is what all rings over the links together get: of an NVSwitch the GPU's line rate, of a mesh a brick for
-    every ring in each direction, of xGMI the links to the GPUs in use.
+    Each of ``groups`` of GPUs, by their numbers, has a ring at the same time; the result is that of the slowest. The
+    rate of NVLink is the sum over all rings: of an NVSwitch the GPU's line rate, of a mesh a brick per ring in each
+    direction, of xGMI the links to the GPUs in use.
 
     >>> ring_hops(GpuHost(8, "nvswitch", nvlink=300))
     (HopGroup(kind='nvswitch', count=8, rate=300),)
@@ -259,10 +219,10 @@ def ring_hops(
     over_pcie = [pair for ring in pairs for pair in ring if kinds[pair] != "bridge"]
     rates = dict(zip(over_pcie, share_links(host, over_pcie), strict=True)) if over_pcie else {}
     slowest = min(pairs, key=lambda ring: min(rates.get(pair, host.nvlink) for pair in ring))
-    found = [kinds[pair] for pair in slowest]
+    counts = Counter(kinds[pair] for pair in slowest)
     return tuple(
-        HopGroup(kind, found.count(kind), min(rates.get(pair, host.nvlink) for pair in slowest if kinds[pair] == kind))
-        for kind in dict.fromkeys(found)
+        HopGroup(kind, count, min(rates.get(pair, host.nvlink) for pair in slowest if kinds[pair] == kind))
+        for kind, count in counts.items()
     )
 
 
@@ -281,11 +241,7 @@ def _nvlink_rate(host: GpuHost) -> float:
 
 @cache
 def exchange_rate(host: GpuHost) -> tuple[str, float]:
-    """Return the slowest kind of hop, and the GB/s that a GPU sends in all when each sends to each (all_to_all).
-
-    >>> exchange_rate(GpuHost(8, "nvswitch", nvlink=300))
-    ('nvswitch', 300)
-    """
+    """Return the slowest kind of hop, and the GB/s that each GPU sends when each sends to each (all_to_all)."""
     if host.gpus == 1 or host.link in ("nvswitch", "xgmi"):
         return ring_hops(host)[0].kind, ring_hops(host)[0].rate
     pairs = [(a, b) for a in range(host.gpus) for b in range(host.gpus) if a != b]

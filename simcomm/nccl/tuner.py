@@ -1,13 +1,13 @@
-"""NCCL's own cost model, by which it chooses algorithm and protocol, as its source states it, version by version.
+"""NCCL's own cost model, by which it chooses algorithm and protocol, from its source, version by version.
 
     time = latency + bytes / (1000 bandwidth)        microseconds, GB/s; the smallest wins
 
-``ncclTopoTuneModel`` in ``src/graph/tuning.cc`` of NVIDIA/nccl, by tag v2.7.8-1, v2.9.6-1, v2.12.12-1,
-v2.18.5-1, v2.21.5-1, v2.26.2-1, v2.30; the name that each table has there stands beside it. This is NCCL's belief of
-GPU generations, not the truth: what a choice costs is in ``timing.py``. Link rates are in the hardware catalogue.
+``ncclTopoTuneModel`` in ``src/graph/tuning.cc`` of NVIDIA/nccl, by tag v2.7.8-1, v2.9.6-1, v2.12.12-1, v2.18.5-1,
+v2.21.5-1, v2.26.2-1, v2.30; comments have the names of its tables. These are NCCL's assumptions about GPU generations;
+``timing.py`` has the actual times, and the hardware catalogue the link rates.
 
-There is one departure: for trees with Simple, v2.18.5-1 has 4, 6 and 14 us (NVLink, PCI, network), and v2.12.12-1 and
-v2.21.5-1 before and after it 28 (so has issue 1334). The switch points of systems of 2023 fit 28, which is taken here.
+There is one departure: for trees with Simple, v2.18.5-1 has 4, 6 and 14 us (NVLink, PCI, network), while v2.12.12-1
+before it and v2.21.5-1 after it have 28 (as in issue 1334). The switch points of systems of 2023 fit 28.
 """
 
 from collections.abc import Mapping
@@ -16,22 +16,22 @@ from math import ceil, log2
 
 import numpy as np
 
-from simcomm.nccl.catalogue import plugin_latency as told_latency
-from simcomm.nccl.catalogue import usable_nvlink, usable_share
+from simcomm.nccl.catalogue import plugin_latency, usable_nvlink, usable_share
+from simcomm.nccl.channels import NVLINKS
 from simcomm.nccl.choice import PROTOCOL, Choice
 from simcomm.nccl.communicator import Communicator
 from simcomm.nccl.parameters import Floats
 
-CHANNELS = {"volta": 6, "turing": 6, "ampere": 12, "hopper": 16, "blackwell": 16}  # found on NVLink, before doubling
+CHANNELS = {"volta": 6, "turing": 6, "ampere": 12, "hopper": 16, "blackwell": 16}  # on NVLink, before doubling
 
-TREE_CORRECTION = {  # treeCorrectionFactor, by log2(bytes / 64), of a tree's bandwidth for all_reduce
+TREE_CORRECTION = {  # treeCorrectionFactor of a tree's bandwidth for all_reduce, by log2(bytes / 64)
     "ll": [1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1, 1],
     "ll128": [1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1],
     "simple": [.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9],
 }  # fmt: skip
-# Caps in GB/s. llMaxBws by GPU generation on one node, by the maker of the CPUs on two nodes and on more; of a channel
-# perChMaxRingLL128Bws, perChMaxTreeLL128Bws, perChMaxTreeBws and perChMaxNVLSTreeBws by GPU generation, on one node, on
-# two and on more.
+# Caps in GB/s. llMaxBws: on one node by GPU generation, on two nodes and on more by the CPUs' vendor. Per channel:
+# perChMaxRingLL128Bws, perChMaxTreeLL128Bws, perChMaxTreeBws and perChMaxNVLSTreeBws, by GPU generation, on one node,
+# on two and on more.
 LL_CAP = {"volta": 39.0, "ampere": 87.7, "hopper": 141.0, "blackwell": 282.0}
 LL_CAP_BETWEEN = {"others": (39.0, 20.4), "amd": (22.5, 19.0)}
 RING_LL128_CAP = {"volta": (20,) * 3, "ampere": (20,) * 3, "hopper": (36.7,) * 3, "blackwell": (40,) * 3}
@@ -53,7 +53,7 @@ class Latencies:
 
     base_tree: Figures
     base_ring: Figures
-    ring: Mapping[str, Figures]  # by NCCL's classes of hardware
+    ring: Mapping[str, Figures]  # by NCCL's hardware class
     tree: Mapping[str, Figures]
 
 
@@ -63,7 +63,7 @@ _OLD_RING: dict[str, Figures] = {"nvlink": (0.47, 1.9, 3.4), "pci": (1.0, 2.5, 5
 _RING: dict[str, Figures] = {"nvlink": (0.6, 1.9, 3.4), "pci": (1.0, 2.5, 5.7), "net": (2.7, 4.0, 14)}
 _TREE: dict[str, Figures] = {"nvlink": (0.6, 1.25, 28), "pci": (1.0, 1.9, 28), "net": (5.0, 8.5, 28)}
 _FAST_TREE: dict[str, Figures] = {"nvlink": (0.6, 1.25, 4), "pci": (1.0, 1.9, 4), "net": (5.0, 8.5, 14)}
-_ERAS = (  # until which version
+_ERAS = (  # the first version after each range
     ((2, 10), Latencies(*_OLD_BASE, _OLD_RING, {**_TREE, "nvlink": (0.52, 1.2, 28), "net": (5.0, 8.5, 50)})),
     ((2, 13), Latencies(*_OLD_BASE, _OLD_RING, _TREE)),
     ((2, 18), Latencies(*_BASE, {**_OLD_RING, "nvlink": (0.6, 1.9, 3.4)}, _TREE)),
@@ -71,23 +71,19 @@ _ERAS = (  # until which version
     ((2, 26), Latencies(*_BASE, _RING, _FAST_TREE)),
     ((99, 0), Latencies((6.8, 14, 8.4), _BASE[1], _RING, _FAST_TREE)),
 )
-COUNTS_PLUGIN = (2, 14)  # from which version NCCL adds it
+COUNTS_PLUGIN = (2, 14)  # the first version that adds the plug-in's latency
 
 
 def latencies(version: tuple[int, int]) -> Latencies:
-    """Return the latencies that a version assumes.
-
-    >>> latencies((2, 9)).base_ring, latencies((2, 26)).base_ring
-    ((3.6, 10, 8.4), (6.6, 14, 8.4))
-    """
+    """Return the latencies that a version assumes."""
     return next(figures for until, figures in _ERAS if version < until)
 
 
-PCIE = "PCIe 4.0"  # any: NCCL reckons with the same share of each
+PCIE = "PCIe 4.0"  # NCCL assumes the same share of all generations
 
 
 def ring_steps(collective: str, ranks: int) -> int:
-    """Return the steps of a ring: 2(n-1) for all_reduce, n-1 for its halves, and for a chain."""
+    """Return the steps of a ring: 2(n-1) for all_reduce, else n-1."""
     return 2 * (ranks - 1) if collective == "all_reduce" else ranks - 1
 
 
@@ -98,18 +94,14 @@ def _column(table: Mapping[str, tuple[float, float, float]], comm: Communicator)
 
 def inside_rate(comm: Communicator) -> float:
     """Return the GB/s that NCCL's search finds for rings inside a node."""
-    rates = []
-    for hop in comm.hops:
-        is_nvlink = hop.kind in ("nvswitch", "mesh", "bridge", "xgmi")
-        share = usable_nvlink(comm.generation) if is_nvlink else usable_share(PCIE)
-        rates.append(share * hop.rate)
-    return min(rates)
+    share = {True: usable_nvlink(comm.generation), False: usable_share(PCIE)}
+    return min(share[hop.kind in NVLINKS] * hop.rate for hop in comm.hops)
 
 
 def channels_found(comm: Communicator) -> int:
-    """Return the channels of a ring or tree as the tuner sees them: as the search found them.
+    """Return the channels of a ring or tree in the search's result, which the tuner uses.
 
-    NCCL doubles them and applies NCCL_MAX_NCHANNELS later (``ncclTopoPostset``), and its tuner does not know of it.
+    NCCL doubles them and applies NCCL_MAX_NCHANNELS later (``ncclTopoPostset``).
     """
     found = CHANNELS.get(comm.generation, 6) if comm.is_nvlink else 2
     if comm.network is not None:
@@ -118,7 +110,7 @@ def channels_found(comm: Communicator) -> int:
 
 
 def bandwidth(comm: Communicator, collective: str, choice: Choice) -> float:
-    """Return the tuner's GB/s of algorithm bandwidth for a choice, before the correction of trees by size."""
+    """Return the tuner's algorithm bandwidth of a choice in GB/s, before the correction of trees by size."""
     algorithm, protocol = choice
     steps, n = ring_steps(collective, comm.ranks), comm.ranks
     nic = comm.network.nic if comm.network else float("inf")
@@ -147,11 +139,11 @@ def _ring_bus(comm: Communicator, collective: str, protocol: str, bus: float, ch
 
 
 def _ll_cap(comm: Communicator) -> float:
-    """Return the most that LL may reach: by the GPUs on one node, by the CPUs' maker on several."""
+    """Return the cap of LL: on one node by GPU generation, on several by the CPUs' vendor."""
     if comm.version < (2, 10):
         return float("inf")
     if comm.nodes > 1:
-        return LL_CAP_BETWEEN["amd" if comm.cpu == "amd" else "others"][min(comm.nodes, 3) - 2]
+        return LL_CAP_BETWEEN["amd" if comm.system.cpu == "amd" else "others"][min(comm.nodes, 3) - 2]
     if comm.version < (2, 22):
         return LL_CAP["ampere" if comm.generation in ("ampere", "hopper") else "volta"]
     return LL_CAP.get(comm.generation, LL_CAP["volta"])
@@ -184,7 +176,7 @@ def _nvls_bandwidth(comm: Communicator, collective: str, algorithm: str, nic: fl
 
 
 def latency(comm: Communicator, collective: str, choice: Choice) -> float:
-    """Return the tuner's latency in us, without the plateau of rings."""
+    """Return the tuner's latency of a choice in us, without the plateau of rings."""
     algorithm, protocol = choice
     figures, p = latencies(comm.version), PROTOCOL[protocol]
     inside = "nvlink" if comm.is_nvlink else "pci"
@@ -197,13 +189,12 @@ def latency(comm: Communicator, collective: str, choice: Choice) -> float:
         if comm.nodes > 1 and comm.version >= (2, 18):
             hop = max(hop, 3.0 if protocol == "simple" else 1.0)
         table = figures.tree if comm.local == 1 and comm.version >= (2, 22) else figures.ring
-        net = table["net"][p] + plugin_latency(comm, protocol)
+        net = table["net"][p] + _plugin(comm, protocol)
         return figures.base_ring[p] + (steps - between) * hop + between * net
     if algorithm == "tree":
         depth = 0.0 if comm.nodes == 1 else float(int(log2(comm.nodes)))
         return figures.base_tree[p] + 2 * (
-            (comm.local - 1) * figures.tree[inside][p]
-            + depth * (figures.tree["net"][p] + plugin_latency(comm, protocol))
+            (comm.local - 1) * figures.tree[inside][p] + depth * (figures.tree["net"][p] + _plugin(comm, protocol))
         )
     if algorithm in ("nvls", "nvls_tree"):
         return _nvls_latency(comm, algorithm)
@@ -217,21 +208,20 @@ def _nvls_latency(comm: Communicator, algorithm: str) -> float:
     if comm.nodes == 1:
         return inside
     if algorithm == "nvls":
-        return inside + 18.0 + plugin_latency(comm, "simple")
+        return inside + 18.0 + _plugin(comm, "simple")
     hop = 20.9 if comm.version >= (2, 26) else 14.0
-    return inside + 2 * int(log2(comm.nodes)) * (hop + plugin_latency(comm, "simple"))
+    return inside + 2 * int(log2(comm.nodes)) * (hop + _plugin(comm, "simple"))
 
 
-def plugin_latency(comm: Communicator, protocol: str) -> float:
-    """Return the us that a network's plug-in reports for a message, twice where Simple flushes."""
+def _plugin(comm: Communicator, protocol: str) -> float:
+    """Return the latency of a message that a network's plug-in reports, twice for Simple, which flushes; in us."""
     if comm.network is None or comm.version < COUNTS_PLUGIN:
         return 0.0
-    told = told_latency(comm.network.kind, is_staged=not comm.network.gdr)
-    return told * (2 if protocol == "simple" else 1)
+    return plugin_latency(comm.network.kind, is_staged=not comm.network.gdr) * (2 if protocol == "simple" else 1)
 
 
 def tuner_times(comm: Communicator, collective: str, choice: Choice, sizes: Floats) -> Floats:
-    """Return the microseconds that NCCL's tuner reckons with for a choice at sizes in bytes."""
+    """Return the tuner's time of a choice at sizes in bytes, in us."""
     algorithm, protocol = choice
     speed = np.full(len(sizes), bandwidth(comm, collective, choice))
     if algorithm == "tree":

@@ -148,17 +148,17 @@ WRONG = {
         "cluster={system='mpi_cpu_2procs_kind_onehost'}": "is MPI on processors",
         GPUS.replace("}}", ", nick=3}}"): "cluster: system in this file: unknown key 'nick'",
         GPUS.replace("4090", "4091"): "cluster: system in this file: ",
-        GPUS.replace("}}", ", nodes=2}}"): "net is missing; with several nodes say for example net = 'ib'",
+        GPUS.replace("}}", ", nodes=2}}"): "net is missing; several nodes need it, for example net = 'ib'",
         GPUS.replace("4,", "1,"): "is one GPU alone, which leaves NCCL nothing",
         "cluster.latency=1 us": 'cluster: latency is not supported with transport = "nccl"',
         "cluster.world_size=4": 'cluster: world_size is not supported with transport = "nccl"',
         "nccl.NCCL_ALGOS=Ring": "unknown key nccl.NCCL_ALGOS; did you mean",
         "nccl.NCCL_ALGO=Rings": "nccl: algo = 'Rings': NCCL has no 'rings'",
         "nccl={NCCL_MAX_CTAS=2, NCCL_MAX_NCHANNELS=2}": "are the same setting; remove one of them",
-        "nccl.NCCL_P2P_LEVEL=FAR": "nccl: p2p_level = 'FAR'; there are LOC, NVL, PIX",
-        "nccl.version='2.21abc'": "nccl: version = '2.21abc'; give two or three numbers",
-        "nccl.version='99.7'": "nccl: version = '99.7'; give two or three numbers",
-        "nccl.version=2024": "nccl: version = '2024'; give two or three numbers",
+        "nccl.NCCL_P2P_LEVEL=FAR": "nccl: p2p_level must be LOC, NVL, PIX, PXB, PHB, SYS or a number, not 'FAR'",
+        "nccl.version='2.21abc'": "nccl: version must be two or three numbers such as 2.21.5, not '2.21abc'",
+        "nccl.version='99.7'": "nccl: version must be two or three numbers such as 2.21.5, not '99.7'",
+        "nccl.version=2024": "nccl: version must be two or three numbers such as 2.21.5, not '2024'",
         "nccl.NCCL_P2P_DISABLE=2": "nccl.NCCL_P2P_DISABLE = 2 must be true or false",
         "collective.name=barrier": '"nccl" does not support barrier; it supports all_reduce',
         "faults={rank=[{rank=1, slowdown=2.0}]}": '"nccl" is predicted by formula, without simulated messages',
@@ -300,7 +300,7 @@ def test_racks_have_the_nics_of_all_their_boards(tmp_path: Path, ringlab: Ringla
     done = ringlab("explain", write(tmp_path, racks))
     assert done.status == 0 and "144 ranks" in done.out and "... 80 more" in done.out, done.err
     refused = ringlab("explain", write(tmp_path, racks.replace("nodes = 2", "nodes = 2\ngpus_per_node = 6")))
-    assert refused.status == 2 and "6 GPUs of each; give up to 4, or a multiple of 4" in refused.err
+    assert refused.status == 2 and "6 GPUs of each; use up to 4 (a board), or a multiple of 4" in refused.err
 
 
 def test_predict_says_where_old_nccl_falls_back_to_rings_and_that_a_ring_of_ours_has_one_nic(tmp_path: Path):

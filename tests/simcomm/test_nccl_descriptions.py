@@ -85,7 +85,6 @@ def test_known_machines_come_out_as_their_makers_say():
     assert describe_preset("rtx4090-pcie", 1, 8).layout == "switches"
     slingshot = SYSTEMS["h100nvl_2x2_slingshot200_new"]
     assert slingshot.version == (2, 30), "2.30 is not 2.3"
-    assert slingshot.year > SYSTEMS["h100nvl_2x2_slingshot200_old"].year
 
 
 @pytest.mark.parametrize("preset", machine_entries())
@@ -128,29 +127,28 @@ b = { machine = "mine", nodes = 2, gpus = 4, nccl = 2.20 }
     found = read_systems(tmp_path)
     assert found["a"].nic == 400
     assert (found["b"].gpu.name, found["b"].nvlink, found["b"].version) == ("Z100", 100, (2, 20))
-    assert "nic" in found["b"].from_machine
 
 
 REFUSED = {
-    'a = { nodes = 1, gpus = 8, gpu = "A100 SXM", speed = 4 }': "system a: unknown key 'speed'; there are machine",
+    'a = { nodes = 1, gpus = 8, gpu = "A100 SXM", speed = 4 }': "system a: unknown key 'speed'; use machine",
     "a = { nodes = 1, gpus = 8 }": "system a: gpu is missing",
-    'a = { nodes = 2, gpus = 8, gpu = "T4", net = "ib" }': "system a: nic is missing; with several nodes",
-    'a = { nodes = 2, gpus = 8, gpu = "T4", nic = 5 }': "system a: net is missing; with several nodes say",
+    'a = { nodes = 2, gpus = 8, gpu = "T4", net = "ib" }': "system a: nic is missing; several nodes need it",
+    'a = { nodes = 2, gpus = 8, gpu = "T4", nic = 5 }': "system a: net is missing; several nodes need it",
     'a = { nodes = 0, gpus = 8, gpu = "T4" }': "system a: nodes = 0 should be greater than or equal to 1",
     'a = { nodes = true, gpus = 8, gpu = "T4" }': "system a: nodes = True must be an integer",
     'a = { nodes = 1, gpus = 8, gpu = "A100 SMX" }': "did you mean A100 SXM",
-    'a = { nodes = 1, gpus = 8, gpu = "Z100" }': "for another one give also generation, nvlink, pcie",
-    'a = { nodes = 1, gpus = 8, machine = "aws_p6" }': "machine = 'aws_p6' is not described; did you mean",
+    'a = { nodes = 1, gpus = 8, gpu = "Z100" }': "for another GPU also set generation, nvlink, pcie",
+    'a = { nodes = 1, gpus = 8, machine = "aws_p6" }': "unknown machine 'aws_p6'; did you mean",
     'a = { nodes = 1, gpus = 8, gpu = "T4", nccl = 19 }': "system a: nccl = 19: give a version like 2.19",
     'a = { nodes = 1, gpus = 8, gpu = "T4", nic = inf }': "system a: nic = inf",
     'a = { nodes = 1, gpus = 8, gpu = "T4", link = "wire" }': "system a: link = 'wire' should be 'nvswitch', ",
     'a = { nodes = 1, gpus = 8, gpu = "T4", preset = "dgx-h100" }': "preset is a key of machines",
-    "a = 5": "[systems] holds lines like",
+    "a = 5": "[systems] must have lines like",
     "[elsewhere]": "unknown key 'elsewhere'",
-    "": "describes nothing",
+    "": "describes no system",
     "a = {": "not a TOML file",
-    'b = 1\n[machines]\nm = { nodes = 1 }\n[systems.a]\nmachine = "m"': "[systems] holds lines",
-    'a = { machine = "m", nodes = 1, gpus = 2 }\n[machines]\nm = { nodes = 1 }': "machine m: nodes does not belong",
+    'b = 1\n[machines]\nm = { nodes = 1 }\n[systems.a]\nmachine = "m"': "[systems] must have lines",
+    'a = { machine = "m", nodes = 1, gpus = 2 }\n[machines]\nm = { nodes = 1 }': "nodes is not a key of machines",
     'a = { machine = "m", nodes = 1, gpus = 2 }\n[machines]\nm = { preset = "dgx" }': "machine 'dgx' is not in the cat",
 }
 
@@ -215,7 +213,7 @@ def test_whether_busbw_belongs_to_so_many_ranks_is_told_from_what_is_printed(tmp
 
 
 def test_nvlink_is_not_described_of_a_gpu_that_has_none():
-    with pytest.raises(InputError, match=r"link = 'nvswitch', but RTX 4090 has none; say \"pcie\", or give nvlink"):
+    with pytest.raises(InputError, match=r"link = 'nvswitch', but RTX 4090 has none; use \"pcie\", or set nvlink"):
         describe_system("x", {"nodes": 1, "gpus": 4, "gpu": "RTX 4090", "link": "nvswitch"})
     assert describe_system("x", {"nodes": 1, "gpus": 2, "gpu": "RTX 4090", "link": "bridge", "nvlink": 50}).nvlink == 50
 

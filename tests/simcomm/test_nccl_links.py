@@ -110,10 +110,10 @@ def test_before_2_5_a_threshold_decides_between_ll_and_simple():
 @pytest.mark.parametrize(
     ("wrong", "accepted"),
     [
-        ({"max_channels": 1000}, "NCCL_MAX_NCHANNELS = 1000; give a whole number from 1 to 64"),
-        ({"min_channels": 0}, "NCCL_MIN_NCHANNELS = 0; give a whole number from 1 to 64"),
-        ({"buffer_bytes": 1}, "NCCL_BUFFSIZE = 1; give a whole number from 65536 to 1073741824"),
-        ({"threads": 100}, "NCCL_NTHREADS = 100; NCCL takes 64, 128, 256, 512"),
+        ({"max_channels": 1000}, "NCCL_MAX_NCHANNELS must be an integer from 1 to 64, not 1000"),
+        ({"min_channels": 0}, "NCCL_MIN_NCHANNELS must be an integer from 1 to 64, not 0"),
+        ({"buffer_bytes": 1}, "NCCL_BUFFSIZE must be an integer from 65536 to 1073741824, not 1"),
+        ({"threads": 100}, "NCCL_NTHREADS must be 64, 128, 256, 512, not 100"),
     ],
 )
 def test_absurd_settings_are_refused_with_what_is_accepted(wrong, accepted):

@@ -70,7 +70,7 @@ def test_notes_say_nothing_that_a_setting_says_and_nothing_of_what_one_host_lack
     refused = describe_preset("l40s-pcie", 1, 8)
     assert "p2p is" not in notes(refused) and "changes nothing" in notes(refused, p2p_level="SYS")
     seen = describe_system("seen", {**L40S, "p2p": False})
-    assert "say p2p_refused = true" in notes(seen, p2p_level="SYS") and "p2p_refused" not in notes(seen)
+    assert "set p2p_refused = true" in notes(seen, p2p_level="SYS") and "p2p_refused" not in notes(seen)
     hosts = {"gpu": "H100 SXM", "gpus": 8, "net": "ib", "nic": 400, "nic_guess": True}
     assert "(nic) is a guess" in notes(describe_system("two", {**hosts, "nodes": 2}))
     assert "(nic) is a guess" not in notes(describe_system("one", {**hosts, "nodes": 1}))

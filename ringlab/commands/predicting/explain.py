@@ -238,7 +238,7 @@ def _path(comm: Communicator, a: int, b: int) -> str:
 def _lines(cluster: NcclCluster, comm: Communicator) -> Iterator[str]:
     """Yield what NCCL sees of the system, a line a part."""
     system, host = cluster.system, comm.host
-    hosts = f"{comm.hosts} hosts" if comm.hosts > 1 else "one host"
+    hosts = f"{comm.system.nodes} hosts" if comm.system.nodes > 1 else "one host"
     yield f"{comm.ranks} ranks on {hosts}, {system.gpus} x {system.gpu.name} ({comm.generation}) each"
     rate = _gigabytes(host.nvlink) if host.link != "pcie" else ""
     pcie = f"PCIe {host.pcie}.0 x{host.lanes} ({_gigabytes(host.pcie_rate)} a direction)"
