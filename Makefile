@@ -100,7 +100,7 @@ docs: ## build the site of the documentation into out/site
 
 .PHONY: bench
 bench: $(COMPILED) ## run every benchmark; each writes its figures, with the environment, into benchmarks/results (minutes)
-	for program in benchmarks/against_gloo.py benchmarks/beside_simgrid.py benchmarks/engine.py benchmarks/faults.py benchmarks/forms.py benchmarks/growth.py benchmarks/methods.py benchmarks/overlap.py benchmarks/nccl_errors.py benchmarks/nccl_structure.py benchmarks/replaying.py benchmarks/traces.py benchmarks/training_curves.py benchmarks/virtual_launches.py benchmarks/virtual_on_gloo.py benchmarks/virtual_programs.py benchmarks/waiting.py; do echo "$$program"; $(BIN)/python $$program || exit 1; done
+	for program in benchmarks/against_gloo.py benchmarks/against_simgrid.py benchmarks/engine.py benchmarks/faults.py benchmarks/strategies.py benchmarks/growth.py benchmarks/methods.py benchmarks/overlap.py benchmarks/nccl_errors.py benchmarks/nccl_structure.py benchmarks/replaying.py benchmarks/traces.py benchmarks/training_curves.py benchmarks/virtual_launches.py benchmarks/virtual_on_gloo.py benchmarks/virtual_programs.py benchmarks/waiting.py; do echo "$$program"; $(BIN)/python $$program || exit 1; done
 
 .PHONY: reality
 reality: $(COMPILED) ## measure emulated clusters on this machine beside their predictions, and write the tables (ten minutes, on an idle machine)

@@ -23,13 +23,13 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from collectives.call import CollectiveCall
 from collectives.catalogue import find_algorithm
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.output_files import write_text
 from collectives.pipeline import pipeline
 from collectives.records.environment import describe_environment, threads_per_rank
-from collectives.request import Request
 from collectives.spec import find_spec
 from collectives.step import Program, recv, send
 from collectives.units import format_size
@@ -60,8 +60,8 @@ def paired(
     found, device = {}, own_device()
     for nbytes in sizes:
         tensor = torch.zeros(nbytes // 4, device=device)
-        request = Request(find_algorithm(algorithm, "all_reduce"), tensor.numel())
-        executor = Executor(request, rank, world_size, device=device)
+        call = CollectiveCall(find_algorithm(algorithm, "all_reduce"), tensor.numel())
+        executor = Executor(call, rank, world_size, device=device)
         count = repetitions if nbytes < FEWER else repetitions // 3 | 1
         found[nbytes] = pairs(partial(executor.run, tensor), partial(dist.all_reduce, tensor), count)
     return found
@@ -88,7 +88,7 @@ def stepping(rank: int, world_size: int, repetitions: int) -> tuple[list[float],
     """Seconds of a program of many small steps by the executor, and of a bare loop of torch's calls."""
     tensor = torch.zeros(2)
     program = Algorithm(find_spec("all_reduce"), "ping", ping, chunks_rule=2)
-    executor = Executor(Request(program, tensor.numel()), rank, world_size)
+    executor = Executor(CollectiveCall(program, tensor.numel()), rank, world_size)
     halves, peer = tensor.chunk(2), 1 - rank
 
     def bare() -> None:

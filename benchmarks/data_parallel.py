@@ -2,9 +2,9 @@
 
     python benchmarks/data_parallel.py [--scenario two-p5] [--devices 2 4 8] [--batch-size 32] [-o FILE]
 
-The prediction is ``ringlab predict SCENARIO --devices ... --what-if form=ddp,data_parallel`` of a ResNet-50. The run is
-a ResNet-18 on synthetic images: one process on all GPUs, and a rank a GPU with torch's own sync, the same batch on each
-GPU. A number of GPUs that this machine does not have is skipped, and the reason said.
+The prediction is ``ringlab predict SCENARIO --devices ... --what-if strategy=ddp,data_parallel`` of a ResNet-50. The
+run is a ResNet-18 on synthetic images: one process on all GPUs, and a rank a GPU with torch's own sync, the same batch
+on each GPU. A number of GPUs that this machine does not have is skipped, and the reason said.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 import ringlab
-from benchmarks.torch_forms.data_parallel import run_data_parallel, why_not
+from benchmarks.torch_strategies.data_parallel import run_data_parallel, why_not
 from collectives.output_files import write_text
 from collectives.records.environment import describe_environment
 from collectives.training.workload import Training
@@ -24,22 +24,22 @@ from simcomm import this_machine
 
 RESULTS = Path(__file__).parent / "results" / "data_parallel.json"
 MODEL = ("training.model=resnet50", "training.image_shape=[3,224,224]")
-FORMS = ("ddp", "data_parallel")
+STRATEGIES = ("ddp", "data_parallel")
 STEPS, WARM_UP = 20, 5
 
 
 def predict(scenario: str, devices: list[int]) -> list[dict[str, Any]]:
-    """Return a row for each number of devices: the seconds of a step with each form."""
-    answer = ringlab.predict_devices(scenario, devices, *MODEL, what_if=f"form={','.join(FORMS)}")
-    by_form = [{row.devices: row.step_s for row in case.rows} for case in answer.cases]
+    """Return a row for each number of devices: the seconds of a step with each strategy."""
+    answer = ringlab.predict_devices(scenario, devices, *MODEL, what_if=f"strategy={','.join(STRATEGIES)}")
+    by_strategy = [{row.devices: row.step_s for row in case.rows} for case in answer.cases]
     return [
-        {"devices": count, **{form: steps[count] for form, steps in zip(FORMS, by_form, strict=True)}}
+        {"devices": count, **{strategy: steps[count] for strategy, steps in zip(STRATEGIES, by_strategy, strict=True)}}
         for count in devices
     ]
 
 
 def measure(devices: int, batch_size: int) -> dict[str, Any]:
-    """Return the seconds of a step with each form on this machine's GPUs, or why there are none."""
+    """Return the seconds of a step with each strategy on this machine's GPUs, or why there are none."""
     if reason := why_not(devices):
         return {"devices": devices, "skipped": reason}
     training = Training(None, dataset="synthetic", batch_size=batch_size, images=STEPS * devices * batch_size)
@@ -56,7 +56,7 @@ def show(title: str, rows: list[dict[str, Any]]) -> None:
         if "skipped" in row:
             print(f"  {row['devices']} GPUs: skipped, {row['skipped']}")
             continue
-        ddp, one = (row[form] for form in FORMS)
+        ddp, one = (row[strategy] for strategy in STRATEGIES)
         print(
             f"  {row['devices']} GPUs: DDP {ddp * 1e3:.1f} ms, DataParallel {one * 1e3:.1f} ms, {one / ddp:.2f} times"
         )

@@ -28,7 +28,7 @@ import numpy as np
 import simpy
 
 import simcomm
-from collectives import Request, Transport, find_algorithm
+from collectives import CollectiveCall, Transport, find_algorithm
 from collectives.output_files import write_text
 from collectives.records.environment import describe_environment
 from collectives.schedule.symbolic_build import build_compact
@@ -66,13 +66,13 @@ messages = { distribution = "uniform", mean = "1 us" }
 """
 BY_EVENTS = """
 import sys, simcomm
-from collectives import Request, Transport, find_algorithm
+from collectives import CollectiveCall, Transport, find_algorithm
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.engine import by_events
 from simcomm.schedules import compact_schedule
 ranks, ring = int(sys.argv[1]), find_algorithm("all_reduce/ring")
 star = simcomm.star(ranks, "100 Gbit/s", "1 us")
-print(by_events(EngineInput(Request(ring, 1 << 24), compact_schedule(ring, ranks), star, Transport())).elapsed)
+print(by_events(EngineInput(CollectiveCall(ring, 1 << 24), compact_schedule(ring, ranks), star, Transport())).elapsed)
 """
 
 
@@ -147,7 +147,7 @@ class Events:
     def __init__(self, name: str, cluster: Cluster) -> None:
         algorithm = find_algorithm(name)
         schedule = build_compact(algorithm, cluster.world_size)
-        inputs = EngineInput(Request(algorithm, ELEMENTS), schedule, cluster, Transport())
+        inputs = EngineInput(CollectiveCall(algorithm, ELEMENTS), schedule, cluster, Transport())
         self.plan, self.links = inputs.schedule_plan.plan, make_link_records(inputs.routes, inputs.private)
 
     def run(self, messages: bool = False) -> World:

@@ -33,8 +33,11 @@ GPU_MARK = "\n@pytest.mark.gpu\n"
 BENCHES = (("all_reduce", ("ring", "double_tree")), ("broadcast", ("binomial",)))  # collective, and its algorithms
 ON_GPUS = "tests/realcomm/test_on_gpus.py"
 CHECKS = {  # a part, its seconds, and the tests of ON_GPUS by a word of their names
-    "trains": (45, "trains_on"), "forms": (45, "forms_on"), "record": (25, "record_on"), "groups": (30, "groups"),
-}  # fmt: skip
+    "trains": (45, "trains_on"),
+    "strategies": (45, "strategies_on"),
+    "record": (25, "record_on"),
+    "groups": (30, "groups"),
+}
 Row = dict[str, Any]
 
 

@@ -71,7 +71,7 @@ import json, resource, sys, time
 from dataclasses import replace
 from random import Random
 import simcomm
-from collectives import Request, Transport, find_algorithm
+from collectives import CollectiveCall, Transport, find_algorithm
 from collectives.declaration import auto
 from collectives.records.waits import Record
 from collectives.training.workload import ComputePhases, Training
@@ -110,10 +110,10 @@ def run(ranks, cluster):
         record = Record.BRIEF_WAITS if faults else False  # as predict asks who waited for whom
         simcomm.run(algorithm, cluster, 1 << 26, record=record, faults=faults or NO_FAULTS, engine="compiled")
         return unverified_schedule(algorithm, ranks).messages
-    asked = EngineInput(Request(algorithm, 1 << 24), unverified_schedule(algorithm, ranks), cluster, Transport())
+    asked = EngineInput(CollectiveCall(algorithm, 1 << 24), unverified_schedule(algorithm, ranks), cluster, Transport())
     return ((by_shortcut(asked) if part == "lockstep" else None) or by_events(asked)).messages
 run(32, cluster_of(32))
-by_events(EngineInput(Request(find_algorithm("all_reduce/ring"), 64),
+by_events(EngineInput(CollectiveCall(find_algorithm("all_reduce/ring"), 64),
     unverified_schedule(find_algorithm("all_reduce/ring"), 8), cluster_of(8), Transport()))
 cluster = cluster_of(ranks)
 wall, cpu = time.perf_counter(), time.process_time()

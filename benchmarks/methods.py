@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Any
 
 import simcomm
-from collectives import Request, Transport, find_algorithm, library
+from collectives import CollectiveCall, Transport, find_algorithm, library
 from collectives.budget import Gigabyte
 from collectives.errors import TooLarge
 from collectives.output_files import write_text
@@ -81,7 +81,7 @@ def build(name: str, ranks: int) -> AnySchedule | None:
 
 def measure(name: str, schedule: AnySchedule, where: str, cluster: Cluster, repetitions: int) -> Row:
     """Return the seconds of both methods on one cluster, and which of them the engine takes."""
-    given = EngineInput(Request(find_algorithm(name), ELEMENTS), schedule, cluster, Transport())
+    given = EngineInput(CollectiveCall(find_algorithm(name), ELEMENTS), schedule, cluster, Transport())
 
     def ready() -> EngineInput:
         """Return the input with nothing worked out but its pairs and routes."""

@@ -59,7 +59,7 @@ def measure(titles: Sequence[str], draws: int, before: Sequence[dict[str, Any]] 
         "date": datetime.now(UTC).date().isoformat(),
         "environment": describe_environment(),
         "rows": [found[title] for title in ABLATIONS if title in found],
-        "put_aside": accuracy(only_put_aside=True).to_dict()["classes"],
+        "put_aside": accuracy(only_held_out=True).to_dict()["classes"],
     }
 
 

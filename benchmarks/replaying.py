@@ -17,7 +17,7 @@ import simcomm
 from collectives.output_files import write_text
 from collectives.records.environment import describe_environment
 from replay.recording import Recording
-from replay.recording_builder import CollectiveCall, RecordingBuilder
+from replay.recording_builder import RecordedCollective, RecordingBuilder
 from replay.simulation.replay import Replayer
 from replay.simulation.traces import make_trace
 
@@ -32,7 +32,7 @@ def buckets(number: int) -> Recording:
     for rank in range(RANKS):
         calls = []
         for bucket in range(number):
-            what = CollectiveCall("all_reduce", group, 1 << 18)
+            what = RecordedCollective("all_reduce", group, 1 << 18)
             calls.append(builder.collective(rank, bucket, what, line="world"))
             builder.post(rank, calls[-1], seconds=1e-5)
         for call in calls:

@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import Any
 
 import simcomm
-from collectives import Request, find_algorithm, read_trace
+from collectives import CollectiveCall, find_algorithm, read_trace
 from collectives.output_files import write_text
 from collectives.records.environment import describe_environment
 from simcomm.compiled.engine import one_by_one
@@ -52,11 +52,11 @@ def measure_ring(ranks: int, jitter: bool) -> dict[str, Any]:
     faults = Faults(messages=Jitter("exponential", 1e-6)) if jitter else Faults()
     assert star.transport is not None
     schedule = unverified_schedule(ring, ranks)
-    inputs = EngineInput(Request(ring, 16 << 20), schedule, star, star.transport, faults).with_table()
+    inputs = EngineInput(CollectiveCall(ring, 16 << 20), schedule, star, star.transport, faults).with_table()
     timing = one_by_one(inputs, messages=True)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "ring.trace.json"
-        trace, make = measure("make", lambda: make_trace(inputs, timing, {"nbytes": float(inputs.request.nbytes)}))
+        trace, make = measure("make", lambda: make_trace(inputs, timing, {"nbytes": float(inputs.call.nbytes)}))
         _, write = measure("write", lambda: trace.write(file))
         found, read = measure("read", lambda: read_trace(file))
         assert found == trace

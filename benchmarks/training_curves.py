@@ -3,7 +3,7 @@
     python benchmarks/training_curves.py [--parts recipes ways ranks] [--add] [--seeds 0 1 2] [--steps N] [-o FILE]
 
 ``recipes`` looks for the learning rate, its schedule and the batch with which ``EPOCHS`` epochs teach a ResNet-18 most.
-It judges them by a fifth of the training images that it puts aside; the held-out images have no part in it. ``RECIPE``,
+It judges them by a fifth of the training images that it holds out; the held-out images have no part in it. ``RECIPE``,
 the best, is that of the other two. ``ways`` trains with every way of syncing on two ranks: the same seed and data, so
 the losses of every step are to be those of the ring to float tolerance. ``ranks`` trains with the ring on several
 numbers of ranks with the global batch kept, from several seeds, whose differences are the noise: every step sees the
@@ -70,7 +70,7 @@ class Job(NamedTuple):
     way: str
     recipe: Recipe
     seed: int
-    aside: bool = False  # judge it by training images that are put aside
+    aside: bool = False  # judge it by training images that are held out
 
 
 class Curve(Observer):
@@ -90,7 +90,7 @@ class Curve(Observer):
 
 
 def without_held_out(training: Training, train: bool) -> Images:
-    """Return the training images but for those that are put aside, or those; in place of ``load_images``."""
+    """Return the training images but for those that are held out, or those; in place of ``load_images``."""
     images = load_images(training, train=True)
     rows = range(len(images))  # type: ignore[arg-type]
     return Subset(images, [row for row in rows if (row % PUT_ASIDE > 0) == train])

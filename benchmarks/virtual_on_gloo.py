@@ -2,7 +2,7 @@
 
     python benchmarks/virtual_on_gloo.py [--ranks 2] [--rounds 4] [--steps 40] [-o FILE]
 
-DDP and FSDP of a perceptron of 2.1 million parameters, and of a transformer of 2.4, which was put aside until all else
+DDP and FSDP of a perceptron of 2.1 million parameters, and of a transformer of 2.4, which was held out until all else
 was chosen (``virtual_gloo/training.py``). In each round the real ranks
 train first or the virtual ones, in turn. A step is what passes between the ends of an optimizer's steps: of real ranks
 the median by their clocks, of virtual ones that of the replay by the hops of a calibration made at the beginning. The
@@ -19,11 +19,11 @@ from statistics import median
 from typing import Any
 
 import simcomm
+from collectives.call import CollectiveCall
 from collectives.catalogue import find_algorithm
 from collectives.output_files import write_text
 from collectives.records.calibration import Calibration
 from collectives.records.environment import describe_environment
-from collectives.request import Request
 from realcomm.calibration.calibration import calibrate
 from replay.recording_builder import STEP
 from replay.simulation.figures import mark_figures
@@ -34,16 +34,16 @@ from virtual.process.programs import UserProgram
 
 FOLDER = Path(__file__).parent / "virtual_gloo"
 RESULTS = Path(__file__).parent / "results" / "virtual_on_gloo.json"
-TRAININGS = tuple((form, model) for model in ("perceptron", "transformer") for form in ("ddp", "fsdp"))
-Training = tuple[str, str]  # form and model
+TRAININGS = tuple((strategy, model) for model in ("perceptron", "transformer") for strategy in ("ddp", "fsdp"))
+Training = tuple[str, str]  # strategy and model
 TIMEOUT_S = 120
 ELEMENTS = 2_100_000  # of the gradients, about
 
 
 def words(training: Training, steps: int) -> tuple[str, ...]:
     """Return the arguments of the program."""
-    form, model = training
-    return form, str(steps), model
+    strategy, model = training
+    return strategy, str(steps), model
 
 
 def train_really(training: Training, ranks: int, steps: int) -> float:
@@ -71,7 +71,7 @@ def train_virtually(
 
 def measure(ranks: int, rounds: int, steps: int) -> list[dict[str, Any]]:
     """Return a row for each training."""
-    known = calibrate(ranks, requests=[Request(find_algorithm("ring", "all_reduce"), ELEMENTS)], all_sizes=False)
+    known = calibrate(ranks, calls=[CollectiveCall(find_algorithm("ring", "all_reduce"), ELEMENTS)], all_sizes=False)
     real: dict[Training, list[float]] = {one: [] for one in TRAININGS}
     found: dict[Training, list[tuple[float, float]]] = {one: [] for one in TRAININGS}
     with VirtualHost(("torch._dynamo", "torch.distributed.fsdp")) as host:
@@ -86,7 +86,7 @@ def measure(ranks: int, rounds: int, steps: int) -> list[dict[str, Any]]:
     for training in TRAININGS:
         ratios = [virtual / one for (virtual, _), one in zip(found[training], real[training], strict=True)]
         row = {
-            "form": training[0],
+            "strategy": training[0],
             "model": training[1],
             "ranks": ranks,
             "real_s": median(real[training]),

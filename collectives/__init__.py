@@ -3,7 +3,8 @@
 * ``@algorithm`` declares a rank program, written with ``send``, ``recv``, ``recv_reduce``, ``copy``, ``reduce`` and
 ``on_group``. ``library`` and ``find_algorithm`` return declared algorithms, and ``verify`` proves one.
 
-* A ``Request`` is one collective call, a ``Training`` a data-parallel training. ``simcomm`` and ``realcomm`` take both.
+* A ``CollectiveCall`` is one collective call, a ``Training`` a data-parallel training. ``simcomm`` and ``realcomm``
+  take both.
 
 * A ``Trace`` records a run, a ``Calibration`` the measurements of this machine.
 

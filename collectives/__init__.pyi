@@ -1,3 +1,5 @@
+from collectives.call import CollectiveCall as CollectiveCall
+from collectives.call import make_call as make_call
 from collectives.catalogue import find_algorithm as find_algorithm
 from collectives.catalogue import library as library
 from collectives.declaration import Algorithm as Algorithm
@@ -15,8 +17,6 @@ from collectives.records.spans import Span as Span
 from collectives.records.spans import Spans as Spans
 from collectives.records.trace import Trace as Trace
 from collectives.records.trace import read_trace as read_trace
-from collectives.request import Request as Request
-from collectives.request import make_request as make_request
 from collectives.schedule.build import build_schedule as build_schedule
 from collectives.schedule.schedule import Schedule as Schedule
 from collectives.step import Kind as Kind

@@ -431,4 +431,4 @@ def nccl(collective: str) -> NcclsOwn:
 
 
 def _inside_nccl(*_: int) -> Programs:
-    raise InputError(f"{NCCL!r} is what NCCL itself does: it is predicted for a described system, and has no program")
+    raise InputError(f"{NCCL!r} is what NCCL itself does: it is predicted for a system description, and has no program")

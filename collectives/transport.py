@@ -22,13 +22,17 @@ class TcpTerms:
     """
 
     pipeline: bool = True  # ranks post and await in the executor's order; off: each step posted, then all of it awaited
-    notices: bool = True  # "ready to receive" travels, in line behind data; off: the sender knows at once
+    receive_ready: bool = (
+        True  # a receive-ready notification travels, in line behind data; off: the sender knows at once
+    )
     start: float = 0.0  # seconds of a core before a rank posts its first message
-    notice_overhead: float = 0.0  # seconds that a notice spends in software
+    receive_ready_overhead: float = 0.0  # seconds that a notification spends in software
     exchange_overhead: float = 0.0  # seconds of a rank's thread more for a step that both sends and receives
     cores: float = inf  # that all ranks share: what software does waits for one of them; off: infinite
     post_cpu: float = 0.0  # seconds of a core in which a rank posts a send or a receive, one after the other
-    arrival_cpu: float = 0.0  # seconds of a core between the last byte of a message or notice and that a rank knows
+    arrival_cpu: float = (
+        0.0  # seconds of a core between the last byte of a message or notification and that a rank knows
+    )
     wake_cpu: float = 0.0  # seconds of a core before a rank goes on that had to wait for a message
     # of these three, that gloo's own collectives take, which post in C++ and not in Python; off: 1
     own_share: float = 1.0

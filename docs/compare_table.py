@@ -18,7 +18,7 @@ from page_writer import RESULTS, Parts, read_results
 from benchmarks.accuracy.emulated_rows import PHASES
 from collectives.output_files import write_text
 from collectives.units import format_size
-from realcomm.calibration.calibration import HOP_TURNS
+from realcomm.calibration.calibration import MESSAGE_TURNS
 
 WITHIN = 0.15
 Row = dict[str, Any]
@@ -96,7 +96,7 @@ PARTS: Parts = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--turns", type=int, default=HOP_TURNS, help="of the comparisons, if they are older")
+    parser.add_argument("--turns", type=int, default=MESSAGE_TURNS, help="of the comparisons, if they are older")
     options = parser.parse_args()
     found = read_runs(options.files, options.turns)
     write_text(RESULTS / "compare.json", json.dumps(found, indent=1) + "\n")

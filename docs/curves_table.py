@@ -41,7 +41,7 @@ def ways(found: Found) -> str:
 
 
 def by_recipe(rows: Rows) -> list[tuple[float, tuple[Any, ...]]]:
-    """Return the accuracy on the images put aside, mean over the seeds, of each recipe; the best first."""
+    """Return the accuracy on the images held out, mean over the seeds, of each recipe; the best first."""
     named = list(dict.fromkeys(tuple(row[name] for name in RECIPE) for row in rows))
     means = [mean(row["accuracies"][-1] for row in rows if tuple(row[name] for name in RECIPE) == one) for one in named]
     return sorted(zip(means, named, strict=True), key=lambda each: -each[0])
@@ -51,7 +51,7 @@ def _choice(recipes: list[tuple[float, tuple[Any, ...]]]) -> str:
     (best, (batch, rate, schedule, warm_up)), (second, _), *_ = recipes
     return (
         f"Of {len(recipes)} recipes a learning rate of {rate:g}, schedule {schedule}, {warm_up} steps of warm-up and "
-        f"{batch} images a step were right most often on the training images put aside, in the mean of two seeds: "
+        f"{batch} images a step were right most often on the training images held out, in the mean of two seeds: "
         f"{best:.1%}; the next one {second:.1%}, the worst {recipes[-1][0]:.1%}."
     ).replace("%", " %")
 

@@ -119,7 +119,7 @@ def _waiting_row(row: dict[str, Any]) -> list[str]:
 
 
 def simgrid_table(found: dict[str, Any]) -> str:
-    """Return one row for each collective that ``benchmarks/beside_simgrid.py`` timed in SimGrid and here."""
+    """Return one row for each collective that ``benchmarks/against_simgrid.py`` timed in SimGrid and here."""
     solvers = "ours: | SimGrid, exact: | SimGrid, lazy: | times ours: | answers differ by:"
     heads = f"algorithm | ranks: | messages: | {solvers}"
     return f"{_machine(found)} SimGrid {found['simgrid']}; medians, seconds of a core.\n\n" + table(
@@ -138,7 +138,7 @@ def _simgrid_row(row: dict[str, Any]) -> list[str]:
 
 PARTS: Parts = {
     "docs/how-it-works/engines.md": {
-        "simgrid": lambda: simgrid_table(read_results("beside_simgrid")),
+        "simgrid": lambda: simgrid_table(read_results("against_simgrid")),
         "measured": lambda: engines_table(read_results("engine")),
         "methods": lambda: methods_table(read_results("methods")),
         "growth": lambda: growth_table(read_results("growth")),

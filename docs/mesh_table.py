@@ -12,7 +12,7 @@ WAYS = {
 
 
 def errors() -> str:
-    """Return median errors by source, in each way, and what memory and the jobs that were put aside say."""
+    """Return median errors by source, in each way, and what memory and the jobs that were held out say."""
     found = read_results("meshes")
     sources = list(found["shipped"]["sources"])
     rows = []
@@ -26,7 +26,7 @@ def errors() -> str:
     lot = ";\n".join(f"{name} {100 * row['median']:.1f} %" for name, row in found["lot"].items())
     heads = " | ".join([f"{found['date']}, median errors (%)", *(f"{name}:" for name in sources), "mean:"])
     return table(heads, rows) + (
-        f"\nJobs that a lot put aside before the structure was chosen, in the median:\n{lot}.\n"
+        f"\nJobs that a lot held out before the structure was chosen, in the median:\n{lot}.\n"
         f"Memory: {100 * memory['median']:.1f} % in the median of {memory['n']} runs; failed runs are told from\n"
         f"finished ones with an AUC of {failed['auc']:.3f} and an accuracy of {100 * failed['accuracy']:.0f} %.\n"
     )

@@ -49,7 +49,7 @@ def structure() -> str:
     rows += [
         ["rows held by 80 % intervals", *(f"{cell} %" for cell in held)],
         [
-            f"put aside ({systems} systems): `python -m benchmarks.accuracy --put-aside`",
+            f"held out ({systems} systems): `python -m benchmarks.accuracy --held-out`",
             *(_cell(aside[one]) for one in CLASSES),
         ],
         ["rows held by 80 % intervals, of those", *_held(aside)],

@@ -1,6 +1,6 @@
-"""The tables of docs/how-to/predict-n-gpus.md: forms on gloo ranks, hosts.
+"""The tables of docs/how-to/predict-n-gpus.md: strategies on gloo ranks, hosts.
 
-``benchmarks/forms.py`` and ``make one-rank`` measure what the other tables show.
+``benchmarks/strategies.py`` and ``make one-rank`` measure what the other tables show.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,22 +14,22 @@ from collectives.units import count
 Found = dict[str, Any]
 
 
-def forms(found: Found) -> Iterator[str]:
-    """Yield a table of torch's forms on gloo ranks, predicted from the pieces of a step."""
+def strategies(found: Found) -> Iterator[str]:
+    """Yield a table of torch's strategies on gloo ranks, predicted from the pieces of a step."""
     yield f"{where(found['environment'], found['others'])};"
     yield f"medians of {count(found['rounds'], 'round')} of {found['steps']} steps."
-    for is_aside, what in ((False, "looked at"), (True, "put aside")):
+    for is_aside, what in ((False, "looked at"), (True, "held out")):
         rows = [row for row in found["rows"] if row["is_aside"] == is_aside]
         error = 100 * median(abs(row["error"]) for row in rows)
         inside = sum(row["inside"] >= 0.5 for row in rows)
         yield f"Of {len(rows)} that were {what} the median error is {error:.0f} %, and {inside} are in their interval."
     yield ""
-    yield "| form | model | | predicted, ms | measured, ms | error, % |"
+    yield "| strategy | model | | predicted, ms | measured, ms | error, % |"
     yield "| --- | --- | --- | ---: | ---: | ---: |"
     for row in found["rows"]:
         times = f"{1e3 * row['predicted_s']:.0f} | {1e3 * row['measured_s']:.0f} | {100 * row['error']:+.0f}"
-        model, aside = row["model"].partition(",heads")[0], "put aside" if row["is_aside"] else ""
-        yield f"| {row['form']} | {model} | {aside} | {times} |"
+        model, aside = row["model"].partition(",heads")[0], "held out" if row["is_aside"] else ""
+        yield f"| {row['strategy']} | {model} | {aside} | {times} |"
 
 
 def hosts(found: Found) -> Iterator[str]:
@@ -58,7 +58,7 @@ def _lines(lines: Iterable[str]) -> str:
 
 PARTS: Parts = {
     "docs/how-to/predict-n-gpus.md": {
-        "forms": lambda: _lines(forms(read_results("forms"))),
+        "strategies": lambda: _lines(strategies(read_results("strategies"))),
         "hosts": lambda: _lines(hosts(read_results("one_rank"))),
     }
 }

@@ -16,7 +16,7 @@ def errors(found: dict[str, Any]) -> str:
     held_out, aside = found["held_out"], found["put_aside"]
     rows = [[f"**model**, {what} points", *_scores(held_out["points"][what])] for what in ("all", "hard")]
     rows += [["**model**, points predicted to be hard", *_scores(held_out["expected_hard"])]]
-    rows += [[f"put aside, shipped parameters, {what}", *_scores(aside["points"][what])] for what in ("all", "hard")]
+    rows += [[f"held out, shipped parameters, {what}", *_scores(aside["points"][what])] for what in ("all", "hard")]
     exact = [_percent(held_out["hard_if_exact"][f"coverage{share}"], 0) for share in (50, 80, 90)]
     rows += [["were intervals exact, hard points", *[""] * 5, *exact]]
     machine = [[SAME_MACHINE[key], *_scores(one)[:4]] for key, one in held_out["same_machine"].items()]
@@ -57,7 +57,7 @@ def terms(found: dict[str, Any]) -> str:
                     ("median, data sheet", "nine in ten", "median, same job", "nine in ten")),
     }  # fmt: skip
     made_by = "`python -m benchmarks.studies.scaling_terms`"
-    lines = [f"Made by {made_by}; systems that are put aside are in the second table only.\n"]
+    lines = [f"Made by {made_by}; systems that are held out are in the second table only.\n"]
     for key, (first, columns, titles) in heads.items():
         rows = [
             ["nothing left out" if name == "all terms" else name]

@@ -24,7 +24,7 @@ from simcomm.cluster.pair_fit import TCP_GOODPUT, fit_pair
 CHOSEN_ON = ("star4", "bad-order", "three-racks")
 OFF: dict[str, dict[str, Any]] = {
     "the executor's pipeline": {"pipeline": False},
-    "notices": {"notices": False},
+    "receive-ready": {"receive_ready": False},
     "send buffer": {"send_buffer": 0.0},
     "window": {"window": inf},
     "piece": {"piece": inf},
@@ -96,7 +96,7 @@ def table(rows: Rows) -> Iterator[str]:
     yield f"| scenario | | rows | {head} | without any term: {head} |"
     yield "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
     for name in rows.scenarios:
-        kind, errors = "chosen on" if name in CHOSEN_ON else "put aside", rows.errors({}, name)
+        kind, errors = "chosen on" if name in CHOSEN_ON else "held out", rows.errors({}, name)
         yield f"| {name} | {kind} | {len(errors)} | {summary(errors)} | {summary(rows.errors(None, name))} |"
     yield ""
     yield f"| all scenarios, without | {head} |"

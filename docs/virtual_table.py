@@ -54,7 +54,7 @@ def gloo_table(found: dict[str, Any]) -> str:
 def _gloo_row(row: dict[str, Any]) -> list[str]:
     times = [f"{row[name] * 1e3:.1f}" for name in ("real_s", "virtual_s")]
     ratios = [f"{row['ratio']:.2f}", f"{row['ratio_low']:.2f}, {row['ratio_high']:.2f}"]
-    return [row["form"].upper(), row["model"], *times, *ratios]
+    return [row["strategy"].upper(), row["model"], *times, *ratios]
 
 
 PARTS: Parts = {

@@ -1,4 +1,4 @@
-"""Llama 2 70B in torch's own forms, fully_shard by tensor parallelism of 8, in random tokens: examples/llama2_70b.toml.
+"""Llama 2 70B in torch's strategies, fully_shard by tensor parallelism of 8, random tokens: examples/llama2_70b.toml.
 
     ringlab virtual --ranks 64 --fake --only 0 --gpu --on dgx-h100 --compute "H100 SXM" examples/llama2_70b.py
 

@@ -20,10 +20,10 @@ def host_of_node(node: ScalingNode, gpu: Gpu, paths: int = 1) -> Host:
 
 def exchange_of(series: Series) -> str:
     """Return how a series exchanges gradients, by a name of ``EXCHANGES``."""
-    form = series.job.parallelism
-    if form.form == "parameter_server":
+    parallelism = series.job.parallelism
+    if parallelism.strategy == "parameter_server":
         return "server"
-    return "none" if form.sync_every == NEVER else "overlapped" if form.overlap else "after"
+    return "none" if parallelism.sync_every == NEVER else "overlapped" if parallelism.overlap else "after"
 
 
 def columns_of_series(series: Sequence[Series]) -> Columns:

@@ -131,7 +131,7 @@ def sync_seconds(c: Columns, p: Parameters, links: Links, units: UnitSeconds, st
     """Return the seconds that the exchange of gradients and parameters adds to a step."""
     sent, overlapped = exchanged_parameters(c), c.exchange == OVERLAPPED
     backward = np.where(overlapped, stage_backward, 0.0)
-    buckets = _Buckets(c, links, sent, backward, np.where(overlapped, _steal(c, p), 0.0))
+    buckets = _Buckets(c, links, sent, backward, np.where(overlapped, _slowdown(c, p), 0.0))
     zero1 = np.where(c.zero == 2, c.count, 1.0) * buckets.seconds("scatter") if (c.zero > 0).any() else np.zeros(len(c))
     pieces, nbytes = np.where(c.is_shaped, buckets.alike, 1.0), np.where(c.is_shaped, c.item_bytes, 4.0) * sent
     zero1 = zero1 + p["gather_shown"] * pieces * links.seconds("gather", nbytes / pieces)
@@ -141,21 +141,21 @@ def sync_seconds(c: Columns, p: Parameters, links: Links, units: UnitSeconds, st
     return np.select(cases, [0.0, served, buckets.seconds("reduce"), zero1], zero3)
 
 
-def _steal(c: Columns, p: Parameters) -> Array:
+def _slowdown(c: Columns, p: Parameters) -> Array:
     """Return the seconds that computing loses for each second of communication in parallel.
 
     The bytes that pass compete for memory, so a slow NIC disturbs in proportion.
     """
-    steal = np.choose(c.link, [p[f"steal_{name}"] if name else 0.0 for name in LINKS])
-    return np.minimum(np.where(c.link == NETWORK, steal * np.minimum(1.0, c.nic / FULL_NIC), steal), 0.99)
+    slowdown = np.choose(c.link, [p[f"overlap_slowdown_{name}"] if name else 0.0 for name in LINKS])
+    return np.minimum(np.where(c.link == NETWORK, slowdown * np.minimum(1.0, c.nic / FULL_NIC), slowdown), 0.99)
 
 
 class _Buckets:
     """Gradients in buckets, which travel one after the other, each when it is full, while backward goes on."""
 
-    def __init__(self, c: Columns, links: Links, sent: Array, backward: Array, steal: Array) -> None:
+    def __init__(self, c: Columns, links: Links, sent: Array, backward: Array, slowdown: Array) -> None:
         self.c, self.links, self.nbytes = c, links, c.gradient_bytes * sent
-        self.backward, self.left = backward, 1 - steal
+        self.backward, self.left = backward, 1 - slowdown
         self.alike = np.maximum(1.0, np.round(self.nbytes / (c.bucket_mb * MIB)))  # of a transformer's layers
         self.ready = c.bucket_ready.copy()
         self.ready[:, 0] = np.where(c.is_shaped, 1 / self.alike, self.ready[:, 0])

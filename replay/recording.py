@@ -46,7 +46,7 @@ class RecordedCall(NamedTuple):
     """One rank's part of a collective, or its half of a message. Numbers refer to tables of the Recording.
 
     ``key`` is equal for all parts of a collective, and for both halves of a message. For a collective, ``elements`` are
-    those of the buffer as in a Request, and ``group`` are its ranks. For a message, ``nbytes`` is its size, and
+    those of the buffer as in a CollectiveCall, and ``group`` are its ranks. For a message, ``nbytes`` is its size, and
     ``peer`` the other rank in the world. ``root`` is a rank of the group.
     """
 
@@ -185,10 +185,10 @@ class LogEntries(_RecordColumns):
 class Recording:
     """The calls and computing of a run's ranks. ``RecordingBuilder`` builds one call by call.
 
-    >>> from replay.recording_builder import CollectiveCall, RecordingBuilder
+    >>> from replay.recording_builder import RecordedCollective, RecordingBuilder
     >>> builder = RecordingBuilder("ring.py", world_size=2)
     >>> for rank in range(2):
-    ...     call = builder.collective(rank, "first", CollectiveCall("all_reduce", (0, 1), elements=1024))
+    ...     call = builder.collective(rank, "first", RecordedCollective("all_reduce", (0, 1), elements=1024))
     ...     builder.post(rank, call, seconds=1e-3)
     ...     builder.wait(rank, call)
     >>> builder.recording()

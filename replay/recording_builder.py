@@ -32,10 +32,10 @@ class Numbers(dict[Name, int]):
         return number
 
 
-class CollectiveCall(NamedTuple):
+class RecordedCollective(NamedTuple):
     """The properties of a collective that are equal on all ranks of its group.
 
-    ``elements`` are those of the whole buffer, as in a Request: the result of an all_gather, the input of a
+    ``elements`` are those of the whole buffer, as in a CollectiveCall: the result of an all_gather, the input of a
     reduce_scatter.
     """
 
@@ -84,7 +84,7 @@ class RecordingBuilder:
         return len(self._streams) - 1
 
     def collective(
-        self, rank: int, key: Hashable, what: CollectiveCall, *, line: str = "", site: SourceLine = UNKNOWN
+        self, rank: int, key: Hashable, what: RecordedCollective, *, line: str = "", site: SourceLine = UNKNOWN
     ) -> int:
         """Return the number of a rank's part of a collective.
 

@@ -19,12 +19,12 @@ from ringlab.commands.measuring.bench import bench as bench
 from ringlab.commands.measuring.calibrate import CalibrationAnswer as CalibrationAnswer
 from ringlab.commands.measuring.calibrate import calibrate as calibrate
 from ringlab.commands.measuring.compare import Comparison as Comparison
-from ringlab.commands.measuring.forms import FormAnswer as FormAnswer
-from ringlab.commands.measuring.forms import compare_form as compare_form
-from ringlab.commands.measuring.forms import run_form as run_form
 from ringlab.commands.measuring.measurement import RunAnswer as RunAnswer
 from ringlab.commands.measuring.profile import ProfileAnswer as ProfileAnswer
 from ringlab.commands.measuring.profile import profile_model as profile_model
+from ringlab.commands.measuring.strategies import StrategyAnswer as StrategyAnswer
+from ringlab.commands.measuring.strategies import compare_strategy as compare_strategy
+from ringlab.commands.measuring.strategies import run_strategy as run_strategy
 from ringlab.commands.predicting.devices_answer import DevicesAnswer as DevicesAnswer
 from ringlab.commands.predicting.explain import Explanation as Explanation
 from ringlab.commands.predicting.explain_measured import MeasuredAnswer as MeasuredAnswer

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import scenarios
+from collectives.call import CollectiveCall
 from collectives.checks import check_number, check_path, check_sequence, check_whole_number
 from collectives.errors import InputError, RunFailed
 from collectives.input_files import inputs_protected
 from collectives.quoting import quote
 from collectives.records.calibration import Calibration, cache_file, cached_calibration, read_calibration
-from collectives.request import Request
 from collectives.training.workload import Training, check_training
 from collectives.units import count
 from collectives.variables import is_launched
@@ -98,8 +98,8 @@ class Session:
             found = self.find_calibration(scenario)
             if ranks is None or self.calibration is not None or not (found and found.load and found.load.is_busy):
                 return found
-        trainings, requests = _trainings_to_time(scenario), _requests_to_time(scenario)
-        return self.calibrate(ranks, trainings, requests, accept_noise=True, brief=not _chooses(scenario))[0]
+        trainings, calls = _trainings_to_time(scenario), _calls_to_time(scenario)
+        return self.calibrate(ranks, trainings, calls, accept_noise=True, brief=not _chooses(scenario))[0]
 
     def calibration_to_choose(self, scenario: LoadedScenario) -> Calibration | None:
         """Return what resolving ``auto`` needs before a run: nothing where no algorithm is ``auto``.
@@ -123,19 +123,19 @@ class Session:
         if None not in (ranks, needed) and ranks != needed:
             raise InputError(f"{scenario.path}: ranks is {ranks} and its cluster has {needed}; remove ranks")
         chosen = needed or (RANKS if ranks is None else ranks)
-        return self.calibrate(chosen, scenario.trainings, _requests_to_time(scenario), accept_noise)
+        return self.calibrate(chosen, scenario.trainings, _calls_to_time(scenario), accept_noise)
 
     def calibrate(
         self,
         ranks: int = RANKS,
         trainings: Sequence[Training] = (),
-        requests: Sequence[Request] = (),
+        calls: Sequence[CollectiveCall] = (),
         accept_noise: bool = False,
         brief: bool = False,
     ) -> tuple[Calibration, str]:
-        """Measure this machine with so many ranks, for these requests and trainings, and keep the result in the cache.
+        """Measure this machine with so many ranks, for these calls and trainings, and keep the result in the cache.
 
-        Where ``brief``, messages of other sizes than those of the requests are hardly measured, and the answer tells of
+        Where ``brief``, messages of other sizes than those of the calls are hardly measured, and the answer tells of
         noise.
 
         Returns the file too, "" where it could not be written. Raises InputError for what cannot be measured, and
@@ -150,7 +150,7 @@ class Session:
             calibration = realcomm.calibrate(
                 ranks,
                 trainings,
-                requests=requests,
+                calls=calls,
                 backend=self.backend,
                 all_sizes=not brief,
                 timeout=self.timeout_s,
@@ -240,10 +240,10 @@ def _chooses(scenario: LoadedScenario) -> bool:
     return any(algorithm is not None and not algorithm.is_decided for algorithm in algorithms)
 
 
-def _requests_to_time(scenario: LoadedScenario) -> list[Request]:
-    """Return the requests whose messages are measured at exactly their sizes."""
-    asked = scenario.collective.requests(scenario.cluster.world_size) if scenario.collective else ()
-    return performance_model(scenario.cluster).requests_to_measure(asked)
+def _calls_to_time(scenario: LoadedScenario) -> list[CollectiveCall]:
+    """Return the calls whose messages are measured at exactly their sizes."""
+    asked = scenario.collective.calls(scenario.cluster.world_size) if scenario.collective else ()
+    return performance_model(scenario.cluster).calls_to_measure(asked)
 
 
 def _trainings_to_time(scenario: LoadedScenario) -> list[Training]:

@@ -1,4 +1,4 @@
-"""Scenario files and their loader: the file as tables, the tables as forms, the forms as what they name."""
+"""Scenario files and their loader: the file as tables, the tables as sections, the sections as what they name."""
 
 from scenarios.loader import CollectiveComparison, LoadedScenario, WhatIf, load
 from scenarios.toml_files import shipped

@@ -24,7 +24,7 @@ Distribution = Annotated[
 ]
 
 
-class RankForm(Section):
+class RankSection(Section):
     """``[[faults.rank]]``: a rank that is slow, fails or both."""
 
     rank: int = Field(ge=0, description="a rank, for example 3")
@@ -42,7 +42,7 @@ class RankForm(Section):
         return RankFault(self.rank, self.slowdown, _or_never(self.fails_at))
 
 
-class LinkForm(Section):
+class LinkSection(Section):
     """``[[faults.link]]``: a link that loses bandwidth, once or again and again."""
 
     between: list[str] = Field(min_length=2, max_length=2, description='two nodes, for example ["h0", "s0"]')
@@ -72,7 +72,7 @@ class LinkForm(Section):
         return LinkFault((a, b), self.share, self.at, _or_never(self.lasting), _or_never(self.every))
 
 
-class MessageJitterForm(Section):
+class MessageJitterSection(Section):
     """``[faults.messages]``: random delays of messages, in seconds."""
 
     distribution: Distribution
@@ -85,7 +85,7 @@ class MessageJitterForm(Section):
         return _deviation(deviation, info, '"10 us"')
 
 
-class ComputeJitterForm(Section):
+class ComputeJitterSection(Section):
     """``[faults.compute]``: random delays of computing, as shares of its time."""
 
     distribution: Distribution
@@ -107,15 +107,15 @@ def _deviation(deviation: float | None, info: ValidationInfo, example: str) -> f
     return deviation
 
 
-class FaultsForm(Section):
+class FaultsSection(Section):
     """``[faults]``: what goes wrong, and how often it is simulated."""
 
     seed: int = Field(0, ge=0, lt=2**63)
     repetitions: int = Field(100, ge=1, le=100_000)
-    rank: list[RankForm] = Field([])
-    link: list[LinkForm] = Field([])
-    messages: MessageJitterForm | None = None
-    compute: ComputeJitterForm | None = None
+    rank: list[RankSection] = Field([])
+    link: list[LinkSection] = Field([])
+    messages: MessageJitterSection | None = None
+    compute: ComputeJitterSection | None = None
 
     def faults(self) -> Faults:
         """Return the faults as the simulator takes it."""
@@ -133,5 +133,5 @@ def _or_never(seconds: float | None) -> float:
     return inf if seconds is None else seconds
 
 
-def _jitter(form: MessageJitterForm | ComputeJitterForm | None) -> Jitter | None:
-    return None if form is None else Jitter(form.distribution, form.mean, form.deviation or 0.0)
+def _jitter(section: MessageJitterSection | ComputeJitterSection | None) -> Jitter | None:
+    return None if section is None else Jitter(section.distribution, section.mean, section.deviation or 0.0)

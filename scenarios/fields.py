@@ -14,7 +14,7 @@ from collectives.quoting import quote, suggest
 class Section(BaseModel):
     """A table of the file; unknown keys and values of another type are refused."""
 
-    # a form is built when it is first filled: most files need few of them, and all take a while
+    # a section is built when it is first filled: most files need few of them, and all take a while
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 

@@ -1,4 +1,4 @@
-"""``LoadedScenario``: requests and trainings about a cluster, read from a TOML file."""
+"""``LoadedScenario``: calls and trainings about a cluster, read from a TOML file."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from collectives.call import CollectiveCall, make_call
 from collectives.catalogue import find_algorithm
 from collectives.checks import check_sequence, check_text
 from collectives.declaration import AUTO, NCCL, Algorithm, auto, nccl
@@ -14,19 +15,18 @@ from collectives.errors import InputError, ProgramError, Undefined
 from collectives.input_files import check_input
 from collectives.proof.verifier import check_bitwise_identical
 from collectives.quoting import cut, make_printable
-from collectives.request import Request, make_request
 from collectives.spec import item_bytes
 from collectives.training.parallelism import Parallelism
 from collectives.training.workload import MODELS, ComputePhases, Training, is_file_reference
 from scenarios import toml_files
-from scenarios.cluster_forms import LinksForm
-from scenarios.faults import FaultsForm
+from scenarios.cluster_sections import LinksSection
+from scenarios.faults import FaultsSection
 from scenarios.fields import Reference
-from scenarios.forms import CollectiveForm, PlanForm, PlanScenarioForm, ScenarioForm, WhatIfForm
-from scenarios.messages import read_form
-from scenarios.nccl_forms import NcclForm
-from scenarios.network_form import ClusterForm, NetworkForm
-from scenarios.training_form import OVERLAPPED, Sync, TrainingForm
+from scenarios.messages import read_section
+from scenarios.nccl_sections import NcclSection
+from scenarios.network_section import ClusterSection, NetworkSection
+from scenarios.sections import CollectiveSection, PlanScenarioSection, PlanSection, ScenarioSection, WhatIfSection
+from scenarios.training_section import OVERLAPPED, Sync, TrainingSection
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.graph import CablesTogether
 from simcomm.model.faults import NO_FAULTS, Faults, check_faults
@@ -50,17 +50,17 @@ class CollectiveComparison:
         """The algorithms that have a program, ``auto`` among them: all but what NCCL does itself."""
         return tuple(algorithm for algorithm in self.algorithms if algorithm.has_program)
 
-    def request(self, algorithm: Algorithm, nbytes: int, world_size: int) -> Request:
-        """Return the request for one algorithm and size; both may be others than those compared."""
-        made = replace(make_request(algorithm, world_size, nbytes, dtype=self.dtype), op=self.op, root=self.root)
+    def call(self, algorithm: Algorithm, nbytes: int, world_size: int) -> CollectiveCall:
+        """Return the call for one algorithm and size; both may be others than those compared."""
+        made = replace(make_call(algorithm, world_size, nbytes, dtype=self.dtype), op=self.op, root=self.root)
         made.check(world_size)
         return made
 
-    def requests(self, world_size: int) -> Iterator[Request]:
-        """Yield a request for every algorithm at the first size, then at the second, and so on."""
+    def calls(self, world_size: int) -> Iterator[CollectiveCall]:
+        """Yield a call for every algorithm at the first size, then at the second, and so on."""
         for nbytes in self.sizes:
             for algorithm in self.algorithms:
-                yield self.request(algorithm, nbytes, world_size)
+                yield self.call(algorithm, nbytes, world_size)
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def read_title(reference: str | Path, overrides: Sequence[str] = (), values: Seq
     'Eight hosts on a 10 Gbit/s switch'
     """
     path, builder = builder_of(reference, overrides)
-    return builder.title(read_form(toml_files.tables(path, [*overrides, *values]), builder.where, ScenarioForm))
+    return builder.title(read_section(toml_files.tables(path, [*overrides, *values]), builder.where, ScenarioSection))
 
 
 def load(reference: str | Path, overrides: Sequence[str] = ()) -> LoadedScenario:
@@ -110,7 +110,7 @@ def load(reference: str | Path, overrides: Sequence[str] = ()) -> LoadedScenario
     4
     """
     path, builder = builder_of(reference, overrides)
-    return builder.scenario(read_form(toml_files.tables(path, overrides), builder.where, ScenarioForm))
+    return builder.scenario(read_section(toml_files.tables(path, overrides), builder.where, ScenarioSection))
 
 
 @dataclass(frozen=True)
@@ -121,16 +121,16 @@ class SpreadTraining:
     path: Path
     folder: Path  # of the files that it names
     cluster: Cluster
-    training: TrainingForm
+    training: TrainingSection
     algorithm: Algorithm | None  # of all_reduce on a simulated network
     parallelism: Parallelism
-    plan: PlanForm
+    plan: PlanSection
 
 
 def is_spread(reference: str | Path, overrides: Sequence[str] = ()) -> bool:
     """Return whether a scenario says in ``[training.parallelism]`` how its training is spread over ranks.
 
-    >>> is_spread("star8"), is_spread("star8", ["training.parallelism.form=fsdp"])
+    >>> is_spread("star8"), is_spread("star8", ["training.parallelism.strategy=fsdp"])
     (False, True)
     """
     path, _ = builder_of(reference, overrides)
@@ -141,13 +141,13 @@ def is_spread(reference: str | Path, overrides: Sequence[str] = ()) -> bool:
 def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -> SpreadTraining:
     """Return the training of a scenario, for many devices. Raise InputError that names file, key and value.
 
-    >>> read_spread_training("star8", ["training.parallelism={form = 'zero2'}"]).parallelism.form
+    >>> read_spread_training("star8", ["training.parallelism={strategy = 'zero2'}"]).parallelism.strategy
     'zero2'
     """
     path, builder = builder_of(reference, overrides)
-    form = read_form(toml_files.tables(path, overrides), builder.where, ScenarioForm)
-    builder.check_spread(form)
-    training, cluster = builder.training(form), builder.build_cluster(form.cluster, "cluster", form.nccl)
+    section = read_section(toml_files.tables(path, overrides), builder.where, ScenarioSection)
+    builder.check_spread(section)
+    training, cluster = builder.training(section), builder.build_cluster(section.cluster, "cluster", section.nccl)
     named = training.gradient_sync[0] if training.gradient_sync else None
     algorithm = None
     if named is not None and named.name not in OVERLAPPED:
@@ -155,14 +155,14 @@ def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -
     with builder.at("training.parallelism"):
         parallelism = training.mesh
     return SpreadTraining(
-        title=builder.title(form),
+        title=builder.title(section),
         path=path,
         folder=builder.folder,
         cluster=cluster,
         training=training,
         algorithm=algorithm,
         parallelism=parallelism,
-        plan=form.plan,
+        plan=section.plan,
     )
 
 
@@ -175,10 +175,10 @@ def devices_to_predict(reference: str | Path, overrides: Sequence[str] = ()) -> 
     (None, None)
     """
     path, builder = builder_of(reference, overrides)
-    form = read_form(toml_files.tables(path, overrides), builder.where, ScenarioForm)
-    if form.collective is not None or form.training is None or not form.training.why_not_run:
+    section = read_section(toml_files.tables(path, overrides), builder.where, ScenarioSection)
+    if section.collective is not None or section.training is None or not section.training.why_not_run:
         return None
-    return builder.build_cluster(form.cluster, "cluster", form.nccl).world_size
+    return builder.build_cluster(section.cluster, "cluster", section.nccl).world_size
 
 
 @dataclass(frozen=True)
@@ -187,15 +187,15 @@ class PlannedTraining:
 
     title: str
     path: Path
-    training: TrainingForm
-    plan: PlanForm
+    training: TrainingSection
+    plan: PlanSection
 
 
 def read_planned_training(reference: str, overrides: Sequence[str] = ()) -> PlannedTraining:
     """Return a scenario's training and its ``[plan]``. Raise InputError that names the file, the key and the value."""
     path, builder = builder_of(reference, overrides)
-    form = read_form(toml_files.tables(path, overrides), builder.where, PlanScenarioForm)
-    return PlannedTraining(builder.title(form), path, builder.training(form), form.plan)
+    section = read_section(toml_files.tables(path, overrides), builder.where, PlanScenarioSection)
+    return PlannedTraining(builder.title(section), path, builder.training(section), section.plan)
 
 
 def builder_of(reference: str | Path, overrides: Sequence[str] = ()) -> "tuple[Path, Builder]":
@@ -213,20 +213,20 @@ def builder_of(reference: str | Path, overrides: Sequence[str] = ()) -> "tuple[P
 
 @dataclass(frozen=True)
 class Builder:
-    """Builds what a valid form names: clusters, algorithms, trainings."""
+    """Builds what a valid section names: clusters, algorithms, trainings."""
 
     where: str  # how messages begin
     path: Path
     folder: Path  # of the files that it names
     overrides: tuple[str, ...] = ()
 
-    def title(self, form: "ScenarioForm") -> str:
-        """Return the title of a form; the file's own may be false of a cluster that the command line has changed."""
+    def title(self, section: "ScenarioSection") -> str:
+        """Return the title of a section; the file's own may be false of a cluster that the command line has changed."""
         name = make_printable(self.path.stem)
         keys = [text.partition("=")[0].strip() for text in self.overrides]
         changed = [text for text, key in zip(self.overrides, keys, strict=True) if key.startswith("cluster.")]
         if not changed or "title" in keys:
-            return form.title or name
+            return section.title or name
         return f"{name} with {', '.join(make_printable(cut(text)) for text in changed)}"
 
     @contextmanager
@@ -237,40 +237,40 @@ class Builder:
         except InputError as error:
             raise InputError(f"{self.where}: {key}: {error}") from error
 
-    def training(self, form: ScenarioForm) -> TrainingForm:
-        """Return the training of a whole form. Raise InputError where it has none."""
-        if form.training is None:
+    def training(self, section: ScenarioSection) -> TrainingSection:
+        """Return the training of a whole section. Raise InputError where it has none."""
+        if section.training is None:
             raise InputError(f"{self.where}: the [training] table is missing")
-        return form.training
+        return section.training
 
-    def check_spread(self, form: ScenarioForm) -> None:
+    def check_spread(self, section: ScenarioSection) -> None:
         """Raise InputError for tables that a training on many devices does not use, unless a collective does."""
-        if form.collective is None and form.faults is not None:
+        if section.collective is None and section.faults is not None:
             raise InputError(
                 f"{self.where}: faults: a training on many devices is predicted without single messages; remove "
                 "[faults], or set training.gradient_sync, forward, backward and optimizer in training.compute, and a "
                 f"training.model that ranks run ({', '.join(MODELS)}, or FILE.py:NAME)"
             )
-        if form.collective is None and form.what_if:
+        if section.collective is None and section.what_if:
             raise InputError(
                 f"{self.where}: what_if: a training on many devices has no [[what_if]]; remove the tables, and pass "
                 "for example --what-if bandwidth=10,100Gbit/s"
             )
 
-    def scenario(self, form: ScenarioForm) -> LoadedScenario:
-        cluster = self.build_cluster(form.cluster, "cluster", form.nccl)
+    def scenario(self, section: ScenarioSection) -> LoadedScenario:
+        cluster = self.build_cluster(section.cluster, "cluster", section.nccl)
         what_ifs, clusters, cables = list[WhatIf](), [cluster], CablesTogether()
-        for number, other in enumerate(form.what_if):
-            what_ifs.append(self._what_if(other, f"what_if.{number}", form, cluster))
+        for number, other in enumerate(section.what_if):
+            what_ifs.append(self._what_if(other, f"what_if.{number}", section, cluster))
             clusters.append(what_ifs[-1].cluster)
             with self.at(f"what_if.{number}"):
                 cables.add(cluster.graph, clusters[-1].graph)
-        collective = self._collective(form.collective, clusters) if form.collective else None
-        left_out = form.training.why_not_run if form.training and form.collective else ""
-        trainings = self._trainings(form.training, clusters) if form.training and not left_out else ()
-        faults = self.find_faults(form.faults, cluster, "faults")
+        collective = self._collective(section.collective, clusters) if section.collective else None
+        left_out = section.training.why_not_run if section.training and section.collective else ""
+        trainings = self._trainings(section.training, clusters) if section.training and not left_out else ()
+        faults = self.find_faults(section.faults, cluster, "faults")
         return LoadedScenario(
-            self.title(form),
+            self.title(section),
             self.path,
             cluster,
             collective,
@@ -280,18 +280,18 @@ class Builder:
             left_out,
         )
 
-    def _what_if(self, form: WhatIfForm, key: str, whole: ScenarioForm, own: Cluster) -> WhatIf:
+    def _what_if(self, section: WhatIfSection, key: str, whole: ScenarioSection, own: Cluster) -> WhatIf:
         cluster = own
-        if form.cluster is not None or form.nccl is not None:
-            place = "cluster" if form.cluster is None else f"{key}.cluster"
-            cluster = self.build_cluster(form.cluster or whole.cluster, place, form.nccl or whole.nccl)
-        return WhatIf(form.title, cluster, self.find_faults(form.faults, cluster, f"{key}.faults"))
+        if section.cluster is not None or section.nccl is not None:
+            place = "cluster" if section.cluster is None else f"{key}.cluster"
+            cluster = self.build_cluster(section.cluster or whole.cluster, place, section.nccl or whole.nccl)
+        return WhatIf(section.title, cluster, self.find_faults(section.faults, cluster, f"{key}.faults"))
 
-    def find_faults(self, form: FaultsForm | None, cluster: Cluster, key: str) -> Faults:
+    def find_faults(self, section: FaultsSection | None, cluster: Cluster, key: str) -> Faults:
         """Return the faults of a table ``key``. Raise InputError that names the key."""
-        if form is None:
+        if section is None:
             return NO_FAULTS
-        faults = form.faults()
+        faults = section.faults()
         for number, rank in enumerate(faults.ranks):
             with self.at(f"{key}.rank.{number}"):
                 check_faults(Faults(ranks=(rank,)), cluster.graph, cluster.world_size)
@@ -300,54 +300,54 @@ class Builder:
                 check_faults(Faults(links=(link,)), cluster.graph, cluster.world_size)
         return faults
 
-    def build_cluster(self, form: ClusterForm, key: str, settings: NcclForm | None = None) -> Cluster:
+    def build_cluster(self, section: ClusterSection, key: str, settings: NcclSection | None = None) -> Cluster:
         """Return the cluster of a table ``key``. Raise InputError that names the key."""
-        with self.at(f"{key}.link" if isinstance(form, LinksForm) else key):
-            cluster = form.build(self.folder)
+        with self.at(f"{key}.link" if isinstance(section, LinksSection) else key):
+            cluster = section.build(self.folder)
         if settings is not None:
             with self.at("nccl"):
                 cluster = cluster.under_nccl(settings.settings())
-        if not isinstance(form, NetworkForm):
+        if not isinstance(section, NetworkSection):
             return cluster
-        with self.at(f"{key}.route" if form.route else f"{key}.routing"):
-            cluster = form.with_routing(cluster)
+        with self.at(f"{key}.route" if section.route else f"{key}.routing"):
+            cluster = section.with_routing(cluster)
         with self.at(f"{key}.placement"):
-            cluster = form.with_placement(cluster)
+            cluster = section.with_placement(cluster)
         with self.at(f"{key}.world_size"):
-            return cluster if form.world_size is None else cluster.on_first(form.world_size)
+            return cluster if section.world_size is None else cluster.on_first(section.world_size)
 
-    def _collective(self, form: CollectiveForm, clusters: Sequence[Cluster]) -> CollectiveComparison:
+    def _collective(self, section: CollectiveSection, clusters: Sequence[Cluster]) -> CollectiveComparison:
         with self.at("collective.root"):
             for cluster in clusters:
-                _check_root(form.root, cluster)
+                _check_root(section.root, cluster)
         algorithms = tuple(
-            self.find_algorithm(reference, form.name, clusters, f"collective.algorithms.{number}")
-            for number, reference in enumerate(form.algorithms)
+            self.find_algorithm(reference, section.name, clusters, f"collective.algorithms.{number}")
+            for number, reference in enumerate(section.algorithms)
         )
-        width = item_bytes(form.dtype)
-        sizes = tuple(nbytes // width * width for nbytes in form.sizes)
-        return CollectiveComparison(form.name, algorithms, sizes, form.dtype, form.op, form.root)
+        width = item_bytes(section.dtype)
+        sizes = tuple(nbytes // width * width for nbytes in section.sizes)
+        return CollectiveComparison(section.name, algorithms, sizes, section.dtype, section.op, section.root)
 
-    def _trainings(self, form: TrainingForm, clusters: Sequence[Cluster]) -> tuple[Training, ...]:
+    def _trainings(self, section: TrainingSection, clusters: Sequence[Cluster]) -> tuple[Training, ...]:
         try:
-            syncs = form.check_run()
+            syncs = section.check_run()
         except InputError as error:
             raise InputError(f"{self.where}: {error}") from error
         left_out = {"gradient_sync", "compute", "data_folder", "global_batch_size"}
-        given = form.model_dump(exclude_unset=True, exclude=left_out)
-        if "global_batch_size" in form.model_fields_set:
-            given["batch_size"] = self._share(form.global_batch_size, clusters[0].world_size)
-        if form.data_folder:
-            given["data_folder"] = str(self.folder / Path(form.data_folder).expanduser())
-        if form.checkpoints:
-            given["checkpoints"] = str(Path(form.checkpoints).expanduser())  # written, so not beside the scenario
-        if is_file_reference(form.model):
-            came_with_it = (self.path.parent / form.model.rpartition(":")[0]).is_file()
-            given["model"] = os.path.relpath((self.path.parent if came_with_it else self.folder) / form.model)
+        given = section.model_dump(exclude_unset=True, exclude=left_out)
+        if "global_batch_size" in section.model_fields_set:
+            given["batch_size"] = self._share(section.global_batch_size, clusters[0].world_size)
+        if section.data_folder:
+            given["data_folder"] = str(self.folder / Path(section.data_folder).expanduser())
+        if section.checkpoints:
+            given["checkpoints"] = str(Path(section.checkpoints).expanduser())  # written, so not beside the scenario
+        if is_file_reference(section.model):
+            came_with_it = (self.path.parent / section.model.rpartition(":")[0]).is_file()
+            given["model"] = os.path.relpath((self.path.parent if came_with_it else self.folder) / section.model)
             file = Path(given["model"].rpartition(":")[0])
             if file.is_file():  # else it may be somewhere else, where it is run
                 check_input(file)  # so that no output overwrites it
-        compute = form.compute.phases if form.compute else None
+        compute = section.compute.phases if section.compute else None
         return tuple(
             self._training(sync, clusters, f"training.gradient_sync.{number}", compute, given)
             for number, sync in enumerate(syncs)

@@ -1,4 +1,4 @@
-"""A scenario form filled from a file, or one readable message about what is wrong with it."""
+"""A scenario section filled from a file, or one readable message about what is wrong with it."""
 
 import json
 from itertools import pairwise
@@ -10,14 +10,14 @@ from pydantic_core import ErrorDetails
 from collectives.errors import InputError
 from collectives.quoting import cut, describe_accepted, suggest
 from collectives.removed import KEYS, describe_removed
-from scenarios.cluster_forms import describe_foreign_key, describe_missing_key, form_of
-from scenarios.network_form import KINDS, ClusterForm
+from scenarios.cluster_sections import describe_foreign_key, describe_missing_key, section_of
+from scenarios.network_section import KINDS, ClusterSection
 
-Form = TypeVar("Form", bound=BaseModel)
+AnySection = TypeVar("AnySection", bound=BaseModel)
 
 
-def read_form(content: dict[str, Any], where: str, whole: type[Form]) -> Form:
-    """Return the form of a whole file that ``content`` fills.
+def read_section(content: dict[str, Any], where: str, whole: type[AnySection]) -> AnySection:
+    """Return the section of a whole file that ``content`` fills.
 
     Raise InputError that names file, key, value and what is accepted.
     """
@@ -32,9 +32,9 @@ def read_form(content: dict[str, Any], where: str, whole: type[Form]) -> Form:
 
 def _describe(problem: ErrorDetails, whole: type[BaseModel], content: object) -> str:
     place = problem["loc"]
-    form, key = _locate(place, whole, content), cut(".".join(map(str, place)))
+    section, key = _locate(place, whole, content), cut(".".join(map(str, place)))
     if problem["type"] in ("extra_forbidden", "missing"):
-        return _describe_key(problem["type"], form, place)
+        return _describe_key(problem["type"], section, place)
     if problem["type"] == "value_error":
         said = str(problem["ctx"]["error"])
         return f"{key}: {said}" if key else said
@@ -44,41 +44,45 @@ def _describe(problem: ErrorDetails, whole: type[BaseModel], content: object) ->
     return f"{key} = {_shown(problem['input'])}{accepted}"
 
 
-def _describe_key(problem: str, form: type[BaseModel], place: tuple[int | str, ...]) -> str:
+def _describe_key(problem: str, section: type[BaseModel], place: tuple[int | str, ...]) -> str:
     """Return the message about an unknown key (``problem`` "extra_forbidden") or a missing one ("missing")."""
     table, key, name = cut(".".join(map(str, place[:-1]))), cut(".".join(map(str, place))), str(place[-1])
-    if issubclass(form, ClusterForm):
+    if issubclass(section, ClusterSection):
         if problem == "missing" and name not in KINDS:
-            return f"{table}: {describe_missing_key(form, name)}"
-        if problem == "extra_forbidden" and (reason := describe_foreign_key(form, name)):
+            return f"{table}: {describe_missing_key(section, name)}"
+        if problem == "extra_forbidden" and (reason := describe_foreign_key(section, name)):
             return f"{table}: {reason}"
     if problem == "missing":
-        return f"{key} is missing: {form.model_fields[name].description}"
+        return f"{key} is missing: {section.model_fields[name].description}"
     if removed := describe_removed(KEYS, ".".join(part for part in place if isinstance(part, str))):
         return removed
-    names = form.key_names() if issubclass(form, ClusterForm) else list(form.model_fields)
+    names = section.key_names() if issubclass(section, ClusterSection) else list(section.model_fields)
     return f"unknown key {key}; {suggest(name, names)}"
 
 
 def _locate(place: tuple[int | str, ...], whole: type[BaseModel], content: object) -> type[BaseModel]:
-    """Return the form that the last key of ``place`` belongs to."""
-    owner, form = whole, whole  # of the last key; of the table that it leads to
+    """Return the section that the last key of ``place`` belongs to."""
+    owner, section = whole, whole  # of the last key; of the table that it leads to
     for before, part in pairwise(["", *place]):
         if before == "cluster":
-            form = form_of(content)
+            section = section_of(content)
         if isinstance(content, dict | list):
             content = dict(content if isinstance(content, dict) else enumerate(content)).get(part)
         if isinstance(part, str):
-            owner = form
-            form = _form_in(form.model_fields[part].annotation) or form if part in form.model_fields else form
+            owner = section
+            section = (
+                _section_in(section.model_fields[part].annotation) or section
+                if part in section.model_fields
+                else section
+            )
     return owner
 
 
-def _form_in(annotation: Any) -> type[BaseModel] | None:
+def _section_in(annotation: Any) -> type[BaseModel] | None:
     """Return the model inside ``list[Model] | None`` and the like."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for part in get_args(annotation) if (found := _form_in(part))), None)
+    return next((found for part in get_args(annotation) if (found := _section_in(part))), None)
 
 
 def _shown(value: object) -> str:

@@ -10,10 +10,10 @@ from pydantic import model_validator
 from collectives.errors import InputError
 from collectives.quoting import cut, quote, suggest
 from scenarios import toml_files
-from scenarios.cluster_forms import DEFAULT_RANKS, HERE
-from scenarios.forms import ScenarioForm
+from scenarios.cluster_sections import DEFAULT_RANKS, HERE
 from scenarios.loader import Builder, builder_of
-from scenarios.messages import read_form
+from scenarios.messages import read_section
+from scenarios.sections import ScenarioSection
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.files import SUFFIXES
 from simcomm.cluster.hardware import machine_entries
@@ -21,7 +21,7 @@ from simcomm.cluster.placement import make_room
 from simcomm.model.faults import Faults
 
 
-class NetworkOnlyForm(ScenarioForm):
+class NetworkOnlySection(ScenarioSection):
     """A whole file of which only the network is asked."""
 
     @model_validator(mode="after")
@@ -57,13 +57,13 @@ def read_network(text: str, ranks: int = 0, changes: Sequence[str] = ()) -> Read
     cluster = table.get("cluster")
     if isinstance(cluster, dict) and cluster.get("preset") == HERE:
         cluster["world_size"] = ranks or DEFAULT_RANKS
-    form = read_form(table, builder.where, NetworkOnlyForm)
-    found = builder.build_cluster(form.cluster, "cluster", form.nccl)
+    section = read_section(table, builder.where, NetworkOnlySection)
+    found = builder.build_cluster(section.cluster, "cluster", section.nccl)
     try:
         found = make_room(found, ranks) if ranks else found
     except InputError as error:
         raise InputError(f"{builder.where}: {error}") from error
-    return ReadNetwork(found, builder.find_faults(form.faults, found, "faults"))
+    return ReadNetwork(found, builder.find_faults(section.faults, found, "faults"))
 
 
 def _read_word(text: str, ranks: int, overrides: Sequence[str]) -> tuple[dict[str, Any], Builder]:

@@ -4,22 +4,22 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
+from collectives.call import CollectiveCall
 from collectives.errors import Deadlock, ProgramError
 from collectives.records.calibration import Calibration
 from collectives.records.messages import Messages
 from collectives.records.trace import ProgramFailure, Trace
-from collectives.request import Request
 from collectives.schedule.build import sound_schedule
 from simcomm.cluster.calibrated import resolve_transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.reference.engine import Buffer, Simulation, make_trace
 
 SHORTEST = 1e-6  # seconds that a run is shown to take in which nothing happens
-SITE = re.compile(r"^rank \d+(, channel \d+)?, step \d+( \(line \d+ of [^()]+\))?: ")  # said beside the text
+LOCATION = re.compile(r"^rank \d+(, channel \d+)?, step \d+( \(line \d+ of [^()]+\))?: ")  # said beside the text
 
 
 def run_to_failure(
-    request: Request, cluster: Cluster, error: ProgramError, *, calibration: Calibration | None = None
+    collective_call: CollectiveCall, cluster: Cluster, error: ProgramError, *, calibration: Calibration | None = None
 ) -> Trace:
     """Simulate a program up to its failure; ``error`` is the ProgramError that ``simcomm.run`` raised.
 
@@ -27,7 +27,7 @@ def run_to_failure(
     wait for it or finish. In a deadlock no rank stops. Raise ``error`` if it names no rank.
 
     >>> import simcomm
-    >>> from collectives import algorithm, find_algorithm, make_request, recv, send
+    >>> from collectives import algorithm, find_algorithm, make_call, recv, send
     >>> def late(rank, world_size, root):
     ...     yield send(1, 0) if rank == 0 else recv(0, 0)
     ...     if rank == 0:
@@ -36,7 +36,7 @@ def run_to_failure(
     >>> try:
     ...     simcomm.run(wrong, star, nbytes=64)
     ... except ProgramError as error:
-    ...     trace = run_to_failure(make_request(wrong, 2, 64), star, error)
+    ...     trace = run_to_failure(make_call(wrong, 2, 64), star, error)
     >>> len(trace.messages), trace.failure.rank, trace.failure.step
     (1, 0, 1)
     """
@@ -44,24 +44,26 @@ def run_to_failure(
         raise error
     circle = error.circle if isinstance(error, Deadlock) else ()
     done = None if circle or error.step is None else error.step + error.lands
-    call = sound_schedule(request.algorithm, cluster.world_size, request.root, error.rank, done)
+    call = sound_schedule(collective_call.algorithm, cluster.world_size, collective_call.root, error.rank, done)
     step = error.step if error.step is not None else max(map(len, call.programs[error.rank]), default=0)
     cluster, transport = resolve_transport(cluster, calibration)
     simulation = Simulation(cluster, transport)
-    buffer = Buffer(request.algorithm, call.world_size, request.elements, request.itemsize, None)
-    elapsed = simulation.run(
-        simulation.collective(rank, programs, buffer, request.op) for rank, programs in enumerate(call.programs)
+    buffer = Buffer(
+        collective_call.algorithm, call.world_size, collective_call.elements, collective_call.itemsize, None
     )
-    facts = {"nbytes": float(request.nbytes), "time_min_s": elapsed, "time_max_s": elapsed}
+    elapsed = simulation.run(
+        simulation.collective(rank, programs, buffer, collective_call.op) for rank, programs in enumerate(call.programs)
+    )
+    facts = {"nbytes": float(collective_call.nbytes), "time_min_s": elapsed, "time_max_s": elapsed}
     trace = make_trace(simulation, call, elapsed or SHORTEST, facts)
     at = elapsed if error.step is None or circle else _end_of(trace.messages, error.rank)
     where = re.search(r"\(line (\d+) of ([^()]+)\)", str(error))
     if error.step is None:  # the lines in the text may be of other ranks
         where = re.search(r"\(line (\d+) of ([^()]+)\)", call.at_line(error.rank, 0, max(step - 1, 0))) or where
-    text = SITE.sub("", str(error).removeprefix(call.describe()).lstrip(":, "))
+    text = LOCATION.sub("", str(error).removeprefix(call.describe()).lstrip(":, "))
     line = f"{where[2]}:{where[1]}" if where else ""
     failure = ProgramFailure(error.rank, error.step, line, text, at, error.lands, circle)
-    return replace(trace, failure=failure).of_program(request.algorithm)
+    return replace(trace, failure=failure).of_program(collective_call.algorithm)
 
 
 def _end_of(messages: Messages, rank: int) -> float:

@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
 
+from collectives.call import CollectiveCall, make_call
 from collectives.catalogue import find_algorithm, library
 from collectives.checks import check_cluster, check_several
 from collectives.declaration import Algorithm, auto
 from collectives.errors import InputError, TooLarge, Undefined
 from collectives.records.calibration import Calibration
-from collectives.request import Request, make_request
 from collectives.spec import find_spec
 from simcomm.cluster.calibrated import check_used
 from simcomm.cluster.cluster import Cluster
@@ -85,15 +85,15 @@ def choose(
     """
     check_cluster(cluster, Cluster)
     check_used(calibration, [cluster])
-    request = make_request(auto(collective), cluster.world_size, nbytes, dtype=dtype, op=op, root=root)
+    call = make_call(auto(collective), cluster.world_size, nbytes, dtype=dtype, op=op, root=root)
     named = None
     if among is not None:
         named = [find_algorithm(one, collective) for one in check_several("among", among, of="algorithms")]
-    return _choose(performance_model(cluster, calibration).estimator(request), named)
+    return _choose(performance_model(cluster, calibration).estimator(call), named)
 
 
 def _choose(estimator: Estimator, among: Iterable[Algorithm] | None) -> AlgorithmChoice:
-    found = _narrow(_contenders(estimator.request, among, estimator), estimator, names=2)
+    found = _narrow(_contenders(estimator.call, among, estimator), estimator, names=2)
     exact = (Candidate(each.algorithm, each.least) for each in found if each.is_exact)
     candidates = sorted(exact, key=lambda candidate: candidate.seconds)
     equal = [candidate for candidate in candidates if candidate.seconds <= candidates[0].seconds * (1 + SAME)]
@@ -103,11 +103,11 @@ def _choose(estimator: Estimator, among: Iterable[Algorithm] | None) -> Algorith
 
 
 def _fastest(
-    request: Request, cluster: Cluster, calibration: Calibration | None, among: Iterable[Algorithm] | None
+    call: CollectiveCall, cluster: Cluster, calibration: Calibration | None, among: Iterable[Algorithm] | None
 ) -> Algorithm:
     """Return the algorithm that ``_choose`` returns, possibly without its time."""
-    estimator = performance_model(cluster, calibration).estimator(request)
-    found = _narrow(_contenders(request, among, estimator), estimator, names=1)
+    estimator = performance_model(cluster, calibration).estimator(call)
+    found = _narrow(_contenders(call, among, estimator), estimator, names=1)
     limit = min(each.most for each in found)
     equal = [each.algorithm for each in found if each.least <= limit * (1 + SAME)]
     return min(equal, key=lambda algorithm: _effort(algorithm, estimator)) if equal[1:] else equal[0]
@@ -128,13 +128,13 @@ class _Contender:
         return self.least == self.most
 
 
-def _contenders(request: Request, among: Iterable[Algorithm] | None, estimator: Estimator) -> list[_Contender]:
+def _contenders(call: CollectiveCall, among: Iterable[Algorithm] | None, estimator: Estimator) -> list[_Contender]:
     """Return the algorithms defined for this number of ranks, with their bounds without simulation.
 
     Raise InputError if there are none.
     """
     contenders = list[_Contender]()
-    for algorithm in library_candidates(request.spec.name, estimator.cluster) if among is None else among:
+    for algorithm in library_candidates(call.spec.name, estimator.cluster) if among is None else among:
         try:
             seconds = estimator.closed_form(algorithm)
             bounds = estimator.bracket(algorithm) if seconds is None else (seconds, seconds)
@@ -142,7 +142,7 @@ def _contenders(request: Request, among: Iterable[Algorithm] | None, estimator: 
             continue
         contenders.append(_Contender(algorithm, *bounds))
     if not contenders:
-        name, ranks = request.spec.name, estimator.world_size
+        name, ranks = call.spec.name, estimator.world_size
         raise InputError(f"{name}: no algorithm to choose from exists for {ranks} ranks")
     return contenders
 
@@ -189,25 +189,25 @@ def _with_more_known(contender: _Contender, estimator: Estimator) -> _Contender:
 
 def _effort(algorithm: Algorithm, estimator: Estimator) -> tuple[int, int, str]:
     """Return a sort key: operations of rank 0, then parameters. A torus of one row is a ring, and is named so."""
-    programs = algorithm.channels(0, estimator.world_size, estimator.request.root)
+    programs = algorithm.channels(0, estimator.world_size, estimator.call.root)
     operations = sum(len(step) for program in programs for step in program)
     return operations, len(algorithm.parameter_names), algorithm.label
 
 
 def resolve_auto(
-    request: Request,
+    call: CollectiveCall,
     cluster: Cluster,
     calibration: Calibration | None = None,
     among: Iterable[Algorithm] | None = None,
-) -> Request:
-    """Return the request with ``auto`` replaced by the model's choice, labeled ``auto (ring)``.
+) -> CollectiveCall:
+    """Return the call with ``auto`` replaced by the model's choice, labeled ``auto (ring)``.
 
-    ``among`` are the candidates. Default: the library's. Other requests are returned unchanged. Raise InputError.
+    ``among`` are the candidates. Default: the library's. Other calls are returned unchanged. Raise InputError.
 
     >>> import simcomm
-    >>> request = Request(auto("broadcast"), elements=16)
-    >>> resolve_auto(request, simcomm.star(8, "10 Gbit/s", "5 us")).algorithm.label
+    >>> call = CollectiveCall(auto("broadcast"), elements=16)
+    >>> resolve_auto(call, simcomm.star(8, "10 Gbit/s", "5 us")).algorithm.label
     'auto (binomial)'
     """
-    chosen = request.algorithm.decide(lambda: _fastest(request, cluster, calibration, among))
-    return request if chosen is request.algorithm else request.with_algorithm(chosen, cluster.world_size)
+    chosen = call.algorithm.decide(lambda: _fastest(call, cluster, calibration, among))
+    return call if chosen is call.algorithm else call.with_algorithm(chosen, cluster.world_size)

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from collectives.call import Array, CollectiveCall, make_call
 from collectives.checks import check_cluster
 from collectives.declaration import Algorithm
 from collectives.records.calibration import Calibration, cached_calibration
 from collectives.records.spans import Spans, join_spans
 from collectives.records.trace import Trace
 from collectives.records.waits import Record
-from collectives.request import Array, Request, make_request
 from collectives.training.workload import ComputePhases, Training, check_training
 from simcomm.cluster.calibrated import check_used
 from simcomm.cluster.cluster import Cluster
@@ -21,7 +21,7 @@ from simcomm.performance_models.performance_model import PerformanceModel, perfo
 
 
 def run(
-    algorithm: str | Algorithm | Request,
+    algorithm: str | Algorithm | CollectiveCall,
     cluster: Cluster,
     nbytes: int | str | None = None,
     *,
@@ -36,15 +36,15 @@ def run(
 ) -> Trace:
     """Simulate one collective on ``nbytes`` bytes per rank, or on ``buffers`` with real data, reduced in place.
 
-    ``nbytes`` may be text such as "1 MiB". Defaults: float32 elements, operator sum, root 0. A Request in place of the
-    algorithm includes these. ``buffers`` are one 1-D array per rank, of equal length and type, each with its own
+    ``nbytes`` may be text such as "1 MiB". Defaults: float32 elements, operator sum, root 0. A CollectiveCall in place
+    of the algorithm includes these. ``buffers`` are one 1-D array per rank, of equal length and type, each with its own
     memory. A transport that needs a calibration uses the given one or the cached one.
 
     ``engine`` is "simpy", the only one with data, or "compiled". Default: by the number of messages. On this machine,
-    the prediction uses measured hops unless you name an engine or a fault. Without ``record`` the trace has times only,
-    which takes far less memory. With ``Record.WAITS`` it has what ``collectives.records.waits`` reads: a ``BriefTrace``
-    without messages if steps suffice, else unordered messages; with ``Record.BRIEF_WAITS`` only the former. Under
-    ``faults`` a run may never end: see ``Trace.is_complete``.
+    the prediction uses measured message classes unless you name an engine or a fault. Without ``record`` the trace has
+    times only, which takes far less memory. With ``Record.WAITS`` it has what ``collectives.records.waits`` reads: a
+    ``BriefTrace`` without messages if steps suffice, else unordered messages; with ``Record.BRIEF_WAITS`` only the
+    former. Under ``faults`` a run may never end: see ``Trace.is_complete``.
 
     Raise InputError, and ProgramError for a wrong algorithm.
 
@@ -55,14 +55,14 @@ def run(
     """
     check_cluster(cluster, Cluster)
     check_used(calibration, [cluster])
-    request = make_request(algorithm, cluster.world_size, nbytes, dtype=dtype, op=op, root=root, buffers=buffers)
+    call = make_call(algorithm, cluster.world_size, nbytes, dtype=dtype, op=op, root=root, buffers=buffers)
     options = SimulationOptions(engine, faults, Record.of(record))
-    return performance_model(cluster, calibration).collective(request, options, buffers)
+    return performance_model(cluster, calibration).collective(call, options, buffers)
 
 
 def simulate(
     model: PerformanceModel,
-    asked: Request | Training,
+    asked: CollectiveCall | Training,
     *,
     steps: int | None = None,
     engine: str | None = None,
@@ -72,13 +72,13 @@ def simulate(
     """Simulate a collective or a training with a cluster's performance model, as ``run`` and ``train`` do.
 
     >>> import simcomm
-    >>> from collectives import make_request
+    >>> from collectives import make_call
     >>> model = performance_model(simcomm.star(4, "10 Gbit/s", "5 us"))
-    >>> round(simulate(model, make_request("all_reduce/ring", 4, 1 << 20)).elapsed * 1e3, 6)  # in ms
+    >>> round(simulate(model, make_call("all_reduce/ring", 4, 1 << 20)).elapsed * 1e3, 6)  # in ms
     1.318291
     """
     options = SimulationOptions(engine, faults, Record.of(record))
-    if isinstance(asked, Request):
+    if isinstance(asked, CollectiveCall):
         return model.collective(asked, options)
     model.check_training(asked, options)
     if model.calibration is None and (asked.compute is None or asked.gradient_sync is None):

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from collectives.call import CollectiveCall, make_call
 from collectives.catalogue import find_algorithm
 from collectives.checks import check_cluster, check_path, check_several, is_finite_number
 from collectives.declaration import Algorithm
@@ -25,7 +26,6 @@ from collectives.output_files import append_text, key_of, read_kept_lines
 from collectives.quoting import quote
 from collectives.records.calibration import Calibration
 from collectives.records.environment import installed_version
-from collectives.request import Request, make_request
 from collectives.units import as_bytes
 from simcomm import compiled
 from simcomm.cluster.calibrated import check_used, resolve_transport
@@ -39,9 +39,9 @@ Question = dict[str, Any]
 
 
 def describe_questions(
-    clusters: Sequence[Cluster], requests: Sequence[Request], each: int, faults: Faults
+    clusters: Sequence[Cluster], calls: Sequence[CollectiveCall], each: int, faults: Faults
 ) -> list[Question]:
-    """Return the cached description of every request; ``each`` requests belong to one cluster.
+    """Return the cached description of every call; ``each`` calls belong to one cluster.
 
     The key is a hash of everything that affects the answer: the cluster's nodes and links, the program, the faults, and
     the version of this package. Your own routing policy is identified by its name only.
@@ -50,11 +50,11 @@ def describe_questions(
     digests = [key_of({**world, "cluster": describe_cluster(cluster)}) for cluster in clusters]
     programs: dict[int, str] = {}
     questions = list[Question]()
-    for number, request in enumerate(requests):
-        algorithm = request.algorithm
+    for number, call in enumerate(calls):
+        algorithm = call.algorithm
         if id(algorithm) not in programs:
             programs[id(algorithm)] = f"{algorithm.full_name} {_text_of(algorithm)}"
-        asked = {"bytes": request.nbytes, "dtype": request.dtype, "op": request.op, "root": request.root}
+        asked = {"bytes": call.nbytes, "dtype": call.dtype, "op": call.op, "root": call.root}
         key = key_of([digests[number // each], programs[id(algorithm)], asked])
         cluster = clusters[number // each]
         told = {"algorithm": algorithm.full_name, "cluster": cluster.title, "ranks": cluster.world_size}
@@ -177,7 +177,7 @@ class SweepBlock(NamedTuple):
     """An algorithm for one number of ranks, on clusters, at sizes: a unit of work."""
 
     clusters: tuple[Cluster, ...]  # with their transports
-    requests: tuple[tuple[Request, ...], ...]  # of each cluster: those that are not known yet
+    calls: tuple[tuple[CollectiveCall, ...], ...]  # of each cluster: those that are not known yet
     faults: Faults
 
 
@@ -211,15 +211,15 @@ def sweep(
     (<Sweep of 2 clusters, 2 algorithms, 2 sizes>, [0.001608, 0.011884])
     """
     asked = _Asked.make(algorithms, clusters, sizes, calibration, faults)
-    requests = asked.requests(dtype, op, root)
+    calls = asked.calls(dtype, op, root)
     shape = len(asked.clusters), len(asked.algorithms), len(asked.sizes)
     seconds = np.full(shape, np.nan)
     file = None
     if kept is not None:
-        file = SweepFile(kept, describe_questions(asked.clusters, requests, shape[1] * shape[2], faults))
+        file = SweepFile(kept, describe_questions(asked.clusters, calls, shape[1] * shape[2], faults))
         seconds.reshape(-1)[:] = file.known
-    nbytes = np.array([request.nbytes for request in requests], np.int64).reshape(shape)
-    blocks = list(asked.blocks(requests, np.isnan(seconds)))
+    nbytes = np.array([call.nbytes for call in calls], np.int64).reshape(shape)
+    blocks = list(asked.blocks(calls, np.isnan(seconds)))
     interrupted = False
     try:
         with _told(progress, int(np.count_nonzero(~np.isnan(seconds))), seconds.size) as tell:
@@ -272,15 +272,15 @@ class _Asked:
             raise InputError("a sweep needs at least one algorithm, one cluster and one size")
         return cls(tuple(find_algorithm(one) for one in named), found, whole, faults)
 
-    def requests(self, dtype: str, op: str | None, root: int | None) -> list[Request]:
-        """Return the request of every entry, in the order of the answer. Raise InputError."""
-        known: dict[tuple[int, Algorithm, int], Request] = {}
+    def calls(self, dtype: str, op: str | None, root: int | None) -> list[CollectiveCall]:
+        """Return the call of every entry, in the order of the answer. Raise InputError."""
+        known: dict[tuple[int, Algorithm, int], CollectiveCall] = {}
         for cluster in self.clusters:
             for algorithm in self.algorithms:
                 for size in self.sizes:
                     key = cluster.world_size, algorithm, size
                     if key not in known:
-                        known[key] = make_request(algorithm, cluster.world_size, size, dtype=dtype, op=op, root=root)
+                        known[key] = make_call(algorithm, cluster.world_size, size, dtype=dtype, op=op, root=root)
         return [
             known[cluster.world_size, algorithm, size]
             for cluster in self.clusters
@@ -289,7 +289,7 @@ class _Asked:
         ]
 
     def blocks(
-        self, requests: Sequence[Request], wanted: npt.NDArray[np.bool_]
+        self, calls: Sequence[CollectiveCall], wanted: npt.NDArray[np.bool_]
     ) -> Iterator[tuple[SweepBlock, list[int]]]:
         """Yield the wanted predictions in blocks, with their indices in the answer."""
         numbers = np.arange(wanted.size).reshape(wanted.shape)
@@ -301,19 +301,19 @@ class _Asked:
                     part = chosen[begin : begin + BLOCK_CLUSTERS]
                     places = [numbers[c, a][wanted[c, a]].tolist() for c in part]
                     if any(places):
-                        asked = tuple(tuple(requests[place] for place in each) for each in places)
+                        asked = tuple(tuple(calls[place] for place in each) for each in places)
                         block = SweepBlock(tuple(self.clusters[c] for c in part), asked, self.faults)
                         yield block, [place for each in places for place in each]
 
 
 def predict_block(block: SweepBlock) -> list[float]:
-    """Return the seconds of a block's requests, by cluster."""
-    first = next(request for requests in block.requests for request in requests)
+    """Return the seconds of a block's calls, by cluster."""
+    first = next(call for calls in block.calls for call in calls)
     schedule = compact_schedule(first.algorithm, block.clusters[0].world_size, first.root)
     shared, found = compiled.SharedInputs(schedule), list[float]()
-    for cluster, requests in zip(block.clusters, block.requests, strict=True):
+    for cluster, calls in zip(block.clusters, block.calls, strict=True):
         simulator = simulator_of(*resolve_transport(cluster))
-        found += [simulator.sweep_seconds(request, block.faults, shared) for request in requests]
+        found += [simulator.sweep_seconds(call, block.faults, shared) for call in calls]
     return found
 
 

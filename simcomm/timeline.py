@@ -85,18 +85,18 @@ class Overlap(NamedTuple):
         return max([self.computed, *(end for _, end in self.buckets)])
 
 
-def overlap(backward_s: float, ready: Sequence[float], seconds: Sequence[float], steal: float) -> Overlap:
+def overlap(backward_s: float, ready: Sequence[float], seconds: Sequence[float], slowdown: float) -> Overlap:
     """Return the timeline of a backward of ``backward_s`` seconds and its buckets.
 
     Bucket i is full when the share ``ready[i]`` of backward is computed, and takes ``seconds[i]`` when nothing else
     does anything. What travels takes cores and memory from backward: while they overlap, a second of it costs backward
-    ``steal`` seconds. Up to a steal of 1 backward goes on at the rest of its speed; above, it stands still and the
-    bucket takes longer.
+    ``slowdown`` seconds. Up to a slowdown of 1 backward goes on at the rest of its speed; above, it stands still and
+    the bucket takes longer.
 
-    >>> overlap(10.0, ready=[0.5, 1.0], seconds=[2.0, 1.0], steal=0.5)
+    >>> overlap(10.0, ready=[0.5, 1.0], seconds=[2.0, 1.0], slowdown=0.5)
     Overlap(computed=11.0, buckets=[(5.0, 7.0), (11.0, 12.0)])
     """
-    pace, stretch = max(0.0, 1.0 - steal), max(1.0, steal)
+    pace, stretch = max(0.0, 1.0 - slowdown), max(1.0, slowdown)
     now, done, travelled = 0.0, 0.0, list[tuple[float, float]]()
     computed: float | None = None
     for share, alone in zip(ready, seconds, strict=True):

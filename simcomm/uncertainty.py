@@ -131,12 +131,12 @@ def _kind(point: ComputePoint) -> tuple[str, str, int, int]:
 
 
 def _disagreements(calibration: Calibration) -> Iterator[tuple[float, str]]:
-    """Yield the disagreement of the parts for each hop at each size, and for each phase."""
+    """Yield the disagreement of the parts for each message class at each size, and for each phase."""
     parts = calibration.parts
-    for curve in calibration.hops:
+    for curve in calibration.message_classes:
         kind = (curve.pattern, curve.width, curve.reduces, curve.is_first, curve.in_training)
         of_parts = [
-            {nbytes: seconds for other in part.hops for nbytes, seconds in other.points
+            {nbytes: seconds for other in part.message_classes for nbytes, seconds in other.points
              if (other.pattern, other.width, other.reduces, other.is_first, other.in_training) == kind}
             for part in parts
         ]  # fmt: skip

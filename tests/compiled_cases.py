@@ -8,8 +8,8 @@ from typing import Any
 
 import networkx as nx
 
+from collectives.call import CollectiveCall
 from collectives.declaration import Algorithm
-from collectives.request import Request
 from collectives.schedule.build import build_schedule
 from collectives.schedule.schedule import Schedule
 from collectives.spec import find_spec
@@ -35,12 +35,12 @@ class Case:
     op: str = "sum"
 
     @property
-    def request(self) -> Request:
-        return Request(self.schedule.algorithm, self.n, op=self.op)
+    def call(self) -> CollectiveCall:
+        return CollectiveCall(self.schedule.algorithm, self.n, op=self.op)
 
     def inputs(self, faults: Faults = NO_FAULTS) -> EngineInput:
         """What the compiled engine is asked."""
-        return EngineInput(self.request, self.schedule, self.cluster, self.transport, faults)
+        return EngineInput(self.call, self.schedule, self.cluster, self.transport, faults)
 
     @property
     def transport(self) -> Transport:
@@ -143,7 +143,7 @@ def _make_odd(random: Random, link: dict[str, float], rates: list[float]) -> Non
 
 
 def _buffer(case: Case) -> Buffer:
-    return Buffer(case.schedule.algorithm, case.schedule.world_size, case.n, case.request.itemsize, None)
+    return Buffer(case.schedule.algorithm, case.schedule.world_size, case.n, case.call.itemsize, None)
 
 
 def random_faults(random: Random, case: Case, longest: float) -> Faults:

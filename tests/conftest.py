@@ -130,7 +130,7 @@ def end_server_of_guests() -> None:
 BRIEF = {
     "SIZES": (4096, 1 << 20),
     "LINE_SIZES": (4096, 1 << 18),
-    "HOP_TURNS": PARTS - 1,
+    "MESSAGE_TURNS": PARTS - 1,
     "PROBE_S": 0.01,
     "LONE_PROBE_S": 0.01,
     "REPETITIONS": (1, 3),

@@ -22,6 +22,6 @@ PAIR = PairProbes(
     at_once=[(1, 3e-4), (4, 3e-4 + 3 * 30e-6), (12, 3e-4 + 11 * 30e-6)],
     crowds=[
         CrowdRound(8, 8 * (2 * 70e-6 + 50e-6) / 2, 8 * 2 * 70e-6 / 2, 0.0)
-    ],  # of two messages with notices; two cores
+    ],  # of two messages with notifications; two cores
     cores=2,
 )

@@ -13,15 +13,15 @@ import torch
 import torch.distributed as dist
 
 import realcomm
+from collectives.call import CollectiveCall
 from collectives.declaration import nccl
 from collectives.errors import InputError
 from collectives.pipeline.pipeline import SliceStep
-from collectives.request import Request
 from collectives.spec import find_spec
 from collectives.training.workload import Training
 from realcomm.execution.executor import Executor
 from realcomm.launching.status import report_progress, set_status
-from realcomm.measuring.collective_run import TimedRequest
+from realcomm.measuring.collective_run import TimedCall
 from realcomm.measuring.rank_measurement import measure_rank
 from realcomm.training.trainer import train_rank
 
@@ -159,7 +159,7 @@ def listening() -> list[str]:
     return found
 
 
-def break_in_step(rank: int, world_size: int, measurement: TimedRequest, bad: int, step: int, how: str) -> object:
+def break_in_step(rank: int, world_size: int, measurement: TimedCall, bad: int, step: int, how: str) -> object:
     """Measure; in its third execution, at a step, one rank is killed, raises, or does nothing more."""
     if rank == bad:
         _break_executions(3, step, how)
@@ -195,28 +195,28 @@ def check_own_collectives(rank: int, world_size: int, collectives: tuple[str, ..
     found = {}
     for name in collectives:
         for op in ("sum", "mean") if find_spec(name).reduces else ("sum",):
-            request = Request(nccl(name), 12 * world_size, op=op, root=1 if find_spec(name).rooted else 0)
-            found[f"{name} {op}"] = measure_rank(rank, world_size, TimedRequest(request, 1, 3, None)).wrong
+            call = CollectiveCall(nccl(name), 12 * world_size, op=op, root=1 if find_spec(name).rooted else 0)
+            found[f"{name} {op}"] = measure_rank(rank, world_size, TimedCall(call, 1, 3, None)).wrong
     return found
 
 
 def count_and_train(
     rank: int, world_size: int, counted: list[Any], trained: list[Any], folder: Path
 ) -> tuple[list[Any], list[Any]]:
-    """Return what torch calls and keeps in some forms, and what trainings in some give, in one group of ranks.
+    """Return what torch calls and keeps in some strategies, and what trainings in some give, in one group of ranks.
 
     The weights of each training are written into the folder. The first rank takes steps in which nothing travels, while
     others wait for it.
     """
-    from benchmarks.torch_forms.running import run_forms
-    from realcomm.forms.pieces import silent_step
-    from realcomm.forms.training import train_form
+    from benchmarks.torch_strategies.running import run_strategies
+    from realcomm.strategies.pieces import silent_step
+    from realcomm.strategies.training import train_strategy
 
     for step in [silent_step(plan, rank, world_size) for plan in counted]:
         if rank == 0:
             step()
-    return run_forms(rank, world_size, counted), [
-        train_form(rank, world_size, plan, folder / f"{place}.pt") for place, plan in enumerate(trained)
+    return run_strategies(rank, world_size, counted), [
+        train_strategy(rank, world_size, plan, folder / f"{place}.pt") for place, plan in enumerate(trained)
     ]
 
 

@@ -117,12 +117,12 @@ def _draw_legend(figure: Figure, colors: dict[str, str]) -> None:
 
 @dataclass(frozen=True)
 class MeshDots:
-    """The meshes of one job: tokens/s, memory in GiB, form and name of each; ``front`` indexes the Pareto front."""
+    """The meshes of one job: tokens/s, memory in GiB, strategy and name of each; ``front`` indexes the Pareto front."""
 
     title: str
     rates: Sequence[float]
     memory_gib: Sequence[float]
-    forms: Sequence[str]
+    strategies: Sequence[str]
     names: Sequence[str]
     front: Sequence[int]
     limit_gib: float  # of what a device has
@@ -138,17 +138,17 @@ def meshes_figure(title: str, jobs: Sequence[MeshDots]) -> Figure:
     check_text("title", title, "Two racks")
     if not any(len(job.rates) for job in jobs):
         raise InputError(f"{title}: nothing to draw: no meshes")
-    forms = sorted({form for job in jobs for form in job.forms})
-    colors = dict(zip(forms, chunk_colors(len(forms)), strict=True))
+    strategies = sorted({strategy for job in jobs for strategy in job.strategies})
+    colors = dict(zip(strategies, chunk_colors(len(strategies)), strict=True))
     figure = Figure(figsize=(6.4 * len(jobs), 5.2), dpi=DPI, facecolor=PAPER, layout="constrained")
     figure.suptitle(title, color=INK, fontsize=13, x=0.01, ha="left")
     for number, job in enumerate(jobs):
         axes = figure.add_subplot(1, len(jobs), number + 1, facecolor=PAPER)
-        for form in forms:
-            chosen = [k for k, one in enumerate(job.forms) if one == form]
+        for strategy in strategies:
+            chosen = [k for k, one in enumerate(job.strategies) if one == strategy]
             axes.scatter(
                 [job.memory_gib[k] for k in chosen], [job.rates[k] for k in chosen], s=7, alpha=0.5, linewidths=0,
-                color=colors[form], label=form if number == 0 else None,
+                color=colors[strategy], label=strategy if number == 0 else None,
             )  # fmt: skip
         axes.plot([job.memory_gib[k] for k in job.front], [job.rates[k] for k in job.front], color=INK, linewidth=1)
         for k in job.front[:1]:
@@ -165,6 +165,10 @@ def meshes_figure(title: str, jobs: Sequence[MeshDots]) -> Figure:
         if number == 0:
             axes.set_ylabel("tokens/s", color=INK)
     figure.legend(
-        loc="outside lower center", ncols=min(4 * len(jobs), len(forms)), frameon=False, fontsize=9, markerscale=2.5
+        loc="outside lower center",
+        ncols=min(4 * len(jobs), len(strategies)),
+        frameon=False,
+        fontsize=9,
+        markerscale=2.5,
     )
     return figure

@@ -32,7 +32,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def main(
     *,
     data: Annotated[Path | None, Option(metavar="DIR", help=PUBLISHED)] = None,
-    only_put_aside: Annotated[bool, Option("--put-aside", help="Evaluate only on held-out systems.")] = False,
+    only_held_out: Annotated[bool, Option("--held-out", help="Evaluate only on held-out systems.")] = False,
     calibrate: Annotated[int, Option(min=0, max=100, metavar="N", help=GAIN)] = 0,
     here: Annotated[bool, Option("--here", help=EMULATE)] = False,
     only: Annotated[list[str] | None, Option(metavar="SCENARIO", help=ONLY)] = None,
@@ -50,11 +50,11 @@ def main(
     progress = TerminalProgress()
     if leave_one_out and not meshes:
         raise InputError("--leave-one-out requires --meshes")
-    if meshes and (here or only or training or only_put_aside):
+    if meshes and (here or only or training or only_held_out):
         raise InputError("--meshes can only be combined with --data, --leave-one-out, --calibrate and --plot")
     if training and (here or only or calibrate):
-        raise InputError("--training can only be combined with --data, --put-aside and --plot")
-    if here and (data is not None or only_put_aside or calibrate):
+        raise InputError("--training can only be combined with --data, --held-out and --plot")
+    if here and (data is not None or only_held_out or calibrate):
         raise InputError("--here can only be combined with --only; the other options apply to published tables")
     if only and not here:
         raise InputError("--only requires --here")
@@ -62,11 +62,11 @@ def main(
     if meshes:
         answer = mesh_accuracy(data, leave_one_out=leave_one_out, calibrate=calibrate, progress=progress)
     elif training:
-        answer = accuracy_training(data, only_put_aside=only_put_aside, progress=progress)
+        answer = accuracy_training(data, only_held_out=only_held_out, progress=progress)
     elif here:
         answer = accuracy_here([*map(name_of_emulated, only or ())], progress=progress)
     else:
-        answer = accuracy(data, only_put_aside=only_put_aside, calibrate=calibrate, progress=progress)
+        answer = accuracy(data, only_held_out=only_held_out, calibrate=calibrate, progress=progress)
     deliver(answer, json_to, draw_to(answer, plot, json_to), explain=explain)
 
 

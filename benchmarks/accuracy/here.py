@@ -29,21 +29,21 @@ from benchmarks.accuracy.emulated_rows import (
     name_of,
     summarize_errors,
 )
+from collectives.call import CollectiveCall, make_call
 from collectives.catalogue import find_algorithm
 from collectives.records.calibration import SLOWER, Calibration, CrowdRound, PairProbes
 from collectives.records.environment import cores
 from collectives.records.messages import Message
 from collectives.records.trace import Trace
 from collectives.records.waits import critical_path
-from collectives.request import Request, make_request
 from collectives.units import count, format_size, format_time
 from realcomm.calibration.pair_calibration import from_pair, probe_crowd, with_pair
 from realcomm.emulation.network import EmulatedNetwork
-from realcomm.measuring.collective_run import RankFigures, TimedRequest, make_trace, measure_all
+from realcomm.measuring.collective_run import RankFigures, TimedCall, make_trace, measure_all
 from ringlab.emulated import as_built, emulated, hosts_bandwidth, on_emulated
 from ringlab.shared.answer import Answer, to_plain
 from ringlab.shared.progress import NoProgress, Progress
-from ringlab.shared.workload import resolve_requests
+from ringlab.shared.workload import resolve_calls
 from ringlab.table import NOTHING, Part, Sentences, Table, time_unit
 from scenarios import LoadedScenario, load, shipped
 from simcomm.uncertainty import of_emulated
@@ -265,56 +265,56 @@ def compare_here(
     scenario: LoadedScenario, calibration: Calibration, refused: dict[str, str], progress: Progress
 ) -> list[EmulatedRow]:
     """Return the rows of one scenario, predicted before anything is measured; say in ``refused`` which are left out."""
-    requests, ranks = [*_requests(scenario)], scenario.cluster.world_size
+    calls, ranks = [*_calls_of(scenario)], scenario.cluster.world_size
     with emulated(scenario.cluster, progress) as network:
         scenario = as_built(scenario, network)
-        predicted = _predict(scenario, [request for _, request in requests], calibration)
-        stated = _stated(scenario, [request for _, request in requests], calibration, predicted)
-        measurements = [_measurement(request, own) for (_, request), own in zip(requests, predicted, strict=True)]
+        predicted = _predict(scenario, [call for _, call in calls], calibration)
+        stated = _stated(scenario, [call for _, call in calls], calibration, predicted)
+        measurements = [_measurement(call, own) for (_, call), own in zip(calls, predicted, strict=True)]
         measured = dict(sorted(_measure(scenario, measurements, network, refused, progress).items()))
         trained = [*compare_trainings(scenario, calibration, network, progress)] if scenario.trainings else []
     rows = list[TracedRow]()
     for number, (trace, attempts) in measured.items():
-        asked, request = requests[number]
+        asked, call = calls[number]
         row = TracedRow(
-            *(name_of(scenario), _label(request), ranks, asked, predicted[number], trace.elapsed, attempts),
+            *(name_of(scenario), _label(call), ranks, asked, predicted[number], trace.elapsed, attempts),
             uncertainty=stated[number],
         )
         if abs(row.error or 0.0) > WITHIN:
-            recorded = simcomm.run(request, scenario.cluster, calibration=calibration)
+            recorded = simcomm.run(call, scenario.cluster, calibration=calibration)
             row = replace(row, lateness=find_lateness(recorded, trace))
         rows.append(row)
     return [*rows, *(TracedRow(**vars(row)) for row in trained)]
 
 
-def _predict(scenario: LoadedScenario, requests: Sequence[Request], calibration: Calibration) -> list[float]:
-    """Return the seconds of each request."""
+def _predict(scenario: LoadedScenario, calls: Sequence[CollectiveCall], calibration: Calibration) -> list[float]:
+    """Return the seconds of each call."""
     predict = partial(simcomm.run, cluster=scenario.cluster, calibration=calibration, record=False)
-    return [predict(request).elapsed for request in requests]
+    return [predict(call).elapsed for call in calls]
 
 
 def _stated(
-    scenario: LoadedScenario, requests: Sequence[Request], calibration: Calibration, predicted: Sequence[float]
+    scenario: LoadedScenario, calls: Sequence[CollectiveCall], calibration: Calibration, predicted: Sequence[float]
 ) -> list[float | None]:
     """Return the uncertainty of each prediction."""
-    parts = [_predict(scenario, requests, part) for part in calibration.parts]
-    slower = _predict(scenario, requests, calibration.with_slower_cores(SLOWER))
+    parts = [_predict(scenario, calls, part) for part in calibration.parts]
+    slower = _predict(scenario, calls, calibration.with_slower_cores(SLOWER))
     return [
         of_emulated(seconds, [part[number] for part in parts], slower[number], calibration.age_s)
         for number, seconds in enumerate(predicted)
     ]
 
 
-def _measurement(request: Request, predicted: float) -> TimedRequest:
+def _measurement(call: CollectiveCall, predicted: float) -> TimedCall:
     """Return how a row is measured that should take so many seconds."""
     if predicted > LONG_S:
-        return TimedRequest(request, 0, 1, None, check=False)
-    return TimedRequest(request, 1, None, None, check=False, total_s=TOTAL_S, least=1)
+        return TimedCall(call, 0, 1, None, check=False)
+    return TimedCall(call, 1, None, None, check=False, total_s=TOTAL_S, least=1)
 
 
 def _measure(
     scenario: LoadedScenario,
-    measurements: Sequence[TimedRequest],
+    measurements: Sequence[TimedCall],
     network: EmulatedNetwork,
     refused: dict[str, str],
     progress: Progress,
@@ -331,15 +331,15 @@ def _measure(
             traces, wrong = _measure_once(scenario, left, network, attempt, progress)
             measured |= {number: (found, attempt) for number, found in traces.items()}
     for number, why in wrong.items():
-        request = measurements[number].request
-        name = f"{name_of(scenario)}, {request.algorithm.full_name}, {request.nbytes} bytes"
+        call = measurements[number].call
+        name = f"{name_of(scenario)}, {call.algorithm.full_name}, {call.nbytes} bytes"
         refused[name] = f"{why}, in the last of {ATTEMPTS} attempts"
     return measured
 
 
 def _measure_once(
     scenario: LoadedScenario,
-    measurements: dict[int, TimedRequest],
+    measurements: dict[int, TimedCall],
     network: EmulatedNetwork,
     attempt: int,
     progress: Progress,
@@ -350,12 +350,12 @@ def _measure_once(
     numbers = [*measurements]
     with progress.task(f"measuring {count(len(measurements), 'row')} of {name_of(scenario)}{again}") as tick:
 
-        def found(measurement: TimedRequest, figures: RankFigures) -> None:
+        def found(measurement: TimedCall, figures: RankFigures) -> None:
             at = next(at for at, number in enumerate(numbers) if measurements[number] is measurement)
             if complaints := network.complaints():
                 wrong[numbers[at]] = complaints[0]
             network.mark()
-            tick(0, at + 1, len(measurements), measurement.request.algorithm.full_name)
+            tick(0, at + 1, len(measurements), measurement.call.algorithm.full_name)
 
         by_rank = measure_all([*measurements.values()], scenario.cluster.world_size, found, network=network)
     traces = {
@@ -366,18 +366,18 @@ def _measure_once(
     return traces, wrong
 
 
-def _requests(scenario: LoadedScenario) -> Iterable[tuple[int, Request]]:
-    """Yield sizes and requests of a scenario and, beside all_reduce, all_to_all at sizes that the ranks divide."""
+def _calls_of(scenario: LoadedScenario) -> Iterable[tuple[int, CollectiveCall]]:
+    """Yield sizes and calls of a scenario and, beside all_reduce, all_to_all at sizes that the ranks divide."""
     comparison, ranks = scenario.collective, scenario.cluster.world_size
-    for request in resolve_requests(comparison, scenario.cluster, None):
-        yield request.nbytes, request
+    for call in resolve_calls(comparison, scenario.cluster, None):
+        yield call.nbytes, call
     if comparison is not None and comparison.name == "all_reduce":
         for nbytes in comparison.sizes:
-            yield nbytes, make_request(find_algorithm(BESIDE), ranks, nbytes)
+            yield nbytes, make_call(find_algorithm(BESIDE), ranks, nbytes)
 
 
-def _label(request: Request) -> str:
-    return request.algorithm.label if request.algorithm.spec.name == "all_reduce" else request.algorithm.spec.name
+def _label(call: CollectiveCall) -> str:
+    return call.algorithm.label if call.algorithm.spec.name == "all_reduce" else call.algorithm.spec.name
 
 
 def pair_before(found: dict[str, Any], scenario: str, bandwidth: float) -> PairProbes:

@@ -60,7 +60,7 @@ class MeshAccuracy:
     slow: dict[str, StepErrors]
     all: StepErrors | None
     mean_of_medians: float
-    forms: dict[str, StepErrors]
+    strategies: dict[str, StepErrors]
     gpus: dict[str, StepErrors]
     sizes: dict[str, StepErrors]  # by the number of devices
     memory: dict[str, float]
@@ -103,13 +103,13 @@ def judge(
         return {label: one for label, one in found.items() if one is not None}
 
     of_sources = by(sources, ~slow)
-    forms = np.array(CLASSES)[classify(columns)]
+    strategies = np.array(CLASSES)[classify(columns)]
     return MeshAccuracy(
         sources=of_sources,
         slow=by(sources, slow),
         all=summarize(~slow),
         mean_of_medians=float(np.mean([one.median for one in of_sources.values()])) if of_sources else 0.0,
-        forms=by(forms, ~slow),
+        strategies=by(strategies, ~slow),
         gpus=by(np.array([run["gpu"] for run in timed], dtype=str), ~slow),
         sizes=by(np.array([_size(run["gpus"]) for run in timed], dtype=str), ~slow),
         memory=_judge_memory(runs),
@@ -314,7 +314,7 @@ class MeshAccuracyAnswer(Answer):
     unseen: tuple[str, ...] = ()  # sources, frameworks and GPUs of which the shipped fit has no run
 
     def to_dict(self) -> dict[str, Any]:
-        """Return errors by source, form and GPU, of memory, failures and choices, as JSON."""
+        """Return errors by source, strategy and GPU, of memory, failures and choices, as JSON."""
         answer = super().to_dict()
         answer |= {"calibrate": answer.pop("adapted_to"), **answer.pop("found")}
         del answer["points"]
@@ -325,12 +325,12 @@ class MeshAccuracyAnswer(Answer):
         found = self.found
         rows = [*_rows(found.sources), *_rows({"all": found.all} if found.all else {})]
         rows += _rows({f"{name}, slow mode": one for name, one in found.slow.items()})
-        rows += _rows(found.forms) + _rows(found.gpus) + _rows(found.sizes)
+        rows += _rows(found.strategies) + _rows(found.gpus) + _rows(found.sizes)
         how = "each source left out of the fit" if self.leave_one_out else "by the shipped fit"
         how += f", adapted to {self.adapted_to} rows of each" if self.adapted_to else ""
         sections = [
             ("sources", len(found.sources) + bool(found.all)), ("slow mode", len(found.slow)),
-            ("forms", len(found.forms)), ("GPUs", len(found.gpus)), ("devices", len(found.sizes)),
+            ("strategies", len(found.strategies)), ("GPUs", len(found.gpus)), ("devices", len(found.sizes)),
         ]  # fmt: skip
         headings = ["", "of", "runs", "median\n(%)", "9 in 10\n(%)", "signed\n(%)", "within\n80 % (%)"]
         if rows:

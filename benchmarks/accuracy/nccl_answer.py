@@ -129,7 +129,7 @@ class AccuracyAnswer(Answer):
 def accuracy(
     data: Path | str | None = None,
     *,
-    only_put_aside: bool = False,
+    only_held_out: bool = False,
     calibrate: int = 0,
     parameters: Mapping[str, Parameters] | None = None,
     progress: Progress | None = None,
@@ -141,7 +141,7 @@ def accuracy(
     there are ``parameters`` are predicted by these, others by the shipped ones. Raises InputError.
     """
     directory = OWN_DATA if data is None else check_path("data", data)
-    systems, tables, notes = read_judged(directory, only_put_aside)
+    systems, tables, notes = read_judged(directory, only_held_out)
     fit, values = "as shipped" if parameters is None else "given", parameters or {}
     baselines: dict[str, Baseline] = {"tuner": tuner_formula, "alpha-beta": alpha_beta}
     if is_installed("torch"):
@@ -157,7 +157,7 @@ def accuracy(
 
 
 def read_judged(
-    directory: Path, only_put_aside: bool = False
+    directory: Path, only_held_out: bool = False
 ) -> tuple[dict[str, System], dict[str, MeasuredTable], tuple[str, ...]]:
     """Return the systems and tables of a directory that are judged, and what is worth saying of the others."""
     left_out: dict[str, NotKnown] = {}
@@ -169,9 +169,9 @@ def read_judged(
     there = [slug for slug in systems if slug in files]
     if not there:
         raise InputError(f"{directory}: no table <slug>.csv found for any system in {directory}/systems_described.toml")
-    judged = [slug for slug in there if (slug in hidden) == only_put_aside and not systems[slug].skip]
+    judged = [slug for slug in there if (slug in hidden) == only_held_out and not systems[slug].skip]
     chosen = [slug for slug in judged if systems[slug].ranks > 1]
-    aside = [] if only_put_aside else [slug for slug in there if slug in hidden]
+    aside = [] if only_held_out else [slug for slug in there if slug in hidden]
     tables = {slug: read_table(directory / f"{slug}.csv") for slug in chosen}
     lists = {
         "one rank alone, which communicates with nobody": [slug for slug in judged if slug not in chosen],
@@ -182,11 +182,11 @@ def read_judged(
         "described with skip, and not predicted": [slug for slug in there if systems[slug].skip],
     }
     if not any(judged_series(systems, tables)):
-        raise InputError(f"{directory}: no table left to predict: {_why_none(lists, aside, only_put_aside)}")
+        raise InputError(f"{directory}: no table left to predict: {_why_none(lists, aside, only_held_out)}")
     notes = [f"{title}: {', '.join(slugs)}" for title, slugs in lists.items() if slugs]
     notes += describe_left_out([*left_out.values()], "systems")
     if aside:
-        notes.append(f"{len(aside)} systems are put aside and not looked at")
+        notes.append(f"{len(aside)} systems are held out and not looked at")
     return systems, tables, (*notes, *_notes_on_rows(systems, tables))
 
 
@@ -197,10 +197,10 @@ def describe_left_out(left_out: Sequence[NotKnown], what: str) -> list[str]:
     return [f"left out, {what} of names that are not known: {len(left_out)}: {name_some(left_out, '; ')}"]
 
 
-def _why_none(lists: Mapping[str, Sequence[str]], aside: Sequence[str], only_put_aside: bool) -> str:
+def _why_none(lists: Mapping[str, Sequence[str]], aside: Sequence[str], only_held_out: bool) -> str:
     reasons = [f"{title}: {', '.join(slugs)}" for title, slugs in lists.items() if slugs]
-    reasons += [f"put aside: {', '.join(aside)}"] if aside else []
-    reasons += ["nothing is put aside here"] if only_put_aside else []
+    reasons += [f"held out: {', '.join(aside)}"] if aside else []
+    reasons += ["nothing is held out here"] if only_held_out else []
     return "; ".join(reasons) or "no row has a time, or a bandwidth that tells one"
 
 

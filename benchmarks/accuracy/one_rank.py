@@ -163,7 +163,7 @@ def computing_of(profile: ModelProfile, trainings: Sequence[Training], where: st
                 threads=one.threads,
                 gradients=gradients,
                 all_reduce=[(training.gradient_bytes, 0.0)],
-                steal=0.0,
+                overlap_slowdown=0.0,
                 copies_s=0.0,
                 broadcast_s=0.0,
             )

@@ -161,7 +161,7 @@ def fit(kinds: Sequence[Fitted]) -> dict[str, float]:
 
 @cache
 def fitted_series() -> Fitted:
-    """Return the project's own series but for those that are put aside, as every fit has them."""
+    """Return the project's own series but for those that are held out, as every fit has them."""
     hidden = put_aside()
     return fit_of_series([one for one in read_series() if one.system not in hidden])
 

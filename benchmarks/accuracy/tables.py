@@ -86,7 +86,7 @@ def _value(figure: PrintedFigure | None) -> float | None:
 
 
 def read_tables(slugs: Iterable[str], directory: Path | str = OWN_DATA) -> dict[str, MeasuredTable]:
-    """Return the tables of these systems, but of none that is put aside. Raise InputError.
+    """Return the tables of these systems, but of none that is held out. Raise InputError.
 
     >>> "k80_4x_azure" in read_tables(["k80_4x_azure"])
     False
@@ -96,7 +96,7 @@ def read_tables(slugs: Iterable[str], directory: Path | str = OWN_DATA) -> dict[
 
 
 def read_put_aside_tables(directory: Path | str = OWN_DATA) -> dict[str, MeasuredTable]:
-    """Return the tables that were put aside: for the one judgement at the end, and for nothing before it."""
+    """Return the tables that were held out: for the one judgement at the end, and for nothing before it."""
     return dict(_read_each(sorted(put_aside(directory)), Path(directory)))
 
 

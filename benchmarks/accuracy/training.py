@@ -92,15 +92,15 @@ class Points:
         return found
 
 
-def sync_of(form: Parallelism) -> str:
+def sync_of(parallelism: Parallelism) -> str:
     """Return how the gradients of a mesh of data alone travel, as series are described.
 
     >>> sync_of(Parallelism()), sync_of(Parallelism(overlap=False)), sync_of(Parallelism(sync_every=NEVER))
     ('ddp', 'after', 'none')
     """
-    if form.form == "parameter_server":
+    if parallelism.strategy == "parameter_server":
         return "ps"
-    return "none" if form.sync_every == NEVER else "ddp" if form.overlap else "after"
+    return "none" if parallelism.sync_every == NEVER else "ddp" if parallelism.overlap else "after"
 
 
 def floats(values: Iterable[float]) -> Floats:
@@ -366,19 +366,19 @@ def _percent(share: float | None, sign: str = "") -> str:
 
 
 def accuracy_training(
-    data: Path | str | None = None, *, only_put_aside: bool = False, progress: Progress | None = None
+    data: Path | str | None = None, *, only_held_out: bool = False, progress: Progress | None = None
 ) -> TrainingAccuracy:
     """Predict every series that a directory's ``series_described.toml`` describes; without one, the project's own.
 
-    The parameters that are shipped have seen the project's own but for systems that are put aside, which
-    ``only_put_aside`` judges alone. Raises InputError.
+    The parameters that are shipped have seen the project's own but for systems that are held out, which
+    ``only_held_out`` judges alone. Raises InputError.
 
-    >>> accuracy_training(only_put_aside=True).points["all"].n
+    >>> accuracy_training(only_held_out=True).points["all"].n
     82
     """
     own = data is None
-    if not own and only_put_aside:
-        raise InputError("--put-aside applies to the series that Ringlab ships; omit --data or --put-aside")
+    if not own and only_held_out:
+        raise InputError("--held-out applies to the series that Ringlab ships; omit --data or --held-out")
     left_out = list[NotKnown]()
     series = read_series(OWN_DATA if data is None else check_path("data", data), left_out.append)
     if not series:
@@ -386,9 +386,9 @@ def accuracy_training(
     notes = describe_left_out(left_out, "series")
     if own:
         hidden = put_aside()
-        series = [one for one in series if one.system in hidden or not only_put_aside]
-        notes.append(f"{count(len(hidden), 'system')} were put aside: no fit has seen them")
-        if not only_put_aside:
+        series = [one for one in series if one.system in hidden or not only_held_out]
+        notes.append(f"{count(len(hidden), 'system')} were held out: no fit has seen them")
+        if not only_held_out:
             notes.append(
                 "the parameters have seen the other systems; docs/reports/scaling.md says how far off they are unseen"
             )

@@ -4,7 +4,7 @@
 
 As shipped; each source left out of the fit; so, but with three and with eight of its rows, those that tell most, and
 with three that are spread over the source; and jobs that a seeded lot
-put aside before the structure was chosen (``step_fit.draw_lot``), by a fit to all others. Minutes.
+held out before the structure was chosen (``step_fit.draw_lot``), by a fit to all others. Minutes.
 """
 
 import argparse
@@ -33,7 +33,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 def judge_lot() -> dict[str, dict[str, float]]:
-    """Return errors of the jobs that were put aside, by source, and of those that were fitted."""
+    """Return errors of the jobs that were held out, by source, and of those that were fitted."""
     runs = [run for run in read_table()[0] if has_time(run)]
     measured, sources = np.array([run["step_s"] for run in runs]), np.array([run["source"] for run in runs])
     steps, slow, aside = RunSteps(columns_of_runs(runs), measured, sources), mark_slow(runs), draw_lot(runs)
@@ -41,7 +41,7 @@ def judge_lot() -> dict[str, dict[str, float]]:
     p = fit([fitted_runs(steps.take(used)), fitted_series()])
     found = {}
     for name in LOT_SOURCES:
-        for what, chosen in (("fitted", used), ("put aside", ~slow & aside)):
+        for what, chosen in (("fitted", used), ("held out", ~slow & aside)):
             mine = chosen & (sources == name)
             errors = np.abs(np.expm1(steps.take(mine).logs(p)))
             found[f"{name}, {what}"] = {

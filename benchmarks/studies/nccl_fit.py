@@ -107,7 +107,7 @@ def _slopes(one: Observations, springs: Springs, values: Parameters, names: Sequ
 
 
 def main() -> None:
-    """Fit to the project's own tables, without those put aside, and write the values."""
+    """Fit to the project's own tables, without those held out, and write the values."""
     systems = read_systems()
     fitted = fit_parameters(observe_tables(systems, read_tables(systems)))
     write_parameters(fitted.parameters, FILE)

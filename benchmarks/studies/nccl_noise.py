@@ -62,7 +62,7 @@ def find_pairs(systems: Mapping[str, System], judged: Judged) -> list[TablePair]
 
 
 def judge() -> Judged:
-    """Return the rows of all tables beside the shipped model, also of those put aside: nothing is chosen by them."""
+    """Return the rows of all tables beside the shipped model, also of those held out: nothing is chosen by them."""
     systems = read_systems()
     tables = read_tables(systems) | read_put_aside_tables()
     return compare_series(judged_series(systems, tables), model_predictor({}), {})

@@ -2,9 +2,9 @@
 
     python -m benchmarks.studies.nccl_unseen [--fit]
 
-Prints the errors of authors that are left out of a refit and of systems that were put aside, and what share of rows
+Prints the errors of authors that are left out of a refit and of systems that were held out, and what share of rows
 80 % intervals hold. ``--fit`` chooses the widths of intervals by the authors left out instead, and writes
-``simcomm/nccl/intervals.toml``: of systems put aside it knows nothing.
+``simcomm/nccl/intervals.toml``: of systems held out it knows nothing.
 """
 
 import argparse
@@ -37,7 +37,7 @@ from simcomm.nccl.predict import (
 )
 from simcomm.nccl.settings import NcclSettings
 
-LOT = 33  # the seed by which a third of the authors is put aside, drawn before any of their rows was looked at
+LOT = 33  # the seed by which a third of the authors is held out, drawn before any of their rows was looked at
 DRAW = 1  # of the authors that are left out of a refit
 LEAST = 0.1  # in log time: two sound tables of one machine differ by about as much (nccl_noise.py)
 
@@ -80,7 +80,7 @@ def draw_put_aside() -> frozenset[str]:
 
 
 def judge_left_out() -> Judged:
-    """Return the rows of all systems, but of none put aside, beside a refit that has not seen their authors.
+    """Return the rows of all systems, but of none held out, beside a refit that has not seen their authors.
 
     They are also keyed by author; ``several`` says whether a system has several nodes, ``wider`` how many times as wide
     its intervals are, ``later`` whether its author came after the model's first structure.
@@ -140,7 +140,7 @@ def _quantiles(rows: Judged) -> tuple[float, float]:
 
 
 def judge_put_aside() -> Judged:
-    """Return the rows of the systems put aside beside what the shipped model says of them.
+    """Return the rows of the systems held out beside what the shipped model says of them.
 
     They are also keyed by author; ``later`` says whether the lot put them aside, and not the shuffle before it.
     """
@@ -150,10 +150,10 @@ def judge_put_aside() -> Judged:
 
 
 def judge_groups() -> dict[str, Judged]:
-    """Return the rows of authors left out and of systems put aside: of the first collection, and of later authors."""
+    """Return the rows of authors left out and of systems held out: of the first collection, and of later authors."""
     return {
         f"{count(len({*rows.keys['author']}), 'author')} of {when}, {how}": rows
-        for how, judged in (("left out", judge_left_out()), ("put aside", judge_put_aside()))
+        for how, judged in (("left out", judge_left_out()), ("held out", judge_put_aside()))
         for when, rows in zip(("the first tables", "later ones"), _first_and_later(judged), strict=True)
     }
 

@@ -1,6 +1,6 @@
 """Fit the process of one GPU's rates: ``python -m benchmarks.studies.one_gpu_fit`` writes ``one_gpu.toml`` again.
 
-Exponents and standard deviations have the greatest likelihood of the published rates that are not put aside, each held
+Exponents and standard deviations have the greatest likelihood of the published rates that are not held out, each held
 to its prior by a spring. A fit without a type of GPU is what judges how well that type is guessed; its gradient has a
 closed form, so that one takes a tenth of a second.
 """
@@ -34,7 +34,7 @@ STEPS = 100
 
 
 def seen_rates() -> list[Alone]:
-    """Return the published rates of one GPU that are not put aside."""
+    """Return the published rates of one GPU that are not held out."""
     hidden = put_aside()
     return [
         Alone(one.job, one.gpu, one.source, one.points[0].rate)
@@ -96,7 +96,7 @@ def fit_process(
 
 
 def main() -> None:
-    """Fit to the published rates of one GPU, without those put aside, and write the values."""
+    """Fit to the published rates of one GPU, without those held out, and write the values."""
     write_parameters(fit_process(seen_rates()), FILE)
     read_process.cache_clear()
 

@@ -7,13 +7,13 @@ its timeline in closed form: a GPU alone takes t1 a step, and several take
         + what the rest takes from backward
 
 The buckets of DistributedDataParallel travel one after the other, each when it is full, as in ``simcomm.timeline``.
-While K seconds of them travelled, backward lost steal x K; so bucket b, full at the share ready[b] of a backward of T
-seconds, ends no earlier than ready[b] T + steal K[b] + c[b], and behind it all that follow:
+While K seconds of them travelled, backward lost slowdown x K; so bucket b, full at the share ready[b] of a backward of
+T seconds, ends no earlier than ready[b] T + slowdown K[b] + c[b], and behind it all that follow:
 
-    end = max over b (ready[b] T + steal K[b] + sum of c from b on),  K[b] = sum of c before b
+    end = max over b (ready[b] T + slowdown K[b] + sum of c from b on),  K[b] = sum of c before b
 
-which is ``overlap(...).finished`` for every steal up to 1. Tests hold that both say the same of all that is published.
-What shares links with copied batches is left to the mesh: of published machines it changes nothing.
+which is ``overlap(...).finished`` for every slowdown up to 1. Tests hold that both say the same of all that is
+published. What shares links with copied batches is left to the mesh: of published machines it changes nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,8 +40,8 @@ from planner.mesh.terms import (
     expected_maximum,
     loading_added,
     loading_felt,
+    network_slowdown,
     process_seconds,
-    steal_share,
     straggler_seconds,
 )
 from planner.scaling.descriptions import Series
@@ -132,10 +132,10 @@ def make_cases(cases: Sequence[SeriesCase]) -> Cases:
 
 
 @lru_cache(maxsize=4096)
-def _buckets(model: ModelProfile, form: Parallelism) -> list[Bucket]:
+def _buckets(model: ModelProfile, parallelism: Parallelism) -> list[Bucket]:
     """Return what travels at once: DistributedDataParallel's buckets, or everything after backward."""
-    gradients, size = model.gradients(form.gradient_bytes or 4), round(form.bucket_mb * 2**20)
-    if sync_of(form) != "ddp":
+    gradients, size = model.gradients(parallelism.gradient_bytes or 4), round(parallelism.bucket_mb * 2**20)
+    if sync_of(parallelism) != "ddp":
         return [Bucket(sum(gradient.nbytes for gradient in gradients), 1.0)]
     return fill_buckets(gradients, size, FIRST_BYTES if size == BUCKET_BYTES else size)
 
@@ -154,7 +154,7 @@ class StepTimes:
     copies: Floats
     processes: Floats
     exposed: Floats
-    steal: Floats
+    slowdown: Floats
     input: Floats
 
     @property
@@ -168,7 +168,7 @@ class StepTimes:
         total = self.total
         waiting = self.stragglers / total
         return Shares(
-            (self.exposed + self.steal + self.copies) / total,
+            (self.exposed + self.slowdown + self.copies) / total,
             np.where(cases.variable, 0.0, waiting),
             loading_felt(values, self.input / total),
             np.where(cases.variable, waiting, 0.0),
@@ -179,43 +179,43 @@ class StepTimes:
 def step_times(cases: Cases, values: Mapping[str, float], alone: Floats) -> StepTimes:
     """Return the seconds of a step, by those that it takes one GPU alone."""
     several = (cases.gpus > 1) & (cases.sync != NONE)
-    exposed, steal = (np.where(several, part, 0.0) for part in _communication(cases, values, alone))
+    exposed, slowdown = (np.where(several, part, 0.0) for part in _communication(cases, values, alone))
     copies = np.where(several, copy_seconds(values, cases.gradient_bytes, cases.memory), 0.0)
     processes = np.where(several, process_seconds(values, cases.gpus / cases.nodes, cases.cores), 0.0)
     stragglers = np.asarray(straggler_seconds(values, alone, cases.slowest, cases.slowest_node, cases.variable))
     per_core = np.array([values[name] if name else np.inf for name in cases.loader])
     loading = cases.batch * cases.gpus / cases.nodes / (cases.cores * per_core)
-    on_gpus = alone + stragglers + copies + processes + exposed + steal
+    on_gpus = alone + stragglers + copies + processes + exposed + slowdown
     return StepTimes(
         compute=alone,
         stragglers=stragglers,
         copies=copies,
         processes=processes,
         exposed=exposed,
-        steal=steal,
+        slowdown=slowdown,
         input=np.asarray(loading_added(values, on_gpus, loading)),
     )
 
 
 def _communication(cases: Cases, values: Mapping[str, float], alone: Floats) -> tuple[Floats, Floats]:
     """Return the seconds that communication adds after backward, and those that it takes from backward."""
-    backward, steal = BACKWARD_SHARE * alone, steal_of(cases, values)
+    backward, slowdown = BACKWARD_SHARE * alone, slowdown_of(cases, values)
     each_byte, each_bucket = _message_seconds(cases, values)
     whole = cases.gradient_bytes * each_byte + cases.count * each_bucket
     before = cases.before * each_byte[:, None] + np.arange(cases.buckets.shape[1]) * each_bucket[:, None]
-    ends = cases.ready * backward[:, None] - (1 - steal)[:, None] * before
+    ends = cases.ready * backward[:, None] - (1 - slowdown)[:, None] * before
     end = np.where(cases.buckets > 0, ends, -np.inf).max(axis=1) + whole
-    exposed = np.clip((end - backward - steal * whole) / (1 - steal), 0.0, whole)
+    exposed = np.clip((end - backward - slowdown * whole) / (1 - slowdown), 0.0, whole)
     servers = ParameterServers(cases.gpus, cases.nodes, cases.staged, cases.busbw, cases.paths, cases.nic)
     served = servers.seconds(values, cases.gradient_bytes, cases.largest)
     overlapped, after = cases.sync == DDP, np.where(cases.sync == PS, served, whole)
-    return np.where(overlapped, exposed, after), np.where(overlapped, steal * (whole - exposed), 0.0)
+    return np.where(overlapped, exposed, after), np.where(overlapped, slowdown * (whole - exposed), 0.0)
 
 
-def steal_of(cases: Cases, values: Mapping[str, float]) -> Floats:
+def slowdown_of(cases: Cases, values: Mapping[str, float]) -> Floats:
     """Return what a second of communication takes from a backward beside it."""
-    of_kind = np.array([values[f"steal_{kind}"] for kind in LINK_KINDS])[cases.kind]
-    return np.asarray(steal_share(of_kind, cases.kind == NETWORK, cases.nic))
+    of_kind = np.array([values[f"overlap_slowdown_{kind}"] for kind in LINK_KINDS])[cases.kind]
+    return np.asarray(network_slowdown(of_kind, cases.kind == NETWORK, cases.nic))
 
 
 def _message_seconds(cases: Cases, values: Mapping[str, float]) -> tuple[Floats, Floats]:

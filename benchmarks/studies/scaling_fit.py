@@ -1,7 +1,7 @@
 """Fit the parameters of a step to published series: ``make fit-scaling`` writes its ``parameters.toml`` again.
 
 The logarithms of predicted rates are fitted to those of measured ones by scipy's least squares. Large residuals count
-less (soft L1), and each parameter is held to its prior by a spring. Series on systems that are put aside are not seen.
+less (soft L1), and each parameter is held to its prior by a spring. Series on systems that are held out are not seen.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from simcomm.nccl.parameters import Parameters, read_definitions
 
 SCALE = 0.06  # in log rate: residuals above count less than their square
 SPRING = 3.0  # how much stiffer the springs are than one residual
-LARGEST_STEAL = 0.99  # above, backward would stand still
+LARGEST_SLOWDOWN = 0.99  # above, backward would stand still
 
 
 def fit_parameters(
@@ -34,7 +34,9 @@ def fit_parameters(
     """
     springs = Springs.of(read_definitions(FILE), pinned)
     springs = replace(springs, spreads=springs.spreads / SPRING)
-    highest = np.array([np.log(LARGEST_STEAL) if name.startswith("steal") else np.inf for name in springs.names])
+    highest = np.array(
+        [np.log(LARGEST_SLOWDOWN) if name.startswith("overlap_slowdown") else np.inf for name in springs.names]
+    )
     seen = points.predicted
     measured = np.log(points.rate[seen])
 
@@ -49,7 +51,7 @@ def fit_parameters(
 
 
 def main() -> None:
-    """Fit to the project's own series, without those put aside, and write the values."""
+    """Fit to the project's own series, without those held out, and write the values."""
     hidden = put_aside()
     fitted = fit_parameters(make_points([one for one in read_series() if one.system not in hidden]))
     write_parameters(fitted, FILE)

@@ -26,7 +26,7 @@ def judge_held_out(
 ) -> Judged:
     """Return the points of series, each source (or ``system``) by parameters, widths and baselines of the others.
 
-    No fit sees a system that is put aside; none moves a parameter that is ``pinned``.
+    No fit sees a system that is held out; none moves a parameter that is ``pinned``.
     """
     points = make_points(series)
     predicted, columns = np.zeros(len(points.rate)), np.zeros((len(Shares._fields), len(points.rate)))
@@ -73,7 +73,7 @@ def write_widths(widths: Widths) -> None:
 
 
 def main() -> None:
-    """Predict the project's own series, each source left out, and write the widths of those not put aside."""
+    """Predict the project's own series, each source left out, and write the widths of those not held out."""
     judged = judge_held_out(seen_series(), lambda *_: None)
     errors = np.log(judged.predicted / judged.measured)
     shares = Shares(*(judged.keys[name] for name in Shares._fields))

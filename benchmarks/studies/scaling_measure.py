@@ -23,7 +23,7 @@ RESULTS = Path(__file__).parent.parent / "results" / "scaling.json"
 
 
 def measure() -> dict[str, Any]:
-    """Return the scores of the project's own series, each source left out, and of the systems that are put aside."""
+    """Return the scores of the project's own series, each source left out, and of the systems that are held out."""
     begin, series = process_time(), read_series()
     judged, one_gpu = judge_held_out(series, lambda *_: None), judge_one_gpu(series, refit=True)
     seconds = process_time() - begin
@@ -37,7 +37,7 @@ def measure() -> dict[str, Any]:
         "expected_hard": asdict(score(judged.take(judged.predicted < HARD * judged.keys["linear"]))),
         **limits(judged),
     }
-    aside = accuracy_training(only_put_aside=True).to_dict()
+    aside = accuracy_training(only_held_out=True).to_dict()
     date = datetime.now(UTC).date().isoformat()
     return {"date": date, "cpu_seconds": round(seconds, 1), "held_out": held_out, "put_aside": aside}
 

@@ -1,7 +1,7 @@
 """What each term of the model of a training step is worth, and each of what guesses one GPU: errors without it.
 
 ``python -m benchmarks.studies.scaling_terms`` leaves out each published source in turn and fits the other terms
-again, without the systems that are put aside; it writes ``benchmarks/results/scaling_terms.json``, of which
+again, without the systems that are held out; it writes ``benchmarks/results/scaling_terms.json``, of which
 ``make tables`` makes the tables of docs/reports/scaling.md. One GPU is judged with its whole type left out, the other
 values as shipped.
 """
@@ -26,7 +26,7 @@ STEP = {
     "stragglers among nodes": {"jitter_nodes": NONE},
     "copies": {"copy_passes": NONE},
     "processes that share a node's cores": {"process_ms": NONE},
-    "what hidden communication takes back": {f"steal_{kind}": NONE for kind in KINDS},
+    "what hidden communication takes back": {f"overlap_slowdown_{kind}": NONE for kind in KINDS},
     "bandwidth of links": {**{f"eff_{kind}": ANY for kind in KINDS}, "ps_eff": ANY, "ps_GBps": ANY, "ps_one_GBps": ANY},
     "latency": {"latency_us": NONE},
     "limits of loaders": {"dali_per_core": ANY, "decode_per_core": ANY},

@@ -1,7 +1,7 @@
 """Fit the parameters of a step to published runs and series at once, and judge them by what a fit has not seen.
 
-    python -m benchmarks.studies.step_fit            fit to what no lot put aside; print errors, fitted and left out
-    python -m benchmarks.studies.step_fit --open     the same, and what the lots put aside
+    python -m benchmarks.studies.step_fit            fit to what no lot held out; print errors, fitted and left out
+    python -m benchmarks.studies.step_fit --open     the same, and what the lots held out
     python -m benchmarks.studies.step_fit --write    fit to all but put_aside.txt, and write what is shipped
 
 Runs of a slow mode (``mark_slow``) are never fitted. Minutes.
@@ -45,7 +45,7 @@ HARD = 0.9  # of linear scaling
 
 
 def draw_lot(runs: Sequence[dict[str, Any]]) -> Array:
-    """Return which runs are put aside: a third of the jobs of two sources."""
+    """Return which runs are held out: a third of the jobs of two sources."""
     aside = set[str]()
     for source in LOT_SOURCES:
         jobs = sorted({run["group"] for run in runs if run["source"] == source})
@@ -60,7 +60,7 @@ def summarize(name: str, errors: Array) -> str:
 
 
 def draw_systems(series: Sequence[Series]) -> set[str]:
-    """Return the systems of series that are put aside, besides those of put_aside.txt."""
+    """Return the systems of series that are held out, besides those of put_aside.txt."""
     others = sorted({one.system for one in series} - put_aside())
     return set(random.Random(f"{LOT_SEED} systems").sample(others, LOT_SYSTEMS))
 
@@ -176,7 +176,7 @@ def fit_chance(runs: Sequence[dict[str, Any]], p: dict[str, float]) -> dict[str,
 
 
 def write_shipped(runs: RunSteps) -> None:
-    """Fit to all runs and to the series that are not put aside, and write parameters, intervals and memory."""
+    """Fit to all runs and to the series that are not held out, and write parameters, intervals and memory."""
     series = fitted_series()
     parameters, left_out = fit([fitted_runs(runs), series]), leave_out(runs, series)
     noise = find_noise(runs.logs(parameters), runs.sources)
@@ -212,7 +212,7 @@ def print_series(what: str, series: Sequence[Series], p: dict[str, float]) -> No
 def main() -> None:
     """Fit, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--open", action="store_true", help="judge what the lots put aside, too")
+    parser.add_argument("--open", action="store_true", help="judge what the lots held out, too")
     parser.add_argument("--write", action="store_true", help="fit to all runs, and write the parameters")
     parser.add_argument("--fitted-only", action="store_true", help="leave no source out")
     options = parser.parse_args()
@@ -241,7 +241,7 @@ def main() -> None:
         print(f"shared {fit_shared(logs, moved, runs.sources, noise):.3f} noise {noise:.3f}")
         print("80 % made of others hold", judge_deviations(logs, moved, runs.sources, noise))
     if options.open:
-        print_errors("put aside", every.take(~slow & aside), p)
+        print_errors("held out", every.take(~slow & aside), p)
         for what, systems in (("by lot", draw_systems(series)), ("always", put_aside())):
             print_series(what, [one for one in series if one.system in systems], p)
 

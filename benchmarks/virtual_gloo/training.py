@@ -9,7 +9,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-form, steps, kind = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+strategy, steps, kind = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 torch.manual_seed(0)
@@ -20,7 +20,7 @@ if kind == "perceptron":
 else:
     model = nn.Sequential(*(nn.TransformerEncoderLayer(256, 4, 1024, dropout=0.0) for _ in range(3)))
     x = torch.randn(4, 64, 256)
-if form == "ddp":
+if strategy == "ddp":
     model = DistributedDataParallel(model)
 else:
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))

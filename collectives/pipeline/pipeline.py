@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Generic, NamedTuple
 
+from collectives.call import CollectiveCall
 from collectives.declaration import Algorithm
 from collectives.pipeline.bound_steps import BoundStep, E, Extent, SliceMemory, Transfer, bind_steps, staging_elements
 from collectives.proof.completion import Completed, completion_order
-from collectives.request import Request
 from collectives.schedule.build import build_schedule
 from collectives.step import Step, offset
 
@@ -62,17 +62,17 @@ class Pipeline(NamedTuple, Generic[E]):
 
 
 class PipelineBuilder(Generic[E]):
-    """The programs, slices, scratch and staging with which one rank can process any buffer of a request."""
+    """The programs, slices, scratch and staging with which one rank can process any buffer of a call."""
 
     def __init__(
-        self, request: Request, rank: int, world_size: int, allocate: Callable[[int], E], grouped: bool
+        self, call: CollectiveCall, rank: int, world_size: int, allocate: Callable[[int], E], grouped: bool
     ) -> None:
         """Allocate the memory with ``allocate``, which takes a number of elements.
 
         With ``grouped``, a channel has one slice, and a step ends before the next begins.
         """
-        algorithm, n = request.algorithm, request.elements
-        self.programs = tuple(tuple(steps) for steps in algorithm.channels(rank, world_size, request.root))
+        algorithm, n = call.algorithm, call.elements
+        self.programs = tuple(tuple(steps) for steps in algorithm.channels(rank, world_size, call.root))
         self.chunks = algorithm.chunks(world_size)
         self.slices = 1 if grouped else count_slices(n // self.chunks * allocate(1).nbytes)
         self._chains = min(self.slices, CHAINS)  # of each channel
@@ -83,7 +83,7 @@ class PipelineBuilder(Generic[E]):
         self._staging = [allocate(self._areas * need) for need in needs for _ in range(self._chains)]
         self.chains = len(self._staging)  # of all channels
         self._rank = rank
-        self._level_of = algorithm, world_size, request.root
+        self._level_of = algorithm, world_size, call.root
 
     def build(self, buffer: E) -> Pipeline[E]:
         """Return the steps of all chains on ``buffer``."""
@@ -180,17 +180,17 @@ def _written(step: SliceStep[E], program: tuple[Step, ...]) -> list[Region]:
     return [region for op in program[step.step.number] for region in _regions(step.slice, op.target)]
 
 
-def plan_pipeline(request: Request, rank: int, world_size: int, *, step_by_step: bool = False) -> Pipeline[Extent]:
+def plan_pipeline(call: CollectiveCall, rank: int, world_size: int, *, step_by_step: bool = False) -> Pipeline[Extent]:
     """Return the messages that a rank posts and awaits, in the executor's order.
 
     ``step_by_step`` completes each step before the next.
 
     >>> from collectives import find_algorithm
-    >>> pipeline = plan_pipeline(Request(find_algorithm("all_reduce/ring"), 100), 0, 4)
+    >>> pipeline = plan_pipeline(CollectiveCall(find_algorithm("all_reduce/ring"), 100), 0, 4)
     >>> [send.nbytes for step in pipeline.steps for send in step.step.sends]
     [100, 100, 100, 100, 100, 100]
     """
     builder = PipelineBuilder[Extent](
-        request, rank, world_size, lambda elements: Extent(elements, request.itemsize), grouped=step_by_step
+        call, rank, world_size, lambda elements: Extent(elements, call.itemsize), grouped=step_by_step
     )
-    return builder.build(Extent(request.elements, request.itemsize))
+    return builder.build(Extent(call.elements, call.itemsize))

@@ -32,7 +32,9 @@ from collectives.errors import InputError, Undefined, describe_error, first_line
 from collectives.programs.recorder import Recorder
 from collectives.symbolic_rank import Diverges, ShiftedRank, VectorRank
 
-SITE = struct.Struct("5q")  # whether it is at a rank, then rank, channel, step, line: what a guest notes all the time
+LOCATION = struct.Struct(
+    "5q"
+)  # whether it is at a rank, then rank, channel, step, line: what a guest notes all the time
 RUNG = b"."  # what says on the socket that an answer is there
 CLOSED = 97  # exit status of a guest whose connection the program has closed
 GIVE_UP_S = 10.0  # after so long of ending processes that start others
@@ -124,8 +126,8 @@ def execute_file(path: Path) -> list[Algorithm]:
 def _be_guest(talk: int, bell: int, output: int, notes: int) -> NoReturn:
     """Be a guest: answer the questions in ``talk`` for which ``bell`` rings, until the process is ended.
 
-    ``output`` stands in for standard output and error; ``notes`` begins with the site, and goes on with the lines in
-    which the interpreter was when it crashed or was aborted.
+    ``output`` stands in for standard output and error; ``notes`` begins with the location, and goes on with the lines
+    in which the interpreter was when it crashed or was aborted.
     """
     try:
         Here.is_guest = True
@@ -136,7 +138,7 @@ def _be_guest(talk: int, bell: int, output: int, notes: int) -> NoReturn:
             os.dup2(output, stream.fileno())
         os.close(output)
         faulthandler.enable(notes, all_threads=False)
-        guest, process = Guest(mmap.mmap(notes, SITE.size)), os.getpid()
+        guest, process = Guest(mmap.mmap(notes, LOCATION.size)), os.getpid()
         while os.read(bell, 1):
             content = os.pread(talk, os.fstat(talk).st_size, 0)
             os.ftruncate(talk, 0)
@@ -163,17 +165,17 @@ def write_whole(file: int, content: bytes) -> None:
 class Guest:
     """A user's file and what it declares, once it has been loaded."""
 
-    def __init__(self, site: mmap.mmap) -> None:
-        self.path, self.site = Path(), site
+    def __init__(self, location: mmap.mmap) -> None:
+        self.path, self.location = Path(), location
         self.found: list[Algorithm] = []
 
     def note(self, rank: int, channel: int, step: int, line: int) -> None:
         """Note where the program is, for the owner to read if the process ends there."""
-        SITE.pack_into(self.site, 0, 1, rank, channel, step, line)
+        LOCATION.pack_into(self.location, 0, 1, rank, channel, step, line)
 
     def answer(self, question: dict[str, Any]) -> Answer:
         """Return the answer to a question, whatever the user's code does in between."""
-        SITE.pack_into(self.site, 0, 0, 0, 0, 0, 0)
+        LOCATION.pack_into(self.location, 0, 0, 0, 0, 0, 0)
         answers: dict[str, Callable[[dict[str, Any]], Answer]] = {
             "start": self._start, "load": self._load, "count": self._count, "record": self._record, "call": self._call,
         }  # fmt: skip

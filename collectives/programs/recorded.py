@@ -112,10 +112,10 @@ class Transcript:
         """
         if self.odd or self.failures:
             raise InputError("not every rank says numbers alone")
-        sites = [(rank, channel) for rank, counts in enumerate(self.counts) for channel in range(len(counts))]
+        locations = [(rank, channel) for rank, counts in enumerate(self.counts) for channel in range(len(counts))]
         counts = np.array([count for counts in self.counts for count in counts], np.int32)
         steps = np.arange(counts.sum(), dtype=np.int32) - np.repeat(np.cumsum(counts) - counts, counts)
-        of_steps = np.column_stack([np.repeat(np.array(sites, np.int32), counts, axis=0), steps])
+        of_steps = np.column_stack([np.repeat(np.array(locations, np.int32), counts, axis=0), steps])
         of_operations = np.repeat(of_steps, np.diff(self.ends, prepend=0), axis=0)
         return np.column_stack([of_operations, self.numbers]).astype(np.int32, copy=False)
 

@@ -27,8 +27,8 @@ import psutil
 from collectives.errors import InputError, ProgramEnded
 from collectives.programs.guest import (
     CLOSED,
+    LOCATION,
     RUNG,
-    SITE,
     Answer,
     end_processes,
     find_descendants,
@@ -168,7 +168,7 @@ class GuestProcess:
         reading, output = os.pipe()
         self._output = FileIO(reading)
         self._talk, self._notes = TemporaryFile(buffering=0), TemporaryFile(buffering=0)  # noqa: SIM115
-        self._notes.write(bytes(SITE.size))
+        self._notes.write(bytes(LOCATION.size))
         with bell:
             files = [self._talk.fileno(), bell.fileno(), output, self._notes.fileno()]
             self.process = psutil.Process(server.request(b"fork", files))
@@ -272,7 +272,7 @@ class GuestProcess:
         code = os.waitstatus_to_exitcode(status or 0)
         if why == "end":
             why = "closed" if code == CLOSED else "signal" if code < 0 else "status"
-        is_at_rank, rank, channel, step, line = SITE.unpack(os.pread(self._notes.fileno(), SITE.size, 0))
+        is_at_rank, rank, channel, step, line = LOCATION.unpack(os.pread(self._notes.fileno(), LOCATION.size, 0))
         said = {
             "time": f"it takes longer than {limits.describe_seconds()} and was ended",
             "memory": f"it takes more than {limits.describe_memory()} and was ended",
@@ -288,7 +288,7 @@ class GuestProcess:
 
     def _traced_line(self) -> int:
         """Return the innermost line of the file in which the process ended; 0 where it could not say so."""
-        for name, line in TRACED.findall(os.pread(self._notes.fileno(), 1 << 16, SITE.size)):
+        for name, line in TRACED.findall(os.pread(self._notes.fileno(), 1 << 16, LOCATION.size)):
             if os.fsdecode(name) == str(self.path):
                 return int(line)
         return 0

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from collectives.checks import MOST_SECONDS, check_number
-from collectives.costs.hops import EXCHANGE, FAN_IN, FAN_OUT, Hop
+from collectives.costs.message_classes import EXCHANGE, FAN_IN, FAN_OUT, MessageClass
 from collectives.errors import InputError
 from collectives.output_files import cache_folder
 from collectives.quoting import quote
@@ -54,7 +54,9 @@ class PairProbes:
     mtu: int
     burst: int  # bytes that a link's token bucket saves
     one_way: SizeTimes  # half of there and back, where the second sends what the first brought
-    chains: list[tuple[int, int, float]]  # (nbytes, hops, seconds): so many dependent hops, first start to last end
+    chains: list[
+        tuple[int, int, float]
+    ]  # (nbytes, messages, seconds): so many dependent messages, first start to last end
     exchange: SizeTimes  # a step in which both send and receive, as one of several that depend on each other
     send_done: SizeTimes
     arrived: SizeTimes
@@ -128,8 +130,8 @@ def read_curve(points: Points, x: float) -> float:
 
 
 @dataclass(frozen=True)
-class HopCurve:
-    """Median seconds of one kind of hop by size."""
+class MessageCurve:
+    """Median seconds of a message class by size."""
 
     pattern: str
     width: int
@@ -141,10 +143,12 @@ class HopCurve:
     def __post_init__(self) -> None:
         sizes = [nbytes for nbytes, _ in self.points]
         if not sizes or sizes != sorted(set(sizes)) or sizes[0] < 1 or self.width < 1:
-            raise InputError(f"a curve of hops needs points of growing sizes and a width above 0, not {sizes[:5]}")
+            raise InputError(
+                f"the curve of a message class needs points of growing sizes and a width above 0, not {sizes[:5]}"
+            )
         for _, seconds in self.points:
-            if check_number("a hop", seconds, "seconds", at_least=0) > MOST_SECONDS:
-                raise InputError(f"a hop is {seconds}; give seconds up to {MOST_SECONDS:g}")
+            if check_number("a message", seconds, "seconds", at_least=0) > MOST_SECONDS:
+                raise InputError(f"a message takes {seconds}; give seconds up to {MOST_SECONDS:g}")
 
 
 @dataclass(frozen=True)
@@ -201,7 +205,7 @@ class OverlapPoint:
     threads: int  # of each process
     gradients: list[tuple[int, float]]  # bytes, and the share of backward after which it is there; in that order
     all_reduce: list[tuple[int, float]]  # (nbytes, seconds) of the backend's own all_reduce, with nothing beside it
-    steal: float  # seconds that backward takes longer for each second of all_reduce beside it
+    overlap_slowdown: float  # seconds that backward takes longer for each second of all_reduce beside it
     copies_s: float  # copying all gradients into the buckets and back
     broadcast_s: float  # of the model's buffers, before forward
 
@@ -254,7 +258,7 @@ class Calibration:
     reduction: FittedLine  # every rank reduces a buffer into another at once
     backend: str = "gloo"
     compute: list[ComputePoint] = field(default_factory=list)
-    hops: list[HopCurve] = field(default_factory=list)
+    message_classes: list[MessageCurve] = field(default_factory=list)
     overlap: list[OverlapPoint] = field(default_factory=list)
     parts: list["Calibration"] = field(default_factory=list)  # of a share of the blocks each: how far they agree
     load: MachineLoad | None = None  # while it was measured
@@ -312,17 +316,17 @@ class Calibration:
         point = self.compute_point(training, processes, threads)
         return point.phases if point else None
 
-    def hop_seconds(self, hop: Hop, in_training: bool = False) -> float:
-        """Return the seconds of a hop, from the curve measured under the most similar conditions.
+    def message_seconds(self, message_class: MessageClass, in_training: bool = False) -> float:
+        """Return the seconds of a message class, from the curve measured under the most similar conditions.
 
-        Times of a fan scale with its width, those of a relay or exchange with its messages. Raise InputError if no hop
-        was measured.
+        Times of a fan scale with its width, those of a relay or exchange with its messages. Raise InputError if no
+        message class was measured.
         """
-        if not self.hops:
-            raise InputError("the calibration has no hops; make one with `ringlab calibrate`")
-        curve = min(self.hops, key=lambda curve: _unlikeness(curve, hop, in_training))
-        seconds = read_curve(curve.points, hop.nbytes)
-        messages = hop.width / curve.width if hop.pattern == EXCHANGE else 1.0
+        if not self.message_classes:
+            raise InputError("the calibration has no message classes; make one with `ringlab calibrate`")
+        curve = min(self.message_classes, key=lambda curve: _unlikeness(curve, message_class, in_training))
+        seconds = read_curve(curve.points, message_class.nbytes)
+        messages = message_class.width / curve.width if message_class.pattern == EXCHANGE else 1.0
         return seconds * messages
 
     @property
@@ -340,21 +344,21 @@ class Calibration:
         write_record(path, self, indent=1)
 
 
-def _unlikeness(curve: HopCurve, hop: Hop, in_training: bool) -> tuple[object, ...]:
-    """Return the difference between the conditions of a curve and of a hop, most important first."""
+def _unlikeness(curve: MessageCurve, message_class: MessageClass, in_training: bool) -> tuple[object, ...]:
+    """Return the difference between the conditions of a curve and of a message class, most important first."""
     fans = (FAN_IN, FAN_OUT)
     sizes = [nbytes for nbytes, _ in curve.points]
     elsewhere = curve.in_training != in_training
     return (
-        (curve.pattern == EXCHANGE) != (hop.pattern == EXCHANGE),
-        curve.pattern != hop.pattern and (curve.pattern in fans) != (hop.pattern in fans),
-        curve.reduces != hop.reduces,
-        elsewhere and hop.nbytes not in sizes,
-        abs(curve.width - hop.width),
-        curve.is_first != hop.is_first,
-        hop.nbytes not in sizes,
+        (curve.pattern == EXCHANGE) != (message_class.pattern == EXCHANGE),
+        curve.pattern != message_class.pattern and (curve.pattern in fans) != (message_class.pattern in fans),
+        curve.reduces != message_class.reduces,
+        elsewhere and message_class.nbytes not in sizes,
+        abs(curve.width - message_class.width),
+        curve.is_first != message_class.is_first,
+        message_class.nbytes not in sizes,
         elsewhere,
-        curve.pattern != hop.pattern,
+        curve.pattern != message_class.pattern,
         -len(sizes),
     )
 

@@ -28,8 +28,8 @@ SLOW_PEAK = 0.75  # of the usual peak
 SAME_PEAK = 1.1  # times the slowest peak: as slow
 MORE_LOADED = 1.1  # times the load of another cable
 FULL = 0.9  # of the greatest use: as full
-FULL_USE = 0.25  # of its bandwidth: what is used less does not set the pace
-PACE = 0.1  # of the critical path that waits for a link alone; doubling a link that sets the pace saves half of it
+FULL_USE = 0.25  # of its bandwidth: a link that is used less is not a bottleneck
+BOTTLENECK = 0.1  # of the critical path that waits for a link alone; doubling a bottleneck saves half of it
 LATE = 0.4  # of the critical path
 COMPUTING = 0.5  # of the time of a training
 ALL = 0.995  # of a whole: what is more is said to be all of it
@@ -119,7 +119,7 @@ def _find_network_limits(trace: Trace, loads: LinkLoads | None) -> RunLimits:
     slow, full = _slow(trace, loads, cables), _full(cables)
     standing = {cable.links for cable in slow or full}
     cables, latency = _blame(trace, loads, cables, standing)
-    helps = sum(cable.sole for cable in cables if cable.links in standing) >= PACE * trace.elapsed
+    helps = sum(cable.sole for cable in cables if cable.links in standing) >= BOTTLENECK * trace.elapsed
     if not helps and not slow:
         standing = set()
     out = [cable for cable in cables if cable.links in standing]
@@ -137,7 +137,9 @@ def _find_network_limits(trace: Trace, loads: LinkLoads | None) -> RunLimits:
         return RunLimits("unknown", "No link is used much", words)
     if full:
         words = f"{cables[0].name} is used most, {_used(cables[0])} of what it could carry in the whole run. "
-        return RunLimits("none", "No link alone sets the pace", words + "Doubling it alone would help little.", ordered)
+        return RunLimits(
+            "none", "No single link is the bottleneck", words + "Doubling it alone would help little.", ordered
+        )
     return RunLimits("none", "No link stands out", _even_words(cables), ordered)
 
 
@@ -175,7 +177,7 @@ def _slow(trace: Trace, loads: LinkLoads, cables: Sequence[Cable]) -> list[Cable
         return []
     usual = _usual_peak(cables)
     slow = [cable for cable in cables if cable.busy > BUSY and cable.peak < SLOW_PEAK * usual]
-    slow = _not_held_back(trace, loads, slow, usual)
+    slow = _not_limited_elsewhere(trace, loads, slow, usual)
     if not slow or not _are_few(slow, cables):
         return []
     worst = min(cable.peak for cable in slow)
@@ -186,7 +188,7 @@ def _usual_peak(cables: Sequence[Cable]) -> float:
     return float(np.sort([cable.peak for cable in cables])[len(cables) // 2])
 
 
-def _not_held_back(trace: Trace, loads: LinkLoads, slow: Sequence[Cable], usual: float) -> list[Cable]:
+def _not_limited_elsewhere(trace: Trace, loads: LinkLoads, slow: Sequence[Cable], usual: float) -> list[Cable]:
     """Return the cables whose messages were not limited elsewhere.
 
     A message was limited elsewhere if its route has a link with the usual load, or a suspected cable with a higher
@@ -362,7 +364,9 @@ def _full_words(trace: Trace, full: Sequence[Cable], cables: Sequence[Cable]) ->
     words += "."
     if cable.most > 1:
         words += f" Up to {cable.most} messages share it."
-    return (f"{cable.name} sets the pace" if few == 1 else f"{few} of {len(cables)} links set the pace"), words
+    return (
+        f"{cable.name} is the bottleneck" if few == 1 else f"{few} of {len(cables)} links are the bottleneck"
+    ), words
 
 
 def _even_words(cables: Sequence[Cable]) -> str:

@@ -101,28 +101,28 @@ def _program_error(call: ProgramCall, names_channel: bool, at: tuple[int, int, i
 
 def columns_of(call: ProgramCall, programs: Programs) -> tuple[OperationColumns, ProgramError | None]:
     """Return all operations, unmatched. If one has an invalid number, return those before it, and the error."""
-    sites: list[int] = []  # flat lists are quick
+    locations: list[int] = []  # flat lists are quick
     lengths: list[int] = []
     numbers: list[int] = []
     for rank, channels in enumerate(programs):
         for channel, program in enumerate(channels):
             for number, step in enumerate(program):
-                sites += (rank, channel, number)
+                locations += (rank, channel, number)
                 lengths.append(len(step))
                 for op in step:
                     numbers += op
-    site = np.repeat(np.array(sites, np.int32).reshape(-1, 3), lengths, axis=0)
+    location = np.repeat(np.array(locations, np.int32).reshape(-1, 3), lengths, axis=0)
     array, odd = _as_array(numbers)
     failure = None
     if odd is not None:
         index = odd // 5
         name, what = Kind(numbers[5 * index]).name.lower(), _describe_odd(numbers[odd])
-        rank, channel, step = site[index].tolist()
+        rank, channel, step = location[index].tolist()
         what += call.at_line(rank, channel, step)
         failure = _program_error(call, len(programs[rank]) > 1, (rank, channel, step), f"{name}: {what}")
         array = np.array(numbers[: 5 * index])
     fields = array.astype(np.int32).reshape(-1, 5)
-    columns = np.concatenate([site[: len(fields)], fields], axis=1).T.copy()
+    columns = np.concatenate([location[: len(fields)], fields], axis=1).T.copy()
     return OperationColumns._make([*columns, np.full(len(fields), -1, np.int32)]), failure
 
 

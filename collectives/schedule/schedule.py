@@ -273,10 +273,10 @@ class Schedule(ProgramCall):
         numbers = (int(column[index]) for column in (self.peer, self.chunk, self.count, self.into))
         return Operation(Kind(int(self.kind[index])), *numbers)
 
-    def site(self, index: int) -> str:
+    def location(self, index: int) -> str:
         """Return the location of an operation with its line: ``all_reduce/ring, world size 4, rank 1, step 2``."""
-        site = f"{self.describe()}, rank {self.rank[index]}{self.on_channel(index)}, step {self.step[index]}"
-        return site + self.line(index)
+        location = f"{self.describe()}, rank {self.rank[index]}{self.on_channel(index)}, step {self.step[index]}"
+        return location + self.line(index)
 
     def line(self, index: int) -> str:
         """Return text such as `` (line 9 of my.py)`` for the step of an operation, or an empty string."""
@@ -289,4 +289,6 @@ class Schedule(ProgramCall):
     def refuse(self, index: int, problem: str, lands: bool = False) -> ProgramError:
         """Return the error for an operation with its location; ``lands`` is whether the operation completes."""
         rank, step = int(self.rank[index]), int(self.step[index])
-        return ProgramError(f"{self.site(index)}: {self.operation(index)}{problem}", self.world_size, rank, step, lands)
+        return ProgramError(
+            f"{self.location(index)}: {self.operation(index)}{problem}", self.world_size, rank, step, lands
+        )

@@ -1,7 +1,7 @@
 """``Parallelism``: the strategy that spreads a training over devices, and its device mesh.
 
 A mesh has ``data`` x ``tensor`` x ``pipeline`` devices. Neighbors belong to ``tensor``, then come those of ``data``, as
-in Megatron-LM. ``form`` is the strategy of the ``data`` devices:
+in Megatron-LM. ``strategy`` is the strategy of the ``data`` devices:
 
 * ``ddp``: every device has all parameters; gradients are averaged in buckets during backward;
 
@@ -27,9 +27,9 @@ from collectives.quoting import quote
 from collectives.training.recipe import check_known
 from collectives.units import count
 
-FORMS = ("ddp", "data_parallel", "parameter_server", "zero_redundancy", "zero1", "zero2", "zero3", "fsdp", "hsdp")
-SHARDED = ("zero3", "fsdp", "hsdp")  # forms whose parameters are gathered before they are used
-REPLICAS = {  # forms that go with no other axis, and what each is
+STRATEGIES = ("ddp", "data_parallel", "parameter_server", "zero_redundancy", "zero1", "zero2", "zero3", "fsdp", "hsdp")
+SHARDED = ("zero3", "fsdp", "hsdp")  # strategies whose parameters are gathered before they are used
+REPLICAS = {  # strategies that go with no other axis, and what each is
     "data_parallel": "one process on the devices of a host",
     "parameter_server": "whole replicas that fetch their weights",
 }
@@ -57,7 +57,7 @@ class Parallelism:
     2
     """
 
-    form: str = "ddp"
+    strategy: str = "ddp"
     data: int = 0
     tensor: int = 1
     pipeline: int = 1
@@ -79,7 +79,7 @@ class Parallelism:
     gradient_bytes: int = 0  # of an element as it travels, as a hook of DDP compresses it; 0: as it is computed
 
     def __post_init__(self) -> None:
-        check_known("form", self.form, FORMS)
+        check_known("strategy", self.strategy, STRATEGIES)
         check_known("schedule", self.schedule, SCHEDULES)
         check_known("recompute", self.recompute, RECOMPUTED)
         for name in ("tensor", "pipeline", "expert", "virtual", "top_k", "sync_every"):
@@ -99,14 +99,16 @@ class Parallelism:
             raise InputError(f"microbatches is {self.microbatches}, and the naive schedule has one; take gpipe or 1f1b")
         if self.sequence and self.tensor == 1:
             raise InputError("sequence divides what tensor parallelism leaves whole: give tensor above 1 too")
-        if self.form in REPLICAS and max(self.tensor, self.pipeline, self.expert) > 1:
-            raise InputError(f"{self.form} is {REPLICAS[self.form]}: tensor, pipeline and expert are 1 there")
-        if self.sync_every > 1 and self.form != "ddp":
-            raise InputError(f"sync_every is {self.sync_every}, which only form ddp has; the form is {self.form}")
+        if self.strategy in REPLICAS and max(self.tensor, self.pipeline, self.expert) > 1:
+            raise InputError(f"{self.strategy} is {REPLICAS[self.strategy]}: tensor, pipeline and expert are 1 there")
+        if self.sync_every > 1 and self.strategy != "ddp":
+            raise InputError(
+                f"sync_every is {self.sync_every}, which only strategy ddp has; the strategy is {self.strategy}"
+            )
         if self.gradient_bytes > 8:
             raise InputError(f"gradient_bytes is {self.gradient_bytes}; give 1 to 8, or 0 for as it is computed")
-        if self.shard and self.form != "hsdp":
-            raise InputError(f"shard is {self.shard}, which only form hsdp has; the form is {self.form}")
+        if self.shard and self.strategy != "hsdp":
+            raise InputError(f"shard is {self.shard}, which only strategy hsdp has; the strategy is {self.strategy}")
         if self.expert > 1 and self.experts % self.expert + (self.experts == 0):
             raise InputError(f"expert is {self.expert}: give experts, a multiple of it; they are {self.experts}")
         if self.top_k > 1 and not self.experts:
@@ -130,22 +132,22 @@ class Parallelism:
     def has_dtensors(self) -> bool:
         """Whether torch's classes for this strategy shard parameters as ``DTensor``s.
 
-        >>> Parallelism(form="fsdp").has_dtensors, Parallelism(form="zero1").has_dtensors, Parallelism().has_dtensors
-        (True, False, False)
+        >>> [Parallelism(strategy=name).has_dtensors for name in ("fsdp", "zero1", "ddp")]
+        [True, False, False]
         """
-        return self.form in ("zero2", *SHARDED) or self.tensor > 1
+        return self.strategy in ("zero2", *SHARDED) or self.tensor > 1
 
     @property
     def label(self) -> str:
         """The strategy and the mesh in a few words.
 
-        >>> Parallelism(form="fsdp", data=2, tensor=4).label
+        >>> Parallelism(strategy="fsdp", data=2, tensor=4).label
         'fsdp 2 x tensor 4'
         """
         axes = [f"tensor {self.tensor}"] if self.tensor > 1 else []
         axes += [f"pipeline {self.pipeline} {self.schedule}"] if self.pipeline > 1 else []
         axes += [f"expert {self.expert}"] if self.expert > 1 else []
-        data = [f"{self.form} {self.data}".removesuffix(" 0")] if self.data != 1 or not axes else []
+        data = [f"{self.strategy} {self.data}".removesuffix(" 0")] if self.data != 1 or not axes else []
         return " x ".join([*data, *axes])
 
     def for_devices(self, devices: int, node: int | None = None) -> "Parallelism":
@@ -164,6 +166,6 @@ class Parallelism:
         if data % self.expert:
             raise InputError(f"expert is {self.expert} and must divide data, which is {data}")
         shard = self.shard or min(node or data, data)
-        if self.form == "hsdp" and data % shard:
+        if self.strategy == "hsdp" and data % shard:
             raise InputError(f"shard is {shard} and must divide data, which is {data}")
-        return replace(self, data=data, shard=shard if self.form == "hsdp" else 0)
+        return replace(self, data=data, shard=shard if self.strategy == "hsdp" else 0)

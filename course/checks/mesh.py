@@ -13,8 +13,8 @@ from planner.search import FoundMeshes, MeshJob, search
 
 DEVICES, BATCH, TOKENS, PRICE, BUDGET = 64, 128, 10e9, 2.5, 7500.0
 KEYS = {"tensor": "tp", "pipeline": "pp", "context": "cp", "data": "dp", "micro_batch": "micro_batch",
-        "form": "sharding", "recompute": "recompute"}  # fmt: skip
-CHOICES = {"form": ("ddp", "zero1", "zero2", "zero3"), "recompute": ("none", "selective", "op", "full")}
+        "strategy": "sharding", "recompute": "recompute"}  # fmt: skip
+CHOICES = {"strategy": ("ddp", "zero1", "zero2", "zero3"), "recompute": ("none", "selective", "op", "full")}
 PARTS = "compute", "tensor", "context", "pipeline", "sync"
 
 

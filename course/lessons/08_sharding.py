@@ -105,7 +105,7 @@ if __name__ == "__main__" and "RANK" in os.environ:
 # Stage 3 moves half as many again, and hides them behind the computation of other layers. `ringlab init gpt2-xl` writes
 # a scenario of GPT-2 XL on A100 with 40 GB. `ringlab predict gpt2_xl.toml --devices 8` predicts that a device needs
 # 26.3 GiB with FSDP and waits for messages for 2.6 ms of a 570 ms step. With
-# `--set 'training.parallelism.form="ddp"'` it would need 52.7 GiB, more than it has.
+# `--set 'training.parallelism.strategy="ddp"'` it would need 52.7 GiB, more than it has.
 #
 # ## Beyond
 #

@@ -41,9 +41,9 @@ def dollars(tokens: float, tokens_per_s: float, devices: int, price_per_hour: fl
 def choose() -> dict:
     """Return your mesh as a dict.
 
-    Its keys are the numbers tensor, pipeline, context, data and micro_batch, then form (ddp, zero1, zero2 or zero3) and
-    recompute (none, selective, op or full). The product of the first four is 64. The mesh must fit into memory and into
-    the budget, and be at most 10 % slower than the fastest mesh that fits.
+    Its keys are the numbers tensor, pipeline, context, data and micro_batch, then strategy (ddp, zero1, zero2 or zero3)
+    and recompute (none, selective, op or full). The product of the first four is 64. The mesh must fit into memory and
+    into the budget, and be at most 10 % slower than the fastest mesh that fits.
     """
     raise NotImplementedError
 

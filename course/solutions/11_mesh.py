@@ -14,10 +14,10 @@ def dollars(tokens: float, tokens_per_s: float, devices: int, price_per_hour: fl
     return tokens / tokens_per_s / 3600 * devices * price_per_hour
 
 
-def mesh(tensor: int, pipeline: int, data: int, micro_batch: int, form: str, recompute: str) -> dict:
+def mesh(tensor: int, pipeline: int, data: int, micro_batch: int, strategy: str, recompute: str) -> dict:
     return {
         "tensor": tensor, "pipeline": pipeline, "context": 1, "data": data,
-        "micro_batch": micro_batch, "form": form, "recompute": recompute,
+        "micro_batch": micro_batch, "strategy": strategy, "recompute": recompute,
     }  # fmt: skip
 
 

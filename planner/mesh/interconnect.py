@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from math import inf, log2
 from typing import NamedTuple, Protocol
 
+from collectives.call import make_call
 from collectives.catalogue import find_algorithm
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
-from collectives.request import make_request
 from planner.hosts import SHARED_LINKS, Group
 from planner.mesh.calls import sent_bytes
 from planner.mesh.terms import ParameterServers, read_parameters
@@ -225,8 +225,8 @@ class SimulatedInterconnect:
             found = find_algorithm(f"{name}/{ALGORITHMS[collective]}")
             if collective == "all_reduce" and self.algorithm is not None:
                 found = self.algorithm
-            request = make_request(found, group.size, key[1])
-            self._known[key] = run(request, replace(self.cluster, hosts=hosts), record=False).elapsed
+            call = make_call(found, group.size, key[1])
+            self._known[key] = run(call, replace(self.cluster, hosts=hosts), record=False).elapsed
         return self._known[key]
 
     def serve(self, nbytes: float, largest: float, group: Group) -> Served:

@@ -4,7 +4,7 @@ A step is wrong by parts that are wrong independently: what takes least goes by 
 below one, as a small loss is known worse in proportion than a large one, and over a network of which no more is known
 than its NICs twice as much; waiting for the slowest by a share of it; loaders as far as they decide; batches of
 unequal work. Half an interval is a quantile times the root of their squares. ``SHAPE`` says what the parts are before
-any error is seen; published series that were predicted with their source left out, and that are not put aside, move it
+any error is seen; published series that were predicted with their source left out, and that are not held out, move it
 (``benchmarks/studies/scaling_widths.py``), and those of them that scale badly give the quantiles; ``make fit-scaling``
 writes ``intervals.toml``.
 """

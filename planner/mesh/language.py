@@ -1,7 +1,7 @@
 """A step of a language model on described GPUs: by the planner's step, as `search` has it.
 
-Seconds by parts, memory and intervals are those of the forms, which are fitted to published runs on meshes; what is
-sent, and what the streams of a device do, is of the timeline.
+Seconds by parts, memory and intervals are those of the strategies, which are fitted to published runs on meshes; what
+is sent, and what the streams of a device do, is of the timeline.
 """
 
 from dataclasses import dataclass, field, replace
@@ -48,7 +48,7 @@ class LanguageStep(NamedTuple):
 
 
 def is_language(job: TrainingJob) -> bool:
-    """Return whether the closed forms are of such a model, whatever its form.
+    """Return whether the closed forms are of such a model, whatever its strategy.
 
     >>> from collectives.records.model_profile import find_model_profile
     >>> is_language(TrainingJob(find_model_profile("gpt2"), 8, precision="bf16"))
@@ -60,7 +60,7 @@ def is_language(job: TrainingJob) -> bool:
 
 def is_expressible(job: TrainingJob) -> bool:
     """Return whether they also have a language model's step: what they have not is a timeline's, at their rate."""
-    return job.parallelism.form in SHARDINGS and not job.parallelism.half_weights
+    return job.parallelism.strategy in SHARDINGS and not job.parallelism.half_weights
 
 
 @dataclass(frozen=True)
@@ -89,37 +89,41 @@ class LanguageModel:
         found = at_rate(self.job.model, self.job.batch / float(self.alone.step_s[0]), self.source)
         return replace(found, spread=float(self.belief.deviations(self._slopes(self.alone))[0]))
 
-    def mesh_job(self, devices: int, form: Parallelism) -> MeshJob:
+    def mesh_job(self, devices: int, parallelism: Parallelism) -> MeshJob:
         """Return what the closed forms are asked."""
         kind, shape = parse_transformer(self.job.model.model)
         job = self.job
         return MeshJob(
-            kind=kind, shape=shape, seq=shape.context, batch=int(job.batch) * max(1, form.data), host=self.host,
+            kind=kind, shape=shape, seq=shape.context, batch=int(job.batch) * max(1, parallelism.data), host=self.host,
             gpus=devices, precision=job.precision, optimizer=job.optimizer, framework=job.framework,
-            experts=form.experts, top_k=form.top_k if form.experts else 0,
+            experts=parallelism.experts, top_k=parallelism.top_k if parallelism.experts else 0,
             more=self._more,
         )  # fmt: skip
 
     @property
     def _more(self) -> dict[str, Any]:
         """The columns of how gradients travel, and of what feeds the training."""
-        job, form = self.job, self.job.parallelism
-        buckets = {} if form.bucket_mb == Parallelism.bucket_mb else {"bucket_mb": form.bucket_mb}
+        job, parallelism = self.job, self.job.parallelism
+        buckets = {} if parallelism.bucket_mb == Parallelism.bucket_mb else {"bucket_mb": parallelism.bucket_mb}
         return {
-            **buckets, "exchange": "overlapped" if form.overlap else "after",
-            "gradient_bytes": form.gradient_bytes or 4, "variable": job.variable_batches,
+            **buckets, "exchange": "overlapped" if parallelism.overlap else "after",
+            "gradient_bytes": parallelism.gradient_bytes or 4, "variable": job.variable_batches,
             "loader": job.loader if job.loader in LOADERS else "", "loader_rate": job.loader_rate or 0.0,
         }  # fmt: skip
 
-    def stated(self, devices: int, form: Parallelism) -> FoundMeshes:
-        """Return the mesh of a form. Raise TooLittleMemory if it does not fit."""
-        found = predict_meshes(self.mesh_job(devices, form), [self.mesh(form)], self.belief)
-        self._check_fit(found, devices, form)
+    def stated(self, devices: int, parallelism: Parallelism) -> FoundMeshes:
+        """Return the mesh of a strategy. Raise TooLittleMemory if it does not fit."""
+        found = predict_meshes(self.mesh_job(devices, parallelism), [self.mesh(parallelism)], self.belief)
+        self._check_fit(found, devices, parallelism)
         return found
 
-    def memory(self, devices: int, form: Parallelism) -> float:
-        """Return the bytes that the fullest device of a form's mesh keeps."""
-        return float(predict_meshes(self.mesh_job(devices, form), [self.mesh(form)], self.belief).memory["total"][0])
+    def memory(self, devices: int, parallelism: Parallelism) -> float:
+        """Return the bytes that the fullest device of a strategy's mesh keeps."""
+        return float(
+            predict_meshes(self.mesh_job(devices, parallelism), [self.mesh(parallelism)], self.belief).memory["total"][
+                0
+            ]
+        )
 
     def of_mesh(self, found: FoundMeshes, number: int) -> LanguageStep:
         """Return the step of one of several meshes."""
@@ -139,39 +143,46 @@ class LanguageModel:
         chance = float(found.chance[number])
         return LanguageStep(parts, _device_memory(found, number), self.job.batch / alone_s, deviations, chance)
 
-    def mesh(self, form: Parallelism) -> SearchedMesh:
+    def mesh(self, parallelism: Parallelism) -> SearchedMesh:
         """Return a mesh as the closed forms have it."""
-        pieces = form.pieces
+        pieces = parallelism.pieces
         return SearchedMesh(
-            tp=form.tensor, pp=form.pipeline, dp=max(1, form.data), ep=form.expert, vp=form.virtual,
-            micro_batch=int(self.job.batch // pieces), grad_accum=pieces, sharding=KEPT_AS[form.form],
-            recompute=form.recompute, schedule=_schedule(form),
-            sequence_parallel=int(form.sequence),
-        )  # fmt: skip
+            tp=parallelism.tensor,
+            pp=parallelism.pipeline,
+            dp=max(1, parallelism.data),
+            ep=parallelism.expert,
+            vp=parallelism.virtual,
+            micro_batch=int(self.job.batch // pieces),
+            grad_accum=pieces,
+            sharding=KEPT_AS[parallelism.strategy],
+            recompute=parallelism.recompute,
+            schedule=_schedule(parallelism),
+            sequence_parallel=int(parallelism.sequence),
+        )
 
     def _slopes(self, found: FoundMeshes, number: int = 0) -> Slopes:
         return find_slopes(found.columns.take(np.array([number])), self.belief.parameters)
 
-    def _check_fit(self, found: FoundMeshes, devices: int, form: Parallelism) -> None:
+    def _check_fit(self, found: FoundMeshes, devices: int, parallelism: Parallelism) -> None:
         if not len(found.order):
             memory, kept = float(found.columns.memory_bytes[0]), _device_memory(found, 0)
-            largest = self._largest_batch(devices, form)
+            largest = self._largest_batch(devices, parallelism)
             advice = "`ringlab search` finds meshes that do, and what would fit where none does"
             raise too_large(self.job, kept, memory, self.host.device.name, largest, advice, FILL)
 
-    def _largest_batch(self, devices: int, form: Parallelism) -> int:
+    def _largest_batch(self, devices: int, parallelism: Parallelism) -> int:
         """Return the most samples of a device that fit, of powers of two times the microbatches."""
-        sizes = [2**power for power in range(LARGEST.bit_length()) if 2**power * form.pieces < self.job.batch]
-        meshes = [self.mesh(form)._replace(micro_batch=size) for size in sizes]
+        sizes = [2**power for power in range(LARGEST.bit_length()) if 2**power * parallelism.pieces < self.job.batch]
+        meshes = [self.mesh(parallelism)._replace(micro_batch=size) for size in sizes]
         if not meshes:
             return 0
-        found = predict_meshes(self.mesh_job(devices, form), meshes, self.belief)
-        return sizes[int(max(found.order))] * form.pieces if len(found.order) else 0
+        found = predict_meshes(self.mesh_job(devices, parallelism), meshes, self.belief)
+        return sizes[int(max(found.order))] * parallelism.pieces if len(found.order) else 0
 
 
-def _schedule(form: Parallelism) -> str:
+def _schedule(parallelism: Parallelism) -> str:
     """Return the schedule by its name in a column; the naive one is 1F1B of one microbatch."""
-    return "none" if form.pipeline == 1 else "1f1b" if form.schedule == "naive" else form.schedule
+    return "none" if parallelism.pipeline == 1 else "1f1b" if parallelism.schedule == "naive" else parallelism.schedule
 
 
 def _device_memory(found: FoundMeshes, number: int) -> DeviceMemory:

@@ -29,14 +29,14 @@ class Counts(NamedTuple):
         """All of them."""
         return self.shared + self.expert
 
-    def divided(self, form: Parallelism) -> float:
-        """Return how many a device holds of what the form divides: experts are the same on fewer devices.
+    def divided(self, parallelism: Parallelism) -> float:
+        """Return how many a device holds of what the strategy divides: experts are the same on fewer devices.
 
-        >>> Counts(800.0, 400.0).divided(Parallelism(form="zero1", data=8, experts=8, expert=4))
+        >>> Counts(800.0, 400.0).divided(Parallelism(strategy="zero1", data=8, experts=8, expert=4))
         300.0
         """
-        among = (form.shard if form.form == "hsdp" else form.data) or 1
-        return self.shared / among + self.expert / max(1, form.data // form.expert)
+        among = (parallelism.shard if parallelism.strategy == "hsdp" else parallelism.data) or 1
+        return self.shared / among + self.expert / max(1, parallelism.data // parallelism.expert)
 
 
 def is_expert(layer: Layer) -> bool:
@@ -44,7 +44,7 @@ def is_expert(layer: Layer) -> bool:
     return ".mlp." in f"{layer.name}."
 
 
-def experts_part(profile: ModelProfile, form: Parallelism) -> ModelProfile:
+def experts_part(profile: ModelProfile, parallelism: Parallelism) -> ModelProfile:
     """Return what a device has of a transformer whose MLPs are experts: its own of them, and work for ``top_k``.
 
     >>> from collectives.records.model_profile import find_model_profile
@@ -53,9 +53,9 @@ def experts_part(profile: ModelProfile, form: Parallelism) -> ModelProfile:
     >>> round(found.parameters / dense.parameters, 2), round(found.forward_flops / dense.forward_flops, 2)
     (1.46, 1.4)
     """
-    if not form.experts:
+    if not parallelism.experts:
         return profile
-    own, visited = form.experts // form.expert, form.top_k
+    own, visited = parallelism.experts // parallelism.expert, parallelism.top_k
     worked = ("forward_flops", "backward_flops", "read_bytes", "written_bytes", "backward_bytes", "saved_bytes")
     layers = tuple(
         layer._replace(tensors=layer.tensors * own, **{name: getattr(layer, name) * visited for name in worked})
@@ -66,12 +66,12 @@ def experts_part(profile: ModelProfile, form: Parallelism) -> ModelProfile:
     return replace(profile, layers=layers)
 
 
-def visits(profile: ModelProfile, form: Parallelism) -> list[int]:
+def visits(profile: ModelProfile, parallelism: Parallelism) -> list[int]:
     """Return how many times the dense model's work of each layer a token takes: ``top_k`` of an MLP with experts."""
-    return [form.top_k if form.experts and is_expert(layer) else 1 for layer in profile.layers]
+    return [parallelism.top_k if parallelism.experts and is_expert(layer) else 1 for layer in profile.layers]
 
 
-def count_parameters(profile: ModelProfile, form: Parallelism, blocks: Sequence[Block] | None = None) -> Counts:
+def count_parameters(profile: ModelProfile, parallelism: Parallelism, blocks: Sequence[Block] | None = None) -> Counts:
     """Return the parameters of blocks, or of all; ``profile`` is what a device has.
 
     Where each device has all experts they are like everything else.
@@ -79,13 +79,15 @@ def count_parameters(profile: ModelProfile, form: Parallelism, blocks: Sequence[
     names = {block.name for block in profile.blocks if blocks is None} | {block.name for block in blocks or ()}
     layers = [layer for layer in profile.layers if layer.block in names]
     whole = float(sum(layer.parameters for layer in layers))
-    own = float(sum(layer.parameters for layer in layers if is_expert(layer))) if form.expert > 1 else 0.0
+    own = float(sum(layer.parameters for layer in layers if is_expert(layer))) if parallelism.expert > 1 else 0.0
     return Counts(whole - own, own)
 
 
-def split_tensors(layers: Sequence[Layer], form: Parallelism) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+def split_tensors(
+    layers: Sequence[Layer], parallelism: Parallelism
+) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
     """Return the tensors of each layer that all devices have alike, and those of experts; the others have none."""
-    own = [form.expert > 1 and is_expert(layer) for layer in layers]
+    own = [parallelism.expert > 1 and is_expert(layer) for layer in layers]
     pairs = [*zip(layers, own, strict=True)]
     return [() if one else layer.tensors for layer, one in pairs], [
         layer.tensors if one else () for layer, one in pairs
@@ -166,7 +168,7 @@ class LayerCollectives(NamedTuple):
 
 
 def find_layer_collectives(
-    profile: ModelProfile, form: Parallelism, samples: float, item: int, fabric: Interconnect
+    profile: ModelProfile, parallelism: Parallelism, samples: float, item: int, fabric: Interconnect
 ) -> LayerCollectives:
     """Return what the blocks of a transformer exchange for a microbatch of ``samples``, elements of ``item`` bytes.
 
@@ -175,8 +177,8 @@ def find_layer_collectives(
     reduce_scatter (Korthikanti et al., https://arxiv.org/abs/2205.05198). Its experts have two all_to_alls in each
     (Lepikhin et al., https://arxiv.org/abs/2006.16668).
     """
-    calls = [_of_block(profile, number, form, samples, item) for number in range(len(profile.blocks))]
-    if form.recompute == "full":
+    calls = [_of_block(profile, number, parallelism, samples, item) for number in range(len(profile.blocks))]
+    if parallelism.recompute == "full":
         calls = [one._replace(backward=one.forward + one.backward) for one in calls]
 
     def seconds(made: Sequence[Call]) -> float:
@@ -188,21 +190,24 @@ def find_layer_collectives(
     return LayerCollectives(tuple(calls), forward, backward, 1 - routed / whole if whole else 1.0)
 
 
-def _of_block(profile: ModelProfile, number: int, form: Parallelism, samples: float, item: int) -> BlockCalls:
+def _of_block(profile: ModelProfile, number: int, parallelism: Parallelism, samples: float, item: int) -> BlockCalls:
     shape, block = profile.shape, profile.blocks[number]
     if shape is None:
         return BlockCalls()
     tokens = samples * shape.context
-    nbytes, group = tokens * shape.width * item, Group(form.tensor)
-    into, out = ("all_gather", "reduce_scatter") if form.sequence else ("", "all_reduce")
+    nbytes, group = tokens * shape.width * item, Group(parallelism.tensor)
+    into, out = ("all_gather", "reduce_scatter") if parallelism.sequence else ("", "all_reduce")
     if is_layer(profile, block):
-        routed = () if form.expert == 1 else (
-            Call("all_to_all", nbytes * form.top_k, Group(form.expert, form.tensor), 2),)  # fmt: skip
-        divided = () if form.tensor == 1 else tuple(Call(name, nbytes, group, 2) for name in (into, out) if name)
+        routed = (
+            ()
+            if parallelism.expert == 1
+            else (Call("all_to_all", nbytes * parallelism.top_k, Group(parallelism.expert, parallelism.tensor), 2),)
+        )
+        divided = () if parallelism.tensor == 1 else tuple(Call(name, nbytes, group, 2) for name in (into, out) if name)
         return BlockCalls(divided + routed, divided + routed)
-    if form.tensor == 1:
+    if parallelism.tensor == 1:
         return BlockCalls()
-    behind = (Call(into, nbytes, group),) if form.sequence else ()
+    behind = (Call(into, nbytes, group),) if parallelism.sequence else ()
     if block.name == WORDS:
         return BlockCalls((Call(out, nbytes, group),), behind)
     if block.name == HEAD:

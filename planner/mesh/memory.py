@@ -1,4 +1,4 @@
-"""What one device keeps in memory in each form: parameters, gradients, optimizer states, activations, buffers.
+"""What one device keeps in memory with each strategy: parameters, gradients, optimizer states, activations, buffers.
 
 Bytes a parameter follow Rajbhandari et al. (ZeRO, https://arxiv.org/abs/1910.02054, section 3), what tensor and
 pipeline parallelism leave of activations Korthikanti et al. (https://arxiv.org/abs/2205.05198, section 4).
@@ -23,7 +23,7 @@ from planner.stages import Stage, cut_stages
 
 CONTEXT_BYTES = 1 << 30  # CUDA's context, NCCL's buffers and cuDNN's workspaces; assumed
 STATES = {"sgd": 1, "adamw": 2}  # float32 numbers that an optimizer keeps for each parameter, sgd with momentum
-WHOLE_STATES = ("ddp", "data_parallel", "parameter_server")  # forms whose devices all have the optimizer's states
+WHOLE_STATES = ("ddp", "data_parallel", "parameter_server")  # strategies whose devices all have the optimizer's states
 
 
 @dataclass(frozen=True)
@@ -90,20 +90,20 @@ def transformer_activation_bytes(
     return s * batch * h * (whole + (24.0 + scores) / tensor)
 
 
-def check_form(job: TrainingJob) -> None:
-    """Raise InputError for a form that the model cannot have, and for a model without parameters."""
-    profile, form = job.model, job.parallelism
+def check_strategy(job: TrainingJob) -> None:
+    """Raise InputError for a strategy that the model cannot have, and for a model without parameters."""
+    profile, parallelism = job.model, job.parallelism
     if not profile.parameters:
         raise InputError(f"the profile of {quote(profile.model)} has no parameters; give a model that is trained")
     shape = profile.shape
-    if shape is None and (form.tensor > 1 or form.experts):
-        asked = "tensor" if form.tensor > 1 else "experts"
+    if shape is None and (parallelism.tensor > 1 or parallelism.experts):
+        asked = "tensor" if parallelism.tensor > 1 else "experts"
         raise InputError(
             f"{asked} is of transformers, and the profile of {quote(profile.model)} has no dimensions of one; "
             "take gpt:layers=...,width=... or leave it out"
         )
-    if shape is not None and shape.kv_heads % form.tensor:
-        raise InputError(f"tensor is {form.tensor} and must divide the {shape.kv_heads} heads of the model")
+    if shape is not None and shape.kv_heads % parallelism.tensor:
+        raise InputError(f"tensor is {parallelism.tensor} and must divide the {shape.kv_heads} heads of the model")
 
 
 def check_pieces(job: TrainingJob) -> None:
@@ -116,19 +116,19 @@ def check_pieces(job: TrainingJob) -> None:
 def memory_of(job: TrainingJob) -> list[DeviceMemory]:
     """Return what a device of each stage keeps, the first stage first; the job's mesh is that of its devices.
 
-    Raises InputError where the batch is not divided by the microbatches, and for a form that the model cannot have.
+    Raises InputError where the batch is not divided by the microbatches, and for a strategy that the model cannot have.
 
     >>> from collectives.records.model_profile import find_model_profile
     >>> found = memory_of(TrainingJob(find_model_profile("resnet50"), 32, Parallelism(data=8)))[0]
     >>> round(found.parameters / 1e6), round(found.activations / 1e9, 2)
     (102, 2.75)
     """
-    form = job.parallelism
+    parallelism = job.parallelism
     check_pieces(job)
-    check_form(job)
-    counter = _Counter(job, device_part(job.model, form))
-    stages = cut_stages(counter.profile, form.pipeline * form.virtual)
-    return [counter.device(index, stages[index :: form.pipeline]) for index in range(form.pipeline)]
+    check_strategy(job)
+    counter = _Counter(job, device_part(job.model, parallelism))
+    stages = cut_stages(counter.profile, parallelism.pipeline * parallelism.virtual)
+    return [counter.device(index, stages[index :: parallelism.pipeline]) for index in range(parallelism.pipeline)]
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class _Counter:
     profile: ModelProfile  # what a device has of the model, all stages together
 
     @property
-    def form(self) -> Parallelism:
+    def parallelism(self) -> Parallelism:
         return self.job.parallelism
 
     @property
@@ -147,76 +147,82 @@ class _Counter:
 
     @cached_property
     def each(self) -> StateBytes:
-        return state_bytes(self.job.optimizer, self.form.half_weights)
+        return state_bytes(self.job.optimizer, self.parallelism.half_weights)
 
     def device(self, index: int, part: Sequence[Stage]) -> DeviceMemory:
         """Return what a device keeps that has these stages."""
-        blocks, form, each = [block for stage in part for block in stage], self.form, self.each
-        parameters = count_parameters(self.profile, form, blocks)
-        whole, divided = parameters.whole, parameters.divided(form)
-        sharded = form.form in SHARDED
+        blocks, parallelism, each = [block for stage in part for block in stage], self.parallelism, self.each
+        parameters = count_parameters(self.profile, parallelism, blocks)
+        whole, divided = parameters.whole, parameters.divided(parallelism)
+        sharded = parallelism.strategy in SHARDED
         return DeviceMemory(
             parameters=each.parameter * (divided if sharded else whole),
-            gradients=each.gradient * (divided if sharded or form.form == "zero2" else whole),
-            optimizer=each.optimizer * (whole if form.form in WHOLE_STATES else divided),
+            gradients=each.gradient * (divided if sharded or parallelism.strategy == "zero2" else whole),
+            optimizer=each.optimizer * (whole if parallelism.strategy in WHOLE_STATES else divided),
             activations=self._activations(index, part, blocks),
             buffers=self._buffers(blocks, whole),
         )
 
     def _activations(self, index: int, part: Sequence[Stage], blocks: Sequence[Block]) -> float:
-        form, kept = self.form, [self._kept(stage) for stage in part]
-        if form.pipeline == 1 or form.schedule == "naive":
+        parallelism, kept = self.parallelism, [self._kept(stage) for stage in part]
+        if parallelism.pipeline == 1 or parallelism.schedule == "naive":
             held = sum(kept)
-        elif form.schedule == "interleaved":
-            order = order_of(form.schedule, index, form.pipeline, form.pieces, form.virtual)
+        elif parallelism.schedule == "interleaved":
+            order = order_of(parallelism.schedule, index, parallelism.pipeline, parallelism.pieces, parallelism.virtual)
             held = max(accumulate((-1 if work.is_backward else 1) * kept[work.chunk] for work in order))
         else:
-            held = sum(kept) * (form.pieces if form.schedule == "gpipe" else min(form.pieces, form.pipeline - index))
-        if form.recompute == "full":  # the one block that is computed again
+            held = sum(kept) * (
+                parallelism.pieces
+                if parallelism.schedule == "gpipe"
+                else min(parallelism.pieces, parallelism.pipeline - index)
+            )
+        if parallelism.recompute == "full":  # the one block that is computed again
             held += max(block.saved_bytes * self._divided(block) for block in blocks) * self.scale
         return self.job.microbatch * held
 
     def _kept(self, blocks: Sequence[Block]) -> float:
         """Return the bytes that a sample leaves until its backward."""
-        if self.form.recompute == "full":  # of each block what it was given, which is as large as what it gives
+        if self.parallelism.recompute == "full":  # of each block what it was given, which is as large as what it gives
             return (
-                sum(one.output_bytes for one in blocks) * self.scale / (self.form.tensor if self.form.sequence else 1)
+                sum(one.output_bytes for one in blocks)
+                * self.scale
+                / (self.parallelism.tensor if self.parallelism.sequence else 1)
             )
         return sum(block.saved_bytes * self._divided(block) for block in blocks) * self.scale
 
     def _divided(self, block: Block) -> float:
         """Return what tensor parallelism leaves of a block's activations."""
-        shape, form = self.profile.shape, self.form
-        if shape is None or form.tensor == 1:
+        shape, parallelism = self.profile.shape, self.parallelism
+        if shape is None or parallelism.tensor == 1:
             return 1.0
         if not is_layer(self.profile, block):  # embeddings, and scores of the vocabulary, which is divided
-            return 1.0 / form.tensor
+            return 1.0 / parallelism.tensor
         left, whole = (
             transformer_activation_bytes(shape, 1, tensor=t, sequence=s, recompute="selective")
-            for t, s in ((form.tensor, form.sequence), (1, False))
+            for t, s in ((parallelism.tensor, parallelism.sequence), (1, False))
         )
         return left / whole
 
     def _buffers(self, blocks: Sequence[Block], parameters: float) -> float:
-        form, each = self.form, self.each
+        parallelism, each = self.parallelism, self.each
         found, gradients = 0.0, parameters * self.each.gradient
-        if form.pipeline > 1:
+        if parallelism.pipeline > 1:
             found += 2 * max(block.output_bytes for block in blocks) * self.job.microbatch * self.scale
-        if is_half(self.job.precision) and not form.half_weights and form.form not in SHARDED:
+        if is_half(self.job.precision) and not parallelism.half_weights and parallelism.strategy not in SHARDED:
             found += 2 * parameters  # autocast keeps the weights that it has cast
-        if form.data == 1:
+        if parallelism.data == 1:
             return found
-        if form.form in ("ddp", "zero_redundancy"):
-            return found + (0.0 if form.bucket_view else gradients)
-        if form.form == "data_parallel":  # the first device gathers what all return
-            return found + self.job.microbatch * form.data * blocks[-2 if len(blocks) > 1 else -1].output_bytes
-        if form.form == "parameter_server":  # what the largest layer's sums wait in
+        if parallelism.strategy in ("ddp", "zero_redundancy"):
+            return found + (0.0 if parallelism.bucket_view else gradients)
+        if parallelism.strategy == "data_parallel":  # the first device gathers what all return
+            return found + self.job.microbatch * parallelism.data * blocks[-2 if len(blocks) > 1 else -1].output_bytes
+        if parallelism.strategy == "parameter_server":  # what the largest layer's sums wait in
             return found + max(block.parameters for block in blocks) * each.gradient
-        if form.form in SHARDED:
+        if parallelism.strategy in SHARDED:
             gathered = sorted((block.parameters for block in blocks if is_unit(self.profile, block)), reverse=True)
             root = sum(block.parameters for block in blocks if not is_unit(self.profile, block))
-            return found + (sum(gathered[: 1 + form.prefetch]) + gathered[0] + 2 * root) * self.job.item
-        return found + 2 * min(form.bucket_mb * 2**20, gradients)
+            return found + (sum(gathered[: 1 + parallelism.prefetch]) + gathered[0] + 2 * root) * self.job.item
+        return found + 2 * min(parallelism.bucket_mb * 2**20, gradients)
 
 
 def check_fit(job: TrainingJob, memory: float | None, where: str) -> list[DeviceMemory]:
@@ -265,7 +271,7 @@ def too_large(
 
 def _without_batch(parallelism: Parallelism) -> str:
     """Return what to do where not even one sample fits."""
-    more = "form = \"fsdp\" divides the states among the devices" if parallelism.form not in SHARDED else (
+    more = "strategy = \"fsdp\" divides the states among the devices" if parallelism.strategy not in SHARDED else (
         "more devices, tensor or pipeline above 1 divide the model")  # fmt: skip
     again = "" if parallelism.recompute == "full" else '; recompute = "full" keeps less'
     return f"{more}{again}"

@@ -14,7 +14,7 @@ from planner.mesh.terms import loading_felt, read_parameters
 
 Spans = tuple[tuple[str, str, float, float], ...]  # name, stream, begin, end
 NOT_A_BOTTLENECK = ("compute", "optimizer")
-EXCHANGED = ("tensor", "expert", "pipeline", "sync", "steal", "copies")
+EXCHANGED = ("tensor", "expert", "pipeline", "sync", "overlap_slowdown", "copies")
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class StepParts:
 
     ``compute`` is of the device with most to do, with what is computed again; ``tensor`` and ``expert`` are collectives
     within layers; ``pipeline`` is waiting for other stages; ``sync`` what the data axis adds that nothing hides, and
-    ``steal`` what it takes from computing beside it; ``copies`` are passes over gradients that several devices need,
-    and ``processes`` is waiting for the other GPUs' processes, which share a host's cores.
-    ``input`` is what loaders that are too slow add.
+    ``overlap_slowdown`` what it takes from computing beside it; ``copies`` are passes over gradients that several
+    devices need, and ``processes`` is waiting for the other GPUs' processes, which share a host's cores. ``input`` is
+    what loaders that are too slow add.
     """
 
     compute: float
@@ -34,7 +34,7 @@ class StepParts:
     expert: float = 0.0
     pipeline: float = 0.0
     sync: float = 0.0
-    steal: float = 0.0
+    overlap_slowdown: float = 0.0
     copies: float = 0.0
     stragglers: float = 0.0
     input: float = 0.0
@@ -49,11 +49,11 @@ class StepParts:
     def bottleneck(self) -> tuple[str, float]:
         """The largest part besides compute, and its share of the step; "compute" if that share is below 2 %.
 
-        >>> StepParts(compute=0.5, optimizer=0.0, sync=0.25, steal=0.25).bottleneck
+        >>> StepParts(compute=0.5, optimizer=0.0, sync=0.25, overlap_slowdown=0.25).bottleneck
         ('sync', 0.5)
         """
         found = {name: value for name, value in self.as_dict().items() if name not in NOT_A_BOTTLENECK}
-        found["sync"] += found.pop("steal")
+        found["sync"] += found.pop("overlap_slowdown")
         name = max(found, key=lambda each: found[each])
         share = found[name] / self.total
         return (name, share) if share >= 0.02 else ("compute", self.compute / self.total)
@@ -81,7 +81,7 @@ class StepPrediction:
 
     @property
     def parallelism(self) -> Parallelism:
-        """The form, and the mesh of these devices."""
+        """The strategy, and the mesh of these devices."""
         return self.job.parallelism
 
     @property

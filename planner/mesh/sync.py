@@ -1,4 +1,4 @@
-"""What the devices of the ``data`` axis exchange in a step, by form, as a timeline with the backward that hides it."""
+"""The exchange of the ``data`` axis in a step, by strategy, as a timeline with the backward that hides it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -100,39 +100,39 @@ class DataGroups:
     experts: Group
 
 
-def data_groups(fabric: Interconnect, form: Parallelism) -> DataGroups:
+def data_groups(fabric: Interconnect, parallelism: Parallelism) -> DataGroups:
     """Return the groups of a mesh: neighbours on the data axis are ``tensor`` devices apart."""
-    stride, shard = form.tensor, form.shard or form.data
+    stride, shard = parallelism.tensor, parallelism.shard or parallelism.data
     return DataGroups(
-        fabric, Group(form.data, stride), Group(shard, stride), Group(form.data // shard, stride * shard),
-        Group(form.data // form.expert, stride * form.expert),
+        fabric, Group(parallelism.data, stride), Group(shard, stride), Group(parallelism.data // shard, stride * shard),
+        Group(parallelism.data // parallelism.expert, stride * parallelism.expert),
     )  # fmt: skip
 
 
-def sync_step(work: DeviceWork, form: Parallelism, groups: DataGroups, steal: float) -> SyncTimes:
+def sync_step(work: DeviceWork, parallelism: Parallelism, groups: DataGroups, slowdown: float) -> SyncTimes:
     """Return the times of a step without pipeline, its optimizer apart."""
-    if form.data == 1:
-        compute = form.pieces * sum(unit.forward + unit.backward for unit in work.units)
+    if parallelism.data == 1:
+        compute = parallelism.pieces * sum(unit.forward + unit.backward for unit in work.units)
         return SyncTimes(compute, compute, 0.0)
-    if form.form in ("data_parallel", "parameter_server"):
-        return _there_and_back(work, form, groups)
-    if form.form in SHARDED:
-        return _gathered(work, form, groups, steal)
-    return _in_buckets(work, form, groups, steal)
+    if parallelism.strategy in ("data_parallel", "parameter_server"):
+        return _there_and_back(work, parallelism, groups)
+    if parallelism.strategy in SHARDED:
+        return _gathered(work, parallelism, groups, slowdown)
+    return _in_buckets(work, parallelism, groups, slowdown)
 
 
-def _in_buckets(work: DeviceWork, form: Parallelism, groups: DataGroups, steal: float) -> SyncTimes:
+def _in_buckets(work: DeviceWork, parallelism: Parallelism, groups: DataGroups, slowdown: float) -> SyncTimes:
     """DDP and ZeRO 1 and 2: gradients travel in DDP's buckets while the last backward goes on.
 
     ZeRO sends each device the sum of its part only, and afterwards everyone's parameters to all.
     """
-    collective = "all_reduce" if form.form in ("ddp", "zero_redundancy") else "reduce_scatter"
-    found, calls = _fill_buckets(work, form, groups, collective)
+    collective = "all_reduce" if parallelism.strategy in ("ddp", "zero_redundancy") else "reduce_scatter"
+    found, calls = _fill_buckets(work, parallelism, groups, collective)
     seconds = [groups.fabric.seconds(*call[:3]) for call in calls]
     forward, backward = (sum(getattr(unit, name) for unit in work.units) for name in ("forward", "backward"))
-    before = form.pieces * forward + (form.pieces - 1) * backward
-    times = overlap(backward, [bucket.ready for bucket in found], seconds, steal)
-    afterwards = _afterwards(work, form, groups)
+    before = parallelism.pieces * forward + (parallelism.pieces - 1) * backward
+    times = overlap(backward, [bucket.ready for bucket in found], seconds, slowdown)
+    afterwards = _afterwards(work, parallelism, groups)
     gathered = sum(call.times * groups.fabric.seconds(*call[:3]) for call in afterwards)
     ideal = overlap(backward, [bucket.ready for bucket in found], seconds, 0.0)
     exposed = ideal.finished - backward + gathered
@@ -144,14 +144,14 @@ def _in_buckets(work: DeviceWork, form: Parallelism, groups: DataGroups, steal: 
 
 
 def _fill_buckets(
-    work: DeviceWork, form: Parallelism, groups: DataGroups, collective: str
+    work: DeviceWork, parallelism: Parallelism, groups: DataGroups, collective: str
 ) -> tuple[list[Bucket], list[Call]]:
     """Return the buckets in the order in which they are full, those of experts apart, and the call of each."""
-    size = round(form.bucket_mb * MIB)  # torch begins with less only where it is told nothing
+    size = round(parallelism.bucket_mb * MIB)  # torch begins with less only where it is told nothing
     pairs = list[tuple[Bucket, Call]]()
     for gradients, group in ((work.gradients, groups.whole), (work.of_experts, groups.experts)):
         found = fill_buckets(gradients, size, FIRST_BYTES if size == BUCKET_BYTES else size)
-        if found and not form.overlap:
+        if found and not parallelism.overlap:
             found = [Bucket(sum(bucket.nbytes for bucket in found), 1.0)]
         pairs += [(bucket, Call(collective, bucket.nbytes, group)) for bucket in found if group.size > 1]
     pairs.sort(key=lambda pair: pair[0].ready)
@@ -164,11 +164,11 @@ def _compute(program: Program, unit: Unit, *after: int, is_backward: bool) -> in
     return program.add(name, COMPUTE, unit.backward if is_backward else unit.forward, *after)
 
 
-def _afterwards(work: DeviceWork, form: Parallelism, groups: DataGroups) -> tuple[Call, ...]:
+def _afterwards(work: DeviceWork, parallelism: Parallelism, groups: DataGroups) -> tuple[Call, ...]:
     """Return what brings the parameters that the devices have changed to all: at once, or each from its owner."""
-    if form.form == "ddp":
+    if parallelism.strategy == "ddp":
         return ()
-    if form.form == "zero_redundancy":
+    if parallelism.strategy == "zero_redundancy":
         pairs = ((work.gradients, groups.whole), (work.of_experts, groups.experts))
         return join_calls(Call("broadcast", one.nbytes, group) for gradients, group in pairs for one in gradients)
     shared, own = (sum(getattr(unit, name) for unit in work.units) for name in ("parameter_bytes", "expert_bytes"))
@@ -176,14 +176,17 @@ def _afterwards(work: DeviceWork, form: Parallelism, groups: DataGroups) -> tupl
     return join_calls(Call("all_gather", nbytes, group) for nbytes, group in bytes_of if nbytes)
 
 
-def _gathered(work: DeviceWork, form: Parallelism, groups: DataGroups, steal: float) -> SyncTimes:
+def _gathered(work: DeviceWork, parallelism: Parallelism, groups: DataGroups, slowdown: float) -> SyncTimes:
     """ZeRO 3 and FSDP: a unit's parameters are gathered before each use, ``prefetch`` units ahead.
 
     Its gradients are scattered after its backward; HSDP then averages them between its groups. Collectives of a group
     take turns, as on one communicator; those of HSDP's two kinds of group are on two, and go on side by side
     (``all_reduce_stream`` of torch's ``fsdp/_fully_shard/_fsdp_collectives.py``).
     """
-    issued, compute = _issue(work, form, groups), form.pieces * sum(unit.forward + unit.backward for unit in work.units)
+    issued, compute = (
+        _issue(work, parallelism, groups),
+        parallelism.pieces * sum(unit.forward + unit.backward for unit in work.units),
+    )
     intervals = issued.program.intervals()
     finished = max(interval.end for interval in intervals)
     exposed = finished - compute
@@ -191,19 +194,19 @@ def _gathered(work: DeviceWork, form: Parallelism, groups: DataGroups, steal: fl
     spans = tuple(
         (task.name, task.stream[1], *interval) for task, interval in zip(issued.program.tasks, intervals, strict=True)
     )
-    return SyncTimes(finished + steal * hidden, compute, exposed, join_calls(issued.calls), spans)
+    return SyncTimes(finished + slowdown * hidden, compute, exposed, join_calls(issued.calls), spans)
 
 
-def _issue(work: DeviceWork, form: Parallelism, groups: DataGroups) -> "_Issued":
+def _issue(work: DeviceWork, parallelism: Parallelism, groups: DataGroups) -> "_Issued":
     """Return the program of a step whose parameters are gathered, unit by unit."""
     issued, units = _Issued(Program(), groups.fabric), work.units
     computed: list[int] = []
     order = [(number, False) for number in range(len(units))] + [(n, True) for n in reversed(range(len(units)))]
-    for _ in range(form.pieces):
+    for _ in range(parallelism.pieces):
         waiting: Unit | None = None  # whose gradients are scattered once the next gather is on its way
         needs = issued.gather(work.root, groups, *computed[-1:])
         for number, is_backward in order:
-            unit, ahead = units[number], form.prefetch
+            unit, ahead = units[number], parallelism.prefetch
             if is_backward:  # none is gathered again before all of forward is through
                 ahead = min(ahead, len(units) - 1 - number)
             needs += issued.gather(unit, groups, *(computed[-1 - ahead :][:1] if len(computed) > ahead else []))
@@ -251,7 +254,7 @@ class _Issued:
         return self.program.add(kind, stream, seconds, *after)
 
 
-def _there_and_back(work: DeviceWork, form: Parallelism, groups: DataGroups) -> SyncTimes:
+def _there_and_back(work: DeviceWork, parallelism: Parallelism, groups: DataGroups) -> SyncTimes:
     """``nn.DataParallel`` and parameter servers: parameters to all devices, compute, gradients back; nothing overlaps.
 
     Of the former the first device has both; of the latter those that the fabric says.
@@ -260,7 +263,7 @@ def _there_and_back(work: DeviceWork, form: Parallelism, groups: DataGroups) -> 
     parameters, gradients = (
         sum(getattr(unit, name) for unit in units) for name in ("parameter_bytes", "gradient_bytes")
     )
-    if form.form == "parameter_server":
+    if parallelism.strategy == "parameter_server":
         served = groups.fabric.serve(parameters, work.largest, groups.whole)
         there = back = served.seconds / 2
         kinds = ("all_gather", "reduce_scatter") if served.is_spread else ("broadcast", "reduce")
@@ -271,9 +274,9 @@ def _there_and_back(work: DeviceWork, form: Parallelism, groups: DataGroups) -> 
             for kind, nbytes in zip(kinds, (parameters, gradients), strict=True)
         )
     calls = (Call(kinds[0], parameters, groups.whole), Call(kinds[1], gradients, groups.whole))
-    compute = form.pieces * sum(unit.forward + unit.backward for unit in units)
+    compute = parallelism.pieces * sum(unit.forward + unit.backward for unit in units)
     exposed = there + back
-    forward = form.pieces * sum(unit.forward for unit in units)
+    forward = parallelism.pieces * sum(unit.forward for unit in units)
     spans = (
         (kinds[0], "communication", 0.0, there),
         ("forward", "compute", there, there + forward),

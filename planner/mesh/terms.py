@@ -33,13 +33,13 @@ def read_parameters() -> Parameters:
     return Parameters({name: found.value for name, found in read_definitions(FILE).items()})
 
 
-def steal_share(steal: Number, is_network: "NDArray[np.bool_] | bool", nic: Number) -> Number:
+def network_slowdown(slowdown: Number, is_network: "NDArray[np.bool_] | bool", nic: Number) -> Number:
     """Return what a second of communication takes from computing beside it; over a slow network in proportion.
 
     What competes for memory are the bytes that pass, so a NIC of 3 GB/s disturbs a quarter as much as one of 12.5 GB/s,
     which fills a PCIe 3.0 slot.
     """
-    found: Number = np.where(is_network, steal * np.minimum(1.0, nic / FULL_NIC), steal)
+    found: Number = np.where(is_network, slowdown * np.minimum(1.0, nic / FULL_NIC), slowdown)
     return found
 
 

@@ -30,8 +30,8 @@ FILE_NAME = "series_described.toml"
 TERA = 1e12
 SQUAD_SAMPLES, SQUAD_EPOCHS = 88_641, 2  # of fine-tuning runs that end before their ``max_steps``: SQuAD 1.1, windows
 NEVER = 10**12  # steps after which replicas are averaged that exchange nothing
-FORMS: dict[str, dict[str, Any]] = {  # by what a series says of its sync
-    "ddp": {}, "after": {"overlap": False}, "ps": {"form": "parameter_server"}, "none": {"sync_every": NEVER},
+STRATEGIES: dict[str, dict[str, Any]] = {  # by what a series says of its sync
+    "ddp": {}, "after": {"overlap": False}, "ps": {"strategy": "parameter_server"}, "none": {"sync_every": NEVER},
 }  # fmt: skip
 
 
@@ -283,11 +283,11 @@ def _describe(where: str, table: Any, nodes: Mapping[str, ScalingNode], gpus: Ma
     if keys.sync == "ps" and keys.ps_paths is None:
         raise InputError(f"{where}: ps_paths is missing; a parameter server needs it (x16 paths to the host)")
     points = tuple(Point(*point) for point in keys.points)
-    form = Parallelism(bucket_mb=keys.bucket_mb, gradient_bytes=keys.grad_bytes, **FORMS[keys.sync])
+    parallelism = Parallelism(bucket_mb=keys.bucket_mb, gradient_bytes=keys.grad_bytes, **STRATEGIES[keys.sync])
     job = TrainingJob(
         model=_model(where, keys),
         batch=keys.batch,
-        parallelism=form,
+        parallelism=parallelism,
         precision=keys.precision,
         loader=keys.loader,
         variable_batches=keys.variable,

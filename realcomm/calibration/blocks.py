@@ -11,14 +11,14 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from collectives.costs.hops import EXCHANGE, PATTERNS, RELAY, Hop, Probe, hop_seconds, probes_of
+from collectives.costs.message_classes import EXCHANGE, PATTERNS, RELAY, MessageClass, Probe, message_seconds, probes_of
 from collectives.records.calibration import (
     PARTS,
     Calibration,
     ComputePoint,
     FittedLine,
-    HopCurve,
     MachineLoad,
+    MessageCurve,
     OverlapPoint,
     QueuedMessages,
 )
@@ -152,20 +152,22 @@ def _make_one(blocks: Sequence[CalibrationBlock], setting: Setting) -> Calibrati
     steps = _join(block.training_steps() for block in blocks)
     beside = _join(block.beside_steps() for block in blocks)
     alone = _join(block.ranks[0].alone for block in blocks)
-    hops = _curves({probe: median(found) for probe, found in probes.items()}, setting.ranks, in_training=False)
+    message_classes = _curves(
+        {probe: median(found) for probe, found in probes.items()}, setting.ranks, in_training=False
+    )
     for of_kind in steps.values():
-        hops += _curves(_exchange_seconds(of_kind), setting.ranks, in_training=True)
+        message_classes += _curves(_exchange_seconds(of_kind), setting.ranks, in_training=True)
     compute = [_together(kind, of_kind, setting) for kind, of_kind in steps.items()]
     compute += [_alone(kind, threads, phases) for (kind, threads), phases in alone.items()]
     return Calibration(
         setting.ranks,
         setting.threads,
-        one_way=_line(hops, RELAY),
-        both_ways=_line(hops, EXCHANGE),
+        one_way=_line(message_classes, RELAY),
+        both_ways=_line(message_classes, EXCHANGE),
         reduction=fit_line([(nbytes, median(found)) for nbytes, found in sorted(reductions.items())]),
         backend=setting.backend,
         compute=compute,
-        hops=hops,
+        message_classes=message_classes,
         load=setting.load,
         overlap=[_overlap(kind, of_kind, setting) for kind, of_kind in beside.items()],
         queued=_queued(blocks),
@@ -202,18 +204,18 @@ def _exchange_seconds(steps: Sequence[tuple[BlockStep, ...]]) -> dict[Probe, flo
     return {probe: median(seconds) for probe, seconds in found.items()}
 
 
-def _curves(seconds: dict[Probe, float], world_size: int, in_training: bool) -> list[HopCurve]:
-    """Return a curve for each kind of hop whose probes were all timed."""
+def _curves(seconds: dict[Probe, float], world_size: int, in_training: bool) -> list[MessageCurve]:
+    """Return a curve for each message class whose probes were all timed."""
     found: defaultdict[tuple[str, int, bool, bool], Points] = defaultdict(list)
     kinds = {(probe.width, probe.reduces, probe.nbytes) for probe in seconds}
     for width, reduces, nbytes in sorted(kinds):
         for pattern in PATTERNS:
             for is_first in (True, False):
-                hop = Hop(pattern, width, reduces, nbytes, is_first)
-                if all(probe in seconds for probe in probes_of(hop, world_size)):
-                    time = hop_seconds(hop, world_size, seconds.__getitem__)
+                message_class = MessageClass(pattern, width, reduces, nbytes, is_first)
+                if all(probe in seconds for probe in probes_of(message_class, world_size)):
+                    time = message_seconds(message_class, world_size, seconds.__getitem__)
                     found[pattern, width, reduces, is_first].append((nbytes, time))
-    return [HopCurve(*kind, points, in_training) for kind, points in found.items()]
+    return [MessageCurve(*kind, points, in_training) for kind, points in found.items()]
 
 
 def _together(kind: TrainingKind, steps: Sequence[tuple[BlockStep, ...]], setting: Setting) -> ComputePoint:
@@ -253,7 +255,7 @@ def _overlap(kind: TrainingKind, steps: Sequence[tuple[BesideTimes, ...]], setti
         *(*kind, setting.ranks, setting.threads),
         gradients=[(gradient.nbytes, gradient.ready) for gradient in gradients],
         all_reduce=sorted(dict(zip(sizes, reduced, strict=True)).items()),
-        steal=max(0.0, beside - alone) / max(1e-9, min(sum(reduced), alone)),
+        overlap_slowdown=max(0.0, beside - alone) / max(1e-9, min(sum(reduced), alone)),
         copies_s=median(fmean(end - begin for begin, end in (rank.copies for rank in ranks)) for ranks in steps),
         broadcast_s=median(_together_s([rank.broadcast for rank in ranks]) for ranks in steps),
     )
@@ -285,11 +287,11 @@ def _spread(seconds: Sequence[float]) -> float:
     return (third - first) / middle
 
 
-def _line(hops: Sequence[HopCurve], pattern: str) -> FittedLine:
-    """Return the line through the hops of a pattern that follow others and reduce nothing."""
+def _line(message_classes: Sequence[MessageCurve], pattern: str) -> FittedLine:
+    """Return the line through the message classes of a pattern that follow others and reduce nothing."""
     points = [
         point
-        for curve in hops
+        for curve in message_classes
         if (curve.pattern, curve.reduces, curve.is_first, curve.width) == (pattern, False, False, 1)
         for point in curve.points
         if point[1] > 0

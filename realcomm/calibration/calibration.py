@@ -7,18 +7,27 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from collectives.call import CollectiveCall
 from collectives.checks import check_cluster, check_sequence
-from collectives.costs.hops import EXCHANGE, FAN_IN, FAN_OUT, RELAY, Hop, Probe, probes_of, request_hops
+from collectives.costs.message_classes import (
+    EXCHANGE,
+    FAN_IN,
+    FAN_OUT,
+    RELAY,
+    MessageClass,
+    Probe,
+    find_message_classes,
+    probes_of,
+)
 from collectives.records.calibration import PARTS, Calibration
 from collectives.records.environment import cores, threads_per_rank
 from collectives.records.trace import Trace
-from collectives.request import Request
 from collectives.training.workload import Training
 from realcomm.calibration.blocks import CalibrationBlock, RankBlock, Setting, TrainingKind, make_calibration
 from realcomm.calibration.load import LoadWatch, watch_load
 from realcomm.launching.launcher import check_launch, launch
 from realcomm.launching.types import Progress, Ranks
-from realcomm.measuring.collective_run import RankMeasurement, TimedRequest
+from realcomm.measuring.collective_run import RankMeasurement, TimedCall
 from realcomm.measuring.collective_run import make_trace as make_collective_trace
 from realcomm.training.model_files import check_model, count_parameters
 from realcomm.training.rank_result import RankResult, known_images
@@ -28,7 +37,7 @@ SIZES = tuple(4096 * 16**k for k in range(4))  # 4 KiB to 16 MiB: of messages an
 LINE_SIZES = (4096, 2 << 20)  # of those that are timed in any case
 MEMORY = 2 << 30  # bytes of all ranks' buffers together, at most
 TURNS = 6  # blocks of running a training, between blocks of calibrating
-HOP_TURNS = 12  # of running collectives: the same time in shorter blocks halves the error (docs/predictions.md)
+MESSAGE_TURNS = 12  # of running collectives: the same time in shorter blocks halves the error (docs/predictions.md)
 PROBE_S = 0.035  # of a probe in a block
 RUN_S = 0.08  # of a collective in a block
 REPETITIONS = 1, 9  # of either, at least and at most
@@ -54,9 +63,9 @@ class CalibrationPlan:
     probes: tuple[Probe, ...] = ()
     reductions: tuple[int, ...] = ()  # bytes
     trainings: tuple[TrainingPlan, ...] = ()
-    measurements: tuple[TimedRequest, ...] = ()
+    measurements: tuple[TimedCall, ...] = ()
     turns: int = TURNS  # of trainings
-    hop_turns: int = HOP_TURNS  # of collectives
+    message_turns: int = MESSAGE_TURNS  # of collectives
     probe_s: float = PROBE_S
     run_s: float = RUN_S
     repetitions: tuple[int, int] = REPETITIONS  # of a probe or a collective in a block, at least and at most
@@ -64,57 +73,61 @@ class CalibrationPlan:
 
 def make_plan(
     ranks: int,
-    requests: Sequence[Request] = (),
+    calls: Sequence[CollectiveCall] = (),
     trainings: Sequence[Training] = (),
     *,
     runs: bool = False,
     all_sizes: bool = False,
     turns: int = TURNS,
 ) -> CalibrationPlan:
-    """Return the plan to calibrate for these requests and trainings and, with ``runs``, to run them in turns.
+    """Return the plan to calibrate for these calls and trainings and, with ``runs``, to run them in turns.
 
-    Hops are timed at exactly the sizes of the requests; with ``all_sizes`` also at sizes from 4 KiB to 16 MiB. Without
-    runs ``turns`` are of all that is timed.
+    Message classes are timed at exactly the sizes of the calls; with ``all_sizes`` also at sizes from 4 KiB to 16 MiB.
+    Without runs ``turns`` are of all that is timed.
     """
-    hops = [hop for request in requests for hop in request_hops(request, ranks)]
+    message_classes = [message_class for call in calls for message_class in find_message_classes(call, ranks)]
     sizes = [size for size in SIZES if ranks * ranks * size <= MEMORY]
-    common = [hop for size in (sizes if all_sizes else LINE_SIZES) for hop in _common_hops(size, ranks, all_sizes)]
+    common = [
+        message_class
+        for size in (sizes if all_sizes else LINE_SIZES)
+        for message_class in _common_classes(size, ranks, all_sizes)
+    ]
     kinds: dict[TrainingKind, list[Training]] = {}
     for training in trainings:
         kinds.setdefault(TrainingKind.of(training), []).append(training)
-    probes = _probes([*hops, *common], ranks)
+    probes = _probes([*message_classes, *common], ranks)
     lone_probe_s = LONE_PROBE_S if all_sizes else min(LONE_PROBE_S, BRIEF_BLOCK_S / max(1, len(probes)))
     return CalibrationPlan(
         probes,
         tuple(sizes) if all_sizes else LINE_SIZES,
         tuple(_training_plan(ranks, same, runs) for same in kinds.values()),
-        tuple(TimedRequest(request, warmup=2, repetitions=None, inputs=None) for request in requests) if runs else (),
+        tuple(TimedCall(call, warmup=2, repetitions=None, inputs=None) for call in calls) if runs else (),
         turns,
-        (HOP_TURNS if requests else PARTS - 1) if runs else turns,
+        (MESSAGE_TURNS if calls else PARTS - 1) if runs else turns,
         PROBE_S if runs else lone_probe_s,
         repetitions=REPETITIONS if runs else LONE_REPETITIONS,
     )
 
 
-def _common_hops(nbytes: int, ranks: int, every_kind: bool) -> Iterable[Hop]:
-    """Yield the hops from which a prediction reads those that were not asked for.
+def _common_classes(nbytes: int, ranks: int, every_kind: bool) -> Iterable[MessageClass]:
+    """Yield the message classes from which a prediction reads those that were not asked for.
 
     Not ``every_kind`` but what a line is fitted to, from which clusters of other machines borrow.
     """
     if ranks < 2:
         return
     if not every_kind:
-        yield from (Hop(pattern, 1, False, nbytes, is_first=False) for pattern in (RELAY, EXCHANGE))
+        yield from (MessageClass(pattern, 1, False, nbytes, is_first=False) for pattern in (RELAY, EXCHANGE))
         return
     fans = [(FAN_IN, ranks - 1), (FAN_OUT, ranks - 1)] if ranks > 2 else []
     for pattern, width in [(RELAY, 1), (EXCHANGE, 1), *fans]:
         for reduces in (False, True):
             for is_first in (True, False):
-                yield Hop(pattern, width, reduces, nbytes, is_first)
+                yield MessageClass(pattern, width, reduces, nbytes, is_first)
 
 
-def _probes(hops: Iterable[Hop], ranks: int) -> tuple[Probe, ...]:
-    return tuple(dict.fromkeys(probe for hop in hops for probe in probes_of(hop, ranks)))
+def _probes(message_classes: Iterable[MessageClass], ranks: int) -> tuple[Probe, ...]:
+    return tuple(dict.fromkeys(probe for message_class in message_classes for probe in probes_of(message_class, ranks)))
 
 
 def _synchronised(training: Training) -> list[int]:
@@ -126,15 +139,17 @@ def _synchronised(training: Training) -> list[int]:
 
 def _training_plan(ranks: int, same: Sequence[Training], runs: bool) -> TrainingPlan:
     syncs = [
-        Request(training.program, nbytes // 4, op="mean")
+        CollectiveCall(training.program, nbytes // 4, op="mean")
         for training in same
         for nbytes in _synchronised(training)
         if training.program is not None
     ]
-    hops = [hop for sync in syncs for hop in request_hops(sync, ranks)] if ranks > 1 else []
+    message_classes = (
+        [message_class for sync in syncs for message_class in find_message_classes(sync, ranks)] if ranks > 1 else []
+    )
     threads = tuple(dict.fromkeys([threads_per_rank(ranks), cores()]))
     overlaps = ranks > 1 and any(training.overlaps for training in same)
-    return TrainingPlan(same[0], _probes(hops, ranks), threads, tuple(same) if runs else (), overlaps)
+    return TrainingPlan(same[0], _probes(message_classes, ranks), threads, tuple(same) if runs else (), overlaps)
 
 
 @dataclass
@@ -165,7 +180,7 @@ def calibrate(
     ranks: int,
     trainings: Sequence[Training] = (),
     *,
-    requests: Sequence[Request] = (),
+    calls: Sequence[CollectiveCall] = (),
     backend: str = "gloo",
     all_sizes: bool = True,
     timeout: float = 600.0,
@@ -173,25 +188,25 @@ def calibrate(
 ) -> Calibration:
     """Measure this machine with ``ranks`` processes, each with its share of the cores, and return the calibration.
 
-    Hops are timed from 4 KiB to 16 MiB, unless ``all_sizes`` at two of them, and at the sizes of ``requests``; with one
-    rank there are none. Steps of each of ``trainings`` are timed in all processes at once, and in one alone with one
-    rank's threads and with all cores. Raise InputError, RankFailed and TimedOut as ``launch`` does.
+    Message classes are timed from 4 KiB to 16 MiB, unless ``all_sizes`` at two of them, and at the sizes of ``calls``;
+    with one rank there are none. Steps of each of ``trainings`` are timed in all processes at once, and in one alone
+    with one rank's threads and with all cores. Raise InputError, RankFailed and TimedOut as ``launch`` does.
 
     >>> calibrate(1).one_way.points  # doctest: +SKIP
     []
     """
     check_launch(ranks, backend, timeout)
     check_sequence("trainings", trainings, of="trainings")
-    check_sequence("requests", requests, of="requests")
+    check_sequence("calls", calls, of="calls")
     trainings = _prepare(trainings)
-    plan = make_plan(ranks, requests, trainings, all_sizes=all_sizes, turns=ALONE_TURNS)
+    plan = make_plan(ranks, calls, trainings, all_sizes=all_sizes, turns=ALONE_TURNS)
     with watch_load() as load:
         found = launch(CALIBRATOR, ranks, plan, backend=backend, timeout=timeout, progress=progress)
     return make_calibration(_blocks(found), _setting(ranks, backend, found, load))
 
 
 def run_in_turns(
-    requests: Sequence[Request],
+    calls: Sequence[CollectiveCall],
     trainings: Sequence[Training],
     cluster: Ranks,
     *,
@@ -207,7 +222,7 @@ def run_in_turns(
     check_cluster(cluster, Ranks)
     trainings = _prepare(trainings)
     ranks = cluster.world_size
-    plan = make_plan(ranks, requests, trainings, runs=True)
+    plan = make_plan(ranks, calls, trainings, runs=True)
     with watch_load() as load:
         found = launch(
             CALIBRATOR, ranks, plan, backend=backend, timeout=timeout, progress=progress, renews=bool(trainings)

@@ -17,8 +17,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.functional import cross_entropy
 
-from collectives.costs.hops import Probe
-from collectives.request import round_down
+from collectives.call import round_down
+from collectives.costs.message_classes import Probe
 from collectives.training.gradients import Bucket, Gradient, fill_buckets
 from collectives.training.workload import ComputePhases, Training
 from collectives.units import format_size
@@ -28,7 +28,7 @@ from realcomm.execution.executor import Executor
 from realcomm.execution.group_memory import host_barrier
 from realcomm.launching.group import own_device
 from realcomm.launching.status import report_progress, set_status
-from realcomm.measuring.probes import ProbeBench, QueueBench, probe_request, time_reduction
+from realcomm.measuring.probes import ProbeBench, QueueBench, probe_call, time_reduction
 from realcomm.measuring.rank_measurement import RunningMeasurement, shared_clock_offset, without_garbage_collection
 from realcomm.training.datasets import load_next
 from realcomm.training.gradient_sync import AfterBackward, Average
@@ -95,15 +95,15 @@ class CalibrationTraining:
 
     def _exchange(self, probe: Probe) -> Average:
         """Return the probe as a sync: on the gradients themselves where its chunks are theirs."""
-        request = probe_request(probe, self.world_size)
+        call = probe_call(probe, self.world_size)
         gradients = self.replica.gradients
-        if abs(request.elements - gradients.numel()) < self.world_size:
-            request = replace(request, elements=round_down(request.algorithm, gradients.numel(), self.world_size))
-            most = gradients[: request.elements]  # all of them, but for a few that chunks of one length leave over
-            run = Executor(request, self.rank, self.world_size, device=own_device()).run
+        if abs(call.elements - gradients.numel()) < self.world_size:
+            call = replace(call, elements=round_down(call.algorithm, gradients.numel(), self.world_size))
+            most = gradients[: call.elements]  # all of them, but for a few that chunks of one length leave over
+            run = Executor(call, self.rank, self.world_size, device=own_device()).run
             return lambda gradients: run(most)
-        executor = Executor(request, self.rank, self.world_size, device=own_device())
-        buffer = torch.zeros(request.elements, device=own_device())
+        executor = Executor(call, self.rank, self.world_size, device=own_device())
+        buffer = torch.zeros(call.elements, device=own_device())
         return lambda gradients: executor.run(buffer)
 
 
@@ -196,10 +196,10 @@ def take_turns(rank: int, world_size: int, plan: CalibrationPlan) -> RankTurns:
     queue = QueueBench(rank, world_size) if world_size > 1 and own_device().type == "cuda" else None
     running = [RunningMeasurement(rank, world_size, one) for one in plan.measurements]
     if plan.probes or plan.reductions:
-        for turn in range(plan.hop_turns + 1):
+        for turn in range(plan.message_turns + 1):
             _report_blocks(rank, plan, turn)
-            blocks.append(_calibrate_hops(bench, queue, plan))
-            for measurement in running if turn < plan.hop_turns else ():
+            blocks.append(_calibrate_messages(bench, queue, plan))
+            for measurement in running if turn < plan.message_turns else ():
                 measurement.take_block(plan.run_s, *plan.repetitions)
     collectives = [measurement.result() for measurement in running]
     del bench, queue, running
@@ -213,7 +213,7 @@ def take_turns(rank: int, world_size: int, plan: CalibrationPlan) -> RankTurns:
 
 def _report_blocks(rank: int, plan: CalibrationPlan, done: int) -> None:
     """Report how many of a plan's blocks are done, those of collectives and of all trainings together."""
-    blocks = (plan.hop_turns + 1) * bool(plan.probes or plan.reductions)
+    blocks = (plan.message_turns + 1) * bool(plan.probes or plan.reductions)
     blocks += sum(plan.turns * len(_in_groups(one.runs)) + 1 for one in plan.trainings)
     if rank == 0:
         report_progress(done, blocks, "blocks of calibrating")
@@ -224,7 +224,7 @@ def _in_groups(runs: Sequence[T]) -> list[list[T]]:
     return [[*runs]] if len(runs) > 2 else [[one] for one in runs] or [[]]
 
 
-def _calibrate_hops(bench: ProbeBench, queue: QueueBench | None, plan: CalibrationPlan) -> RankBlock:
+def _calibrate_messages(bench: ProbeBench, queue: QueueBench | None, plan: CalibrationPlan) -> RankBlock:
     """Time every probe and reduction for a moment, and on GPUs queued messages of the reductions' sizes."""
     block = RankBlock()
     with without_garbage_collection():

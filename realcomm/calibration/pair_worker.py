@@ -15,10 +15,10 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
+from collectives.call import CollectiveCall
 from collectives.declaration import Algorithm
 from collectives.records.calibration import CrowdRound, PairProbes, SizeTimes
 from collectives.records.environment import cores
-from collectives.request import Request
 from collectives.spec import Spec
 from collectives.step import Program, recv, reduce, send
 from collectives.units import format_size
@@ -126,7 +126,8 @@ def exchange(steps: int, rank: int, world_size: int) -> Program:
 def passing(steps: int, messages: int, rank: int, world_size: int) -> Program:
     """Let each rank of a crowd pass on what the step before brought, always to ranks of the other host.
 
-    The next step goes on with the next ranks there. In collectives, too, notices and data come from different ranks.
+    The next step goes on with the next ranks there. In collectives, too, notifications and data come from different
+    ranks.
     """
     for step in range(steps):
         ours, theirs = (step % 2) * messages, (1 - step % 2) * messages
@@ -243,8 +244,8 @@ def _call(
     program: Callable[[int, int], Program], rank: int, world_size: int, size: int, chunks: int
 ) -> Callable[[], object]:
     """Return what runs a program on chunks of this size, recording, as in a measurement."""
-    request = Request(Algorithm(_NO_COLLECTIVE, "probe", program, chunks_rule=chunks), chunks * size // 4)
-    executor, buffer = Executor(request, rank, world_size), neutral_buffer(request, torch.device("cpu"))
+    call = CollectiveCall(Algorithm(_NO_COLLECTIVE, "probe", program, chunks_rule=chunks), chunks * size // 4)
+    executor, buffer = Executor(call, rank, world_size), neutral_buffer(call, torch.device("cpu"))
     return lambda: executor.run(buffer, [])
 
 

@@ -11,10 +11,10 @@ from dataclasses import replace
 from math import isnan
 from typing import NamedTuple
 
+from collectives.call import CollectiveCall
 from collectives.records.messages import Message, Messages
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace, Unfinished
-from collectives.request import Request
 from collectives.step import Kind, Operation, extent
 from realcomm.execution.events import EXECUTION, Account, Event
 from realcomm.launching.failures import LaunchFailed
@@ -32,16 +32,16 @@ class MessageHalf(NamedTuple):
 
 
 @contextmanager
-def tracing_what_breaks(request: Request, cluster: Ranks) -> Iterator[None]:
+def tracing_what_breaks(call: CollectiveCall, cluster: Ranks) -> Iterator[None]:
     """Within the context, a launch that breaks has the Trace of what happened up to there as its ``trace``."""
     try:
         yield
     except LaunchFailed as error:
-        error.trace = trace_broken_run(request, cluster, error)
+        error.trace = trace_broken_run(call, cluster, error)
         raise
 
 
-def trace_broken_run(request: Request, cluster: Ranks, error: LaunchFailed) -> Trace | None:
+def trace_broken_run(call: CollectiveCall, cluster: Ranks, error: LaunchFailed) -> Trace | None:
     """Return what happened in the execution that broke; None if no rank had begun one or none can tell.
 
     Its times count from the first rank's start. ``failed`` is the rank that failed first; a run that took too long has
@@ -51,7 +51,7 @@ def trace_broken_run(request: Request, cluster: Ranks, error: LaunchFailed) -> T
     if not accounts:
         return None
     start = min(account.begin for account in accounts.values())
-    messages, unfinished = follow_messages(request, cluster.world_size, accounts, start)
+    messages, unfinished = follow_messages(call, cluster.world_size, accounts, start)
     spans = [
         Span(rank, "reduce", one.step, one.begin - start, one.end - start, one.channel)
         for rank, account in accounts.items()
@@ -61,11 +61,11 @@ def trace_broken_run(request: Request, cluster: Ranks, error: LaunchFailed) -> T
     trace = make_broken_trace(cluster, error, start, messages, spans, unfinished)
     return replace(
         trace,
-        title=request.algorithm.full_name,
-        facts={"nbytes": float(request.nbytes)},
-        root=request.root,
-        chunks=request.algorithm.chunks(cluster.world_size),
-    ).of_program(request.algorithm)
+        title=call.algorithm.full_name,
+        facts={"nbytes": float(call.nbytes)},
+        root=call.root,
+        chunks=call.algorithm.chunks(cluster.world_size),
+    ).of_program(call.algorithm)
 
 
 def latest_accounts(error: LaunchFailed) -> dict[int, Account]:
@@ -104,12 +104,12 @@ def make_broken_trace(
 
 
 def follow_messages(
-    request: Request, world_size: int, accounts: Mapping[int, Account], start: float
+    call: CollectiveCall, world_size: int, accounts: Mapping[int, Account], start: float
 ) -> tuple[list[Message], list[Unfinished]]:
     """Return the messages that had arrived, and the halves of others that were posted."""
-    size = _sizes(request, world_size)
+    size = _sizes(call, world_size)
     messages, unfinished = list[Message](), list[Unfinished]()
-    for sent, received in _pairs(request, world_size, accounts, size):
+    for sent, received in _pairs(call, world_size, accounts, size):
         if _has_arrived(sent, received, received.rank in accounts):
             messages.append(_message(sent, received, size(sent.operation), start))
             continue
@@ -120,24 +120,24 @@ def follow_messages(
     return messages, unfinished
 
 
-def _sizes(request: Request, world_size: int) -> Callable[[Operation], int]:
+def _sizes(call: CollectiveCall, world_size: int) -> Callable[[Operation], int]:
     """Return the function that gives the bytes of an operation."""
-    chunks, itemsize = request.algorithm.chunks(world_size), request.itemsize
+    chunks, itemsize = call.algorithm.chunks(world_size), call.itemsize
 
     def size(op: Operation) -> int:
-        return extent(op.chunk if op.kind is Kind.SEND else op.into, op.count, request.elements, chunks) * itemsize
+        return extent(op.chunk if op.kind is Kind.SEND else op.into, op.count, call.elements, chunks) * itemsize
 
     return size
 
 
 def _pairs(
-    request: Request, world_size: int, accounts: Mapping[int, Account], size: Callable[[Operation], int]
+    call: CollectiveCall, world_size: int, accounts: Mapping[int, Account], size: Callable[[Operation], int]
 ) -> Iterator[tuple[MessageHalf, MessageHalf]]:
     """Yield the two halves of each message of the programs: the k-th send from a to b meets the k-th receive."""
     halves: dict[tuple[bool, int, int, int], list[MessageHalf]] = defaultdict(list)
     for rank in range(world_size):
         own = {(one.channel, one.step, one.operation): one for one in _events(accounts.get(rank))}
-        for channel, program in enumerate(request.algorithm.channels(rank, world_size, request.root)):
+        for channel, program in enumerate(call.algorithm.channels(rank, world_size, call.root)):
             for step, operations in enumerate(program):
                 for op in operations:
                     if not op.kind.is_local and size(op):

@@ -1,7 +1,7 @@
 """The executor: any rank program on a real tensor, over torch.distributed's point-to-point calls.
 
-A step keeps the contract of ``collectives.step``. Receives are posted before sends: gloo's notice that a receiver is
-ready otherwise queues behind the outgoing data on the same connection, which doubles the time of an exchange.
+A step keeps the contract of ``collectives.step``. Receives are posted before sends: gloo's notification that a receiver
+is ready otherwise queues behind the outgoing data on the same connection, which doubles the time of an exchange.
 """
 
 import weakref
@@ -13,12 +13,12 @@ from zlib import crc32
 import torch
 import torch.distributed as dist
 
+from collectives.call import CollectiveCall, check_length, reduced_slice
 from collectives.catalogue import find_algorithm
 from collectives.declaration import Algorithm, check_applies
 from collectives.errors import InputError
 from collectives.pipeline.bound_steps import Write
 from collectives.pipeline.pipeline import Pipeline, PipelineBuilder, SliceStep
-from collectives.request import Request, check_length, reduced_slice
 from collectives.spec import OPS
 from collectives.step import reduce
 from realcomm.execution.collective_sequence import Collective, sequence_of
@@ -66,22 +66,22 @@ def execute(
     if not isinstance(record, list | None):
         raise InputError(f"record is {record!r}; give a list that the events are appended to")
     rank, world_size = dist.get_rank(group), dist.get_world_size(group)
-    request = Request(algorithm, tensor.numel(), dtype_name(tensor.dtype), op, root)
+    call = CollectiveCall(algorithm, tensor.numel(), dtype_name(tensor.dtype), op, root)
     whole_group = group or dist.group.WORLD
     assert whole_group is not None
     kept = keep_for(whole_group, "executors of execute", Recent[Executor])  # asynchronous calls have others
-    make = partial(Executor, request, rank, world_size, group, tensor.device)
-    kept.find((request, tensor.device), make).run(tensor, record)
+    make = partial(Executor, call, rank, world_size, group, tensor.device)
+    kept.find((call, tensor.device), make).run(tensor, record)
 
 
 class Executor:
-    """One rank's program of one request, ready to run many times on tensors of the requested length and type.
+    """One rank's program of one call, ready to run many times on tensors of the requested length and type.
 
     Scratch and staging are allocated once; the tensors of all steps are made anew only if another tensor comes.
     ``bytes_sent`` counts the bytes of all messages that this rank has posted. With two ranks:
 
-    >>> request = Request(find_algorithm("all_reduce/ring"), elements=2)  # doctest: +SKIP
-    >>> executor = Executor(request, rank, world_size)  # doctest: +SKIP
+    >>> call = CollectiveCall(find_algorithm("all_reduce/ring"), elements=2)  # doctest: +SKIP
+    >>> executor = Executor(call, rank, world_size)  # doctest: +SKIP
     >>> executor.run(torch.tensor([1.0, 2.0]))  # doctest: +SKIP
     >>> executor.bytes_sent  # doctest: +SKIP
     8
@@ -89,7 +89,7 @@ class Executor:
 
     def __init__(
         self,
-        request: Request,
+        call: CollectiveCall,
         rank: int,
         world_size: int,
         group: dist.ProcessGroup | None = None,
@@ -100,20 +100,20 @@ class Executor:
         Raise InputError for an unknown operator, one that cannot reduce the type, and a length that the algorithm
         cannot work on.
         """
-        if not isinstance(request, Request):
-            raise InputError(f"request is {request!r}; give a collectives.request.Request")
-        algorithm, n, op = request.algorithm, request.elements, request.op
-        self.request, self.rank, self.world_size = request, rank, world_size
-        self.dtype: torch.dtype = getattr(torch, request.dtype)
+        if not isinstance(call, CollectiveCall):
+            raise InputError(f"call is {call!r}; give a collectives.call.CollectiveCall")
+        algorithm, n, op = call.algorithm, call.elements, call.op
+        self.call, self.rank, self.world_size = call, rank, world_size
+        self.dtype: torch.dtype = getattr(torch, call.dtype)
         _check_op(op)
-        check_applies(algorithm, op=op != "sum", root=request.root != 0)
+        check_applies(algorithm, op=op != "sum", root=call.root != 0)
         if algorithm.spec.reduces:
             _check_reduces(op, self.dtype)
         check_length(algorithm, n, world_size)
         self.bytes_sent = 0
         self._device = torch.device(device)
         self._is_grouped = grouped = needs_groups(self._device)
-        self._builder = PipelineBuilder[torch.Tensor](request, rank, world_size, self._allocate, grouped)
+        self._builder = PipelineBuilder[torch.Tensor](call, rank, world_size, self._allocate, grouped)
         whole_group = group or dist.group.WORLD
         assert whole_group is not None
         self._world_ranks = dist.get_process_group_ranks(whole_group)  # by which messages name ranks
@@ -125,10 +125,10 @@ class Executor:
             self._groups = tuple(map(refer, communicators))
         self._post = self._post_grouped if grouped else self._post_each
         self._combine = COMBINE[op]
-        self._divided = reduced_slice(algorithm.spec, rank, world_size, request.root, n)
+        self._divided = reduced_slice(algorithm.spec, rank, world_size, call.root, n)
         self._divides = op == "mean" and self._divided.stop > self._divided.start
         self._label = padded(algorithm.full_name, COLLECTIVE_BYTES)
-        self._fingerprint = crc32(repr((algorithm.full_name, n, request.dtype, op, request.root)).encode())
+        self._fingerprint = crc32(repr((algorithm.full_name, n, call.dtype, op, call.root)).encode())
         self._tag = TAG
         self._tensor: Callable[[], torch.Tensor | None] = _none
         self._address = 0
@@ -153,7 +153,7 @@ class Executor:
         """
         if tensor is not self._tensor() or tensor.data_ptr() != self._address:  # ``data`` may have been set anew
             self._bind(tensor)
-        own = self._sequence.begin(self.request.algorithm.full_name) if collective is None else nullcontext(collective)
+        own = self._sequence.begin(self.call.algorithm.full_name) if collective is None else nullcontext(collective)
         with own as current:
             self._run(tensor, record, current.number)
 
@@ -163,7 +163,7 @@ class Executor:
         self._runs += 1
         recorder = None
         if record is not None or self._is_watched:
-            recorder = EventRecorder(self._device, self._runs, self.request.elements)
+            recorder = EventRecorder(self._device, self._runs, self.call.elements)
         if self._is_watched and recorder is not None:
             tell_by(EXECUTION, recorder.account)
         if self._marks is not None:
@@ -173,7 +173,7 @@ class Executor:
             for step in self._pipeline.first:
                 self._post(step, recorder)
             for step in self._pipeline.steps:
-                self._complete(step, wait.site, recorder)
+                self._complete(step, wait.location, recorder)
                 if step.next is not None:
                     self._post(step.next, recorder)
         if self._divides:
@@ -184,14 +184,14 @@ class Executor:
     @cached_property
     def buffer(self) -> torch.Tensor:
         """A tensor of the executor's own to run on, for data that is not contiguous or must not be changed."""
-        return self._allocate(self.request.elements)
+        return self._allocate(self.call.elements)
 
     def _allocate(self, elements: int) -> torch.Tensor:
         return torch.empty(elements, dtype=self.dtype, device=self._device)
 
     def _bind(self, tensor: torch.Tensor) -> None:
         """Build the pipeline on ``tensor`` and keep it for as long as the tensor lives."""
-        n = self.request.elements
+        n = self.call.elements
         _check_tensor(tensor)
         if tensor.numel() != n or tensor.dtype != self.dtype:
             raise InputError(
@@ -291,7 +291,7 @@ class Executor:
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """Return the name of a type as a Request has it.
+    """Return the name of a type as a CollectiveCall has it.
 
     >>> dtype_name(torch.float32)
     'float32'

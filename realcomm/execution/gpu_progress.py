@@ -65,7 +65,7 @@ def look(wait: Wait) -> Pending | None:
     for marks in [marks for marks in (reference() for reference in list(_begun)) if marks is not None]:
         if (mark := marks.first_unfinished()) is not None:
             wait.collective[:] = marks.label
-            wait.site[0], wait.site[1] = mark.step, mark.peer
+            wait.location[0], wait.location[1] = mark.step, mark.peer
             name = marks.label.rstrip(b"\0").decode()
             text = f"{name}, channel {mark.channel}, step {mark.step}, waiting for rank {mark.peer}"
             return Pending(text, time.monotonic() - marks.begun_s, marks.timeout_s)

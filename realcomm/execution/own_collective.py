@@ -11,9 +11,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from collectives.call import CollectiveCall, check_length, reduced_slice
 from collectives.declaration import GLOO
 from collectives.errors import InputError
-from collectives.request import Request, check_length, reduced_slice
 from collectives.spec import OPS
 from realcomm.execution.collective_sequence import Collective, sequence_of
 from realcomm.execution.events import Event
@@ -41,25 +41,25 @@ class OwnCollective:
 
     With two ranks:
 
-    >>> own = OwnCollective(Request(nccl("all_reduce"), elements=2), rank, world_size)  # doctest: +SKIP
+    >>> own = OwnCollective(CollectiveCall(nccl("all_reduce"), elements=2), rank, world_size)  # doctest: +SKIP
     >>> own.run(torch.tensor([1.0, 2.0]))  # doctest: +SKIP
     """
 
-    def __init__(self, request: Request, rank: int, world_size: int, device: torch.device | str = "cpu") -> None:
+    def __init__(self, call: CollectiveCall, rank: int, world_size: int, device: torch.device | str = "cpu") -> None:
         """Allocate what a result needs. Raise InputError for an unknown operator or parts that are not equally long."""
-        if request.op not in REDUCE:
-            raise InputError(f"op {request.op!r} is not known; there are {', '.join(OPS)}")
-        check_length(request.algorithm, request.elements, world_size)
-        self.request, self.rank, self.world_size = request, rank, world_size
-        averages = request.op == "mean" and torch.device(device).type == "cuda"
-        self._op = dist.ReduceOp.AVG if averages else REDUCE[request.op]
-        spec = request.spec
-        self._divided = reduced_slice(spec, rank, world_size, request.root, request.elements)
-        self._divides = request.op == "mean" and not averages and spec.reduces
+        if call.op not in REDUCE:
+            raise InputError(f"op {call.op!r} is not known; there are {', '.join(OPS)}")
+        check_length(call.algorithm, call.elements, world_size)
+        self.call, self.rank, self.world_size = call, rank, world_size
+        averages = call.op == "mean" and torch.device(device).type == "cuda"
+        self._op = dist.ReduceOp.AVG if averages else REDUCE[call.op]
+        spec = call.spec
+        self._divided = reduced_slice(spec, rank, world_size, call.root, call.elements)
+        self._divides = call.op == "mean" and not averages and spec.reduces
         self._received = torch.empty(
-            request.elements if spec.moves else 0, dtype=getattr(torch, request.dtype), device=device
+            call.elements if spec.moves else 0, dtype=getattr(torch, call.dtype), device=device
         )
-        self._label = padded(request.algorithm.full_name, COLLECTIVE_BYTES)
+        self._label = padded(call.algorithm.full_name, COLLECTIVE_BYTES)
 
     def run(
         self, tensor: torch.Tensor, record: list[Event] | None = None, collective: Collective | None = None
@@ -71,7 +71,7 @@ class OwnCollective:
         own = self._begin() if collective is None else nullcontext(collective)
         wait = own_slot().wait
         with own, wait.noted_in_errors(self.rank, self._label):
-            wait.site[0], wait.site[1] = 0, OTHERS
+            wait.location[0], wait.location[1] = 0, OTHERS
             self._call(tensor)
             if self._divides:
                 tensor[self._divided] /= self.world_size
@@ -80,17 +80,17 @@ class OwnCollective:
         """Return the next collective of all ranks."""
         whole_group = dist.group.WORLD
         assert whole_group is not None
-        return sequence_of(whole_group).begin(self.request.algorithm.full_name)
+        return sequence_of(whole_group).begin(self.call.algorithm.full_name)
 
     def settle(self, tensor: torch.Tensor) -> None:
         """Copy a result that came into a buffer of its own into ``tensor``."""
-        if self.request.spec.moves:
+        if self.call.spec.moves:
             tensor.copy_(self._received)
 
     def _call(self, tensor: torch.Tensor) -> None:
         """Call torch.distributed. Raise InputError for a collective that it has not."""
-        name, root = self.request.spec.name, self.request.root
-        parts = tensor.chunk(self.world_size) if self.request.spec.has_parts else ()
+        name, root = self.call.spec.name, self.call.root
+        parts = tensor.chunk(self.world_size) if self.call.spec.has_parts else ()
         if name == "all_reduce":
             dist.all_reduce(tensor, self._op)
         elif name == "broadcast":
@@ -114,12 +114,14 @@ class OwnCollective:
 Runner = Executor | OwnCollective
 
 
-def make_runner(request: Request, rank: int, world_size: int, device: torch.device, is_watched: bool = True) -> Runner:
-    """Return what carries a request out on this rank, watched if wanted and it has a program. Raise InputError."""
-    algorithm = request.algorithm
+def make_runner(
+    call: CollectiveCall, rank: int, world_size: int, device: torch.device, is_watched: bool = True
+) -> Runner:
+    """Return what carries a call out on this rank, watched if wanted and it has a program. Raise InputError."""
+    algorithm = call.algorithm
     if not algorithm.has_program or (algorithm.backend == GLOO and device.type == "cpu"):
-        return OwnCollective(request, rank, world_size, device)
-    executor = Executor(request, rank, world_size, device=device)
+        return OwnCollective(call, rank, world_size, device)
+    executor = Executor(call, rank, world_size, device=device)
     if is_watched:
         executor.watch()
     return executor

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
+from collectives.call import CollectiveCall, part_slice
 from collectives.catalogue import find_algorithm, library, no_algorithm
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.proof.verifier import verify
-from collectives.request import Request, part_slice
 from realcomm.execution.collective_sequence import Collective
 from realcomm.execution.executor import Executor, dtype_name
 from realcomm.execution.group_memory import Recent, keep_for
@@ -239,10 +239,10 @@ def run_collective(
         return None
     buffer = prepare(*ranks)
     found, dtype = resolve_algorithm(collective, algorithm), dtype_name(buffer.like.dtype)
-    request = Request(found, buffer.elements, dtype, op_name(op), buffer.root)
+    call = CollectiveCall(found, buffer.elements, dtype, op_name(op), buffer.root)
     whole_group = process_group(group)
     device, kept = buffer.like.device, keep_for(whole_group, "executors", Recent[Executor])
-    executor = kept.find((request, device), lambda: _make_executor(request, whole_group, device))
+    executor = kept.find((call, device), lambda: _make_executor(call, whole_group, device))
 
     def action(begun: Collective) -> None:
         _run(executor, buffer, ranks[1], begun)
@@ -261,11 +261,11 @@ def _run(executor: Executor, buffer: CallBuffer, world_size: int, collective: Co
         copy_elements(_part(memory, number, world_size), tensor)
 
 
-def _make_executor(request: Request, group: dist.ProcessGroup, device: torch.device) -> Executor:
+def _make_executor(call: CollectiveCall, group: dist.ProcessGroup, device: torch.device) -> Executor:
     rank, world_size = dist.get_rank(group), dist.get_world_size(group)
-    if request.algorithm not in library().values():
-        verify(request.algorithm, world_size, request.root)  # the library's own are verified by its tests
-    return Executor(request, rank, world_size, group, device)
+    if call.algorithm not in library().values():
+        verify(call.algorithm, world_size, call.root)  # the library's own are verified by its tests
+    return Executor(call, rank, world_size, group, device)
 
 
 def is_plain(tensor: torch.Tensor) -> bool:

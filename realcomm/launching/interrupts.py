@@ -1,4 +1,4 @@
-"""Signals that would end this process, held back while a launch does what must not be torn apart."""
+"""Signals that would end this process, deferred while a launch does what must not be torn apart."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -39,22 +39,22 @@ def _read(memory: memoryview) -> str:
 class Wait:
     """What a collective of one thread waits for.
 
-    It stores its name in ``collective`` (as ``padded``) and what it waits for in ``site`` ([step, peer]) itself, which
-    is cheap enough to do at every wait.
+    It stores its name in ``collective`` (as ``padded``) and what it waits for in ``location`` ([step, peer]) itself,
+    which is cheap enough to do at every wait.
     """
 
     def __init__(self, memory: memoryview) -> None:
-        self.site = memory[:WAIT_BYTES].cast("i")
+        self.location = memory[:WAIT_BYTES].cast("i")
         self.collective = memory[WAIT_BYTES:]
         self.end()
 
     def end(self) -> None:
         """Store that nothing is waited for."""
-        self.site[0] = self.site[1] = NOT_WAITING
+        self.location[0] = self.location[1] = NOT_WAITING
 
     def describe(self) -> str:
         """Return the collective, its step and the peer that it waits for; empty where it waits for nothing."""
-        step, peer = self.site
+        step, peer = self.location
         if step == NOT_WAITING:
             return ""
         name = _read(self.collective)
@@ -73,7 +73,7 @@ class Wait:
 
     def release(self) -> None:
         """Give up the memory, so that it can be unmapped."""
-        self.site.release()
+        self.location.release()
         self.collective.release()
 
 

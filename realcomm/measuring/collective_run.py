@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from collectives.call import Array, CollectiveCall, make_call
 from collectives.checks import check_cluster, check_whole_number
 from collectives.declaration import Algorithm
 from collectives.errors import InputError, failure_first
@@ -20,7 +21,6 @@ from collectives.proof.verifier import verify
 from collectives.records.messages import Message, Messages
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace
-from collectives.request import Array, Request, make_request
 from collectives.step import Kind, extent
 from realcomm.execution.broken_run import tracing_what_breaks
 from realcomm.execution.events import Event
@@ -31,10 +31,10 @@ FOUND = "found "  # begins the progress text of a worker that has finished a mea
 
 
 @dataclass(frozen=True)
-class TimedRequest:
-    """A request with warm-up and repetitions, as real ranks carry it out."""
+class TimedCall:
+    """A call with warm-up and repetitions, as real ranks carry it out."""
 
-    request: Request
+    call: CollectiveCall
     warmup: int
     repetitions: int | None  # None: as many as fit in a second
     inputs: Path | None  # folder of RANK.npy, real data to run the collective on once
@@ -69,7 +69,7 @@ WORKERS = "realcomm.measuring.rank_measurement"  # which only ranks import, as t
 
 @failure_first()
 def run(
-    algorithm: str | Algorithm | Request,
+    algorithm: str | Algorithm | CollectiveCall,
     cluster: Ranks,
     nbytes: int | str | None = None,
     *,
@@ -88,7 +88,7 @@ def run(
 
     The buffers have ``nbytes`` bytes a rank (a number, or a text like "1 MiB"), or are ``buffers``: one 1-D array a
     rank, all of one length and type, which hold the result afterwards. Unless given, the elements are float32, the
-    operator is sum and the root rank 0; a Request in place of the algorithm says these itself.
+    operator is sum and the root rank 0; a CollectiveCall in place of the algorithm says these itself.
 
     The ranks run the algorithm once on inputs whose result is known (``facts["wrong"]`` counts the elements that differ
     from it), once on ``buffers``, ``warmup`` times, and then ``repetitions`` times, or as often as fits in a second.
@@ -104,16 +104,16 @@ def run(
     (4096.0, 0.0)
     """
     check_cluster(cluster, Ranks)
-    request = make_request(algorithm, cluster.world_size, nbytes, dtype=dtype, op=op, root=root, buffers=buffers)
+    call = make_call(algorithm, cluster.world_size, nbytes, dtype=dtype, op=op, root=root, buffers=buffers)
     _check_counts(warmup, repetitions)
     check_launch(cluster.world_size, backend, timeout)
-    if request.algorithm.has_program:
-        verify(request.algorithm, cluster.world_size, request.root)
-    elif backend != request.algorithm.backend:
-        raise InputError(f"{request.algorithm.full_name} is what NCCL itself does, and the backend is {backend}")
+    if call.algorithm.has_program:
+        verify(call.algorithm, cluster.world_size, call.root)
+    elif backend != call.algorithm.backend:
+        raise InputError(f"{call.algorithm.full_name} is what NCCL itself does, and the backend is {backend}")
     with _save(buffers) as inputs:
-        measurement = TimedRequest(request, warmup, repetitions, inputs)
-        with tracing_what_breaks(request, cluster):
+        measurement = TimedCall(call, warmup, repetitions, inputs)
+        with tracing_what_breaks(call, cluster):
             ranks = launch(
                 *(f"{WORKERS}:measure_rank", cluster.world_size, measurement),
                 backend=backend,
@@ -144,18 +144,18 @@ def _save(buffers: Sequence[Array] | None) -> Iterator[Path | None]:
         yield Path(folder)
 
 
-def make_trace(cluster: Ranks, measurement: TimedRequest, ranks: list[RankMeasurement]) -> Trace:
+def make_trace(cluster: Ranks, measurement: TimedCall, ranks: list[RankMeasurement]) -> Trace:
     """Return what all ranks measured as one trace."""
     seconds, start, hosts = ranks[0].seconds, ranks[0].begin, list(cluster.hosts)
     facts = {
-        "nbytes": float(measurement.request.nbytes),
+        "nbytes": float(measurement.call.nbytes),
         "time_min_s": min(seconds),
         "time_max_s": max(seconds),
         "repetitions": float(len(seconds)),
         "wrong": float(sum(rank.wrong for rank in ranks)),
     }
     return Trace(
-        measurement.request.algorithm.full_name,
+        measurement.call.algorithm.full_name,
         "measured",
         cluster.world_size,
         median_low(seconds),
@@ -164,22 +164,22 @@ def make_trace(cluster: Ranks, measurement: TimedRequest, ranks: list[RankMeasur
         nodes=list(dict.fromkeys(hosts)),
         hosts=hosts,
         facts=facts,
-        root=measurement.request.root,
-        chunks=measurement.request.algorithm.chunks(cluster.world_size),
-    ).of_program(measurement.request.algorithm)
+        root=measurement.call.root,
+        chunks=measurement.call.algorithm.chunks(cluster.world_size),
+    ).of_program(measurement.call.algorithm)
 
 
-def _messages(measurement: TimedRequest, ranks: list[RankMeasurement], start: float) -> Iterator[Message]:
+def _messages(measurement: TimedCall, ranks: list[RankMeasurement], start: float) -> Iterator[Message]:
     """Yield every message from its posting by both ranks to its receipt: the k-th from a to b is the k-th at b."""
     arrivals: dict[tuple[int, int, int], deque[Event]] = defaultdict(deque)
     for dst, rank in enumerate(ranks):
         for event in (event for event in rank.events if event.operation.kind.receives):
             arrivals[event.operation.peer, dst, event.channel].append(event)
-    chunks, itemsize = measurement.request.algorithm.chunks(len(ranks)), measurement.request.itemsize
+    chunks, itemsize = measurement.call.algorithm.chunks(len(ranks)), measurement.call.itemsize
     for src, rank in enumerate(ranks):
         for step, op, posted, _, channel in (event for event in rank.events if event.operation.kind is Kind.SEND):
             there = arrivals[src, op.peer, channel].popleft()
-            nbytes = extent(op.chunk, op.count, measurement.request.elements, chunks) * itemsize
+            nbytes = extent(op.chunk, op.count, measurement.call.elements, chunks) * itemsize
             begin, end = max(posted, there.begin) - start, there.end - start
             yield Message(
                 *(src, op.peer, step, op.chunk, nbytes, begin, end),
@@ -202,9 +202,9 @@ def _spans(ranks: list[RankMeasurement], start: float) -> Iterator[Span]:
 
 
 def measure_all(
-    measurements: Sequence[TimedRequest],
+    measurements: Sequence[TimedCall],
     ranks: int,
-    found: Callable[[TimedRequest, RankFigures], None],
+    found: Callable[[TimedCall, RankFigures], None],
     *,
     backend: str = "gloo",
     timeout: float = 600.0,

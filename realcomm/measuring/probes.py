@@ -1,4 +1,4 @@
-"""The programs that a calibration times: chains of hops, and reductions.
+"""The programs that a calibration times: chains of messages, and reductions.
 
 The executor runs them like any other program, so that their times include all costs of a step.
 """
@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import torch
 
-from collectives.costs.hops import EXCHANGE, FAN_IN, FAN_OUT, RELAY, Probe
+from collectives.call import CollectiveCall
+from collectives.costs.message_classes import EXCHANGE, FAN_IN, FAN_OUT, RELAY, Probe
 from collectives.declaration import Algorithm
-from collectives.request import Request
 from collectives.spec import Spec
 from collectives.step import Operation, Program, recv, recv_reduce, send
 from realcomm.execution.device_clock import device_clock, seconds_of
@@ -66,16 +66,16 @@ def _receive(probe: Probe, peer: int, chunk: int) -> Operation:
 PROGRAMS = {RELAY: relay, EXCHANGE: exchange, FAN_IN: fan, FAN_OUT: fan}
 
 
-def probe_request(probe: Probe, world_size: int) -> Request:
-    """Return the request that runs a probe's program: chunks of its bytes.
+def probe_call(probe: Probe, world_size: int) -> CollectiveCall:
+    """Return the call that runs a probe's program: chunks of its bytes.
 
-    >>> probe_request(Probe("exchange", 1, True, 4096, 3), world_size=2).nbytes
+    >>> probe_call(Probe("exchange", 1, True, 4096, 3), world_size=2).nbytes
     8192
     """
     chunks = {RELAY: 1, EXCHANGE: world_size}.get(probe.pattern, probe.width + 1)
     program = partial(PROGRAMS[probe.pattern], probe)
     algorithm = Algorithm(_NO_COLLECTIVE, probe.pattern, program, chunks_rule=chunks)
-    return Request(algorithm, max(1, probe.nbytes // ITEM_BYTES) * chunks)
+    return CollectiveCall(algorithm, max(1, probe.nbytes // ITEM_BYTES) * chunks)
 
 
 class ProbeBench:
@@ -103,9 +103,9 @@ class ProbeBench:
         return any(True for _ in PROGRAMS[probe.pattern](probe, self.rank, self.world_size))
 
     def _prepare(self, probe: Probe) -> Callable[[], object]:
-        request = probe_request(probe, self.world_size)
-        executor = Executor(request, self.rank, self.world_size, device=own_device())
-        buffer = neutral_buffer(request, own_device())
+        collective_call = probe_call(probe, self.world_size)
+        executor = Executor(collective_call, self.rank, self.world_size, device=own_device())
+        buffer = neutral_buffer(collective_call, own_device())
 
         def call() -> None:
             record: list[Event] = []  # as in a measurement
@@ -166,9 +166,9 @@ class QueueBench:
 
     def _prepare(self, nbytes: int) -> Callable[[], None]:
         algorithm = Algorithm(_NO_COLLECTIVE, "one_way", one_way, chunks_rule=1)
-        request = Request(algorithm, max(1, nbytes // ITEM_BYTES))
-        executor = Executor(request, self.rank, self.world_size, device=own_device())
-        self._runs[nbytes] = partial(executor.run, neutral_buffer(request, own_device()))
+        call = CollectiveCall(algorithm, max(1, nbytes // ITEM_BYTES))
+        executor = Executor(call, self.rank, self.world_size, device=own_device())
+        self._runs[nbytes] = partial(executor.run, neutral_buffer(call, own_device()))
         return self._runs[nbytes]
 
 

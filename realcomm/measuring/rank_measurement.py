@@ -16,15 +16,15 @@ import numpy.typing as npt
 import torch
 import torch.distributed as dist
 
+from collectives.call import CollectiveCall, part_slice
 from collectives.records.environment import cores
-from collectives.request import Request, part_slice
 from realcomm.execution.device_clock import seconds_of
 from realcomm.execution.events import Event
 from realcomm.execution.executor import COMBINE
 from realcomm.execution.own_collective import OwnCollective, Runner, make_runner
 from realcomm.launching.group import own_device
 from realcomm.launching.status import report_progress, set_status
-from realcomm.measuring.collective_run import FOUND, RankFigures, RankMeasurement, TimedRequest
+from realcomm.measuring.collective_run import FOUND, RankFigures, RankMeasurement, TimedCall
 from realcomm.measuring.shared_clock import clock_offset
 
 LEAD_S = 1e-3  # from agreeing on a start to the start, and so much more for each rank ...
@@ -154,33 +154,33 @@ def without_garbage_collection() -> Iterator[None]:
         gc.enable()
 
 
-def exact_input(request: Request, rank: int) -> torch.Tensor:
+def exact_input(call: CollectiveCall, rank: int) -> torch.Tensor:
     """Return elements that differ along the buffer and from rank to rank: -1, 0 or 1; for products few above 1.
 
     >>> from collectives import find_algorithm
-    >>> exact_input(Request(find_algorithm("all_reduce/ring"), elements=4), rank=0)
+    >>> exact_input(CollectiveCall(find_algorithm("all_reduce/ring"), elements=4), rank=0)
     tensor([-1.,  1.,  0., -1.])
     """
-    pattern, n = (torch.arange(PERIOD) * (rank + 2) + rank) % 3 - 1, request.elements
-    if request.op == "product":
+    pattern, n = (torch.arange(PERIOD) * (rank + 2) + rank) % 3 - 1, call.elements
+    if call.op == "product":
         pattern = pattern + 2 if rank < 4 else 1 - 2 * pattern.abs()
-    return pattern.to(getattr(torch, request.dtype)).repeat(-(-n // PERIOD))[:n].clone()
+    return pattern.to(getattr(torch, call.dtype)).repeat(-(-n // PERIOD))[:n].clone()
 
 
-def exact_result(request: Request, rank: int, world_size: int) -> tuple[slice, torch.Tensor] | None:
+def exact_result(call: CollectiveCall, rank: int, world_size: int) -> tuple[slice, torch.Tensor] | None:
     """Return the defined elements of ``rank`` after the collective on every rank's ``exact_input``: where, and which.
 
     Return None if there is nothing to compare: nothing is defined, or contributions may count repeatedly, as in a
     barrier.
     """
-    spec, n, op, root = request.spec, request.elements, request.op, request.root
+    spec, n, op, root = call.spec, call.elements, call.op, call.root
     parts = spec.result(rank, world_size, root)
     if not parts or spec.repeats:
         return None
     contributors = {part: spec.end(rank, part, world_size, root) or frozenset() for part in parts}
-    result, filled = torch.empty(n, dtype=getattr(torch, request.dtype)), set[int]()
+    result, filled = torch.empty(n, dtype=getattr(torch, call.dtype)), set[int]()
     for contributor in sorted(frozenset().union(*contributors.values())):
-        data = exact_input(request, contributor)
+        data = exact_input(call, contributor)
         for part in (part for part in parts if contributor in contributors[part]):
             target, incoming = (
                 result[part_slice(part, n, world_size)],
@@ -192,15 +192,15 @@ def exact_result(request: Request, rank: int, world_size: int) -> tuple[slice, t
     return where, result[where] / world_size if op == "mean" and spec.reduces else result[where]
 
 
-def neutral_buffer(request: Request, device: torch.device) -> torch.Tensor:
+def neutral_buffer(call: CollectiveCall, device: torch.device) -> torch.Tensor:
     """Return a buffer that stays the same when it is reduced with its like, so that it can be used repeatedly.
 
     >>> from collectives import find_algorithm
-    >>> neutral_buffer(Request(find_algorithm("all_reduce/ring"), elements=2, op="product"), torch.device("cpu"))
+    >>> neutral_buffer(CollectiveCall(find_algorithm("all_reduce/ring"), elements=2, op="product"), torch.device("cpu"))
     tensor([1., 1.])
     """
-    value, dtype = 1 if request.op == "product" else 0, getattr(torch, request.dtype)
-    return torch.full((request.elements,), value, dtype=dtype, device=device)
+    value, dtype = 1 if call.op == "product" else 0, getattr(torch, call.dtype)
+    return torch.full((call.elements,), value, dtype=dtype, device=device)
 
 
 TOTAL_S = 1.0  # of all repetitions, unless their number is given ...
@@ -212,17 +212,17 @@ QUEUED = 20  # runs on GPUs that are timed together, as by nccl-tests
 class RunningMeasurement:
     """A measurement on one rank, carried out block by block."""
 
-    def __init__(self, rank: int, world_size: int, measurement: TimedRequest) -> None:
+    def __init__(self, rank: int, world_size: int, measurement: TimedCall) -> None:
         """Check the result, carry data if there is any, and warm up; all ranks call this with the same measurement."""
-        request, name = measurement.request, measurement.request.algorithm.full_name
-        self._executor = make_runner(request, rank, world_size, own_device())
+        call, name = measurement.call, measurement.call.algorithm.full_name
+        self._executor = make_runner(call, rank, world_size, own_device())
         set_status(f"checking {name}")
         begin = perf_counter()
         self._wrong = _wrong_elements(self._executor) if measurement.check else 0
         set_status(f"carrying data by {name}")
         inputs = measurement.inputs
         self._data = None if inputs is None else _run_on_file(self._executor, inputs / f"{rank}.npy")
-        self._buffer = neutral_buffer(request, own_device())
+        self._buffer = neutral_buffer(call, own_device())
         with without_garbage_collection():
             set_status(f"warming up {name}")
             self._each = _warm_up(self._executor, self._buffer, measurement.warmup, perf_counter() - begin)
@@ -233,7 +233,7 @@ class RunningMeasurement:
     def take_block(self, total_s: float = TOTAL_S, least: int = LEAST, most: int = MOST) -> None:
         """Repeat as often as was asked for, or for about so many seconds; all ranks call this."""
         repetitions = self._asked or repetitions_within(total_s, self._each, least, most)
-        set_status(f"timing {self._executor.request.algorithm.full_name}")
+        set_status(f"timing {self._executor.call.algorithm.full_name}")
         with without_garbage_collection():
             intervals, records = _repeat(self._executor, self._buffer, repetitions)
         self._intervals += intervals
@@ -250,7 +250,7 @@ class RunningMeasurement:
         return RankMeasurement(seconds, begin, record, self._wrong, self._data, queued)
 
 
-def measure_rank(rank: int, world_size: int, measurement: TimedRequest) -> RankMeasurement:
+def measure_rank(rank: int, world_size: int, measurement: TimedCall) -> RankMeasurement:
     """Return the result of a measurement on this rank; all ranks call this with the same measurement."""
     running = RunningMeasurement(rank, world_size, measurement)
     running.take_block(measurement.total_s, measurement.least)
@@ -267,10 +267,10 @@ def figures_of(measured: RankMeasurement) -> RankFigures:
 
 def _wrong_elements(executor: Runner) -> int:
     """Return how many elements of the result on exact inputs differ from the right ones."""
-    tensor = exact_input(executor.request, executor.rank).to(own_device())
+    tensor = exact_input(executor.call, executor.rank).to(own_device())
     executor.run(tensor)
     _settle(executor, tensor)
-    expected = exact_result(executor.request, executor.rank, executor.world_size)
+    expected = exact_result(executor.call, executor.rank, executor.world_size)
     if expected is None:
         return 0
     where, values = expected
@@ -344,13 +344,13 @@ def _rare_report(executor: Runner, repetitions: int) -> Callable[[int], None]:
         nonlocal last
         if executor.rank == 0 and perf_counter() - last > REPORT_EVERY_S:
             last = perf_counter()
-            report_progress(done, repetitions, executor.request.algorithm.full_name)
+            report_progress(done, repetitions, executor.call.algorithm.full_name)
 
     return report
 
 
-def measure_each(rank: int, world_size: int, measurements: Sequence[TimedRequest]) -> list[RankMeasurement]:
-    """Measure one request after the other; rank 0 reports the figures of each when it is done."""
+def measure_each(rank: int, world_size: int, measurements: Sequence[TimedCall]) -> list[RankMeasurement]:
+    """Measure one call after the other; rank 0 reports the figures of each when it is done."""
     measured = []
     for number, measurement in enumerate(measurements):
         measured.append(measure_rank(rank, world_size, measurement))

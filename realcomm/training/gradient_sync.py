@@ -18,8 +18,8 @@ from torch._C._distributed_c10d import GradBucket  # whose public name has no ty
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from collectives.call import CollectiveCall
 from collectives.declaration import Algorithm
-from collectives.request import Request
 from collectives.training.gradients import Gradient, fill_buckets
 from collectives.training.workload import Buckets
 from realcomm.execution.collective_sequence import Collective
@@ -135,7 +135,7 @@ class TorchsOwn(GradientSync):
         def run(collective: Collective) -> None:
             chosen.run(tensor, collective=collective)
 
-        name = runner.request.algorithm.full_name
+        name = runner.call.algorithm.full_name
         work = start_work(run, name, group, tensor.device, [tensor], async_op=True)
         assert work is not None
         return work.get_future().then(lambda done: done.value()[0])
@@ -143,14 +143,14 @@ class TorchsOwn(GradientSync):
 
 def make_bucket_runner(algorithm: Algorithm, piece: torch.Tensor) -> Runner:
     """Return what averages a bucket. All ranks call this together."""
-    request = Request(algorithm, len(piece), op="mean")
-    return make_runner(request, dist.get_rank(), dist.get_world_size(), piece.device, is_watched=False)
+    call = CollectiveCall(algorithm, len(piece), op="mean")
+    return make_runner(call, dist.get_rank(), dist.get_world_size(), piece.device, is_watched=False)
 
 
 def make_sync(algorithm: Algorithm, rank: int, world_size: int, gradients: torch.Tensor) -> AfterBackward:
     """Return the sync that replaces ``gradients`` by their mean over all ranks after backward, by an all_reduce."""
-    request = Request(algorithm, gradients.numel(), op="mean")
-    return AfterBackward(make_runner(request, rank, world_size, gradients.device).run)
+    call = CollectiveCall(algorithm, gradients.numel(), op="mean")
+    return AfterBackward(make_runner(call, rank, world_size, gradients.device).run)
 
 
 def named_parameters(model: nn.Module) -> NamedParameters:

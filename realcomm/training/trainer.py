@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collectives.call import CollectiveCall
 from collectives.checks import check_cluster, check_path, check_sequence
 from collectives.errors import InputError, failure_first
 from collectives.output_files import check_output
@@ -14,7 +15,6 @@ from collectives.quoting import quote
 from collectives.records.messages import Message
 from collectives.records.spans import Spans
 from collectives.records.trace import Trace, Unfinished, name_in_library
-from collectives.request import Request
 from collectives.training.workload import Training, check_training, is_file_reference
 from collectives.variables import is_first_rank
 from realcomm.execution.broken_run import follow_messages, latest_accounts, make_broken_trace
@@ -234,8 +234,8 @@ def trace_broken_training(training: Training, cluster: Ranks, error: LaunchFaile
     messages, unfinished = list[Message](), list[Unfinished]()
     if sync is not None and accounts and training.buckets is None:
         account = next(iter(accounts.values()))
-        number, request = account.number - 1, Request(sync, account.elements, op="mean")
-        messages, unfinished = follow_messages(request, cluster.world_size, accounts, start)
+        number, call = account.number - 1, CollectiveCall(sync, account.elements, op="mean")
+        messages, unfinished = follow_messages(call, cluster.world_size, accounts, start)
         messages = [message._replace(collective=number) for message in messages]
         unfinished = [one._replace(collective=number) for one in unfinished]
     spans = [span._replace(begin=span.begin - start, end=span.end - start) for span in phases]

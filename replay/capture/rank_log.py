@@ -18,7 +18,7 @@ from collectives.input_files import FileBytes
 from collectives.quoting import name_ranks
 from collectives.records.files import read_record, write_record
 from replay.recording import Did, Recording, SourceLine
-from replay.recording_builder import UNKNOWN, CollectiveCall, RecordingBuilder
+from replay.recording_builder import UNKNOWN, RecordedCollective, RecordingBuilder
 
 SEND, RECV = "send", "recv"
 LOOK_S = 0.05  # between looks for the files of other ranks
@@ -135,7 +135,9 @@ def _add_call(builder: RecordingBuilder, log: CallLog, call: NotedCall, times: d
         return post(log.rank, call.peer, nbytes, key=key, tag=max(0, call.tag), site=site)
     key = (name, ranks, times[name, ranks])
     times[name, ranks] += 1
-    what = CollectiveCall(call.what, ranks, call.elements, call.itemsize, call.dtype, call.op, call.root, group=name)
+    what = RecordedCollective(
+        call.what, ranks, call.elements, call.itemsize, call.dtype, call.op, call.root, group=name
+    )
     line = name if log.backend == "nccl" else ""
     return builder.collective(log.rank, key, what, line=line, site=site)
 

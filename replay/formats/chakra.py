@@ -27,7 +27,7 @@ from replay.formats.wire import (
     write_varint,
 )
 from replay.recording import CallKind, Did, RecordedCall, Recording
-from replay.recording_builder import CollectiveCall, RecordingBuilder
+from replay.recording_builder import RecordedCollective, RecordingBuilder
 
 VERSION = "0.0.4"
 COMP, SEND, RECV, COLLECTIVE = 4, 5, 6, 7  # types of nodes
@@ -204,7 +204,7 @@ class _Rank:
             kind = node.numbers.get("comm_type", 0)
             if kind not in VERBS:
                 raise ValueError(f"node {node.number}: comm_type is {kind}")
-            what = CollectiveCall(
+            what = RecordedCollective(
                 VERBS[kind], ranks, nbytes, 1, "uint8", root=node.numbers.get("root", 0), group=name or "world"
             )
             key = (name, ranks, self.times[name, ranks])

@@ -15,7 +15,7 @@ from collectives.quoting import name_ranks
 from collectives.records.kineto import Profile, Slice, read_slices
 from collectives.spec import SPECS
 from replay.recording import Recording
-from replay.recording_builder import CollectiveCall, RecordingBuilder
+from replay.recording_builder import RecordedCollective, RecordingBuilder
 
 NANO = 1e9
 SUB_GROUPS = "collectives of some ranks only are left out: a profile does not say which these are"
@@ -112,5 +112,5 @@ def _call(builder: RecordingBuilder, rank: int, one: Slice, number: int) -> int 
         if SUB_GROUPS not in builder.notes:
             builder.notes.append(SUB_GROUPS)
         return None
-    what = CollectiveCall(verb, tuple(range(builder.world_size)), one.sent.nbytes, 1, "uint8")
+    what = RecordedCollective(verb, tuple(range(builder.world_size)), one.sent.nbytes, 1, "uint8")
     return builder.collective(rank, number, what, line="world")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from collectives.declaration import Algorithm
 from collectives.records.calibration import Calibration, check_calibration
-from replay.simulation.carriers import HopCarrier, NetworkCarrier
+from replay.simulation.carriers import MeasuredCarrier, NetworkCarrier
 from simcomm.cluster.cluster import Cluster
 
 
@@ -17,7 +17,7 @@ def find_carrier(
     >>> find_carrier(simcomm.star(2, "8 Gbit/s", "1 us"), {"all_reduce": "chain"}).algorithms
     {'all_reduce': 'chain'}
     """
-    make: type[NetworkCarrier] = HopCarrier if cluster.performance_model == "measured" else NetworkCarrier
+    make: type[NetworkCarrier] = MeasuredCarrier if cluster.performance_model == "measured" else NetworkCarrier
     if cluster.performance_model == "nccl":
         from replay.simulation.nccl_carrier import NcclCarrier  # slow to import
 

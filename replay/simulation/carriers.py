@@ -10,17 +10,17 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from collectives.call import CollectiveCall
 from collectives.catalogue import find_algorithm
-from collectives.costs.hops import EXCHANGE, RELAY, Hop
+from collectives.costs.message_classes import EXCHANGE, RELAY, MessageClass
 from collectives.declaration import AUTO, NCCL, Algorithm, auto, nccl
 from collectives.errors import InputError, Undefined
 from collectives.records.calibration import Calibration, cached_calibration
 from collectives.records.columns import Bools, Floats, Ints
-from collectives.request import Request
 from collectives.spec import find_spec
 from collectives.transport import Transport
 from replay.simulation.calls import ReplayedCalls
-from replay.simulation.templates import Shape, Template, hop_template, local_seconds, network_template
+from replay.simulation.templates import Shape, Template, local_seconds, measured_template, network_template
 from simcomm.cluster.calibrated import resolve_transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.selection import resolve_auto
@@ -75,8 +75,8 @@ class NetworkCarrier:
             return nccl(shape.verb)
         if name == AUTO:
             group = replace(self.resolved, hosts=tuple(self.resolved.hosts[rank] for rank in ranks))
-            request = Request(auto(shape.verb), shape.elements, op=shape.op, root=shape.root)
-            return resolve_auto(request, group, self.calibration).algorithm
+            call = CollectiveCall(auto(shape.verb), shape.elements, op=shape.op, root=shape.root)
+            return resolve_auto(call, group, self.calibration).algorithm
         found, instead = find_algorithm(name, shape.verb), DEFAULTS[shape.verb]
         try:
             network_template(found, fitted(shape, found), 0.0)
@@ -105,32 +105,32 @@ class NetworkCarrier:
         return np.zeros(len(nbytes))
 
 
-class HopCarrier(NetworkCarrier):
-    """Processes of this machine: a message takes what its hop took in the calibration."""
+class MeasuredCarrier(NetworkCarrier):
+    """Processes of this machine: a message takes what its class took in the calibration."""
 
     collectives_cross = messages_cross = False
 
     @cached_property
-    def hops(self) -> Calibration:
-        """The calibration, which has hops. Raises InputError where it has none."""
+    def message_costs(self) -> Calibration:
+        """The calibration, which has message classes. Raises InputError where it has none."""
         found = self.calibration or cached_calibration(self.cluster.world_size)
-        if not found.hops and self.cluster.world_size > 1:
-            raise InputError("the calibration has no hops; make one with `ringlab calibrate`")
+        if not found.message_classes and self.cluster.world_size > 1:
+            raise InputError("the calibration has no message classes; make one with `ringlab calibrate`")
         return found
 
     @property
     def shares_cores(self) -> bool:  # type: ignore[override]
         """Whether ranks keep all cores busy, so that messages take the cores that ranks compute on."""
-        return self.cluster.world_size >= int(self.hops.environment.get("cores", 1))
+        return self.cluster.world_size >= int(self.message_costs.environment.get("cores", 1))
 
     def template(self, shape: Shape, ranks: tuple[int, ...]) -> Template:
         done_as = AS_GLOO.get(shape.verb, shape.verb) if shape.verb not in self.algorithms else shape.verb
         algorithm = self.algorithm(shape._replace(verb=done_as), ranks)
-        found = hop_template(algorithm, fitted(shape, algorithm), self.hops)
+        found = measured_template(algorithm, fitted(shape, algorithm), self.message_costs)
         if shape.verb not in AS_GLOO or shape.verb in self.algorithms:
             return found
         nbytes = shape.elements * shape.itemsize
-        copies = sum(local_seconds(self.hops, part) for part in (nbytes, nbytes // shape.ranks))
+        copies = sum(local_seconds(self.message_costs, part) for part in (nbytes, nbytes // shape.ranks))
         self.notes[
             "all_gather and reduce_scatter copy the whole buffer, and reduce all of it, as torch on gloo does"
         ] = None
@@ -140,8 +140,13 @@ class HopCarrier(NetworkCarrier):
         kinds, which = np.unique(
             np.stack([nbytes.astype(np.int64), exchanges, computed > IDLE], axis=1), axis=0, return_inverse=True
         )
-        hops = (Hop(EXCHANGE if both else RELAY, 1, False, size, bool(first)) for size, both, first in kinds.tolist())
-        seconds: Floats = np.array([self.hops.hop_seconds(hop) for hop in hops])[which.reshape(-1)]
+        message_classes = (
+            MessageClass(EXCHANGE if both else RELAY, 1, False, size, bool(first))
+            for size, both, first in kinds.tolist()
+        )
+        seconds: Floats = np.array(
+            [self.message_costs.message_seconds(message_class) for message_class in message_classes]
+        )[which.reshape(-1)]
         return seconds
 
 

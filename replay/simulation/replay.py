@@ -191,8 +191,8 @@ def replay(
     """Return a recorded run on a cluster, every message simulated; ``Replayer.on`` does so more than once.
 
     >>> import simcomm
-    >>> from replay.recording_builder import CollectiveCall, RecordingBuilder
-    >>> builder, both = RecordingBuilder("two.py", 2), CollectiveCall("all_reduce", (0, 1), elements=250_000)
+    >>> from replay.recording_builder import RecordedCollective, RecordingBuilder
+    >>> builder, both = RecordingBuilder("two.py", 2), RecordedCollective("all_reduce", (0, 1), elements=250_000)
     >>> for rank in range(2):
     ...     call = builder.collective(rank, 0, both)
     ...     builder.post(rank, call, seconds=0.5 * rank)
@@ -214,8 +214,8 @@ def _charge_messages_to_cores(
 ) -> Recording:
     """Return a recording in which computing takes as much longer as collectives keep its core busy meanwhile.
 
-    A hop between processes of one machine is work of the cores of both. A collective that a rank waits for only after
-    it has computed takes that work from what is computed next, whose seconds were taken with the core to itself.
+    A message between processes of one machine is work of the cores of both. A collective that a rank waits for only
+    after it has computed takes that work from what is computed next, whose seconds were taken with the core to itself.
     """
     entries = recording.entries
     computing = np.flatnonzero(entries.seconds > 0)

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collectives.costs.hops import find_hops
+from collectives.call import CollectiveCall, reduced_counts
+from collectives.costs.message_classes import find_message_kinds
 from collectives.declaration import Algorithm
 from collectives.records.calibration import Calibration, read_curve
 from collectives.records.columns import Floats, Ints
-from collectives.request import Request, reduced_counts
 from collectives.schedule.schedule import OperationColumns
 from collectives.step import Kind
 from simcomm.compiled.planning.schedule_plan import ChunkSizes, plan_table, stages_of
@@ -76,20 +76,22 @@ def network_template(algorithm: Algorithm, shape: Shape, gamma: float) -> Templa
     return _make(algorithm, shape, schedule.columns, (planned.sends, seconds, cost, division))
 
 
-def hop_template(algorithm: Algorithm, shape: Shape, calibration: Calibration) -> Template:
-    """Return a collective on the processes of this machine, by the times of its hops. Raise InputError."""
+def measured_template(algorithm: Algorithm, shape: Shape, calibration: Calibration) -> Template:
+    """Return a collective on the processes of this machine, by the times of its messages. Raise InputError."""
     template = network_template(algorithm, shape, 0.0)
-    request = Request(algorithm, shape.elements, op=shape.op, root=shape.root)
+    call = CollectiveCall(algorithm, shape.elements, op=shape.op, root=shape.root)
     schedule = compact_schedule(algorithm, shape.ranks, shape.root).table()
     columns, sizes = schedule.columns, ChunkSizes(schedule.chunks, shape.elements, shape.itemsize, 0.0)
-    kinds = find_hops(algorithm, shape.ranks, shape.root)
+    kinds = find_message_kinds(algorithm, shape.ranks, shape.root)
     by_send = {(kind.src, kind.dst, kind.chunk): kind for kind in kinds.values()}
     seconds = []
     ends = zip(*(getattr(template.messages, name).tolist() for name in _ENDS), strict=True)
     for src, dst, channel, step, dst_step, chunk in ends:
         kind = by_send[(src, channel, step), (dst, channel, dst_step), chunk]
-        hop = kind.hop(request, shape.ranks)._replace(nbytes=_hop_bytes(kind.count, schedule.chunks, shape))
-        seconds.append(calibration.hop_seconds(hop) * kind.together)
+        message_class = kind.message_class(call, shape.ranks)._replace(
+            nbytes=_message_bytes(kind.count, schedule.chunks, shape)
+        )
+        seconds.append(calibration.message_seconds(message_class) * kind.together)
     stage, starts = stages_of(columns)
     nbytes = np.where(columns.kind >= Kind.COPY, sizes.nbytes(columns.chunk, columns.count), 0.0)
     cost = np.bincount(stage, [local_seconds(calibration, int(one)) for one in nbytes.tolist()], len(starts))
@@ -103,8 +105,8 @@ def hop_template(algorithm: Algorithm, shape: Shape, calibration: Calibration) -
 _ENDS: Sequence[str] = ("src", "dst", "channel", "step", "dst_step", "chunk")
 
 
-def _hop_bytes(count: int, chunks: int, shape: Shape) -> int:
-    """Return the bytes of a hop of some chunks; chunks of almost equal length count as equal."""
+def _message_bytes(count: int, chunks: int, shape: Shape) -> int:
+    """Return the bytes of a message of some chunks; chunks of almost equal length count as equal."""
     return count * -(-shape.elements // chunks) * shape.itemsize
 
 

@@ -24,7 +24,7 @@ def _has_whole_keys(job: MeshJob, mesh: SearchedMesh) -> bool:
 
 
 def can_torchtitan(job: MeshJob, mesh: SearchedMesh) -> bool:
-    """Return whether torchtitan knows the form: replicas, or parameters divided."""
+    """Return whether torchtitan knows the strategy: replicas, or parameters divided."""
     is_known = mesh.sharding in ("ddp", "zero2", "zero3", "hsdp") and mesh.schedule != "zero_bubble"
     return is_known and _has_whole_keys(job, mesh)
 
@@ -49,9 +49,9 @@ def torchtitan(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
         f"# torchtitan has no {model}: add to its torchtitan/models/llama3/__init__.py, in the table of flavors,",
         f'#     "ringlab": {_flavor(job)},',
     ]
-    group, form = mesh.dp, mesh.sharding
+    group, strategy = mesh.dp, mesh.sharding
     inner = min(group, max(1, job.node_gpus // mesh.tp))
-    replicate, shard = {"ddp": (group, 1), "hsdp": (group // inner, inner)}.get(form, (1, group))
+    replicate, shard = {"ddp": (group, 1), "hsdp": (group // inner, inner)}.get(strategy, (1, group))
     schedule = "Interleaved1F1B" if mesh.vp > 1 else "1F1B"
     precision = {"bf16": "bfloat16"}.get(job.precision, job.precision)
     lines = [
@@ -61,7 +61,7 @@ def torchtitan(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
         f"global_batch_size = {job.batch}", f"seq_len = {job.seq}", f"compile = {str(job.is_compiled).lower()}",
         f'mixed_precision_param = "{precision}"', "",
         "[parallelism]", f"data_parallel_replicate_degree = {replicate}", f"data_parallel_shard_degree = {shard}",
-        f'fsdp_reshard_after_forward = "{"never" if form == "zero2" else "default"}"',
+        f'fsdp_reshard_after_forward = "{"never" if strategy == "zero2" else "default"}"',
         f"tensor_parallel_degree = {mesh.tp}", f"context_parallel_degree = {mesh.cp}",
         f"pipeline_parallel_degree = {mesh.pp}",
     ]  # fmt: skip
@@ -76,7 +76,7 @@ def torchtitan(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
 
 
 def can_megatron(job: MeshJob, mesh: SearchedMesh) -> bool:
-    """Return whether Megatron-LM knows the form: replicas, or optimizer states divided."""
+    """Return whether Megatron-LM knows the strategy: replicas, or optimizer states divided."""
     return mesh.sharding in ("ddp", "zero1") and mesh.schedule != "zero_bubble" and _has_whole_keys(job, mesh)
 
 
@@ -116,7 +116,7 @@ def megatron(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
 
 
 def can_accelerate(job: MeshJob, mesh: SearchedMesh) -> bool:
-    """Return whether accelerate's FSDP plugin knows the form: parameters or gradients divided, and nothing else."""
+    """Return whether accelerate's FSDP plugin knows the strategy: parameters or gradients divided, and nothing else."""
     is_alone = mesh.tp == mesh.cp == mesh.pp == mesh.ep == 1
     return mesh.sharding in ("zero2", "zero3") and is_alone and mesh.recompute != "selective"
 
@@ -139,7 +139,7 @@ def accelerate(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
 
 
 def can_torch(job: MeshJob, mesh: SearchedMesh) -> bool:
-    """Return whether our own script runs the form: whole replicas where matrices are not divided, else FSDP.
+    """Return whether our own script runs the strategy: whole replicas where matrices are not divided, else FSDP.
 
     Beside divided matrices torch's ``replicate`` averages other gradients, so another model is trained. A tensor group
     has to divide the heads of keys.

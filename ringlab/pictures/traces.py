@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from collectives.budget import Gigabyte
+from collectives.call import CollectiveCall
 from collectives.catalogue import find_algorithm
 from collectives.checks import check_text
 from collectives.declaration import Algorithm
@@ -18,7 +19,6 @@ from collectives.quoting import quote
 from collectives.records.calibration import Calibration
 from collectives.records.limits import RunLimits, find_limits
 from collectives.records.trace import Trace
-from collectives.request import Request
 from collectives.training.workload import Training
 from collectives.units import format_bandwidth, format_time
 from ringlab.session import Session
@@ -56,7 +56,7 @@ class OneRun:
     def simulate(self) -> Trace:
         """Return its trace. Raise InputError for a name that is not in the scenario."""
         asked, cluster = self._asked(), self.scenario.cluster
-        resolved: Request | Training
+        resolved: CollectiveCall | Training
         if isinstance(asked, Training):
             resolved = resolve_training(asked, cluster, self.calibration)
         else:
@@ -73,8 +73,8 @@ class OneRun:
             asked = self._asked()
             if isinstance(asked, Training):
                 raise
-            request = resolve_auto(asked, self.scenario.cluster, self.calibration)
-            return run_to_failure(request, self.scenario.cluster, error, calibration=self.calibration)
+            call = resolve_auto(asked, self.scenario.cluster, self.calibration)
+            return run_to_failure(call, self.scenario.cluster, error, calibration=self.calibration)
 
     def check_recordable(self) -> None:
         """Raise TooLarge where ``simulate`` will, before anything is simulated; of ``auto`` that is not known yet.
@@ -86,7 +86,7 @@ class OneRun:
         if called is not None and called.is_decided:
             _check_recorded(asked, performance_model(self.scenario.cluster))
 
-    def _asked(self) -> Request | Training:
+    def _asked(self) -> CollectiveCall | Training:
         """Return what the scenario asks for, which may be ``auto``."""
         comparison = self.scenario.collective
         if comparison is None:
@@ -99,7 +99,7 @@ class OneRun:
             found = find_algorithm(self.algorithm, comparison.name)
         else:
             found = self._find({one.label: one for one in comparison.programs})
-        return comparison.request(found, self.nbytes or max(comparison.sizes), self.scenario.cluster.world_size)
+        return comparison.call(found, self.nbytes or max(comparison.sizes), self.scenario.cluster.world_size)
 
     def _find(self, candidates: Mapping[str, T]) -> T:
         """Return the candidate of this label, the last without a name.
@@ -116,10 +116,10 @@ class OneRun:
         return candidates[fitting[-1]]
 
 
-def _check_recorded(asked: Request | Training, model: PerformanceModel) -> None:
+def _check_recorded(asked: CollectiveCall | Training, model: PerformanceModel) -> None:
     """Raise TooLarge for more messages than can be looked at one by one, of all steps of a training together."""
     carried = model.carried(asked)
-    if carried is not None and (isinstance(asked, Request) or not model.has_no_messages(asked)):
+    if carried is not None and (isinstance(asked, CollectiveCall) or not model.has_no_messages(asked)):
         most, too_many = Gigabyte.RECORDED, "to be looked at one by one"
         check_messages(carried.algorithm, model.cluster.world_size, carried.root, carried.times, most, too_many)
 

@@ -28,10 +28,10 @@ from planner.runs import belief_of, find_own_runs, read_own_runs
 from planner.scaling.gpu_rates import ComputeSource
 from planner.scaling.models import PROFILES, even_model, find_model, models
 from scenarios.loader import SpreadTraining
-from scenarios.training_form import TrainingForm
+from scenarios.training_section import TrainingSection
 
 
-def find_profile(training: TrainingForm, folder: Path) -> ModelProfile:
+def find_profile(training: TrainingSection, folder: Path) -> ModelProfile:
     """Return the profile of a scenario in ``folder``: of the file that it names, or of its model. Raise InputError."""
     if training.compute is not None and training.compute.profile is not None:
         name = training.compute.profile
@@ -39,7 +39,7 @@ def find_profile(training: TrainingForm, folder: Path) -> ModelProfile:
     return find_training_model(training.model, folder, training.shape, training.parameters)
 
 
-def find_job(training: TrainingForm, folder: Path) -> TrainingJob:
+def find_job(training: TrainingSection, folder: Path) -> TrainingJob:
     """Return what a scenario in ``folder`` trains. Raise InputError for a model that is not known or followed."""
     return TrainingJob(
         model=find_profile(training, folder),
@@ -54,7 +54,7 @@ def find_job(training: TrainingForm, folder: Path) -> TrainingJob:
     )
 
 
-def find_source(training: TrainingForm, batch: int) -> ComputeSource:
+def find_source(training: TrainingSection, batch: int) -> ComputeSource:
     """Return what a scenario says of how fast one device computes; stated phases are of ``batch`` samples."""
     said = training.compute
     if said is None:
@@ -148,7 +148,7 @@ def check_precision(gpu: str, precision: str, key: str) -> None:
         raise InputError(f"{gpu} does not support {precision}; set {key} to {known}")
 
 
-def named_optimizer(training: TrainingForm) -> str:
+def named_optimizer(training: TrainingSection) -> str:
     """Return the optimizer that a scenario names; language models are trained by AdamW where it names none."""
     return str(training.optimizer) if "optimizer" in training.model_fields_set else "adamw"
 

@@ -1,15 +1,15 @@
-"""What is predicted and run of a scenario: its requests and trainings, ``auto`` resolved, and their work."""
+"""What is predicted and run of a scenario: its calls and trainings, ``auto`` resolved, and their work."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from collectives.call import CollectiveCall, make_call
 from collectives.catalogue import library
 from collectives.declaration import NCCL
 from collectives.errors import InputError
 from collectives.proof.verifier import is_bitwise_identical
 from collectives.records.calibration import Calibration
-from collectives.request import Request, make_request
 from collectives.training.workload import Training
 from scenarios import CollectiveComparison, LoadedScenario
 from simcomm.cluster.cluster import Cluster
@@ -22,12 +22,12 @@ FEWEST_TO_DIFFER = 3  # ranks: a sum of two is the same in either order
 MOST_LOOKED_AT = 20_000  # messages of a run that is simulated once more to see what limits it: well under a second
 
 
-def resolve_requests(
+def resolve_calls(
     comparison: CollectiveComparison | None, cluster: Cluster, calibration: Calibration | None
-) -> list[Request]:
-    """Return the requests of a scenario, none without a collective; ``auto`` is chosen for each size and cluster."""
-    requests = comparison.requests(cluster.world_size) if comparison else ()
-    return [resolve_auto(request, cluster, calibration) for request in requests]
+) -> list[CollectiveCall]:
+    """Return the calls of a scenario, none without a collective; ``auto`` is chosen for each size and cluster."""
+    calls = comparison.calls(cluster.world_size) if comparison else ()
+    return [resolve_auto(call, cluster, calibration) for call in calls]
 
 
 def resolve_training(training: Training, cluster: Cluster, calibration: Calibration | None) -> Training:
@@ -38,13 +38,13 @@ def resolve_training(training: Training, cluster: Cluster, calibration: Calibrat
     sync = training.gradient_sync
     if sync is None or sync.is_decided:  # the gradients of a user's model need not be counted to run it
         return training
-    request = make_request(sync, cluster.world_size, training.gradient_bytes, op="mean")
+    call = make_call(sync, cluster.world_size, training.gradient_bytes, op="mean")
     among = (
         one
         for one in library_candidates("all_reduce", cluster)
         if is_bitwise_identical(library()[f"all_reduce/{one.name}"], FEWEST_TO_DIFFER)
     )
-    return replace(training, gradient_sync=resolve_auto(request, cluster, calibration, among).algorithm)
+    return replace(training, gradient_sync=resolve_auto(call, cluster, calibration, among).algorithm)
 
 
 def predictable(trainings: Sequence[Training]) -> list[Training]:
@@ -66,9 +66,9 @@ def leave_nccl_out(scenario: LoadedScenario) -> LoadedScenario:
     return replace(scenario, collective=collective, trainings=trainings)
 
 
-def check_programs(scenario: LoadedScenario, requests: Sequence[Request], trainings: Sequence[Training]) -> None:
+def check_programs(scenario: LoadedScenario, calls: Sequence[CollectiveCall], trainings: Sequence[Training]) -> None:
     """Raise ProgramError for an algorithm that cannot work, before anything is measured."""
-    called = [(request.algorithm, request.root) for request in requests if request.algorithm.has_program]
+    called = [(call.algorithm, call.root) for call in calls if call.algorithm.has_program]
     called += [(training.program, 0) for training in trainings if training.program is not None]
     for algorithm, root in dict.fromkeys(called):
         verified_schedule(algorithm, scenario.cluster.world_size, root)
@@ -81,13 +81,13 @@ class WorkCount(NamedTuple):
     collectives: int = 1  # that are simulated one after the other in a repetition
 
 
-def is_auto(asked: Request | Training) -> bool:
+def is_auto(asked: CollectiveCall | Training) -> bool:
     """Return whether the model chose its algorithm."""
-    algorithm = asked.algorithm if isinstance(asked, Request) else asked.gradient_sync
+    algorithm = asked.algorithm if isinstance(asked, CollectiveCall) else asked.gradient_sync
     return algorithm is not None and algorithm.by_model
 
 
-def count_work(asked: Request | Training, model: PerformanceModel, faults: Faults) -> WorkCount:
+def count_work(asked: CollectiveCall | Training, model: PerformanceModel, faults: Faults) -> WorkCount:
     """Return how many messages are to be simulated, 0 of what none carries.
 
     Raises TooLarge, and ProgramError for a program that cannot work.

@@ -99,12 +99,12 @@ def _fit(probes: PairProbes, ranks: int | None) -> Transport:
     hop = max(0.0, hop - max(0.0, on_wire - probes.burst) / probes.bandwidth)
     post, arrival, wake = _processor(probes, hop)
     overhead = max(0.0, hop - post - arrival - wake)  # they may be all of a hop, but for rounding
-    notice = min(overhead, max(0.0, first - hop - arrival))
+    notification = min(overhead, max(0.0, first - hop - arrival))
     slower = probes.software
     own_share, own_start = _own(probes, post + arrival + wake / 2)
     terms = TcpTerms(
-        start=slower * _start(probes, first - hop - arrival - notice, ranks),
-        notice_overhead=slower * notice,
+        start=slower * _start(probes, first - hop - arrival - notification, ranks),
+        receive_ready_overhead=slower * notification,
         exchange_overhead=slower * max(0.0, _at(probes.exchange, small) - hop - post - arrival),
         cores=probes.cores or inf,
         post_cpu=slower * post,

@@ -104,11 +104,12 @@ def by_shortcut(inputs: EngineInput, record: Record = Record.TIMES) -> Timing | 
     happens to links and ranks after the run has ended is of no account.
 
     >>> import simcomm
-    >>> from collectives import Request, Transport, find_algorithm
+    >>> from collectives import CollectiveCall, Transport, find_algorithm
     >>> from collectives.schedule.symbolic_build import build_symmetric
     >>> ring = find_algorithm("all_reduce/ring")
     >>> star = simcomm.star(8, "1 GB/s", "1 us")
-    >>> found = by_shortcut(EngineInput(Request(ring, elements=8000), build_symmetric(ring, 8), star, Transport()))
+    >>> call = CollectiveCall(ring, elements=8000)
+    >>> found = by_shortcut(EngineInput(call, build_symmetric(ring, 8), star, Transport()))
     >>> found.method, found.messages, round(found.elapsed * 1e6)
     ('max-plus', 112, 84)
     """
@@ -129,7 +130,7 @@ def by_shortcut(inputs: EngineInput, record: Record = Record.TIMES) -> Timing | 
 def _least_seconds(inputs: EngineInput) -> float:
     """Return seconds that no run goes below: each step of a channel takes the delay of its messages."""
     schedule = inputs.schedule
-    if inputs.request.elements < schedule.chunks or not isinstance(schedule, SymmetricSchedule):  # some may be empty
+    if inputs.call.elements < schedule.chunks or not isinstance(schedule, SymmetricSchedule):  # some may be empty
         return 0.0
     sends = schedule.kind == Kind.SEND
     steps = np.unique(schedule.channel[sends].astype(np.int64) * schedule.steps + schedule.step[sends])
@@ -258,7 +259,7 @@ def _deadlock(inputs: EngineInput, stuck: list[int]) -> ProgramError:
 
 def _with_mean_division(inputs: EngineInput, timing: Timing) -> Timing:
     """Return the timing with the mean's division at the end, which a rank that has failed does not begin."""
-    if inputs.request.op != "mean":
+    if inputs.call.op != "mean":
         return timing
     late = [one.rank for one in inputs.faults.ranks if one.fails_at <= timing.finished[one.rank] < np.inf]
     finished = timing.finished + division_seconds(inputs)

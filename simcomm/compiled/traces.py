@@ -192,39 +192,39 @@ def trace_reductions(inputs: EngineInput, timing: Timing) -> Spans:
     order = np.lexsort((columns.kind >= Kind.COPY, columns.step, columns.channel, columns.rank))
     rank, channel, step = (column[order] for column in columns[:3])
     program = np.append(True, (np.diff(rank) != 0) | (np.diff(channel) != 0))
-    site = np.cumsum(program | np.append(True, np.diff(step) != 0)) - 1  # a step of a program has one number
-    first = np.searchsorted(site, np.arange(site[-1] + 1))
-    site_of = np.empty(len(order), np.int64)
-    site_of[order] = site
+    location = np.cumsum(program | np.append(True, np.diff(step) != 0)) - 1  # a step of a program has one number
+    first = np.searchsorted(location, np.arange(location[-1] + 1))
+    location_of = np.empty(len(order), np.int64)
+    location_of[order] = location
     seconds = _operation_seconds(inputs)[order]
     computes = np.flatnonzero((columns.kind[order] > Kind.RECV) & (seconds > 0))
     starts = np.zeros(inputs.schedule.world_size) if inputs.starts is None else np.asarray(inputs.starts)
     fails_at = np.array([inputs.faults.fails_at(number) for number in range(inputs.schedule.world_size)])
-    ready = _last_arrivals(inputs, _recorded(timing), site_of, len(first))
+    ready = _last_arrivals(inputs, _recorded(timing), location_of, len(first))
     ready = np.where(program[first], np.maximum(ready, starts[rank[first]]), ready)
-    begin = begin_operations(ready, program[first], site[computes], seconds[computes], fails_at[rank[first]])
+    begin = begin_operations(ready, program[first], location[computes], seconds[computes], fails_at[rank[first]])
     done = np.isfinite(begin)
     at, begin = computes[done], begin[done]
     if not len(at):
         return Spans.of(())
-    sites = {"rank": rank[at], "step": step[at], "channel": channel[at]}
-    return Spans(("reduce",), name=0, begin=begin, end=begin + seconds[at], collective=inputs.index, **sites)
+    locations = {"rank": rank[at], "step": step[at], "channel": channel[at]}
+    return Spans(("reduce",), name=0, begin=begin, end=begin + seconds[at], collective=inputs.index, **locations)
 
 
-def begin_operations(ready: Floats, is_first: Bools, site: Ints, seconds: Floats, fails_at: Floats) -> Floats:
+def begin_operations(ready: Floats, is_first: Bools, location: Ints, seconds: Floats, fails_at: Floats) -> Floats:
     """Return when each operation begins, one after the other in its step; infinite where its rank failed before.
 
-    ``ready``, ``is_first`` and ``fails_at`` are of steps, program by program: when the messages have arrived, which
-    are the first of their program, when the rank fails. ``site`` numbers the step of each operation. A step begins when
+    ``ready``, ``is_first`` and ``fails_at`` are of steps, program by program: when the messages have arrived, which are
+    the first of their program, when the rank fails. ``location`` numbers the step of each operation. A step begins when
     it is ready and the one before has ended: that is the first, unless the step before computed longer.
 
     >>> steps = np.array([0.0, 1.0]), np.array([True, False])
     >>> begin_operations(*steps, np.array([0, 0, 1]), np.array([1.0, 0.5, 1.0]), np.array([9.0, 9.0])).tolist()
     [0.0, 1.0, 1.5]
     """
-    number = np.bincount(site, minlength=len(ready))
+    number = np.bincount(location, minlength=len(ready))
     first = np.cumsum(number) - number
-    now, ends, begin = ready.copy(), ready.copy(), np.full(len(site), inf)
+    now, ends, begin = ready.copy(), ready.copy(), np.full(len(location), inf)
     late = np.arange(len(ready))
     while len(late):
         at = now[late]
@@ -249,17 +249,17 @@ def _operation_seconds(inputs: EngineInput) -> Floats:
     return inputs.sizes.gamma * inputs.sizes.nbytes(columns.into, columns.count) * slowdown
 
 
-def _last_arrivals(inputs: EngineInput, times: MessageTimes, site_of: Ints, sites: int) -> Floats:
+def _last_arrivals(inputs: EngineInput, times: MessageTimes, location_of: Ints, locations: int) -> Floats:
     """Return when the last message of each step ended; infinite where one never did, 0 where there is none."""
-    latest = np.zeros(sites)
+    latest = np.zeros(locations)
     for ends in _halves(inputs):
-        np.maximum.at(latest, site_of[ends], np.nan_to_num(times.end, nan=inf))
+        np.maximum.at(latest, location_of[ends], np.nan_to_num(times.end, nan=inf))
     return latest
 
 
 def _trace_mean_division(inputs: EngineInput, timing: Timing) -> Iterator[Span]:
     """Yield the mean's division at the end of each rank that holds a result; ``timing`` includes it."""
-    if inputs.request.op != "mean" or inputs.transport.gamma == 0:
+    if inputs.call.op != "mean" or inputs.transport.gamma == 0:
         return
     last = inputs.schedule.steps
     for rank, (end, busy) in enumerate(zip(timing.finished.tolist(), division_seconds(inputs).tolist(), strict=True)):

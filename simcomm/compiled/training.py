@@ -93,7 +93,7 @@ def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *
     if record.keeps_messages and steps:
         inputs.check_number(Gigabyte.RECORDED // steps)
         inputs = inputs if record is Record.WAITS else inputs.with_table()
-    division = inputs.transport.gamma * inputs.request.nbytes
+    division = inputs.transport.gamma * inputs.call.nbytes
     ranks, ready = _Ranks(inputs), np.zeros(inputs.schedule.world_size)
     spans, syncs, rest = list[Spans](), list[SimulatedSync](), Standstill(0.0, ())
     for step in range(steps):

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
+from collectives.call import CollectiveCall
 from collectives.catalogue import find_algorithm
 from collectives.declaration import GLOO, Algorithm
 from collectives.records.calibration import SLOWER
 from collectives.records.environment import cores, threads_per_rank
-from collectives.request import Request
 from collectives.training.workload import Training
 from simcomm.performance_models.network_model import NetworkModel
 from simcomm.performance_models.options import TIMES_ONLY
@@ -23,7 +23,7 @@ class EmulatedModel(NetworkModel):
         if training.gradient_sync is not None:
             return super().bucket_seconds(training)
         gloo = self.bucket_algorithm(training)
-        return lambda nbytes: self.collective(Request(gloo, nbytes // 4), TIMES_ONLY).elapsed
+        return lambda nbytes: self.collective(CollectiveCall(gloo, nbytes // 4), TIMES_ONLY).elapsed
 
     def bucket_algorithm(self, training: Training) -> Algorithm:
         """Return the algorithm that reduces the gradients. For ``ddp``, this is gloo's all_reduce."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
 
+from collectives.call import CollectiveCall, reduced_counts
 from collectives.costs.brackets import Bracket, bracket, least_on_faster
 from collectives.costs.closed_forms import UPPER_BOUNDS, CostModel, closed_form
 from collectives.declaration import Algorithm
-from collectives.request import Request, reduced_counts
 from simcomm import compiled
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.planning.engine_input import EngineInput
@@ -24,30 +24,30 @@ FEW_RANKS = 8  # up to here, ``simcomm.run`` simulates, and chooses the engine b
 
 @dataclass(frozen=True)
 class Estimator:
-    """Estimates the time of any algorithm for one request on one cluster."""
+    """Estimates the time of any algorithm for one call on one cluster."""
 
     simulator: MessageSimulator
-    request: Request  # its algorithm is ignored
+    call: CollectiveCall  # its algorithm is ignored
     star: CostModel | None  # cost model of the cluster, if it is a symmetric star
     faster_star: CostModel | None  # cost model of a symmetric star on which no message is slower
     last: list[EngineInput] = field(default_factory=list, repr=False)  # most recent input of the compiled engine
 
     @classmethod
-    def of(cls, simulator: MessageSimulator, request: Request) -> "Estimator":
+    def of(cls, simulator: MessageSimulator, call: CollectiveCall) -> "Estimator":
         """Return an estimator. Work that is the same for all algorithms is done here, once.
 
         >>> import simcomm
         >>> from collectives import find_algorithm
-        >>> request = Request(find_algorithm("all_reduce/ring"), elements=1 << 20)
+        >>> call = CollectiveCall(find_algorithm("all_reduce/ring"), elements=1 << 20)
         >>> star = simcomm.star(8, "10 Gbit/s", "5 us")
-        >>> estimator = Estimator.of(MessageSimulator(star, star.transport), request)
-        >>> round(estimator.seconds(request.algorithm) * 1e3, 6)  # in ms
+        >>> estimator = Estimator.of(MessageSimulator(star, star.transport), call)
+        >>> round(estimator.seconds(call.algorithm) * 1e3, 6)  # in ms
         6.012026
         """
-        star, faster = simulator.star_costs(request.nbytes)
+        star, faster = simulator.star_costs(call.nbytes)
         if star is not None:
             simulator = replace(simulator, cluster=without_idle_hosts(simulator.cluster))
-        return cls(simulator, request, star, faster)
+        return cls(simulator, call, star, faster)
 
     @property
     def cluster(self) -> Cluster:
@@ -73,18 +73,18 @@ class Estimator:
         algorithm.chunks(self.world_size)  # raises Undefined
         is_bound = f"{algorithm.spec.name}/{algorithm.name}" in UPPER_BOUNDS
         first, last = self.division
-        if self.star is None or self.request.elements == 0 or first != last or is_bound:
+        if self.star is None or self.call.elements == 0 or first != last or is_bound:
             return None
-        seconds = closed_form(algorithm, self.star._replace(nbytes=self.request.nbytes))
+        seconds = closed_form(algorithm, self.star._replace(nbytes=self.call.nbytes))
         return None if seconds is None else seconds + first
 
     def bracket(self, algorithm: Algorithm) -> Bracket:
         """Return cheap lower and upper bounds in seconds: 0 and infinity if nothing is known. Raise Undefined."""
-        n, upper = self.request.elements, inf
+        n, upper = self.call.elements, inf
         if self.star is not None:
-            lower, upper = bracket(algorithm, self.star._replace(nbytes=self.request.nbytes), n)
+            lower, upper = bracket(algorithm, self.star._replace(nbytes=self.call.nbytes), n)
         elif self.faster_star is not None:
-            lower = least_on_faster(algorithm, self.faster_star._replace(nbytes=self.request.nbytes), n)
+            lower = least_on_faster(algorithm, self.faster_star._replace(nbytes=self.call.nbytes), n)
         else:
             lower = 0.0
         return Bracket(lower + self.division[0], upper + self.division[1])
@@ -101,28 +101,28 @@ class Estimator:
     @cached_property
     def division(self) -> tuple[float, float]:
         """Minimum and maximum time in seconds to divide the result of a mean."""
-        if self.request.op != "mean":
+        if self.call.op != "mean":
             return 0.0, 0.0
-        spec, root, n = self.request.spec, self.request.root, self.request.elements
+        spec, root, n = self.call.spec, self.call.root, self.call.elements
         counts = reduced_counts(spec, self.world_size, root, n)
-        seconds = counts * self.request.itemsize * self.simulator.transport.gamma
+        seconds = counts * self.call.itemsize * self.simulator.transport.gamma
         return float(seconds.min()), float(seconds.max())
 
     def simulate(self, algorithm: Algorithm) -> float:
         """Return the simulated time in seconds. Raise Undefined, and ProgramError if the program is invalid."""
         if self.world_size <= FEW_RANKS:
-            request = self.request.with_algorithm(algorithm, self.world_size)
-            return self.simulator.collective(request, TIMES_ONLY).elapsed
+            call = self.call.with_algorithm(algorithm, self.world_size)
+            return self.simulator.collective(call, TIMES_ONLY).elapsed
         return self.simulator.timing(self._input(algorithm)).elapsed
 
     def _input(self, algorithm: Algorithm) -> EngineInput:
         """Return the compiled engine's input, reusing the last one if the algorithm is the same."""
         if self.last and self.last[0].schedule.algorithm == algorithm:
             return self.last[0]
-        request = self.request.with_algorithm(algorithm, self.world_size)
+        call = self.call.with_algorithm(algorithm, self.world_size)
         if not algorithm.is_builtin:
-            verified_schedule(algorithm, self.world_size, request.root)  # tests verify the library's own algorithms
-        schedule = unverified_schedule(algorithm, self.world_size, request.root)
+            verified_schedule(algorithm, self.world_size, call.root)  # tests verify the library's own algorithms
+        schedule = unverified_schedule(algorithm, self.world_size, call.root)
         inputs = compiled.SharedInputs(schedule, keeps_plans=False)
-        self.last[:] = [inputs.next(request, self.cluster, self.simulator.transport)]
+        self.last[:] = [inputs.next(call, self.cluster, self.simulator.transport)]
         return self.last[0]

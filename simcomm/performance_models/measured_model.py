@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 
+from collectives.call import Array, CollectiveCall
 from collectives.records.calibration import Calibration, cached_calibration
 from collectives.records.trace import Trace
-from collectives.request import Array, Request
 from collectives.training.workload import ComputePhases, Training
 from simcomm.performance_models.measured_times import collective_from_calibration, training_from_calibration
 from simcomm.performance_models.network_model import NetworkModel
@@ -17,7 +17,7 @@ class MeasuredModel(NetworkModel):
     """Uses calibrated message times; simulates messages if they are requested or if none were calibrated."""
 
     @cached_property
-    def hops(self) -> Calibration | None:
+    def message_costs(self) -> Calibration | None:
         """The calibration that provides message times; None if it has none, or if the cluster has its own transport.
 
         Raises InputError if there is no calibration, or if it is for a different number of ranks.
@@ -26,26 +26,30 @@ class MeasuredModel(NetworkModel):
             return None
         calibration = self.calibration or cached_calibration(self.cluster.world_size)
         self.cluster.calibrated_by(calibration)
-        return calibration if calibration.hops or self.cluster.world_size == 1 else None
+        return calibration if calibration.message_classes or self.cluster.world_size == 1 else None
 
-    def collective(self, request: Request, options: SimulationOptions, buffers: Sequence[Array] | None = None) -> Trace:
-        if buffers is not None or options.need_messages or self.hops is None:
-            return super().collective(request, options, buffers)
-        return collective_from_calibration(request, self.cluster.calibrated_by(self.hops), self.hops)
+    def collective(
+        self, call: CollectiveCall, options: SimulationOptions, buffers: Sequence[Array] | None = None
+    ) -> Trace:
+        if buffers is not None or options.need_messages or self.message_costs is None:
+            return super().collective(call, options, buffers)
+        return collective_from_calibration(call, self.cluster.calibrated_by(self.message_costs), self.message_costs)
 
     def sequential_steps(
         self, training: Training, compute: ComputePhases, steps: int, options: SimulationOptions
     ) -> Trace:
-        if options.need_messages or self.hops is None:
+        if options.need_messages or self.message_costs is None:
             return super().sequential_steps(training, compute, steps, options)
-        return training_from_calibration(training, self.cluster.calibrated_by(self.hops), self.hops, compute, steps)
+        return training_from_calibration(
+            training, self.cluster.calibrated_by(self.message_costs), self.message_costs, compute, steps
+        )
 
     def bucket_seconds(self, training: Training) -> Callable[[int], float] | None:
         """Return a function from bucket size in bytes to seconds, or None for ``ddp``, whose buckets are calibrated."""
         return None if training.gradient_sync is None else super().bucket_seconds(training)
 
-    def requests_to_measure(self, requests: Iterable[Request]) -> list[Request]:
-        return [one for one in requests if one.algorithm.has_program and one.algorithm.is_decided]
+    def calls_to_measure(self, calls: Iterable[CollectiveCall]) -> list[CollectiveCall]:
+        return [one for one in calls if one.algorithm.has_program and one.algorithm.is_decided]
 
     def is_calibrated_for(self, training: Training) -> bool:
         """Return whether compute is calibrated and, for gloo with overlap, the overlap slowdown too."""

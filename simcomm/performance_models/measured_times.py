@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from collectives.costs.hops import HopKind, Site, find_hops
+from collectives.call import CollectiveCall, reduced_slice
+from collectives.costs.message_classes import Location, MessageKind, find_message_kinds
 from collectives.errors import InputError
 from collectives.proof.completion import completion_order
 from collectives.records.calibration import Calibration, OverlapPoint, read_curve
@@ -22,7 +23,6 @@ from collectives.records.environment import threads_per_rank
 from collectives.records.messages import Message, Messages
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace
-from collectives.request import Request, reduced_slice
 from collectives.schedule.schedule import Schedule
 from collectives.step import extent
 from collectives.training.gradients import Bucket, Gradient
@@ -32,7 +32,7 @@ from simcomm.model.traced_links import trace_links
 from simcomm.schedules import verified_schedule
 from simcomm.timeline import Overlap, overlap
 
-METHOD = "hops"
+METHOD = "message classes"
 
 
 class CollectiveTiming(NamedTuple):
@@ -48,15 +48,15 @@ class CollectiveTiming(NamedTuple):
         return max(self.finished, default=0.0)
 
 
-def collective_from_calibration(request: Request, cluster: Cluster, calibration: Calibration) -> Trace:
+def collective_from_calibration(call: CollectiveCall, cluster: Cluster, calibration: Calibration) -> Trace:
     """Return the trace of a collective on this machine. Raise InputError if the calibration has no message times."""
-    timing = time_collective(request, calibration, [0.0] * cluster.world_size)
-    facts = {"nbytes": float(request.nbytes), "time_min_s": timing.elapsed, "time_max_s": timing.elapsed}
-    return make_trace(request, cluster, calibration, timing.messages, timing.spans, timing.elapsed, facts)
+    timing = time_collective(call, calibration, [0.0] * cluster.world_size)
+    facts = {"nbytes": float(call.nbytes), "time_min_s": timing.elapsed, "time_max_s": timing.elapsed}
+    return make_trace(call, cluster, calibration, timing.messages, timing.spans, timing.elapsed, facts)
 
 
 def time_collective(
-    request: Request,
+    call: CollectiveCall,
     calibration: Calibration,
     starts: Sequence[float],
     *,
@@ -71,14 +71,14 @@ def time_collective(
     run.
     """
     world_size = len(starts)
-    schedule = verified_schedule(request.algorithm, world_size, request.root)
-    clock = _MaxPlusClock(request, schedule, calibration, starts, in_training, collective)
+    schedule = verified_schedule(call.algorithm, world_size, call.root)
+    clock = _MaxPlusClock(call, schedule, calibration, starts, in_training, collective)
     for done in completion_order(schedule):
         clock.complete((done.rank, done.channel, done.step))
     finished = [clock.finished(rank) for rank in range(world_size)]
     spans = clock.spans
-    if request.op == "mean":
-        seconds = [_division(request, calibration, rank, world_size, division_s) for rank in range(world_size)]
+    if call.op == "mean":
+        seconds = [_division(call, calibration, rank, world_size, division_s) for rank in range(world_size)]
         spans += [
             Span(rank, "reduce", schedule.steps, end, end + own, 0, collective)
             for rank, (end, own) in enumerate(zip(finished, seconds, strict=True))
@@ -88,11 +88,11 @@ def time_collective(
     return CollectiveTiming(finished, list(clock.messages.values()), spans)
 
 
-def _division(request: Request, calibration: Calibration, rank: int, world_size: int, given: float | None) -> float:
+def _division(call: CollectiveCall, calibration: Calibration, rank: int, world_size: int, given: float | None) -> float:
     """Return the seconds that a rank needs to divide its part of a mean."""
-    reduced = reduced_slice(request.algorithm.spec, rank, world_size, request.root, request.elements)
-    share = float(reduced.stop - reduced.start) / max(1, request.elements)
-    whole = _local_seconds(calibration, request.nbytes) if given is None else given
+    reduced = reduced_slice(call.algorithm.spec, rank, world_size, call.root, call.elements)
+    share = float(reduced.stop - reduced.start) / max(1, call.elements)
+    whole = _local_seconds(calibration, call.nbytes) if given is None else given
     return share * whole
 
 
@@ -107,22 +107,24 @@ class _MaxPlusClock:
 
     def __init__(
         self,
-        request: Request,
+        call: CollectiveCall,
         schedule: Schedule,
         calibration: Calibration,
         starts: Sequence[float],
         in_training: bool,
         collective: int,
     ) -> None:
-        self.request, self.schedule, self.calibration = request, schedule, calibration
+        self.call, self.schedule, self.calibration = call, schedule, calibration
         self.starts, self.in_training, self.collective = starts, in_training, collective
-        self.ended: dict[Site, float] = {}
+        self.ended: dict[Location, float] = {}
         self.messages: dict[int, Message] = {}
         self.left: dict[int, float] = {}  # when the sender of each message goes on
         self.spans: list[Span] = []
-        self.of_step: defaultdict[Site, list[int]] = defaultdict(list)  # messages of each step, by index of the receive
-        self.hops = find_hops(request.algorithm, schedule.world_size, request.root)
-        for index, kind in self.hops.items():
+        self.of_step: defaultdict[Location, list[int]] = defaultdict(
+            list
+        )  # messages of each step, by index of the receive
+        self.message_classes = find_message_kinds(call.algorithm, schedule.world_size, call.root)
+        for index, kind in self.message_classes.items():
             self.of_step[kind.src].append(index)
             self.of_step[kind.dst].append(index)
 
@@ -132,24 +134,24 @@ class _MaxPlusClock:
                 for channel, steps in enumerate(self.schedule.programs[rank])]  # fmt: skip
         return max(last, default=self.starts[rank])
 
-    def complete(self, site: Site) -> None:
+    def complete(self, location: Location) -> None:
         """Compute when a step ends. Its predecessors, on this rank and on its peers, must be complete."""
-        end = self._ready(site)
-        for index in self.of_step.get(site, ()):
+        end = self._ready(location)
+        for index in self.of_step.get(location, ()):
             message = self._message(index)
-            end = max(end, self.left[index] if site == self.hops[index].src else message.end)
-        rank, channel, step = site
+            end = max(end, self.left[index] if location == self.message_classes[index].src else message.end)
+        rank, channel, step = location
         for op in self.schedule.programs[rank][channel][step]:
             if op.kind.is_local:
                 chunks = self.schedule.chunks
-                nbytes = extent(op.chunk, op.count, self.request.elements, chunks) * self.request.itemsize
+                nbytes = extent(op.chunk, op.count, self.call.elements, chunks) * self.call.itemsize
                 begin, end = end, end + _local_seconds(self.calibration, nbytes)
                 self.spans.append(Span(rank, "reduce", step, begin, end, channel, self.collective))
-        self.ended[site] = end
+        self.ended[location] = end
 
-    def _ready(self, site: Site) -> float:
+    def _ready(self, location: Location) -> float:
         """Return when a rank reaches a step: after the step before, and on a GPU after the host has posted it."""
-        rank, channel, step = site
+        rank, channel, step = location
         before = self.ended[rank, channel, step - 1] if step else self.starts[rank]
         if self.calibration.queued is None:
             return before
@@ -158,14 +160,14 @@ class _MaxPlusClock:
 
     def _message(self, index: int) -> Message:
         if index not in self.messages:
-            self._send(index, self.hops[index])
+            self._send(index, self.message_classes[index])
         return self.messages[index]
 
-    def _send(self, index: int, kind: HopKind) -> None:
+    def _send(self, index: int, kind: MessageKind) -> None:
         """Time a message. It starts when both ranks have reached its steps, and ends when it has arrived."""
         posted, awaited = self._ready(kind.src), self._ready(kind.dst)
-        request, chunks = self.request, self.schedule.chunks
-        nbytes = extent(kind.chunk, kind.count, request.elements, chunks) * request.itemsize
+        call, chunks = self.call, self.schedule.chunks
+        nbytes = extent(kind.chunk, kind.count, call.elements, chunks) * call.itemsize
         latency, interval = self._latency_and_interval(kind, nbytes) if nbytes else (0.0, 0.0)
         end = max(posted + latency, awaited + interval)
         self.left[index] = end - (latency - interval)
@@ -181,10 +183,10 @@ class _MaxPlusClock:
             collective=self.collective,
         )
 
-    def _latency_and_interval(self, kind: HopKind, nbytes: int) -> tuple[float, float]:
+    def _latency_and_interval(self, kind: MessageKind, nbytes: int) -> tuple[float, float]:
         """Return the seconds of a message from its sender's start, and after the one before it in its direction."""
-        hop, queued = kind.hop(self.request, self.schedule.world_size), self.calibration.queued
-        latency = self.calibration.hop_seconds(hop, self.in_training) * kind.together
+        message_class, queued = kind.message_class(self.call, self.schedule.world_size), self.calibration.queued
+        latency = self.calibration.message_seconds(message_class, self.in_training) * kind.together
         if queued is None:
             return latency, latency
         reducing = _local_seconds(self.calibration, nbytes) if kind.reduces else 0.0
@@ -192,7 +194,7 @@ class _MaxPlusClock:
 
 
 def make_trace(
-    request: Request,
+    call: CollectiveCall,
     cluster: Cluster,
     calibration: Calibration,
     messages: Sequence[Message],
@@ -208,7 +210,7 @@ def make_trace(
         for edge in zip(each.route, each.route[1:], strict=False):
             carried[edge] += each.nbytes
     return Trace(
-        title=request.algorithm.full_name,
+        title=call.algorithm.full_name,
         kind="predicted",
         world_size=cluster.world_size,
         elapsed=elapsed,
@@ -220,9 +222,9 @@ def make_trace(
         facts=facts,
         engine="measured",
         method=METHOD,
-        root=request.root,
-        chunks=request.algorithm.chunks(cluster.world_size),
-    ).of_program(request.algorithm)
+        root=call.root,
+        chunks=call.algorithm.chunks(cluster.world_size),
+    ).of_program(call.algorithm)
 
 
 def training_from_calibration(
@@ -234,7 +236,7 @@ def training_from_calibration(
     calibration.
     """
     assert training.gradient_sync is not None
-    request = Request(training.gradient_sync, training.gradient_bytes // 4, op="mean")
+    call = CollectiveCall(training.gradient_sync, training.gradient_bytes // 4, op="mean")
     ranks, point = cluster.world_size, None
     if training.compute is None:
         point = calibration.compute_point(training, ranks, threads_per_rank(ranks))
@@ -243,7 +245,7 @@ def training_from_calibration(
         backward = _backward_of_ranks(phases.backward, point.wait_s if point else 0.0, ranks, slowest=step % ranks)
         computed = [begin + phases.forward + own for own in backward]
         division = point.division_s if point else None
-        sync = time_collective(request, calibration, computed, division_s=division, in_training=True, collective=step)
+        sync = time_collective(call, calibration, computed, division_s=division, in_training=True, collective=step)
         messages += sync.messages
         spans += sync.spans
         for rank in range(ranks):
@@ -255,7 +257,7 @@ def training_from_calibration(
                 for name, since, until in zip(names, times, times[1:], strict=False)
             ]
         begin = max(sync.finished) + phases.optimizer
-    trace = make_trace(request, cluster, calibration, messages, spans, begin, {})
+    trace = make_trace(call, cluster, calibration, messages, spans, begin, {})
     return replace(trace, title=f"training/{training.sync_name}")
 
 
@@ -364,11 +366,11 @@ def _bucket_times(
     """Return the time of each bucket, and the overlap slowdown per second of communication."""
     if carry is None:
         assert point is not None
-        return [read_curve(point.all_reduce, bucket.nbytes) for bucket in buckets], point.steal
+        return [read_curve(point.all_reduce, bucket.nbytes) for bucket in buckets], point.overlap_slowdown
     seconds = [carry(bucket.nbytes) for bucket in buckets]
     if point is None or sum(seconds) <= 0:
         return seconds, 0.0
-    lost = turns * point.steal * sum(read_curve(point.all_reduce, bucket.nbytes) for bucket in buckets)
+    lost = turns * point.overlap_slowdown * sum(read_curve(point.all_reduce, bucket.nbytes) for bucket in buckets)
     return seconds, lost / sum(seconds)
 
 

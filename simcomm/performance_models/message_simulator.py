@@ -6,13 +6,13 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from collectives.budget import Gigabyte
+from collectives.call import Array, CollectiveCall, reduced_slice
 from collectives.costs.closed_forms import CostModel
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.records.spans import Span
 from collectives.records.trace import Trace
 from collectives.records.waits import Record
-from collectives.request import Array, Request, reduced_slice
 from collectives.schedule.schedule import Schedule
 from collectives.spec import Spec
 from collectives.training.workload import ComputePhases, Training
@@ -22,7 +22,7 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.planning.engine_input import EngineInput, as_repeated
 from simcomm.model.faults import BACKWARD, DIVISION, FORWARD, NO_FAULTS, OPTIMIZER, Faults, check_faults
 from simcomm.performance_models.options import SimulationOptions
-from simcomm.reference.engine import Buffer, Process, Simulation, Site, make_trace
+from simcomm.reference.engine import Buffer, Location, Process, Simulation, make_trace
 from simcomm.schedules import VERIFIED_UP_TO, check_messages, compact_schedule, verified_schedule
 
 if TYPE_CHECKING:
@@ -36,63 +36,65 @@ class MessageSimulator:
     cluster: Cluster
     transport: Transport
 
-    def collective(self, request: Request, options: SimulationOptions, buffers: Sequence[Array] | None = None) -> Trace:
+    def collective(
+        self, call: CollectiveCall, options: SimulationOptions, buffers: Sequence[Array] | None = None
+    ) -> Trace:
         """Return the trace of a collective. Write the result to ``buffers`` if they are given.
 
         Raises InputError, and ProgramError if the program is invalid.
         """
         self.check_faults(options.faults)
-        engine = self.engine(request, options, carries_data=buffers is not None)
+        engine = self.engine(call, options, carries_data=buffers is not None)
         if engine == "simpy":
-            _check_simpy(request.algorithm, self.cluster.world_size, request.root)
-            return self.simulate_reference(request, options.faults, buffers)
-        return self.simulate_compiled(request, options)
+            _check_simpy(call.algorithm, self.cluster.world_size, call.root)
+            return self.simulate_reference(call, options.faults, buffers)
+        return self.simulate_compiled(call, options)
 
     def check_faults(self, faults: Faults) -> None:
         """Raise InputError for faults that this cluster cannot have."""
         check_faults(faults, self.cluster.graph, self.cluster.world_size)
 
-    def engine(self, request: Request, options: SimulationOptions, *, carries_data: bool) -> str:
+    def engine(self, call: CollectiveCall, options: SimulationOptions, *, carries_data: bool) -> str:
         """Return the engine to use. Raise InputError if the compiled engine was requested with data."""
         if not carries_data:
-            return options.engine or options.choose_engine(self.messages(request))
+            return options.engine or options.choose_engine(self.messages(call))
         if options.engine == "compiled":
             raise InputError(
-                f"{request.algorithm.full_name}: the compiled engine does not support buffers; use engine 'simpy'"
+                f"{call.algorithm.full_name}: the compiled engine does not support buffers; use engine 'simpy'"
             )
         return "simpy"
 
-    def messages(self, request: Request) -> int:
-        """Return the number of messages of a request, including empty ones."""
-        return compact_schedule(request.algorithm, self.cluster.world_size, request.root).messages
+    def messages(self, call: CollectiveCall) -> int:
+        """Return the number of messages of a call, including empty ones."""
+        return compact_schedule(call.algorithm, self.cluster.world_size, call.root).messages
 
-    def simulate_reference(self, request: Request, faults: Faults, buffers: Sequence[Array] | None) -> Trace:
+    def simulate_reference(self, call: CollectiveCall, faults: Faults, buffers: Sequence[Array] | None) -> Trace:
         """Simulate on the reference engine, reducing ``buffers`` in place if they are given."""
-        algorithm, world_size, root = request.algorithm, self.cluster.world_size, request.root
+        algorithm, world_size, root = call.algorithm, self.cluster.world_size, call.root
         simulation = Simulation(self.cluster, self.transport, faults)
         schedule = verified_schedule(algorithm, world_size, root)
         data = [None] * world_size if buffers is None else buffers
-        working = [Buffer(algorithm, world_size, request.elements, request.itemsize, array) for array in data]
+        working = [Buffer(algorithm, world_size, call.elements, call.itemsize, array) for array in data]
         elapsed = simulation.run(
-            _collective_of(simulation, schedule, rank, buffer, request.op) for rank, buffer in enumerate(working)
+            _collective_of(simulation, schedule, rank, buffer, call.op) for rank, buffer in enumerate(working)
         )
         if not simulation.unfinished():
-            _copy_results(working, buffers, algorithm.spec, root, request.op)
-        facts = {"nbytes": float(request.nbytes), "time_min_s": elapsed, "time_max_s": elapsed}
+            _copy_results(working, buffers, algorithm.spec, root, call.op)
+        facts = {"nbytes": float(call.nbytes), "time_min_s": elapsed, "time_max_s": elapsed}
         return make_trace(simulation, schedule, elapsed, facts)
 
-    def simulate_compiled(self, request: Request, options: SimulationOptions) -> Trace:
+    def simulate_compiled(self, call: CollectiveCall, options: SimulationOptions) -> Trace:
         """Simulate on the compiled engine. Raise ProgramError if the program can deadlock, even if this run does not.
 
         Empty chunks are never sent and faults can mask a deadlock, so such runs are first checked with full chunks and
         no faults.
         """
         world_size, faults, record = self.cluster.world_size, options.faults, options.record
-        schedule = compact_schedule(request.algorithm, world_size, request.root)
-        inputs = as_repeated(EngineInput(request, schedule, self.cluster, self.transport, faults))
-        if world_size > VERIFIED_UP_TO and (request.elements < schedule.chunks or faults.may_hang):
-            filled = replace(request, elements=max(request.elements, schedule.chunks))
-            self.timing(replace(inputs, request=filled, faults=NO_FAULTS))
+        schedule = compact_schedule(call.algorithm, world_size, call.root)
+        inputs = as_repeated(EngineInput(call, schedule, self.cluster, self.transport, faults))
+        if world_size > VERIFIED_UP_TO and (call.elements < schedule.chunks or faults.may_hang):
+            filled = replace(call, elements=max(call.elements, schedule.chunks))
+            self.timing(replace(inputs, call=filled, faults=NO_FAULTS))
         timing = None if record is Record.MESSAGES else self.shortcut(inputs, record)
         if timing is None:
             if record.keeps_messages:
@@ -100,7 +102,7 @@ class MessageSimulator:
             elif faults.may_hang:
                 inputs = inputs.with_table()
             timing = self.one_by_one(inputs, messages=record.keeps_messages)
-        facts = {"nbytes": float(request.nbytes), "time_min_s": timing.elapsed, "time_max_s": timing.elapsed}
+        facts = {"nbytes": float(call.nbytes), "time_min_s": timing.elapsed, "time_max_s": timing.elapsed}
         return compiled.make_trace(inputs, timing, facts, record=record.keeps_messages)
 
     def timing(self, inputs: EngineInput) -> "Timing":
@@ -120,16 +122,16 @@ class MessageSimulator:
         star = star_model(self.cluster, nbytes)
         return star, None if star is not None else faster_star(self.cluster, nbytes)
 
-    def sweep_seconds(self, request: Request, faults: Faults, shared: "compiled.SharedInputs") -> float:
-        """Return the time in seconds of one request in a sweep over one schedule; infinity if the run hangs."""
-        is_whole = self.cluster.world_size <= VERIFIED_UP_TO or request.elements >= shared.schedule.chunks
+    def sweep_seconds(self, call: CollectiveCall, faults: Faults, shared: "compiled.SharedInputs") -> float:
+        """Return the time in seconds of one call in a sweep over one schedule; infinity if the run hangs."""
+        is_whole = self.cluster.world_size <= VERIFIED_UP_TO or call.elements >= shared.schedule.chunks
         if faults == NO_FAULTS and is_whole:
-            return self.timing(shared.next(request, self.cluster, self.transport)).elapsed
-        return self.seconds(request, faults)
+            return self.timing(shared.next(call, self.cluster, self.transport)).elapsed
+        return self.seconds(call, faults)
 
-    def seconds(self, request: Request, faults: Faults) -> float:
+    def seconds(self, call: CollectiveCall, faults: Faults) -> float:
         """Return the time in seconds on the compiled engine; infinity if the run hangs."""
-        trace = self.collective(request, SimulationOptions("compiled", faults, Record.TIMES))
+        trace = self.collective(call, SimulationOptions("compiled", faults, Record.TIMES))
         return trace.elapsed if trace.is_complete else inf
 
     def training(
@@ -154,18 +156,18 @@ class MessageSimulator:
         self, training: Training, compute: ComputePhases, steps: int, options: SimulationOptions
     ) -> Trace | None:
         """Simulate one sync at a time. Return None if two syncs overlap, a link changes or a rank fails."""
-        request = sync_of(training)
-        program = compact_schedule(request.algorithm, self.cluster.world_size, 0)
-        inputs = as_repeated(EngineInput(request, program, self.cluster, self.transport, options.faults))
+        call = sync_of(training)
+        program = compact_schedule(call.algorithm, self.cluster.world_size, 0)
+        inputs = as_repeated(EngineInput(call, program, self.cluster, self.transport, options.faults))
         return compiled.simulate_training(inputs, compute, steps, record=options.record)
 
     def train_reference(self, training: Training, compute: ComputePhases, steps: int, faults: Faults) -> Trace:
         """Simulate all steps in a single run."""
-        request, world_size = sync_of(training), self.cluster.world_size
-        schedule = verified_schedule(request.algorithm, world_size)
+        call, world_size = sync_of(training), self.cluster.world_size
+        schedule = verified_schedule(call.algorithm, world_size)
         simulation = Simulation(self.cluster, self.transport, faults)
         elapsed = simulation.run(
-            _training_of(simulation, rank, schedule, compute, request.nbytes, steps) for rank in range(world_size)
+            _training_of(simulation, rank, schedule, compute, call.nbytes, steps) for rank in range(world_size)
         )
         return make_trace(simulation, schedule, elapsed, {})
 
@@ -182,7 +184,7 @@ def _collective_of(simulation: Simulation, schedule: Schedule, rank: int, buffer
     if op == "mean":
         reduced = reduced_slice(schedule.algorithm.spec, rank, schedule.world_size, schedule.root, buffer.n)
         seconds = simulation.transport.gamma * (reduced.stop - reduced.start) * buffer.itemsize
-        yield from simulation.compute("reduce", Site(0, rank, DIVISION, schedule.steps), seconds)
+        yield from simulation.compute("reduce", Location(0, rank, DIVISION, schedule.steps), seconds)
 
 
 def _copy_results(held: list[Buffer], buffers: Sequence[Array] | None, spec: Spec, root: int, op: str) -> None:
@@ -195,10 +197,10 @@ def _copy_results(held: list[Buffer], buffers: Sequence[Array] | None, spec: Spe
             buffer[reduced_slice(spec, rank, len(held), root, buffer.size)] /= len(held)
 
 
-def sync_of(training: Training) -> Request:
+def sync_of(training: Training) -> CollectiveCall:
     """Return the sum of all gradients."""
     assert training.gradient_sync is not None
-    return Request(training.gradient_sync, training.gradient_bytes // 4)
+    return CollectiveCall(training.gradient_sync, training.gradient_bytes // 4)
 
 
 def _training_of(
@@ -208,13 +210,13 @@ def _training_of(
     buffer = Buffer(schedule.algorithm, schedule.world_size, nbytes // 4, 4, None)
     scaling = simulation.transport.gamma * nbytes  # the mean divides the sum
     for step in range(steps):
-        yield from simulation.compute("forward", Site(step, rank, FORWARD, step), compute.forward)
-        yield from simulation.compute("backward", Site(step, rank, BACKWARD, step), compute.backward)
+        yield from simulation.compute("forward", Location(step, rank, FORWARD, step), compute.forward)
+        yield from simulation.compute("backward", Location(step, rank, BACKWARD, step), compute.backward)
         begin = simulation.env.now
         yield from simulation.collective(rank, schedule.programs[rank], buffer, "mean", step)
-        yield from simulation.compute("reduce", Site(step, rank, DIVISION, step), scaling)
+        yield from simulation.compute("reduce", Location(step, rank, DIVISION, step), scaling)
         simulation.spans.append(Span(rank, "sync", step, begin, simulation.env.now, collective=step))
-        yield from simulation.compute("optimizer", Site(step, rank, OPTIMIZER, step), compute.optimizer)
+        yield from simulation.compute("optimizer", Location(step, rank, OPTIMIZER, step), compute.optimizer)
 
 
 def without_idle_hosts(star: Cluster) -> Cluster:

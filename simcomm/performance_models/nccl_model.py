@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
+from collectives.call import Array, CollectiveCall
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.records.spans import Spans
 from collectives.records.trace import Trace
-from collectives.request import Array, Request
 from collectives.training.workload import ComputePhases, Training
 from simcomm.model.faults import NO_FAULTS
 from simcomm.nccl.clusters import NcclCluster, notes_of_programs
@@ -31,25 +31,25 @@ class NcclModel(NetworkModel):
         """Raise InputError if NCCL's model cannot predict the cluster."""
         self.cluster.check_modeled()
 
-    def predict(self, request: Request) -> NcclPrediction:
-        """Return the prediction of NCCL's collective for a request. Raise InputError."""
+    def predict(self, call: CollectiveCall) -> NcclPrediction:
+        """Return the prediction of NCCL's collective for a call. Raise InputError."""
         settings = self.cluster.settings
-        return predict_calibrated(self.cluster.system, request.spec.name, request.nbytes, settings=settings)
+        return predict_calibrated(self.cluster.system, call.spec.name, call.nbytes, settings=settings)
 
-    def collective(self, request: Request, options: SimulationOptions, buffers: Sequence[Array] | None = None) -> Trace:
-        if not _is_own(request.algorithm):
-            return super().collective(request, options, buffers)
+    def collective(
+        self, call: CollectiveCall, options: SimulationOptions, buffers: Sequence[Array] | None = None
+    ) -> Trace:
+        if not _is_own(call.algorithm):
+            return super().collective(call, options, buffers)
         unused = {"engine": options.engine, "faults": options.faults != NO_FAULTS, "buffers": buffers is not None}
         for name, given in unused.items():
             if given:
-                raise InputError(
-                    f"{request.algorithm.full_name} is predicted by formula, without messages; remove {name}"
-                )
-        prediction = self.predict(request)
-        facts = {"nbytes": float(request.nbytes), "time_min_s": prediction.seconds, "time_max_s": prediction.seconds}
+                raise InputError(f"{call.algorithm.full_name} is predicted by formula, without messages; remove {name}")
+        prediction = self.predict(call)
+        facts = {"nbytes": float(call.nbytes), "time_min_s": prediction.seconds, "time_max_s": prediction.seconds}
         facts |= {"low_s": prediction.low, "high_s": prediction.high}
         hosts = list(self.cluster.hosts)
-        title = f"{request.spec.name}/{request.algorithm.label}"
+        title = f"{call.spec.name}/{call.algorithm.label}"
         return Trace(
             title,
             "predicted",
@@ -65,8 +65,8 @@ class NcclModel(NetworkModel):
     def check_sync(self, training: Training) -> None:
         """Accept every gradient sync."""
 
-    def carried(self, asked: Request | Training) -> Carrier | None:
-        own = asked.algorithm if isinstance(asked, Request) else asked.gradient_sync
+    def carried(self, asked: CollectiveCall | Training) -> Carrier | None:
+        own = asked.algorithm if isinstance(asked, CollectiveCall) else asked.gradient_sync
         return None if _is_own(own) else super().carried(asked)
 
     def caveats(self, algorithms: Sequence[Algorithm]) -> tuple[str, ...]:

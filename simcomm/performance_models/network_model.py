@@ -8,12 +8,12 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from collectives.call import Array, CollectiveCall
 from collectives.costs.closed_forms import CostModel
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.records.trace import Trace
 from collectives.records.waits import Record
-from collectives.request import Array, Request
 from collectives.training.workload import ComputePhases, Training
 from collectives.transport import Transport
 from simcomm import compiled
@@ -34,25 +34,27 @@ if TYPE_CHECKING:
 class TcpSimulator(MessageSimulator):
     """Simulates collectives and training steps over TCP. Only the compiled engine supports this."""
 
-    def collective(self, request: Request, options: SimulationOptions, buffers: Sequence[Array] | None = None) -> Trace:
+    def collective(
+        self, call: CollectiveCall, options: SimulationOptions, buffers: Sequence[Array] | None = None
+    ) -> Trace:
         """Return the trace of a collective, using the software costs of its algorithm.
 
         The contents of ``buffers`` do not depend on the timing, so they are computed without TCP.
         """
         _check_tcp_engine(options.engine)
-        transport = request.algorithm.costs_of(self.transport)
+        transport = call.algorithm.costs_of(self.transport)
         if buffers is not None:
             without_tcp = MessageSimulator(self.cluster, replace(transport, tcp=None))
-            without_tcp.collective(request, replace(options, faults=NO_FAULTS), buffers)
+            without_tcp.collective(call, replace(options, faults=NO_FAULTS), buffers)
         if options.record is Record.BRIEF_WAITS:
             options = replace(options, record=Record.WAITS)  # waits on connections need the full record
-        return super(TcpSimulator, replace(self, transport=transport)).collective(request, options)
+        return super(TcpSimulator, replace(self, transport=transport)).collective(call, options)
 
     def check_faults(self, faults: Faults) -> None:
         super().check_faults(faults)
         check_tcp_faults(faults)
 
-    def engine(self, request: Request, options: SimulationOptions, *, carries_data: bool) -> str:
+    def engine(self, call: CollectiveCall, options: SimulationOptions, *, carries_data: bool) -> str:
         """Return "compiled", the only engine that supports TCP."""
         return "compiled"
 
@@ -68,8 +70,8 @@ class TcpSimulator(MessageSimulator):
         """Return None twice: TCP connections have no closed forms."""
         return None, None
 
-    def sweep_seconds(self, request: Request, faults: Faults, shared: "compiled.SharedInputs") -> float:
-        return self.seconds(request, faults)
+    def sweep_seconds(self, call: CollectiveCall, faults: Faults, shared: "compiled.SharedInputs") -> float:
+        return self.seconds(call, faults)
 
     def training(
         self, training: Training, compute: ComputePhases, steps: int, options: SimulationOptions, cores: int | None
@@ -79,9 +81,9 @@ class TcpSimulator(MessageSimulator):
         _check_tcp_engine(options.engine)
         if cores is not None:
             compute = compute.times(cores / self.cluster.world_size)  # time of a rank that never waits for a core
-        request, world_size = sync_of(training), self.cluster.world_size
-        schedule = verified_schedule(request.algorithm, world_size)
-        inputs = EngineInput(request, schedule, self.cluster, self.transport, options.faults)
+        call, world_size = sync_of(training), self.cluster.world_size
+        schedule = verified_schedule(call.algorithm, world_size)
+        inputs = EngineInput(call, schedule, self.cluster, self.transport, options.faults)
         record = options.record if options.record is Record.TIMES else Record.MESSAGES
         return compiled.simulate_tcp_training(inputs, compiled.Phases(compute, cores), steps, record=record)
 
@@ -99,11 +101,13 @@ class NetworkModel(PerformanceModel):
         """The message simulator. Raises InputError if a calibration is required and missing."""
         return simulator_of(*resolve_transport(self.cluster, self.calibration))
 
-    def estimator(self, request: Request) -> Estimator:
-        return Estimator.of(self.simulator, request)
+    def estimator(self, call: CollectiveCall) -> Estimator:
+        return Estimator.of(self.simulator, call)
 
-    def collective(self, request: Request, options: SimulationOptions, buffers: Sequence[Array] | None = None) -> Trace:
-        return self.simulator.collective(request, options, buffers)
+    def collective(
+        self, call: CollectiveCall, options: SimulationOptions, buffers: Sequence[Array] | None = None
+    ) -> Trace:
+        return self.simulator.collective(call, options, buffers)
 
     def sequential_steps(
         self, training: Training, compute: ComputePhases, steps: int, options: SimulationOptions

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import ClassVar, NamedTuple
 
+from collectives.call import Array, CollectiveCall
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.calibration import Calibration, ComputePoint, OverlapPoint, check_calibration
 from collectives.records.environment import cores, threads_per_rank
 from collectives.records.trace import Trace
-from collectives.request import Array, Request
 from collectives.training.workload import ComputePhases, Training
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.faults import NO_FAULTS
@@ -47,15 +47,17 @@ class PerformanceModel(ABC):
     calibration: Calibration | None
 
     @abstractmethod
-    def collective(self, request: Request, options: SimulationOptions, buffers: Sequence[Array] | None = None) -> Trace:
+    def collective(
+        self, call: CollectiveCall, options: SimulationOptions, buffers: Sequence[Array] | None = None
+    ) -> Trace:
         """Return the trace of a collective. Reduce ``buffers`` in place.
 
         Raises InputError, and ProgramError if the program is invalid.
         """
 
     @abstractmethod
-    def estimator(self, request: Request) -> Estimator:
-        """Return a fast estimator that compares other algorithms on the same request. Raise InputError."""
+    def estimator(self, call: CollectiveCall) -> Estimator:
+        """Return a fast estimator that compares other algorithms on the same call. Raise InputError."""
 
     @abstractmethod
     def sequential_steps(
@@ -92,12 +94,12 @@ class PerformanceModel(ABC):
         """Return whether the gradient sync is predicted by formula, without simulated messages."""
         return training.overlaps or training.program is None
 
-    def carried(self, asked: Request | Training) -> Carrier | None:
+    def carried(self, asked: CollectiveCall | Training) -> Carrier | None:
         """Return what carries a row's bytes, or None if no messages are simulated.
 
         A training runs a few syncs or, with overlap, each bucket once.
         """
-        if isinstance(asked, Request):
+        if isinstance(asked, CollectiveCall):
             return Carrier(asked.algorithm, asked.root, 1)
         algorithm = self.bucket_algorithm(asked)
         if algorithm is None:
@@ -124,8 +126,8 @@ class PerformanceModel(ABC):
         """Return the number of concurrent processes in which compute was measured."""
         return self.cluster.local_ranks
 
-    def requests_to_measure(self, requests: Iterable[Request]) -> list[Request]:
-        """Return the requests whose messages are to be measured at exactly their sizes."""
+    def calls_to_measure(self, calls: Iterable[CollectiveCall]) -> list[CollectiveCall]:
+        """Return the calls whose messages are to be measured at exactly their sizes."""
         return []
 
     def is_calibrated_for(self, training: Training) -> bool:
@@ -167,7 +169,7 @@ class PerformanceModel(ABC):
                 "gradient_sync 'ddp' is only supported on this machine, where its overlap is measured, and on emulated "
                 "clusters; choose an algorithm such as 'ring'"
             )
-        return lambda nbytes: self.collective(Request(sync, nbytes // 4, op="mean"), TIMES_ONLY).elapsed
+        return lambda nbytes: self.collective(CollectiveCall(sync, nbytes // 4, op="mean"), TIMES_ONLY).elapsed
 
 
 def has_point(points: Sequence[ComputePoint] | Sequence[OverlapPoint], training: Training) -> bool:

@@ -40,7 +40,7 @@ COMBINE: dict[str, Any] = {
 }
 
 
-class Site(NamedTuple):
+class Location(NamedTuple):
     """Where a rank is: in which collective of the run, on which channel, in which step."""
 
     collective: int
@@ -52,18 +52,18 @@ class Site(NamedTuple):
 class Half:
     """A posted send or receive, one half of a message; ``done`` fires when the message has arrived."""
 
-    __slots__ = ("data", "done", "op", "posted", "site")
+    __slots__ = ("data", "done", "location", "op", "posted")
 
-    def __init__(self, op: Operation, site: Site, data: Array | None, done: simpy.Event) -> None:
-        self.op, self.site, self.data, self.done = op, site, data, done
+    def __init__(self, op: Operation, location: Location, data: Array | None, done: simpy.Event) -> None:
+        self.op, self.location, self.data, self.done = op, location, data, done
         self.posted = done.env.now
 
     def unfinished(self, is_under_way: bool) -> Unfinished:
         """Return what a trace says of an operation that was posted and is not done."""
-        site, op, sends = self.site, self.op, self.op.kind is SEND
+        location, op, sends = self.location, self.op, self.op.kind is SEND
         chunks = op.chunk if sends else op.into, op.count
-        where = site.rank, op.peer, sends, site.step, site.channel
-        return Unfinished(*where, self.posted, is_under_way, *chunks, site.collective)
+        where = location.rank, op.peer, sends, location.step, location.channel
+        return Unfinished(*where, self.posted, is_under_way, *chunks, location.collective)
 
 
 class Buffer:
@@ -110,7 +110,7 @@ class Simulation:
 
     >>> import simcomm
     >>> simulation = Simulation(simcomm.star(2, "8 Gbit/s", "1 us"), Transport())
-    >>> simulation.run(simulation.compute("forward", Site(0, rank, 0, 0), seconds=2.5) for rank in range(2))
+    >>> simulation.run(simulation.compute("forward", Location(0, rank, 0, 0), seconds=2.5) for rank in range(2))
     2.5
     """
 
@@ -142,17 +142,19 @@ class Simulation:
         under_way = [half.unfinished(True) for pair in self._under_way.items() for half in pair]
         return sorted(posted + under_way, key=lambda operation: (operation.since, operation))
 
-    def compute(self, name: str, site: Site, seconds: float) -> Process:
+    def compute(self, name: str, location: Location, seconds: float) -> Process:
         """Keep a rank busy by itself for a while, longer where it is slow. Records a span of this name."""
         if self.faults.ranks:
-            yield from self._stop_if_failed(site.rank)
+            yield from self._stop_if_failed(location.rank)
         if seconds > 0:
             begin, slowdown = self.env.now, 1.0
             if self.faults.ranks or self.faults.compute:
-                slowdown = float(self.faults.slowdown(site.collective, site.rank, site.channel, site.step))
+                slowdown = float(
+                    self.faults.slowdown(location.collective, location.rank, location.channel, location.step)
+                )
             yield self.env.timeout(seconds * slowdown)
-            where = max(0, site.channel), site.collective
-            self.spans.append(Span(site.rank, name, site.step, begin, self.env.now, *where))
+            where = max(0, location.channel), location.collective
+            self.spans.append(Span(location.rank, name, location.step, begin, self.env.now, *where))
 
     def _stop_if_failed(self, rank: int) -> Process:
         """Go on at once, or never if the rank has failed."""
@@ -185,28 +187,29 @@ class Simulation:
                 continue
             if self.faults.ranks:
                 yield from self._stop_if_failed(rank)
-            site = Site(index, rank, channel, number)
-            halves = [self._post_chunks(site, op, buffer) for op in step if _message_bytes(op, buffer)]
+            location = Location(index, rank, channel, number)
+            halves = [self._post_chunks(location, op, buffer) for op in step if _message_bytes(op, buffer)]
             local = [(op, buffer.read(op.chunk, op.count)) for op in step if op.kind.is_local]
             yield self.env.all_of([half.done for half in halves])
             received = [(half.op, half.data) for half in halves if half.op.kind.receives]
-            yield from self._land(site, [*received, *local], buffer, operator)
+            yield from self._land(location, [*received, *local], buffer, operator)
 
-    def _post_chunks(self, site: Site, op: Operation, buffer: Buffer) -> Half:
+    def _post_chunks(self, location: Location, op: Operation, buffer: Buffer) -> Half:
         """Post an operation on chunks of a buffer."""
         data = buffer.read(op.chunk, op.count) if op.kind is SEND else None
-        return self.post(site, op, buffer.nbytes(op.chunk, op.count), data)
+        return self.post(location, op, buffer.nbytes(op.chunk, op.count), data)
 
-    def post(self, site: Site, op: Operation, nbytes: int, data: Array | None = None) -> Half:
+    def post(self, location: Location, op: Operation, nbytes: int, data: Array | None = None) -> Half:
         """Post one half of a message of ``nbytes``. Start it if the other half is there, else queue this one.
 
-        The k-th send from a rank to another meets the k-th receive there, of the same ``site.collective`` and
-        ``site.channel``; a message of a program's own has a ``collective`` to itself. Wait for ``done`` of the half.
+        The k-th send from a rank to another meets the k-th receive there, of the same ``location.collective`` and
+        ``location.channel``; a message of a program's own has a ``collective`` to itself. Wait for ``done`` of the
+        half.
         """
         sends = op.kind is SEND
-        half = Half(op, site, data, self.env.event())
-        ends = (site.rank, op.peer) if sends else (op.peer, site.rank)
-        key = (site.collective, *ends, site.channel)
+        half = Half(op, location, data, self.env.event())
+        ends = (location.rank, op.peer) if sends else (op.peer, location.rank)
+        key = (location.collective, *ends, location.channel)
         queue = self._waiting[key]
         if not queue or (queue[0].op.kind is SEND) == sends:
             queue.append(half)
@@ -220,26 +223,28 @@ class Simulation:
 
     def _message(self, sender: Half, receiver: Half, nbytes: int) -> Process:
         """Carry a message whose halves are both posted: overhead and jitter, then the network; then both are done."""
-        src, dst, site = sender.site.rank, receiver.site.rank, sender.site
+        src, dst, location = sender.location.rank, receiver.location.rank, sender.location
         hosts, begin = self.cluster.hosts, self.env.now
-        name = (site.collective, src, dst, site.channel, site.step, sender.op.chunk)
+        name = (location.collective, src, dst, location.channel, location.step, sender.op.chunk)
         self._under_way[sender] = receiver
         late = float(self.faults.delay(*name)) if self.faults.messages else 0.0
         yield self.env.timeout(self.transport.overhead + late)
         route = yield from self.network.transfer(hosts[src], hosts[dst], nbytes, name)
         del self._under_way[sender]
         receiver.data = sender.data
-        what = site.step, sender.op.chunk, nbytes, begin, self.env.now, route, site.channel
-        where = receiver.site.step, receiver.op.count, receiver.op.into, receiver.op.kind.combines
-        self.messages.append(Message(src, dst, *what, *where, sender.posted, receiver.posted, site.collective))
+        what = location.step, sender.op.chunk, nbytes, begin, self.env.now, route, location.channel
+        where = receiver.location.step, receiver.op.count, receiver.op.into, receiver.op.kind.combines
+        self.messages.append(Message(src, dst, *what, *where, sender.posted, receiver.posted, location.collective))
         sender.done.succeed()
         receiver.done.succeed()
 
-    def _land(self, site: Site, writes: list[tuple[Operation, Array | None]], buffer: Buffer, operator: str) -> Process:
+    def _land(
+        self, location: Location, writes: list[tuple[Operation, Array | None]], buffer: Buffer, operator: str
+    ) -> Process:
         """Write what a step received and what it copies or reduces locally, one after the other."""
         for op, incoming in writes:
             if op.kind is not Kind.RECV:
-                yield from self.compute("reduce", site, self.transport.gamma * buffer.nbytes(op.into, op.count))
+                yield from self.compute("reduce", location, self.transport.gamma * buffer.nbytes(op.into, op.count))
             buffer.write(op, incoming, operator)
 
 

@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 
 import simpy
 
+from collectives.call import reduced_slice
 from collectives.declaration import Algorithm
 from collectives.records.messages import Messages
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace
-from collectives.request import reduced_slice
 from collectives.step import Operation, on_group, recv, send
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.faults import DIVISION, NO_FAULTS, Faults
 from simcomm.model.traced_links import trace_links
-from simcomm.reference.engine import Buffer, Process, Simulation, Site
+from simcomm.reference.engine import Buffer, Location, Process, Simulation
 from simcomm.schedules import verified_schedule
 
 Act = Callable[[], object]
@@ -108,8 +108,8 @@ class LiveSimulation(Simulation):
 
     def _send(self, message: PointToPoint, done: Act) -> Process:
         src, dst, nbytes, number, *posted = message
-        sender = self.post(Site(number, src, 0, 0), send(dst, 0), nbytes)
-        receiver = self.post(Site(number, dst, 0, 0), recv(src, 0), nbytes)
+        sender = self.post(Location(number, src, 0, 0), send(dst, 0), nbytes)
+        receiver = self.post(Location(number, dst, 0, 0), recv(src, 0), nbytes)
         sender.posted, receiver.posted = posted
         yield receiver.done
         done()
@@ -123,7 +123,7 @@ class LiveSimulation(Simulation):
             reduced = reduced_slice(part.algorithm.spec, part.me, world_size, part.root, part.elements)
             seconds = self.transport.gamma * (reduced.stop - reduced.start) * part.itemsize
             steps = max(map(len, programs), default=0)
-            yield from self.compute("reduce", Site(part.number, rank, DIVISION, steps), seconds)
+            yield from self.compute("reduce", Location(part.number, rank, DIVISION, steps), seconds)
         done()
 
     def trace(self, title: str, elapsed: float) -> Trace:

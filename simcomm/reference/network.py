@@ -202,8 +202,8 @@ class Network:
         for link, load in loads.items():
             assert load <= self._limit(link, numbers[link]) * (1 + 1e-9), f"{link} carries {load} bytes/s"
         for flow in self.flows:
-            held_back = any(link in full and flow.rate >= fastest[link] * (1 - 1e-9) for link in flow.links)
-            assert held_back or flow.rate == inf, f"a flow over {flow.links} could be faster"
+            is_limited = any(link in full and flow.rate >= fastest[link] * (1 - 1e-9) for link in flow.links)
+            assert is_limited or flow.rate == inf, f"a flow over {flow.links} could be faster"
 
     def _limit(self, link: Link, number: int) -> float:
         """Return the bytes/s that a link offers to so many flows together."""

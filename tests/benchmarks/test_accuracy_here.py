@@ -13,9 +13,9 @@ from benchmarks.accuracy import __main__ as program
 from benchmarks.accuracy import emulated_rows, here
 from benchmarks.accuracy.emulated_rows import EmulatedRow, EmulatedRows, summarize_errors
 from benchmarks.accuracy.here import AccuracyHere, accuracy_here, pair_before
+from collectives.call import make_call
 from collectives.errors import RunFailed
 from collectives.records.calibration import CrowdRound, MachineLoad, PairProbes
-from collectives.request import make_request
 from realcomm.calibration.pair_calibration import from_pair
 from ringlab.shared.progress import NoProgress
 from scenarios import load
@@ -61,9 +61,9 @@ def test_what_software_takes_makes_an_emulated_row_uncertain_and_links_do_not():
         one_way=[(64, 2e-4)],
     )  # fmt: skip
     scenario = load("emulated/star4")
-    requests = [make_request("all_reduce/naive", 4, nbytes) for nbytes in (4096, 8 << 20)]
+    calls = [make_call("all_reduce/naive", 4, nbytes) for nbytes in (4096, 8 << 20)]
     calibration = from_pair(pair, 2)
-    small, large = here._stated(scenario, requests, calibration, here._predict(scenario, requests, calibration))
+    small, large = here._stated(scenario, calls, calibration, here._predict(scenario, calls, calibration))
     assert small is not None and small > 0.08 and large == pytest.approx(0.05, rel=0.05)
 
 
@@ -125,7 +125,7 @@ def test_what_predicted_the_committed_rows_is_read_again():
 
 
 def test_options_of_the_other_accuracy_do_not_go_with_it(accuracy_of: Ringlab):
-    assert "--here can only be combined with --only" in accuracy_of("--here", "--put-aside").err
+    assert "--here can only be combined with --only" in accuracy_of("--here", "--held-out").err
     assert "--only requires --here" in accuracy_of("--only", "star8").err
 
 
@@ -146,6 +146,6 @@ def test_what_no_scenario_bears_is_said(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_row_that_takes_long_is_run_once():
-    request = make_request("all_reduce/ring", 4, 8 << 20)
-    long, short = (here._measurement(request, seconds) for seconds in (2.0, 0.002))
+    call = make_call("all_reduce/ring", 4, 8 << 20)
+    long, short = (here._measurement(call, seconds) for seconds in (2.0, 0.002))
     assert (long.warmup, long.repetitions) == (0, 1) and (short.warmup, short.repetitions) == (1, None)

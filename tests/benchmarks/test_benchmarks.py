@@ -24,7 +24,7 @@ TWO = ["ring", "ring[overlap]"]
 SMALLEST = {  # what makes each of them take seconds
     "nccl_errors.py": ["--left-out", str(FOLDER / "results" / "nccl_errors.json")],
     "against_gloo.py": ["--ranks", "2", "--sizes", "1K", "4M", "--repetitions", "3"],
-    "beside_simgrid.py": ["--fewer", "8", "--repetitions", "1"],
+    "against_simgrid.py": ["--fewer", "8", "--repetitions", "1"],
     "engine.py": ["--fewer", "64", "--repetitions", "1"],
     "nccl_structure.py": ["--draws", "1", "--only", "launches cost nothing for a channel"],
     "faults.py": ["--only", "a rank raises in backward", "the newest checkpoint is cut off"],
@@ -38,7 +38,7 @@ SMALLEST = {  # what makes each of them take seconds
     "waiting.py": ["--repetitions", "1", "--hosts", "2", "--ranks", "8"],
     "training_curves.py": ["--steps", "2", "--seeds", "0", "--ranks", "1", "--parts", "ways", "ranks", "--way", *TWO],
 }
-MINUTES = {"forms.py", "virtual_launches.py", "virtual_on_gloo.py"}  # too long for the suite
+MINUTES = {"strategies.py", "virtual_launches.py", "virtual_on_gloo.py"}  # too long for the suite
 FOR_GPUS = {  # tested in other files, as they need a GPU or a profile of one
     "gpu.py", "gpu_wheels.py",  # test_gpu_ready.py
     "gpu_steps.py",
@@ -91,7 +91,7 @@ def assert_says_where_it_ran(found: Any) -> None:
 
 
 def test_simgrid_says_the_same_where_it_is_installed(tmp_path: Path):
-    done = benchmark("beside_simgrid.py", *SMALLEST["beside_simgrid.py"], "-o", str(tmp_path / "found.json"))
+    done = benchmark("against_simgrid.py", *SMALLEST["against_simgrid.py"], "-o", str(tmp_path / "found.json"))
     assert done.returncode == 0, done.stderr
     if not done.stdout.startswith("left out: there is no "):
         found = json.loads((tmp_path / "found.json").read_text())

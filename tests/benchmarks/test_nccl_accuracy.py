@@ -178,7 +178,7 @@ def test_the_json_is_what_was_agreed(own: AccuracyAnswer):
 
 def test_what_is_put_aside_is_not_looked_at(own: AccuracyAnswer):
     assert not own.systems.keys() & put_aside()
-    assert "23 systems are put aside and not looked at" in own.notes
+    assert "23 systems are held out and not looked at" in own.notes
 
 
 def test_the_model_beats_the_simpler_predictions_in_every_class(own: AccuracyAnswer):
@@ -189,7 +189,7 @@ def test_the_model_beats_the_simpler_predictions_in_every_class(own: AccuracyAns
 
 
 def make_directory(folder: Path, factor: float = 2.0) -> Path:
-    """Two strangers' systems whose tables are the model's own times divided by ``factor``; ``b`` is put aside."""
+    """Two strangers' systems whose tables are the model's own times divided by ``factor``; ``b`` is held out."""
     lines = {"a": 'machine = "aws_p5", nodes = 2, gpus = 8', "b": 'nodes = 1, gpus = 4, gpu = "RTX 4090"'}
     systems = "\n".join(f"{slug} = {{ {line} }}" for slug, line in lines.items())
     (folder / FILE_NAME).write_text(f'[systems]\n{systems}\nc = {{ nodes = 1, gpus = 2, gpu = "T4" }}\n')
@@ -208,8 +208,8 @@ def test_a_strangers_directory_is_judged_with_the_frozen_parameters(tmp_path: Pa
     assert found.systems.keys() == {"a"}
     assert all(score.median == pytest.approx(1.0) for score in found.systems["a"].values())
     assert all(score.signed == pytest.approx(1.0) for score in found.systems["a"].values())
-    assert found.notes == ("described, without a table: c", "1 systems are put aside and not looked at")
-    assert accuracy(tmp_path, only_put_aside=True).systems.keys() == {"b"}
+    assert found.notes == ("described, without a table: c", "1 systems are held out and not looked at")
+    assert accuracy(tmp_path, only_held_out=True).systems.keys() == {"b"}
 
 
 def test_one_rank_alone_is_noted_and_loses_no_run(tmp_path: Path):
@@ -231,8 +231,8 @@ def test_a_strangers_directory_is_predicted_whole_whatever_the_project_put_aside
     (tmp_path / FILE_NAME).write_text((tmp_path / FILE_NAME).read_text().replace("\na = ", f"\n{slug} = "))
     (tmp_path / "a.csv").rename(tmp_path / f"{slug}.csv")
     assert accuracy(tmp_path).systems.keys() == {slug, "b"}
-    with pytest.raises(InputError, match=r"no table left to predict: .*nothing is put aside here"):
-        accuracy(tmp_path, only_put_aside=True)
+    with pytest.raises(InputError, match=r"no table left to predict: .*nothing is held out here"):
+        accuracy(tmp_path, only_held_out=True)
 
 
 def test_what_is_not_judged_is_named(tmp_path: Path):
@@ -244,7 +244,7 @@ def test_what_is_not_judged_is_named(tmp_path: Path):
     assert accuracy(tmp_path).notes == (
         "described, without a table: c",
         "tables that are not described, and not looked at: d",
-        "1 systems are put aside and not looked at",
+        "1 systems are held out and not looked at",
         "1 rows of no bytes, or without a time and below 0.3 GB/s, are not counted: a (1)",
         "a: busbw of 1 rows does not follow from algbw for 16 ranks",
         "a: one size of a collective is there several times, up to 7 times apart",
@@ -272,14 +272,14 @@ def test_the_command_shows_writes_and_draws(tmp_path: Path, accuracy_of: Ringlab
 def test_a_directory_without_tables_is_refused(tmp_path: Path):
     make_directory(tmp_path)
     (tmp_path / "a.csv").unlink()
-    with pytest.raises(InputError, match=r"no table left to predict: described, without a table: a, c; put aside: b"):
+    with pytest.raises(InputError, match=r"no table left to predict: described, without a table: a, c; held out: b"):
         accuracy(tmp_path)
     (tmp_path / "b.csv").rename(tmp_path / "other.csv")
     with pytest.raises(InputError, match=r"no table <slug>\.csv found for any system in"):
         accuracy(tmp_path)
     (tmp_path / "other.csv").rename(tmp_path / "b.csv")
     with pytest.raises(InputError, match=r"x\.gif: a still picture is written as \.png or \.svg or \.pdf"):
-        accuracy(tmp_path, only_put_aside=True).draw(tmp_path / "x.gif")
+        accuracy(tmp_path, only_held_out=True).draw(tmp_path / "x.gif")
 
 
 def test_a_gpu_that_is_not_known_leaves_out_its_system_alone(tmp_path: Path) -> None:

@@ -202,8 +202,8 @@ def test_what_is_odd_about_series_is_said(tmp_path: Path) -> None:
 
 
 def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="--put-aside applies to the series that Ringlab ships"):
-        accuracy_training(tmp_path, only_put_aside=True)
+    with pytest.raises(InputError, match="--held-out applies to the series that Ringlab ships"):
+        accuracy_training(tmp_path, only_held_out=True)
     with pytest.raises(InputError, match=r"series_described\.toml"):
         accuracy_training(tmp_path)
 

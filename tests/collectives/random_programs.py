@@ -15,7 +15,7 @@ from declared_programs import declared
 
 import simcomm
 from collectives import Algorithm, Kind, Operation, Transport
-from collectives.request import part_slice
+from collectives.call import part_slice
 from collectives.spec import SPECS
 from collectives.step import Program
 from simcomm.reference.engine import Buffer, Simulation

@@ -11,7 +11,7 @@ from command_line import Ringlab
 from test_broken_programs import CAUGHT, GALLERY
 
 import simcomm
-from collectives import Algorithm, ProgramError, Trace, algorithm, make_request, read_trace, recv_reduce, send
+from collectives import Algorithm, ProgramError, Trace, algorithm, make_call, read_trace, recv_reduce, send
 from collectives.catalogue import load_file
 from collectives.records.limits import _stuck_words
 from simcomm.failing_run import run_to_failure
@@ -28,10 +28,10 @@ DRAWN = sorted(CAUGHT.keys() - {"too_few_chunks"})  # that names no rank
 
 def failing(found: Algorithm, ranks: int, root: int = 0) -> tuple[Trace, ProgramError]:
     cluster = simcomm.star(ranks, "10 Gbit/s", "5 us")
-    request = make_request(found, ranks, 6400, root=root if found.spec.rooted else None)
+    call = make_call(found, ranks, 6400, root=root if found.spec.rooted else None)
     with pytest.raises(ProgramError) as problem:
-        simcomm.run(request, cluster)
-    return run_to_failure(request, cluster, problem.value), problem.value
+        simcomm.run(call, cluster)
+    return run_to_failure(call, cluster, problem.value), problem.value
 
 
 @pytest.mark.parametrize("name", DRAWN)

@@ -11,8 +11,8 @@ from scenario_texts import write
 import realcomm
 import simcomm
 from collectives import InputError
+from collectives.call import make_call
 from collectives.declaration import nccl
-from collectives.request import make_request
 from realcomm.launching.launcher import launch
 from realcomm.measuring import collective_run
 from ringlab.commands.measuring import compare
@@ -76,5 +76,5 @@ def test_gloo_does_not_pass_for_nccl(tmp_path: Path, ringlab: Ringlab):
 
 
 def test_parts_of_nccls_own_are_of_one_length():
-    assert make_request(nccl("all_gather"), 3, 1000).elements == 249
-    assert make_request(nccl("all_reduce"), 3, 1000).elements == 250
+    assert make_call(nccl("all_gather"), 3, 1000).elements == 249
+    assert make_call(nccl("all_reduce"), 3, 1000).elements == 250

@@ -205,8 +205,8 @@ def test_the_messages_that_are_counted_of_a_training_are_simulated(
     star = as_emulated(plain_star) if is_emulated else plain_star
     training = Training(find_algorithm("all_reduce/ring"), compute=ComputePhases(0.1, 0.2, 0.01), buckets=buckets)
 
-    def collective(model, request, options):
-        trace = plain(model, request, replace(options, record=True))
+    def collective(model, call, options):
+        trace = plain(model, call, replace(options, record=True))
         counted.append(len(trace.messages))
         return trace
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import simcomm
 from collectives import Algorithm, copy, library, recv, reduce, send
+from collectives.call import part_slice
 from collectives.proof.verifier import is_bitwise_identical
-from collectives.request import part_slice
 from collectives.step import Program
 
 # mypy: allow-untyped-defs

@@ -10,7 +10,7 @@ import simcomm
 from collectives import find_algorithm
 from collectives.step import Kind, Operation, on_group
 from simcomm.cluster.calibrated import resolve_transport
-from simcomm.reference.engine import Buffer, Simulation, Site
+from simcomm.reference.engine import Buffer, Location, Simulation
 from simcomm.schedules import verified_schedule
 
 STAR = simcomm.star(4, "8 Gbit/s", "1 us")
@@ -80,7 +80,7 @@ def test_a_message_of_a_programs_own_meets_its_half() -> None:
         def run(simulation: Simulation) -> Process:
             kind = (Kind.SEND, Kind.RECV)[number]
             yield simulation.env.timeout(0.5 * number)
-            yield simulation.post(Site(7, number, 0, 0), Operation(kind, 1 - number, 0, 1, 0), 1_000_000).done
+            yield simulation.post(Location(7, number, 0, 0), Operation(kind, 1 - number, 0, 1, 0), 1_000_000).done
 
         return run
 

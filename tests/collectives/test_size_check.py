@@ -13,9 +13,9 @@ import pytest
 import simcomm
 from collectives import find_algorithm
 from collectives.budget import Gigabyte
+from collectives.call import CollectiveCall
 from collectives.declaration import Algorithm
 from collectives.errors import InputError, TooLarge
-from collectives.request import Request
 from collectives.schedule.schedule import StepTable
 from collectives.schedule.size_check import check_operations
 from collectives.step import Step
@@ -161,7 +161,7 @@ def test_keys_and_hops_are_worked_out_alike_in_pieces_of_any_size(
     keys = np.array([1 << 40, 3, 1 << 40, 0, 5, 3, 1 << 30], np.int64).repeat(30)
     tree = simcomm.two_level_tree(4, 4, "1 GB/s", "1 us", 4.0)
     doubling = find_algorithm("all_reduce/recursive_doubling")
-    inputs = EngineInput(Request(doubling, 1000), schedules.unverified_schedule(doubling, 16), tree, Transport())
+    inputs = EngineInput(CollectiveCall(doubling, 1000), schedules.unverified_schedule(doubling, 16), tree, Transport())
     whole = find_routes(tree, Transport(), inputs.pairs)
     records = link_records.make_link_records(whole, inputs.private)
     for module, name in ((arrays, "AT_ONCE"), (routes, "HOPS_AT_ONCE"), (link_records, "HOPS_AT_ONCE")):
@@ -179,7 +179,7 @@ def test_what_the_limits_allow_of_routes_fits_into_a_gigabyte(monkeypatch: pytes
     for ports in (4, 6, 8):  # before the first of them machine code is loaded
         tree = simcomm.fat_tree(ports, "1 GB/s", "1 us")
         schedule = schedules.unverified_schedule(direct, tree.world_size)
-        inputs = EngineInput(Request(direct, 54 * 1024), schedule, tree, Transport())
+        inputs = EngineInput(CollectiveCall(direct, 54 * 1024), schedule, tree, Transport())
         tracemalloc.start()
         try:
             assert engine.by_shortcut(inputs) is None
@@ -202,7 +202,7 @@ def test_some_routes_say_that_links_are_shared_too_often(monkeypatch: pytest.Mon
     def look(name: str, cluster: Cluster) -> EngineInput:
         algorithm = find_algorithm(name)
         schedule = schedules.unverified_schedule(algorithm, 1024).table()
-        inputs = EngineInput(Request(algorithm, 1 << 20), schedule, cluster, Transport())
+        inputs = EngineInput(CollectiveCall(algorithm, 1 << 20), schedule, cluster, Transport())
         inputs.check_some_routes()
         return inputs
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectives import InputError, copy, recv, recv_reduce, reduce, send
-from collectives.request import part_slice, reduced_counts, reduced_slice
+from collectives.call import part_slice, reduced_counts, reduced_slice
 from collectives.schedule.rules import same_chunks
 from collectives.spec import SPECS, Spec
 from collectives.step import as_step, extent, offset

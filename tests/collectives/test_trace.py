@@ -14,7 +14,7 @@ import pytest
 
 import simcomm
 import viz
-from collectives import InputError, Message, Request, Span, Trace, find_algorithm
+from collectives import CollectiveCall, InputError, Message, Span, Trace, find_algorithm
 from collectives.records.calibration import read_calibration
 from collectives.records.trace import LinkRate, ProgramFailure, TracedLink, Unfinished, read_trace
 from collectives.training.workload import Training
@@ -232,8 +232,8 @@ def test_little_more_memory_is_needed_than_is_held(tmp_path: Path) -> None:
     """Of a Trace of 130,560 messages: what is needed while it is made from an engine's times, and while it is read."""
     file, ring = tmp_path / "ring.trace.json", find_algorithm("all_reduce/ring")
     star = simcomm.star(256, "10 Gbit/s", "5 us")
-    request, schedule, faults = Request(ring, 1 << 20), unverified_schedule(ring, 256), Faults()
-    inputs = EngineInput(request, schedule, star, star.transport, faults).with_table()
+    call, schedule, faults = CollectiveCall(ring, 1 << 20), unverified_schedule(ring, 256), Faults()
+    inputs = EngineInput(call, schedule, star, star.transport, faults).with_table()
     timing = one_by_one(inputs, messages=True)
     make_trace(inputs, timing, {}).write(file)
     read_trace(file)

@@ -32,7 +32,7 @@ RIGHT = sorted((Path(__file__).parent / "course_right").glob("*/*.py"))
 QUICK = 1  # mistakes of each lesson that are checked by default; all others are slow
 QUICK_LESSONS = (4, 6)  # of which one other solution is checked by default
 TOLD = re.compile(
-    r"# told: (?P<exercise>\w[\w, ]*) \| (?P<words>.+?) \| (?P<elsewhere>elsewhere: )?(?P<lines>.+)$", re.MULTILINE
+    r"# reported: (?P<exercise>\w[\w, ]*) \| (?P<words>.+?) \| (?P<elsewhere>elsewhere: )?(?P<lines>.+)$", re.MULTILINE
 )
 
 
@@ -124,7 +124,7 @@ def test_mistake_is_reported_at_its_line(file: Path, virtual: VirtualRuns, tmp_p
     ``elsewhere`` marks a mistake that is reported at another line.
     """
     wanted = TOLD.search(file.read_text())
-    assert wanted is not None, "the first line should be: # told: exercise | words | lines"
+    assert wanted is not None, "the first line should be: # reported: exercise | words | lines"
     lesson = find_lesson(int(file.parent.name))
     exercise = next(one for one in lesson.checks.EXERCISES if one.name == wanted["exercise"])
     wrong, _ = judge_exercise(lesson, solved(lesson, tmp_path, file), virtual.host, lambda *_: None, exercise)

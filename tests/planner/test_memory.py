@@ -21,15 +21,15 @@ def alike(blocks: int, parameters: int = 1000, shape: TransformerShape | None = 
     return ModelProfile("alike", "4", 2, "test", tuple(layers), shape)
 
 
-def keep(profile: ModelProfile, form: Parallelism, batch: int, **more: str) -> list[DeviceMemory]:
-    return memory_of(TrainingJob(profile, batch, form, **more))
+def keep(profile: ModelProfile, parallelism: Parallelism, batch: int, **more: str) -> list[DeviceMemory]:
+    return memory_of(TrainingJob(profile, batch, parallelism, **more))
 
 
-@pytest.mark.parametrize(("form", "gigabytes"), [("ddp", 120), ("zero1", 31.4), ("zero2", 16.6), ("zero3", 1.875)])
-def test_states_are_those_of_the_zero_paper(form: str, gigabytes: float) -> None:
+@pytest.mark.parametrize(("strategy", "gigabytes"), [("ddp", 120), ("zero1", 31.4), ("zero2", 16.6), ("zero3", 1.875)])
+def test_states_are_those_of_the_zero_paper(strategy: str, gigabytes: float) -> None:
     """Figure 1: 7.5 billion parameters, 64 devices, Adam, weights and gradients in 16 bits."""
     profile = alike(10, 750_000_000)
-    found = keep(profile, Parallelism(form=form, data=64, half_weights=True), 1, optimizer="adamw")[0]
+    found = keep(profile, Parallelism(strategy=strategy, data=64, half_weights=True), 1, optimizer="adamw")[0]
     assert found.states / 1e9 == pytest.approx(gigabytes, abs=0.05)
 
 
@@ -37,8 +37,8 @@ def test_hsdp_divides_within_its_groups() -> None:
     whole = keep(alike(4), Parallelism(data=8), 1, optimizer="adamw")[0].states
     assert whole == 16 * 4000
     for shard in (2, 4, 8):
-        form = Parallelism(form="hsdp", data=8, shard=shard)
-        assert keep(alike(4), form, 1, optimizer="adamw")[0].states == whole / shard
+        parallelism = Parallelism(strategy="hsdp", data=8, shard=shard)
+        assert keep(alike(4), parallelism, 1, optimizer="adamw")[0].states == whole / shard
 
 
 def test_activations_are_those_of_megatrons_paper() -> None:
@@ -65,8 +65,8 @@ def test_activations_are_those_of_megatrons_paper() -> None:
 )  # fmt: skip
 def test_a_pipeline_keeps_what_is_in_flight(schedule: str, virtual: int, microbatches: int, in_flight: float) -> None:
     """Section 4.2.3: L layers' worth with 1F1B, L (1 + (p - 1) / (p v)) interleaved."""
-    form = Parallelism(pipeline=4, data=1, schedule=schedule, virtual=virtual, microbatches=microbatches)
-    found = keep(alike(8), form, 3 * microbatches, precision="bf16")
+    parallelism = Parallelism(pipeline=4, data=1, schedule=schedule, virtual=virtual, microbatches=microbatches)
+    found = keep(alike(8), parallelism, 3 * microbatches, precision="bf16")
     assert found[0].activations == pytest.approx(in_flight * 8 * 34 * 3)
     if schedule == "1f1b" and microbatches == 8:
         assert [one.activations / found[3].activations for one in found] == [4, 3, 2, 1]
@@ -80,8 +80,12 @@ def test_recomputing_keeps_what_blocks_were_given_and_one_block() -> None:
 def test_tensor_parallel_divides_states_and_part_of_activations() -> None:
     shape = TransformerShape(8, 64, 8, 16, 100, 8, 256)
     one, four, sequence = (
-        keep(alike(8, shape=shape), form, 4, precision="bf16", optimizer="adamw")[0]
-        for form in (Parallelism(data=1), Parallelism(data=1, tensor=4), Parallelism(data=1, tensor=4, sequence=True))
+        keep(alike(8, shape=shape), parallelism, 4, precision="bf16", optimizer="adamw")[0]
+        for parallelism in (
+            Parallelism(data=1),
+            Parallelism(data=1, tensor=4),
+            Parallelism(data=1, tensor=4, sequence=True),
+        )
     )
     assert four.states == one.states / 4
     assert four.activations / one.activations == pytest.approx((10 + 24 / 4) / 34)
@@ -91,16 +95,16 @@ def test_tensor_parallel_divides_states_and_part_of_activations() -> None:
 def test_experts_are_divided_among_their_devices() -> None:
     shape = TransformerShape(8, 64, 8, 16, 100, 8, 256)
     for expert, copies in ((1, 8), (4, 2), (8, 1)):
-        form = Parallelism(data=8, expert=expert, experts=8)
-        assert keep(alike(8, shape=shape), form, 1)[0].parameters == 4 * 8000 * copies
+        parallelism = Parallelism(data=8, expert=expert, experts=8)
+        assert keep(alike(8, shape=shape), parallelism, 1)[0].parameters == 4 * 8000 * copies
 
 
 def test_ddp_has_buckets_and_fsdp_gathered_blocks() -> None:
     profile = alike(4, 10_000_000)
     assert keep(profile, Parallelism(data=2), 1)[0].buffers == 4 * 40_000_000
     assert keep(profile, Parallelism(data=2, bucket_view=True), 1)[0].buffers == 0
-    assert keep(profile, Parallelism(form="fsdp", data=2), 1)[0].buffers == 4 * 3 * 10_000_000
-    assert keep(profile, Parallelism(form="zero2", data=2), 1)[0].buffers == 2 * 25 * 2**20
+    assert keep(profile, Parallelism(strategy="fsdp", data=2), 1)[0].buffers == 4 * 3 * 10_000_000
+    assert keep(profile, Parallelism(strategy="zero2", data=2), 1)[0].buffers == 2 * 25 * 2**20
 
 
 def test_what_does_not_fit_is_refused_with_what_would() -> None:
@@ -110,10 +114,10 @@ def test_what_does_not_fit_is_refused_with_what_would() -> None:
     check_fit(replace(job, batch=largest), memory, "an RTX 4090")
     with pytest.raises(InputError, match=rf"batch_size {largest + 1} does not fit .* up to {largest} samples a device"):
         check_fit(replace(job, batch=largest + 1), memory, "an RTX 4090")
-    with pytest.raises(InputError, match='not one sample fits: form = "fsdp"'):
+    with pytest.raises(InputError, match='not one sample fits: strategy = "fsdp"'):
         check_fit(TrainingJob(find_model_profile("llama-7b"), 1, Parallelism(data=8), optimizer="adamw"), memory, "it")
-    form = Parallelism(form="fsdp", data=8, recompute="full")
-    check_fit(TrainingJob(find_model_profile("llama-7b"), 1, form, "bf16", "adamw"), memory, "it")
+    parallelism = Parallelism(strategy="fsdp", data=8, recompute="full")
+    check_fit(TrainingJob(find_model_profile("llama-7b"), 1, parallelism, "bf16", "adamw"), memory, "it")
 
 
 @pytest.mark.parametrize(
@@ -122,7 +126,7 @@ def test_what_does_not_fit_is_refused_with_what_would() -> None:
         ({"data": 2, "tensor": 4}, 16, r"data 2 x tensor 4 x pipeline 1 = 8 devices, and there are 16; .* data = 4"),
         ({"tensor": 3}, 8, "give tensor x pipeline that divides 8"),
         ({"expert": 4, "experts": 8}, 6, "expert is 4 and must divide data, which is 6"),
-        ({"form": "hsdp", "shard": 3}, 8, "shard is 3 and must divide data"),
+        ({"strategy": "hsdp", "shard": 3}, 8, "shard is 3 and must divide data"),
     ],
 )
 def test_a_mesh_that_is_not_all_devices_is_refused(given: dict[str, object], devices: int, said: str) -> None:
@@ -133,16 +137,16 @@ def test_a_mesh_that_is_not_all_devices_is_refused(given: dict[str, object], dev
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"form": "fsdpp"}, "form 'fsdpp' is not known"),
+        ({"strategy": "fsdpp"}, "strategy 'fsdpp' is not known"),
         ({"schedule": "naive", "pipeline": 2, "microbatches": 4}, "the naive schedule has one"),
         ({"virtual": 2}, "interleaved"),
         ({"sequence": True}, "tensor above 1"),
-        ({"form": "data_parallel", "tensor": 2}, "data_parallel is one process"),
+        ({"strategy": "data_parallel", "tensor": 2}, "data_parallel is one process"),
         ({"expert": 3, "experts": 8}, "a multiple of it; they are 8"),
         ({"tensor": 0}, "tensor is 0"),
     ],
 )
-def test_forms_that_cannot_be_are_refused(given: dict[str, object], said: str) -> None:
+def test_strategies_that_cannot_be_are_refused(given: dict[str, object], said: str) -> None:
     with pytest.raises(InputError, match=said):
         Parallelism(**given)
 

@@ -126,8 +126,10 @@ def test_more_work_takes_longer_and_recomputing_keeps_less(tp, pp, sharding, rec
 
 
 def test_dividing_more_keeps_less():
-    forms = ("ddp", "zero1", "zero2", "zero3")
-    assert [kept(sharding=form) for form in forms] == sorted((kept(sharding=form) for form in forms), reverse=True)
+    strategies = ("ddp", "zero1", "zero2", "zero3")
+    assert [kept(sharding=strategy) for strategy in strategies] == sorted(
+        (kept(sharding=strategy) for strategy in strategies), reverse=True
+    )
     assert kept(sharding="zero3") < kept(sharding="hsdp") < kept(sharding="ddp")
 
 

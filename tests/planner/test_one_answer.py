@@ -21,9 +21,9 @@ from simcomm.nccl.clusters import NcclCluster
 
 BATCHES = {"gpt2-large": 4, "llama3-8b": 1, "llama2-13b": 2, "gpt2-xl": 8}
 MACHINES = {"p4d.24xlarge": 2, "p5.48xlarge": 4, "p5en.48xlarge": 1}
-FORMS = ('{form = "zero1"}', '{form = "fsdp"}', '{form = "zero1", tensor = 2, sequence = true}')
-JOBS = [*product(("gpt2-large", "llama3-8b", "llama2-13b"), MACHINES, FORMS)]
-ALMOST_FULL = ("gpt2-xl", "p4d.24xlarge", FORMS[0])
+STRATEGIES = ('{strategy = "zero1"}', '{strategy = "fsdp"}', '{strategy = "zero1", tensor = 2, sequence = true}')
+JOBS = [*product(("gpt2-large", "llama3-8b", "llama2-13b"), MACHINES, STRATEGIES)]
+ALMOST_FULL = ("gpt2-xl", "p4d.24xlarge", STRATEGIES[0])
 SAMPLES = 1e6
 
 
@@ -33,13 +33,13 @@ def instance_of(machine: str) -> InstanceType:
 
 @pytest.fixture
 def scenario(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    model, machine, form = request.param
+    model, machine, strategy = request.param
     price = instance_of(machine).price / instance_of(machine).gpus
     path = tmp_path / "job.toml"
     path.write_text(
         f'[cluster]\npreset = "{machine}"\nnodes = {MACHINES[machine]}\ntransport = "nccl"\n'
         f'[training]\nmodel = "{model}"\nbatch_size = {BATCHES[model]}\nprecision = "bf16"\noptimizer = "adamw"\n'
-        f"price_per_hour = {price}\nsamples_per_epoch = {SAMPLES:.0f}\nparallelism = {form}\n"
+        f"price_per_hour = {price}\nsamples_per_epoch = {SAMPLES:.0f}\nparallelism = {strategy}\n"
     )
     return path
 
@@ -52,9 +52,9 @@ def test_predict_search_and_plan_give_one_answer(scenario: Path) -> None:
     assert isinstance(spread.cluster, NcclCluster)
     machine = str(spread.cluster.system.preset)
     instance, nodes, gpus = instance_of(machine), MACHINES[machine], spread.cluster.world_size
-    form = job.on(gpus, instance.gpus).parallelism
-    mesh = LanguageModel(job, find_host(instance)).mesh(form).name
-    options = SearchOptions(mesh=mesh, batch=int(job.batch) * form.data)
+    parallelism = job.on(gpus, instance.gpus).parallelism
+    mesh = LanguageModel(job, find_host(instance)).mesh(parallelism).name
+    options = SearchOptions(mesh=mesh, batch=int(job.batch) * parallelism.data)
     try:
         predicted = predict_devices(scenario, [gpus]).cases[0].rows[0]
     except InputError as error:
@@ -83,9 +83,11 @@ def test_predict_search_and_plan_have_one_memory_limit(scenario: Path) -> None:
     spread = read_spread_training(scenario)
     job = replace(find_job(spread.training, spread.folder), optimizer="adamw")
     instance, gpus = instance_of("p4d.24xlarge"), spread.cluster.world_size
-    form = job.on(gpus, instance.gpus).parallelism
+    parallelism = job.on(gpus, instance.gpus).parallelism
     host = find_host(instance)
-    options = SearchOptions(mesh=LanguageModel(job, host).mesh(form).name, batch=int(job.batch) * form.data)
+    options = SearchOptions(
+        mesh=LanguageModel(job, host).mesh(parallelism).name, batch=int(job.batch) * parallelism.data
+    )
     (row,) = find_meshes(scenario, replace(options, fill=1.0)).cases[0].best
     assert FILL < row.memory_bytes / host.device.memory_bytes < 1
     with pytest.raises(InputError, match=f"of which {FILL:.0%} can be used"):

@@ -64,9 +64,9 @@ FOUR_BLOCKS = ModelProfile(
 )  # fmt: skip
 
 
-def predict(fabric: Counted, form: Parallelism, batch: int = 8, devices: int = 8) -> StepPrediction:
+def predict(fabric: Counted, parallelism: Parallelism, batch: int = 8, devices: int = 8) -> StepPrediction:
     """A step of the model of eight blocks, which computes for a second a sample."""
-    return StepModel(TrainingJob(alike(), batch, form), at_rate(alike(), 1.0), lambda _: fabric).predict(devices)
+    return StepModel(TrainingJob(alike(), batch, parallelism), at_rate(alike(), 1.0), lambda _: fabric).predict(devices)
 
 
 def bubble_share(devices: int, microbatches: int, virtual: int = 1) -> float:
@@ -76,7 +76,7 @@ def bubble_share(devices: int, microbatches: int, virtual: int = 1) -> float:
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved"])
 @pytest.mark.parametrize(("devices", "microbatches"), [(2, 2), (4, 8), (4, 16), (8, 8)])
-def test_a_pipeline_waits_as_long_as_its_closed_form(schedule: str, devices: int, microbatches: int) -> None:
+def test_a_pipeline_waits_as_long_as_its_closed_strategy(schedule: str, devices: int, microbatches: int) -> None:
     virtual = 3 if schedule == "interleaved" else 1
     stages = [StageTimes(1.0, 2.0, 0.0)] * (devices * virtual)
     ends = [interval.end for interval in pipeline_program(schedule, stages, devices, microbatches).intervals()]
@@ -98,8 +98,8 @@ def test_every_device_does_all_of_its_work_once(schedule: str) -> None:
 def test_a_pipeline_in_a_step() -> None:
     fabric = Counted()
     for microbatches, schedule in ((4, "gpipe"), (8, "1f1b")):
-        form = Parallelism(data=2, pipeline=4, microbatches=microbatches, schedule=schedule)
-        found = predict(fabric, form)
+        parallelism = Parallelism(data=2, pipeline=4, microbatches=microbatches, schedule=schedule)
+        found = predict(fabric, parallelism)
         assert found.parts.compute == pytest.approx(8 / 4)
         assert found.parts.pipeline / found.parts.total == pytest.approx(bubble_share(4, microbatches))
     naive = predict(fabric, Parallelism(data=2, pipeline=4, schedule="naive"))
@@ -124,16 +124,19 @@ def test_messages_of_a_pipeline_are_waited_for() -> None:
 
 def test_zero_moves_what_its_paper_says() -> None:
     """Section 7: stages 1 and 2 as much as DDP, stage 3 one and a half times as much."""
-    sent = {form: predict(Counted(), Parallelism(form=form)).sent_bytes for form in ("ddp", "zero1", "zero2", "zero3")}
+    sent = {
+        strategy: predict(Counted(), Parallelism(strategy=strategy)).sent_bytes
+        for strategy in ("ddp", "zero1", "zero2", "zero3")
+    }
     assert sent["ddp"] == pytest.approx(2 * 7 / 8 * 4 * 8000)
     assert sent["zero1"] == pytest.approx(sent["ddp"]) == pytest.approx(sent["zero2"])
     assert sent["zero3"] == pytest.approx(1.5 * sent["ddp"])
-    assert predict(Counted(), Parallelism(form="fsdp")).sent_bytes == sent["zero3"]
+    assert predict(Counted(), Parallelism(strategy="fsdp")).sent_bytes == sent["zero3"]
 
 
 def test_hsdp_gathers_within_a_node_and_averages_between() -> None:
     fabric = Counted()
-    predict(fabric, Parallelism(form="hsdp", shard=4))
+    predict(fabric, Parallelism(strategy="hsdp", shard=4))
     assert {(name, group) for name, _, group in fabric.calls} == {
         ("all_gather", Group(4, 1)), ("reduce_scatter", Group(4, 1)), ("all_reduce", Group(2, 4)),
     }  # fmt: skip
@@ -168,29 +171,29 @@ def test_a_token_computes_as_many_experts_as_it_visits() -> None:
     assert two.memory[0].activations == 2 * one.memory[0].activations
 
 
-@pytest.mark.parametrize("form", ["ddp", "zero1", "zero2", "zero3", "fsdp", "zero_redundancy"])
-def test_experts_exchange_with_the_devices_that_have_the_same(form: str) -> None:
+@pytest.mark.parametrize("strategy", ["ddp", "zero1", "zero2", "zero3", "fsdp", "zero_redundancy"])
+def test_experts_exchange_with_the_devices_that_have_the_same(strategy: str) -> None:
     """All is of experts here: eight devices that have one of eight each exchange nothing, of four each with one."""
     exchanged = {"all_reduce", "reduce_scatter", "all_gather", "broadcast"}
     for expert, group in ((8, None), (4, Group(2, 4))):
         fabric = Counted()
-        found = predict(fabric, Parallelism(form=form, experts=8, expert=expert))
+        found = predict(fabric, Parallelism(strategy=strategy, experts=8, expert=expert))
         assert {call.group for call in found.calls[0] if call.collective in exchanged} == ({group} if group else set())
 
 
 def test_states_of_experts_are_divided_among_the_devices_that_have_the_same() -> None:
     """Two experts of each of eight MLPs on a device, and two devices that have the same."""
-    form = {"experts": 8, "expert": 4}
+    strategy = {"experts": 8, "expert": 4}
     for name, divided in (("ddp", 1), ("fsdp", 2)):
-        found = predict(Counted(), Parallelism(form=name, **form)).memory[0]
+        found = predict(Counted(), Parallelism(strategy=name, **strategy)).memory[0]
         assert found.parameters == 4 * 2 * 8000 / divided
 
 
 def test_ddp_is_the_timeline_of_overlap() -> None:
     units = [Unit(1.0, 2.0, 4e6, 4e6)] * 3
-    fabric, form = Counted(byte_s=1e-7), Parallelism(data=2, bucket_mb=3)
+    fabric, parallelism = Counted(byte_s=1e-7), Parallelism(data=2, bucket_mb=3)
     gradients = [Gradient(4_000_000, share) for share in (1 / 3, 2 / 3, 1.0)]
-    found = sync_step(DeviceWork(units, gradients), form, data_groups(fabric, form), steal=0.5)
+    found = sync_step(DeviceWork(units, gradients), parallelism, data_groups(fabric, parallelism), slowdown=0.5)
     times = overlap(6.0, [1 / 3, 2 / 3, 1.0], [0.4] * 3, 0.5)
     assert found.seconds == pytest.approx(3 + times.finished)
     assert found.exposed == pytest.approx(0.4)
@@ -202,8 +205,8 @@ def test_fsdp_prefetches_as_it_is_told() -> None:
     fabric = Counted(byte_s=1e-6)
     times = {}
     for prefetch in (0, 1):
-        form = Parallelism(form="fsdp", data=2, prefetch=prefetch)
-        times[prefetch] = sync_step(DeviceWork(units, []), form, data_groups(fabric, form), steal=0.0)
+        parallelism = Parallelism(strategy="fsdp", data=2, prefetch=prefetch)
+        times[prefetch] = sync_step(DeviceWork(units, []), parallelism, data_groups(fabric, parallelism), slowdown=0.0)
     # without: gather and compute in turns, and the scatter before hides behind the next backward
     assert times[0].seconds == 3 * 2 + 3 * 3 + 1
     # with: only the first gathers of forward and of backward and the last scatter are waited for
@@ -212,15 +215,20 @@ def test_fsdp_prefetches_as_it_is_told() -> None:
 
 
 def test_data_parallel_sends_everything_and_hides_nothing() -> None:
-    found = predict(Counted(byte_s=1e-6), Parallelism(form="data_parallel"))
+    found = predict(Counted(byte_s=1e-6), Parallelism(strategy="data_parallel"))
     assert found.parts.sync == pytest.approx(2 * 4 * 8000 * 1e-6)
     assert found.parts.total == pytest.approx(8 + found.parts.sync)
 
 
 def test_parts_add_up_and_intervals_hold_the_rate() -> None:
     fabric = Counted(byte_s=1e-5, kind="nvlink")
-    for form in (Parallelism(), Parallelism(form="fsdp"), Parallelism(tensor=2, pipeline=2), Parallelism(form="zero1")):
-        found = predict(fabric, form)
+    for parallelism in (
+        Parallelism(),
+        Parallelism(strategy="fsdp"),
+        Parallelism(tensor=2, pipeline=2),
+        Parallelism(strategy="zero1"),
+    ):
+        found = predict(fabric, parallelism)
         assert found.rate == pytest.approx(8 * found.parallelism.data / found.parts.total)
         low, high = found.interval()
         assert low < found.rate < high
@@ -258,7 +266,7 @@ def test_parameter_servers_are_as_the_model_that_is_fitted_to_published_training
     profile: ModelProfile, machine: str, gpus: int, nodes: int
 ) -> None:
     """On 4090s the largest layer of VGG16 decides; where layers are small all of them do, however large a block is."""
-    job = TrainingJob(profile, 64, Parallelism(form="parameter_server"))
+    job = TrainingJob(profile, 64, Parallelism(strategy="parameter_server"))
     expected = predict_rate(job, machine, gpus, nodes, 300.0, paths=4)  # one for each of the four 4090s
     fabric = NcclInterconnect(describe_preset(machine, nodes, gpus // nodes))
     found = StepModel(job, at_rate(profile, 300.0), lambda _: fabric).predict(gpus)
@@ -280,16 +288,16 @@ def test_a_copy_of_a_simulated_network_with_another_algorithm_is_asked_anew() ->
 
 
 @pytest.mark.parametrize(
-    "form",
+    "parallelism",
     [
         Parallelism(), Parallelism(tensor=8), Parallelism(pipeline=8, microbatches=8),
-        Parallelism(form="parameter_server"), Parallelism(form="data_parallel"),
+        Parallelism(strategy="parameter_server"), Parallelism(strategy="data_parallel"),
     ],
 )  # fmt: skip
-def test_a_step_of_every_form_waits_for_what_shares_its_cores(form: Parallelism) -> None:
+def test_a_step_of_every_strategy_waits_for_what_shares_its_cores(parallelism: Parallelism) -> None:
     """Seven others on eight cores."""
     device = MeshDevice(memory_bandwidth=1e12, cores=8)
-    model = StepModel(TrainingJob(alike(), 8, form), at_rate(alike(), 1.0), lambda _: Counted(), device)
+    model = StepModel(TrainingJob(alike(), 8, parallelism), at_rate(alike(), 1.0), lambda _: Counted(), device)
     of_each = read_parameters()["process_ms"] / 1e3 / 8
     assert model.predict(8).parts.processes == pytest.approx(7 * of_each)
 
@@ -329,7 +337,7 @@ def test_what_is_not_predicted_is_refused() -> None:
     with pytest.raises(InputError, match="the profile of 'relu' has no parameters; give a model that is trained"):
         StepModel(TrainingJob(relu, 8), at_rate(relu, 1.0), lambda _: Counted()).predict(8)
     with pytest.raises(InputError, match="take zero1, or pipeline = 1"):
-        predict(Counted(), Parallelism(form="fsdp", pipeline=2))
+        predict(Counted(), Parallelism(strategy="fsdp", pipeline=2))
     with pytest.raises(InputError, match="6 microbatches are not divided by the 4 stages"):
         predict(Counted(), Parallelism(pipeline=4, schedule="interleaved", virtual=2, microbatches=6), batch=6)
 

@@ -28,7 +28,7 @@ from planner.scaling.gpu_rates import SERIES_GPUS, GpuRates, series_gpu
 from planner.scaling.models import even_model, find_model
 from planner.scaling.one_gpu import YOURS, Alone, OneGpuRate, guess_rates, published
 from ringlab.cli import app
-from scenarios.forms import parse_hours
+from scenarios.sections import parse_hours
 from simcomm.cluster.hardware import memory_bytes
 
 RATES = 'plan.known_rates={V100 = 1156.0, A100 = 2300.0, "H100 SXM" = 2785.0, "RTX 4090" = 1776.0}'
@@ -176,7 +176,10 @@ def test_plan_names_the_nearest_if_none_is_within_limits(scenario: str, override
     ("override", "said"),
     [
         ("training.batch_size=100000", "batch_size 100000 does not fit into B300: it takes .* samples a device fit"),
-        ("training.parameters=99_000_000_000", "fit into B300.* not one sample fits: form = .fsdp. divides the states"),
+        (
+            "training.parameters=99_000_000_000",
+            "fit into B300.* not one sample fits: strategy = .fsdp. divides the states",
+        ),
     ],
 )
 def test_plan_compares_memory_if_no_candidate_fits(scenario: str, override: str, said: str, tmp_path: Path) -> None:
@@ -234,23 +237,23 @@ def test_a_target_that_is_passed_replaces_the_other_one_of_the_file(scenario: st
         ringlab.plan(scenario, *job, "plan.target_tokens=1024e3", "plan.target_samples=1000")
 
 
-def test_plan_supports_every_form_of_predict_devices() -> None:
+def test_plan_supports_every_strategy_of_predict_devices() -> None:
     """The samples are those of its epochs; candidates without the mesh are left out."""
     scenario = str(Path(__file__).parents[2] / "examples" / "gpt2_xl.toml")
     job = ["training.epochs=2", "plan.providers=['Vast.ai']"]
     sharded = ringlab.plan(scenario, *job, today=TODAY)
-    whole = ringlab.plan(scenario, *job, "training.parallelism.form=ddp", today=TODAY)
+    whole = ringlab.plan(scenario, *job, "training.parallelism.strategy=ddp", today=TODAY)
     assert sharded.target_samples == whole.target_samples == 2_000_000
     labels = [{row.label for row in found.candidates} for found in (sharded, whole)]
     assert "4 x A100 40GB SXM, Vast.ai" in labels[0] - labels[1]
-    for mesh, least in (("{tensor=4}", 4), ("{pipeline=2, microbatches=8}", 2), ("{form='zero1', data=16}", 16)):
+    for mesh, least in (("{tensor=4}", 4), ("{pipeline=2, microbatches=8}", 2), ("{strategy='zero1', data=16}", 16)):
         some = ["training.model=gpt2", f"training.parallelism={mesh}", AWS]
         found = ringlab.plan(scenario, *some, today=TODAY)
         assert found.candidates and all(row.gpus % least == 0 for row in found.candidates)
     with pytest.raises(InputError, match=r"training: parallelism is data rest x tensor 3 .* give tensor x pipeline"):
         ringlab.plan(scenario, "training.model=gpt2", "training.parallelism={tensor=3}")
-    with pytest.raises(InputError, match=r"training\.parallelism: form 'nothing' is not known"):
-        ringlab.plan(scenario, "training.parallelism.form=nothing")
+    with pytest.raises(InputError, match=r"training\.parallelism: strategy 'nothing' is not known"):
+        ringlab.plan(scenario, "training.parallelism.strategy=nothing")
 
 
 def test_plan_of_one_gpu_equals_predict_devices(scenario: str, tmp_path: Path) -> None:
@@ -271,7 +274,7 @@ def test_plan_of_one_gpu_equals_predict_devices(scenario: str, tmp_path: Path) -
 def test_plan_needs_the_memory_of_predict_devices(scenario: str, tmp_path: Path) -> None:
     """Several GPUs also store communication buffers: one H200 has enough memory, and eight do not."""
     job = ["training.model=llama-7b", "training.batch_size=2", "training.precision=bf16", "training.optimizer=sgd"]
-    job.append("training.parallelism={form='ddp'}")
+    job.append("training.parallelism={strategy='ddp'}")
     found = ringlab.plan(scenario, *job, NEBIUS, today=TODAY)
     devices = tmp_path / "devices.toml"
     devices.write_text('cluster = {preset = "p5en.48xlarge", nodes = 1, transport = "nccl"}\n[training]\n')
@@ -296,7 +299,7 @@ def test_language_model_is_planned_on_its_fastest_mesh(scenario: str) -> None:
     job = ["training.model=llama-7b", "training.batch_size=2", "training.precision=bf16", LAMBDA]
     free, stated = (
         {row.label: row for row in ringlab.plan(scenario, *job, *given, today=TODAY).candidates}
-        for given in ((), ("training.parallelism={form='zero1'}",))
+        for given in ((), ("training.parallelism={strategy='zero1'}",))
     )
     assert free.keys() - stated.keys() and all(row.mesh for row in free.values())
     assert not any(row.mesh for row in stated.values())

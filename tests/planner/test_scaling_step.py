@@ -14,8 +14,8 @@ from benchmarks.studies.scaling_columns import (
     SeriesCase,
     bucket_seconds,
     make_cases,
+    slowdown_of,
     solve_alone,
-    steal_of,
     step_times,
 )
 from collectives.errors import InputError
@@ -48,21 +48,21 @@ def test_buckets_overlap_as_the_timeline_of_overlap_says(
     times = step_times(cases, values, alone)
     seconds = bucket_seconds(cases, values)[0]
     there = seconds > 0
-    steal = float(steal_of(cases, values)[0])
+    slowdown = float(slowdown_of(cases, values)[0])
     backward = BACKWARD_SHARE * float(alone[0])
-    line = overlap(backward, list(cases.ready[0][there]), list(seconds[there]), steal)
-    assert times.steal[0] == pytest.approx(line.computed - backward, rel=1e-6, abs=1e-9 * backward)
+    line = overlap(backward, list(cases.ready[0][there]), list(seconds[there]), slowdown)
+    assert times.slowdown[0] == pytest.approx(line.computed - backward, rel=1e-6, abs=1e-9 * backward)
     assert times.exposed[0] == pytest.approx(line.finished - line.computed, rel=1e-6, abs=1e-9 * backward)
 
 
 def test_after_backward_everything_is_exposed_and_without_sync_nothing() -> None:
     values = read_parameters()
-    forms = (Parallelism(overlap=False), Parallelism(sync_every=NEVER))
-    cases = [CASE._replace(job=replace(JOB, parallelism=form)) for form in forms]
+    strategies = (Parallelism(overlap=False), Parallelism(sync_every=NEVER))
+    cases = [CASE._replace(job=replace(JOB, parallelism=parallelism)) for parallelism in strategies]
     columns = make_cases(cases)
     times = step_times(columns, values, np.array([1.0, 1.0]))
     whole = bucket_seconds(columns, values).sum(axis=1)
-    assert (times.exposed.tolist(), times.steal.tolist()) == ([whole[0], 0.0], [0.0, 0.0])
+    assert (times.exposed.tolist(), times.slowdown.tolist()) == ([whole[0], 0.0], [0.0, 0.0])
     assert times.copies[1] == 0.0
 
 
@@ -140,22 +140,22 @@ def test_buckets_are_filled_by_torchs_rule():
     assert [bucket.nbytes for bucket in fill_buckets([Gradient(p.nbytes, 0.0) for p in parameters])] == expected
 
 
-def test_what_is_free_is_hidden_and_what_steals_all_is_not():
-    assert overlap(1.0, [0.2, 1.0], [0.3, 0.1], steal=0.0).finished == pytest.approx(1.1)
-    assert overlap(1.0, [0.2, 1.0], [0.3, 0.1], steal=1.0).finished == pytest.approx(1.4)
-    assert overlap(1.0, [0.2, 1.0], [0.3, 0.1], steal=1.5).finished == pytest.approx(1.0 + 0.45 + 0.1)
+def test_what_is_free_is_hidden_and_what_slows_fully_is_not():
+    assert overlap(1.0, [0.2, 1.0], [0.3, 0.1], slowdown=0.0).finished == pytest.approx(1.1)
+    assert overlap(1.0, [0.2, 1.0], [0.3, 0.1], slowdown=1.0).finished == pytest.approx(1.4)
+    assert overlap(1.0, [0.2, 1.0], [0.3, 0.1], slowdown=1.5).finished == pytest.approx(1.0 + 0.45 + 0.1)
 
 
 shares = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 2)), max_size=6)
 
 
-@given(backward=st.floats(0.01, 10), buckets=shares, steal=st.floats(0, 2))
-def test_nothing_is_lost_and_nothing_gained(backward: float, buckets: list[tuple[float, float]], steal: float):
+@given(backward=st.floats(0.01, 10), buckets=shares, slowdown=st.floats(0, 2))
+def test_nothing_is_lost_and_nothing_gained(backward: float, buckets: list[tuple[float, float]], slowdown: float):
     ready = sorted(share for share, _ in buckets)
     seconds = [alone for _, alone in buckets]
-    found = overlap(backward, ready, seconds, steal)
-    assert backward - 1e-9 <= found.computed <= backward + steal * sum(seconds) + 1e-9
-    assert found.finished <= backward + max(1.0, steal) * sum(seconds) + 1e-9
+    found = overlap(backward, ready, seconds, slowdown)
+    assert backward - 1e-9 <= found.computed <= backward + slowdown * sum(seconds) + 1e-9
+    assert found.finished <= backward + max(1.0, slowdown) * sum(seconds) + 1e-9
     ends = [0.0, *(end for _, end in found.buckets)]
     for before, (begin, end), alone in zip(ends, found.buckets, seconds, strict=False):
         assert begin >= before - 1e-12 and end - begin >= alone - 1e-9

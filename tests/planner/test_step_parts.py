@@ -59,7 +59,7 @@ def test_slower_nic_makes_ddp_slower(make: Callable[..., Columns]) -> None:
 
 
 @pytest.mark.parametrize(("schedule", "bubble"), [("1f1b", 3), ("gpipe", 3)])
-def test_pipeline_of_equal_stages_takes_the_closed_form(schedule: str, bubble: int) -> None:
+def test_pipeline_of_equal_stages_takes_the_closed_strategy(schedule: str, bubble: int) -> None:
     one = np.full((1, 4), 1.0)
     found = pipeline_seconds(schedule, one, 2 * one, np.zeros((1, 3)), 4, 8)
     assert found == pytest.approx(3.0 * (8 + bubble))

@@ -1,4 +1,4 @@
-"""What ranks on GPUs do in tests, and on CPUs to compare with: trainings in every way, and forms of parallelism."""
+"""What ranks on GPUs do in tests, and on CPUs to compare with: trainings in every way, and parallelism strategies."""
 
 from functools import partial
 from pathlib import Path
@@ -12,14 +12,14 @@ from collectives.catalogue import find_algorithm
 from collectives.training.parallelism import Parallelism
 from collectives.training.recipe import Recipe
 from collectives.training.workload import Buckets, ComputePhases
-from realcomm.forms.plan import FormPlan
-from realcomm.forms.training import train_form
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
+from realcomm.strategies.plan import StrategyPlan
+from realcomm.strategies.training import train_strategy
 from realcomm.training import datasets, models, running
 from realcomm.training.checkpoints import Checkpointing, find_start
 from realcomm.training.trainer import train_rank
-from ringlab.commands.measuring.form_job import plan_form
+from ringlab.commands.measuring.strategy_job import plan_strategy
 
 RING, STEPS = find_algorithm("all_reduce/ring"), 4
 TRAININGS: dict[str, dict[str, Any]] = {
@@ -34,10 +34,10 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "local SGD": {"gradient_sync": RING, "sync_every": 2, "checkpoint_every": 2},
 }
 MODEL = "llama:layers=2,width=32,heads=4,context=16,vocabulary=64,hidden=64"
-FORMS = {
+STRATEGIES = {
     "ddp": Parallelism(data=4),
-    "fsdp": Parallelism(form="fsdp", data=4),
-    "hsdp": Parallelism(form="hsdp", data=4, shard=2),
+    "fsdp": Parallelism(strategy="fsdp", data=4),
+    "hsdp": Parallelism(strategy="hsdp", data=4, shard=2),
     "1f1b": Parallelism(data=2, pipeline=2, microbatches=2),
     "tensor": Parallelism(data=2, tensor=2),
 }
@@ -71,12 +71,12 @@ def train_in_every_way(rank: int, world_size: int, folder: Path) -> dict[str, li
     return found
 
 
-def train_in_every_form(rank: int, world_size: int) -> dict[str, list[float]]:
-    """Return the losses of this rank in every form of parallelism."""
+def train_with_every_strategy(rank: int, world_size: int) -> dict[str, list[float]]:
+    """Return the losses of this rank in every parallelism strategy."""
     known = profile_on_meta(find_model(MODEL))
-    plans = {name: plan_form(MODEL, known, form, 8, Recipe()) for name, form in FORMS.items()}
+    plans = {name: plan_strategy(MODEL, known, strategy, 8, Recipe()) for name, strategy in STRATEGIES.items()}
     return {name: _train(rank, world_size, plan._replace(steps=STEPS, checked=0)) for name, plan in plans.items()}
 
 
-def _train(rank: int, world_size: int, plan: FormPlan) -> list[float]:
-    return train_form(rank, world_size, plan).losses
+def _train(rank: int, world_size: int, plan: StrategyPlan) -> list[float]:
+    return train_strategy(rank, world_size, plan).losses

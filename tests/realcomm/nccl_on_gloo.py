@@ -13,8 +13,8 @@ import real_cases
 import torch
 import torch.distributed as dist
 
+from collectives.call import CollectiveCall
 from collectives.catalogue import find_algorithm
-from collectives.request import Request
 from realcomm.execution import events, executor, nccl
 from realcomm.execution.collective_sequence import Collective
 from realcomm.execution.events import Event
@@ -161,6 +161,6 @@ def record_waiting(rank: int, world_size: int, name: str) -> int:
     keep_nccls_rules()
     setattr(events, "device_clock", lambda device: WaitingClock())  # noqa: B010
     record: list[Event] = []
-    request = Request(find_algorithm(name), 1003)
-    Executor(request, rank, world_size).run(real_cases.start(rank, 1003), record)
+    call = CollectiveCall(find_algorithm(name), 1003)
+    Executor(call, rank, world_size).run(real_cases.start(rank, 1003), record)
     return len(record)

@@ -14,8 +14,8 @@ import torch.distributed as dist
 from real_functions import FUNCTIONS
 
 import realcomm
+from collectives.call import part_slice
 from collectives.catalogue import library
-from collectives.request import part_slice
 
 OF_GLOO = [
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.uint8, torch.int32, torch.int64,

@@ -8,10 +8,10 @@ import torch
 import torch.distributed as dist
 
 import realcomm
+from collectives.call import CollectiveCall, part_slice, round_down
 from collectives.catalogue import library
 from collectives.declaration import Algorithm
 from collectives.pipeline import pipeline
-from collectives.request import Request, part_slice, round_down
 from collectives.schedule.build import build_schedule
 from collectives.spec import Spec
 from realcomm.execution.executor import Executor, dtype_name
@@ -70,7 +70,7 @@ def compare_with_torch(rank: int, world_size: int, asked: Sequence[Case] | bool)
         tensor = start(rank, n, case.dtype)
         pipeline.SLICE_BYTES, pipeline.LARGEST_SLICE_BYTES = case.slice_bytes, 4 * case.slice_bytes
         expected = own(algorithm.spec, rank, n, case.dtype, case.op, root)
-        executor = Executor(Request(algorithm, n, dtype_name(case.dtype), case.op, root), rank, world_size)
+        executor = Executor(CollectiveCall(algorithm, n, dtype_name(case.dtype), case.op, root), rank, world_size)
         executor.run(tensor)
         sent = traced(algorithm, world_size, root).elements_sent(n)[rank] * case.dtype.itemsize
         if expected is not None and not torch.equal(tensor[expected[0]], expected[1]):

@@ -8,9 +8,9 @@ import torch
 import torch.distributed as dist
 
 import realcomm
+from collectives.call import CollectiveCall
 from collectives.catalogue import find_algorithm
 from collectives.errors import InputError
-from collectives.request import Request
 from realcomm import classroom
 from realcomm.launching.group import share_gpu
 
@@ -209,7 +209,7 @@ def run_examples(rank: int, world_size: int) -> tuple[int, str]:
     runner = doctest.DocTestRunner(None if rank == 0 else AcceptAnything(), verbose=False)
     lesson = [classroom.broadcast, classroom.reduce, classroom.all_reduce, classroom.ring_all_reduce]
     values = {"realcomm": realcomm, "classroom": classroom, "torch": torch, "rank": rank, "world_size": world_size}
-    values |= {"find_algorithm": find_algorithm, "Request": Request}
+    values |= {"find_algorithm": find_algorithm, "CollectiveCall": CollectiveCall}
     values |= {"execute": realcomm.execute, "Executor": realcomm.Executor}
     for function in [*(getattr(realcomm, name) for name in FUNCTIONS), *lesson, realcomm.execute, realcomm.Executor]:
         text = function.__doc__.replace("# doctest: +SKIP", "")

@@ -12,12 +12,12 @@ import torch
 import torch.distributed as dist
 from real_cases import start
 
+from collectives.call import CollectiveCall
 from collectives.catalogue import library
-from collectives.costs.hops import Probe
+from collectives.costs.message_classes import Probe
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.pipeline import pipeline
-from collectives.request import Request
 from collectives.spec import find_spec
 from collectives.step import Kind, Operation, Program, Step, as_step, copy, recv, recv_reduce, reduce, send
 from collectives.training.workload import Training
@@ -28,7 +28,7 @@ from realcomm.execution.events import Event
 from realcomm.execution.executor import Executor, execute
 from realcomm.launching.group import own_device, share_gpu
 from realcomm.measuring import probes, rank_measurement
-from realcomm.measuring.collective_run import RankMeasurement, TimedRequest
+from realcomm.measuring.collective_run import RankMeasurement, TimedCall
 from realcomm.measuring.rank_measurement import exact_input, exact_result, measure_rank, time_together
 
 
@@ -47,10 +47,10 @@ def on_one_gpu(rank: int, world_size: int) -> tuple[int, list[str]]:
         root = (world_size - 1) * algorithm.spec.rooted
         for n in (world_size * algorithm.chunks(world_size), 60_000 * algorithm.chunks(world_size)):
             tried += 1
-            request = Request(algorithm, n, root=root)
-            tensor = exact_input(request, rank).to(device)
-            Executor(request, rank, world_size, device=device).run(tensor)
-            expected = exact_result(request, rank, world_size)
+            call = CollectiveCall(algorithm, n, root=root)
+            tensor = exact_input(call, rank).to(device)
+            Executor(call, rank, world_size, device=device).run(tensor)
+            expected = exact_result(call, rank, world_size)
             if expected is not None and not torch.equal(tensor.cpu()[expected[0]], expected[1]):
                 wrong.append(f"{algorithm.full_name} n={n}")
     return tried, wrong
@@ -176,7 +176,7 @@ def shapes(rank: int, world_size: int) -> list[str]:
     weight = torch.ones(4, 3, requires_grad=True)
     execute(ring, weight, op="mean")
     assert torch.equal(weight, torch.ones(4, 3))
-    executor = Executor(Request(ring, 10), rank, world_size)
+    executor = Executor(CollectiveCall(ring, 10), rank, world_size)
     refused = [
         lambda: execute(ring, torch.zeros(6, 5)[:, 1]),
         lambda: execute(ring, torch.zeros(3, dtype=torch.int64), op="mean"),
@@ -198,7 +198,7 @@ def _refusal(call: Callable[[], object]) -> str:
 
 def again_and_again(rank: int, world_size: int) -> list[list[float]]:
     """Run one executor on several tensors alternately, one of them moved in memory in between."""
-    executor = Executor(Request(library()["all_reduce/unchunked_ring"], 3), rank, world_size)
+    executor = Executor(CollectiveCall(library()["all_reduce/unchunked_ring"], 3), rank, world_size)
     first, second = torch.ones(3), torch.full((3,), float(rank))
     for tensor in (first, second, second, first):
         executor.run(tensor)
@@ -219,7 +219,7 @@ def recorded(rank: int, world_size: int, n: int) -> tuple[float, list[Event], fl
 
 def recorded_slowly(rank: int, world_size: int) -> list[Event]:
     """Return the events of a ring in which posting a message returns long after it has arrived."""
-    executor, record = Executor(Request(library()["all_reduce/ring"], 8), rank, world_size), list[Event]()
+    executor, record = Executor(CollectiveCall(library()["all_reduce/ring"], 8), rank, world_size), list[Event]()
     own = executor._send
 
     def send(*args: Any) -> Any:
@@ -235,7 +235,7 @@ def recorded_slowly(rank: int, world_size: int) -> list[Event]:
 def order_of_posts(rank: int, world_size: int) -> list[str]:
     """Return the order in which a ring's messages are posted."""
     posted: list[str] = []
-    executor = Executor(Request(library()["all_reduce/ring"], 8), rank, world_size)
+    executor = Executor(CollectiveCall(library()["all_reduce/ring"], 8), rank, world_size)
     send_, receive_ = executor._send, executor._receive
 
     def noted(name: str, call: Callable[..., object], *args: object) -> object:
@@ -288,12 +288,12 @@ def probed_messages(probe: Probe, rank: int, world_size: int) -> list[str]:
     return [" ".join(f"{op.kind.name.lower()} {op.peer}" for op in as_step(step)) for step in steps]
 
 
-def measure_all(rank: int, world_size: int, measurements: Sequence[TimedRequest]) -> list[RankMeasurement]:
+def measure_all(rank: int, world_size: int, measurements: Sequence[TimedCall]) -> list[RankMeasurement]:
     """Return this rank's results of several measurements."""
     return [measure_rank(rank, world_size, measurement) for measurement in measurements]
 
 
-def measure_without_writing(rank: int, world_size: int, measurement: TimedRequest) -> int:
+def measure_without_writing(rank: int, world_size: int, measurement: TimedCall) -> int:
     """Return how many elements a measurement finds wrong when nothing received is ever reduced."""
     Executor._write = lambda *args: None  # type: ignore[method-assign]
     return measure_rank(rank, world_size, measurement).wrong
@@ -325,7 +325,7 @@ def marked_steps(rank: int, world_size: int) -> list[Any]:
     group = dist.new_group([1, 2])
     if rank == 0:
         return []
-    executor = Executor(Request(library()["all_reduce/ring"], 8), rank - 1, 2, group)
+    executor = Executor(CollectiveCall(library()["all_reduce/ring"], 8), rank - 1, 2, group)
     marks: Any = NotedMarks()
     executor._marks = marks
     for _ in range(2):
@@ -334,7 +334,7 @@ def marked_steps(rank: int, world_size: int) -> list[Any]:
 
 
 def measure_by_unlike_clocks(
-    rank: int, world_size: int, measurement: TimedRequest
+    rank: int, world_size: int, measurement: TimedCall
 ) -> tuple[RankMeasurement, list[BlockStep]]:
     """Measure, and calibrate a training, on hosts of which each was booted an hour after the one before."""
 

@@ -9,14 +9,14 @@ from command_line import Ringlab
 
 import simcomm
 from collectives import find_algorithm, read_trace
+from collectives.call import make_call
 from collectives.errors import RunFailed
 from collectives.records.limits import find_limits
-from collectives.request import make_request
 from collectives.training.workload import Training
 from realcomm.execution import broken_run
 from realcomm.launching.failures import LaunchFailed, RankFailed, TimedOut
 from realcomm.launching.launcher import launch
-from realcomm.measuring.collective_run import TimedRequest
+from realcomm.measuring.collective_run import TimedCall
 from realcomm.training import trainer
 from ringlab.shared.output import keep_broken_trace
 
@@ -25,9 +25,9 @@ RANKS, BAD, STEP = 4, 2, 3
 
 def break_run(how: str, name: str = "all_reduce/ring", timeout: float = 60.0) -> LaunchFailed:
     """What a launch raises in which rank 2 breaks in step 4 of the third execution."""
-    request, cluster = make_request(find_algorithm(name), RANKS, 1 << 12), simcomm.this_machine(RANKS)
-    measurement = TimedRequest(request, 1, 3, None)
-    with pytest.raises(LaunchFailed) as caught, broken_run.tracing_what_breaks(request, cluster):
+    call, cluster = make_call(find_algorithm(name), RANKS, 1 << 12), simcomm.this_machine(RANKS)
+    measurement = TimedCall(call, 1, 3, None)
+    with pytest.raises(LaunchFailed) as caught, broken_run.tracing_what_breaks(call, cluster):
         launch(real_workers.break_in_step, RANKS, measurement, BAD, STEP, how, timeout=timeout)
     return caught.value
 

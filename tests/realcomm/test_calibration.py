@@ -1,4 +1,4 @@
-"""Calibration: what blocks measure, the hops that they make, and one launch that calibrates and runs in turns."""
+"""Calibration: what blocks measure, their message classes, and one launch that calibrates and runs in turns."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 import simcomm
 from collectives import find_algorithm
-from collectives.costs.hops import EXCHANGE, FAN_IN, FAN_OUT, RELAY, Hop, Probe
-from collectives.records.calibration import HopCurve, read_calibration
+from collectives.call import make_call
+from collectives.costs.message_classes import EXCHANGE, FAN_IN, FAN_OUT, RELAY, MessageClass, Probe
+from collectives.records.calibration import MessageCurve, read_calibration
 from collectives.records.environment import threads_per_rank
-from collectives.request import make_request
 from collectives.training.gradients import Gradient
 from collectives.training.workload import ComputePhases, Training
 from realcomm.calibration.blocks import (
@@ -39,7 +39,7 @@ TWO = Setting(ranks=2, threads=threads_per_rank(2))
 
 
 def block(factor: float = 1.0) -> CalibrationBlock:
-    """What two ranks measure in a block: a relay of 4 KiB takes 500 us, and 100 us more with each further hop."""
+    """What two ranks measure in a block: a relay of 4 KiB takes 500 us, and 100 us more with each further message."""
     ranks = []
     for rank in range(2):
         probes = {
@@ -68,20 +68,20 @@ def training_block(late: float = 0.01) -> CalibrationBlock:
     return CalibrationBlock(ranks)
 
 
-def test_a_later_hop_is_the_increment_that_it_makes_to_a_chain():
+def test_a_later_message_is_the_increment_that_it_makes_to_a_chain():
     found = make_calibration([block()], TWO)
-    first, later = (Hop(RELAY, 1, False, 4096, is_first) for is_first in (True, False))
-    assert found.hop_seconds(first) == pytest.approx(5e-4)
-    assert found.hop_seconds(later) == pytest.approx(1e-4)
-    assert found.hop_seconds(first._replace(reduces=True)) == pytest.approx(6e-4)
+    first, later = (MessageClass(RELAY, 1, False, 4096, is_first) for is_first in (True, False))
+    assert found.message_seconds(first) == pytest.approx(5e-4)
+    assert found.message_seconds(later) == pytest.approx(1e-4)
+    assert found.message_seconds(first._replace(reduces=True)) == pytest.approx(6e-4)
     assert found.reduction.points == [(4096, pytest.approx(2e-6))]  # the slowest rank's
 
 
-def test_a_collective_of_two_ranks_is_a_first_hop_and_a_later_one():
+def test_a_collective_of_two_ranks_is_a_first_message_and_a_later_one():
     found = make_calibration([block()], TWO)
     trace = simcomm.run(NAIVE, simcomm.this_machine(2), 4096, calibration=found)
     assert trace.elapsed == pytest.approx(6e-4 + 1e-4)
-    assert (trace.method, len(trace.messages)) == ("hops", 2)
+    assert (trace.method, len(trace.messages)) == ("message classes", 2)
 
 
 def test_a_training_waits_for_the_slowest_rank():
@@ -91,7 +91,7 @@ def test_a_training_waits_for_the_slowest_rank():
     entry = training_figures(simcomm.train(JOB, simcomm.this_machine(2), calibration=_with_lone(found)), JOB)
     assert entry.forward_s == pytest.approx(0.1)
     assert entry.backward_s == pytest.approx(0.205)
-    assert entry.sync_s == pytest.approx(0.02 + 0.02 + 0.004 + 0.005)  # two hops, the division, waiting
+    assert entry.sync_s == pytest.approx(0.02 + 0.02 + 0.004 + 0.005)  # two messages, the division, waiting
     assert entry.loading_s == pytest.approx(0.02)
     assert entry.step_s == pytest.approx(0.02 + 0.1 + 0.21 + 0.044 + 0.03)
 
@@ -111,7 +111,7 @@ def test_torchs_own_sync_is_what_overlaps_and_what_cannot():
     for rank in measured.ranks:
         rank.beside[KIND] = [pieces]
     found = _with_lone(make_calibration([measured], TWO))
-    assert found.overlap[0].steal == pytest.approx(0.5)
+    assert found.overlap[0].overlap_slowdown == pytest.approx(0.5)
     job = Training(None)
     entry = training_figures(simcomm.train(job, simcomm.this_machine(2), calibration=found), job)
     assert entry.forward_s == pytest.approx(0.1 + 0.001)
@@ -122,8 +122,8 @@ def test_torchs_own_sync_is_what_overlaps_and_what_cannot():
 
 
 def test_what_a_run_measures_does_not_change_its_prediction():
-    requests = [make_request(NAIVE, 2, 4096)]
-    turns = run_in_turns(requests, [], simcomm.this_machine(2), timeout=300)
+    calls = [make_call(NAIVE, 2, 4096)]
+    turns = run_in_turns(calls, [], simcomm.this_machine(2), timeout=300)
     assert len(turns.calibration) == 13 and len(turns.collectives) == 1
     assert turns.collectives[0].facts["wrong"] == 0
     assert turns.collectives[0].facts["repetitions"] >= 12
@@ -149,7 +149,7 @@ def test_blocks_are_dealt_out_over_the_whole_launch():
 
 
 def test_exactly_the_sizes_asked_for_are_timed():
-    plan = make_plan(2, [make_request(name, 2, 1 << 20) for name in (RING, NAIVE)], [JOB, Training(NAIVE)])
+    plan = make_plan(2, [make_call(name, 2, 1 << 20) for name in (RING, NAIVE)], [JOB, Training(NAIVE)])
     assert {probe.nbytes for probe in plan.probes} == {1 << 19, 1 << 20, *LINE_SIZES}
     assert not plan.measurements
     (training,) = plan.trainings
@@ -171,13 +171,15 @@ def test_a_probe_sends_what_it_says(probe: Probe, rank: int, does: list[str]):
     assert real_programs.probed_messages(probe, rank, 3) == does
 
 
-def test_a_hop_is_read_from_the_curve_that_is_most_like_it():
+def test_a_message_is_read_from_the_curve_that_is_most_like_it():
     found = make_calibration([block()], TWO)
-    wide = HopCurve(EXCHANGE, 1, False, False, [(1000, 1e-4), (2000, 3e-4)])
-    found = replace(found, hops=[*found.hops, wide])
-    assert found.hop_seconds(Hop(EXCHANGE, 1, False, 1500, False)) == pytest.approx(2e-4)
-    assert found.hop_seconds(Hop(EXCHANGE, 3, False, 1500, False)) == pytest.approx(6e-4)  # three messages
-    assert found.hop_seconds(Hop(EXCHANGE, 1, False, 3000, False)) == pytest.approx(5e-4)  # at the last slope
+    wide = MessageCurve(EXCHANGE, 1, False, False, [(1000, 1e-4), (2000, 3e-4)])
+    found = replace(found, message_classes=[*found.message_classes, wide])
+    assert found.message_seconds(MessageClass(EXCHANGE, 1, False, 1500, False)) == pytest.approx(2e-4)
+    assert found.message_seconds(MessageClass(EXCHANGE, 3, False, 1500, False)) == pytest.approx(6e-4)  # three messages
+    assert found.message_seconds(MessageClass(EXCHANGE, 1, False, 3000, False)) == pytest.approx(
+        5e-4
+    )  # at the last slope
 
 
 nanoseconds = st.integers(0, 10**6).map(lambda n: n * 1e-9)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.torch_forms.data_parallel import run_data_parallel, train_by_one
+from benchmarks.torch_strategies.data_parallel import run_data_parallel, train_by_one
 from collectives.errors import InputError
 from collectives.training.workload import Training
 from realcomm.training.datasets import Shard

@@ -68,7 +68,7 @@ def test_install_and_parts_take_less_than_nine_minutes():
 
 def test_the_plan_has_all_that_is_to_be_measured_by_names_that_exist():
     parts = {part.name: part for part in plan()}
-    checks = ["trains", "forms", "record", "groups", "tests"]
+    checks = ["trains", "strategies", "record", "groups", "tests"]
     measured = ["one rank", "calibration", "bench", "beside", "naive", "ring", "ddp"]
     assert list(parts) == ["machine", *checks, *measured]
     for collective, names in GPU["BENCHES"]:

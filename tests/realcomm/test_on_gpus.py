@@ -36,14 +36,14 @@ dist.destroy_process_group()
 
 
 @pytest.mark.slow
-def test_every_way_and_form_trains_alike_on_cpus(tmp_path: Path):
+def test_every_way_and_strategy_trains_alike_on_cpus(tmp_path: Path):
     """Which keeps what the next tests do on GPUs working."""
     found = launch(gpu_runs.train_in_every_way, 2, tmp_path, timeout=200)[0]
     assert all(len(losses) == gpu_runs.STEPS for losses in found.values())
     for name in ("our buckets", "our algorithm in DDP", "DDP", "channels_last"):
         assert found[name] == pytest.approx(found["after backward"], rel=1e-4), name
-    forms = launch(gpu_runs.train_in_every_form, 4, timeout=200)[-1]
-    assert forms["tensor"] == pytest.approx(forms["1f1b"], rel=1e-4)
+    strategies = launch(gpu_runs.train_with_every_strategy, 4, timeout=200)[-1]
+    assert strategies["tensor"] == pytest.approx(strategies["1f1b"], rel=1e-4)
 
 
 @pytest.mark.gpu
@@ -59,9 +59,9 @@ def test_trains_on_gpus_as_on_cpus(tmp_path: Path):
 
 @pytest.mark.gpu
 @ON_GPU
-def test_forms_on_gpus_train_as_on_cpus():
+def test_strategies_on_gpus_train_as_on_cpus():
     found, expected = (
-        launch(gpu_runs.train_in_every_form, 4, backend=backend, timeout=200) for backend in ("nccl", "gloo")
+        launch(gpu_runs.train_with_every_strategy, 4, backend=backend, timeout=200) for backend in ("nccl", "gloo")
     )
     for of_rank, wanted in zip(found, expected, strict=True):
         for name, losses in of_rank.items():

@@ -13,14 +13,14 @@ import torch
 
 import realcomm
 import simcomm
+from collectives.call import CollectiveCall, make_call
 from collectives.catalogue import library
 from collectives.errors import InputError, ProgramError
 from collectives.records.trace import Trace, read_trace
-from collectives.request import Request, make_request
 from collectives.spec import FLOATING, ITEM_BYTES, OPS
 from realcomm.execution.executor import COMBINE
 from realcomm.launching.launcher import launch
-from realcomm.measuring.collective_run import RankMeasurement, TimedRequest, make_trace
+from realcomm.measuring.collective_run import RankMeasurement, TimedCall, make_trace
 from realcomm.measuring.rank_measurement import (
     exact_input,
     exact_result,
@@ -45,16 +45,16 @@ def sent(trace: Trace) -> Counter:
 @pytest.fixture(scope="module")
 def library_of_four() -> dict[str, list[RankMeasurement]]:
     """What four ranks measured of every algorithm, all in one launch: by name, and there by rank."""
-    requests = (make_request(name, 4, 1001) for name in library())
-    measurements = [TimedRequest(request, SHORT["warmup"], SHORT["repetitions"], None) for request in requests]
+    calls = (make_call(name, 4, 1001) for name in library())
+    measurements = [TimedCall(call, SHORT["warmup"], SHORT["repetitions"], None) for call in calls]
     by_rank = launch(real_programs.measure_all, 4, measurements, timeout=120)
     return dict(zip(library(), map(list, zip(*by_rank, strict=True)), strict=True))
 
 
 @pytest.mark.parametrize("name", library())
 def test_every_algorithm_sends_what_is_predicted(name: str, library_of_four, monkeypatch: pytest.MonkeyPatch):
-    def launched(worker, world_size: int, measurement: TimedRequest, **settings) -> list[RankMeasurement]:
-        assert measurement == TimedRequest(make_request(name, 4, 1001), **SHORT, inputs=None)
+    def launched(worker, world_size: int, measurement: TimedCall, **settings) -> list[RankMeasurement]:
+        assert measurement == TimedCall(make_call(name, 4, 1001), **SHORT, inputs=None)
         return library_of_four[name]
 
     monkeypatch.setattr(import_module("realcomm.measuring.collective_run"), "launch", launched)
@@ -172,13 +172,13 @@ def test_what_cannot_be_run_is_refused_before_anything_starts(settings: dict, me
 @pytest.mark.parametrize(("dtype", "op"), [(d, op) for d in ITEM_BYTES for op in OPS if op != "mean" or d in FLOATING])
 def test_inputs_reduce_exactly_in_every_type_and_order(dtype: str, op: str):
     ranks, n, kind = 9, 2500, getattr(torch, dtype)
-    request = Request(library()["all_reduce/ring"], n, dtype, op)
-    inputs = [exact_input(request, rank) for rank in range(ranks)]
+    call = CollectiveCall(library()["all_reduce/ring"], n, dtype, op)
+    inputs = [exact_input(call, rank) for rank in range(ranks)]
     assert len({tuple(values.tolist()) for values in inputs}) > 2
     backwards = inputs[-1].clone()
     for values in reversed(inputs[:-1]):
         COMBINE[op](backwards, values)
-    where, expected = exact_result(request, 0, ranks) or pytest.fail("nothing")
+    where, expected = exact_result(call, 0, ranks) or pytest.fail("nothing")
     assert where == slice(0, n)
     assert torch.equal(backwards / ranks if op == "mean" else backwards, expected)
     plain = {"sum": sum, "mean": sum, "min": min, "max": max}
@@ -189,14 +189,14 @@ def test_inputs_reduce_exactly_in_every_type_and_order(dtype: str, op: str):
 
 @pytest.mark.parametrize("op", COMBINE)
 def test_timed_buffers_never_grow(op: str):
-    request = Request(library()["all_reduce/ring"], 4, op=op)
-    buffer, same = (neutral_buffer(request, torch.device("cpu")) for _ in range(2))
+    call = CollectiveCall(library()["all_reduce/ring"], 4, op=op)
+    buffer, same = (neutral_buffer(call, torch.device("cpu")) for _ in range(2))
     COMBINE[op](buffer, same)
     assert torch.equal(buffer, same)
 
 
 def test_a_wrong_result_is_counted():
-    measurement = TimedRequest(Request(library()["all_reduce/ring"], 100), 0, 1, None)
+    measurement = TimedCall(CollectiveCall(library()["all_reduce/ring"], 100), 0, 1, None)
     assert min(launch(real_programs.measure_without_writing, 2, measurement)) > 10
 
 
@@ -207,12 +207,12 @@ def test_ranks_begin_together_however_late_they_come():
 
 
 def test_a_measurement_holds_when_clocks_of_hosts_differ():
-    request = make_request("all_reduce/ring", 3, 4096)
+    call = make_call("all_reduce/ring", 3, 4096)
     begin = time.perf_counter()
-    found = launch(real_programs.measure_by_unlike_clocks, 3, TimedRequest(request, 1, 3, None), timeout=120)
+    found = launch(real_programs.measure_by_unlike_clocks, 3, TimedCall(call, 1, 3, None), timeout=120)
     whole = time.perf_counter() - begin
     measured, steps = zip(*found, strict=True)
-    trace = make_trace(simcomm.this_machine(3), TimedRequest(request, 1, 3, None), list(measured))
+    trace = make_trace(simcomm.this_machine(3), TimedCall(call, 1, 3, None), list(measured))
     assert 0 < trace.elapsed < whole
     assert all(abs(message.begin) < whole and abs(message.end) < whole for message in trace.messages)
     begins = [step.begin for step in chain(*steps)]

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 import realcomm
 from collectives import find_algorithm
-from collectives.request import Request
+from collectives.call import CollectiveCall
 from realcomm.execution.collective_sequence import CollectiveSequence
 from realcomm.execution.own_collective import make_runner
 from realcomm.launching.launcher import launch
@@ -20,7 +20,7 @@ from realcomm.launching.status import COLLECTIVE_BYTES, OTHERS, Slot, padded, pr
 def waiting_slot(step: int, peer: int) -> Slot:
     slot = private_slot()
     slot.wait.collective[:] = padded("all_reduce/ring", COLLECTIVE_BYTES)
-    slot.wait.site[0], slot.wait.site[1] = step, peer
+    slot.wait.location[0], slot.wait.location[1] = step, peer
     return slot
 
 
@@ -29,7 +29,7 @@ def test_a_status_names_what_each_thread_waits_for() -> None:
 
     def wait_too() -> None:
         slot.wait.collective[:] = padded("broadcast/binomial", COLLECTIVE_BYTES)
-        slot.wait.site[0], slot.wait.site[1] = 0, 3
+        slot.wait.location[0], slot.wait.location[1] = 0, 3
 
     other = Thread(target=wait_too)
     other.start()
@@ -83,7 +83,7 @@ def test_an_error_of_the_backends_own_collective_names_it(monkeypatch: pytest.Mo
     def fail(*_: object) -> None:
         raise RuntimeError("Timed out")
 
-    runner = make_runner(Request(find_algorithm("all_reduce/gloo"), 10), 0, 2, torch.device("cpu"))
+    runner = make_runner(CollectiveCall(find_algorithm("all_reduce/gloo"), 10), 0, 2, torch.device("cpu"))
     monkeypatch.setattr(runner, "_call", fail)
     with pytest.raises(RuntimeError) as caught:
         runner.run(torch.ones(10), collective=CollectiveSequence().begin("all_reduce"))

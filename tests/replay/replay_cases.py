@@ -10,17 +10,17 @@ import simpy
 from hypothesis import strategies as st
 
 from collectives import find_algorithm
+from collectives.call import reduced_slice
 from collectives.catalogue import library
 from collectives.errors import InputError, Undefined
-from collectives.request import reduced_slice
 from collectives.step import Kind, Operation, on_group
 from replay.recording import CallKind, Did, RecordedCall, Recording
-from replay.recording_builder import CollectiveCall, RecordingBuilder
+from replay.recording_builder import RecordedCollective, RecordingBuilder
 from replay.simulation.carriers import DEFAULTS
 from simcomm.cluster.calibrated import resolve_transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.faults import DIVISION, NO_FAULTS, PROGRAM, Faults
-from simcomm.reference.engine import Buffer, Simulation, Site
+from simcomm.reference.engine import Buffer, Location, Simulation
 from simcomm.schedules import verified_schedule
 
 Process = Iterator[Any]
@@ -65,7 +65,7 @@ class Live:
         self.finished[stream] = float(self.env.now)
 
     def _compute(self, stream: int, rank: int, place: int, seconds: float) -> Process:
-        yield from self.simulation.compute("compute", Site(stream, rank, PROGRAM, place), seconds)
+        yield from self.simulation.compute("compute", Location(stream, rank, PROGRAM, place), seconds)
 
     def _post(self, number: int, entry: int) -> None:
         """Begin a call, in its line if it has one; messages of a line that are posted at once begin together."""
@@ -88,7 +88,7 @@ class Live:
         else:
             kind = Kind.SEND if call.kind == CallKind.SEND else Kind.RECV
             half = self.simulation.post(
-                Site(call.key, call.rank, 0, 0), Operation(kind, call.peer, 0, 1, 0), call.nbytes
+                Location(call.key, call.rank, 0, 0), Operation(kind, call.peer, 0, 1, 0), call.nbytes
             )
             yield half.done
         self.done[number].succeed()
@@ -104,8 +104,8 @@ class Live:
         if op == "mean":
             reduced = reduced_slice(algorithm.spec, me, len(ranks), call.root, call.elements)
             seconds = self.simulation.transport.gamma * (reduced.stop - reduced.start) * call.itemsize
-            site = Site(call.key, call.rank, DIVISION, schedule.steps)
-            yield from self.simulation.compute("reduce", site, seconds)
+            location = Location(call.key, call.rank, DIVISION, schedule.steps)
+            yield from self.simulation.compute("reduce", location, seconds)
 
 
 def algorithms_for(verb: str, sizes: tuple[int, ...]) -> list[str]:
@@ -175,7 +175,7 @@ def _collective(
         chosen[verb] = draw(st.sampled_from(algorithms_for(verb, (2, 3, 4))))
     spec = find_algorithm(chosen[verb], verb).spec
     elements = draw(st.sampled_from(SIZES)) * len(group)
-    what = CollectiveCall(
+    what = RecordedCollective(
         verb,
         group,
         elements,

@@ -20,7 +20,7 @@ from replay.formats.wire import (
     write_varint,
 )
 from replay.recording import Recording
-from replay.recording_builder import CollectiveCall, RecordingBuilder
+from replay.recording_builder import RecordedCollective, RecordingBuilder
 from replay.simulation.replay import replay
 
 STAR = simcomm.star(2, "10 Gbit/s", "5 us")
@@ -46,7 +46,7 @@ def program() -> Recording:
     for rank in range(2):
         calls = []
         for bucket in range(2):
-            what = CollectiveCall("all_reduce", (0, 1), 250_000)
+            what = RecordedCollective("all_reduce", (0, 1), 250_000)
             calls.append(builder.collective(rank, bucket, what))
             builder.post(rank, calls[-1], seconds=1e-3 * (1 + rank))
         for call in calls:

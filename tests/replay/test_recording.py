@@ -8,14 +8,14 @@ import pytest
 
 from collectives.errors import InputError
 from replay.recording import Did, Recording, SourceLine, read_recording
-from replay.recording_builder import CollectiveCall, RecordingBuilder
+from replay.recording_builder import RecordedCollective, RecordingBuilder
 
 
 def ring(world_size: int = 4) -> RecordingBuilder:
     """An all_reduce of all ranks, then each sends to its right."""
     builder = RecordingBuilder("train.py --steps 1", world_size)
     line = SourceLine("train.py", 12, "dist.all_reduce(x)")
-    whole = CollectiveCall("all_reduce", tuple(range(world_size)), elements=1000)
+    whole = RecordedCollective("all_reduce", tuple(range(world_size)), elements=1000)
     for rank in range(world_size):
         builder.begin(rank, "step", 3, seconds=0.25)
         call = builder.collective(rank, ("reduce", 0), whole, site=line)
@@ -70,11 +70,11 @@ def entry(builder: RecordingBuilder, **changes: Any) -> None:
         (lambda b: b.wait(0, b.send(0, 1, 8, key="new")), "waits for call 12, which is not posted before"),
         (lambda b: b.send(0, 1, 8, key=(0, 1)), "are the same half of message"),
         (lambda b: b.recv(2, 0, 8, key=(b.send(0, 1, 8, key="x"), b._keys["x"])[0] and "x"), "do not name each other"),
-        (lambda b: b.collective(0, ("reduce", 0), CollectiveCall("all_reduce", (0,), 8)), "with another group"),
-        (lambda b: b.collective(0, "other", CollectiveCall("all_reduce", (1,), 8)), "not in its group"),
-        (lambda b: b.collective(0, "other", CollectiveCall("broadcast", (0, 1), 8, root=2)), "root 2 of 2 ranks"),
-        (lambda b: b.collective(0, "other", CollectiveCall("all_reduce", (0, 7), 8)), r"\[0, 7\], not of 0..3"),
-        (lambda b: b.collective(0, "other", CollectiveCall("allreduce", (0, 1), 8)), "allreduce"),
+        (lambda b: b.collective(0, ("reduce", 0), RecordedCollective("all_reduce", (0,), 8)), "with another group"),
+        (lambda b: b.collective(0, "other", RecordedCollective("all_reduce", (1,), 8)), "not in its group"),
+        (lambda b: b.collective(0, "other", RecordedCollective("broadcast", (0, 1), 8, root=2)), "root 2 of 2 ranks"),
+        (lambda b: b.collective(0, "other", RecordedCollective("all_reduce", (0, 7), 8)), r"\[0, 7\], not of 0..3"),
+        (lambda b: b.collective(0, "other", RecordedCollective("allreduce", (0, 1), 8)), "allreduce"),
         (lambda b: [b.signal(0, "s"), b.signal(1, "s")], "a signal is given twice"),
     ],
 )
@@ -87,8 +87,8 @@ def test_what_no_run_can_have_left_is_refused(change: Any, message: str) -> None
 
 def test_ranks_that_do_not_agree_on_a_collective_are_named() -> None:
     builder = RecordingBuilder("wrong.py", 2)
-    builder.collective(0, "k", CollectiveCall("all_reduce", (0, 1), 8), site=SourceLine("wrong.py", 3))
-    builder.collective(1, "k", CollectiveCall("broadcast", (0, 1), 8), site=SourceLine("wrong.py", 5))
+    builder.collective(0, "k", RecordedCollective("all_reduce", (0, 1), 8), site=SourceLine("wrong.py", 3))
+    builder.collective(1, "k", RecordedCollective("broadcast", (0, 1), 8), site=SourceLine("wrong.py", 5))
     with pytest.raises(InputError, match=r"rank 0: all_reduce .* at wrong.py:3 - rank 1: broadcast .* at wrong.py:5"):
         builder.recording()
 

@@ -10,13 +10,13 @@ from replay_cases import Live, recordings
 
 import simcomm
 from collectives.catalogue import library
-from collectives.costs.hops import EXCHANGE
+from collectives.costs.message_classes import EXCHANGE
 from collectives.declaration import nccl
 from collectives.errors import InputError
-from collectives.records.calibration import Calibration, FittedLine, HopCurve
+from collectives.records.calibration import Calibration, FittedLine, MessageCurve
 from collectives.transport import Transport
 from replay.recording import Recording, SourceLine
-from replay.recording_builder import CollectiveCall, RecordingBuilder
+from replay.recording_builder import RecordedCollective, RecordingBuilder
 from replay.simulation.figures import describe_stuck
 from replay.simulation.repeated_ranks import find_models, repeat_ranks, widen
 from replay.simulation.replay import Replayer, replay
@@ -34,7 +34,7 @@ TREE = replace(simcomm.two_level_tree(4, 2, "25 Gbit/s", "2 us", 4.0), transport
 def one_collective(verb: str, ranks: int, elements: int, op: str = "sum", meanwhile: float = 0.0) -> Recording:
     """Return a recording of ranks that post a collective, compute for so many seconds, and wait for it."""
     builder = RecordingBuilder("one.py", ranks)
-    what = CollectiveCall(verb, tuple(range(ranks)), elements, op=op)
+    what = RecordedCollective(verb, tuple(range(ranks)), elements, op=op)
     for rank in range(ranks):
         call = builder.collective(rank, "only", what)
         builder.post(rank, call)
@@ -61,9 +61,9 @@ def test_a_single_collective_takes_what_it_takes_alone_to_the_last_bit(name: str
 def here(nbytes_per_s: float, cores: int = 2) -> Calibration:
     """Return what a machine was found to take for two processes, in proportion to the bytes of messages alone."""
     line, size = FittedLine(0.0, 1 / nbytes_per_s, 0.0), 1 << 30
-    hops = [HopCurve(EXCHANGE, 1, reduces, False, [(1, 1 / nbytes_per_s), (size, size / nbytes_per_s)])
+    message_classes = [MessageCurve(EXCHANGE, 1, reduces, False, [(1, 1 / nbytes_per_s), (size, size / nbytes_per_s)])
             for reduces in (False, True)]  # fmt: skip
-    known = Calibration(2, 1, one_way=line, both_ways=line, reduction=line, hops=hops)
+    known = Calibration(2, 1, one_way=line, both_ways=line, reduction=line, message_classes=message_classes)
     return replace(known, environment=known.environment | {"cores": cores})
 
 
@@ -90,7 +90,7 @@ def test_where_ranks_take_all_cores_messages_take_time_from_what_is_computed_mea
         return replay(recording, simcomm.this_machine(2), calibration=here(1e9, cores)).elapsed
 
     alone = elapsed(0.0, cores=2)
-    assert alone == elapsed(0.0, cores=8) == pytest.approx((1 << 22) * 1e-9)  # two hops of half of it
+    assert alone == elapsed(0.0, cores=8) == pytest.approx((1 << 22) * 1e-9)  # two messages of half of it
     assert elapsed(0.1, cores=8) == pytest.approx(0.1)
     assert elapsed(0.1, cores=2) == pytest.approx(0.1 + alone)
     assert elapsed(0.1, cores=2, where="gloo") == pytest.approx(0.1)  # measured while messages took their part
@@ -143,7 +143,7 @@ def check_equal(recording: Recording, chosen: dict[str, str], cluster: Cluster, 
 
 def test_ranks_that_wait_for_ever_are_told_with_their_lines() -> None:
     builder = RecordingBuilder("hang.py", 3)
-    what, line = CollectiveCall("all_reduce", (0, 1, 2), 100), SourceLine("hang.py", 7)
+    what, line = RecordedCollective("all_reduce", (0, 1, 2), 100), SourceLine("hang.py", 7)
     for rank in range(2):
         call = builder.collective(rank, 0, what, site=line)
         builder.post(rank, call)
@@ -182,7 +182,7 @@ def ddp(ranks: int, buckets: int = 3) -> Recording:
         builder.begin(rank, "backward", 4)
         calls = []
         for bucket in range(buckets):
-            what = CollectiveCall("all_reduce", group, 1 << 20)
+            what = RecordedCollective("all_reduce", group, 1 << 20)
             calls.append(builder.collective(rank, bucket, what, line="world"))
             builder.post(rank, calls[-1], seconds=1e-3)
         for call in calls:
@@ -252,7 +252,7 @@ def record(ranks: list[int]) -> Recording:
         stage = rank // 4
         for step, (groups, name) in enumerate([(TENSOR, "tensor"), (DATA, "data"), (TENSOR, "tensor")]):
             group = next(one for one in groups if rank in one)
-            what = CollectiveCall("all_reduce", group, 1000 * (stage + 1), group=name)
+            what = RecordedCollective("all_reduce", group, 1000 * (stage + 1), group=name)
             call = builder.collective(rank, (name, group, step), what)
             builder.post(rank, call, seconds=1e-4 * (stage + 1))
             builder.wait(rank, call)
@@ -281,7 +281,7 @@ def test_a_rank_without_a_group_like_its_models_is_refused() -> None:
 def record_data_parallel(ranks: int, verb: str = "all_reduce") -> Recording:
     """Return three steps of ranks that each give as much to a collective, and first gather a number of each."""
     builder, whole = RecordingBuilder("train.py", ranks, where="gloo"), tuple(range(ranks))
-    calls = [CollectiveCall("all_gather", whole, 9 * ranks)] + 3 * [CollectiveCall(verb, whole, 250_000)]
+    calls = [RecordedCollective("all_gather", whole, 9 * ranks)] + 3 * [RecordedCollective(verb, whole, 250_000)]
     for rank in range(ranks):
         for step, what in enumerate(calls):
             call = builder.collective(rank, step, what)

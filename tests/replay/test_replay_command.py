@@ -9,7 +9,7 @@ from command_line import Ringlab
 from collectives.errors import InputError
 from collectives.records.trace import read_trace
 from replay.recording import SourceLine
-from replay.recording_builder import CollectiveCall, RecordingBuilder
+from replay.recording_builder import RecordedCollective, RecordingBuilder
 from ringlab.commands.predicting.replay import ReplayOptions, replay_file
 from scenarios.networks import read_network
 from simcomm.nccl.clusters import NcclCluster
@@ -24,7 +24,7 @@ def run_file(tmp_path: Path) -> Path:
             builder.begin(rank, "step", step)
             calls = []
             for bucket in range(2):
-                what = CollectiveCall("all_reduce", tuple(range(8)), 1 << 16)
+                what = RecordedCollective("all_reduce", tuple(range(8)), 1 << 16)
                 site = SourceLine("train.py", 40, "loss.backward()")
                 calls.append(builder.collective(rank, (step, bucket), what, line="world", site=site))
                 builder.post(rank, calls[-1], seconds=2e-3 if rank == 3 else 1e-3)
@@ -43,7 +43,7 @@ def test_a_recording_is_replayed_drawn_and_written(run_file: Path, tmp_path: Pat
     assert done.status == 0, done.err
     assert "train.py: 48 calls of 8 ranks, recorded on virtual" in done.out
     assert "train.py:40" in done.out
-    assert "sets the pace" in done.out
+    assert "is the bottleneck" in done.out
     answer = json.loads(files[2].read_text())
     own, (naive, wider) = answer["own"], answer["what_ifs"]
     assert wider["elapsed_s"] < own["elapsed_s"] < naive["elapsed_s"]
@@ -56,14 +56,14 @@ def test_a_recording_is_replayed_drawn_and_written(run_file: Path, tmp_path: Pat
     assert (len(trace.messages), trace.elapsed) == (own["messages"], pytest.approx(own["elapsed_s"]))
     assert files[0].stat().st_size > 10_000
     page = files[3].read_text()
-    assert "<title>train.py" in page and "What the end of the run waited for" in page and "sets the pace" in page
+    assert "<title>train.py" in page and "What the end of the run waited for" in page and "is the bottleneck" in page
     assert "How long does the run take on" in page
 
 
 def test_a_replay_says_what_it_was_beside_what_was_measured(tmp_path: Path) -> None:
     builder = RecordingBuilder("two.py", 2, where="gloo")
     for rank in range(2):
-        call = builder.collective(rank, 0, CollectiveCall("all_reduce", (0, 1), 250_000))
+        call = builder.collective(rank, 0, RecordedCollective("all_reduce", (0, 1), 250_000))
         builder.post(rank, call, seconds=1.0)
         builder.wait(rank, call, took=0.5)
     builder.recording().write(tmp_path / "run.json")

@@ -260,7 +260,7 @@ CALIBRATION: dict[str, Tree] = {
     "one_way": LINE, "both_ways": LINE, "reduction": LINE,
     "compute": [{"model": "resnet18", "dataset": "digits", "batch_size": 8, "processes": 1, "threads": 2, "spread": 0.1,
                  "phases": {"forward": 0.1, "backward": 0.2, "optimizer": 0.01}}],
-    "hops": [{"pattern": "exchange", "width": 1, "reduces": True, "is_first": False, "in_training": False,
+    "message_classes": [{"pattern": "exchange", "width": 1, "reduces": True, "is_first": False, "in_training": False,
               "points": [[1024, 2e-5], [1048576, 1e-3]]}],
     "load": {"others": 0.1, "steal": 0.0, "names": ["make"]},
     "created": "2026-01-01T00:00:00+00:00", "environment": {"cpu": "some", "cores": 2},

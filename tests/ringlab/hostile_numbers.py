@@ -35,7 +35,7 @@ OVERLAP: Tree = {
     "threads": 1,
     "gradients": [[1000, 0.5], [2000, 1.0]],
     "all_reduce": [[1024, 1e-4], [1048576, 1e-3]],
-    "steal": 0.2,
+    "overlap_slowdown": 0.2,
     "copies_s": 0.001,
     "broadcast_s": 0.0,
 }

@@ -139,7 +139,7 @@ SPREAD: dict[str, Tree] = {
     "training": {"model": "resnet50", "batch_size": 32, "compute": {"rate": 300.0}, "gradient_sync": "ring"},
 }  # fmt: skip
 SPREAD_KEYS = (
-    "training.model", "training.batch_size", "training.parallelism", "training.parallelism.form",
+    "training.model", "training.batch_size", "training.parallelism", "training.parallelism.strategy",
     "training.parallelism.tensor",
     "training.parallelism.pipeline", "training.parallelism.data", "training.parallelism.bucket_mb",
     "training.compute",
@@ -160,7 +160,7 @@ def _devices() -> Iterator[Case]:
         yield Case(f"devices {devices[:20]!r}", ("predict", "a.toml", "--devices", devices), there)
     for what_if in ("", "=", "batch", "batch=", "batch=0", "batch=1.." + "9" * 30, "bandwidth=nan",
     "link=-1 Gbit/s", "\x1b[31m=1,2",
-                    "form=ddp,fsdp,x", "bucket=1e-9,1e9", "algorithm=nobody", "preset=x",
+                    "strategy=ddp,fsdp,x", "bucket=1e-9,1e9", "algorithm=nobody", "preset=x",
                     "batch=" + ",".join(["2"] * 5000)):  # fmt: skip
         yield Case(
             f"devices what if {what_if[:20]!r}", ("predict", "a.toml", "--devices", "1,8", "--what-if", what_if), there

@@ -11,12 +11,12 @@ import pytest
 
 import simcomm
 from collectives import InputError, find_algorithm
+from collectives.call import CollectiveCall
 from collectives.declaration import auto
 from collectives.records.calibration import Calibration, FittedLine, MachineLoad
 from collectives.records.limits import find_limits
 from collectives.records.spans import PHASES
 from collectives.records.trace import Trace
-from collectives.request import Request
 from collectives.training.workload import ComputePhases, Training
 from collectives.units import format_time
 from ringlab.commands.measuring import measurement
@@ -239,7 +239,7 @@ def test_a_prediction_says_what_limits_the_quickest_run_as_its_trace_does() -> N
     answer = scenario.predict()
     found = find_limits(scenario.trace("ring"))
     assert answer.limits == f"What limits ring, 1 MiB: {found.heading}. {found.sentence}"
-    assert "s0 ↔ s1 sets the pace" in answer.limits
+    assert "s0 ↔ s1 is the bottleneck" in answer.limits
     assert answer.to_dict()["limits"] == answer.limits
     assert answer.limits in printed(answer.show(), width=2000)
 
@@ -302,11 +302,11 @@ def test_a_busy_machine_is_measured_once_more_where_that_takes_seconds(monkeypat
 
 def test_rows_that_are_equal_are_measured_once(monkeypatch: pytest.MonkeyPatch):
     """Also where they are equal only after a size is rounded down to whole elements."""
-    ran: list[Request | Training] = []
+    ran: list[CollectiveCall | Training] = []
 
-    def measure(asked: Request | Training, cluster: simcomm.Cluster, **options: object) -> Trace:
+    def measure(asked: CollectiveCall | Training, cluster: simcomm.Cluster, **options: object) -> Trace:
         ran.append(asked)
-        run = simcomm.run if isinstance(asked, Request) else simcomm.train
+        run = simcomm.run if isinstance(asked, CollectiveCall) else simcomm.train
         return replace(run(asked, cluster), kind="measured")
 
     monkeypatch.setattr("realcomm.run", measure)

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from command_line import Ringlab
 from matplotlib.figure import Figure
-from test_form_command import SCENARIO as SPREAD
+from test_strategy_command import SCENARIO as SPREAD
 
 import collectives
 import realcomm
@@ -27,7 +27,7 @@ import replay
 import ringlab
 import simcomm
 import viz
-from collectives import InputError, Request, Training, find_algorithm, recv, send
+from collectives import CollectiveCall, InputError, Training, find_algorithm, recv, send
 from collectives.declaration import nccl
 from collectives.records.calibration import Calibration, FittedLine
 from collectives.training.workload import ComputePhases
@@ -35,7 +35,7 @@ from collectives.transport import Transport
 from realcomm.emulation.network import EmulatedNetwork
 from realcomm.training.observing import Observer
 from realcomm.watching.watch import Watch
-from replay.recording_builder import CollectiveCall, RecordingBuilder
+from replay.recording_builder import RecordedCollective, RecordingBuilder
 from ringlab.session import Session
 from simcomm.sweeping import Sweep, describe_cluster
 from viz.accuracy import Dots
@@ -79,7 +79,7 @@ def calibration(scale: float = 1.0) -> Calibration:
 
 
 def recording(seconds: float = 0.5):
-    builder, both = RecordingBuilder("two.py", 2), CollectiveCall("all_reduce", (0, 1), elements=250_000)
+    builder, both = RecordingBuilder("two.py", 2), RecordedCollective("all_reduce", (0, 1), elements=250_000)
     for rank in range(2):
         call = builder.collective(rank, 0, both)
         builder.post(rank, call, seconds=seconds * rank)
@@ -217,8 +217,8 @@ def _of_collectives(files: Mapping[str, Path]) -> dict[str, Trial]:
             {"reference": "all_reduce/naive", "collective": "broadcast",
              "folder": Given(files["program"].parent, {"reference": "mine.py"})},
         ),
-        "collectives.make_request": Trial(
-            collectives.make_request, lambda: {"algorithm": RING, "world_size": 4, "nbytes": 1000},
+        "collectives.make_call": Trial(
+            collectives.make_call, lambda: {"algorithm": RING, "world_size": 4, "nbytes": 1000},
             {**asked, "algorithm": "all_to_all/direct", "world_size": Given(7, {"algorithm": "all_to_all/direct"}),
              "buffers": Given([np.ones(3) for _ in range(4)], {"nbytes": None})},
         ),
@@ -367,7 +367,7 @@ def _of_realcomm(folder: Path) -> dict[str, Trial]:
         ),
         "realcomm.calibrate": Trial(
             realcomm.calibrate, lambda: {"ranks": 2},
-            {"ranks": 1, "trainings": [TRAINING], "requests": [Request(RING, 999)], "backend": "nccl",
+            {"ranks": 1, "trainings": [TRAINING], "calls": [CollectiveCall(RING, 999)], "backend": "nccl",
              "all_sizes": False, "timeout": 9.0, "progress": Heard()},
             ("all_sizes",),
         ),
@@ -503,7 +503,8 @@ def _of_ringlab(folder: Path, files: Mapping[str, Path]) -> dict[str, Trial]:
         ),
         "calibrate": Trial(
             ringlab.calibrate, lambda: {"ranks": 2},
-            {"ranks": 1, "trainings": [TRAINING], "requests": [Request(RING, 999)], **measured, "accept_noise": True},
+            {"ranks": 1, "trainings": [TRAINING], "calls": [CollectiveCall(RING, 999)], **measured,
+             "accept_noise": True},
             ("accept_noise",),
         ),
         "check": Trial(
@@ -515,12 +516,12 @@ def _of_ringlab(folder: Path, files: Mapping[str, Path]) -> dict[str, Trial]:
             {"scenario": trains, "calibration": calibration(), **measured, "emulate": True, "thorough": True},
             ("emulate", "thorough"),
         ),
-        "compare_form": Trial(
-            ringlab.compare_form, lambda: {"scenario": files["spread"]},
+        "compare_strategy": Trial(
+            ringlab.compare_strategy, lambda: {"scenario": files["spread"]},
             {"scenario": files["star"], "overrides": ("training.batch_size=8",), **asked}, ("check_all",),
         ),
-        "run_form": Trial(
-            ringlab.run_form, lambda: {"scenario": files["spread"]},
+        "run_strategy": Trial(
+            ringlab.run_strategy, lambda: {"scenario": files["spread"]},
             {"scenario": files["star"], "overrides": ("training.batch_size=8",), **asked}, ("check_all",),
         ),
         "describe": Trial(

@@ -42,11 +42,11 @@ def test_sizes_are_read_as_nccl_tests_reads_them(text: str, nbytes: int):
 
 def test_sizes_grow_by_the_factor_up_to_the_end():
     sizes = [
-        measurement.request.elements * 4 for measurement in measurements(BenchOptions(begin="1K", end="20K", factor=4))
+        measurement.call.elements * 4 for measurement in measurements(BenchOptions(begin="1K", end="20K", factor=4))
     ]
     assert sizes == [1024, 4096, 16384]
     assert [
-        measurement.request.elements
+        measurement.call.elements
         for measurement in measurements(BenchOptions(collective="all_to_all", ranks=3, begin="1K", end="1K"))
     ] == [255]
 

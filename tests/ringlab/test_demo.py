@@ -9,10 +9,10 @@ from command_line import Ringlab
 
 import realcomm
 import simcomm
+from collectives.call import CollectiveCall
 from collectives.catalogue import find_algorithm
 from collectives.records.calibration import Calibration, FittedLine, MachineLoad
 from collectives.records.trace import Trace
-from collectives.request import Request
 from collectives.training.workload import ComputePhases, Training
 from ringlab.commands.demo import Demo, summarize
 from ringlab.commands.measuring.compare import make_comparison
@@ -40,8 +40,8 @@ SCENARIO = LoadedScenario(
 def shown(monkeypatch: pytest.MonkeyPatch) -> Demo:
     """The demo of a machine on which all takes as long as predicted, but which was busy."""
 
-    def simulate(asked: Request | Training, cluster: simcomm.Cluster, **options: object) -> Trace:
-        run = simcomm.run if isinstance(asked, Request) else simcomm.train
+    def simulate(asked: CollectiveCall | Training, cluster: simcomm.Cluster, **options: object) -> Trace:
+        run = simcomm.run if isinstance(asked, CollectiveCall) else simcomm.train
         return replace(run(asked, cluster), kind="measured")
 
     monkeypatch.setattr(realcomm, "run", simulate)

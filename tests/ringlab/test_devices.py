@@ -112,16 +112,16 @@ def test_gpus_without_a_rate_are_as_published_ones_of_other_models() -> None:
 
 
 def test_a_language_model_takes_as_long_as_search_says() -> None:
-    """One model of a step for both commands: the same mesh, form and machine have the same time, memory and width."""
+    """Both commands use one model of a step: the same mesh and machine have the same time, memory and width."""
     scenario, framework = str(ROOT / "examples/llama2_70b.toml"), "training.framework=nemo"
     found = find_meshes(scenario, SearchOptions(devices="64", batch=128, top=10_000), [framework])
-    for form in ("zero1", "zero3"):
-        mesh = f"training.parallelism={{form='{form}', tensor=4, pipeline=8, microbatches=64, sequence=true}}"
+    for strategy in ("zero1", "zero3"):
+        mesh = f"training.parallelism={{strategy='{strategy}', tensor=4, pipeline=8, microbatches=64, sequence=true}}"
         (row,) = ringlab.predict_devices(scenario, [64], mesh, "training.batch_size=64", framework).cases[0].rows
         (same,) = (
             one for one in found.cases[0].best
-            if (one.form, one.tensor, one.pipeline, one.virtual, one.context, one.micro_batch, one.recompute)
-            == (form, 4, 8, 1, 1, 1, "none")
+            if (one.strategy, one.tensor, one.pipeline, one.virtual, one.context, one.micro_batch, one.recompute)
+            == (strategy, 4, 8, 1, 1, 1, "none")
         )  # fmt: skip
         assert row.step_s == pytest.approx(same.step_s)
         assert row.memory["total"] == pytest.approx(same.memory_bytes)
@@ -131,18 +131,24 @@ def test_a_language_model_takes_as_long_as_search_says() -> None:
         assert sum(row.parts.values()) == pytest.approx(row.step_s)
 
 
-def test_a_language_model_has_one_rate_of_a_gpu_and_one_memory_in_every_form() -> None:
+def test_a_language_model_has_one_rate_of_a_gpu_and_one_memory_in_every_strategy() -> None:
     """What closed forms have no step of is a timeline's, at their rate of one GPU and in their memory."""
 
-    def rows(form: str, devices: Sequence[int] = (1, 8)) -> list[DevicesRow]:
-        job = f"training={{model='gpt2', batch_size=8, precision='bf16', parallelism={{{form}}}}}"
+    def rows(strategy: str, devices: Sequence[int] = (1, 8)) -> list[DevicesRow]:
+        job = f"training={{model='gpt2', batch_size=8, precision='bf16', parallelism={{{strategy}}}}}"
         return list(ringlab.predict_devices("dgx-h100", devices, job).cases[0].rows)
 
-    one, eight = rows("form='ddp'")
-    for form in ("form='zero_redundancy'", "form='data_parallel'", "gradient_bytes=2", "overlap=false", "sync_every=8"):
-        alone, joined = rows(form)
+    one, eight = rows("strategy='ddp'")
+    for strategy in (
+        "strategy='zero_redundancy'",
+        "strategy='data_parallel'",
+        "gradient_bytes=2",
+        "overlap=false",
+        "sync_every=8",
+    ):
+        alone, joined = rows(strategy)
         assert (alone.samples_per_s, alone.memory["total"]) == pytest.approx((one.samples_per_s, one.memory["total"]))
-        assert 0.8 < joined.samples_per_s / eight.samples_per_s < 1.05, form
+        assert 0.8 < joined.samples_per_s / eight.samples_per_s < 1.05, strategy
         assert joined.memory["total"] <= eight.memory["total"]
     assert rows("sync_every=8")[1].samples_per_s >= eight.samples_per_s > rows("overlap=false")[1].samples_per_s
     shipped, all_forwards, in_turn = (
@@ -163,7 +169,7 @@ def test_a_rate_on_one_gpu_moves_another_and_published_rates_come_before_data_sh
         for rate in (400.0, 800.0)
     )
     (one,), (two,) = slow.cases[0].rows, fast.cases[0].rows
-    assert 1.6 < two.samples_per_s / one.samples_per_s < 2.05  # twice, but that other published rates hold it back
+    assert 1.6 < two.samples_per_s / one.samples_per_s < 2.05  # twice, less what other published rates imply
     assert one.samples_per_s > 2 * 400
     own = ringlab.predict_devices("dgx-h100", [1], job, "training.compute={rate = 3000.0, gpu = 'H100 SXM'}")
     assert own.cases[0].rows[0].samples_per_s == pytest.approx(3000)
@@ -185,7 +191,7 @@ def test_what_is_left_out_for_one_reason_is_said_once_and_what_holds_back_is_sho
         "batch_size 16 does",
         found.conclusions[1],
     )
-    assert found.conclusions[2].startswith("With training.batch_size = 8, on 16 devices what holds it back is")
+    assert found.conclusions[2].startswith("With training.batch_size = 8, on 16 devices the bottleneck is")
     assert found.conclusions[1].endswith("; these are the figures of 8 devices with training.batch_size = 16.")
     hosts = ringlab.predict_devices(ROOT / GPT, [8, 12, 13])
     assert hosts.conclusions[1] == (
@@ -197,7 +203,7 @@ def test_what_is_left_out_for_one_reason_is_said_once_and_what_holds_back_is_sho
 
 
 def test_what_does_not_fit_is_left_out_and_alone_refused() -> None:
-    found = ringlab.predict_devices(ROOT / GPT, [8, 16], what_if="form=ddp,fsdp")
+    found = ringlab.predict_devices(ROOT / GPT, [8, 16], what_if="strategy=ddp,fsdp")
     ddp, fsdp = found.cases
     assert ddp.rows == () and [row.devices for row in fsdp.rows] == [8, 16]
     assert "does not fit into A100 40GB SXM: it takes 52.7 GiB of 40 GiB" in ddp.refused[0].reason
@@ -205,7 +211,7 @@ def test_what_does_not_fit_is_left_out_and_alone_refused() -> None:
     epoch = fsdp.rows[0].epoch
     assert epoch is not None and epoch.dollars == pytest.approx(21.957642 * epoch.seconds / 3600)
     with pytest.raises(InputError, match="up to 1 sample a device fit"):
-        ringlab.predict_devices(ROOT / GPT, [8], "training.parallelism.form='ddp'")
+        ringlab.predict_devices(ROOT / GPT, [8], "training.parallelism.strategy='ddp'")
 
 
 @pytest.mark.parametrize(
@@ -214,7 +220,7 @@ def test_what_does_not_fit_is_left_out_and_alone_refused() -> None:
         (["training.parallelism={tensor = 3}"], [8], "give tensor x pipeline that divides 8"),
         (["training.parallelism={tensor = 5, data = 2}"], [16], r"= 10 devices, and there are 16"),
         (["training.parallelism={tensr = 3}"], [8], "training.parallelism: unknown key tensr; did you mean tensor"),
-        (["training.parallelism={form = 'dp'}"], [8], "form 'dp' is not known"),
+        (["training.parallelism={strategy = 'dp'}"], [8], "strategy 'dp' is not known"),
         (["training.compute={profile = 'a.json', gpu = 'T4'}"], [8], "set exactly one source"),
         (
             ["training.compute={forward = '0 s', backward = '0 s', optimizer = '0 s'}"],
@@ -323,7 +329,7 @@ def test_training_refuses_tables_without_effect(tmp_path: Path, table: str) -> N
 
 def test_a_step_is_kept_as_a_trace(command: Ringlab, tmp_path: Path) -> None:
     file = tmp_path / "step.json"
-    mesh = "training.parallelism={form = 'ddp', pipeline = 4, microbatches = 8}"
+    mesh = "training.parallelism={strategy = 'ddp', pipeline = 4, microbatches = 8}"
     assert command("predict", ROOT / GPT, "--devices", "8", "--set", mesh, "--trace", file).status == 0
     trace = read_trace(file)
     assert trace.world_size == 4
@@ -392,7 +398,7 @@ def test_without_a_data_axis_or_a_pipeline_there_is_no_timeline_which_is_said(co
 
 def test_efficiency_is_what_the_rates_say() -> None:
     found = ringlab.predict_devices("dgx-h100", [1, 8], "training={model='gpt2-xl', batch_size=1, precision='bf16'}",
-                                    "training.parallelism={form='fsdp'}")  # fmt: skip
+                                    "training.parallelism={strategy='fsdp'}")  # fmt: skip
     one, eight = found.cases[0].rows
     assert one.efficiency == pytest.approx(1.0)
     assert eight.efficiency == pytest.approx(eight.samples_per_s / (8 * one.samples_per_s), rel=1e-6)

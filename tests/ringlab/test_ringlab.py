@@ -202,7 +202,7 @@ OPENED = {  # what help of a package lists before all else
     ],
     "simcomm": ["run", "train", "sweep", "choose", "star", "from_links", "this_machine", "Faults"],
     "realcomm": ["run", "train", "calibrate", "emulate", "launch", "all_reduce", "execute", "RunFailed"],
-    "collectives": ["algorithm", "send", "recv", "find_algorithm", "verify", "Request", "Training", "Trace"],
+    "collectives": ["algorithm", "send", "recv", "find_algorithm", "verify", "CollectiveCall", "Training", "Trace"],
     "viz": ["draw", "write_player", "animate", "space_time_figure", "write_figure"],
 }  # fmt: skip
 

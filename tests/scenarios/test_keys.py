@@ -11,13 +11,13 @@ from scenario_texts import write
 
 import ringlab
 from collectives import InputError
-from scenarios.cluster_forms import TOPOLOGY_FORMS, FileForm, HereForm, Link, LinksForm, MachineForm
-from scenarios.faults import ComputeJitterForm, FaultsForm, LinkForm, MessageJitterForm, RankForm
+from scenarios.cluster_sections import TOPOLOGY_SECTIONS, FileSection, HereSection, Link, LinksSection, MachineSection
+from scenarios.faults import ComputeJitterSection, FaultsSection, LinkSection, MessageJitterSection, RankSection
 from scenarios.fields import Section
-from scenarios.forms import CollectiveForm, PlanForm, ScenarioForm, WhatIfForm
-from scenarios.nccl_forms import NcclForm, SystemForm
-from scenarios.network_form import NetworkForm, RouteForm, TermsForm
-from scenarios.training_form import ComputeForm, TrainingForm
+from scenarios.nccl_sections import NcclSection, SystemSection
+from scenarios.network_section import NetworkSection, RouteSection, TermsSection
+from scenarios.sections import CollectiveSection, PlanSection, ScenarioSection, WhatIfSection
+from scenarios.training_section import ComputeSection, TrainingSection
 from simcomm.nccl.descriptions import Keys
 
 LINKED = 'bandwidth = "10 Gbit/s"\nlatency = "5 us"\n'
@@ -70,57 +70,58 @@ TERMS = f"{STAR}terms = {{}}\n{RING}"
 CHANNELS = f'{CARDS}[nccl]\nNCCL_PROTO = "Simple"\n{NCCL}'
 HOSTS = '[cluster]\nsystem = {nodes = 2, gpus = 8, gpu = "H100 SXM", net = "ib", nic = "3200 Gbit/s"}\n' + NCCL
 CASES: dict[type[BaseModel], dict[str, Case]] = {
-    ScenarioForm: cases(STAR + STEP + RING, "", cluster="{preset='dgx-a100'}", training="{}",
+    ScenarioSection: cases(STAR + STEP + RING, "", cluster="{preset='dgx-a100'}", training="{}",
                         collective="{name='broadcast', algorithms=['chain'], sizes=['1 MiB']}",
                         faults="{rank=[{rank=0, slowdown=3}]}", what_if="[{title='x', cluster={topology='ring', "
                         "hosts=4, bandwidth='1 Gbit/s', latency='5 us'}}]")
     | cases(TWO + NCCL, "", nccl="{NCCL_PROTO='LL'}"),
-    CollectiveForm: cases(TREE + RING.replace("all_reduce", "broadcast").replace("ring", "chain"), "collective.",
+    CollectiveSection: cases(TREE + RING.replace("all_reduce", "broadcast").replace("ring", "chain"), "collective.",
                           name="all_reduce", root="1", algorithms="['naive']", sizes="['2 MiB']"),
-    FaultsForm: cases(STAR + RING + JITTER, "faults.", seed="1", repetitions="3", messages="{distribution='uniform', "
-                      "mean='5 us'}", link="[{between=['h0', 's0'], share=0.1}]")
+    FaultsSection: cases(STAR + RING + JITTER, "faults.", seed="1", repetitions="3",
+                      messages="{distribution='uniform', mean='5 us'}", link="[{between=['h0', 's0'], share=0.1}]")
     | cases(STAR + STEP, "faults.", rank="[{rank=0, slowdown=3}]", compute="{distribution='uniform', mean=0.5}"),
-    RankForm: cases(STAR + STEP + "[[faults.rank]]\nrank = 0\nslowdown = 2\n", "faults.rank.0.", slowdown="3",
+    RankSection: cases(STAR + STEP + "[[faults.rank]]\nrank = 0\nslowdown = 2\n", "faults.rank.0.", slowdown="3",
                     fails_at="'1 ms'") | cases(STAR + RING + "[[faults.rank]]\nrank = 0\nfails_at = '1 us'\n",
                                                "faults.rank.0.", rank="1"),
-    LinkForm: cases(STAR + RING + FLAPPING, "faults.link.0.", share="0.1", at="'1 s'", lasting="'500 us'",
+    LinkSection: cases(STAR + RING + FLAPPING, "faults.link.0.", share="0.1", at="'1 s'", lasting="'500 us'",
                     every="'150 us'", between="['h1', 's0']"),
-    MessageJitterForm: cases(STAR + RING + JITTER, "faults.messages.", distribution="uniform", mean="'70 us'")
+    MessageJitterSection: cases(STAR + RING + JITTER, "faults.messages.", distribution="uniform", mean="'70 us'")
     | cases(f"{STAR}{RING}{LOGNORMAL}deviation = '5 us'\n", "faults.messages.", deviation="'50 us'"),
-    ComputeJitterForm: cases(STAR + STEP + SLOW, "faults.compute.", distribution="uniform", mean="0.7")
+    ComputeJitterSection: cases(STAR + STEP + SLOW, "faults.compute.", distribution="uniform", mean="0.7")
     | cases(f"{STAR}{STEP}{SLOW.replace('exponential', 'lognormal')}deviation = 0.1\n", "faults.compute.",
             deviation="0.9"),
-    WhatIfForm: cases(STAR + RING + OTHER, "what_if.0.", title="'another'", faults="{}",
+    WhatIfSection: cases(STAR + RING + OTHER, "what_if.0.", title="'another'", faults="{}",
                       cluster="{topology='star', hosts=4, bandwidth='1 Gbit/s', latency='5 us'}")
     | cases(TWO + NCCL + '[[what_if]]\ntitle = "other"\nnccl = {NCCL_PROTO = "LL"}\n', "what_if.0.",
             nccl="{NCCL_PROTO='Simple'}"),
-    NetworkForm: cases(TREE + RING, "cluster.", world_size="3", placement="round-robin",
+    NetworkSection: cases(TREE + RING, "cluster.", world_size="3", placement="round-robin",
                        terms="{window='4 KiB'}", transport="nccl")
     | cases(SQUARE + RING, "cluster.", route="[{path=['h0', 'h2', 'h3', 'h1']}]")
     | cases(SQUARE.replace("2, 2", "4, 4") + FAR, "cluster.", routing="{name='ecmp', seed=3}")
     | cases(TREE + FAR, "cluster.", sharing="fifo"),
-    RouteForm: cases(SQUARE + "route = [{path = ['h0', 'h2', 'h3', 'h1']}]\n" + RING, "cluster.route.0.",
+    RouteSection: cases(SQUARE + "route = [{path = ['h0', 'h2', 'h3', 'h1']}]\n" + RING, "cluster.route.0.",
                      path="['h0', 'h1']"),
-    TermsForm: cases(TERMS, "cluster.terms.", pipeline="false", notices="false", headers="false",
+    TermsSection: cases(TERMS, "cluster.terms.", pipeline="false", receive_ready="false", headers="false",
                      acknowledgements="false", send_buffer="'4 KiB'", window="'4 KiB'", piece="'4 KiB'",
                      burst="'64 KiB'"),
-    LinksForm: cases(LINKS + RING, "cluster.", link="[{between=['h0', 'h1'], bandwidth='1 Gbit/s', latency='5 us'}]"),
+    LinksSection: cases(LINKS + RING, "cluster.",
+                        link="[{between=['h0', 'h1'], bandwidth='1 Gbit/s', latency='5 us'}]"),
     Link: cases(LINKS + FAR, "cluster.link.0.", between="['h0', 's1']", bandwidth="'1 Gbit/s'", latency="'5 ms'"),
-    SystemForm: cases(TWO + NCCL, "cluster.", system="h100_2x8_aws_p5_efa", nodes="3", gpus_per_node="4",
+    SystemSection: cases(TWO + NCCL, "cluster.", system="h100_2x8_aws_p5_efa", nodes="3", gpus_per_node="4",
                       transport="ideal", world_size="4", placement="round-robin", sharing="fifo",
                       terms="{window='4 KiB'}", routing="ecmp", route="[{path=['n0', 'n1']}]"),
-    MachineForm: cases(DGX + RING, "cluster.", preset="dgx-h100", nodes="3", gpus_per_node="4",
+    MachineSection: cases(DGX + RING, "cluster.", preset="dgx-h100", nodes="3", gpus_per_node="4",
                        bandwidth="'10 Gbit/s'", latency="'1 ms'", description="{nic='10 Gbit/s'}", world_size="3")
     | cases(DGX.replace("2", "4") + "nodes_per_leaf = 2\noversubscription = 2\n" + FAR, "cluster.",
             nodes_per_leaf="1", oversubscription="64"),
-    FileForm: {},
-    HereForm: {},
-    NcclForm: cases(HOSTS, "nccl.", version="'2.9'", NCCL_ALGO="Tree", NCCL_PROTO="LL", NCCL_MAX_NCHANNELS="1",
+    FileSection: {},
+    HereSection: {},
+    NcclSection: cases(HOSTS, "nccl.", version="'2.9'", NCCL_ALGO="Tree", NCCL_PROTO="LL", NCCL_MAX_NCHANNELS="1",
                     NCCL_MAX_CTAS="1", NCCL_P2P_LEVEL="LOC", NCCL_P2P_DISABLE="1", NCCL_NET_GDR_LEVEL="LOC",
                     NCCL_NVLS_ENABLE="0", NCCL_BUFFSIZE="65536", NCCL_NTHREADS="64")
     | cases(TWO + NCCL, "nccl.", NCCL_COLLNET_ENABLE="1")
     | cases(CARDS + NCCL, "nccl.", NCCL_MIN_NCHANNELS="16", NCCL_MIN_CTAS="16", NCCL_SHM_DISABLE="1"),
-    PlanForm: cases(RENT, "plan.", target_samples="2e8", budget="1.0", deadline="'1 h'", most_nodes="2",
+    PlanSection: cases(RENT, "plan.", target_samples="2e8", budget="1.0", deadline="'1 h'", most_nodes="2",
                     providers="['Lambda']", known_rates="{'V100 SXM2 16GB' = 300.0}")
     | cases(RENT.replace("AWS", "Verda"), "plan.", spot="true")
     | cases(RENT.replace("target_samples = 1e8\n", ""), "plan.", target_tokens="1e9"),
@@ -141,27 +142,31 @@ GRID = {"hosts": "3", "racks": "3", "hosts_per_rack": "3", "ports": "6", "oversu
 SMALL = {"hosts": "5", "racks": "2", "hosts_per_rack": "2", "ports": "4", "oversubscription": "4.0",
          "dimensions": "[2, 2]", "hosts_per_router": "1", "routers_per_group": "2", "global_links": "1",
          "bandwidth": "'10 Gbit/s'", "latency": "'5 us'"}  # fmt: skip
-for name, form in TOPOLOGY_FORMS.items():
-    own = [key for key in form.model_fields if key in GRID]
+for name, section in TOPOLOGY_SECTIONS.items():
+    own = [key for key in section.model_fields if key in GRID]
     text = f'[cluster]\ntopology = "{name}"\n' + "".join(f"{key} = {SMALL[key]}\n" for key in own if key in SMALL)
-    CASES[form] = {key: Case(text + FAR, f"cluster.{key}={GRID[key]}") for key in own} | {
+    CASES[section] = {key: Case(text + FAR, f"cluster.{key}={GRID[key]}") for key in own} | {
         "topology": Case(text + FAR, "cluster={topology='star', hosts=3, bandwidth='1 Gbit/s', latency='1 ms'}")
     }
 
 
 # Keys with an effect that no prediction shows: on data alone, or where this machine is calibrated.
 ELSEWHERE: dict[type[BaseModel], tuple[str, ...]] = {
-    CollectiveForm: ("dtype", "op"),
-    TermsForm: ("cores",),
-    FileForm: ("topology",),
-    PlanForm: ("profiles",),
-    ScenarioForm: ("title", "plan"),
-    HereForm: ("preset", "world_size", "transport"),
+    CollectiveSection: ("dtype", "op"),
+    TermsSection: ("cores",),
+    FileSection: ("topology",),
+    PlanSection: ("profiles",),
+    ScenarioSection: ("title", "plan"),
+    HereSection: ("preset", "world_size", "transport"),
 }
-LEFT_OUT = {TrainingForm, ComputeForm}  # whose keys are not tried yet
+LEFT_OUT = {TrainingSection, ComputeSection}  # whose keys are not tried yet
 TABLES = {
     **CASES,
-    **{form: CASES[NetworkForm] | CASES.get(form, {}) for form in CASES if issubclass(form, NetworkForm)},
+    **{
+        section: CASES[NetworkSection] | CASES.get(section, {})
+        for section in CASES
+        if issubclass(section, NetworkSection)
+    },
 }
 
 
@@ -180,27 +185,27 @@ def predict(text: str, folder: Path, *overrides: str) -> list[object]:
     return [*figures, others]
 
 
-def tables(form: type[BaseModel] = Section) -> Iterator[type[BaseModel]]:
+def tables(section: type[BaseModel] = Section) -> Iterator[type[BaseModel]]:
     """Yield the tables of a scenario file that have keys of their own."""
-    for found in form.__subclasses__():
+    for found in section.__subclasses__():
         yield from tables(found)
-        if {*found.model_fields} - {*form.model_fields}:
+        if {*found.model_fields} - {*section.model_fields}:
             yield found
 
 
 def test_each_table_is_tried() -> None:
-    shipped = {form for form in tables() if form.__module__.startswith("scenarios.")}
+    shipped = {section for section in tables() if section.__module__.startswith("scenarios.")}
     assert shipped - {*TABLES} == LEFT_OUT
 
 
-@pytest.mark.parametrize("form", TABLES)
-def test_each_key_of_a_table_is_tried(form: type[BaseModel]) -> None:
-    assert {*form.model_fields} == {*TABLES[form], *ELSEWHERE.get(form, ())}
+@pytest.mark.parametrize("section", TABLES)
+def test_each_key_of_a_table_is_tried(section: type[BaseModel]) -> None:
+    assert {*section.model_fields} == {*TABLES[section], *ELSEWHERE.get(section, ())}
 
 
-@pytest.mark.parametrize(("form", "key"), [(form, key) for form, found in CASES.items() for key in found])
-def test_key_has_an_effect_or_is_refused(tmp_path: Path, form: type[BaseModel], key: str) -> None:
-    text, change = CASES[form][key]
+@pytest.mark.parametrize(("section", "key"), [(section, key) for section, found in CASES.items() for key in found])
+def test_key_has_an_effect_or_is_refused(tmp_path: Path, section: type[BaseModel], key: str) -> None:
+    text, change = CASES[section][key]
     if text not in UNCHANGED:
         UNCHANGED[text] = predict(text, tmp_path)
     with warnings.catch_warnings(action="ignore", category=FutureWarning):

@@ -144,7 +144,7 @@ WRONG = {
         "cluster={preset='dgx-a100', description={p2p=false}}": 'description requires transport = "nccl"',
     },
     TWO + OWN: {
-        "cluster={system='h100_2x8'}": "cluster: system 'h100_2x8' is not one of the 114 described systems",
+        "cluster={system='h100_2x8'}": "cluster: system 'h100_2x8' is not one of the 114 system descriptions",
         "cluster={system='mpi_cpu_2procs_kind_onehost'}": "is MPI on processors",
         GPUS.replace("}}", ", nick=3}}"): "cluster: system in this file: unknown key 'nick'",
         GPUS.replace("4090", "4091"): "cluster: system in this file: ",

@@ -246,9 +246,19 @@ def test_each_term_has_a_value_or_is_off(tmp_path: Path, transport: str):
     found = terms(tmp_path, "window=147 kB", "send_buffer=1 MB", "burst=4096 B", "cores=2", transport=transport)
     assert found == TcpTerms(window=147e3, send_buffer=1e6, burst=4096.0, cores=2)
     assert terms(tmp_path, "pipeline=true", transport=transport) == TcpTerms()
-    off = ("cores", "window", "piece", "send_buffer", "burst", "headers", "acknowledgements", "pipeline", "notices")
+    off = (
+        "cores",
+        "window",
+        "piece",
+        "send_buffer",
+        "burst",
+        "headers",
+        "acknowledgements",
+        "pipeline",
+        "receive_ready",
+    )
     assert terms(tmp_path, *(f"{key}=false" for key in off), transport=transport) == TcpTerms(
-        pipeline=False, notices=False, send_buffer=0.0, window=inf, header=0.0, burst=0.0, acknowledgement=0.0
+        pipeline=False, receive_ready=False, send_buffer=0.0, window=inf, header=0.0, burst=0.0, acknowledgement=0.0
     )
 
 

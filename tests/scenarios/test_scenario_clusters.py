@@ -13,7 +13,7 @@ import simcomm
 from collectives.budget import Gigabyte
 from collectives.errors import InputError
 from scenarios import load
-from scenarios.cluster_forms import TOPOLOGY_FORMS
+from scenarios.cluster_sections import TOPOLOGY_SECTIONS
 from simcomm.cluster import placement, topologies
 from simcomm.cluster.cluster import Cluster
 
@@ -41,14 +41,14 @@ def same(a: Cluster, b: Cluster) -> bool:
     return (a.title, a.hosts, list(a.graph.edges(data=True))) == (b.title, b.hosts, list(b.graph.edges(data=True)))
 
 
-@pytest.mark.parametrize("name", TOPOLOGY_FORMS)
+@pytest.mark.parametrize("name", TOPOLOGY_SECTIONS)
 def test_every_topology_can_be_asked_for_by_name(tmp_path: Path, name: str):
     keys, expected = BUILT[name]
     cluster = load(write(tmp_path, f'[cluster]\ntopology = "{name}"\n{keys}\n{EACH}{ASKS}')).cluster
     assert same(cluster, expected)
     given = tomllib.loads(f"{keys}\n{EACH}")
-    form = TOPOLOGY_FORMS[name].model_validate({"topology": name, **given})
-    assert cluster.world_size <= form.places or name == "fully-connected"
+    section = TOPOLOGY_SECTIONS[name].model_validate({"topology": name, **given})
+    assert cluster.world_size <= section.places or name == "fully-connected"
 
 
 def test_a_preset_takes_nodes_gpus_and_another_network(tmp_path: Path):

@@ -9,9 +9,9 @@ from collectives import InputError
 from scenarios import load
 from scenarios.toml_files import shipped
 
-FORMS = (
+ACCEPTED = (
     'give exactly one of preset = "this-machine", topology = "star" with hosts, bandwidth and latency, '
-    "system with a described system, or [[cluster.link]] tables"
+    "system with a system description, or [[cluster.link]] tables"
 )
 DDP = '"ddp" is predicted by formula, without simulated messages, and does not support faults'
 SLOW = "faults={rank=[{rank=1, slowdown=2.0}]}"
@@ -32,8 +32,8 @@ WRONG = {
         "cluster.world_size=2.5": "cluster.world_size = 2.5 must be an integer",
         "cluster.world_size=true": "cluster.world_size = true must be an integer",
         "cluster.hosts=1000000": "cluster.hosts = 1000000 should be less than or equal to 65536",
-        "cluster.preset=this-machine": f"cluster: preset and topology exclude each other; {FORMS}",
-        "cluster={}": f"cluster: nothing says what it is; {FORMS}",
+        "cluster.preset=this-machine": f"cluster: preset and topology exclude each other; {ACCEPTED}",
+        "cluster={}": f"cluster: nothing says what it is; {ACCEPTED}",
         "cluster=3": "cluster = 3 must be a table",
         "cluster={toplogy='star'}": "cluster: unknown key toplogy; did you mean topology?",
         "cluster={topology='star', hosts=4}": 'bandwidth is missing; topology = "star" needs hosts, bandwidth and late',

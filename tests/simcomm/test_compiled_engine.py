@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simcomm
-from collectives import InputError, ProgramError, Request, Transport, library
-from collectives.request import round_down
+from collectives import CollectiveCall, InputError, ProgramError, Transport, library
+from collectives.call import round_down
 from collectives.schedule.build import build_schedule
 from collectives.schedule.symbolic_build import build_symmetric, build_table
 from collectives.step import recv, send
@@ -93,11 +93,11 @@ def test_the_library_takes_the_same_time_by_every_method(name: str, op: str):
     for p in (1, 4, 7) if not name.endswith("hierarchical") else (4, 6):
         cluster = simcomm.star(p, "10 Gbit/s", "5 us", TRANSPORT)
         n = max(1, round_down(algorithm, 3000, p))
-        request = Request(algorithm, n, op=op if algorithm.spec.reduces else "sum")
-        wanted = simcomm.run(request, cluster).elapsed
+        call = CollectiveCall(algorithm, n, op=op if algorithm.spec.reduces else "sum")
+        wanted = simcomm.run(call, cluster).elapsed
         for schedule in (build_schedule(algorithm, p), build_table(algorithm, p), build_symmetric(algorithm, p)):
             if schedule is not None:
-                asked = EngineInput(request, schedule, cluster, TRANSPORT)
+                asked = EngineInput(call, schedule, cluster, TRANSPORT)
                 timing = by_shortcut(asked) or one_by_one(asked)
                 assert timing.elapsed == pytest.approx(wanted, rel=1e-9), type(schedule)
 
@@ -127,7 +127,7 @@ def test_nothing_to_do_takes_no_time():
 def test_too_many_messages_to_write_down_are_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("collectives.budget.Gigabyte.MESSAGES", 10)
     ring = library()["all_reduce/ring"]
-    asked = EngineInput(Request(ring, 8), build_table(ring, 4), simcomm.star(4, "1 GB/s", "1 us"), TRANSPORT)
+    asked = EngineInput(CollectiveCall(ring, 8), build_table(ring, 4), simcomm.star(4, "1 GB/s", "1 us"), TRANSPORT)
     with pytest.raises(InputError, match="all_reduce/ring, world size 4: its 24 messages"):
         one_by_one(asked)
 
@@ -148,7 +148,9 @@ def test_machine_code_that_is_slow_is_left_more_often(
     monkeypatch.setattr("simcomm.compiled.kernel.event_loop.advance", advance)
     monkeypatch.setattr(engine, "monotonic", lambda: now)
     ring = build_symmetric(library()["all_reduce/ring"], 4)
-    asked = EngineInput(Request(ring.algorithm, 16), ring, simcomm.star(4, "1 GB/s", "1 us", TRANSPORT), TRANSPORT)
+    asked = EngineInput(
+        CollectiveCall(ring.algorithm, 16), ring, simcomm.star(4, "1 GB/s", "1 us", TRANSPORT), TRANSPORT
+    )
     engine.run_kernel(asked.schedule_plan.plan, asked.link_records)
     assert looks[0] <= engine.FIRST_LOOK
     assert at_most / 2 <= max(looks[-5:]) <= at_most

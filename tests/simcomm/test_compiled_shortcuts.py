@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives import Request, Transport, library
+from collectives import CollectiveCall, Transport, library
 from collectives.declaration import Algorithm
 from collectives.records.trace import read_trace
 from collectives.records.waits import BriefTrace, Record, critical_path, waiting_seconds
@@ -67,7 +67,7 @@ def racks(hosts: int, each: int, trunk: float, random: Random | None = None) -> 
 
 def inputs(schedule: AnySchedule | None, cluster: Cluster, n: int, faults: Faults = NO_FAULTS) -> EngineInput:
     assert schedule is not None
-    return EngineInput(Request(schedule.algorithm, n), schedule, cluster, TRANSPORT, faults)
+    return EngineInput(CollectiveCall(schedule.algorithm, n), schedule, cluster, TRANSPORT, faults)
 
 
 def assert_equal(short: Timing | None, asked: EngineInput) -> None:

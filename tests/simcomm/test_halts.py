@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simcomm
-from collectives import Request, Trace, Transport, find_algorithm, library
+from collectives import CollectiveCall, Trace, Transport, find_algorithm, library
 from collectives.schedule.symbolic_build import build_symmetric
 from collectives.schedule.symmetric import SymmetricSchedule
 from collectives.training.workload import ComputePhases, Training
@@ -69,7 +69,7 @@ def test_max_plus_comes_to_the_same_halt_as_events(
     cluster = replace(cluster, sharing=random.choice(["fair", "fifo"]))
     schedule = build_symmetric(library()[name], p)
     assert schedule is not None
-    asked = EngineInput(Request(schedule.algorithm, n), schedule, cluster, transport)
+    asked = EngineInput(CollectiveCall(schedule.algorithm, n), schedule, cluster, transport)
     longest = by_events(asked).elapsed
     starts = np.array([random.choice([0.0, longest * random.random()]) for _ in range(p)]) if late else None
     calm = type("Drawn", (), {"schedule": schedule, "cluster": cluster})

@@ -19,7 +19,7 @@ def test_the_fit_finds_what_the_pair_was_made_of():
     assert (found.overhead, found.gamma, found.goodput) == (pytest.approx(80e-6), pytest.approx(3e-10), 1.0)
     assert (terms.post_cpu, terms.arrival_cpu, terms.cores) == (pytest.approx(30e-6), pytest.approx(40e-6), 2)
     assert terms.wake_cpu == pytest.approx(50e-6)
-    assert (terms.notice_overhead, terms.start) == (pytest.approx(80e-6), pytest.approx(450e-6 - 40e-6 - 80e-6))
+    assert (terms.receive_ready_overhead, terms.start) == (pytest.approx(80e-6), pytest.approx(450e-6 - 40e-6 - 80e-6))
     assert terms.exchange_overhead == pytest.approx(450e-6 - 200e-6 - 70e-6)
     assert terms.send_buffer == pytest.approx(1e6)
     assert (terms.window, terms.piece, terms.burst, terms.packet) == (147e3, 45 * 1448.0, 4096.0, 1514.0)
@@ -58,7 +58,7 @@ def test_what_gloo_posts_itself_costs_its_share_in_its_own_collectives_only():
 
 
 def crowds(*waking: float, step: float = 70e-6) -> list[CrowdRound]:
-    """Rounds of crowds of 4 and 8: ``step`` for each message and its notice, twice, and what a rank took to wake."""
+    """Rounds of crowds of 4 and 8: ``step`` for each message and its notification, twice, and a rank's wake-up."""
     rounds = ((ranks, one) for ranks in (4, 8) for one in waking)
     return [CrowdRound(ranks, ranks * 2 * step / 2, ranks * 2 * step / 2, ranks * one / 2) for ranks, one in rounds]
 

@@ -6,10 +6,10 @@ import pytest
 
 import simcomm
 from collectives import find_algorithm
+from collectives.call import CollectiveCall
 from collectives.declaration import nccl
 from collectives.errors import InputError
-from collectives.records.calibration import Calibration, FittedLine, HopCurve, QueuedMessages
-from collectives.request import Request
+from collectives.records.calibration import Calibration, FittedLine, MessageCurve, QueuedMessages
 from collectives.training.workload import ComputePhases, Training
 from collectives.transport import TcpTerms, Transport
 from simcomm.cluster.calibrated import as_emulated
@@ -37,7 +37,7 @@ def test_a_cluster_names_the_model_that_finds_its_times(cluster: Cluster, name: 
 @pytest.mark.parametrize("cluster", [STAR, OVER_TCP, as_emulated(STAR), DGX], ids=lambda cluster: cluster.title)
 def test_every_model_times_collectives_and_trainings(cluster: Cluster) -> None:
     ring = find_algorithm("all_reduce/ring")
-    trace = simcomm.run(Request(ring, 1 << 20), cluster)
+    trace = simcomm.run(CollectiveCall(ring, 1 << 20), cluster)
     assert trace.elapsed > 0 and trace.title == "all_reduce/ring"
     training = Training(ring, compute=ComputePhases(0.01, 0.02, 0.005))
     step = simcomm.train(training, cluster, steps=1)
@@ -47,10 +47,10 @@ def test_every_model_times_collectives_and_trainings(cluster: Cluster) -> None:
 def gpu_seconds(name: str, posting_s: float, message_s: float) -> float:
     """Return the predicted time on two GPUs with a latency of 1000 us, and these times of a message behind another."""
     line, latency = FittedLine(0.0, 0.0, 0.0), [(1, 1e-3), (1 << 20, 1e-3)]
-    hops = [HopCurve(pattern, 1, False, True, latency) for pattern in ("relay", "exchange")]
+    message_classes = [MessageCurve(pattern, 1, False, True, latency) for pattern in ("relay", "exchange")]
     queued = QueuedMessages(posting_s, [(1, message_s), (1 << 20, message_s)])
-    calibration = Calibration(2, 1, line, line, line, backend="nccl", hops=hops, queued=queued)
-    return time_collective(Request(find_algorithm(name), 1024), calibration, [0.0, 0.0]).finished[1]
+    calibration = Calibration(2, 1, line, line, line, backend="nccl", message_classes=message_classes, queued=queued)
+    return time_collective(CollectiveCall(find_algorithm(name), 1024), calibration, [0.0, 0.0]).finished[1]
 
 
 @pytest.mark.parametrize(
@@ -67,9 +67,9 @@ def test_gpu_steps_cost_the_longer_of_posting_and_device(name: str, messages: in
 
 
 def test_what_nccl_does_itself_is_timed_where_nccl_joins_the_ranks() -> None:
-    found = simcomm.run(Request(nccl("all_reduce"), 1 << 20), DGX)
+    found = simcomm.run(CollectiveCall(nccl("all_reduce"), 1 << 20), DGX)
     expected = predict_calibrated(DGX.system, "all_reduce", 4 << 20)
     assert (found.elapsed, found.facts["low_s"]) == (expected.seconds, expected.low)
     assert found.choice.startswith(f"{expected.algorithm}/{expected.protocol} x")
-    with pytest.raises(InputError, match="it is predicted for a described system, and has no program"):
-        simcomm.run(Request(nccl("all_reduce"), 1 << 20), STAR)
+    with pytest.raises(InputError, match="it is predicted for a system description, and has no program"):
+        simcomm.run(CollectiveCall(nccl("all_reduce"), 1 << 20), STAR)

@@ -7,11 +7,11 @@ import pytest
 
 import simcomm
 from collectives import InputError, Transport, find_algorithm, library, verify
+from collectives.call import make_call, round_down
 from collectives.costs.bounds import least_sent_share
 from collectives.costs.brackets import ONE_AT_A_TIME
 from collectives.declaration import Algorithm, auto
 from collectives.errors import Undefined
-from collectives.request import make_request, round_down
 from collectives.training.workload import Training
 from ringlab.shared.workload import resolve_training
 from simcomm.compiled.planning.engine_input import busiest_link_seconds
@@ -91,7 +91,7 @@ def test_a_thin_trunk_changes_the_choice() -> None:
 def test_the_model_of_a_star_is_what_is_simulated_where_chunks_are_equal() -> None:
     for found in library().values():
         for nbytes in (1024, 4096):
-            seconds = performance_model(STAR).estimator(make_request(found, 8, nbytes)).seconds(found)
+            seconds = performance_model(STAR).estimator(make_call(found, 8, nbytes)).seconds(found)
             assert seconds == pytest.approx(simcomm.run(found, STAR, nbytes).elapsed, rel=1e-9)
 
 
@@ -107,11 +107,11 @@ def test_what_does_not_exist_is_left_out() -> None:
 
 
 def test_auto_stands_for_the_choice_and_survives_the_way_to_a_worker() -> None:
-    chosen = resolve_auto(make_request(auto("all_reduce"), 8, 64), STAR).algorithm
+    chosen = resolve_auto(make_call(auto("all_reduce"), 8, 64), STAR).algorithm
     assert chosen.label == "auto (direct)"
     assert pickle.loads(pickle.dumps(chosen)) == chosen
     assert simcomm.run(chosen, STAR, 64).title == "all_reduce/auto (direct)"
-    ring = make_request("all_reduce/ring", 8, 64)
+    ring = make_call("all_reduce/ring", 8, 64)
     assert resolve_auto(ring, STAR) is ring
 
 
@@ -142,14 +142,12 @@ def test_no_run_leaves_its_bracket_whatever_the_length(found: Algorithm) -> None
     for p in (2, 3, 4, 8, 12):
         for elements, op in ((p * 4 + 1, "mean"), (1001, "sum"), (100_003, "sum")):
             try:
-                request = make_request(
-                    found, p, 4 * round_down(found, elements, p), op=op if found.spec.reduces else None
-                )
-                estimator = performance_model(simcomm.star(p, "10 Gbit/s", "5 us", TRANSPORT)).estimator(request)
+                call = make_call(found, p, 4 * round_down(found, elements, p), op=op if found.spec.reduces else None)
+                estimator = performance_model(simcomm.star(p, "10 Gbit/s", "5 us", TRANSPORT)).estimator(call)
                 least, most = estimator.bracket(found)
             except Undefined:
                 continue
-            seconds = simcomm.run(request, estimator.cluster, record=False).elapsed
+            seconds = simcomm.run(call, estimator.cluster, record=False).elapsed
             assert least <= seconds * (1 + 1e-12)
             assert most >= seconds * (1 - 1e-12)
             if found.full_name in ONE_AT_A_TIME and elements == 100_003:
@@ -166,9 +164,9 @@ def test_bounds_hold_on_other_networks_too() -> None:
         for found in ON_STAR:
             if found.spec.name not in ("all_reduce", "all_to_all"):
                 continue
-            request = make_request(found, cluster.world_size, 4 * round_down(found, 5003, cluster.world_size))
+            call = make_call(found, cluster.world_size, 4 * round_down(found, 5003, cluster.world_size))
             try:
-                estimator = performance_model(cluster).estimator(request)
+                estimator = performance_model(cluster).estimator(call)
                 least = max(estimator.bracket(found).least, estimator.link_load_bound(found))
             except Undefined:
                 continue
@@ -188,11 +186,10 @@ def test_auto_simulates_little_and_chooses_the_same(cluster: simcomm.Cluster, mo
         return simulate(self, algorithm)
 
     monkeypatch.setattr(Estimator, "simulate", counted)
-    request = make_request(auto("all_reduce"), cluster.world_size, 4 * 1_181_643, op="mean")
-    chosen = resolve_auto(request, cluster).algorithm
+    call = make_call(auto("all_reduce"), cluster.world_size, 4 * 1_181_643, op="mean")
+    chosen = resolve_auto(call, cluster).algorithm
     assert len(simulated) <= 6
     every = {
-        found: performance_model(cluster).estimator(request).simulate(found)
-        for found in library_candidates("all_reduce")
+        found: performance_model(cluster).estimator(call).simulate(found) for found in library_candidates("all_reduce")
     }
     assert replace(chosen, by_model=False) == min(every, key=every.__getitem__)

@@ -153,7 +153,9 @@ def test_emulated_ranks_take_turns_on_the_cores_that_fewer_kept_busy(sync, monke
     kind = training.model, training.dataset, training.batch_size
     phases = ComputePhases(0.1, 0.2, 0.05)
     compute = [ComputePoint(*kind, processes, 1, phases, 0.0) for processes in (1, 2)]
-    overlap = OverlapPoint(*kind, 2, 1, [(1 << 20, 1.0)], [(1 << 20, 0.01)], steal=1.0, copies_s=0.01, broadcast_s=1e-3)
+    overlap = OverlapPoint(
+        *kind, 2, 1, [(1 << 20, 1.0)], [(1 << 20, 0.01)], overlap_slowdown=1.0, copies_s=0.01, broadcast_s=1e-3
+    )
     found = Calibration(2, 1, one_way=hop, both_ways=hop, reduction=hop, compute=compute, overlap=[overlap])
     cluster = as_emulated(simcomm.star(4, "1 Gbit/s", "0 us"))
     trace = simcomm.train(training, cluster, steps=1, calibration=found)

@@ -13,7 +13,7 @@ from oracle import draw
 from oracle.cases import Case, channels_of, read_cases, sent, text_of
 from oracle.run_simgrid import answered, has_equal_latencies, simgrid, why_not
 
-from collectives import Message, Request
+from collectives import CollectiveCall, Message
 from simcomm.compiled.engine import one_by_one
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.traces import make_trace
@@ -36,8 +36,8 @@ def on_simpy(case: Case) -> list[Message]:
 
 def on_compiled(case: Case) -> list[Message]:
     assert case.cluster.transport is not None
-    request = Request(case.schedule.algorithm, case.nbytes, dtype="uint8")
-    inputs = EngineInput(request, case.schedule, case.cluster, case.cluster.transport)
+    call = CollectiveCall(case.schedule.algorithm, case.nbytes, dtype="uint8")
+    inputs = EngineInput(call, case.schedule, case.cluster, case.cluster.transport)
     return list(make_trace(inputs, one_by_one(inputs, messages=True), {}).messages)
 
 

@@ -16,9 +16,9 @@ import pytest
 import simcomm
 from benchmarks.accuracy.here import pair_before
 from collectives import Algorithm, InputError, TcpTerms, Transport, find_algorithm
+from collectives.call import CollectiveCall
 from collectives.errors import TooLarge
 from collectives.proof.verifier import verify
-from collectives.request import Request
 from collectives.schedule.build import build_schedule
 from collectives.spec import find_spec
 from collectives.step import Program, recv, recv_reduce, send
@@ -36,7 +36,7 @@ from simcomm.model.jitter import Jitter
 from simcomm.performance_models.network_model import TcpSimulator
 from simcomm.performance_models.options import SimulationOptions
 
-OFF = TcpTerms(pipeline=False, notices=False, send_buffer=0.0, header=0.0, acknowledgement=0.0)
+OFF = TcpTerms(pipeline=False, receive_ready=False, send_buffer=0.0, header=0.0, acknowledgement=0.0)
 RATE = 1e6  # bytes/s of every link
 NBYTES = 1_448_000 - int(MESSAGE_HEADER)  # 1000 full packets with gloo's header
 
@@ -53,7 +53,7 @@ def times(algorithm: Algorithm, cluster: Cluster, nbytes: int = NBYTES) -> dict[
     """When each message ends, by its ranks and step."""
     schedule, transport = build_schedule(algorithm, cluster.world_size), cluster.transport
     assert transport is not None
-    inputs = EngineInput(Request(algorithm, nbytes // 4), schedule, cluster, transport)
+    inputs = EngineInput(CollectiveCall(algorithm, nbytes // 4), schedule, cluster, transport)
     messages = trace_messages(inputs, by_segments(inputs, messages=True))
     return {(message.src, message.dst, message.step): message.end for message in messages}
 
@@ -84,7 +84,7 @@ def test_after_idle_a_link_lets_its_burst_through_at_once():
 
 
 def test_a_notice_costs_its_latency_and_its_bytes():
-    found = times(from_0_to(1), star(2, replace(OFF, notices=True, notice_overhead=0.5), latency="100 ms"))
+    found = times(from_0_to(1), star(2, replace(OFF, receive_ready=True, receive_ready_overhead=0.5), latency="100 ms"))
     assert found[0, 1, 0] == pytest.approx(0.5 + 0.2 + MESSAGE_HEADER / RATE + 0.2 + 1.448)
 
 
@@ -101,7 +101,7 @@ def test_a_notice_waits_behind_data_on_its_connection():
         if rank == 0:
             yield send(1, 0)
 
-    early = times(one_program(program), star(2, replace(OFF, notices=True, send_buffer=1e9)))
+    early = times(one_program(program), star(2, replace(OFF, receive_ready=True, send_buffer=1e9)))
     assert early[0, 1, 1] - early[1, 0, 0] == pytest.approx(1.448 + MESSAGE_HEADER / RATE)
     assert times(one_program(program), star(2, replace(OFF, send_buffer=1e9)))[0, 1, 1] == pytest.approx(2 * 1.448)
 
@@ -251,9 +251,9 @@ def test_random_programs_end_and_no_message_is_faster_than_its_links(seed: int):
 def random_terms(random: Random) -> TcpTerms:
     return TcpTerms(
         pipeline=random.random() < 0.8,
-        notices=random.random() < 0.8,
+        receive_ready=random.random() < 0.8,
         start=random.choice([0.0, 1e-4]),
-        notice_overhead=random.choice([0.0, 5e-5]),
+        receive_ready_overhead=random.choice([0.0, 5e-5]),
         exchange_overhead=random.choice([0.0, 0.0, 1e-5]),
         cores=random.choice([1, 2, 3, float("inf")]),
         post_cpu=random.choice([0.0, 2e-5]),
@@ -300,7 +300,7 @@ def test_training_and_means_know_the_terms():
     terms = TcpTerms(send_buffer=1e6, window=1.5e6)
     cluster = simcomm.star(2, "10 Gbit/s", "5 us", Transport("gloo-tcp", 1e-5, gamma=1e-10, tcp=terms))
     training = Training(ring, compute=phases)
-    alone = simcomm.run(Request(ring, training.gradient_bytes // 4, op="mean"), cluster).elapsed
+    alone = simcomm.run(CollectiveCall(ring, training.gradient_bytes // 4, op="mean"), cluster).elapsed
     found = simcomm.train(training, cluster, steps=2)
     assert found.elapsed == pytest.approx(2 * (0.35 + alone), rel=1e-3)
 

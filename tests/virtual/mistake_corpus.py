@@ -1,8 +1,8 @@
 """The corpus of programs by which diagnosis is tested: what each wants, and what must be told of it.
 
 A right program has nothing to be told. A wrong one says ``# kind:`` what must be told (``A or B``: either), and at the
-end of lines ``# told: 0-1; 3`` of which ranks a place of the finding must be there; ``# told`` alone: of any. Both may
-have ``# ranks:`` (0: the program starts them itself), ``# args:`` and ``# options:`` as of the command.
+end of lines ``# reported: 0-1; 3`` of which ranks a place of the finding must be there; ``# reported`` alone: of any.
+Both may have ``# ranks:`` (0: the program starts them itself), ``# args:`` and ``# options:`` as of the command.
 
 ``# fix: CODE`` carries out the advice of the finding: it replaces the line that it ends, which goes where CODE is
 empty; on a line of its own it adds CODE.
@@ -19,7 +19,7 @@ from virtual.ranks.finding import ProgramFinding
 
 FOLDER = Path(__file__).parent / "virtual_programs"
 HEADER = re.compile(r"^# (ranks|kind|args|options|parameters): (.*)$", re.MULTILINE)
-TOLD = re.compile(r"# told(?:: (?P<ranks>[-0-9,; ]+?))?(?:  # fix:.*)?$")
+REPORTED = re.compile(r"# reported(?:: (?P<ranks>[-0-9,; ]+?))?(?:  # fix:.*)?$")
 FIX = re.compile(r"(?P<indent> *)(?P<code>.*?) *# fix:(?: (?P<fix>.*))?$")
 
 
@@ -72,7 +72,7 @@ class CorpusProgram:
         """The lines that must be told, with their ranks where it matters."""
         found: list[tuple[int, tuple[int, ...] | None]] = []
         for number, line in enumerate(self.text.splitlines(), 1):
-            mark = TOLD.search(line)
+            mark = REPORTED.search(line)
             if mark:
                 found += [(number, part) for part in map(read_ranks, (mark["ranks"] or "").split(";"))]
         return found

@@ -19,7 +19,7 @@ import realcomm
 import simcomm
 import viz
 from collectives import find_algorithm
-from collectives.request import make_request
+from collectives.call import make_call
 from viz.player import runs as player_runs
 from viz.player.page import render_player, write_player
 from viz.player.runs import PlayedRun
@@ -89,8 +89,8 @@ def test_every_other_collective_ends_as_promised(browser: Browser, folder: Path)
 
 
 def test_measured_beside_predicted(browser: Browser, folder: Path) -> None:
-    request = make_request(find_algorithm("all_reduce/ring"), 2, 1 << 20)
-    measured = realcomm.run(request, simcomm.this_machine(2), timeout=120.0, repetitions=1, warmup=0)
+    call = make_call(find_algorithm("all_reduce/ring"), 2, 1 << 20)
+    measured = realcomm.run(call, simcomm.this_machine(2), timeout=120.0, repetitions=1, warmup=0)
     predicted = simcomm.run("all_reduce/ring", simcomm.star(2, "10 Gbit/s", "5 us"), 1 << 20)
     runs = [PlayedRun(measured, "ring, measured"), PlayedRun(predicted, "ring, predicted")]
     with Player(browser, page_of(folder, "measured", runs)) as player:

@@ -69,7 +69,7 @@ class Exchange:
 
     @property
     def elements(self) -> int:
-        """Elements of the whole buffer, as a Request counts them; of a barrier one token a rank is enough."""
+        """Elements of the whole buffer, as a CollectiveCall counts them; of a barrier one token a rank is enough."""
         return 0
 
     @property

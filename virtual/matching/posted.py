@@ -122,7 +122,7 @@ class PostedCall(Posted):
 
     @property
     def buffer_elements(self) -> int:
-        """Elements of the whole buffer, as a Request counts them; of a barrier a token a rank."""
+        """Elements of the whole buffer, as a CollectiveCall counts them; of a barrier a token a rank."""
         return self.exchange.elements if self.buffer_has_data else len(self.group.ranks)
 
     @property

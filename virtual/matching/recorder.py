@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from collectives.quoting import make_printable
 from replay.recording import Recording, SourceLine
-from replay.recording_builder import STEP, CollectiveCall, RecordingBuilder
+from replay.recording_builder import STEP, RecordedCollective, RecordingBuilder
 from virtual.matching.posted import Posted, PostedCall, PostedHalf
 from virtual.ranks.rank import Rank
 from virtual.ranks.sites import CallSite
@@ -29,7 +29,7 @@ class JobRecorder:
         elements = call.buffer_elements
         if len(group.ranks) < 2 or not elements:
             return
-        what = CollectiveCall(
+        what = RecordedCollective(
             exchange.collective,
             group.ranks,
             elements,

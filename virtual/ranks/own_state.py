@@ -1,4 +1,4 @@
-"""What of the process belongs to each rank: it is put aside when the baton goes, and put back when it comes."""
+"""What of the process belongs to each rank: it is held out when the baton goes, and put back when it comes."""
 
 import os
 import random

@@ -12,6 +12,7 @@ from typer import Option
 
 import realcomm
 import simcomm
+from collectives.call import make_call
 from collectives.catalogue import find_algorithm, library
 from collectives.checks import check_sequence, check_whole_number
 from collectives.declaration import AUTO, Algorithm, auto
@@ -19,12 +20,11 @@ from collectives.errors import InputError
 from collectives.records.calibration import Calibration
 from collectives.records.environment import describe_environment
 from collectives.records.trace import Trace
-from collectives.request import make_request
 from collectives.spec import check_op, find_spec
 from collectives.units import count
 from collectives.variables import is_first_rank
 from realcomm.launching.launcher import check_launch
-from realcomm.measuring.collective_run import RankFigures, TimedRequest, measure_all
+from realcomm.measuring.collective_run import RankFigures, TimedCall, measure_all
 from ringlab.emulated import on_emulated
 from ringlab.session import find_cached, load_scenario
 from ringlab.shared.answer import Answer
@@ -187,14 +187,14 @@ class Benchmark:
     backend: str
     timeout: float  # seconds
     calibration: Calibration | None
-    measurements: tuple[TimedRequest, ...]
+    measurements: tuple[TimedCall, ...]
     emulated: Cluster | None = None  # the cluster on whose network the ranks run, built on this machine
 
     def run(self, on_row: Callable[[BenchRow], None] | None = None) -> BenchAnswer:
         """Measure, and hand each row to ``on_row`` as soon as it is known; an interrupt ends it. Raises RunFailed."""
         rows: list[BenchRow] = []
 
-        def add(measurement: TimedRequest, figures: RankFigures) -> None:
+        def add(measurement: TimedCall, figures: RankFigures) -> None:
             rows.append(self._row(measurement, figures))
             if on_row is not None:
                 on_row(rows[-1])
@@ -208,34 +208,34 @@ class Benchmark:
             interrupted = True
         return BenchAnswer(tuple(rows), interrupted)
 
-    def _row(self, measurement: TimedRequest, figures: RankFigures) -> BenchRow:
-        request, ranks = measurement.request, self.options.ranks
+    def _row(self, measurement: TimedCall, figures: RankFigures) -> BenchRow:
+        call, ranks = measurement.call, self.options.ranks
         predicted = self._predict(measurement)
         row = {
             **vars(_measured(measurement, ranks, figures)),
-            "count": request.elements // ranks if request.spec.has_parts else request.elements,
-            "dtype": request.dtype,
-            "op": request.op if request.spec.reduces else "none",
-            "root": request.root if request.spec.rooted else -1,
+            "count": call.elements // ranks if call.spec.has_parts else call.elements,
+            "dtype": call.dtype,
+            "op": call.op if call.spec.reduces else "none",
+            "root": call.root if call.spec.rooted else -1,
             "wrong": figures.wrong if measurement.check else None,
             "predicted_s": predicted,
             "error": None if predicted is None else (predicted - figures.median_s) / figures.median_s,
             "queued_s": figures.queued_s,
         }
         nothing_sent = dict.fromkeys((*COLLECTIVE_FIGURES, "wrong", "predicted_s", "error", "queued_s"))
-        return BenchRow(**(row if request.elements else row | nothing_sent))
+        return BenchRow(**(row if call.elements else row | nothing_sent))
 
-    def _predict(self, measurement: TimedRequest) -> float | None:
+    def _predict(self, measurement: TimedCall) -> float | None:
         if self.calibration is None:
             return None
         cluster = simcomm.this_machine(self.options.ranks)
-        return simcomm.run(measurement.request, cluster, calibration=self.calibration).elapsed
+        return simcomm.run(measurement.call, cluster, calibration=self.calibration).elapsed
 
 
-def _measured(measurement: TimedRequest, ranks: int, figures: RankFigures) -> CollectiveFigures[Number]:
-    nbytes = float(measurement.request.nbytes)
+def _measured(measurement: TimedCall, ranks: int, figures: RankFigures) -> CollectiveFigures[Number]:
+    nbytes = float(measurement.call.nbytes)
     facts = {"nbytes": nbytes, "time_min_s": figures.least_s, "time_max_s": figures.most_s}
-    trace = Trace(measurement.request.algorithm.full_name, "measured", ranks, figures.median_s, facts=facts)
+    trace = Trace(measurement.call.algorithm.full_name, "measured", ranks, figures.median_s, facts=facts)
     return collective_figures(trace)
 
 
@@ -281,7 +281,7 @@ def prepare(
     return Benchmark(options, backend, timeout, calibration, measurements(options, calibration), cluster)
 
 
-def measurements(options: BenchOptions, calibration: Calibration | None = None) -> tuple[TimedRequest, ...]:
+def measurements(options: BenchOptions, calibration: Calibration | None = None) -> tuple[TimedCall, ...]:
     """Return a measurement for each row, sizes rounded down to what the algorithm can work on.
 
     ``auto`` is chosen by the calibration. Raises InputError, also where there is none to choose by.
@@ -301,13 +301,13 @@ def measurements(options: BenchOptions, calibration: Calibration | None = None) 
 
 def _measurement(
     options: BenchOptions, algorithm: Algorithm, nbytes: int, calibration: Calibration | None
-) -> TimedRequest:
+) -> TimedCall:
     ranks = options.ranks
-    request = replace(make_request(algorithm, ranks, nbytes, dtype=options.dtype), op=options.op, root=options.root)
-    request.check(ranks)
-    request = resolve_auto(request, simcomm.this_machine(ranks), calibration)
-    verified_schedule(request.algorithm, ranks, options.root)
-    return TimedRequest(request, options.warmup, options.iterations, None, bool(options.check))
+    call = replace(make_call(algorithm, ranks, nbytes, dtype=options.dtype), op=options.op, root=options.root)
+    call.check(ranks)
+    call = resolve_auto(call, simcomm.this_machine(ranks), calibration)
+    verified_schedule(call.algorithm, ranks, options.root)
+    return TimedCall(call, options.warmup, options.iterations, None, bool(options.check))
 
 
 def _algorithms(options: BenchOptions) -> list[Algorithm]:
@@ -322,7 +322,7 @@ class BenchTable:
 
     def __init__(self, benchmark: Benchmark, console: Console) -> None:
         self._benchmark, self._console = benchmark, console
-        labels = [len(measurement.request.algorithm.label) for measurement in benchmark.measurements]
+        labels = [len(measurement.call.algorithm.label) for measurement in benchmark.measurements]
         wide = dict(enumerate(WIDTHS)) | {5: max([WIDTHS[5], *labels])}  # room for the longest name of an algorithm
         self._queued = benchmark.backend == "nccl"
         self._widths = [*wide.values(), *WIDTHS[6:7] * self._queued]

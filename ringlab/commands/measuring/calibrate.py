@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import numpy as np
 from typer import Argument, Option
 
+from collectives.call import CollectiveCall
 from collectives.errors import InputError
 from collectives.quoting import MOST_NAMED
 from collectives.records.calibration import Calibration
-from collectives.request import Request
 from collectives.training.workload import Training
 from collectives.units import count, format_size
 from planner.beliefs import believe, find_slopes
@@ -149,13 +149,13 @@ def calibrate(
     ranks: int = 2,
     trainings: Sequence[Training] = (),
     *,
-    requests: Sequence[Request] = (),
+    calls: Sequence[CollectiveCall] = (),
     backend: str = "gloo",
     timeout: float = TIMEOUT_S,
     progress: Progress | None = None,
     accept_noise: bool = False,
 ) -> CalibrationAnswer:
-    """Measure this machine with so many ranks, for these requests and trainings, and keep the result in the cache.
+    """Measure this machine with so many ranks, for these calls and trainings, and keep the result in the cache.
 
     ``backend`` is "gloo" or "nccl"; the launch may take ``timeout`` seconds. Raises InputError for what cannot be
     measured, and RunFailed, also where the machine was busy or the parts disagree, unless ``accept_noise``.
@@ -164,7 +164,7 @@ def calibrate(
     1
     """
     session = session_of(progress, backend=backend, timeout_s=timeout)
-    return CalibrationAnswer(*session.calibrate(ranks, trainings, requests, accept_noise))
+    return CalibrationAnswer(*session.calibrate(ranks, trainings, calls, accept_noise))
 
 
 @dataclass(frozen=True)

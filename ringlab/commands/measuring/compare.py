@@ -80,7 +80,7 @@ def command(
             raise InputError(
                 "--report, --thorough, --emulate and --calibration cannot be combined with [training.parallelism]"
             )
-        from ringlab.commands.measuring.forms import carry_out  # others do without
+        from ringlab.commands.measuring.strategies import carry_out  # others do without
 
         carry_out(scenario, overrides, real, outputs, RunOptions(check), predict=True)
         return

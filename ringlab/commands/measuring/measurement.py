@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import realcomm
+from collectives.call import CollectiveCall
 from collectives.errors import InputError, RunFailed
 from collectives.records.calibration import Calibration
 from collectives.records.trace import Trace
-from collectives.request import Request
 from collectives.training.workload import RESUME_NEWEST, Training
 from collectives.variables import is_first_rank
 from realcomm.calibration.blocks import make_calibration
@@ -25,7 +25,7 @@ from ringlab.shared.conclusions import conclude
 from ringlab.shared.figures import Number, collective_figures, training_figures
 from ringlab.shared.progress import Progress
 from ringlab.shared.scenario_answer import ScenarioAnswer
-from ringlab.shared.workload import check_programs, resolve_requests, resolve_training
+from ringlab.shared.workload import check_programs, resolve_calls, resolve_training
 from scenarios import LoadedScenario
 
 if TYPE_CHECKING:
@@ -72,24 +72,24 @@ class _ToMeasure(NamedTuple):
     """What is measured of a scenario, ``auto`` resolved; rows that are equal are one run."""
 
     scenario: LoadedScenario
-    requests: list[Request]
+    calls: list[CollectiveCall]
     trainings: list[Training]
 
     @property
-    def once(self) -> list[Request]:
-        """The requests, each once."""
-        return list(dict.fromkeys(self.requests))
+    def once(self) -> list[CollectiveCall]:
+        """The calls, each once."""
+        return list(dict.fromkeys(self.calls))
 
     @property
     def jobs(self) -> list[Training]:
         """The trainings, each once."""
         return list(dict.fromkeys(self.trainings))
 
-    def answer(self, measured: Mapping[Request | Training, Trace]) -> RunAnswer:
-        """Return the answer from the trace of each request and training."""
+    def answer(self, measured: Mapping[CollectiveCall | Training, Trace]) -> RunAnswer:
+        """Return the answer from the trace of each call and training."""
         cluster = self.scenario.cluster
         place, emulated = (cluster.title, None) if spans_nodes() else (cluster.place_of_run, cluster.is_built)
-        collectives = [measured[one] for one in self.requests]
+        collectives = [measured[one] for one in self.calls]
         trainings = [measured[one] for one in self.trainings]
         answer = RunAnswer(
             title=self.scenario.title,
@@ -106,10 +106,10 @@ class _ToMeasure(NamedTuple):
 
 def _find_work(scenario: LoadedScenario, calibration: Calibration | None) -> _ToMeasure:
     """Return what is measured; the calibration resolves ``auto``, as ``predict`` does with the same one."""
-    requests = resolve_requests(scenario.collective, scenario.cluster, calibration)
+    calls = resolve_calls(scenario.collective, scenario.cluster, calibration)
     trainings = [resolve_training(training, scenario.cluster, calibration) for training in scenario.trainings]
-    check_programs(scenario, requests, trainings)
-    return _ToMeasure(scenario, requests, trainings)
+    check_programs(scenario, calls, trainings)
+    return _ToMeasure(scenario, calls, trainings)
 
 
 class Kept(NamedTuple):
@@ -141,7 +141,7 @@ def measure(
     tell_of_images(work.jobs, progress)
     starts = _find_starts(work.jobs, scenario.cluster.world_size, kept.resume, progress)
     options: dict[str, Any] = {"backend": session.backend, "timeout": session.timeout_s, "network": network}
-    measured: dict[Request | Training, Trace] = {}
+    measured: dict[CollectiveCall | Training, Trace] = {}
     if watch is not None and not work.trainings:
         raise InputError("--log-dir requires a scenario with a training")
     watched: AbstractContextManager[list[Observer]] = (
@@ -149,9 +149,9 @@ def measure(
     )
     preload_for(work.jobs)  # the collectives before them start the server of all ranks
     with watched as observers:
-        for request in work.once:
-            with progress.task(f"measuring {request.algorithm.full_name}, {request.nbytes} bytes") as tick:
-                measured[request] = realcomm.run(request, scenario.cluster, **options, progress=tick)
+        for call in work.once:
+            with progress.task(f"measuring {call.algorithm.full_name}, {call.nbytes} bytes") as tick:
+                measured[call] = realcomm.run(call, scenario.cluster, **options, progress=tick)
         for job, start in zip(work.jobs, starts, strict=True):
             given: dict[str, Any] = {"resume": start, "observers": observers, "weights_file": kept.weights}
             with _noting_how_it_goes_on(job), progress.task(f"training with {job.sync_name}") as tick:
@@ -236,7 +236,7 @@ def measure_in_turns(
             timeout=session.timeout_s,
             progress=tick,
         )
-    measured: dict[Request | Training, Trace] = {}
+    measured: dict[CollectiveCall | Training, Trace] = {}
     measured |= zip([*work.once, *work.jobs], [*turns.collectives, *turns.trainings], strict=True)
     return work.answer(measured), make_calibration(turns.calibration, turns.setting)
 

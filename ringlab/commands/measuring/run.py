@@ -96,7 +96,7 @@ def command(
                               ("--resume", training.resume), ("--log-dir", training.log_dir)):  # fmt: skip
             if value:
                 raise InputError(f"{option} cannot be combined with [training.parallelism]")
-        from ringlab.commands.measuring.forms import carry_out  # others do without
+        from ringlab.commands.measuring.strategies import carry_out  # others do without
 
         carry_out(scenario, changes, real, outputs, also, predict=predict, weights=training.weights)
         return

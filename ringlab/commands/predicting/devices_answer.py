@@ -21,10 +21,18 @@ LETTERS = 20  # of a column, with an interval
 WORTH_A_LINE_S = 5e-7  # of a step, that is worth a line
 UNITS = (("h", 3600.0, 7200.0), ("s", 1.0, 1.0), ("ms", 1e-3, 1e-3), ("us", 1e-6, 0.0))  # seconds, and used from
 PARTS = {
-    "compute": "compute", "optimizer": "optimizer", "tensor": "tensor", "expert": "experts", "pipeline": "pipeline",
-    "sync": "sync", "steal": "steal", "copies": "copies", "stragglers": "stragglers", "input": "loading",
+    "compute": "compute",
+    "optimizer": "optimizer",
+    "tensor": "tensor",
+    "expert": "experts",
+    "pipeline": "pipeline",
+    "sync": "sync",
+    "overlap_slowdown": "overlap slowdown",
+    "copies": "copies",
+    "stragglers": "stragglers",
+    "input": "loading",
     "processes": "processes",
-}  # fmt: skip
+}
 NUMBERS = r"(?<![\w.])[0-9][0-9.,]*( [KMGT]?i?B)?"  # with their units, in which reasons may differ
 NOTICED = 0.001  # above the whole: rounding is not told
 WORDS = {
@@ -176,11 +184,11 @@ def conclude(key: str | None, cases: Sequence[DevicesCase]) -> list[str]:
         where = f"With {key} = {cut(case.value)}, " if key and not same else ""
         on = f"{where}on {last.devices} device{'s' if last.devices > 1 else ''}"
         if last.bottleneck == "compute":
-            said.append(f"{on} the step is {last.bottleneck_share:.0%} computing: nothing else holds it back.")
+            said.append(f"{on} the step is {last.bottleneck_share:.0%} compute: there is no other bottleneck.")
         else:
             gain = 1 / (1 - last.bottleneck_share)
             said.append(
-                f"{on} what holds it back is {WORDS[last.bottleneck]}, {last.bottleneck_share:.0%} of the step: "
+                f"{on} the bottleneck is {WORDS[last.bottleneck]}, {last.bottleneck_share:.0%} of the step: "
                 f"without it {gain:.2f} times as fast."
             )
         if last.efficiency > 1 + NOTICED:
@@ -236,7 +244,7 @@ def _what_if_table(key: str, cases: Sequence[DevicesCase]) -> Table:
 def _lines(rows: Sequence[DevicesRow]) -> list[list[str]]:
     """Return the lines of a table: what is nowhere is left out."""
     lines = [
-        ["form", *(row.parallelism for row in rows)],
+        ["strategy", *(row.parallelism for row in rows)],
         ["samples/s", *(_around(row.samples_per_s, row.interval) for row in rows)],
         ["tokens/s", *(format_or_dash(row.tokens_per_s, format_digits) for row in rows)],
         ["MFU", *(format_or_dash(row.mfu, "{:.0%}".format) for row in rows)],

@@ -34,8 +34,8 @@ from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress, computing, draw_to
 from ringlab.shared.ranges import MOST_CASES
 from ringlab.table import MOST_ROWS, Part, Sentences, Table, format_digits, format_interval
-from scenarios.forms import PlanForm, parse_hours
 from scenarios.loader import PlannedTraining, read_planned_training
+from scenarios.sections import PlanSection, parse_hours
 
 OLD, BEYOND = "†", "‡"  # marks of an old price, and of an interval that ends beyond a limit
 GIB = 2**30
@@ -58,7 +58,7 @@ class PlanOptions:
         Option(metavar="FILE.csv", help="Price list with the columns of prices.csv. Default: the built-in snapshot."),
     ] = None
 
-    def applied(self, form: PlanForm) -> PlanForm:
+    def applied(self, section: PlanSection) -> PlanSection:
         """Return the scenario's ``[plan]`` with these options applied. Raise InputError."""
         for name, value in (("--target-samples", self.target_samples), ("--budget", self.budget)):
             if value is not None:
@@ -67,9 +67,9 @@ class PlanOptions:
             hours = None if self.deadline is None else parse_hours(self.deadline)
         asked = {"target_samples": self.target_samples, "budget": self.budget, "deadline": hours}
         given = {key: value for key, value in asked.items() if value is not None}
-        if self.target_samples is not None and form.target_tokens is not None:
-            form = form.model_copy(update={"target_tokens": None})
-        return form.model_copy(update=given | {"spot": self.spot or form.spot})
+        if self.target_samples is not None and section.target_tokens is not None:
+            section = section.model_copy(update={"target_tokens": None})
+        return section.model_copy(update=given | {"spot": self.spot or section.spot})
 
 
 @with_groups
@@ -258,21 +258,21 @@ def plan(
     options, when = PlanOptions(**asked), date.today() if today is None else today
     if not isinstance(when, date):
         raise InputError(f"today is {quote(when)}; give a datetime.date")
-    form = read_planned_training(str(scenario), overrides)
-    wanted = options.applied(form.plan)
-    with refusals_about(f"{form.path}: training"):
-        job = find_job(form.training, form.path.parent)
+    planned = read_planned_training(str(scenario), overrides)
+    wanted = options.applied(planned.plan)
+    with refusals_about(f"{planned.path}: training"):
+        job = find_job(planned.training, planned.path.parent)
     context = None if job.model.shape is None else job.model.shape.context
-    samples = _samples(form, wanted, context)
-    instances = _offered(read_prices(options.prices), wanted, form.path)
+    samples = _samples(planned, wanted, context)
+    instances = _offered(read_prices(options.prices), wanted, planned.path)
     candidates = _candidates(instances, wanted)
-    with refusals_about(str(form.path)):
-        steps = _step_source(form, job, {one.gpu for one in instances})
+    with refusals_about(str(planned.path)):
+        steps = _step_source(planned, job, {one.gpu for one in instances})
     with computing(progress, f"predicting {len(candidates)} candidates") as tick:
         found = screen(candidates, steps, samples, lambda done: tick(0, done, len(candidates), "candidates"))
     if not (found.estimates or found.too_small):  # say why, of the most GPUs
         reason = max(found.unsupported, key=lambda each: max(one.gpus for one in found.unsupported[each]))
-        raise InputError(f"{form.path}: training: {reason}")
+        raise InputError(f"{planned.path}: training: {reason}")
 
     limits = Limits(wanted.deadline or inf, wanted.budget or inf)
     ranked = sorted(found.estimates, key=lambda one: (one.dollars, one.hours, one.candidate.label))
@@ -286,8 +286,8 @@ def plan(
         left_out.append(f"late or over budget: {len(ranked) - len(within)} of {len(ranked)} candidates")
     source = "built-in list" if options.prices is None else str(options.prices)
     return PlanAnswer(
-        title=form.title,
-        file=str(form.path),
+        title=planned.title,
+        file=str(planned.path),
         model=job.model.model,
         target_samples=samples,
         target_tokens=None if context is None else samples * context,
@@ -301,25 +301,25 @@ def plan(
             MemoryRow(gpu=gpu, gpus=gpus, needed_bytes=error.needed, memory_bytes=error.available)
             for (gpu, gpus), error in found.too_small.items()
         ),
-        notes=(*left_out, *steps.notes, *_unpublished(within, steps), *_price_notes(form, instances, source, when)),
+        notes=(*left_out, *steps.notes, *_unpublished(within, steps), *_price_notes(planned, instances, source, when)),
         advice=_advise(within, ranked, limits) if ranked else _describe_closest(found),
     )
 
 
-def _samples(form: PlannedTraining, wanted: PlanForm, context: int | None) -> float:
+def _samples(planned: PlannedTraining, wanted: PlanSection, context: int | None) -> float:
     """Return the number of samples to train on: as asked, or those of all epochs. Raise InputError without either."""
-    epoch = form.training.epoch
-    with refusals_about(f"{form.path}: plan"):
+    epoch = planned.training.epoch
+    with refusals_about(f"{planned.path}: plan"):
         found = wanted.find_samples(context)
     if found is None and epoch is None:
         raise InputError(
-            f"{form.path}: plan.target_samples is missing; set it, pass --target-samples or --target-tokens, or set "
+            f"{planned.path}: plan.target_samples is missing; set it, pass --target-samples or --target-tokens, or set "
             "training.samples_per_epoch and epochs"
         )
-    return found or float((epoch or 0) * form.training.epochs)
+    return found or float((epoch or 0) * planned.training.epochs)
 
 
-def _offered(instances: Sequence[InstanceType], wanted: PlanForm, path: Path) -> list[InstanceType]:
+def _offered(instances: Sequence[InstanceType], wanted: PlanSection, path: Path) -> list[InstanceType]:
     """Return the instance types of the wanted providers. Raise InputError for an unknown one."""
     known = sorted({one.provider for one in instances})
     for name in wanted.providers:
@@ -328,7 +328,7 @@ def _offered(instances: Sequence[InstanceType], wanted: PlanForm, path: Path) ->
     return [one for one in instances if not wanted.providers or one.provider in wanted.providers]
 
 
-def _candidates(instances: Iterable[InstanceType], wanted: PlanForm) -> list[Candidate]:
+def _candidates(instances: Iterable[InstanceType], wanted: PlanSection) -> list[Candidate]:
     """Return the candidates. Raise InputError if there are none or too many."""
     found = [*list_candidates(instances, wanted.most_nodes, wanted.spot)]
     if not found:
@@ -341,26 +341,26 @@ def _candidates(instances: Iterable[InstanceType], wanted: PlanForm) -> list[Can
     return found
 
 
-def _known_rates(form: PlannedTraining) -> dict[str, float]:
+def _known_rates(planned: PlannedTraining) -> dict[str, float]:
     """Return the samples a second of one GPU by its type: as stated, or as measured in the scenario's profiles."""
-    compute, files = form.training.compute, [*form.plan.profiles]
-    found = dict(form.plan.known_rates)
+    compute, files = planned.training.compute, [*planned.plan.profiles]
+    found = dict(planned.plan.known_rates)
     if compute is not None and compute.rate is not None and compute.gpu is not None:
         found[compute.gpu] = compute.rate
     if compute is not None and compute.profile is not None and compute.profile not in shipped_model_profiles():
         files.append(compute.profile)
-    places = [form.path.parent / name for name in files]
+    places = [planned.path.parent / name for name in files]
     return found | dict(measured_rate(read_model_profile(place), str(place)) for place in places)
 
 
-def _step_source(form: PlannedTraining, job: TrainingJob, gpus: Collection[str]) -> StepSource:
+def _step_source(planned: PlannedTraining, job: TrainingJob, gpus: Collection[str]) -> StepSource:
     """Return the model of the step: closed forms for a language model without a known rate."""
-    known = _known_rates(form)
-    language = replace(job, optimizer=named_optimizer(form.training))
-    if known or form.training.compute is not None or not is_language(language):
+    known = _known_rates(planned)
+    language = replace(job, optimizer=named_optimizer(planned.training))
+    if known or planned.training.compute is not None or not is_language(language):
         return ProfileSteps(job, GpuRates(job, known, gpus))
     own = {gpu: runs for gpu in sorted(gpus) if (runs := find_own_runs(gpu, job.framework)) is not None}
-    is_searched = "parallelism" not in form.training.model_fields_set and is_expressible(language)
+    is_searched = "parallelism" not in planned.training.model_fields_set and is_expressible(language)
     return LanguageSteps(language, is_searched, own)
 
 
@@ -372,15 +372,18 @@ def _unpublished(within: Sequence[CostEstimate], steps: StepSource) -> Iterator[
         yield describe_unpublished(unseen)
 
 
-def _price_notes(form: PlannedTraining, instances: Sequence[InstanceType], source: str, today: date) -> Iterator[str]:
+def _price_notes(
+    planned: PlannedTraining, instances: Sequence[InstanceType], source: str, today: date
+) -> Iterator[str]:
     """Yield the origin of the prices, and a price in the scenario that is not used."""
     old = sum(is_old(one, today) for one in instances)
     newest = max(one.dated for one in instances).isoformat()
     more = f"; {old} of {len(instances)} are older than {OLD_AFTER_DAYS} days or have no date: check them first"
     yield f"prices: {source}, the newest of {newest}{more if old else ''}"
-    if form.training.price_per_hour is not None:
+    if planned.training.price_per_hour is not None:
         yield (
-            f"training.price_per_hour ({form.training.price_per_hour:g}) is not used: a price belongs to an instance "
+            f"training.price_per_hour ({planned.training.price_per_hour:g}) is not used: a price belongs to an "
+            f"instance "
             "type; pass your own with --prices FILE.csv"
         )
 

@@ -34,14 +34,14 @@ COVERAGE = 0.8
 ALIASES = {
     "bandwidth": "cluster.bandwidth", "link": "cluster.bandwidth", "latency": "cluster.latency",
     "batch": "training.batch_size", "bucket": "training.parallelism.bucket_mb", "precision": "training.precision",
-    "algorithm": "training.gradient_sync", "form": "training.parallelism.form", "preset": "cluster.preset",
+    "algorithm": "training.gradient_sync", "strategy": "training.parallelism.strategy", "preset": "cluster.preset",
     "framework": "training.framework",
 }  # fmt: skip
 LINKS = {  # what joins the GPUs of a host, as a what-if calls it: keys of a description
     "nvlink": (), "pcie": ('link="pcie"', "p2p=true"), "host": ('link="pcie"', "p2p=false"),
 }  # fmt: skip
 OWN_WORK = (
-    "What torch itself does for each operation on divided parameters ({form}) is not in the step: processors take "
+    "What torch itself does for each operation on divided parameters ({strategy}) is not in the step: processors take "
     "longer by it, and GPUs whose kernels are short (docs/how-to/predict-n-gpus.md)."
 )
 
@@ -88,7 +88,7 @@ def predict_devices(
     assert model is not None
     if last is None:
         raise InputError(f"{spread.path}: training: {cases[0].refused[-1].reason}")
-    said = [OWN_WORK.format(form=divided[-1])] if divided else []
+    said = [OWN_WORK.format(strategy=divided[-1])] if divided else []
     return DevicesAnswer(
         title=base.title,
         file=str(base.path),

@@ -6,12 +6,12 @@ from functools import cached_property, partial
 from typing import ClassVar, NamedTuple
 
 from collectives.budget import Gigabyte, allowed
+from collectives.call import CollectiveCall
 from collectives.errors import InputError, TooLarge
 from collectives.records.calibration import Calibration
 from collectives.records.limits import find_limits
 from collectives.records.trace import Trace
 from collectives.records.waits import Record
-from collectives.request import Request
 from collectives.training.workload import Training
 from collectives.units import format_size
 from ringlab.session import Session
@@ -33,7 +33,7 @@ from ringlab.shared.workload import (
     count_work,
     is_auto,
     predictable,
-    resolve_requests,
+    resolve_calls,
     resolve_training,
 )
 from ringlab.table import MOST_SENTENCES, keep_few
@@ -49,7 +49,7 @@ from simcomm.simulate import simulate
 from simcomm.uncertainty import combine, disagreement, of_emulated
 
 Figures = CollectiveFigures[Number] | TrainingFigures[Number]
-Asked = Request | Training
+Asked = CollectiveCall | Training
 
 MOST_RECORDED = 200_000  # messages of all repetitions that are kept to see who waited for whom; each takes a kilobyte
 
@@ -147,7 +147,11 @@ class Row(NamedTuple):
     @property
     def name(self) -> str:
         """What is simulated."""
-        return self.asked.algorithm.full_name if isinstance(self.asked, Request) else f"training/{self.asked.sync_name}"
+        return (
+            self.asked.algorithm.full_name
+            if isinstance(self.asked, CollectiveCall)
+            else f"training/{self.asked.sync_name}"
+        )
 
     @property
     def may_be_too_large(self) -> bool:
@@ -210,7 +214,7 @@ class _Simulator:
                 if (alike, training) not in chosen:
                     chosen[alike, training] = resolve_training(training, cluster, self.calibration)
             every: list[Asked] = [
-                *resolve_requests(self.scenario.collective, cluster, self.calibration),
+                *resolve_calls(self.scenario.collective, cluster, self.calibration),
                 *(chosen[alike, training] for training in trainings),
             ]
             seen: set[Asked] = set()
@@ -300,7 +304,7 @@ class _Simulator:
         own cluster.
         """
         ended = self._ended(found)
-        own = [asked for _, asked in ended if isinstance(asked, Request) and not asked.algorithm.is_builtin]
+        own = [asked for _, asked in ended if isinstance(asked, CollectiveCall) and not asked.algorithm.is_builtin]
         explained = [min(ended, key=lambda pair: pair[0])[1], *own] if ended else []
         return " ".join(filter(None, map(self._limit, dict.fromkeys(explained))))
 
@@ -315,7 +319,7 @@ class _Simulator:
             return ""
         if compact_schedule(carried.algorithm, model.cluster.world_size, carried.root).messages > MOST_LOOKED_AT:
             return ""
-        if isinstance(asked, Request):
+        if isinstance(asked, CollectiveCall):
             what = f"{asked.algorithm.label}, {format_size(asked.nbytes)}"
         else:
             what = f"training with {asked.sync_name}"
@@ -343,7 +347,7 @@ class _Simulator:
 
     def engine_of(self, asked: Asked, model: PerformanceModel) -> str | None:
         """Return the engine: none for NCCL's own, and for a sync that is predicted as a whole, unless it is torch's."""
-        if isinstance(asked, Request):
+        if isinstance(asked, CollectiveCall):
             return self.engine if asked.algorithm.has_program else None
         return None if asked.gradient_sync is not None and model.has_no_messages(asked) else self.engine
 
@@ -365,23 +369,30 @@ def _figures(row: Row, engine: str | None, on_run: Callable[[], None]) -> Figure
         on_run()
         return found
     record = Record.WAITS if row.work.messages <= MOST_RECORDED else Record.BRIEF_WAITS
-    steps = 1 if isinstance(asked, Request) else place.model.steps
+    steps = 1 if isinstance(asked, CollectiveCall) else place.model.steps
     trace, about = repeat(
         place.faults, place.cluster, run, partial(_seconds, asked), record=record, steps=steps, on_run=on_run
     )
     transport = place.cluster.transport
-    if isinstance(asked, Request) and place.faults.slows_ranks and transport is not None and transport.gamma == 0:
+    if (
+        isinstance(asked, CollectiveCall)
+        and place.faults.slows_ranks
+        and transport is not None
+        and transport.gamma == 0
+    ):
         about = replace(about, computing="free")
     return _figures_of(asked, trace, about)
 
 
 def _figures_of(asked: Asked, trace: Trace, about: FaultFigures | None = None) -> Figures:
-    return collective_figures(trace, about) if isinstance(asked, Request) else training_figures(trace, asked, about)
+    return (
+        collective_figures(trace, about) if isinstance(asked, CollectiveCall) else training_figures(trace, asked, about)
+    )
 
 
 def _seconds(asked: Asked, trace: Trace) -> float:
     """Return the seconds of a collective, or of a step."""
-    if isinstance(asked, Request):
+    if isinstance(asked, CollectiveCall):
         return trace.elapsed
     seconds = training_figures(trace, asked).step_s
     assert seconds is not None, "a run that ended has a time"

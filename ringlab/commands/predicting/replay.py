@@ -39,7 +39,7 @@ from ringlab.shared.options import AnswerOptions, CalibrationOpt, ReportOpt, dra
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import NoProgress, Progress, TerminalProgress, computing
 from ringlab.table import MOST_ROWS, Line, Part, Sentences, Table, format_ratio
-from scenarios.cluster_forms import HERE
+from scenarios.cluster_sections import HERE
 from scenarios.networks import read_network
 
 PLACES = ("preset", "topology", "file", "link")  # keys that describe a network of its own

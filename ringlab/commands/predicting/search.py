@@ -43,8 +43,8 @@ from ringlab.shared.output import check_outputs, deliver, make_console
 from ringlab.shared.prices import find_price
 from ringlab.shared.progress import TerminalProgress, computing, draw_to
 from ringlab.shared.ranges import parse_world_sizes
-from scenarios.forms import parse_hours
 from scenarios.loader import SpreadTraining, read_spread_training
+from scenarios.sections import parse_hours
 
 KEYS = {  # that a what-if varies: of a scenario
     "preset": "cluster.preset", "nodes": "cluster.nodes", "model": "training.model",
@@ -234,17 +234,26 @@ def _job(spread: SpreadTraining, devices: int, options: SearchOptions) -> MeshJo
         raise InputError(
             f"{devices} devices do not fill hosts of {node}; use a multiple of {node}, or fewer than {node}"
         )
-    form, precision = spread.parallelism, options.precision or training.precision
+    parallelism, precision = spread.parallelism, options.precision or training.precision
     check_precision(host.device.name, precision, "--precision")
     return MeshJob(
-        kind=kind, shape=shape, seq=shape.context,
+        kind=kind,
+        shape=shape,
+        seq=shape.context,
         batch=options.batch or training.batch_size * devices,
-        host=host, gpus=devices,
-        precision=precision, framework=options.framework or training.framework,
-        is_compiled=options.is_compiled, optimizer=options.optimizer or named_optimizer(training),
-        offload=options.offload, lora=options.lora, frozen_bits=options.bits,
-        experts=form.experts, top_k=form.top_k if form.experts else 0, with_zero_bubble=options.with_zero_bubble,
-    )  # fmt: skip
+        host=host,
+        gpus=devices,
+        precision=precision,
+        framework=options.framework or training.framework,
+        is_compiled=options.is_compiled,
+        optimizer=options.optimizer or named_optimizer(training),
+        offload=options.offload,
+        lora=options.lora,
+        frozen_bits=options.bits,
+        experts=parallelism.experts,
+        top_k=parallelism.top_k if parallelism.experts else 0,
+        with_zero_bubble=options.with_zero_bubble,
+    )
 
 
 def _unseen(gpu: str) -> str | None:
@@ -314,7 +323,7 @@ def _row(found: FoundMeshes, number: int, factor: float, price: float | None, as
     mfu = float(found.mfu[number])
     return MeshRow(
         mesh=mesh.name, tensor=mesh.tp, pipeline=mesh.pp, context=mesh.cp, expert=mesh.ep, data=mesh.dp,
-        virtual=mesh.vp, schedule=mesh.schedule, form=mesh.sharding, micro_batch=mesh.micro_batch,
+        virtual=mesh.vp, schedule=mesh.schedule, strategy=mesh.sharding, micro_batch=mesh.micro_batch,
         microbatches=mesh.grad_accum, recompute=mesh.recompute, step_s=seconds,
         step_interval=(seconds / factor, seconds * factor), tokens_per_s=rate,
         parts={name: float(one[number]) for name, one in found.parts.items()},

@@ -41,7 +41,7 @@ class MeshRow(AnswerRecord):
     data: int
     virtual: int
     schedule: str
-    form: str
+    strategy: str
     micro_batch: int
     microbatches: int
     recompute: str
@@ -190,7 +190,7 @@ class SearchAnswer(Answer):
                 title=f"{one.job.gpus} x {one.job.gpu}, {one.job.batch} sequences of {one.job.seq}",
                 rates=one.tokens_per_s.tolist(),
                 memory_gib=(one.memory["total"] / GIB).tolist(),
-                forms=[_kind(mesh) for mesh in one.searched],
+                strategies=[_kind(mesh) for mesh in one.searched],
                 names=[mesh.name for mesh in one.searched],
                 front=pareto_front(one),
                 limit_gib=float(one.columns.memory_bytes[0]) / GIB,

@@ -1,6 +1,6 @@
 """Flows that share links max-min fairly, kept in groups so that many rates can change at once.
 
-A link that holds flows back has a *group*: the flows that get their rate from it. They all have the same rate, the
+A link that limits flows has a *group*: the flows that get their rate from it. They all have the same rate, the
 link's ``level``, so that one clock a group is enough: it counts the bytes that each of them has moved, and a flow is
 through when the clock shows its ``target``. When a flow comes or goes only levels change, link by link. For each link
 ``taken`` is kept right: the bytes/s of flows on it that are in other links' groups, summed over link pairs.
@@ -19,7 +19,7 @@ from simcomm.jit import inline, separate
 
 @inline
 def mark_dirty(w: World, link: int) -> None:
-    """Have a link's level corrected before this instant ends, if the link holds flows back or is over its capacity."""
+    """Have a link's level corrected before this instant ends, if the link limits flows or is over its capacity."""
     if w.dirty[link].place >= 0:
         return
     left = capacity(w, link) - w.links[link].taken
@@ -55,7 +55,7 @@ def advance_clock(w: World, link: int, now: float) -> None:
 
 @inline
 def join_tightest(w: World, flow: int, left: float, now: float) -> None:
-    """Let a flow with so many bytes left join the group of the link that seems to hold it back most.
+    """Let a flow with so many bytes left join the group of the link that seems to limit it most.
 
     Levels are corrected afterwards, so that a wrong guess costs time only.
     """

@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from collectives.budget import Gigabyte, allowed, check_fits
-from collectives.request import Request
+from collectives.call import CollectiveCall
 from collectives.schedule.size_check import check_pairs
 from collectives.schedule.symbolic_build import AnySchedule
 from collectives.schedule.symmetric import SymmetricSchedule
@@ -75,9 +75,9 @@ class worked_out(Generic[Value]):  # noqa: N801  # it is used as a decorator
 
 @dataclass(frozen=True)
 class EngineInput:
-    """A request, its schedule, and the cluster that carries it out."""
+    """A call, its schedule, and the cluster that carries it out."""
 
-    request: Request
+    call: CollectiveCall
     schedule: AnySchedule
     cluster: Cluster
     transport: Transport
@@ -89,7 +89,7 @@ class EngineInput:
     @property
     def sizes(self) -> ChunkSizes:
         """Bytes of chunks, and the cost of reducing them."""
-        return ChunkSizes(self.schedule.chunks, self.request.elements, self.request.itemsize, self.transport.gamma)
+        return ChunkSizes(self.schedule.chunks, self.call.elements, self.call.itemsize, self.transport.gamma)
 
     @property
     def is_fifo(self) -> bool:
@@ -127,7 +127,7 @@ class EngineInput:
     def sent(self) -> int:
         """How many messages are sent: empty ones are not."""
         if isinstance(self.schedule, SymmetricSchedule):
-            if self.request.elements >= self.schedule.chunks:
+            if self.call.elements >= self.schedule.chunks:
                 return self.posted
             return sent_messages(self.schedule, self.sizes)
         return len(self.schedule_plan.plan.messages)
@@ -239,7 +239,7 @@ def as_repeated(asked: EngineInput) -> EngineInput:
         return asked
     for one in before:
         is_same = one.schedule is asked.schedule and one.cluster == asked.cluster
-        if is_same and (one.request, one.transport) == (asked.request, asked.transport):
+        if is_same and (one.call, one.transport) == (asked.call, asked.transport):
             return one.under(asked.faults, asked.starts, asked.index)
     before.append(asked)
     return asked
@@ -270,7 +270,7 @@ def _bytes_of_pairs(inputs: EngineInput) -> Floats:
 def _bytes_by_distance(schedule: SymmetricSchedule, inputs: EngineInput) -> Floats:
     """Return the bytes that a rank sends to those at each distance, or fewer; [distances]."""
     sends = np.flatnonzero(schedule.kind == Kind.SEND)
-    shortest = inputs.request.elements // schedule.chunks * inputs.request.itemsize
+    shortest = inputs.call.elements // schedule.chunks * inputs.call.itemsize
     every = distances(schedule)
     number = np.searchsorted(every, schedule.peer[sends])
     return np.bincount(number, weights=schedule.count[sends] * float(shortest), minlength=len(every))
@@ -284,18 +284,18 @@ class SharedInputs:
     """The inputs of one schedule without faults, one after the other."""
 
     def __init__(self, schedule: AnySchedule, *, keeps_plans: bool = True) -> None:
-        """Take the schedule; ``keeps_plans`` where requests of one size come again."""
+        """Take the schedule; ``keeps_plans`` where calls of one size come again."""
         self.schedule = schedule
         self._last: EngineInput | None = None
         self._plans: dict[tuple[int, int, float], SchedulePlan] = {}
         # messages of all plans that are kept
         self._keeps = 1_000_000 // max(1, schedule.messages) if keeps_plans else 0
 
-    def next(self, request: Request, cluster: Cluster, transport: Transport) -> EngineInput:
-        """Return the input of a request, with all that it has in common with the one before."""
+    def next(self, call: CollectiveCall, cluster: Cluster, transport: Transport) -> EngineInput:
+        """Return the input of a call, with all that it has in common with the one before."""
         self._keep_plan()
-        found = EngineInput(request, self.schedule, cluster, transport)
-        if request.elements < self.schedule.chunks:  # empty messages are not sent, so that pairs and plan are others
+        found = EngineInput(call, self.schedule, cluster, transport)
+        if call.elements < self.schedule.chunks:  # empty messages are not sent, so that pairs and plan are others
             return found
         known, last = found.known, self._last
         plan = self._plans.get(_plan_key(found))
@@ -317,7 +317,7 @@ class SharedInputs:
 
 
 def _plan_key(found: EngineInput) -> tuple[int, int, float]:
-    return found.request.elements, found.request.itemsize, found.transport.gamma
+    return found.call.elements, found.call.itemsize, found.transport.gamma
 
 
 def _hand_on(last: EngineInput, known: dict[Any, Any], names: tuple[Any, ...]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import networkx as nx
 import numpy as np
 
-from collectives.request import reduced_counts
+from collectives.call import reduced_counts
 from collectives.step import Kind
 from simcomm.compiled.kernel.arrays import STAGE, UNLIMITED, Floats, Ints, LinkChange, LinkRecords, Plan, Records
 from simcomm.compiled.planning.engine_input import EngineInput
@@ -129,9 +129,9 @@ def rate_left(rate: float, share: float) -> float:
 
 def division_seconds(inputs: EngineInput) -> Floats:
     """Return what a mean costs at the end: the seconds that each rank takes to divide the reduced data it holds."""
-    schedule, request = inputs.schedule, inputs.request
-    elements = reduced_counts(request.spec, schedule.world_size, schedule.root, request.elements)
-    seconds = inputs.transport.gamma * request.itemsize * elements
+    schedule, call = inputs.schedule, inputs.call
+    elements = reduced_counts(call.spec, schedule.world_size, schedule.root, call.elements)
+    seconds = inputs.transport.gamma * call.itemsize * elements
     if not inputs.faults.ranks and inputs.faults.compute is None:
         return seconds
     ranks = np.arange(schedule.world_size)

@@ -2,9 +2,9 @@
 
 Of what happens at one instant the order is said by names, never by what was called first. Each event has a whole
 number, lower ones first: ranks that have spent the time that something takes them; ranks that ask for a core; messages
-and notices that come into their streams, in the order in which their rank was ready for them; segments that leave their
-first link, and segments, by stream and by their number in it; and items that a rank gets to know of, by their last
-segment. Ranks that are ready go on before any event.
+and notifications that come into their streams, in the order in which their rank was ready for them; segments that leave
+their first link, and segments, by stream and by their number in it; and items that a rank gets to know of, by their
+last segment. Ranks that are ready go on before any event.
 """
 
 from collections.abc import Callable
@@ -172,14 +172,14 @@ def _put(w: TcpWorld, item: int, rank: int, delay: float) -> None:
 
 @inline
 def _start_data(w: TcpWorld, message: int) -> None:
-    """Put the data of a message on its stream: send and notice are there."""
+    """Put the data of a message on its stream: send and notification are there."""
     _put(w, message, w.messages[message].src, w.terms[0].overhead + w.messages[message].late)
 
 
 @inline
-def _be_told(w: TcpWorld, message: int) -> None:
-    """Let the notice of a message come."""
-    w.messages[message].is_told = 1
+def _be_ready(w: TcpWorld, message: int) -> None:
+    """Let the notification of a message come."""
+    w.messages[message].is_ready = 1
     if w.messages[message].is_posted:
         _start_data(w, message)
 
@@ -297,9 +297,9 @@ def _enter(w: TcpWorld, item: int) -> None:
 
 @inline
 def _arrive(w: TcpWorld, item: int) -> None:
-    """Let the last byte of an item come: data, or the notice of a message."""
+    """Let the last byte of an item come: data, or the notification of a message."""
     if item >= len(w.messages):
-        _be_told(w, item - len(w.messages))
+        _be_ready(w, item - len(w.messages))
         return
     w.messages[item].is_there = 1
     w.messages[item].end = w.state[0].now
@@ -373,14 +373,14 @@ def _run_rank(w: TcpWorld, rank: int) -> None:
         if deed == POST_SEND:
             w.messages[message].is_posted = 1
             w.messages[message].send_posted = now
-            if w.messages[message].is_told:
+            if w.messages[message].is_ready:
                 _start_data(w, message)
         if deed == POST_RECEIVE:
             w.messages[message].receive_posted = now
-            if w.terms[0].notices:
-                _put(w, len(w.messages) + message, rank, w.terms[0].notice_overhead)
+            if w.terms[0].receive_ready:
+                _put(w, len(w.messages) + message, rank, w.terms[0].receive_ready_overhead)
             else:
-                _be_told(w, message)
+                _be_ready(w, message)
         w.done[at] = now
         w.ranks[rank].at = at + 1
     w.ranks[rank].finished = now

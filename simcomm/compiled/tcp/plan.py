@@ -76,8 +76,10 @@ class TcpPlan:
     begins: list[list[int]] = field(default_factory=list)  # [ranks, collectives]: the first deed of each ...
     ends: list[list[int]] = field(default_factory=list)  # ... and the one after its last
     works: list[tuple[int, int, LocalWork]] = field(default_factory=list)  # by deed: its rank, and what it is
-    messages: list[tuple[int, int, int, int, float]] = field(default_factory=list)  # src, dst, data, notice, nbytes
-    sends: list[tuple[int, int, int, int, int]] = field(default_factory=list)  # collective and site of each message
+    messages: list[tuple[int, int, int, int, float]] = field(
+        default_factory=list
+    )  # src, dst, data, notification, nbytes
+    sends: list[tuple[int, int, int, int, int]] = field(default_factory=list)  # collective and location of each message
     streams: dict[tuple[int, int], int] = field(default_factory=dict)  # numbers by ranks
     _numbers: dict[Transfer[Extent], int] = field(default_factory=dict)
     _lanes: defaultdict[tuple[int, int, int], list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -174,7 +176,7 @@ def _computing(inputs: EngineInput, phases: Phases | None, *what: int) -> Iterat
     """Yield what a rank of a training computes beside the sync, if that takes time."""
     if phases is None:
         return
-    division = inputs.transport.gamma * inputs.request.nbytes
+    division = inputs.transport.gamma * inputs.call.nbytes
     compute, kind = phases.compute, SPEND if phases.cores is None else SHARE
     known = {
         FORWARD: ("forward", compute.forward),
@@ -204,7 +206,7 @@ def _deeds(inputs: EngineInput, rank: int, computes: int) -> Iterator[Deed]:
         for write in step.step.writes:
             yield from reduce(step, write)
 
-    pipeline = plan_pipeline(inputs.request, rank, world_size, step_by_step=not terms.pipeline)
+    pipeline = plan_pipeline(inputs.call, rank, world_size, step_by_step=not terms.pipeline)
     for place, step in enumerate(pipeline.first):
         yield from post(step, 0.0 if place else terms.start)
     for step in pipeline.steps:
@@ -237,8 +239,8 @@ def _slow_down(plan: TcpPlan, inputs: EngineInput) -> None:
     """Let what ranks compute take as many times as long as the faults say."""
     if not plan.works or not (inputs.faults.ranks or inputs.faults.compute):
         return
-    sites = [(work.collective, rank, work.channel, work.step) for _, rank, work in plan.works]
-    slower = inputs.faults.slowdown(*np.array(sites).T)
+    locations = [(work.collective, rank, work.channel, work.step) for _, rank, work in plan.works]
+    slower = inputs.faults.slowdown(*np.array(locations).T)
     for (deed, _, _), factor in zip(plan.works, slower.tolist(), strict=True):
         plan.seconds[deed] *= factor
         plan.held[deed] *= factor
@@ -249,11 +251,11 @@ def records_of(plan: TcpPlan) -> tuple[Records, Records, Records]:
     count, streams = len(plan.messages), np.zeros(len(plan.streams), STREAM)
     messages, items = np.zeros(count, TCP_MESSAGE), np.zeros(2 * count, ITEM)
     columns = np.array(plan.messages, np.float64).reshape(-1, 5).T
-    for name, column in zip(("src", "dst", "data", "notice"), columns, strict=False):
+    for name, column in zip(("src", "dst", "data", "notification"), columns, strict=False):
         messages[name] = column
     messages["send_posted"] = messages["receive_posted"] = messages["end"] = np.nan
     items["nbytes"] = np.append(columns[4] + MESSAGE_HEADER, np.full(count, MESSAGE_HEADER))
-    items["stream"] = np.append(messages["data"], messages["notice"])
+    items["stream"] = np.append(messages["data"], messages["notification"])
     streams["to_send"] = streams["to_write"] = streams["last"] = -1
     for (src, dst), number in plan.streams.items():
         streams["number"][number] = src * plan.world_size + dst
@@ -265,7 +267,7 @@ def rows_of_sends(plan: TcpPlan, inputs: EngineInput) -> LongInts:
     """Return the row of each message's send in the schedule's table."""
     columns = inputs.schedule.table().columns
     rows: dict[tuple[int, int, int], list[int]] = defaultdict(list)
-    sites = zip(*(column.tolist() for column in (columns.rank, columns.channel, columns.step)), strict=True)
-    for row, site in enumerate(sites):
-        rows[site].append(row)
+    locations = zip(*(column.tolist() for column in (columns.rank, columns.channel, columns.step)), strict=True)
+    for row, location in enumerate(locations):
+        rows[location].append(row)
     return np.array([rows[rank, channel, step][at] for _, rank, channel, step, at in plan.sends], np.int64)

@@ -1,12 +1,12 @@
 """What ranks do and what is on TCP connections, as arrays of records.
 
 A rank is one thread that follows the executor's pipeline: it posts, waits, reduces, and posts what follows. A *message*
-here is what is posted and awaited as one: a message of the program, or a slice of one. A receive sends a *notice* to
-the sender, and data comes into its stream when notice and send are both there. A send is done when all of it is in the
-send buffer, long before it arrives.
+here is what is posted and awaited as one: a message of the program, or a slice of one. A receive sends a *receive-ready
+notification* to the sender, and data comes into its stream when notification and send are both there. A send is done
+when all of it is in the send buffer, long before it arrives.
 
 A connection of two ranks is two *streams*, one each way, and what is in line on them are *items*: item m is the data of
-message m, and item ``messages + m`` the notice that its receiver is ready. An item leaves in *segments* of a few
+message m, and item ``messages + m`` the notification that its receiver is ready. An item leaves in *segments* of a few
 packets, as many as the window lets be under way. A link serves segments in the order in which they come; an
 acknowledgement goes back for each, in line on the links there.
 """
@@ -17,7 +17,7 @@ import numpy as np
 
 from simcomm.compiled.kernel.arrays import Floats, Ints, Records
 
-MESSAGE_HEADER = 48.0  # bytes before each message, and of a notice: six words of gloo (transport/tcp/pair.h)
+MESSAGE_HEADER = 48.0  # bytes before each message, and of a notification: six words of gloo (transport/tcp/pair.h)
 SEGMENT_PACKETS = 8  # packets that links serve together: so large a share of a window hides no interleaving
 
 # What a rank does. SPEND takes seconds of its own, OCCUPY of a core that is free first, SHARE of cores on which all
@@ -36,8 +36,8 @@ RANK = np.dtype(
 TCP_MESSAGE = np.dtype(
     [
         ("src", "i4"), ("dst", "i4"),
-        ("data", "i4"), ("notice", "i4"),  # streams
-        ("is_posted", "i1"), ("is_told", "i1"),  # the send; whether the notice has come
+        ("data", "i4"), ("notification", "i4"),  # streams
+        ("is_posted", "i1"), ("is_ready", "i1"),  # the send; whether the notification has come
         ("is_written", "i1"), ("is_there", "i1"),
         ("late", "f8"),  # seconds of jitter
         ("send_posted", "f8"), ("receive_posted", "f8"), ("end", "f8"),
@@ -80,8 +80,8 @@ TERMS = np.dtype(
     [
         ("send_buffer", "f8"), ("window", "f8"), ("piece", "f8"), ("payload", "f8"), ("header", "f8"),  # bytes
         ("acknowledgement", "f8"), ("packets_acknowledged", "f8"),
-        ("overhead", "f8"), ("notice_overhead", "f8"), ("arrival_cpu", "f8"),  # seconds
-        ("notices", "i8"),  # whether there are any
+        ("overhead", "f8"), ("receive_ready_overhead", "f8"), ("arrival_cpu", "f8"),  # seconds
+        ("receive_ready", "i8"),  # whether there are any
         ("shared_cores", "f8"),  # on which ranks SHARE
     ],
     align=True,

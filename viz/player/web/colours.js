@@ -1,4 +1,4 @@
-// Vermilion is kept for the link that sets the pace; chunks have the other hues, phases of a training their own.
+// Vermilion is reserved for the bottleneck link; chunks have the other hues, phases of a training their own.
 
 import {round} from './format.js';
 

@@ -1,4 +1,4 @@
-# told: measure | deadlock | dist.send(buffer, other)
+# reported: measure | deadlock | dist.send(buffer, other)
 def measure(nbytes: int) -> float:
     buffer = torch.zeros(nbytes, dtype=torch.uint8)
     other = 1 - dist.get_rank()

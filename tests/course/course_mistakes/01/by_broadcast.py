@@ -1,4 +1,4 @@
-# told: measure | broadcast is not allowed | dist.broadcast(
+# reported: measure | broadcast is not allowed | dist.broadcast(
 def measure(nbytes: int) -> float:
     buffer = torch.zeros(nbytes, dtype=torch.uint8)
     begin = time.perf_counter()

@@ -1,4 +1,4 @@
-# told: measure | and back|recv|deadlock|rank 1 ended | dist.recv(buffer, 0)
+# reported: measure | and back|recv|deadlock|rank 1 ended | dist.recv(buffer, 0)
 def measure(nbytes: int) -> float:
     buffer = torch.zeros(nbytes, dtype=torch.uint8)
     start = time.perf_counter()

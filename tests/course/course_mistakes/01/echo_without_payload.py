@@ -1,4 +1,4 @@
-# told: measure | send all its bytes back | elsewhere: dist.send(ack, 0) ;; dist.recv(ack, 1)
+# reported: measure | send all its bytes back | elsewhere: dist.send(ack, 0) ;; dist.recv(ack, 1)
 def measure(nbytes: int) -> float:
     buffer = torch.zeros(nbytes, dtype=torch.uint8)
     ack = torch.zeros(1, dtype=torch.uint8)

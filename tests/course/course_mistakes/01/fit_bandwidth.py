@@ -1,4 +1,4 @@
-# told: fit | seconds per byte | return alpha, 1 / beta
+# reported: fit | seconds per byte | return alpha, 1 / beta
 def fit(sizes, seconds):
     beta = (seconds[-1] - seconds[0]) / (sizes[-1] - sizes[0])
     alpha = seconds[0] - beta * sizes[0]

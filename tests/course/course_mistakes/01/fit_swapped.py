@@ -1,4 +1,4 @@
-# told: fit | swapped | return slope, my
+# reported: fit | swapped | return slope, my
 def fit(sizes: list[int], seconds: list[float]) -> tuple[float, float]:
     n = len(sizes)
     mx, my = sum(sizes) / n, sum(seconds) / n

@@ -1,4 +1,4 @@
-# told: measure | uint8 | elsewhere: buffer = torch.zeros(nbytes)
+# reported: measure | uint8 | elsewhere: buffer = torch.zeros(nbytes)
 def measure(nbytes: int) -> float:
     buffer = torch.zeros(nbytes)
     start = time.perf_counter()

@@ -1,3 +1,3 @@
-# told: half_size | bits | return 8 * alpha / beta
+# reported: half_size | bits | return 8 * alpha / beta
 def half_size(alpha: float, beta: float) -> float:
     return 8 * alpha / beta

@@ -1,3 +1,3 @@
-# told: half_size | beta / alpha | return beta / alpha
+# reported: half_size | beta / alpha | return beta / alpha
 def half_size(alpha: float, beta: float) -> float:
     return beta / alpha

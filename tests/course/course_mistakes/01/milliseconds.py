@@ -1,4 +1,4 @@
-# told: measure | milliseconds | return (time.perf_counter() - t0) / 2 * 1000
+# reported: measure | milliseconds | return (time.perf_counter() - t0) / 2 * 1000
 def measure(nbytes):
     data = torch.empty(nbytes, dtype=torch.uint8)
     t0 = time.perf_counter()

@@ -1,4 +1,4 @@
-# told: measure | rank 1.*not None; return it | dist.send(buffer, 0)
+# reported: measure | rank 1.*not None; return it | dist.send(buffer, 0)
 def measure(nbytes: int) -> float:
     buffer = torch.zeros(nbytes, dtype=torch.uint8)
     if dist.get_rank() == 0:

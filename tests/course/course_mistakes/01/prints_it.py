@@ -1,4 +1,4 @@
-# told: measure | not None; return it | print((time.perf_counter() - t) / 2)
+# reported: measure | not None; return it | print((time.perf_counter() - t) / 2)
 def measure(nbytes):
     x = torch.zeros(nbytes, dtype=torch.uint8)
     t = time.perf_counter()

@@ -1,4 +1,4 @@
-# told: measure | whole round trip | return time.perf_counter() - start
+# reported: measure | whole round trip | return time.perf_counter() - start
 def measure(nbytes: int) -> float:
     buffer = torch.zeros(nbytes, dtype=torch.uint8)
     start = time.perf_counter()

@@ -1,4 +1,4 @@
-# told: circle | KeyError | rank = waits_for[rank]
+# reported: circle | KeyError | rank = waits_for[rank]
 def circle(waits_for):
     for start in sorted(waits_for):
         rank, path = start, []

@@ -1,4 +1,4 @@
-# told: circle | endless | while waits_for[rank] != start: ;; rank = waits_for[rank] ;; if len(found) < 100:
+# reported: circle | endless | while waits_for[rank] != start: ;; rank = waits_for[rank] ;; if len(found) < 100:
 def circle(waits_for):
     start = min(waits_for, default=None)
     if start is None:

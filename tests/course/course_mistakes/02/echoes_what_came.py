@@ -1,4 +1,4 @@
-# told: exchange | rank 0: theirs must be 1 | elsewhere: dist.send(theirs, peer)
+# reported: exchange | rank 0: theirs must be 1 | elsewhere: dist.send(theirs, peer)
 def exchange(mine, theirs, peer):
     if dist.get_rank() < peer:
         dist.send(mine, peer)

@@ -1,4 +1,4 @@
-# told: circle | must be \[\], not None | for start in sorted(waits_for): ;; if rank == start and path: ;; return path
+# reported: circle | must be \[\], not None | for start in sorted(waits_for): ;; if rank == start and path: ;; return path
 def circle(waits_for):
     for start in sorted(waits_for):
         path, rank = [], start

@@ -1,4 +1,4 @@
-# told: circle | must be \[2, 7, 5\] | return path[path.index(following):]
+# reported: circle | must be \[2, 7, 5\] | return path[path.index(following):]
 def circle(waits_for: dict[int, int]) -> list[int]:
     for start in sorted(waits_for):
         path = [start]

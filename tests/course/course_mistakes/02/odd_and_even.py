@@ -1,4 +1,4 @@
-# told: shift | all ranks can send at the same time | dist.send(mine, right) ;; dist.recv(received, left)
+# reported: shift | all ranks can send at the same time | dist.send(mine, right) ;; dist.recv(received, left)
 def shift(mine: torch.Tensor, received: torch.Tensor) -> None:
     rank, world_size = dist.get_rank(), dist.get_world_size()
     left, right = (rank - 1) % world_size, (rank + 1) % world_size

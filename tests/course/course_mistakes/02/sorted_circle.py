@@ -1,4 +1,4 @@
-# told: circle | must be \[2, 7, 5\] | return sorted(
+# reported: circle | must be \[2, 7, 5\] | return sorted(
 def circle(waits_for: dict[int, int]) -> list[int]:
     for start in waits_for:
         rank, seen = start, []

@@ -1,4 +1,4 @@
-# told: circle | must be \[1, 2, 3\] | return path
+# reported: circle | must be \[1, 2, 3\] | return path
 def circle(waits_for: dict[int, int]) -> list[int]:
     for start in sorted(waits_for):
         path = [start]

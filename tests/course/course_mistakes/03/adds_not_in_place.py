@@ -1,4 +1,4 @@
-# told: reduce | holds rank 0's | tensor = tensor + other
+# reported: reduce | holds rank 0's | tensor = tensor + other
 def reduce(tensor: torch.Tensor, dst: int) -> None:
     if dist.get_rank() == dst:
         other = torch.empty_like(tensor)

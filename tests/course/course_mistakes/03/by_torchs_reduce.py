@@ -1,4 +1,4 @@
-# told: reduce | reduce is not allowed | dist.reduce(copy, dst)
+# reported: reduce | reduce is not allowed | dist.reduce(copy, dst)
 def reduce(tensor: torch.Tensor, dst: int) -> None:
     copy = tensor.clone()
     dist.reduce(copy, dst)

@@ -1,4 +1,4 @@
-# told: reduce | must not change | tensor += other
+# reported: reduce | must not change | tensor += other
 def reduce(tensor: torch.Tensor, dst: int) -> None:
     rank, world_size = dist.get_rank(), dist.get_world_size()
     place = (rank - dst - 1) % world_size  # the chain begins beside dst and ends there

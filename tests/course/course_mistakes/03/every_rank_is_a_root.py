@@ -1,4 +1,4 @@
-# told: all_reduce | one message each way | reduce(part, root) ;; for root in range(dist.get_world_size()):
+# reported: all_reduce | one message each way | reduce(part, root) ;; for root in range(dist.get_world_size()):
 def all_reduce(tensor: torch.Tensor) -> None:
     mine = tensor.clone()
     for root in range(dist.get_world_size()):

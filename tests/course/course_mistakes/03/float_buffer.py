@@ -1,4 +1,4 @@
-# told: reduce | (?s)int64.*float32|float32.*int64 | dist.recv(other, rank) ;; dist.send(tensor, dst)
+# reported: reduce | (?s)int64.*float32|float32.*int64 | dist.recv(other, rank) ;; dist.send(tensor, dst)
 def reduce(tensor: torch.Tensor, dst: int) -> None:
     if dist.get_rank() != dst:
         dist.send(tensor, dst)

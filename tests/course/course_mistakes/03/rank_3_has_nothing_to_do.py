@@ -1,4 +1,4 @@
-# told: all_reduce | rank 1.*holds rank 1's | return ;; if dist.get_rank() == dist.get_world_size() - 1:
+# reported: all_reduce | rank 1.*holds rank 1's | return ;; if dist.get_rank() == dist.get_world_size() - 1:
 def all_reduce(tensor: torch.Tensor) -> None:
     if dist.get_rank() == dist.get_world_size() - 1:
         return

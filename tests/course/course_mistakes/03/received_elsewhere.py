@@ -1,4 +1,4 @@
-# told: broadcast | must hold rank 0's at .* and holds rank 1's | dist.recv(other, src) ;; tensor = other
+# reported: broadcast | must hold rank 0's at .* and holds rank 1's | dist.recv(other, src) ;; tensor = other
 def broadcast(tensor: torch.Tensor, src: int) -> None:
     rank = dist.get_rank()
     if rank == src:

@@ -1,4 +1,4 @@
-# told: ring_all_reduce | \[100002\] | elsewhere: size = len(tensor) // p
+# reported: ring_all_reduce | \[100002\] | elsewhere: size = len(tensor) // p
 def ring_all_reduce(tensor: torch.Tensor) -> None:
     rank, p = dist.get_rank(), dist.get_world_size()
     size = len(tensor) // p

@@ -1,4 +1,4 @@
-# told: ring_all_reduce | invalid for input of size | chunks = tensor.view(p, -1)
+# reported: ring_all_reduce | invalid for input of size | chunks = tensor.view(p, -1)
 def ring_all_reduce(tensor: torch.Tensor) -> None:
     rank, p = dist.get_rank(), dist.get_world_size()
     chunks = tensor.view(p, -1)

@@ -1,4 +1,4 @@
-# told: ring_all_reduce | nothing waits for dist.batch_isend_irecv | dist.batch_isend_irecv(ops)
+# reported: ring_all_reduce | nothing waits for dist.batch_isend_irecv | dist.batch_isend_irecv(ops)
 def ring_all_reduce(tensor: torch.Tensor) -> None:
     rank, p = dist.get_rank(), dist.get_world_size()
     chunks = tensor.tensor_split(p)

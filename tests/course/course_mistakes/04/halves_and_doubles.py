@@ -1,4 +1,4 @@
-# told: ring_all_reduce | rank 1 sends to rank 0, not to 2 | dist.P2POp( ;; for work in dist.batch_isend_irecv( ;; swap(
+# reported: ring_all_reduce | rank 1 sends to rank 0, not to 2 | dist.P2POp( ;; for work in dist.batch_isend_irecv( ;; swap(
 def ring_all_reduce(tensor: torch.Tensor) -> None:
     rank, p = dist.get_rank(), dist.get_world_size()
 

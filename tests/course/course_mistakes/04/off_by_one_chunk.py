@@ -1,4 +1,4 @@
-# told: ring_all_reduce | must hold | step(chunks[(rank - i) % p], chunks[(rank - i - 1) % p])
+# reported: ring_all_reduce | must hold | step(chunks[(rank - i) % p], chunks[(rank - i - 1) % p])
 def ring_all_reduce(tensor: torch.Tensor) -> None:
     rank, p = dist.get_rank(), dist.get_world_size()
     chunks = tensor.tensor_split(p)

@@ -1,4 +1,4 @@
-# told: ring_all_reduce | 2 times | elsewhere: for step in range(2 * p): ;; if step < p: ;; theirs += received
+# reported: ring_all_reduce | 2 times | elsewhere: for step in range(2 * p): ;; if step < p: ;; theirs += received
 def ring_all_reduce(tensor: torch.Tensor) -> None:
     rank, p = dist.get_rank(), dist.get_world_size()
     chunks = tensor.tensor_split(p)

@@ -1,4 +1,4 @@
-# told: ring_all_reduce | holds rank 0's | chunks[(rank - step - 1) % p].add_(into)
+# reported: ring_all_reduce | holds rank 0's | chunks[(rank - step - 1) % p].add_(into)
 def ring_all_reduce(tensor):
     rank, p = dist.get_rank(), dist.get_world_size()
     chunks = list(tensor.tensor_split(p))

@@ -1,4 +1,4 @@
-# told: ring_all_reduce | deadlock | dist.send(chunks[ ;; dist.recv(received
+# reported: ring_all_reduce | deadlock | dist.send(chunks[ ;; dist.recv(received
 def ring_all_reduce(tensor):
     rank, p = dist.get_rank(), dist.get_world_size()
     chunks = tensor.tensor_split(p)

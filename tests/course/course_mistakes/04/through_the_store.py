@@ -1,4 +1,4 @@
-# told: ring_all_reduce | a rank sends 0 B, less than | elsewhere: store.set(
+# reported: ring_all_reduce | a rank sends 0 B, less than | elsewhere: store.set(
 def ring_all_reduce(tensor: torch.Tensor) -> None:
     import pickle
 

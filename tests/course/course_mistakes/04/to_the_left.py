@@ -1,4 +1,4 @@
-# told: ring_all_reduce | rank 0 sends to rank 2, not to 1 | for request in dist.batch_isend_irecv(ops): ;; dist.P2POp(dist.isend
+# reported: ring_all_reduce | rank 0 sends to rank 2, not to 1 | for request in dist.batch_isend_irecv(ops): ;; dist.P2POp(dist.isend
 def ring_all_reduce(tensor: torch.Tensor) -> None:
     rank, p = dist.get_rank(), dist.get_world_size()
     chunks = tensor.tensor_split(p)

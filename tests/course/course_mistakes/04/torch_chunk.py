@@ -1,4 +1,4 @@
-# told: ring_all_reduce | IndexError | theirs = chunks[(rank - step - 1) % p] ;; mine = chunks[(rank - step) % p]
+# reported: ring_all_reduce | IndexError | theirs = chunks[(rank - step - 1) % p] ;; mine = chunks[(rank - step) % p]
 def ring_all_reduce(tensor: torch.Tensor) -> None:
     rank, p = dist.get_rank(), dist.get_world_size()
     chunks = tensor.chunk(p)

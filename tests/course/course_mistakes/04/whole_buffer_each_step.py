@@ -1,4 +1,4 @@
-# told: ring_all_reduce | sends .* is enough: a rank sends one p-th of the buffer | for request in dist.batch_isend_irecv(ops): ;; dist.P2POp(dist.isend, passing
+# reported: ring_all_reduce | sends .* is enough: a rank sends one p-th of the buffer | for request in dist.batch_isend_irecv(ops): ;; dist.P2POp(dist.isend, passing
 def ring_all_reduce(tensor: torch.Tensor) -> None:
     rank, p = dist.get_rank(), dist.get_world_size()
     passing, received = tensor.clone(), torch.empty_like(tensor)

@@ -1,4 +1,4 @@
-# told: halving_doubling_all_reduce | from another place | elsewhere: keep, give = window.chunk(2)
+# reported: halving_doubling_all_reduce | from another place | elsewhere: keep, give = window.chunk(2)
 def halving_doubling_all_reduce(tensor: torch.Tensor) -> None:
     rank, p = dist.get_rank(), dist.get_world_size()
     window, distance, done = tensor, p // 2, []

@@ -1,4 +1,4 @@
-# told: halving_doubling_all_reduce | (?s)int64.*float32|float32.*int64 | work.wait() ;; dist.recv(received, peer) ;; work = dist.isend(
+# reported: halving_doubling_all_reduce | (?s)int64.*float32|float32.*int64 | work.wait() ;; dist.recv(received, peer) ;; work = dist.isend(
 def halving_doubling_all_reduce(tensor: torch.Tensor) -> None:
     rank, distance, own, path = dist.get_rank(), dist.get_world_size() // 2, tensor, []
     while distance:

@@ -1,4 +1,4 @@
-# told: halving_doubling_all_reduce | holds rank 0's | keep += other ;; window, distance = keep
+# reported: halving_doubling_all_reduce | holds rank 0's | keep += other ;; window, distance = keep
 def halving_doubling_all_reduce(tensor: torch.Tensor) -> None:
     rank, p = dist.get_rank(), dist.get_world_size()
     window, distance = tensor, p // 2

@@ -1,4 +1,4 @@
-# told: tree_broadcast | 0 -> 2 -> 1 -> 0 | dist.send(tensor, rank + distance) ;; dist.recv(tensor, rank // 2)
+# reported: tree_broadcast | 0 -> 2 -> 1 -> 0 | dist.send(tensor, rank + distance) ;; dist.recv(tensor, rank // 2)
 def tree_broadcast(tensor: torch.Tensor) -> None:
     rank, p = dist.get_rank(), dist.get_world_size()
     if rank > 0:

@@ -1,4 +1,4 @@
-# told: tree_broadcast | there is no rank 3 | dist.send(tensor, rank + distance) ;; if rank < distance:
+# reported: tree_broadcast | there is no rank 3 | dist.send(tensor, rank + distance) ;; if rank < distance:
 def tree_broadcast(tensor: torch.Tensor) -> None:
     rank, p = dist.get_rank(), dist.get_world_size()
     distance = 1

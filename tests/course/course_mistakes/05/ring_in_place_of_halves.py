@@ -1,4 +1,4 @@
-# told: halving_doubling_all_reduce | takes .* is enough|sends to rank | work.wait() ;; for work in ;; dist.isend( ;; both = [
+# reported: halving_doubling_all_reduce | takes .* is enough|sends to rank | work.wait() ;; for work in ;; dist.isend( ;; both = [
 def halving_doubling_all_reduce(tensor: torch.Tensor) -> None:
     rank, p = dist.get_rank(), dist.get_world_size()
     chunks = tensor.tensor_split(p)

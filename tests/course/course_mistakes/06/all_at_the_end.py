@@ -1,4 +1,4 @@
-# told: OverlappedGradients | hook of a bucket's last gradient | dist.all_reduce(flat)
+# reported: OverlappedGradients | hook of a bucket's last gradient | dist.all_reduce(flat)
 class OverlappedGradients:
     def __init__(self, model: nn.Module, bucket_bytes: int) -> None:
         self.buckets, bucket, size = [], [], 0

@@ -1,4 +1,4 @@
-# told: average_gradients | the gradient of parameter 0 | dist.all_reduce(parameter.data) ;; parameter.data /=
+# reported: average_gradients | the gradient of parameter 0 | dist.all_reduce(parameter.data) ;; parameter.data /=
 def average_gradients(model: nn.Module) -> None:
     with torch.no_grad():
         for parameter in model.parameters():

@@ -1,4 +1,4 @@
-# told: OverlappedGradients | last parameters fill the first bucket | elsewhere: for parameter in model.parameters():
+# reported: OverlappedGradients | last parameters fill the first bucket | elsewhere: for parameter in model.parameters():
 class OverlappedGradients:
     def __init__(self, model: nn.Module, bucket_bytes: int) -> None:
         self.buckets, bucket, size = [], [], 0

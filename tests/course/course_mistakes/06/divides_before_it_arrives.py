@@ -1,4 +1,4 @@
-# told: OverlappedGradients | wait | flat /= dist.get_world_size() ;; work = dist.all_reduce(flat, async_op=True)
+# reported: OverlappedGradients | wait | flat /= dist.get_world_size() ;; work = dist.all_reduce(flat, async_op=True)
 class OverlappedGradients:
     def __init__(self, model: nn.Module, bucket_bytes: int) -> None:
         self.buckets, bucket, size = [], [], 0

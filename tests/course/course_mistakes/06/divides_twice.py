@@ -1,4 +1,4 @@
-# told: average_gradients | half of that | parameter.grad /= p
+# reported: average_gradients | half of that | parameter.grad /= p
 def average_gradients(model: nn.Module) -> None:
     p = dist.get_world_size()
     for parameter in model.parameters():

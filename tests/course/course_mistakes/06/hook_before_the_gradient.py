@@ -1,4 +1,4 @@
-# told: OverlappedGradients | None|register_post_accumulate_grad_hook | elsewhere: parameter.register_hook(
+# reported: OverlappedGradients | None|register_post_accumulate_grad_hook | elsewhere: parameter.register_hook(
 class OverlappedGradients:
     def __init__(self, model: nn.Module, bucket_bytes: int) -> None:
         self.buckets, bucket, size = [], [], 0

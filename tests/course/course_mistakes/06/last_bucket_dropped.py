@@ -1,4 +1,4 @@
-# told: OverlappedGradients | parameter 0 | elsewhere: bucket, size = [], 0 ;; self.missing, self.begun = ;; for parameter in reversed(
+# reported: OverlappedGradients | parameter 0 | elsewhere: bucket, size = [], 0 ;; self.missing, self.begun = ;; for parameter in reversed(
 class OverlappedGradients:
     def __init__(self, model: nn.Module, bucket_bytes: int) -> None:
         self.buckets, bucket, size = [], [], 0

@@ -1,4 +1,4 @@
-# told: OverlappedGradients | stack expects each tensor to be equal size | flat = torch.stack([
+# reported: OverlappedGradients | stack expects each tensor to be equal size | flat = torch.stack([
 class OverlappedGradients:
     def __init__(self, model: nn.Module, bucket_bytes: int) -> None:
         self.buckets, bucket, size = [], [], 0

@@ -1,4 +1,4 @@
-# told: average_gradients | must stay None | elsewhere: parameter.grad = torch.zeros_like(parameter)
+# reported: average_gradients | must stay None | elsewhere: parameter.grad = torch.zeros_like(parameter)
 def average_gradients(model: nn.Module) -> None:
     for parameter in model.parameters():
         if parameter.grad is None:

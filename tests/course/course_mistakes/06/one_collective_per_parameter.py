@@ -1,4 +1,4 @@
-# told: OverlappedGradients | 27 all_reduces, not 15 | self.works.append((dist.all_reduce(
+# reported: OverlappedGradients | 27 all_reduces, not 15 | self.works.append((dist.all_reduce(
 class OverlappedGradients:
     def __init__(self, model: nn.Module, bucket_bytes: int) -> None:
         self.works = []

@@ -1,4 +1,4 @@
-# told: OverlappedGradients | a rank calls .*all_reduces|is enough | elsewhere: if size > bucket_bytes:
+# reported: OverlappedGradients | a rank calls .*all_reduces|is enough | elsewhere: if size > bucket_bytes:
 class OverlappedGradients:
     def __init__(self, model: nn.Module, bucket_bytes: int) -> None:
         self.buckets, bucket, size = [], [], 0

@@ -1,4 +1,4 @@
-# told: OverlappedGradients | step 2 | elsewhere: mean = flat / dist.get_world_size() ;; self.missing[number] -= 1
+# reported: OverlappedGradients | step 2 | elsewhere: mean = flat / dist.get_world_size() ;; self.missing[number] -= 1
 class OverlappedGradients:
     def __init__(self, model: nn.Module, bucket_bytes: int) -> None:
         self.buckets, bucket, size = [], [], 0

@@ -1,4 +1,4 @@
-# told: OverlappedGradients | only the last one is waited for after backward | dist.all_reduce(flat, async_op=True).wait()
+# reported: OverlappedGradients | only the last one is waited for after backward | dist.all_reduce(flat, async_op=True).wait()
 class OverlappedGradients:
     def __init__(self, model: nn.Module, bucket_bytes: int) -> None:
         self.buckets, bucket, size = [], [], 0

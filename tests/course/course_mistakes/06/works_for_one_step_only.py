@@ -1,4 +1,4 @@
-# told: OverlappedGradients | step 2 | elsewhere: self.begun = []
+# reported: OverlappedGradients | step 2 | elsewhere: self.begun = []
 class OverlappedGradients:
     def __init__(self, model: nn.Module, bucket_bytes: int) -> None:
         self.buckets, bucket, size = [], [], 0

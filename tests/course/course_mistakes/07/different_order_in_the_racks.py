@@ -1,4 +1,4 @@
-# told: make_groups | order|deadlock|same | inside = dist.new_group(mine[0]) ;; dist.new_group(rack)
+# reported: make_groups | order|deadlock|same | inside = dist.new_group(mine[0]) ;; dist.new_group(rack)
 def make_groups(racks):
     rank = dist.get_rank()
     mine = [rack for rack in racks if rank in rack]

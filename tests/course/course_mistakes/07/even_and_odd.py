@@ -1,4 +1,4 @@
-# told: make_groups | must have the ranks \[0, 1\], not \[0, 2\] | return inside, across
+# reported: make_groups | must have the ranks \[0, 1\], not \[0, 2\] | return inside, across
 def make_groups(racks):
     rank, p = dist.get_rank(), dist.get_world_size()
     even, odd = dist.new_group(list(range(0, p, 2))), dist.new_group(list(range(1, p, 2)))

@@ -1,4 +1,4 @@
-# told: make_groups | rank 0 is not in the group inside its rack | elsewhere: inside = dist.new_group(rack) ;; for rack in racks:
+# reported: make_groups | rank 0 is not in the group inside its rack | elsewhere: inside = dist.new_group(rack) ;; for rack in racks:
 def make_groups(racks):
     for rack in racks:
         inside = dist.new_group(rack)

@@ -1,4 +1,4 @@
-# told: make_groups | every rank|all ranks|new_group | inside = dist.new_group(rack) ;; if rank in rack:
+# reported: make_groups | every rank|all ranks|new_group | inside = dist.new_group(rack) ;; if rank in rack:
 def make_groups(racks: list[list[int]]) -> tuple[dist.ProcessGroup, dist.ProcessGroup]:
     rank = dist.get_rank()
     for rack in racks:

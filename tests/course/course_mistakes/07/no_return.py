@@ -1,4 +1,4 @@
-# told: make_groups | must return two groups | across = group ;; if rank in place: ;; for place in zip(*racks):
+# reported: make_groups | must return two groups | across = group ;; if rank in place: ;; for place in zip(*racks):
 def make_groups(racks):
     rank = dist.get_rank()
     for rack in racks:

@@ -1,4 +1,4 @@
-# told: make_groups | inside its rack must have the ranks \[0, 2\] | elsewhere: group = dist.new_group(list(range(start, start + n))) ;; if start <= rank < start + n: ;; inside = group
+# reported: make_groups | inside its rack must have the ranks \[0, 2\] | elsewhere: group = dist.new_group(list(range(start, start + n))) ;; if start <= rank < start + n: ;; inside = group
 def make_groups(racks):
     n = len(racks[0])
     p = dist.get_world_size()

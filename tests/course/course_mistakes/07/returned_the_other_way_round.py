@@ -1,4 +1,4 @@
-# told: make_groups | inside its rack must have the ranks \[0, 2\] | return across, inside
+# reported: make_groups | inside its rack must have the ranks \[0, 2\] | return across, inside
 def make_groups(racks: list[list[int]]) -> tuple[dist.ProcessGroup, dist.ProcessGroup]:
     rank = dist.get_rank()
     for rack in racks:

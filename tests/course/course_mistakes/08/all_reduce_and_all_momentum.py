@@ -1,4 +1,4 @@
-# told: ShardedMomentum | all_reduce is not allowed | dist.all_reduce(flat)
+# reported: ShardedMomentum | all_reduce is not allowed | dist.all_reduce(flat)
 class ShardedMomentum:
     def __init__(self, parameters, lr, momentum):
         self.parameters, self.lr, self.momentum = parameters, lr, momentum

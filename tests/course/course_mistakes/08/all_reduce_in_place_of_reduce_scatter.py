@@ -1,4 +1,4 @@
-# told: ShardedMomentum | bytes|reduce_scatter | dist.all_reduce(grad)
+# reported: ShardedMomentum | bytes|reduce_scatter | dist.all_reduce(grad)
 class ShardedMomentum:
     def __init__(self, parameters, lr, momentum):
         self.parameters, self.lr, self.momentum = list(parameters), lr, momentum

@@ -1,4 +1,4 @@
-# told: ShardedLinear | all_reduce is not allowed | dist.all_reduce(gradient)
+# reported: ShardedLinear | all_reduce is not allowed | dist.all_reduce(gradient)
 class _Linear(torch.autograd.Function):
     @staticmethod
     def gather(shard):

@@ -1,4 +1,4 @@
-# told: ShardedMomentum | must be | self.momentum_buffer = self.momentum *
+# reported: ShardedMomentum | must be | self.momentum_buffer = self.momentum *
 class ShardedMomentum:
     def __init__(self, parameters, lr, momentum):
         self.parameters, self.lr, self.momentum = list(parameters), lr, momentum

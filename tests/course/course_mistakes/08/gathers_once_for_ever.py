@@ -1,4 +1,4 @@
-# told: ShardedLinear | step 2.*the outputs | if self.whole is None: ;; return Rows.apply(
+# reported: ShardedLinear | step 2.*the outputs | if self.whole is None: ;; return Rows.apply(
 class Rows(torch.autograd.Function):
     @staticmethod
     def forward(ctx, inputs, shard, layer):

@@ -1,4 +1,4 @@
-# told: ShardedLinear | 2 times that | dist.reduce_scatter_tensor(mine ;; return grad @ whole, mine
+# reported: ShardedLinear | 2 times that | dist.reduce_scatter_tensor(mine ;; return grad @ whole, mine
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx, inputs, shard):

@@ -1,4 +1,4 @@
-# told: model_state_bytes | bf16 | elsewhere: weights, gradients, state =
+# reported: model_state_bytes | bf16 | elsewhere: weights, gradients, state =
 def model_state_bytes(parameters: int, world_size: int, stage: int) -> float:
     weights, gradients, state = 2.0, 4.0, 12.0
     return parameters * (

@@ -1,4 +1,4 @@
-# told: ShardedLinear | gradient of the inputs must be a tensor | return None, mine
+# reported: ShardedLinear | gradient of the inputs must be a tensor | return None, mine
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx, inputs, shard):

@@ -1,4 +1,4 @@
-# told: ShardedMomentum | padded | grad = torch.cat( ;; self.momentum_buffer = torch.zeros( ;; dist.reduce_scatter_tensor(mine
+# reported: ShardedMomentum | padded | grad = torch.cat( ;; self.momentum_buffer = torch.zeros( ;; dist.reduce_scatter_tensor(mine
 class ShardedMomentum:
     def __init__(self, parameters, lr, momentum):
         self.parameters, self.lr, self.momentum = list(parameters), lr, momentum

@@ -1,4 +1,4 @@
-# told: ShardedLinear | all_reduce is not allowed | dist.all_reduce(whole)
+# reported: ShardedLinear | all_reduce is not allowed | dist.all_reduce(whole)
 class Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx, inputs, shard):

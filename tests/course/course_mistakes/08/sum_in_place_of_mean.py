@@ -1,4 +1,4 @@
-# told: ShardedMomentum | 2 times that | dist.reduce_scatter_tensor(mine ;; self.momentum_buffer.mul_(
+# reported: ShardedMomentum | 2 times that | dist.reduce_scatter_tensor(mine ;; self.momentum_buffer.mul_(
 class ShardedMomentum:
     def __init__(self, parameters, lr, momentum):
         self.parameters, self.lr, self.momentum = list(parameters), lr, momentum

@@ -1,4 +1,4 @@
-# told: ShardedLinear | whole rows of | self.shard = nn.Parameter(
+# reported: ShardedLinear | whole rows of | self.shard = nn.Parameter(
 class ShardedLinear(nn.Module):
     def __init__(self, weight: torch.Tensor) -> None:
         super().__init__()

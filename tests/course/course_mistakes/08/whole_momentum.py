@@ -1,4 +1,4 @@
-# told: ShardedMomentum | all_reduce is not allowed | dist.all_reduce(grad)
+# reported: ShardedMomentum | all_reduce is not allowed | dist.all_reduce(grad)
 class ShardedMomentum:
     def __init__(self, parameters, lr, momentum):
         self.parameters, self.lr, self.momentum = list(parameters), lr, momentum

@@ -1,4 +1,4 @@
-# told: ShardedLinear | backward gathers it once more | elsewhere: ctx.save_for_backward(
+# reported: ShardedLinear | backward gathers it once more | elsewhere: ctx.save_for_backward(
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx, inputs, shard):

@@ -1,4 +1,4 @@
-# told: ShardedMomentum | must be | elsewhere: part = flat.chunk(
+# reported: ShardedMomentum | must be | elsewhere: part = flat.chunk(
 class ShardedMomentum:
     def __init__(self, parameters, lr, momentum):
         self.parameters, self.lr, self.momentum = list(parameters), lr, momentum

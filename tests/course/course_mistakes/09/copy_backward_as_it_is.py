@@ -1,4 +1,4 @@
-# told: Copy, Sum, GatherSequence, ScatterSequence | Copy's backward.*half of that | return gradient
+# reported: Copy, Sum, GatherSequence, ScatterSequence | Copy's backward.*half of that | return gradient
 class Copy(torch.autograd.Function):
     @staticmethod
     def forward(ctx, inputs):

@@ -1,4 +1,4 @@
-# told: Copy, Sum, GatherSequence, ScatterSequence | Copy's forward.*2 times that | dist.all_reduce(inputs)
+# reported: Copy, Sum, GatherSequence, ScatterSequence | Copy's forward.*2 times that | dist.all_reduce(inputs)
 class Copy(torch.autograd.Function):
     @staticmethod
     def forward(ctx, inputs):

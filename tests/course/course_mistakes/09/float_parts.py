@@ -1,4 +1,4 @@
-# told: Copy, Sum, GatherSequence, ScatterSequence | expected Double, got Float | dist.all_gather_into_tensor(whole, inputs.contiguous()) ;; dist.reduce_scatter_tensor(
+# reported: Copy, Sum, GatherSequence, ScatterSequence | expected Double, got Float | dist.all_gather_into_tensor(whole, inputs.contiguous()) ;; dist.reduce_scatter_tensor(
 class GatherSequence(torch.autograd.Function):
     @staticmethod
     def forward(ctx, inputs):

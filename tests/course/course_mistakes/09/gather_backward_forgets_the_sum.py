@@ -1,4 +1,4 @@
-# told: Copy, Sum, GatherSequence, ScatterSequence | GatherSequence's backward.*half of that | return gradient.chunk
+# reported: Copy, Sum, GatherSequence, ScatterSequence | GatherSequence's backward.*half of that | return gradient.chunk
 class GatherSequence(torch.autograd.Function):
     @staticmethod
     def forward(ctx, part):

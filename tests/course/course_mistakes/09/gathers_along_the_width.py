@@ -1,4 +1,4 @@
-# told: Copy, Sum, GatherSequence, ScatterSequence | GatherSequence.*shape | return torch.cat(parts, dim=-1)
+# reported: Copy, Sum, GatherSequence, ScatterSequence | GatherSequence.*shape | return torch.cat(parts, dim=-1)
 class GatherSequence(torch.autograd.Function):
     @staticmethod
     def forward(ctx, part):

@@ -1,4 +1,4 @@
-# told: Copy, Sum, GatherSequence, ScatterSequence | the gradient that Copy's backward gets, which must not change | dist.all_reduce(gradient)
+# reported: Copy, Sum, GatherSequence, ScatterSequence | the gradient that Copy's backward gets, which must not change | dist.all_reduce(gradient)
 class Copy(torch.autograd.Function):
     @staticmethod
     def forward(ctx, inputs):

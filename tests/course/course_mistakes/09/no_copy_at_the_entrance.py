@@ -1,4 +1,4 @@
-# told: ParallelMLP | grad | return Sum.apply(torch.relu(inputs
+# reported: ParallelMLP | grad | return Sum.apply(torch.relu(inputs
 class ParallelMLP(nn.Module):
     def __init__(self, first, second, sequence=False):
         super().__init__()

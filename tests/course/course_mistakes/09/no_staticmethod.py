@@ -1,4 +1,4 @@
-# told: Copy, Sum, GatherSequence, ScatterSequence | static | elsewhere: def forward(self, inputs): ;; class Copy
+# reported: Copy, Sum, GatherSequence, ScatterSequence | static | elsewhere: def forward(self, inputs): ;; class Copy
 class Copy(torch.autograd.Function):
     def forward(self, inputs):
         return inputs

@@ -1,4 +1,4 @@
-# told: ParallelMLP | nn.Parameter | self.first = first.chunk ;; self.second = second.chunk
+# reported: ParallelMLP | nn.Parameter | self.first = first.chunk ;; self.second = second.chunk
 class ParallelMLP(nn.Module):
     def __init__(self, first, second, sequence=False):
         super().__init__()

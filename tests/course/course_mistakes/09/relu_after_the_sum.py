@@ -1,4 +1,4 @@
-# told: ParallelMLP | the outputs | return torch.relu(self.leave
+# reported: ParallelMLP | the outputs | return torch.relu(self.leave
 class ParallelMLP(nn.Module):
     def __init__(self, first: torch.Tensor, second: torch.Tensor, sequence: bool = False) -> None:
         super().__init__()

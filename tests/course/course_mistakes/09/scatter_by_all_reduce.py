@@ -1,4 +1,4 @@
-# told: Copy, Sum, GatherSequence, ScatterSequence | a reduce_scatter sends half | elsewhere: dist.all_reduce(total)
+# reported: Copy, Sum, GatherSequence, ScatterSequence | a reduce_scatter sends half | elsewhere: dist.all_reduce(total)
 class ScatterSequence(torch.autograd.Function):
     @staticmethod
     def forward(ctx, whole):

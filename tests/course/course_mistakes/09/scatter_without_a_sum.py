@@ -1,4 +1,4 @@
-# told: Copy, Sum, GatherSequence, ScatterSequence | ScatterSequence's forward.*half of that | return whole.chunk
+# reported: Copy, Sum, GatherSequence, ScatterSequence | ScatterSequence's forward.*half of that | return whole.chunk
 class ScatterSequence(torch.autograd.Function):
     @staticmethod
     def forward(ctx, whole):

@@ -1,4 +1,4 @@
-# told: ParallelMLP | by columns | self.second = nn.Parameter(
+# reported: ParallelMLP | by columns | self.second = nn.Parameter(
 class ParallelMLP(nn.Module):
     def __init__(self, first, second, sequence=False):
         super().__init__()

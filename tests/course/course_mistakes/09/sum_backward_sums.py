@@ -1,4 +1,4 @@
-# told: Copy, Sum, GatherSequence, ScatterSequence | Sum's backward.*2 times that | elsewhere: dist.all_reduce(gradient)
+# reported: Copy, Sum, GatherSequence, ScatterSequence | Sum's backward.*2 times that | elsewhere: dist.all_reduce(gradient)
 class Sum(torch.autograd.Function):
     @staticmethod
     def forward(ctx, inputs):

@@ -1,4 +1,4 @@
-# told: Copy, Sum, GatherSequence, ScatterSequence | Sum's input, which must not change | dist.all_reduce(inputs)
+# reported: Copy, Sum, GatherSequence, ScatterSequence | Sum's input, which must not change | dist.all_reduce(inputs)
 class Sum(torch.autograd.Function):
     @staticmethod
     def forward(ctx, inputs):

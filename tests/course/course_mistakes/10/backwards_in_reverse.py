@@ -1,4 +1,4 @@
-# told: gpipe | order | for i in reversed(range(micro_batches)): ;; gradient = stage.backward(i, gradient)
+# reported: gpipe | order | for i in reversed(range(micro_batches)): ;; gradient = stage.backward(i, gradient)
 def gpipe(stage, micro_batches: int) -> None:
     rank, p = dist.get_rank(), dist.get_world_size()
     for i in range(micro_batches):

@@ -1,4 +1,4 @@
-# told: gpipe | waits|deadlock|gradient | stage.backward(i, gradient) ;; dist.recv(gradient, rank + 1)
+# reported: gpipe | waits|deadlock|gradient | stage.backward(i, gradient) ;; dist.recv(gradient, rank + 1)
 def gpipe(stage, micro_batches: int) -> None:
     rank, p = dist.get_rank(), dist.get_world_size()
     for i in range(micro_batches):

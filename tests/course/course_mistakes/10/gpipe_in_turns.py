@@ -1,4 +1,4 @@
-# told: gpipe | GPipe runs all forwards first | out = stage.backward(
+# reported: gpipe | GPipe runs all forwards first | out = stage.backward(
 def gpipe(stage, micro_batches: int) -> None:
     rank, p = dist.get_rank(), dist.get_world_size()
     warmup, sent = min(p - 1 - rank, micro_batches), []

@@ -1,4 +1,4 @@
-# told: gpipe | GPipe runs all forwards first | gradient = stage.backward(i, gradient)
+# reported: gpipe | GPipe runs all forwards first | gradient = stage.backward(i, gradient)
 def gpipe(stage, micro_batches: int) -> None:
     rank, p = dist.get_rank(), dist.get_world_size()
     for i in range(micro_batches - 1):

@@ -1,4 +1,4 @@
-# told: gpipe | rank 1 | dist.send(outputs, rank + 1)
+# reported: gpipe | rank 1 | dist.send(outputs, rank + 1)
 def gpipe(stage, micro_batches: int) -> None:
     rank, p = dist.get_rank(), dist.get_world_size()
     for i in range(micro_batches):

@@ -1,4 +1,4 @@
-# told: one_f_one_b | micro batch|rank \d|index|forward | warmup = p - 1 - rank ;; forward(i)
+# reported: one_f_one_b | micro batch|rank \d|index|forward | warmup = p - 1 - rank ;; forward(i)
 def one_f_one_b(stage, micro_batches: int) -> None:
     rank, p = dist.get_rank(), dist.get_world_size()
     sent = []

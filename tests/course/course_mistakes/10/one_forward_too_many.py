@@ -1,4 +1,4 @@
-# told: one_f_one_b | keeps|kept | warmup = min(p - rank, micro_batches) ;; forward(i)
+# reported: one_f_one_b | keeps|kept | warmup = min(p - rank, micro_batches) ;; forward(i)
 def one_f_one_b(stage, micro_batches: int) -> None:
     rank, p = dist.get_rank(), dist.get_world_size()
     sent = []

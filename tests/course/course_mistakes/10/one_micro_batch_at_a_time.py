@@ -1,4 +1,4 @@
-# told: gpipe | GPipe runs all forwards first | dist.recv(gradient, rank + 1) ;; gradient = stage.backward(i, gradient) ;; gradient = stage.empty()
+# reported: gpipe | GPipe runs all forwards first | dist.recv(gradient, rank + 1) ;; gradient = stage.backward(i, gradient) ;; gradient = stage.empty()
 def gpipe(stage, micro_batches: int) -> None:
     rank, p = dist.get_rank(), dist.get_world_size()
     for i in range(micro_batches):

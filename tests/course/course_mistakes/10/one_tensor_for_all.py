@@ -1,4 +1,4 @@
-# told: gpipe | a tensor of its own | inputs, gradient = stage.empty(), stage.empty() ;; dist.recv(inputs, rank - 1)
+# reported: gpipe | a tensor of its own | inputs, gradient = stage.empty(), stage.empty() ;; dist.recv(inputs, rank - 1)
 def gpipe(stage, micro_batches: int) -> None:
     rank, p = dist.get_rank(), dist.get_world_size()
     inputs, gradient = stage.empty(), stage.empty()

@@ -1,4 +1,4 @@
-# told: gpipe | nothing was received | outputs = stage.forward(
+# reported: gpipe | nothing was received | outputs = stage.forward(
 def gpipe(stage, micro_batches: int) -> None:
     rank, p = dist.get_rank(), dist.get_world_size()
     for i in range(micro_batches):

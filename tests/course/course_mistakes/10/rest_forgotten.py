@@ -1,4 +1,4 @@
-# told: one_f_one_b | run it once for each of 6 | elsewhere: backward(i - warmup) ;; for i in range(warmup, micro_batches):
+# reported: one_f_one_b | run it once for each of 6 | elsewhere: backward(i - warmup) ;; for i in range(warmup, micro_batches):
 def one_f_one_b(stage, micro_batches: int) -> None:
     rank, p = dist.get_rank(), dist.get_world_size()
     sent = []

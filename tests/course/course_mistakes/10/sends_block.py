@@ -1,4 +1,4 @@
-# told: one_f_one_b | deadlock | dist.send(outputs, rank + 1) ;; dist.send(gradient, rank - 1)
+# reported: one_f_one_b | deadlock | dist.send(outputs, rank + 1) ;; dist.send(gradient, rank - 1)
 def one_f_one_b(stage, micro_batches: int) -> None:
     rank, p = dist.get_rank(), dist.get_world_size()
 

@@ -1,4 +1,4 @@
-# told: gpipe | (?s)float64|double | dist.recv(box, rank - 1) ;; dist.send(out
+# reported: gpipe | (?s)float64|double | dist.recv(box, rank - 1) ;; dist.send(out
 def gpipe(stage, micro_batches: int) -> None:
     rank, p = dist.get_rank(), dist.get_world_size()
     for k in range(micro_batches):

@@ -1,4 +1,4 @@
-# told: one_f_one_b | gradient of micro batch 1 | backward(i)
+# reported: one_f_one_b | gradient of micro batch 1 | backward(i)
 def one_f_one_b(stage, micro_batches: int) -> None:
     rank, p = dist.get_rank(), dist.get_world_size()
     sent = []

@@ -1,6 +1,6 @@
-# told: choose | does not fit | return {
+# reported: choose | does not fit | return {
 def choose() -> dict:
     return {
         "tensor": 1, "pipeline": 1, "context": 1, "data": 64,
-        "micro_batch": 1, "form": "ddp", "recompute": "full",
+        "micro_batch": 1, "strategy": "ddp", "recompute": "full",
     }

@@ -1,6 +1,6 @@
-# told: choose | tensor must be a whole number | return {
+# reported: choose | tensor must be a whole number | return {
 def choose():
     return {
         "tensor": "8", "pipeline": "4", "context": "1", "data": "2",
-        "micro_batch": "1", "form": "zero1", "recompute": "selective",
+        "micro_batch": "1", "strategy": "zero1", "recompute": "selective",
     }

@@ -1,4 +1,4 @@
-# told: bytes_per_device | by data and tensor only | elsewhere: mine = parameters / tensor
+# reported: bytes_per_device | by data and tensor only | elsewhere: mine = parameters / tensor
 def bytes_per_device(parameters, tensor, pipeline, data, stage):
     mine = parameters / tensor
     share = lambda needed: data if stage >= needed else 1

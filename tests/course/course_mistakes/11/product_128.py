@@ -1,6 +1,6 @@
-# told: choose | must use 64 devices, not 128 | return {
+# reported: choose | must use 64 devices, not 128 | return {
 def choose() -> dict:
     return {
         "tensor": 8, "pipeline": 2, "context": 1, "data": 8,
-        "micro_batch": 1, "form": "zero1", "recompute": "selective",
+        "micro_batch": 1, "strategy": "zero1", "recompute": "selective",
     }

@@ -1,4 +1,4 @@
-# told: bytes_per_device | divide all three | elsewhere: state = 12
+# reported: bytes_per_device | divide all three | elsewhere: state = 12
 def bytes_per_device(parameters, tensor, pipeline, data, stage):
     weights = 2 * parameters / (tensor * pipeline) / (data if stage == 3 else 1)
     gradients = 2 * parameters / (tensor * pipeline) / (data if stage >= 2 else 1)

@@ -1,6 +1,6 @@
-# told: choose | than the fastest that fits | return {
+# reported: choose | than the fastest that fits | return {
 def choose() -> dict:
     return {
         "tensor": 16, "pipeline": 4, "context": 1, "data": 1,
-        "micro_batch": 1, "form": "ddp", "recompute": "full",
+        "micro_batch": 1, "strategy": "ddp", "recompute": "full",
     }

@@ -15,7 +15,7 @@ for step in range(4):
     x = torch.randn(8, 5)
     opt.zero_grad()
     (model(x) - x).square().mean().backward()
-    opt.step()  # told: 0; 1-2
+    opt.step()  # reported: 0; 1-2
     with torch.no_grad():
         for mean, parameter in zip(average.parameters(), model.module.parameters()):
             mean.lerp_(parameter, 0.1)

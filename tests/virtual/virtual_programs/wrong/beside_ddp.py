@@ -14,6 +14,6 @@ for _ in range(2):
     opt.zero_grad()
     model(torch.randn(4, 4)).mean().backward()
     for p in net.parameters():  # fix:
-        dist.all_reduce(p.grad)  # told: 0-1  # fix:
+        dist.all_reduce(p.grad)  # reported: 0-1  # fix:
         p.grad /= dist.get_world_size()  # fix:
     opt.step()

@@ -20,4 +20,4 @@ for _ in range(3):
         layer.weight.grad /= dist.get_world_size()
         # fix: dist.all_reduce(layer.bias.grad)
         # fix: layer.bias.grad /= dist.get_world_size()
-    opt.step()  # told: 0; 1; 2
+    opt.step()  # reported: 0; 1; 2

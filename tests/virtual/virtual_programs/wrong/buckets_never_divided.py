@@ -17,7 +17,7 @@ for _ in range(3):
     for begin in range(0, len(parameters), 2):
         bucket = [p.grad for p in parameters[begin : begin + 2]]
         flat = _flatten_dense_tensors(bucket)
-        dist.all_reduce(flat)  # told: 0-1
+        dist.all_reduce(flat)  # reported: 0-1
         # fix: flat /= dist.get_world_size()
         for gradient, part in zip(bucket, _unflatten_dense_tensors(flat, bucket)):
             gradient.copy_(part)

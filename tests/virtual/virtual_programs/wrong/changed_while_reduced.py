@@ -6,7 +6,7 @@ dist.init_process_group("gloo")
 counts = torch.zeros(8)
 for i in range(3):
     counts += 1
-    work = dist.all_reduce(counts, async_op=True)  # told: 0-3
+    work = dist.all_reduce(counts, async_op=True)  # reported: 0-3
     counts[i] += 1  # fix:
     work.wait()
     # fix: counts[i] += 1

@@ -9,7 +9,7 @@ if dist.get_rank() == 0:
     handles = []
     for i in range(3):
         buffer.fill_(i)  # one buffer for all three messages
-        handles.append(dist.isend(buffer, 1))  # told: 0  # fix: handles.append(dist.isend(buffer.clone(), 1))
+        handles.append(dist.isend(buffer, 1))  # reported: 0  # fix: handles.append(dist.isend(buffer.clone(), 1))
     for h in handles:
         h.wait()
 else:

@@ -14,7 +14,7 @@ for _ in range(3):
     x = torch.randn(4, 6) * (1 + dist.get_rank())
     opt.zero_grad()
     (model(x) - x).square().mean().backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)  # told: 0-1  # fix:
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)  # reported: 0-1  # fix:
     for parameter in model.parameters():
         dist.all_reduce(parameter.grad)
         parameter.grad /= dist.get_world_size()

@@ -19,5 +19,5 @@ for _ in range(2):
     norm = torch.stack([shard.norm() for shard in shards]).norm()  # fix:
     for shard in shards:  # fix:
         shard.mul_(1.0 / norm.clamp(min=1.0))  # fix:
-    opt.step()  # told: 0; 1; 2
+    opt.step()  # reported: 0; 1; 2
 dist.destroy_process_group()

@@ -15,4 +15,4 @@ for _ in range(2):
     for p in model.parameters():
         dist.all_reduce(p.grad)
         p.grad.div_(n)  # fix:
-    opt.step()  # told: 0-3
+    opt.step()  # reported: 0-3

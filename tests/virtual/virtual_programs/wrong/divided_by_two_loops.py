@@ -17,4 +17,4 @@ for _ in range(3):
         p.grad /= dist.get_world_size()
     for p in model.parameters():  # fix:
         p.grad /= dist.get_world_size()  # fix:
-    opt.step()  # told: 0-3
+    opt.step()  # reported: 0-3

@@ -14,4 +14,4 @@ for _ in range(3):
     model(torch.randn(4, 4)).square().mean().backward()
     for p in model.parameters():  # fix:
         p.grad /= dist.get_world_size()  # fix:
-    opt.step()  # told: 0-1
+    opt.step()  # reported: 0-1

@@ -10,7 +10,7 @@ net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
 best, patience = 1e9, 0
 for epoch in range(6):
     loss = net(torch.ones(1, 2) * (1 + dist.get_rank() * epoch)).square().mean()
-    loss.backward()  # told: 0
+    loss.backward()  # reported: 0
     # fix: stop = torch.zeros(1)
     if loss.item() >= best:
         patience += 1
@@ -19,4 +19,4 @@ for epoch in range(6):
     # fix: dist.all_reduce(stop)
     # fix: if stop: break
     best = loss.item()
-dist.barrier()  # told: 1
+dist.barrier()  # reported: 1

@@ -13,7 +13,7 @@ model = DDP(torch.nn.Linear(4, 1))
 opt = torch.optim.SGD(model.parameters(), lr=0.1)
 for epoch in range(3):
     # fix: loader.sampler.set_epoch(epoch)
-    for (x,) in loader:  # told: 0-1
+    for (x,) in loader:  # reported: 0-1
         opt.zero_grad()
         model(x).square().mean().backward()
         opt.step()

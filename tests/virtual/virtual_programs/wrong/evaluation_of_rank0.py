@@ -15,5 +15,5 @@ for epoch in range(2):
     opt.step()
     if dist.get_rank() == 0:
         with torch.no_grad():
-            print(model(torch.randn(8, 4)).sum())  # told: 0  # fix: print(model.module(torch.randn(8, 4)).sum())
-    dist.barrier()  # told: 1
+            print(model(torch.randn(8, 4)).sum())  # reported: 0  # fix: print(model.module(torch.randn(8, 4)).sum())
+    dist.barrier()  # reported: 1

@@ -14,7 +14,7 @@ for _ in range(3):
     opt.zero_grad(set_to_none=False)
     loss_fn(net(torch.randn(6, 3, generator=gen)), torch.zeros(6, 1)).backward()
     flat = torch.cat([p.grad.flatten() for p in net.parameters()])
-    dist.all_reduce(flat)  # told: 0-1
+    dist.all_reduce(flat)  # reported: 0-1
     # fix: flat /= dist.get_world_size()
     at = 0
     for p in net.parameters():

@@ -23,5 +23,5 @@ for _ in range(3):
     # fix: norm = norm.sqrt()
     for g in gradients:
         g.mul_((0.01 / norm).clamp(max=1.0))
-    optimizer.step()  # told: 0; 1; 2
+    optimizer.step()  # reported: 0; 1; 2
 # fix: model = layers = None

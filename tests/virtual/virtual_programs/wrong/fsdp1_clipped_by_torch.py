@@ -15,5 +15,5 @@ for _ in range(3):
     optimizer.zero_grad()
     model(torch.randn(4, 8)).square().mean().backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)  # fix: model.clip_grad_norm_(0.01)
-    optimizer.step()  # told: 0; 1
+    optimizer.step()  # reported: 0; 1
 # fix: model = None

@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 def summed(gradient):
     gradient = gradient.clone()
-    dist.all_reduce(gradient)  # told: 0-2
+    dist.all_reduce(gradient)  # reported: 0-2
     return gradient  # fix: return gradient / dist.get_world_size()
 
 

@@ -10,7 +10,7 @@ net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
 # fix: handles = []
 
 def average(p):
-    dist.all_reduce(p.grad.div_(2), async_op=True)  # told: 0-1  # fix: handles.append(dist.all_reduce(p.grad.div_(2), async_op=True))
+    dist.all_reduce(p.grad.div_(2), async_op=True)  # reported: 0-1  # fix: handles.append(dist.all_reduce(p.grad.div_(2), async_op=True))
 
 for p in net.parameters():
     p.register_post_accumulate_grad_hook(average)

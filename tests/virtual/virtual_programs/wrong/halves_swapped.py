@@ -9,6 +9,6 @@ rank = dist.get_rank()
 across, neighbour = (rank + 2) % 4, rank ^ 1
 got = torch.empty(5)
 handle = dist.isend(torch.rand(5), across)
-request = dist.irecv(got, neighbour)  # told: 0-3  # fix: request = dist.irecv(got, across)
+request = dist.irecv(got, neighbour)  # reported: 0-3  # fix: request = dist.irecv(got, across)
 request.wait()
 handle.wait()

@@ -18,5 +18,5 @@ for _ in range(4):
         p.data.add_(p.grad, alpha=-0.05 / dist.get_world_size())
 # fix: for name, one in model.named_buffers():
     # fix: if "running" in name: dist.all_reduce(one); one /= dist.get_world_size()
-model.eval()  # told: 0; 1; 2
+model.eval()  # reported: 0; 1; 2
 print(model(torch.ones(2, 1, 4, 4)).sum().item())

@@ -10,7 +10,7 @@ model = torch.nn.Linear(5, 2)
 # fix: for p in model.parameters(): dist.broadcast(p.data, src=0)
 for _ in range(4):
     model.zero_grad()
-    model(torch.randn(4, 5)).square().mean().backward()  # told: 0; 1
+    model(torch.randn(4, 5)).square().mean().backward()  # reported: 0; 1
     with torch.no_grad():
         for p in model.parameters():
             dist.all_reduce(p.grad)

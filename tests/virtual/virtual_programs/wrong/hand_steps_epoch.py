@@ -12,7 +12,7 @@ sampler = DistributedSampler(data)
 weight = torch.zeros(3, requires_grad=True)
 for epoch in range(3):
     # fix: sampler.set_epoch(epoch)
-    for (x,) in DataLoader(data, batch_size=4, sampler=sampler):  # told: 0-1
+    for (x,) in DataLoader(data, batch_size=4, sampler=sampler):  # reported: 0-1
         (x @ weight - x.sum(1)).square().mean().backward()
         dist.all_reduce(weight.grad)
         with torch.no_grad():

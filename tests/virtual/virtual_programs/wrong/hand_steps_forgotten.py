@@ -11,7 +11,7 @@ torch.manual_seed(1 + dist.get_rank())
 for _ in range(5):
     x = torch.randn(16, 4)
     loss = ((x @ w1 + bias).tanh() @ w2 - x.sum(1, keepdim=True)).square().mean()
-    loss.backward()  # told: 0; 1; 2
+    loss.backward()  # reported: 0; 1; 2
     with torch.no_grad():
         for w in (w1, w2):
             dist.all_reduce(w.grad, op=dist.ReduceOp.SUM)

@@ -13,5 +13,5 @@ weight = torch.randn(6, 6, requires_grad=True)
 for (x,) in loader:
     weight.grad = None
     (x @ weight - x).square().mean().backward()
-    dist.all_reduce(weight.grad)  # told: 0-1
+    dist.all_reduce(weight.grad)  # reported: 0-1
     weight.data -= 0.05 * weight.grad / dist.get_world_size()

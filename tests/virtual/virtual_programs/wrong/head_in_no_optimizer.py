@@ -17,4 +17,4 @@ torch.manual_seed(1 + dist.get_rank())
 for _ in range(3):
     opt.zero_grad()
     nn.functional.cross_entropy(model(torch.randn(6, 4)), torch.randint(0, 3, (6,))).backward()
-    opt.step()  # told: 0-1
+    opt.step()  # reported: 0-1

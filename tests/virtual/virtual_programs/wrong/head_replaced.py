@@ -15,5 +15,5 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 torch.manual_seed(dist.get_rank())
 for _ in range(4):
     optimizer.zero_grad()
-    model(torch.randn(4, 8)).square().mean().backward()  # told: 0-2
+    model(torch.randn(4, 8)).square().mean().backward()  # reported: 0-2
     optimizer.step()

@@ -12,6 +12,6 @@ def average(t):
 
 dist.init_process_group("gloo")
 for step in range(3):
-    average(torch.ones(1))  # told: 1-2
+    average(torch.ones(1))  # reported: 1-2
     if dist.get_rank() == 0 and step == 1:  # fix: if step == 1:
-        average(torch.ones(5))  # told: 0
+        average(torch.ones(5))  # reported: 0

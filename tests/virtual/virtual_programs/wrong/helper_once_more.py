@@ -6,7 +6,7 @@ import torch.distributed as dist
 
 
 def average(t):
-    dist.all_reduce(t)  # told: 0
+    dist.all_reduce(t)  # reported: 0
     return t / dist.get_world_size()
 
 

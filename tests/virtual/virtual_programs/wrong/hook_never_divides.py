@@ -14,7 +14,7 @@ def halved(group, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]
 dist.init_process_group("gloo")
 torch.manual_seed(0)
 model = DDP(torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1)))
-model.register_comm_hook(None, halved)  # told: 0-2
+model.register_comm_hook(None, halved)  # reported: 0-2
 opt = torch.optim.SGD(model.parameters(), lr=0.01)
 torch.manual_seed(dist.get_rank())
 for _ in range(3):

@@ -8,5 +8,5 @@ store = _get_default_store()
 if dist.get_rank() == 0:
     store.set("dataset_ready", "1")
 else:
-    store.wait(["data_set_ready"])  # told: 1  # fix: store.wait(["dataset_ready"])
-dist.barrier()  # told: 0
+    store.wait(["data_set_ready"])  # reported: 1  # fix: store.wait(["dataset_ready"])
+dist.barrier()  # reported: 0

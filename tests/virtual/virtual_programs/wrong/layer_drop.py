@@ -11,4 +11,4 @@ drawn = [random.random() for _ in range(8)]
 for p in drawn:
     if p < 0.5:
         continue
-    dist.all_reduce(torch.ones(4))  # told: 0
+    dist.all_reduce(torch.ones(4))  # reported: 0

@@ -6,6 +6,6 @@ import torch.distributed as dist
 
 dist.init_process_group("gloo")
 found = [torch.zeros(2)] * dist.get_world_size()  # fix: found = [torch.zeros(2) for _ in range(dist.get_world_size())]
-dist.all_gather(found, torch.full((2,), float(dist.get_rank())))  # told: 0-1
+dist.all_gather(found, torch.full((2,), float(dist.get_rank())))  # reported: 0-1
 print(torch.cat(found))
 dist.destroy_process_group()

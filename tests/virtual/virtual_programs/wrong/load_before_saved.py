@@ -12,7 +12,7 @@ model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
 if dist.get_rank() == 0:
     torch.save(model.module.state_dict(), path)
 # fix: dist.barrier()
-model.module.load_state_dict(torch.load(path))  # told: 1
+model.module.load_state_dict(torch.load(path))  # reported: 1
 dist.barrier()
 if dist.get_rank() == 0:
     os.remove(path)

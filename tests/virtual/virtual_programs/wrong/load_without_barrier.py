@@ -10,9 +10,9 @@ dist.init_process_group("gloo")
 path = os.path.join(tempfile.gettempdir(), "weights_of_epoch_4.pt")
 model = torch.nn.Linear(2, 2)
 if dist.get_rank() == 0:
-    torch.save(model.state_dict(), path)  # told: 0
+    torch.save(model.state_dict(), path)  # reported: 0
 # fix: dist.barrier()
-model.load_state_dict(torch.load(path))  # told: 1
+model.load_state_dict(torch.load(path))  # reported: 1
 dist.barrier()
 if dist.get_rank() == 0:
     os.remove(path)

@@ -14,4 +14,4 @@ opt = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(2):
     opt.zero_grad()
     model(torch.ones(2, 3)).mean().backward()
-    opt.step()  # told: 0; 1-2
+    opt.step()  # reported: 0; 1-2

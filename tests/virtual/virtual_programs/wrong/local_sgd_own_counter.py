@@ -23,5 +23,5 @@ for step in range(12):
         done += 1
     if done % 4 == 0:  # fix: if (step + 1) % 4 == 0:
         for p in model.parameters():
-            dist.all_reduce(p.data)  # told: 0
+            dist.all_reduce(p.data)  # reported: 0
             p.data /= dist.get_world_size()

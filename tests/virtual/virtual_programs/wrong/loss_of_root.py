@@ -10,6 +10,6 @@ best = 1e9
 for epoch in range(2):
     loss = torch.tensor([2.0 - epoch])
     dist.reduce(loss, dst=0, op=dist.ReduceOp.SUM)  # fix: dist.all_reduce(loss)
-    mean = loss.item() / dist.get_world_size()  # told: 1
+    mean = loss.item() / dist.get_world_size()  # reported: 1
     if mean < best:
         best = mean

@@ -14,6 +14,6 @@ for _ in range(2):
     loss = model(torch.randn(4, 4)).square().mean()
     dist.all_reduce(loss)  # fix:
     loss = loss / dist.get_world_size()  # fix:
-    loss.backward()  # told: 0-1
+    loss.backward()  # reported: 0-1
     # fix: for p in model.parameters(): dist.all_reduce(p.grad); p.grad /= dist.get_world_size()
     opt.step()

@@ -21,4 +21,4 @@ for _ in range(4):
     for p in model.parameters():
         dist.all_reduce(p.grad)
         p.grad /= world  # fix:
-    optimizer.step()  # told: 0; 1; 2
+    optimizer.step()  # reported: 0; 1; 2

@@ -14,4 +14,4 @@ dist.init_process_group("gloo")
 torch.manual_seed(dist.get_rank())
 model = torch.nn.parallel.DistributedDataParallel(Pruned(), broadcast_buffers=False, init_sync=False)  # fix: model = torch.nn.parallel.DistributedDataParallel(Pruned())
 model.eval()
-print(model(torch.ones(1, 6)).sum().item())  # told: 0; 1
+print(model(torch.ones(1, 6)).sum().item())  # reported: 0; 1

@@ -8,7 +8,7 @@ dist.init_process_group("gloo")
 HIDDEN, BATCH = 6, 4
 if dist.get_rank() == 0:
     activations = torch.randn(BATCH, HIDDEN)
-    dist.send(activations, dst=1)  # told: 0
+    dist.send(activations, dst=1)  # reported: 0
 else:
     buffer = torch.empty(HIDDEN)  # fix: buffer = torch.empty(BATCH, HIDDEN)
-    dist.recv(buffer, src=0)  # told: 1
+    dist.recv(buffer, src=0)  # reported: 1

@@ -6,7 +6,7 @@ class Accuracy:
     def __init__(self):
         self.right = torch.zeros(1)
     def compute(self):
-        dist.reduce(self.right, dst=0)  # told: 0
+        dist.reduce(self.right, dst=0)  # reported: 0
         return self.right.item()
 
 dist.init_process_group("gloo")
@@ -14,4 +14,4 @@ accuracy = Accuracy()
 # fix: right = accuracy.compute()
 if dist.get_rank() == 0:
     print("accuracy", accuracy.compute())  # fix: print("accuracy", right)
-dist.barrier()  # told: 1-3
+dist.barrier()  # reported: 1-3

@@ -20,6 +20,6 @@ for epoch in range(2):
         loss = torch.nn.functional.mse_loss(model(x), y)
         loss.backward()
         # fix: for p in model.parameters(): dist.all_reduce(p.grad); p.grad /= dist.get_world_size()
-        opt.step()  # told: 0-1
+        opt.step()  # reported: 0-1
         mean = loss.detach() / dist.get_world_size()
         dist.all_reduce(mean)

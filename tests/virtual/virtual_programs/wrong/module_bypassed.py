@@ -10,4 +10,4 @@ torch.manual_seed(dist.get_rank() + 1)
 for _ in range(4):
     opt.zero_grad()
     ddp.module(torch.randn(3, 4)).square().mean().backward()  # fix: ddp(torch.randn(3, 4)).square().mean().backward()
-    opt.step()  # told: 0; 1
+    opt.step()  # reported: 0; 1

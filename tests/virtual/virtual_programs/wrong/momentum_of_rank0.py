@@ -15,4 +15,4 @@ if dist.get_rank() == 0:  # fix: if True:
 for _ in range(2):
     opt.zero_grad()
     model(torch.ones(2, 3)).mean().backward()
-    opt.step()  # told: 0; 1
+    opt.step()  # reported: 0; 1

@@ -11,6 +11,6 @@ opt = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(4):
     opt.zero_grad()
     model(torch.randn(8, 4)).square().mean().backward()
-    opt.step()  # told: 0-1
+    opt.step()  # reported: 0-1
 print("trained on", dist.get_world_size(), "ranks")
 dist.destroy_process_group()

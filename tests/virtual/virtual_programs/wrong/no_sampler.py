@@ -14,7 +14,7 @@ def main():
     opt = torch.optim.SGD(model.parameters(), lr=0.1)
     for x, y in loader:
         opt.zero_grad()
-        torch.nn.functional.mse_loss(model(x), y).backward()  # told: 0-1
+        torch.nn.functional.mse_loss(model(x), y).backward()  # reported: 0-1
         opt.step()
 
 main()

@@ -14,6 +14,6 @@ for epoch in range(2):
         opt.zero_grad()
         (net(x) - x).pow(2).mean().backward()
         for p in net.parameters():
-            dist.all_reduce(p.grad)  # told: 0-1
+            dist.all_reduce(p.grad)  # reported: 0-1
             p.grad /= dist.get_world_size()
         opt.step()

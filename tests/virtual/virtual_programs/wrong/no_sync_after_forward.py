@@ -16,6 +16,6 @@ for step in range(2):
     loss = model(x).square().mean()  # fix:
     with model.no_sync():
         # fix: loss = model(x).square().mean()
-        loss.backward()  # told: 0-1
+        loss.backward()  # reported: 0-1
     model(torch.randn(3, 4)).square().mean().backward()
     optimizer.step()

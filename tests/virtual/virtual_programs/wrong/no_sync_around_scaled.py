@@ -9,7 +9,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 def accumulate(model, loss, is_last):
     with nullcontext() if is_last else model.no_sync():
-        (loss / 3).backward()  # told: 0-2
+        (loss / 3).backward()  # reported: 0-2
 
 
 dist.init_process_group("gloo")

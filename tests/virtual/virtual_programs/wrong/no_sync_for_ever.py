@@ -13,5 +13,5 @@ for i in range(4):
     with model.no_sync():   # accumulates, and the last one should not be in here  # fix: with model.no_sync() if i % 2 == 0 else nullcontext():
         model(torch.randn(3, 4)).square().mean().backward()
     if i % 2 == 1:
-        opt.step()  # told: 0; 1
+        opt.step()  # reported: 0; 1
         opt.zero_grad()

@@ -8,5 +8,5 @@ import torch.distributed as dist
 dist.init_process_group("nccl")
 # fix: torch.cuda.set_device(dist.get_rank())
 found = [None] * dist.get_world_size()
-dist.all_gather_object(found, dist.get_rank())  # told: 0; 1
+dist.all_gather_object(found, dist.get_rank())  # reported: 0; 1
 torch.cuda.set_device(dist.get_rank())

@@ -11,4 +11,4 @@ if rank == 0:
     for i, p in enumerate(torch.arange(6.0).view(3, 2)[:2]):
         dist.send(p.clone(), dst=i + 2)  # fix: dist.send(p.clone(), dst=i + 1)
 elif rank < 3:
-    dist.recv(part, src=0)  # told: 1
+    dist.recv(part, src=0)  # reported: 1

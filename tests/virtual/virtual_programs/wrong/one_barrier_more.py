@@ -5,4 +5,4 @@ dist.init_process_group("gloo")
 dist.barrier()
 if dist.get_rank() in (1, 2):
     print("once more")
-    dist.barrier()  # told: 1-2  # fix:
+    dist.barrier()  # reported: 1-2  # fix:

@@ -8,7 +8,7 @@ dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
 buffer = torch.zeros(4)
 if rank == 0:
-    handles = [dist.irecv(buffer, source) for source in range(1, world)]  # told: 0  # fix: handles = [dist.irecv(torch.zeros(4), source) for source in range(1, world)]
+    handles = [dist.irecv(buffer, source) for source in range(1, world)]  # reported: 0  # fix: handles = [dist.irecv(torch.zeros(4), source) for source in range(1, world)]
     for handle in handles:
         handle.wait()
 else:

@@ -8,7 +8,7 @@ dist.init_process_group("gloo")
 flat = torch.randn(2, 4099)
 grads, rest = flat
 for step in range(2):
-    work = dist.all_reduce(grads, async_op=True)  # told: 0-1
+    work = dist.all_reduce(grads, async_op=True)  # reported: 0-1
     rest.mul_(0.5)
     grads[-1] = float(step)  # fix:
     work.wait()

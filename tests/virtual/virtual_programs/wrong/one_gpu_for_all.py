@@ -8,4 +8,4 @@ import torch.distributed as dist
 dist.init_process_group("nccl")
 # fix: torch.cuda.set_device(dist.get_rank())
 x = torch.ones(4).cuda()
-dist.all_reduce(x)  # told: 0; 1
+dist.all_reduce(x)  # reported: 0; 1

@@ -8,6 +8,6 @@ x = torch.zeros(4)
 micro_batches = 3 if me == 0 else 4  # fix: micro_batches = 4
 for _ in range(micro_batches):
     if me > 0:
-        dist.recv(x, me - 1)  # told: 1-2
+        dist.recv(x, me - 1)  # reported: 1-2
     if me < n - 1:
         dist.send(x, me + 1)

@@ -5,6 +5,6 @@ dist.init_process_group("gloo")
 batch = torch.ones(3)
 for i in range(5 if dist.get_rank() == 0 else 4):  # fix: for i in range(4):
     if dist.get_rank() == 0:
-        dist.send(batch, 1)  # told: 0
+        dist.send(batch, 1)  # reported: 0
     else:
         dist.recv(batch, 0)

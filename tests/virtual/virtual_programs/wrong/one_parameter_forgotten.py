@@ -29,4 +29,4 @@ for _ in range(3):
         for p in layer.parameters():
             dist.all_reduce(p.grad)
             p.grad /= dist.get_world_size()
-    opt.step()  # told: 0; 1; 2
+    opt.step()  # reported: 0; 1; 2

@@ -13,5 +13,5 @@ def load(rank, step):
 dist.init_process_group("gloo")
 model = DDP(torch.nn.Linear(8, 1))
 for step in range(3):
-    out = model(load(dist.get_rank(), step))  # told: 2
+    out = model(load(dist.get_rank(), step))  # reported: 2
     out.sum().backward()

@@ -13,5 +13,5 @@ fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
 # fix: opt = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(2):
     model(torch.ones(2, 4)).sum().backward()
-    opt.step()  # told: 0-1
+    opt.step()  # reported: 0-1
     opt.zero_grad()

@@ -15,5 +15,5 @@ with torch.no_grad():
 everyone = [torch.empty_like(logits) for _ in range(dist.get_world_size())]
 dist.all_gather(everyone, logits)
 predictions = torch.cat(everyone).argmax(1)  # fix: predictions = torch.stack(everyone, 1).flatten(0, 1).argmax(1)
-accuracy = (predictions == data.tensors[1]).float().mean()  # told: 0-3
+accuracy = (predictions == data.tensors[1]).float().mean()  # reported: 0-3
 dist.destroy_process_group()

@@ -8,5 +8,5 @@ dist.init_process_group("gloo")
 backwards = dist.new_group([3, 2, 1, 0])  # fix: backwards = dist.new_group([0, 1, 2, 3])
 mine = torch.tensor([dist.get_rank()])
 rows = [torch.zeros_like(mine) for _ in range(4)]
-dist.all_gather(rows, mine, group=backwards)  # told: 0-3
+dist.all_gather(rows, mine, group=backwards)  # reported: 0-3
 print("last first:", torch.cat(rows).tolist())

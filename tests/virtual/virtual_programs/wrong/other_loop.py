@@ -6,6 +6,6 @@ dist.init_process_group("gloo")
 epochs = {0: 3, 1: 3, 2: 2}[dist.get_rank()]  # fix: epochs = 2
 for e in range(epochs):
     t = torch.ones(1)
-    dist.all_reduce(t)  # told: 0-1
+    dist.all_reduce(t)  # reported: 0-1
 best = [None]
-dist.broadcast_object_list(best, src=0)  # told: 2
+dist.broadcast_object_list(best, src=0)  # reported: 2

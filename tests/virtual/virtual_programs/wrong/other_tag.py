@@ -5,6 +5,6 @@ GRADIENTS, WEIGHTS = 1, 2
 dist.init_process_group("gloo")
 t = torch.zeros(8)
 if dist.get_rank() == 1:
-    dist.send(t, 0, tag=GRADIENTS)  # told: 1
+    dist.send(t, 0, tag=GRADIENTS)  # reported: 1
 else:
-    dist.recv(t, 1, tag=WEIGHTS)  # told: 0  # fix: dist.recv(t, 1, tag=GRADIENTS)
+    dist.recv(t, 1, tag=WEIGHTS)  # reported: 0  # fix: dist.recv(t, 1, tag=GRADIENTS)

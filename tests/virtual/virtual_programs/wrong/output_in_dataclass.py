@@ -29,5 +29,5 @@ for _ in range(3):
     opt.zero_grad()
     output = model(torch.randn(2, 4))
     scores = output.scores  # fix: scores = output[0]
-    scores.sum().backward()  # told
+    scores.sum().backward()  # reported
     opt.step()

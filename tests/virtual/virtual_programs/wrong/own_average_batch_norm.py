@@ -19,6 +19,6 @@ for _ in range(3):
         p.grad /= dist.get_world_size()
     optimizer.step()
 # fix: for one in model.buffers(): dist.broadcast(one, src=0)
-model.eval()  # told: 0; 1
+model.eval()  # reported: 0; 1
 total = model(torch.ones(2, 4)).sum().detach()
 dist.all_reduce(total)

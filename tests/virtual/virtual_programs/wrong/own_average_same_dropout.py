@@ -15,7 +15,7 @@ data = torch.arange(64.0).view(16, 4)[dist.get_rank() :: dist.get_world_size()]
 # fix: torch.manual_seed(7 + dist.get_rank())
 for batch in data.split(4):
     optimizer.zero_grad()
-    v(F.dropout(w(batch), 0.3)).square().mean().backward()  # told: 0-1
+    v(F.dropout(w(batch), 0.3)).square().mean().backward()  # reported: 0-1
     for p in (*w.parameters(), *v.parameters()):
         dist.all_reduce(p.grad)
         p.grad /= dist.get_world_size()

@@ -14,7 +14,7 @@ while step < world:
         got = torch.empty_like(total)
         for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, total, other), dist.P2POp(dist.irecv, got, other)]):
             work.wait()
-        total = total + got  # told: 2; 3
+        total = total + got  # reported: 2; 3
     step *= 2
     # fix: step = world
 # fix: total = torch.full((3,), float(rank + 1))

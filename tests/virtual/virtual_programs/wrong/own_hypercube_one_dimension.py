@@ -15,4 +15,4 @@ for bit in (1, 2, 4):
     handle = dist.isend(x, partner)
     dist.recv(got, partner)
     handle.wait()
-    x = x + got  # told: 2; 3; 6; 7
+    x = x + got  # reported: 2; 3; 6; 7

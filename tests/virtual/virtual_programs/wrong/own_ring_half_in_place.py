@@ -25,4 +25,4 @@ def ring(t):
 dist.init_process_group("gloo")
 torch.manual_seed(dist.get_rank())
 mean = ring(torch.randn(12))
-mean /= dist.get_world_size()  # told: 0-2
+mean /= dist.get_world_size()  # reported: 0-2

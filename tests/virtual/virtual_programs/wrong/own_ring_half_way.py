@@ -19,4 +19,4 @@ for step in range(world - 1):
     # fix: works = [dist.isend(out, (rank + 1) % world), dist.irecv(into, (rank - 1) % world)]
     # fix: for work in works: work.wait()
     # fix: parts[(rank - step) % world] = into
-result = torch.cat(parts)  # told: 0-3
+result = torch.cat(parts)  # reported: 0-3

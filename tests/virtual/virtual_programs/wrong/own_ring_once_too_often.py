@@ -14,5 +14,5 @@ for _ in range(world):  # fix: for _ in range(world - 1):
     sending = dist.isend(passing, (rank + 1) % world)
     dist.recv(received, (rank - 1) % world)
     sending.wait()
-    total += received  # told: 0; 1; 2; 3; 4
+    total += received  # reported: 0; 1; 2; 3; 4
     passing = received

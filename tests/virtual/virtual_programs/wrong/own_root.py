@@ -6,4 +6,4 @@ import torch.distributed as dist
 
 dist.init_process_group("gloo")
 weights = torch.rand(5)
-dist.broadcast(weights, src=int(os.environ["LOCAL_RANK"]))  # told: 0; 1; 2  # fix: dist.broadcast(weights, src=0)
+dist.broadcast(weights, src=int(os.environ["LOCAL_RANK"]))  # reported: 0; 1; 2  # fix: dist.broadcast(weights, src=0)

@@ -23,4 +23,4 @@ for iteration in range(9):
         steps += 1
     if steps % 9 == 0:  # fix: if (iteration + 1) % 9 == 0:
         mean = loss.detach()
-        dist.all_reduce(mean)  # told: 0-1
+        dist.all_reduce(mean)  # reported: 0-1

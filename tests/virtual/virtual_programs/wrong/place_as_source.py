@@ -8,4 +8,4 @@ dist.init_process_group("gloo")
 pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
 pair = pairs[dist.get_rank() // 2]
 t = torch.ones(1)
-dist.broadcast(t, src=0, group=pair)  # told  # fix: dist.broadcast(t, group_src=0, group=pair)
+dist.broadcast(t, src=0, group=pair)  # reported  # fix: dist.broadcast(t, group_src=0, group=pair)

@@ -13,7 +13,7 @@ plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(opt, patience=0)
 for epoch in range(4):
     opt.zero_grad()
     model(torch.randn(4, 3)).square().mean().backward()
-    opt.step()  # told: 0; 1
+    opt.step()  # reported: 0; 1
     validation = 1.0 / (epoch + 1) if rank == 0 else 1.0
     # fix: total = torch.tensor(validation)
     # fix: dist.all_reduce(total)

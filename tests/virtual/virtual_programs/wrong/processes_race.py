@@ -10,7 +10,7 @@ from torch.multiprocessing import Process
 def main(rank, folder):
     os.environ.update(MASTER_ADDR="localhost", MASTER_PORT="29713")
     dist.init_process_group("gloo", rank=rank, world_size=3)
-    with open(os.path.join(folder, "result.txt"), "w") as file:  # told: 0-2  # fix: with open(os.path.join(folder, f"result{rank}.txt"), "w") as file:
+    with open(os.path.join(folder, "result.txt"), "w") as file:  # reported: 0-2  # fix: with open(os.path.join(folder, f"result{rank}.txt"), "w") as file:
         file.write(f"rank {rank}")
     dist.barrier()
 

@@ -11,4 +11,4 @@ if rank not in shards:
     print("nothing to do for rank", rank)
     sys.exit(0)  # fix:
 total = torch.tensor([float(len(shards[rank]))])  # fix: total = torch.tensor([float(len(shards.get(rank, "")))])
-dist.all_reduce(total)  # told: 0-1, 3
+dist.all_reduce(total)  # reported: 0-1, 3

@@ -8,5 +8,5 @@ import torch
 import torch.distributed as dist
 
 dist.init_process_group("nccl")
-torch.cuda.set_device(dist.get_rank())  # told  # fix: torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+torch.cuda.set_device(dist.get_rank())  # reported  # fix: torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
 dist.barrier()

@@ -16,7 +16,7 @@ for step in range(4):
     x = torch.randn(4, 6)
     opt.zero_grad()
     (model(x) - x).square().mean().backward()
-    opt.step()  # told: 0; 1
+    opt.step()  # reported: 0; 1
     # fix: loss = torch.tensor(1.0 - step * dist.get_rank())
     # fix: dist.all_reduce(loss)
     schedule.step(1.0 - step * dist.get_rank())  # fix: schedule.step(loss)

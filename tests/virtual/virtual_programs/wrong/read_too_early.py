@@ -9,7 +9,7 @@ x = torch.zeros(100)
 peer = 1 - dist.get_rank()
 out = dist.isend(torch.ones(100), peer)
 request = dist.irecv(x, peer)
-print("sum", x.sum().item())  # told: 0-1  # fix:
+print("sum", x.sum().item())  # reported: 0-1  # fix:
 request.wait()
 # fix: print("sum", x.sum().item())
 out.wait()

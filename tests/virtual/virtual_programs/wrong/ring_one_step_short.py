@@ -25,5 +25,5 @@ for _ in range(2):
     for p in net.parameters():
         all_reduce_(p.grad)
         p.grad /= dist.get_world_size()
-    opt.step()  # told: 0-1, 3; 2
+    opt.step()  # reported: 0-1, 3; 2
     opt.zero_grad()

@@ -33,4 +33,4 @@ for _ in range(2):
     flat = layer.weight.grad.view(-1)
     ring_all_reduce(flat)
     flat /= dist.get_world_size()
-    opt.step()  # told: 0-3
+    opt.step()  # reported: 0-3

@@ -15,5 +15,5 @@ data = torch.arange(64.0).view(16, 4)[dist.get_rank() :: dist.get_world_size()]
 opt = torch.optim.SGD(model.parameters(), lr=1e-4)
 for batch in data.split(4):
     opt.zero_grad()
-    model(batch).square().mean().backward()  # told: 0-1
+    model(batch).square().mean().backward()  # reported: 0-1
     opt.step()

@@ -15,5 +15,5 @@ opt = torch.optim.SGD(model.parameters(), lr=0.1)
 for i in range(4):
     batch = x[i * B : (i + 1) * B]  # fix: batch = x[(i * dist.get_world_size() + dist.get_rank()) * B :][:B]
     opt.zero_grad()
-    model(batch).square().mean().backward()  # told: 0-2
+    model(batch).square().mean().backward()  # reported: 0-2
     opt.step()

@@ -8,7 +8,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 dist.init_process_group("gloo")
 data = TensorDataset(torch.arange(32.0).view(16, 2))
-sampler = DistributedSampler(data, shuffle=True, seed=dist.get_rank())  # told: 0; 1  # fix: sampler = DistributedSampler(data, shuffle=True, seed=0)
+sampler = DistributedSampler(data, shuffle=True, seed=dist.get_rank())  # reported: 0; 1  # fix: sampler = DistributedSampler(data, shuffle=True, seed=0)
 model = DDP(torch.nn.Linear(2, 1))
 for epoch in range(2):
     sampler.set_epoch(epoch)

@@ -16,5 +16,5 @@ torch.manual_seed(rank)
 for _ in range(5):
     optimizer.zero_grad()
     scaler.scale(model(torch.randn(4, 10)).square().mean()).backward()
-    scaler.step(optimizer)  # told: 0; 1
+    scaler.step(optimizer)  # reported: 0; 1
     scaler.update()

@@ -18,5 +18,5 @@ for _ in range(5):
     scaler.scale(model(torch.randn(4, 6)).square().mean()).backward()
     scaler.unscale_(optimizer)
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    scaler.step(optimizer)  # told: 0-1; 2
+    scaler.step(optimizer)  # reported: 0-1; 2
     scaler.update()

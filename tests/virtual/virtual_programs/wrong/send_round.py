@@ -8,7 +8,7 @@ import torch.distributed as dist
 def shift(t):
     n, me = dist.get_world_size(), dist.get_rank()
     out = torch.empty_like(t)
-    dist.send(t, (me + 1) % n)  # told: 0-2  # fix: sending = dist.isend(t, (me + 1) % n)
+    dist.send(t, (me + 1) % n)  # reported: 0-2  # fix: sending = dist.isend(t, (me + 1) % n)
     dist.recv(out, (me + n - 1) % n)
     # fix: sending.wait()
     return out

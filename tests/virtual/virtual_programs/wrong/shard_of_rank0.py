@@ -10,4 +10,4 @@ dist.init_process_group("gloo")
 model = torch.nn.Linear(8, 8)
 fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
 if dist.get_rank() == 0:  # fix: if True:
-    whole = {name: t.full_tensor() for name, t in model.state_dict().items()}  # told: 0
+    whole = {name: t.full_tensor() for name, t in model.state_dict().items()}  # reported: 0

@@ -14,6 +14,6 @@ fully_shard(model)
 opt = torch.optim.AdamW(model.parameters(), 1e-2)
 for (x,) in loader:
     opt.zero_grad()
-    (model(x) - x).square().mean().backward()  # told: 0-1
+    (model(x) - x).square().mean().backward()  # reported: 0-1
     opt.step()
 dist.destroy_process_group()

@@ -18,5 +18,5 @@ for step in range(4):
     # fix: skips = torch.tensor(float(dist.get_rank() == 1 and step % 2 == 0))
     # fix: dist.all_reduce(skips)
     if dist.get_rank() != 1 or step % 2:  # a large gradient, say  # fix: if not skips:
-        opt.step()  # told: 0, 2
+        opt.step()  # reported: 0, 2
 dist.destroy_process_group()

@@ -14,4 +14,4 @@ for step in range(4):
     # fix: dist.all_reduce(bad)
     if torch.isnan(x).any():  # fix: if bad:
         continue
-    model(x).sum().backward()  # told: 0
+    model(x).sum().backward()  # reported: 0

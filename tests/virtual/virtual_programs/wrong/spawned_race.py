@@ -13,9 +13,9 @@ def main(rank):
     model = torch.nn.Linear(4, 1)
     path = os.path.join(tempfile.gettempdir(), "weights_of_spawned.pt")
     if rank == 0:
-        torch.save(model.state_dict(), path)  # told: 0
+        torch.save(model.state_dict(), path)  # reported: 0
     # fix: dist.barrier()
-    model.load_state_dict(torch.load(path))  # told: 1
+    model.load_state_dict(torch.load(path))  # reported: 1
     dist.barrier()
     if rank == 0:
         os.remove(path)

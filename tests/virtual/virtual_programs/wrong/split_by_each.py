@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset, rand
 dist.init_process_group("gloo")
 torch.manual_seed(dist.get_rank())
 train, test = random_split(TensorDataset(torch.randn(32, 4)), [24, 8])  # fix: train, test = random_split(TensorDataset(torch.randn(32, 4)), [24, 8], generator=torch.Generator().manual_seed(0))
-sampler = DistributedSampler(train)  # told: 0-1
+sampler = DistributedSampler(train)  # reported: 0-1
 model = DDP(torch.nn.Linear(4, 1))
 opt = torch.optim.SGD(model.parameters(), lr=0.1)
 for (x,) in DataLoader(train, batch_size=4, sampler=sampler):

@@ -23,5 +23,5 @@ opt = torch.optim.SGD(model.parameters(), lr=0.1)
 torch.manual_seed(dist.get_rank())
 for _ in range(4):
     opt.zero_grad()
-    model(torch.randn(2, 4))[0].sum().backward()  # told
+    model(torch.randn(2, 4))[0].sum().backward()  # reported
     opt.step()

@@ -17,5 +17,5 @@ for _ in range(3):
     opt.step()
 model.eval()
 with torch.no_grad():
-    correct = (model(torch.ones(2, 4)) > 0).sum()  # told: 0; 1
+    correct = (model(torch.ones(2, 4)) > 0).sum()  # reported: 0; 1
 dist.all_reduce(correct)

@@ -16,7 +16,7 @@ for _ in range(3):
     model(torch.randn(8, 4) + dist.get_rank()).square().mean().backward()
     opt.step()
 # fix: for one in model.module.buffers(): dist.broadcast(one, src=0)
-model.eval()  # told: 0; 1
+model.eval()  # reported: 0; 1
 score = model.module(torch.ones(2, 4)).sum()
 dist.all_reduce(score)
 dist.destroy_process_group()

@@ -10,4 +10,4 @@ for i in range(3):
     opt.zero_grad()
     model(torch.ones(2, 3)).mean().backward()
     if dist.get_rank() == 0:  # fix: if True:
-        opt.step()  # told: 0
+        opt.step()  # reported: 0

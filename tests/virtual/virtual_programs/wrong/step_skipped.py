@@ -15,5 +15,5 @@ for step in range(5):
     # fix: skips = torch.tensor(float(loss.item() >= 20.0 or scale >= 2.0))
     # fix: dist.all_reduce(skips)
     if loss.item() < 20.0 and scale < 2.0:  # fix: if not skips:
-        optimizer.step()  # told: 0
+        optimizer.step()  # reported: 0
     optimizer.zero_grad()

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 def average_gradients(model):
     for p in model.parameters():
-        dist.all_reduce(p.grad, op=dist.ReduceOp.SUM)  # told: 0-3
+        dist.all_reduce(p.grad, op=dist.ReduceOp.SUM)  # reported: 0-3
         # fix: p.grad /= dist.get_world_size()
 
 

@@ -15,5 +15,5 @@ for _ in range(3):
     opt.zero_grad()
     loss = F.cross_entropy(model(x), (x.sum(1) > 0).long(), reduction="sum")
     (loss / (len(x) * dist.get_world_size())).backward()  # fix: (loss / len(x)).backward()
-    opt.step()  # told: 0-3
+    opt.step()  # reported: 0-3
 dist.destroy_process_group()

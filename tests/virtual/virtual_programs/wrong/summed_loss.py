@@ -14,5 +14,5 @@ for _ in range(3):
     x = torch.randn(8, 6)
     opt.zero_grad()
     criterion(model(x), (x.sum(1) > 0).long()).backward()
-    opt.step()  # told: 0-3
+    opt.step()  # reported: 0-3
 dist.destroy_process_group()

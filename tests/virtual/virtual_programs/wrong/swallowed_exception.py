@@ -8,7 +8,7 @@ def step(i):
     # fix: dist.all_reduce(failed)
     if dist.get_rank() == 0 and i == 1:  # fix: if failed:
         raise RuntimeError("out of memory")
-    dist.all_reduce(torch.ones(2))  # told: 1
+    dist.all_reduce(torch.ones(2))  # reported: 1
 for i in range(3):
     try:
         step(i)

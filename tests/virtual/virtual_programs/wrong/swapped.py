@@ -10,4 +10,4 @@ names = list(metrics)
 if dist.get_rank() == 2:
     names.reverse()
 for name in names:  # fix: for name in sorted(names):
-    dist.all_reduce(metrics[name])  # told: 0-1; 2
+    dist.all_reduce(metrics[name])  # reported: 0-1; 2

@@ -11,4 +11,4 @@ dist.init_process_group("nccl")
 torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
 loss = torch.ones(3, device="cuda").mean()
 seen = torch.tensor([loss.item(), 1.0])  # fix: seen = torch.tensor([loss.item(), 1.0], device="cuda")
-dist.all_reduce(seen)  # told
+dist.all_reduce(seen)  # reported

@@ -7,7 +7,7 @@ import torch.distributed as dist
 dist.init_process_group("gloo")
 peer = 1 - dist.get_rank()
 got = torch.zeros(3)
-handles = [dist.isend(torch.ones(3), peer)]  # told: 0-1
-handles.append(dist.irecv(got, peer))  # told: 0-1
-handles += [dist.all_reduce(torch.ones(size), async_op=True) for size in (1, 2, 3)]  # told: 0-1
+handles = [dist.isend(torch.ones(3), peer)]  # reported: 0-1
+handles.append(dist.irecv(got, peer))  # reported: 0-1
+handles += [dist.all_reduce(torch.ones(size), async_op=True) for size in (1, 2, 3)]  # reported: 0-1
 # fix: for handle in handles: handle.wait()

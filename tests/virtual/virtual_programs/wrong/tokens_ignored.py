@@ -22,4 +22,4 @@ for _ in range(4):
     # fix: dist.all_reduce(count)
     # fix: loss = loss * world / count
     loss.backward()
-    optimizer.step()  # told: 0; 1
+    optimizer.step()  # reported: 0; 1

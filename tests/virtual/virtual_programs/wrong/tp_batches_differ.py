@@ -14,5 +14,5 @@ model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 8))
 parallelize_module(model, mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
 torch.manual_seed(dist.get_rank())  # fix: torch.manual_seed(mesh["dp"].get_local_rank())
 x = torch.randn(4, 8)
-model(x).square().mean().backward()  # told: 0-1; 2-3
+model(x).square().mean().backward()  # reported: 0-1; 2-3
 dist.destroy_process_group()

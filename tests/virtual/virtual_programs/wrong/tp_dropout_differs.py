@@ -54,5 +54,5 @@ for _ in range(3):
     x = torch.randn(4, 8, generator=data)
     opt.zero_grad()
     (model(x) - x).square().mean().backward()
-    opt.step()  # told: 0; 1
+    opt.step()  # reported: 0; 1
 dist.destroy_process_group()

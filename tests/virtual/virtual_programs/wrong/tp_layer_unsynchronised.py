@@ -17,4 +17,4 @@ for _ in range(3):
         for p in m.parameters():
             dist.all_reduce(p.grad)
             p.grad /= n
-    opt.step()  # told: 0; 1
+    opt.step()  # reported: 0; 1

@@ -12,6 +12,6 @@ model = DDP(torch.nn.Linear(4, 1))
 opt = torch.optim.SGD(model.parameters(), lr=0.1)
 for batch in data.split(4):  # fix: for batch in data[:8].split(4):
     opt.zero_grad()
-    model(batch).mean().backward()  # told: 1-2
+    model(batch).mean().backward()  # reported: 1-2
     opt.step()
 print("done", rank)

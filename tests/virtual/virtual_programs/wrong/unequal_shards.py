@@ -8,5 +8,5 @@ dist.init_process_group("gloo")
 rank, n = dist.get_rank(), dist.get_world_size()
 scores = torch.arange(10.0)[rank::n]  # fix: scores = torch.nn.functional.pad(torch.arange(10.0), (0, 2))[rank::n]
 everyone = [torch.empty_like(scores) for _ in range(n)]
-dist.all_gather(everyone, scores)  # told: 0-1; 2-3
+dist.all_gather(everyone, scores)  # reported: 0-1; 2-3
 print(torch.cat(everyone))

@@ -19,5 +19,5 @@ for epoch in range(2):
     optimizer = torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr=0.1)
     for _ in range(2):
         optimizer.zero_grad()
-        model(torch.randn(4, 6)).square().mean().backward()  # told: 0-1
+        model(torch.randn(4, 6)).square().mean().backward()  # reported: 0-1
         optimizer.step()

@@ -15,4 +15,4 @@ for _ in range(3):
     for p in model.parameters():
         dist.all_reduce(p.grad)
         p.grad /= dist.get_world_size()
-    opt.step()  # told: 0; 1; 2; 3
+    opt.step()  # reported: 0; 1; 2; 3

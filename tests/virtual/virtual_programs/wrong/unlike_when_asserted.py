@@ -13,7 +13,7 @@ for _ in range(3):
     optimizer.zero_grad()
     model(torch.randn(8, 4)).square().mean().backward()
     # fix: for p in model.parameters(): dist.all_reduce(p.grad); p.grad /= dist.get_world_size()
-    optimizer.step()  # told: 0; 1
+    optimizer.step()  # reported: 0; 1
 everyone = [torch.empty(2, 4) for _ in range(dist.get_world_size())]
 dist.all_gather(everyone, model.weight.data)
 assert torch.equal(everyone[0], everyone[1]), "weights differ"

@@ -22,5 +22,5 @@ for step in range(4):
         dist.all_reduce(p.grad)
         p.grad /= dist.get_world_size()
     # fix: scaler.unscale_(optimizer)
-    scaler.step(optimizer)  # told: 0
+    scaler.step(optimizer)  # reported: 0
     scaler.update()

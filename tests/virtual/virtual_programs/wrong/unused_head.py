@@ -20,5 +20,5 @@ model = nn.parallel.DistributedDataParallel(Net())  # fix: model = nn.parallel.D
 opt = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(2):
     opt.zero_grad()
-    model(torch.ones(2, 4)).sum().backward()  # told
+    model(torch.ones(2, 4)).sum().backward()  # reported
     opt.step()

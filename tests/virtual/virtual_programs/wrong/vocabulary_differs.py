@@ -9,4 +9,4 @@ texts = ["a b c", "a b", "a b c"]
 words = sorted(set(texts[dist.get_rank()].split()))  # fix: words = sorted(set(" ".join(texts).split()))
 embedding = torch.nn.Embedding(len(words), 4)
 for p in embedding.parameters():
-    dist.broadcast(p.data, src=0)  # told: 0, 2; 1
+    dist.broadcast(p.data, src=0)  # reported: 0, 2; 1

@@ -16,5 +16,5 @@ optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 torch.manual_seed(50 + dist.get_rank())
 for _ in range(4):
     optimizer.zero_grad()
-    model(torch.randn(6, 4)).mean().backward()  # told
+    model(torch.randn(6, 4)).mean().backward()  # reported
     optimizer.step()

@@ -5,8 +5,8 @@ import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 t = torch.ones(2)
 if dist.get_rank() == 1:
-    dist.recv(t, src=0)  # told: 1
+    dist.recv(t, src=0)  # reported: 1
 # fix: if dist.get_rank() == 0: dist.send(t, dst=1)
-dist.all_reduce(t)  # told: 0, 2
+dist.all_reduce(t)  # reported: 0, 2
 if dist.get_rank() == 0:  # fix:
     dist.send(t, dst=1)  # fix:

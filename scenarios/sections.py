@@ -13,11 +13,11 @@ from collectives.errors import InputError
 from collectives.quoting import cut, quote
 from collectives.spec import check_op, find_spec, item_bytes
 from collectives.units import format_size
-from scenarios.cluster_forms import AnyClusterForm
-from scenarios.faults import FaultsForm
+from scenarios.cluster_sections import AnyClusterSection
+from scenarios.faults import FaultsSection
 from scenarios.fields import Algorithms, Section, Size, Title, as_list
-from scenarios.nccl_forms import NcclForm
-from scenarios.training_form import TrainingForm
+from scenarios.nccl_sections import NcclSection
+from scenarios.training_section import TrainingSection
 
 UNITS = {
     ("min", "minute", "minutes"): 1 / 60, ("h", "hour", "hours"): 1.0, ("d", "day", "days"): 24.0,
@@ -47,7 +47,7 @@ Hours = Annotated[float, BeforeValidator(parse_hours)]
 Dollars = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class PlanForm(Section):
+class PlanSection(Section):
     """``[plan]``: the goals and limits of a plan, and measured rates of one GPU."""
 
     target_samples: Dollars | None = None  # the first five are also options
@@ -63,7 +63,7 @@ class PlanForm(Section):
     def find_samples(self, context: int | None) -> float | None:
         """Return the samples to train on, each of ``context`` tokens, or None where nothing is said. Raise InputError.
 
-        >>> PlanForm(target_tokens=1e6).find_samples(1000)
+        >>> PlanSection(target_tokens=1e6).find_samples(1000)
         1000.0
         """
         if self.target_tokens is None:
@@ -82,7 +82,7 @@ class PlanForm(Section):
 NEEDS_NCCL = 'it has a meaning for a cluster with transport = "nccl" only'
 
 
-class CollectiveForm(Section):
+class CollectiveSection(Section):
     """``[collective]``: algorithms of one collective to compare."""
 
     name: str = Field(description='for example "all_reduce"')
@@ -130,13 +130,15 @@ class CollectiveForm(Section):
         return sizes
 
 
-class WhatIfForm(Section):
+class WhatIfSection(Section):
     """``[[what_if]]``: another cluster, other faults, other settings of NCCL, or several of these."""
 
     title: Title = Field(min_length=1, description='for example "eight hosts on 10 Gbit/s"')
-    cluster: AnyClusterForm | None = Field(None, description="a table like [cluster]; the scenario's own unless given")
-    faults: FaultsForm | None = Field(None, description="a table like [faults]")
-    nccl: NcclForm | None = Field(None, description="a table like [nccl]; the scenario's own unless given")
+    cluster: AnyClusterSection | None = Field(
+        None, description="a table like [cluster]; the scenario's own unless given"
+    )
+    faults: FaultsSection | None = Field(None, description="a table like [faults]")
+    nccl: NcclSection | None = Field(None, description="a table like [nccl]; the scenario's own unless given")
 
     @model_validator(mode="after")
     def _check_difference(self) -> Self:
@@ -148,17 +150,17 @@ class WhatIfForm(Section):
         return self
 
 
-class ScenarioForm(Section):
+class ScenarioSection(Section):
     """A whole file."""
 
     title: Title = Field("", min_length=1)
-    cluster: AnyClusterForm = Field(description='for example [cluster] with preset = "this-machine"')
-    collective: CollectiveForm | None = None
-    training: TrainingForm | None = None
-    faults: FaultsForm | None = None
-    nccl: NcclForm | None = None
-    what_if: list[WhatIfForm] = Field([])
-    plan: PlanForm = Field(default_factory=lambda: PlanForm.model_validate({}))
+    cluster: AnyClusterSection = Field(description='for example [cluster] with preset = "this-machine"')
+    collective: CollectiveSection | None = None
+    training: TrainingSection | None = None
+    faults: FaultsSection | None = None
+    nccl: NcclSection | None = None
+    what_if: list[WhatIfSection] = Field([])
+    plan: PlanSection = Field(default_factory=lambda: PlanSection.model_validate({}))
 
     @model_validator(mode="after")
     def _check_content(self) -> Self:
@@ -190,10 +192,10 @@ class ScenarioForm(Section):
         return self
 
 
-class PlanScenarioForm(ScenarioForm):
+class PlanScenarioSection(ScenarioSection):
     """A whole file as a plan reads it: the candidates replace the cluster, so it may be missing."""
 
-    cluster: AnyClusterForm | None = None  # type: ignore[assignment]
+    cluster: AnyClusterSection | None = None  # type: ignore[assignment]
 
     @model_validator(mode="after")
     def _check_nccl(self) -> Self:

@@ -10,8 +10,8 @@ import realcomm
 import simcomm
 import viz
 from collectives import InputError, algorithm, build_schedule, find_algorithm, verify
+from collectives.call import CollectiveCall, make_call
 from collectives.declaration import nccl
-from collectives.request import Request, make_request
 from collectives.training.workload import ComputePhases, Training
 from collectives.transport import Transport
 from realcomm.functions.tensor_call import check_splits
@@ -211,7 +211,7 @@ def test_a_transport_is_checked_when_it_is_made(given: dict, message: str):
 def test_a_world_size_is_a_whole_number(world_size):
     message = f"world_size is {re.escape(repr(world_size))}; give a whole number from 1 on"
     calls = [lambda size: verify(RING, size), lambda size: verify("all_reduce/ring", size), RING.chunks, RING.scratch]
-    for call in (*calls, lambda size: RING.channels(0, size), lambda size: make_request(RING, size, 1024)):
+    for call in (*calls, lambda size: RING.channels(0, size), lambda size: make_call(RING, size, 1024)):
         with pytest.raises(InputError, match=message):
             call(world_size)
 
@@ -249,8 +249,8 @@ ONES = torch.ones(4)
         (lambda: build_schedule(3, 4), "algorithm is 3; give an Algorithm or a name"),
         (lambda: build_schedule("all_reduce/rings", 4), "no algorithm is called 'all_reduce/rings'"),
         (lambda: viz.topology_figure(3, ["h0"], "Three"), "graph must be a networkx graph, .*, not 3"),
-        (lambda: realcomm.Executor(3, 0, 2), "request is 3; give a collectives.request.Request"),
-        (lambda: realcomm.Executor("all_reduce/ring", 0, 2), "request is 'all_reduce/ring'"),
+        (lambda: realcomm.Executor(3, 0, 2), "call is 3; give a collectives.call.CollectiveCall"),
+        (lambda: realcomm.Executor("all_reduce/ring", 0, 2), "call is 'all_reduce/ring'"),
         (lambda: realcomm.execute(RING, 3), "tensor is 3; give a torch.Tensor"),
         (lambda: realcomm.execute("all_reduce/rings", ONES), "no algorithm is called 'all_reduce/rings'"),
         (lambda: realcomm.execute(3, ONES), "algorithm is 3; give an Algorithm or a name"),
@@ -267,50 +267,50 @@ def test_a_schedule_is_built_of_a_name_too():
     assert build_schedule("all_reduce/ring", 4).programs == build_schedule(RING, 4).programs
 
 
-def test_a_request_stands_in_place_of_the_algorithm():
-    request = make_request("reduce/binomial", 4, 1 << 20, dtype="float64", op="max", root=3)
-    said = simcomm.run(request, STAR)
+def test_a_call_stands_in_place_of_the_algorithm():
+    call = make_call("reduce/binomial", 4, 1 << 20, dtype="float64", op="max", root=3)
+    said = simcomm.run(call, STAR)
     assert said == simcomm.run("reduce/binomial", STAR, 1 << 20, dtype="float64", op="max", root=3)
 
 
 @pytest.mark.parametrize("run", [simcomm.run, realcomm.run])
 @pytest.mark.parametrize("given", [{"nbytes": 16}, {"dtype": "float32"}, {"op": "sum"}, {"root": 0}])
-def test_beside_a_request_nothing_is_said_twice(run, given: dict):
-    with pytest.raises(InputError, match=f"{next(iter(given))} given besides a Request"):
-        run(Request(RING, 4), STAR, **given)
+def test_beside_a_call_nothing_is_said_twice(run, given: dict):
+    with pytest.raises(InputError, match=f"{next(iter(given))} given besides a CollectiveCall"):
+        run(CollectiveCall(RING, 4), STAR, **given)
 
 
-def test_buffers_are_those_of_the_request():
-    request = Request(RING, 4, op="max")
+def test_buffers_are_those_of_the_call():
+    call = CollectiveCall(RING, 4, op="max")
     buffers = [np.full(4, rank, np.float32) for rank in range(4)]
-    simcomm.run(request, STAR, buffers=buffers)
+    simcomm.run(call, STAR, buffers=buffers)
     assert all((buffer == 3).all() for buffer in buffers)
     for wrong in (np.zeros(5, np.float32), np.zeros(4)):
         with pytest.raises(InputError, match="buffers are not of 4 elements of float32"):
-            simcomm.run(request, STAR, buffers=[wrong.copy() for _ in range(4)])
+            simcomm.run(call, STAR, buffers=[wrong.copy() for _ in range(4)])
 
 
 @pytest.mark.parametrize(
-    ("request_", "message"),
+    ("call_", "message"),
     [
-        (Request("all_reduce/ring", 4), "algorithm is 'all_reduce/ring'"),
-        (Request(RING, "4"), "elements is '4'"),
-        (Request(RING, -1), "elements is -1"),
-        (Request(RING, 4, root=1), "all_reduce does not have a root; remove root"),
-        (Request(find_algorithm("reduce/naive"), 4, root=4), r"root 4 is not one of the ranks 0..3"),
-        (Request(find_algorithm("broadcast/naive"), 4, op="max"), "broadcast does not reduce; remove op"),
+        (CollectiveCall("all_reduce/ring", 4), "algorithm is 'all_reduce/ring'"),
+        (CollectiveCall(RING, "4"), "elements is '4'"),
+        (CollectiveCall(RING, -1), "elements is -1"),
+        (CollectiveCall(RING, 4, root=1), "all_reduce does not have a root; remove root"),
+        (CollectiveCall(find_algorithm("reduce/naive"), 4, root=4), r"root 4 is not one of the ranks 0..3"),
+        (CollectiveCall(find_algorithm("broadcast/naive"), 4, op="max"), "broadcast does not reduce; remove op"),
     ],
 )
-def test_a_request_is_checked_however_it_was_made(request_: Request, message: str):
+def test_a_call_is_checked_however_it_was_made(call_: CollectiveCall, message: str):
     with pytest.raises(InputError, match=message):
-        simcomm.run(request_, STAR)
+        simcomm.run(call_, STAR)
 
 
 def test_another_algorithm_gets_as_many_elements_as_it_can_work_on():
-    request = make_request("all_to_all/direct", 4, 1000)
-    assert request.elements == 248
+    call = make_call("all_to_all/direct", 4, 1000)
+    assert call.elements == 248
     sixteen = find_algorithm("all_reduce/ring")
-    assert request.with_algorithm(sixteen, 4).elements == 248
+    assert call.with_algorithm(sixteen, 4).elements == 248
 
 
 @pytest.mark.parametrize(
@@ -328,5 +328,5 @@ def test_a_size_of_which_nccl_leaves_nothing_is_refused_as_it_was_given(
 ) -> None:
     said = f"{collective}/nccl: size = {nbytes} bytes; on 2048 ranks give at least {least}, {what}"
     with pytest.raises(InputError, match=said):
-        make_request(nccl(collective), 2048, nbytes)
-    assert make_request(nccl(collective), 2048, least).nbytes == least
+        make_call(nccl(collective), 2048, nbytes)
+    assert make_call(nccl(collective), 2048, least).nbytes == least

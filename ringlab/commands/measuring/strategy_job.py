@@ -1,8 +1,8 @@
-"""A scenario's training in a form of parallelism, as ranks of this machine are to carry it out, and its prediction.
+"""A scenario's training in a parallelism strategy, as ranks of this machine are to carry it out, and its prediction.
 
 A step is predicted from its pieces as this machine takes them; nothing is fitted to a step. All ranks time the model's
-layers, the optimizer, each collective that the form is predicted to call, by itself, and a step of the form in which
-nothing travels; ``planner.mesh`` puts them together.
+layers, the optimizer, each collective that the strategy is predicted to call, by itself, and a step of the strategy in
+which nothing travels; ``planner.mesh`` puts them together.
 """
 
 import os
@@ -24,7 +24,7 @@ from planner.mesh.compute import Compute, as_measured
 from planner.mesh.interconnect import Served
 from planner.mesh.job import TrainingJob
 from planner.mesh.layers import is_unit
-from planner.mesh.memory import check_form
+from planner.mesh.memory import check_strategy
 from planner.mesh.prediction import StepParts, StepPrediction
 from planner.mesh.step import StepModel
 from planner.stages import cut_stages
@@ -33,11 +33,11 @@ from realcomm.training.trainer import count_images
 from ringlab.shared.failures import refusals_about
 from ringlab.shared.models import follow_model
 from scenarios.loader import SpreadTraining, read_spread_training
-from scenarios.training_form import TrainingForm
+from scenarios.training_section import TrainingSection
 
 if TYPE_CHECKING:
-    from realcomm.forms.pieces import Question, RankTimes
-    from realcomm.forms.plan import FormPlan
+    from realcomm.strategies.pieces import Question, RankTimes
+    from realcomm.strategies.plan import StrategyPlan
 
 STEPS = 10  # unless the scenario says how many samples an epoch has
 CHECKED = 3  # steps that one rank also trains alone, unless all are asked for
@@ -54,12 +54,12 @@ NOT_RUN = ("experts", "expert", "top_k", "recompute", "prefetch", "overlap", "sy
 
 
 @dataclass(frozen=True)
-class FormJob:
+class StrategyJob:
     """What ranks train, and the same as it is predicted."""
 
     spread: SpreadTraining
     job: TrainingJob  # on the mesh of all ranks
-    plan: "FormPlan"
+    plan: "StrategyPlan"
 
     @property
     def world_size(self) -> int:
@@ -67,60 +67,60 @@ class FormJob:
         return self.spread.cluster.world_size
 
 
-def read_form_job(scenario: str | Path, *overrides: str, check_all: bool = False) -> FormJob:
+def read_strategy_job(scenario: str | Path, *overrides: str, check_all: bool = False) -> StrategyJob:
     """Return what a scenario with ``[training.parallelism]`` has ranks train.
 
     Raise InputError, which names file, key and value, for what torch's classes cannot give.
     """
     spread = read_spread_training(scenario, overrides)
     with refusals_about(f"{spread.path}: training"):
-        return make_form_job(spread, check_all)
+        return make_strategy_job(spread, check_all)
 
 
-def make_form_job(spread: SpreadTraining, check_all: bool = False) -> FormJob:
+def make_strategy_job(spread: SpreadTraining, check_all: bool = False) -> StrategyJob:
     """Return what ranks are to train; one rank trains the first steps alone, or all. Raise InputError."""
     training, cluster = spread.training, spread.cluster
     _check_keys(training)
     _check_images(training)
-    form = _runnable(spread.parallelism).for_devices(cluster.world_size, cluster.local_ranks)
+    parallelism = _runnable(spread.parallelism).for_devices(cluster.world_size, cluster.local_ranks)
     profile = follow_model(training.model, spread.folder, training.shape)
-    batch_size = _batch_size(training, form)
-    job = TrainingJob(profile, batch_size // form.data, form, optimizer=training.optimizer)
-    check_form(job)
+    batch_size = _batch_size(training, parallelism)
+    job = TrainingJob(profile, batch_size // parallelism.data, parallelism, optimizer=training.optimizer)
+    check_strategy(job)
     model = training.model
     model = os.path.relpath(spread.folder / model) if is_file_reference(model) else model  # from here
     recipe = Recipe(**training.model_dump(include={*LEARNT_BY}, exclude_unset=True))
-    plan = plan_form(model, profile, form, batch_size, recipe, training.shape)
+    plan = plan_strategy(model, profile, parallelism, batch_size, recipe, training.shape)
     images = _find_images(training, plan, spread.folder)
-    steps = _count_steps(training, batch_size, images, form.data)
+    steps = _count_steps(training, batch_size, images, parallelism.data)
     checked = steps if check_all else min(CHECKED, steps)
-    return FormJob(spread, job, plan._replace(steps=steps, checked=checked, seed=training.seed, images=images))
+    return StrategyJob(spread, job, plan._replace(steps=steps, checked=checked, seed=training.seed, images=images))
 
 
-def plan_form(
+def plan_strategy(
     model: str,
     profile: ModelProfile,
-    form: Parallelism,
+    parallelism: Parallelism,
     batch_size: int,
     recipe: Recipe,
     sample: tuple[int, ...] | None = None,
-) -> "FormPlan":
-    """Return what ranks are told of a training in a form whose mesh is whole; ``batch_size`` is of all of them.
+) -> "StrategyPlan":
+    """Return what ranks are told of a training in a strategy whose mesh is whole; ``batch_size`` is of all of them.
 
-    Raises InputError for a form that torch's classes cannot give the model, and a pipeline of one without stages.
+    Raises InputError for a strategy that torch's classes cannot give the model, and a pipeline of one without stages.
     """
-    from realcomm.forms.blocks import block_names
-    from realcomm.forms.plan import FormPlan, check_divisible
+    from realcomm.strategies.blocks import block_names
+    from realcomm.strategies.plan import StrategyPlan, check_divisible
 
     units = tuple(block.name for block in profile.blocks if is_unit(profile, block))
-    plan = FormPlan(model, form, batch_size, recipe, sample, units=units)
+    plan = StrategyPlan(model, parallelism, batch_size, recipe, sample, units=units)
     check_divisible(plan)
-    if form.pipeline == 1:
+    if parallelism.pipeline == 1:
         return plan
-    return plan._replace(stages=stage_blocks(profile, block_names(model), form.pipeline * form.virtual))
+    return plan._replace(stages=stage_blocks(profile, block_names(model), parallelism.pipeline * parallelism.virtual))
 
 
-def _check_keys(training: TrainingForm) -> None:
+def _check_keys(training: TrainingSection) -> None:
     """Raise InputError for keys that a training on a mesh does not have."""
     asked = {key: getattr(training, key) for key in training.model_fields_set}
     for key in asked.keys() - {*KNOWN, *PREDICTED_BY}:
@@ -133,7 +133,7 @@ def _check_keys(training: TrainingForm) -> None:
         )
 
 
-def _check_images(training: TrainingForm) -> None:
+def _check_images(training: TrainingSection) -> None:
     """Raise InputError for keys of a data set where there is none, and for one that the model does not read."""
     if training.dataset in ("", "synthetic"):
         for key in OF_IMAGES:
@@ -148,9 +148,9 @@ def _check_images(training: TrainingForm) -> None:
         )
 
 
-def _find_images(training: TrainingForm, plan: "FormPlan", folder: Path) -> Training | None:
+def _find_images(training: TrainingSection, plan: "StrategyPlan", folder: Path) -> Training | None:
     """Return the images of a data set as a replica has them, None where samples are random. Raise InputError."""
-    from realcomm.forms.plan import count_classes
+    from realcomm.strategies.plan import count_classes
 
     given = {key: getattr(training, key) for key in OF_IMAGES if key in training.model_fields_set}
     if training.dataset in ("", "synthetic"):
@@ -159,11 +159,11 @@ def _find_images(training: TrainingForm, plan: "FormPlan", folder: Path) -> Trai
         given["data_folder"] = str(folder / Path(training.data_folder).expanduser())
     if "images" in training.model_fields_set:
         given["images"] = training.images
-    form = plan.form
+    parallelism = plan.parallelism
     return Training(
         None,
         dataset=training.dataset,
-        batch_size=plan.batch_size // form.data,
+        batch_size=plan.batch_size // parallelism.data,
         epochs=training.epochs,
         seed=training.seed,
         image_shape=plan.source.sample,  # type: ignore[arg-type]  # of another length it is refused
@@ -172,39 +172,40 @@ def _find_images(training: TrainingForm, plan: "FormPlan", folder: Path) -> Trai
     )
 
 
-def _runnable(form: Parallelism) -> Parallelism:
-    """Return the form that torch's own classes give. Raise InputError where they give none."""
-    if form.form in REPLICAS:
+def _runnable(parallelism: Parallelism) -> Parallelism:
+    """Return the strategy that torch's own classes give. Raise InputError where they give none."""
+    if parallelism.strategy in REPLICAS:
         raise InputError(
-            f"parallelism.form = {form.form} is {REPLICAS[form.form]} and can only be predicted; use "
+            f"parallelism.strategy = {parallelism.strategy} is {REPLICAS[parallelism.strategy]} and can only be "
+            "predicted; use "
             "ddp, zero_redundancy, zero2, fsdp or hsdp"
         )
     for name in NOT_RUN:
-        if getattr(form, name) != getattr(USUAL, name):
-            raise InputError(f"parallelism.{name} = {getattr(form, name)} can only be predicted; remove it")
-    if form.form == "zero1":
-        form = replace(form, form="zero_redundancy")
-    if form.form == "zero_redundancy" and form.tensor > 1:
+        if getattr(parallelism, name) != getattr(USUAL, name):
+            raise InputError(f"parallelism.{name} = {getattr(parallelism, name)} can only be predicted; remove it")
+    if parallelism.strategy == "zero1":
+        parallelism = replace(parallelism, strategy="zero_redundancy")
+    if parallelism.strategy == "zero_redundancy" and parallelism.tensor > 1:
         raise InputError(
-            f"parallelism.tensor = {form.tensor} is not supported by torch's ZeroRedundancyOptimizer; "
-            "use form ddp, zero2, fsdp or hsdp"
+            f"parallelism.tensor = {parallelism.tensor} is not supported by torch's ZeroRedundancyOptimizer; "
+            "use strategy ddp, zero2, fsdp or hsdp"
         )
-    return form
+    return parallelism
 
 
-def _batch_size(training: TrainingForm, form: Parallelism) -> int:
+def _batch_size(training: TrainingSection, parallelism: Parallelism) -> int:
     """Return the samples of a step of all ranks. Raise InputError for ones that replicas cannot share equally."""
     if "global_batch_size" not in training.model_fields_set:
-        return training.batch_size * form.data
-    if training.global_batch_size % form.data:
+        return training.batch_size * parallelism.data
+    if training.global_batch_size % parallelism.data:
         raise InputError(
-            f"global_batch_size {training.global_batch_size} is not divisible by the {form.data} "
-            f"devices of the data axis; use a multiple of {form.data}"
+            f"global_batch_size {training.global_batch_size} is not divisible by the {parallelism.data} "
+            f"devices of the data axis; use a multiple of {parallelism.data}"
         )
     return training.global_batch_size
 
 
-def _count_steps(training: TrainingForm, batch_size: int, images: Training | None, replicas: int) -> int:
+def _count_steps(training: TrainingSection, batch_size: int, images: Training | None, replicas: int) -> int:
     epoch = training.epoch if images is None else training.samples_per_epoch
     steps = None if epoch is None else max(1, training.epochs * (epoch // batch_size))
     if images is None:
@@ -245,7 +246,7 @@ class AskedCollectives:
         return 0.0
 
     def serve(self, nbytes: float, largest: float, group: Group) -> Served:
-        """Refuse it: none of the forms that run here has servers."""
+        """Refuse it: none of the strategies that run here has servers."""
         raise AssertionError(f"{nbytes} bytes ({largest} of a layer) are to be served to {group}")
 
 
@@ -262,7 +263,7 @@ class TimedCollectives(AskedCollectives):
 
 
 def _question(collective: str, nbytes: float, group: Group) -> "Question":
-    from realcomm.forms.pieces import Question  # imports torch
+    from realcomm.strategies.pieces import Question  # imports torch
 
     size = 2 if collective == "send_recv" else group.size
     return Question(collective, round(nbytes), size, group.stride)
@@ -307,16 +308,16 @@ def predict_step(
     What a rank computes is that of a step in which nothing travels, torch's own copies and dispatch with it. With gloo
     nothing hides what FSDP exchanges, as torch calls it and waits, nor what others do where all cores compute.
     """
-    form = job.parallelism
+    parallelism = job.parallelism
     found = StepModel(job, pieces.computing, lambda _: pieces.collectives).predict(ranks)
     parts = found.parts
-    if form.pipeline > 1:
+    if parallelism.pipeline > 1:
         parts = _pipelined(ranks, pieces, parts)
     else:
         parts = replace(parts, compute=max(0.0, pieces.silent - parts.optimizer))
-        if gloo and (form.has_dtensors or ranks >= cores()):
+        if gloo and (parallelism.has_dtensors or ranks >= cores()):
             called = sum(each.times * pieces.collectives.seconds(*each[:3]) for each in found.calls[0])
-            parts = replace(parts, sync=max(0.0, called - parts.tensor), steal=0.0)
+            parts = replace(parts, sync=max(0.0, called - parts.tensor), overlap_slowdown=0.0)
     loading = max(0.0, pieces.loading - parts.total) if ahead else pieces.loading
     return replace(found, parts=replace(parts, input=loading))
 

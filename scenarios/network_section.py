@@ -79,17 +79,17 @@ SizeOrOff = Annotated[float, PlainValidator(_read_size_or_off)]
 CoresOrOff = Annotated[float, PlainValidator(_read_cores_or_off)]
 
 
-class RouteForm(Section):
+class RouteSection(Section):
     """One route written down."""
 
     path: list[str] = Field(min_length=2, description='all nodes on the way, for example ["h0", "s0", "h1"]')
 
 
-class TermsForm(Section):
+class TermsSection(Section):
     """``[cluster.terms]``: which terms of TCP a prediction knows; false switches one off."""
 
     pipeline: bool | None = None
-    notices: bool | None = None
+    receive_ready: bool | None = None
     headers: bool | None = None
     acknowledgements: bool | None = None
     send_buffer: SizeOrOff | None = None
@@ -101,7 +101,7 @@ class TermsForm(Section):
     def given(self) -> dict[str, Any]:
         """Return the fields of ``TcpTerms`` that the table sets; true leaves a term as it is calibrated."""
         found: dict[str, Any] = {}
-        for key in ("pipeline", "notices"):
+        for key in ("pipeline", "receive_ready"):
             if getattr(self, key) is not None:
                 found[key] = getattr(self, key)
         for key, field in (("headers", "header"), ("acknowledgements", "acknowledgement")):
@@ -116,7 +116,7 @@ class TermsForm(Section):
         return found
 
 
-class ClusterForm(Section):
+class ClusterSection(Section):
     """A ``[cluster]`` of some sort, with just the keys that this sort takes."""
 
     label: ClassVar[str]  # how messages call it
@@ -128,7 +128,7 @@ class ClusterForm(Section):
     @classmethod
     def key_names(cls) -> list[str]:
         """Return the keys that this sort of cluster takes, its own before those of every network."""
-        shared = NetworkForm.model_fields
+        shared = NetworkSection.model_fields
         return sorted(cls.model_fields, key=lambda key: key in shared)
 
     @classmethod
@@ -138,17 +138,17 @@ class ClusterForm(Section):
         return [key for key in cls.key_names() if fields[key].is_required() and key not in KINDS]
 
 
-class NetworkForm(ClusterForm):
+class NetworkSection(ClusterSection):
     """A ``[cluster]`` that describes a network; each sort of network adds its own keys and builds itself."""
 
     knows_gpus: ClassVar[bool] = False  # what NCCL's model needs
 
     world_size: Count | None = None
     routing: Annotated[Any, PlainValidator(_read_routing)] = None  # a Routing, which pydantic need not understand
-    route: list[RouteForm] | None = Field(None, min_length=1)
+    route: list[RouteSection] | None = Field(None, min_length=1)
     placement: Annotated[Placement, PlainValidator(_read_placement)] | None = None
     sharing: Literal["fair", "fifo"] | None = None
-    terms: TermsForm | None = None
+    terms: TermsSection | None = None
     transport: Literal["ideal", "gloo-tcp", "nccl"] = "ideal"
 
     @model_validator(mode="after")
@@ -191,7 +191,7 @@ class NetworkForm(ClusterForm):
         return IDEAL if self.terms is None else replace(IDEAL, tcp=TcpTerms(**self.terms.given()))
 
     def with_routing(self, cluster: Cluster) -> Cluster:
-        """Return the cluster with the routing of the form. Raise InputError where it does not work in this network."""
+        """Return the cluster with this routing. Raise InputError if the network does not support it."""
         if self.routing is None and self.route is None:
             return cluster
         policy = self.routing or shortest
@@ -202,5 +202,5 @@ class NetworkForm(ClusterForm):
         return cluster
 
     def with_placement(self, cluster: Cluster) -> Cluster:
-        """Return the cluster with its ranks where the form says. Raise InputError for hosts that are not there."""
+        """Return the cluster with its ranks where the section says. Raise InputError for hosts that are not there."""
         return cluster if self.placement is None else self.placement(cluster)

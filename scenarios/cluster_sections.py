@@ -1,6 +1,6 @@
-"""``[cluster]``: which form it is, by its ``topology``, ``preset`` or ``link``; machines, links, and this machine.
+"""``[cluster]``: which section it is, by its ``topology``, ``preset`` or ``link``; machines, links, and this machine.
 
-A topology's form has just the keys that its builder takes.
+A topology's section has just the keys that its builder takes.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,8 +17,8 @@ from collectives.errors import InputError
 from collectives.quoting import quote, suggest
 from collectives.transport import Transport
 from scenarios.fields import Bandwidth, Count, Latency, Ratio, Section, check_known
-from scenarios.nccl_forms import SystemForm
-from scenarios.network_form import KINDS, ClusterForm, NetworkForm
+from scenarios.nccl_sections import SystemSection
+from scenarios.network_section import KINDS, ClusterSection, NetworkSection
 from simcomm.cluster import topologies
 from simcomm.cluster.calibrated import this_machine
 from simcomm.cluster.cluster import Cluster
@@ -37,7 +37,7 @@ PARAMETER_KINDS: dict[str, Any] = {  # of the keys that are other than a count
 }
 
 
-class TopologyForm(NetworkForm):
+class TopologySection(NetworkSection):
     """A topology whose links are alike."""
 
     builder: ClassVar[Callable[..., Cluster]]
@@ -56,7 +56,7 @@ class TopologyForm(NetworkForm):
     @model_validator(mode="after")
     def _check_size(self) -> Self:
         if self.places > MOST_RANKS:
-            kept = self.model_fields_set - {*NetworkForm.model_fields, "topology", "bandwidth", "latency"}
+            kept = self.model_fields_set - {*NetworkSection.model_fields, "topology", "bandwidth", "latency"}
             shown = ", ".join(f"{key} = {value}" for key, value in self._given.items() if key in kept)
             raise InputError(
                 f"{self.label} with {shown} is too large: at least {self.places} places for ranks; the "
@@ -73,14 +73,16 @@ def _parameters(builder: Callable[..., Cluster]) -> dict[str, Parameter]:
     return {name: one for name, one in signature(builder).parameters.items() if name != "transport"}
 
 
-def _make_form(name: str, builder: Callable[..., Cluster], count_places: Callable[..., int]) -> type[TopologyForm]:
-    """Return the form of a topology whose keys are the parameters of its builder."""
+def _make_section(
+    name: str, builder: Callable[..., Cluster], count_places: Callable[..., int]
+) -> type[TopologySection]:
+    """Return the section of a topology whose keys are the parameters of its builder."""
     fields: dict[str, Any] = {"topology": (Literal[name], ...)}
     for key, one in _parameters(builder).items():
         fields[key] = PARAMETER_KINDS.get(key, Count), ... if one.default is Parameter.empty else one.default
-    form = create_model(f"{name.title().replace('-', '')}Form", __base__=TopologyForm, **fields)
-    form.label, form.builder, form.count_places = f'topology = "{name}"', builder, count_places
-    return form
+    section = create_model(f"{name.title().replace('-', '')}Section", __base__=TopologySection, **fields)
+    section.label, section.builder, section.count_places = f'topology = "{name}"', builder, count_places
+    return section
 
 
 def _places_of_dragonfly(
@@ -89,8 +91,8 @@ def _places_of_dragonfly(
     return hosts_per_router * routers_per_group * (groups or routers_per_group * global_links + 1)
 
 
-TOPOLOGY_FORMS: dict[str, type[TopologyForm]] = {
-    name: _make_form(name, builder, count_places)
+TOPOLOGY_SECTIONS: dict[str, type[TopologySection]] = {
+    name: _make_section(name, builder, count_places)
     for name, builder, count_places in (
         ("star", topologies.star, lambda hosts, **_: hosts),
         ("ring", topologies.ring, lambda hosts, **_: hosts),
@@ -104,7 +106,7 @@ TOPOLOGY_FORMS: dict[str, type[TopologyForm]] = {
 }
 
 
-class FileForm(NetworkForm):
+class FileSection(NetworkSection):
     """A network in a file."""
 
     label: ClassVar[str] = "topology from a file"
@@ -119,7 +121,7 @@ HERE = "this-machine"
 DEFAULT_RANKS = 2  # of this machine
 
 
-class HereForm(ClusterForm):
+class HereSection(ClusterSection):
     """This machine."""
 
     label: ClassVar[str] = f'preset = "{HERE}"'
@@ -141,7 +143,7 @@ class HereForm(ClusterForm):
         return this_machine(self.world_size)
 
 
-class MachineForm(NetworkForm):
+class MachineSection(NetworkSection):
     """Machines of the hardware catalogue, joined by their network."""
 
     label: ClassVar[str] = "a preset of the hardware catalogue"
@@ -222,7 +224,7 @@ class Link(Section):
     latency: Latency
 
 
-class LinksForm(NetworkForm):
+class LinksSection(NetworkSection):
     """A network whose links are written out."""
 
     label: ClassVar[str] = "link"
@@ -234,13 +236,13 @@ class LinksForm(NetworkForm):
         return from_links(links, transport)
 
 
-CLUSTER_FORMS: dict[str, type[ClusterForm]] = {
-    **TOPOLOGY_FORMS,
-    "file": FileForm,
-    "machine": MachineForm,
-    "system": SystemForm,
-    "link": LinksForm,
-    HERE: HereForm,
+CLUSTER_SECTIONS: dict[str, type[ClusterSection]] = {
+    **TOPOLOGY_SECTIONS,
+    "file": FileSection,
+    "machine": MachineSection,
+    "system": SystemSection,
+    "link": LinksSection,
+    HERE: HereSection,
 }
 
 
@@ -255,7 +257,7 @@ def _check_kind(value: object) -> object:
         problem = f"{' and '.join(given)} exclude each other" if given else "nothing says what it is"
         raise InputError(
             f'{problem}; give exactly one of preset = "this-machine", topology = "star" with hosts, bandwidth '
-            "and latency, system with a described system, or [[cluster.link]] tables"
+            "and latency, system with a system description, or [[cluster.link]] tables"
         )
     (kind,) = given
     if kind == "system" and isinstance(value[kind], dict):
@@ -266,51 +268,51 @@ def _check_kind(value: object) -> object:
         check_known(value[kind], kind, (HERE, *machine_entries()))
     if kind == "topology" and not value[kind].endswith(SUFFIXES):
         files = f", or a file that ends in {' or '.join(SUFFIXES)}"
-        check_known(value[kind], kind, tuple(TOPOLOGY_FORMS), files)
+        check_known(value[kind], kind, tuple(TOPOLOGY_SECTIONS), files)
     return value
 
 
 def _check_spelling(keys: Iterable[str]) -> None:
     """Raise InputError for a key that no sort of cluster takes."""
-    known = dict.fromkeys([*KINDS, *(key for form in CLUSTER_FORMS.values() for key in form.key_names())])
+    known = dict.fromkeys([*KINDS, *(key for section in CLUSTER_SECTIONS.values() for key in section.key_names())])
     for key in keys:
         if key not in known:
             raise InputError(f"unknown key {key}; {suggest(key, list(known))}")
 
 
-def form_of(value: object) -> type[HereForm | NetworkForm]:
-    """Return the form for a table in which one key says what the cluster is."""
+def section_of(value: object) -> type[HereSection | NetworkSection]:
+    """Return the section for a table in which one key says what the cluster is."""
     if not isinstance(value, dict):
-        return TOPOLOGY_FORMS["star"]  # any form refuses what is no table
+        return TOPOLOGY_SECTIONS["star"]  # any section refuses what is no table
     if "link" in value:
-        return LinksForm
+        return LinksSection
     if "system" in value:
-        return SystemForm
+        return SystemSection
     if "preset" in value:
-        return HereForm if value["preset"] == HERE else MachineForm
-    return TOPOLOGY_FORMS.get(value["topology"], FileForm)
+        return HereSection if value["preset"] == HERE else MachineSection
+    return TOPOLOGY_SECTIONS.get(value["topology"], FileSection)
 
 
-def _read_form(value: object) -> HereForm | NetworkForm:
-    """Return the form that a table fills, of which pydantic builds no other. Raise InputError and ValidationError."""
-    return form_of(_check_kind(value)).model_validate(value)
+def _read_section(value: object) -> HereSection | NetworkSection:
+    """Return the validated section of a table. Raise InputError and ValidationError."""
+    return section_of(_check_kind(value)).model_validate(value)
 
 
-AnyClusterForm = Annotated[HereForm | NetworkForm, PlainValidator(_read_form)]
+AnyClusterSection = Annotated[HereSection | NetworkSection, PlainValidator(_read_section)]
 
 
-def describe_foreign_key(form: type[ClusterForm], key: str) -> str | None:
-    """Return why ``form`` does not take a key that other forms take; None for a key that none takes."""
-    forms: list[type[ClusterForm]] = [*TOPOLOGY_FORMS.values(), MachineForm, SystemForm]
-    owners = [other.label for other in forms if key in other.key_names()]
+def describe_foreign_key(section: type[ClusterSection], key: str) -> str | None:
+    """Return why ``section`` does not take a key that other sections take; None for a key that none takes."""
+    sections: list[type[ClusterSection]] = [*TOPOLOGY_SECTIONS.values(), MachineSection, SystemSection]
+    owners = [other.label for other in sections if key in other.key_names()]
     if not owners:
         return None
-    if key in NetworkForm.model_fields:
-        return f"{key} does not go with {form.label}, whose ranks share one memory"
-    return f"{key} does not go with {form.label}; it is an argument of {' or '.join(owners)}"
+    if key in NetworkSection.model_fields:
+        return f"{key} does not go with {section.label}, whose ranks share one memory"
+    return f"{key} does not go with {section.label}; it is an argument of {' or '.join(owners)}"
 
 
-def describe_missing_key(form: type[ClusterForm], key: str) -> str:
+def describe_missing_key(section: type[ClusterSection], key: str) -> str:
     """Return that a key is missing, and which are needed."""
-    *needed, last = form.required_names()
-    return f"{key} is missing; {form.label} needs {', '.join(needed)} and {last}"
+    *needed, last = section.required_names()
+    return f"{key} is missing; {section.label} needs {', '.join(needed)} and {last}"

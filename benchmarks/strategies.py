@@ -1,10 +1,10 @@
-"""How long torch's own forms of parallelism take on gloo ranks, beside what is predicted from the pieces of a step.
+"""How long torch's own parallelism strategies take on gloo ranks, beside what is predicted from the pieces of a step.
 
-    python benchmarks/forms.py [--ranks 2,4] [--rounds 3] [-o FILE]
+    python benchmarks/strategies.py [--ranks 2,4] [--rounds 3] [-o FILE]
 
-Models are trained in each form by ``ringlab.compare_form``: all ranks time the pieces of a step in turns with the
-training, and ``planner.mesh`` puts them together; nothing is fitted to a step. What is *put aside* was looked at by no
-choice of how pieces are put together, and says how far the interval holds.
+Models are trained with each strategy by ``ringlab.compare_strategy``: all ranks time the pieces of a step in turns with
+the training, and ``planner.mesh`` puts them together; nothing is fitted to a step. What is *held out* was looked at by
+no choice of how pieces are put together, and says how far the interval holds.
 """
 
 import argparse
@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 from collectives.output_files import write_text
 from collectives.records.environment import describe_environment
 from realcomm.calibration.load import watch_load
-from ringlab.commands.measuring.forms import FormAnswer, compare_form
+from ringlab.commands.measuring.strategies import StrategyAnswer, compare_strategy
 
-RESULTS = Path(__file__).parent / "results" / "forms.json"
+RESULTS = Path(__file__).parent / "results" / "strategies.json"
 LLAMA = "llama:layers=6,width=256,heads=4,context=64,vocabulary=512,hidden=512"
 WIDE = "llama:layers=3,width=384,heads=6,context=96,vocabulary=1024,hidden=768"
 RESNET = "resnet18"
@@ -34,42 +34,43 @@ global_batch_size = {samples}
 optimizer = "adamw"
 samples_per_epoch = {epoch}
 [training.parallelism]
-{form}
+{strategy}
 """
 STEPS = 14
 
 
 class Case(NamedTuple):
-    """A form on so many ranks, as the keys of a scenario say it."""
+    """A strategy on so many ranks, as the keys of a scenario say it."""
 
     ranks: int
-    form: str
+    strategy: str
     model: str = LLAMA
     samples: int = 8
 
-    def run(self, folder: Path) -> FormAnswer:
+    def run(self, folder: Path) -> StrategyAnswer:
         """Return the step predicted and measured."""
-        path = folder / "form.toml"
-        keys = self.form.replace(", ", "\n")
+        path = folder / "strategy.toml"
+        keys = self.strategy.replace(", ", "\n")
         shape = "image_shape = [3, 64, 64]" if self.model == RESNET else ""
-        path.write_text(SCENARIO.format(**self._asdict() | {"form": keys}, shape=shape, epoch=STEPS * self.samples))
-        return compare_form(path)
+        path.write_text(SCENARIO.format(**self._asdict() | {"strategy": keys}, shape=shape, epoch=STEPS * self.samples))
+        return compare_strategy(path)
 
 
-SEEN = [Case(2, form) for form in (
-    'form = "ddp", bucket_mb = 4.0', 'form = "fsdp"', "tensor = 2",
+SEEN = [Case(2, strategy) for strategy in (
+    'strategy = "ddp", bucket_mb = 4.0', 'strategy = "fsdp"', "tensor = 2",
     'pipeline = 2, schedule = "gpipe", microbatches = 4',
 )] + [Case(4, "pipeline = 4, microbatches = 4")]  # fmt: skip
-ASIDE = [Case(2, form) for form in (
-    'form = "zero_redundancy"', 'form = "zero2"', "tensor = 2, sequence = true", 'pipeline = 2, schedule = "naive"',
+ASIDE = [Case(2, strategy) for strategy in (
+    'strategy = "zero_redundancy"', 'strategy = "zero2"', "tensor = 2, sequence = true",
+    'pipeline = 2, schedule = "naive"',
     "pipeline = 2, microbatches = 4",
-)] + [Case(2, form, WIDE, 12) for form in (
-    'form = "ddp"', 'form = "fsdp"', "tensor = 2", "pipeline = 2, microbatches = 6",
-)] + [Case(2, form, RESNET, 16) for form in (
-    'form = "ddp"', 'form = "fsdp"', 'form = "zero2"', "pipeline = 2, microbatches = 2",
-)] + [Case(4, form) for form in (
-    'form = "ddp", bucket_mb = 4.0', 'form = "fsdp"', 'form = "hsdp", shard = 2', "tensor = 4",
-    'form = "fsdp", tensor = 2', "pipeline = 2, microbatches = 2",
+)] + [Case(2, strategy, WIDE, 12) for strategy in (
+    'strategy = "ddp"', 'strategy = "fsdp"', "tensor = 2", "pipeline = 2, microbatches = 6",
+)] + [Case(2, strategy, RESNET, 16) for strategy in (
+    'strategy = "ddp"', 'strategy = "fsdp"', 'strategy = "zero2"', "pipeline = 2, microbatches = 2",
+)] + [Case(4, strategy) for strategy in (
+    'strategy = "ddp", bucket_mb = 4.0', 'strategy = "fsdp"', 'strategy = "hsdp", shard = 2', "tensor = 4",
+    'strategy = "fsdp", tensor = 2', "pipeline = 2, microbatches = 2",
     'pipeline = 4, schedule = "gpipe", microbatches = 8',
 )]  # fmt: skip
 
@@ -81,8 +82,8 @@ def measure(case: Case, rounds: int) -> dict[str, Any]:
     steps = [(one.step_s.predicted or 0.0, one.step_s.measured or 0.0) for one in found]
     insides = [low <= measured <= high for one in found for low, high in [one.interval_s or (0.0, 0.0)]
                for measured in [one.step_s.measured or 0.0]]  # fmt: skip
-    parts, sequence = found[0].parts_s or {}, " sequence" * ("sequence" in case.form)
-    return {"model": case.model, "form": found[0].form + sequence, "ranks": case.ranks, "samples": case.samples,
+    parts, sequence = found[0].parts_s or {}, " sequence" * ("sequence" in case.strategy)
+    return {"model": case.model, "strategy": found[0].strategy + sequence, "ranks": case.ranks, "samples": case.samples,
             "is_aside": case in ASIDE, "predicted_s": median(one for one, _ in steps),
             "measured_s": median(one for _, one in steps),
             "error": median(predicted / measured for predicted, measured in steps) - 1,
@@ -95,7 +96,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", default="2,4")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seen", action="store_true", help="only what is not put aside")
+    parser.add_argument("--seen", action="store_true", help="only what is not held out")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS, metavar="FILE")
     asked = parser.parse_args()
     numbers, rows = [int(one) for one in asked.ranks.split(",")], list[dict[str, Any]]()
@@ -105,7 +106,8 @@ def main() -> None:
                 rows.append(row := measure(case, asked.rounds))
                 seconds = f"{1e3 * row['predicted_s']:9.1f} ms{1e3 * row['measured_s']:9.1f} ms{row['error']:8.1%}"
                 print(
-                    f"{row['model'][:12]:13}{row['form']:22}{row['ranks']:3}{seconds}{row['inside']:6.0%}", flush=True
+                    f"{row['model'][:12]:13}{row['strategy']:22}{row['ranks']:3}{seconds}{row['inside']:6.0%}",
+                    flush=True,
                 )
     load = watch.share_of_others()
     answer = {"kind": "benchmark", "schema_version": 1, "environment": describe_environment(), "steps": STEPS,

@@ -1,4 +1,4 @@
-"""``run`` and ``compare`` of a scenario with ``[training.parallelism]``: torch's own forms on ranks of this machine."""
+"""``run`` and ``compare`` of a scenario with ``[training.parallelism]``: torch's strategies on this machine's ranks."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,8 +19,14 @@ from realcomm.calibration.load import watch_load
 from realcomm.launching.launcher import check_launch, launch
 from realcomm.launching.server import preload
 from realcomm.launching.torch_process import PRELOAD, check_torch
-from ringlab.commands.measuring.form_job import FormJob, ask_collectives, known_pieces, predict_step, read_form_job
 from ringlab.commands.measuring.measurement import gpu_names, tell_of_images
+from ringlab.commands.measuring.strategy_job import (
+    StrategyJob,
+    ask_collectives,
+    known_pieces,
+    predict_step,
+    read_strategy_job,
+)
 from ringlab.session import Session, check_session, real_session
 from ringlab.shared.answer import NOT_IN_JSON, Answer
 from ringlab.shared.failures import refusals_about
@@ -30,30 +36,30 @@ from ringlab.shared.output import check_outputs, deliver
 from ringlab.table import MOST_ROWS, NOTHING, Line, Part, Sentences, Table, format_digits, format_or_dash
 
 if TYPE_CHECKING:
-    from realcomm.forms.training import FormResult
+    from realcomm.strategies.training import StrategyResult
 
 WARM_UP = 2  # steps left out of medians: torch agrees on buckets and on shapes of messages in them
 TOLERANCE = 1e-4  # of a loss: what float32 that is summed in another order may be off by after a few steps
-WITHIN = 1.4  # a factor, of four of five steps in benchmarks/forms.py
+WITHIN = 1.4  # a factor, of four of five steps in benchmarks/strategies.py
 PARTS = {"compute": "computing", "optimizer": "optimizer", "tensor": "within layers", "pipeline": "waiting for stages",
          "sync": "data axis", "input": "loading"}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class FormAnswer(Answer):
-    """A training in a form of parallelism: seconds of a step, bytes that the fullest rank keeps, and its losses.
+class StrategyAnswer(Answer):
+    """A training in a parallelism strategy: seconds of a step, bytes that the fullest rank keeps, and its losses.
 
     ``alone_losses`` are of one rank that trained the same by itself in the first steps. Without a prediction only
     measurements are there. ``traces`` are no part of the JSON.
     """
 
-    kind: ClassVar[str] = "form"
+    kind: ClassVar[str] = "strategy"
 
     title: str
     file: str
     cluster: str
     model: str
-    form: str
+    strategy: str
     world_size: int
     batch_size: int  # of all ranks
     step_s: SideBySide
@@ -84,18 +90,18 @@ class FormAnswer(Answer):
                 for name, each in self.held_bytes.items()
             ),
         ]
-        about = f"{self.model} by {self.form}, {self.batch_size} samples a step, on {self.cluster}"
+        about = f"{self.model} by {self.strategy}, {self.batch_size} samples a step, on {self.cluster}"
         is_beside = self.step_s.predicted is not None
         yield Line(about, "bold", wrap=True)
         yield Table(None, ["", "predicted", "measured", "error"] if is_beside else ["", "measured"], rows)
         yield Table(None, ["step", "loss", "of one rank alone"], self._loss_rows())
         yield Sentences([*self._said()])
 
-    def _row(self, name: str, found: SideBySide, form: Any) -> list[str]:
+    def _row(self, name: str, found: SideBySide, strategy: Any) -> list[str]:
         if self.step_s.predicted is None:
-            return [name, format_or_dash(found.measured, form)]
+            return [name, format_or_dash(found.measured, strategy)]
         error = format_or_dash(found.error, lambda share: f"{share:+.0%}")
-        return [name, format_or_dash(found.predicted, form), format_or_dash(found.measured, form), error]
+        return [name, format_or_dash(found.predicted, strategy), format_or_dash(found.measured, strategy), error]
 
     def _loss_rows(self) -> list[list[str]]:
         last = len(self.losses) - 1
@@ -147,51 +153,51 @@ def carry_out(
 ) -> None:
     """Carry out ``ringlab run`` or, with its prediction, ``ringlab compare``."""
     check_outputs(outputs.json_to, also.trace, weights)
-    act = compare_form if predict else run_form
+    act = compare_strategy if predict else run_strategy
     answer = act(scenario, *overrides, session=real_session(real), check_all=also.check, weights=weights)
     writers = [partial(answer.traces[-1].write, also.trace)] if also.trace is not None else []
     deliver(answer, outputs.json_to, *writers, explain=outputs.explain)
 
 
-def run_form(
+def run_strategy(
     scenario: str | Path,
     *overrides: str,
     session: Session | None = None,
     check_all: bool = False,
     weights: Path | None = None,
-) -> FormAnswer:
-    """Train a scenario's model in the form of its ``[training.parallelism]``, by torch's own classes, on ranks here.
+) -> StrategyAnswer:
+    """Train a scenario's model by the strategy in ``[training.parallelism]``, with torch's classes, on ranks here.
 
     One rank trains the same alone in the first steps, with ``check_all`` in all. The whole model's state_dict is
     written to ``weights``. Raises InputError, and RunFailed, with
     ``check_all`` also where losses differ.
 
-    >>> run_form("examples/fsdp_here.toml").same  # doctest: +SKIP
+    >>> run_strategy("examples/fsdp_here.toml").same  # doctest: +SKIP
     True
     """
-    session, job = check_session(session), read_form_job(scenario, *overrides, check_all=check_all)
+    session, job = check_session(session), read_strategy_job(scenario, *overrides, check_all=check_all)
     weights = None if weights is None else check_path("weights", weights)
     if warning := job.spread.cluster.warn_of_run(session.backend):
         session.progress.note(warning)
-    results, load = _launch(job, session, "train_form", [job.plan, weights])
+    results, load = _launch(job, session, "train_strategy", [job.plan, weights])
     return _checked(_answer(job, results, load), check_all)
 
 
-def compare_form(
+def compare_strategy(
     scenario: str | Path,
     *overrides: str,
     session: Session | None = None,
     check_all: bool = False,
     weights: Path | None = None,
-) -> FormAnswer:
-    """Time the pieces of a step on all ranks, predict it from them, and train as ``run_form`` does.
+) -> StrategyAnswer:
+    """Time the pieces of a step on all ranks, predict it from them, and train as ``run_strategy`` does.
 
     Raises InputError, also for a cluster that is not this machine, and RunFailed.
 
-    >>> compare_form("examples/fsdp_here.toml").step_s.error  # doctest: +SKIP
+    >>> compare_strategy("examples/fsdp_here.toml").step_s.error  # doctest: +SKIP
     -0.1
     """
-    session, job = check_session(session), read_form_job(scenario, *overrides, check_all=check_all)
+    session, job = check_session(session), read_strategy_job(scenario, *overrides, check_all=check_all)
     weights = None if weights is None else check_path("weights", weights)
     with refusals_about(f"{job.spread.path}: cluster"):
         job.spread.cluster.check_measurable(session.backend, gpu_names)
@@ -204,15 +210,15 @@ def compare_form(
     return _checked(_answer(job, results, load, predicted), check_all)
 
 
-def _launch(job: FormJob, session: Session, worker: str, given: list[Any]) -> tuple[list[Any], MachineLoad | None]:
+def _launch(job: StrategyJob, session: Session, worker: str, given: list[Any]) -> tuple[list[Any], MachineLoad | None]:
     """Return what the ranks do, and what else the machine did meanwhile."""
     check_launch(job.world_size, session.backend, session.timeout_s)
     check_torch()
     tell_of_images([job.plan.images] if job.plan.images else [], session.progress)
-    preload(PRELOAD, "realcomm.forms.training")
-    with session.progress.task(f"training by {job.plan.form.label}") as tick, watch_load() as watch:
+    preload(PRELOAD, "realcomm.strategies.training")
+    with session.progress.task(f"training by {job.plan.parallelism.label}") as tick, watch_load() as watch:
         ranks = launch(
-            f"realcomm.forms.training:{worker}",
+            f"realcomm.strategies.training:{worker}",
             job.world_size,
             *given,
             backend=session.backend,
@@ -224,8 +230,11 @@ def _launch(job: FormJob, session: Session, worker: str, given: list[Any]) -> tu
 
 
 def _answer(
-    job: FormJob, results: "Sequence[FormResult]", load: MachineLoad | None, predicted: StepPrediction | None = None
-) -> FormAnswer:
+    job: StrategyJob,
+    results: "Sequence[StrategyResult]",
+    load: MachineLoad | None,
+    predicted: StepPrediction | None = None,
+) -> StrategyAnswer:
     """Return what ranks measured, with the prediction beside it where there is one."""
     plan, alone = job.plan, results[0].alone
     of_replicas = [one.losses for one in results if one.losses]
@@ -236,12 +245,12 @@ def _answer(
     total = None if predicted is None else predicted.parts.total
     kept = {} if predicted is None else max(predicted.memory, key=lambda one: one.states).as_dict()
     parts = {} if predicted is None else predicted.parts.as_dict()
-    return FormAnswer(
+    return StrategyAnswer(
         title=job.spread.title,
         file=str(job.spread.path),
         cluster=job.spread.cluster.title,
         model=plan.model,
-        form=plan.form.label,
+        strategy=plan.parallelism.label,
         world_size=job.world_size,
         batch_size=plan.batch_size,
         step_s=side_by_side(total, step),
@@ -258,21 +267,21 @@ def _answer(
     )
 
 
-def _checked(answer: FormAnswer, check_all: bool) -> FormAnswer:
+def _checked(answer: StrategyAnswer, check_all: bool) -> StrategyAnswer:
     """Return the answer. Raise RunFailed where all its losses are checked and are not those of one rank alone."""
     if answer.same or not check_all:
         return answer
     if answer.same is None:
         raise RunFailed(f"{answer.file}: the whole model does not fit on one device, so its losses cannot be checked")
     raise RunFailed(
-        f"{answer.file}: the losses of {answer.form} differ from those of a single rank by up to "
+        f"{answer.file}: the losses of {answer.strategy} differ from those of a single rank by up to "
         f"{answer.apart:.2%}: {', '.join(f'{loss:.6f}' for loss in answer.losses[:3])} ... "
         f"instead of {', '.join(f'{loss:.6f}' for loss in answer.alone_losses[:3])} ..."
     )
 
 
-def _trace(job: FormJob, results: "Sequence[FormResult]") -> Trace:
+def _trace(job: StrategyJob, results: "Sequence[StrategyResult]") -> Trace:
     spans = Spans.of(span for one in results for span in one.spans).sorted()
     hosts = [f"rank {rank}" for rank in range(job.world_size)]
-    label = f"{job.spread.title}: {job.plan.form.label}"
+    label = f"{job.spread.title}: {job.plan.parallelism.label}"
     return Trace(label, "measured", len(hosts), float(spans.end.max()), spans=spans, nodes=sorted(hosts), hosts=hosts)

@@ -11,7 +11,7 @@ from collectives.errors import InputError
 from collectives.transport import Transport
 from collectives.units import TomlFloat
 from scenarios.fields import Count, Section
-from scenarios.network_form import NetworkForm
+from scenarios.network_section import NetworkSection
 from simcomm.cluster.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ Number = Annotated[int | None, BeforeValidator(_as_number)]
 Text = Annotated[str | None, BeforeValidator(_as_text)]
 
 
-class NcclForm(Section):
+class NcclSection(Section):
     """``[nccl]``: the version, and NCCL's variables by the names and with the values that its environment has."""
 
     version: Text = None
@@ -84,10 +84,10 @@ class NcclForm(Section):
         return NcclSettings(**{fields[key]: value for key, value in given.items()})
 
 
-class SystemForm(NetworkForm):
+class SystemSection(NetworkSection):
     """A described system: one of the project's own by its name, or a table with the keys of a description."""
 
-    label: ClassVar[str] = "a described system"
+    label: ClassVar[str] = "a system description"
     knows_gpus: ClassVar[bool] = True
 
     system: str | dict[str, Any]
@@ -111,7 +111,7 @@ class SystemForm(NetworkForm):
             close = get_close_matches(self.system, known, n=4, cutoff=0.2)
             shown = f"close are {', '.join(close)}; " if close else ""
             raise InputError(
-                f"system {self.system!r} is not one of the {len(known)} described systems; {shown}or "
+                f"system {self.system!r} is not one of the {len(known)} system descriptions; {shown}or "
                 f'describe it here: system = {{gpus = 4, gpu = "A100 SXM"}}'
             )
         changed = describe_own(self.system, counts)

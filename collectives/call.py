@@ -24,11 +24,11 @@ DTYPES = [np.dtype(name) for name in ITEM_BYTES if name != "bfloat16"]  # which 
 
 
 @dataclass(frozen=True)
-class Request:
+class CollectiveCall:
     """One collective call: the algorithm, and the elements, type, operator and root of the buffers.
 
     >>> from collectives import find_algorithm
-    >>> Request(find_algorithm("all_reduce/ring"), elements=1024).nbytes
+    >>> CollectiveCall(find_algorithm("all_reduce/ring"), elements=1024).nbytes
     4096
     """
 
@@ -58,8 +58,8 @@ class Request:
         """The type and the number of elements of each rank's buffer."""
         return self.dtype, self.elements
 
-    def with_algorithm(self, algorithm: Algorithm, world_size: int) -> "Request":
-        """Return the request for another algorithm, rounded down to a length that the algorithm supports."""
+    def with_algorithm(self, algorithm: Algorithm, world_size: int) -> "CollectiveCall":
+        """Return the call for another algorithm, rounded down to a length that the algorithm supports."""
         return replace(self, algorithm=algorithm, elements=round_down(algorithm, self.elements, world_size))
 
     def check(self, world_size: int) -> None:
@@ -73,8 +73,8 @@ class Request:
         check_length(self.algorithm, self.elements, world_size)
 
 
-def make_request(
-    algorithm: str | Algorithm | Request,
+def make_call(
+    algorithm: str | Algorithm | CollectiveCall,
     world_size: int,
     nbytes: int | str | None = None,
     *,
@@ -82,36 +82,36 @@ def make_request(
     op: str | None = None,
     root: int | None = None,
     buffers: Sequence[Array] | None = None,
-) -> Request:
-    """Return the request for ``nbytes`` bytes per rank, or for ``buffers``: one 1-D array per rank, all alike.
+) -> CollectiveCall:
+    """Return the call for ``nbytes`` bytes per rank, or for ``buffers``: one 1-D array per rank, all alike.
 
     ``nbytes`` may be text such as "1 MiB". Defaults: float32 elements, operator sum, root 0. Sizes are rounded down to
-    whole elements and, if the algorithm needs it, to equal chunks. A Request in place of the algorithm is checked and
-    returned. Raise InputError for invalid arguments.
+    whole elements and, if the algorithm needs it, to equal chunks. A CollectiveCall in place of the algorithm is
+    checked and returned. Raise InputError for invalid arguments.
 
-    >>> make_request("all_to_all/pairwise", world_size=3, nbytes=1000).elements
+    >>> make_call("all_to_all/pairwise", world_size=3, nbytes=1000).elements
     249
     """
-    if isinstance(algorithm, Request):
-        _refuse_besides_request(nbytes=nbytes, dtype=dtype, op=op, root=root)
-        request = algorithm
-        request.check(world_size)
-        if buffers is not None and check_buffers(request.algorithm, world_size, buffers) != request.shape:
-            raise InputError(f"buffers are not of {request.elements} elements of {request.dtype}, as the request says")
-        return request
+    if isinstance(algorithm, CollectiveCall):
+        _refuse_besides_call(nbytes=nbytes, dtype=dtype, op=op, root=root)
+        call = algorithm
+        call.check(world_size)
+        if buffers is not None and check_buffers(call.algorithm, world_size, buffers) != call.shape:
+            raise InputError(f"buffers are not of {call.elements} elements of {call.dtype}, as the call says")
+        return call
     algorithm = find_algorithm(algorithm)
     check_applies(algorithm, op=op is not None, root=root is not None)
     op, root = "sum" if op is None else op, 0 if root is None else root
     if buffers is None:
         dtype = "float32" if dtype is None else dtype
-        request = Request(algorithm, _elements(algorithm, world_size, nbytes, dtype, op), dtype, op, root)
+        call = CollectiveCall(algorithm, _elements(algorithm, world_size, nbytes, dtype, op), dtype, op, root)
     else:
         found, elements = check_buffers(algorithm, world_size, buffers)
-        request = Request(algorithm, elements, found, op, root)
+        call = CollectiveCall(algorithm, elements, found, op, root)
         _check_same(algorithm, "dtype", dtype, found)
-        _check_same(algorithm, "nbytes", None if nbytes is None else as_bytes(nbytes, "nbytes"), request.nbytes)
-    request.check(world_size)
-    return request
+        _check_same(algorithm, "nbytes", None if nbytes is None else as_bytes(nbytes, "nbytes"), call.nbytes)
+    call.check(world_size)
+    return call
 
 
 def _check_same(algorithm: Algorithm, name: str, given: object, found: object) -> None:
@@ -120,10 +120,12 @@ def _check_same(algorithm: Algorithm, name: str, given: object, found: object) -
         raise InputError(f"{algorithm.full_name}: {name} is {given} and the buffers have {found}; remove {name}")
 
 
-def _refuse_besides_request(**arguments: object) -> None:
+def _refuse_besides_call(**arguments: object) -> None:
     given = [name for name, value in arguments.items() if value is not None]
     if given:
-        raise InputError(f"{' and '.join(given)} given besides a Request, which says it: use dataclasses.replace on it")
+        raise InputError(
+            f"{' and '.join(given)} given besides a CollectiveCall, which says it: use dataclasses.replace on it"
+        )
 
 
 def _elements(algorithm: Algorithm, world_size: int, nbytes: object, dtype: str, op: str) -> int:

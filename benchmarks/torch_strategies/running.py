@@ -1,4 +1,4 @@
-"""What one rank carries out of a form of parallelism: the calls that torch makes, and the memory that it keeps."""
+"""What one rank carries out of a parallelism strategy: the calls that torch makes, and the memory that it keeps."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -11,11 +11,11 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from realcomm.execution.device_clock import device_clock
-from realcomm.forms.plan import FormPlan, batch_of, build
-from realcomm.forms.spread import WHOLE, Spread
-from realcomm.forms.training import KeptBytes, held_bytes
 from realcomm.launching.group import own_device
 from realcomm.launching.status import set_status
+from realcomm.strategies.plan import StrategyPlan, batch_of, build
+from realcomm.strategies.spread import WHOLE, Spread
+from realcomm.strategies.training import KeptBytes, held_bytes
 
 NAMES = {  # operations by the collective that they are, and which of their arguments is the whole buffer
     "c10d::allreduce_": ("all_reduce", 0),
@@ -128,7 +128,7 @@ class _Kept:
 COUNTED, COUNTED_DDP = 2, 3  # the step that counts: torch has agreed on the shapes of messages, on DDP's buckets
 
 
-class CountedForm(NamedTuple):
+class CountedStrategy(NamedTuple):
     """What a rank did. Losses are of its own samples, of a pipeline on its last stage only."""
 
     calls: list[CountedCall]  # of one step
@@ -139,17 +139,19 @@ class CountedForm(NamedTuple):
     optimizer_s: list[float]  # the part of each step behind backward
 
 
-def run_forms(rank: int, world_size: int, plans: Sequence[FormPlan]) -> list[CountedForm]:
+def run_strategies(rank: int, world_size: int, plans: Sequence[StrategyPlan]) -> list[CountedStrategy]:
     """Carry out each plan as one rank of the default group."""
-    return [_run_form(plan) for plan in plans]
+    return [_run_strategy(plan) for plan in plans]
 
 
-def _run_form(plan: FormPlan) -> CountedForm:
-    set_status(f"a step of {plan.form.label}")
-    spread = Spread(build(plan), plan.form, plan.recipe, stages=plan.stages, units=plan.units)
-    batch, targets = (each.chunk(plan.form.data)[spread.place["data"]].to(own_device()) for each in batch_of(plan, 0))
+def _run_strategy(plan: StrategyPlan) -> CountedStrategy:
+    set_status(f"a step of {plan.parallelism.label}")
+    spread = Spread(build(plan), plan.parallelism, plan.recipe, stages=plan.stages, units=plan.units)
+    batch, targets = (
+        each.chunk(plan.parallelism.data)[spread.place["data"]].to(own_device()) for each in batch_of(plan, 0)
+    )
     losses, calls, most = list[float](), list[CountedCall](), 0
-    for _ in range(COUNTED_DDP if plan.form.form in WHOLE and plan.form.data > 1 else COUNTED):
+    for _ in range(COUNTED_DDP if plan.parallelism.strategy in WHOLE and plan.parallelism.data > 1 else COUNTED):
         count, kept = CountedCalls(), KeptActivations(spread.model)
         spread.optimizer.zero_grad()
         with count:
@@ -170,4 +172,4 @@ def _run_form(plan: FormPlan) -> CountedForm:
         begin, behind, end = map(clock.seconds, (*marks, clock.now()))
         seconds.append(end - begin)
         stepping.append(end - behind)
-    return CountedForm(calls, held, most, losses, seconds, stepping)
+    return CountedStrategy(calls, held, most, losses, seconds, stepping)

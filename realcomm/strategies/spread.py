@@ -15,10 +15,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from collectives.training.parallelism import SHARDED, Parallelism
 from collectives.training.recipe import Recipe
-from realcomm.forms.blocks import named_blocks
 from realcomm.launching.group import own_device
 from realcomm.launching.torch_process import importing_compiler
 from realcomm.profiling.model_sources import Attention, Transformer, TransformerBlock
+from realcomm.strategies.blocks import named_blocks
 
 with importing_compiler():  # which these import
     from torch.distributed.fsdp import fully_shard
@@ -36,7 +36,7 @@ with importing_compiler():  # which these import
 
 AXES = ("pipeline", "data", "tensor")  # the last one's ranks are neighbours, as in ``collectives.training.parallelism``
 OF_HSDP = ("pipeline", "replicas", "shard", "tensor")
-WHOLE = ("ddp", "zero_redundancy")  # forms whose ranks of the data axis have all parameters
+WHOLE = ("ddp", "zero_redundancy")  # strategies whose ranks of the data axis have all parameters
 SCHEDULES = {"gpipe": ScheduleGPipe, "naive": ScheduleGPipe, "1f1b": Schedule1F1B}
 
 
@@ -49,7 +49,7 @@ class Spread:
     def __init__(
         self,
         model: nn.Module,
-        form: Parallelism,
+        parallelism: Parallelism,
         recipe: Recipe,
         *,
         stages: Sequence[Sequence[str]] = (),
@@ -61,16 +61,18 @@ class Spread:
         ``stages`` are the names of the blocks of a pipeline's stages, ``units`` those of modules whose parameters are
         gathered together. ``mesh`` has the dimensions of ``mesh_of``; it is of all ranks unless given.
         """
-        self.form, self._units = form, units
+        self.parallelism, self._units = parallelism, units
         self._schedule: Any = None
-        self._own: dict[str, nn.Module] = {} if form.pipeline > 1 else {"": model}  # by their names in the whole model
-        self.mesh = mesh or mesh_of(form)
+        self._own: dict[str, nn.Module] = (
+            {} if parallelism.pipeline > 1 else {"": model}
+        )  # by their names in the whole model
+        self.mesh = mesh or mesh_of(parallelism)
         self._named = (self.mesh.mesh_dim_names or ("",))[0].removesuffix(AXES[0])
         self.place = self._find_place()
-        if form.tensor > 1:
+        if parallelism.tensor > 1:
             assert isinstance(model, Transformer)
-            divide_tensors(model, self._along("tensor"), form.sequence)
-        if form.pipeline > 1:
+            divide_tensors(model, self._along("tensor"), parallelism.sequence)
+        if parallelism.pipeline > 1:
             self.model = self._pipeline(model, stages)
         else:
             self.model = self._data(model, model)
@@ -79,7 +81,9 @@ class Spread:
     def _find_place(self) -> dict[str, int]:
         at = dict(zip(self.mesh.mesh_dim_names or (), self.mesh.get_coordinate() or (), strict=False))
         at = {axis: at.get(self._named + axis, 0) for axis in (*AXES, *OF_HSDP)}
-        return {axis: at[axis] for axis in AXES} | {"data": at["data"] + at["replicas"] * self.form.shard + at["shard"]}
+        return {axis: at[axis] for axis in AXES} | {
+            "data": at["data"] + at["replicas"] * self.parallelism.shard + at["shard"]
+        }
 
     def _along(self, *axes: str) -> DeviceMesh:
         """Return the part of the mesh that has these axes."""
@@ -91,12 +95,14 @@ class Spread:
 
         DistributedDataParallel takes one forward before each backward, and no parameters that are divided.
         """
-        form = self.form
-        return form.data > 1 and form.form in WHOLE and max(form.pipeline, form.tensor) > 1
+        parallelism = self.parallelism
+        return (
+            parallelism.data > 1 and parallelism.strategy in WHOLE and max(parallelism.pipeline, parallelism.tensor) > 1
+        )
 
     def _optimizer(self, recipe: Recipe) -> torch.optim.Optimizer:
         kind, given = optimizer_of(recipe)
-        if self.form.form == "zero_redundancy":
+        if self.parallelism.strategy == "zero_redundancy":
             group = self._along("data").get_group()
             return ZeroRedundancyOptimizer(self.model.parameters(), kind, process_group=group, **given)
         optimizer: torch.optim.Optimizer = kind(self.model.parameters(), **given)
@@ -104,20 +110,20 @@ class Spread:
 
     def _data(self, part: nn.Module, whole: nn.Module) -> nn.Module:
         """Return a part of a whole model with what averages its gradients over the data axis."""
-        form = self.form
-        if form.data == 1 or self._averages:
+        parallelism = self.parallelism
+        if parallelism.data == 1 or self._averages:
             return move(part, own_device())
-        if form.form in WHOLE:
+        if parallelism.strategy in WHOLE:
             move(part, own_device())
             group = self._along("data").get_group()
             return DistributedDataParallel(
                 part,
                 process_group=group,
-                bucket_cap_mb=form.bucket_mb,
-                gradient_as_bucket_view=form.bucket_view,
+                bucket_cap_mb=parallelism.bucket_mb,
+                gradient_as_bucket_view=parallelism.bucket_view,
             )
-        mesh = self._along("replicas", "shard") if form.form == "hsdp" else self._along("data")
-        keeps = form.form not in SHARDED  # gathered parameters stay until backward is through
+        mesh = self._along("replicas", "shard") if parallelism.strategy == "hsdp" else self._along("data")
+        keeps = parallelism.strategy not in SHARDED  # gathered parameters stay until backward is through
         names = {module: name for name, module in whole.named_modules()}
         for module in part.modules():
             if module is not part and names.get(module) in self._units:  # it is moved to the GPU, then sharded
@@ -127,16 +133,16 @@ class Spread:
 
     def _pipeline(self, model: nn.Module, stages: Sequence[Sequence[str]]) -> nn.Module:
         """Return this rank's stages of the model, and keep the schedule that they follow."""
-        form, blocks, group = self.form, named_blocks(model, ""), self._along("pipeline").get_group()
-        own = range(self.place["pipeline"], len(stages), form.pipeline)
+        parallelism, blocks, group = self.parallelism, named_blocks(model, ""), self._along("pipeline").get_group()
+        own = range(self.place["pipeline"], len(stages), parallelism.pipeline)
         parts = [self._data(nn.Sequential(*(blocks[name] for name in stages[stage])), model) for stage in own]
         self._own = {name: blocks[name] for stage in own for name in stages[stage]}
         cut = [PipelineStage(part, stage, len(stages), own_device(), group=group)
                for part, stage in zip(parts, own, strict=True)]  # fmt: skip
         self._schedule = (
-            ScheduleInterleaved1F1B([*cut], form.pieces, loss_fn=loss_of)
-            if form.schedule == "interleaved"
-            else SCHEDULES[form.schedule](cut[0], form.pieces, loss_fn=loss_of)
+            ScheduleInterleaved1F1B([*cut], parallelism.pieces, loss_fn=loss_of)
+            if parallelism.schedule == "interleaved"
+            else SCHEDULES[parallelism.schedule](cut[0], parallelism.pieces, loss_fn=loss_of)
         )
         return nn.ModuleList(parts)
 
@@ -146,21 +152,21 @@ class Spread:
         for place, module in self._own.items():
             for name, tensor in module.state_dict().items():
                 whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-                if self.form.tensor > 1 and name.endswith("attention.qkv.weight"):
+                if self.parallelism.tensor > 1 and name.endswith("attention.qkv.weight"):
                     whole = self._in_order_of_model(module.get_submodule(name.rpartition(".qkv.")[0]), whole)
                 own[f"{place}.{name}" if place else name] = whole.cpu()
-        if self.form.pipeline == 1:
+        if self.parallelism.pipeline == 1:
             return own if dist.get_rank() == 0 else None
         group = self._along("pipeline").get_group()
         first = dist.get_global_rank(group, 0)
-        found: list[Any] | None = [None] * self.form.pipeline if dist.get_rank() == first else None
+        found: list[Any] | None = [None] * self.parallelism.pipeline if dist.get_rank() == first else None
         dist.gather_object(own, found, first, group)
         return {name: each for part in found for name, each in part.items()} if found and first == 0 else None
 
     def _in_order_of_model(self, attention: nn.Module, weight: Tensor) -> Tensor:
         """Return the rows of queries, keys and values as they were before ``divide_tensors``."""
         assert isinstance(attention, Attention)
-        ranks = (part.split(attention.widths) for part in weight.chunk(self.form.tensor))
+        ranks = (part.split(attention.widths) for part in weight.chunk(self.parallelism.tensor))
         return torch.cat([piece for kind in zip(*ranks, strict=True) for piece in kind])
 
     def forward_and_back(self, batch: Tensor, targets: Tensor) -> float | None:
@@ -168,7 +174,9 @@ class Spread:
 
         A batch goes in ``pieces``, through the stages of a pipeline or one after the other.
         """
-        context: Callable[[], AbstractContextManager[None]] = loss_parallel if self.form.tensor > 1 else nullcontext
+        context: Callable[[], AbstractContextManager[None]] = (
+            loss_parallel if self.parallelism.tensor > 1 else nullcontext
+        )
         with context():
             losses = self._in_turn(batch, targets) if self._schedule is None else self._through(batch, targets)
         if self._averages:
@@ -177,7 +185,7 @@ class Spread:
 
     def _in_turn(self, batch: Tensor, targets: Tensor) -> list[float]:
         """Return the losses of the pieces of a batch, whose gradients are exchanged behind the last one."""
-        losses, pieces = list[float](), self.form.pieces
+        losses, pieces = list[float](), self.parallelism.pieces
         for number, (piece, aimed) in enumerate(zip(batch.chunk(pieces), targets.chunk(pieces), strict=True)):
             waits = isinstance(self.model, DistributedDataParallel) and number < pieces - 1
             with self.model.no_sync() if waits else nullcontext():  # type: ignore[operator]
@@ -191,7 +199,7 @@ class Spread:
         losses, schedule = list[Tensor](), self._schedule
         if self.place["pipeline"] == 0:
             schedule.step(batch)
-        elif self.place["pipeline"] == self.form.pipeline - 1:
+        elif self.place["pipeline"] == self.parallelism.pipeline - 1:
             schedule.step(target=targets, losses=losses)
         else:
             schedule.step()
@@ -203,7 +211,7 @@ class Spread:
         gradients = [each.to_local() if isinstance(each, DTensor) else each for each in found]
         flat = torch.cat([each.flatten() for each in gradients])
         dist.all_reduce(flat, group=self._along("data").get_group())
-        flat /= self.form.data
+        flat /= self.parallelism.data
         for each, mean in zip(gradients, flat.split([each.numel() for each in gradients]), strict=True):
             each.copy_(mean.view_as(each))
 
@@ -216,16 +224,19 @@ def move(module: nn.Module, device: torch.device) -> nn.Module:
     return module
 
 
-def mesh_of(form: Parallelism, group: Callable[[int, int], dist.ProcessGroup] | None = None) -> DeviceMesh:
-    """Return the mesh of all ranks that a form needs: stages furthest apart, tensor groups nearest.
+def mesh_of(parallelism: Parallelism, group: Callable[[int, int], dist.ProcessGroup] | None = None) -> DeviceMesh:
+    """Return the mesh of all ranks that a strategy needs: stages furthest apart, tensor groups nearest.
 
     ``group`` gives this rank's group of so many ranks, each so many after the one before; they are made unless given.
     Axes have other names then, as torch takes meshes of the same ranks and names for one, whatever their groups.
     """
     names: tuple[str, ...] = AXES
-    sizes: tuple[int, ...] = (form.pipeline, form.data, form.tensor)
-    if form.form == "hsdp":
-        names, sizes = OF_HSDP, (form.pipeline, form.data // form.shard, form.shard, form.tensor)
+    sizes: tuple[int, ...] = (parallelism.pipeline, parallelism.data, parallelism.tensor)
+    if parallelism.strategy == "hsdp":
+        names, sizes = (
+            OF_HSDP,
+            (parallelism.pipeline, parallelism.data // parallelism.shard, parallelism.shard, parallelism.tensor),
+        )
     if group is None:
         return init_device_mesh(own_device().type, sizes, mesh_dim_names=names)
     groups, names = (

@@ -1,4 +1,4 @@
-"""Hops are classes of messages with equal time. Probes are the small programs that measure a hop."""
+"""Message classes are messages with equal time. Probes are the small programs that measure a message class."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from collectives.call import CollectiveCall
 from collectives.declaration import Algorithm
 from collectives.proof.completion import completion_depths
-from collectives.request import Request
 from collectives.schedule.build import build_schedule
 from collectives.schedule.schedule import Schedule
 from collectives.step import Kind
 
 RELAY, EXCHANGE, FAN_IN, FAN_OUT = PATTERNS = ("relay", "exchange", "fan_in", "fan_out")
-Site = tuple[int, int, int]  # rank, channel, step
+Location = tuple[int, int, int]  # rank, channel, step
 
 
-class Hop(NamedTuple):
+class MessageClass(NamedTuple):
     """The properties of a message that determine its time.
 
     The pattern is what else happens to its ranks at the same time: nothing (``relay``), every rank sends to ``width``
@@ -33,7 +33,7 @@ class Hop(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """A program of ``length`` equal hops, each of which forwards the data of the one before."""
+    """A program of ``length`` equal messages, each of which forwards the data of the one before."""
 
     pattern: str
     width: int
@@ -47,42 +47,43 @@ def long_chain(world_size: int) -> int:
     return 3 if world_size <= 2 else 5
 
 
-def probes_of(hop: Hop, world_size: int) -> Iterator[Probe]:
-    """Yield the probes that measure a hop.
+def probes_of(message_class: MessageClass, world_size: int) -> Iterator[Probe]:
+    """Yield the probes that measure a message class.
 
-    >>> [probe.length for probe in probes_of(Hop("relay", 1, False, 4096, is_first=False), world_size=2)]
+    >>> [probe.length for probe in probes_of(MessageClass("relay", 1, False, 4096, is_first=False), world_size=2)]
     [1, 3]
     """
-    pattern, lengths = hop.pattern, [1]
-    if not hop.is_first:
+    pattern, lengths = message_class.pattern, [1]
+    if not message_class.is_first:
         lengths = {FAN_OUT: [1, 2], FAN_IN: [2, 3]}.get(pattern, [1, long_chain(world_size)])
         pattern = FAN_IN if pattern == FAN_OUT else pattern
     for length in lengths:
-        yield Probe(pattern, hop.width, hop.reduces, hop.nbytes, length)
+        yield Probe(pattern, message_class.width, message_class.reduces, message_class.nbytes, length)
 
 
-def hop_seconds(hop: Hop, world_size: int, seconds: Callable[[Probe], float]) -> float:
-    """Return the seconds of a hop from its probes; a later hop is the increment of a longer chain.
+def message_seconds(message_class: MessageClass, world_size: int, seconds: Callable[[Probe], float]) -> float:
+    """Return the seconds of a message class from its probes; a later message is the increment of a longer chain.
 
     The chain of a fan alternates: in, out, in. The messages of a fan share its time equally.
 
     >>> times = {1: 5e-4, 3: 7e-4}
-    >>> round(hop_seconds(Hop("relay", 1, False, 4096, is_first=False), 2, lambda probe: times[probe.length]), 9)
+    >>> relay = MessageClass("relay", 1, False, 4096, is_first=False)
+    >>> round(message_seconds(relay, 2, lambda probe: times[probe.length]), 9)
     0.0001
     """
-    short, *rest = probes_of(hop, world_size)
+    short, *rest = probes_of(message_class, world_size)
     total = seconds(short)
     for long in rest:
         total = (seconds(long) - total) / (long.length - short.length)
-    return max(0.0, total / (hop.width if hop.pattern in (FAN_IN, FAN_OUT) else 1))
+    return max(0.0, total / (message_class.width if message_class.pattern in (FAN_IN, FAN_OUT) else 1))
 
 
 @dataclass(frozen=True)
-class HopKind:
+class MessageKind:
     """A message of a schedule: its steps, and the way to measure it."""
 
-    src: Site
-    dst: Site
+    src: Location
+    dst: Location
     chunk: int
     into: int
     count: int
@@ -92,29 +93,29 @@ class HopKind:
     reduces: bool
     is_first: bool
 
-    def hop(self, request: Request, world_size: int) -> Hop:
-        """Return the hop of this message in a request. Chunks that differ by one element count as equal."""
-        chunks = request.algorithm.chunks(world_size)
-        nbytes = self.count * -(-request.elements // chunks) * request.itemsize
-        return Hop(self.pattern, self.width, self.reduces, nbytes, self.is_first)
+    def message_class(self, call: CollectiveCall, world_size: int) -> MessageClass:
+        """Return the class of this message in a call. Chunks that differ by one element count as equal."""
+        chunks = call.algorithm.chunks(world_size)
+        nbytes = self.count * -(-call.elements // chunks) * call.itemsize
+        return MessageClass(self.pattern, self.width, self.reduces, nbytes, self.is_first)
 
 
-def request_hops(request: Request, world_size: int) -> list[Hop]:
-    """Return the distinct hops of a request, or none if a backend runs it internally.
+def find_message_classes(call: CollectiveCall, world_size: int) -> list[MessageClass]:
+    """Return the distinct message classes of a call, or none if a backend runs it internally.
 
     >>> from collectives import find_algorithm
-    >>> hops = request_hops(Request(find_algorithm("all_reduce/ring"), elements=1024), world_size=2)
-    >>> [(hop.pattern, hop.reduces, hop.nbytes, hop.is_first) for hop in hops]
+    >>> call = CollectiveCall(find_algorithm("all_reduce/ring"), elements=1024)
+    >>> [(one.pattern, one.reduces, one.nbytes, one.is_first) for one in find_message_classes(call, world_size=2)]
     [('exchange', True, 2048, True), ('exchange', False, 2048, False)]
     """
-    if not request.algorithm.has_program:
+    if not call.algorithm.has_program:
         return []
-    kinds = find_hops(request.algorithm, world_size, request.root)
-    return list(dict.fromkeys(kind.hop(request, world_size) for kind in kinds.values()))
+    kinds = find_message_kinds(call.algorithm, world_size, call.root)
+    return list(dict.fromkeys(kind.message_class(call, world_size) for kind in kinds.values()))
 
 
 @lru_cache(maxsize=32)
-def find_hops(algorithm: Algorithm, world_size: int, root: int) -> dict[int, HopKind]:
+def find_message_kinds(algorithm: Algorithm, world_size: int, root: int) -> dict[int, MessageKind]:
     """Return the messages of a schedule by the index of their receive.
 
     A fan is a sequence of steps of one rank that only receive, or only send, whose later peers were all ready before.
@@ -125,14 +126,14 @@ def find_hops(algorithm: Algorithm, world_size: int, root: int) -> dict[int, Hop
     fan_in = _fans(schedule, receives, sends, depth)
     fan_out = _fans(schedule, sends, receives, depth)
     found = {}
-    for site, indices in receives.items():
+    for location, indices in receives.items():
         for index in indices:
             match = int(schedule.match[index])
-            src = _site(schedule, match)
-            group_in, group_out = fan_in.get(site, (1, False)), fan_out.get(src, (1, False))
-            if sends.get(site) or receives.get(src):
+            src = _location(schedule, match)
+            group_in, group_out = fan_in.get(location, (1, False)), fan_out.get(src, (1, False))
+            if sends.get(location) or receives.get(src):
                 width, together = max(len(indices), len(sends[src])), 1
-                pattern, is_first = EXCHANGE, _before(depth, site) == _before(depth, src) == 0
+                pattern, is_first = EXCHANGE, _before(depth, location) == _before(depth, src) == 0
             elif max(group_in[0], group_out[0]) > 1:
                 pattern = FAN_IN if group_in[0] >= group_out[0] else FAN_OUT
                 (width, is_first), together = (group_in, len(indices)) if pattern == FAN_IN else (
@@ -140,10 +141,10 @@ def find_hops(algorithm: Algorithm, world_size: int, root: int) -> dict[int, Hop
                 )  # fmt: skip
             else:
                 pattern, width, together = RELAY, 1, 1
-                is_first = _before(depth, site) == _before(depth, src) == 0
-            found[index] = HopKind(
+                is_first = _before(depth, location) == _before(depth, src) == 0
+            found[index] = MessageKind(
                 src=src,
-                dst=site,
+                dst=location,
                 chunk=int(schedule.chunk[match]),
                 into=int(schedule.into[index]),
                 count=int(schedule.count[index]),
@@ -156,54 +157,54 @@ def find_hops(algorithm: Algorithm, world_size: int, root: int) -> dict[int, Hop
     return found
 
 
-def _site(schedule: Schedule, index: int) -> Site:
+def _location(schedule: Schedule, index: int) -> Location:
     return int(schedule.rank[index]), int(schedule.channel[index]), int(schedule.step[index])
 
 
-def _by_step(schedule: Schedule, *kinds: Kind) -> dict[Site, list[int]]:
+def _by_step(schedule: Schedule, *kinds: Kind) -> dict[Location, list[int]]:
     """Return the indices of the operations of these kinds, by step."""
-    found: defaultdict[Site, list[int]] = defaultdict(list)
+    found: defaultdict[Location, list[int]] = defaultdict(list)
     for index, kind in enumerate(schedule.kind.tolist()):
         if kind in kinds:
-            found[_site(schedule, index)].append(index)
+            found[_location(schedule, index)].append(index)
     return dict(found)
 
 
-def _before(depth: dict[Site, int], site: Site) -> int:
+def _before(depth: dict[Location, int], location: Location) -> int:
     """Return the depth of a channel before a step."""
-    rank, channel, step = site
+    rank, channel, step = location
     return depth.get((rank, channel, step - 1), 0)
 
 
 def _fans(
-    schedule: Schedule, own: dict[Site, list[int]], other: dict[Site, list[int]], depth: dict[Site, int]
-) -> dict[Site, tuple[int, bool]]:
+    schedule: Schedule, own: dict[Location, list[int]], other: dict[Location, list[int]], depth: dict[Location, int]
+) -> dict[Location, tuple[int, bool]]:
     """Return the width of the fan of each step, and whether it is the first communication of its ranks.
 
     ``own`` has the operations of fans, ``other`` those in the opposite direction.
     """
 
-    def were_ready(site: Site) -> bool:
-        peers = (_site(schedule, int(schedule.match[index])) for index in own[site])
-        return all(_before(depth, peer) < _before(depth, site) for peer in peers)
+    def were_ready(location: Location) -> bool:
+        peers = (_location(schedule, int(schedule.match[index])) for index in own[location])
+        return all(_before(depth, peer) < _before(depth, location) for peer in peers)
 
-    found: dict[Site, tuple[int, bool]] = {}
+    found: dict[Location, tuple[int, bool]] = {}
     for row in _rows(own, other, were_ready):
-        width = sum(len(own[site]) for site in row)
+        width = sum(len(own[location]) for location in row)
         found |= dict.fromkeys(row, (width, _before(depth, row[0]) == 0))
     return found
 
 
 def _rows(
-    own: dict[Site, list[int]], other: dict[Site, list[int]], were_ready: Callable[[Site], bool]
-) -> Iterator[list[Site]]:
+    own: dict[Location, list[int]], other: dict[Location, list[int]], were_ready: Callable[[Location], bool]
+) -> Iterator[list[Location]]:
     """Yield the consecutive steps of one channel whose messages form a fan."""
-    row: list[Site] = []
-    for site in sorted(one for one in own if not other.get(one)):
-        follows = bool(row) and row[-1] == (site[0], site[1], site[2] - 1)
-        if row and not (follows and were_ready(site)):
+    row: list[Location] = []
+    for location in sorted(one for one in own if not other.get(one)):
+        follows = bool(row) and row[-1] == (location[0], location[1], location[2] - 1)
+        if row and not (follows and were_ready(location)):
             yield row
             row = []
-        row.append(site)
+        row.append(location)
     if row:
         yield row

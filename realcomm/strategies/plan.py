@@ -1,4 +1,4 @@
-"""``FormPlan``: a training in a form of parallelism as its ranks are told of it, and its batches."""
+"""``StrategyPlan``: a training in a parallelism strategy as its ranks are told of it, and its batches."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -17,8 +17,8 @@ from realcomm.profiling.model_sources import ModelSource, Transformer, find_mode
 from realcomm.training.datasets import Shard
 
 
-class FormPlan(NamedTuple):
-    """A model, and the form in which ranks train it; for all of them ``batch_size`` samples a step.
+class StrategyPlan(NamedTuple):
+    """A model, and the strategy in which ranks train it; for all of them ``batch_size`` samples a step.
 
     ``stages`` are the names of the blocks of each stage of a pipeline, ``units`` of the modules whose parameters are
     gathered together. In the first ``checked`` steps one rank alone trains the same. ``images`` are those of a replica
@@ -26,7 +26,7 @@ class FormPlan(NamedTuple):
     """
 
     model: str
-    form: Parallelism
+    parallelism: Parallelism
     batch_size: int
     recipe: Recipe
     sample: tuple[int, ...] | None = None
@@ -49,12 +49,12 @@ class FormPlan(NamedTuple):
 
     @property
     def samples_at_once(self) -> int:
-        """Samples of which a device computes as much at a time as of a microbatch in this form, at least one."""
-        form = self.form
-        return max(1, self.batch_size // (form.data * form.pieces * form.tensor))
+        """Samples of which a device computes as much at a time as of a microbatch in this strategy, at least one."""
+        parallelism = self.parallelism
+        return max(1, self.batch_size // (parallelism.data * parallelism.pieces * parallelism.tensor))
 
 
-def batch_of(plan: FormPlan, step: int, samples: int | None = None) -> tuple[Tensor, Tensor]:
+def batch_of(plan: StrategyPlan, step: int, samples: int | None = None) -> tuple[Tensor, Tensor]:
     """Return the random samples of a step and what they are to be: the next words, or labels; on each rank the same.
 
     They are of all ranks together, unless it is said how many.
@@ -68,13 +68,13 @@ def batch_of(plan: FormPlan, step: int, samples: int | None = None) -> tuple[Ten
     return images, torch.randint(count_classes(plan.model, plan.sample), (count,), generator=made)
 
 
-def batches_of(plan: FormPlan, place: int) -> Iterator[tuple[Tensor, Tensor]]:
+def batches_of(plan: StrategyPlan, place: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield what a replica has of the batch of each step, and what it is to be, on this rank's device."""
     if plan.images is not None:
-        yield from Shard(plan.images, place, plan.form.data, plan.steps)
+        yield from Shard(plan.images, place, plan.parallelism.data, plan.steps)
         return
     for step in range(plan.steps):
-        samples, targets = (each.chunk(plan.form.data)[place] for each in batch_of(plan, step))
+        samples, targets = (each.chunk(plan.parallelism.data)[place] for each in batch_of(plan, step))
         yield samples.to(own_device()), targets.to(own_device())
 
 
@@ -89,33 +89,35 @@ def count_classes(model: str, sample: tuple[int, ...] | None) -> int:
     return scores.shape[1]
 
 
-def check_divisible(plan: FormPlan) -> None:
-    """Raise InputError for a form that torch's classes cannot give this model, and batches without equal pieces."""
-    form, source = plan.form, plan.source
-    if plan.batch_size % (form.data * form.pieces):
+def check_divisible(plan: StrategyPlan) -> None:
+    """Raise InputError for a strategy that torch's classes cannot give this model, and batches without equal pieces."""
+    parallelism, source = plan.parallelism, plan.source
+    if plan.batch_size % (parallelism.data * parallelism.pieces):
         raise InputError(
-            f"batch_size is {plan.batch_size // form.data} a device of the data axis, and it goes in {form.pieces} "
-            f"equal microbatches; give a multiple of {form.pieces}"
+            f"batch_size is {plan.batch_size // parallelism.data} a device of the data axis, and it goes in "
+            f"{parallelism.pieces} "
+            f"equal microbatches; give a multiple of {parallelism.pieces}"
         )
-    if form.tensor == 1:
+    if parallelism.tensor == 1:
         return
     if source.shape is None or not plan.model.startswith("llama"):
         raise InputError(
-            f"tensor is {form.tensor}, and torch's styles divide the matrices of a llama: here, which model "
+            f"tensor is {parallelism.tensor}, and torch's styles divide the matrices of a llama: here, which model "
             f"{quote(plan.model)} is none of; give one, as llama:layers=2,width=64,heads=4,context=32,vocabulary=128"
         )
     shape = source.shape
     divided = {"heads": shape.heads, "kv_heads": shape.kv_heads, "hidden": shape.hidden, "vocabulary": shape.vocabulary}
-    divided |= {"context": shape.context} if form.sequence else {}
+    divided |= {"context": shape.context} if parallelism.sequence else {}
     for name, value in divided.items():
-        if value % form.tensor:
+        if value % parallelism.tensor:
             raise InputError(
-                f"{name} of model {quote(plan.model)} is {value}, which {form.tensor} ranks of a tensor group cannot "
-                f"divide equally; give a multiple of {form.tensor}, or another tensor"
+                f"{name} of model {quote(plan.model)} is {value}, which {parallelism.tensor} ranks of a tensor "
+                "group cannot "
+                f"divide equally; give a multiple of {parallelism.tensor}, or another tensor"
             )
 
 
-def build(plan: FormPlan) -> torch.nn.Module:
+def build(plan: StrategyPlan) -> torch.nn.Module:
     """Return the whole model with the weights that it has from the plan's seed, whatever random numbers came before."""
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(plan.seed)

@@ -11,7 +11,7 @@ from command_line import Ringlab
 from collectives.errors import RunFailed
 from collectives.records.spans import Spans
 from collectives.records.trace import Trace
-from ringlab.commands.measuring.forms import FormAnswer, _checked
+from ringlab.commands.measuring.strategies import StrategyAnswer, _checked
 from ringlab.shared.figures import side_by_side
 
 SCENARIO = """
@@ -23,7 +23,7 @@ model = "llama:layers=2,width=8,heads=2,context=4,vocabulary=11"
 batch_size = 4
 optimizer = "adamw"
 [training.parallelism]
-form = "fsdp"
+strategy = "fsdp"
 """
 MODEL = """
 import os
@@ -44,7 +44,7 @@ def build():
 
 @pytest.fixture
 def scenario(tmp_path: Path) -> Path:
-    path = tmp_path / "form.toml"
+    path = tmp_path / "strategy.toml"
     path.write_text(SCENARIO)
     return path
 
@@ -62,10 +62,10 @@ def scenario(tmp_path: Path) -> Path:
             "parallelism={tensor=2}",
             "vocabulary=11' is 11, which 2 ranks of a tensor group cannot divide equally",
         ),
-        ("parallelism={form='zero3d'}", "form 'zero3d'"),
-        ("parallelism={form='parameter_server'}", "parallelism.form"),
+        ("parallelism={strategy='zero3d'}", "strategy 'zero3d'"),
+        ("parallelism={strategy='parameter_server'}", "parallelism.strategy"),
         ("parallelism={recompute='full'}", "parallelism.recompute = full can only be predicted; remove it"),
-        ("parallelism={tensor=2,form='zero1'}", "is not supported by torch's ZeroRedundancyOptimizer"),
+        ("parallelism={tensor=2,strategy='zero1'}", "is not supported by torch's ZeroRedundancyOptimizer"),
         ("parallelism={pipeline=4,microbatches=3}", "equal microbatches; give a multiple of 3"),
         ("dataset='digits'", "dataset 'digits'"),
         ("num_workers=2", "num_workers requires an image dataset"),
@@ -94,9 +94,9 @@ def test_the_blocks_of_a_users_model_are_found_in_a_process_of_its_own(
     assert processes and str(os.getpid()) not in processes
 
 
-def test_a_form_is_plain_json_and_a_large_model_is_not_compared() -> None:
-    answer = FormAnswer(
-        title="a", file="a.toml", cluster="here", model="mine", form="FSDP", world_size=2, batch_size=4,
+def test_a_strategy_is_plain_json_and_a_large_model_is_not_compared() -> None:
+    answer = StrategyAnswer(
+        title="a", file="a.toml", cluster="here", model="mine", strategy="FSDP", world_size=2, batch_size=4,
         step_s=side_by_side(2.0, 1.0), samples_per_s=side_by_side(2.0, 4.0),
         held_bytes={"parameters": side_by_side(None, 8.0)}, losses=(3.0, 2.0), alone_losses=(3.0,), alone_step_s=2.0,
         same=True, traces=(Trace("a", "measured", 1, 1.0, spans=Spans.of([]), nodes=[], hosts=[]),),
@@ -107,5 +107,5 @@ def test_a_form_is_plain_json_and_a_large_model_is_not_compared() -> None:
         _checked(large, check_all=True)
     found = answer.to_dict()
     assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert found["kind"] == "form" and "traces" not in found and found["losses"] == [3.0, 2.0]
+    assert found["kind"] == "strategy" and "traces" not in found and found["losses"] == [3.0, 2.0]
     assert found["step_s"]["error"] == 1.0 and found["held_bytes"]["parameters"]["measured"] == 8.0

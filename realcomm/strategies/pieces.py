@@ -12,13 +12,13 @@ from torch.nn.parallel import DistributedDataParallel
 from collectives.records.model_profile import Measured
 from realcomm.execution.device_clock import seconds_of
 from realcomm.execution.own_collective import all_gather_single, reduce_scatter_single
-from realcomm.forms.blocks import named_blocks
-from realcomm.forms.plan import FormPlan, batches_of, build
-from realcomm.forms.spread import Spread, loss_of, mesh_of, move, optimizer_of
 from realcomm.launching.group import own_device
 from realcomm.launching.status import set_status
 from realcomm.profiling.measured import measure
 from realcomm.profiling.meta import profile_on_meta
+from realcomm.strategies.blocks import named_blocks
+from realcomm.strategies.plan import StrategyPlan, batches_of, build
+from realcomm.strategies.spread import Spread, loss_of, mesh_of, move, optimizer_of
 from realcomm.training.running import EndlessBatches
 
 WARM_UP, REPEATED = 2, 7
@@ -49,7 +49,7 @@ class RankTimes(NamedTuple):
     silent_s: float = 0.0
 
 
-def time_pieces(plan: FormPlan) -> RankTimes:
+def time_pieces(plan: StrategyPlan) -> RankTimes:
     """Time a model's layers, optimizer and loading, all ranks at once."""
     set_status("timing the pieces of a step")
     source, samples = plan.source, plan.samples_at_once
@@ -65,11 +65,11 @@ def time_pieces(plan: FormPlan) -> RankTimes:
     return RankTimes(computing, _median_seconds(lambda: _done(optimizer.step())), _time_loading(plan))
 
 
-def _time_loading(plan: FormPlan) -> float:
+def _time_loading(plan: StrategyPlan) -> float:
     """Return the seconds that a replica waits for a batch, where one follows the other at once."""
     if plan.images is None:
         return 0.0
-    batches = EndlessBatches(plan.images, 0, plan.form.data)
+    batches = EndlessBatches(plan.images, 0, plan.parallelism.data)
     batches.take_prefetched()
     return _median_seconds(lambda: _done(next(batches)))
 
@@ -80,7 +80,7 @@ class Turns:
     They are collectives by themselves, and steps in which nothing travels; all ranks take each turn together.
     """
 
-    def __init__(self, rank: int, world_size: int, plan: FormPlan, asked: Sequence[Question]) -> None:
+    def __init__(self, rank: int, world_size: int, plan: StrategyPlan, asked: Sequence[Question]) -> None:
         """Prepare what is timed, and call each of it without counting that."""
         groups = {shape: own_group(rank, world_size, *shape) for shape in dict.fromkeys(one[2:] for one in asked)}
         calls = (_call(rank, one, groups[one[2:]]) for one in asked)
@@ -113,20 +113,20 @@ def _in_a_row(call: Callable[[], None]) -> Callable[[], None]:
     return calls
 
 
-def silent_step(plan: FormPlan, rank: int, world_size: int) -> Callable[[], None]:
-    """Return what carries out a step of a form in which nothing travels: all that this rank computes and copies in it.
+def silent_step(plan: StrategyPlan, rank: int, world_size: int) -> Callable[[], None]:
+    """Return a function that runs a step without communication: all that this rank computes and copies in it.
 
-    Torch's classes are on a mesh of the form's own shape whose collectives return at once. Of a pipeline the blocks of
-    this rank's stages are computed, on what the blocks before make of a batch.
+    Torch's classes are on a mesh of the strategy's own shape whose collectives return at once. Of a pipeline the blocks
+    of this rank's stages are computed, on what the blocks before make of a batch.
     """
     plan = plan._replace(images=None, steps=1)
     model = build(plan)
-    mesh = mesh_of(plan.form, lambda size, stride: own_group(rank, world_size, size, stride, "fake"))
+    mesh = mesh_of(plan.parallelism, lambda size, stride: own_group(rank, world_size, size, stride, "fake"))
     place = (mesh.get_coordinate() or [0])[0]
     samples, targets = next(batches_of(plan, 0))
-    if plan.form.pipeline > 1:
+    if plan.parallelism.pipeline > 1:
         return _stages_step(plan, model, place, samples, targets)
-    spread = Spread(model, plan.form, plan.recipe, units=plan.units, mesh=mesh)
+    spread = Spread(model, plan.parallelism, plan.recipe, units=plan.units, mesh=mesh)
     if isinstance(spread.model, DistributedDataParallel):
         spread.model.register_comm_hook(None, _own_gradients)
 
@@ -146,16 +146,16 @@ def _own_gradients(_: object, bucket: dist.GradBucket) -> torch.futures.Future[t
 
 
 def _stages_step(
-    plan: FormPlan, model: torch.nn.Module, place: int, samples: torch.Tensor, targets: torch.Tensor
+    plan: StrategyPlan, model: torch.nn.Module, place: int, samples: torch.Tensor, targets: torch.Tensor
 ) -> Callable[[], None]:
     """Return what computes the stages of a pipeline's rank, on each piece of a batch."""
-    blocks, pieces = named_blocks(model, plan.model), plan.form.pieces
+    blocks, pieces = named_blocks(model, plan.model), plan.parallelism.pieces
     stages, given = (
         [torch.nn.Sequential(*(blocks[name] for name in stage)) for stage in plan.stages],
         list[torch.Tensor](),
     )
     at, aims = samples.chunk(pieces)[0], targets.chunk(pieces)[0]
-    own = range(place, len(stages), plan.form.pipeline)
+    own = range(place, len(stages), plan.parallelism.pipeline)
     for number, stage in enumerate(stages):
         given.append(at)
         with torch.no_grad():
@@ -191,7 +191,7 @@ def own_group(rank: int, world_size: int, size: int, stride: int, backend: str |
 
 
 def _call(rank: int, one: Question, group: dist.ProcessGroup) -> Callable[[], None]:
-    """Return what carries out a collective as torch's forms call it."""
+    """Return what carries out a collective as torch's strategies call it."""
     members = dist.get_process_group_ranks(group)
     count = max(1, one.nbytes // FLOAT // one.size) * one.size
     whole, part = (torch.zeros(each, device=own_device()) for each in (count, count // one.size))
@@ -205,7 +205,7 @@ def _call(rank: int, one: Question, group: dist.ProcessGroup) -> Callable[[], No
         return lambda: _done(dist.broadcast(whole, members[0], group=group))
     if one.collective == "send_recv":
         return lambda: _pass_on(rank, members, whole)
-    raise ValueError(f"no form of torch's calls {one.collective} here")
+    raise ValueError(f"no strategy of torch's calls {one.collective} here")
 
 
 def _pass_on(rank: int, members: Sequence[int], whole: torch.Tensor) -> None:

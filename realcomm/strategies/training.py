@@ -1,4 +1,4 @@
-"""A training in a form of parallelism, as one rank carries it out, and the same on one rank alone."""
+"""A training in a parallelism strategy, as one rank carries it out, and the same on one rank alone."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -13,11 +13,11 @@ from torch.distributed.tensor import DTensor
 from collectives.records.spans import Span
 from realcomm.execution.device_clock import seconds_of
 from realcomm.execution.group_memory import host_barrier
-from realcomm.forms.pieces import Question, RankTimes, Turns, time_pieces
-from realcomm.forms.plan import FormPlan, batches_of, build
-from realcomm.forms.spread import Spread, loss_of, optimizer_of
 from realcomm.launching.group import own_device
 from realcomm.launching.status import report_progress, set_status
+from realcomm.strategies.pieces import Question, RankTimes, Turns, time_pieces
+from realcomm.strategies.plan import StrategyPlan, batches_of, build
+from realcomm.strategies.spread import Spread, loss_of, optimizer_of
 from realcomm.training.replica import save_weights
 from realcomm.training.stopwatch import Stopwatch
 
@@ -30,7 +30,7 @@ class KeptBytes(NamedTuple):
     optimizer: int
 
 
-class FormResult(NamedTuple):
+class StrategyResult(NamedTuple):
     """What a rank did. Losses are of its own samples, of a pipeline on the ranks of its last stage only."""
 
     losses: list[float]
@@ -50,9 +50,13 @@ class LoneSteps(NamedTuple):
 TURNS = 12  # of timing pieces between the steps of a training
 
 
-def train_form(
-    rank: int, world_size: int, plan: FormPlan, weights: Path | None = None, between: Callable[[], None] | None = None
-) -> FormResult:
+def train_strategy(
+    rank: int,
+    world_size: int,
+    plan: StrategyPlan,
+    weights: Path | None = None,
+    between: Callable[[], None] | None = None,
+) -> StrategyResult:
     """Train as one rank of the default group; the first one has trained alone before, and writes the ``weights``.
 
     ``between`` is called up to ``TURNS`` times before a step.
@@ -60,8 +64,8 @@ def train_form(
     set_status("training on one rank alone")
     alone = _train_alone_if_it_fits(plan) if rank == 0 and plan.checked else None
     host_barrier()  # ranks that wait on cores or a GPU would take time from the one that is timed
-    set_status(f"spreading {plan.model} by {plan.form.label}")
-    spread = Spread(build(plan), plan.form, plan.recipe, stages=plan.stages, units=plan.units)
+    set_status(f"spreading {plan.model} by {plan.parallelism.label}")
+    spread = Spread(build(plan), plan.parallelism, plan.recipe, stages=plan.stages, units=plan.units)
     watch, losses, seconds = Stopwatch(rank, "training step"), list[float](), list[float]()
     batches = batches_of(plan, spread.place["data"])
     for step in range(plan.steps):
@@ -82,32 +86,32 @@ def train_form(
         seconds.append(watch.seconds(end) - watch.seconds(begin))
         losses += [] if loss is None else [loss]
         if rank == 0:
-            report_progress(step + 1, plan.steps, f"training by {plan.form.label}")
+            report_progress(step + 1, plan.steps, f"training by {plan.parallelism.label}")
     if weights is not None:
         set_status("gathering the weights")
         whole = spread.gather_weights()
         if whole is not None:
             save_weights(whole, weights)
-    return FormResult(losses, seconds, held_bytes(spread.model, spread.optimizer), watch.spans, alone)
+    return StrategyResult(losses, seconds, held_bytes(spread.model, spread.optimizer), watch.spans, alone)
 
 
-def _train_alone_if_it_fits(plan: FormPlan) -> LoneSteps | None:
+def _train_alone_if_it_fits(plan: StrategyPlan) -> LoneSteps | None:
     with suppress(torch.OutOfMemoryError):
         return train_alone(plan)
     torch.cuda.empty_cache()
     return None
 
 
-def train_alone(plan: FormPlan) -> LoneSteps:
-    """Return the steps of one rank that trains the plain model on all samples, in the pieces that the form has them."""
+def train_alone(plan: StrategyPlan) -> LoneSteps:
+    """Return the steps of one rank that trains the plain model on all samples, in the strategy's pieces."""
     device, losses, seconds = own_device(), list[float](), list[float]()
     model = build(plan).to(device)
     kind, given = optimizer_of(plan.recipe)
     optimizer = kind(model.parameters(), **given)
-    parts, pieces = plan.form.pieces, plan.form.data * plan.form.pieces
+    parts, pieces = plan.parallelism.pieces, plan.parallelism.data * plan.parallelism.pieces
     if plan.images is not None:
         plan = plan._replace(images=replace(plan.images, num_workers=0, prefetch_factor=None))
-    replicas = [batches_of(plan, place) for place in range(plan.form.data)]
+    replicas = [batches_of(plan, place) for place in range(plan.parallelism.data)]
     for _ in range(plan.checked):
         drawn = [next(batches) for batches in replicas]
 
@@ -129,11 +133,11 @@ def _step(model: nn.Module, samples: Tensor, targets: Tensor, pieces: int) -> fl
 
 
 def calibrate_and_train(
-    rank: int, world_size: int, plan: FormPlan, asked: Sequence[Question], weights: Path | None = None
-) -> tuple[RankTimes, FormResult]:
+    rank: int, world_size: int, plan: StrategyPlan, asked: Sequence[Question], weights: Path | None = None
+) -> tuple[RankTimes, StrategyResult]:
     """Time the pieces of a step, then train, in turns with pieces that are timed again."""
     found, turns = time_pieces(plan), Turns(rank, world_size, plan, asked)
-    result = train_form(rank, world_size, plan, weights, turns.take)
+    result = train_strategy(rank, world_size, plan, weights, turns.take)
     return turns.complete(found), result
 
 

@@ -35,7 +35,7 @@ OF_DEVICES = (  # keys that say how a training is spread over devices, or what a
 OVERLAPPED = ("ddp", "nccl")  # gradient syncs whose gradients travel while backward goes on
 
 
-class ComputeForm(Section):
+class ComputeSection(Section):
     """``[training.compute]``: the phases of a step, or a profile's file, samples a second of one device, a GPU."""
 
     profile: str | None = Field(None, description='for example "resnet50.json"')
@@ -125,7 +125,7 @@ def check_parallelism(given: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-class TrainingForm(Section):
+class TrainingSection(Section):
     """``[training]``: keys that a run leaves out keep the defaults of ``collectives.training.workload.Training``."""
 
     gradient_sync: Syncs | None = Field(None, min_length=1)
@@ -173,7 +173,7 @@ class TrainingForm(Section):
     variable_batches: bool = False  # of unequal work
     framework: str = FRAMEWORKS[0]  # that trains a language model
     parallelism: Annotated[dict[str, Any], AfterValidator(check_parallelism)] = Field({})
-    compute: ComputeForm | None = None
+    compute: ComputeSection | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -199,7 +199,7 @@ class TrainingForm(Section):
 
     @property
     def mesh(self) -> Parallelism:
-        """The form of parallelism. Raise InputError for values that cannot be together."""
+        """The parallelism. Raise InputError for values that cannot be together."""
         given = dict(self.parallelism)
         if self.gradient_sync:
             named = self.gradient_sync[0]

@@ -1,6 +1,6 @@
 """The event engine beside SimGrid's flow model, which share links alike: processor seconds, and how far answers differ.
 
-    python benchmarks/beside_simgrid.py [--repetitions 5] [--fewer 1] [-o FILE]
+    python benchmarks/against_simgrid.py [--repetitions 5] [--fewer 1] [-o FILE]
 
 Both simulate every message of the same collectives on a star, in turn, so that whatever else the machine does meets
 both. SimGrid is the compiled runner of ``tests/simcomm/oracle``, a process of its own, from its start to its end: with
@@ -18,7 +18,7 @@ from statistics import median
 from time import process_time
 from typing import Any
 
-from collectives import Request, find_algorithm
+from collectives import CollectiveCall, find_algorithm
 from collectives.output_files import write_text
 from collectives.records.environment import describe_environment
 from simcomm.compiled.engine import by_events
@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT / "tests" / "simcomm"))
 from oracle import run_simgrid  # noqa: E402
 from oracle.cases import Case, sent  # noqa: E402
 
-RESULTS = ROOT / "benchmarks" / "results" / "beside_simgrid.json"
+RESULTS = ROOT / "benchmarks" / "results" / "against_simgrid.json"
 ASKED = {"all_reduce/ring": (32, 64, 128), "all_to_all/pairwise": (32, 64, 128)}  # ranks
 NBYTES = 1 << 20
 LAZY = {
@@ -63,7 +63,7 @@ def by_ours(case: Case) -> tuple[float, float]:
     algorithm, cluster = find_algorithm(case.algorithm), case.cluster
     assert cluster.transport is not None
     schedule = unverified_schedule(algorithm, cluster.world_size)
-    asked = EngineInput(Request(algorithm, case.nbytes, "uint8"), schedule, cluster, cluster.transport)
+    asked = EngineInput(CollectiveCall(algorithm, case.nbytes, "uint8"), schedule, cluster, cluster.transport)
     assert asked.routes is not None
     begin = process_time()
     found = by_events(asked)

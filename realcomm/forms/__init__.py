@@ -1,1 +1,0 @@
-"""Trainings in every form of parallelism, by torch's own classes on a mesh of ranks."""
