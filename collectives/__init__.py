@@ -25,6 +25,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from collectives.removed import RENAMED_FUNCTIONS, warn_renamed
+
 
 def exports_of(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package that exports the names of its ``__init__.pyi``.
@@ -35,6 +37,9 @@ def exports_of(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
     home = {name: module for module, name in re.findall(r"^from (\S+) import (\w+) as \2$", stub, re.MULTILINE)}
 
     def get(name: str) -> Any:
+        if new := RENAMED_FUNCTIONS.get(f"{package}.{name}"):
+            warn_renamed(f"{package}.{name}", f"{package}.{new}")
+            name = new
         if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         if home[name] == package:

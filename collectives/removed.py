@@ -1,4 +1,10 @@
-"""Names that the last release had, and what to use instead. The next release deletes this file."""
+"""Names that the last release had: what was removed, and what was renamed. The next release deletes this file."""
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from collectives.errors import InputError
 
 COMMANDS: dict[str, str] = {  # command: what to use instead
     "diagnose": "use `ringlab explain --measured FILE` for tables of nccl-tests, and `ringlab virtual` for hangs",
@@ -28,6 +34,60 @@ KEYS: dict[str, str] = {  # "table.key" of a scenario file: what to write instea
     "plan.interruptions_per_day": "subtract the expected downtime from plan.deadline",
     "plan.lost_per_interruption": "subtract the expected downtime from plan.deadline",
 }
+
+RENAMED_KEYS: dict[str, str] = {  # "table.key" of a scenario file: its new name, accepted until 0.2
+    "trouble": "faults",
+    "training.parallelism.form": "training.parallelism.strategy",
+    "cluster.terms.notices": "cluster.terms.receive_ready",
+}
+RENAMED_FIELDS: dict[str, str] = {  # "record.field" of a JSON file: its new name, accepted until 0.2
+    f"calibration.{parts}{old}": f"calibration.{parts}{new}"
+    for parts in ("", "parts.")
+    for old, new in {"hops": "message_classes", "overlap.steal": "overlap.overlap_slowdown"}.items()
+}
+RENAMED_WHAT_IFS = {"form": "strategy"}  # of predict --what-if, accepted until 0.2
+RENAMED_FUNCTIONS: dict[str, str] = {  # "package.name" of Python: its new name, accepted until 0.2
+    "collectives.Request": "CollectiveCall",
+    "collectives.make_request": "make_call",
+    "ringlab.FormAnswer": "StrategyAnswer",
+    "ringlab.compare_form": "compare_strategy",
+    "ringlab.run_form": "run_strategy",
+}
+
+
+def rename_keys(content: dict[str, Any], names: dict[str, str]) -> None:
+    """Rename the deprecated keys of nested tables in place. Warn about each; raise InputError if both names are set.
+
+    >>> table = {"trouble": {"seed": 1}}
+    >>> with warnings.catch_warnings(action="ignore"):
+    ...     rename_keys(table, RENAMED_KEYS)
+    >>> table
+    {'faults': {'seed': 1}}
+    """
+    for old, new in names.items():
+        *parents, key = old.split(".")
+        renamed = new.rpartition(".")[2]
+        for table in _tables(content, parents):
+            if key in table and renamed in table:
+                raise InputError(f"{old} is the deprecated name of {new}; remove one of them")
+            if key in table:
+                warn_renamed(old, new)
+                table[renamed] = table.pop(key)
+
+
+def _tables(content: object, parents: list[str]) -> Iterator[dict[str, Any]]:
+    if isinstance(content, list):
+        for entry in content:
+            yield from _tables(entry, parents)
+    elif isinstance(content, dict) and not parents:
+        yield content
+    elif isinstance(content, dict):
+        yield from _tables(content.get(parents[0]), parents[1:])
+
+
+def warn_renamed(old: str, new: str) -> None:
+    """Warn that a name is deprecated."""
+    warnings.warn(f"{old} is deprecated; rename it to {new}", FutureWarning, stacklevel=3)
 
 
 def describe_removed(names: dict[str, str], name: str) -> str:

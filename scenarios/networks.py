@@ -52,8 +52,7 @@ def read_network(text: str, ranks: int = 0, changes: Sequence[str] = ()) -> Read
     keys = [*_split(text), *changes] if "=" in text else list(changes)
     overrides = [key if "." in key.partition("=")[0] else f"cluster.{key}" for key in keys]
     table, builder = _read_word(text, ranks, overrides)
-    for override in overrides:
-        toml_files.override(table, override)
+    toml_files.apply_overrides(table, overrides)
     cluster = table.get("cluster")
     if isinstance(cluster, dict) and cluster.get("preset") == HERE:
         cluster["world_size"] = ranks or DEFAULT_RANKS

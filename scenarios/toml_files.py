@@ -1,9 +1,9 @@
 """Scenario files as tables: where they lie, what they say, what the command line overrides; which to begin with."""
 
 import json
+import re
 import stat
 import tomllib
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from collectives.errors import InputError
 from collectives.input_files import FileBytes, read_text, reason
 from collectives.quoting import cut, quote, suggest
 from collectives.records.model_profile import shipped_model_profiles
+from collectives.removed import RENAMED_KEYS, rename_keys, warn_renamed
 from collectives.units import TomlFloat
 
 Table = dict[str, Any]
@@ -103,38 +104,48 @@ def _value(text: str) -> Any:
 def tables(path: Path, overrides: Sequence[str]) -> Table:
     """Return the content of a file with the overrides applied in turn. Raise InputError."""
     table = read(path)
-    for text in overrides:
-        override(table, text)
+    apply_overrides(table, overrides)
     plan, stated = table.get("plan"), {text.partition("=")[0].strip() for text in overrides} & TARGETS
     if isinstance(plan, dict) and len(stated) == 1:  # in place of the file's other target
         (other,) = TARGETS - stated
         plan.pop(other.removeprefix("plan."), None)
-    return rename_tables(table)
+    return table
 
 
 TARGETS = {"plan.target_samples", "plan.target_tokens"}
 
 
-RENAMED = {"trouble": "faults"}  # tables by their old names, accepted until 0.2
+def apply_overrides(table: Table, overrides: Sequence[str]) -> None:
+    """Apply overrides to a table in turn, after renaming deprecated keys of both. Raise InputError."""
+    _rename(table)
+    for text in map(_renamed, overrides):
+        override(table, text)
+        _rename(table)
 
 
-def rename_tables(table: Table) -> Table:
-    """Return a scenario with deprecated table names replaced. Warn about each, and raise InputError if both are set.
+def _rename(table: Table) -> None:
+    """Rename the deprecated keys of a scenario and of its what-ifs in place. Raise InputError if both names are set."""
+    rename_keys(table, RENAMED_KEYS)
+    for what_if in what_ifs if isinstance(what_ifs := table.get("what_if"), list) else []:
+        if isinstance(what_if, dict):
+            rename_keys(what_if, RENAMED_KEYS)
+
+
+def _renamed(text: str) -> str:
+    """Return an override with its deprecated key renamed.
 
     >>> import warnings
     >>> with warnings.catch_warnings(action="ignore"):
-    ...     rename_tables({"trouble": {"seed": 1}})
-    {'faults': {'seed': 1}}
+    ...     _renamed("what_if.0.trouble.seed=3")
+    'what_if.0.faults.seed=3'
     """
-    what_ifs = table.get("what_if", [])
-    for part in [table, *(one for one in (what_ifs if isinstance(what_ifs, list) else []) if isinstance(one, dict))]:
-        for old, new in RENAMED.items():
-            if old in part and new in part:
-                raise InputError(f"[{old}] is the deprecated name of [{new}]; remove one of them")
-            if old in part:
-                warnings.warn(f"[{old}] is deprecated; rename it to [{new}]", FutureWarning, stacklevel=2)
-                part[new] = part.pop(old)
-    return table
+    key, equals, value = text.partition("=")
+    what_if, key = re.fullmatch(r"(what_if\.\d+\.)?(.*)", key.strip(), re.DOTALL).groups("")  # type: ignore[union-attr]
+    for old, new in RENAMED_KEYS.items():
+        if f"{key}.".startswith(f"{old}."):
+            warn_renamed(old, new)
+            key = new + key.removeprefix(old)
+    return f"{what_if}{key}{equals}{value}"
 
 
 HERE = Path(__file__).parent

@@ -15,6 +15,7 @@ from collectives.errors import InputError
 from collectives.input_files import FileBytes, parse_json, read_text
 from collectives.output_files import write_text
 from collectives.quoting import quote
+from collectives.removed import RENAMED_FIELDS, rename_keys
 
 
 class VersionedRecord(Protocol):
@@ -57,6 +58,7 @@ def read_record(path: Path | str, kind: type[AnyRecord], most_bytes: int = FileB
         advice = "; another version of Ringlab wrote it: make it again" if isinstance(version, int) else ""
         wanted = f"not a {name} of schema version {kind.SCHEMA_VERSION}"
         raise InputError(f"{path}: {wanted} (found {quote(version)}){advice}")
+    rename_keys({name: content}, RENAMED_FIELDS)
     return parse_record(content, kind, path)
 
 

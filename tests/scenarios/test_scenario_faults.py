@@ -9,7 +9,6 @@ import pytest
 from command_line import Ringlab
 from scenario_texts import check_refused, write
 
-from collectives.errors import InputError
 from collectives.records.trace import Trace
 from ringlab.commands.predicting.prediction import predict
 from ringlab.session import Session
@@ -60,15 +59,6 @@ def test_reads_faults_table(tmp_path: Path):
     assert faults.messages == Jitter("exponential", 50e-6)
     assert faults.compute == Jitter("lognormal", 0.1, 0.2)
     assert (faults.seed, faults.repetitions) == (3, 20)
-
-
-def test_trouble_table_is_deprecated_alias(tmp_path: Path):
-    path = write(tmp_path, STAR + FAULTS.replace("faults", "trouble"))
-    with pytest.warns(FutureWarning, match=r"rename it to \[faults\]"):
-        scenario = load(path, ["trouble.seed=4"])
-    assert scenario.faults.seed == 4
-    with pytest.raises(InputError, match=r"\[trouble\] is the deprecated name of \[faults\]"):
-        load(path, ["faults.seed=4"])
 
 
 def test_links_in_turn_are_asked_for(tmp_path: Path):

@@ -14,6 +14,7 @@ from collectives.quoting import cut
 from collectives.records.model_profile import flops_per_token, is_transformer, parse_transformer
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace
+from collectives.removed import RENAMED_WHAT_IFS, warn_renamed
 from collectives.units import count
 from planner.gpus import PRECISIONS, find_gpu, is_known
 from planner.mesh.clusters import mesh_cluster
@@ -140,6 +141,9 @@ def _parse_what_if(text: str | None) -> tuple[str | None, list[str]]:
     key, values = parse_sweep(text, "--what-if")
     if key == "link" and {*values} <= LINKS.keys():
         return key, values
+    if key in RENAMED_WHAT_IFS:
+        warn_renamed(f"--what-if {key}", f"--what-if {RENAMED_WHAT_IFS[key]}")
+        key = RENAMED_WHAT_IFS[key]
     return ALIASES.get(key, key), values
 
 
