@@ -166,6 +166,33 @@ def test_each_rank_has_modules_without_init_and_of_pythonpath(
     assert [ran.lines(rank) for rank in range(2)] == [["0 0"], ["1 1"]], ran.outcome.findings
 
 
+LAUNCHER = """
+import torch.multiprocessing as mp
+number = None
+def call(rank, function):
+    global number
+    number = rank
+    function()
+def launch(function):
+    mp.spawn(call, (function,), nprocs=2)
+"""
+LAUNCHED = """
+import time, launcher
+def work():
+    time.sleep(0.1)
+    print(launcher.number)
+if __name__ == "__main__":
+    launcher.launch(work)
+"""
+
+
+def test_library_that_spawns_a_function_has_state_per_rank(virtual: VirtualRuns, tmp_path: Path) -> None:
+    (tmp_path / "launcher.py").write_text(LAUNCHER)
+    (tmp_path / "main.py").write_text(LAUNCHED)
+    ran = virtual(tmp_path / "main.py", 0)
+    assert [ran.lines(rank) for rank in range(2)] == [["0"], ["1"]], ran.outcome.findings
+
+
 KEPT = """
 import networkx, torch, torch.distributed as dist
 {start}

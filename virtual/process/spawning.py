@@ -106,7 +106,7 @@ class Spawner:
     ) -> Callable[[Rank], Any]:
         """Return the call of a function with arguments that are pickled as for a process.
 
-        The main module is executed before, if the function is of it or may look for it (``with_main``).
+        The main module is executed first if the function or an argument belongs to it, or if ``with_main`` is set.
         """
         try:
             packed = _pickle((fn, tuple(args), named))
@@ -118,9 +118,10 @@ class Spawner:
         ):  # nested functions, locks: of forks only
             return lambda rank: fn(*args, **named)
         module = _find_module(fn)
+        needs_main = with_main or any(name.encode() in packed for name in MAINS)
 
         def body(rank: Rank) -> Any:
-            if (with_main or module in MAINS) and not self.program.is_module:
+            if needs_main and not self.program.is_module:
                 self.program.execute("__mp_main__")
             if module is not None and module not in MAINS:
                 import_module(module)
