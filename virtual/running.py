@@ -16,31 +16,27 @@ from replay.recording import Recording
 from replay.simulation.carrier_lookup import find_carrier
 from replay.simulation.repeated_ranks import find_models, repeat_ranks
 from virtual.computing.choice import choose_computing
-from virtual.diagnosis.diagnoser import ProgramDiagnoser
+from virtual.diagnosis.hangs import ProgramDiagnoser
 from virtual.gpus.device import VirtualDevices
 from virtual.gpus.renaming import CudaOnCpu
 from virtual.matching.recorder import JobRecorder
 from virtual.matching.timing import CallTiming, Untimed
 from virtual.options import VirtualOptions
 from virtual.outcome import Finished, JobOutcome, RankOutcome, VirtualOutcome
-from virtual.process.clocks import install_clocks
-from virtual.process.groups import GroupMaker
-from virtual.process.interpreter import install_interpreter
-from virtual.process.meeting_places import install_stores
+from virtual.process.clocks import StepClock, install_clocks, step_seconds
+from virtual.process.groups import GroupMaker, install_stores
+from virtual.process.interpreter import install_interpreter, install_random
 from virtual.process.output import RankedOutput
 from virtual.process.profiles import RankProfiles
-from virtual.process.random_numbers import install_random
+from virtual.process.programs import name_as_torchrun
 from virtual.process.real_processes import install_real_processes
 from virtual.process.replaced import Replaced
 from virtual.process.shared_objects import install_shared_objects
 from virtual.process.spawning import Spawner
-from virtual.process.steps import StepClock, step_seconds
-from virtual.process.torchrun import name_as_torchrun
-from virtual.ranks.diagnoser import Diagnoser
 from virtual.ranks.finding import STARTER, ProgramFinding
 from virtual.ranks.own_state import Belongings, OwnState
 from virtual.ranks.placement import Placement
-from virtual.ranks.rank import Rank, RankJob
+from virtual.ranks.rank import Diagnoser, Rank, RankJob
 from virtual.ranks.world import VirtualWorld
 from virtual.timing.live import LiveTiming
 from virtual.timing.stopped import mark_failure

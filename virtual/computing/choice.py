@@ -1,12 +1,104 @@
-"""Which way of timing what ranks compute is meant by a word."""
+"""Choose the time of compute: zero, measured CPU time, or a roofline model of a device."""
 
-from contextlib import AbstractContextManager
+import time
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Protocol
 
-from virtual.computing.rates import NOMINAL_CORE, find_rates
-from virtual.computing.simple import MeasuredComputing, NoComputing
+import torch
+
+from collectives.errors import InputError
+from collectives.quoting import quote, suggest
+from planner.beliefs import read_shipped
+from planner.compute import MEMORY_SHARE
+from planner.gpus import find_gpu
+from simcomm.cluster.hardware import parts
 from virtual.ranks.rank import Rank
 from virtual.ranks.world import Computing
+
+KERNEL_S = 2e-6  # that any operation takes at least
+HALF = (torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class DeviceRates:
+    """Flops/s of operations on floats of 16 and of 32 bits, of attention on 16, and bytes/s of memory."""
+
+    name: str
+    half: float
+    single: float
+    attention: float
+    memory: float
+
+    def seconds(self, flops: float, nbytes: float, dtype: torch.dtype, is_attention: bool = False) -> float:
+        """Return what an operation takes that is limited by its flops or by its memory, whichever is slower."""
+        reached = self.half if dtype in HALF else self.single
+        if is_attention:
+            reached = min(reached, self.attention)
+        return max(flops / reached, nbytes / self.memory, KERNEL_S)
+
+
+NOMINAL_CORE = DeviceRates("a core of 100 GFLOP/s with 20 GB/s of memory", 1e11, 1e11, 1e11, 2e10)
+
+
+def find_rates(gpu: str) -> DeviceRates:
+    """Return the rates of a GPU of the hardware catalogue; TF32 for floats of 32 bits.
+
+    They are shares of the data sheet's: those that published trainings of language models reach with GPUs of its
+    generation, as ``ringlab search`` has them. Raises InputError for a name that is not there.
+
+    >>> 0.5 < find_rates("H100 SXM").half / 989e12 < 0.9
+    True
+    """
+    known = parts("GPU")
+    if gpu not in known:
+        words = "there are zero, model, measured and the GPUs of `ringlab list hardware`"
+        raise InputError(f"compute is {quote(gpu)}; {words}: {suggest(gpu, known)}")
+    found, shares = find_gpu(gpu), read_shipped().parameters
+    product, attention = (shares[f"{kind}_{found.generation}"] for kind in ("gemm", "flash"))
+    return DeviceRates(
+        gpu,
+        half=product * found.matrix_16,
+        single=product * found.matrix_32,
+        attention=attention * found.matrix_16,
+        memory=MEMORY_SHARE * found.memory_rate,
+    )
+
+
+class NoComputing:
+    """What ranks compute takes no time."""
+
+    def charge(self, rank: Rank) -> None:
+        """Put nothing on the clock."""
+
+    def forget(self, rank: Rank) -> None:
+        """Leave out nothing."""
+
+    def counting(self, rank: Rank) -> AbstractContextManager[object]:
+        """Return a context in which nothing is counted."""
+        return nullcontext()
+
+
+class MeasuredComputing:
+    """What ranks compute takes the processor time of their threads, times ``scale``."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        self.scale = scale
+        self._marks: dict[Rank, float] = {}
+
+    def charge(self, rank: Rank) -> None:
+        """Put the processor time since the last mark on the clock."""
+        now = time.thread_time()
+        rank.spend(max(0.0, now - self._marks.get(rank, now)) * self.scale)
+        self._marks[rank] = now
+
+    def forget(self, rank: Rank) -> None:
+        """Set the mark to now."""
+        self._marks[rank] = time.thread_time()
+
+    def counting(self, rank: Rank) -> AbstractContextManager[object]:
+        """Return a context in which nothing more is counted."""
+        return nullcontext()
 
 
 class CountedComputing(Computing, Protocol):

@@ -11,9 +11,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop, sdpa_flop
 
-from virtual.computing.rates import DeviceRates
-from virtual.ranks.launches import Launches
-from virtual.ranks.rank import Rank
+from virtual.computing.choice import DeviceRates
+from virtual.ranks.rank import Launches, Rank
 from virtual.ranks.sites import is_called_within
 
 UNCOUNTED = ("prim", "c10d", "_c10d_functional")  # namespaces of attributes, and of what communication itself takes

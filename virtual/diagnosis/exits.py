@@ -2,12 +2,12 @@
 
 import os
 import re
+from collections.abc import Iterable
 from difflib import get_close_matches
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from virtual.diagnosis.ddp_parameters import WRAP_LATER, find_unreduced, name_unreduced
 from virtual.diagnosis.extra_calls import SAME_CALLS, find_extra_call
 from virtual.diagnosis.locations import all_locations, awaited_post, awaited_ranks, ranks_except, waiting_locations
 from virtual.matching.posted import Posted
@@ -227,3 +227,29 @@ def _which_parameters(text: str) -> str:
     """Return the unused parameters that DDP's error message lists."""
     match = re.search(r"did not receive grad for rank \d+: ([^\n]+)", text)
     return f": {match[1].strip().rstrip('.')}" if match else ""
+
+
+WRAP_LATER = (
+    "wrap the module in DDP after its layers are replaced, its parameters are added and frozen ones are to be trained "
+    "(requires_grad), then make the optimizer"
+)
+
+
+def find_unreduced(ddp: DistributedDataParallel, known: Iterable[torch.Tensor]) -> list[str]:
+    """Return the names of the module's trainable parameters that are not among the known ones."""
+    ids = set(map(id, known))
+    ignored: set[str] = getattr(ddp, "parameters_to_ignore", set())
+    return [
+        name
+        for name, one in ddp.module.named_parameters()
+        if one.requires_grad and id(one) not in ids and name not in ignored
+    ]
+
+
+def name_unreduced(names: list[str]) -> str:
+    """Return the parameters as text.
+
+    >>> name_unreduced(["0.weight"]), name_unreduced(["2.weight", "2.bias"])
+    ('the parameter 0.weight', 'the parameter 2.weight and 1 more')
+    """
+    return f"the parameter {names[0]}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")

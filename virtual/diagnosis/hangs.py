@@ -1,17 +1,85 @@
-"""Diagnose a hang by trying one rule after another, from the most specific to the most general."""
+"""Diagnose why a job stopped; rules for hangs are tried from the most specific to the most general."""
 
+import select
 from collections.abc import Callable
 
-from virtual.diagnosis.exits import find_early_exit, find_missing_key, find_missing_ranks
-from virtual.diagnosis.group_creation import find_mismatched_groups
-from virtual.diagnosis.locations import all_locations
+from virtual.diagnosis.exits import find_early_exit, find_missing_key, find_missing_ranks, report_exception
+from virtual.diagnosis.locations import all_locations, waiting_locations
 from virtual.diagnosis.mismatched_calls import report_collective_mismatch
-from virtual.diagnosis.threads import find_blocked_threads
-from virtual.diagnosis.unmatched_messages import find_nccl_queue_block, find_tag_mismatch, find_unmatched_message
+from virtual.diagnosis.unmatched_messages import (
+    find_nccl_queue_block,
+    find_tag_mismatch,
+    find_unmatched_message,
+    report_message_mismatch,
+)
 from virtual.diagnosis.wait_cycles import find_wait_cycle
 from virtual.matching.group import VirtualGroup
-from virtual.ranks.finding import ProgramFinding, say_wait
-from virtual.ranks.rank import RankJob, State
+from virtual.matching.posted import Collective, PostedHalf
+from virtual.ranks.finding import FindingPlace, ProgramFinding, format_ranks, say_wait
+from virtual.ranks.rank import Rank, RankJob, State
+from virtual.ranks.sites import CallSite
+
+ALL_CREATE = "call new_group for every group on all ranks, including those that are not members"
+ALL_EQUAL = "create all groups on all ranks, with the same members in the same order; keep the one you are a member of"
+
+
+def find_mismatched_groups(job: RankJob) -> ProgramFinding | None:
+    """Return a finding for the first group that ranks created with different members."""
+    shortest = min((len(rank.made_groups) for rank in job.ranks), default=0)
+    for at in range(shortest):
+        if len({frozenset(rank.made_groups[at][0]) for rank in job.ranks}) > 1:
+            locations, are_own = _creation_sites(job.ranks, at)
+            title = (
+                "each rank created only its own group" if are_own else "ranks created their groups in different orders"
+            )
+            return ProgramFinding("new_group", title, locations, ALL_EQUAL)
+    return None
+
+
+def find_missing_groups(job: RankJob) -> ProgramFinding | None:
+    """Return a finding for a group that only some ranks created, once all ranks have exited."""
+    counts = {rank.number: len(rank.made_groups) for rank in job.ranks}
+    fewest = min(counts.values(), default=0)
+    without = [number for number, count in counts.items() if count == fewest]
+    if len(without) == len(counts):
+        return None
+    locations, _ = _creation_sites([rank for rank in job.ranks if rank.number not in without], fewest)
+    return ProgramFinding("new_group", f"{format_ranks(without)} did not create this group", locations, ALL_CREATE)
+
+
+def _creation_sites(ranks: list[Rank], at: int) -> tuple[tuple[FindingPlace, ...], bool]:
+    """Return where each group was created and by which ranks, and whether every rank is a member of its group."""
+    together: dict[tuple[tuple[int, ...], CallSite], list[int]] = {}
+    for rank in ranks:
+        together.setdefault(rank.made_groups[at], []).append(rank.number)
+    locations = tuple(
+        FindingPlace(tuple(numbers), f"created a group of {format_ranks(members)}", site)
+        for (members, site), numbers in together.items()
+    )
+    return locations, all(number in members for (members, _), numbers in together.items() for number in numbers)
+
+
+GRACE_S = 1.0  # real time that threads get to reach their communication
+ADVICE = (
+    "join() the thread before its rank waits for the result, or make its calls in the rank's main thread; on real "
+    "ranks this program may run"
+)
+
+
+def find_blocked_threads(job: RankJob) -> ProgramFinding | None:
+    """Return a finding for ranks whose threads try to communicate while the rank is not waiting for them."""
+    if any(rank.thread_lock.has_others for rank in job.ranks):
+        select.select([], [], [], GRACE_S)
+    blocked = [(rank, rank.thread_lock.refused) for rank in job.ranks if rank.thread_lock.refused is not None]
+    if not blocked:
+        return None
+    title = (
+        f"{say_wait(rank.number for rank, _ in blocked)} for its threads. On virtual ranks, a thread can communicate "
+        "only while its rank waits for it, in join() or on a queue or an event"
+    )
+    threads = tuple(FindingPlace((rank.number,), "blocked in a thread", site) for rank, site in blocked)
+    return ProgramFinding("threads", title, waiting_locations(job.ranks) + threads, ADVICE)
+
 
 Rule = Callable[[RankJob], ProgramFinding | None]
 
@@ -46,3 +114,23 @@ RULES: tuple[Rule, ...] = (
     find_early_exit,
     find_missing_key,
 )
+
+
+class ProgramDiagnoser:
+    """Diagnoses why a job stopped: the ranks, their lines, what each waits for, and how to fix it."""
+
+    def hang(self, job: RankJob) -> ProgramFinding:
+        """Return the finding for a job in which all ranks wait and nothing can happen any more."""
+        return diagnose_hang(job)
+
+    def mismatched_calls(self, collective: Collective) -> ProgramFinding:
+        """Return the finding for a collective that ranks call with different arguments."""
+        return report_collective_mismatch(collective)
+
+    def mismatched_message(self, sender: PostedHalf, receiver: PostedHalf) -> ProgramFinding:
+        """Return the finding for a send and a receive whose sizes or types differ."""
+        return report_message_mismatch(sender, receiver)
+
+    def exception(self, rank: Rank, error: BaseException) -> ProgramFinding:
+        """Return the finding for an exception that ended a rank."""
+        return report_exception(rank, error)

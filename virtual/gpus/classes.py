@@ -14,8 +14,7 @@ from torch.optim import optimizer as optimizers
 from torch.utils import _foreach_utils
 from torch.utils.data import DataLoader
 
-from virtual.gpus.attention import shard_attention
-from virtual.gpus.batch_norm import install_batch_norm
+from virtual.gpus.kernels import install_batch_norm, shard_attention
 from virtual.gpus.renaming import CPU, is_asked_by_torch, placed, to_cpu
 from virtual.process.replaced import Replaced
 from virtual.ranks.placement import ON_CPU, Placement, find_place, mark_place

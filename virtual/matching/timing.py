@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from virtual.matching.posted import Collective, PostedCall, PostedHalf
-from virtual.ranks.calendar import NoCalendar, RunCalendar
+from virtual.ranks.world import NoCalendar, RunCalendar
 
 Act = Callable[[], object]
 

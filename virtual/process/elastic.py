@@ -7,9 +7,9 @@ from typing import Any, NoReturn
 from torch.distributed.elastic.multiprocessing.api import PContext
 from torch.distributed.launcher import api
 
+from virtual.process.programs import name_as_torchrun
 from virtual.process.replaced import Replaced
 from virtual.process.spawning import Spawned, Spawner
-from virtual.process.torchrun import name_as_torchrun
 from virtual.ranks.rank import Rank
 
 NO_PROCESSES = (

@@ -1,6 +1,8 @@
-"""What of the interpreter is each rank's own: import locks, signal handlers, and the threads that a rank starts."""
+"""Give each rank its own import locks, signal handlers, threads and ``random`` module state."""
 
+import functools
 import os
+import random
 import signal
 import threading
 from collections.abc import Callable
@@ -107,3 +109,19 @@ def _submit_for_rank(world: VirtualWorld, original: Callable[..., Any]) -> Calla
         return future
 
     return submit
+
+
+def install_random(world: VirtualWorld, replaced: Replaced) -> None:
+    """Have the functions of ``random`` that share one generator use that of the calling rank."""
+    for name, function in list(vars(random).items()):
+        if isinstance(getattr(function, "__self__", None), random.Random):
+            replaced.put(random, name, _draw_for_rank(world, name, function))
+
+
+def _draw_for_rank(world: VirtualWorld, name: str, shared: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(shared)
+    def draw(*args: Any, **named: Any) -> Any:
+        rank = world.me()
+        return (shared if rank is None else getattr(rank.own.python_numbers, name))(*args, **named)
+
+    return draw

@@ -12,10 +12,9 @@ from typing import Any
 import torch
 
 from virtual.process.replaced import Replaced
-from virtual.ranks.calendar import Act
 from virtual.ranks.rank import Rank, RankWait
 from virtual.ranks.sites import find_site, is_asked_by_program_or_tests
-from virtual.ranks.world import VirtualWorld
+from virtual.ranks.world import Act, VirtualWorld
 
 POLLING_S = 1800.0  # of virtual time, as groups wait, after which whoever polls in vain is told to be stuck
 POLL_S = 0.01  # a poll takes at least

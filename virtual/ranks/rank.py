@@ -1,17 +1,101 @@
-"""A virtual rank, and the job that it belongs to."""
+"""A virtual rank: its thread, the operators that it has launched, its job, and the interface that reports failures."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
-from threading import Lock, Thread
-from typing import Any, NamedTuple
+from threading import Lock, RLock, Thread
+from typing import Any, NamedTuple, Protocol
 
 from virtual.ranks.finding import ProgramFinding
-from virtual.ranks.launches import Launches
 from virtual.ranks.own_state import OwnState
-from virtual.ranks.sites import NOWHERE, CallSite
-from virtual.ranks.thread_lock import ThreadLock
+from virtual.ranks.sites import NOWHERE, CallSite, find_site
+
+
+class ThreadLock:
+    """A lock that a thread holds while it communicates: a rank's own thread always, but while it lends it to others."""
+
+    def __init__(self) -> None:
+        self._lock = RLock()
+        self._depth = 0  # how often it is entered by who holds it
+        self.threads: list[Thread] = []  # that the program has started on the rank
+        self.refused: CallSite | None = None  # where one of them waits for the rank to lend it
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self.refused = find_site()
+            self._lock.acquire()
+            self.refused = None
+        self._depth += 1
+
+    def __exit__(self, *raised: object) -> None:
+        self._depth -= 1
+        self._lock.release()
+
+    @contextmanager
+    def lend(self) -> Iterator[None]:
+        """A context in which the rank's own thread waits for the others, which may communicate meanwhile.
+
+        Within a call, where the runtime waits for its own threads, nothing is lent.
+        """
+        if self._depth > 1:
+            yield
+            return
+        self._depth -= 1
+        held = self._lock._release_save()  # type: ignore[attr-defined]  # as Condition.wait does
+        try:
+            yield
+        finally:
+            self._lock._acquire_restore(held)  # type: ignore[attr-defined]
+            self._depth += 1
+
+    @property
+    def has_others(self) -> bool:
+        """Whether threads of the rank go on beside its own."""
+        return any(thread.is_alive() for thread in self.threads)
+
+    def join(self) -> None:
+        """Wait for the other threads, as Python does at the end of a process."""
+        for thread in self.threads:
+            if not thread.daemon:
+                thread.join()
+
+
+@dataclass(slots=True)
+class Launches:
+    """Operators between two places where a rank's host and its device meet, in seconds.
+
+    A device that is free at c, with a host that begins at h, has done them at max(c + ``device``, h + ``lead``); the
+    host has launched them at h + ``host``.
+
+    >>> done = Launches()
+    >>> done.add(5.0, 2.0); done.add(5.0, 1.0); done
+    Launches(host=10.0, device=3.0, lead=11.0)
+    """
+
+    host: float = 0.0  # that launching takes
+    device: float = 0.0  # that operators take
+    lead: float = 0.0  # until all is done, if the device has nothing else to do
+
+    def add(self, host: float, device: float) -> None:
+        """Launch one more operator."""
+        self.host += host
+        self.device += device
+        self.lead = max(self.lead, self.host) + device
+
+    def follow(self, later: "Launches") -> None:
+        """Launch others behind these."""
+        self.lead = max(self.lead + later.device, self.host + later.lead)
+        self.host += later.host
+        self.device += later.device
+
+    def take(self) -> "Launches":
+        """Return what was launched, and begin anew."""
+        found = Launches(self.host, self.device, self.lead)
+        self.host = self.device = self.lead = 0.0
+        return found
+
 
 REMEMBERED = 6  # calls of a rank that are kept for messages
 
@@ -146,3 +230,23 @@ class Rank:
             self.host = self.clock
             for log in self.job.logs if self.number >= 0 else ():  # else it starts ranks, and is none
                 log.meet_device(self)
+
+
+class Diagnoser(Protocol):
+    """Diagnoses failures. All methods are called while no rank runs."""
+
+    def hang(self, job: RankJob) -> ProgramFinding:
+        """Return the finding for a job in which all ranks wait and nothing can happen any more."""
+        ...
+
+    def mismatched_calls(self, collective: Any) -> ProgramFinding:
+        """Return the finding for a ``Collective`` that ranks call with different arguments."""
+        ...
+
+    def mismatched_message(self, sender: Any, receiver: Any) -> ProgramFinding:
+        """Return the finding for two ``PostedHalf``s of a message whose sizes or types differ."""
+        ...
+
+    def exception(self, rank: Rank, error: BaseException) -> ProgramFinding:
+        """Return the finding for an exception that ended a rank."""
+        ...

@@ -1,4 +1,4 @@
-"""All virtual ranks, and the baton: one of them runs, and who waits lets things happen until another can go on."""
+"""All virtual ranks, their calendar, and the run token: one rank runs until it waits, then another continues."""
 
 import os
 import sys
@@ -10,14 +10,56 @@ from threading import Event, Thread, get_ident
 from typing import Protocol
 from weakref import WeakSet
 
-from virtual.ranks.calendar import RunCalendar
-from virtual.ranks.diagnoser import Diagnoser
 from virtual.ranks.finding import ProgramFinding, format_ranks
 from virtual.ranks.neutral import Neutral
 from virtual.ranks.own_state import Belongings
-from virtual.ranks.rank import Rank, RankJob, RankWait, State, Stopped
+from virtual.ranks.rank import Diagnoser, Rank, RankJob, RankWait, State, Stopped
 from virtual.ranks.sites import NOWHERE, CallSite, find_site, is_users
 from virtual.ranks.watching import Watchers
+
+Act = Callable[[], object]
+
+
+class RunCalendar(Protocol):
+    """What lets things happen in virtual time."""
+
+    has_time: bool  # whether things happen at times, rather than as soon as all whom they need have come
+
+    @property
+    def now(self) -> float:
+        """Seconds since the start of the run."""
+        ...
+
+    def at(self, time: float, act: Act) -> None:
+        """Call ``act`` at a time, or now if that has passed."""
+        ...
+
+    def step(self) -> bool:
+        """Let the next thing happen. Return whether there was one."""
+        ...
+
+    def span(self, rank: int, name: str, begin: float, end: float) -> None:
+        """Record what a rank did for a while."""
+        ...
+
+
+class NoCalendar:
+    """All happens at once: a rank's clock counts its own computing only."""
+
+    has_time = False
+    now = 0.0
+
+    def at(self, time: float, act: Act) -> None:
+        """Call ``act`` now."""
+        act()
+
+    def step(self) -> bool:
+        """Return that there is nothing to come."""
+        return False
+
+    def span(self, rank: int, name: str, begin: float, end: float) -> None:
+        """Record nothing: times are found by the replay."""
+
 
 start_thread = Thread.start  # as Python has it: while programs run it is another
 STACK_BYTES = 16 << 20  # of a rank's thread: autograd and dynamo recurse

@@ -6,27 +6,21 @@ from contextlib import ExitStack, contextmanager
 from virtual.ranks.finding import ProgramFinding, format_ranks
 from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.watching import Watcher, Watchers
-from virtual.watching.calls.clocks import Clocks
-from virtual.watching.calls.files import FileRaces
-from virtual.watching.calls.grouping import Grouping
+from virtual.watching.calls.files import Clocks, FileRaces
+from virtual.watching.calls.grouping import Grouping, LateComers
 from virtual.watching.calls.in_flight import InFlight
-from virtual.watching.calls.lateness import LateComers
 from virtual.watching.calls.own_reductions import OwnReductions
 from virtual.watching.calls.reads import Reads
-from virtual.watching.training.accumulation import LateNoSync
 from virtual.watching.training.bonds import Bonds
-from virtual.watching.training.gathered import GatheredOrder
+from virtual.watching.training.ddp import LateNoSync, UnreducedParameters
 from virtual.watching.training.gradients import Gradients
 from virtual.watching.training.idle import Idleness
-from virtual.watching.training.loaders import Samplers
+from virtual.watching.training.inputs import DropoutSeeds, ReplicatedTensors
 from virtual.watching.training.logs import OptimizerLogs
-from virtual.watching.training.losses import ReducedLosses
-from virtual.watching.training.random_numbers import DropoutSeeds
+from virtual.watching.training.losses import ReducedLosses, SampleWeights
 from virtual.watching.training.replicas import Replicas
-from virtual.watching.training.replicated import ReplicatedTensors
+from virtual.watching.training.samplers import GatheredOrder, Samplers
 from virtual.watching.training.shards import ShardFactors
-from virtual.watching.training.unreduced import UnreducedParameters
-from virtual.watching.training.weights import SampleWeights
 
 
 def watch_everything(strict: bool) -> Watchers:

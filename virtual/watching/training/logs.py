@@ -1,5 +1,7 @@
-"""What each rank's optimizers did: samples of parameters and gradients before and after each step."""
+"""Log the steps of each rank's optimizers, with samples of parameters before and after, and the ranks of shards."""
 
+import gc
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -7,12 +9,33 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
+from torch.utils.weak import WeakIdKeyDictionary
 
 from virtual.matching.samples import Values, is_plain, take_sample
 from virtual.ranks.rank import Rank
 from virtual.ranks.sites import CallSite, find_site
 from virtual.ranks.watching import Watcher
-from virtual.watching.training.flat_shards import find_shard_ranks
+
+_RANKS = WeakIdKeyDictionary()  # by parameter; () if it is not sharded
+
+
+def find_shard_ranks(parameter: torch.Tensor) -> tuple[int, ...]:
+    """Return the ranks that hold the shards of a parameter of FSDP 1; () for every other parameter.
+
+    The first call for a model looks through all objects of the process.
+    """
+    if not getattr(parameter, "_fsdp_flattened", False):
+        return ()
+    if parameter not in _RANKS:
+        handle_type = sys.modules["torch.distributed.fsdp._flat_param"].FlatParamHandle
+        for handle in [one for one in gc.get_objects() if type(one) is handle_type]:
+            group = getattr(handle.process_group, "group", None)
+            ranks = group.ranks if group is not None and handle.uses_sharded_strategy else ()
+            for one in (handle.flat_param, *(handle.flat_param._params or ())):
+                _RANKS[one] = ranks
+    found: tuple[int, ...] = _RANKS.get(parameter, ())
+    return found
+
 
 EVERY_STEP = 8  # first steps that are looked at; of later ones those whose number is a power of two
 KEPT = 4  # steps of which samples are kept

@@ -1,5 +1,6 @@
-"""Parameters, states of optimizers and buffers that should be equal on ranks: where and when they first are not."""
+"""Compare parameters, optimizer states and buffers that must be equal on ranks, and report the first difference."""
 
+import gc
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,7 +14,20 @@ from virtual.ranks.sites import CallSite, find_site
 from virtual.ranks.watching import Watcher
 from virtual.watching.training.bonds import Bond, Bonds
 from virtual.watching.training.logs import OptimizerLog, OptimizerLogs, Step
-from virtual.watching.training.names import name_parameter
+
+
+def name_parameter(rank: Rank, parameter: torch.Tensor, wrapped: Iterable[Any]) -> str:
+    """Return a parameter's name in its module, as long as it may be; its shape where no module has it.
+
+    All modules of the process are looked through, which is done for a message only.
+    """
+    names = [name for ddp in wrapped for name, one in ddp.module.named_parameters() if one is parameter]
+    if not names:
+        modules = [one for one in gc.get_objects() if issubclass(type(one), torch.nn.Module)]
+        names = [name for module in modules for name, one in module.named_parameters() if one is parameter]
+    found: str = max(names, key=len, default=f"a parameter of shape {list(parameter.shape)}")
+    return found
+
 
 MOST_PLACES = 4  # of unlike ranks that are told one by one
 BEFORE = (

@@ -8,8 +8,7 @@ from virtual.matching.samples import Values, find_ratio, take_sample
 from virtual.ranks.finding import FindingPlace, ProgramFinding, format_ranks
 from virtual.ranks.rank import Rank
 from virtual.ranks.watching import Watcher
-from virtual.watching.training.flat_shards import find_shard_ranks
-from virtual.watching.training.logs import OptimizerLog, OptimizerLogs
+from virtual.watching.training.logs import OptimizerLog, OptimizerLogs, find_shard_ranks
 
 GLOBAL = (
     "clip by the norm of all shards: torch.nn.utils.clip_grad_norm_ of the DTensors, or all_reduce the sum of squares "

@@ -1,15 +1,35 @@
-"""Parameters that a module has under DDP and that DDP does not reduce: replaced, added or unfrozen after wrapping."""
+"""Find misuse of DistributedDataParallel: a late ``no_sync``, and parameters that it does not reduce."""
 
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 
-from virtual.diagnosis.ddp_parameters import WRAP_LATER, find_unreduced, name_unreduced
+from virtual.diagnosis.exits import WRAP_LATER, find_unreduced, name_unreduced
 from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.sites import CallSite, find_site
 from virtual.ranks.watching import Watcher
 from virtual.watching.training.bonds import Bonds
+
+WHOLE_STEP = "put forward into the block too: with model.no_sync(): loss = model(batch)...; loss.backward()"
+
+
+class LateNoSync(Watcher):
+    """Compares whether DDP reduces gradients in forward and in backward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reducing: dict[Rank, list[Any]] = {}  # modules whose last forward was outside of no_sync
+
+    def forward_begins(self, rank: Rank, ddp: Any) -> None:
+        reducing = [one for one in self._reducing.get(rank, ()) if one is not ddp]
+        self._reducing[rank] = reducing + [ddp] * bool(ddp.training and ddp.require_backward_grad_sync)
+
+    def backward_begins(self, rank: Rank, roots: tuple[Any, ...]) -> None:
+        if any(not one.require_backward_grad_sync for one in self._reducing.pop(rank, ())):
+            title = "no_sync() begins after forward, so DDP reduces gradients in every backward"
+            self.find("no_sync", title, rank, find_site(), WHOLE_STEP)
+
 
 WATCHED_FORWARDS = 8  # of each module
 

@@ -1,6 +1,6 @@
-"""Batch norm over all ranks, which torch has for GPUs alone: its kernels, written out for this machine.
+"""Kernels that torch has for GPUs only, computed on the CPU: SyncBatchNorm, and attention on DTensors.
 
-Each function is the operator of its name, with the arguments that ``torch.nn.modules._functions.SyncBatchNorm`` gives.
+Each function has the name and arguments of the operator that ``torch.nn.modules._functions.SyncBatchNorm`` calls.
 """
 
 from typing import Any
@@ -8,6 +8,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.experimental import register_sharding
 from torch.nn.modules._functions import SyncBatchNorm as Synchronised
 from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
 
@@ -114,3 +116,24 @@ def batch_norm_backward_elemt(
     found = gradient - _as_channels(total / count, data) - (data - _as_channels(mean, data)) * slope
     scale = inverse if weight is None else inverse * weight
     return (found * _as_channels(scale, data)).to(data.dtype)
+
+
+FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+
+
+def shard_attention() -> None:
+    """Have DTensor shard this machine's kernel as it shards that of GPUs: by samples, or by heads."""
+    register_sharding(FORWARD)(lambda *args, attn_mask=None, scale=None: _allow(3, 2, attn_mask))
+    register_sharding(BACKWARD)(lambda *args, attn_mask=None, scale=None: _allow(6, 3, attn_mask))
+
+
+def _allow(inputs: int, outputs: int, mask: Any) -> list[tuple[list[Any], list[Any]]]:
+    """Return the placements of results, each with those of the tensors that it is computed from.
+
+    A mask stays as it is: what it tells apart, samples or heads, is not sharded.
+    """
+    sizes = [1] * 4 if mask is None else [1] * (4 - len(mask.shape)) + list(mask.shape)
+    placements = [Replicate(), *(Shard(dim) for dim in (0, 1) if sizes[dim] == 1)]
+    masks = [] if mask is None else [Replicate()]
+    return [([one] * outputs, [one] * inputs + masks) for one in placements]
