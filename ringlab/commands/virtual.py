@@ -65,6 +65,7 @@ class VirtualAnswer(Answer):
     jobs: int
     steps: int = 0  # between the ends of an optimizer's steps
     step_s: float | None = None  # what one takes in the mean
+    step_range_s: tuple[float, float] | None = None  # between which a short step on this machine lies
     compute: str = "zero"  # --compute
     is_repeated: bool = False  # each rank has started the program's ranks
     findings: tuple[ProgramFinding, ...] = ()
@@ -85,6 +86,7 @@ class VirtualAnswer(Answer):
         if finished.trace is None and recording is not None:
             run = replay(recording, make_room(options.cluster, recording.world_size), options.algorithms)
         steps = job.steps if run is None else _replayed_steps(run)
+        step_s = fmean(steps) if steps else None
         return cls(
             program=outcome.title,
             cluster=options.cluster.title,
@@ -93,7 +95,8 @@ class VirtualAnswer(Answer):
             timing="none" if job.finding is not None else "live" if run is None else "replayed",
             jobs=len(outcome.jobs),
             steps=len(steps),
-            step_s=fmean(steps) if steps else None,
+            step_s=step_s,
+            step_range_s=_range_of_step(step_s, options),
             compute=options.compute,
             is_repeated=options.ranks > 1
             and not outcome.jobs[0].has_group
@@ -156,6 +159,9 @@ class VirtualAnswer(Answer):
             if self.step_s is not None:
                 free = "; computing takes no time (--compute zero)" if self.compute == "zero" else ""
                 yield Line(f"a step takes {format_time(self.step_s)} in the mean of {self.steps}{free}")
+            if self.step_range_s is not None:
+                low, high = map(format_time, self.step_range_s)
+                yield Line(f"a step this short depends on the load of the machine: expect {low} to {high}; {AS_LOADED}")
             calls = 0 if self.recording is None else len(self.recording.calls)
             if calls or self.elapsed_s:
                 yield Table(None, ["", "finished", "computed", "waited", "called"], [*self._rows()])
@@ -196,6 +202,14 @@ def _replayed_steps(run: ReplayedRun) -> list[float]:
     return [one.mean_s for one in mark_figures(run) if one.name == STEP for _ in range(one.number)]
 
 
+def _range_of_step(step_s: float | None, options: VirtualOptions) -> tuple[float, float] | None:
+    """Return between which seconds a short step on real ranks of this machine lies; None for every other step."""
+    is_here = options.compute == "measured" and options.cluster.performance_model == "measured"
+    if step_s is None or not is_here or step_s >= SHORT_STEP_S:
+        return None
+    return step_s * SHORT_STEP_RATIOS[0], step_s * SHORT_STEP_RATIOS[1]
+
+
 def _ranks(found: Sequence[Any], run: ReplayedRun | None, recording: Recording | None) -> tuple[VirtualRank, ...]:
     called = [0.0] * len(found)
     if recording is not None:
@@ -213,6 +227,9 @@ def _row(name: str, one: VirtualRank) -> Row:
     return [name, *times, format_size(one.called_bytes)]
 
 
+SHORT_STEP_S = 0.03  # below this, waiting for a core to wake gloo's threads is a large part of a step
+SHORT_STEP_RATIOS = 0.6, 3.0  # real over predicted; docs/how-it-works/virtual-time.md has the measurements
+AS_LOADED = "run `ringlab calibrate` under the load of the real run"
 USUAL = 64  # ranks that there is room for where nobody says how many
 
 

@@ -1,223 +1,127 @@
-"""Who hears of what ranks do, to find mistakes that stop nothing."""
+"""Watchers receive the events of all ranks and find errors that do not stop the program."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from virtual.ranks.finding import FindingPlace, ProgramFinding
 from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.sites import CallSite
 
-Key = tuple[int, str, str, str, CallSite | None]
+EVENTS = (
+    # of operations: ``Posted``, a complete ``Collective``, or the two halves of a message
+    "posted",  # an operation, before it is matched
+    "complete",  # a collective that all ranks have reached, before its data moves
+    "moved",  # a collective whose data has moved
+    "met",  # sender and receiver, before the data moves
+    "arrived",  # sender and receiver, after the data has moved
+    "waited",  # an operation that its rank has waited for
+    "key_set",  # rank, key of the store
+    "key_seen",  # rank, key of the store that it has read or awaited
+    # of training; the rank comes first
+    "backward_begins",  # tensors that backward starts from
+    "backward_ended",
+    "gradient_ready",  # parameter and gradient that a hook of the program receives
+    "gradient_handled",  # parameter whose hook has returned
+    "clipping",  # gradients are about to be clipped by their norm
+    "scaler_steps",  # gradient scaler that is about to step an optimizer, or to skip the step
+    "made_optimizer",  # optimizer
+    "stepping",  # outermost optimizer that is about to step
+    "stepped",  # outermost optimizer that has stepped
+    "wrapped",  # new DistributedDataParallel
+    "hooked",  # bucket of gradients that a DDP communication hook receives; line that registered the hook
+    "forward_begins",  # DistributedDataParallel
+    "dropping",  # dropout is about to draw random numbers
+    "evaluating",  # module whose ``eval`` is called
+    "replicated",  # tensor that becomes a DTensor with replicated placements; mesh, placements
+    "joined",  # tensors and their concatenation; or one tensor and its argmax
+    "adding",  # two tensors, before the second is added to the first in place
+    "added",  # tensor after an addition in place
+    "summed",  # two tensors, and their sum as a new tensor
+    "put_together",  # tensors that are about to be concatenated or stacked
+    "used",  # tensor that is about to be divided or summed up
+    "compared",  # two tensors that are compared element by element
+    "sampling",  # DistributedSampler whose iteration starts
+    "setting_epoch",  # DistributedSampler
+    "made_sampler",  # DistributedSampler
+    "batch_drawn",  # a DataLoader returns a batch
+    # of files and groups; the rank comes first
+    "opened",  # path of a file; whether it is written
+    "made_group",  # ranks as passed to ``new_group``; whether only members need to call it
+    "looked_up_place",  # group in which the program looks up ranks
+    "outside",  # name of a collective that a non-member calls
+    # of a job, at its end
+    "ended",  # job that ran to its end
+    "failed",  # job that an exception of the program stopped
+)
 
 
 class Watcher:
-    """Hears of what ranks do. Each kind of mistake has one that knows it, and overrides what it must hear.
+    """Finds one kind of error. A subclass has a method for each event of ``EVENTS`` that it needs.
 
-    What it finds is kept by kind, title and line, so that it is told once, with all ranks that it is true of.
+    Findings with the same kind, title and line are reported once, with all their ranks.
     """
 
     def __init__(self) -> None:
-        self._found: dict[Key, set[int]] = {}
-        self._told: list[tuple[int, ProgramFinding]] = []
-
-    # -- what matching says
-
-    def posted(self, posted: Any) -> None:
-        """Hear of a ``Posted`` before it is matched."""
-
-    def complete(self, collective: Any) -> None:
-        """Hear of a ``Collective`` to which all ranks have come, before its data moves."""
-
-    def moved(self, collective: Any) -> None:
-        """Hear that the data of a complete collective has moved."""
-
-    def met(self, sender: Any, receiver: Any) -> None:
-        """Hear of a message's two halves, before its data moves."""
-
-    def arrived(self, sender: Any, receiver: Any) -> None:
-        """Hear that the data of a message has moved."""
-
-    def waited(self, posted: Any) -> None:
-        """Hear that a rank has waited for what it has posted."""
-
-    def key_set(self, rank: Rank, key: str) -> None:
-        """Hear that a rank sets a key of the store."""
-
-    def key_seen(self, rank: Rank, key: str) -> None:
-        """Hear that a rank has read or awaited a key of the store."""
-
-    # -- what the program does with torch
-
-    def backward_begins(self, rank: Rank, roots: tuple[Any, ...]) -> None:
-        """Hear of the tensors that backward begins with."""
-
-    def backward_ended(self, rank: Rank) -> None:
-        """Hear that backward has ended."""
-
-    def gradient_ready(self, rank: Rank, parameter: Any, gradient: Any) -> None:
-        """Hear that a hook of the program on a parameter is given its gradient."""
-
-    def gradient_handled(self, rank: Rank, parameter: Any) -> None:
-        """Hear that the hook has returned."""
-
-    def clipping(self, rank: Rank) -> None:
-        """Hear that gradients are about to be clipped by their norm."""
-
-    def scaler_steps(self, rank: Rank, scaler: Any) -> None:
-        """Hear that a gradient scaler is about to let an optimizer step, or not."""
-
-    def made_optimizer(self, rank: Rank, optimizer: Any) -> None:
-        """Hear of a new optimizer."""
-
-    def stepping(self, rank: Rank, optimizer: Any) -> None:
-        """Hear that an optimizer that no other calls is about to step."""
-
-    def stepped(self, rank: Rank, optimizer: Any) -> None:
-        """Hear that it has stepped."""
-
-    def wrapped(self, rank: Rank, ddp: Any) -> None:
-        """Hear that a module has become DistributedDataParallel."""
-
-    def hooked(self, rank: Rank, bucket: Any, site: CallSite) -> None:
-        """Hear that a hook of DDP, registered at a line, is given a bucket of gradients."""
-
-    def forward_begins(self, rank: Rank, ddp: Any) -> None:
-        """Hear that a DistributedDataParallel is called."""
-
-    def dropping(self, rank: Rank) -> None:
-        """Hear that dropout is about to draw random numbers."""
-
-    def evaluating(self, rank: Rank, module: Any) -> None:
-        """Hear that a module is set to be evaluated."""
-
-    def replicated(self, rank: Rank, tensor: Any, mesh: Any, placements: Any) -> None:
-        """Hear of a tensor that is to be a DTensor with these placements, some of which are replicas."""
-
-    def joined(self, rank: Rank, parts: Any, whole: Any) -> None:
-        """Hear of a tensor that is made of others, one after the other, or row by row of one."""
-
-    def adding(self, rank: Rank, tensors: Any) -> None:
-        """Hear that a tensor is about to be added to another in place, the first."""
-
-    def added(self, rank: Rank, total: Any) -> None:
-        """Hear of the sum that has been made in place."""
-
-    def summed(self, rank: Rank, tensors: Any, total: Any) -> None:
-        """Hear of two tensors and their sum, a new tensor."""
-
-    def put_together(self, rank: Rank, tensors: Any) -> None:
-        """Hear that tensors are about to be concatenated or stacked."""
-
-    def used(self, rank: Rank, tensor: Any) -> None:
-        """Hear that a tensor is about to be divided or summed up."""
-
-    def compared(self, rank: Rank, one: Any, other: Any) -> None:
-        """Hear that two tensors are compared element by element."""
-
-    def sampling(self, rank: Rank, sampler: Any) -> None:
-        """Hear that a DistributedSampler is gone through."""
-
-    def setting_epoch(self, rank: Rank, sampler: Any) -> None:
-        """Hear that the program gives a DistributedSampler an epoch."""
-
-    def made_sampler(self, rank: Rank, sampler: Any) -> None:
-        """Hear of a new DistributedSampler."""
-
-    def batch_drawn(self, rank: Rank) -> None:
-        """Hear that a rank takes a batch of a DataLoader."""
-
-    def opened(self, rank: Rank, path: str, writes: bool) -> None:
-        """Hear that a rank reads or writes a file."""
-
-    def made_group(self, rank: Rank, ranks: tuple[int, ...], is_local: bool) -> None:
-        """Hear of ``new_group`` with its ranks as given; ``is_local``: only members need to call it."""
-
-    def looked_up_place(self, rank: Rank, group: Any) -> None:
-        """Hear that the program asks for a rank's place in a group."""
-
-    def outside(self, rank: Rank, verb: str) -> None:
-        """Hear that a rank calls a collective of a group that it is not in."""
-
-    def ended(self, job: RankJob) -> None:
-        """Hear that a job has ended well, to look at what is left."""
-
-    def failed(self, job: RankJob) -> None:
-        """Hear that an exception of the program has stopped a job."""
+        self._ranks: dict[tuple[int, str, str, str, CallSite | None], set[int]] = {}
+        self._complete: list[tuple[int, ProgramFinding]] = []
+        self._met: dict[Any, dict[Any, Any]] = {}
 
     def mode(self, rank: Rank) -> Any:
-        """Return the mode in which a rank's operators are looked at, or None."""
+        """Return a dispatch mode that observes the rank's operators, or None."""
         return None
 
-    # -- what it tells
+    def meet(self, key: Any, member: Any, value: Any, size: int) -> dict[Any, Any] | None:
+        """Keep a member's value under a key. Return the values of all members once there are ``size`` of them."""
+        values = self._met.setdefault(key, {})
+        values[member] = value
+        return self._met.pop(key) if len(values) == size else None
 
     def find(self, kind: str, title: str, rank: Rank, site: CallSite | None, advice: str) -> None:
-        """Note a mistake of a rank at a line; ``{ranks}`` in the title is where all ranks stand that it is true of."""
-        self._found.setdefault((rank.job.number, kind, title, advice, site), set()).add(rank.number)
+        """Add a finding for one rank at a line; ``{ranks}`` in the title stands for all ranks with this finding."""
+        self._ranks.setdefault((rank.job.number, kind, title, advice, site), set()).add(rank.number)
 
     def tell(self, job: RankJob, finding: ProgramFinding) -> None:
-        """Note a mistake that is complete."""
-        self._told.append((job.number, finding))
+        """Add a finding that already names its ranks."""
+        self._complete.append((job.number, finding))
 
     def findings(self, job: RankJob, naming: Callable[[set[int]], str]) -> list[ProgramFinding]:
-        """Return what was noted of a job, as findings."""
-        found = [finding for number, finding in self._told if number == job.number]
-        for (number, kind, title, advice, site), ranks in self._found.items():
+        """Return the findings for a job."""
+        found = [finding for number, finding in self._complete if number == job.number]
+        for (number, kind, title, advice, site), ranks in self._ranks.items():
             if number == job.number:
                 place = FindingPlace(tuple(sorted(ranks)), "", site)
                 found.append(ProgramFinding(kind, title.replace("{ranks}", naming(ranks)), (place,), advice))
         return found
 
 
-EVENTS = tuple(
-    name
-    for name, value in vars(Watcher).items()
-    if callable(value) and not name.startswith("_") and name not in ("find", "tell", "findings", "mode")
-)
-
-
-def nobody(*said: Any) -> None:
-    """Pass an event on to nobody."""
+def nobody(*arguments: Any) -> None:
+    """Ignore an event that no watcher receives."""
 
 
 class Watchers:
-    """Passes each event on to those who want to hear of it; without watchers to nobody."""
+    """Has a method for each event of ``EVENTS``, which passes the event on to all watchers that receive it."""
 
-    posted: Callable[..., None]
-    complete: Callable[..., None]
-    moved: Callable[..., None]
-    met: Callable[..., None]
-    arrived: Callable[..., None]
-    waited: Callable[..., None]
-    key_set: Callable[..., None]
-    key_seen: Callable[..., None]
-    stepping: Callable[..., None]
-    adding: Callable[..., None]
-    dropping: Callable[..., None]
-    ended: Callable[..., None]
-    failed: Callable[..., None]
+    if TYPE_CHECKING:
+
+        def __getattr__(self, event: str) -> Callable[..., None]: ...
 
     def __init__(self, watchers: tuple[Watcher, ...] = ()) -> None:
-        self.broken: dict[str, BaseException] = {}  # what went wrong in watchers, by their names
+        self.broken: dict[str, BaseException] = {}  # exceptions of watchers, by class name
         self.put(watchers)
 
     def put(self, watchers: tuple[Watcher, ...]) -> None:
-        """Pass events on to these from now on."""
+        """Replace the watchers."""
         self.watchers = watchers
-        for name in EVENTS:
-            mine = [one for one in watchers if getattr(type(one), name) is not getattr(Watcher, name)]
-            setattr(self, name, self._passing_on([(type(one).__name__, getattr(one, name)) for one in mine]))
+        for event in EVENTS:
+            receivers = [(type(one).__name__, getattr(one, event)) for one in watchers if hasattr(one, event)]
+            setattr(self, event, self._passing_on(receivers) if receivers else nobody)
 
-    def _passing_on(self, hearers: list[tuple[str, Callable[..., None]]]) -> Callable[..., None]:
-        """Return a function that calls all. An error of theirs is none of the program's: it is kept, to be told."""
-
-        if not hearers:
-            return nobody
-
-        def pass_on(*said: Any) -> None:
-            for name, hearer in hearers:
+    def _passing_on(self, receivers: list[tuple[str, Callable[..., None]]]) -> Callable[..., None]:
+        def pass_on(*arguments: Any) -> None:
+            for name, receive in receivers:
                 try:
-                    hearer(*said)
-                except Exception as error:
+                    receive(*arguments)
+                except Exception as error:  # not the program's error
                     self.broken.setdefault(name, error)
 
         return pass_on

@@ -1,4 +1,4 @@
-"""Where in torch and Python watchers hear of what a program does."""
+"""Observe what a program does with torch and Python, and pass it on to the watchers."""
 
 import builtins
 import io
@@ -7,7 +7,7 @@ import sys
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -29,130 +29,131 @@ from virtual.ranks.watching import nobody
 from virtual.ranks.world import VirtualWorld
 from virtual.watching.hand_steps import HandSteps
 
-HOOK = 1 << 40  # a number that torch gives to no hook of its own
+HOOK = 1 << 40  # key of our optimizer hooks; torch numbers its own from 0
 DEPTH = "optimizers that step"
 OPTIMIZES = "has an optimizer"
-OF_STYLES = f"tensor{os.sep}parallel{os.sep}"
+TENSOR_PARALLEL = f"tensor{os.sep}parallel{os.sep}"
+
+Act = Callable[..., object]
 
 
 class ProgramObserver:
-    """Tells the watchers of a world what the calling ranks do. What it does itself is not the ranks' computing."""
+    """Passes the calls of each rank on to the watchers. Its own work does not count as compute."""
 
     def __init__(self, world: VirtualWorld) -> None:
         self.world = world
         self.hand_steps = HandSteps(self.tell)
-        self._listening: list[Callable[[Replaced], None]] = []
+        self._listening: list[Act] = []
 
     def install(self, replaced: Replaced) -> None:
-        """Listen, until all is restored."""
-        drawing = self._drawing(loading._BaseDataLoaderIter.__next__)
-        replaced.put(loading._BaseDataLoaderIter, "__next__", drawing)
-        replaced.put(DistributedSampler, "__iter__", self._before(DistributedSampler.__iter__, "sampling"))
-        replaced.put(DistributedSampler, "set_epoch", self._before(DistributedSampler.set_epoch, "setting_epoch"))
-        made_sampler = self._after(DistributedSampler.__init__, "made_sampler")
-        replaced.put(DistributedSampler, "__init__", self._first(made_sampler, self._listen_to_results, replaced))
-        ddp = DistributedDataParallel
-        replaced.put(ddp, "__init__", self._after(ddp.__init__, "wrapped"))
-        replaced.put(ddp, "forward", self._before(ddp.forward, "forward_begins"))
+        """Observe the program until ``replaced`` is restored."""
+        observe = partial(self._observe, replaced)
+        ddp, sampler = DistributedDataParallel, DistributedSampler
+        observe(loading._BaseDataLoaderIter, "__next__", before=self._draw_batch)
+        observe(sampler, "__iter__", before="sampling")
+        observe(sampler, "set_epoch", before="setting_epoch")
+        observe(sampler, "__init__", before=self._once(self._listen_to_results, replaced), after="made_sampler")
+        observe(ddp, "__init__", after="wrapped")
+        observe(ddp, "forward", before="forward_begins")
+        observe(torch.autograd, "backward", before=self._begin_backward, after=self._end_backward)
+        for owner in (torch.nn.utils, torch.nn.utils.clip_grad):
+            observe(owner, "clip_grad_norm_", before=lambda *arguments, **named: self.tell("clipping"))
+        observe(torch.amp.GradScaler, "step", before="scaler_steps")
+        observe(optimizers.Optimizer, "__init__", after=self._note_optimizer)
+        observe(torch.nn.Module, "eval", before="evaluating")
+        observe(device_mesh.DeviceMesh, "__init__", before=self._once(self._listen_to_tensors, replaced))
+        if self.world.watch.dropping is not nobody:  # torch.jit.script cannot compile the replacement
+            observe(torch.nn.functional, "dropout", before=self._drop)
         replaced.put(ddp, "register_comm_hook", self._hooking(ddp.register_comm_hook))
-        replaced.put(torch.autograd, "backward", self._backward(torch.autograd.backward))
         for name in ("register_hook", "register_post_accumulate_grad_hook"):
             replaced.put(torch.Tensor, name, self._hooking_gradients(getattr(torch.Tensor, name)))
-        for owner in (torch.nn.utils, torch.nn.utils.clip_grad):
-            replaced.put(owner, "clip_grad_norm_", self._clipping(owner.clip_grad_norm_))
-        replaced.put(torch.amp.GradScaler, "step", self._before(torch.amp.GradScaler.step, "scaler_steps"))
-        replaced.put(optimizers.Optimizer, "__init__", self._making(optimizers.Optimizer.__init__))
-        replaced.put(torch.nn.Module, "eval", self._before(torch.nn.Module.eval, "evaluating"))
-        init_mesh = device_mesh.DeviceMesh.__init__
-        replaced.put(device_mesh.DeviceMesh, "__init__", self._first(init_mesh, self._listen_to_tensors, replaced))
-        if self.world.watch.dropping is not nobody:  # torch.jit.script cannot compile what stands for it
-            replaced.put(torch.nn.functional, "dropout", self._dropping(torch.nn.functional.dropout))
+        for name in ("recv", "irecv") if self.world.watch.adding is not nobody else ():
+            observe(c10d, name, before=self._once(self._listen_to_sums, replaced))
+            replaced.put(dist, name, getattr(c10d, name))  # P2POp compares functions by identity
         self._install_steps(replaced)
         self._install_groups(replaced)
-        self._install_messages(replaced)
         self._install_files(replaced)
 
-    def tell(self, event: str, *said: Any) -> None:
-        """Tell of something that the calling rank does, which is none of its computing; of other threads nothing."""
+    def tell(self, event: str, *arguments: Any) -> None:
+        """Pass an event of the calling rank on to the watchers. Ignore threads that do not belong to a rank."""
         rank, pass_on = self.world.me(), getattr(self.world.watch, event)
         if pass_on is not nobody and rank is not None and rank.number >= 0 and rank.job.finding is None:
             self.world.computing.charge(rank)
             with Neutral():
-                pass_on(rank, *said)
+                pass_on(rank, *arguments)
             self.world.computing.forget(rank)
 
-    def _first(
-        self, function: Callable[..., Any], listen: Callable[[Replaced], None], replaced: Replaced
-    ) -> Callable[..., Any]:
-        """Return a function whose first call lets more be listened to, which nobody else is to pay for."""
+    def _observe(
+        self, replaced: Replaced, owner: Any, name: str, before: Act | str | None = None, after: Act | str | None = None
+    ) -> None:
+        """Replace a function by one that calls ``before`` with its arguments, and ``after`` with its result too.
+
+        The name of an event instead of a function passes that event on, with the first argument.
+        """
+        function = getattr(owner, name)
+        first = (lambda one, *_, **__: self.tell(before, one)) if isinstance(before, str) else before
+        last = (lambda _, one, *__, **___: self.tell(after, one)) if isinstance(after, str) else after
 
         @wraps(function)
-        def told(*args: Any, **named: Any) -> Any:
+        def observed(*arguments: Any, **named: Any) -> Any:
+            if first is not None:
+                first(*arguments, **named)
+            result = function(*arguments, **named)
+            if last is not None:
+                last(result, *arguments, **named)
+            return result
+
+        replaced.put(owner, name, observed)
+
+    def _once(self, listen: Callable[[Replaced], None], replaced: Replaced) -> Act:
+        """Return a function that starts to observe more at its first call, so that other programs do not pay for it."""
+
+        def start(*arguments: Any, **named: Any) -> None:
             if listen not in self._listening:
                 self._listening.append(listen)
                 listen(replaced)
-            return function(*args, **named)
 
-        return told
+        return start
 
-    def _before(self, function: Callable[..., Any], event: str) -> Callable[..., Any]:
-        def told(owner: Any, *args: Any, **named: Any) -> Any:
-            self.tell(event, owner)
-            return function(owner, *args, **named)
+    # -- training
 
-        return told
+    def _begin_backward(self, tensors: Any, *arguments: Any, **named: Any) -> None:
+        roots = (tensors,) if isinstance(tensors, torch.Tensor) else tuple(tensors)
+        rank = self._without_optimizer()
+        if rank is not None:
+            self.hand_steps.begin(rank, roots)
+        self.tell("backward_begins", roots)
 
-    def _after(self, function: Callable[..., Any], event: str) -> Callable[..., Any]:
-        def told(owner: Any, *args: Any, **named: Any) -> Any:
-            result = function(owner, *args, **named)
-            self.tell(event, owner)
-            return result
-
-        return told
-
-    def _backward(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def told(tensors: Any, *args: Any, **named: Any) -> Any:
-            roots = (tensors,) if isinstance(tensors, torch.Tensor) else tuple(tensors)
-            rank = self._without_optimizer()
-            if rank is not None:
-                self.hand_steps.begin(rank, roots)
-            self.tell("backward_begins", roots)
-            result = function(tensors, *args, **named)
-            self.tell("backward_ended")
-            if rank is not None:
-                self.hand_steps.follow(rank)
-            return result
-
-        return told
+    def _end_backward(self, *arguments: Any, **named: Any) -> None:
+        self.tell("backward_ended")
+        rank = self._without_optimizer()
+        if rank is not None:
+            self.hand_steps.follow(rank)
 
     def _without_optimizer(self) -> Rank | None:
-        """Return the calling rank if it has made no optimizer."""
+        """Return the calling rank if it has not created an optimizer."""
         rank = self.world.me()
         is_watched = self.world.watch.stepping is not nobody
         return rank if is_watched and rank is not None and rank.number >= 0 and OPTIMIZES not in rank.extra else None
 
-    def _drawing(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def told(loader: Any, *args: Any, **named: Any) -> Any:
-            rank = self._without_optimizer()
-            if rank is not None:
-                self.hand_steps.end(rank)
-            self.tell("batch_drawn")
-            return function(loader, *args, **named)
+    def _draw_batch(self, *arguments: Any, **named: Any) -> None:
+        rank = self._without_optimizer()
+        if rank is not None:
+            self.hand_steps.end(rank)
+        self.tell("batch_drawn")
 
-        return told
+    def _note_optimizer(self, _: None, optimizer: Any, *arguments: Any, **named: Any) -> None:
+        rank = self.world.me()
+        if rank is not None:
+            rank.extra[OPTIMIZES] = True
+        self.tell("made_optimizer", optimizer)
 
-    def _making(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def told(optimizer: Any, *args: Any, **named: Any) -> Any:
-            function(optimizer, *args, **named)
-            rank = self.world.me()
-            if rank is not None:
-                rank.extra[OPTIMIZES] = True
-            self.tell("made_optimizer", optimizer)
-
-        return told
+    def _drop(self, tensor: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> None:
+        if training and p > 0:
+            self.tell("dropping")
 
     def _hooking(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def told(ddp: Any, state: Any, hook: Callable[..., Any]) -> Any:
+        def register(ddp: Any, state: Any, hook: Callable[..., Any]) -> Any:
             site = find_site()
 
             @wraps(hook)
@@ -162,13 +163,13 @@ class ProgramObserver:
 
             return function(ddp, state, hooked)
 
-        return told
+        return register
 
     def _hooking_gradients(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return how a program registers a hook, which tells of a parameter's gradient before and after it."""
+        """Return a function that registers a hook which tells of a parameter's gradient before and after it."""
 
         @wraps(function)
-        def told(tensor: Any, hook: Callable[..., Any]) -> Any:
+        def register(tensor: Any, hook: Callable[..., Any]) -> Any:
             if not (tensor.is_leaf and is_plain(tensor) and is_users(sys._getframe(1).f_code.co_filename)):
                 return function(tensor, hook)
             parameter = weakref.ref(tensor)
@@ -183,65 +184,65 @@ class ProgramObserver:
 
             return function(tensor, hooked)
 
-        return told
+        return register
 
-    def _dropping(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(function)
-        def told(tensor: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-            if training and p > 0:
-                self.tell("dropping")
-            return function(tensor, p, training, inplace)
-
-        return told
-
-    def _clipping(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def told(*args: Any, **named: Any) -> Any:
-            self.tell("clipping")
-            return function(*args, **named)
-
-        return told
-
-    # -- what is done with tensors
+    # -- operations on tensors
 
     def _listen_to_results(self, replaced: Replaced) -> None:
-        """Hear how the results of samples are put together and compared."""
+        """Observe how the results of samples are concatenated and compared."""
         for owner, name in ((torch, "cat"), (torch, "concat"), (torch, "argmax"), (torch.Tensor, "argmax")):
-            replaced.put(owner, name, self._joining(getattr(owner, name)))
+            self._observe(replaced, owner, name, after=self._join)
         for owner, name in ((torch, "eq"), (torch.Tensor, "eq"), (torch.Tensor, "__eq__")):
-            replaced.put(owner, name, self._comparing(getattr(owner, name)))
+            self._observe(replaced, owner, name, before=self._compare)
 
-    def _joining(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def told(parts: Any, *args: Any, **named: Any) -> Any:
-            whole = function(parts, *args, **named)
-            tensors = [parts] if isinstance(parts, torch.Tensor) else parts
-            if all(map(is_plain, (*tensors, whole))):
-                self.tell("joined", tensors, whole)
-            return whole
+    def _join(self, whole: Any, *arguments: Any, **named: Any) -> None:
+        parts = arguments[0] if arguments else ()
+        parts = [parts] if isinstance(parts, torch.Tensor) else parts
+        if parts and all(map(is_plain, (*parts, whole))):
+            self.tell("joined", parts, whole)
 
-        return told
-
-    def _comparing(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def told(one: Any, other: Any, *args: Any, **named: Any) -> Any:
-            if is_plain(one) and is_plain(other):
-                self.tell("compared", one, other)
-            return function(one, other, *args, **named)
-
-        return told
+    def _compare(self, *arguments: Any, **named: Any) -> None:
+        if _are_two_tensors(arguments, named):
+            self.tell("compared", *arguments)
 
     def _listen_to_tensors(self, replaced: Replaced) -> None:
-        """Hear of DTensors, where the program has imported them."""
-        found = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
-        if found is not None:
-            replaced.put(found, "from_local", staticmethod(self._from_local(found.from_local)))
+        """Observe DTensors, if the program has imported them."""
+        dtensor = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
+        if dtensor is not None:
+            replaced.put(dtensor, "from_local", staticmethod(self._from_local(dtensor.from_local)))
 
     def _from_local(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def told(tensor: Any, device_mesh: Any = None, placements: Any = None, **named: Any) -> Any:
+        def make(tensor: Any, device_mesh: Any = None, placements: Any = None, **named: Any) -> Any:
             are_replicas = device_mesh is not None and any(one.is_replicate() for one in placements or ())
-            if are_replicas and (is_called_within(OF_STYLES) or is_asked_by_program()):
+            if are_replicas and (is_called_within(TENSOR_PARALLEL) or is_asked_by_program()):
                 self.tell("replicated", tensor, device_mesh, placements)
             return function(tensor, device_mesh, placements, **named)
 
-        return told
+        return make
+
+    def _listen_to_sums(self, replaced: Replaced) -> None:
+        """Observe which tensors are added, once ranks receive messages."""
+        observe = partial(self._observe, replaced)
+        for name in ("add_", "__iadd__"):
+            observe(torch.Tensor, name, before=self._begin_addition, after=self._end_addition)
+        for owner, name in ((torch, "add"), *((torch.Tensor, name) for name in ("add", "__add__", "__radd__"))):
+            observe(owner, name, after=self._sum)
+        for name in ("cat", "concat", "stack"):
+            observe(torch, name, before="put_together")
+        for name in ("__truediv__", "__itruediv__", "div_", "mul_", "sum", "mean"):
+            observe(torch.Tensor, name, before="used")
+
+    def _begin_addition(self, *arguments: Any, **named: Any) -> None:
+        if _are_two_tensors(arguments, named):
+            self.tell("adding", arguments)
+
+    def _end_addition(self, total: Any, *arguments: Any, **named: Any) -> None:
+        if _are_two_tensors(arguments, named):
+            self.tell("added", total)
+
+    def _sum(self, total: Any, *arguments: Any, **named: Any) -> None:
+        if _are_two_tensors(arguments, named):
+            self.tell("summed", arguments, total)
 
     # -- optimizers
 
@@ -255,7 +256,7 @@ class ProgramObserver:
         replaced.put(optimizers, "_global_optimizer_post_hooks", after)
 
     def _stepping(self, optimizer: Any, args: Any, named: Any) -> tuple[Any, Any] | None:
-        """Tell of a step when its gradients are there; return its arguments if that is in a closure of the program."""
+        """Tell of a step once its gradients exist. Return replaced arguments if a closure computes them."""
         rank = self.world.me()
         if rank is None:
             return None
@@ -271,12 +272,13 @@ class ProgramObserver:
 
     def _evaluating(self, closure: Callable[[], Any], optimizer: Any) -> Callable[[], Any]:
         """Return a closure whose first call is followed by the step."""
-        told: list[bool] = []
+        is_told = False
 
         def evaluate() -> Any:
+            nonlocal is_told
             loss = closure()
-            if not told:
-                told.append(True)
+            if not is_told:
+                is_told = True
                 self.tell("stepping", optimizer)
             return loss
 
@@ -289,46 +291,6 @@ class ProgramObserver:
             if rank.extra[DEPTH] == 0:
                 self.tell("stepped", optimizer)
 
-    # -- messages
-
-    def _install_messages(self, replaced: Replaced) -> None:
-        for name in ("recv", "irecv") if self.world.watch.adding is not nobody else ():
-            receiving = self._first(getattr(c10d, name), self._listen_to_sums, replaced)
-            for module in (dist, c10d):
-                replaced.put(module, name, receiving)
-
-    def _listen_to_sums(self, replaced: Replaced) -> None:
-        """Hear which tensors are added, where ranks receive messages."""
-        for name in ("add_", "__iadd__"):
-            replaced.put(torch.Tensor, name, self._adding(getattr(torch.Tensor, name)))
-        for owner, name in ((torch, "add"), *((torch.Tensor, name) for name in ("add", "__add__", "__radd__"))):
-            replaced.put(owner, name, self._summing(getattr(owner, name)))
-        for name in ("cat", "concat", "stack"):
-            replaced.put(torch, name, self._before(getattr(torch, name), "put_together"))
-        for name in ("__truediv__", "__itruediv__", "div_", "mul_", "sum", "mean"):
-            replaced.put(torch.Tensor, name, self._before(getattr(torch.Tensor, name), "used"))
-
-    def _summing(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def told(one: Any, other: Any, *args: Any, **named: Any) -> Any:
-            total = function(one, other, *args, **named)
-            if is_plain(one) and is_plain(other) and not args and not named:
-                self.tell("summed", (one, other), total)
-            return total
-
-        return told
-
-    def _adding(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def told(one: Any, other: Any, *args: Any, **named: Any) -> Any:
-            are_tensors = is_plain(one) and is_plain(other) and not args and not named
-            if are_tensors:
-                self.tell("adding", (one, other))
-            total = function(one, other, *args, **named)
-            if are_tensors:
-                self.tell("added", total)
-            return total
-
-        return told
-
     # -- groups
 
     def _install_groups(self, replaced: Replaced) -> None:
@@ -337,32 +299,28 @@ class ProgramObserver:
             for name in ("get_rank", "get_group_rank", "get_process_group_ranks"):
                 if hasattr(module, name):
                     replaced.put(module, name, self._looking_up(getattr(c10d, name)))
-        replaced.put(c10d, "_warn_not_in_group", self._outside(c10d._warn_not_in_group))
+        self._observe(replaced, c10d, "_warn_not_in_group", before=self._warn_outside)
 
     def _new_group(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def told(ranks: Any = None, *args: Any, **named: Any) -> Any:
+        def make(ranks: Any = None, *args: Any, **named: Any) -> Any:
             if ranks is not None and is_asked_by_program():
                 ranks = list(ranks)
                 self.tell("made_group", tuple(ranks), bool(named.get("use_local_synchronization")))
             return function(ranks, *args, **named)
 
-        return told
+        return make
 
     def _looking_up(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def told(group: Any = None, *args: Any, **named: Any) -> Any:
+        def look_up(group: Any = None, *args: Any, **named: Any) -> Any:
             if group is not None and is_users(sys._getframe(1).f_code.co_filename):
                 self.tell("looked_up_place", group)
             return function(group, *args, **named)
 
-        return told
+        return look_up
 
-    def _outside(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def told(verb: str) -> Any:
-            if is_asked_by_program():
-                self.tell("outside", verb)
-            return function(verb)
-
-        return told
+    def _warn_outside(self, name: str) -> None:
+        if is_asked_by_program():
+            self.tell("outside", name)
 
     # -- files
 
@@ -370,26 +328,26 @@ class ProgramObserver:
         opening = self._opening(builtins.open)
         replaced.put(builtins, "open", opening)
         replaced.put(io, "open", opening)
-        replaced.put(torch, "save", self._saving(torch.save))
+        self._observe(replaced, torch, "save", before=self._save)
 
     def _opening(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def told(file: Any, mode: str = "r", *args: Any, **named: Any) -> Any:
+        def opening(file: Any, mode: str = "r", *args: Any, **named: Any) -> Any:
             is_named = isinstance(file, str | os.PathLike) and "opener" not in named  # else made by tempfile
-            if is_named and self.world.me() is not None:
-                self._tell_of_file(file, "w" in mode or "+" in mode, "a" in mode or "x" in mode)
+            is_shared = "a" in mode or "x" in mode  # ways to share a file
+            if is_named and not is_shared and self.world.me() is not None:
+                self._tell_of_file(file, "w" in mode or "+" in mode)
             return function(file, mode, *args, **named)
 
-        return told
+        return opening
 
-    def _saving(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def told(obj: Any, f: Any, *args: Any, **named: Any) -> Any:
-            if isinstance(f, str | os.PathLike):
-                self._tell_of_file(f, True, False)
-            return function(obj, f, *args, **named)
+    def _save(self, _: Any, f: Any, *arguments: Any, **named: Any) -> None:
+        if isinstance(f, str | os.PathLike):
+            self._tell_of_file(f, True)
 
-        return told
+    def _tell_of_file(self, file: Any, writes: bool) -> None:
+        self.tell("opened", str(Path(os.fsdecode(file)).absolute()), writes)
 
-    def _tell_of_file(self, file: Any, writes: bool, is_shared: bool) -> None:
-        """Tell of a file; appending and creating alone are ways to share one."""
-        if not is_shared:
-            self.tell("opened", str(Path(os.fsdecode(file)).absolute()), writes)
+
+def _are_two_tensors(arguments: tuple[Any, ...], named: dict[str, Any]) -> bool:
+    """Return whether a function is called with two plain tensors, and nothing else."""
+    return len(arguments) == 2 and not named and all(map(is_plain, arguments))

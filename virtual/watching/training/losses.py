@@ -1,4 +1,4 @@
-"""Analyze the loss from which backward starts: its scale, the weight of a sample, and whether ranks reduced it first."""
+"""Analyze the loss that backward starts from: its scale, the weight of a sample, and reductions before backward."""
 
 import math
 from typing import Any, NamedTuple
