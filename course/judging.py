@@ -207,7 +207,7 @@ class _Trials:
             for rank in range(world_size):
                 if (notes / ERROR.format(rank)).exists():
                     found: dict[str, Any] = json.loads((notes / ERROR.format(rank)).read_text())
-                    causes = () if found.get("is_explained") else ("never waited", "in flight")
+                    causes = () if found.get("is_explained") else ("missing wait", "buffer in use")
                     early = self._mistake(finished, causes) if causes else None
                     return (early | {"text": f"{found['text']}\n{early['text']}"} if early else found), finished
             return self._mistake(finished), finished

@@ -168,7 +168,7 @@ class VirtualRun:
         """Return what stopped jobs, and what did not but makes their numbers wrong."""
         silent = [finding for job in self.world.jobs for finding in tell_silent(self.world.watch, job)]
         for name, error in self.world.watch.broken.items():  # a mistake of ours, which is none of the program's
-            sys.stderr.write(f"ringlab: {name} has looked for mistakes in vain: {type(error).__name__}: {error}\n")
+            sys.stderr.write(f"ringlab: internal error: the check {name} failed: {type(error).__name__}: {error}\n")
         return (*self.world.findings, *silent)
 
     def _finish(self, seconds: float) -> Finished:

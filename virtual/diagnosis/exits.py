@@ -155,7 +155,7 @@ def _report_unused_parameters(rank: Rank, error: BaseException, locations: tuple
     replaced = [] if ddp is None else find_unreduced(ddp, ddp._module_parameters)
     if replaced:
         title = f"{name_unreduced(replaced)} of rank {rank.number}'s module"
-        return ProgramFinding("missed by DDP", f"DDP does not know {title}", locations, WRAP_LATER)
+        return ProgramFinding("not in DDP", f"DDP does not know {title}", locations, WRAP_LATER)
     advice = STATIC if "static_graph" in str(error) else UNUSED
     title = f"DDP on rank {rank.number} waits for gradients of parameters that the loss does not depend on"
     return ProgramFinding("unused parameters", title + _which_parameters(str(error)), locations, advice)
@@ -230,8 +230,8 @@ def _which_parameters(text: str) -> str:
 
 
 WRAP_LATER = (
-    "wrap the module in DDP after its layers are replaced, its parameters are added and frozen ones are to be trained "
-    "(requires_grad), then make the optimizer"
+    "wrap the module in DDP after you have replaced its layers, added its parameters and set requires_grad, "
+    "then create the optimizer"
 )
 
 

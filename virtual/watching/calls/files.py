@@ -86,8 +86,8 @@ def _merge(clocks: Iterable[Clock]) -> Clock:
 
 UNTOLD = (".py", ".pyc", ".lock", ".so")  # code, and files that are there to be fought for
 NO_FILES = ("/dev/", "/proc/", "/sys/")
-SAVE_ONCE = "save on rank 0 alone (if dist.get_rank() == 0), or in a file of each rank's own"
-BARRIER = "put a barrier between writing and reading, for all ranks"
+SAVE_ONCE = "save only on rank 0 (if dist.get_rank() == 0), or to a separate file on each rank"
+BARRIER = "call barrier() on all ranks between writing and reading"
 
 
 class Access(NamedTuple):
@@ -144,8 +144,8 @@ def _tell_race(name: str, written: CallSite, other: CallSite, race: Race) -> Pro
     writers = FindingPlace(tuple(sorted(race.writers)), f"writes {name}", written)
     if not race.readers:
         places = (writers,) if written == other else (writers, FindingPlace(writers.ranks, f"writes {name}", other))
-        title = f"{name} is written by several ranks, and nothing says who comes last"
+        title = f"several ranks write {name}, in any order"
         return ProgramFinding("file race", title, places, SAVE_ONCE)
-    title = f"{name} is read where nothing says that it has been written"
+    title = f"{name} may be read before it is written"
     places = (writers, FindingPlace(tuple(sorted(race.readers)), f"reads {name}", other))
     return ProgramFinding("file race", title, places, BARRIER)

@@ -8,9 +8,9 @@ from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.sites import find_site
 from virtual.ranks.watching import Watcher
 
-MEMBERS = "let members alone call it: if dist.get_rank() in ranks"
+MEMBERS = "call it only on members: if dist.get_rank() in ranks"
 SORTED = (
-    "new_group sorts its ranks, so that the results are those of ranks in rising order; look places up with "
+    "new_group sorts its ranks, so results come in ascending order of ranks; look up places with "
     "dist.get_group_rank, or sort the list"
 )
 BY_PLACE = ("all_gather", "gather", "scatter", "reduce_scatter", "all_to_all")
@@ -25,7 +25,7 @@ class Grouping(Watcher):
         self._looked_up: set[tuple[int, frozenset[int]]] = set()
 
     def outside(self, rank: Rank, verb: str) -> None:
-        title = f"{{ranks}} call {verb} of a group that they are not in; nothing happens, and the tensor stays as it is"
+        title = f"{{ranks}} call {verb} of a group that they do not belong to: the call does nothing"
         self.find("non-member", title, rank, find_site(), MEMBERS)
 
     def made_group(self, rank: Rank, ranks: tuple[int, ...], is_local: bool) -> None:
@@ -45,7 +45,9 @@ class Grouping(Watcher):
         key = (posted.rank.job.number, frozenset(posted.group.ranks))
         if key in self._unsorted and key not in self._looked_up:
             given = list(self._unsorted[key])
-            title = f"the group was made of ranks {given}, and {posted.asked or posted.what} orders by {sorted(given)}"
+            title = (
+                f"the group was created with ranks {given}, but {posted.asked or posted.what} orders by {sorted(given)}"
+            )
             self.find("rank order", title, posted.rank, posted.site, SORTED)
 
     def ended(self, job: RankJob) -> None:
@@ -54,7 +56,7 @@ class Grouping(Watcher):
             self.tell(job, finding)
 
 
-ADVICE = "do slow work on one rank before the group is made, or give init_process_group a longer timeout="
+ADVICE = "do slow work on one rank before creating the group, or pass a longer timeout= to init_process_group"
 
 
 class LateComers(Watcher):
@@ -85,8 +87,8 @@ class LateComers(Watcher):
         group, late = collective.group, last.came - first.came
         if late > group.timeout:
             title = (
-                f"rank {last.rank.number} comes to {last.what.partition('(')[0]} {late:.0f} s after rank "
-                f"{first.rank.number}; the group's timeout of {group.timeout:.0f} s ends the job before"
+                f"rank {last.rank.number} reaches {last.what.partition('(')[0]} {late:.0f} s after rank "
+                f"{first.rank.number}, later than the group's timeout of {group.timeout:.0f} s"
             )
             place = FindingPlace((last.rank.number,), last.what, last.site)
             self.tell(group.job, ProgramFinding("timeout", title, (place,), ADVICE))

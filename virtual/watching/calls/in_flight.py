@@ -13,10 +13,10 @@ from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.sites import CallSite
 from virtual.ranks.watching import Watcher
 
-WAIT_FIRST = "wait() on the handle before the tensor is written to, or give it a tensor of its own (clone)"
-OWN_BUFFERS = "give each irecv a tensor of its own, or wait() on one before the next"
-OWN_TENSORS = "make a tensor for each rank: [torch.empty_like(t) for _ in range(world_size)], not [t] * world_size"
-NEVER = "keep the handle and wait() on it before the tensor is used"
+WAIT_FIRST = "call wait() on the handle before writing to the tensor, or pass a copy (clone)"
+OWN_BUFFERS = "use a separate tensor for each irecv, or call wait() before the next one"
+OWN_TENSORS = "create one tensor per rank: [torch.empty_like(t) for _ in range(world_size)], not [t] * world_size"
+NEVER = "keep the handle and call wait() before using the tensor"
 
 
 class Content(NamedTuple):
@@ -73,8 +73,8 @@ class InFlight(Watcher):
         other = self._receives.get(place)
         self._receives[place] = posted
         if other is not None and any(work.posted is other for work in posted.rank.unwaited.values()):
-            title = f"{{ranks}} receive into one tensor twice: the message of {other.site} is not waited for yet"
-            self.find("in flight", title, posted.rank, posted.site, OWN_BUFFERS)
+            title = f"{{ranks}} receive two messages into one tensor: the receive of {other.site} is still pending"
+            self.find("buffer in use", title, posted.rank, posted.site, OWN_BUFFERS)
 
     def _look_for_doubles(self, posted: Any) -> None:
         """Look whether the results of all ranks go into one tensor; some may, to fill up a list, and be dropped."""
@@ -82,8 +82,8 @@ class InFlight(Watcher):
         if not taken or not is_plain(taken[0]) or not taken[0].numel():
             return
         if len({one.data_ptr() for one in taken}) == 1 < len(taken):
-            title = f"the list that {posted.asked or 'all_gather'} fills holds one tensor several times"
-            self.find("one tensor", title, posted.rank, posted.site, OWN_TENSORS)
+            title = f"the list passed to {posted.asked or 'all_gather'} contains the same tensor several times"
+            self.find("shared buffer", title, posted.rank, posted.site, OWN_TENSORS)
 
     def complete(self, collective: Any) -> None:
         for call in collective.calls.values():
@@ -117,12 +117,12 @@ class InFlight(Watcher):
             return
         ranks = {number for numbers in handles.values() for number in numbers}
         verbs = ", ".join(dict.fromkeys(verb for verb, _ in handles))
-        title = f"nobody waits for {verbs} on {format_ranks(ranks)}, so results may be read early"
+        title = f"{format_ranks(ranks)} never wait for {verbs}, so results may be read too early"
         places = tuple(
             FindingPlace(tuple(sorted(set(numbers))), _count_handles(verb, numbers), site)
             for (verb, site), numbers in sorted(handles.items(), key=lambda one: one[0][1])
         )
-        self.tell(job, ProgramFinding("never waited", title, places, NEVER))
+        self.tell(job, ProgramFinding("missing wait", title, places, NEVER))
 
     def _renew(self, posted: Any) -> None:
         if posted.contents is not None:
@@ -131,8 +131,8 @@ class InFlight(Watcher):
     def _compare(self, posted: Any) -> None:
         if posted.contents is not None and not all(content.is_unchanged for content in posted.contents):
             verb = posted.what.partition("(")[0]
-            title = f"{{ranks}} wrote to a tensor while {verb} was at work on it"
-            self.find("in flight", title, posted.rank, posted.site, WAIT_FIRST)
+            title = f"{{ranks}} wrote to a tensor before {verb} had finished with it"
+            self.find("buffer in use", title, posted.rank, posted.site, WAIT_FIRST)
             posted.contents = None
 
 

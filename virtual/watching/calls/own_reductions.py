@@ -22,8 +22,8 @@ MOST_ELEMENTS = 1 << 22  # of a tensor that is followed
 MOST_PARTS = 2  # contributions of each rank in a sum that is followed
 MOST_KEPT = 1024  # elements of a tensor that is kept
 CHECK_STEPS = (
-    "compare your all_reduce with dist.all_reduce on numbers that differ by rank: the data of each rank must reach "
-    "all ranks exactly once"
+    "compare your all_reduce with dist.all_reduce on values that differ by rank: the data of each rank must reach "
+    "every rank exactly once"
 )
 
 Contribution = tuple[int, bytes]  # a rank, and a sample of its tensor
@@ -147,8 +147,8 @@ class OwnReductions(Watcher):
             return
         mixed = [rank for rank in job.ranks if rank in self._mixed]
         for rank in mixed:
-            title = "{ranks} use a result of which some parts are summed over all ranks and others are not"
-            self.find("wrong sum", title, rank, self._mixed[rank], CHECK_STEPS)
+            title = "{ranks} use a result that is summed over all ranks only in some parts"
+            self.find("wrong all_reduce", title, rank, self._mixed[rank], CHECK_STEPS)
         if mixed:
             return
         sums = {rank: [*self._sums.get(rank, {}).values()] for rank in job.ranks}
@@ -167,23 +167,22 @@ class OwnReductions(Watcher):
         }
         if len(doubled) > 1:
             places = tuple(
-                FindingPlace((rank.number,), f"holds the data of rank {one.doubled} twice", one.site)
+                FindingPlace((rank.number,), f"sum with the data of rank {one.doubled} twice", one.site)
                 for rank, one in doubled.items()
             )
             who = format_ranks(rank.number for rank in doubled)
-            title = f"the sums of messages on {who} hold the data of one rank twice"
-            self.tell(job, ProgramFinding("wrong sum", title, places, CHECK_STEPS))
+            title = f"the sums that {who} built from messages contain the data of one rank twice"
+            self.tell(job, ProgramFinding("wrong all_reduce", title, places, CHECK_STEPS))
 
     def _tell_partial(self, job: RankJob, whole: list[Rank], partial: dict[Rank, OwnSum]) -> None:
         places = tuple(
-            FindingPlace((rank.number,), f"holds the sum of {format_ranks(one.holds)}", one.site)
-            for rank, one in partial.items()
+            FindingPlace((rank.number,), f"sum of {format_ranks(one.holds)}", one.site) for rank, one in partial.items()
         )
         title = (
-            f"{format_ranks(rank.number for rank in whole)} hold a sum of all ranks' data by messages, and "
-            f"{format_ranks(rank.number for rank in partial)} one of some ranks alone"
+            f"{format_ranks(rank.number for rank in whole)} built the sum over all ranks from messages, "
+            f"{format_ranks(rank.number for rank in partial)} only over some ranks"
         )
-        self.tell(job, ProgramFinding("wrong sum", title, places, CHECK_STEPS))
+        self.tell(job, ProgramFinding("wrong all_reduce", title, places, CHECK_STEPS))
 
     # -- what is known of tensors
 

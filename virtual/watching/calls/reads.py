@@ -9,8 +9,8 @@ from virtual.ranks.rank import Rank
 from virtual.ranks.sites import CallSite, find_site
 from virtual.ranks.watching import Watcher
 
-WAIT_FIRST = "wait() on the handle before the tensor is read"
-ALL_REDUCE = "use all_reduce where all ranks need the result, or let the root alone read it"
+WAIT_FIRST = "call wait() on the handle before reading the tensor"
+ALL_REDUCE = "use all_reduce if all ranks need the result, or read it only on the root"
 QUIET = ("detach", "alias", "set_", "record_stream", "_has_compatible_shallow_copy_type")
 
 
@@ -67,11 +67,11 @@ class Reads(Watcher):
 
     def _read_early(self, rank: Rank, posted: Any, site: CallSite) -> None:
         verb = posted.what.partition("(")[0]
-        self.find("in flight", f"a tensor is read before {verb} of {posted.site} is waited for", rank, site, WAIT_FIRST)
+        self.find("buffer in use", f"a tensor is read while {verb} at {posted.site} is pending", rank, site, WAIT_FIRST)
 
     def _read_elsewhere(self, rank: Rank, posted: Any, site: CallSite) -> None:
-        title = f"{{ranks}} read what reduce ({posted.site}) has left of a tensor, which only its root may"
-        self.find("reduced elsewhere", title, rank, site, ALL_REDUCE)
+        title = f"{{ranks}} read a tensor after reduce ({posted.site}), but only the root has the result"
+        self.find("undefined result", title, rank, site, ALL_REDUCE)
 
 
 class ReadingMode(TorchDispatchMode):

@@ -11,7 +11,7 @@ from virtual.ranks.sites import CallSite, find_site
 from virtual.ranks.watching import Watcher
 from virtual.watching.training.bonds import Bonds
 
-WHOLE_STEP = "put forward into the block too: with model.no_sync(): loss = model(batch)...; loss.backward()"
+WHOLE_STEP = "move forward into the block: with model.no_sync(): loss = model(batch)...; loss.backward()"
 
 
 class LateNoSync(Watcher):
@@ -27,8 +27,8 @@ class LateNoSync(Watcher):
 
     def backward_begins(self, rank: Rank, roots: tuple[Any, ...]) -> None:
         if any(not one.require_backward_grad_sync for one in self._reducing.pop(rank, ())):
-            title = "no_sync() begins after forward, so DDP reduces gradients in every backward"
-            self.find("no_sync", title, rank, find_site(), WHOLE_STEP)
+            title = "no_sync() starts after forward, so DDP still reduces gradients in every backward"
+            self.find("late no_sync", title, rank, find_site(), WHOLE_STEP)
 
 
 WATCHED_FORWARDS = 8  # of each module
@@ -63,5 +63,5 @@ class UnreducedParameters(Watcher):
             parameters = {} if ddp is None else dict(ddp.module.named_parameters())
             names = [name for name in names if name in parameters and self.bonds.of(rank, parameters[name]) is None]
             if names:
-                title = f"DDP does not know {name_unreduced(names)} of the module, so ranks train it apart"
-                self.find("missed by DDP", title, rank, site, WRAP_LATER)
+                title = f"DDP does not average {name_unreduced(names)}, which changed after the module was wrapped"
+                self.find("not in DDP", title, rank, site, WRAP_LATER)

@@ -29,20 +29,18 @@ FEW = 8  # values of each parameter that factors are found by
 SOME = 64  # values of a tensor of gradients that ranks are compared by
 HALVES = 0.02  # relative difference that is rounding of sums in float16 and bfloat16
 OF_FSDP = f"distributed{os.sep}fsdp{os.sep}"
-DIVIDE = "divide by the number of ranks (grad /= dist.get_world_size()), reduce with ReduceOp.AVG, or divide the loss"
-ONCE = "divide once: DDP and ReduceOp.AVG have done it already"
+DIVIDE = "divide by the number of ranks: grad /= dist.get_world_size(), ReduceOp.AVG, or a loss divided by it"
+ONCE = "divide only once: DDP and ReduceOp.AVG already divide"
 MEAN_LOSS = (
-    'divide the sum by the samples of all ranks and let gradients be summed, or take reduction="mean"; under DDP '
-    "multiply what is divided so by the number of ranks"
+    'use reduction="mean", or divide the summed loss by the number of samples on all ranks and sum the gradients; '
+    "with DDP, also multiply that loss by the number of ranks"
 )
 USUAL = ((2, 3, 4, 5, 8, 10), (2,))  # numbers that a mean, and a sum, are divided by for reasons of their own
-CHECK_SUM = (
-    "compare your own all_reduce with dist.all_reduce on numbers that differ by rank; is a chunk sent too early?"
-)
-CLIP_LATER = "clip after gradients are averaged: then all ranks do it by the norm of one and the same gradient"
-LEAVE = "leave the averaging to DDP, or do not wrap the module"
-SAMPLER = "give the loader a DistributedSampler, or each rank its own part of the data: data[rank::world_size]"
-SEEDS = "give each rank its own data: by a DistributedSampler, a slice that depends on the rank, or a seed of its own"
+CHECK_SUM = "compare your all_reduce with dist.all_reduce on values that differ by rank; is a chunk sent too early?"
+CLIP_LATER = "clip after gradients are averaged, so that all ranks use the norm of the same gradient"
+LEAVE = "remove this all_reduce, or do not wrap the module in DDP"
+SAMPLER = "pass a DistributedSampler to the DataLoader, or give each rank its part of the data: data[rank::world_size]"
+SEEDS = "give each rank its own data: a DistributedSampler, a slice that depends on the rank, or a different seed"
 
 
 @dataclass
@@ -198,8 +196,8 @@ class Gradients(Watcher):
             total = np.sum([old for old, _ in met.values()], axis=0)
             if are_other_numbers(present[0], total):
                 for other in met:
-                    title = "messages leave the same gradients on all ranks, which are not in proportion to their sum"
-                    self.find("wrong sum", title, other.rank, other.last, CHECK_SUM)
+                    title = "your all_reduce leaves equal gradients on all ranks, but not the sum of what they computed"
+                    self.find("wrong all_reduce", title, other.rank, other.last, CHECK_SUM)
 
     # -- what gradients are multiplied by
 
@@ -215,19 +213,19 @@ class Gradients(Watcher):
         for count in () if now.scale.is_bare_sum else now.scale.counts:
             if all(is_close(factor * count, 1.0) for factor, _ in factors) and site is not None:
                 title = (
-                    f"the sum of the gradients of {ranks} ranks is never divided: steps are {ranks} times what is meant"
+                    f"gradients are summed over {ranks} ranks and never divided: each step is {ranks} times too large"
                 )
-                self._second_time(rank, "undivided sum", title, site, DIVIDE)
+                self._second_time(rank, "sum not averaged", title, site, DIVIDE)
                 return
             if all(is_close(factor * count, 1 / ranks**2) for factor, _ in factors) and (
                 any(all(is_close(late, once) for _, late in factors) for once in (1 / ranks, 1 / ranks**2))
                 or ranks not in USUAL[count > 1]
             ):
                 title = (
-                    f"gradients are divided by the number of ranks ({ranks}) once too often, so steps are a "
-                    f"{_part(ranks)} of what is meant"
+                    f"gradients are divided by the number of ranks ({ranks}) once too often: each step is "
+                    f"{ranks} times too small"
                 )
-                self._second_time(rank, "divided twice", title, find_site(), ONCE)
+                self._second_time(rank, "averaged twice", title, find_site(), ONCE)
                 return
         if now.scale.is_summed and now.scale.is_bare_sum and all(is_close(one, 1 / ranks) for one, _ in factors):
             self._tell_summed(rank, ranks, parameters)
@@ -237,8 +235,8 @@ class Gradients(Watcher):
         states = [log.optimizer.state.get(parameters[0], {}) for log in self.logs.of_rank(rank)]
         if self.strict or not any("exp_avg" in state for state in states):
             title = (
-                f"a loss that is summed over samples is averaged over {ranks} ranks: steps are a {_part(ranks)} "
-                "of what one device makes of the same samples"
+                f"gradients of a loss that is summed over samples are averaged over {ranks} ranks: each step is "
+                f"{ranks} times smaller than on one device with the same samples"
             )
             self._second_time(rank, "summed loss", title, find_site(), MEAN_LOSS)
 
@@ -296,8 +294,8 @@ class Gradients(Watcher):
             factors.append(factor)
         if not is_close(min(factors), max(factors)):
             for rank in ranks:
-                title = "gradients are clipped on each rank by its own norm, and reduced afterwards"
-                self.find("unlike factors", title, rank, self._backwards[rank].clipped, CLIP_LATER)
+                title = "each rank clips gradients by its own norm before they are reduced"
+                self.find("gradient scale mismatch", title, rank, self._backwards[rank].clipped, CLIP_LATER)
 
     def _compare_given(self, collective: Any, calls: list[Any], found: list[Any], is_of_torch: bool) -> None:
         """Look whether all ranks give equal gradients to be reduced."""
@@ -309,8 +307,8 @@ class Gradients(Watcher):
             averaged = {rank for bond in bonds if bond is not None for rank in bond.parameters}
             among = [call for call in calls if call.rank in averaged]
             for call in among if len(among) > 1 else []:  # else DDP averages over other dimensions of a mesh
-                title = "gradients that DDP has averaged are reduced once more"
-                self.find("reduced beside DDP", title, call.rank, call.site, LEAVE)
+                title = "gradients are reduced again after DDP has averaged them"
+                self.find("reduced twice", title, call.rank, call.site, LEAVE)
             return
         loaded = all(call.rank in self._drawn for call in calls)
         if not (self.strict or loaded):
@@ -320,7 +318,7 @@ class Gradients(Watcher):
         first = self._equal.setdefault(key, step)
         if step > first:
             for call in calls:
-                title = "{ranks} have equal gradients before they are averaged: all compute on the same batch"
+                title = "{ranks} compute equal gradients before averaging: they all use the same batch"
                 self.find("same batch", title, call.rank, call.site, SAMPLER if loaded else SEEDS)
 
 
@@ -336,7 +334,3 @@ def _is_sum(reduced: Values, bond: Bond) -> bool:
     """Return whether a hook of DDP has left the sum of what ranks gave it, also in numbers of half the size."""
     ratio = None if bond.sum_given is None else find_ratio(reduced, bond.sum_given, HALVES)
     return ratio is not None and abs(ratio - 1.0) < HALVES
-
-
-def _part(ranks: int) -> str:
-    return {2: "half", 3: "third", 4: "quarter"}.get(ranks, f"{ranks}th")

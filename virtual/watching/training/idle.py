@@ -10,9 +10,9 @@ from virtual.ranks.watching import Watcher
 from virtual.watching.training.bonds import Bonds
 from virtual.watching.training.logs import OptimizerLogs
 
-AVERAGE = "wrap the module in DistributedDataParallel, or average gradients after each backward"
-MAKE_LATER = "make the optimizer after the module has its parameters: behind fully_shard, FSDP or to_empty"
-GIVE = "give the optimizer all parameters of the module, those that were added later too, or set requires_grad=False"
+AVERAGE = "wrap the module in DistributedDataParallel, or average the gradients after each backward"
+MAKE_LATER = "create the optimizer after fully_shard, FSDP or to_empty has replaced the parameters"
+GIVE = "pass all parameters of the module to the optimizer, including those added later, or set requires_grad=False"
 MOST_OF_METRICS = 8  # elements of what ranks reduce for their logs: losses, counts
 MOST_LEFT_OUT = 0.5  # of a module's parameters; where more are in no optimizer, a part of it is trained on purpose
 
@@ -45,7 +45,7 @@ class Idleness(Watcher):
         log = self.logs.of(rank, optimizer)
         wanting = [one for one in log.parameters if one.requires_grad]
         if log.count == 0 and rank in self._learnt and wanting and all(one.grad is None for one in wanting):
-            title = "an optimizer steps whose parameters have no gradients, so nothing is learnt"
+            title = "the optimizer steps, but none of its parameters has a gradient, so nothing is learned"
             self.find("no gradients", title, rank, find_site(), MAKE_LATER)
         self._learnt.discard(rank)
         if log.count == 1:  # by now all optimizers have been made
@@ -59,8 +59,8 @@ class Idleness(Watcher):
             without = [name for name, one in learning if one not in known]
             if without and len(without) < MOST_LEFT_OUT * len(learning):
                 more = f" and {len(without) - 1} more" if len(without) > 1 else ""
-                title = f"{without[0]}{more} of {len(learning)} parameters get gradients and are in no optimizer"
-                self.find("in no optimizer", title, rank, find_site(), GIVE)
+                title = f"{without[0]}{more} of {len(learning)} parameters have gradients but are in no optimizer"
+                self.find("not in optimizer", title, rank, find_site(), GIVE)
 
     def ended(self, job: RankJob) -> None:
         communicate = self._shared if self._sampling.issuperset(job.ranks) else self._busy
@@ -74,7 +74,7 @@ class Idleness(Watcher):
         pairs = [(a, b) for other in values[1:] for a, b in zip(values[0], other, strict=True)]
         if any(are_unlike(take_sample(a), take_sample(b), 0.0) for a, b in pairs):
             who = format_ranks([rank.number for rank in job.ranks])
-            what = "communicate what they learn" if job.number in self._busy else "communicate"
-            title = f"{who} have made a group and never {what}; each trains a model of its own"
-            place = FindingPlace(tuple(rank.number for rank in job.ranks), "make steps of their own", found[0].last)
+            what = "communicate only metrics" if job.number in self._busy else "never communicate"
+            title = f"{who} create a process group but {what}: each trains its own model"
+            place = FindingPlace(tuple(rank.number for rank in job.ranks), "step independently", found[0].last)
             self.tell(job, ProgramFinding("no communication", title, (place,), AVERAGE))

@@ -14,8 +14,8 @@ from virtual.watching.training.logs import OptimizerLogs
 
 MOST = 64  # tensors of a group that are compared
 ALIKE = (
-    "feed all ranks of a tensor-parallel group the same batch (seed and sample by the data-parallel rank, "
-    "mesh['dp'].get_local_rank()), and let dropout on what they share draw the same numbers on all of them"
+    "feed the same batch to all ranks of a tensor-parallel group (seed and sample by the data-parallel rank, "
+    "mesh['dp'].get_local_rank()), and use the same random numbers for dropout on replicated activations"
 )
 
 
@@ -48,14 +48,14 @@ class ReplicatedTensors(Watcher):
                 self._told_of.add(group)
                 where = FindingPlace(tuple(sorted(one.number for one in met)), "", find_site())
                 title = (
-                    f"a tensor of {list(tensor.shape)} is not the same on {format_ranks(where.ranks)}, "
-                    "whose layers take it to be replicated"
+                    f"a tensor of shape {list(tensor.shape)} differs between {format_ranks(where.ranks)}, "
+                    "whose layers expect it to be replicated"
                 )
-                self.tell(rank.job, ProgramFinding("unlike inputs", title, (where,), ALIKE))
+                self.tell(rank.job, ProgramFinding("input mismatch", title, (where,), ALIKE))
 
 
-OWN_SEED = "after the module is made, seed each rank with a number of its own: torch.manual_seed(seed + rank)"
-EQUAL = "{ranks} draw the same random numbers, so dropout leaves out the same units on all"
+OWN_SEED = "after creating the module, use a different seed on each rank: torch.manual_seed(seed + rank)"
+EQUAL = "{ranks} draw the same random numbers, so dropout drops the same units on all of them"
 TWICE = 2  # calls with equal states
 MOST_CALLS = 32  # of a rank that are compared
 
@@ -76,7 +76,7 @@ class DropoutSeeds(Watcher):
         drops = any(isinstance(one, torch.nn.modules.dropout._DropoutNd) and one.p > 0 for one in ddp.modules())
         if group is not None and ddp.training and drops:
             for other in self._meet(rank, group, len(group.ranks)):
-                self.find("equal random numbers", EQUAL, other, find_site(), OWN_SEED)
+                self.find("same dropout seed", EQUAL, other, find_site(), OWN_SEED)
 
     def dropping(self, rank: Rank) -> None:
         """Note the line at which ranks draw equal numbers; whether they should is known later."""
@@ -88,7 +88,7 @@ class DropoutSeeds(Watcher):
             return
         for rank, site in self._own.get(job, {}).items():
             if self._averages(rank):
-                self.find("equal random numbers", EQUAL, rank, site, OWN_SEED)
+                self.find("same dropout seed", EQUAL, rank, site, OWN_SEED)
 
     def _averages(self, rank: Rank) -> bool:
         """Return whether the program averages the gradients of all of a rank's parameters by itself."""

@@ -14,8 +14,8 @@ from virtual.watching.training.logs import OptimizerLog, OptimizerLogs
 
 DEEP = 8  # functions that are looked through, from the loss on
 BY_HAND = (
-    "call backward on each rank's own loss and average the gradients, or let DDP do it; all_reduce a detached copy for "
-    "the log (dist.nn.functional.all_reduce is one that can be differentiated)"
+    "call backward on each rank's own loss and average the gradients, or use DDP; for the log, all_reduce a detached "
+    "copy (dist.nn.functional.all_reduce supports autograd)"
 )
 MEANS = ("MeanBackward0", "MeanBackward1")
 MEAN, SUM = 1, 2  # as autograd's functions of losses name their reduction
@@ -141,8 +141,8 @@ class ReducedLosses(Watcher):
         functions = [root.grad_fn for root in roots]
         for _ in range(DEEP):
             if any(one is other for one in functions for other in reduced):
-                title = "backward begins with a loss that was all_reduced in place, which autograd does not see"
-                self.find("backward of a reduced loss", title, rank, find_site(), BY_HAND)
+                title = "backward starts from a loss that was all_reduced in place, which autograd ignores"
+                self.find("reduced loss", title, rank, find_site(), BY_HAND)
                 return
             inner = [one for one in functions if one is not None and not isinstance(one, BackwardCFunction)]
             functions = [function for one in inner for function, _ in one.next_functions[:2]]
@@ -151,8 +151,8 @@ class ReducedLosses(Watcher):
 SAME = 1e-3  # relative difference of weights that is rounding
 TWICE = 2  # steps with unlike weights, as one may be of a last batch
 BY_ALL = (
-    "divide the sum of the losses by the samples of all ranks (all_reduce the count); under DDP, multiply it by the "
-    "number of ranks"
+    "divide the sum of the losses by the number of samples on all ranks (all_reduce the count); with DDP, also "
+    "multiply by the number of ranks"
 )
 
 
@@ -188,9 +188,8 @@ class SampleWeights(Watcher):
     def _tell(self, met: dict[OptimizerLog, float]) -> None:
         logs = sorted(met, key=lambda log: log.rank.number)
         places = tuple(
-            FindingPlace((log.rank.number,), f"averages a loss of {1 / met[log]:.4g} samples", log.last)
-            for log in logs[:4]
+            FindingPlace((log.rank.number,), f"loss over {1 / met[log]:.4g} samples", log.last) for log in logs[:4]
         )
         who = format_ranks(log.rank.number for log in logs)
-        title = f"{who} average losses of different numbers of samples or tokens as if they were equally many"
-        self.tell(logs[0].rank.job, ProgramFinding("unequal weights", title, places, BY_ALL))
+        title = f"{who} average losses over different numbers of samples or tokens with equal weight"
+        self.tell(logs[0].rank.job, ProgramFinding("unequal sample weights", title, places, BY_ALL))

@@ -31,33 +31,34 @@ def name_parameter(rank: Rank, parameter: torch.Tensor, wrapped: Iterable[Any]) 
 
 MOST_PLACES = 4  # of unlike ranks that are told one by one
 BEFORE = (
-    "begin alike: broadcast rank 0's parameters after they are made or loaded, seed alike, or wrap the module in DDP"
+    "start with equal parameters: broadcast those of rank 0 after creating or loading them, use one seed, or wrap the "
+    "module in DDP"
 )
 AFTER = (
-    "average the gradient of every parameter on all ranks, in every step; call the DDP module itself rather than what "
-    "it wraps, and leave no_sync() for the last micro-batch"
+    "average the gradient of every parameter on all ranks in every step; call the DDP module itself, not the module "
+    "inside it, and run the last micro-batch outside of no_sync()"
 )
 SHARED = (
-    "parameters that all tensor-parallel ranks hold need equal gradients: all_reduce them where each rank sees a part "
-    "of the sequence; else give these ranks the same data and the same random numbers (dropout)"
+    "parameters that all tensor-parallel ranks hold need equal gradients: all_reduce their gradients if each rank has "
+    "a part of the sequence; otherwise use the same data and the same random numbers (dropout) on these ranks"
 )
 BETWEEN = (
-    "do what changes parameters (load_state_dict, an average of weights, a clamp) on all ranks and alike, or broadcast "
-    "them afterwards"
+    "change parameters (load_state_dict, averaging of weights, clamp) identically on all ranks, or broadcast them "
+    "afterwards"
 )
-LOADED = "load the optimizer's state on all ranks, from one checkpoint"
-RATE = "let all ranks take the learning rate by the same numbers: reduce what a scheduler is given"
-SKIPPED = "let all ranks step, or none: decide together (all_reduce the flag), and never under `if rank == ...`"
+LOADED = "load the optimizer state on all ranks, from the same checkpoint"
+RATE = "use the same learning rate on all ranks: all_reduce the metric that is passed to the scheduler"
+SKIPPED = "step on all ranks or on none: all_reduce the flag that decides, and do not step under `if rank == ...`"
 ONE_SCALE = (
-    "give the scaler of all ranks the same init_scale, growth_factor, backoff_factor and growth_interval, and load its "
+    "use the same init_scale, growth_factor, backoff_factor and growth_interval on all ranks, and load the scaler's "
     "state on all ranks or on none"
 )
 ONE_DECISION = (
-    "let the scalers of all ranks see the same gradients: average them before scaler.unscale_ and scaler.step; for "
-    "shards use ShardedGradScaler"
+    "average gradients before scaler.unscale_ and scaler.step, so that the scalers of all ranks see the same values; "
+    "with shards, use ShardedGradScaler"
 )
-SUMMARIZE = "before evaluating, broadcast the buffers or reduce the statistics (DDP does so in its own forward alone)"
-BUFFERS = "leave broadcast_buffers=True, use SyncBatchNorm, or reduce the statistics before evaluating"
+SUMMARIZE = "before evaluating, broadcast the buffers or reduce the statistics (DDP does so only in its own forward)"
+BUFFERS = "keep broadcast_buffers=True, use SyncBatchNorm, or reduce the statistics before evaluating"
 
 
 class Replicas(Watcher):
@@ -95,16 +96,16 @@ class Replicas(Watcher):
                 self._tell_skipped(key, peers, log.count, "their gradient scalers have different scales")
             elif have_unlike_scales:
                 said = {one: f"scale {scale:g}" for one, scale in scales.items()}
-                title = f"before step {log.count + 1} gradient scalers have different scales on {_ranks(peers)}"
-                self._tell(key, "unlike optimizer state", title, said, ONE_SCALE)
+                title = f"before step {log.count + 1}, gradient scalers have different scales on {_ranks(peers)}"
+                self._tell(key, "optimizer state mismatch", title, said, ONE_SCALE)
             elif len(set(rates.values())) > 1:
                 said = {
                     one: f"learning rate {', '.join(f'{rate:g}' for rate in found)}" for one, found in rates.items()
                 }
-                title = f"before step {log.count + 1} learning rates are not the same on {_ranks(peers)}"
-                self._tell(key, "unlike optimizer state", title, said, RATE)
+                title = f"before step {log.count + 1}, learning rates differ between {_ranks(peers)}"
+                self._tell(key, "optimizer state mismatch", title, said, RATE)
             elif log.is_sharded and not are_same_step:
-                self._tell_skipped(key, peers, log.count, "their shards are of different steps")
+                self._tell_skipped(key, peers, log.count, "their shards come from different steps")
             else:
                 self._compare(key, peers, log.count, is_after=False)
 
@@ -144,22 +145,22 @@ class Replicas(Watcher):
         more = f" and {len(unlike) - 1} more of {len(first.parameters)} parameters" if len(unlike) > 1 else ""
         steps = {log.steps[step].backwards for log in peers}
         if is_after and len(steps) > 1:
-            self._tell_skipped(key, peers, step, f"{name}{more} is not the same")
+            self._tell_skipped(key, peers, step, f"{name}{more} differs")
             return
         if is_after and any(self._was_changed(unlike[0], log, step) for log in peers):
             when = f"between steps {first.number_of(step - 1)} and {first.number_of(step)}"
-            title = f"{when} {name}{more} has been changed outside of the optimizer, and not alike on {_ranks(peers)}"
+            title = f"{when}, {name}{more} was changed outside of the optimizer, differently on {_ranks(peers)}"
             said = _show(name, {log: value for log, value in values.items() if value is not None})
-            self._tell(key, "unlike parameters", title, said, BETWEEN)
+            self._tell(key, "parameter mismatch", title, said, BETWEEN)
             return
         when = f"after step {first.number_of(step)}" if is_after else "before the first step"
         is_first = step == 0 and self._is_unlike(unlike[0], peers, step, False)
         if is_first and is_after:  # of steps by hand, whose first is not seen
             when = f"before step {first.number_of(step)}"
-        title = f"{when} {name}{more} is not the same on {_ranks(peers)}"
+        title = f"{when}, {name}{more} differs between {_ranks(peers)}"
         said = _show(name, {log: value for log, value in values.items() if value is not None})
         advice = SHARED if unlike[0].of_norm else BEFORE if is_first else AFTER
-        self._tell(key, "unlike parameters", title, said, advice)
+        self._tell(key, "parameter mismatch", title, said, advice)
 
     def _bonds(self, peers: list[OptimizerLog]) -> list[Bond]:
         found = [self.bonds.of(peers[0].rank, one) for one in peers[0].parameters]
@@ -201,9 +202,9 @@ class Replicas(Watcher):
         more = [log for log in peers if log.steps[step].backwards == fewest]
         others = [log for log in peers if log not in more]
         which = f"step {more[0].number_of(step)} after backward {fewest}"
-        title = f"{_ranks(more)} made {which}, and {_ranks(others)} did not; since then {since}"
+        title = f"{_ranks(more)} made {which}, {_ranks(others)} did not; since then {since}"
         said = {log: f"stepped after backward {log.steps[step].backwards}" for log in more}
-        self._tell(key, "steps of some ranks", title, said, self._together(more))
+        self._tell(key, "skipped step", title, said, self._together(more))
 
     def _together(self, logs: list[OptimizerLog]) -> str:
         """Return how all ranks can make the same steps."""
@@ -228,10 +229,10 @@ class Replicas(Watcher):
             if len(set(counts.values())) > 1 and (log.is_sharded or any(_differs_now(bond) for bond in bonds)):
                 most = [one for one in logs if one.number == log.number and one.count == log.count]
                 fewer = [rank.number for rank, count in counts.items() if count < log.count]
-                differ = "their shards are of different steps" if log.is_sharded else "their parameters differ"
-                title = f"{_ranks(most)} made {log.count} steps, and {format_ranks(fewer)} fewer; {differ}"
+                differ = "their shards come from different steps" if log.is_sharded else "their parameters differ"
+                title = f"{_ranks(most)} made {log.count} steps, {format_ranks(fewer)} fewer; {differ}"
                 said = {one: f"made {one.count} steps" for one in most}
-                self._tell(key, "steps of some ranks", title, said, self._together(most))
+                self._tell(key, "skipped step", title, said, self._together(most))
 
     def failed(self, job: RankJob) -> None:
         """Compare the parameters of ranks that have made the same steps; the exception may be due to them."""
@@ -249,10 +250,10 @@ class Replicas(Watcher):
                 first = peers[0]
                 parameter = unlike[0].parameters[first.rank]
                 name = name_parameter(first.rank, parameter, self.bonds.modules.get(first.rank, ()))
-                title = f"when the exception was raised {name} was not the same on {_ranks(peers)}"
+                title = f"when the exception was raised, {name} differed between {_ranks(peers)}"
                 self._tell(
                     (job.number, number),
-                    "unlike parameters",
+                    "parameter mismatch",
                     title,
                     _show(name, samples),
                     AFTER if first.count else BEFORE,
@@ -272,10 +273,10 @@ class Replicas(Watcher):
         if peers and all(one.rank in met for one in peers):
             found = {one: met[one.rank][1] for one in peers}
             if any(found.values()) and not all(found.values()):
-                said = {one: "has a state" if there else "has none" for one, there in found.items()}
+                said = {one: "has a state" if there else "has no state" for one, there in found.items()}
                 where = _ranks([one for one, there in found.items() if there])
-                title = f"before the first step the optimizer has a state on {where} only"
-                self._tell(key, "unlike optimizer state", title, said, LOADED)
+                title = f"before the first step, the optimizer has a state only on {where}"
+                self._tell(key, "optimizer state mismatch", title, said, LOADED)
 
     # -- buffers
 
@@ -336,8 +337,8 @@ class Replicas(Watcher):
                 self._silent.add(key)
                 together = _group((rank, words, met[rank][2]) for rank, words in _show(name, found).items())
                 who = format_ranks([rank.number for rank in met])
-                title = f"the buffer {name} is not the same on {who} where it is evaluated"
-                self.tell(next(iter(met)).job, ProgramFinding("unlike buffers", title, together, advice))
+                title = f"the buffer {name} differs between {who} during evaluation"
+                self.tell(next(iter(met)).job, ProgramFinding("buffer mismatch", title, together, advice))
 
     def _tell(self, key: Any, kind: str, title: str, said: dict[OptimizerLog, str], advice: str) -> None:
         self._silent.add(key)
@@ -367,13 +368,13 @@ def _show(name: str, samples: "dict[Any, Values]") -> dict[Any, str]:
     """Return for each owner the value of its sample where they first differ, in words.
 
     >>> _show("w", {0: np.array([1.0, 2.0]), 1: np.array([1.0, 2.5])})
-    {0: 'w has 2 where they first differ', 1: 'w has 2.5 where they first differ'}
+    {0: 'first difference: w has 2', 1: 'first difference: w has 2.5'}
     """
     if len({sample.shape for sample in samples.values()}) > 1:
-        return dict.fromkeys(samples, f"{name} is of another shape")
+        return dict.fromkeys(samples, f"{name} has a different shape")
     differs = (np.stack([*samples.values()]) != next(iter(samples.values()))).any(axis=0)
     at = int(differs.argmax())
-    return {owner: f"{name} has {sample[at]:.6g} where they first differ" for owner, sample in samples.items()}
+    return {owner: f"first difference: {name} has {sample[at]:.6g}" for owner, sample in samples.items()}
 
 
 def _differs_now(bond: Bond) -> bool:

@@ -13,10 +13,10 @@ from virtual.ranks.rank import Rank
 from virtual.ranks.sites import CallSite, find_site
 from virtual.ranks.watching import Watcher
 
-SET_EPOCH = "call sampler.set_epoch(epoch) at the beginning of each epoch"
-ONE_SEED = "give the sampler of all ranks the same seed; set_epoch makes epochs differ"
-ONE_SPLIT = "split the data set alike on all ranks: random_split(..., generator=torch.Generator().manual_seed(0))"
-OWN_PLACE = "give it rank=dist.get_rank(), or neither rank nor num_replicas"
+SET_EPOCH = "call sampler.set_epoch(epoch) at the start of each epoch"
+ONE_SEED = "pass the same seed to the sampler on all ranks; set_epoch makes epochs differ"
+ONE_SPLIT = "split the data set identically on all ranks: random_split(..., generator=torch.Generator().manual_seed(0))"
+OWN_PLACE = "pass rank=dist.get_rank(), or omit both rank and num_replicas"
 
 
 @dataclass(eq=False)
@@ -69,22 +69,22 @@ class Samplers(Watcher):
         sampler, epoch, is_again, site = self._now[rank]
         self._logs[sampler].learnt.add(epoch)
         if is_again:
-            title = f"an epoch is trained in the order of epoch {epoch} once more, as set_epoch is not called"
-            self.find("epoch", title, rank, site, SET_EPOCH)
+            title = f"an epoch repeats the sample order of epoch {epoch}, because set_epoch is not called"
+            self.find("set_epoch", title, rank, site, SET_EPOCH)
 
     def _compare(self, met: dict[Rank, Any]) -> None:
         samplers = list(met.values())
         if any(one.num_replicas != len(met) or len(one.dataset) != len(samplers[0].dataset) for one in samplers):
             return
         if len({one.rank for one in samplers}) < len(met):
-            title = f"several ranks take the same part of the data: rank= is {sorted(one.rank for one in samplers)}"
-            self._tell(met, dict.fromkeys(met, "makes its sampler"), title, OWN_PLACE)
+            title = f"several ranks use the same part of the data: rank= is {sorted(one.rank for one in samplers)}"
+            self._tell(met, dict.fromkeys(met, "creates its sampler"), title, OWN_PLACE)
         elif all(one.shuffle for one in samplers) and len({one.seed for one in samplers}) > 1:
-            title = "every rank shuffles with a seed of its own, so parts overlap and some samples are left out"
+            title = "every rank shuffles with a different seed, so parts overlap and some samples are never used"
             self._tell(met, {rank: f"seed {one.seed}" for rank, one in met.items()}, title, ONE_SEED)
         elif len({tuple(one.dataset.indices) for one in samplers if isinstance(one.dataset, Subset)}) > 1:
-            title = "every rank shares out a subset of its own, so that what one tests by others may learn by"
-            self._tell(met, dict.fromkeys(met, "makes its sampler"), title, ONE_SPLIT)
+            title = "every rank splits the data set differently, so test samples of one rank may train another"
+            self._tell(met, dict.fromkeys(met, "creates its sampler"), title, ONE_SPLIT)
 
     def _tell(self, met: dict[Rank, Any], said: dict[Rank, str], title: str, advice: str) -> None:
         together: dict[tuple[str, CallSite], list[int]] = {}
@@ -97,8 +97,8 @@ class Samplers(Watcher):
 
 KEPT = 16  # tensors of a rank that are known to be in the order of ranks
 SAME_ORDER = (
-    "gather the labels too, or put what was gathered in order: torch.stack(parts, 1).flatten(0, 1) is that of a "
-    "DistributedSampler without shuffle"
+    "gather the labels too, or restore the order: torch.stack(parts, 1).flatten(0, 1) undoes a DistributedSampler "
+    "without shuffle"
 )
 
 
@@ -143,7 +143,7 @@ class GatheredOrder(Watcher):
             return
         if self._is_whole(rank, one) != self._is_whole(rank, other):
             title = (
-                "results that were gathered rank by rank are compared with what is in another order: a "
+                "results that were gathered rank by rank are compared with labels in another order: a "
                 f"DistributedSampler gives rank r the samples r, r + {sampler.num_replicas}, ..."
             )
             self.find("rank order", title, rank, find_site(), SAME_ORDER)

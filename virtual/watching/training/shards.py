@@ -11,10 +11,10 @@ from virtual.ranks.watching import Watcher
 from virtual.watching.training.logs import OptimizerLog, OptimizerLogs, find_shard_ranks
 
 GLOBAL = (
-    "clip by the norm of all shards: torch.nn.utils.clip_grad_norm_ of the DTensors, or all_reduce the sum of squares "
-    "before the root is taken"
+    "clip by the norm over all shards: call torch.nn.utils.clip_grad_norm_ on the DTensors, or all_reduce the sum of "
+    "squares before taking the root"
 )
-OF_FSDP_1 = "call clip_grad_norm_ of the FSDP module, which reduces the norm over all shards"
+OF_FSDP_1 = "call clip_grad_norm_ of the FSDP module, which computes the norm over all shards"
 SAME = 1e-3  # relative difference of factors that is rounding
 
 
@@ -47,18 +47,18 @@ class ShardFactors(Watcher):
 
     def _tell(self, met: dict[OptimizerLog, float | None], step: int) -> None:
         places = [
-            FindingPlace((log.rank.number,), f"multiplies them by {factor:.4g}", log.last)
+            FindingPlace((log.rank.number,), f"multiplies its gradients by {factor:.4g}", log.last)
             for log, factor in met.items()
             if factor is not None
         ]
         log = next(iter(met))
         title = (
-            f"gradients of one model's shards are multiplied by other factors on "
-            f"{format_ranks(one.rank.number for one in met)} before step {step}"
+            f"before step {step}, {format_ranks(one.rank.number for one in met)} multiply the gradients of their "
+            "shards by different factors"
         )
         places = sorted(places, key=lambda place: place.ranks)[:4]
         advice = OF_FSDP_1 if find_shard_ranks(log.parameters[0]) else GLOBAL
-        self.tell(log.rank.job, ProgramFinding("unlike factors", title, tuple(places), advice))
+        self.tell(log.rank.job, ProgramFinding("gradient scale mismatch", title, tuple(places), advice))
 
 
 def _sample(log: OptimizerLog) -> Values:

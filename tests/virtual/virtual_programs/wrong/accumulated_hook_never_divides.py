@@ -1,4 +1,4 @@
-# kind: undivided sum
+# kind: sum not averaged
 # ranks: 2
 # Sums begin as soon as a gradient is there, and are waited for before the step.
 import torch

@@ -1,5 +1,5 @@
 # ranks: 3
-# kind: unlike parameters
+# kind: parameter mismatch
 """The average of weights is loaded into the model, on rank 0 alone, and training goes on."""
 import copy
 

@@ -1,4 +1,4 @@
-# kind: reduced beside DDP
+# kind: reduced twice
 # ranks: 2
 # An old loop with its own averaging, around a model that has become DDP.
 import torch

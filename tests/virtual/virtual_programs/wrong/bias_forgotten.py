@@ -1,4 +1,4 @@
-# kind: unlike parameters
+# kind: parameter mismatch
 # ranks: 3
 # Weights are averaged and biases, which all begin with zeros, are forgotten.
 import torch

@@ -1,4 +1,4 @@
-# kind: undivided sum
+# kind: sum not averaged
 # ranks: 2
 # Gradients are summed in flat buckets of two parameters each.
 import torch

@@ -1,4 +1,4 @@
-# kind: in flight
+# kind: buffer in use
 # ranks: 4
 # Statistics go on being counted while their sum is under way.
 import torch, torch.distributed as dist

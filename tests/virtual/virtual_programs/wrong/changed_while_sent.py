@@ -1,4 +1,4 @@
-# kind: in flight
+# kind: buffer in use
 # ranks: 2
 import torch
 import torch.distributed as dist

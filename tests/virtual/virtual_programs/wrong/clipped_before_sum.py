@@ -1,4 +1,4 @@
-# kind: unlike factors
+# kind: gradient scale mismatch
 # ranks: 2
 # options: --strict
 """Gradients are clipped before they are averaged, so that ranks with steep losses count less."""

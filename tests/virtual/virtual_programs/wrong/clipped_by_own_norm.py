@@ -1,5 +1,5 @@
 # ranks: 3
-# kind: unlike factors
+# kind: gradient scale mismatch
 """Each rank clips its shards by their own norm."""
 import torch
 import torch.distributed as dist

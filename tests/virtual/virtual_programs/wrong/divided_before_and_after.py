@@ -1,4 +1,4 @@
-# kind: divided twice
+# kind: averaged twice
 # ranks: 4
 import torch, torch.distributed as dist
 

@@ -1,4 +1,4 @@
-# kind: divided twice
+# kind: averaged twice
 # ranks: 4
 # Two loops divide what was reduced; that the loss may be divided for reasons of its own is no excuse here.
 import torch

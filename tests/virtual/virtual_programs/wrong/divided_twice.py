@@ -1,4 +1,4 @@
-# kind: divided twice
+# kind: averaged twice
 # ranks: 2
 # DDP has averaged already.
 import torch

@@ -1,4 +1,4 @@
-# kind: epoch
+# kind: set_epoch
 # ranks: 2
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-# kind: undivided sum
+# kind: sum not averaged
 # ranks: 2
 import torch, torch.distributed as dist
 from torch import nn

@@ -1,4 +1,4 @@
-# kind: unlike factors
+# kind: gradient scale mismatch
 # ranks: 3
 # Flat parameters are clipped by the norm of each rank's own part.
 import torch

@@ -1,4 +1,4 @@
-# kind: unlike factors
+# kind: gradient scale mismatch
 # ranks: 2
 # torch's clip_grad_norm_ sees each rank's shards alone.
 import torch

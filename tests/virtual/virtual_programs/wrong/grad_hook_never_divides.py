@@ -1,4 +1,4 @@
-# kind: undivided sum
+# kind: sum not averaged
 # ranks: 3
 # A hook on each parameter sums its gradient over ranks while backward goes on.
 import torch

@@ -1,4 +1,4 @@
-# kind: never waited
+# kind: missing wait
 # ranks: 2
 # Averaging in hooks, and nobody waits before the step.
 import torch

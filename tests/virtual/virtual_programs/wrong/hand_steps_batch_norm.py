@@ -1,4 +1,4 @@
-# kind: unlike buffers
+# kind: buffer mismatch
 # ranks: 3
 # options: --strict
 # The same without an optimizer.

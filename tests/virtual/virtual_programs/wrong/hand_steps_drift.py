@@ -1,4 +1,4 @@
-# kind: unlike parameters
+# kind: parameter mismatch
 # ranks: 2
 # Steps by hand, without an optimizer: gradients are averaged, and the models began unlike.
 import torch

@@ -1,4 +1,4 @@
-# kind: epoch
+# kind: set_epoch
 # ranks: 2
 # Steps by hand, and the sampler deals out every epoch alike.
 import torch

@@ -1,4 +1,4 @@
-# kind: unlike parameters
+# kind: parameter mismatch
 # ranks: 3
 # The bias of a model without an optimizer is left out of the average.
 import torch

@@ -1,4 +1,4 @@
-# kind: never waited
+# kind: missing wait
 # ranks: 3
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")

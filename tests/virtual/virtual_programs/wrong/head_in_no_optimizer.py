@@ -1,4 +1,4 @@
-# kind: in no optimizer
+# kind: not in optimizer
 # ranks: 2
 # The head is replaced after the optimizer was made.
 import torch

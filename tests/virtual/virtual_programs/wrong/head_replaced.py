@@ -1,4 +1,4 @@
-# kind: missed by DDP
+# kind: not in DDP
 # ranks: 3
 # The head is exchanged for a new task under DDP, which looks for unused parameters and so does not complain.
 import torch

@@ -1,4 +1,4 @@
-# kind: undivided sum
+# kind: sum not averaged
 # ranks: 3
 """A hook of DDP that sends halves, and leaves their sum as it is."""
 import torch

@@ -1,5 +1,5 @@
 # ranks: 2
-# kind: one tensor
+# kind: shared buffer
 """A list that is multiplied holds one tensor as often as there are ranks."""
 import torch
 import torch.distributed as dist

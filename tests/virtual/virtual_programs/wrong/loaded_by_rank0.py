@@ -1,4 +1,4 @@
-# kind: unlike parameters
+# kind: parameter mismatch
 # ranks: 3
 # The checkpoint goes into rank 0's model after DDP has made all equal.
 import torch

@@ -1,4 +1,4 @@
-# kind: reduced elsewhere
+# kind: undefined result
 # ranks: 2
 # options: --strict
 # reduce leaves on other ranks what nobody should read, and all decide by it.

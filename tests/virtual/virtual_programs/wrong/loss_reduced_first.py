@@ -1,4 +1,4 @@
-# kind: backward of a reduced loss
+# kind: reduced loss
 # ranks: 2
 # all_reduce is not differentiable: the gradients are each rank's own.
 import torch

@@ -1,4 +1,4 @@
-# kind: unequal weights
+# kind: unequal sample weights
 # ranks: 3
 # options: --strict
 # The mean over unmasked places, on ranks that average gradients by themselves.

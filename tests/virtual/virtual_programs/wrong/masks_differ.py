@@ -1,4 +1,4 @@
-# kind: unlike buffers
+# kind: buffer mismatch
 # ranks: 2
 # A pruning mask drawn by each rank for itself; DDP would broadcast it, but is told not to.
 import torch, torch.distributed as dist

@@ -1,4 +1,4 @@
-# kind: unlike parameters
+# kind: parameter mismatch
 # ranks: 2
 # The loop calls the module within, so DDP never hears of it.
 import torch, torch.distributed as dist

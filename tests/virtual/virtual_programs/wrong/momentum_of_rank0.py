@@ -1,4 +1,4 @@
-# kind: unlike optimizer state
+# kind: optimizer state mismatch
 # ranks: 2
 # Training is resumed: rank 0 loads the optimizer, the others begin with an empty one.
 import torch

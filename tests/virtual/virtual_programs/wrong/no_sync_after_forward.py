@@ -1,4 +1,4 @@
-# kind: no_sync
+# kind: late no_sync
 # ranks: 2
 # Gradients are accumulated, and no_sync() is around backward alone.
 import torch

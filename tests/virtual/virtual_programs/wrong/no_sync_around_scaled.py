@@ -1,4 +1,4 @@
-# kind: no_sync
+# kind: late no_sync
 # ranks: 3
 # A helper for backward pauses the communication of all micro-batches but the last.
 from contextlib import nullcontext

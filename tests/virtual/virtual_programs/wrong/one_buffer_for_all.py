@@ -1,5 +1,5 @@
 # ranks: 3
-# kind: in flight
+# kind: buffer in use
 """Every message is received into the same tensor, before any is waited for."""
 import torch
 import torch.distributed as dist

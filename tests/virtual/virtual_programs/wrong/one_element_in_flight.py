@@ -1,4 +1,4 @@
-# kind: in flight
+# kind: buffer in use
 # ranks: 2
 # One flat buffer for two layers: the first half is under way, and the loss is put into its last place.
 import torch

@@ -1,4 +1,4 @@
-# kind: unlike buffers
+# kind: buffer mismatch
 # ranks: 2
 # options: --strict
 # Gradients are averaged by hand, and each rank evaluates by the running statistics of its own batches.

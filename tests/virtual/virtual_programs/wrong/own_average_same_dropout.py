@@ -1,4 +1,4 @@
-# kind: equal random numbers
+# kind: same dropout seed
 # ranks: 2
 # options: --strict
 # Gradients are averaged by hand, and one seed lets all ranks drop the same units.

@@ -1,4 +1,4 @@
-# kind: wrong sum
+# kind: wrong all_reduce
 # ranks: 6
 # Recursive doubling on six ranks leaves out partners that do not exist.
 import torch

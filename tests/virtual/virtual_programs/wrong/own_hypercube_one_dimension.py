@@ -1,4 +1,4 @@
-# kind: wrong sum
+# kind: wrong all_reduce
 # ranks: 8
 # The last dimension of a hypercube is gone through by the lower half of its ranks alone, among themselves.
 import torch

@@ -1,4 +1,4 @@
-# kind: wrong sum
+# kind: wrong all_reduce
 # ranks: 3
 # The same in place, in views of one tensor, which is divided as if all of it were summed.
 import torch

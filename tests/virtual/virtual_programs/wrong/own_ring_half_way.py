@@ -1,4 +1,4 @@
-# kind: wrong sum
+# kind: wrong all_reduce
 # ranks: 4
 # A ring all_reduce that ends after its first half, so that each rank has one right chunk.
 import torch

@@ -1,4 +1,4 @@
-# kind: wrong sum
+# kind: wrong all_reduce
 # ranks: 5
 # Whole tensors go round a ring for one step too many, so that each rank adds its own data twice.
 import torch

@@ -1,4 +1,4 @@
-# kind: unlike optimizer state
+# kind: optimizer state mismatch
 # ranks: 2
 # The learning rate falls by each rank's own validation loss.
 import torch

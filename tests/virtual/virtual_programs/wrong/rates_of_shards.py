@@ -1,5 +1,5 @@
 # ranks: 2
-# kind: unlike optimizer state
+# kind: optimizer state mismatch
 """A schedule by each rank's own loss, of shards of one model."""
 import torch
 import torch.distributed as dist

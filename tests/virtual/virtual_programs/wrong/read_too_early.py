@@ -1,4 +1,4 @@
-# kind: in flight
+# kind: buffer in use
 # ranks: 2
 # options: --strict
 import torch

@@ -1,4 +1,4 @@
-# kind: unlike parameters
+# kind: parameter mismatch
 # ranks: 4
 # The ring of exercise 3, whose second half ends a step too early.
 import torch, torch.distributed as dist

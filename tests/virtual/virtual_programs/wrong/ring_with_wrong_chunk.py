@@ -1,4 +1,4 @@
-# kind: wrong sum
+# kind: wrong all_reduce
 # ranks: 4
 """A learner's ring: the second half sends the wrong chunk round."""
 import torch

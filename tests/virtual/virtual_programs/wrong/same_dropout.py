@@ -1,4 +1,4 @@
-# kind: equal random numbers
+# kind: same dropout seed
 # ranks: 2
 # options: --strict
 # One seed for all, so every rank drops the same units.

@@ -1,4 +1,4 @@
-# kind: unlike optimizer state
+# kind: optimizer state mismatch
 # ranks: 2
 # Each rank's gradient scaler has another scale.
 import torch

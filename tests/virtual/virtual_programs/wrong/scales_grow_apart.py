@@ -1,4 +1,4 @@
-# kind: unlike optimizer state
+# kind: optimizer state mismatch
 # ranks: 3
 # The scale of one rank grows earlier than those of the others.
 import torch

@@ -1,5 +1,5 @@
 # ranks: 3
-# kind: steps of some ranks
+# kind: skipped step
 """Each rank leaves out a step by what it sees in its own shard."""
 import torch
 import torch.distributed as dist

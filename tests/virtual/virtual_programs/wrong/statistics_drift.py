@@ -1,4 +1,4 @@
-# kind: unlike buffers
+# kind: buffer mismatch
 # ranks: 2
 # Running statistics are each rank's own, and so are the results of the evaluation.
 import torch

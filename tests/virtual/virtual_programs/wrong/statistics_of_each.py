@@ -1,5 +1,5 @@
 # ranks: 2
-# kind: unlike buffers
+# kind: buffer mismatch
 """The module itself is evaluated, by statistics that nobody has made equal."""
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-# kind: steps of some ranks
+# kind: skipped step
 # ranks: 3
 # Only the "master" steps.
 import torch, torch.distributed as dist

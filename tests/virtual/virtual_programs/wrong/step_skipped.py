@@ -1,4 +1,4 @@
-# kind: steps of some ranks
+# kind: skipped step
 # ranks: 2
 # A rank skips the step where its own loss is too large.
 import torch

@@ -1,4 +1,4 @@
-# kind: undivided sum
+# kind: sum not averaged
 # ranks: 4
 """Data parallelism by hand, without the division."""
 import torch

@@ -1,5 +1,5 @@
 # ranks: 4
-# kind: divided twice
+# kind: averaged twice
 """The sum is divided by the samples of all ranks, and DDP divides once more."""
 import torch
 import torch.distributed as dist

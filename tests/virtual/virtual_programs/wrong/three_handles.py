@@ -1,4 +1,4 @@
-# kind: never waited
+# kind: missing wait
 # ranks: 2
 # A message, its answer and three reductions, and nobody keeps a handle.
 import torch

@@ -1,4 +1,4 @@
-# kind: unequal weights
+# kind: unequal sample weights
 # ranks: 2
 # options: --strict
 # Each rank averages over its own tokens without padding, and DDP averages these means.

@@ -1,5 +1,5 @@
 # ranks: 4
-# kind: unlike inputs
+# kind: input mismatch
 """Every rank draws a batch of its own, also those that share one layer."""
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
 # ranks: 2
-# kind: unlike parameters
+# kind: parameter mismatch
 # parameters: split
 """Dropout behind the all_reduce leaves out other units on each rank, so that norms drift apart."""
 import torch

@@ -1,4 +1,4 @@
-# kind: unlike parameters
+# kind: parameter mismatch
 # ranks: 2
 # Most gradients are summed over the sequence-parallel pair; that of one norm is forgotten.
 import torch, torch.distributed as dist

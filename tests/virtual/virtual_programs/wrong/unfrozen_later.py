@@ -1,4 +1,4 @@
-# kind: missed by DDP
+# kind: not in DDP
 # ranks: 2
 # The body is frozen when DDP wraps the model, and is trained from the second epoch on.
 import torch

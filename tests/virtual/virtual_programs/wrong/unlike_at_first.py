@@ -1,4 +1,4 @@
-# kind: unlike parameters
+# kind: parameter mismatch
 # ranks: 4
 # Each rank initialises its own weights, and only gradients are averaged.
 import torch

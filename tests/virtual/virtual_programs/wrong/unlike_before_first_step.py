@@ -1,4 +1,4 @@
-# kind: unlike parameters
+# kind: parameter mismatch
 # ranks: 3
 # Models are unlike from the beginning, and an exception comes before the first step.
 import torch

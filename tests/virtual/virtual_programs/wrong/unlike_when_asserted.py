@@ -1,4 +1,4 @@
-# kind: unlike parameters
+# kind: parameter mismatch
 # ranks: 2
 # Nobody averages gradients, and the program sees itself that weights differ.
 import torch

@@ -1,4 +1,4 @@
-# kind: steps of some ranks
+# kind: skipped step
 # ranks: 2
 # Gradients are unscaled before they are averaged, so that only the rank with the overflow skips its step.
 import torch

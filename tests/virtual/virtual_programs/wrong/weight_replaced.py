@@ -1,4 +1,4 @@
-# kind: missed by DDP
+# kind: not in DDP
 # ranks: 2
 # A layer gets a new weight after DDP has wrapped the module.
 import torch
