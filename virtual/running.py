@@ -20,7 +20,7 @@ from virtual.diagnosis.hangs import ProgramDiagnoser
 from virtual.gpus.device import VirtualDevices
 from virtual.gpus.renaming import CudaOnCpu
 from virtual.matching.recorder import JobRecorder
-from virtual.matching.timing import CallTiming, Untimed
+from virtual.matching.timing import CallTiming
 from virtual.options import VirtualOptions
 from virtual.outcome import Finished, JobOutcome, RankOutcome, VirtualOutcome
 from virtual.process.clocks import StepClock, install_clocks, step_seconds
@@ -36,7 +36,7 @@ from virtual.process.spawning import Spawner
 from virtual.ranks.finding import STARTER, ProgramFinding
 from virtual.ranks.own_state import Belongings, OwnState
 from virtual.ranks.placement import Placement
-from virtual.ranks.rank import Diagnoser, Rank, RankJob
+from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.world import VirtualWorld
 from virtual.timing.live import LiveTiming
 from virtual.timing.stopped import mark_failure
@@ -47,14 +47,14 @@ from virtual.watching.observed import ProgramObserver
 class VirtualRun:
     """One run of a program: its world, and what is replaced for it."""
 
-    def __init__(self, options: VirtualOptions, diagnoser: Diagnoser | None = None) -> None:
+    def __init__(self, options: VirtualOptions) -> None:
         self.options = options
         self.timing = _make_timing(options)
         self.computing = choose_computing(
             options.compute, options.compute_scale, options.launch_s if options.gpu and options.launch_s else None
         )
         belongings = Belongings(options.program.folder, options.own)
-        self.world = VirtualWorld(self.timing, diagnoser or ProgramDiagnoser(), self.computing, belongings)
+        self.world = VirtualWorld(self.timing, ProgramDiagnoser(), self.computing, belongings)
         self.world.watch = watch_calls() if options.fake else watch_everything(options.strict)
         self.placement = Placement(self.world, options.local_ranks) if options.gpu else None
         self.replaced, self.steps = Replaced(), StepClock(self.world)
@@ -185,7 +185,7 @@ class VirtualRun:
 
 def _make_timing(options: VirtualOptions) -> CallTiming:
     if not options.is_live:
-        return Untimed()
+        return CallTiming()
     return LiveTiming(find_carrier(options.cluster, options.algorithms))
 
 

@@ -4,7 +4,7 @@ Each method raises the exception that torch raises, with the text of its first l
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -22,32 +22,6 @@ IN_CPP = {torch.float32: "Float", torch.float64: "Double", torch.float16: "Half"
           torch.bool: "Bool", torch.complex32: "ComplexHalf", torch.complex64: "ComplexFloat",
           torch.complex128: "ComplexDouble", torch.uint16: "UInt16", torch.uint32: "UInt32",
           torch.uint64: "UInt64"}  # fmt: skip
-
-
-class BackendRules(Protocol):
-    """The checks of a backend."""
-
-    title: str  # as torch's messages have it
-
-    def check_reduction(self, verb: str, tensors: Tensors, op: Any) -> None:
-        """Refuse a type or an operator of a reduction. ``verb`` is torch's name of the call."""
-        ...
-
-    def check_moved(self, verb: str, tensors: Tensors) -> None:
-        """Refuse the type of tensors that are moved without a reduction."""
-        ...
-
-    def check_message(self, verb: str, tensor: torch.Tensor) -> None:
-        """Refuse a tensor to send, or to receive into; ``verb`` is "send", "recv" or "recvAnysource"."""
-        ...
-
-    def check_whole(self, verb: str, whole: torch.Tensor, part: torch.Tensor, size: int) -> None:
-        """Refuse the tensor that holds all ranks' parts, or this rank's: of ``all_gather`` or ``reduce_scatter``."""
-        ...
-
-    def check_parts(self, verb: str, parts: Tensors, mine: torch.Tensor, size: int) -> None:
-        """Refuse a list with a tensor for each rank, beside the one of this rank."""
-        ...
 
 
 def in_cpp(dtype: torch.dtype) -> str:
@@ -74,6 +48,7 @@ class GlooRules:
     title = "Gloo"
 
     def check_reduction(self, verb: str, tensors: Tensors, op: Any) -> None:
+        """Refuse a type or an operator of a reduction. ``verb`` is torch's name of the call."""
         for tensor in tensors:
             if tensor.is_sparse:
                 _check_sparse(verb, op)
@@ -90,6 +65,7 @@ class GlooRules:
                 raise RuntimeError(f"result type Float can't be cast to the desired output type {name}")
 
     def check_moved(self, verb: str, tensors: Tensors) -> None:
+        """Refuse the type of tensors that are moved without a reduction."""
         for tensor in tensors:
             if tensor.is_sparse:
                 raise NotImplementedError(f"Could not run 'c10d::{verb}' with arguments from the 'SparseCPU' backend.")
@@ -97,12 +73,14 @@ class GlooRules:
                 raise RuntimeError("Invalid scalar type")
 
     def check_message(self, verb: str, tensor: torch.Tensor) -> None:
+        """Refuse a tensor to send, or to receive into; ``verb`` is "send", "recv" or "recvAnysource"."""
         if tensor.is_sparse:
             raise NotImplementedError(f"Could not run 'c10d::{verb}' with arguments from the 'SparseCPU' backend.")
         if not tensor.is_contiguous():
             raise RuntimeError("input tensor has to be contiguous")
 
     def check_whole(self, verb: str, whole: torch.Tensor, part: torch.Tensor, size: int) -> None:
+        """Refuse the tensor that holds all ranks' parts, or this rank's: of ``all_gather`` or ``reduce_scatter``."""
         if verb == "all_gather":
             _check_lengths("allgather", list(whole.chunk(size)) if whole.dim() else [whole], part, size)
             return
@@ -115,6 +93,7 @@ class GlooRules:
             raise RuntimeError(f"{CHECKED}outputShape[0] * worldSize == inputShape[0] ({mine * size} vs. {rows}).")
 
     def check_parts(self, verb: str, parts: Tensors, mine: torch.Tensor, size: int) -> None:
+        """Refuse a list with a tensor for each rank, beside the one of this rank."""
         if verb == "reduce_scatter":
             if len(parts) != size:
                 raise RuntimeError("invalid input tensor list size, must be world size")
@@ -208,4 +187,5 @@ class NcclRules:
             )
 
 
+BackendRules = GlooRules | NcclRules
 RULES: dict[str, BackendRules] = {"gloo": GlooRules(), "nccl": NcclRules()}

@@ -1,9 +1,7 @@
 """Choose the time of compute: zero, measured CPU time, or a roofline model of a device."""
 
 import time
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 
@@ -65,21 +63,7 @@ def find_rates(gpu: str) -> DeviceRates:
     )
 
 
-class NoComputing:
-    """What ranks compute takes no time."""
-
-    def charge(self, rank: Rank) -> None:
-        """Put nothing on the clock."""
-
-    def forget(self, rank: Rank) -> None:
-        """Leave out nothing."""
-
-    def counting(self, rank: Rank) -> AbstractContextManager[object]:
-        """Return a context in which nothing is counted."""
-        return nullcontext()
-
-
-class MeasuredComputing:
+class MeasuredComputing(Computing):
     """What ranks compute takes the processor time of their threads, times ``scale``."""
 
     def __init__(self, scale: float = 1.0) -> None:
@@ -96,26 +80,14 @@ class MeasuredComputing:
         """Set the mark to now."""
         self._marks[rank] = time.thread_time()
 
-    def counting(self, rank: Rank) -> AbstractContextManager[object]:
-        """Return a context in which nothing more is counted."""
-        return nullcontext()
 
-
-class CountedComputing(Computing, Protocol):
-    """How long computing takes, and what a rank runs in so that it is counted."""
-
-    def counting(self, rank: Rank) -> AbstractContextManager[object]:
-        """Return the context in which a rank runs."""
-        ...
-
-
-def choose_computing(word: str, scale: float = 1.0, launch_s: float | None = None) -> CountedComputing:
+def choose_computing(word: str, scale: float = 1.0, launch_s: float | None = None) -> Computing:
     """Return what ``zero``, ``measured``, ``model`` or the name of a GPU means. Raise InputError for another word.
 
     ``launch_s`` are the seconds that a host takes to launch an operator on that GPU; None: there is no host beside it.
     """
     if word == "zero":
-        return NoComputing()
+        return Computing()
     if word == "measured":
         return MeasuredComputing(scale)
     from virtual.computing import model  # torch's counter of flops imports Triton, a fifth of torch

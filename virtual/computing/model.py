@@ -14,6 +14,7 @@ from torch.utils.flop_counter import flop_registry, sdpa_backward_flop, sdpa_flo
 from virtual.computing.choice import DeviceRates
 from virtual.ranks.rank import Launches, Rank
 from virtual.ranks.sites import is_called_within
+from virtual.ranks.world import Computing
 
 UNCOUNTED = ("prim", "c10d", "_c10d_functional")  # namespaces of attributes, and of what communication itself takes
 NO_WORK = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view",
@@ -32,7 +33,7 @@ OF_CPU: dict[Any, Callable[..., int]] = {  # attention's kernels of this machine
 FLOPS = flop_registry | OF_CPU
 
 
-class ModelledComputing:
+class ModelledComputing(Computing):
     """What ranks compute takes the time that the flops and bytes of each operation take at a device's rates."""
 
     def __init__(self, rates: DeviceRates) -> None:

@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from virtual.matching.posted import Members, Posted
+from virtual.matching.group import VirtualGroup
+from virtual.matching.posted import Posted
 from virtual.ranks.finding import format_ranks
 from virtual.ranks.sites import CallSite
 
@@ -29,7 +30,7 @@ class ExtraCall(NamedTuple):
         return f"{who} alone {'makes' if len(self.ranks) == 1 else 'make'} the call at {self.site} ({self.site.text})"
 
 
-def find_extra_call(group: Members) -> ExtraCall | None:
+def find_extra_call(group: VirtualGroup) -> ExtraCall | None:
     """Return the first collective that a minority of the group's ranks call from a line of their own, if any."""
     histories = {rank: group.callers[place] for rank, place in group.places.items() if group.callers[place]}
     if len(histories) < 2:

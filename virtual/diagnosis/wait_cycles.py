@@ -3,7 +3,8 @@
 import networkx as nx
 
 from virtual.diagnosis.locations import awaited_post, awaited_ranks, waiting_locations
-from virtual.matching.posted import Members, Posted, PostedHalf
+from virtual.matching.group import VirtualGroup
+from virtual.matching.posted import Posted, PostedHalf
 from virtual.ranks.finding import ProgramFinding, format_ranks, say_wait
 from virtual.ranks.rank import Rank, RankJob
 
@@ -96,7 +97,7 @@ def _find_unclaimed(posts: list[Posted]) -> list[str]:
     return found[:SHOWN_MESSAGES] + ["..."] * (len(found) > SHOWN_MESSAGES)
 
 
-def _unmatched_sends(group: Members) -> list[PostedHalf]:
+def _unmatched_sends(group: VirtualGroup) -> list[PostedHalf]:
     return [half for queue in group.sends.values() for half in queue]
 
 

@@ -1,17 +1,18 @@
 """What a rank has posted: its part of a collective, or its half of a message. Diagnosis reads all of it."""
 
-from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from torch.distributed import DistBackendError
 
 from virtual.matching.exchanges import Exchange
-from virtual.ranks.rank import Rank, RankJob
+from virtual.ranks.rank import Rank
 from virtual.ranks.sites import CallSite
-from virtual.ranks.world import VirtualWorld
+
+if TYPE_CHECKING:
+    from virtual.matching.group import VirtualGroup
 
 
 def format_shape(tensor: torch.Tensor) -> str:
@@ -36,40 +37,12 @@ class Likeness(NamedTuple):
 NOTHING = Likeness("", (), None, "", None)
 
 
-class Members(Protocol):
-    """What a ``VirtualGroup`` is to what was posted in it."""
-
-    world: VirtualWorld
-    name: str
-    ranks: tuple[int, ...]  # of the job, in the order of the group
-    places: dict[int, int]  # in the group, by rank
-    collectives: "dict[int, Collective]"  # that not all ranks have come to, by number
-    job: RankJob
-    timeout: float  # seconds
-    counts: list[int]  # collectives that each rank has called
-    callers: list[list[tuple[CallSite, ...]]]  # of each rank's collectives: the lines, the innermost first
-    sends: "defaultdict[tuple[int, int, int], deque[PostedHalf]]"  # that have not met; by source, destination and tag
-    receives: "defaultdict[tuple[int | None, int, int], deque[PostedHalf]]"  # the same; of any source: None
-    met: defaultdict[tuple[int, int], int]  # messages by source and destination
-    is_ordered: bool  # calls are done one after the other, as NCCL does them
-    present: tuple[int, ...]  # for each place the one whose rank calls for it: itself, unless only some ranks run
-    expected: int  # ranks that call
-
-    def note_wait(self, posted: "Posted") -> None:
-        """Have it recorded that a rank waits for what it has posted."""
-        ...
-
-    def note_wait_if_followed(self, posted: "Posted", act: Callable[[], object]) -> bool:
-        """Do what follows on what was posted; have the wait recorded, and return so, only if that posts more."""
-        ...
-
-
 @dataclass(eq=False)
 class Posted:
     """What was posted, by whom and where, and whether it is done."""
 
     rank: Rank
-    group: "Members"
+    group: "VirtualGroup"
     what: str  # in words: "all_reduce([4] float32, sum)"
     site: CallSite
     tensors: Sequence[torch.Tensor]
@@ -184,7 +157,7 @@ def make_shared_gpu_error(first: int, second: int, gpu: tuple[int, str]) -> Exce
 class Collective:
     """The k-th collective of a group, as far as its ranks have come to it."""
 
-    group: Members
+    group: "VirtualGroup"
     number: int  # in its group
     key: int  # among all of the run
     calls: dict[int, PostedCall] = field(default_factory=dict)  # by rank of the group

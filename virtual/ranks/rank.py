@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from threading import Lock, RLock, Thread
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from virtual.ranks.finding import ProgramFinding
 from virtual.ranks.own_state import OwnState
@@ -230,23 +230,3 @@ class Rank:
             self.host = self.clock
             for log in self.job.logs if self.number >= 0 else ():  # else it starts ranks, and is none
                 log.meet_device(self)
-
-
-class Diagnoser(Protocol):
-    """Diagnoses failures. All methods are called while no rank runs."""
-
-    def hang(self, job: RankJob) -> ProgramFinding:
-        """Return the finding for a job in which all ranks wait and nothing can happen any more."""
-        ...
-
-    def mismatched_calls(self, collective: Any) -> ProgramFinding:
-        """Return the finding for a ``Collective`` that ranks call with different arguments."""
-        ...
-
-    def mismatched_message(self, sender: Any, receiver: Any) -> ProgramFinding:
-        """Return the finding for two ``PostedHalf``s of a message whose sizes or types differ."""
-        ...
-
-    def exception(self, rank: Rank, error: BaseException) -> ProgramFinding:
-        """Return the finding for an exception that ended a rank."""
-        ...

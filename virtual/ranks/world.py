@@ -5,76 +5,62 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from threading import Event, Thread, get_ident
-from typing import Protocol
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from virtual.ranks.finding import ProgramFinding, format_ranks
 from virtual.ranks.neutral import Neutral
 from virtual.ranks.own_state import Belongings
-from virtual.ranks.rank import Diagnoser, Rank, RankJob, RankWait, State, Stopped
+from virtual.ranks.rank import Rank, RankJob, RankWait, State, Stopped
 from virtual.ranks.sites import NOWHERE, CallSite, find_site, is_users
 from virtual.ranks.watching import Watchers
+
+if TYPE_CHECKING:
+    from virtual.diagnosis.hangs import ProgramDiagnoser
 
 Act = Callable[[], object]
 
 
-class RunCalendar(Protocol):
-    """What lets things happen in virtual time."""
+class RunCalendar:
+    """The virtual time of a run. This one has no time: everything happens at once, and a replay finds the times."""
 
-    has_time: bool  # whether things happen at times, rather than as soon as all whom they need have come
+    has_time = False
 
     @property
     def now(self) -> float:
         """Seconds since the start of the run."""
-        ...
+        return 0.0
 
     def at(self, time: float, act: Act) -> None:
-        """Call ``act`` at a time, or now if that has passed."""
-        ...
-
-    def step(self) -> bool:
-        """Let the next thing happen. Return whether there was one."""
-        ...
-
-    def span(self, rank: int, name: str, begin: float, end: float) -> None:
-        """Record what a rank did for a while."""
-        ...
-
-
-class NoCalendar:
-    """All happens at once: a rank's clock counts its own computing only."""
-
-    has_time = False
-    now = 0.0
-
-    def at(self, time: float, act: Act) -> None:
-        """Call ``act`` now."""
+        """Call ``act`` at a time, or now if that time has passed."""
         act()
 
     def step(self) -> bool:
-        """Return that there is nothing to come."""
+        """Let the next event happen. Return whether there was one."""
         return False
 
     def span(self, rank: int, name: str, begin: float, end: float) -> None:
-        """Record nothing: times are found by the replay."""
+        """Record the activity of a rank from ``begin`` to ``end`` seconds."""
 
 
 start_thread = Thread.start  # as Python has it: while programs run it is another
 STACK_BYTES = 16 << 20  # of a rank's thread: autograd and dynamo recurse
 
 
-class Computing(Protocol):
-    """How long what a rank computes takes."""
+class Computing:
+    """The time that ranks compute: here zero."""
 
     def charge(self, rank: Rank) -> None:
-        """Put what the rank has computed since it was last asked on its clock."""
-        ...
+        """Advance the rank's clock by its compute since the last call."""
 
     def forget(self, rank: Rank) -> None:
-        """Leave out what was done since then: it was none of the rank's."""
-        ...
+        """Ignore the rank's compute since the last call: it was Ringlab's own work."""
+
+    def counting(self, rank: Rank) -> AbstractContextManager[object]:
+        """Return the context in which a rank runs."""
+        return nullcontext()
 
 
 class VirtualWorld:
@@ -85,7 +71,7 @@ class VirtualWorld:
     """
 
     def __init__(
-        self, calendar: RunCalendar, diagnoser: Diagnoser, computing: Computing, belongings: Belongings
+        self, calendar: RunCalendar, diagnoser: "ProgramDiagnoser", computing: Computing, belongings: Belongings
     ) -> None:
         self.calendar, self.diagnoser, self.computing, self.belongings = calendar, diagnoser, computing, belongings
         self.jobs: list[RankJob] = []

@@ -3,38 +3,30 @@
 Where a backend does collectives inside, as NCCL does, one takes what the model says from when the last rank has come.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 
 from replay.simulation.carriers import NetworkCarrier, fitted
 from replay.simulation.templates import Shape
 from simcomm.reference.live import LiveSimulation, Part, PointToPoint
 from virtual.matching.posted import Collective, PostedCall, PostedHalf
+from virtual.matching.timing import CallTiming
+from virtual.ranks.world import Act
 
-Act = Callable[[], object]
 
-
-class LiveTiming:
+class LiveTiming(CallTiming):
     """Collectives and messages of ranks as a carrier has them: on a simulated network, or by NCCL's model."""
 
     has_time = True
 
     def __init__(self, carrier: NetworkCarrier) -> None:
+        super().__init__()
         self.carrier = carrier
         self.simulation = LiveSimulation(carrier.resolved, carrier.transport)
-        self.at, self.step, self.span = self.simulation.at, self.simulation.step, self.simulation.span
-        self._keys = 0
+        self.at, self.step, self.span = self.simulation.at, self.simulation.step, self.simulation.span  # type: ignore[method-assign]
 
     @property
     def now(self) -> float:
-        """Seconds since the start of the run."""
         return self.simulation.now
-
-    def new_key(self) -> int:
-        """Return the next number."""
-        self._keys += 1
-        return self._keys
 
     def begin(self, collective: Collective, call: PostedCall) -> None:
         """Begin a rank's part by its program; without data all are done when the last rank has come."""
