@@ -1,4 +1,4 @@
-"""How a program is run on virtual ranks, as plain data that may pass between processes."""
+"""Options of a run on virtual ranks, as data that is passed between processes."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -25,13 +25,12 @@ LAUNCH_S = 25e-6  # of a host, to launch an operator: benchmarks/virtual_launche
 
 @dataclass(frozen=True)
 class VirtualOptions:
-    """What is run, on how many ranks, on what, and how time is found.
+    """The program, the number of ranks, the cluster, and how times are found.
 
-    ``ranks`` 0: the program starts ranks itself. ``per_node`` ranks are on a machine; as many as there are unless
-    said. ``acts_as`` is the backend whose rules hold, in place of the one that the program asks for. ``own`` are
-    packages of which each rank has modules of its own, as processes have. ``fake``: tensors have no data. Of a run
-    without data ``only`` are the ranks that run, where each other is taken to do what the nearest before it does.
-    ``launch_s`` are the seconds that the host of a GPU takes to launch an operator; 0: it is always ahead.
+    ``ranks`` 0: the program starts ranks itself. ``per_node``: ranks per machine; default: all. ``acts_as``: the
+    backend whose rules apply, in place of the requested one. ``own``: packages of which each rank has its own modules.
+    ``fake``: tensors have no data; then ``only`` lists the ranks that run, and every other rank copies the nearest
+    lower one. ``launch_s``: host time to launch a GPU operator, in seconds; 0: the host is never the bottleneck.
     """
 
     program: UserProgram
@@ -83,7 +82,7 @@ class VirtualOptions:
 
     @property
     def is_live(self) -> bool:
-        """Whether times are found while the program runs."""
+        """Whether times are simulated while the program runs."""
         if self.only:
             return False
         if self.timing == "auto":
@@ -92,5 +91,5 @@ class VirtualOptions:
 
     @property
     def local_ranks(self) -> int:
-        """Ranks on a machine."""
+        """The number of ranks on a machine."""
         return self.per_node or self.ranks or self.cluster.world_size

@@ -1,4 +1,4 @@
-"""What a run on virtual ranks came to, and the files by which it passes from the process that ran it."""
+"""The result of a run on virtual ranks, and its files for the process that started the run."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ OUTCOME, TRACE, RECORDING = "outcome.json", "trace.json", "recording-{}.json"
 
 @dataclass(frozen=True)
 class RankOutcome:
-    """One rank's run, in seconds of virtual time."""
+    """One rank's times, in seconds of virtual time."""
 
     number: int
     finished: float
@@ -24,7 +24,7 @@ class RankOutcome:
 
 @dataclass(frozen=True, repr=False)
 class JobOutcome:
-    """The ranks that were started together. Without a calendar times are computing alone, until it is replayed."""
+    """The ranks that were started together. In a recorded run, times are compute time until a replay."""
 
     ranks: tuple[RankOutcome, ...]
     finding: ProgramFinding | None = None
@@ -35,7 +35,7 @@ class JobOutcome:
 
     @property
     def elapsed(self) -> float:
-        """When the last rank ended, seconds."""
+        """The time when the last rank ended, in seconds."""
         return max((rank.finished for rank in self.ranks), default=0.0)
 
     def __repr__(self) -> str:
@@ -45,7 +45,7 @@ class JobOutcome:
 
 @dataclass(frozen=True)
 class VirtualOutcome:
-    """A run of a program: its jobs, of which one that starts no processes has one, and its mistakes."""
+    """A run of a program: its jobs and its errors. A program that starts no processes has one job."""
 
     SCHEMA_VERSION: ClassVar[int] = 1
 
@@ -57,19 +57,19 @@ class VirtualOutcome:
 
     @property
     def status(self) -> int:
-        """The exit status: 1 with a mistake."""
+        """The exit status: 1 if an error was found."""
         return int(bool(self.findings))
 
 
 class Finished(NamedTuple):
-    """What a run came to, with what it recorded: a Recording of each job that communicated, a Trace if it was timed."""
+    """A run's result, with a Recording of each job that communicated, and a Trace if times were simulated live."""
 
     outcome: VirtualOutcome
     recordings: tuple[Recording | None, ...]  # by job
     trace: Trace | None
 
     def write(self, folder: Path) -> None:
-        """Write all of it into files of a folder, the outcome last."""
+        """Write the result into files of a folder, the outcome last."""
         for number, recording in enumerate(self.recordings):
             if recording is not None:
                 recording.write(folder / RECORDING.format(number))
@@ -79,7 +79,7 @@ class Finished(NamedTuple):
 
 
 def read_finished(folder: Path) -> Finished:
-    """Return what ``Finished.write`` has written. Raises InputError."""
+    """Return a result written by ``Finished.write``. Raises InputError."""
     outcome = read_record(folder / OUTCOME, VirtualOutcome)
     recordings = tuple(
         read_recording(folder / RECORDING.format(number)) if job.is_recorded else None

@@ -1,4 +1,4 @@
-"""A program on virtual ranks, in this process, which is to end afterwards: much of torch and Python is replaced."""
+"""Run a program on virtual ranks in this process, which should end afterwards: much of torch and Python is replaced."""
 
 import gc
 import os
@@ -45,7 +45,7 @@ from virtual.watching.observed import ProgramObserver
 
 
 class VirtualRun:
-    """One run of a program: its world, and what is replaced for it."""
+    """One run of a program: its world, and the replaced functions."""
 
     def __init__(self, options: VirtualOptions) -> None:
         self.options = options
@@ -61,7 +61,7 @@ class VirtualRun:
         self._outputs: list[RankedOutput] = []
 
     def carry_out(self) -> Finished:
-        """Run the program to its end, or until it has gone wrong, and return what it came to."""
+        """Run the program to its end or its first error, and return the result."""
         program, begin = self.options.program, time.perf_counter()
         if not program.is_module:
             _ = program.code  # refused before anything runs
@@ -127,13 +127,13 @@ class VirtualRun:
             self.world.add(Rank(number, job, body, own, max(0, number) % self.options.local_ranks))
 
     def _start(self, rank: Rank) -> None:
-        """Have a rank begin that the program has started."""
+        """Start a rank that the program requested."""
         body = rank.body
         rank.body = self._body(lambda: body(rank))
         self.world.add(rank)
 
     def _body(self, carry_out: Callable[[], object]) -> Callable[[Rank], None]:
-        """Return what a rank does: a piece of the program, in the modes in which computing takes time."""
+        """Return the function of a rank: a piece of the program, in the modes that measure compute."""
 
         def body(rank: Rank) -> None:
             with self._data(), self.computing.counting(rank), self._devices(), watching(self.world.watch, rank):
@@ -149,23 +149,23 @@ class VirtualRun:
         return body
 
     def _forget_caught(self, rank: Rank) -> None:
-        """Forget exceptions of ranks that this one has started, was told of, and has ended well for all that."""
+        """Drop exceptions of ranks that this rank started, if it caught them and ended normally."""
         caught = [job.finding for job in self.world.jobs if job.raised_in is rank]
         self.world.findings = [one for one in self.world.findings if one.kind != "exception" or one not in caught]
 
     def _devices(self) -> AbstractContextManager[object]:
-        """Return the mode in which what is asked of CUDA is done on the CPU, where there are to be GPUs."""
+        """Return the mode that runs CUDA calls on the CPU, if the run has GPUs."""
         return nullcontext() if self.placement is None else CudaOnCpu(self.placement)
 
     def _data(self) -> AbstractContextManager[object]:
-        """Return the mode in which tensors have no data, where they are to have none."""
+        """Return the mode in which tensors have no data, if the run has none."""
         if not self.options.fake:
             return nullcontext()
         mode: AbstractContextManager[object] = import_module("virtual.process.fake_tensors").RankFakeMode()
         return mode
 
     def _findings(self) -> tuple[ProgramFinding, ...]:
-        """Return what stopped jobs, and what did not but makes their numbers wrong."""
+        """Return the errors that stopped jobs, and the silent ones."""
         silent = [finding for job in self.world.jobs for finding in tell_silent(self.world.watch, job)]
         for name, error in self.world.watch.broken.items():  # a mistake of ours, which is none of the program's
             sys.stderr.write(f"ringlab: internal error: the check {name} failed: {type(error).__name__}: {error}\n")
@@ -190,7 +190,7 @@ def _make_timing(options: VirtualOptions) -> CallTiming:
 
 
 def _recording(job: RankJob) -> Recording | None:
-    """Return the recording of a job that communicated and went right."""
+    """Return the recording of a job that communicated and ended without an error."""
     recorders: list[JobRecorder] = job.logs
     if not recorders or job.finding is not None:
         return None

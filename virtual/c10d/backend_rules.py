@@ -1,6 +1,6 @@
-"""What gloo and NCCL refuse of a rank's own arguments before a call begins: types, operators, sizes and layouts.
+"""The arguments that gloo and NCCL reject before a call begins: dtypes, operators, sizes and layouts.
 
-Each method raises the exception that torch raises, with the text of its first line.
+Each method raises torch's exception with the first line of torch's text.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ IN_CPP = {torch.float32: "Float", torch.float64: "Double", torch.float16: "Half"
 
 
 def in_cpp(dtype: torch.dtype) -> str:
-    """Return a type's name in torch's messages.
+    """Return a dtype's name in torch's messages.
 
     >>> in_cpp(torch.int16), in_cpp(torch.float8_e5m2)
     ('Short', 'Float8_e5m2')
@@ -34,7 +34,7 @@ def in_cpp(dtype: torch.dtype) -> str:
 
 
 def in_brackets(sizes: Sequence[int]) -> str:
-    """Return a tensor's sizes as C++ writes them.
+    """Return a tensor's sizes as C++ prints them.
 
     >>> in_brackets([2, 1]), in_brackets([2])
     ('(2, 1)', '(2)')
@@ -43,12 +43,12 @@ def in_brackets(sizes: Sequence[int]) -> str:
 
 
 class GlooRules:
-    """The checks of ``ProcessGroupGloo``. Only messages need contiguous tensors; collectives copy."""
+    """The checks of ``ProcessGroupGloo``. Only messages need contiguous tensors; collectives copy them."""
 
     title = "Gloo"
 
     def check_reduction(self, verb: str, tensors: Tensors, op: Any) -> None:
-        """Refuse a type or an operator of a reduction. ``verb`` is torch's name of the call."""
+        """Reject a dtype or an operator of a reduction. ``verb`` is torch's name of the call."""
         for tensor in tensors:
             if tensor.is_sparse:
                 _check_sparse(verb, op)
@@ -65,7 +65,7 @@ class GlooRules:
                 raise RuntimeError(f"result type Float can't be cast to the desired output type {name}")
 
     def check_moved(self, verb: str, tensors: Tensors) -> None:
-        """Refuse the type of tensors that are moved without a reduction."""
+        """Reject the dtype of tensors that are copied without a reduction."""
         for tensor in tensors:
             if tensor.is_sparse:
                 raise NotImplementedError(f"Could not run 'c10d::{verb}' with arguments from the 'SparseCPU' backend.")
@@ -73,14 +73,14 @@ class GlooRules:
                 raise RuntimeError("Invalid scalar type")
 
     def check_message(self, verb: str, tensor: torch.Tensor) -> None:
-        """Refuse a tensor to send, or to receive into; ``verb`` is "send", "recv" or "recvAnysource"."""
+        """Reject a tensor of a message. ``verb`` is "send", "recv" or "recvAnysource"."""
         if tensor.is_sparse:
             raise NotImplementedError(f"Could not run 'c10d::{verb}' with arguments from the 'SparseCPU' backend.")
         if not tensor.is_contiguous():
             raise RuntimeError("input tensor has to be contiguous")
 
     def check_whole(self, verb: str, whole: torch.Tensor, part: torch.Tensor, size: int) -> None:
-        """Refuse the tensor that holds all ranks' parts, or this rank's: of ``all_gather`` or ``reduce_scatter``."""
+        """Reject the whole tensor or this rank's part of an all_gather or a reduce_scatter."""
         if verb == "all_gather":
             _check_lengths("allgather", list(whole.chunk(size)) if whole.dim() else [whole], part, size)
             return
@@ -93,7 +93,7 @@ class GlooRules:
             raise RuntimeError(f"{CHECKED}outputShape[0] * worldSize == inputShape[0] ({mine * size} vs. {rows}).")
 
     def check_parts(self, verb: str, parts: Tensors, mine: torch.Tensor, size: int) -> None:
-        """Refuse a list with a tensor for each rank, beside the one of this rank."""
+        """Reject a list with one tensor per rank, compared with this rank's tensor."""
         if verb == "reduce_scatter":
             if len(parts) != size:
                 raise RuntimeError("invalid input tensor list size, must be world size")
@@ -110,7 +110,7 @@ class GlooRules:
 
 
 def _check_lengths(verb: str, parts: Tensors, mine: torch.Tensor, size: int) -> None:
-    """Refuse a list that is too long or short, or holds a tensor of another shape or type than this rank's."""
+    """Reject a list of the wrong length, or with a tensor of another shape or dtype than this rank's."""
     if len(parts) != size:
         lengths = f"expected length {size}, got {len(parts)}"
         raise RuntimeError(f"ProcessGroupGloo::{verb}: invalid output tensor list at index 0 ({lengths})")
@@ -134,7 +134,7 @@ def _check_sparse(verb: str, op: Any) -> None:
 
 
 class NcclRules:
-    """The checks of ``ProcessGroupNCCL``. Lists may have tensors of any shape with as many elements."""
+    """The checks of ``ProcessGroupNCCL``. Lists may hold tensors of any shape with the same number of elements."""
 
     title = "NCCL"
 

@@ -1,4 +1,4 @@
-"""The process group of a virtual rank: every verb as what it exchanges, and what must be alike on all ranks."""
+"""The process group of a virtual rank: posts each operation with its data, and what must match on all ranks."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -43,7 +43,7 @@ SHOWN = 3  # tensors of a call, in words
 
 
 class VirtualBackend:
-    """What c10d asks of a backend beside the process group."""
+    """The attributes of a backend that c10d reads next to the process group."""
 
     supports_coalescing = supports_splitting = supports_tensor_alloc = supports_time_estimate = False
 
@@ -54,16 +54,16 @@ class VirtualBackend:
 
 
 def find_operator(options: Any) -> tuple[Any, Any]:
-    """Return torch's operator of a reduction, and the factor of each rank's data, or None."""
+    """Return torch's reduction operator, and the factor for each rank's data, or None."""
     asked = getattr(options, "reduceOp", options)
     named = getattr(asked, "op", asked)
     return named, asked.__getstate__()[1] if named == NAMED.PREMUL_SUM else None
 
 
 class VirtualProcessGroup(dist.ProcessGroup):
-    """The verbs of ``torch.distributed`` on virtual ranks.
+    """The operations of ``torch.distributed`` on virtual ranks.
 
-    The caller's rank is that of the calling thread: torch keeps some groups where all ranks find them.
+    The calling thread determines the rank, because torch keeps some groups where all ranks find them.
     """
 
     def __init__(self, group: VirtualGroup, place: int) -> None:
@@ -79,12 +79,12 @@ class VirtualProcessGroup(dist.ProcessGroup):
     # -- what c10d asks
 
     def rank(self) -> int:
-        """Return the caller's place in the group."""
+        """Return the caller's rank in the group."""
         caller = self.group.world.me()
         return self._place if caller is None else self.group.places.get(caller.number, self._place)
 
     def getBackendName(self) -> str:  # noqa: N802 - as C++ calls it
-        """Return a name that DDP's Reducer does not know: of gloo and NCCL it looks for the C++ backend."""
+        """Return a name that DDP's Reducer does not know; for gloo and NCCL it would look for the C++ backend."""
         return "virtual"
 
     def _get_backend(self, device: Any) -> type[VirtualBackend]:
@@ -95,15 +95,15 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return self._name
 
     def setGroupName(self, name: str) -> None:  # noqa: N802 - as C++ calls it
-        """Take the name under which c10d finds the group."""
+        """Set the name under which c10d finds the group."""
         self._name = name
 
     def getGroupDesc(self) -> str:  # noqa: N802 - as C++ calls it
-        """Return what the program calls the group."""
+        """Return the program's description of the group."""
         return self._description
 
     def setGroupDesc(self, description: str) -> None:  # noqa: N802 - as C++ calls it
-        """Take what the program calls the group."""
+        """Set the program's description of the group."""
         self._description = description
 
     @property
@@ -115,10 +115,10 @@ class VirtualProcessGroup(dist.ProcessGroup):
     group_desc = property(lambda self: self._description)
 
     def shutdown(self) -> None:
-        """Do nothing: there is nothing to free."""
+        """Do nothing: the group has no resources."""
 
     def abort(self) -> None:
-        """Do nothing: there is nothing to free."""
+        """Do nothing: the group has no resources."""
 
     # -- how everything is posted
 
@@ -139,7 +139,10 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return rank
 
     def _call(self, verb: str, exchange: Exchange, shown: Tensors, result: Any, **alike: Any) -> VirtualWork:
-        """Post the caller's part of a collective. ``shown`` are its tensors in words; ``alike`` is of a Likeness."""
+        """Post the caller's part of a collective.
+
+        ``shown`` are its tensors for messages; ``alike`` are fields of a Likeness.
+        """
         rank, group = self._caller(), self.group
         dtype = exchange.dtype if shown else None
         rooted = exchange.from_root or exchange.to_root
@@ -169,9 +172,10 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return work
 
     def _rules(self, tensors: Tensors) -> BackendRules:
-        """Return the rules of the backend that carries tensors. Raise RuntimeError where the group has none for them.
+        """Return the rules of the backend for these tensors. Raise RuntimeError if the group has no such backend.
 
-        What is of no device that is known, or is posted by a module of torch, is on a GPU if the group has them.
+        Tensors without a known device, and those that torch itself posts, count as CUDA tensors if the group supports
+        CUDA.
         """
         has_cpu = self.placement is not None and any(find_place(one) == ON_CPU for one in tensors)
         types = ("cpu",) if has_cpu and not is_posted_by_torch() else ("cuda", "cpu")
@@ -181,7 +185,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return RULES.get(found[0], RULES["gloo"])
 
     def _find_gpu(self, tensors: Tensors, asked: str) -> tuple[int, str] | None:
-        """Return the GPU of the cluster that a call needs for itself, as NCCL does; None where it is not known."""
+        """Return the GPU of the cluster that NCCL needs for a call; None if it is unknown."""
         placement = self.placement
         if placement is None or self.backends.get("cuda") != "nccl":
             return None
@@ -191,7 +195,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return None if place in (None, ON_CPU) else placement.hardware(place)
 
     def claim(self, place: int) -> None:
-        """Have a GPU be the caller's in this group. Raise DistBackendError, as NCCL does, if it is another rank's."""
+        """Assign a GPU to the caller in this group. Raise NCCL's DistBackendError if another rank has it."""
         if self.placement is None or self.backends.get("cuda") != "nccl":
             return
         rank, gpu = self._caller(), self.placement.hardware(place)
@@ -200,7 +204,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
             raise make_shared_gpu_error(owner, rank.number, gpu)
 
     def _reduction(self, verb: str, tensors: Tensors, opts: Any) -> tuple[str, Any]:
-        """Return the name of an operator that the backend allows, and the factor of each rank's data, or None."""
+        """Return the name of an operator that the backend supports, and the factor for each rank's data, or None."""
         named, factor = find_operator(opts)
         self._rules(tensors).check_reduction(verb, tensors, named)
         return OPERATORS[named], factor
@@ -232,7 +236,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return self._call("barrier", Exchange(self.rank()), [], [])
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-        """Wait for all ranks. Raise RuntimeError as gloo does where some do not come, or at once without a timeout."""
+        """Wait for all ranks. Raise gloo's RuntimeError if some never arrive, or at once if the timeout is zero."""
         work = self.barrier()
         call, world = work.posted, self.group.world
         if timeout is not None and not float(getattr(timeout, "total_seconds", lambda: timeout)()):
@@ -244,21 +248,21 @@ class VirtualProcessGroup(dist.ProcessGroup):
         work.wait()
 
     def allgather(self, outs: Sequence[Tensors], ins: Tensors, opts: Any = None) -> VirtualWork:
-        """Copy the tensor of each rank into the list of each."""
+        """Copy each rank's tensor into the list of every rank."""
         self._rules([*outs[0], *ins]).check_parts("allgather", outs[0], ins[0], len(self.group.ranks))
         taken = [[one] for one in outs[0]]
         return self._all_gather("all_gather", ins, taken, outs)
 
     def allgather_coalesced(self, outs: Sequence[Tensors], ins: Tensors, opts: Any = None) -> VirtualWork:
-        """Copy the tensors of each rank into the lists of each; ``outs[i]`` are rank i's."""
+        """Copy each rank's tensors into the lists of every rank; ``outs[i]`` are those of rank i."""
         return self._all_gather("all_gather_coalesced", ins, outs, outs)
 
     def all_gather_single(self, out: torch.Tensor, inp: torch.Tensor, opts: Any = None) -> VirtualWork:
-        """Copy the tensor of each rank into one tensor on each."""
+        """Copy each rank's tensor into one tensor on every rank."""
         return self.all_gather_single_coalesced([out], [inp], opts)
 
     def all_gather_single_coalesced(self, outs: Tensors, ins: Tensors, opts: Any = None) -> VirtualWork:
-        """Copy the tensors of each rank into one tensor each on each."""
+        """Copy several tensors of each rank into one tensor each on every rank."""
         size = len(self.group.ranks)
         for out, inp in zip(outs, ins, strict=True):
             self._rules([out, inp]).check_whole("all_gather", out, inp, size)
@@ -279,16 +283,16 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return self._call(verb, exchange, ins, result, lengths=lengths)
 
     def reduce_scatter(self, outs: Tensors, ins: Sequence[Tensors], opts: Any) -> VirtualWork:
-        """Reduce lists of tensors; each rank ends with the one of its place."""
+        """Reduce lists of tensors; each rank keeps the entry at its rank."""
         self._rules([*outs, *ins[0]]).check_parts("reduce_scatter", ins[0], outs[0], len(self.group.ranks))
         return self._reduce_scatter("reduce_scatter", outs, [ins[0]], opts)
 
     def reduce_scatter_single(self, out: torch.Tensor, inp: torch.Tensor, opts: Any) -> VirtualWork:
-        """Reduce a tensor; each rank ends with the part of its place."""
+        """Reduce a tensor; each rank keeps its shard."""
         return self.reduce_scatter_single_coalesced([out], [inp], opts)
 
     def reduce_scatter_single_coalesced(self, outs: Tensors, ins: Tensors, opts: Any) -> VirtualWork:
-        """Reduce several tensors; each rank ends with the parts of its place."""
+        """Reduce several tensors; each rank keeps its shards."""
         size = len(self.group.ranks)
         for out, inp in zip(outs, ins, strict=True):
             self._rules([out, inp]).check_whole("reduce_scatter", inp, out, size)
@@ -305,13 +309,13 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return self._call(verb, exchange, outs, outs, op=op, lengths=lengths)
 
     def alltoall(self, outs: Tensors, ins: Tensors, opts: Any = None) -> VirtualWork:
-        """Send a tensor to each rank, and receive one of each."""
+        """Send one tensor to each rank, and receive one from each."""
         return self._all_to_all("all_to_all", outs, ins, outs)
 
     def all_to_all_single(
         self, out: torch.Tensor, inp: torch.Tensor, out_sizes: Any, in_sizes: Any, opts: Any = None
     ) -> VirtualWork:
-        """Send a part of a tensor to each rank, and receive a part of another of each."""
+        """Send a part of a tensor to each rank, and receive a part of another tensor from each."""
         size = len(self.group.ranks)
         outs, ins = _split(out, out_sizes, size), _split(inp, in_sizes, size)
         return self._all_to_all("all_to_all_single", outs, ins, [out])
@@ -327,7 +331,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return self._call(verb, AllToAll(me, given=ins, taken=outs), ins, result, lengths=())
 
     def gather(self, outs: Sequence[Tensors], ins: Tensors, opts: Any) -> VirtualWork:
-        """Copy the tensor of each rank into the root's list."""
+        """Copy each rank's tensor into the root's list."""
         size, root, me = len(self.group.ranks), opts.rootRank, self.rank()
         self._rules(ins).check_moved("gather", ins)
         taken = outs[0] if me == root else ()

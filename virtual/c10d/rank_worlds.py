@@ -1,4 +1,4 @@
-"""What c10d knows of groups, for each rank by itself, as each process would."""
+"""The state of c10d's groups, separate for each rank as in separate processes."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field, fields
@@ -10,7 +10,7 @@ from virtual.ranks.world import VirtualWorld
 
 @dataclass(eq=False)
 class RankKnowledge:
-    """The attributes of c10d's ``_world`` of one rank."""
+    """The attributes of c10d's ``_world`` for one rank."""
 
     default_pg: Any = None
     group_count: int = 0
@@ -27,19 +27,19 @@ class RankKnowledge:
 
 
 class RankWorlds:
-    """Stands for c10d's ``_world``: its attributes are the calling rank's."""
+    """Replaces c10d's ``_world``; its attributes are those of the calling rank."""
 
     def __init__(self, world: VirtualWorld) -> None:
         self._me = world.me
         self._known = defaultdict[Any, RankKnowledge](RankKnowledge)  # by rank, or thread of the runtime
 
     def of_caller(self) -> RankKnowledge:
-        """Return what the calling rank knows."""
+        """Return the state of the calling rank."""
         return self._known[self._me() or get_ident()]
 
 
 def _of_caller(name: str) -> Any:
-    """Return a property: the calling rank's attribute. Torch reads several in a call, and ``__getattr__`` is slow."""
+    """Return a property for an attribute of the calling rank. Torch reads them often, and ``__getattr__`` is slow."""
 
     def write(worlds: RankWorlds, value: Any) -> None:
         setattr(worlds.of_caller(), name, value)

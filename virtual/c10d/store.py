@@ -1,4 +1,4 @@
-"""The store through which the ranks of a job meet; waiting for a key is a wait of the rank."""
+"""The store through which the ranks of a job meet. A rank that waits for a key lets other ranks run."""
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -21,23 +21,23 @@ class VirtualStore(dist.Store):  # type: ignore[misc, name-defined]
         self.world, self.job, self.values = world, job, values
 
     def clone(self) -> "VirtualStore":
-        """Return a store of the same keys."""
+        """Return a store with the same keys."""
         return VirtualStore(self.world, self.job, self.values)
 
     def set(self, key: str, value: Value) -> None:
-        """Set a key, and see who waits for it."""
+        """Set a key, and wake ranks that wait for it."""
         self.values[key] = value.encode() if isinstance(value, str) else bytes(value)
         self._watch(self.world.watch.key_set, [key])
         self.world.progress += 1
         self.world.poke_all(self.job.ranks)
 
     def get(self, key: str) -> bytes:
-        """Return the value of a key when it is there."""
+        """Wait for a key, and return its value."""
         self.wait([key])
         return self.values[key]
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
-        """Return the values of keys when they are there."""
+        """Wait for keys, and return their values."""
         self.wait(list(keys))
         return [self.values[key] for key in keys]
 
@@ -52,11 +52,11 @@ class VirtualStore(dist.Store):  # type: ignore[misc, name-defined]
         self.set(key, self.values.get(key, b"") + more)
 
     def has_extended_api(self) -> bool:
-        """Return that several keys can be asked for at once."""
+        """Return True: the store supports several keys at once."""
         return True
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
-        """Have the calling rank wait for keys. The timeout is real time's, and of no account."""
+        """Wait for keys. The timeout is ignored: it would be real time."""
         if self.check(keys):
             self._watch(self.world.watch.key_seen, keys)
             return
@@ -67,29 +67,29 @@ class VirtualStore(dist.Store):  # type: ignore[misc, name-defined]
         self._watch(self.world.watch.key_seen, keys)
 
     def check(self, keys: str | Sequence[str]) -> bool:
-        """Return whether keys are there."""
+        """Return whether all keys exist."""
         return all(key in self.values for key in ([keys] if isinstance(keys, str) else keys))
 
     def add(self, key: str, amount: int) -> int:
-        """Add to the number of a key, which begins with 0; return the sum."""
+        """Add to the number stored under a key, initially 0, and return the sum."""
         total = int(self.values.get(key, b"0")) + amount
         self._watch(self.world.watch.key_seen, [key])
         self.set(key, str(total))
         return total
 
     def compare_set(self, key: str, expected: Value, desired: Value) -> bytes:
-        """Set a key if its value is the expected one, or if it is not there and none is expected; return its value."""
+        """Set a key if its value is the expected one, or if it is missing and nothing is expected. Return its value."""
         before = expected.encode() if isinstance(expected, str) else bytes(expected)
         if (key not in self.values and not before) or self.values.get(key) == before:
             self.set(key, desired)
         return self.values.get(key, before)
 
     def delete_key(self, key: str) -> bool:
-        """Remove a key; return whether it was there."""
+        """Remove a key. Return whether it existed."""
         return self.values.pop(key, None) is not None
 
     def num_keys(self) -> int:
-        """Return how many keys there are."""
+        """Return the number of keys."""
         return len(self.values)
 
     def list_keys(self) -> list[str]:
@@ -97,16 +97,15 @@ class VirtualStore(dist.Store):  # type: ignore[misc, name-defined]
         return list(self.values)
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Do nothing: what is waited for in vain is told at once."""
+        """Do nothing: a wait that can never end is reported at once."""
 
     def barrier(self, key: str, world_size: int, *args: Any) -> None:
-        """Wait until so many ranks have come to a barrier of this name."""
+        """Wait until ``world_size`` ranks have reached the barrier of this name."""
         if self.add(f"{key}/count", 1) == world_size:
             self.set(f"{key}/done", b"1")
         self.wait([f"{key}/done"])
 
     def _watch(self, event: Callable[[Rank, str], None], keys: Sequence[str]) -> None:
-        """Tell who watches of keys, if a rank has asked."""
         rank = self.world.me()
         if rank is not None:
             for key in keys:

@@ -1,4 +1,4 @@
-"""The handle of what a rank has posted: waiting for it takes virtual time."""
+"""The handle of a posted operation. Waiting for it takes virtual time."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -29,7 +29,10 @@ class VirtualWork(dist.Work):
         return self.posted.group.world
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Wait until it is done. The timeout is real time's, and of no account. Raise what went wrong meanwhile."""
+        """Wait until the operation is done, and raise its error if it failed.
+
+        The timeout is ignored: it would be real time.
+        """
         posted = self.posted
         rank, world = posted.rank, self._world
         rank.unwaited.pop(id(self), None)
@@ -49,7 +52,7 @@ class VirtualWork(dist.Work):
         return self.posted.is_done
 
     def is_completed(self) -> bool:
-        """Return whether it is done by now; to look takes a microsecond."""
+        """Return whether the operation is done. The query takes a microsecond."""
         rank = self.posted.rank
         poll(self._world, rank, RankWait(self.posted.what, self.posted.site, self.posted))
         if self.posted.is_done:
@@ -57,19 +60,19 @@ class VirtualWork(dist.Work):
         return self.posted.is_done
 
     def is_success(self) -> bool:
-        """Return whether it is done, and nothing went wrong."""
+        """Return whether the operation is done without an error."""
         return self.posted.is_done and self.posted.error is None
 
     def exception(self) -> Exception | None:
-        """Return what went wrong."""
+        """Return the error of the operation, if any."""
         return self.posted.error
 
     def synchronize(self) -> None:
-        """Wait until it is done."""
+        """Wait until the operation is done."""
         self.wait()
 
     def block_current_stream(self) -> None:
-        """Wait until it is done: a rank's clock is that of its stream."""
+        """Wait until the operation is done: a rank has one clock for all its streams."""
         self.wait()
 
     def result(self) -> Any:
@@ -77,14 +80,14 @@ class VirtualWork(dist.Work):
         return self.outcome
 
     def source_rank(self) -> int:
-        """Return of which rank of the group a message was received."""
+        """Return the group rank from which a message was received; -1 if there is none."""
         source = self.posted.source if isinstance(self.posted, PostedHalf) else None
         return -1 if source is None else source
 
     _source_rank = source_rank
 
     def get_future(self) -> "torch.futures.Future[Any]":
-        """Return a future that is set when the rank itself gets there, never by another rank's thread."""
+        """Return a future that the rank's own thread sets, never the thread of another rank."""
         posted = self.posted
         posted.rank.unwaited.pop(id(self), None)
         if self._future is None:
@@ -97,7 +100,7 @@ class VirtualWork(dist.Work):
         return self._future
 
     def set_future(self) -> None:
-        """Set the future, which calls what is to follow."""
+        """Set the future, which runs its callbacks."""
         posted, future = self.posted, self._future
         assert future is not None
         self._world.computing.charge(posted.rank)
@@ -108,7 +111,7 @@ class VirtualWork(dist.Work):
             posted.rank.unrecorded.append(posted)
 
     def _set_before_backward_ends(self) -> None:
-        """Have all futures set before the Reducer of DDP waits for them in C++, with the baton in its hand."""
+        """Set all futures before DDP's Reducer waits for them in C++ while it holds the run token."""
         if torch._C._current_graph_task_id() == -1:
             return
         world, rank = self._world, self.posted.rank
@@ -120,7 +123,7 @@ class VirtualWork(dist.Work):
 
 
 def poll(world: VirtualWorld, rank: Rank, waiting: RankWait) -> None:
-    """Have a rank look whether something is done, and others go on meanwhile; end what looks for ever."""
+    """Let a rank query an operation while other ranks continue. Report a rank that polls forever."""
     world.computing.charge(rank)
     rank.host = rank.clock  # who looks does nothing else
     rank.spend(POLL_S)
@@ -137,7 +140,7 @@ def poll(world: VirtualWorld, rank: Rank, waiting: RankWait) -> None:
 
 
 def set_futures(rank: Rank) -> None:
-    """Set the futures of what is done, which may post more."""
+    """Set the futures of finished operations, whose callbacks may post more."""
     while (work := next((work for work in rank.futures if work.posted.is_done), None)) is not None:
         rank.futures.remove(work)
         work.set_future()
@@ -151,7 +154,7 @@ def drain(world: VirtualWorld, rank: Rank) -> None:
 
 
 def record_waits(world: VirtualWorld, rank: Rank) -> None:
-    """Have it recorded that a rank has waited for all whose futures are set."""
+    """Record that a rank has waited for all operations whose futures are set."""
     world.computing.charge(rank)
     for posted in rank.unrecorded:
         posted.group.note_wait(posted)
@@ -159,7 +162,7 @@ def record_waits(world: VirtualWorld, rank: Rank) -> None:
 
 
 def wait_for_a_future(world: VirtualWorld, rank: Rank) -> None:
-    """Wait until a future of a rank can be set, and set it."""
+    """Wait until one of a rank's futures can be set, and set it."""
     first: Posted = rank.futures[0].posted
     waiting = RankWait(first.what, first.site, first)
     world.wait_until(rank, lambda: any(work.posted.is_done for work in rank.futures), waiting)
@@ -167,7 +170,7 @@ def wait_for_a_future(world: VirtualWorld, rank: Rank) -> None:
 
 
 def waiting_for_futures(world: VirtualWorld, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return ``Future.wait`` that lets virtual time pass."""
+    """Return a ``Future.wait`` that lets virtual time pass."""
 
     def wait(self: Any) -> Any:
         rank = world.me()

@@ -20,7 +20,7 @@ HALF = (torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True)
 class DeviceRates:
-    """Flops/s of operations on floats of 16 and of 32 bits, of attention on 16, and bytes/s of memory."""
+    """FLOP/s for 16-bit and 32-bit floats and for 16-bit attention, and bytes/s of memory."""
 
     name: str
     half: float
@@ -29,7 +29,7 @@ class DeviceRates:
     memory: float
 
     def seconds(self, flops: float, nbytes: float, dtype: torch.dtype, is_attention: bool = False) -> float:
-        """Return what an operation takes that is limited by its flops or by its memory, whichever is slower."""
+        """Return the time of an operation: limited by its FLOPs or by its memory traffic, whichever is slower."""
         reached = self.half if dtype in HALF else self.single
         if is_attention:
             reached = min(reached, self.attention)
@@ -40,10 +40,10 @@ NOMINAL_CORE = DeviceRates("a core of 100 GFLOP/s with 20 GB/s of memory", 1e11,
 
 
 def find_rates(gpu: str) -> DeviceRates:
-    """Return the rates of a GPU of the hardware catalogue; TF32 for floats of 32 bits.
+    """Return the rates of a GPU of the hardware catalogue; TF32 for 32-bit floats.
 
-    They are shares of the data sheet's: those that published trainings of language models reach with GPUs of its
-    generation, as ``ringlab search`` has them. Raises InputError for a name that is not there.
+    They are the shares of the data sheet that published trainings of language models reach on GPUs of the same
+    generation, as in ``ringlab search``. Raises InputError for an unknown GPU.
 
     >>> 0.5 < find_rates("H100 SXM").half / 989e12 < 0.9
     True
@@ -64,14 +64,14 @@ def find_rates(gpu: str) -> DeviceRates:
 
 
 class MeasuredComputing(Computing):
-    """What ranks compute takes the processor time of their threads, times ``scale``."""
+    """The CPU time of a rank's thread, times ``scale``."""
 
     def __init__(self, scale: float = 1.0) -> None:
         self.scale = scale
         self._marks: dict[Rank, float] = {}
 
     def charge(self, rank: Rank) -> None:
-        """Put the processor time since the last mark on the clock."""
+        """Advance the rank's clock by the CPU time since the last mark."""
         now = time.thread_time()
         rank.spend(max(0.0, now - self._marks.get(rank, now)) * self.scale)
         self._marks[rank] = now
@@ -82,9 +82,9 @@ class MeasuredComputing(Computing):
 
 
 def choose_computing(word: str, scale: float = 1.0, launch_s: float | None = None) -> Computing:
-    """Return what ``zero``, ``measured``, ``model`` or the name of a GPU means. Raise InputError for another word.
+    """Return the compute time for zero, measured, model or the name of a GPU. Raise InputError for other words.
 
-    ``launch_s`` are the seconds that a host takes to launch an operator on that GPU; None: there is no host beside it.
+    ``launch_s`` is the host time to launch an operator on the GPU, in seconds; None: launching takes no time.
     """
     if word == "zero":
         return Computing()

@@ -1,4 +1,4 @@
-"""Computing takes what its flops and bytes say: the same on every machine and in every run."""
+"""Compute time from the FLOPs and bytes of each operation: equal on every machine and in every run."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -34,32 +34,32 @@ FLOPS = flop_registry | OF_CPU
 
 
 class ModelledComputing(Computing):
-    """What ranks compute takes the time that the flops and bytes of each operation take at a device's rates."""
+    """Times each operation by its FLOPs and bytes at the rates of a device."""
 
     def __init__(self, rates: DeviceRates) -> None:
         self.rates = rates
         self.uncharged: dict[Rank, float] = {}
 
     def add(self, rank: Rank, seconds: float) -> None:
-        """Count an operation."""
+        """Add the time of an operation, in seconds."""
         self.uncharged[rank] = self.uncharged.get(rank, 0.0) + seconds
 
     def read(self, rank: Rank) -> None:
-        """Hear that the program reads a value, or a shape that depends on values."""
+        """Observe that the program reads a value, or a shape that depends on values."""
 
     def charge(self, rank: Rank) -> None:
-        """Put what the rank's operations took on its clock."""
+        """Advance the rank's clock by the time of its operations."""
         seconds = self.uncharged.get(rank, 0.0)
         if seconds:
             rank.spend(seconds)
             self.uncharged[rank] = 0.0
 
     def forget(self, rank: Rank) -> None:
-        """Leave out what was counted since the last charge."""
+        """Drop the operations since the last charge."""
         self.uncharged[rank] = 0.0
 
     def counting(self, rank: Rank) -> AbstractContextManager[object]:
-        """Return the mode that counts the operations of a rank."""
+        """Return the dispatch mode that counts a rank's operations."""
         return _CountingMode(self, rank)
 
 
@@ -75,29 +75,29 @@ class LaunchedComputing(ModelledComputing):
         self._launched[rank].add(self.launch_s, seconds)
 
     def read(self, rank: Rank) -> None:
-        """Have the host wait for what it reads, unless it is a counter of an optimizer, which the host has itself."""
+        """Let the host wait for the value that it reads; counters of an optimizer are on the host already."""
         if not is_called_within(OF_OPTIMIZERS):
             self.charge(rank)
             rank.meet_device()
 
     def charge(self, rank: Rank) -> None:
-        """Put what the rank has launched on the clocks of its host and its device."""
+        """Advance the clocks of the host and the device by the launched operations."""
         done = self._launched[rank]
         if done.host:
             rank.launch(done.take())
 
     def forget(self, rank: Rank) -> None:
-        """Leave out what was launched since the last charge."""
+        """Drop the operations launched since the last charge."""
         self._launched[rank].take()
 
     def counting(self, rank: Rank) -> AbstractContextManager[object]:
-        """Return the mode that counts the operations of a rank, which has a device from now on."""
+        """Return the dispatch mode that counts a rank's operations, and give the rank a device."""
         rank.launches = Launches()
         return super().counting(rank)
 
 
 class _CountingMode(TorchDispatchMode):
-    """Counts the flops and bytes of the operations of one rank."""
+    """Counts the FLOPs and bytes of one rank's operations."""
 
     def __init__(self, computing: ModelledComputing, rank: Rank) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class _CountingMode(TorchDispatchMode):
 
 
 class _Operator(NamedTuple):
-    """What of an operator is the same for all of its calls."""
+    """The properties that all calls of an operator share."""
 
     does_work: bool  # it computes or moves something
     is_reading: bool
@@ -149,7 +149,7 @@ def _describe(func: Any) -> _Operator:
 
 
 def _count_flops(count: Callable[..., int], args: Any, kwargs: dict[str, Any], found: Any) -> int:
-    """Return an operator's flops, by torch's formula once for each shape: it takes longer than a small product."""
+    """Return an operator's FLOPs; torch's formula runs once per shape, as it takes longer than a small matmul."""
     if not hasattr(count, "__wrapped__"):  # it is one of values rather than of shapes
         return count(*args, **kwargs, out_val=found)
     named = tuple((name, _replace_by_shapes(value)) for name, value in kwargs.items())

@@ -1,4 +1,4 @@
-"""Classes of torch that take a device, told to take the CPU."""
+"""Make torch's classes that take a device use the CPU in place of CUDA."""
 
 import os
 import sys
@@ -23,7 +23,7 @@ Init = Callable[..., Any]
 
 
 def install_classes(replaced: Replaced, placement: Placement) -> None:
-    """Have modules, wrappers, autocast and loaders take the CPU for CUDA."""
+    """Make modules, wrappers, autocast and data loaders use the CPU in place of CUDA."""
     module = torch.nn.Module
     replaced.put(module, "to", _moved(module.to))
     replaced.put(torch, "set_default_device", _defaulting(torch.set_default_device, placement))
@@ -84,7 +84,7 @@ def _default(original: Init, placement: Placement) -> Init:
 
 
 def _make_generators(original: Any, placement: Placement) -> type:
-    """Return the class of generators, of which those of CUDA draw their numbers on the CPU."""
+    """Return the class of generators; those of CUDA draw their numbers on the CPU."""
 
     class AnyGenerator(type(original)):  # type: ignore[misc]  # found when it runs
         def __instancecheck__(cls, one: Any) -> bool:
@@ -148,7 +148,7 @@ def _on_cpu(original: Init, placement: Placement) -> Init:
 
 
 def _tell_type(mesh: Any) -> str:
-    """Return the type of a mesh's devices: to torch the CPU, to the program CUDA unless it has asked for the CPU."""
+    """Return a mesh's device type: "cpu" to torch; to the program "cuda", unless it asked for the CPU."""
     return "cpu" if mesh.is_of_cpu or is_asked_by_torch(sys._getframe(1)) else "cuda"
 
 
@@ -162,7 +162,7 @@ def _with_cpu(original: Init, placement: Placement) -> Init:
 
 
 def _take_to_gpu(states: Iterable[Iterable[torch.Tensor]], placement: Placement) -> None:
-    """Note that tensors are on the calling rank's GPU from now on, as wrappers move what they shard."""
+    """Mark tensors as being on the calling rank's GPU, as wrappers move the tensors that they shard."""
     for tensor in chain.from_iterable(states):
         mark_place(tensor, placement.use())
 

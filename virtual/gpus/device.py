@@ -15,7 +15,7 @@ from virtual.ranks.world import VirtualWorld
 
 
 class VirtualEvent:
-    """An event of a device: it is recorded when the device gets there."""
+    """A CUDA event; it is recorded when the device reaches it."""
 
     now: Callable[[], float]  # when that is, seconds
 
@@ -23,29 +23,29 @@ class VirtualEvent:
         self._time: float | None = None
 
     def record(self, stream: Any = None) -> None:
-        """Take the time."""
+        """Record the current device time."""
         self._time = self.now()
 
     def elapsed_time(self, other: "VirtualEvent") -> float:
-        """Return the milliseconds until another event. Raises RuntimeError for one that was not recorded."""
+        """Return the milliseconds until another event. Raise RuntimeError if either was not recorded."""
         if self._time is None or other._time is None:
             raise RuntimeError("Both events must be recorded before calculating elapsed time.")
         return (other._time - self._time) * 1e3
 
     def synchronize(self) -> None:
-        """Have the host wait for the device."""
+        """Let the host wait for the device."""
         torch.cuda.synchronize()
 
     def wait(self, stream: Any = None) -> None:
-        """Do nothing: there is one stream."""
+        """Do nothing: a rank has one stream."""
 
     def query(self) -> bool:
-        """Return that it has happened."""
+        """Return True: the event has happened."""
         return True
 
 
 class VirtualStream:
-    """A stream of a device: all of a rank are one."""
+    """A CUDA stream; all streams of a rank are one."""
 
     device = torch.device("cpu")
     cuda_stream = stream_id = device_index = 0
@@ -64,26 +64,26 @@ class VirtualStream:
         pass
 
     def wait_stream(self, stream: Any = None) -> None:
-        """Do nothing: there is one stream."""
+        """Do nothing: a rank has one stream."""
 
     wait_event = wait_stream
 
     def synchronize(self) -> None:
-        """Have the host wait for the device."""
+        """Let the host wait for the device."""
         torch.cuda.synchronize()
 
     def is_capturing(self) -> bool:
-        """Return that no graph is captured."""
+        """Return False: graphs are not captured."""
         return False
 
     def record_event(self, event: VirtualEvent | None = None) -> VirtualEvent:
-        """Record an event, a new one unless given."""
+        """Record an event and return it; a new one by default."""
         event = event or VirtualEvent()
         event.record()
         return event
 
     def query(self) -> bool:
-        """Return that all is done."""
+        """Return True: all work is done."""
         return True
 
 
@@ -99,12 +99,12 @@ CAPABILITY = {"pascal": (6, 0), "volta": (7, 0), "turing": (7, 5), "ampere": (8,
 
 
 def answering(value: Any = None) -> Callable[..., Any]:
-    """Return a function that returns ``value``: a new one each time, as dynamo refuses one under two names."""
+    """Return a new function that returns ``value``; dynamo rejects one function under two names."""
     return lambda *args, **named: value
 
 
 class VirtualDevices:
-    """The devices that ranks see."""
+    """The GPUs that ranks see."""
 
     def __init__(self, world: VirtualWorld, gpu: str, placement: Placement) -> None:
         self.world, self.placement = world, placement
@@ -127,7 +127,7 @@ class VirtualDevices:
         )
 
     def now(self) -> float:
-        """Return when the calling rank's device has done what was launched, seconds."""
+        """Return when the calling rank's device finishes its launched work, in seconds."""
         rank = self.world.me()
         if rank is None:
             return 0.0
@@ -135,7 +135,7 @@ class VirtualDevices:
         return rank.clock
 
     def synchronize(self) -> None:
-        """Have the calling rank's host wait for its device."""
+        """Let the calling rank's host wait for its device."""
         rank = self.world.me()
         if rank is not None:
             self.world.computing.charge(rank)
@@ -143,7 +143,7 @@ class VirtualDevices:
 
     @contextlib.contextmanager
     def within(self, device: Any) -> Iterator[None]:
-        """A context in which another of the calling rank's GPUs is current, unless it is None or negative."""
+        """A context with another current GPU of the calling rank; None or a negative number changes nothing."""
         before = self.placement.use()
         self.placement.choose(before if device is None else device)
         try:
@@ -152,7 +152,7 @@ class VirtualDevices:
             self.placement.choose(before)
 
     def install(self, replaced: Replaced) -> None:
-        """Have torch see the devices."""
+        """Replace the functions of ``torch.cuda`` and ``torch.accelerator``."""
         cuda, accelerator = torch.cuda, torch.accelerator
         replaced.put(VirtualEvent, "now", staticmethod(self.now))
         for name in DOES_NOTHING:

@@ -17,7 +17,7 @@ from virtual.process.replaced import Replaced
 
 
 def install_batch_norm(replaced: Replaced) -> None:
-    """Have SyncBatchNorm take tensors of this machine."""
+    """Make SyncBatchNorm accept CPU tensors."""
     for function in (
         batch_norm_stats,
         batch_norm_gather_stats_with_counts,
@@ -31,7 +31,7 @@ def install_batch_norm(replaced: Replaced) -> None:
 
 
 def forward(self: Any, data: Tensor) -> Any:
-    """Be ``SyncBatchNorm.forward`` without its question for the device."""
+    """``SyncBatchNorm.forward`` without the check of the device."""
     group = self.process_group or dist.group.WORLD
     ranks = dist.get_world_size(group) if self.training and dist.is_initialized() else 1
     if ranks == 1:
@@ -50,12 +50,12 @@ def _over_channels(data: Tensor) -> list[int]:
 
 
 def _as_channels(values: Tensor, data: Tensor) -> Tensor:
-    """Return a value for each channel in the shape that goes with the data."""
+    """Return one value per channel, in a shape that broadcasts with the data."""
     return values.view(1, -1, *[1] * (data.dim() - 2))
 
 
 def batch_norm_stats(data: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Return mean and inverse deviation of each channel."""
+    """Return the mean and the inverse standard deviation of each channel."""
     variance, mean = torch.var_mean(data.float(), _over_channels(data), correction=0)
     return mean, torch.rsqrt(variance + eps)
 
@@ -70,7 +70,7 @@ def batch_norm_gather_stats_with_counts(
     eps: float,
     counts: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Return mean and inverse deviation of the data of all ranks, and update those that are kept."""
+    """Return the mean and the inverse standard deviation over all ranks, and update the running statistics."""
     shares, total = (counts / counts.sum()).view(-1, 1), counts.sum()
     mean = (shares * means).sum(0)
     variance = (shares * (inverses.pow(-2) - eps + (means - mean).square())).sum(0)
@@ -83,7 +83,7 @@ def batch_norm_gather_stats_with_counts(
 def batch_norm_elemt(
     data: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, inverse: Tensor, eps: float
 ) -> Tensor:
-    """Return normalised data."""
+    """Return normalized data."""
     found = (data - _as_channels(mean, data)) * _as_channels(inverse, data)
     found = found if weight is None else found * _as_channels(weight, data)
     return (found if bias is None else found + _as_channels(bias, data)).to(data.dtype)
@@ -92,7 +92,7 @@ def batch_norm_elemt(
 def batch_norm_backward_reduce(
     gradient: Tensor, data: Tensor, mean: Tensor, inverse: Tensor, weight: Tensor | None, *wanted: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the sums over this rank's data that its gradients need, and those of weight and bias."""
+    """Return the sums over this rank's data that gradients need, and the gradients of weight and bias."""
     places = _over_channels(data)
     total = gradient.sum(places, dtype=mean.dtype)
     weighted = (gradient * (data - _as_channels(mean, data))).sum(places, dtype=mean.dtype)
@@ -110,7 +110,7 @@ def batch_norm_backward_elemt(
     weighted: Tensor,
     counts: Tensor,
 ) -> Tensor:
-    """Return the gradient of the data; the two sums are of all ranks."""
+    """Return the gradient of the data; the two sums are over all ranks."""
     count = counts.sum()
     slope = _as_channels(inverse.square() * weighted / count, data)
     found = gradient - _as_channels(total / count, data) - (data - _as_channels(mean, data)) * slope
@@ -123,15 +123,15 @@ BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.d
 
 
 def shard_attention() -> None:
-    """Have DTensor shard this machine's kernel as it shards that of GPUs: by samples, or by heads."""
+    """Make DTensor shard the CPU's attention kernel like those of GPUs: by samples or by heads."""
     register_sharding(FORWARD)(lambda *args, attn_mask=None, scale=None: _allow(3, 2, attn_mask))
     register_sharding(BACKWARD)(lambda *args, attn_mask=None, scale=None: _allow(6, 3, attn_mask))
 
 
 def _allow(inputs: int, outputs: int, mask: Any) -> list[tuple[list[Any], list[Any]]]:
-    """Return the placements of results, each with those of the tensors that it is computed from.
+    """Return the possible placements of the results, each with the placements of the inputs.
 
-    A mask stays as it is: what it tells apart, samples or heads, is not sharded.
+    A mask stays replicated, so the dimension that it distinguishes, samples or heads, is not sharded.
     """
     sizes = [1] * 4 if mask is None else [1] * (4 - len(mask.shape)) + list(mask.shape)
     placements = [Replicate(), *(Shard(dim) for dim in (0, 1) if sizes[dim] == 1)]

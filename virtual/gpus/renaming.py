@@ -1,4 +1,4 @@
-"""Devices that a program names, renamed on their way into torch, and told as named on their way back."""
+"""Run calls of torch for CUDA on the CPU, and report tensors on the device that the program chose."""
 
 import os
 import sys
@@ -20,7 +20,7 @@ QUERIES = {torch.Tensor.device: "device", torch.Tensor.is_cuda: "is_cuda", torch
 
 
 def to_cpu(value: Any) -> Any:
-    """Return the CPU for a device of CUDA, and all else as it is.
+    """Return the CPU in place of a CUDA device, and every other value unchanged.
 
     >>> to_cpu("cuda:1"), to_cpu(torch.device("cuda")), to_cpu(1)
     ('cpu', device(type='cpu'), 1)
@@ -33,7 +33,7 @@ def to_cpu(value: Any) -> Any:
 
 
 def placed(value: Any) -> Any:
-    """Return the CPU for a device argument, where a plain number is a GPU too."""
+    """Return the CPU for a device argument, in which an integer is a GPU too."""
     return "cpu" if type(value) is int else to_cpu(value)
 
 
@@ -53,7 +53,7 @@ def _communicates(file: str) -> bool:
 
 
 def is_asked_by_torch(frame: FrameType) -> bool:
-    """Return whether a module of torch asks, to which all tensors are on the CPU."""
+    """Return whether a module of torch asks, for which all tensors are on the CPU."""
     return _is_of_torch(frame.f_code.co_filename)
 
 
@@ -66,7 +66,7 @@ def _tensors_in(values: Any) -> Iterator[torch.Tensor]:
 
 
 class CudaOnCpu(TorchFunctionMode):
-    """A context in which functions of torch that are asked for CUDA do their work on the CPU."""
+    """A context in which functions of torch that are asked for CUDA run on the CPU."""
 
     def __init__(self, placement: Placement) -> None:
         super().__init__()
@@ -105,24 +105,24 @@ class CudaOnCpu(TorchFunctionMode):
         return result
 
     def _place_of_new(self, frame: FrameType) -> int | None:
-        """Return where a new tensor goes for which no device is said; None of one that torch makes to communicate."""
+        """Return the place of a new tensor without a device argument; None if torch creates it to communicate."""
         return None if _communicates(frame.f_code.co_filename) else self.placement.default()
 
     def _place_of(self, device: Any, frame: FrameType) -> int | None:
-        """Return the place that a device names; None for a CPU that torch has from a tensor which is anywhere."""
+        """Return the place that a device names; None if torch read "cpu" from a tensor that may be anywhere."""
         if to_cpu(device) is not device or type(device) is int:
             return self.placement.number(device)
         return None if is_asked_by_torch(frame) else ON_CPU
 
     def _answer(self, query: str, tensor: torch.Tensor) -> Any:
-        """Return a tensor's device, or whether it is of CUDA or of the CPU, as the program knows it."""
+        """Return a tensor's device, or whether it is on CUDA or on the CPU, from the program's point of view."""
         place = find_place(tensor)
         if query != "device":
             return (place == ON_CPU) == (query == "is_cpu")
         return CPU if place == ON_CPU else torch.device("cuda", self.placement.current() if place is None else place)
 
     def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a copy that takes no time."""
+        """Return a copy that takes no virtual time."""
         world = self.placement.world
         rank = world.me()
         if rank is None:
@@ -133,7 +133,7 @@ class CudaOnCpu(TorchFunctionMode):
         return copy
 
     def _move(self, func: Any, name: str, args: Any, named: dict[str, Any]) -> Any:
-        """Carry out ``to``, ``cuda`` or ``cpu``: what was elsewhere is a copy, and what is there already is itself."""
+        """Run ``to``, ``cuda`` or ``cpu``: return the tensor itself if it is there already, and a copy otherwise."""
         tensor, *rest = args
         device = named.get("device")
         if name == "cpu":

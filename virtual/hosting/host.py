@@ -1,4 +1,4 @@
-"""The host: it starts the server, has it carry out a run, and passes on what the program prints while it goes on."""
+"""The host: starts the server, lets it run programs, and passes on their output while they run."""
 
 import json
 import os
@@ -42,7 +42,7 @@ def show_on_own(stream: str, text: str) -> None:
 
 
 class VirtualHost:
-    """A context in which programs run on virtual ranks, each in a process of its own.
+    """A context in which programs run on virtual ranks, each in its own process.
 
     ``preloaded`` modules are imported once, before the first run.
     """
@@ -72,7 +72,7 @@ class VirtualHost:
         self.close()
 
     def close(self) -> None:
-        """End the server, and a run that goes on."""
+        """End the server and a run that is still going on."""
         self._control.close()
         try:
             self._server.wait(timeout=10)
@@ -88,12 +88,12 @@ class VirtualHost:
         show: Show = show_on_own,
         confinement: Confinement | None = None,
     ) -> Finished:
-        """Run a program and return what it came to; ``show`` gets what it prints, by stream and piece.
+        """Run a program and return its result; ``show`` receives its output as stream name and text.
 
-        A ``confinement`` names the files that it may use, on machines that allow that.
+        A ``confinement`` limits the files of the run, on machines that support it.
 
-        Raises InputError for what is refused, and RunFailed for a run of more than ``timeout`` seconds or that has
-        ended this process's child in another way than a program does.
+        Raises InputError if the program is rejected. Raises RunFailed after ``timeout`` seconds, or if the child
+        process ended in another way than a program does.
         """
         if select.select([self._control], [], [], 0)[0]:  # nothing is said between runs: a program has ended the server
             self.close()
@@ -121,11 +121,11 @@ class VirtualHost:
 
 
 class ServerLostError(Exception):
-    """The server has ended during a run."""
+    """The server ended during a run."""
 
 
 class _HostedRun:
-    """One run, from the request to its end. ``why`` is the reason that it gives for a status of its own."""
+    """One run, from request to end. ``why`` is the reason for an exit status of Ringlab's own."""
 
     def __init__(self, control: socket.socket, folder: Path, deadline: float, show: Show) -> None:
         self._control, self._deadline, self._show = control, deadline, show
@@ -139,7 +139,7 @@ class _HostedRun:
             os.close(write)
 
     def wait(self) -> int | None:
-        """Return the status with which it has ended; None where it was ended as its time was over."""
+        """Return the exit status, or None if the run exceeded its time."""
         status: int | None = None
         ended = is_late = False
         try:
@@ -166,7 +166,7 @@ class _HostedRun:
         return None if is_late else status
 
     def _hear(self) -> tuple[bool, int | None]:
-        """Read what the server says; return whether the run has ended, and how."""
+        """Read messages of the server. Return whether the run has ended, and its exit status."""
         said = self._control.recv(PIECE)
         if not said:
             raise ServerLostError
@@ -198,7 +198,7 @@ class _HostedRun:
             self._show(self._streams[file], whole.decode(errors="replace") + "\n")
 
     def _ask_where(self) -> None:
-        """Have the run say where it is, if it still can."""
+        """Ask the run for its current line, if it can still answer."""
         why = next((file for file, name in self._streams.items() if name == PIPES[-1]), None)
         if self._process is None or why is None:
             return

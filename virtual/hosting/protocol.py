@@ -1,4 +1,4 @@
-"""What a host and its server say to each other: a line each, the files of a run in a folder, and why it has failed."""
+"""The messages between host and server: one line each, and the files of a run in a folder."""
 
 import os
 import pickle
@@ -27,19 +27,19 @@ class RunRequest:
     confinement: Confinement | None = None  # None: all files of the user
 
     def write(self, folder: Path) -> None:
-        """Write it for the server, which is started by this process and reads nothing of others."""
+        """Write the request for the server, which reads only files of this process."""
         (folder / REQUEST).write_bytes(pickle.dumps(self))
 
 
 def read_request(folder: Path) -> RunRequest:
-    """Return what ``RunRequest.write`` has written."""
+    """Return a request written by ``RunRequest.write``."""
     found = pickle.loads((folder / REQUEST).read_bytes())
     assert isinstance(found, RunRequest)
     return found
 
 
 def here(options: VirtualOptions, confinement: Confinement | None = None) -> RunRequest:
-    """Return a request for a run in this process's working directory and environment, or in those of a confinement."""
+    """Return a request for this process's working directory and environment, or for those of a confinement."""
     if confinement is None:
         return RunRequest(options, str(Path.cwd()), dict(os.environ))
     return RunRequest(options, confinement.folder, {**os.environ, **confinement.environment}, confinement)

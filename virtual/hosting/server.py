@@ -1,4 +1,4 @@
-"""The server: it has imported torch once, and forks a process for each run that it is asked for."""
+"""The server: imports torch once, and forks a process for each run."""
 
 import os
 import select
@@ -20,7 +20,7 @@ MOST_PATH = 4096  # bytes of a request, which is the path of a folder
 
 
 def serve(control: socket.socket, preloaded: Sequence[str]) -> None:
-    """Carry out runs, one after the other, until the host closes its end. ``preloaded`` modules are imported once."""
+    """Run programs one after the other until the host closes its end. ``preloaded`` modules are imported first."""
     for name in preloaded:
         import_module(name)
     while True:
@@ -41,7 +41,7 @@ def serve(control: socket.socket, preloaded: Sequence[str]) -> None:
 
 
 def _wait(process: int, control: socket.socket) -> int | None:
-    """Return how a run has ended; None where the host has ended before, and the run is ended for that."""
+    """Return a run's exit status; None if the host closed its end first, which ends the run."""
     handle = os.pidfd_open(process)
     watched: list[Any] = [handle, control]
     ready, _, _ = select.select(watched, [], [])
@@ -53,7 +53,7 @@ def _wait(process: int, control: socket.socket) -> int | None:
 
 
 def carry_out(folder: Path, pipes: Sequence[int]) -> None:
-    """Carry out the run that a folder holds the request for, write what it came to there, and end this process."""
+    """Run the request in a folder, write the result there, and end this process."""
     status = CRASHED
     *outputs, why = pipes
     try:

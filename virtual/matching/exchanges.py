@@ -1,7 +1,7 @@
-"""What data the ranks of a group exchange in a collective: who gives what, and who takes what of it.
+"""The data that the ranks of a group exchange in a collective: what each gives, and where it takes the result.
 
-Ranks are those of the group. Reductions go in the order of ranks, whatever algorithm takes the time, so that results
-are the same in every run.
+Ranks are group ranks. Reductions run in the order of ranks, whichever algorithm determines the time, so results are
+equal in every run.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ REDUCTIONS: dict[str, Any] = {
 
 
 def reduce_tensors(tensors: Tensors, op: str, factor: Any = None) -> torch.Tensor:
-    """Return the reduction of tensors of one shape in their order; with a ``factor`` each is multiplied by it before.
+    """Return the reduction of tensors of one shape, in their order; each is multiplied by ``factor`` first, if given.
 
     >>> reduce_tensors([torch.tensor([1, 2]), torch.tensor([3, 4])], "max").tolist()
     [3, 4]
@@ -46,7 +46,7 @@ def reduce_tensors(tensors: Tensors, op: str, factor: Any = None) -> torch.Tenso
 
 
 def put(target: torch.Tensor, value: torch.Tensor) -> None:
-    """Write a value of as many elements into a tensor."""
+    """Write a value with the same number of elements into a tensor."""
     if not target.numel():
         return  # to copy nothing would count as writing to all views of its memory
     kept = target if target.is_sparse else target.detach()  # a sparse tensor's places are its own
@@ -55,7 +55,7 @@ def put(target: torch.Tensor, value: torch.Tensor) -> None:
 
 @dataclass(eq=False)
 class Exchange:
-    """One rank's part: what it gives and where it takes the result. A barrier's is this one, without data."""
+    """One rank's part: what it gives, and where it takes the result. This base class is a barrier's, without data."""
 
     collective: ClassVar[str] = "barrier"  # of ``collectives.spec``, whose algorithms take the time
     from_root: ClassVar[bool] = False  # all that a rank needs is the root's
@@ -69,12 +69,12 @@ class Exchange:
 
     @property
     def elements(self) -> int:
-        """Elements of the whole buffer, as a CollectiveCall counts them; of a barrier one token a rank is enough."""
+        """The number of elements of the whole buffer; a barrier has one token per rank."""
         return 0
 
     @property
     def reduced(self) -> Tensors:
-        """What the rank gives to be reduced, or a few parts of it."""
+        """The tensors that the rank gives to be reduced, or some of their parts."""
         return self.given
 
     @property
@@ -83,15 +83,15 @@ class Exchange:
         return self.given[0].dtype if self.given else torch.float32
 
     def keep(self) -> None:
-        """Copy what the rank gives, as it may go on before all have taken it."""
+        """Copy the tensors that the rank gives, because it may continue before all have taken them."""
         self.given = [tensor.detach().clone() for tensor in self.given]
 
     def take(self, root: "Exchange") -> None:
-        """Take what the root gives, where ``from_root``."""
+        """Take what the root gives, if ``from_root``."""
 
     @classmethod
     def fits(cls, parts: "Sequence[Any]") -> bool:
-        """Return whether what each gives is as long as what others take of it."""
+        """Return whether each rank gives as many elements as the others take from it."""
         return True
 
     @classmethod
@@ -100,13 +100,13 @@ class Exchange:
 
 
 def count(tensors: Tensors) -> int:
-    """Return the elements of tensors together."""
+    """Return the number of elements of all tensors."""
     return sum(tensor.numel() for tensor in tensors)
 
 
 @dataclass(eq=False)
 class AllReduce(Exchange):
-    """All end with the reduction of all; each gives the tensors that it takes the result in."""
+    """Every rank gets the reduction over all ranks, in the tensors that it gives."""
 
     collective: ClassVar[str] = "all_reduce"
 
@@ -126,7 +126,7 @@ class AllReduce(Exchange):
 
 @dataclass(eq=False)
 class Reduce(Exchange):
-    """The root ends with the reduction of all."""
+    """The root gets the reduction over all ranks."""
 
     collective: ClassVar[str] = "reduce"
     to_root: ClassVar[bool] = True
@@ -145,7 +145,7 @@ class Reduce(Exchange):
 
 @dataclass(eq=False)
 class Broadcast(Exchange):
-    """All end with what the root gives."""
+    """Every rank gets the root's tensors."""
 
     collective: ClassVar[str] = "broadcast"
     from_root: ClassVar[bool] = True
@@ -161,7 +161,7 @@ class Broadcast(Exchange):
 
 @dataclass(eq=False)
 class AllGather(Exchange):
-    """All end with what each gives; ``taken[i]`` are the tensors that take what rank i gives."""
+    """Every rank gets the tensors of all ranks; ``taken[i]`` receive those of rank i."""
 
     collective: ClassVar[str] = "all_gather"
     world_size: int = 1
@@ -180,7 +180,7 @@ class AllGather(Exchange):
 
 @dataclass(eq=False)
 class ReduceScatter(Exchange):
-    """Each ends with the reduction of one part of what all give; ``given[i]`` of each of ``pieces`` is rank i's."""
+    """Each rank gets the reduction of one part; ``pieces[k][i]`` is rank i's part of the k-th tensor."""
 
     collective: ClassVar[str] = "reduce_scatter"
     pieces: Sequence[Tensors] = field(default=())  # for each tensor that is taken, the parts of all ranks
@@ -210,7 +210,7 @@ class ReduceScatter(Exchange):
 
 @dataclass(eq=False)
 class AllToAll(Exchange):
-    """Each gives a tensor to each, and takes one of each; for time they count as equal, as many as the rank moves."""
+    """Each rank gives a tensor to each rank. Parts count as equal in time, as many bytes as the rank moves."""
 
     collective: ClassVar[str] = "all_to_all"
 
@@ -239,7 +239,7 @@ class AllToAll(Exchange):
 
 @dataclass(eq=False)
 class Gather(Exchange):
-    """The root ends with what each gives."""
+    """The root gets the tensors of all ranks."""
 
     collective: ClassVar[str] = "gather"
     to_root: ClassVar[bool] = True
@@ -257,7 +257,7 @@ class Gather(Exchange):
 
 @dataclass(eq=False)
 class Scatter(Exchange):
-    """Each ends with the part of what the root gives that is its own."""
+    """Each rank gets its part of the root's tensors."""
 
     collective: ClassVar[str] = "scatter"
     from_root: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""What the members of a process group share: their collectives, their messages, and the order that NCCL keeps."""
+"""The shared state of a process group: its collectives, its messages, and the order in which NCCL runs them."""
 
 from collections import defaultdict, deque
 from collections.abc import Callable
@@ -19,7 +19,9 @@ Act = Callable[[], object]
 
 @dataclass(eq=False)
 class Batch:
-    """Messages or a collective of one rank that NCCL begins together; the next of its line waits for all of them."""
+    """Messages or a collective of one rank that NCCL starts together; the next batch of its queue waits for all of
+    them.
+    """
 
     mark: object  # of messages that were given to one ``batch_isend_irecv``
     first: Posted
@@ -28,10 +30,10 @@ class Batch:
 
 
 class VirtualGroup:
-    """The members of a process group and what they have posted.
+    """The members of a process group and their posted operations.
 
-    ``ranks`` are numbers of the job's ranks; ranks of the group are places among them. ``is_ordered``: calls of a
-    member are carried out one after the other, as by the stream of a communicator of NCCL.
+    ``ranks`` are ranks of the job; ranks of the group are indices into them. ``is_ordered``: a member's calls run one
+    after the other, like on the stream of an NCCL communicator.
     """
 
     def __init__(
@@ -63,17 +65,17 @@ class VirtualGroup:
         self._lines: defaultdict[tuple[int, int | None], deque[Batch]] = defaultdict(deque)
 
     def note_wait(self, posted: Posted) -> None:
-        """Have it recorded that a rank waits for what it has posted."""
+        """Record that a rank waits for an operation."""
         self.recorder.wait(posted)
 
     def note_wait_if_followed(self, posted: Posted, act: Act) -> bool:
-        """Do what follows on what was posted; have the wait recorded, and return so, only if that posts more."""
+        """Run a callback of an operation. Record the wait, and return True, only if the callback posts more."""
         return self.recorder.wait_if_followed(posted, act)
 
     # -- collectives
 
     def call(self, call: PostedCall) -> None:
-        """Have the calling rank post its part of its next collective."""
+        """Post the calling rank's part of its next collective."""
         place = self.places[call.rank.number]
         call.number = self.counts[place]
         self.counts[place] += 1
@@ -83,7 +85,7 @@ class VirtualGroup:
         self._post(call, None, lambda: self._join(place, call))
 
     def _join(self, place: int, call: PostedCall) -> None:
-        """Be the calendar's event that a rank comes to a collective."""
+        """Let a rank reach its collective; called by the calendar."""
         call.time = self.timing.now
         collective = self.collectives.get(call.number)
         if collective is None:
@@ -107,14 +109,14 @@ class VirtualGroup:
             del self.collectives[call.number]
 
     def _move_last(self, collective: Collective, call: PostedCall) -> None:
-        """Move the data when the last rank has come, before those who watch and after."""
+        """Move the data when the last rank has arrived, and tell watchers before and after."""
         with Neutral():
             self.world.watch.complete(collective)
             self._move(collective, call)
             self.world.watch.moved(collective)
 
     def _move(self, collective: Collective, call: PostedCall) -> None:
-        """Move the data that can be moved now that a rank has come."""
+        """Move the data that can move now that a rank has arrived."""
         if collective.is_complete:
             shared = find_shared_gpu(list(collective.calls.values()))
             if shared is not None:
@@ -145,14 +147,14 @@ class VirtualGroup:
     # -- messages
 
     def message(self, half: PostedHalf) -> None:
-        """Have the calling rank post its half of a message."""
+        """Post the calling rank's half of a message."""
         self.recorder.message(half)
         self.world.watch.posted(half)
         is_alone = half.peer is not None and self.present[half.peer] != half.peer
         self._post(half, half.peer, half.finish if is_alone else lambda: self._meet(half))
 
     def _meet(self, half: PostedHalf) -> None:
-        """Be the calendar's event that a half is posted."""
+        """Match a half of a message; called by the calendar."""
         half.time = self.timing.now
         me = self.places[half.rank.number]
         other = self._find_receive(half, me) if half.sends else self._find_send(half, me)
@@ -198,7 +200,7 @@ class VirtualGroup:
     # -- the order of calls
 
     def _post(self, posted: Posted, peer: int | None, act: Act) -> None:
-        """Let something be posted at the rank's clock, behind what is before it in its line."""
+        """Post an operation at the rank's clock, behind earlier ones in its queue."""
         rank = posted.rank
         if not self.is_ordered:
             self.world.calendar.at(rank.clock, act)
@@ -218,7 +220,7 @@ class VirtualGroup:
             batch.waiting.append((posted, act))
 
     def _pass_line(self, line: deque[Batch], batch: Batch) -> None:
-        """Begin what is next in a line when all of a batch is done."""
+        """Start the next batch of a queue once all of this one is done."""
         batch.left -= 1
         if batch.left or line[0] is not batch:
             return
@@ -230,7 +232,7 @@ class VirtualGroup:
 
 
 def _find_present(ranks: tuple[int, ...], running: tuple[int, ...]) -> tuple[int, ...]:
-    """Return for each place the one whose rank calls for it: the nearest before that runs, else the first that does.
+    """Return for each place the place that acts for it: the nearest lower one that runs, or else the first that runs.
 
     >>> _find_present((0, 1, 2, 3), (0, 2))
     (0, 0, 2, 2)

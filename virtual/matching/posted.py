@@ -1,4 +1,4 @@
-"""What a rank has posted: its part of a collective, or its half of a message. Diagnosis reads all of it."""
+"""Posted operations of ranks: their parts of collectives, and their halves of messages."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def format_shape(tensor: torch.Tensor) -> str:
-    """Return a tensor's sizes and type in words.
+    """Return a tensor's shape and dtype as text.
 
     >>> format_shape(torch.ones(2, 3))
     '[2, 3] float32'
@@ -25,7 +25,7 @@ def format_shape(tensor: torch.Tensor) -> str:
 
 
 class Likeness(NamedTuple):
-    """What must be the same on all ranks that call one collective."""
+    """The properties that must be equal on all ranks of a collective."""
 
     verb: str  # as the program called it: "all_reduce", "all_gather_into_tensor"
     lengths: tuple[int, ...]  # elements of its tensors, where they must be alike
@@ -39,7 +39,7 @@ NOTHING = Likeness("", (), None, "", None)
 
 @dataclass(eq=False)
 class Posted:
-    """What was posted, by whom and where, and whether it is done."""
+    """An operation: who posted it and where, and whether it is done."""
 
     rank: Rank
     group: "VirtualGroup"
@@ -68,11 +68,11 @@ class Posted:
 
     @property
     def awaits(self) -> tuple[int, ...]:
-        """The ranks of the world that it waits for."""
+        """The ranks that the operation waits for."""
         return ()
 
     def finish(self) -> None:
-        """Say that it is done, and see whether its rank can go on."""
+        """Mark the operation as done, and let its rank continue if it can."""
         self.is_done = True
         if self.when_done is not None:
             self.when_done()
@@ -90,24 +90,24 @@ class PostedCall(Posted):
 
     @property
     def buffer_has_data(self) -> bool:
-        """Whether something is exchanged, unlike by a barrier."""
+        """Whether data is exchanged, unlike in a barrier."""
         return self.exchange.collective != "barrier"
 
     @property
     def buffer_elements(self) -> int:
-        """Elements of the whole buffer, as a CollectiveCall counts them; of a barrier a token a rank."""
+        """The number of elements of the whole buffer; a barrier has one token per rank."""
         return self.exchange.elements if self.buffer_has_data else len(self.group.ranks)
 
     @property
     def awaits(self) -> tuple[int, ...]:
-        """The ranks of the world that have not come to the collective."""
+        """The ranks that have not reached the collective."""
         collective = self.group.collectives.get(self.number)
         return () if collective is None else tuple(collective.missing)
 
 
 @dataclass(eq=False)
 class PostedHalf(Posted):
-    """One half of a message; ``peer`` is a rank of the group, None where any will do."""
+    """One half of a message; ``peer`` is a rank of the group, or None for any."""
 
     sends: bool = True
     peer: int | None = None
@@ -122,22 +122,22 @@ class PostedHalf(Posted):
 
     @property
     def awaits(self) -> tuple[int, ...]:
-        """The peer as a rank of the world; nobody where any rank will do."""
+        """The peer's rank in the job; empty for any."""
         return () if self.peer_in_world is None else (self.peer_in_world,)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the message."""
+        """The size of the message in bytes."""
         return self.tensors[0].numel() * self.tensors[0].element_size()
 
     @property
     def peer_in_world(self) -> int | None:
-        """The peer as a rank of the world."""
+        """The peer's rank in the job."""
         return None if self.peer is None else self.group.ranks[self.peer]
 
 
 def find_shared_gpu(posts: "Sequence[Posted]") -> Exception | None:
-    """Return NCCL's error for ranks that use one GPU in a call; None where each has its own."""
+    """Return NCCL's error if ranks share a GPU in a call, otherwise None."""
     by_gpu: dict[tuple[int, str], Posted] = {}
     for post in posts:
         other = post if post.gpu is None else by_gpu.setdefault(post.gpu, post)
@@ -155,7 +155,7 @@ def make_shared_gpu_error(first: int, second: int, gpu: tuple[int, str]) -> Exce
 
 @dataclass(eq=False)
 class Collective:
-    """The k-th collective of a group, as far as its ranks have come to it."""
+    """The k-th collective of a group, with the calls of the ranks that have reached it."""
 
     group: "VirtualGroup"
     number: int  # in its group
@@ -166,22 +166,22 @@ class Collective:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all ranks have come that run."""
+        """Whether all running ranks have arrived."""
         return len(self.calls) == self.group.expected
 
     @property
     def missing(self) -> list[int]:
-        """The ranks of the world that have not come."""
+        """The ranks that have not arrived."""
         return [rank for place, rank in enumerate(self.group.ranks) if self.group.present[place] not in self.calls]
 
     def finish_if_complete(self) -> None:
-        """Finish the calls of all ranks if all have come."""
+        """Finish the calls of all ranks if all have arrived."""
         if self.is_complete:
             for place in sorted(self.calls):
                 self.calls[place].finish()
 
     def fail(self, error: Exception) -> None:
-        """Have all ranks be told of an error when they wait."""
+        """Give all ranks an error, which they raise when they wait."""
         self.error = error
         for call in self.calls.values():
             call.error = error

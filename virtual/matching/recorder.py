@@ -1,4 +1,4 @@
-"""What ranks post and wait for goes into the recording of their job."""
+"""Record the operations and waits of a job's ranks."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from virtual.ranks.sites import CallSite
 
 
 class JobRecorder:
-    """Writes the calls of one job's ranks into a recording, with the seconds that each has computed between."""
+    """Writes the operations of a job's ranks, and the seconds that each computed between them, into a recording."""
 
     def __init__(self, title: str, world_size: int) -> None:
         self.world_size = world_size
@@ -24,7 +24,7 @@ class JobRecorder:
         self._halves = self._signals = 0
 
     def collective(self, call: PostedCall) -> None:
-        """Record that a rank posts its part of a collective; one of a single rank or without data is none."""
+        """Record that a rank posts its part of a collective; skip collectives of one rank or without data."""
         exchange, group = call.exchange, call.group
         elements = call.buffer_elements
         if len(group.ranks) < 2 or not elements:
@@ -43,7 +43,7 @@ class JobRecorder:
         self._post(call, self._builder.collective(call.rank.number, key, what, line=line, site=_line(call.site)))
 
     def message(self, half: PostedHalf) -> None:
-        """Record that a rank posts its half of a message; which other half it meets is known later."""
+        """Record that a rank posts its half of a message; its match is known later."""
         rank, group = half.rank.number, half.group
         self._halves += 1
         peer = half.peer_in_world
@@ -55,21 +55,22 @@ class JobRecorder:
         self._post(half, found)
 
     def meet(self, sender: PostedHalf, receiver: PostedHalf) -> None:
-        """Record that two halves are one message."""
+        """Record that two halves form one message."""
         if sender.call is not None and receiver.call is not None:
             self._builder.meet(sender.call, receiver.call)
 
     def wait(self, posted: Posted) -> None:
-        """Record that a rank waits for what it has posted, the first time that it does."""
+        """Record that a rank waits for an operation, the first time that it does."""
         if posted.recorded is not None:
             stream, seconds = self._computed(posted.rank)
             self._builder.wait(stream, posted.recorded, seconds)
             posted.recorded = None
 
     def wait_if_followed(self, posted: Posted, act: Callable[[], object]) -> bool:
-        """Do what follows on a call; record that the rank has waited for that only if it posts more by it.
+        """Run a callback of an operation. Record its wait only if the callback posts more; return whether it is
+        recorded.
 
-        Return whether it is recorded. What nothing follows on is waited for later.
+        Otherwise the rank waits for the operation later.
         """
         number = posted.recorded
         if number is None:
@@ -86,7 +87,7 @@ class JobRecorder:
         return False
 
     def step(self, rank: Rank, number: int) -> None:
-        """Record that an optimizer of a rank has ended its step of a number from 0 on, and the next begins."""
+        """Record that an optimizer of a rank has finished a step, numbered from 0, and that the next step begins."""
         stream, seconds = self._computed(rank)
         if number:
             self._builder.end(stream, STEP, number, seconds)
@@ -101,7 +102,7 @@ class JobRecorder:
         self._builder.await_signal(rank.number, self._signals, self._pending.pop(rank.number, 0.0))
 
     def recording(self, ranks: list[Rank]) -> Recording:
-        """Return what was recorded, ranks computing after their last calls too."""
+        """Return the recording, including the compute of ranks after their last operations."""
         for rank in ranks:
             stream, seconds = self._computed(rank)
             self._builder.compute(stream, seconds)
@@ -114,7 +115,7 @@ class JobRecorder:
         self._builder.post(stream, number, seconds)
 
     def _stream(self, rank: Rank) -> int:
-        """Return the stream of a rank that posts and waits: its device's, where it has one."""
+        """Return the stream on which a rank posts and waits: its device's, if it has one."""
         if rank.launches is None:
             return rank.number
         if rank.number not in self._devices:
@@ -122,9 +123,9 @@ class JobRecorder:
         return self._devices[rank.number]
 
     def _computed(self, rank: Rank) -> tuple[int, float]:
-        """Return the stream of a rank that posts and waits, and the seconds that it has computed since its last entry.
+        """Return the stream on which a rank posts and waits, and the seconds that it computed since its last entry.
 
-        A device computes from when it is free and its host has launched enough to keep it busy.
+        A device computes once it is free and its host has launched enough to keep it busy.
         """
         stream = self._stream(rank)
         if rank.launches is None:

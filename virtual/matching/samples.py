@@ -1,4 +1,4 @@
-"""A few values of a tensor, by which tensors of many ranks are compared."""
+"""Samples of tensors, by which the tensors of many ranks are compared."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,7 @@ ROUNDING = 1e-4  # relative difference that is no other value
 
 
 def is_plain(tensor: Any) -> bool:
-    """Return whether something is a tensor with values of its own, neither a shard nor a fake."""
+    """Return whether a value is a tensor with data of its own: neither a shard nor fake."""
     is_dense = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
     return is_dense and not tensor.is_meta
 
@@ -26,7 +26,7 @@ def has_data(tensors: Sequence[torch.Tensor]) -> bool:
 
 
 def take_sample(tensor: torch.Tensor, most: int = MOST) -> Values:
-    """Return at most so many values of a tensor, evenly from all of it."""
+    """Return at most ``most`` values of a tensor, evenly spaced."""
     step = max(1, -(-tensor.numel() // most))
     if tensor.dtype in OF_NUMPY and tensor.is_contiguous():
         found: Values = tensor.detach().numpy().reshape(-1)[::step].astype(np.float64)
@@ -39,23 +39,23 @@ def take_sample(tensor: torch.Tensor, most: int = MOST) -> Values:
 
 
 def sample_gradient(parameter: torch.Tensor, most: int = MOST) -> Values:
-    """Return at most so many values of a parameter's gradient; none where there is no gradient."""
+    """Return at most ``most`` values of a parameter's gradient; an empty array without a gradient."""
     return np.zeros(0) if parameter.grad is None else take_sample(parameter.grad, most)
 
 
 def are_equal(samples: Sequence[Values]) -> bool:
-    """Return whether samples are the same to the bit."""
+    """Return whether samples are equal bit by bit."""
     first = samples[0]
     return all(one.shape == first.shape and np.array_equal(one, first, equal_nan=True) for one in samples[1:])
 
 
 def is_constant(sample: Values) -> bool:
-    """Return whether a sample has only one value, as zeros and ones have that nobody drew."""
+    """Return whether a sample has only one value, such as zeros or ones."""
     return sample.size == 0 or bool((sample == sample[0]).all())
 
 
 def are_unlike(a: Values, b: Values, scale: float) -> bool:
-    """Return whether two samples differ by more than rounding does; ``scale`` is how far values have moved."""
+    """Return whether two samples differ by more than rounding; ``scale`` is the largest change of a value."""
     if a.shape != b.shape:
         return True
     with np.errstate(invalid="ignore"):
@@ -65,7 +65,7 @@ def are_unlike(a: Values, b: Values, scale: float) -> bool:
 
 
 def find_ratio(a: Values, b: Values, rounding: float = ROUNDING) -> float | None:
-    """Return by what a sample is a multiple of another, but for rounding; None where it is none, or all is zero.
+    """Return the factor between two samples, up to rounding; None if there is none, or all values are zero.
 
     >>> find_ratio(np.array([2.0, 0.0, 6.0]), np.array([1.0, 0.0, 3.0]))
     2.0
@@ -81,7 +81,7 @@ def find_ratio(a: Values, b: Values, rounding: float = ROUNDING) -> float | None
 
 
 def are_other_numbers(a: Values, b: Values) -> bool:
-    """Return whether a sample is far from all multiples of another, as no rounding or compression leaves it.
+    """Return whether a sample is far from every multiple of another, further than rounding or compression explain.
 
     >>> total = np.array([2.0, 4.0])
     >>> are_other_numbers(np.array([1.0, 2.1]), total), are_other_numbers(np.ones(2), total)
@@ -95,5 +95,5 @@ def are_other_numbers(a: Values, b: Values) -> bool:
 
 
 def is_close(value: float, wanted: float) -> bool:
-    """Return whether a factor is the wanted one but for rounding."""
+    """Return whether a factor equals the expected one up to rounding."""
     return abs(value - wanted) <= 1e-3 * wanted

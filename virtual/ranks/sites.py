@@ -5,7 +5,7 @@ import os
 import sys
 import sysconfig
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from enum import Enum
 from functools import lru_cache
@@ -105,55 +105,54 @@ def find_package(file: str) -> str | None:
     return file.removeprefix(folder).partition(os.sep)[0].removesuffix(".py")
 
 
-def find_caller_package() -> str | None:
-    """Return the installed package that is being carried out in this thread, the innermost."""
-    frame: FrameType | None = sys._getframe(1)
+def walk_frames(frame: FrameType | None = None) -> Iterator[FrameType]:
+    """Yield the frames of this thread, the innermost first, from the caller's or from ``frame`` outwards."""
+    frame = frame or sys._getframe(1)
     while frame is not None:
-        found = find_package(frame.f_code.co_filename)
-        if found is not None:
-            return found
+        yield frame
         frame = frame.f_back
-    return None
+
+
+def find_caller_package() -> str | None:
+    """Return the innermost installed package on this thread's stack."""
+    return next(filter(None, (find_package(frame.f_code.co_filename) for frame in walk_frames())), None)
+
+
+def find_stack(frame: FrameType | None = None) -> tuple[CallSite, ...]:
+    """Return the lines of the user's program on this thread's stack, the innermost first."""
+    frames = [one for one in walk_frames(frame) if is_users(one.f_code.co_filename)]
+    return tuple(CallSite(one.f_code.co_filename, one.f_lineno) for one in frames)
 
 
 def find_site(frame: FrameType | None = None) -> CallSite:
-    """Return the innermost line of the user's program that is being carried out in this thread."""
-    frame = frame or sys._getframe(1)
-    while frame is not None:
-        if is_users(frame.f_code.co_filename):
-            return CallSite(frame.f_code.co_filename, frame.f_lineno)
-        frame = frame.f_back
+    """Return the innermost line of the user's program on this thread's stack."""
+    for one in walk_frames(frame):
+        if is_users(one.f_code.co_filename):
+            return CallSite(one.f_code.co_filename, one.f_lineno)
     return NOWHERE
 
 
 def find_asked() -> tuple[tuple[CallSite, ...], str, bool]:
-    """Return the lines of ``find_stack``, the name of the function that the first calls, ``is_asked_by_program``."""
-    here: FrameType | None = sys._getframe(1)
-    called, is_programs = None, True
-    while here is not None:
-        code = here.f_code
+    """Return ``find_stack()``, the function that its innermost line calls, and ``is_asked_by_program()``."""
+    called, is_programs, stack = None, True, (NOWHERE,)
+    for frame in walk_frames():
+        code = frame.f_code
         owner = _find_owner(code.co_filename)
         if owner is Owner.USER:
+            stack = find_stack(frame)
             break
         if owner is not Owner.OURS:
             is_programs = is_programs and owner is Owner.PASSED_THROUGH
             called = called if code.co_name in WRAPPERS else code
-        here = here.f_back
     asked = "" if called is None else called.co_qualname.rpartition(".__")[0] or called.co_name
-    if here is None:
-        return (NOWHERE,), asked, False
-    return find_stack(here), asked, is_programs
+    return stack, asked, is_programs and stack[0] is not NOWHERE
 
 
-def find_stack(frame: FrameType | None = None) -> tuple[CallSite, ...]:
-    """Return all lines of the user's program that are being carried out in this thread, the innermost first."""
-    found = list[CallSite]()
-    frame = frame or sys._getframe(1)
-    while frame is not None:
-        if is_users(frame.f_code.co_filename):
-            found.append(CallSite(frame.f_code.co_filename, frame.f_lineno))
-        frame = frame.f_back
-    return tuple(found)
+def find_caller(through: Iterable[str]) -> str:
+    """Return the file of the innermost frame that is neither Ringlab's nor in a file of the given names."""
+    files = (frame.f_code.co_filename for frame in walk_frames())
+    callers = (file for file in files if not file.startswith(_OURS) and file.rpartition(os.sep)[2] not in through)
+    return next(callers, "<none>")
 
 
 def is_asked_by_program(through: Iterable[str] = PASSED_THROUGH) -> bool:
@@ -162,38 +161,16 @@ def is_asked_by_program(through: Iterable[str] = PASSED_THROUGH) -> bool:
 
 
 def is_asked_by_program_or_tests(through: Iterable[str]) -> bool:
-    """Return whether the user's program, or one of torch's classes of tests for it, made the call."""
+    """Return whether the user's program, or one of torch's test classes, made the call."""
     caller = find_caller(through)
     return is_users(caller) or caller.startswith(OF_TORCHS_TESTS)
 
 
-def find_caller(through: Iterable[str]) -> str:
-    """Return the file of the innermost frame that is neither Ringlab's nor in a file of the given names."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if not name.startswith(_OURS) and name.rpartition(os.sep)[2] not in through:
-            return name
-        frame = frame.f_back
-    return "<none>"
-
-
 def is_posted_by_torch() -> bool:
-    """Return whether a module of torch itself communicates, rather than the program or another library."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if _find_owner(name) not in (Owner.OURS, Owner.PASSED_THROUGH):
-            return name.startswith(OF_TORCH)
-        frame = frame.f_back
-    return False
+    """Return whether torch itself communicates, rather than the program or another library."""
+    return find_caller(PASSED_THROUGH).startswith(OF_TORCH)
 
 
 def is_called_within(folder: str) -> bool:
-    """Return whether a file of a folder of torch, given as a part of its path, is being carried out in this thread."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if folder in frame.f_code.co_filename:
-            return True
-        frame = frame.f_back
-    return False
+    """Return whether a file whose path contains ``folder`` is on this thread's stack."""
+    return any(folder in frame.f_code.co_filename for frame in walk_frames())

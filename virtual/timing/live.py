@@ -1,6 +1,6 @@
-"""Live timing: each rank's part of a collective begins when that rank comes to it, message by message.
+"""Live timing: a rank's part of a collective begins when the rank reaches it, message by message.
 
-Where a backend does collectives inside, as NCCL does, one takes what the model says from when the last rank has come.
+If the backend runs collectives internally, like NCCL, its model's time counts from the last rank's arrival.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from virtual.ranks.world import Act
 
 
 class LiveTiming(CallTiming):
-    """Collectives and messages of ranks as a carrier has them: on a simulated network, or by NCCL's model."""
+    """Times collectives and messages by a carrier: a simulated network, or NCCL's model."""
 
     has_time = True
 
@@ -29,7 +29,7 @@ class LiveTiming(CallTiming):
         return self.simulation.now
 
     def begin(self, collective: Collective, call: PostedCall) -> None:
-        """Begin a rank's part by its program; without data all are done when the last rank has come."""
+        """Begin a rank's part with the collective's algorithm; without data, finish all parts with the last arrival."""
         exchange, ranks = call.exchange, collective.group.ranks
         size, elements = len(ranks), call.buffer_elements
         if size < 2 or not elements:
@@ -48,7 +48,7 @@ class LiveTiming(CallTiming):
         self.simulation.begin(Part(collective.key, ranks, me, algorithm, shape.root, *sizes), call.finish)
 
     def send(self, sender: PostedHalf, receiver: PostedHalf, arrived: Act) -> None:
-        """Carry a message on the network, or by what the carrier says that it takes."""
+        """Carry a message on the network, or for the time that the carrier predicts."""
         ends = sender.rank.number, receiver.rank.number
         if self.carrier.messages_cross:
             message = PointToPoint(*ends, sender.nbytes, self.new_key(), sender.time, receiver.time)
