@@ -63,11 +63,12 @@ test-oldest: ## run it with the oldest torch that works, in a virtual environmen
 	$(MAKE) test VENV=.venv-oldest PINS='torch==2.11.* torchvision==0.26.*'
 
 .PHONY: lint
-lint: $(STAMP) ## check style, types and the pages
+lint: $(STAMP) ## check style, types, pages, commit subjects, test names and words
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python docs/check_docs.py
+	$(BIN)/python docs/check_texts.py
 
 .PHONY: pictures
 pictures: $(STAMP) ## draw the pictures of the documentation, those of docs/how-to/pictures.md

@@ -1,0 +1,53 @@
+"""The check of commit subjects, test names and words finds problems, in full and in shallow clones."""
+
+import subprocess
+from pathlib import Path
+
+import check_texts
+import pytest
+
+RIGHT, LONG, JOINED = "Reject a negative latency", "x" * 73, "Fix a; fix b"
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """Return a repository with three commits: a right subject, a long one, and a joined one."""
+    folder = tmp_path / "full"
+    folder.mkdir()
+    git(folder, "init", "-q")
+    for subject in (RIGHT, LONG, JOINED):
+        git(folder, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", subject)
+    return folder
+
+
+def git(folder: Path, *arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_commits_after_first_are_checked(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_texts, "FIRST", git(repository, "rev-parse", "HEAD~1"))
+    (problem,) = check_texts.commit_problems(repository)
+    assert problem.endswith(f'the subject joins changes by ";"; make two commits: {JOINED}')
+
+
+def test_all_commits_of_shallow_clone_are_checked(repository: Path, tmp_path: Path) -> None:
+    git(tmp_path, "clone", "-q", "--depth", "2", f"file://{repository}", "shallow")
+    assert [problem.rpartition(": ")[2] for problem in check_texts.commit_problems(tmp_path / "shallow")] == [
+        JOINED,
+        LONG,
+    ]
+
+
+def test_commits_are_not_checked_without_history(tmp_path: Path, repository: Path) -> None:
+    assert list(check_texts.commit_problems(tmp_path)) == []  # no repository
+    assert list(check_texts.commit_problems(repository)) == []  # another history
+
+
+def test_long_names_are_reported_above_the_share() -> None:
+    long = f"test_a.py:1: test_{'x' * 60}"
+    assert list(check_texts.name_problems([long])) == [f"{long} is longer than 60 characters"]
+    assert list(check_texts.name_problems([long, *["test_a.py:2: test_b"] * 999])) == []
+
+
+def test_texts_have_no_problems() -> None:
+    assert list(check_texts.problems()) == []
