@@ -94,7 +94,8 @@ tables: $(COMPILED) ## write into the pages what programs make of them: tables o
 	$(BIN)/python docs/page_writer.py
 
 .PHONY: docs
-docs: ## build the site of the documentation into out/site
+docs: $(STAMP) ## write the reference from the code, and build the site of the documentation into out/site
+	$(BIN)/python docs/page_writer.py docs/reference/command-line.md docs/reference/python.md docs/reference/scenario.md
 	test -d .venv-docs || $(PYTHON) -m venv .venv-docs
 	.venv-docs/bin/python -m pip install --quiet 'mkdocs-material>=9.5'
 	.venv-docs/bin/python docs/make_site.py
@@ -106,7 +107,7 @@ bench: $(COMPILED) ## run every benchmark; each writes its figures, with the env
 .PHONY: reality
 reality: $(COMPILED) ## measure emulated clusters on this machine beside their predictions, and write the tables (ten minutes, on an idle machine)
 	$(BIN)/python -m benchmarks.accuracy --here --json benchmarks/results/accuracy_here.json
-	$(BIN)/python docs/page_writer.py docs/how-it-works/tcp.md docs/reports/tcp-misses.md
+	$(BIN)/python docs/page_writer.py docs/reports/tcp.md
 
 .PHONY: compared
 compared: $(COMPILED) ## compare the quickstart with its prediction three times, and write the table (six minutes, on an idle machine)
@@ -114,14 +115,14 @@ compared: $(COMPILED) ## compare the quickstart with its prediction three times,
 	for run in 1 2 3; do $(BIN)/ringlab compare scenarios/quickstart.toml --thorough --set training.epochs=3 \
 		--set 'training.gradient_sync=["naive", "ring"]' --json $(OUT)/compared$$run.json || exit 1; done
 	$(BIN)/python docs/compare_table.py $(OUT)/compared1.json $(OUT)/compared2.json $(OUT)/compared3.json
-	$(BIN)/python docs/page_writer.py docs/how-it-works/predictions.md
+	$(BIN)/python docs/page_writer.py docs/reports/compare.md
 
 .PHONY: one-rank
 one-rank: $(COMPILED) ## profile one rank, predict 2, 4 and 8 emulated hosts from it, measure them, and write the table (two minutes, on an idle machine)
 	mkdir -p $(OUT)
 	$(BIN)/ringlab profile scenarios/emulated/small_network.py:build --shape 3,32,32 --batch-size 60 --threads 1 --steps 15 -o $(OUT)/one_rank.json
 	$(BIN)/python -m benchmarks.accuracy.one_rank examples/emulated_hosts.toml --devices 2,4,8 --profile $(OUT)/one_rank.json --json benchmarks/results/one_rank.json
-	$(BIN)/python docs/page_writer.py docs/how-to/predict-n-gpus.md
+	$(BIN)/python docs/page_writer.py docs/reports/strategies.md
 
 .PHONY: bench-beside
 bench-beside: $(STAMP) ## compare the speed with another checkout or commit, BEFORE=FOLDER or COMMIT (minutes)

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/reports/nccl-systems.md: the errors, and what explains those above 50 %."""
+"""Write the error tables of NCCL predictions, and the reasons of errors above 50 %."""
 
 import tomllib
 from pathlib import Path
@@ -24,9 +24,9 @@ def measured(found: dict[str, Any]) -> str:
         f"{found['cpu_seconds']:.1f} s of CPU.\n",
         _table("", _overview(found)),
         *(_table(f"{key}, as shipped", _groups(found, key)) for key in ("family", "collective")),
-        "With three rows of a left-out table known, the median error of its other rows, and in brackets as shipped:\n",
+        "Median error of a table's other rows if three of its rows are known, and in brackets as shipped:\n",
         _table("rows known", _gains(found["left_out"]["gains"], found["gains"])),
-        "Each system left out, and in brackets as shipped:\n",
+        "Each system left out of the fit, and in brackets as shipped:\n",
         _table("system", _systems(found)),
     ]
     return "\n".join(parts)
@@ -66,14 +66,14 @@ def _medians(scores: dict[str, Any]) -> list[str]:
 
 
 def _gains(left_out: list[dict[str, Any]], shipped: list[dict[str, Any]]) -> list[list[str]]:
-    """Return a row for each choice of sizes, the best first, and what the first one's rows give with none known."""
+    """Return a row for each choice of sizes, the best first, and the error of the first choice without known rows."""
     of_shipped = {tuple(gain["sizes"]): gain for gain in shipped}
     rows, none = [], ("none, on the rows of ", left_out[0], "before")
     for title, gain, key in [*(("", one, "after") for one in left_out), none]:
         sizes = ", ".join("the largest" if size is None else format_size(size) for size in gain["sizes"])
         inside = of_shipped.get(tuple(gain["sizes"]), {}).get(key, {})
         rows.append([title + sizes, *(_beside(gain[key][c], inside.get(c)) for c in CLASSES)])
-    return [*rows, ["systems, of the first choice", *(str(left_out[0]["after"][c]["systems"]) for c in CLASSES)]]
+    return [*rows, ["systems, first row", *(str(left_out[0]["after"][c]["systems"]) for c in CLASSES)]]
 
 
 def _beside(left_out: dict[str, Any], shipped: dict[str, Any] | None) -> str:
@@ -96,7 +96,7 @@ def _signed(left_out: dict[str, float] | None, shipped: dict[str, float] | None)
 
 
 def above(found: dict[str, Any], share: float = HIGH) -> dict[str, dict[str, float]]:
-    """Return the systems with a greater error in some class, left out or as shipped, with the signed errors there."""
+    """Return the signed errors of systems above ``share`` in some class, left out of the fit or as shipped."""
     high: dict[str, dict[str, float]] = {}
     for answer in (found["shipped"], found["left_out"]):
         for slug, scores in answer["systems"].items():
@@ -107,7 +107,7 @@ def above(found: dict[str, Any], share: float = HIGH) -> dict[str, dict[str, flo
 
 
 def explained(found: dict[str, Any], reasons: dict[str, dict[str, Any]]) -> str:
-    """Return a paragraph for each system that is far off. Raise KeyError where one has no explanation."""
+    """Return a paragraph for each system with a large error. Raise KeyError for a system without a reason."""
     lines = []
     for slug, classes in above(found).items():
         errors = ", ".join(f"{name} {error:+.0%}" for name, error in classes.items())
@@ -117,14 +117,14 @@ def explained(found: dict[str, Any], reasons: dict[str, dict[str, Any]]) -> str:
 
 
 def _evidence(reason: dict[str, Any]) -> str:
-    """Return what shows a reason: words of the source, and keys that no source states."""
+    """Return the evidence of a reason: quoted words of the source, and keys that no source states."""
     quoted = ", ".join(f"`{words}`" for words in reason["shown"])
     assumed = f"; not stated: {', '.join(f'`{key}`' for key in reason['assumed'])}" if reason["assumed"] else ""
     return f"Shown by {quoted}{assumed} ({reason['source']})."
 
 
 def readme_table() -> str:
-    """Return the README's table of median errors, by what each prediction did without."""
+    """Return the README's table of median errors, by the systems that the fit did not use."""
     scores = read_results("nccl_errors")["left_out"]["classes"]
     _, later, _, held_out = score_unseen().values()
     rows = [["the system itself", *(_percent(scores[c]["median"]) for c in CLASSES)]]

@@ -1,4 +1,4 @@
-"""Writes the table in docs/reference/algorithms.md: the verifier's counts next to the lower bounds."""
+"""Write the table of algorithms: steps and bytes, next to the lower bounds."""
 
 from page_writer import Parts, table
 

@@ -1,7 +1,6 @@
-"""Checks the pages: lines of 120 characters at most, links that lead somewhere, and names of code that are there.
+"""Check the pages: lines of at most 120 characters, working links, and existing names of code.
 
-`make lint` runs it. A name of code is what stands in backquotes and looks like a path (`simcomm/cluster/`,
-`tests/docs/test_mirror.py`) or like something of a package (`simcomm.run`, `viz.draw`).
+`make lint` runs it. A name of code is a path in backquotes (`simcomm/cluster/`) or a name of a package (`simcomm.run`).
 """
 
 import re
@@ -28,7 +27,7 @@ def pages(root: Path = ROOT) -> list[Path]:
 
 
 def problems(page: Path, root: Path = ROOT) -> Iterator[str]:
-    """Yield what is wrong with a page, each with the file and the line."""
+    """Yield the problems of a page, each with file and line."""
     text = page.read_text(encoding="utf-8")
     prose = FENCED.sub(lambda block: "\n" * block[0].count("\n"), text)  # the lines keep their numbers
     for number, line in enumerate(prose.splitlines(), start=1):
@@ -37,16 +36,16 @@ def problems(page: Path, root: Path = ROOT) -> Iterator[str]:
             yield f"{where}: {len(line)} characters, {WIDTH} at most"
         for target in LINK.findall(line):
             if not _leads_somewhere(page, target):
-                yield f"{where}: the link {target} leads nowhere"
+                yield f"{where}: broken link {target}"
         for code in CODE.findall(line):
             if PATH.fullmatch(code) and not _is_path(code, root):
-                yield f"{where}: there is no file or folder {code}"
+                yield f"{where}: {code} does not exist"
             if NAME.fullmatch(code) and not _is_name(code):
-                yield f"{where}: there is no {code}"
+                yield f"{where}: {code} does not exist"
 
 
 def _leads_somewhere(page: Path, target: str) -> bool:
-    """Return whether a link is one of the web, or one to a file and a heading that are there."""
+    """Return whether a link leads to the web, or to an existing file and heading."""
     if re.match(r"https?:", target):
         return True
     file, _, heading = target.partition("#")
@@ -61,12 +60,12 @@ def _headings(page: Path) -> set[str]:
 
 
 def _is_path(code: str, root: Path) -> bool:
-    """Return whether a path, or a pattern of paths, is there."""
+    """Return whether a path, or a match of a pattern, exists."""
     return any(root.glob(code.rstrip("/")))
 
 
 def _is_name(code: str) -> bool:
-    """Return whether a dotted name is a module, or something in one, or in a class of one."""
+    """Return whether a dotted name is a module, or an attribute of a module or class."""
     parts = code.split(".")
     for length in range(len(parts), 0, -1):
         try:

@@ -1,9 +1,9 @@
-"""How far ``compare --thorough`` is off: a table of several comparisons of this machine with its predictions.
+"""Write the errors of several runs of ``compare --thorough``.
 
-    ringlab compare quickstart --thorough --json one.json   # as often as you like; `make compared` does it three times
-    python docs/compare_table.py one.json two.json    # keeps the rows, of which page_writer.py makes the table
+    ringlab compare quickstart --thorough --json one.json   # `make compared` does it three times
+    python docs/compare_table.py one.json two.json    # saves the rows for page_writer.py
 
-A row is a collective, or a step of a training or one of its phases; a sync that has no length has none.
+A row is a collective, a training step, or one of its phases.
 """
 
 import argparse
@@ -25,7 +25,7 @@ Row = dict[str, Any]
 
 
 def read_runs(files: Sequence[Path], turns: int) -> dict[str, Any]:
-    """Return the rows of comparisons as ``ringlab compare --json`` writes them, and where and how they were made."""
+    """Return the rows of files of ``ringlab compare --json``, with the machine."""
     found = [json.loads(file.read_text()) for file in files]
     return {
         "scenario": found[0]["scenario"],
@@ -47,12 +47,12 @@ def rows_of(number: int, run: dict[str, Any]) -> Iterator[Row]:
 
 
 def is_covered(row: Row) -> bool:
-    """Return whether the measured time is within the stated uncertainty of the predicted."""
+    """Return whether the measured time is inside the stated interval."""
     return abs(row["measured"] / row["predicted"] - 1) <= (row["uncertainty"] or 0.0)
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """Return the number of rows, their errors and how many are within 15 % and within what is stated, as cells.
+    """Return the cells of a summary: rows, median and worst error, share within 15 % and inside the interval.
 
     >>> summary([{"predicted": 1.0, "measured": 0.9, "error": 1 / 9, "uncertainty": 0.1}])
     '1 | 11.1 | 11.1 | 100 | 100'
@@ -64,7 +64,7 @@ def summary(rows: Sequence[Row]) -> str:
 
 
 def table(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines of the table: a line for each row with its error in every run, and sums."""
+    """Yield the lines of the tables: errors of each row in every run, and summaries."""
     runs = range(1, len(found["loads"]) + 1)
     headings = " | ".join(f"run {run}: error, %" for run in runs)
     yield f"| row | {headings} | interval, ± % |"
@@ -81,16 +81,14 @@ def table(found: dict[str, Any]) -> Iterator[str]:
         yield f"| {name} | {summary([row for row in found['rows'] if (':' in row['what']) == is_training])} |"
     yield f"| all | {summary(found['rows'])} |"
     yield ""
-    yield f"Collectives and their calibration alternated in {found['turns']} rounds."
+    yield f"Calibration and run alternated in {found['turns']} rounds."
     for run, load in zip(runs, found["loads"], strict=True):
         if load is not None:
             yield ""
             yield f"Run {run}: other processes used {load['others']:.0%} of the cores."
 
 
-PARTS: Parts = {
-    "docs/how-it-works/predictions.md": {"compare": lambda: "\n".join(table(read_results("compare"))) + "\n"}
-}
+PARTS: Parts = {"docs/reports/compare.md": {"compare": lambda: "\n".join(table(read_results("compare"))) + "\n"}}
 
 
 def main() -> None:

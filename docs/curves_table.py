@@ -1,4 +1,4 @@
-"""Writes into docs/how-to/train.md what ``benchmarks/overlap.py`` and ``benchmarks/training_curves.py`` found last."""
+"""Write the step times and accuracies of each gradient synchronization."""
 
 from statistics import mean, variance
 from textwrap import fill
@@ -14,34 +14,34 @@ Rows = list[Found]
 
 
 def overlap(found: Found) -> str:
-    """Return a table of the steps beside DistributedDataParallel's."""
+    """Return a table of step times, relative to DistributedDataParallel."""
     said = (
         f"{_where(found)}: ResNet-18 on {found['ranks']} ranks of {found['threads']} thread, {found['batch_size']} "
-        f"images each, {found['rounds']} rounds. In brackets: 95 % of medians drawn again."
+        f"images each, {found['rounds']} rounds. In brackets: 95 % of resampled medians."
     )
     rows = []
     for row in found["steps"]:
         low, high = row["interval"]
         ratio = "1" if row["way"] == "ddp" else f"{row['ratio']:.3f} ({low:.3f} to {high:.3f})"
         rows.append([f"`{row['way']}`", f"{row['step_s'] * 1e3:.0f} ms", ratio])
-    return _filled(said) + "\n" + table("way | step: | of DDP's:", rows)
+    return _filled(said) + "\n" + table("gradient sync | step: | of DDP's:", rows)
 
 
 def ways(found: Found) -> str:
-    """Return how the recipe was chosen, and a table of the ways of syncing."""
+    """Return the choice of the recipe, and a table of the gradient syncs."""
     rows = list[list[str]]()
     for row in found["ways"]:
         right = [f"{each:.1%}".replace("%", " %") for each in row["accuracies"]]
         apart = "the same bits" if row["furthest"] == 0 else f"{row['furthest']:.0e} of one"
         rows.append([f"`{row['way']}`", *right, apart if rows else "-"])
     heads = [f"held out, epoch {number + 1}:" for number in range(found["epochs"])]
-    made = table(" | ".join(["way, 2 ranks", *heads, "furthest from the ring's losses:"]), rows)
+    made = table(" | ".join(["gradient sync, 2 ranks", *heads, "largest difference from the ring's losses:"]), rows)
     said = f"{_where(found)}. {_choice(by_recipe(found['recipes']))}"
     return f"{_filled(said)}\n{made}"
 
 
 def by_recipe(rows: Rows) -> list[tuple[float, tuple[Any, ...]]]:
-    """Return the accuracy on the images held out, mean over the seeds, of each recipe; the best first."""
+    """Return the mean accuracy of each recipe on the images that choose it; the best first."""
     named = list(dict.fromkeys(tuple(row[name] for name in RECIPE) for row in rows))
     means = [mean(row["accuracies"][-1] for row in rows if tuple(row[name] for name in RECIPE) == one) for one in named]
     return sorted(zip(means, named, strict=True), key=lambda each: -each[0])
@@ -50,14 +50,14 @@ def by_recipe(rows: Rows) -> list[tuple[float, tuple[Any, ...]]]:
 def _choice(recipes: list[tuple[float, tuple[Any, ...]]]) -> str:
     (best, (batch, rate, schedule, warm_up)), (second, _), *_ = recipes
     return (
-        f"Of {len(recipes)} recipes a learning rate of {rate:g}, schedule {schedule}, {warm_up} steps of warm-up and "
-        f"{batch} images a step were right most often on the training images held out, in the mean of two seeds: "
-        f"{best:.1%}; the next one {second:.1%}, the worst {recipes[-1][0]:.1%}."
+        f"Best of {len(recipes)} recipes on the images that chose it: learning rate {rate:g}, schedule {schedule}, "
+        f"{warm_up} steps of warm-up, {batch} images per step. Mean accuracy of two seeds: {best:.1%}; the "
+        f"second-best recipe {second:.1%}, the worst {recipes[-1][0]:.1%}."
     ).replace("%", " %")
 
 
 def ranks(found: Found) -> str:
-    """Return a table of the numbers of ranks, seed by seed, and whether they differ by more than the seeds do."""
+    """Return a table of accuracy by number of ranks and seed, with an analysis of variance."""
     rows = found["ranks"]
     seeds = sorted({row["seed"] for row in rows})
     groups, lines = list[list[float]](), list[list[str]]()
@@ -67,19 +67,19 @@ def ranks(found: Found) -> str:
         batch = rows[0]["global_batch"] // count
         cells = [f"{right[seed]:.1%}" if seed in right else "-" for seed in seeds]
         lines.append([str(count), str(batch), *(one.replace("%", " %") for one in [*cells, f"{mean(groups[-1]):.1%}"])])
-    heads = ["ranks:", "images a rank and step:", *(f"held out, seed {seed}:" for seed in seeds), "mean:"]
+    heads = ["ranks:", "images per rank and step:", *(f"held out, seed {seed}:" for seed in seeds), "mean:"]
     return f"{table(' | '.join(heads), lines)}\n{_filled(_noise(groups))}"
 
 
 def _noise(groups: list[list[float]]) -> str:
-    """Return in words how much the means of the numbers of ranks differ, beside what seeds differ by."""
+    """Return the spread of the means over numbers of ranks, compared with the spread over seeds."""
     means = [mean(group) for group in groups]
     within = mean(variance(group) for group in groups) ** 0.5
     chance = float(f_oneway(*groups).pvalue)
     return (
-        f"The means are {100 * (max(means) - min(means)):.1f} points apart, and from seed to seed the standard "
-        f"deviation is {100 * within:.1f}: where ranks do not matter at all, means of so many seeds are as far apart "
-        f"in {100 * chance:.0f} of 100 such tables (one-way analysis of variance)."
+        f"The means differ by {100 * (max(means) - min(means)):.1f} points. The standard deviation between seeds is "
+        f"{100 * within:.1f} points. One-way analysis of variance: if the number of ranks had no effect, "
+        f"{100 * chance:.0f} % of such tables would differ as much."
     )
 
 
@@ -93,7 +93,7 @@ def _filled(text: str) -> str:
 
 
 PARTS: Parts = {
-    "docs/how-to/train.md": {
+    "docs/reports/training.md": {
         "overlap": lambda: overlap(read_results("overlap")),
         "ways": lambda: ways(read_results("training_curves")),
         "ranks": lambda: ranks(read_results("training_curves")),

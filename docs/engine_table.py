@@ -9,11 +9,9 @@ METHODS = ("max-plus", "events")
 
 
 def engines_table(found: dict[str, Any]) -> str:
-    """Return one row for each thing that ``benchmarks/engine.py`` measured, below a line that says where."""
-    heads = "of the | what | measured: | from, to: | goal:"
-    return f"{_machine(found)} Medians, and from the least to the most.\n\n" + table(
-        heads, (_engine_row(row) for row in found["rows"])
-    )
+    """Return one row for each measurement of ``benchmarks/engine.py``, below the machine."""
+    heads = "part | case | measured: | range: | goal:"
+    return f"{_machine(found)} Medians and ranges.\n\n" + table(heads, (_engine_row(row) for row in found["rows"]))
 
 
 def _machine(found: dict[str, Any]) -> str:
@@ -43,7 +41,7 @@ def _rounded(number: float, unit: str = "") -> str:
 
 
 def methods_table(found: dict[str, Any]) -> str:
-    """Return one row for each schedule and cluster of which ``benchmarks/methods.py`` timed the methods."""
+    """Return one row for each schedule and cluster that ``benchmarks/methods.py`` timed."""
     heads = "algorithm | cluster | ranks: | messages: | build: | routes: | max-plus: | events:"
     return f"{_machine(found)} Seconds.\n\n" + table(heads, (_method_row(row) for row in found["rows"]))
 
@@ -58,13 +56,13 @@ def _method_row(row: dict[str, Any]) -> list[str]:
 
 
 def growth_table(found: dict[str, Any]) -> str:
-    """Return one row for each question of which ``benchmarks/growth.py`` timed some sizes, with the exponent fitted."""
-    heads = "where | what | ranks: | messages: | seconds: | memory: | grows with | goal"
+    """Return the largest timed size of each case, with the fitted exponent of its growth."""
+    heads = "part | case | ranks: | messages: | seconds: | memory: | growth | goal"
     timed: list[dict[str, Any]] = []
     fits = {(row["part"], row["name"]): row for row in found["rows"] if "exponent" in row}
     for row in (row for row in found["rows"] if "exponent" not in row and row["part"] != "changes"):
         timed = [each for each in timed if (each["part"], each["name"]) != (row["part"], row["name"])] + [row]
-    return f"{_machine(found)} Seconds of a core.\n\n" + table(
+    return f"{_machine(found)} CPU seconds.\n\n" + table(
         heads, (_growth_row(row, fits.get((row["part"], row["name"]))) for row in timed)
     )
 
@@ -85,16 +83,16 @@ WRONG = {
     "fails_at": "a rank fails",
     "slowdown": "a rank is slow",
     "LinkFault": "a link goes down",
-    "Jitter": "each message late by chance",
+    "Jitter": "random message delays",
 }
 TRAININGS = {"training": "training, ring", "auto": "training, auto"}
 
 
 def changes_table(found: dict[str, Any]) -> str:
-    """Return one row for each run beside which ``benchmarks/growth.py`` timed one with a change."""
-    heads = "what | cluster | what goes wrong | ranks: | messages: | seconds: | memory: | goal"
+    """Return one row for each change of a scenario that ``benchmarks/growth.py`` timed."""
+    heads = "case | cluster | fault | ranks: | messages: | seconds: | memory: | goal"
     changes = (row for row in found["rows"] if row["part"] == "changes")
-    return f"{_machine(found)} Seconds of a core.\n\n" + table(heads, (_change_row(row) for row in changes))
+    return f"{_machine(found)} CPU seconds.\n\n" + table(heads, (_change_row(row) for row in changes))
 
 
 def _change_row(row: dict[str, Any]) -> list[str]:
@@ -107,7 +105,7 @@ def _change_row(row: dict[str, Any]) -> list[str]:
 
 def waiting_table(found: dict[str, Any]) -> str:
     """Return one row for each command that ``benchmarks/waiting.py`` timed."""
-    heads = "what | seconds: | of a core: | goal"
+    heads = "command | seconds: | CPU seconds: | goal"
     return f"{_machine(found)} Medians.\n\n" + table(heads, (_waiting_row(row) for row in found["rows"]))
 
 
@@ -120,9 +118,9 @@ def _waiting_row(row: dict[str, Any]) -> list[str]:
 
 def simgrid_table(found: dict[str, Any]) -> str:
     """Return one row for each collective that ``benchmarks/against_simgrid.py`` timed in SimGrid and here."""
-    solvers = "ours: | SimGrid, exact: | SimGrid, lazy: | times ours: | answers differ by:"
+    solvers = "Ringlab: | SimGrid, exact: | SimGrid, lazy: | ratio: | difference of answers:"
     heads = f"algorithm | ranks: | messages: | {solvers}"
-    return f"{_machine(found)} SimGrid {found['simgrid']}; medians, seconds of a core.\n\n" + table(
+    return f"{_machine(found)} SimGrid {found['simgrid']}; medians, CPU seconds.\n\n" + table(
         heads, (_simgrid_row(row) for row in found["rows"])
     )
 
@@ -137,7 +135,7 @@ def _simgrid_row(row: dict[str, Any]) -> list[str]:
 
 
 PARTS: Parts = {
-    "docs/how-it-works/engines.md": {
+    "docs/reports/speed.md": {
         "simgrid": lambda: simgrid_table(read_results("against_simgrid")),
         "measured": lambda: engines_table(read_results("engine")),
         "methods": lambda: methods_table(read_results("methods")),

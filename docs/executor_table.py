@@ -1,4 +1,4 @@
-"""Writes the figures in docs/how-it-works/executor.md from benchmarks/results/against_gloo.json."""
+"""Write the executor's times next to gloo's."""
 
 from textwrap import fill
 from typing import Any
@@ -7,16 +7,16 @@ from page_writer import Parts, read_results, table
 
 from collectives.units import format_size
 
-GOAL = "Goal of the ring for 2 and 4 ranks: a ratio of at most 1 from 1 MiB up, and 1.5 below."
+GOAL = "Goal of the ring on 2 and 4 ranks: a ratio of at most 1 from 1 MiB on, and 1.5 below."
 
 
 def figures(found: dict[str, Any]) -> str:
-    """Return where it was measured, what a step costs, and a table per algorithm, size by world size."""
+    """Return the machine, the time of a step, and a table of size by world size for each algorithm."""
     where, step, rows = found["environment"], found["step"], found["all_reduce"]
     tables = [_table(name, [row for row in rows if row["algorithm"] == name]) for name in _distinct(rows, "algorithm")]
     return "\n".join([
         f"Measured on {where['cpu']}, {where['cores']} cores, {where['system']}, torch {where['torch']}.\n",
-        f"A step takes {_us(step['executor_s'])} by the executor and {_us(step['bare_s'])} by the bare loop: "
+        f"A step takes {_us(step['executor_s'])} in the executor and {_us(step['bare_s'])} in a bare loop: "
         f"{step['added_s'] * 1e6:+.1f} us, the median of {step['pairs']} pairs "
         f"({step['added_s_low'] * 1e6:+.1f} to {step['added_s_high'] * 1e6:+.1f}).\n",
         fill(f"{GOAL} {_misses(rows)}", 120, break_on_hyphens=False) + "\n",
@@ -25,12 +25,12 @@ def figures(found: dict[str, Any]) -> str:
 
 
 def _misses(rows: list[dict[str, Any]]) -> str:
-    """Return where the goal is missed, and where even the interval's lower end is above it."""
+    """Return the cases that miss the goal, and those whose interval's lower end misses it."""
     asked = [row for row in rows if row["algorithm"] == "ring" and row["ranks"] in (2, 4)]
     goals = [(row, 1.0 if row["bytes"] >= 1 << 20 else 1.5) for row in asked]
     missed = [_case(row) for row, goal in goals if row["ratio"] > goal]
     surely = [_case(row) for row, goal in goals if row["ratio_low"] > goal]
-    return f"Above it: {', '.join(missed) or 'none'}; with the whole interval: {', '.join(surely) or 'none'}."
+    return f"Missed: {', '.join(missed) or 'none'}. Missed by the whole interval: {', '.join(surely) or 'none'}."
 
 
 def _case(row: dict[str, Any]) -> str:
@@ -62,4 +62,4 @@ def _us(seconds: float) -> str:
     return f"{seconds * 1e6:,.0f} us"
 
 
-PARTS: Parts = {"docs/how-it-works/executor.md": {"figures": lambda: figures(read_results("against_gloo"))}}
+PARTS: Parts = {"docs/reports/speed.md": {"figures": lambda: figures(read_results("against_gloo"))}}

@@ -1,4 +1,4 @@
-"""Writes the example and the count of healthy tables into docs/how-to/check-nccl.md."""
+"""Write the example of `explain --measured`, and the verdicts on healthy machines."""
 
 import tempfile
 from collections import Counter
@@ -20,7 +20,7 @@ COLUMNS = 100  # of the terminal in the example
 
 
 def example() -> str:
-    """Return what the command prints of some rows of a published table."""
+    """Return the output of the command for some rows of a published table."""
     system = read_systems()[EXAMPLE]
     series = read_table(OWN_DATA / f"{EXAMPLE}.csv").series(system.ranks)["all_reduce"].evenly(ROWS)
     with tempfile.TemporaryDirectory() as folder, StringIO() as file:
@@ -32,7 +32,7 @@ def example() -> str:
 
 
 def healthy() -> str:
-    """Return how many published tables of healthy machines are as expected."""
+    """Return the number of published tables of healthy machines by verdict."""
     verdicts = {group: Counter[str]() for group in GROUPS}
     for one in judge_healthy():
         verdicts[one.group][one.verdict] += 1

@@ -5,14 +5,15 @@ from statistics import median
 from page_writer import Parts, read_results, table
 
 WAYS = {
-    "shipped": "as shipped, fitted to all", "left_out": "each source left out of the fit",
-    "adapted_3": "so, and adapted to three of its rows, those that tell most",
-    "adapted_3_spread": "so, but to rows spread over the source", "adapted_8": "so, to eight that tell most",
+    "shipped": "as shipped, fitted to all", "left_out": "source left out of the fit",
+    "adapted_3": "left out, then adapted to its three most informative rows",
+    "adapted_3_spread": "left out, then adapted to three evenly spread rows",
+    "adapted_8": "left out, then adapted to eight rows",
 }  # fmt: skip
 
 
 def errors() -> str:
-    """Return median errors by source, in each way, and what memory and the jobs that were held out say."""
+    """Return median errors by source, of memory, and of held-out jobs."""
     found = read_results("meshes")
     sources = list(found["shipped"]["sources"])
     rows = []
@@ -26,23 +27,23 @@ def errors() -> str:
     lot = ";\n".join(f"{name} {100 * row['median']:.1f} %" for name, row in found["lot"].items())
     heads = " | ".join([f"{found['date']}, median errors (%)", *(f"{name}:" for name in sources), "mean:"])
     return table(heads, rows) + (
-        f"\nJobs that a lot held out before the structure was chosen, in the median:\n{lot}.\n"
-        f"Memory: {100 * memory['median']:.1f} % in the median of {memory['n']} runs; failed runs are told from\n"
+        f"\nJobs that were held out by a random split before the structure was chosen, medians:\n{lot}.\n"
+        f"Memory: median error {100 * memory['median']:.1f} % over {memory['n']} runs. Failed runs are separated from\n"
         f"finished ones with an AUC of {failed['auc']:.3f} and an accuracy of {100 * failed['accuracy']:.0f} %.\n"
     )
 
 
 def choices() -> str:
-    """Return what rules of choosing lose, the model by fits that have not seen the source."""
+    """Return the regret of each selection rule; the model is fitted without the source."""
     rows = []
     for name, row in read_results("meshes")["left_out"]["choice"].items():
         pairs = [(100 * row[f"{what}_median"], 100 * row[f"{what}_mean"]) for what in ("regret", "best_of_3")]
         rows.append([name, *(f"{one:.1f} ({mean:.1f})" for one, mean in pairs), f"{row['rank']:.2f}"])
-    return table("chosen by | regret, median (mean), %: | best of three, %: | rank correlation:", rows)
+    return table("rule | regret, median (mean), %: | best of three, %: | rank correlation:", rows)
 
 
 def steps() -> str:
-    """Return an H200's steps beside their predictions, and how far these are off."""
+    """Return the steps of an H200 with their predictions and errors."""
     found = read_results("gpu_steps_beside")["rows"]
     rows = []
     for row in found:
@@ -60,13 +61,14 @@ def steps() -> str:
             for at, key in ((0, "step_s"), (3, "reserved_bytes"))
         ]
         held = sum(one[1] <= row["step_s"] <= one[2] for one, row in known)
-        said.append(f"{title}: {off[0]:.0%} of the time and {off[1]:.0%} of the memory, {held} of {len(known)} in 80 %")
+        inside = f"{held} of {len(known)} inside the 80 % interval"
+        said.append(f"Median error of {title}: {off[0]:.0%} of the time, {off[1]:.0%} of the memory; {inside}.\n")
     heads = "model | batch: | precision | step, ms: | predict: | search: | memory, GiB: | predict: | search:"
-    return table(heads, rows) + "\nMedian errors of " + ";\nof ".join(said) + ".\n" + _odd_vocabulary()
+    return "\n".join([table(heads, rows), "".join(said) + _odd_vocabulary()])
 
 
 def _odd_vocabulary() -> str:
-    """Return what GPT-2's words, an odd number, cost a product of matrices, beside one of a multiple of 64."""
+    """Return the rate of GPT-2's LM head, whose vocabulary is odd, and of its MLP."""
     products = read_results("gpu_steps")["products"]
     odd, even = (
         max(
@@ -76,7 +78,7 @@ def _odd_vocabulary() -> str:
         )
         for size in ((50257, 768), (3072, 768))
     )
-    return f"GPT-2's head, with its 50,257 words, reaches {odd:.0f} TFLOP/s where its MLP reaches {even:.0f}.\n"
+    return f"GPT-2's LM head (50,257 tokens, not a multiple of 64) reaches {odd:.0f} TFLOP/s, its MLP {even:.0f}.\n"
 
 
-PARTS: Parts = {"docs/how-to/search-layout.md": {"mesh errors": errors, "mesh choices": choices, "mesh h200": steps}}
+PARTS: Parts = {"docs/reports/layouts.md": {"mesh errors": errors, "mesh choices": choices, "mesh h200": steps}}

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/how-it-works/nccl.md: errors, choices that tables state, and the model's parameters."""
+"""Write the tables of NCCL's model: errors, ablations, noise, stated choices and parameters."""
 
 from itertools import groupby
 from textwrap import fill
@@ -17,14 +17,14 @@ from simcomm.nccl.parameters import read_definitions
 
 
 def errors() -> str:
-    """Return the errors as they were measured last."""
+    """Return the last measured errors."""
     found = read_results("nccl_errors")
     answers = {
         "each system left out (`python benchmarks/nccl_errors.py`), medians (means)": found["left_out"],
         "as shipped, fitted to all of them": found["shipped"],
     }
     rows = [[name, *map(_cell, answer["classes"].values())] for name, answer in answers.items()]
-    return _table(found, [*rows, ["rows held by 80 % intervals, left out", *_held(found["left_out"]["classes"])]])
+    return _table(found, [*rows, ["rows inside 80 % intervals, left out", *_held(found["left_out"]["classes"])]])
 
 
 def _table(found: dict[str, Any], rows: list[list[str]]) -> str:
@@ -40,19 +40,19 @@ def _held(classes: dict[str, Any]) -> list[str]:
 
 
 def structure() -> str:
-    """Return what systems of unknown authors leave as errors, with all of the model and without each ingredient."""
+    """Return the errors with authors left out, for the whole model and without each ingredient."""
     found = read_results("nccl_structure")
     rows = [[row["title"], *(_draws(row["draws"], one) for one in CLASSES)] for row in found["rows"]]
     whole, aside = found["rows"][0]["draws"], found["put_aside"]
     held = [", ".join(f"{100 * draw['classes'][one]['coverage80']:.0f}" for draw in whole) for one in CLASSES]
     systems = ", ".join(str(aside[one]["systems"]) for one in CLASSES)
     rows += [
-        ["rows held by 80 % intervals", *(f"{cell} %" for cell in held)],
+        ["rows inside 80 % intervals", *(f"{cell} %" for cell in held)],
         [
             f"held out ({systems} systems): `python -m benchmarks.accuracy --held-out`",
             *(_cell(aside[one]) for one in CLASSES),
         ],
-        ["rows held by 80 % intervals, of those", *_held(aside)],
+        ["rows inside 80 % intervals, held out", *_held(aside)],
     ]
     return _table(found, rows)
 
@@ -64,11 +64,11 @@ def _draws(draws: list[dict[str, Any]], size_class: str) -> str:
 
 
 def choices() -> str:
-    """Return what tables state of NCCL's choices, a line for each system, and what the model takes there."""
+    """Return the choices of NCCL that tables state, and the model's choices."""
     systems = read_systems()
     found = find_stated_choices(systems, read_tables(systems))
     made = table(
-        "system | rows: | stated | by whom | taken by the model | right:",
+        "system | rows: | stated choice | stated by | choice of the model | right:",
         [_choice_row(slug, list(rows)) for slug, rows in groupby(found, lambda one: one.slug)],
     )
     said = " ".join(describe_choices(systems, read_tables(systems)))
@@ -80,27 +80,27 @@ def _choice_row(slug: str, rows: list[StatedChoice]) -> list[str]:
         ", ".join(dict.fromkeys(" ".join(word for word in choice if word) for choice in choices))
         for choices in ((one.stated for one in rows), (one.taken for one in rows))
     )
-    by_whom = "forced by the run" if rows[0].is_forced else "the source"
+    by_whom = "the run, forced" if rows[0].is_forced else "the source"
     return [f"`{slug}`", str(len(rows)), stated, by_whom, taken, str(sum(one.is_right for one in rows))]
 
 
 def parameters() -> str:
-    """Return the parameters with their values, but for the factors of single clusters."""
+    """Return all parameters except the factors of single clusters."""
     rows = [
         [f"`{name}`", f"{one.value:.3g} {one.unit}".strip(), f"{one.prior:.3g}", one.meaning, one.source]
         for name, one in read_definitions().items()
         if not name.startswith("hosts.")
     ]
-    return table("parameter | value: | prior: | what it is | prior from", rows)
+    return table("parameter | value: | prior: | meaning | source of the prior", rows)
 
 
 def unseen() -> str:
-    """Return the errors and intervals of systems of authors that no fit has seen."""
+    """Return the errors and intervals for authors left out of the fit."""
     return "".join(f"{line}\n" for line in describe())
 
 
 def noise() -> str:
-    """Return the tables of one machine, and by how much they differ."""
+    """Return the differences between tables of one machine."""
     pairs = find_pairs(read_systems(), judge())
     factors: dict[tuple[str, str], dict[str, float]] = {}
     for pair in pairs:
@@ -114,8 +114,8 @@ def noise() -> str:
 
 
 PARTS: Parts = {
-    "docs/how-it-works/nccl.md": {
+    "docs/reports/nccl.md": {
         "errors": errors, "structure": structure, "unseen": unseen, "noise": noise, "choices": choices,
-        "parameters": parameters,
     },
+    "docs/reference/nccl.md": {"parameters": parameters},
 }  # fmt: skip

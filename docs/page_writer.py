@@ -1,7 +1,6 @@
-"""The one writer of what programs put into pages: ``python docs/page_writer.py [PAGE ...]``; all pages unless named.
+"""Write the generated parts of pages: ``python docs/page_writer.py [PAGE ...]``. Default: all pages.
 
-A part of a page stands between two marks with its name. What makes it is a function in ``PARTS`` of a module of this
-folder whose name ends in ``_table``.
+A part lies between two marks with its name. Its function is in ``PARTS`` of a module ``*_table.py`` of this folder.
 """
 
 import json
@@ -21,12 +20,12 @@ Parts = Mapping[str, Mapping[str, Callable[[], str]]]  # by page and mark
 
 @cache
 def read_results(name: str) -> Any:
-    """Return what a benchmark found last, ``name`` without ``.json``."""
+    """Return the last results of a benchmark, by the name of their file without ``.json``."""
     return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def table(heads: str, rows: Iterable[Sequence[object]]) -> str:
-    """Return a table; columns whose head ends in a colon are ranged right.
+    """Return a table. Columns whose head ends in a colon are aligned right.
 
     >>> print(table("name | time:", [["ring", 3]]), end="")
     | name | time |
@@ -63,7 +62,7 @@ def all_parts() -> dict[str, dict[str, Callable[[], str]]]:
 
 
 def written(page: str) -> str:
-    """Return a page with its parts as they are made now."""
+    """Return a page with its parts written anew."""
     text = (ROOT / page).read_text(encoding="utf-8")
     for name, make in all_parts()[page].items():
         text = write_between(text, name, make())

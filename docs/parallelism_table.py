@@ -14,15 +14,20 @@ from collectives.units import count
 Found = dict[str, Any]
 
 
+def median_error() -> float:
+    """Return the median error of the held-out strategies."""
+    return median(abs(row["error"]) for row in read_results("strategies")["rows"] if row["is_aside"])
+
+
 def strategies(found: Found) -> Iterator[str]:
     """Yield a table of torch's strategies on gloo ranks, predicted from the pieces of a step."""
     yield f"{where(found['environment'], found['others'])};"
     yield f"medians of {count(found['rounds'], 'round')} of {found['steps']} steps."
-    for is_aside, what in ((False, "looked at"), (True, "held out")):
+    for is_aside, what in ((False, "development"), (True, "held-out")):
         rows = [row for row in found["rows"] if row["is_aside"] == is_aside]
         error = 100 * median(abs(row["error"]) for row in rows)
         inside = sum(row["inside"] >= 0.5 for row in rows)
-        yield f"Of {len(rows)} that were {what} the median error is {error:.0f} %, and {inside} are in their interval."
+        yield f"Median error of {len(rows)} {what} rows: {error:.0f} %; {inside} are inside their interval."
     yield ""
     yield "| strategy | model | | predicted, ms | measured, ms | error, % |"
     yield "| --- | --- | --- | ---: | ---: | ---: |"
@@ -47,8 +52,8 @@ def hosts(found: Found) -> Iterator[str]:
 
 
 def where(environment: Found, others: float | None) -> str:
-    """Return on what something was measured."""
-    busy = "" if others is None else f", of which other processes took {others:.0%}"
+    """Return the machine of a measurement."""
+    busy = "" if others is None else f", {others:.0%} of them busy with other processes"
     return f"{environment['cpu']}, {environment['cores']} cores{busy}, torch {environment['torch']}"
 
 
@@ -57,7 +62,7 @@ def _lines(lines: Iterable[str]) -> str:
 
 
 PARTS: Parts = {
-    "docs/how-to/predict-n-gpus.md": {
+    "docs/reports/strategies.md": {
         "strategies": lambda: _lines(strategies(read_results("strategies"))),
         "hosts": lambda: _lines(hosts(read_results("one_rank"))),
     }

@@ -1,4 +1,4 @@
-"""Writes the output of the example plan into docs/how-to/plan-rental.md and docs/tutorials/rent.md."""
+"""Write the output of the example plan."""
 
 from collections.abc import Iterable
 from datetime import date

@@ -1,4 +1,4 @@
-"""The tables of docs/reports/scaling.md: errors, parameters, and what terms are worth."""
+"""Write the tables of data-parallel scaling: errors, parameters, and errors without each term."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from page_writer import Parts, read_results, table
 from planner.mesh.terms import FILE
 from simcomm.nccl.parameters import read_definitions
 
-SAME_MACHINE = {"others": "as the other frameworks there scale, in the middle", "model": "**model**"}
+SAME_MACHINE = {"others": "median scaling of the other frameworks", "model": "**model**"}
 ONE_GPU = {"data_sheet": "from its data sheet", "same_job": "from the same job on other types"}
 
 
@@ -18,13 +18,13 @@ def errors(found: dict[str, Any]) -> str:
     rows += [["**model**, points predicted to be hard", *_scores(held_out["expected_hard"])]]
     rows += [[f"held out, shipped parameters, {what}", *_scores(aside["points"][what])] for what in ("all", "hard")]
     exact = [_percent(held_out["hard_if_exact"][f"coverage{share}"], 0) for share in (50, 80, 90)]
-    rows += [["were intervals exact, hard points", *[""] * 5, *exact]]
+    rows += [["hard points if intervals were exact", *[""] * 5, *exact]]
     machine = [[SAME_MACHINE[key], *_scores(one)[:4]] for key, one in held_out["same_machine"].items()]
     simpler = [
         [name, *(_percent(scores[what][key]) for what in ("all", "hard") for key in ("median", "p90"))]
         for name, scores in held_out["baselines"].items()
     ]
-    head = "points: | median: | nine in ten: | within 15 %: | bias: | in 50 %: | in 80 %: | in 90 %:"
+    head = "points: | median: | p90: | within 15 %: | bias: | in 50 %: | in 80 %: | in 90 %:"
     series = f"{held_out['series']} series of {held_out['sources']} sources"
     groups = {title: [[name, *_scores(one)] for name, one in held_out["by"][key].items()]
               for key, title in (("family", "family"), ("gpus", "GPUs"))}  # fmt: skip
@@ -32,16 +32,16 @@ def errors(found: dict[str, Any]) -> str:
     return "\n".join([
         f"{found['date']}; {series}, {found['cpu_seconds']} s of CPU.\n",
         table(f" | {head}", rows),
-        table("hard points of jobs that several frameworks ran on one machine | points: | median: | nine in ten: | "
+        table("hard points of jobs with several frameworks on one machine | points: | median: | p90: | "
               "within 15 %:", machine),
-        table("simpler | median, all: | nine in ten: | median, hard: | nine in ten:", simpler),
+        table("baseline | median, all: | p90: | median, hard: | p90:", simpler),
         *(table(f"{title} | {head}", group) for title, group in groups.items()),
         table("one GPU, its type left out | " + head.replace(" | bias:", ""), one),
     ])  # fmt: skip
 
 
 def parameters() -> str:
-    """Return the table of parameters as they are shipped."""
+    """Return the table of shipped parameters."""
     rows = [
         [f"`{name}`", f"{one.value:.3g} {one.unit}".strip(), f"{one.prior:g}", f"{one.meaning}"]
         for name, one in read_definitions(FILE).items()
@@ -50,17 +50,17 @@ def parameters() -> str:
 
 
 def terms(found: dict[str, Any]) -> str:
-    """Return the tables of what terms are worth."""
+    """Return the errors without each term."""
     heads = {
-        "step": ("a step, without", ("all", "hard"), ("median, all", "nine in ten", "median, hard", "nine in ten")),
+        "step": ("a step, without", ("all", "hard"), ("median, all", "p90", "median, hard", "p90")),
         "one_gpu": ("one GPU, without", ("data_sheet", "same_job"),
-                    ("median, data sheet", "nine in ten", "median, same job", "nine in ten")),
+                    ("median, data sheet", "p90", "median, same job", "p90")),
     }  # fmt: skip
     made_by = "`python -m benchmarks.studies.scaling_terms`"
-    lines = [f"Made by {made_by}; systems that are held out are in the second table only.\n"]
+    lines = [f"From {made_by}. Held-out systems are in the second table only.\n"]
     for key, (first, columns, titles) in heads.items():
         rows = [
-            ["nothing left out" if name == "all terms" else name]
+            ["all terms" if name == "all terms" else name]
             + [_percent(one[what][score]) for what in columns for score in ("median", "p90")]
             for name, one in found[key].items()
         ]

@@ -1,7 +1,6 @@
-"""What each term of TCP is worth: rows of emulated clusters predicted again, without one term at a time.
+"""Write the errors of the TCP model on emulated clusters, with all terms and without each.
 
-``make reality`` measures and keeps the rows. The model was built on the scenarios of ``CHOSEN_ON``; the others were
-held out.
+``make reality`` measures the rows. The model was built on the scenarios of ``CHOSEN_ON``; the others are held out.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -32,9 +31,9 @@ OFF: dict[str, dict[str, Any]] = {
     "burst": {"burst": 0.0},
     "acknowledgements": {"acknowledgement": 0.0},
     "shared cores": {"cores": inf},
-    "waking for what was waited for": {"wake_cpu": 0.0},
+    "waking up a waiting rank": {"wake_cpu": 0.0},
     "gloo's own posts": {"own_share": 1.0, "own_start": 0.0},
-    "shared cores and processor time": {"cores": inf, "post_cpu": 0.0, "arrival_cpu": 0.0, "wake_cpu": 0.0},
+    "shared cores and CPU time": {"cores": inf, "post_cpu": 0.0, "arrival_cpu": 0.0, "wake_cpu": 0.0},
 }
 Row = dict[str, Any]
 
@@ -56,7 +55,7 @@ class Rows:
         return list(dict.fromkeys(row["scenario"] for row in self.rows))
 
     def errors(self, off: dict[str, Any] | None, scenario: str | None = None) -> list[float]:
-        """Return the relative errors of all rows, or of a scenario's; without terms at all where ``off`` is None."""
+        """Return the relative errors of all rows or of one scenario; without any terms if ``off`` is None."""
         rows = [row for row in self.rows if scenario in (None, row["scenario"])]
         return [self.predict(row, off) / row["measured_s"] - 1 for row in rows]
 
@@ -96,7 +95,7 @@ def table(rows: Rows) -> Iterator[str]:
     yield f"| scenario | | rows | {head} | without any term: {head} |"
     yield "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
     for name in rows.scenarios:
-        kind, errors = "chosen on" if name in CHOSEN_ON else "held out", rows.errors({}, name)
+        kind, errors = "development" if name in CHOSEN_ON else "held out", rows.errors({}, name)
         yield f"| {name} | {kind} | {len(errors)} | {summary(errors)} | {summary(rows.errors(None, name))} |"
     yield ""
     yield f"| all scenarios, without | {head} |"
@@ -116,7 +115,7 @@ def table(rows: Rows) -> Iterator[str]:
 
 
 def misses(rows: Rows) -> Iterator[str]:
-    """Yield the lines of a table of the collectives that are further off than ``WITHIN``, as their traces say where."""
+    """Yield a table of the collectives with errors above ``WITHIN``, with the message that differs most."""
     yield "| scenario | algorithm | size | measured, ms | error, % | most of it | furthest off |"
     yield "| --- | --- | ---: | ---: | ---: | --- | --- |"
     for row in rows.rows:
@@ -132,6 +131,5 @@ def _lines(make: Callable[[Rows], Iterator[str]]) -> str:
 
 
 PARTS: Parts = {
-    "docs/how-it-works/tcp.md": {"terms": lambda: _lines(table)},
-    "docs/reports/tcp-misses.md": {"misses": lambda: _lines(misses)},
+    "docs/reports/tcp.md": {"terms": lambda: _lines(table), "misses": lambda: _lines(misses)},
 }

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/reports/virtual-ranks.md: programs, performance, gloo, and launch times of a GPU."""
+"""Write the tables of virtual ranks: programs, performance, gloo, and launch times of a GPU."""
 
 from typing import Any
 

@@ -1,41 +1,32 @@
-"""The programs of README.md, docs/how-to/run-local.md and docs/tutorials/own-algorithm.md do what the pages say."""
+"""The programs on the pages print what the comments next to their prints say."""
 
 import re
 import runpy
 from pathlib import Path
 
 import pytest
-from command_line import Ringlab
+from check_docs import pages
+from command_line import ROOT, Ringlab
 
 from collectives import verify
 
-ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "how-to" / "run-local.md").read_text(encoding="utf-8")
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 PROGRAM = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PROGRAMS = PROGRAM.findall(PAGE)
-GUIDE = PROGRAM.findall((ROOT / "docs" / "tutorials" / "own-algorithm.md").read_text(encoding="utf-8"))
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PRINTED = re.compile(r"print\(.*\)  # (.*)$", re.MULTILINE)
+PROGRAMS = {
+    f"{page.stem}-{number}": program
+    for page in pages()
+    for number, program in enumerate(PROGRAM.findall(page.read_text(encoding="utf-8")))
+    if PRINTED.search(program)
+}
 
 
-def test_there_is_one_for_the_functions_and_one_for_the_class():
-    assert ["realcomm.all_reduce(" in program for program in PROGRAMS] == [True, False]
-    assert "classroom.all_reduce(" in PROGRAMS[1]
-
-
-@pytest.mark.parametrize("program", [*PROGRAMS, *GUIDE])
-def test_each_program_prints_what_stands_beside_its_print(
-    program: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program_prints_what_page_shows(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "program.py"
-    file.write_text(program)
+    file.write_text(PROGRAMS[name])
     runpy.run_path(str(file), run_name="__main__")
-    printed = capfd.readouterr().out.splitlines()
-    assert printed and printed == re.findall(r"print\(.*\)  # (.*)$", program, re.MULTILINE)
-
-
-def test_every_function_and_every_option_of_bench_is_named():
-    assert all(f"`{option}" in PAGE for option in ("-b", "-e", "-f", "-n", "-w", "-c 0", "-d", "-o", "-r", "--json"))
-    assert all(f"`{name}`" in PAGE for name in ("broadcast", "all_gather", "all_to_all_single", "barrier"))
+    assert capfd.readouterr().out.splitlines() == PRINTED.findall(PROGRAMS[name])
 
 
 def test_readme_program_prints_what_readme_shows(
@@ -49,15 +40,34 @@ def test_readme_program_prints_what_readme_shows(
     assert (tmp_path / "ring.gif").stat().st_size > 10_000
 
 
-def test_readme_ring_is_correct():
+def test_tutorial_ring_is_correct() -> None:
+    page = (ROOT / "docs" / "tutorials" / "own-algorithm.md").read_text(encoding="utf-8")
     names: dict = {}
-    exec(PROGRAM.findall(README)[1], names)
+    exec(PROGRAM.findall(page)[0], names)
     for world_size in (1, 2, 5):
-        verify(names["my_ring"], world_size)
+        verify(names["ring"], world_size)
 
 
-def test_readme_shows_what_predict_prints(ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("page", "command"),
+    [
+        ("README.md", "predict examples/gpt2_xl.toml --devices 8,64"),
+        ("docs/get-started.md", "predict star8"),
+        ("docs/how-to/predict-n-gpus.md", "predict examples/gpt2_xl.toml --devices 8,64"),
+        ("docs/how-to/search-layout.md", "search examples/llama2_70b.toml --devices 64 --top 3"),
+    ],
+)
+def test_page_shows_output_of_command(
+    page: str, command: str, ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(ROOT)
-    command, *shown = README.partition("$ ringlab predict")[2].partition("```")[0].splitlines()
-    out = [line.rstrip() for line in ringlab("predict", *command.split()).out.splitlines()]
-    assert len(shown) > 5 and [line for line in shown if line not in (*out, "...")] == []
+    text = (ROOT / page).read_text(encoding="utf-8")
+    after = text.partition(f"ringlab {command}\n")[2]
+    assert after
+    block = re.match(r"(?:```\n\n```\n)?(.*?)```", after, re.DOTALL)
+    if page == "docs/get-started.md":
+        block = re.search(r"begins with a table:\n\n```\n(.*?)```", after, re.DOTALL)
+    assert block is not None
+    shown = block[1].splitlines()
+    out = [line.rstrip() for line in ringlab(*command.split()).out.splitlines()]
+    assert len(shown) > 3 and [line for line in shown if line not in (*out, "...")] == []
