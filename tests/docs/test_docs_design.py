@@ -31,13 +31,20 @@ def mapped_folders() -> list[str]:
 
 @cache
 def imported_folders(folder: str) -> set[str]:
-    """Return the folders whose modules those of a folder import."""
-    found = set()
+    """Return the folders that a folder's modules import, except for type annotations only."""
+    folders = set()
     for path in (ROOT / folder).glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.module:
-                found.add(node.module.rpartition(".")[0].replace(".", "/"))
-    return found
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        typing_only = {
+            inner
+            for node in ast.walk(tree)
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+            for inner in node.body
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module and node not in typing_only:
+                folders.add(node.module.rpartition(".")[0].replace(".", "/"))
+    return folders
 
 
 def test_design_lists_every_folder() -> None:
