@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-FIRST = "b5fb7dd06f056ea6ed9a1c359e9c9bb895ce8c14"  # the subjects up to this commit were not checked
+FIRST = "83162ea48c2129384629e276d50d94bf75c59008"  # the subjects up to this commit were not checked
 LONGEST_SUBJECT = 72
 LONGEST_NAME = 60
 LONG_NAMES = 0.16  # largest share of test names above LONGEST_NAME
