@@ -38,7 +38,7 @@ from simcomm.cluster.topologies import two_level_tree
 from simcomm.compiled.engine import run_kernel
 from simcomm.compiled.kernel.world import World
 from simcomm.compiled.planning.engine_input import EngineInput
-from simcomm.compiled.planning.link_records import make_link_records
+from simcomm.compiled.planning.routes import make_link_records
 from simcomm.reference.engine import Buffer, Simulation
 from simcomm.schedules import verified_schedule
 

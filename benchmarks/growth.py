@@ -60,7 +60,6 @@ CHANGES = (  # what, on which cluster, with so many ranks, what goes wrong, and 
     (DIRECT, "tree", 256, "", 0.0),
     (DIRECT, "tree", 256, JITTER, 0.07),
     (DIRECT, "star", 128, JITTER, 0.02),
-    (DIRECT, "fully_connected", 1024, "", 0.5),
     ("all_reduce/hierarchical", "star", 1024, "", 0.3),
     ("all_reduce/hierarchical", "star", 4096, "", 1.5),
 )
@@ -90,8 +89,6 @@ if faults is not None:
 def cluster_of(ranks):
     if kind == "star":
         return simcomm.star(ranks, "100 Gbit/s", "1 us")
-    if kind == "fully_connected":
-        return simcomm.fully_connected(ranks, "100 Gbit/s", "1 us")
     found = simcomm.two_level_tree(max(2, ranks // 16), min(16, ranks // 2), "100 Gbit/s", "1 us", 4.0)
     if part != "messages":
         return found

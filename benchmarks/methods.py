@@ -86,7 +86,7 @@ def measure(name: str, schedule: AnySchedule, where: str, cluster: Cluster, repe
     def ready() -> EngineInput:
         """Return the input with nothing worked out but its pairs and routes."""
         fresh = replace(given)
-        fresh.known.update((name, given.known[name]) for name in ("pairs", "found_routes"))
+        fresh.derived.update((name, given.derived[name]) for name in ("pairs", "found_routes"))
         return fresh
 
     row: Row = {"algorithm": name, "cluster": where, "ranks": cluster.world_size, "messages": given.posted}

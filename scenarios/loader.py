@@ -28,7 +28,7 @@ from scenarios.network_section import ClusterSection, NetworkSection
 from scenarios.sections import CollectiveSection, PlanScenarioSection, PlanSection, ScenarioSection, WhatIfSection
 from scenarios.training_section import OVERLAPPED, Sync, TrainingSection
 from simcomm.cluster.cluster import Cluster
-from simcomm.cluster.graph import CablesTogether
+from simcomm.cluster.graph import LinkBudget
 from simcomm.model.faults import NO_FAULTS, Faults, check_faults
 
 MOST_PROVED = 32  # ranks, of a gradient sync: 0.1 s
@@ -259,12 +259,12 @@ class Builder:
 
     def scenario(self, section: ScenarioSection) -> LoadedScenario:
         cluster = self.build_cluster(section.cluster, "cluster", section.nccl)
-        what_ifs, clusters, cables = list[WhatIf](), [cluster], CablesTogether()
+        what_ifs, clusters, budget = list[WhatIf](), [cluster], LinkBudget()
         for number, other in enumerate(section.what_if):
             what_ifs.append(self._what_if(other, f"what_if.{number}", section, cluster))
             clusters.append(what_ifs[-1].cluster)
             with self.at(f"what_if.{number}"):
-                cables.add(cluster.graph, clusters[-1].graph)
+                budget.add(cluster.graph, clusters[-1].graph)
         collective = self._collective(section.collective, clusters) if section.collective else None
         left_out = section.training.why_not_run if section.training and section.collective else ""
         trainings = self._trainings(section.training, clusters) if section.training and not left_out else ()

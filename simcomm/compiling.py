@@ -1,4 +1,4 @@
-"""Report when machine code must be compiled, which takes up to minutes, once per machine."""
+"""Report when machine code must be compiled. This takes up to minutes, once per machine."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -6,28 +6,28 @@ from contextvars import ContextVar
 
 NOTE = "compiling the engine for this machine: from a few seconds to a few minutes, and only this once"
 
-_tell: ContextVar[Callable[[str], None] | None] = ContextVar("tell_of_compiling", default=None)
+_report: ContextVar[Callable[[str], None] | None] = ContextVar("report_compilation", default=None)
 
 
 @contextmanager
-def told_of_compiling(tell: Callable[[str], None]) -> Iterator[None]:
-    """Inside the block, call ``tell`` with a message at the first compilation.
+def reporting_compilation(report: Callable[[str], None]) -> Iterator[None]:
+    """Inside the block, call ``report`` with a message at the first compilation.
 
-    >>> with told_of_compiling(lambda text: print(text[:20])):
-    ...     tell_of_compiling()
-    ...     tell_of_compiling()
+    >>> with reporting_compilation(lambda text: print(text[:20])):
+    ...     report_compilation()
+    ...     report_compilation()
     compiling the engine
     """
-    token = _tell.set(tell)
+    token = _report.set(report)
     try:
         yield
     finally:
-        _tell.reset(token)
+        _report.reset(token)
 
 
-def tell_of_compiling() -> None:
+def report_compilation() -> None:
     """Report that machine code is being compiled."""
-    tell = _tell.get()
-    if tell is not None:
-        _tell.set(None)
-        tell(NOTE)
+    report = _report.get()
+    if report is not None:
+        _report.set(None)
+        report(NOTE)

@@ -1,21 +1,19 @@
 """Simulate a wrong program up to its failure."""
 
 import re
-from collections.abc import Iterable
 from dataclasses import replace
 
 from collectives.call import CollectiveCall
 from collectives.errors import Deadlock, ProgramError
 from collectives.records.calibration import Calibration
-from collectives.records.messages import Messages
 from collectives.records.trace import ProgramFailure, Trace
 from collectives.schedule.build import sound_schedule
 from simcomm.cluster.calibrated import resolve_transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.reference.engine import Buffer, Simulation, make_trace
 
-SHORTEST = 1e-6  # seconds that a run is shown to take in which nothing happens
-LOCATION = re.compile(r"^rank \d+(, channel \d+)?, step \d+( \(line \d+ of [^()]+\))?: ")  # said beside the text
+SHORTEST = 1e-6  # seconds; the length of a run without events
+LOCATION = re.compile(r"^rank \d+(, channel \d+)?, step \d+( \(line \d+ of [^()]+\))?: ")  # at the start of errors
 
 
 def run_to_failure(
@@ -56,17 +54,13 @@ def run_to_failure(
     )
     facts = {"nbytes": float(collective_call.nbytes), "time_min_s": elapsed, "time_max_s": elapsed}
     trace = make_trace(simulation, call, elapsed or SHORTEST, facts)
-    at = elapsed if error.step is None or circle else _end_of(trace.messages, error.rank)
+    messages = trace.messages
+    ends = messages.end[(messages.src == error.rank) | (messages.dst == error.rank)]
+    at = elapsed if error.step is None or circle else float(ends.max(initial=0.0))
     where = re.search(r"\(line (\d+) of ([^()]+)\)", str(error))
-    if error.step is None:  # the lines in the text may be of other ranks
+    if error.step is None:  # the lines in the text may belong to other ranks
         where = re.search(r"\(line (\d+) of ([^()]+)\)", call.at_line(error.rank, 0, max(step - 1, 0))) or where
     text = LOCATION.sub("", str(error).removeprefix(call.describe()).lstrip(":, "))
     line = f"{where[2]}:{where[1]}" if where else ""
     failure = ProgramFailure(error.rank, error.step, line, text, at, error.lands, circle)
     return replace(trace, failure=failure).of_program(collective_call.algorithm)
-
-
-def _end_of(messages: Messages, rank: int) -> float:
-    """Return the arrival time of the last message that a rank sends or receives, or 0.0."""
-    own: Iterable[float] = messages.end[(messages.src == rank) | (messages.dst == rank)].tolist()
-    return max(own, default=0.0)

@@ -20,20 +20,17 @@ from numba.core.runtime.nrt import rtsys
 
 from collectives.errors import InputError
 from collectives.output_files import cache_folder
-from simcomm.compiling import tell_of_compiling
+from simcomm.compiling import report_compilation
 
 if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
-    raise InputError(
-        "NUMBA_DISABLE_JIT is set, and the compiled engine is machine code that numba makes; unset it, or take "
-        "--engine simpy"
-    )
+    raise InputError("NUMBA_DISABLE_JIT is set, but the compiled engine needs numba; unset it, or use --engine simpy")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
 PART: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, **OPTIONS}
 SHARED_SOURCES = (Path(__file__).parent / "model" / "sharing.py",)
-LOADED_AT_ONCE = (0, 68)  # the release of numba of which it is known how it loads code
+LOADED_AT_ONCE = (0, 68)  # the tested release of numba
 
 
 def inline(function: Function) -> Function:
@@ -66,11 +63,11 @@ def source_hash(file: str) -> int:
 
 def compile_and_cache(function: Function, **options: Any) -> Function:
     """Compile a function for Python: once per machine, or once per process if no folder is writable."""
-    options = {"error_model": "numpy", "nogil": True, **options}  # a thread can then end the process meanwhile
+    options = {"error_model": "numpy", "nogil": True, **options}  # a thread can end the process during machine code
     try:
         with _kept_in_cache_folder():
             compiled = numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # neither the cache folder nor a place beside the source can be written
+    except RuntimeError:  # neither the cache folder nor the source's folder is writable
         return numba.njit(**options)(function)  # type: ignore[no-any-return]
     if numba.version_info.short == LOADED_AT_ONCE:
         _load_at_once(compiled)
@@ -80,13 +77,13 @@ def compile_and_cache(function: Function, **options: Any) -> Function:
 @contextmanager
 def _kept_in_cache_folder() -> Iterator[None]:
     """Within the context, let numba cache code in the user's cache folder, unless NUMBA_CACHE_DIR is set."""
-    told = numba.config.CACHE_DIR  # type: ignore[attr-defined]
-    with suppress(InputError):  # there is no home: beside the source, if it can be written
-        numba.config.CACHE_DIR = told or str(cache_folder() / "machine-code")  # type: ignore[attr-defined]
+    given = numba.config.CACHE_DIR  # type: ignore[attr-defined]
+    with suppress(InputError):  # without a home folder: next to the source, if possible
+        numba.config.CACHE_DIR = given or str(cache_folder() / "machine-code")  # type: ignore[attr-defined]
     try:
         yield
     finally:
-        numba.config.CACHE_DIR = told  # type: ignore[attr-defined]
+        numba.config.CACHE_DIR = given  # type: ignore[attr-defined]
 
 
 def _load_at_once(compiled: Any) -> None:
@@ -107,10 +104,10 @@ def _load_at_once(compiled: Any) -> None:
 
 
 class _Listener(event.Listener):
-    """Reports compilations. numba is silent about code that it finds on disk."""
+    """Reports compilations. numba is silent about code found on disk."""
 
     def on_start(self, found: event.Event) -> None:
-        tell_of_compiling()
+        report_compilation()
 
     def on_end(self, found: event.Event) -> None:
         pass

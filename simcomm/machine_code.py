@@ -14,13 +14,13 @@ from time import monotonic
 from collectives.transport import TcpTerms
 from simcomm.cluster.cluster import IDEAL
 from simcomm.cluster.topologies import star, two_level_tree
-from simcomm.compiling import NOTE, told_of_compiling
+from simcomm.compiling import NOTE, reporting_compilation
 from simcomm.model.faults import NO_FAULTS, Faults, LinkFault
 from simcomm.parallel import in_any_order
 from simcomm.simulate import run
 
 HOSTS = 4
-LARGE = 258  # hosts, all pairs of which are so many routes that their search is machine code
+LARGE = 258  # hosts with enough pairs for the compiled search of routes
 
 
 def _events() -> None:
@@ -39,34 +39,34 @@ def _routes() -> None:
     tree.router().links([(a, b) for a in tree.hosts for b in tree.hosts])
 
 
-USES: dict[str, Callable[[], None]] = {  # the longest first
+USES: dict[str, Callable[[], None]] = {  # longest first
     "messages, event by event": _events,
     "segments of TCP": _tcp,
     "routes of many pairs": _routes,
 }
 
 
-def _compile(what: str) -> tuple[bool, float]:
+def _compile(use: str) -> tuple[bool, float]:
     """Compile one use. Return whether anything was compiled, and the seconds."""
-    heard, begun = list[str](), monotonic()
-    with told_of_compiling(heard.append):
-        USES[what]()
-    return bool(heard), monotonic() - begun
+    notes, start = list[str](), monotonic()
+    with reporting_compilation(notes.append):
+        USES[use]()
+    return bool(notes), monotonic() - start
 
 
 def main() -> None:
     """Compile everything on all cores, and report compilations on standard error."""
-    begun, is_told, names = monotonic(), False, list(USES)
+    start, is_noted, names = monotonic(), False, list(USES)
     for number, (is_compiled, seconds) in in_any_order(_compile, names, takes_long=True):
         if is_compiled:
-            sys.stderr.write(("" if is_told else f"{NOTE}\n") + f"  {names[number]}: {seconds:.1f} s\n")
-            is_told = True
-    if is_told:
-        sys.stderr.write(f"  done in {monotonic() - begun:.1f} s\n")
+            sys.stderr.write(("" if is_noted else f"{NOTE}\n") + f"  {names[number]}: {seconds:.1f} s\n")
+            is_noted = True
+    if is_noted:
+        sys.stderr.write(f"  done in {monotonic() - start:.1f} s\n")
 
 
 if __name__ == "__main__":
-    from simcomm.machine_code import main as compile_all  # by which name other processes find its functions
+    from simcomm.machine_code import main as compile_all  # the name under which other processes find its functions
 
     try:
         compile_all()

@@ -18,8 +18,8 @@ from collectives.records.environment import cores
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-WORTH_PROCESSES_S = 4.0  # of a core that are left: each process takes one to import what it needs
-LOOK_AFTER_S = 1.0  # of a core, after which it is seen how much is left; waiting for a busy machine is no work
+WORTH_PROCESSES_S = 4.0  # remaining CPU seconds; each process needs one for its imports
+LOOK_AFTER_S = 1.0  # CPU seconds before the remaining work is estimated
 
 
 def in_any_order(
@@ -34,9 +34,9 @@ def in_any_order(
     >>> sorted(in_any_order(abs, [-1, -2]))
     [(0, 1), (1, 2)]
     """
-    is_chosen, begun = not isinstance(get_active_backend()[0], BACKENDS[DEFAULT_BACKEND]), process_time()
+    is_chosen, start = not isinstance(get_active_backend()[0], BACKENDS[DEFAULT_BACKEND]), process_time()
     for number, task in enumerate(tasks):
-        took = process_time() - begun
+        took = process_time() - start
         is_long = number and took > LOOK_AFTER_S and took / number * (len(tasks) - number) > WORTH_PROCESSES_S
         if is_chosen or ((takes_long or is_long) and cores() > 1 and _can_travel(function, task)):
             yield from _elsewhere(function, tasks, range(number, len(tasks)), is_chosen)
@@ -45,22 +45,22 @@ def in_any_order(
 
 
 def _elsewhere(
-    function: Callable[[Task], Result], tasks: Sequence[Task], left: range, is_chosen: bool
+    function: Callable[[Task], Result], tasks: Sequence[Task], numbers: range, is_chosen: bool
 ) -> Generator[tuple[int, Result]]:
     """Yield the results of the remaining tasks, from the selected backend or from new processes, which end here."""
-    calls = (delayed(_numbered)(function, number, tasks[number]) for number in left)
-    own = {"n_jobs": min(cores(), len(left)), "initializer": _prepare, "initargs": (os.getpid(),)}
+    calls = (delayed(_numbered)(function, number, tasks[number]) for number in numbers)
+    options_here = {"n_jobs": min(cores(), len(numbers)), "initializer": _prepare, "initargs": (os.getpid(),)}
     options = {"return_as": "generator_unordered", "batch_size": 1, "max_nbytes": None}  # arrays stay writable
-    found = Parallel(**options, **({} if is_chosen else own))(calls)
+    results = Parallel(**options, **({} if is_chosen else options_here))(calls)
     try:
-        for result in found:  # noqa: UP028  # "yield from" would close it before the warning is silenced
+        for result in results:  # noqa: UP028  # "yield from" would close it before the warning is silenced
             yield result
     finally:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "[0-9]+ tasks which were still being processed", UserWarning)
-            found.close()
+            results.close()
         if not is_chosen:
-            get_reusable_executor().shutdown(wait=True, kill_workers=True)  # otherwise they wait for minutes
+            get_reusable_executor().shutdown(wait=True, kill_workers=True)  # else they stay alive for minutes
 
 
 def _can_travel(function: Callable[[Task], Result], task: Task) -> bool:

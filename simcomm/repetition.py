@@ -22,9 +22,9 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.planning.engine_input import repetitions, share_repetitions
 from simcomm.model.faults import Faults
 
-LOOK_FROM = 20  # runs after which it is seen whether they will do
-NARROW = 0.02  # of the lower end of the median's interval: how much higher its upper end may be
-MOST_SHOWN = 5  # of ranks that others waited for, and of the critical path
+LOOK_FROM = 20  # runs before the first check
+NARROW = 0.02  # tolerated width of the median's interval, relative to its lower end
+MOST_SHOWN = 5  # entries of each list
 Key = TypeVar("Key", int, str, tuple[int, int])
 
 
@@ -38,7 +38,7 @@ class FailedRank:
 
 @dataclass(frozen=True)
 class DownLink:
-    """A link that went down, and when."""
+    """A link that went down, and its time in seconds."""
 
     between: tuple[str, str]
     at_s: float
@@ -46,7 +46,7 @@ class DownLink:
 
 @dataclass(frozen=True)
 class StuckRun:
-    """The reasons why the first run that never ended did not end."""
+    """The first run that hangs: failed ranks, unfinished operations, and links that are down."""
 
     failed: tuple[FailedRank, ...]
     unfinished: tuple[Unfinished, ...]
@@ -94,7 +94,7 @@ class LinkPart:
     between: tuple[str, str]
     share: float
     s: float
-    at_times: bool  # not from the beginning to the end
+    at_times: bool  # not during the whole run
 
 
 @dataclass(frozen=True)
@@ -109,15 +109,15 @@ class Waiting:
 
 @dataclass(frozen=True)
 class FaultFigures:
-    """How the repetitions of a run under faults went."""
+    """Statistics of the repetitions of a run under faults."""
 
-    repetitions: int  # that were made
+    repetitions: int  # completed runs
     never_ended: int
-    asked: int | None = None  # how many were asked for, if that is more
-    stuck: StuckRun | None = None  # if some never ended
-    distribution: Distribution | None = None  # if some ended
+    asked: int | None = None  # requested runs, if more than completed
+    stuck: StuckRun | None = None  # if some runs hang
+    distribution: Distribution | None = None  # if some runs end
     waiting: Waiting | None = None  # if messages were recorded
-    computing: str | None = None  # "free" where slow ranks change nothing, as reducing takes no time
+    computing: str | None = None  # "free" if slow ranks have no effect, because reducing takes no time
 
 
 def repeat(
@@ -130,13 +130,11 @@ def repeat(
     steps: int = 1,
     on_run: Callable[[], None] = lambda: None,
 ) -> tuple[Trace, FaultFigures]:
-    """Simulate with the seeds of ``faults``; return the run with the median ``seconds``, and how all of them went.
+    """Simulate with the seeds of ``faults``. Return the run with the median ``seconds``, and statistics of all runs.
 
-    What a run of several ``steps`` waited for is told of one step, as ``seconds`` are.
-
-    Seeds are left out at the end where the times of those before hardly differ. ``record`` may ask who waited for whom,
-    which is read from messages unless it is known without them. Where no run ends, the first is returned. ``on_run``
-    is called after each.
+    Waits of a run with several ``steps`` are per step, as ``seconds`` are. If times hardly differ, the last seeds are
+    skipped. ``record`` may request waits, which are read from messages unless steps suffice. If no run ends, the first
+    one is returned. ``on_run`` is called after each run.
     """
     traces = _enough_runs(faults, simulate, seconds, record, on_run)
     ended = sorted(((seconds(trace), trace) for trace in traces if trace.is_complete), key=lambda pair: pair[0])
@@ -161,7 +159,7 @@ def _enough_runs(
     on_run: Callable[[], None],
 ) -> list[Trace]:
     """Return the runs with the first seeds of ``faults``, as many as determine the median."""
-    from simcomm.parallel import in_any_order  # a prediction that has no faults starts without it
+    from simcomm.parallel import in_any_order  # not needed without faults
 
     done, times, looked = dict[int, Trace](), list[float](), LOOK_FROM
     runs = in_any_order(partial(_run, faults, simulate, record), range(faults.runs))
@@ -180,7 +178,6 @@ def _enough_runs(
 
 
 def _run(faults: Faults, simulate: Callable[..., Trace], record: Record, number: int) -> Trace:
-    """Return one run, in this process or in another."""
     share_repetitions()
     return simulate(faults=faults.repetition(number), record=record)
 
@@ -199,9 +196,9 @@ def is_median_known(times: Sequence[float]) -> bool:
 def _distribution(seconds: Sequence[float], runs: int) -> Distribution:
     """Return the quantiles over ``runs`` runs: ``seconds`` of those that ended, infinity for the others."""
     never = runs - len(seconds)
-    every, method = [*seconds, *[inf] * never], "higher" if never else "linear"
-    found = [float(np.quantile(every, share, method=method)) for share in (0.5, 0.95, 1.0)]  # type: ignore[call-overload]
-    return Distribution(*(value if value < inf else None for value in found))
+    all_seconds, method = [*seconds, *[inf] * never], "higher" if never else "linear"
+    quantiles = [float(np.quantile(all_seconds, share, method=method)) for share in (0.5, 0.95, 1.0)]  # type: ignore[call-overload]
+    return Distribution(*(value if value < inf else None for value in quantiles))
 
 
 def _stuck_run(trace: Trace, faults: Faults) -> StuckRun:
@@ -230,10 +227,7 @@ def _waiting(traces: Sequence[Trace], faults: Faults, cluster: Cluster, steps: i
 def _degraded_links(
     paths: Sequence[Sequence[Leg]], faults: Faults, cluster: Cluster, steps: int, longest: float
 ) -> tuple[LinkPart, ...]:
-    """Return the faulty links on the critical path, longest waits first.
-
-    The longest run took ``longest`` seconds.
-    """
+    """Return the faulty links on the critical path, longest waits first. The longest run took ``longest`` seconds."""
     if not faults.links:
         return ()
     router = cluster.router()
@@ -251,8 +245,8 @@ def _degraded_links(
 
 def _longest(late: dict[tuple[int, int], float], peer: int) -> tuple[PeerWait, ...]:
     """Return the ranks that waited longest for ``peer``; ``late`` is sorted by seconds."""
-    found = [PeerWait(rank, seconds) for (rank, waited_for), seconds in late.items() if waited_for == peer]
-    return tuple(found[:MOST_SHOWN])
+    waits = [PeerWait(rank, seconds) for (rank, waited_for), seconds in late.items() if waited_for == peer]
+    return tuple(waits[:MOST_SHOWN])
 
 
 def _mean(runs: Iterable[Iterable[tuple[Key, float]]], number: int) -> dict[Key, float]:
@@ -261,7 +255,7 @@ def _mean(runs: Iterable[Iterable[tuple[Key, float]]], number: int) -> dict[Key,
     for run in runs:
         for key, seconds in run:
             sums[key] += seconds / number
-    return dict(sorted(sums.items(), key=lambda item: (-float(f"{item[1]:.9e}"), item[0])))  # equal but for rounding
+    return dict(sorted(sums.items(), key=lambda item: (-float(f"{item[1]:.9e}"), item[0])))  # rounded, for ties
 
 
 def _name(name: str, src: int, dst: int) -> str:

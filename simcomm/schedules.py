@@ -16,7 +16,7 @@ from collectives.schedule.size_check import (
 from collectives.schedule.symbolic_build import AnySchedule, build_compact, build_symmetric
 from collectives.schedule.symmetric import SymmetricSchedule
 
-VERIFIED_UP_TO = 64  # ranks; beyond it only deadlocks are looked for, which an engine could hang on
+VERIFIED_UP_TO = 64  # ranks; larger programs are only checked for deadlocks
 
 
 def verified_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> Schedule:
@@ -45,10 +45,9 @@ def _proved_schedule(algorithm: Algorithm, world_size: int, root: int) -> Schedu
 
 @lru_cache(maxsize=16)
 def compact_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> AnySchedule:
-    """Return the symmetric schedule if there is one, because it is smallest and quickest to build; else another form.
+    """Return the symmetric schedule if it exists, because it is smallest and fastest to build; else another form.
 
-    For an engine that finds deadlocks itself. Raise ProgramError if the program, up to 64 ranks, does not achieve its
-    spec.
+    For an engine that detects deadlocks. Raise ProgramError if the program, up to 64 ranks, does not achieve its spec.
 
     >>> from collectives import find_algorithm
     >>> type(compact_schedule(find_algorithm("all_reduce/ring"), world_size=1024)).__name__
@@ -57,7 +56,7 @@ def compact_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> An
     if world_size > VERIFIED_UP_TO:
         return unverified_schedule(algorithm, world_size, root)
     proved = _proved_schedule(algorithm, world_size, root)
-    if not algorithm.is_builtin:  # what another run of a user's program says is not what was proved
+    if not algorithm.is_builtin:  # a second run of a user's program may differ from the proved one
         return proved
     return build_symmetric(algorithm, world_size, root) or proved
 
@@ -68,7 +67,7 @@ def unverified_schedule(algorithm: Algorithm, world_size: int, root: int = 0) ->
 
     Raise TooLarge if it is too large to simulate.
     """
-    if world_size**2 > allowed(Gigabyte.PAIRS):  # before it takes time and memory
+    if world_size**2 > allowed(Gigabyte.PAIRS):  # before the schedule is built
         check_pairs(make_call(algorithm, world_size, root), estimate_pairs(algorithm, world_size, root))
     return build_compact(algorithm, world_size, root)
 
@@ -76,8 +75,8 @@ def unverified_schedule(algorithm: Algorithm, world_size: int, root: int = 0) ->
 def check_messages(algorithm: Algorithm, world_size: int, root: int, times: int, most: int, too_many: str) -> None:
     """Raise TooLarge if a collective, run ``times`` times, has more messages than the memory limit allows.
 
-    ``most`` of them fit in a gigabyte; ``too_many`` says what they are too many for.
+    ``most`` of them fit in a gigabyte. ``too_many`` ends the message, for example "to be recorded".
     """
     messages, where = times * compact_schedule(algorithm, world_size, root).messages, " in all steps" * (times > 1)
-    what = f"{algorithm.full_name}, world size {world_size}: its {messages:,} messages{where} are too many {too_many}"
-    check_fits(messages, most, what)
+    text = f"{algorithm.full_name}, world size {world_size}: its {messages:,} messages{where} are too many {too_many}"
+    check_fits(messages, most, text)

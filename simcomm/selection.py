@@ -18,7 +18,7 @@ from simcomm.performance_models.estimator import Estimator
 from simcomm.performance_models.performance_model import performance_model
 
 SLICES = (2, 8, 32)  # of the pipelined algorithms
-SAME = 1e-9  # times that differ by less than this share are equal; then fewer operations win
+SAME = 1e-9  # relative difference of equal times; of these, fewer operations win
 
 
 class Candidate(NamedTuple):
@@ -34,11 +34,11 @@ class AlgorithmChoice:
 
     algorithm: Algorithm
     seconds: float
-    candidates: tuple[Candidate, ...]  # all that could be first or next best
+    candidates: tuple[Candidate, ...]  # all that may be first or next best
 
     @property
     def next_best(self) -> Candidate | None:
-        """The fastest other algorithm; another number of slices is not another algorithm."""
+        """The fastest other algorithm; variants with other numbers of slices do not count."""
         others = (candidate for candidate in self.candidates if candidate.algorithm.name != self.algorithm.name)
         return next(others, None)
 
@@ -88,13 +88,13 @@ def choose(
     call = make_call(auto(collective), cluster.world_size, nbytes, dtype=dtype, op=op, root=root)
     named = None
     if among is not None:
-        named = [find_algorithm(one, collective) for one in check_several("among", among, of="algorithms")]
+        named = [find_algorithm(name, collective) for name in check_several("among", among, of="algorithms")]
     return _choose(performance_model(cluster, calibration).estimator(call), named)
 
 
 def _choose(estimator: Estimator, among: Iterable[Algorithm] | None) -> AlgorithmChoice:
-    found = _narrow(_contenders(estimator.call, among, estimator), estimator, names=2)
-    exact = (Candidate(each.algorithm, each.least) for each in found if each.is_exact)
+    contenders = _narrow(_contenders(estimator.call, among, estimator), estimator, names=2)
+    exact = (Candidate(each.algorithm, each.least) for each in contenders if each.is_exact)
     candidates = sorted(exact, key=lambda candidate: candidate.seconds)
     equal = [candidate for candidate in candidates if candidate.seconds <= candidates[0].seconds * (1 + SAME)]
     best = min(equal, key=lambda candidate: _effort(candidate.algorithm, estimator)) if equal[1:] else equal[0]
@@ -107,9 +107,9 @@ def _fastest(
 ) -> Algorithm:
     """Return the algorithm that ``_choose`` returns, possibly without its time."""
     estimator = performance_model(cluster, calibration).estimator(call)
-    found = _narrow(_contenders(call, among, estimator), estimator, names=1)
-    limit = min(each.most for each in found)
-    equal = [each.algorithm for each in found if each.least <= limit * (1 + SAME)]
+    contenders = _narrow(_contenders(call, among, estimator), estimator, names=1)
+    limit = min(each.most for each in contenders)
+    equal = [each.algorithm for each in contenders if each.least <= limit * (1 + SAME)]
     return min(equal, key=lambda algorithm: _effort(algorithm, estimator)) if equal[1:] else equal[0]
 
 
@@ -120,7 +120,7 @@ class _Contender:
     algorithm: Algorithm
     least: float
     most: float
-    knows_loads: bool = False  # whether ``least`` counts what its links need for its bytes
+    knows_loads: bool = False  # whether ``least`` includes the load of links
 
     @property
     def is_exact(self) -> bool:
@@ -143,7 +143,7 @@ def _contenders(call: CollectiveCall, among: Iterable[Algorithm] | None, estimat
         contenders.append(_Contender(algorithm, *bounds))
     if not contenders:
         name, ranks = call.spec.name, estimator.world_size
-        raise InputError(f"{name}: no algorithm to choose from exists for {ranks} ranks")
+        raise InputError(f"{name}: no candidate algorithm is defined for {ranks} ranks")
     return contenders
 
 

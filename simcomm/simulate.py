@@ -85,10 +85,10 @@ def simulate(
         model = replace(model, calibration=cached_calibration(model.cluster.calibration_ranks))
     together, alone = model.phases(asked)
     count = model.steps if steps is None else steps
-    found = split_loading(model.training_steps(asked, join_loading(together), count, options), asked, together)
+    trace = split_loading(model.training_steps(asked, join_loading(together), count, options), asked, together)
     facts = {"batch_size": float(asked.batch_size), "single_rank_step_s": alone.total}
     facts["warmup_steps"] = float(model.warm_up if steps is None else 0)
-    return replace(found, title=f"training/{asked.sync_name}", facts=found.facts | facts)
+    return replace(trace, title=f"training/{asked.sync_name}", facts=trace.facts | facts)
 
 
 def train(
@@ -141,8 +141,8 @@ def split_loading(trace: Trace, training: Training, phases: ComputePhases) -> Tr
     spans = trace.spans
     is_forward = spans.named("forward")
     forward, others = spans.select(is_forward), spans.select(~is_forward)
-    whole = forward.end - forward.begin
-    slowed = 1.0 if training.overlaps else whole / (phases.loading + phases.forward)
+    whole_s = forward.end - forward.begin
+    slowed = 1.0 if training.overlaps else whole_s / (phases.loading + phases.forward)
     loaded = forward.begin + phases.loading * slowed
     loading = Spans(("loading",), **(forward.kept | {"end": loaded, "name": np.zeros(len(forward), np.int64)}))
     computed = Spans(forward.names, **(forward.kept | {"begin": loaded}))

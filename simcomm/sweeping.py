@@ -8,8 +8,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import partial
-from itertools import groupby
+from functools import cache, partial
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,11 +54,11 @@ def describe_questions(
         algorithm = call.algorithm
         if id(algorithm) not in programs:
             programs[id(algorithm)] = f"{algorithm.full_name} {_text_of(algorithm)}"
-        asked = {"bytes": call.nbytes, "dtype": call.dtype, "op": call.op, "root": call.root}
-        key = key_of([digests[number // each], programs[id(algorithm)], asked])
+        arguments = {"bytes": call.nbytes, "dtype": call.dtype, "op": call.op, "root": call.root}
+        key = key_of([digests[number // each], programs[id(algorithm)], arguments])
         cluster = clusters[number // each]
-        told = {"algorithm": algorithm.full_name, "cluster": cluster.title, "ranks": cluster.world_size}
-        questions.append({"key": key, **told, **asked})
+        names = {"algorithm": algorithm.full_name, "cluster": cluster.title, "ranks": cluster.world_size}
+        questions.append({"key": key, **names, **arguments})
     return questions
 
 
@@ -70,7 +70,7 @@ def _text_of(algorithm: Algorithm) -> str:
         return Path(algorithm.file or ".").read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(
-            f"kept: the program of {algorithm.full_name} is in no file, so later changes of it would go unnoticed; "
+            f"kept: the program of {algorithm.full_name} is not in a file, so later changes would go unnoticed; "
             "save it in a file and pass FILE.py:NAME"
         ) from error
 
@@ -107,8 +107,8 @@ class SweepFile:
     def add(self, places: Sequence[int], seconds: Sequence[float]) -> None:
         """Append the predictions of the questions at these indices."""
         lines = (
-            json.dumps({**self._questions[place], "seconds": None if math.isinf(one) else one})
-            for place, one in zip(places, seconds, strict=True)
+            json.dumps({**self._questions[place], "seconds": None if math.isinf(time) else time})
+            for place, time in zip(places, seconds, strict=True)
         )
         append_text(self.path, "".join(f"{line}\n" for line in lines))
 
@@ -124,13 +124,15 @@ class SweepFile:
         key, seconds = fields.get("key"), fields.get("seconds", "")
         is_time = seconds is None or (is_finite_number(seconds) and seconds >= 0)
         if not isinstance(key, str) or not is_time:
-            raise InputError(f"{self.path}, line {number}: {quote(line)} is no prediction of a sweep; name another")
+            raise InputError(
+                f"{self.path}, line {number}: not a prediction of a sweep: {quote(line)}; pass another file"
+            )
         return key, math.inf if seconds is None else float(seconds)
 
 
-BLOCK_CLUSTERS = 16  # what one process is given at a time
+BLOCK_CLUSTERS = 16  # clusters per task
 
-Told = Callable[[int, int], object]  # called with how many predictions are done, and of how many
+Report = Callable[[int, int], object]  # called with the numbers of finished and of all predictions
 Several = str | Algorithm | Iterable[str | Algorithm]
 
 
@@ -140,8 +142,8 @@ class SweepRow(NamedTuple):
     cluster: str  # its title
     world_size: int
     algorithm: str
-    nbytes: int  # of each rank's buffer, as far as the algorithm can work on it
-    seconds: float  # nan where an interrupt came first
+    nbytes: int  # of each rank's buffer, rounded to the algorithm's chunks
+    seconds: float  # NaN if interrupted before
 
 
 @dataclass(frozen=True, repr=False)
@@ -177,7 +179,7 @@ class SweepBlock(NamedTuple):
     """An algorithm for one number of ranks, on clusters, at sizes: a unit of work."""
 
     clusters: tuple[Cluster, ...]  # with their transports
-    calls: tuple[tuple[CollectiveCall, ...], ...]  # of each cluster: those that are not known yet
+    calls: tuple[tuple[CollectiveCall, ...], ...]  # of each cluster, without cached ones
     faults: Faults
 
 
@@ -192,7 +194,7 @@ def sweep(
     calibration: Calibration | None = None,
     faults: Faults = NO_FAULTS,
     kept: Path | str | None = None,
-    progress: bool | Told | None = None,
+    progress: bool | Report | None = None,
 ) -> Sweep:
     """Predict each algorithm on each cluster at each of ``sizes``: bytes per rank, or text such as "1 MiB".
 
@@ -206,151 +208,110 @@ def sweep(
 
     >>> import simcomm
     >>> stars = [simcomm.star(hosts, "10 Gbit/s", "5 us") for hosts in (4, 8)]
-    >>> found = sweep(["all_reduce/ring", "all_reduce/naive"], stars, [1 << 10, 1 << 20])
-    >>> found, found.seconds[1, :, 1].round(6).tolist()
+    >>> result = sweep(["all_reduce/ring", "all_reduce/naive"], stars, [1 << 10, 1 << 20])
+    >>> result, result.seconds[1, :, 1].round(6).tolist()
     (<Sweep of 2 clusters, 2 algorithms, 2 sizes>, [0.001608, 0.011884])
     """
-    asked = _Asked.make(algorithms, clusters, sizes, calibration, faults)
-    calls = asked.calls(dtype, op, root)
-    shape = len(asked.clusters), len(asked.algorithms), len(asked.sizes)
-    seconds = np.full(shape, np.nan)
-    file = None
+    named, described, nbytes_of = _check_arguments(algorithms, clusters, sizes, calibration, faults)
+    call = cache(partial(make_call, dtype=dtype, op=op, root=root))
+    calls = [
+        call(algorithm, cluster.world_size, size) for cluster, algorithm, size in product(described, named, nbytes_of)
+    ]
+    shape = len(described), len(named), len(nbytes_of)
+    seconds, file = np.full(shape, np.nan), None
     if kept is not None:
-        file = SweepFile(kept, describe_questions(asked.clusters, calls, shape[1] * shape[2], faults))
+        file = SweepFile(kept, describe_questions(described, calls, shape[1] * shape[2], faults))
         seconds.reshape(-1)[:] = file.known
     nbytes = np.array([call.nbytes for call in calls], np.int64).reshape(shape)
-    blocks = list(asked.blocks(calls, np.isnan(seconds)))
+    blocks = list(_blocks(described, calls, np.isnan(seconds), faults))
     interrupted = False
     try:
-        with _told(progress, int(np.count_nonzero(~np.isnan(seconds))), seconds.size) as tell:
-            for number, found in in_any_order(predict_block, [block for block, _ in blocks]):
+        with _reporting(progress, int(np.count_nonzero(~np.isnan(seconds))), seconds.size) as report:
+            for number, results in in_any_order(predict_block, [block for block, _ in blocks]):
                 places = blocks[number][1]
-                seconds.reshape(-1)[places] = found
+                seconds.reshape(-1)[places] = results
                 if file is not None:
-                    file.add(places, found)
-                tell(int(np.count_nonzero(~np.isnan(seconds))), seconds.size)
+                    file.add(places, results)
+                report(int(np.count_nonzero(~np.isnan(seconds))), seconds.size)
     except KeyboardInterrupt:
         if np.isnan(seconds).all():
             raise
         interrupted = True
-    return Sweep(asked.clusters, asked.algorithms, asked.sizes, seconds, nbytes, interrupted)
+    return Sweep(described, named, nbytes_of, seconds, nbytes, interrupted)
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """The checked arguments of a sweep."""
+def _check_arguments(
+    algorithms: Several,
+    clusters: Cluster | Iterable[Cluster],
+    sizes: Any,
+    calibration: Calibration | None,
+    faults: Faults,
+) -> tuple[tuple[Algorithm, ...], tuple[Cluster, ...], tuple[int, ...]]:
+    """Return the algorithms, the clusters with their transports, and the sizes in bytes. Raise InputError."""
+    if isinstance(algorithms, str | Algorithm):
+        algorithms = [algorithms]
+    named = check_several("algorithms", algorithms, of="algorithms")
+    given = [clusters] if isinstance(clusters, Cluster) else check_several("clusters", clusters, of="clusters")
+    for cluster in given:
+        check_cluster(cluster, Cluster)
+    check_used(calibration, given)
+    calibrated = tuple(resolve_transport(cluster, calibration)[0] for cluster in given)
+    for cluster in calibrated:
+        check_faults(faults, cluster.graph, cluster.world_size)
+    if isinstance(sizes, str) or not hasattr(sizes, "__len__"):
+        raise InputError(f"sizes must be a list of bytes or of texts such as '1 MiB', not {sizes!r}")
+    nbytes = tuple(as_bytes(size, "a size") for size in sizes)
+    if not (named and calibrated and nbytes):
+        raise InputError("a sweep needs at least one algorithm, one cluster and one size")
+    return tuple(find_algorithm(name) for name in named), calibrated, nbytes
 
-    algorithms: tuple[Algorithm, ...]
-    clusters: tuple[Cluster, ...]
-    sizes: tuple[int, ...]
-    faults: Faults
 
-    @classmethod
-    def make(
-        cls,
-        algorithms: Several,
-        clusters: Cluster | Iterable[Cluster],
-        sizes: Any,
-        calibration: Calibration | None,
-        faults: Faults,
-    ) -> "_Asked":
-        """Return the checked arguments. Raise InputError."""
-        if isinstance(algorithms, str | Algorithm):
-            algorithms = [algorithms]
-        named = check_several("algorithms", algorithms, of="algorithms")
-        given = [clusters] if isinstance(clusters, Cluster) else check_several("clusters", clusters, of="clusters")
-        for cluster in given:
-            check_cluster(cluster, Cluster)
-        check_used(calibration, given)
-        found = tuple(resolve_transport(cluster, calibration)[0] for cluster in given)
-        for cluster in found:
-            check_faults(faults, cluster.graph, cluster.world_size)
-        if isinstance(sizes, str) or not hasattr(sizes, "__len__"):
-            raise InputError(f"sizes is {sizes!r}; give a list of bytes, or of texts like '1 MiB'")
-        whole = tuple(as_bytes(size, "a size") for size in sizes)
-        if not (named and found and whole):
-            raise InputError("a sweep needs at least one algorithm, one cluster and one size")
-        return cls(tuple(find_algorithm(one) for one in named), found, whole, faults)
-
-    def calls(self, dtype: str, op: str | None, root: int | None) -> list[CollectiveCall]:
-        """Return the call of every entry, in the order of the answer. Raise InputError."""
-        known: dict[tuple[int, Algorithm, int], CollectiveCall] = {}
-        for cluster in self.clusters:
-            for algorithm in self.algorithms:
-                for size in self.sizes:
-                    key = cluster.world_size, algorithm, size
-                    if key not in known:
-                        known[key] = make_call(algorithm, cluster.world_size, size, dtype=dtype, op=op, root=root)
-        return [
-            known[cluster.world_size, algorithm, size]
-            for cluster in self.clusters
-            for algorithm in self.algorithms
-            for size in self.sizes
-        ]
-
-    def blocks(
-        self, calls: Sequence[CollectiveCall], wanted: npt.NDArray[np.bool_]
-    ) -> Iterator[tuple[SweepBlock, list[int]]]:
-        """Yield the wanted predictions in blocks, with their indices in the answer."""
-        numbers = np.arange(wanted.size).reshape(wanted.shape)
-        by_ranks = sorted(range(len(self.clusters)), key=lambda c: self.clusters[c].world_size)
-        for _, same in groupby(by_ranks, key=lambda c: self.clusters[c].world_size):
-            chosen = list(same)
-            for a in range(len(self.algorithms)):
-                for begin in range(0, len(chosen), BLOCK_CLUSTERS):
-                    part = chosen[begin : begin + BLOCK_CLUSTERS]
-                    places = [numbers[c, a][wanted[c, a]].tolist() for c in part]
-                    if any(places):
-                        asked = tuple(tuple(calls[place] for place in each) for each in places)
-                        block = SweepBlock(tuple(self.clusters[c] for c in part), asked, self.faults)
-                        yield block, [place for each in places for place in each]
+def _blocks(
+    clusters: Sequence[Cluster], calls: Sequence[CollectiveCall], is_missing: npt.NDArray[np.bool_], faults: Faults
+) -> Iterator[tuple[SweepBlock, list[int]]]:
+    """Yield the missing predictions [clusters, algorithms, sizes] in blocks, with their indices in the results."""
+    numbers = np.arange(is_missing.size).reshape(is_missing.shape)
+    by_ranks = sorted(range(len(clusters)), key=lambda c: clusters[c].world_size)
+    for _, same in groupby(by_ranks, key=lambda c: clusters[c].world_size):
+        chosen = list(same)
+        for a, begin in product(range(is_missing.shape[1]), range(0, len(chosen), BLOCK_CLUSTERS)):
+            part = chosen[begin : begin + BLOCK_CLUSTERS]
+            places = [numbers[c, a][is_missing[c, a]].tolist() for c in part]
+            if any(places):
+                of_clusters = tuple(tuple(calls[place] for place in each) for each in places)
+                block = SweepBlock(tuple(clusters[c] for c in part), of_clusters, faults)
+                yield block, [place for each in places for place in each]
 
 
 def predict_block(block: SweepBlock) -> list[float]:
     """Return the seconds of a block's calls, by cluster."""
     first = next(call for calls in block.calls for call in calls)
     schedule = compact_schedule(first.algorithm, block.clusters[0].world_size, first.root)
-    shared, found = compiled.SharedInputs(schedule), list[float]()
+    shared, seconds = compiled.SharedInputs(schedule), list[float]()
     for cluster, calls in zip(block.clusters, block.calls, strict=True):
         simulator = simulator_of(*resolve_transport(cluster))
-        found += [simulator.sweep_seconds(call, block.faults, shared) for call in calls]
-    return found
+        seconds += [simulator.sweep_seconds(call, block.faults, shared) for call in calls]
+    return seconds
 
 
 @contextmanager
-def _told(progress: bool | Told | None, done: int, total: int) -> Iterator[Told]:
-    """Within the context, return the progress callback: a bar, the given one, or one that does nothing.
+def _reporting(progress: bool | Report | None, done: int, total: int) -> Iterator[Report]:
+    """Within the context, return the progress callback: a bar that starts at ``done``, the given one, or a dummy.
 
-    The bar starts at ``done``. If standard error is not a terminal, it is one line at the end. Raise InputError unless
-    ``progress`` is True, False, None or callable.
-
-    >>> with _told(lambda *now: print(now), 0, 8) as tell:
-    ...     tell(2, 8)
-    (2, 8)
+    If standard error is not a terminal, the bar is one line at the end. Raise InputError unless ``progress`` is True,
+    False, None or callable.
     """
     if callable(progress):
         yield progress
-    elif progress is True:
-        with _bar(done, total) as tell:
-            yield tell
     elif progress is None or progress is False:
         yield lambda done, total: None
+    elif progress is True:
+        from rich.console import Console  # slow to import
+        from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
+
+        columns = *Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn()
+        with Progress(*columns, console=Console(stderr=True)) as bar:
+            task = bar.add_task("predictions", total=total, completed=done)
+            yield lambda done, total: bar.update(task, completed=done, total=total)
     else:
-        raise InputError(f"progress is {quote(progress)}; give True for a bar, or a function of two whole numbers")
-
-
-@contextmanager
-def _bar(done: int, total: int) -> Iterator[Told]:
-    from rich.console import Console  # slow to import, and only for this
-    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    with Progress(
-        *Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn(), console=console
-    ) as bar:
-        task = bar.add_task("predictions", total=total, completed=done)
-
-        def tell(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
-        yield tell
+        raise InputError(f"progress must be True for a bar, or a function of two integers, not {quote(progress)}")

@@ -1,26 +1,22 @@
-"""Timelines: tasks on the streams of devices, and a backward whose gradients travel while it goes on.
+"""Timelines: tasks on the streams of devices, and a backward pass whose gradients are communicated as it runs."""
 
-A step is tasks, each on a stream that does one after the other, and what waits for what; its time is its last end.
-``overlap`` is the step of data parallelism alone: buckets travel one after the other, each when it is full.
-"""
-
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
 class Task(NamedTuple):
-    """Something that takes ``seconds`` on a stream, in the order of a list, after the tasks of these numbers."""
+    """A task that takes ``seconds`` on a stream, after the earlier tasks with the numbers ``after``."""
 
     name: str
-    stream: tuple[int, str]  # device and what of it: compute, communication
+    stream: tuple[int, str]  # device, and its use: compute or communication
     seconds: float
     after: tuple[int, ...] = ()
 
 
 class Interval(NamedTuple):
-    """When a task began and ended."""
+    """Begin and end of a task, in seconds."""
 
     begin: float
     end: float
@@ -41,73 +37,54 @@ class Program:
     tasks: list[Task] = field(default_factory=list)
 
     def add(self, name: str, stream: tuple[int, str], seconds: float, *after: int) -> int:
-        """Add a task; return its number, for those that wait for it."""
+        """Add a task. Return its number, to pass as ``after`` of later tasks."""
         self.tasks.append(Task(name, stream, seconds, after))
         return len(self.tasks) - 1
 
     def intervals(self) -> list[Interval]:
-        """Return when each task begins and ends: once its stream is free and all that it waits for is done.
-
-        Raise ValueError where tasks wait for each other in a circle.
-        """
-        followers, missing = defaultdict[int, list[int]](list), [0] * len(self.tasks)
-        last: dict[tuple[int, str], int] = {}
-        for number, task in enumerate(self.tasks):
-            before = {*task.after} | ({last[task.stream]} if task.stream in last else set())
-            last[task.stream] = number
-            missing[number] = len(before)
-            for each in before:
-                followers[each].append(number)
-        begins, found = [0.0] * len(self.tasks), dict[int, Interval]()
-        ready = deque(number for number, count in enumerate(missing) if not count)
-        while ready:
-            number = ready.popleft()
-            found[number] = Interval(begins[number], begins[number] + self.tasks[number].seconds)
-            for each in followers[number]:
-                begins[each] = max(begins[each], found[number].end)
-                missing[each] -= 1
-                if not missing[each]:
-                    ready.append(each)
-        if len(found) < len(self.tasks):
-            raise ValueError(f"{len(self.tasks) - len(found)} tasks wait for each other")
-        return [found[number] for number in range(len(self.tasks))]
+        """Return the interval of each task, which begins once its stream is free and its predecessors have ended."""
+        intervals, free_at = list[Interval](), defaultdict[tuple[int, str], float](float)
+        for task in self.tasks:
+            begin = max([free_at[task.stream], *(intervals[number].end for number in task.after)])
+            free_at[task.stream] = begin + task.seconds
+            intervals.append(Interval(begin, begin + task.seconds))
+        return intervals
 
 
 class Overlap(NamedTuple):
-    """When a backward that began at 0 had computed, and when each bucket travelled; seconds."""
+    """The timeline of a backward pass that begins at 0 and of its gradient buckets, in seconds."""
 
-    computed: float
+    computed: float  # end of backward's compute
     buckets: list[tuple[float, float]]  # begin and end
 
     @property
     def finished(self) -> float:
-        """When both were done."""
+        """End of compute and of all buckets."""
         return max([self.computed, *(end for _, end in self.buckets)])
 
 
 def overlap(backward_s: float, ready: Sequence[float], seconds: Sequence[float], slowdown: float) -> Overlap:
-    """Return the timeline of a backward of ``backward_s`` seconds and its buckets.
+    """Return the timeline of a backward pass that takes ``backward_s`` seconds alone, and of its buckets.
 
-    Bucket i is full when the share ``ready[i]`` of backward is computed, and takes ``seconds[i]`` when nothing else
-    does anything. What travels takes cores and memory from backward: while they overlap, a second of it costs backward
-    ``slowdown`` seconds. Up to a slowdown of 1 backward goes on at the rest of its speed; above, it stands still and
-    the bucket takes longer.
+    Buckets are sent one after the other. Bucket i is ready when the share ``ready[i]`` of backward is computed, and
+    takes ``seconds[i]`` alone. ``slowdown`` is the overlap slowdown: one second of communication delays backward by so
+    many seconds. Up to 1, backward continues at reduced speed; above 1, it stops and the bucket takes longer.
 
     >>> overlap(10.0, ready=[0.5, 1.0], seconds=[2.0, 1.0], slowdown=0.5)
     Overlap(computed=11.0, buckets=[(5.0, 7.0), (11.0, 12.0)])
     """
-    pace, stretch = max(0.0, 1.0 - slowdown), max(1.0, slowdown)
-    now, done, travelled = 0.0, 0.0, list[tuple[float, float]]()
+    speed, stretch = max(0.0, 1.0 - slowdown), max(1.0, slowdown)
+    now, done, intervals = 0.0, 0.0, list[tuple[float, float]]()
     computed: float | None = None
     for share, alone in zip(ready, seconds, strict=True):
         wait = max(0.0, share * backward_s - done)
         now, done = now + wait, done + wait
-        left = backward_s - done
-        if left <= 0 and computed is None:
+        remaining = backward_s - done
+        if remaining <= 0 and computed is None:
             computed = now
-        beside = min(alone, left / pace) if pace > 0 else alone * (left > 0)  # seconds of it that backward goes on
-        if computed is None and beside < alone:
-            computed = now + beside * stretch
-        travelled.append((now, now + beside * stretch + alone - beside))
-        now, done = travelled[-1][1], done + beside * pace
-    return Overlap(now + backward_s - done if computed is None else computed, travelled)
+        overlapped = min(alone, remaining / speed) if speed > 0 else alone * (remaining > 0)
+        if computed is None and overlapped < alone:
+            computed = now + overlapped * stretch
+        intervals.append((now, now + overlapped * stretch + alone - overlapped))
+        now, done = intervals[-1][1], done + overlapped * speed
+    return Overlap(now + backward_s - done if computed is None else computed, intervals)

@@ -1,10 +1,10 @@
-"""The relative uncertainty of a prediction: disagreement of the calibration's parts, its age, and the model's error.
+"""The relative uncertainty of a prediction: disagreement of the calibration's folds, its age, and the model's error.
 
 Also signs that the machine was busy during a calibration: contradictory numbers, or other load.
 
-Each part of a calibration uses some of its blocks. Let s be the standard deviation of m predictions of a row, one per
-part. Then the mean of another measurement with as many blocks lies within t s sqrt(2 / m) of theirs in four of five
-cases, where t is Student's for m - 1 degrees of freedom.
+Each fold of a calibration uses some of its rounds. Let s be the standard deviation of m predictions of a row, one per
+fold. Then the mean of another measurement with as many rounds lies within t s sqrt(2 / m) of their mean with a
+probability of 80 %, where t is Student's for m - 1 degrees of freedom.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,16 +17,16 @@ from collectives.units import format_size, format_time
 # Two-sided 80 % quantiles of Student's t by degrees of freedom.
 T_80 = (3.078, 1.886, 1.638, 1.533, 1.476)
 
-# What the model leaves where its calibration agrees with itself: of 90 rows of trainings on a quiet machine half were
-# within 1.8 %, nine in ten within 6.9 % (docs/predictions.md).
+# Error of the model with an exact calibration: of 90 rows of trainings on a quiet machine, half were
+# within 1.8 % and 90 % within 6.9 % (docs/predictions.md).
 MODEL = 0.05
 
-# By how much a time of this kind changes on a machine with two cores, between launches that are so many seconds apart:
+# Relative change of a time on a machine with two cores, between launches this many seconds apart:
 # the 90th percentile of nine launches (docs/predictions.md).
 DRIFT = ((10.0, 0.23), (60.0, 0.29), (1200.0, 0.39))
-TOLERATED = 0.3  # disagreement: the median of all that was measured, and of phases that contradict each other
-LATER_S = 60.0  # after its calibration, at least, an emulated cluster is run: not in turns with it
-NO_DRIFT_S = 1.0  # younger than this a calibration belongs to the run itself
+TOLERATED = 0.3  # tolerated disagreement of folds, and of contradictory phases
+LATER_S = 60.0  # least age in seconds of the calibration of an emulated cluster
+NO_DRIFT_S = 1.0  # a younger calibration, in seconds, belongs to the run itself
 
 
 def disagreement(values: Sequence[float | None]) -> float | None:
@@ -81,8 +81,8 @@ def combine(disagreeing: float | None, age_s: float, drifts: float = 1.0) -> flo
 def of_emulated(seconds: float, parts: Sequence[float | None], slower: float | None, age_s: float) -> float | None:
     """Return the uncertainty of a row on an emulated cluster, or None if unknown.
 
-    ``parts`` are the predictions by each part of the calibration, ``slower`` the one with cores ``SLOWER`` times as
-    slow. Links stay as built; the time of cores drifts.
+    ``parts`` are the predictions by each fold of the calibration, and ``slower`` is the one with cores that take
+    ``SLOWER`` times as long. Links keep their speed; the time of cores drifts.
 
     >>> round(of_emulated(1.0, [1.0, 1.0, 1.0, 1.0], slower=1.0, age_s=0.0), 3)  # nothing but links
     0.05
@@ -101,12 +101,12 @@ def find_noise(calibration: Calibration) -> list[str]:
     >>> find_noise(Calibration(2, 1, one_way=line, both_ways=line, reduction=line, load=load))
     ["other processes took 40% of this machine's cores"]
     """
-    found = [calibration.load.describe()] if calibration.load is not None and calibration.load.is_busy else []
-    every = sorted(_disagreements(calibration))
-    if every and every[len(every) // 2][0] > TOLERATED:
-        middle, (worst, name) = every[len(every) // 2][0], every[-1]
-        found.append(f"its parts disagree by {middle:.0%}, by {worst:.0%} for {name}")
-    return [*found, *_contradictions(calibration)]
+    reasons = [calibration.load.describe()] if calibration.load is not None and calibration.load.is_busy else []
+    disagreements = sorted(_disagreements(calibration))
+    if disagreements and disagreements[len(disagreements) // 2][0] > TOLERATED:
+        middle, (worst, name) = disagreements[len(disagreements) // 2][0], disagreements[-1]
+        reasons.append(f"its folds disagree by {middle:.0%}, and by {worst:.0%} for {name}")
+    return [*reasons, *_contradictions(calibration)]
 
 
 def _contradictions(calibration: Calibration) -> Iterator[str]:
@@ -119,19 +119,19 @@ def _contradictions(calibration: Calibration) -> Iterator[str]:
         if point.processes == 1 or _kind(point) not in alone:
             continue
         for name in ("forward", "backward"):
-            one, many = getattr(alone[_kind(point)], name), getattr(point.phases, name)
-            if not one / (1 + TOLERATED) <= many <= one * point.processes * (1 + TOLERATED):
-                times = f"{format_time(many)} in {point.processes} processes at once, {format_time(one)} in one alone"
+            single, several = getattr(alone[_kind(point)], name), getattr(point.phases, name)
+            if not single / (1 + TOLERATED) <= several <= single * point.processes * (1 + TOLERATED):
+                times = f"{format_time(several)} in {point.processes} parallel processes, {format_time(single)} in one"
                 yield f"{name} of {point.model} takes {times}"
 
 
 def _kind(point: ComputePoint) -> tuple[str, str, int, int]:
-    """Return what two points have in common if they differ only in the number of processes."""
+    """Return the fields that two points share if they differ only in the number of processes."""
     return point.model, point.dataset, point.batch_size, point.threads
 
 
 def _disagreements(calibration: Calibration) -> Iterator[tuple[float, str]]:
-    """Yield the disagreement of the parts for each message class at each size, and for each phase."""
+    """Yield the disagreement of the folds for each message class at each size, and for each phase."""
     parts = calibration.parts
     for curve in calibration.message_classes:
         kind = (curve.pattern, curve.width, curve.reduces, curve.is_first, curve.in_training)
@@ -141,12 +141,12 @@ def _disagreements(calibration: Calibration) -> Iterator[tuple[float, str]]:
             for part in parts
         ]  # fmt: skip
         for nbytes, _ in curve.points:
-            found = disagreement([part.get(nbytes) for part in of_parts])
-            if found is not None:
-                yield found, f"messages of {format_size(nbytes)} ({curve.pattern})"
+            share = disagreement([part.get(nbytes) for part in of_parts])
+            if share is not None:
+                yield share, f"messages of {format_size(nbytes)} ({curve.pattern})"
     for number, point in enumerate(calibration.compute):
         for name in ("forward", "backward", "optimizer"):
             same = [part.compute[number].phases for part in parts if number < len(part.compute)]
-            found = disagreement([getattr(phases, name) for phases in same])
-            if found is not None:
-                yield found, f"{name} of {point.model} in {point.processes} processes"
+            share = disagreement([getattr(phases, name) for phases in same])
+            if share is not None:
+                yield share, f"{name} of {point.model} in {point.processes} processes"

@@ -13,9 +13,8 @@ from replay.simulation.layout import NO_RANK, ReplayLayout, Stages, Tasks
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.kernel.arrays import NO_FLOATS, STAGE, UNLIMITED, LinkRecords, Plan
 from simcomm.compiled.kernel.arrays import Ints as KernelInts
-from simcomm.compiled.planning.link_records import make_link_records
-from simcomm.compiled.planning.routes import Pairs, Routes, find_routes
-from simcomm.compiled.planning.schedule_plan import make_messages
+from simcomm.compiled.planning.routes import Routes, find_routes, make_link_records
+from simcomm.compiled.planning.schedule_plan import Pairs, make_messages
 from simcomm.model.faults import Faults
 
 

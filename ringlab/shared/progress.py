@@ -16,7 +16,7 @@ from collectives.errors import InputError
 from collectives.quoting import make_printable, quote
 from collectives.variables import is_first_rank
 from ringlab.shared.output import make_console
-from simcomm.compiling import told_of_compiling
+from simcomm.compiling import reporting_compilation
 
 Tick = Callable[[int, int, int, str], None]  # (rank, done, total, text)
 
@@ -75,7 +75,7 @@ def computing(progress: Progress | None, text: str) -> Iterator[Tick]:
             progress.note(note)
             tick(0, 0, 0, "compiling")
 
-        with told_of_compiling(tell):
+        with reporting_compilation(tell):
             yield tick
 
 

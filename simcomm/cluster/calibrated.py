@@ -34,14 +34,16 @@ class ThisMachine(Cluster):
     def on_first(self, world_size: int) -> Cluster:
         """Return the cluster with all its ranks, because it is calibrated for them only. Raise InputError for fewer."""
         if world_size != self.world_size:
-            raise InputError(f"this machine is calibrated for all of its {self.world_size} ranks alone")
+            raise InputError(
+                f"world_size must be {self.world_size}, the number of ranks of {self.title}, not {world_size}"
+            )
         return self
 
     def calibrated_by(self, calibration: Calibration) -> Cluster:
         """Return the cluster with measured software and memory costs. Raise InputError for another number of ranks."""
         if calibration.ranks != self.world_size:
             raise InputError(
-                f"the calibration is of {calibration.ranks} ranks, but {self.title} has {self.world_size}; "
+                f"the calibration is for {calibration.ranks} ranks, and {self.title} has {self.world_size}; "
                 f"make one with `ringlab calibrate --ranks {self.world_size}`"
             )
         alone = _rate(1, calibration.one_way.per_byte)
@@ -118,7 +120,7 @@ def check_used(calibration: Calibration | None, clusters: Sequence[Cluster], tra
     found = check_calibration(calibration)
     described = [one.title for one in clusters if not uses_calibration(one, training)]
     if found is not None and len(described) == len(clusters) > 0:
-        raise InputError(f"calibration is not used on {described[0]}, whose costs are described; remove it")
+        raise InputError(f"calibration is not used on {described[0]}, which describes its own costs; remove it")
 
 
 def resolve_transport(cluster: Cluster, calibration: Calibration | None = None) -> tuple[Cluster, Transport]:

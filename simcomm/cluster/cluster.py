@@ -16,7 +16,7 @@ from simcomm.cluster.routing import Router, Routing, shortest
 
 IDEAL = Transport()
 SHARING = ("fair", "fifo")
-BORROWED_RANKS = 2  # with which this machine is measured for a cluster of other machines that run its software
+BORROWED_RANKS = 2  # ranks in the calibration of this machine's software for other machines
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Cluster:
     <Cluster star of 4 hosts, 10 Gbit/s: 4 ranks, 5 nodes, 8 links>
     """
 
-    performance_model: ClassVar[str] = "network"  # of ``simcomm.performance_models``: what finds times here
+    performance_model: ClassVar[str] = "network"  # in ``simcomm.performance_models``
     is_here: ClassVar[bool] = False  # the ranks are processes of this machine
-    is_built: ClassVar[bool | None] = False  # whether its network is built where it is run; None: it is this machine
+    is_built: ClassVar[bool | None] = False  # whether its network is built for a run; None: it is this machine
 
     title: str
     graph: "nx.DiGraph[str]"
@@ -44,14 +44,16 @@ class Cluster:
     transport: Transport | None  # None: needs a calibration
     routing: Routing = shortest
     sharing: Literal["fair", "fifo"] = "fair"
-    tcp_terms: Mapping[str, Any] | None = None  # of TcpTerms, in place of those that are calibrated
+    tcp_terms: Mapping[str, Any] | None = None  # TcpTerms that replace calibrated ones
 
     def __post_init__(self) -> None:
         check_text("title", self.title, "two racks")
         if self.sharing not in SHARING:
-            raise InputError(f"sharing is {quote(self.sharing)}; there are {' and '.join(SHARING)}")
+            raise InputError(f"sharing must be {' or '.join(SHARING)}, not {quote(self.sharing)}")
         if self.transport is not None and not isinstance(self.transport, Transport):
-            raise InputError(f"transport is {quote(self.transport)}; give a Transport, or None for a calibrated one")
+            raise InputError(
+                f"transport must be a Transport, or None for a calibrated one, not {quote(self.transport)}"
+            )
 
     def __repr__(self) -> str:
         counts = f"{self.graph.number_of_nodes()} nodes, {self.graph.number_of_edges()} links"
@@ -93,13 +95,13 @@ class Cluster:
 
     def check_joined_by_nccl(self) -> None:
         """Raise InputError unless NCCL connects the cluster, so that its own collectives are known."""
-        raise InputError(f'"nccl" is what NCCL itself does, and needs transport = "nccl"; {self.title} has another')
+        raise InputError(f'algorithm "nccl" requires transport = "nccl"; {self.title} has another transport')
 
     def check_measurable(self, backend: str, gpus: Callable[[], Sequence[str]]) -> None:
         """Raise InputError unless this machine is the cluster; ``gpus`` returns the driver's names of its GPUs."""
         raise InputError(
-            f"{self.title} is not this machine, so nothing of it can be measured; predict it, build it here with "
-            '--emulate, or compare preset = "this-machine" with it as a [[what_if]]'
+            f"{self.title} is not this machine, so it cannot be measured here; predict it, build it with --emulate, "
+            'or add preset = "this-machine" as a [[what_if]]'
         )
 
     def warn_of_run(self, backend: str) -> str:
@@ -115,7 +117,7 @@ class Cluster:
         """Return this network with one rank on each of its first hosts. Raise InputError for none or too many."""
         if not 1 <= check_whole_number("world_size", world_size, at_least=0) <= len(self.hosts):
             raise InputError(
-                f"{world_size} ranks do not fit: the cluster has {len(self.hosts)} hosts, and each holds one rank"
+                f"{world_size} ranks do not fit: the cluster has {len(self.hosts)} hosts, with one rank each"
             )
         return replace(self, hosts=self.hosts[:world_size])
 

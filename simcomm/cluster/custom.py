@@ -46,11 +46,11 @@ def from_links(
     <Cluster 2 hosts, 2 links: 2 ranks, 3 nodes, 4 links>
     """
     if not isinstance(links, Iterable):
-        raise InputError(f"links is {quote(links)}; give a list of links, each two nodes, a bandwidth and a latency")
+        raise InputError(f"links must be a list of (node, node, bandwidth, latency), not {quote(links)}")
     graph = empty_graph()
     for link in links:
         if not isinstance(link, list | tuple) or len(link) != 4:
-            raise InputError(f"link is {quote(link)}; give two nodes, a bandwidth and a latency")
+            raise InputError(f"a link must be (node, node, bandwidth, latency), not {quote(link)}")
         a, b, bandwidth, latency = link
         _check_link(graph, a, b)
         add_link(graph, a, b, link_spec(bandwidth, latency))
@@ -86,63 +86,50 @@ def _check_link(graph: "nx.DiGraph[str]", a: str, b: str) -> None:
     for node in (a, b):
         if not isinstance(node, str) or not re.fullmatch(r"[hs]\w{,99}", node):
             raise InputError(
-                f"link {a} - {b}: node {quote(node)} leads nowhere; name hosts h0, h1, ... and switches s0, s1, ..."
+                f"link {a} - {b}: node must be a host h0, h1, ... or a switch s0, s1, ..., not {quote(node)}"
             )
     if a == b:
         raise InputError(f"link {a} - {b}: a link needs two different nodes")
     if graph.has_edge(a, b):
-        raise InputError(f"link {a} - {b} is there twice")
+        raise InputError(f"duplicate link {a} - {b}")
 
 
-def check_graph(graph: "nx.Graph[Any]", where: str = "") -> "nx.DiGraph[str]":
+def check_graph(graph: "nx.Graph[Any]") -> "nx.DiGraph[str]":
     """Return a copy with both directions of every link, names as strings, and quantities as floats.
 
-    Raise InputError with the node or link and the key, after ``where`` (the graph's file).
+    Raise InputError with the node or link and the key.
     """
-    begin = f"{where}: " if where else ""
-    try:
-        if graph.is_multigraph():
-            raise InputError("it has several links between two nodes; give one with the bandwidth of all")
-        return _converted(graph)
-    except InputError as error:
-        raise InputError(f"{begin}{error}") from error
-
-
-def _converted(graph: "nx.Graph[Any]") -> "nx.DiGraph[str]":
-    found: nx.DiGraph[str] = nx.DiGraph()
+    if graph.is_multigraph():
+        raise InputError("several links between two nodes are not supported; set one link with the total bandwidth")
+    directed: nx.DiGraph[str] = nx.DiGraph()
     for node, data in graph.nodes(data=True):
-        _check_name(str(node))
-        if str(node) in found:
-            raise InputError(f"node {node}: there are two of this name")
-        found.add_node(str(node), **_node_attributes(f"node {node}", data))
+        if not str(node) or len(str(node)) > MOST_LETTERS or not str(node).isprintable():
+            raise InputError(f"node {quote(str(node))}: a name must be 1 to {MOST_LETTERS} printable characters")
+        if str(node) in directed:
+            raise InputError(f"duplicate node {node}")
+        directed.add_node(str(node), **_node_attributes(f"node {node}", data))
     for a, b, data in graph.edges(data=True):
         if a == b:
             raise InputError(f"link {a} - {b}: a link needs two different nodes")
         attributes = _edge_attributes(f"link {a} - {b}", data)
         for src, dst in ((a, b),) if graph.is_directed() else ((a, b), (b, a)):
-            found.add_edge(str(src), str(dst), **attributes)
-    _check_memories(found)
-    _check_reachable(found)
-    return found
-
-
-def _check_name(node: str) -> None:
-    """Raise InputError for a name that does not fit in a message."""
-    if not node or len(node) > MOST_LETTERS or not node.isprintable():
-        raise InputError(f"node {quote(node)}: a name is 1 to {MOST_LETTERS} letters that can be shown on a line")
+            directed.add_edge(str(src), str(dst), **attributes)
+    _check_memories(directed)
+    _check_reachable(directed)
+    return directed
 
 
 def _node_attributes(where: str, data: Mapping[str, Any]) -> dict[str, Any]:
     _check_keys(where, data, NODE_KEYS)
     for key, accepted in (("kind", KINDS), ("p2p_level", P2P_LEVELS)):
         if key in data and data[key] not in accepted:
-            raise InputError(f"{where}: {key} = {quote(data[key])}; there are {', '.join(accepted)}")
+            raise InputError(f"{where}: {key} must be one of {', '.join(accepted)}, not {quote(data[key])}")
     for key in ("machine", "rail", "local"):
         if key in data:
             check_whole_number(f"{where}: {key}", data[key], at_least=0)
     for key in ("rail", "local"):
         if key in data and "machine" not in data:
-            raise InputError(f"{where}: {key} without machine; number the machines from 0 on")
+            raise InputError(f"{where}: {key} requires machine, its number from 0 on")
     return dict(data)
 
 
@@ -150,22 +137,23 @@ def _edge_attributes(where: str, data: Mapping[str, Any]) -> dict[str, Any]:
     _check_keys(where, data, EDGE_KEYS)
     for key in ("bandwidth", "latency"):
         if key not in data:
-            raise InputError(f"{where}: {key} is missing; give {_WANTED[key]}")
+            raise InputError(f"{where}: {key} is missing; set it to {_EXPECTED[key]}")
     for key in (*RATES, "latency"):
         if key in data and not _is_quantity(data[key], above_zero=key in RATES):
-            raise InputError(f"{where}: {key} = {quote(data[key])}; give {_WANTED.get(key, _WANTED['bandwidth'])}")
+            raise InputError(
+                f"{where}: {key} must be {_EXPECTED.get(key, _EXPECTED['bandwidth'])}, not {quote(data[key])}"
+            )
     if data.get("usable_bandwidth", 0.0) > data["bandwidth"]:
         raise InputError(
-            f"{where}: usable_bandwidth = {data['usable_bandwidth']}, which software gets of it, is more than its "
-            f"bandwidth, {data['bandwidth']}; give at most that"
+            f"{where}: usable_bandwidth must be at most bandwidth ({data['bandwidth']}), not {data['usable_bandwidth']}"
         )
     medium = data.get("medium", "")
     if not isinstance(medium, str) or len(medium) > MOST_LETTERS or not medium.isprintable():
-        raise InputError(f"{where}: medium = {quote(medium)}; give at most {MOST_LETTERS} letters, as 'fibre'")
-    return {key: value if key == "medium" else abs(float(value)) for key, value in data.items()}  # no latency of -0.0
+        raise InputError(f"{where}: medium must be at most {MOST_LETTERS} characters, not {quote(medium)}")
+    return {key: value if key == "medium" else abs(float(value)) for key, value in data.items()}  # no -0.0
 
 
-_WANTED = {"bandwidth": "bytes per second as a number above 0", "latency": "seconds as a number from 0 on"}
+_EXPECTED = {"bandwidth": "a positive number of bytes per second", "latency": "a non-negative number of seconds"}
 
 
 def _is_quantity(value: object, above_zero: bool) -> bool:
@@ -177,20 +165,20 @@ def _is_quantity(value: object, above_zero: bool) -> bool:
 def _check_keys(where: str, data: Mapping[str, Any], known: tuple[str, ...]) -> None:
     for key in data:
         if key not in known:
-            raise InputError(f"{where}: {key} is no known key; there are {', '.join(known)}")
+            raise InputError(f"{where}: unknown key {key}; use {', '.join(known)}")
 
 
 def _check_memories(graph: "nx.DiGraph[str]") -> None:
     for node, data in graph.nodes(data=True):
         memory = data.get("memory")
         if memory is not None and memory not in graph:
-            raise InputError(f"node {node}: memory = {quote(memory)}; there is no such node")
+            raise InputError(f"node {node}: memory must be a node, and {quote(memory)} does not exist")
         if data.get("p2p_level", "SYS") != "SYS" and memory is None:
             raise InputError(
-                f"node {node}: p2p_level = {quote(data['p2p_level'])} needs memory, the node to go through"
+                f"node {node}: p2p_level {quote(data['p2p_level'])} requires memory, the node of the host memory"
             )
         if "machine" not in data and node_kind(graph, node) == "gpu" and memory is not None:
-            raise InputError(f"node {node}: memory without machine; number the machines from 0 on")
+            raise InputError(f"node {node}: memory requires machine, its number from 0 on")
 
 
 def _check_reachable(graph: "nx.DiGraph[str]") -> None:
@@ -201,4 +189,4 @@ def _check_reachable(graph: "nx.DiGraph[str]") -> None:
         for node in rank_nodes(graph):
             if node != first and node not in reached:
                 ends = (first, node) if is_forward else (node, first)
-                raise InputError(f"no link leads from {ends[0]} to {ends[1]}; give both directions")
+                raise InputError(f"no route from {ends[0]} to {ends[1]}; add both directions of each link")

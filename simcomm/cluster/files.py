@@ -1,10 +1,11 @@
 """Read clusters from files: GraphML, and JSON in networkx' node-link form.
 
-GraphML is checked as strictly as JSON: anything that networkx would guess or ignore is rejected first.
+GraphML is checked as strictly as JSON: an element or attribute that would be ignored is an error.
 """
 
 import re
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,12 @@ from simcomm.cluster.cluster import IDEAL, Cluster
 from simcomm.cluster.custom import check_graph
 from simcomm.cluster.graph import natural_key, rank_nodes
 
-KEYS = ("directed", "multigraph", "graph", "nodes")  # of a graph in node-link form, besides its edges
+KEYS = ("directed", "multigraph", "graph", "nodes")  # of a graph in node-link form, in addition to its edges
 SUFFIXES = (".graphml", ".json")
 
 
 def read_cluster(path: Path | str, transport: Transport | None = IDEAL) -> Cluster:
-    """Read the graph of a ``.graphml`` or ``.json`` file; ``simcomm.from_graph`` describes its meaning.
+    """Read the graph of a ``.graphml`` or ``.json`` file; ``simcomm.from_graph`` describes its attributes.
 
     Raise InputError with the file, the node or link, and the key.
 
@@ -41,86 +42,76 @@ def read_cluster(path: Path | str, transport: Transport | None = IDEAL) -> Clust
         raise InputError(
             f"{path}: a topology is read from {' or '.join(SUFFIXES)} (node-link), not {quote(path.suffix)}"
         )
-    graph = check_graph((_from_graphml if path.suffix == ".graphml" else _from_json)(path), str(path))
+    text = read_text(path, FileBytes.GRAPH)
+    try:
+        graph = check_graph(read_graphml(text) if path.suffix == ".graphml" else _read_json(text))
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
     hosts = tuple(sorted(rank_nodes(graph), key=natural_key))
     return Cluster(f"{path.name}: {count(len(hosts), 'host')}", graph, hosts, transport)
 
 
-def _from_graphml(path: Path) -> "nx.Graph[Any]":
-    text = read_text(path, FileBytes.GRAPH)
-    try:
-        graph = read_graphml(text)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
-    for node, data in graph.nodes(data=True):
-        _check_finite(f"{path}: node {quote(node)}", data)
-    for a, b, data in graph.edges(data=True):
-        _check_finite(f"{path}: link {a} - {b}", data)
-    return graph
-
-
-def _from_json(path: Path) -> "nx.Graph[Any]":
-    text = read_text(path, FileBytes.GRAPH)
+def _read_json(text: str) -> "nx.Graph[Any]":
     try:
         content = parse_json(text)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not JSON: {error}") from error
+        raise InputError(f"not JSON: {error}") from error
     edges = "links" if isinstance(content, dict) and "links" in content else "edges"
     if not isinstance(content, dict) or not all(isinstance(content.get(key), list) for key in ("nodes", edges)):
-        raise InputError(f'{path}: not a graph in node-link form: an object with lists "nodes" and "edges" is needed')
+        raise InputError('not a graph in node-link form: an object with lists "nodes" and "edges" is needed')
     for key in ("directed", "multigraph"):
         if not isinstance(content.get(key, False), bool):
-            raise InputError(f"{path}: {key} = {quote(content[key])}; there are true and false")
+            raise InputError(f"{key} must be true or false, not {quote(content[key])}")
     for key in content:
         if key not in (*KEYS, edges):
-            raise InputError(f"{path}: {quote(key)} is no known key; there are {', '.join((*KEYS, edges))}")
+            raise InputError(f"unknown key {quote(key)}; use {', '.join((*KEYS, edges))}")
     if content.get("multigraph") is True:
-        return nx.MultiGraph()  # check_graph refuses it, whatever it contains
+        return nx.MultiGraph()  # check_graph rejects it
     graph: nx.Graph[Any] = nx.DiGraph() if content.get("directed") is True else nx.Graph()
     for number, entry in enumerate(content["nodes"]):
-        _add_node(graph, f"{path}: nodes.{number}", entry)
+        _add_node(graph, f"nodes.{number}", entry)
     for number, entry in enumerate(content[edges]):
-        _add_edge(graph, f"{path}: {edges}.{number}", entry)
+        _add_edge(graph, f"{edges}.{number}", entry)
     return graph
 
 
-def _add_node(graph: "nx.Graph[Any]", where: str, entry: object) -> None:
+def _add_node(graph: "nx.Graph[Any]", where: str, entry: Any) -> None:
     node = _name(where, entry, "id")
     if node in graph:
-        raise InputError(f"{where}: node {quote(node)} is there twice")
-    assert isinstance(entry, dict)
-    _check_finite(where, entry)
-    graph.add_node(node, **{key: value for key, value in entry.items() if key != "id"})
+        raise InputError(f"{where}: duplicate node {quote(node)}")
+    graph.add_node(node, **_finite_values(where, entry, ("id",)))
 
 
-def _add_edge(graph: "nx.Graph[Any]", where: str, entry: object) -> None:
+def _add_edge(graph: "nx.Graph[Any]", where: str, entry: Any) -> None:
     a, b = _name(where, entry, "source"), _name(where, entry, "target")
     for end in (a, b):
         if end not in graph:
-            raise InputError(f"{where}: node {quote(end)} is not among the nodes")
+            raise InputError(f"{where}: node {quote(end)} does not exist")
     if graph.has_edge(a, b):
-        raise InputError(f"{where}: link {a} - {b} is there twice")
-    assert isinstance(entry, dict)
-    _check_finite(where, entry)
-    graph.add_edge(a, b, **{key: value for key, value in entry.items() if key not in ("source", "target")})
-
-
-def _check_finite(where: str, values: dict[str, Any]) -> None:
-    for key, value in values.items():
-        if isinstance(value, float) and not isfinite(value):
-            raise InputError(f"{where}: {key} = {value}; give a finite number")
+        raise InputError(f"{where}: duplicate link {a} - {b}")
+    graph.add_edge(a, b, **_finite_values(where, entry, ("source", "target")))
 
 
 def _name(where: str, entry: object, key: str) -> str:
-    """Return the name of a node under ``key``. Raise InputError if there is none."""
     name = entry.get(key) if isinstance(entry, dict) else None
     if not isinstance(name, str | int) or isinstance(name, bool) or name == "":
-        raise InputError(f"{where}: {key} = {quote(name)}; the name of a node is needed")
+        raise InputError(f"{where}: {key} must be the name of a node, not {quote(name)}")
     return str(name)
 
 
+def _finite_values(where: str, entry: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """Return the values of an entry except its ``names``. Raise InputError for numbers that are not finite."""
+    values = {key: value for key, value in entry.items() if key not in names}
+    for key, value in values.items():
+        if isinstance(value, float) and not isfinite(value):
+            raise InputError(f"{where}: {key} must be a finite number, not {value}")
+    return values
+
+
 DIRECTIONS = ("directed", "undirected")
-TYPES = ("boolean", "int", "long", "float", "double", "string")
+WHOLE = r"\s*[+-]?[0-9]+\s*"
+DECIMAL = r"\s*[+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|inf|INF|nan|NaN)\s*"
+TYPES = {"boolean": r"true|false|0|1", "int": WHOLE, "long": WHOLE, "float": DECIMAL, "double": DECIMAL, "string": ""}
 INSIDE = {
     "graphml": {"key", "graph", "desc"},
     "key": {"desc"},
@@ -133,22 +124,15 @@ ATTRIBUTES = {
     "node": {"id", "parse.indegree", "parse.outdegree"},
     "edge": {"id", "source", "target", "directed"},
 }
-WHOLE = r"\s*[+-]?[0-9]+\s*"
-DECIMAL = r"\s*[+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|inf|INF|nan|NaN)\s*"
-NUMBERS = {"int": WHOLE, "long": WHOLE, "float": DECIMAL, "double": DECIMAL}  # Python reads more, such as 1_000
-DECLARED = re.compile(r"""<\?xml[^>]*\sencoding\s*=\s*["'](?!utf-?8["'])([^"']*)""", re.IGNORECASE)
-NOT_GRAPHML = (
-    ElementTree.ParseError, nx.NetworkXException, LookupError, ValueError, TypeError, AttributeError, RecursionError,
-)  # fmt: skip
-Keys = dict[str, ElementTree.Element]  # by id
+ENCODING = re.compile(r"""<\?xml[^>]*\sencoding\s*=\s*["'](?!utf-?8["'])([^"']*)""", re.IGNORECASE)
+Keys = dict[str | None, ElementTree.Element]  # by id
 
 
 class _Builder(ElementTree.TreeBuilder):
     """Builds the tree of a file, and rejects a document type, which could declare entities."""
 
     def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
-        """Reject a document type declaration."""
-        raise InputError("a document type is declared; leave <!DOCTYPE ...> out, and write entities out")
+        raise InputError("the file declares a document type; remove <!DOCTYPE ...> and write entities out")
 
 
 def read_graphml(text: str) -> "nx.Graph[Any]":
@@ -156,108 +140,100 @@ def read_graphml(text: str) -> "nx.Graph[Any]":
 
     >>> read_graphml("<graphml/>")
     Traceback (most recent call last):
-    collectives.errors.InputError: there are 0 graphs; one is needed
+    collectives.errors.InputError: the file must have one graph, not 0
     """
-    declared = DECLARED.match(text)
-    if declared and not text.isascii():
-        raise InputError(f"encoding {quote(declared[1])} is declared, and it is read as UTF-8; write it so")
+    encoding = ENCODING.match(text)
+    if encoding and not text.isascii():
+        raise InputError(f"the file declares encoding {quote(encoding[1])}; write it in UTF-8")
     try:
-        root = ElementTree.fromstring(text, ElementTree.XMLParser(target=_Builder()))
-        _check(root)
-        return nx.parse_graphml(text)
+        return _read_graph(ElementTree.fromstring(text, ElementTree.XMLParser(target=_Builder())))
     except InputError:
         raise
-    except NOT_GRAPHML as error:
+    except (ElementTree.ParseError, LookupError, ValueError, RecursionError) as error:
         raise InputError(f"not GraphML: {quote(str(error))[1:-1]}") from error
 
 
-def _check(root: ElementTree.Element) -> None:
-    """Raise InputError for content outside the format, or that networkx would misread."""
+def _read_graph(root: ElementTree.Element) -> "nx.Graph[Any]":
     if _tag(root) != "graphml":
         raise InputError(f"not GraphML: it begins with <{_tag(root)}>")
     _check_children(root, "graphml")
-    graphs = [child for child in root if _tag(child) == "graph"]
+    graphs = list(_children(root, "graph"))
     if len(graphs) != 1:
-        raise InputError(f"there are {len(graphs)} graphs; one is needed")
-    if graphs[0].get("edgedefault") not in DIRECTIONS:
-        raise InputError(f"edgedefault = {quote(graphs[0].get('edgedefault'))}; there are {' and '.join(DIRECTIONS)}")
-    _check_children(graphs[0], "graph")
-    keys = _check_keys(root)
-    nodes = _check_nodes(graphs[0], keys)
-    _check_edges(graphs[0], keys, nodes)
+        raise InputError(f"the file must have one graph, not {len(graphs)}")
+    (element,) = graphs
+    _check_children(element, "graph")
+    if element.get("edgedefault") not in DIRECTIONS:
+        raise InputError(f"edgedefault must be {' or '.join(DIRECTIONS)}, not {quote(element.get('edgedefault'))}")
+    keys, is_directed = _read_keys(root), element.get("edgedefault") == "directed"
+    graph: nx.Graph[Any] = nx.DiGraph() if is_directed else nx.Graph()
+    for number, node in enumerate(_children(element, "node")):
+        where = f"node {quote(node.get('id', number))}"
+        _add_node(graph, where, {**_values(where, node, "node", keys), "id": node.get("id")})
+    for edge in _children(element, "edge"):
+        ends = {"source": edge.get("source"), "target": edge.get("target")}
+        where = f"edge {' - '.join(map(quote, ends.values()))}"
+        if edge.get("directed") not in (None, str(is_directed).lower()):
+            raise InputError(f"{where}: directed = {quote(edge.get('directed'))}, unlike the graph")
+        _add_edge(graph, where, {**_values(where, edge, "edge", keys), **ends})
+    return graph
 
 
-def _check_keys(root: ElementTree.Element) -> Keys:
-    """Return the keys of values, by id."""
-    keys = [child for child in root if _tag(child) == "key"]
+def _read_keys(root: ElementTree.Element) -> Keys:
+    """Return the declarations of values, by id."""
+    keys = list(_children(root, "key"))
     for key in keys:
         where = f"key {quote(key.get('id'))}"
         if key.get("attr.type") not in TYPES:
-            raise InputError(f"{where}: attr.type = {quote(key.get('attr.type'))}; there are {', '.join(TYPES)}")
-        if not key.get("attr.name"):
-            raise InputError(f"{where}: attr.name is missing")
+            raise InputError(f"{where}: attr.type must be one of {', '.join(TYPES)}, not {quote(key.get('attr.type'))}")
+        if key.get("attr.name", "") in ("", "id", "source", "target"):
+            raise InputError(f"{where}: attr.name must be the name of a value, not {quote(key.get('attr.name'))}")
         _check_children(key, "key")
-    _check_once("key", [key.get("id") for key in keys])
-    return {key.get("id", ""): key for key in keys}
+    _check_unique("key", [key.get("id") for key in keys])
+    return {key.get("id"): key for key in keys}
 
 
-def _check_nodes(graph: ElementTree.Element, keys: Keys) -> set[str]:
-    """Return the names of the nodes."""
-    nodes = [child for child in graph if _tag(child) == "node"]
-    for number, node in enumerate(nodes):
-        if not node.get("id"):
-            raise InputError(f"node {number} has no id")
-        _check_values(f"node {quote(node.get('id'))}", node, "node", keys)
-    _check_once("node", [node.get("id") for node in nodes])
-    return {node.get("id", "") for node in nodes}
-
-
-def _check_edges(graph: ElementTree.Element, keys: Keys, nodes: set[str]) -> None:
-    is_directed, found = graph.get("edgedefault") == "directed", []
-    for edge in (child for child in graph if _tag(child) == "edge"):
-        a, b = edge.get("source", ""), edge.get("target", "")
-        where = f"edge {quote(a)} - {quote(b)}"
-        for end in (a, b):
-            if end not in nodes:
-                raise InputError(f"{where}: node {quote(end)} is not among the nodes")
-        if edge.get("directed") not in (None, str(is_directed).lower()):
-            raise InputError(f"{where}: directed = {quote(edge.get('directed'))}, unlike the graph")
-        _check_values(where, edge, "edge", keys)
-        found.append((a, b) if is_directed else tuple(sorted((a, b))))
-    _check_once("edge", found)
-
-
-def _check_values(where: str, element: ElementTree.Element, kind: str, keys: Keys) -> None:
+def _values(where: str, element: ElementTree.Element, kind: str, keys: Keys) -> dict[str, Any]:
+    """Return the values of a node or an edge, by name."""
     _check_children(element, kind)
+    values = []
     for data in element:
-        key = keys.get(data.get("key", ""))
+        key = keys.get(data.get("key"))
         if key is None or key.get("for", "all") not in (kind, "all"):
-            raise InputError(f"{where}: data of key {quote(data.get('key'))}, which is not declared for {kind}s")
+            raise InputError(f"{where}: key {quote(data.get('key'))} is not declared for {kind}s")
         if len(data):
-            raise InputError(f"{where}: data of key {quote(data.get('key'))} holds elements; give a value")
-        number = NUMBERS.get(key.get("attr.type", ""))
-        if number and not re.fullmatch(number, data.text or "", re.ASCII):
-            name = key.get("attr.name")
-            raise InputError(f"{where}: {quote(name)[1:-1]} = {quote(data.text)} is no {key.get('attr.type')}")
-    _check_once(f"{where}:", [keys[data.get("key", "")].get("attr.name") for data in element])
+            raise InputError(f"{where}: key {quote(data.get('key'))} must have a value, not elements")
+        name, type_name, text = key.get("attr.name", ""), key.get("attr.type", ""), data.text or ""
+        if type_name != "string" and not re.fullmatch(TYPES[type_name], text, re.ASCII):
+            raise InputError(f"{where}: {name} must be of type {type_name}, not {quote(text)}")
+        values.append((name, _converted(text, type_name)))
+    _check_unique(f"{where}:", [name for name, _ in values])
+    return dict(values)
+
+
+def _converted(text: str, type_name: str) -> Any:
+    if type_name == "boolean":
+        return text in ("true", "1")
+    return text if type_name == "string" else int(text) if TYPES[type_name] == WHOLE else float(text)
 
 
 def _check_children(element: ElementTree.Element, kind: str) -> None:
     """Raise InputError for elements and attributes that would be ignored."""
     for name in {*element.keys()} - ATTRIBUTES.get(kind, {*element.keys()}):
-        if not name.startswith("{"):  # those of XML itself
-            raise InputError(f"<{kind}> has an attribute {quote(name)}, which is not read; give values as <data>")
+        if not name.startswith("{"):  # attributes of XML itself
+            raise InputError(f"<{kind}> has an unknown attribute {quote(name)}; write values as <data>")
     for child in element:
         if _tag(child) not in INSIDE[kind] or _space(child) != _space(element):
-            raise InputError(f"<{kind}> holds <{quote(_tag(child))[1:-1]}>, which is not read")
+            raise InputError(f"<{kind}> must not contain <{quote(_tag(child))[1:-1]}>")
 
 
-def _check_once(what: str, names: list[Any]) -> None:
-    """Raise InputError for a duplicate name."""
+def _check_unique(what: str, names: list[Any]) -> None:
     for name, times in Counter(names).items():
         if times > 1:
-            shown = " - ".join(map(quote, name)) if isinstance(name, tuple) else quote(name)
-            raise InputError(f"{what} {shown} is there {'twice' if times == 2 else f'{times} times'}")
+            raise InputError(f"{what} duplicate {quote(name)}")
+
+
+def _children(element: ElementTree.Element, tag: str) -> Iterator[ElementTree.Element]:
+    return (child for child in element if _tag(child) == tag)
 
 
 def _tag(element: ElementTree.Element) -> str:

@@ -46,10 +46,11 @@ def parts(kind: str) -> dict[str, dict[str, Figure]]:
     """
     with (catalogue_folder() / TABLES[kind]).open(encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file))[1:]
-    found: dict[str, dict[str, Figure]] = {}
+    table: dict[str, dict[str, Figure]] = {}
     for name, quantity, value, source in rows:
-        found.setdefault(name, {})[quantity] = Figure(value, source)
-    return {name: {**_of_board(found, figures), **figures} for name, figures in found.items()}
+        table.setdefault(name, {})[quantity] = Figure(value, source)
+    boards = {name: table[figures["board"].value] if "board" in figures else {} for name, figures in table.items()}
+    return {name: {**boards[name], **figures} for name, figures in table.items()}
 
 
 def memory_bytes(gpu: str) -> float | None:
@@ -63,11 +64,6 @@ def memory_bytes(gpu: str) -> float | None:
     """
     figures = find_part("GPU", gpu)
     return float(figures["memory"].value.split()[0]) * 2**30 if "memory" in figures else None
-
-
-def _of_board(found: Mapping[str, Part], figures: Part) -> Part:
-    """Return the figures shared by GPUs with the same board, such as the A100 with 40 and with 80 GB."""
-    return found[figures["board"].value] if "board" in figures else {}
 
 
 def catalogue_folder() -> Any:
@@ -167,8 +163,7 @@ def _with_delay(link: LinkSpec, seconds: float) -> LinkSpec:
 
 def _network_port(network_card: Part) -> LinkSpec:
     """Return all ports of a NIC as one link, because messages spread over them."""
-    ports = int(network_card["ports"].value)
-    name = network_card["port"].value
+    ports, name = int(network_card["ports"].value), network_card["port"].value
     return find_link(name if ports == 1 else f"{name} x{ports}")
 
 
@@ -225,7 +220,9 @@ def preset(
             transport=transport,
         )
     if nodes_per_leaf is not None or oversubscription is not None:
-        raise InputError(f"several {name} are joined by one switch; nodes_per_leaf and oversubscription are of rails")
+        raise InputError(
+            f"several {name} are joined by one switch; remove nodes_per_leaf and oversubscription, which apply to rails"
+        )
     return on_one_switch(machine, nodes, gpus_per_node, transport)
 
 
@@ -234,7 +231,7 @@ def _with_port(machine: Machine, bandwidth: float | None, latency: float | None)
     if bandwidth is None and latency is None:
         return machine
     if machine.nic is None and (bandwidth is None or latency is None):
-        raise InputError(f"nothing is known of a NIC of {machine.title}; give both its bandwidth and its latency")
+        raise InputError(f"{machine.title} has no known NIC; set both its bandwidth and its latency")
     port = machine.nic or LinkSpec()
     if bandwidth is not None:
         port = LinkSpec(bandwidth, port.latency, f"NIC of {format_bandwidth(bandwidth)}")

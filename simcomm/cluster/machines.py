@@ -31,16 +31,16 @@ class Machine:
 
     title: str
     gpus: int
-    pcie: LinkSpec | None = None  # None: no CPUs are modelled, GPUs have NVLinks only
+    pcie: LinkSpec | None = None  # None: no CPUs, GPUs have NVLinks only
     sockets: int = 1
     boards: int = 1
-    pcie_switches: int = 0  # none: straight to the CPU
+    pcie_switches: int = 0  # 0: GPUs connect to the CPU
     uplink: LinkSpec | None = None  # of a switch to its CPU; None: like the GPUs
     socket: LinkSpec | None = None  # between the sockets of a board; None: not linked
     memory: LinkSpec = LinkSpec(medium="memory")  # noqa: RUF009 - of each socket; unlimited unless known
     nics: int = 0
     nic_pcie: LinkSpec | None = None  # None: like the GPUs
-    nics_on_cpu: bool = False  # past the switches
+    nics_on_cpu: bool = False  # NICs connect to the CPU
     nic: LinkSpec | None = None  # each NIC's port to the network
     nvlinks: AddNVLinks | None = None
     p2p_level: str = "SYS"
@@ -52,11 +52,11 @@ class Machine:
         for key in ("pcie_switches", "nics"):
             check_whole_number(f"{self.title}: {key}", getattr(self, key), at_least=0)
         if self.p2p_level not in P2P_LEVELS:
-            raise InputError(f"{self.title}: p2p_level = {self.p2p_level!r}; there are {', '.join(P2P_LEVELS)}")
+            raise InputError(f"{self.title}: p2p_level must be one of {', '.join(P2P_LEVELS)}, not {self.p2p_level!r}")
         if self.pcie is None and self.nvlinks is None and self.gpus > 1:
-            raise InputError(f"{self.title}: nothing joins its {self.gpus} GPUs; give pcie or nvlinks")
+            raise InputError(f"{self.title}: its {self.gpus} GPUs are not linked; set pcie or nvlinks")
         if self.sockets % self.boards:
-            raise InputError(f"{self.title}: {self.sockets} sockets do not divide among {self.boards} boards")
+            raise InputError(f"{self.title}: sockets must be a multiple of boards ({self.boards}), not {self.sockets}")
 
 
 def add_machine(graph: "nx.DiGraph[str]", number: int, machine: Machine) -> list[str]:
@@ -125,8 +125,8 @@ def _parent(name: str, sockets: int, switches: int, index: int, count: int) -> s
 
 
 # NVLinks between GPUs 0 to 7 of the hybrid cube mesh: two squares with both diagonals, corners joined across.
-# How many each has with V100 (``nvidia-smi topo -m`` of a DGX-1V in microsoft/msccl-tools, tests/test_topologies.py);
-# with P100, which has four NVLinks and not six, each has one.
+# Numbers of links with V100 (``nvidia-smi topo -m`` of a DGX-1V in microsoft/msccl-tools, tests/test_topologies.py);
+# with P100, which has four NVLinks instead of six, all are 1.
 def add_nvswitch(graph: "nx.DiGraph[str]", name: str, gpus: Sequence[str], link: LinkSpec) -> None:
     """Link every GPU to one NVSwitch with all its NVLinks."""
     graph.add_node(f"{name}.nvswitch", kind="nvswitch", machine=graph.nodes[gpus[0]]["machine"])
@@ -146,7 +146,9 @@ def add_cube_mesh(graph: "nx.DiGraph[str]", name: str, gpus: Sequence[str], bric
     Raise InputError for another number of GPUs or links.
     """
     if len(gpus) not in (4, 8) or bricks not in (4, 6):
-        raise InputError(f"a hybrid cube mesh has 4 or 8 GPUs with 4 or 6 NVLinks each, not {len(gpus)} with {bricks}")
+        raise InputError(
+            f"a hybrid cube mesh must have 4 or 8 GPUs with 4 or 6 NVLinks each, not {len(gpus)} with {bricks}"
+        )
     for half in range(0, len(gpus), 4):
         for (a, b), count in CUBE_MESH.items():
             add_link(graph, gpus[half + a], gpus[half + b], _bundle(brick, count if bricks == 6 else 1))
@@ -189,7 +191,7 @@ def on_rails(
     """Build a rail-optimized pod: the NICs of one rail share a leaf switch, for ``nodes_per_leaf`` machines.
 
     Default: one leaf for all machines. With R rails, machine m connects to leaves s(u R) to s(u R + R - 1), where u = m
-    // nodes_per_leaf. Every leaf has one cable to each spine switch; together they have the rate of its NICs
+    // nodes_per_leaf. Every leaf has one link to each spine switch; together they have the rate of its NICs
     divided by ``oversubscription``, each about that of a NIC. One rail with one leaf has no spine. Raise InputError.
 
     >>> from simcomm.cluster.hardware import find_machine
@@ -204,10 +206,10 @@ def on_rails(
             else min(check_whole_number("nodes_per_leaf", nodes_per_leaf, at_least=1), nodes)
         )
         leaves = _add_leaves(graph, machine, per_leaf)
-        cables = per_leaf / check_number("oversubscription", oversubscription, above=0)  # to the spines, of a leaf
-        spines = max(1, round(cables))
+        uplinks = per_leaf / check_number("oversubscription", oversubscription, above=0)  # of each leaf to the spines
+        spines = max(1, round(uplinks))
         if len(leaves) > 1:
-            _add_spines(graph, leaves, spines, _port(machine).times(cables / spines))
+            _add_spines(graph, leaves, spines, _port(machine).times(uplinks / spines))
     return Cluster(_title(machine, nodes), graph, hosts, transport)
 
 
@@ -218,11 +220,9 @@ def _separate_machines(
     check_whole_number("nodes", nodes, at_least=1)
     used = machine.gpus if gpus_per_node is None else check_whole_number("gpus_per_node", gpus_per_node, at_least=1)
     if used > machine.gpus:
-        raise InputError(f"gpus_per_node = {used}; {machine.title} has {machine.gpus} GPUs")
+        raise InputError(f"gpus_per_node must be at most {machine.gpus} for {machine.title}, not {used}")
     if nodes > 1 and not machine.nics:
-        raise InputError(
-            f"nodes = {nodes}: {machine.title} has no NIC that is known; give bandwidth and latency of one"
-        )
+        raise InputError(f"nodes = {nodes}: {machine.title} has no known NIC; set its bandwidth and latency")
     graph = empty_graph()
     hosts = [gpu for number in range(nodes) for gpu in add_machine(graph, number, machine)[:used]]
     return graph, tuple(hosts)
@@ -234,7 +234,7 @@ def _nics(graph: "nx.DiGraph[str]") -> list[str]:
 
 def _port(machine: Machine) -> LinkSpec:
     if machine.nic is None:
-        raise InputError(f"{machine.title}: its NICs have no port; give their rate")
+        raise InputError(f"{machine.title}: the port of the NICs is missing; set nic")
     return machine.nic
 
 
@@ -251,11 +251,11 @@ def _add_leaves(graph: "nx.DiGraph[str]", machine: Machine, per_leaf: int) -> li
     return list(leaves)
 
 
-def _add_spines(graph: "nx.DiGraph[str]", leaves: Sequence[str], spines: int, cable: LinkSpec) -> None:
+def _add_spines(graph: "nx.DiGraph[str]", leaves: Sequence[str], spines: int, link: LinkSpec) -> None:
     for spine in range(len(leaves), len(leaves) + spines):
         graph.add_node(f"s{spine}", kind="switch", tier=2)
         for leaf in leaves:
-            add_link(graph, leaf, f"s{spine}", cable)
+            add_link(graph, leaf, f"s{spine}", link)
 
 
 def _title(machine: Machine, nodes: int) -> str:
@@ -290,11 +290,11 @@ def pcie_tree(
     <Cluster 4 GPUs on PCIe: 4 ranks, 8 nodes, 14 links>
     """
     if check_whole_number("sockets", sockets, at_least=1) > 1 and socket_bandwidth is None:
-        raise InputError(f"{sockets} sockets without socket_bandwidth, the rate of the link between them")
+        raise InputError(f"{sockets} sockets require socket_bandwidth, the rate of the link between them")
     if sockets == 1 and socket_bandwidth is not None:
-        raise InputError("socket_bandwidth is between sockets, and there is one; remove it, or set sockets")
+        raise InputError("socket_bandwidth requires several sockets; remove it, or set sockets")
     if not isinstance(peer_to_peer, bool):
-        raise InputError(f"peer_to_peer is {quote(peer_to_peer)}; give True or False")
+        raise InputError(f"peer_to_peer must be True or False, not {quote(peer_to_peer)}")
     machine = Machine(
         f"{gpus} GPUs on PCIe" + ("" if peer_to_peer else " without peer-to-peer access"),
         gpus,

@@ -1,8 +1,8 @@
-"""Fit the TCP terms from a pair of hosts, without the collectives that they predict.
+"""Fit the TCP terms from a pair of hosts, independently of the collectives that they predict.
 
 Each number comes from one kind of probe: overheads and CPU time from the smallest messages, which fit into a link's
 burst; the send buffer from when large sends return; the window from TCP's data in flight. The piece that Linux passes
-to a link at once is known: the rest of a message waits behind what others have passed on ("TCP small queues",
+to a link at once is known: the rest of a message waits behind pieces of other messages ("TCP small queues",
 Documentation/networking/ip-sysctl.rst, tcp_limit_output_bytes). The goodput is not fitted, but computed from headers
 and bandwidth. If the measured goodput differs by more than ``TOLERANCE``, something else limits the pair, and no
 prediction is made.
@@ -20,14 +20,14 @@ from collectives.quoting import quote
 from collectives.records.calibration import Calibration, CrowdRound, PairProbes, SizeTimes
 from collectives.transport import TcpTerms, Transport
 
-LARGE = 4 << 20  # bytes: from here on a send has to wait for the send buffer
-TOLERANCE = 0.01  # of the goodput that the specification gives, either way
-HEADER = 66.0  # bytes a packet: 14 of Ethernet, 20 of IPv4 (RFC 791), 32 of TCP with time stamps (RFC 9293, RFC 7323)
-INSIDE_MTU = 52.0  # of those, what counts as part of the MTU
-# Payload of a TCP segment over what it takes on an Ethernet link: of MTU 1500 what headers leave, and beside those of
-# ``HEADER`` 4 bytes of checksum, 8 of preamble and 12 of gap (IEEE 802.3).
+LARGE = 4 << 20  # bytes; larger sends wait for the send buffer
+TOLERANCE = 0.01  # relative to the specified goodput
+HEADER = 66.0  # bytes per packet: 14 of Ethernet, 20 of IPv4 (RFC 791), 32 of TCP with timestamps (RFC 9293, RFC 7323)
+INSIDE_MTU = 52.0  # the part of HEADER inside the MTU
+# Payload of a TCP segment over its size on an Ethernet link, with MTU 1500. In addition to ``HEADER``, Ethernet has
+# 4 bytes of checksum, 8 of preamble and 12 of gap (IEEE 802.3).
 TCP_GOODPUT = (1500 - INSIDE_MTU) / (1500 + 14 + 4 + 8 + 12)
-PIECE = 65536 - 320  # bytes that Linux hands to a link in one piece: GSO_LEGACY_MAX_SIZE less MAX_TCP_HEADER
+PIECE = 65536 - 320  # bytes that Linux passes to a link at once: GSO_LEGACY_MAX_SIZE less MAX_TCP_HEADER
 
 
 def borrow_transport(calibration: Calibration, ranks: int, given: Mapping[str, Any]) -> Transport:
@@ -48,45 +48,23 @@ def fit_pair(probes: PairProbes, ranks: int | None = None) -> Transport:
     Raise InputError if the goodput does not match the links, and for incomplete probes.
     """
     _check_numbers(probes)
-    _check_parts(probes)
-    return _fit(probes, ranks)
+    try:
+        return _fit(probes, ranks)
+    except InputError:
+        raise
+    except (LookupError, ValueError, ZeroDivisionError) as error:
+        raise InputError("the probes of the pair of hosts are incomplete; calibrate again") from error
 
 
 def _check_numbers(probes: PairProbes) -> None:
     """Raise InputError for an impossible number."""
-    left: list[object] = [*asdict(probes).items()]
-    while left:
-        one = left.pop()
-        if isinstance(one, dict | list | tuple):
-            left += one.items() if isinstance(one, dict) else one
-        elif isinstance(one, int | float) and not abs(one) <= MOST_SECONDS:
-            raise InputError(f"the probes of the pair of hosts have {quote(one)}; calibrate again")
-
-
-def _check_parts(probes: PairProbes) -> None:
-    """Raise InputError for probes that lack data for the fit."""
-    small = min((nbytes for nbytes, _, _ in probes.chains), default=0)
-    chains = [hops for nbytes, hops, _ in probes.chains if nbytes == small]
-    arrived = _large_arrived(probes)
-    sent = {nbytes for nbytes, _ in probes.send_done if nbytes >= LARGE}
-    crowds = _crowds(probes)
-    own = [{messages for messages, _ in one.own} for one in crowds if len(one.own) > 1]
-    is_there = {
-        "a bandwidth of at least 1 byte/s": probes.bandwidth >= 1,
-        f"an MTU of more than {INSIDE_MTU:g} bytes": probes.mtu > INSIDE_MTU,
-        "chains of the smallest messages, each with another number of hops": len(set(chains)) == len(chains) > 1,
-        f"an exchange of {small} bytes, as the chains have": small in dict(probes.exchange),
-        "messages of 1 MiB and more that arrive after different times": (
-            len(arrived) > 1 and arrived[0][1] != arrived[-1][1]
-        ),
-        "sends of 4 MiB and more, each with its arrival": bool(sent) and sent <= dict(arrived).keys(),
-        "steps of different numbers of messages": not crowds or len(dict(probes.at_once)) > 1,
-        "collectives of gloo's own with different numbers of messages": all(len(counts) > 1 for counts in own),
-        "a reduction of at least 1 byte": not probes.reduction or max(probes.reduction)[0] > 0,
-    }
-    for what, there in is_there.items():
-        if not there:
-            raise InputError(f"the probes of the pair of hosts lack {what}; calibrate again")
+    pending: list[object] = [*asdict(probes).items()]
+    while pending:
+        entry = pending.pop()
+        if isinstance(entry, dict | list | tuple):
+            pending += entry.items() if isinstance(entry, dict) else entry
+        elif isinstance(entry, int | float) and not abs(entry) <= MOST_SECONDS:
+            raise InputError(f"the probes of the pair of hosts have {quote(entry)}; calibrate again")
 
 
 def _fit(probes: PairProbes, ranks: int | None) -> Transport:
@@ -98,14 +76,14 @@ def _fit(probes: PairProbes, ranks: int | None) -> Transport:
     on_wire = small + ceil(small / payload) * HEADER
     hop = max(0.0, hop - max(0.0, on_wire - probes.burst) / probes.bandwidth)
     post, arrival, wake = _processor(probes, hop)
-    overhead = max(0.0, hop - post - arrival - wake)  # they may be all of a hop, but for rounding
+    overhead = max(0.0, hop - post - arrival - wake)  # their sum may equal a hop within rounding
     notification = min(overhead, max(0.0, first - hop - arrival))
     slower = probes.software
     own_share, own_start = _own(probes, post + arrival + wake / 2)
     terms = TcpTerms(
         start=slower * _start(probes, first - hop - arrival - notification, ranks),
         receive_ready_overhead=slower * notification,
-        exchange_overhead=slower * max(0.0, _at(probes.exchange, small) - hop - post - arrival),
+        exchange_overhead=slower * max(0.0, dict(probes.exchange)[small] - hop - post - arrival),
         cores=probes.cores or inf,
         post_cpu=slower * post,
         arrival_cpu=slower * arrival,
@@ -127,10 +105,10 @@ def _fit(probes: PairProbes, ranks: int | None) -> Transport:
 def _check_goodput(probes: PairProbes, rate: float) -> None:
     """Raise InputError unless the largest messages arrive at ``rate`` bytes/s."""
     (small, sooner), *_, (large, later) = _large_arrived(probes)
-    found = (large - small) / (later - sooner)
-    if abs(found / rate - 1) > TOLERANCE:
+    goodput = (large - small) / (later - sooner)
+    if abs(goodput / rate - 1) > TOLERANCE:
         raise InputError(
-            f"the pair of hosts carries {found / 1e6:.4g} MB/s of data, but its links of "
+            f"the pair of hosts carries {goodput / 1e6:.4g} MB/s of data, but its links of "
             f"{probes.bandwidth * 8 / 1e6:.4g} Mbit/s should give {rate / 1e6:.4g} MB/s: more than {TOLERANCE:.0%} "
             "off, so that something else limits it; a busy machine, or a bandwidth that it cannot bear"
         )
@@ -146,7 +124,7 @@ def _chain(probes: PairProbes, small: int) -> tuple[float, float]:
 
     The hop is the median of several estimates.
     """
-    seconds = sorted((hops, found) for nbytes, hops, found in probes.chains if nbytes == small)
+    seconds = sorted((hops, duration) for nbytes, hops, duration in probes.chains if nbytes == small)
     further = [
         (later - sooner) / (many - few)
         for place, (few, sooner) in enumerate(seconds)
@@ -157,7 +135,7 @@ def _chain(probes: PairProbes, small: int) -> tuple[float, float]:
 
 def _crowds(probes: PairProbes) -> list[CrowdRound]:
     """Return the rounds with more ranks than cores."""
-    return [one for one in probes.crowds if one.ranks > probes.cores > 0]
+    return [crowd for crowd in probes.crowds if crowd.ranks > probes.cores > 0]
 
 
 def _processor(probes: PairProbes, hop: float) -> tuple[float, float, float]:
@@ -171,8 +149,8 @@ def _processor(probes: PairProbes, hop: float) -> tuple[float, float, float]:
     crowds = _crowds(probes)
     if not crowds:
         return 0.0, 0.0, 0.0
-    step = median(probes.cores * one.step / one.ranks for one in crowds)
-    further = median(probes.cores * one.further / one.ranks for one in crowds)
+    step = median(probes.cores * crowd.step / crowd.ranks for crowd in crowds)
+    further = median(probes.cores * crowd.further / crowd.ranks for crowd in crowds)
     both = min(max(0.0, min(further, step) / 2), hop)
     wake = min(max(0.0, step - 2 * both), hop - both)
     (few, sooner), *_, (many, later) = sorted(probes.at_once)
@@ -187,7 +165,7 @@ def _start(probes: PairProbes, awake: float, ranks: int | None) -> float:
     each for the same time.
     """
     awake = max(0.0, awake)
-    asleep = [probes.cores * one.waking / one.ranks for one in _crowds(probes)]
+    asleep = [probes.cores * crowd.waking / crowd.ranks for crowd in _crowds(probes)]
     if not asleep or (ranks is not None and ranks <= probes.cores):
         return awake
     return max(awake, median(asleep))
@@ -201,24 +179,19 @@ def _own(probes: PairProbes, both: float) -> tuple[float, float]:
     wakes and awaits. The result is (1, 0) if not measured.
     """
     each, starts = [], []
-    for one in _crowds(probes):
-        if len(one.own) > 1:
-            (few, sooner), *_, (many, later) = sorted(one.own)
+    for crowd in _crowds(probes):
+        if len(crowd.own) > 1:
+            (few, sooner), *_, (many, later) = sorted(crowd.own)
             slope = (later - sooner) / (many - few)
             each.append(probes.cores * slope / 2)
-            starts.append(probes.cores * (sooner - few * slope) / one.ranks)
+            starts.append(probes.cores * (sooner - few * slope) / crowd.ranks)
     if not each or both <= 0:
         return 1.0, 0.0
     return min(1.0, max(0.0, median(each) / both)), max(0.0, median(starts) - _start(probes, 0.0, None))
 
 
-def _at(points: SizeTimes, nbytes: int) -> float:
-    """Return the seconds at this size."""
-    return dict(points)[nbytes]
-
-
 def _left_behind(probes: PairProbes, rate: float) -> float:
     """Return the mean bytes still in flight when a large send returns."""
     arrived = dict(probes.arrived)
-    found = [(arrived[nbytes] - done) * rate for nbytes, done in probes.send_done if nbytes >= LARGE]
-    return max(0.0, sum(found) / len(found))
+    in_flight = [(arrived[nbytes] - done) * rate for nbytes, done in probes.send_done if nbytes >= LARGE]
+    return max(0.0, sum(in_flight) / len(in_flight))

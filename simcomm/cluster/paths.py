@@ -20,14 +20,13 @@ import numpy.typing as npt
 
 from collectives.budget import SHORTER_ROUTES, Gigabyte, allowed, check_fits
 from collectives.errors import InputError, TooLarge
-from simcomm.cluster.graph import complete_link_numbers, complete_links, list_nodes, node_kinds
+from simcomm.cluster.graph import list_nodes, node_kinds
 
 Ints = npt.NDArray[np.int64]
 
-LINK, PROCESSOR_BETWEEN, NARROWEST = 1 << 44, 1 << 33, 1 << 20  # so many of one never add up to the next
-WORTH_COMPILING = 1_000_000  # looks at a link; for fewer, plain Python takes less time than importing numba
-LOOKS_ON_A_PATH = 16  # as a rule of thumb
-SAMPLED = 32  # doors whose routes are measured first, where there are very many
+LINK, PROCESSOR_BETWEEN, NARROWEST = 1 << 44, 1 << 33, 1 << 20  # sums of a lower one never reach the next
+WORTH_COMPILING = 1_000_000  # visits of links; below, plain Python is faster than importing numba
+LOOKS_ON_A_PATH = 16  # estimate
 
 
 class RouteLinks(NamedTuple):
@@ -43,12 +42,12 @@ class GraphArrays(NamedTuple):
     src: Ints  # [links]: node
     dst: Ints
     cost: Ints
-    up: Ints  # [nodes]: a leaf's link to its neighbour, else -1
-    down: Ints  # [nodes]: a leaf's link from its neighbour, else -1
+    up: Ints  # [nodes]: a leaf's link to its neighbor, else -1
+    down: Ints  # [nodes]: a leaf's link from its neighbor, else -1
     first_out: Ints  # [nodes + 1], into out
-    out: Ints  # links between nodes that are no leaves, by the node that they leave
+    out: Ints  # links between non-leaf nodes, by source
     first_in: Ints
-    into: Ints  # the same, by the node that they reach
+    into: Ints  # links between non-leaf nodes, by target
 
 
 class ShortestPaths:
@@ -78,11 +77,6 @@ class ShortestPaths:
     def link(self) -> dict[tuple[str, str], int]:
         """The number of each link."""
         return {edge: index for index, edge in enumerate(self.edges)}
-
-    @cached_property
-    def is_complete(self) -> bool:
-        """Whether every node has a link to every other."""
-        return complete_links(self._graph) is not None
 
     @cached_property
     def _arrays(self) -> GraphArrays:
@@ -129,12 +123,12 @@ class ShortestPaths:
     @cached_property
     def speeds(self) -> npt.NDArray[np.float64]:
         """Each link's bytes/s for one message and for several, and its latency in seconds; shape [3, links]."""
-        count, found = self._graph.number_of_edges(), list[npt.NDArray[np.float64]]()
+        count, speeds = self._graph.number_of_edges(), list[npt.NDArray[np.float64]]()
         for keys in (("bandwidth",), ("shared_bandwidth", "bandwidth"), ("latency",)):
             links = self._graph.edges(data=True)
             figures = (data[keys[0]] if keys[0] in data else data[keys[-1]] for *_, data in links)
-            found.append(np.fromiter(figures, np.float64, count))
-        return np.stack(found)
+            speeds.append(np.fromiter(figures, np.float64, count))
+        return np.stack(speeds)
 
     def ends(self, pairs: Collection[tuple[str, str]]) -> Ints:
         """Return the nodes of pairs as numbers, shape [pairs, 2]. Raise InputError for an unknown node."""
@@ -143,28 +137,19 @@ class ShortestPaths:
             return np.fromiter(map(self.number.__getitem__, names), np.int64, 2 * len(pairs)).reshape(-1, 2)
         except KeyError as error:
             known = list_nodes(self._graph)
-            raise InputError(f"there is no node {error} in this network; there are {known}") from error
+            raise InputError(f"node {error} does not exist; nodes are {known}") from error
 
     def paths(self, ends: Ints, choices: Ints) -> RouteLinks:
         """Return the path of every pair in ``ends``, without links if there is no path.
 
         ``choices`` has a non-negative number per pair, which picks among equal paths.
         """
-        if self.is_complete:
-            return self.direct(ends[:, 0], ends[:, 1])
         sources, targets, arrays = ends[:, 0], ends[:, 1], self._arrays
         starts = _neighbours(sources, arrays.up, arrays.dst)
         doors = _neighbours(targets, arrays.down, arrays.src)
         order = np.argsort(doors, kind="stable")
         counts, links = self._by_door(doors[order], [column[order] for column in (sources, starts, targets, choices)])
         return _by_number(order, counts, links)
-
-    def direct(self, src: npt.NDArray[Any], dst: npt.NDArray[Any]) -> RouteLinks:
-        """Return the paths of a complete graph: one link each."""
-        away, first = src != dst, np.zeros(len(src) + 1, np.int32)
-        np.cumsum(away, out=first[1:])
-        src, dst = (src, dst) if away.all() else (src[away], dst[away])
-        return RouteLinks(first, complete_link_numbers(src, dst, len(self.nodes)).astype(np.int32, copy=False))
 
     def _by_door(self, doors: Ints, given: list[Ints]) -> tuple[Ints, Ints]:
         """Return the lengths and links of paths sorted by their last non-leaf node.
@@ -176,8 +161,6 @@ class ShortestPaths:
         find_paths = _compiled() if large else PLAIN
         net, scratch = (self._arrays, self._scratch) if large else self._lists
         counts, links, number = np.zeros(len(doors), np.int64), [np.zeros(0, np.int32)], 0
-        if large and len(cuts) > 8 * SAMPLED:
-            self._check_sample(doors, given, cuts)
         for begin, end in pairwise(cuts):
             mine = [column[begin:end] if large else column[begin:end].tolist() for column in given]
             seen, length = find_paths.measure(net, int(doors[begin]), mine[1], scratch)
@@ -185,32 +168,21 @@ class ShortestPaths:
             try:
                 check_hops(number, end, len(doors), Gigabyte.HOPS)
             except TooLarge:
-                _reset(scratch, seen)  # as ``descend`` would: these paths may be asked for others
+                for node in scratch[2][:seen]:  # reset the distances, as ``descend`` does, for later calls
+                    scratch[0][node] = -1
                 raise
-            found = find_paths.descend(net, int(doors[begin]), tuple(mine), scratch, seen, counts[begin:end])
-            links.append(np.asarray(found, dtype=np.int32))
+            path = find_paths.descend(net, int(doors[begin]), tuple(mine), scratch, seen, counts[begin:end])
+            links.append(np.asarray(path, dtype=np.int32))
         return counts, np.concatenate(links)
-
-    def _check_sample(self, doors: Ints, given: list[Ints], cuts: list[int]) -> None:
-        """Raise TooLarge if a sample of routes indicates that all routes have far too many links."""
-        number = pairs = 0
-        for begin, end in [*pairwise(cuts)][:: len(cuts) // SAMPLED]:
-            seen, length = _compiled().measure(self._arrays, int(doors[begin]), given[1][begin:end], self._scratch)
-            _reset(self._scratch, seen)
-            number, pairs = number + length, pairs + end - begin
-        if number * len(doors) // pairs > 1.5 * allowed(Gigabyte.HOPS):
-            check_hops(number * len(doors) // pairs, len(doors), len(doors), Gigabyte.HOPS)
 
     def path(self, source: int, target: int, choice: int) -> tuple[str, ...]:
         """Return the nodes of one path with both ends, equal to that of ``paths``; empty if there is no path."""
-        if self.is_complete:
-            return (self.nodes[source], self.nodes[target]) if source != target else ()
         net, scratch = self._lists
         start = source if net.up[source] < 0 else net.dst[net.up[source]]
         door = target if net.down[target] < 0 else net.src[net.down[target]]
         seen, _ = PLAIN.measure(net, door, [start], scratch)
-        found = PLAIN.descend(net, door, ([source], [start], [target], [choice]), scratch, seen, [0])
-        return self.nodes_of(found.tolist())
+        links = PLAIN.descend(net, door, ([source], [start], [target], [choice]), scratch, seen, [0])
+        return self.nodes_of(links.tolist())
 
     def nodes_of(self, links: Iterable[int]) -> tuple[str, ...]:
         """Return the nodes of a path of links, with both ends."""
@@ -240,26 +212,26 @@ def find_shortest_paths(graph: "nx.DiGraph[str]") -> ShortestPaths:
     ...     find_shortest_paths(graph) is find_shortest_paths(graph)
     True
     """
-    kept = _kept.get()
-    if kept and kept[0].is_of(graph):
-        return kept[0]
-    found = ShortestPaths(graph)
-    if kept is not None:
-        kept[:] = [found]
-    return found
+    cache = _kept.get()
+    if cache and cache[0].is_of(graph):
+        return cache[0]
+    paths = ShortestPaths(graph)
+    if cache is not None:
+        cache[:] = [paths]
+    return paths
 
 
 def _leaves(src: Ints, dst: Ints, nodes: int) -> tuple[Ints, Ints]:
     """Return each node's link to its only neighbor and the link back; -1 for nodes that are not leaves."""
     leaving, coming = np.bincount(src, minlength=nodes), np.bincount(dst, minlength=nodes)
     up, down = np.full(nodes, -1), np.full(nodes, -1)
-    up[src] = down[dst] = np.arange(len(src))  # of a node with one of each
+    up[src] = down[dst] = np.arange(len(src))  # valid for nodes with one of each
     leaves = np.flatnonzero((leaving == 1) & (coming == 1))
     other = dst[up[leaves]]
     leaves = leaves[(src[down[leaves]] == other) & (leaving[other] > 1)]
-    found = np.full((2, nodes), -1)
-    found[:, leaves] = up[leaves], down[leaves]
-    return found[0], found[1]
+    leaf_links = np.full((2, nodes), -1)
+    leaf_links[:, leaves] = up[leaves], down[leaves]
+    return leaf_links[0], leaf_links[1]
 
 
 def _neighbours(nodes: Ints, leaf_links: Ints, far_ends: Ints) -> Ints:
@@ -332,24 +304,17 @@ def _measure(net: Any, door: int, starts: Any, scratch: Any) -> tuple[int, int]:
     return tail, length
 
 
-def _reset(scratch: Any, seen: int) -> None:
-    """Reset the distances of visited nodes, in arrays or lists."""
-    level, _, queue, _ = scratch
-    for node in queue[:seen]:
-        level[node] = -1
-
-
-def _descend(net: Any, door: int, asked: Any, scratch: Any, seen: int, counts: Any) -> Any:
+def _descend(net: Any, door: int, queries: Any, scratch: Any, seen: int, counts: Any) -> Any:
     """Walk from each source by descending distance to the end node and its target, then reset all distances.
 
     ``asked`` are the sources, the start nodes of the paths, the targets, and the choices among equal paths. Return the
     links of all paths, one path after the other.
     """
-    sources, starts, targets, choices = asked
+    sources, starts, targets, choices = queries
     level, best, queue, equal_links = scratch
     links = [0]  # tells numba the type of the list; not returned
     for k in range(len(sources)):
-        source, node, target, left, begin = sources[k], starts[k], targets[k], choices[k], len(links)
+        source, node, target, remaining, begin = sources[k], starts[k], targets[k], choices[k], len(links)
         if source == target or level[node] < 0:
             continue
         if net.up[source] >= 0:
@@ -362,7 +327,7 @@ def _descend(net: Any, door: int, asked: Any, scratch: Any, seen: int, counts: A
                 if level[after] == level[node] - 1 and best[after] + net.cost[link] == best[node]:
                     equal_links[equals] = link
                     equals += 1
-            link, left = equal_links[left % equals], left // equals
+            link, remaining = equal_links[remaining % equals], remaining // equals
             links.append(link)
             node = net.dst[link]
         if net.down[target] >= 0:
@@ -380,7 +345,7 @@ PLAIN = PathFinder(_measure, _descend)
 def _compiled() -> PathFinder:
     """Return the compiled search, or the Python one if numba is disabled."""
     try:
-        from simcomm.jit import compile_and_cache  # numba is slow to import, and worth it for large networks only
-    except InputError:  # NUMBA_DISABLE_JIT is set, which the simpy engine can do with
+        from simcomm.jit import compile_and_cache  # imports numba, which is slow
+    except InputError:  # NUMBA_DISABLE_JIT is set; the simpy engine still works
         return PLAIN
     return PathFinder(compile_and_cache(_measure), compile_and_cache(_descend))

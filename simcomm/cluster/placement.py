@@ -45,16 +45,16 @@ def place_on(cluster: Cluster, hosts: Sequence[str]) -> Cluster:
     2
     """
     check_cluster(cluster, Cluster)
-    known = rank_nodes(cluster.graph)
+    allowed = rank_nodes(cluster.graph)
     for rank, host in enumerate(check_sequence("hosts", hosts, of="nodes")):
-        if host not in known:
-            raise InputError(f"rank {rank} on {quote(host)}: no such host; there are {_shown(known)}")
+        if host not in allowed:
+            raise InputError(f"rank {rank}: host {quote(host)} does not exist; hosts are {_shown(allowed)}")
         if host in hosts[:rank]:
             raise InputError(
-                f"rank {rank} on {quote(host)}: rank {list(hosts).index(host)} is there, and a host holds one"
+                f"rank {rank}: host {quote(host)} already has rank {list(hosts).index(host)}; use each host once"
             )
     if not hosts:
-        raise InputError(f"no rank is placed; name at least one of {_shown(known)}")
+        raise InputError(f"hosts must not be empty; use at least one of {_shown(allowed)}")
     return replace(cluster, hosts=tuple(hosts))
 
 
@@ -74,12 +74,12 @@ def make_room(cluster: Cluster, ranks: int) -> Cluster:
     for host in cluster.hosts:
         switches = list(graph.successors(host))
         if len(switches) != 1 or switches[0] in cluster.hosts or "machine" in graph.nodes[host]:
-            return cluster.on_first(ranks)  # refuses
+            return cluster.on_first(ranks)  # raises InputError
         hosts += [host, *(f"{host}.{number}" for number in range(1, times))]
-        for beside in hosts[1 - times :]:
-            graph.add_node(beside, **graph.nodes[host])
-            graph.add_edge(beside, switches[0], **graph.edges[host, switches[0]])
-            graph.add_edge(switches[0], beside, **graph.edges[switches[0], host])
+        for node in hosts[1 - times :]:
+            graph.add_node(node, **graph.nodes[host])
+            graph.add_edge(node, switches[0], **graph.edges[host, switches[0]])
+            graph.add_edge(switches[0], node, **graph.edges[switches[0], host])
     title = f"{cluster.title}, each host {times} times"
     return replace(cluster, title=title, graph=graph, hosts=tuple(hosts)).on_first(ranks)
 
@@ -87,10 +87,10 @@ def make_room(cluster: Cluster, ranks: int) -> Cluster:
 def _groups(cluster: Cluster) -> list[list[str]]:
     """Return the hosts by machine or switch, in the order of the cluster's hosts."""
     check_cluster(cluster, Cluster)
-    found: dict[object, list[str]] = {}
+    groups: dict[object, list[str]] = {}
     for host in cluster.hosts:
-        found.setdefault(_group(cluster, host), []).append(host)
-    return list(found.values())
+        groups.setdefault(_group(cluster, host), []).append(host)
+    return list(groups.values())
 
 
 def _group(cluster: Cluster, host: str) -> object:

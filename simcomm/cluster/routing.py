@@ -26,9 +26,9 @@ from simcomm.cluster.graph import P2P_LEVELS, check_is_graph, node_kind, node_ki
 from simcomm.cluster.paths import Ints, RouteLinks, check_hops, find_shortest_paths
 from simcomm.hashing import hash_numbers
 
-Route = tuple[str, ...]  # nodes, both ends included
+Route = tuple[str, ...]  # nodes, including both ends
 SEEDS = range(2**32)
-GREATEST_REACH = {"pcie": 0, "cpu": 2}  # of a GPU that may not go on past such a node, an index in P2P_LEVELS
+GREATEST_REACH = {"pcie": 0, "cpu": 2}  # index in P2P_LEVELS up to which a GPU cannot pass such a node
 
 
 class Router:
@@ -39,7 +39,7 @@ class Router:
         self.graph = graph
         self.paths = find_shortest_paths(graph)
         self._known: dict[tuple[str, str], Route] = {}
-        self._hops = 0  # of the routes that are known
+        self._hops = 0  # links of the known routes
 
     def route(self, src: str, dst: str) -> Route:
         """Return the nodes from src to dst, always the same. Raise InputError if there is no route."""
@@ -89,7 +89,7 @@ class ShortestRouter(Router):
         source, target = ends[0].tolist()
         route = self.paths.path(source, target, int(self._choices(ends)[0]))
         if not route:
-            raise InputError(f"no link leads from {src} to {dst}")
+            raise InputError(f"no route from {src} to {dst}")
         return route
 
     def links(self, pairs: Sequence[tuple[str, str]]) -> RouteLinks:
@@ -99,28 +99,25 @@ class ShortestRouter(Router):
     def links_between(self, nodes: Sequence[str], src: npt.NDArray[Any], dst: npt.NDArray[Any]) -> RouteLinks:
         """Return the same as ``Router.links_between``, without a tuple per pair."""
         number = self.paths.ends([(node, node) for node in nodes])[:, 0]
-        if self.paths.is_complete and not self._any_may_need_memory:
-            short = number.astype(np.int32 if len(self.paths.nodes) ** 2 < 1 << 31 else np.int64)
-            return self.paths.direct(short[src], short[dst])
         return self._links(np.stack([number[src], number[dst]], axis=1), lambda at: (nodes[src[at]], nodes[dst[at]]))
 
     def _links(self, ends: Ints, pair: Callable[[int], tuple[str, str]]) -> RouteLinks:
         """Return the links of the routes between ``ends``, shape [pairs, 2]; ``pair`` returns their names."""
-        found = self.paths.paths(ends, self._choices(ends))
-        for number in np.flatnonzero(np.diff(found.first) == 0).tolist():
-            self.route(*pair(number))  # raises where no link leads there
+        routes = self.paths.paths(ends, self._choices(ends))
+        for number in np.flatnonzero(np.diff(routes.first) == 0).tolist():
+            self.route(*pair(number))  # raises InputError if there is no route
         if not self._any_may_need_memory:
-            return found
-        crossing = np.repeat(np.arange(len(ends), dtype=np.int32), np.diff(found.first))
-        numbers = np.unique(crossing[self._may_need_memory[found.link]]).tolist()
+            return routes
+        crossing = np.repeat(np.arange(len(ends), dtype=np.int32), np.diff(routes.first))
+        numbers = np.unique(crossing[self._may_need_memory[routes.link]]).tolist()
         for number in numbers:
-            links = found.link[found.first[number] : found.first[number + 1]].tolist()
+            links = routes.link[routes.first[number] : routes.first[number + 1]].tolist()
             self._known[pair(number)] = self._with_detour(self.paths.nodes_of(links))
-        return _replace_routes(found, numbers, super().links([pair(number) for number in numbers]))
+        return _replace_routes(routes, numbers, super().links([pair(number) for number in numbers]))
 
     @cached_property
     def _may_need_memory(self) -> "npt.NDArray[np.bool_]":
-        """For each link, whether some GPU may not reach beyond its end directly."""
+        """Whether, for each link, some GPU may not reach beyond its end directly."""
         lowest = min((_reach(self.graph, node) for node in rank_nodes(self.graph)), default=len(P2P_LEVELS) - 1)
         kinds = node_kinds(self.graph)
         return np.array([lowest <= GREATEST_REACH.get(kinds[dst], -1) for _, dst in self.graph.edges], dtype=bool)
@@ -152,7 +149,7 @@ class RailAwareRouter(ShortestRouter):
 
     def _check_rails(self) -> None:
         if not self._nics:
-            raise InputError("rail-aware routing needs machines whose GPUs and NICs are on rails; here is none")
+            raise InputError("rail-aware routing requires machines whose GPUs and NICs are on rails")
         for node in self._gpus.values():
             data = self.graph.nodes[node]
             if (data["machine"], data.get("rail")) not in self._nics:
@@ -161,14 +158,14 @@ class RailAwareRouter(ShortestRouter):
                 )
 
     def _find(self, src: str, dst: str) -> Route:
-        here, there = self.graph.nodes[src], self.graph.nodes[dst]
-        if "local" not in here or "local" not in there or here["machine"] == there["machine"]:
+        src_data, dst_data = self.graph.nodes[src], self.graph.nodes[dst]
+        if "local" not in src_data or "local" not in dst_data or src_data["machine"] == dst_data["machine"]:
             return super()._find(src, dst)
-        rail, door = there["rail"], src
-        if here["rail"] != rail:
-            door = self._gpus.get((here["machine"], there["local"]), src)
-        leaving, arriving = self._nics[here["machine"], rail], self._nics[there["machine"], rail]
-        stops = dict.fromkeys((src, door, leaving, arriving, dst))
+        rail, gateway = dst_data["rail"], src
+        if src_data["rail"] != rail:
+            gateway = self._gpus.get((src_data["machine"], dst_data["local"]), src)
+        leaving, arriving = self._nics[src_data["machine"], rail], self._nics[dst_data["machine"], rail]
+        stops = dict.fromkeys((src, gateway, leaving, arriving, dst))
         return self._with_detour(join_legs(self._leg(a, b) for a, b in pairwise(stops)))
 
     def links(self, pairs: Sequence[tuple[str, str]]) -> RouteLinks:
@@ -189,7 +186,7 @@ class ListedRouter(Router):
         for route in routes:
             _check_route(graph, route)
             if (route[0], route[-1]) in self._known:
-                raise InputError(f"route {' - '.join(route)}: there is already one from {route[0]} to {route[-1]}")
+                raise InputError(f"route {' - '.join(route)}: duplicate route from {route[0]} to {route[-1]}")
             self._known[route[0], route[-1]] = tuple(route)
 
     def _find(self, src: str, dst: str) -> Route:
@@ -231,7 +228,7 @@ def ecmp(seed: int = 0) -> Routing:
     ('h0', 's0', 'h1')
     """
     if type(seed) is not int or seed not in SEEDS:
-        raise InputError(f"seed {quote(seed)} is none; give a whole number from 0 to {SEEDS[-1]}")
+        raise InputError(f"seed must be an integer from 0 to {SEEDS[-1]}, not {quote(seed)}")
     return partial(ShortestRouter, seed=seed)
 
 
@@ -263,14 +260,14 @@ def join_legs(legs: Iterable[Route]) -> Route:
     return (*first, *(node for leg in others for node in leg[1:]))
 
 
-def _replace_routes(found: RouteLinks, numbers: Sequence[int], others: RouteLinks) -> RouteLinks:
-    """Return ``found`` with the routes at ``numbers`` replaced, in this order, by ``others``."""
-    old = np.diff(found.first)
+def _replace_routes(routes: RouteLinks, numbers: Sequence[int], others: RouteLinks) -> RouteLinks:
+    """Return ``routes`` with those at ``numbers`` replaced, in this order, by ``others``."""
+    old = np.diff(routes.first)
     lengths, stays = old.copy(), np.ones(len(old), dtype=bool)
     lengths[numbers], stays[numbers] = np.diff(others.first), False
     first = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    link, kept = np.empty(first[-1], np.int32), np.repeat(stays, lengths)
-    link[kept], link[~kept] = found.link[np.repeat(stays, old)], others.link
+    link, is_kept = np.empty(first[-1], np.int32), np.repeat(stays, lengths)
+    link[is_kept], link[~is_kept] = routes.link[np.repeat(stays, old)], others.link
     return RouteLinks(first, link)
 
 
@@ -304,13 +301,13 @@ def _reach(graph: "nx.DiGraph[str]", node: str) -> int:
 def _check_route(graph: "nx.DiGraph[str]", route: Sequence[str]) -> None:
     shown = f"route {' - '.join(map(str, route))}"
     if len(route) < 2 or route[0] == route[-1]:
-        raise InputError(f"{shown}: a route leads from one node to another; name all on the way, both ends included")
+        raise InputError(f"{shown}: a route must list all nodes from one node to another, including both ends")
     for a, b in pairwise(route):
         if not graph.has_edge(a, b):
-            raise InputError(f"{shown}: no link leads from {a} to {b}")
+            raise InputError(f"{shown}: no link from {a} to {b}")
     for node in route:
         if list(route).count(node) > 1:
-            raise InputError(f"{shown}: it comes to {node} twice")
+            raise InputError(f"{shown}: node {node} occurs twice")
     for node in (route[0], route[-1]):
         if node not in rank_nodes(graph):
-            raise InputError(f"{shown}: {node} holds no rank; a route begins and ends at a host or a GPU")
+            raise InputError(f"{shown}: both ends must be a host or a GPU, and {node} is not")

@@ -16,7 +16,7 @@ from collectives.errors import InputError
 from collectives.transport import Transport
 from collectives.units import Bandwidth, Latency, count, format_bandwidth
 from simcomm.cluster.cluster import IDEAL, Cluster
-from simcomm.cluster.graph import CompleteGraph, LinkSpec, add_link, check_links, empty_graph, link_spec
+from simcomm.cluster.graph import LinkSpec, add_link, check_links, empty_graph, link_spec
 
 
 def star(
@@ -57,9 +57,10 @@ def fully_connected(
     >>> fully_connected(4, "10 Gbit/s", "5 us")
     <Cluster 4 hosts, fully connected, 10 Gbit/s: 4 ranks, 4 nodes, 12 links>
     """
-    check_whole_number("hosts", hosts, at_least=1)
-    link = link_spec(bandwidth, latency)
-    graph = CompleteGraph(_names("h", hosts), link)
+    check_links(check_whole_number("hosts", hosts, at_least=1) * (hosts - 1) // 2)
+    graph, link = empty_graph(_names("h", hosts)), link_spec(bandwidth, latency)
+    for a, b in combinations(graph, 2):
+        add_link(graph, a, b, link)
     return _cluster(f"{count(hosts, 'host')}, fully connected", graph, hosts, link, transport)
 
 
@@ -76,7 +77,7 @@ def torus(
     for size in check_sequence("dimensions", dimensions, of="numbers of hosts"):
         check_whole_number("every dimension", size, at_least=1)
     if len(dimensions) not in (2, 3):
-        raise InputError(f"a torus of {len(dimensions)} dimensions; 2 or 3 are built, for example [4, 4, 2]")
+        raise InputError(f"dimensions must be 2 or 3 numbers, for example [4, 4, 2], not {len(dimensions)}")
     hosts, link = prod(dimensions), link_spec(bandwidth, latency)
     check_links(hosts * len(dimensions))
     graph = empty_graph(_names("h", hosts))
@@ -134,7 +135,7 @@ def fat_tree(
     """
     check_whole_number("ports", ports, at_least=2)
     if ports % 2:
-        raise InputError(f"{ports} ports; half of a fat tree's ports go up, so their number is even")
+        raise InputError(f"ports of a fat tree must be even, not {ports}")
     half, link = ports // 2, link_spec(bandwidth, latency)
     edges, hosts = ports * half, ports * half * half
     check_links(3 * hosts)
@@ -174,7 +175,7 @@ def dragonfly(
     groups = most if groups is None else check_whole_number("groups", groups, at_least=0)
     if not 1 <= groups <= most:
         raise InputError(
-            f"{groups} groups; {routers_per_group} routers of {global_links} global links join 1 to {most}"
+            f"groups must be 1 to {most} for {routers_per_group} routers with {global_links} global links, not {groups}"
         )
     routers, link = groups * routers_per_group, link_spec(bandwidth, latency)
     check_links(routers * hosts_per_router + routers * (routers_per_group - 1) // 2 + groups * (groups - 1) // 2)

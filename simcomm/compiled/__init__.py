@@ -1,4 +1,4 @@
-"""The compiled engine: the reference engine's answer at scale. What simulates is loaded when it is first used."""
+"""The compiled engine, with the reference engine's results at scale. Modules that simulate are loaded on first use."""
 
 from collectives import exports_of
 

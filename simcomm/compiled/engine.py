@@ -1,7 +1,7 @@
-"""The compiled engine: the reference engine's answer, at scale.
+"""The compiled engine: the reference engine's results, at scale.
 
-Two methods find the same times: *max-plus* goes from step to step where messages never share a link, in far less time
-than *events*, which simulates every message. ``docs/how-it-works/engines.md`` says why both are exact.
+Two methods find the same times. *Max-plus* goes from step to step if messages never share a link. *Events* simulates
+every message, and takes far longer. ``docs/how-it-works/engines.md`` explains why both are exact.
 """
 
 from collections import deque
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class MessageTimes(NamedTuple):
-    """When each message sent began and ended; seconds and bytes, one entry of each array for each message."""
+    """The begin and end of each sent message. Each array has one entry per message, in seconds or bytes."""
 
     src: Ints
     dst: Ints
@@ -49,45 +49,45 @@ class MessageTimes(NamedTuple):
     step: Ints  # of the sender's program
     chunk: Ints  # first of its chunks
     nbytes: Floats
-    begin: Floats  # both halves posted; nan where they never were
-    end: Floats  # all bytes arrived; nan where they never did
-    src_posted: Floats  # nan where it never was
+    begin: Floats  # both halves posted; NaN if they never were
+    end: Floats  # all bytes arrived; NaN if they never did
+    src_posted: Floats  # NaN if it never was
     dst_posted: Floats
 
 
 class Timing(NamedTuple):
-    """When the ranks end, and how that was found."""
+    """When the ranks finish, and how the times were found."""
 
     elapsed: float  # seconds until the last rank ends
     finished: Floats  # [ranks]: seconds; infinite for a rank that never ends
-    messages: int  # how many were sent
+    messages: int  # number of sent messages
     method: str  # "max-plus" or "events"
     times: MessageTimes | None = None
-    reductions: Spans | None = None  # where they do not follow from the times of messages
-    failed: frozenset[int] = frozenset()  # ranks that came to the time at which they fail
-    standstill: Standstill | None = None  # of a run that never ends, where there are no times of its messages
-    by_steps: MaxPlusRun | None = None  # when ranks came to steps, where that was asked for
+    reductions: Spans | None = None  # unless they follow from the times of messages
+    failed: frozenset[int] = frozenset()  # ranks that have failed
+    standstill: Standstill | None = None  # of a run that hangs, if its message times are unknown
+    by_steps: MaxPlusRun | None = None  # when ranks reached steps, if recorded
 
 
-EXPLAINED_UP_TO = 1_000_000  # messages; of more it would take long to find out who waits for whom in a deadlock
-INSTANTS_A_LOOK = 10_000  # the most instants that machine code simulates before an interrupt can end it
-FIRST_LOOK = 100  # instants before the first such moment, as nobody knows yet how long they take
-LOOK_S = 0.1  # seconds that machine code is to take at most before an interrupt can end it
-MOST_CORRECTIONS = 1_000_000  # of links in an instant; far more than any takes, but no proof says so
+EXPLAINED_UP_TO = 1_000_000  # messages; with more, searching for a wait-for cycle takes too long
+INSTANTS_A_LOOK = 10_000  # maximum instants per call of machine code, which an interrupt cannot end
+FIRST_LOOK = 100  # instants of the first call, whose duration is unknown
+LOOK_S = 0.1  # target duration of a call in seconds
 
 
 def one_by_one(inputs: EngineInput, *, messages: bool = False) -> Timing:
-    """Return the timing by events; with ``messages`` the times of each.
+    """Return the timing by events; ``messages`` adds the times of each message.
 
-    Raises ProgramError for a program that deadlocks, InputError for more messages than can be simulated.
+    Raises ProgramError for a program that deadlocks, and InputError for too many messages.
     """
     return _with_mean_division(inputs, by_events(inputs, messages=messages))
 
 
 def by_segments(inputs: EngineInput, *, messages: bool = False) -> Timing:
-    """Return the timing over TCP, by events as no shortcut knows connections; with ``messages`` the times of each.
+    """Return the timing over TCP by events, because no shortcut supports connections.
 
-    Raises ProgramError for a program that deadlocks, InputError for more messages or segments than fit into memory.
+    ``messages`` adds the times of each message. Raises ProgramError for a program that deadlocks, and InputError if
+    messages or segments exceed the memory limit.
     """
     inputs = inputs.with_table()
     run = TcpRun([inputs])
@@ -98,10 +98,10 @@ def by_segments(inputs: EngineInput, *, messages: bool = False) -> Timing:
 
 
 def by_shortcut(inputs: EngineInput, record: Record = Record.TIMES) -> Timing | None:
-    """Return the timing by max-plus; None where it does not apply.
+    """Return the timing by max-plus, or None if it does not apply.
 
-    ``record`` may ask for what says who waited for whom, ``Timing.by_steps``, or for that if max-plus applies. What
-    happens to links and ranks after the run has ended is of no account.
+    ``record`` may ask for ``Timing.by_steps``, which tells who waited for whom. Faults that begin after the run has
+    ended have no effect.
 
     >>> import simcomm
     >>> from collectives import CollectiveCall, Transport, find_algorithm
@@ -117,8 +117,8 @@ def by_shortcut(inputs: EngineInput, record: Record = Record.TIMES) -> Timing | 
         return None
     if inputs.faults.fails_ranks or inputs.faults.changes_links:
         before, until = inputs.faults.split_at_first_change()
-        calm = inputs.under(before, inputs.starts, inputs.index)
-        timing = by_shortcut(calm, record) if until > _least_seconds(calm) else None
+        unaffected = inputs.under(before, inputs.starts, inputs.index)
+        timing = by_shortcut(unaffected, record) if until > _least_seconds(unaffected) else None
         if timing is not None and timing.elapsed < until * (1 - SAME_ARRIVAL):
             return timing
     changes = inputs.faults.fails_ranks or inputs.faults.changes_links
@@ -128,7 +128,7 @@ def by_shortcut(inputs: EngineInput, record: Record = Record.TIMES) -> Timing | 
 
 
 def _least_seconds(inputs: EngineInput) -> float:
-    """Return seconds that no run goes below: each step of a channel takes the delay of its messages."""
+    """Return a lower bound in seconds: each step of a channel takes at least the delay of its messages."""
     schedule = inputs.schedule
     if inputs.call.elements < schedule.chunks or not isinstance(schedule, SymmetricSchedule):  # some may be empty
         return 0.0
@@ -139,9 +139,9 @@ def _least_seconds(inputs: EngineInput) -> float:
 
 
 def by_max_plus(inputs: EngineInput, *, waits: bool = False) -> Timing | None:
-    """Return the timing by max-plus; None where messages share links, or the schedule is not cyclic.
+    """Return the timing by max-plus, or None if messages share links or the schedule is not symmetric.
 
-    With ``waits`` there is none either where a link changes or a rank fails meanwhile.
+    With ``waits``, also return None if a link changes or a rank fails during the run.
     """
     schedule, faults = inputs.schedule, inputs.faults
     if not isinstance(schedule, SymmetricSchedule) or not is_synchronous(schedule):
@@ -159,16 +159,17 @@ def by_max_plus(inputs: EngineInput, *, waits: bool = False) -> Timing | None:
 
 
 def by_events(inputs: EngineInput, *, messages: bool = False) -> Timing:
-    """Return the timing by simulating every message; with the times of each where ``messages`` asks for them.
+    """Return the timing by simulating every message.
 
-    They are given too where ranks may wait for ever, so that the trace can say for what.
+    The times of each message are included with ``messages``, and if the run may hang, for the trace's list of
+    unfinished operations.
     """
     messages = messages or inputs.faults.may_hang
     needs_names = messages or inputs.is_fifo or inputs.faults.affects_ranks
-    says_once = isinstance(inputs.schedule, SymmetricSchedule)  # one without empty messages is a plan as it is
+    says_once = isinstance(inputs.schedule, SymmetricSchedule)  # without empty messages, it is a plan already
     if needs_names or (says_once and inputs.sent < inputs.posted):
         inputs = inputs.with_table()
-    inputs.check_some_routes()
+    inputs.check_number(Gigabyte.MESSAGES)
     links = link_records_of(inputs)
     faults = inputs.faults
     changes = link_changes(faults, inputs.cluster.graph, links) if faults.changes_links else ()
@@ -186,11 +187,11 @@ def by_events(inputs: EngineInput, *, messages: bool = False) -> Timing:
 def run_kernel(
     plan: Plan, links: LinkRecords, *, messages: bool = False, changes: Iterable[LinkChange] = ()
 ) -> "World":
-    """Run a plan to its end and return the world as it is then; agents that cannot finish do so at infinity.
+    """Run a plan to its end and return the final state. Agents that cannot finish do so at infinity.
 
-    ``messages`` asks for the times of every message; ``changes`` happen to links meanwhile.
+    ``messages`` records the times of every message. ``changes`` are applied to the links during the run.
     """
-    from simcomm.compiled.kernel import event_loop, world  # numba is slow to import, and often not needed
+    from simcomm.compiled.kernel import event_loop, world  # imports numba, which is slow and often not needed
 
     run, engine = world.new_world(plan, links, messages), _Interruptible(event_loop)
     if changes:
@@ -200,29 +201,29 @@ def run_kernel(
 
 
 class _Interruptible:
-    """Machine code that an interrupt can end after so many instants, as many as take a moment."""
+    """Calls machine code for so few instants at a time that an interrupt is noticed soon."""
 
     def __init__(self, kernel: ModuleType) -> None:
         self.kernel = kernel
         self.instants = min(FIRST_LOOK, INSTANTS_A_LOOK)
 
     def advance(self, world: "World", until: float) -> bool:
-        """Go on, not beyond ``until`` seconds; return whether nothing more will happen."""
+        """Simulate until ``until`` seconds. Return whether no event remains."""
         more, advance = self.kernel.MORE, self.kernel.advance
-        found = more
-        while found == more:
-            begun = monotonic()
-            found = advance(world, self.instants, MOST_CORRECTIONS, until)
-            took = monotonic() - begun
+        state = more
+        while state == more:
+            start = monotonic()
+            state = advance(world, self.instants, until)
+            took = monotonic() - start
             if took > LOOK_S:
                 self.instants = max(1, self.instants // 2)
-            elif found == more:
+            elif state == more:
                 self.instants = min(2 * self.instants, INSTANTS_A_LOOK)
-        return bool(found == self.kernel.OVER)
+        return bool(state == self.kernel.OVER)
 
 
 def _run_through_changes(world: "World", changes: Iterable[LinkChange], engine: _Interruptible) -> None:
-    """Run until all links have changed, or so many have while nothing else happens that nothing else will."""
+    """Run until all links have changed, or until no other event has happened during many changes."""
     now, idle = 0.0, 0
     for change in changes:
         if change.time > now:
@@ -231,13 +232,13 @@ def _run_through_changes(world: "World", changes: Iterable[LinkChange], engine: 
             if idle > IDLE_CHANGES or (nothing_else and np.isfinite(world.agents["finished"]).all()):
                 return
             now = world.clock[0] = change.time
-        engine.kernel.change_bandwidth(world, change, MOST_CORRECTIONS)
+        engine.kernel.change_bandwidth(world, change)
 
 
 def _timing(inputs: EngineInput, finished: Floats, method: str) -> Timing:
-    """Return the timing of ranks whose channels have ``finished`` [ranks * channels] at these seconds.
+    """Return the timing of channels that end at ``finished``, in seconds; shape [ranks * channels].
 
-    Raises ProgramError where some never do, though nothing fails.
+    Raises ProgramError if a channel never ends, although no fault can be the reason.
     """
     by_rank = finished.reshape(inputs.schedule.world_size, -1).max(axis=1)
     if np.isinf(by_rank).any() and not inputs.faults.may_hang:
@@ -246,29 +247,29 @@ def _timing(inputs: EngineInput, finished: Floats, method: str) -> Timing:
 
 
 def _deadlock(inputs: EngineInput, stuck: list[int]) -> ProgramError:
-    """Return the error that says who waits for whom or, where finding that takes long, only which ranks wait."""
+    """Return an error that names the wait-for cycle or, for very many messages, only the blocked ranks."""
     schedule = inputs.schedule
     try:
         if inputs.posted <= EXPLAINED_UP_TO:
             deque(completion_order(build_schedule(schedule.algorithm, schedule.world_size, schedule.root)), maxlen=0)
     except ProgramError as error:
         return error
-    message = f"{schedule.describe()}: deadlock: {name_ranks(stuck)} wait for each other for ever"
+    message = f"{schedule.describe()}: deadlock: {name_ranks(stuck)} wait for each other"
     return ProgramError(message, schedule.world_size, stuck[0])
 
 
 def _with_mean_division(inputs: EngineInput, timing: Timing) -> Timing:
-    """Return the timing with the mean's division at the end, which a rank that has failed does not begin."""
+    """Return the timing with the final division of a mean. A failed rank does not start it."""
     if inputs.call.op != "mean":
         return timing
-    late = [one.rank for one in inputs.faults.ranks if one.fails_at <= timing.finished[one.rank] < np.inf]
+    late = [fault.rank for fault in inputs.faults.ranks if fault.fails_at <= timing.finished[fault.rank] < np.inf]
     finished = timing.finished + division_seconds(inputs)
     finished[late] = np.inf
     return timing._replace(elapsed=float(finished.max()), finished=finished, failed=timing.failed.union(late))
 
 
 def with_messages(timing: Timing, inputs: EngineInput, run: TcpRun) -> Timing:
-    """Return the timing of a collective of a run with the times of its messages."""
+    """Return the timing of one collective of a run with the times of its messages."""
     sent, received, end = run.message_times(inputs)
     nbytes = inputs.schedule_plan.plan.messages["nbytes"].copy()
     return timing._replace(times=MessageTimes(*inputs.names, nbytes, np.maximum(sent, received), end, sent, received))

@@ -7,7 +7,7 @@ from itertools import takewhile
 from collectives.records.trace import LinkRate, TracedLink
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
-from simcomm.cluster.graph import Link, each_link
+from simcomm.cluster.graph import Link
 from simcomm.model.faults import NO_FAULTS, Faults
 
 
@@ -23,7 +23,7 @@ def trace_links(
     """
     shares = _shares_over_time(faults, elapsed)
     links, cache = list[TracedLink](), dict[tuple[float, float], tuple[LinkRate, ...]]()
-    for (a, b, data), nbytes in zip(each_link(cluster.graph), carried, strict=True):
+    for (a, b, data), nbytes in zip(cluster.graph.edges(data=True), carried, strict=True):
         alone, shared = data["bandwidth"], data.get("shared_bandwidth", data["bandwidth"])
         if (a, b) in shares:
             rates = _rates(alone, shared, transport.goodput, {0.0: 1.0} | shares[a, b])

@@ -49,7 +49,7 @@ class MeasuredModel(NetworkModel):
         return None if training.gradient_sync is None else super().bucket_seconds(training)
 
     def calls_to_measure(self, calls: Iterable[CollectiveCall]) -> list[CollectiveCall]:
-        return [one for one in calls if one.algorithm.has_program and one.algorithm.is_decided]
+        return [call for call in calls if call.algorithm.has_program and call.algorithm.is_decided]
 
     def is_calibrated_for(self, training: Training) -> bool:
         """Return whether compute is calibrated and, for gloo with overlap, the overlap slowdown too."""

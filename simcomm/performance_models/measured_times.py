@@ -92,8 +92,8 @@ def _division(call: CollectiveCall, calibration: Calibration, rank: int, world_s
     """Return the seconds that a rank needs to divide its part of a mean."""
     reduced = reduced_slice(call.algorithm.spec, rank, world_size, call.root, call.elements)
     share = float(reduced.stop - reduced.start) / max(1, call.elements)
-    whole = _local_seconds(calibration, call.nbytes) if given is None else given
-    return share * whole
+    whole_s = _local_seconds(calibration, call.nbytes) if given is None else given
+    return share * whole_s
 
 
 def _local_seconds(calibration: Calibration, nbytes: int) -> float:
@@ -243,7 +243,7 @@ def training_from_calibration(
     begin, spans, messages = 0.0, list[Span](), []
     for step in range(steps):
         backward = _backward_of_ranks(phases.backward, point.wait_s if point else 0.0, ranks, slowest=step % ranks)
-        computed = [begin + phases.forward + own for own in backward]
+        computed = [begin + phases.forward + backward_s for backward_s in backward]
         division = point.division_s if point else None
         sync = time_collective(call, calibration, computed, division_s=division, in_training=True, collective=step)
         messages += sync.messages
@@ -293,11 +293,11 @@ def train_overlapped(
     begin, phases_of_all = 0.0, list[tuple[str, int, float, float]]()
     timeline = _time_overlapped(training, cluster.world_size, measured, phases, carry)
     for step in range(steps):
-        one = timeline.phases_from(begin)
-        _, end = one["sync"]
+        step_phases = timeline.phases_from(begin)
+        _, end = step_phases["sync"]
         begin = end + phases.optimizer
-        one["optimizer"] = end, begin
-        phases_of_all += [(name, step, *of_name) for name, of_name in one.items()]
+        step_phases["optimizer"] = end, begin
+        phases_of_all += [(name, step, *of_name) for name, of_name in step_phases.items()]
     hosts = list(cluster.hosts)
     return Trace(
         f"training/{training.sync_name}",

@@ -187,14 +187,14 @@ def _collective_of(simulation: Simulation, schedule: Schedule, rank: int, buffer
         yield from simulation.compute("reduce", Location(0, rank, DIVISION, schedule.steps), seconds)
 
 
-def _copy_results(held: list[Buffer], buffers: Sequence[Array] | None, spec: Spec, root: int, op: str) -> None:
+def _copy_results(working: list[Buffer], buffers: Sequence[Array] | None, spec: Spec, root: int, op: str) -> None:
     """Copy the results into the user's buffers, divided by the number of ranks for a mean."""
     for rank, buffer in enumerate(() if buffers is None else buffers):
-        result = held[rank].data
+        result = working[rank].data
         assert result is not None
         buffer[:] = result[: buffer.size]
         if op == "mean":
-            buffer[reduced_slice(spec, rank, len(held), root, buffer.size)] /= len(held)
+            buffer[reduced_slice(spec, rank, len(working), root, buffer.size)] /= len(working)
 
 
 def sync_of(training: Training) -> CollectiveCall:
@@ -222,8 +222,8 @@ def _training_of(
 def without_idle_hosts(star: Cluster) -> Cluster:
     """Return the star without hosts that have no rank."""
     busy = {*star.hosts}
-    kept = [node for node in star.graph if node in busy or star.graph.in_degree(node) > 1]
-    return star if len(kept) == len(star.graph) else replace(star, graph=star.graph.subgraph(kept).copy())
+    nodes = [node for node in star.graph if node in busy or star.graph.in_degree(node) > 1]
+    return star if len(nodes) == len(star.graph) else replace(star, graph=star.graph.subgraph(nodes).copy())
 
 
 def star_model(cluster: Cluster, nbytes: int) -> CostModel | None:

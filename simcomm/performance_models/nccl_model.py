@@ -66,12 +66,12 @@ class NcclModel(NetworkModel):
         """Accept every gradient sync."""
 
     def carried(self, asked: CollectiveCall | Training) -> Carrier | None:
-        own = asked.algorithm if isinstance(asked, CollectiveCall) else asked.gradient_sync
-        return None if _is_own(own) else super().carried(asked)
+        algorithm = asked.algorithm if isinstance(asked, CollectiveCall) else asked.gradient_sync
+        return None if _is_own(algorithm) else super().carried(asked)
 
     def caveats(self, algorithms: Sequence[Algorithm]) -> tuple[str, ...]:
         """Return assumptions about the cluster, effects of NCCL settings, and limits of simulated programs."""
-        cluster, own = self.cluster, next((one for one in algorithms if _is_own(one)), None)
+        cluster, own = self.cluster, next((algorithm for algorithm in algorithms if _is_own(algorithm)), None)
         free = replace(cluster.settings, algo=None, proto=None)  # all_reduce may not support a forced choice
         notes = [*cluster.assumed, *predict_calibrated(cluster.system, "all_reduce", 1024, settings=free).notes]
         if own is not None:

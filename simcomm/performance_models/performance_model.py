@@ -95,7 +95,7 @@ class PerformanceModel(ABC):
         return training.overlaps or training.program is None
 
     def carried(self, asked: CollectiveCall | Training) -> Carrier | None:
-        """Return what carries a row's bytes, or None if no messages are simulated.
+        """Return the algorithm that carries a row's bytes, or None if no messages are simulated.
 
         A training runs a few syncs or, with overlap, each bucket once.
         """
@@ -175,7 +175,7 @@ class PerformanceModel(ABC):
 def has_point(points: Sequence[ComputePoint] | Sequence[OverlapPoint], training: Training) -> bool:
     """Return whether a measurement matches the training's model, dataset and batch size."""
     kind = training.model_kind, training.data_kind, training.batch_size
-    return any((one.model, one.dataset, one.batch_size) == kind for one in points)
+    return any((point.model, point.dataset, point.batch_size) == kind for point in points)
 
 
 def _check_no_messages(training: Training, options: SimulationOptions) -> None:

@@ -1,1 +1,1 @@
-"""The reference engine, on simpy: slow, plain, to be read."""
+"""The reference engine, on simpy: slow, and simple to read."""

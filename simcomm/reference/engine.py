@@ -1,12 +1,13 @@
-"""The reference engine: each channel of a rank and each message is a simpy process to be read from top to bottom.
+"""The reference engine: each channel of a rank and each message is a simpy process that reads from top to bottom.
 
-A rank has three verbs. It *posts* operations, *waits* for them, and *computes* for a while; a step of its program posts
-all its operations and waits for all of them. A message starts when both its halves, a send and a receive, are posted.
-Halves meet within one collective of the run, so any number of collectives, of any ranks, go on at once.
+A rank *posts* operations, *waits* for them, and *computes*. A step of its program posts all operations and waits for
+all of them. A message starts when its send and its receive are both posted. They are matched within one collective of
+the run, so any number of collectives, of any ranks, can run concurrently.
 """
 
 from collections import defaultdict, deque
 from collections.abc import Generator, Iterable
+from dataclasses import replace
 from functools import lru_cache
 from math import inf
 from typing import Any, NamedTuple
@@ -41,7 +42,7 @@ COMBINE: dict[str, Any] = {
 
 
 class Location(NamedTuple):
-    """Where a rank is: in which collective of the run, on which channel, in which step."""
+    """A location in a run: collective, rank, channel and step."""
 
     collective: int
     rank: int
@@ -50,7 +51,7 @@ class Location(NamedTuple):
 
 
 class Half:
-    """A posted send or receive, one half of a message; ``done`` fires when the message has arrived."""
+    """A posted send or receive, one half of a message. ``done`` fires when the message has arrived."""
 
     __slots__ = ("data", "done", "location", "op", "posted")
 
@@ -59,7 +60,7 @@ class Half:
         self.posted = done.env.now
 
     def unfinished(self, is_under_way: bool) -> Unfinished:
-        """Return what a trace says of an operation that was posted and is not done."""
+        """Return the trace record of an operation that has not completed."""
         location, op, sends = self.location, self.op, self.op.kind is SEND
         chunks = op.chunk if sends else op.into, op.count
         where = location.rank, op.peer, sends, location.step, location.channel
@@ -67,9 +68,9 @@ class Half:
 
 
 class Buffer:
-    """The chunks of one rank: their sizes always, their data if the run carries data. Scratch follows the buffer.
+    """The chunks of one rank: their sizes and, in a run with data, their contents. Scratch chunks follow the buffer.
 
-    ``n`` elements of ``itemsize`` bytes; ``data`` has shape [n].
+    The buffer has ``n`` elements of ``itemsize`` bytes; ``data`` has shape [n].
     """
 
     def __init__(self, algorithm: Algorithm, world_size: int, n: int, itemsize: int, data: Array | None) -> None:
@@ -86,7 +87,7 @@ class Buffer:
         return None if self.data is None else self.data[self._slice(chunk, count)].copy()
 
     def write(self, op: Operation, incoming: Array | None, operator: str) -> None:
-        """Write what an operation brings, or reduce it into what is there."""
+        """Write an operation's incoming data, or reduce it into the present data."""
         if self.data is None or incoming is None:
             return
         target = self.data[self._slice(op.into, op.count)]
@@ -98,15 +99,16 @@ class Buffer:
 
 @lru_cache(maxsize=4)
 def _offsets(total: int, n: int, chunks: int) -> tuple[int, ...]:
-    """Return the first element of each of ``total`` chunks, scratch included, and the end of the last one."""
+    """Return the first element of each of ``total`` chunks, including scratch, and the end of the last one."""
     return tuple(offset(index, n, chunks) for index in range(total + 1))
 
 
 class Simulation:
-    """Virtual ranks in virtual time on one cluster; ``messages`` and ``spans`` fill up as it runs.
+    """Virtual ranks in virtual time on one cluster. ``messages`` and ``spans`` grow during the run.
 
-    It may also be fed while it runs, from callbacks of events of ``env``: ``env.process(simulation.collective(...))``
-    begins one rank's part, and ``post`` one half of a message, at that instant, whether or not the others have come.
+    A running simulation can be extended from callbacks of events of ``env``:
+    ``env.process(simulation.collective(...))`` starts one rank's part of a collective, and ``post`` one half of a
+    message, at that time.
 
     >>> import simcomm
     >>> simulation = Simulation(simcomm.star(2, "8 Gbit/s", "1 us"), Transport())
@@ -121,12 +123,12 @@ class Simulation:
         self.network = Network(self.env, cluster.graph, transport.goodput, cluster.routing, sharing)
         self.messages: list[Message] = []
         self.spans: list[Span] = []
-        self.failed: dict[int, float] = {}  # ranks that have stopped, and when
+        self.failed: dict[int, float] = {}  # failed ranks, and when they failed
         self._waiting: defaultdict[tuple[int, ...], deque[Half]] = defaultdict(deque)  # by collective, ends, channel
         self._under_way: dict[Half, Half] = {}  # receivers by sender
 
     def run(self, ranks: Iterable[Process]) -> float:
-        """Run one process per rank to its end, or until nothing more can happen. Return the seconds that it took."""
+        """Run one process per rank until all end or no event remains. Return the elapsed seconds."""
         done = self.env.all_of([self.env.process(rank) for rank in ranks])
         if self.faults.links:
             self.env.process(self.network.change(self.faults.changes()))
@@ -142,8 +144,27 @@ class Simulation:
         under_way = [half.unfinished(True) for pair in self._under_way.items() for half in pair]
         return sorted(posted + under_way, key=lambda operation: (operation.since, operation))
 
+    def trace(self, title: str, elapsed: float) -> Trace:
+        """Return a trace of everything recorded so far, sorted by time, with the operations that are unfinished."""
+        cluster, carried = self.cluster, [self.network.carried[edge] for edge in self.cluster.graph.edges]
+        return Trace(
+            title=title,
+            kind="predicted",
+            world_size=cluster.world_size,
+            elapsed=elapsed,
+            messages=Messages.of(self.messages).sorted(),
+            spans=Spans.of(self.spans).sorted(),
+            links=trace_links(cluster, self.transport, carried, elapsed, self.faults),
+            nodes=list(cluster.graph),
+            hosts=list(cluster.hosts),
+            engine="simpy",
+            method="events",
+            failed=self.failed,
+            unfinished=self.unfinished(),
+        )
+
     def compute(self, name: str, location: Location, seconds: float) -> Process:
-        """Keep a rank busy by itself for a while, longer where it is slow. Records a span of this name."""
+        """Keep a rank busy for ``seconds``, longer if it is slow. Record a span of this name."""
         if self.faults.ranks:
             yield from self._stop_if_failed(location.rank)
         if seconds > 0:
@@ -157,7 +178,7 @@ class Simulation:
             self.spans.append(Span(location.rank, name, location.step, begin, self.env.now, *where))
 
     def _stop_if_failed(self, rank: int) -> Process:
-        """Go on at once, or never if the rank has failed."""
+        """Return at once, or never if the rank has failed."""
         if self.env.now >= self.faults.fails_at(rank):
             self.failed.setdefault(rank, self.faults.fails_at(rank))
             yield self.env.event()
@@ -165,12 +186,11 @@ class Simulation:
     def collective(
         self, rank: int, programs: Iterable[Iterable[Step]], buffer: Buffer, operator: str, index: int = 0
     ) -> Process:
-        """Carry out one rank's part in a collective: run its channels at the same time, and wait for all of them.
+        """Execute one rank's part of a collective: all channels at the same time.
 
-        It begins when this process does, so each rank's when that rank posts it; a rank that is late holds up whoever
-        needs its messages, and nobody else. ``index`` says which collective of the run it is, the same for all of its
-        ranks and for no other collective or message. The programs name ranks of the cluster: those of a group are
-        ``collectives.step.on_group`` of it.
+        The part begins when this process does. A late rank delays only the ranks that need its messages. ``index`` is
+        the number of the collective within the run, the same for all of its ranks. The programs name ranks of the
+        cluster; those of a group are ``collectives.step.on_group`` of it.
         """
         channels = [
             self.env.process(self._channel(index, rank, channel, program, buffer, operator))
@@ -181,30 +201,31 @@ class Simulation:
     def _channel(
         self, index: int, rank: int, channel: int, program: Iterable[Step], buffer: Buffer, operator: str
     ) -> Process:
-        """Carry out one program of a rank, step by step. It reduces one chunk after the other."""
+        """Execute one program of a rank, step by step. It reduces one chunk after the other."""
         for number, step in enumerate(program):
             if not step:
                 continue
             if self.faults.ranks:
                 yield from self._stop_if_failed(rank)
             location = Location(index, rank, channel, number)
-            halves = [self._post_chunks(location, op, buffer) for op in step if _message_bytes(op, buffer)]
+            halves = []
+            for op in step:
+                nbytes = 0 if op.kind.is_local else buffer.nbytes(op.chunk, op.count)
+                if nbytes:  # empty messages are not sent
+                    halves.append(
+                        self.post(location, op, nbytes, buffer.read(op.chunk, op.count) if op.kind is SEND else None)
+                    )
             local = [(op, buffer.read(op.chunk, op.count)) for op in step if op.kind.is_local]
             yield self.env.all_of([half.done for half in halves])
             received = [(half.op, half.data) for half in halves if half.op.kind.receives]
             yield from self._land(location, [*received, *local], buffer, operator)
 
-    def _post_chunks(self, location: Location, op: Operation, buffer: Buffer) -> Half:
-        """Post an operation on chunks of a buffer."""
-        data = buffer.read(op.chunk, op.count) if op.kind is SEND else None
-        return self.post(location, op, buffer.nbytes(op.chunk, op.count), data)
-
     def post(self, location: Location, op: Operation, nbytes: int, data: Array | None = None) -> Half:
-        """Post one half of a message of ``nbytes``. Start it if the other half is there, else queue this one.
+        """Post one half of a message of ``nbytes``. Start the message if the other half is posted.
 
-        The k-th send from a rank to another meets the k-th receive there, of the same ``location.collective`` and
-        ``location.channel``; a message of a program's own has a ``collective`` to itself. Wait for ``done`` of the
-        half.
+        The k-th send from a rank to another matches the k-th receive there, of the same ``location.collective`` and
+        ``location.channel``. A point-to-point message of a program has its own ``collective`` number. Wait for ``done``
+        of the half.
         """
         sends = op.kind is SEND
         half = Half(op, location, data, self.env.event())
@@ -216,13 +237,13 @@ class Simulation:
             return half
         other = queue.popleft()
         if not queue:
-            del self._waiting[key]  # else a long run keeps one for each pair of ranks of each collective
+            del self._waiting[key]  # saves memory
         sender, receiver = (half, other) if sends else (other, half)
         self.env.process(self._message(sender, receiver, nbytes))
         return half
 
     def _message(self, sender: Half, receiver: Half, nbytes: int) -> Process:
-        """Carry a message whose halves are both posted: overhead and jitter, then the network; then both are done."""
+        """Carry a message whose halves are both posted: overhead, jitter, and the network. Then complete both."""
         src, dst, location = sender.location.rank, receiver.location.rank, sender.location
         hosts, begin = self.cluster.hosts, self.env.now
         name = (location.collective, src, dst, location.channel, location.step, sender.op.chunk)
@@ -241,37 +262,14 @@ class Simulation:
     def _land(
         self, location: Location, writes: list[tuple[Operation, Array | None]], buffer: Buffer, operator: str
     ) -> Process:
-        """Write what a step received and what it copies or reduces locally, one after the other."""
+        """Write the received chunks of a step, and then its local copies and reductions, one by one."""
         for op, incoming in writes:
             if op.kind is not Kind.RECV:
                 yield from self.compute("reduce", location, self.transport.gamma * buffer.nbytes(op.into, op.count))
             buffer.write(op, incoming, operator)
 
 
-def _message_bytes(op: Operation, buffer: Buffer) -> int:
-    """Return the bytes that an operation sends or receives; an empty message is neither sent nor costed."""
-    return 0 if op.kind.is_local else buffer.nbytes(op.chunk, op.count)
-
-
-def make_trace(simulation: Simulation, schedule: ProgramCall, elapsed: float, facts: dict[str, float]) -> Trace:
-    """Return what a simulation recorded: messages and spans in order of time, links, and what never ended."""
-    cluster, transport = simulation.cluster, simulation.transport
-    carried = [simulation.network.carried[edge] for edge in cluster.graph.edges]
-    return Trace(
-        title=schedule.algorithm.full_name,
-        kind="predicted",
-        world_size=cluster.world_size,
-        elapsed=elapsed,
-        messages=Messages.of(simulation.messages).sorted(),
-        spans=Spans.of(simulation.spans).sorted(),
-        links=trace_links(cluster, transport, carried, elapsed, simulation.faults),
-        nodes=list(cluster.graph),
-        hosts=list(cluster.hosts),
-        facts=facts,
-        engine="simpy",
-        method="events",
-        failed=simulation.failed,
-        unfinished=simulation.unfinished(),
-        root=schedule.root,
-        chunks=schedule.chunks,
-    ).of_program(schedule.algorithm)
+def make_trace(simulation: Simulation, call: ProgramCall, elapsed: float, facts: dict[str, float]) -> Trace:
+    """Return the trace of a finished or hung simulation of one program."""
+    trace = simulation.trace(call.algorithm.full_name, elapsed)
+    return replace(trace, facts=facts, root=call.root, chunks=call.chunks).of_program(call.algorithm)

@@ -1,7 +1,7 @@
-"""A simulation that is fed while it runs: messages and parts of collectives come as virtual ranks post them.
+"""A simulation that is extended while it runs, by messages and parts of collectives that virtual ranks post.
 
-Any number of collectives, of any groups of ranks, may be under way at once, and a rank's part in one begins whenever
-that rank comes to it.
+Any number of collectives, of any groups of ranks, can run at once. A rank's part of a collective begins when that rank
+reaches it.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,14 +13,11 @@ import simpy
 
 from collectives.call import reduced_slice
 from collectives.declaration import Algorithm
-from collectives.records.messages import Messages
-from collectives.records.spans import Span, Spans
-from collectives.records.trace import Trace
+from collectives.records.spans import Span
 from collectives.step import Operation, on_group, recv, send
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.faults import DIVISION, NO_FAULTS, Faults
-from simcomm.model.traced_links import trace_links
 from simcomm.reference.engine import Buffer, Location, Process, Simulation
 from simcomm.schedules import verified_schedule
 
@@ -28,33 +25,33 @@ Act = Callable[[], object]
 
 
 class Part(NamedTuple):
-    """One rank's part in a collective of a group."""
+    """One rank's part of a collective of a group."""
 
-    number: int  # of the collective, among all of the run
-    ranks: tuple[int, ...]  # of the group, as numbers of the world
-    me: int  # the rank's place among them
+    number: int  # of the collective within the run
+    ranks: tuple[int, ...]  # of the group, as ranks of the world
+    me: int  # the rank's index in ``ranks``
     algorithm: Algorithm
-    root: int  # its place among them
+    root: int  # index in ``ranks``
     elements: int
     itemsize: int
     op: str
 
 
 class PointToPoint(NamedTuple):
-    """A message of a program's own, whose halves are both posted."""
+    """A point-to-point message whose halves are both posted."""
 
     src: int
     dst: int
     nbytes: int
-    number: int  # among all messages and collectives of the run
+    number: int  # unique among the messages and collectives of the run
     src_posted: float
     dst_posted: float
 
 
 class LiveSimulation(Simulation):
-    """Virtual time on a cluster, into which messages and parts of collectives are put while it runs.
+    """Virtual time on a cluster. Messages and parts of collectives are added while it runs.
 
-    It carries no data: time never decides what they are.
+    It carries no data, because data never depends on time.
 
     >>> import simcomm
     >>> from collectives import find_algorithm
@@ -79,7 +76,7 @@ class LiveSimulation(Simulation):
         return float(self.env.now)
 
     def at(self, time: float, act: Act) -> None:
-        """Call ``act`` at a time, or now if that has passed."""
+        """Call ``act`` at a time, or now if that time has passed."""
         event = simpy.Event(self.env)
         event._ok, event._value = True, None
         callbacks: list[Any] = [lambda _: act()]
@@ -87,22 +84,22 @@ class LiveSimulation(Simulation):
         self.env.schedule(event, delay=max(0.0, time - self.env.now))
 
     def step(self) -> bool:
-        """Let the next thing happen. Return whether there was one."""
+        """Process the next event. Return whether there was one."""
         if self.env.peek() == inf:
             return False
         self.env.step()
         return True
 
     def send(self, message: PointToPoint, done: Act) -> None:
-        """Carry a message from now on; ``done`` is called when it has arrived."""
+        """Start a message. ``done`` is called when it has arrived."""
         self.env.process(self._send(message, done))
 
     def begin(self, part: Part, done: Act) -> None:
-        """Carry out a rank's part in a collective from now on; ``done`` is called when it is through with it."""
+        """Start a rank's part of a collective. ``done`` is called when the part has ended."""
         self.env.process(self._part(part, done))
 
     def span(self, rank: int, name: str, begin: float, end: float) -> None:
-        """Record what a rank did for a while."""
+        """Record a span of a rank, unless it takes no time."""
         if end > begin:
             self.spans.append(Span(rank, name, 0, begin, end))
 
@@ -126,28 +123,10 @@ class LiveSimulation(Simulation):
             yield from self.compute("reduce", Location(part.number, rank, DIVISION, steps), seconds)
         done()
 
-    def trace(self, title: str, elapsed: float) -> Trace:
-        """Return what has happened up to now, and what never ended."""
-        carried = [self.network.carried[edge] for edge in self.cluster.graph.edges]
-        return Trace(
-            title=title,
-            kind="predicted",
-            world_size=self.cluster.world_size,
-            elapsed=elapsed,
-            messages=Messages.of(self.messages).sorted(),
-            spans=Spans.of(self.spans).sorted(),
-            links=trace_links(self.cluster, self.transport, carried, elapsed, self.faults),
-            nodes=list(self.cluster.graph),
-            hosts=list(self.cluster.hosts),
-            engine="simpy",
-            method="events",
-            unfinished=self.unfinished(),
-        )
-
 
 @lru_cache(maxsize=256)
 def _renamed(algorithm: Algorithm, ranks: Sequence[int], root: int) -> list[list[list[tuple[Operation, ...]]]]:
     """Return the programs of all ranks of a group, by rank and channel, with peers as ranks of the world."""
     schedule = verified_schedule(algorithm, len(ranks), root)
     programs = schedule.programs
-    return [[list(on_group(iter(one), ranks)) for one in channels] for channels in programs]  # type: ignore[arg-type]
+    return [[list(on_group(iter(program), ranks)) for program in channels] for channels in programs]  # type: ignore[arg-type]

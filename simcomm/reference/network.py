@@ -1,7 +1,7 @@
-"""Messages in flight: they share the links of their routes in virtual time, max-min fairly or one after the other.
+"""Messages in flight. They share the links of their routes in virtual time, max-min fairly or one at a time.
 
 Progressive filling (Bertsekas and Gallager, "Data Networks", 2nd edition, section 6.5.2): raise all rates together,
-freeze those on a link that is full, go on with the rest. Every flow has equal weight.
+freeze the rates on a link that is full, and continue with the others. Every flow has equal weight.
 """
 
 from collections.abc import Generator, Iterable, Iterator
@@ -21,17 +21,17 @@ Order = tuple[int, ...]
 
 
 class Route(NamedTuple):
-    """What a message crosses between two nodes."""
+    """The nodes and links of a route."""
 
     nodes: tuple[str, ...]
     links: tuple[Link, ...]
-    latency: float  # seconds, of all links together
+    latency: float  # sum over all links, in seconds
 
 
 class Flow:
-    """A message on its links: bytes left, bytes per second, and the event that fires when its last byte has arrived.
+    """A message on its links: remaining bytes, bytes/s, and an event that fires when its last byte has arrived.
 
-    ``arrival`` is when it came to its links; of flows that came together the one with the lower order is first.
+    ``arrival`` is its arrival time at the links. Of simultaneous arrivals, the lower order is first.
     """
 
     __slots__ = ("arrival", "delivered", "left", "links", "rate")
@@ -47,14 +47,14 @@ class Flow:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until the last byte arrives at the present rate; infinite where the flow has none."""
+        """Seconds until the last byte arrives at the current rate; infinity without a rate."""
         if self.rate == inf:
             return 0.0
         return self.left / self.rate if self.rate > 0 else inf
 
 
 class Network:
-    """The links of a cluster while flows come and go.
+    """The links of a cluster and the flows on them.
 
     >>> import simcomm
     >>> env = simpy.Environment()
@@ -76,26 +76,29 @@ class Network:
         self.env = env
         self.graph = graph
         self.sharing = sharing
-        self.full_capacities: Capacities = {(a, b): _capacity(data, goodput) for a, b, data in graph.edges(data=True)}
-        self.capacities = dict(self.full_capacities)  # what faults leave of them
+        self.full_capacities: Capacities = {
+            (a, b): (data["bandwidth"] * goodput, data.get("shared_bandwidth", data["bandwidth"]) * goodput)
+            for a, b, data in graph.edges(data=True)
+        }
+        self.capacities = dict(self.full_capacities)  # under faults
         self.carried: dict[Link, float] = dict.fromkeys(self.capacities, 0.0)  # bytes
         self.flows: list[Flow] = []  # in arrival order
         self._latency: dict[Link, float] = {(a, b): data["latency"] for a, b, data in graph.edges(data=True)}
         self._router = routing(graph)
         self._routes: dict[tuple[str, str], Route] = {}
         self._crossing: dict[Link, dict[Flow, None]] = {link: {} for link in self.capacities}
-        self._changed: set[Link] = set()  # links whose flows or capacity differ from when rates were shared out
-        self._share_out_due = False  # at this very instant
+        self._changed: set[Link] = set()  # links whose flows or capacity have changed since rates were set
+        self._share_out_due = False  # at this instant
         self._shared_out_at = 0.0  # seconds
-        self._instant = 0.0  # seconds: the first of the times that count as this instant
-        self._version = 0  # how often rates were shared out
+        self._instant = 0.0  # the first time that equals now within rounding
+        self._version = 0  # number of times that rates were set
 
     def transfer(
         self, src: str, dst: str, nbytes: int, order: Order = ()
     ) -> Generator[simpy.Event, Any, tuple[str, ...]]:
         """Carry ``nbytes`` from node src to node dst: first all latencies, then the bytes at the shared rate.
 
-        A simpy process, which returns the nodes of the route. ``order`` says who is first of flows that come together.
+        This simpy process returns the nodes of the route. ``order`` breaks ties of simultaneous arrivals.
         """
         route = self.route(src, dst)
         yield self.env.timeout(route.latency)
@@ -112,7 +115,7 @@ class Network:
         return route.nodes
 
     def route(self, src: str, dst: str) -> Route:
-        """Return the route from node src to node dst, always the same. Raise InputError where no link leads there."""
+        """Return the route from node src to node dst. Raise InputError if there is none."""
         if (src, dst) not in self._routes:
             nodes = self._router.route(src, dst)
             links = tuple(pairwise(nodes))
@@ -120,7 +123,7 @@ class Network:
         return self._routes[src, dst]
 
     def change(self, changes: Iterator[BandwidthChange]) -> Generator[simpy.Event, Any, None]:
-        """Set the capacities of links as ``changes`` say, until nothing else is going to happen. A simpy process."""
+        """Apply bandwidth ``changes`` until no other event remains. A simpy process."""
         idle = 0
         for change in changes:
             if change.time > self.env.now:
@@ -129,19 +132,19 @@ class Network:
             if idle > IDLE_CHANGES:
                 return
             alone, shared = self.full_capacities[change.link]  # either may be infinite
-            left = (alone * change.share, shared * change.share) if change.share > 0 else (0.0, 0.0)
-            self.capacities[change.link] = left
+            remaining = (alone * change.share, shared * change.share) if change.share > 0 else (0.0, 0.0)
+            self.capacities[change.link] = remaining
             self._share_out_soon([change.link])
 
     def _share_out_soon(self, changed: Iterable[Link]) -> None:
-        """Share out anew at this instant, once for all that happens in it."""
+        """Recompute the rates once, after all events of this instant."""
         self._changed.update(changed)
         if not self._share_out_due:
             self._share_out_due = True
             self.env.process(self._share_out())
 
     def _share_out(self) -> Generator[simpy.Event, Any, None]:
-        """Give all flows their rates, and wait for the first to end unless rates change before."""
+        """Set the rates of all flows, and wait for the first to end unless rates change before."""
         yield self.env.timeout(0)
         self._share_out_due = False
         self._advance()
@@ -156,23 +159,23 @@ class Network:
             self._end([flow for flow in self.flows if flow.seconds_left <= wait * (1 + SAME_WAIT)])
 
     def _affected_flows(self) -> list[Flow]:
-        """Return the flows that share a link with a change, or with such a flow, and so on, in arrival order.
+        """Return the flows that share a link with a change, directly or through other flows, in arrival order.
 
-        All other flows keep their rates, to the last bit.
+        All other flows keep their rates exactly.
         """
-        links, found = set(self._changed), set()
+        links, affected = set(self._changed), set()
         reached = list(links)
         for link in reached:
             for flow in self._crossing[link]:
-                if flow not in found:
-                    found.add(flow)
+                if flow not in affected:
+                    affected.add(flow)
                     further = [other for other in flow.links if other not in links]
                     links.update(further)
                     reached += further
-        return [flow for flow in self.flows if flow in found]
+        return [flow for flow in self.flows if flow in affected]
 
     def _end(self, done: list[Flow]) -> None:
-        """Take flows off their links, and tell those who wait for them."""
+        """Remove finished flows from their links, and wake their processes."""
         self._advance()
         for flow in done:
             self.flows.remove(flow)
@@ -182,35 +185,8 @@ class Network:
         self._share_out_soon(link for flow in done for link in flow.links)
 
     def _advance(self) -> None:
-        """Take off what was carried since rates were last shared out, but never more than is left."""
+        """Subtract the bytes carried since the last call from the remaining bytes of each flow."""
         passed = self.env.now - self._shared_out_at
         for flow in self.flows:
             flow.left = max(0.0, flow.left - flow.rate * passed) if passed > 0 else flow.left
         self._shared_out_at = self.env.now
-
-    def _check(self) -> None:
-        """Raise AssertionError unless no link is over its capacity and every flow is as fast as fairness allows."""
-        loads: dict[Link, float] = {}
-        fastest: dict[Link, float] = {}
-        numbers: dict[Link, int] = {}
-        for flow in self.flows:
-            for link in flow.links:
-                loads[link] = loads.get(link, 0.0) + flow.rate
-                fastest[link] = max(fastest.get(link, 0.0), flow.rate)
-                numbers[link] = numbers.get(link, 0) + 1
-        full = {link for link, load in loads.items() if load >= self._limit(link, numbers[link]) * (1 - 1e-9)}
-        for link, load in loads.items():
-            assert load <= self._limit(link, numbers[link]) * (1 + 1e-9), f"{link} carries {load} bytes/s"
-        for flow in self.flows:
-            is_limited = any(link in full and flow.rate >= fastest[link] * (1 - 1e-9) for link in flow.links)
-            assert is_limited or flow.rate == inf, f"a flow over {flow.links} could be faster"
-
-    def _limit(self, link: Link, number: int) -> float:
-        """Return the bytes/s that a link offers to so many flows together."""
-        return self.capacities[link][number > 1]
-
-
-def _capacity(data: dict[str, float], goodput: float) -> tuple[float, float]:
-    """Return the payload's bytes/s of a link for one flow alone, and for several."""
-    alone = data["bandwidth"] * goodput
-    return alone, data.get("shared_bandwidth", data["bandwidth"]) * goodput

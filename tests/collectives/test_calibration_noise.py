@@ -37,14 +37,14 @@ def test_a_calm_machine_has_none():
 
 def test_parts_that_disagree():
     (found,) = find_noise(with_parts(1.0, 1.5, 0.7, 1.2))
-    assert found.startswith("its parts disagree by 35%")
+    assert found.startswith("its folds disagree by 35%")
 
 
 @pytest.mark.parametrize(
     ("alone", "together", "said"),
     [
-        (0.035, 0.171, ["forward of resnet18 takes 171 ms in 2 processes at once, 35 ms in one alone"]),
-        (0.035, 0.02, ["forward of resnet18 takes 20 ms in 2 processes at once, 35 ms in one alone"]),
+        (0.035, 0.171, ["forward of resnet18 takes 171 ms in 2 parallel processes, 35 ms in one"]),
+        (0.035, 0.02, ["forward of resnet18 takes 20 ms in 2 parallel processes, 35 ms in one"]),
         (0.035, 0.07, []),
         (0.035, 0.034, []),
     ],

@@ -92,30 +92,28 @@ def one_way() -> "nx.DiGraph[str]":
 
 
 WRONG = {
-    "link h10 - s0: bandwidth is missing; give bytes per second as a number above 0": lambda: edited(bandwidth=None),
-    "link h10 - s0: latency is missing; give seconds as a number from 0 on": lambda: edited(latency=None),
-    "link h10 - s0: bandwidth = '10 Gbit/s'; give bytes per second as a number": lambda: edited(bandwidth="10 Gbit/s"),
-    "link h10 - s0: bandwidth = 0; give bytes per second": lambda: edited(bandwidth=0),
-    "link h10 - s0: bandwidth = True; give bytes per second": lambda: edited(bandwidth=True),
-    "link h10 - s0: bandwidth = nan; give bytes per second": lambda: edited(bandwidth=float("nan")),
-    "link h10 - s0: latency = -1.0; give seconds": lambda: edited(latency=-1.0),
-    "link h10 - s0: latency = inf; give seconds": lambda: edited(latency=float("inf")),
-    "link h10 - s0: usable_bandwidth = -2; give bytes per second": lambda: edited(usable_bandwidth=-2),
-    "link h10 - s0: usable_bandwidth = 2e+20, which software gets of it, is more": lambda: edited(
-        usable_bandwidth=2e20
-    ),
-    "link h10 - s0: weight is no known key; there are bandwidth, latency": lambda: edited(weight=1),
-    "node s0: kind = 'router'; there are host, gpu, nic": lambda: with_node("s0", kind="router"),
-    "node h2: color is no known key; there are kind, machine": lambda: with_node("h2", color="red"),
+    "link h10 - s0: bandwidth is missing; set it to a positive number": lambda: edited(bandwidth=None),
+    "link h10 - s0: latency is missing; set it to a non-negative number": lambda: edited(latency=None),
+    "must be a positive number of bytes per second, not '10 Gbit/s'": lambda: edited(bandwidth="10 Gbit/s"),
+    "bandwidth must be a positive number of bytes per second, not 0": lambda: edited(bandwidth=0),
+    "bandwidth must be a positive number of bytes per second, not True": lambda: edited(bandwidth=True),
+    "bandwidth must be a positive number of bytes per second, not nan": lambda: edited(bandwidth=float("nan")),
+    "latency must be a non-negative number of seconds, not -1.0": lambda: edited(latency=-1.0),
+    "latency must be a non-negative number of seconds, not inf": lambda: edited(latency=float("inf")),
+    "usable_bandwidth must be a positive number of bytes per second, not -2": lambda: edited(usable_bandwidth=-2),
+    "usable_bandwidth must be at most bandwidth (1250000000.0), not 2e+20": lambda: edited(usable_bandwidth=2e20),
+    "link h10 - s0: unknown key weight; use bandwidth, latency": lambda: edited(weight=1),
+    "node s0: kind must be one of host, gpu, nic": lambda: with_node("s0", kind="router"),
+    "node h2: unknown key color; use kind, machine": lambda: with_node("h2", color="red"),
     "node h2: machine is -1; give a whole number from 0 on": lambda: with_node("h2", machine=-1),
-    "node h2: rail without machine; number the machines": lambda: with_node("h2", rail=0),
-    "node h2: p2p_level = 'NODE'; there are NVL, PXB, PHB, SYS": lambda: with_node("h2", p2p_level="NODE"),
-    "node h2: p2p_level = 'NVL' needs memory, the node to go through": lambda: with_node("h2", p2p_level="NVL"),
-    "node h2: memory = 'm0'; there is no such node": lambda: with_node("h2", memory="m0"),
-    "the network is in 2 pieces: no link leads from h7 to the rest": lambda: with_node("h7"),
-    "no link leads from h10 to h2; give both directions": one_way,
+    "node h2: rail requires machine": lambda: with_node("h2", rail=0),
+    "node h2: p2p_level must be one of NVL, PXB, PHB, SYS, not 'NODE'": lambda: with_node("h2", p2p_level="NODE"),
+    "node h2: p2p_level 'NVL' requires memory": lambda: with_node("h2", p2p_level="NVL"),
+    "node h2: memory must be a node, and 'm0' does not exist": lambda: with_node("h2", memory="m0"),
+    "the network is in 2 pieces: h7 must be linked to the rest": lambda: with_node("h7"),
+    "no route from h10 to h2; add both directions of each link": one_way,
     "the cluster has no host": lambda: nx.relabel_nodes(undirected(), {"h2": "s2", "h10": "s10"}),
-    "it has several links between two nodes": lambda: nx.MultiGraph(undirected()),
+    "several links between two nodes are not supported": lambda: nx.MultiGraph(undirected()),
 }
 
 
@@ -142,33 +140,33 @@ WRONG_FILES = {
     "nodes.json": (json.dumps({**JSON, "nodes": {}}), 'not a graph in node-link form: an object with lists "nodes"'),
     "multi.json": (
         json.dumps(nx.node_link_data(nx.MultiGraph(undirected()), edges="edges")),
-        "it has several links between two nodes; give one with the bandwidth of all",
+        "several links between two nodes are not supported; set one link with the total bandwidth",
     ),
-    "id.json": (json.dumps({**JSON, "nodes": [{"name": "h0"}]}), "nodes.0: id = None; the name of a node is needed"),
+    "id.json": (json.dumps({**JSON, "nodes": [{"name": "h0"}]}), "nodes.0: id must be the name of a node, not None"),
     "twice.json": (
         json.dumps({**JSON, "nodes": [*JSON["nodes"], JSON["nodes"][0]]}),
-        "nodes.3: node 'h10' is there twice",
+        "nodes.3: duplicate node 'h10'",
     ),
     "end.json": (
         json.dumps({**JSON, "edges": [{"source": "h2", "target": "s7", **GOOD}]}),
-        "edges.0: node 's7' is not among the nodes",
+        "edges.0: node 's7' does not exist",
     ),
     "again.json": (
         json.dumps({**JSON, "edges": [*JSON["edges"], {"source": "s0", "target": "h10", **GOOD}]}),
-        "edges.2: link s0 - h10 is there twice",
+        "edges.2: duplicate link s0 - h10",
     ),
     "key.json": (
         json.dumps({**JSON, "edges": [{"source": "h2", "target": "s0", "bandwith": 1, "latency": 0}]}),
-        "link s0 - h2: bandwith is no known key",
+        "link s0 - h2: unknown key bandwith",
     ),
-    "directed.json": (json.dumps({**JSON, "directed": "yes"}), "directed = 'yes'; there are true and false"),
+    "directed.json": (json.dumps({**JSON, "directed": "yes"}), "directed must be true or false, not 'yes'"),
     "infinite.json": (
         json.dumps({**JSON, "edges": [{"source": "h2", "target": "s0", "bandwidth": 1e999, "latency": 0}]}),
-        "edges.0: bandwidth = inf; give a finite number",
+        "edges.0: bandwidth must be a finite number, not inf",
     ),
     "medium.json": (
         json.dumps({**JSON, "edges": [{"source": "h2", "target": "s0", "bandwidth": 1, "latency": 0, "medium": []}]}),
-        "link s0 - h2: medium = []; give at most 100 letters",
+        "link s0 - h2: medium must be at most 100 characters, not []",
     ),
     "object.json": ('{"nodes": [{"id": "h0", "id": "h1"}]}', "key 'id' is there twice in one object"),
 }  # fmt: skip
@@ -189,26 +187,26 @@ def _graphml(before: str, after: str) -> str:
 
 
 WRONG_GRAPHML = {
-    "a document type is declared": ("<graphml", '<!DOCTYPE x [<!ENTITY e "boom">]><graphml'),
+    "the file declares a document type": ("<graphml", '<!DOCTYPE x [<!ENTITY e "boom">]><graphml'),
     "it begins with <html>": ("<graphml", "<html/><graphml"),
-    "there are 2 graphs; one is needed": ("</graphml>", '<graph edgedefault="directed"/></graphml>'),
-    "edgedefault = 'yes'; there are directed and undirected": ('"undirected"', '"yes"'),
-    "edge 'h0' - 's0': node 's0' is not among the nodes": ('<node id="s0" />', ""),
-    "node 'h0' is there twice": ('id="h1"', 'id="h0"'),
-    "edge 'h0' - 's0' is there twice": ('source="h1"', 'source="h0"'),
+    "the file must have one graph, not 2": ("</graphml>", '<graph edgedefault="directed"/></graphml>'),
+    "edgedefault must be directed or undirected, not 'yes'": ('"undirected"', '"yes"'),
+    "edge 'h0' - 's0': node 's0' does not exist": ('<node id="s0" />', ""),
+    "duplicate node 'h0'": ('id="h1"', 'id="h0"'),
+    "duplicate link h0 - s0": ('source="h1"', 'source="h0"'),
     "edge 'h0' - 's0': directed = 'true', unlike the graph": ('source="h0"', 'directed="true" source="h0"'),
-    "data of key 'x', which is not declared for edges": ('key="b">', 'key="x">'),
-    "edge 'h0' - 's0': 'bandwidth' is there twice": ('<data key="b">1e9</data>', '<data key="b">1</data>' * 2),
-    "<node> holds <graph>, which is not read": ('<node id="h1" />', '<node id="h1"><graph/></node>'),
-    "<graph> holds <hyperedge>, which is not read": ('<node id="h1" />', "<hyperedge/>"),
-    "link h0 - s0: bandwidth = inf; give a finite number": ("1e9", "inf"),
-    "key 'b': attr.type = 'complex'; there are boolean": ("double", "complex"),
-    "<graph> holds <node>, which is not read": ('<node id="h1" />', '<x:node xmlns:x="urn:x" id="h1" />'),
-    "<key> holds <default>, which is not read": ('"double" />', '"double"><default>1</default></key>'),
-    "edge 'h0' - 's0': bandwidth = '1_000' is no double": ("1e9", "1_000"),
-    "edge 'h0' - 's0': bandwidth = '١e9' is no double": ("1e9", "\u0661e9"),
-    "<edge> has an attribute 'bandwidth', which is not read": ('source="h0"', 'bandwidth="5" source="h0"'),
-    "encoding 'latin-1' is declared, and it is read as UTF-8": (
+    "key 'x' is not declared for edges": ('key="b">', 'key="x">'),
+    "edge 'h0' - 's0': duplicate 'bandwidth'": ('<data key="b">1e9</data>', '<data key="b">1</data>' * 2),
+    "<node> must not contain <graph>": ('<node id="h1" />', '<node id="h1"><graph/></node>'),
+    "<graph> must not contain <hyperedge>": ('<node id="h1" />', "<hyperedge/>"),
+    "bandwidth must be a finite number, not inf": ("1e9", "inf"),
+    "key 'b': attr.type must be one of boolean": ("double", "complex"),
+    "<graph> must not contain <node>": ('<node id="h1" />', '<x:node xmlns:x="urn:x" id="h1" />'),
+    "<key> must not contain <default>": ('"double" />', '"double"><default>1</default></key>'),
+    "edge 'h0' - 's0': bandwidth must be of type double, not '1_000'": ("1e9", "1_000"),
+    "edge 'h0' - 's0': bandwidth must be of type double, not '١e9'": ("1e9", "\u0661e9"),
+    "<edge> has an unknown attribute 'bandwidth'": ('source="h0"', 'bandwidth="5" source="h0"'),
+    "the file declares encoding 'latin-1'": (
         "<graphml",
         "<?xml version='1.0' encoding='latin-1'?><!-- é --><graphml",
     ),
@@ -228,7 +226,7 @@ def test_graphml_is_read_as_strictly_as_json(tmp_path: Path, message: str):
 
 def test_names_that_a_line_has_no_place_for_are_refused():
     for name in ("h\x1b[31m", "h" * 101, "h\n0"):
-        with pytest.raises(InputError, match="a name is 1 to 100 letters that can be shown on a line"):
+        with pytest.raises(InputError, match="a name must be 1 to 100 printable characters"):
             simcomm.from_graph(nx.relabel_nodes(undirected(), {"h2": name}))
 
 

@@ -36,7 +36,7 @@ from ringlab.shared import workload
 from ringlab.shared.output import PlainConsole
 from ringlab.shared.progress import TerminalProgress, computing
 from simcomm.cluster.calibrated import as_emulated
-from simcomm.compiling import told_of_compiling
+from simcomm.compiling import reporting_compilation
 from simcomm.model.faults import NO_FAULTS
 from simcomm.performance_models.network_model import NetworkModel
 from simcomm.performance_models.performance_model import performance_model
@@ -117,9 +117,9 @@ def test_a_task_that_fails_is_not_called_done(lines):
 def test_compiling_is_told_of_once():
     heard = Heard()
     with computing(heard, "simulating"):
-        simcomm.compiling.tell_of_compiling()
-        simcomm.compiling.tell_of_compiling()
-    simcomm.compiling.tell_of_compiling()
+        simcomm.compiling.report_compilation()
+        simcomm.compiling.report_compilation()
+    simcomm.compiling.report_compilation()
     assert heard.notes == [simcomm.compiling.NOTE]
 
 
@@ -161,7 +161,7 @@ def test_machine_code_that_is_not_kept_is_told_of():
     from simcomm.jit import OPTIONS
 
     heard: list[str] = []
-    with told_of_compiling(heard.append):
+    with reporting_compilation(heard.append):
         double = numba.njit(**OPTIONS)(lambda x: 2 * x)
         assert double(2) == 4 and double(3) == 6
     assert heard == [simcomm.compiling.NOTE]

@@ -25,10 +25,9 @@ from ringlab.pictures.traces import check_traceable
 from ringlab.scenario import load
 from simcomm import schedules
 from simcomm.cluster import paths
-from simcomm.cluster.cluster import Cluster
 from simcomm.compiled import engine
 from simcomm.compiled.kernel import arrays
-from simcomm.compiled.planning import link_records, routes
+from simcomm.compiled.planning import routes
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.planning.routes import alone_rates, find_routes
 from simcomm.schedules import compact_schedule
@@ -117,7 +116,7 @@ def test_routes_with_too_many_links_are_refused_before_they_are_written_down(mon
 
 def test_too_many_links_of_one_route_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Gigabyte, "TOGETHER", 1000)
-    said = r"126 routes with up to 26 links .* 2,358 pairs of links beside 126 messages; up to 496 will do"
+    said = r"126 routes with up to 26 links .* 2,358 pairs of links next to 126 messages; up to 496 will do"
     with pytest.raises(TooLarge, match=said):
         simcomm.run("all_reduce/binomial", simcomm.ring(64, "1 GB/s", "1 us"), 4096, engine="compiled")
 
@@ -163,17 +162,17 @@ def test_keys_and_hops_are_worked_out_alike_in_pieces_of_any_size(
     doubling = find_algorithm("all_reduce/recursive_doubling")
     inputs = EngineInput(CollectiveCall(doubling, 1000), schedules.unverified_schedule(doubling, 16), tree, Transport())
     whole = find_routes(tree, Transport(), inputs.pairs)
-    records = link_records.make_link_records(whole, inputs.private)
-    for module, name in ((arrays, "AT_ONCE"), (routes, "HOPS_AT_ONCE"), (link_records, "HOPS_AT_ONCE")):
+    records = routes.make_link_records(whole, inputs.private)
+    for module, name in ((arrays, "AT_ONCE"), (routes, "HOPS_AT_ONCE")):
         monkeypatch.setattr(module, name, at_once)
     assert all(map(np.array_equal, arrays.number_distinct(keys, 1 << 41), np.unique(keys, return_inverse=True)))
     pieces = find_routes(tree, Transport(), inputs.pairs)
     assert np.array_equal(pieces.delay, whole.delay) and np.array_equal(alone_rates(pieces), alone_rates(whole))
-    assert all(map(np.array_equal, link_records.make_link_records(pieces, inputs.private), records))
+    assert all(map(np.array_equal, routes.make_link_records(pieces, inputs.private), records))
 
 
 def test_what_the_limits_allow_of_routes_fits_into_a_gigabyte(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, name in ((arrays, "AT_ONCE"), (routes, "HOPS_AT_ONCE"), (link_records, "HOPS_AT_ONCE")):
+    for module, name in ((arrays, "AT_ONCE"), (routes, "HOPS_AT_ONCE")):
         monkeypatch.setattr(module, name, 5_000)  # few beside all, as a million is
     direct, taken = find_algorithm("all_to_all/direct"), list[tuple[int, int, int, int]]()
     for ports in (4, 6, 8):  # before the first of them machine code is loaded
@@ -192,30 +191,6 @@ def test_what_the_limits_allow_of_routes_fits_into_a_gigabyte(monkeypatch: pytes
     hops, routed, together, events = np.subtract(taken[2], taken[1])
     assert routed / hops * Gigabyte.HOPS < 700e6
     assert events / together * Gigabyte.TOGETHER < 700e6
-
-
-def test_some_routes_say_that_links_are_shared_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_records, "SAMPLED", 64)
-    monkeypatch.setattr(Gigabyte, "TOGETHER", 1_000_000)
-    far, near = simcomm.ring(1024, "1 GB/s", "1 us"), simcomm.star(1024, "1 GB/s", "1 us")
-
-    def look(name: str, cluster: Cluster) -> EngineInput:
-        algorithm = find_algorithm(name)
-        schedule = schedules.unverified_schedule(algorithm, 1024).table()
-        inputs = EngineInput(CollectiveCall(algorithm, 1 << 20), schedule, cluster, Transport())
-        inputs.check_some_routes()
-        return inputs
-
-    with pytest.raises(
-        TooLarge, match=r"10,240 routes with up to \d+ links that messages share have .* up to 959,040 will do"
-    ):
-        look("all_reduce/recursive_doubling", far)
-    assert len(look("all_reduce/recursive_doubling", near).routes.hop_link) == 2 * 10_240
-    monkeypatch.setattr(link_records, "LEAST_SAMPLED", 1)
-    assert look("gather/naive", far).private.any()  # routes to one rank: long, and never two messages at once
-    monkeypatch.setattr("collectives.budget.Gigabyte.MESSAGES", 1000)
-    with pytest.raises(TooLarge, match=r"its 10,240 messages would have to be simulated one by one here"):
-        look("all_reduce/recursive_doubling", far)
 
 
 @pytest.mark.parametrize("record", ["path.png", "film.gif", "player.html"])

@@ -755,7 +755,7 @@ UNUSED: dict[str, Callable[[], Any]] = {  # an argument that a call does not dep
         size="1 KiB"
     ),
     "calibration is not used, as all costs are described; remove it": lambda: on_star().predict(calibration()),
-    "calibration is not used on star of 4 hosts, 10 Gbit/s, whose costs are described": lambda: simcomm.run(
+    "calibration is not used on star of 4 hosts, 10 Gbit/s, which describes its own costs": lambda: simcomm.run(
         RING, STAR, 64, calibration=calibration()
     ),
     "calibration is for algorithms named auto, and none is; remove it": lambda: on_star().run(
@@ -771,7 +771,7 @@ UNUSED: dict[str, Callable[[], Any]] = {  # an argument that a call does not dep
     "two-p5.toml: engine is not used, as no messages are simulated; remove it": lambda: ringlab.predict(
         ringlab.load("two-p5", "collective.algorithms=['nccl']"), engine="simpy"
     ),
-    "socket_bandwidth is between sockets, and there is one": lambda: simcomm.pcie_tree(
+    "socket_bandwidth requires several sockets": lambda: simcomm.pcie_tree(
         4, "9 GB/s", "1 us", socket_bandwidth="9 GB/s"
     ),
     "star8.toml has 8; remove ranks": lambda: ringlab.bench(ringlab.BenchOptions(ranks=3), emulated=on_star()),

@@ -181,7 +181,7 @@ def test_sweep_of_a_local_function_stays_in_this_process(monkeypatch: pytest.Mon
 def test_sweep_rejects_kept_when_a_program_is_in_no_file(tmp_path: Path) -> None:
     names: dict[str, Any] = {}
     exec("from collectives import *\n@algorithm('all_reduce', chunks=1)\ndef mine(rank, world_size): yield ()", names)
-    with pytest.raises(InputError, match=r"the program of all_reduce/mine is in no file.*pass FILE.py:NAME"):
+    with pytest.raises(InputError, match=r"the program of all_reduce/mine is not in a file.*pass FILE.py:NAME"):
         simcomm.sweep(names["mine"], STAR, [1024], kept=tmp_path / "kept.jsonl")
 
 

@@ -90,7 +90,7 @@ def test_what_may_not_be_read_or_written_is_told_with_the_reason(tmp_path: Path)
                 ("TORCH_FR_BUFFER_SIZE", "x"),
             )
         ),
-        ("NUMBA_DISABLE_JIT=1", ["predict", "star8", "--engine", "compiled"], 2, "NUMBA_DISABLE_JIT is set, and the"),
+        ("NUMBA_DISABLE_JIT=1", ["predict", "star8", "--engine", "compiled"], 2, "NUMBA_DISABLE_JIT is set, but the"),
     ],
 )
 def test_settings_of_libraries_are_no_faults(

@@ -138,7 +138,7 @@ GPUS = "cluster={system={gpus=4, gpu='RTX 4090'}}"
 WRONG = {
     STAR + ASKS: {
         "cluster.transport=nccl": 'cluster: transport = "nccl" requires known GPUs',
-        "collective.algorithms=['nccl']": 'algorithms.0: "nccl" is what NCCL itself does, and needs transport = "nccl"',
+        "collective.algorithms=['nccl']": 'algorithms.0: algorithm "nccl" requires transport = "nccl"',
         "nccl.version=2.21": "[nccl]: it has a meaning for a cluster with",
         "what_if=[{title='x', nccl={version='2.21'}}]": "what_if.0.nccl: it has a meaning for a cluster with",
         "cluster={preset='dgx-a100', description={p2p=false}}": 'description requires transport = "nccl"',
@@ -190,7 +190,7 @@ def test_a_run_says_what_it_leaves_out_and_a_comparison_is_refused(
     assert asked == [["ring"]] and 'warning: "nccl" is what NCCL itself does, which is left out' in done.err
     assert "by gloo on its CPUs" in done.err
     compared = ringlab("compare", both)
-    assert compared.status == 2 and "is not this machine, so nothing of it can be measured" in compared.err
+    assert compared.status == 2 and "is not this machine, so it cannot be measured here" in compared.err
     assert (
         "no algorithm 'nccl' in it; there are ring"
         in ringlab("animate", both, "--algorithm", "nccl", "-o", "x.gif").err

@@ -101,7 +101,7 @@ WRONG = {
         f"cluster={{topology='torus', {LINKED}}}": 'dimensions is missing; topology = "torus" needs dimensions, bandwi',
         f"cluster={{topology='torus', dimensions=[2, 0], {LINKED}}}": "cluster.dimensions.1 = 0 should be greater than",
         f"cluster={{topology='torus', dimensions=[60000, 60000], {LINKED}}}": "[60000, 60000] is too large",
-        f"cluster={{topology='fat-tree', ports=5, {LINKED}}}": "cluster: 5 ports; half of a fat tree's ports go up",
+        f"cluster={{topology='fat-tree', ports=5, {LINKED}}}": "cluster: ports of a fat tree must be even, not 5",
         f"cluster={{topology='fat-tree', ports=1000, {LINKED}}}": "ports = 1000 is too large: at least 250000000",
         "cluster={topology='none.graphml'}": "none.graphml: no such file",
         "cluster={topology='x.json', hosts=2}": "cluster: hosts does not go with topology from a file",
@@ -110,15 +110,15 @@ WRONG = {
         "cluster.routing=rip": "unknown routing 'rip'; use shortest, ecmp or rail-aware",
         "cluster.routing={name='ecmp', sed=1}": "ecmp does not have a parameter sed; its parameters are seed",
         "cluster.routing=3": 'a routing is "shortest", "ecmp", {name = "ecmp", seed = 1} or "rail-aware"',
-        "cluster.routing=rail-aware": "cluster.routing: rail-aware routing needs machines",
-        "cluster.route=[{path=['h0', 'h2']}]": "cluster.route: route h0 - h2: no link leads from h0 to h2",
+        "cluster.routing=rail-aware": "cluster.routing: rail-aware routing requires machines",
+        "cluster.route=[{path=['h0', 'h2']}]": "cluster.route: route h0 - h2: no link from h0 to h2",
         "cluster.placement=spread": "unknown placement 'spread'; use block, round-robin, or a list of hosts",
-        "cluster.placement=['h0', 'h9']": "cluster.placement: rank 1 on 'h9': no such host",
+        "cluster.placement=['h0', 'h9']": "cluster.placement: rank 1: host 'h9' does not exist",
     },
     POD + ASKS: {
         "cluster.nodes=60000": "cluster: nodes = 60000 of dgx-h100 is too large; the maximum is 65536 GPUs",
         "cluster.oversubscription=0": "cluster.oversubscription = 0 should be greater than 0",
-        "cluster.gpus_per_node=9": "cluster: gpus_per_node = 9; NVIDIA DGX H100 has 8 GPUs",
+        "cluster.gpus_per_node=9": "cluster: gpus_per_node must be at most 8 for NVIDIA DGX H100, not 9",
     },
     HERE + ASKS: {
         "cluster.nodes=2": 'cluster: nodes does not go with preset = "this-machine"',
@@ -134,17 +134,17 @@ def test_it_is_refused(tmp_path: Path, text: str, given: str):
 
 
 def test_networks_of_many_what_ifs_are_refused_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same network counts once, and one in which every two hosts have a link is not written down."""
+    """The same network counts once."""
     what_ifs = "".join(
         f'[[what_if]]\ntitle = "{number}"\n[what_if.cluster]\ntopology = "{kind}"\nhosts = {hosts}\n{EACH}'
-        for number, (kind, hosts) in enumerate([("star", 10), ("fully-connected", 50), ("ring", 15)])
+        for number, (kind, hosts) in enumerate([("star", 10), ("ring", 15)])
     )
     thin = '[[what_if]]\ntitle = "thin"\n[[what_if.faults.link]]\nbetween = ["h0", "s0"]\nshare = 0.5\n'
     path = write(tmp_path, STAR + ASKS + thin + what_ifs)
     monkeypatch.setattr(Gigabyte, "LINKS", 4 + 25)
     with patch("networkx.DiGraph.number_of_edges", autospec=True, side_effect=nx.DiGraph.number_of_edges) as counting:
-        assert len(load(path).what_ifs) == 4
+        assert len(load(path).what_ifs) == 3
     assert counting.call_count == 3  # the own one, the star and the ring, each once
     monkeypatch.setattr(Gigabyte, "LINKS", 4 + 24)
-    with pytest.raises(InputError, match=r"what_if\.3: 3 networks with \d\d cables together take .* up to \d\d will"):
+    with pytest.raises(InputError, match=r"what_if\.2: 3 networks with \d\d links in total take .* up to \d\d will"):
         load(path)

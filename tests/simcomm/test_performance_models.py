@@ -1,4 +1,4 @@
-"""Which model finds times on a cluster, and that all of them answer alike."""
+"""Each cluster has its performance model, and all models share one interface."""
 
 from dataclasses import replace
 
@@ -30,12 +30,12 @@ OVER_TCP = replace(STAR, transport=Transport(tcp=TcpTerms(window=65e3)))
     [(STAR, "network"), (OVER_TCP, "network"), (as_emulated(STAR), "emulated"), (DGX, "nccl"),
      (simcomm.this_machine(2), "measured")],
 )  # fmt: skip
-def test_a_cluster_names_the_model_that_finds_its_times(cluster: Cluster, name: str) -> None:
+def test_cluster_selects_its_performance_model(cluster: Cluster, name: str) -> None:
     assert type(performance_model(cluster)).__name__ == MODELS[name]
 
 
 @pytest.mark.parametrize("cluster", [STAR, OVER_TCP, as_emulated(STAR), DGX], ids=lambda cluster: cluster.title)
-def test_every_model_times_collectives_and_trainings(cluster: Cluster) -> None:
+def test_every_model_predicts_collectives_and_trainings(cluster: Cluster) -> None:
     ring = find_algorithm("all_reduce/ring")
     trace = simcomm.run(CollectiveCall(ring, 1 << 20), cluster)
     assert trace.elapsed > 0 and trace.title == "all_reduce/ring"
@@ -66,10 +66,10 @@ def test_gpu_steps_cost_the_longer_of_posting_and_device(name: str, messages: in
     assert host_bound == pytest.approx(steps * 1e-3, rel=0.07)
 
 
-def test_what_nccl_does_itself_is_timed_where_nccl_joins_the_ranks() -> None:
-    found = simcomm.run(CollectiveCall(nccl("all_reduce"), 1 << 20), DGX)
+def test_nccl_collective_is_timed_on_nccl_cluster() -> None:
+    trace = simcomm.run(CollectiveCall(nccl("all_reduce"), 1 << 20), DGX)
     expected = predict_calibrated(DGX.system, "all_reduce", 4 << 20)
-    assert (found.elapsed, found.facts["low_s"]) == (expected.seconds, expected.low)
-    assert found.choice.startswith(f"{expected.algorithm}/{expected.protocol} x")
+    assert (trace.elapsed, trace.facts["low_s"]) == (expected.seconds, expected.low)
+    assert trace.choice.startswith(f"{expected.algorithm}/{expected.protocol} x")
     with pytest.raises(InputError, match="it is predicted for a system description, and has no program"):
         simcomm.run(CollectiveCall(nccl("all_reduce"), 1 << 20), STAR)

@@ -1,4 +1,4 @@
-"""Routes: the shortest, spread or hashed, over rails, as written, and through host memory where devices need it."""
+"""Routes: shortest, spread or hashed, over rails, listed, and through host memory if devices need it."""
 
 from collections import Counter
 from dataclasses import replace
@@ -32,7 +32,7 @@ def all_pairs(cluster: Cluster) -> list[tuple[str, str]]:
 
 @st.composite
 def graphs(draw: st.DrawFn) -> "nx.DiGraph[str]":
-    """Small networks in one piece or several, some links in one direction only, of three widths."""
+    """Small networks, possibly in several pieces, with some one-way links and three link speeds."""
     n = draw(st.integers(2, 9))
     graph = empty_graph(f"h{i}" for i in range(n))
     ends = st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)).filter(lambda pair: pair[0] != pair[1])
@@ -44,53 +44,51 @@ def graphs(draw: st.DrawFn) -> "nx.DiGraph[str]":
     return graph
 
 
-@given(graphs(), st.integers(0, 2**62))
-@settings(max_examples=100, deadline=None)
-def test_paths_are_shortest_and_among_those_widest(graph: "nx.DiGraph[str]", spread: int):
-    net = ShortestPaths(graph)
-    pairs = [(a, b) for a in graph for b in graph]
-    routes = net.paths(net.ends(pairs), np.full(len(pairs), spread))
-    for number, (a, b) in enumerate(pairs):
-        route = net.nodes_of(routes.link[routes.first[number] : routes.first[number + 1]].tolist())
-        if a == b or not nx.has_path(graph, a, b):
-            assert route == ()
-            continue
-        assert (route[0], route[-1]) == (a, b)
-        best = min(slowness(graph, each) for each in nx.all_shortest_paths(graph, a, b))
-        assert len(route) == nx.shortest_path_length(graph, a, b) + 1
-        assert slowness(graph, route) == pytest.approx(best, rel=1e-9)
-
-
 def slowness(graph: "nx.DiGraph[str]", route: tuple[str, ...]) -> float:
     return sum(1 / graph.edges[edge]["bandwidth"] for edge in pairwise(route))
 
 
+@given(graphs(), st.integers(0, 2**62))
+@settings(max_examples=100, deadline=None)
+def test_paths_are_shortest_and_then_widest(graph: "nx.DiGraph[str]", choice: int):
+    search = ShortestPaths(graph)
+    pairs = [(a, b) for a in graph for b in graph]
+    routes = search.paths(search.ends(pairs), np.full(len(pairs), choice))
+    for number, (a, b) in enumerate(pairs):
+        route = search.nodes_of(routes.link[routes.first[number] : routes.first[number + 1]].tolist())
+        if a == b or not nx.has_path(graph, a, b):
+            assert route == ()
+            continue
+        best = min(slowness(graph, each) for each in nx.all_shortest_paths(graph, a, b))
+        assert (route[0], route[-1], len(route)) == (a, b, nx.shortest_path_length(graph, a, b) + 1)
+        assert slowness(graph, route) == pytest.approx(best, rel=1e-9)
+
+
 @given(st.integers(0, 2**62))
 @settings(max_examples=5, deadline=None)
-def test_every_equal_path_can_be_picked_and_compiled_code_picks_the_same(spread: int):
+def test_compiled_search_picks_the_same_paths(choice: int):
     cluster = topologies.fat_tree(8, *LINK)
-    net = ShortestPaths(cluster.graph)
+    search = ShortestPaths(cluster.graph)
     pairs = all_pairs(cluster)[:3000]
-    numbers = (np.arange(len(pairs)) * 7919 + spread) % 2**62
-    found = net.paths(net.ends(pairs), numbers)
+    choices = (np.arange(len(pairs)) * 7919 + choice) % 2**62
+    plain = search.paths(search.ends(pairs), choices)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(paths, "WORTH_COMPILING", -1)
-        compiled = net.paths(net.ends(pairs), numbers)
-    assert np.array_equal(found.first, compiled.first)
-    assert np.array_equal(found.link, compiled.link)
+        compiled = search.paths(search.ends(pairs), choices)
+    assert np.array_equal(plain.first, compiled.first) and np.array_equal(plain.link, compiled.link)
 
 
 def pcie_tree(gpus: int, switches: int, sockets: int = 1, socket: float = 12e9, p2p_level: str = "NVL") -> Cluster:
-    """Return a machine of GPUs on PCIe; unless said without peer-to-peer access."""
-    cpus = LinkSpec(socket) if sockets > 1 else None
+    """Return a machine of GPUs on PCIe. Default: without peer-to-peer access."""
+    between = LinkSpec(socket) if sockets > 1 else None
     machine = machines.Machine(
-        "", gpus, LinkSpec(12e9), sockets=sockets, pcie_switches=switches, socket=cpus, p2p_level=p2p_level
+        "", gpus, LinkSpec(12e9), sockets=sockets, pcie_switches=switches, socket=between, p2p_level=p2p_level
     )
     return on_one_switch(machine, 1)
 
 
 NO_P2P = pcie_tree(8, switches=4, sockets=2, socket=20e9)
-POD, FAR_POD = (  # whose GPUs reach no further than a PCIe switch, and everywhere in their machine
+POD, FAR_POD = (  # GPUs reach devices behind one PCIe switch, or all of their machine
     on_rails(
         machines.Machine(
             "test machine", 4, LinkSpec(12e9), sockets=2, pcie_switches=4, socket=LinkSpec(10e9), nics=4,
@@ -119,63 +117,51 @@ CASES = [
 
 
 @pytest.mark.parametrize("number", range(len(CASES)))
-def test_many_routes_at_once_are_those_found_one_by_one(number: int):
+def test_batch_routes_equal_single_routes(number: int):
     cluster, policy = CASES[number]
     pairs = all_pairs(cluster)
     routes, single, edges = policy(cluster.graph).links(pairs), policy(cluster.graph), list(cluster.graph.edges)
     for k, (a, b) in enumerate(pairs):
         links = [edges[link] for link in routes.link[routes.first[k] : routes.first[k + 1]]]
-        assert links == list(pairwise(single.route(a, b)))
-        assert len(set(links)) == len(links)
+        assert links == list(pairwise(single.route(a, b))) and len(set(links)) == len(links)
     places = [[cluster.hosts.index(pair[end]) for pair in pairs] for end in (0, 1)]
     between = policy(cluster.graph).links_between(cluster.hosts, *map(np.array, places))
     assert all(np.array_equal(one, other) for one, other in zip(routes, between, strict=True))
 
 
-def test_no_links_are_needed_to_stay():
+def test_route_to_the_same_node_has_no_links():
     routes = shortest(POD.graph).links([("n0.gpu0", "n0.gpu0"), ("n0.gpu0", "n0.gpu1")])
     assert routes.first.tolist() == [0, 0, 2]
     assert shortest(POD.graph).route("n0.gpu0", "n0.gpu0") == ("n0.gpu0",)
 
 
-@pytest.mark.parametrize("k", [4, 6])
-def test_by_default_no_shift_of_a_fat_tree_shares_a_link(k: int):
-    """D-mod-k is free of contention for every shift permutation (Zahavi, 2012)."""
-    cluster = topologies.fat_tree(k, *LINK)
-    hosts = cluster.hosts
-    for shift in range(1, len(hosts)):
-        routes = cluster.router().links([(host, hosts[(i + shift) % len(hosts)]) for i, host in enumerate(hosts)])
-        assert np.bincount(routes.link).max() == 1
-
-
 def heaviest(cluster: Cluster, policy: Routing, shift: int) -> int:
+    """Return the most routes on one link if each host sends to the host ``shift`` further on."""
     hosts = cluster.hosts
     pairs = [(host, hosts[(i + shift) % len(hosts)]) for i, host in enumerate(hosts)]
     return int(np.bincount(policy(cluster.graph).links(pairs).link).max())
 
 
-def test_ecmp_collides_and_another_seed_collides_elsewhere():
+@pytest.mark.parametrize("k", [4, 6])
+def test_default_routes_of_shifts_in_fat_tree_share_no_link(k: int):
+    """D-mod-k is free of contention for every shift permutation (Zahavi, 2012)."""
+    cluster = topologies.fat_tree(k, *LINK)
+    assert all(heaviest(cluster, shortest, shift) == 1 for shift in range(1, cluster.world_size))
+
+
+def test_ecmp_spreads_flows_but_collides():
     cluster = topologies.fat_tree(8, *LINK)
-    pairs = all_pairs(cluster)
-    one, again, other = (ecmp(seed)(cluster.graph).links(pairs) for seed in (1, 1, 2))
-    assert np.array_equal(one.link, again.link)
-    assert np.array_equal(one.first, other.first)
-    assert not np.array_equal(one.link, other.link)
+    one, again, other = (ecmp(seed)(cluster.graph).links(all_pairs(cluster)) for seed in (1, 1, 2))
+    assert np.array_equal(one.link, again.link) and not np.array_equal(one.link, other.link)
     assert max(heaviest(cluster, ecmp(1), shift) for shift in (16, 32, 64)) > 1
-
-
-def test_ecmp_spreads_flows_evenly_over_the_core():
-    cluster = topologies.fat_tree(8, *LINK)
     routes = ecmp(5)(cluster.graph).links([(a, b) for a in cluster.hosts[:16] for b in cluster.hosts[64:]])
     edges = list(cluster.graph.edges)
-    through = Counter(edges[link][1] for link in routes.link if cluster.graph.nodes[edges[link][1]].get("tier") == 3)
-    assert len(through) == 16
-    assert sum(through.values()) == 16 * 64
-    assert min(through.values()) > 64 - 4 * 8
-    assert max(through.values()) < 64 + 4 * 8  # four standard deviations of a binomial
+    cores = Counter(edges[link][1] for link in routes.link if cluster.graph.nodes[edges[link][1]].get("tier") == 3)
+    assert (len(cores), sum(cores.values())) == (16, 16 * 64)
+    assert all(abs(count - 64) < 4 * 8 for count in cores.values())  # four standard deviations of a binomial
 
 
-def test_ecmp_collisions_cost_time_in_a_run():
+def test_ecmp_collisions_cost_time():
     cluster = topologies.fat_tree(4, *LINK)
     cluster = replace(cluster, hosts=tuple(f"h{5 * rank % 16}" for rank in range(16)))  # every message leaves its pod
     times = [
@@ -185,58 +171,58 @@ def test_ecmp_collisions_cost_time_in_a_run():
     assert times[0] < times[1] == times[2]
 
 
-def test_wider_links_win_where_the_number_of_links_is_the_same():
-    """Two GPUs on one PCIe switch and on one NVSwitch."""
+def test_wider_of_two_equally_short_routes_wins():
     switch = partial(machines.add_nvswitch, link=LinkSpec(100e9))
     machine = machines.Machine("", 2, LinkSpec(12e9), pcie_switches=1, nvlinks=switch)
     assert on_one_switch(machine, 1).router().route("n0.gpu0", "n0.gpu1") == ("n0.gpu0", "n0.nvswitch", "n0.gpu1")
+    graph = empty_graph(["h0", "h1"], ["s0", "s1"])
+    for node, width in (("s0", 5.0), ("s1", inf)):
+        add_link(graph, "h0", node, LinkSpec(width))
+        add_link(graph, "h1", node, LinkSpec(width))
+    assert shortest(graph).route("h0", "h1") == ("h0", "s1", "h1")
 
 
-def test_without_peer_to_peer_messages_go_through_the_receivers_memory():
+def test_messages_without_p2p_cross_receivers_memory():
     router = NO_P2P.router()
-    assert router.route("n0.gpu0", "n0.gpu1") == (
-        *("n0.gpu0", "n0.pcie0", "n0.cpu0", "n0.memory0"),
-        *("n0.cpu0", "n0.pcie0", "n0.gpu1"),
-    )
-    assert router.route("n0.gpu0", "n0.gpu7") == (
-        *("n0.gpu0", "n0.pcie0", "n0.cpu0", "n0.cpu1", "n0.memory1"),
-        *("n0.cpu1", "n0.pcie3", "n0.gpu7"),
-    )
+    near = ["gpu0", "pcie0", "cpu0", "memory0", "cpu0", "pcie0", "gpu1"]
+    far = ["gpu0", "pcie0", "cpu0", "cpu1", "memory1", "cpu1", "pcie3", "gpu7"]
+    for names in (near, far):
+        route = tuple(f"n0.{name}" for name in names)
+        assert router.route(route[0], route[-1]) == route
 
 
-def test_two_cards_behind_one_switch_without_p2p_are_half_as_fast_as_on_two_sockets():
-    """As NCCL's maintainers say of GeForce cards: https://github.com/NVIDIA/nccl/issues/1309."""
+def test_cards_behind_one_switch_without_p2p_run_at_half_speed():
+    """NCCL's maintainers state this of GeForce cards: https://github.com/NVIDIA/nccl/issues/1309."""
     together, apart = pcie_tree(2, switches=1), pcie_tree(2, switches=2, sockets=2)
-    times = [simcomm.run("all_reduce/ring", cluster, nbytes=1 << 24).elapsed for cluster in (together, apart)]
-    assert times[0] == pytest.approx(2 * times[1], rel=1e-9)
     direct = pcie_tree(2, switches=1, p2p_level="SYS")
-    assert simcomm.run("all_reduce/ring", direct, nbytes=1 << 24).elapsed == pytest.approx(times[1], rel=1e-9)
+    times = [simcomm.run("all_reduce/ring", each, nbytes=1 << 24).elapsed for each in (together, apart, direct)]
+    assert times == pytest.approx([2 * times[1], times[1], times[1]], rel=1e-9)
 
 
 @pytest.mark.parametrize(
     ("level", "same_switch", "same_socket", "other_socket"),
     [("NVL", True, True, True), ("PXB", False, True, True), ("PHB", False, False, True), ("SYS", False, False, False)],
 )
-def test_p2p_levels_mean_what_nccl_means_by_them(level: str, same_switch: bool, same_socket: bool, other_socket: bool):
+def test_p2p_level_decides_detours(level: str, same_switch: bool, same_socket: bool, other_socket: bool):
     router = pcie_tree(8, switches=4, sockets=2, p2p_level=level).router()
-    for dst, staged in (("n0.gpu1", same_switch), ("n0.gpu2", same_socket), ("n0.gpu7", other_socket)):
-        assert any("memory" in node for node in router.route("n0.gpu0", dst)) is staged
+    for dst, is_staged in (("n0.gpu1", same_switch), ("n0.gpu2", same_socket), ("n0.gpu7", other_socket)):
+        assert any("memory" in node for node in router.route("n0.gpu0", dst)) is is_staged
 
 
-def test_nvlink_needs_no_host_memory_and_what_lies_beyond_it_does():
+def test_nvlink_pair_needs_no_host_memory():
     bridges = partial(machines.add_nvlink_pairs, link=LinkSpec(56e9))
     router = on_one_switch(machines.Machine("", 4, LinkSpec(24e9), nvlinks=bridges, p2p_level="NVL"), 1).router()
     assert router.route("n0.gpu0", "n0.gpu1") == ("n0.gpu0", "n0.gpu1")
     assert "n0.memory0" in router.route("n0.gpu1", "n0.gpu2")
 
 
-def test_by_default_a_message_leaves_by_its_own_nic_and_crosses_the_spine_to_another_rail():
+def test_default_route_leaves_by_own_nic_and_crosses_spine():
     route = POD.router().route("n0.gpu0", "n1.gpu2")
     assert [node for node in route if "nic" in node] == ["n0.nic0", "n1.nic2"]
     assert POD.graph.nodes[route[4]] == {"kind": "switch", "tier": 2}
 
 
-def test_rail_aware_messages_change_rails_inside_the_sender_and_cross_no_spine():
+def test_rail_aware_route_changes_rails_inside_sender():
     router = rail_aware(POD.graph)
     assert router.route("n0.gpu0", "n1.gpu2") == (
         *("n0.gpu0", "n0.nvswitch", "n0.gpu2", "n0.pcie2", "n0.nic2", "s2"),
@@ -250,7 +236,7 @@ def test_rail_aware_messages_change_rails_inside_the_sender_and_cross_no_spine()
         assert len(spines) == (0 if under_one_leaf else 1)
 
 
-def test_a_route_that_is_written_down_is_taken_in_its_direction_only():
+def test_listed_route_applies_in_its_direction_only():
     cluster = topologies.ring(5, "10 Gbit/s", "1 us")
     long_route = ("h0", "h4", "h3", "h2", "h1")
     routed = replace(cluster, routing=listed_routes([long_route]))
@@ -262,57 +248,41 @@ def test_a_route_that_is_written_down_is_taken_in_its_direction_only():
 
 
 WRONG_ROUTES = {
-    "route h0 - s0 - h9: no link leads from s0 to h9": [("h0", "s0", "h9")],
-    "route h0: a route leads from one node to another": [("h0",)],
-    "route h0 - s0 - h0: a route leads from one node to another": [("h0", "s0", "h0")],
-    "route h0 - s0: s0 holds no rank": [("h0", "s0")],
-    "it comes to s0 twice": [("h0", "s0", "h2", "s0", "h1")],
-    "it comes to h0 twice": [("h0", "s0", "h0", "s0", "h1")],
-    "there is already one from h0 to h1": [("h0", "s0", "h1"), ("h0", "s0", "h1")],
+    "route h0 - s0 - h9: no link from s0 to h9": [("h0", "s0", "h9")],
+    "route h0: a route must list all nodes": [("h0",)],
+    "route h0 - s0 - h0: a route must list all nodes": [("h0", "s0", "h0")],
+    "route h0 - s0: both ends must be a host or a GPU, and s0 is not": [("h0", "s0")],
+    "node s0 occurs twice": [("h0", "s0", "h2", "s0", "h1")],
+    "duplicate route from h0 to h1": [("h0", "s0", "h1"), ("h0", "s0", "h1")],
 }
 
 
 @pytest.mark.parametrize("message", WRONG_ROUTES)
-def test_a_route_that_is_none_is_refused(message: str):
-    with pytest.raises(InputError) as refusal:
+def test_listed_routes_reject_invalid_routes(message: str):
+    with pytest.raises(InputError) as error:
         listed_routes(WRONG_ROUTES[message])(simcomm.star(3, *LINK).graph)
-    assert message in str(refusal.value)
+    assert message in str(error.value)
 
 
-def test_policies_refuse_what_they_cannot_do():
-    with pytest.raises(InputError, match="rail-aware routing needs machines whose GPUs and NICs are on rails"):
-        rail_aware(simcomm.star(3, *LINK).graph)
-    broken = POD.graph.copy()
+def test_policies_reject_unsuitable_arguments():
+    broken, parts = POD.graph.copy(), empty_graph(["h0", "h1"])
     broken.nodes["n0.gpu1"]["rail"] = 9
-    with pytest.raises(InputError, match=r"n0\.gpu1 is on rail 9, where its machine has no NIC"):
-        rail_aware(broken)
-    with pytest.raises(InputError, match="seed -1 is none; give a whole number from 0 to 4294967295"):
-        ecmp(-1)
-    with pytest.raises(InputError, match="seed '1' is none; give a whole number"):
-        ecmp("1")
-    with pytest.raises(InputError, match="route is 'h0 - h1'; give a list of nodes"):
-        listed_routes(["h0 - h1"])
-
-
-def test_what_no_link_leads_to_is_refused_by_name():
-    graph = empty_graph(["h0", "h1"])
-    for ask in (lambda: shortest(graph).route("h0", "h1"), lambda: shortest(graph).links([("h0", "h1")])):
-        with pytest.raises(InputError, match="no link leads from h0 to h1"):
-            ask()
-    with pytest.raises(InputError, match="there is no node 'h7' in this network"):
-        shortest(graph).route("h0", "h7")
-
-
-def test_links_without_limit_are_the_widest():
-    graph = empty_graph(["h0", "h1"], ["s0", "s1"])
-    for switch, width in (("s0", 5.0), ("s1", inf)):
-        add_link(graph, "h0", switch, LinkSpec(width))
-        add_link(graph, "h1", switch, LinkSpec(width))
-    assert shortest(graph).route("h0", "h1") == ("h0", "s1", "h1")
+    for call, message in (
+        (lambda: rail_aware(simcomm.star(3, *LINK).graph), "rail-aware routing requires machines"),
+        (lambda: rail_aware(broken), r"n0\.gpu1 is on rail 9, where its machine has no NIC"),
+        (lambda: ecmp(-1), "seed must be an integer from 0 to 4294967295, not -1"),
+        (lambda: ecmp("1"), "seed must be an integer from 0 to 4294967295, not '1'"),
+        (lambda: listed_routes(["h0 - h1"]), "route is 'h0 - h1'; give a list of nodes"),
+        (lambda: shortest(parts).route("h0", "h1"), "no route from h0 to h1"),
+        (lambda: shortest(parts).links([("h0", "h1")]), "no route from h0 to h1"),
+        (lambda: shortest(parts).route("h0", "h7"), "node 'h7' does not exist"),
+    ):
+        with pytest.raises(InputError, match=message):
+            call()
 
 
 @pytest.mark.parametrize("worth_compiling", [-1, paths.WORTH_COMPILING])
-def test_routes_are_right_after_a_refusal_of_the_same_router(worth_compiling: int, monkeypatch: pytest.MonkeyPatch):
+def test_router_is_usable_after_too_large(worth_compiling: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(paths, "WORTH_COMPILING", worth_compiling)
     ring = simcomm.ring(12, *LINK)
     router, edges = shortest(ring.graph), list(ring.graph.edges)

@@ -1,4 +1,4 @@
-"""Choosing an algorithm: the fastest by the model, wherever it comes from."""
+"""Choosing an algorithm: the fastest by the model."""
 
 import pickle
 from dataclasses import replace
@@ -26,11 +26,11 @@ STAR = simcomm.star(8, "10 Gbit/s", "5 us", TRANSPORT)
 
 @pytest.mark.parametrize("nbytes", [1024, 64 << 10, 16 << 20])
 @pytest.mark.parametrize("collective", ["broadcast", "all_reduce", "all_to_all", "scatter"])
-def test_the_choice_is_the_fastest_of_all_simulations(collective: str, nbytes: int) -> None:
+def test_choice_is_the_fastest_of_all_simulations(collective: str, nbytes: int) -> None:
     choice = choose(collective, STAR, nbytes)
-    simulated = {found.full_name: simcomm.run(found, STAR, nbytes).elapsed for found in library_candidates(collective)}
+    simulated = {each.full_name: simcomm.run(each, STAR, nbytes).elapsed for each in library_candidates(collective)}
     assert choice.seconds == pytest.approx(min(simulated.values()), rel=1e-9)
-    timed = {one.algorithm.full_name: one.seconds for one in choice.candidates}
+    timed = {candidate.algorithm.full_name: candidate.seconds for candidate in choice.candidates}
     assert timed == pytest.approx({name: simulated[name] for name in timed}, rel=1e-9)
     others = [seconds for name, seconds in simulated.items() if choice.algorithm.name not in name]
     assert choice.next_best is not None
@@ -38,14 +38,12 @@ def test_the_choice_is_the_fastest_of_all_simulations(collective: str, nbytes: i
     assert choice.candidates[0] == (choice.algorithm, choice.seconds)
 
 
-def test_small_buffers_want_few_steps_and_large_ones_few_bytes() -> None:
-    others = [found for name, found in library().items() if found.spec.name == "all_reduce" and found.name != "direct"]
+def test_small_buffers_need_few_steps_and_large_ones_few_bytes() -> None:
+    others = [each for name, each in library().items() if each.spec.name == "all_reduce" and each.name != "direct"]
     assert choose("all_reduce", STAR, 64, among=others).algorithm.name == "recursive_doubling"
     large = choose("all_reduce", STAR, 64 << 20, among=others).algorithm
     assert verify(large, 8).sent_share == least_sent_share("all_reduce", 8)
-    assert (
-        choose("all_reduce", STAR, 64).algorithm.name == "direct"
-    )  # the fewest steps and bytes, where nothing is shared
+    assert choose("all_reduce", STAR, 64).algorithm.name == "direct"  # the fewest steps and bytes on unshared links
     among = [find_algorithm(name, "all_to_all") for name in ("pairwise", "bruck")]
     assert choose("all_to_all", STAR, 64, among=among).algorithm.name == "bruck"
     assert choose("all_to_all", STAR, 64 << 20, among=among).algorithm.name == "pairwise"
@@ -56,13 +54,13 @@ def test_auto_uses_every_link_of_a_torus(dimensions: tuple[int, ...]) -> None:
     cluster = simcomm.torus(dimensions, "10 Gbit/s", "1 us")
     choice, p = choose("all_reduce", cluster, 64 << 20), cluster.world_size
     assert choice.algorithm.name == "torus"
-    least = 2 * (p - 1) / p * (64 << 20) / 1.25e9 / (2 * len(dimensions))  # on all links, each used in both directions
+    least = 2 * (p - 1) / p * (64 << 20) / 1.25e9 / (2 * len(dimensions))  # on all links, in both directions
     assert least <= choice.seconds <= 1.2 * least
-    other = resolve_training(Training(auto("all_reduce"), model="my.py:tiny", parameters=1 << 24), cluster, None)
-    assert other.gradient_sync is not None and other.gradient_sync.name == "torus"
+    training = resolve_training(Training(auto("all_reduce"), model="my.py:tiny", parameters=1 << 24), cluster, None)
+    assert training.gradient_sync is not None and training.gradient_sync.name == "torus"
 
 
-def test_a_torus_of_three_dimensions_names_the_algorithm_to_use() -> None:
+def test_three_dimensional_torus_names_the_algorithm_to_use() -> None:
     model = performance_model(simcomm.torus((3, 3, 3), "10 Gbit/s", "1 us"))
     torus = find_algorithm("torus", "all_reduce")
     (note,) = model.caveats([torus, find_algorithm("ring", "all_reduce"), auto("all_reduce")])
@@ -70,43 +68,36 @@ def test_a_torus_of_three_dimensions_names_the_algorithm_to_use() -> None:
     assert model.caveats([torus.with_parameters(columns=3, rows=3)]) == ()
 
 
-def two_racks() -> simcomm.Cluster:
-    """Two switches with four hosts each, and a link between them that is a tenth as wide as the hosts'."""
+def test_narrow_trunk_changes_the_choice() -> None:
     links = [(f"h{i}", f"s{i // 4}", "10 Gbit/s", "1 us") for i in range(8)] + [("s0", "s1", "1 Gbit/s", "1 us")]
-    return simcomm.from_links(links)
-
-
-def test_a_thin_trunk_changes_the_choice() -> None:
-    trunk = two_racks()
+    trunk = simcomm.from_links(links)
+    assert star_model(trunk, 8) is None
     assert choose("all_reduce", trunk, 64).algorithm.name == "direct"
     assert choose("all_reduce", trunk, 64 << 20).algorithm.name == "hierarchical"
-    names = ("ring", "halving_doubling", "hierarchical")
-    among = [find_algorithm(name, "all_reduce") for name in names[:2]]
-    among.append(find_algorithm("all_reduce/hierarchical").with_parameters(gpus=4))
-    assert star_model(trunk, 8) is None
+    among = [find_algorithm(f"all_reduce/{name}") for name in ("ring", "halving_doubling", "hierarchical")]
+    among[2] = among[2].with_parameters(gpus=4)
     assert choose("all_reduce", STAR, 64 << 20, among=among).algorithm.name == "halving_doubling"
     assert choose("all_reduce", trunk, 64 << 20, among=among).algorithm.name != "halving_doubling"
 
 
-def test_the_model_of_a_star_is_what_is_simulated_where_chunks_are_equal() -> None:
-    for found in library().values():
+def test_star_model_equals_simulation_of_equal_chunks() -> None:
+    for algorithm in library().values():
         for nbytes in (1024, 4096):
-            seconds = performance_model(STAR).estimator(make_call(found, 8, nbytes)).seconds(found)
-            assert seconds == pytest.approx(simcomm.run(found, STAR, nbytes).elapsed, rel=1e-9)
+            seconds = performance_model(STAR).estimator(make_call(algorithm, 8, nbytes)).seconds(algorithm)
+            assert seconds == pytest.approx(simcomm.run(algorithm, STAR, nbytes).elapsed, rel=1e-9)
 
 
-def test_what_does_not_exist_is_left_out() -> None:
+def test_undefined_algorithms_are_not_candidates() -> None:
     four = find_algorithm("all_reduce/hierarchical").with_parameters(gpus=4)
-    ring = find_algorithm("all_reduce/ring")
-    six = simcomm.star(6, "10 Gbit/s", "5 us")
-    assert [one.algorithm for one in choose("all_reduce", six, 1024, among=[four, ring]).candidates] == [ring]
-    with pytest.raises(InputError, match="all_reduce: no algorithm to choose from exists for 6 ranks"):
+    ring, six = find_algorithm("all_reduce/ring"), simcomm.star(6, "10 Gbit/s", "5 us")
+    assert [each.algorithm for each in choose("all_reduce", six, 1024, among=[four, ring]).candidates] == [ring]
+    with pytest.raises(InputError, match="all_reduce: no candidate algorithm is defined for 6 ranks"):
         choose("all_reduce", six, 1024, among=[four])
     with pytest.raises(InputError, match="no collective is called 'all'"):
         choose("all", six, 1024)
 
 
-def test_auto_stands_for_the_choice_and_survives_the_way_to_a_worker() -> None:
+def test_resolved_auto_can_be_pickled() -> None:
     chosen = resolve_auto(make_call(auto("all_reduce"), 8, 64), STAR).algorithm
     assert chosen.label == "auto (direct)"
     assert pickle.loads(pickle.dumps(chosen)) == chosen
@@ -115,18 +106,15 @@ def test_auto_stands_for_the_choice_and_survives_the_way_to_a_worker() -> None:
     assert resolve_auto(ring, STAR) is ring
 
 
-def test_auto_of_a_training_chooses_one_order_of_additions() -> None:
-    ring, training = (
-        simcomm.ring(6, "10 Gbit/s", "100 us"),
-        Training(auto("all_reduce"), model="my.py:tiny", parameters=4),
-    )
+def test_auto_of_training_keeps_one_order_of_additions() -> None:
+    ring = simcomm.ring(6, "10 Gbit/s", "100 us")
+    training = Training(auto("all_reduce"), model="my.py:tiny", parameters=4)
     assert choose("all_reduce", ring, training.gradient_bytes).algorithm.label == "unchunked_ring"
     chosen = resolve_training(training, ring, None).gradient_sync
-    assert chosen is not None
-    assert chosen.label.startswith("auto (") and chosen.name != "unchunked_ring"
+    assert chosen is not None and chosen.label.startswith("auto (") and chosen.name != "unchunked_ring"
 
 
-def test_auto_is_no_algorithm_by_itself() -> None:
+def test_auto_is_rejected_as_an_algorithm() -> None:
     for name in ("all_reduce/auto", "auto"):
         with pytest.raises(InputError, match=r"auto is no algorithm: the model chooses one .* ask simcomm.selection"):
             find_algorithm(name, "all_reduce")
@@ -134,52 +122,49 @@ def test_auto_is_no_algorithm_by_itself() -> None:
         auto("all_reduce").channels(0, 2)
 
 
-ON_STAR = [found for found in library().values() if found.name != "gloo"]
+ON_STAR = [algorithm for algorithm in library().values() if algorithm.name != "gloo"]
 
 
-@pytest.mark.parametrize("found", ON_STAR, ids=lambda found: found.full_name)
-def test_no_run_leaves_its_bracket_whatever_the_length(found: Algorithm) -> None:
+@pytest.mark.parametrize("algorithm", ON_STAR, ids=lambda algorithm: algorithm.full_name)
+def test_simulated_time_is_within_its_bracket(algorithm: Algorithm) -> None:
     for p in (2, 3, 4, 8, 12):
         for elements, op in ((p * 4 + 1, "mean"), (1001, "sum"), (100_003, "sum")):
+            op = op if algorithm.spec.reduces else None
             try:
-                call = make_call(found, p, 4 * round_down(found, elements, p), op=op if found.spec.reduces else None)
+                call = make_call(algorithm, p, 4 * round_down(algorithm, elements, p), op=op)
                 estimator = performance_model(simcomm.star(p, "10 Gbit/s", "5 us", TRANSPORT)).estimator(call)
-                least, most = estimator.bracket(found)
+                least, most = estimator.bracket(algorithm)
             except Undefined:
                 continue
             seconds = simcomm.run(call, estimator.cluster, record=False).elapsed
-            assert least <= seconds * (1 + 1e-12)
-            assert most >= seconds * (1 - 1e-12)
-            if found.full_name in ONE_AT_A_TIME and elements == 100_003:
+            assert least <= seconds * (1 + 1e-12) and most >= seconds * (1 - 1e-12)
+            if algorithm.full_name in ONE_AT_A_TIME and elements == 100_003:
                 assert most < least * 1.05
-            loads = busiest_link_seconds(estimator._input(found))
-            assert loads <= seconds * (1 + 1e-12)
+            assert busiest_link_seconds(estimator._input(algorithm)) <= seconds * (1 + 1e-12)
 
 
-def test_bounds_hold_on_other_networks_too() -> None:
+def test_lower_bounds_hold_on_other_networks() -> None:
     ring = simcomm.from_links([(f"h{i}", f"h{(i + 1) % 9}", f"{1 + i} Gbit/s", "3 us") for i in range(9)])
     tree = simcomm.two_level_tree(3, 4, "10 Gbit/s", "5 us", oversubscription=4)
     shared = replace(tree, hosts=(*tree.hosts, *tree.hosts[:3]))
+    algorithms = [each for each in ON_STAR if each.spec.name in ("all_reduce", "all_to_all")]
     for cluster in (ring, tree, shared, replace(tree, sharing="fifo")):
-        for found in ON_STAR:
-            if found.spec.name not in ("all_reduce", "all_to_all"):
-                continue
-            call = make_call(found, cluster.world_size, 4 * round_down(found, 5003, cluster.world_size))
+        for each in algorithms:
+            call = make_call(each, cluster.world_size, 4 * round_down(each, 5003, cluster.world_size))
             try:
                 estimator = performance_model(cluster).estimator(call)
-                least = max(estimator.bracket(found).least, estimator.link_load_bound(found))
+                least = max(estimator.bracket(each).least, estimator.link_load_bound(each))
             except Undefined:
                 continue
-            assert least <= estimator.simulate(found) * (1 + 1e-12)
+            assert least <= estimator.simulate(each) * (1 + 1e-12)
 
 
 TREE = simcomm.two_level_tree(4, 16, "10 Gbit/s", "5 us", oversubscription=4)
 
 
 @pytest.mark.parametrize("cluster", [simcomm.star(64, "10 Gbit/s", "5 us", TRANSPORT), TREE], ids=["star", "tree"])
-def test_auto_simulates_little_and_chooses_the_same(cluster: simcomm.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    simulated = list[str]()
-    simulate = Estimator.simulate
+def test_auto_simulates_few_candidates(cluster: simcomm.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulated, simulate = list[str](), Estimator.simulate
 
     def counted(self: Estimator, algorithm: Algorithm) -> float:
         simulated.append(algorithm.label)
@@ -189,7 +174,5 @@ def test_auto_simulates_little_and_chooses_the_same(cluster: simcomm.Cluster, mo
     call = make_call(auto("all_reduce"), cluster.world_size, 4 * 1_181_643, op="mean")
     chosen = resolve_auto(call, cluster).algorithm
     assert len(simulated) <= 6
-    every = {
-        found: performance_model(cluster).estimator(call).simulate(found) for found in library_candidates("all_reduce")
-    }
-    assert replace(chosen, by_model=False) == min(every, key=every.__getitem__)
+    estimator = performance_model(cluster).estimator(call)
+    assert replace(chosen, by_model=False) == min(library_candidates("all_reduce"), key=estimator.simulate)

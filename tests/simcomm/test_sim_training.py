@@ -1,4 +1,4 @@
-"""The training step as a timeline: what calibration says, plus the collective, and nothing else."""
+"""A predicted training step: its compute phases plus the collective, with and without overlap."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -12,13 +12,15 @@ from collectives.declaration import nccl
 from collectives.records.calibration import Calibration, ComputePoint, FittedLine, OverlapPoint
 from collectives.records.environment import cores, threads_per_rank
 from collectives.records.spans import PHASES as SUMMARY_PHASES
+from collectives.training.gradients import fill_buckets
 from collectives.training.workload import Buckets, ComputePhases, Training
 from ringlab.shared.figures import training_figures
 from simcomm.cluster.calibrated import as_emulated
-from simcomm.model import faults
+from simcomm.model.faults import NO_FAULTS, Faults, RankFault
 
 PHASES = ComputePhases(forward=0.1, backward=0.2, optimizer=0.05)
 STAR = simcomm.star(8, "10 Gbit/s", "5 us")
+RING = find_algorithm("all_reduce/ring")
 
 
 def job(sync: str, compute: ComputePhases | None = PHASES) -> Training:
@@ -38,128 +40,153 @@ def point(processes: int, threads: int, phases: ComputePhases) -> ComputePoint:
 
 
 @pytest.mark.parametrize("sync", ["naive", "ring", "unchunked_ring"])
-def test_a_step_is_its_phases_and_the_collective(sync: str):
-    entry = training_figures(simcomm.train(job(sync), STAR), job(sync))
+def test_step_is_its_phases_and_the_collective(sync: str):
+    figures = training_figures(simcomm.train(job(sync), STAR), job(sync))
     alone = simcomm.run(f"all_reduce/{sync}", STAR, job(sync).gradient_bytes).elapsed
-    assert entry.forward_s == pytest.approx(0.1, rel=1e-9)
-    assert entry.backward_s == pytest.approx(0.2, rel=1e-9)
-    assert entry.optimizer_s == pytest.approx(0.05, rel=1e-9)
+    assert (figures.forward_s, figures.backward_s, figures.optimizer_s) == pytest.approx((0.1, 0.2, 0.05), rel=1e-9)
     if sync == "ring":  # all ranks begin and end together
-        assert entry.step_s == pytest.approx(0.35 + alone, rel=1e-9)
-        assert entry.samples_per_s == pytest.approx(8 * 32 / (0.35 + alone), rel=1e-9)
-        assert entry.scaling_efficiency == pytest.approx(0.35 / (0.35 + alone), rel=1e-9)
+        assert figures.step_s == pytest.approx(0.35 + alone, rel=1e-9)
+        assert figures.samples_per_s == pytest.approx(8 * 32 / (0.35 + alone), rel=1e-9)
+        assert figures.scaling_efficiency == pytest.approx(0.35 / (0.35 + alone), rel=1e-9)
 
 
-@pytest.mark.parametrize("changed", [{}, {"buckets": Buckets()}])
-def test_a_step_begins_with_loading_its_batch(changed: dict[str, Any]):
-    slow = faults.Faults(ranks=(faults.RankFault(3, slowdown=3.0),)) if not changed else faults.NO_FAULTS
-    training = replace(job("ring", replace(PHASES, loading=0.03)), **changed)
+@pytest.mark.parametrize("changes", [{}, {"buckets": Buckets()}])
+def test_step_begins_with_loading_its_batch(changes: dict[str, Any]):
+    slow = Faults(ranks=(RankFault(3, slowdown=3.0),)) if not changes else NO_FAULTS
+    training = replace(job("ring", replace(PHASES, loading=0.03)), **changes)
     without = replace(training, compute=PHASES)
-    trace, plain = (simcomm.train(one, STAR, steps=2, faults=slow) for one in (training, without))
-    entry, expected = training_figures(trace, training), training_figures(plain, without)
-    ranks = 10 / 8 if not changed else 1.0  # rank 3 takes three times as long to load, too
-    assert entry.loading_s == pytest.approx(0.03 * ranks) and expected.loading_s == 0
-    assert (entry.forward_s, entry.backward_s) == pytest.approx((expected.forward_s, expected.backward_s))
-    slowest = 3 if not changed else 1
-    assert entry.step_s == pytest.approx(expected.step_s + slowest * 0.03)
-    own = [span for span in trace.spans if span.rank == 3 and not span.name.startswith("bucket")]
-    assert [span.name for span in own if span.name != "reduce"][:5] == [*SUMMARY_PHASES]
-    assert all(one.end == other.begin for one, other in pairwise(own) if other.name == "forward")
+    trace, plain = (simcomm.train(each, STAR, steps=2, faults=slow) for each in (training, without))
+    figures, expected = training_figures(trace, training), training_figures(plain, without)
+    ranks, slowest = (1.0, 1) if changes else (10 / 8, 3)  # rank 3 takes three times as long to load, too
+    assert figures.loading_s == pytest.approx(0.03 * ranks) and expected.loading_s == 0
+    assert (figures.forward_s, figures.backward_s) == pytest.approx((expected.forward_s, expected.backward_s))
+    assert figures.step_s == pytest.approx(expected.step_s + slowest * 0.03)
+    spans = [span for span in trace.spans if span.rank == 3 and not span.name.startswith("bucket")]
+    assert [span.name for span in spans if span.name != "reduce"][:5] == [*SUMMARY_PHASES]
+    assert all(one.end == other.begin for one, other in pairwise(spans) if other.name == "forward")
     assert trace.facts["single_rank_step_s"] == pytest.approx(0.38)
 
 
-def test_calibrated_phases_are_those_of_as_many_ranks_and_threads():
+def test_calibrated_phases_match_ranks_and_threads():
     together, alone = ComputePhases(0.2, 0.4, 0.1), ComputePhases(0.1, 0.2, 0.05)
     threads = threads_per_rank(2)
     numbers = calibration(2, [point(2, threads, together), point(1, threads, alone)])
     trace = simcomm.train(job("ring", None), simcomm.this_machine(2), calibration=numbers)
-    entry = training_figures(trace, job("ring"))
-    sync = job("ring").gradient_bytes * 4e-9  # both ways at once: two halves of n bytes, twice
-    assert entry.forward_s == pytest.approx(0.2, rel=1e-9)
-    assert entry.sync_s == pytest.approx(sync, rel=1e-6)
-    assert entry.scaling_efficiency == pytest.approx(0.35 / (0.7 + sync), rel=1e-6)
+    figures = training_figures(trace, job("ring"))
+    sync = job("ring").gradient_bytes * 4e-9  # two halves of n bytes, both ways at once, twice
+    assert figures.forward_s == pytest.approx(0.2, rel=1e-9)
+    assert figures.sync_s == pytest.approx(sync, rel=1e-6)
+    assert figures.scaling_efficiency == pytest.approx(0.35 / (0.7 + sync), rel=1e-6)
 
 
-def test_hosts_of_their_own_have_all_their_cores():
-    numbers = calibration(2, [point(1, cores(), PHASES)])
+def test_separate_hosts_use_all_their_cores():
     cluster = simcomm.star(4, "10 Gbit/s", "5 us", transport=None)
-    entry = training_figures(simcomm.train(job("ring", None), cluster, calibration=numbers), job("ring"))
-    assert entry.forward_s == pytest.approx(0.1, rel=1e-9)
+    trace = simcomm.train(job("ring", None), cluster, calibration=calibration(2, [point(1, cores(), PHASES)]))
+    assert training_figures(trace, job("ring")).forward_s == pytest.approx(0.1, rel=1e-9)
 
 
-def test_missing_phases_and_ddp_are_refused():
+def test_missing_calibration_is_rejected():
     with pytest.raises(InputError, match=r"no compute times for resnet18, digits, batch size 32"):
         simcomm.train(job("ring", None), STAR, calibration=calibration(2, []))
     with pytest.raises(InputError, match="only supported on this machine"):
         simcomm.train(Training(None, compute=PHASES), STAR)
-
-
-@pytest.mark.parametrize("sync", [None, nccl("all_reduce")])
-def test_trouble_and_engines_are_refused_where_a_sync_has_no_messages(sync: Algorithm | None):
-    """A slow rank or an engine would change nothing of what is predicted as a whole."""
-    whole, here = Training(sync, compute=PHASES), simcomm.this_machine(2)
-    slow = simcomm.Faults(ranks=(simcomm.RankFault(0, slowdown=2),))
-    with pytest.raises(InputError, match=rf"'{whole.sync_name}' .* does not support faults; remove"):
-        simcomm.train(whole, here, faults=slow)
-    with pytest.raises(InputError, match="does not use engine 'simpy'; omit the engine"):
-        simcomm.train(whole, here, engine="simpy")
-
-
-def test_a_calibration_of_another_number_of_ranks_is_refused():
-    with pytest.raises(InputError, match="of 2 ranks, but 3 ranks of this machine has 3"):
+    with pytest.raises(InputError, match="for 2 ranks, and 3 ranks of this machine has 3"):
         simcomm.run("all_reduce/ring", simcomm.this_machine(3), 8, calibration=calibration(2, []))
 
 
-def test_emulated_ranks_that_wait_leave_the_cores_to_others(monkeypatch):
-    """All begin at once and share two cores; naive lets them go on one after the other, each on a core of its own."""
-    for module in (
-        "simcomm.performance_models.emulated_model",
-        "simcomm.performance_models.performance_model",
-        "simcomm.performance_models.measured_times",
-    ):
-        monkeypatch.setattr(f"{module}.threads_per_rank", lambda ranks: 1)
+@pytest.mark.parametrize("sync", [None, nccl("all_reduce")])
+def test_sync_without_messages_rejects_faults_and_engines(sync: Algorithm | None):
+    training, here = Training(sync, compute=PHASES), simcomm.this_machine(2)
+    with pytest.raises(InputError, match=rf"'{training.sync_name}' .* does not support faults; remove"):
+        simcomm.train(training, here, faults=Faults(ranks=(RankFault(0, slowdown=2),)))
+    with pytest.raises(InputError, match="does not use engine 'simpy'; omit the engine"):
+        simcomm.train(training, here, engine="simpy")
+
+
+@pytest.fixture
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("emulated_model", "performance_model", "measured_times"):
+        monkeypatch.setattr(f"simcomm.performance_models.{name}.threads_per_rank", lambda ranks: 1)
     monkeypatch.setattr("simcomm.performance_models.emulated_model.cores", lambda: 2)
+
+
+def emulated_calibration(training: Training, **parts: Any) -> Calibration:
+    """Return a calibration with compute times of one and two processes."""
+    hop, kind = FittedLine(2e-5, 1e-9, 0.0), (training.model_kind, training.data_kind, training.batch_size)
+    compute = [ComputePoint(*kind, processes, 1, PHASES, 0.0) for processes in (1, 2)]
+    return Calibration(2, 1, one_way=hop, both_ways=hop, reduction=hop, compute=compute, **parts)
+
+
+def test_waiting_emulated_ranks_free_their_cores(two_cores):
+    """All ranks begin at once on two cores. After the naive sync, each continues alone on a core."""
     training = Training(find_algorithm("all_reduce/naive"), model="my.py:build", parameters=100_000)
-    hop, kind = FittedLine(2e-5, 1e-9, 0.0), (training.model_kind, training.dataset, training.batch_size)
-    compute = [ComputePoint(*kind, processes, 1, ComputePhases(0.1, 0.2, 0.05), 0.0) for processes in (1, 2)]
-    found = Calibration(2, 1, one_way=hop, both_ways=hop, reduction=hop, compute=compute)
+    numbers = emulated_calibration(training)
     cluster = simcomm.star(4, "4 Mbit/s", "0 us", None)
     cluster = as_emulated(replace(cluster, tcp_terms={"window": 65e3, "send_buffer": 0.0}))
     with pytest.raises(InputError, match="engine 'simpy' does not support TCP"):
-        simcomm.train(training, cluster, steps=2, calibration=found, engine="simpy")
-    trace = simcomm.train(training, cluster, steps=2, calibration=found)
+        simcomm.train(training, cluster, steps=2, calibration=numbers, engine="simpy")
+    trace = simcomm.train(training, cluster, steps=2, calibration=numbers)
     lengths = {(span.name, span.rank, span.step): span.end - span.begin for span in trace.spans}
     assert [lengths["forward", rank, 0] for rank in range(4)] == pytest.approx([0.2] * 4)
     assert [lengths["backward", rank, 0] for rank in range(4)] == pytest.approx([0.4] * 4)
     assert [lengths["forward", rank, 1] for rank in (1, 2, 3)] == pytest.approx([0.1] * 3)
-    whole = simcomm.train(training, cluster, calibration=found)
+    whole = simcomm.train(training, cluster, calibration=numbers)
     ends = [max(span.end for span in whole.spans if (span.name, span.step) == ("optimizer", step)) for step in (0, 4)]
-    entry = training_figures(whole, training)
-    assert entry.forward_s == pytest.approx(0.1, rel=0.3)  # without the first step, in which it takes 0.2
-    assert entry.step_s == pytest.approx((ends[1] - ends[0]) / 4, rel=0.01)
+    figures = training_figures(whole, training)
+    assert figures.forward_s == pytest.approx(0.1, rel=0.3)  # without the first step, in which it takes 0.2
+    assert figures.step_s == pytest.approx((ends[1] - ends[0]) / 4, rel=0.01)
 
 
-@pytest.mark.parametrize("sync", [None, find_algorithm("all_reduce/ring")])
-def test_emulated_ranks_take_turns_on_the_cores_that_fewer_kept_busy(sync, monkeypatch):
+@pytest.mark.parametrize("sync", [None, RING])
+def test_emulated_ranks_take_turns_on_the_measured_cores(sync, two_cores):
     """Measured in two processes on two cores, and predicted for four hosts of the same machine."""
-    for module in (
-        "simcomm.performance_models.emulated_model",
-        "simcomm.performance_models.performance_model",
-        "simcomm.performance_models.measured_times",
-    ):
-        monkeypatch.setattr(f"{module}.threads_per_rank", lambda ranks: 1)
-    monkeypatch.setattr("simcomm.performance_models.emulated_model.cores", lambda: 2)
-    training, hop = Training(sync), FittedLine(2e-5, 1e-9, 0.0)
+    training = Training(sync)
     kind = training.model, training.dataset, training.batch_size
-    phases = ComputePhases(0.1, 0.2, 0.05)
-    compute = [ComputePoint(*kind, processes, 1, phases, 0.0) for processes in (1, 2)]
     overlap = OverlapPoint(
         *kind, 2, 1, [(1 << 20, 1.0)], [(1 << 20, 0.01)], overlap_slowdown=1.0, copies_s=0.01, broadcast_s=1e-3
     )
-    found = Calibration(2, 1, one_way=hop, both_ways=hop, reduction=hop, compute=compute, overlap=[overlap])
+    numbers = emulated_calibration(training, overlap=[overlap])
     cluster = as_emulated(simcomm.star(4, "1 Gbit/s", "0 us"))
-    trace = simcomm.train(training, cluster, steps=1, calibration=found)
+    trace = simcomm.train(training, cluster, steps=1, calibration=numbers)
     lengths = {span.name: span.end - span.begin for span in trace.spans if span.rank == 0}
     assert (lengths["forward"], lengths["optimizer"]) == pytest.approx((0.2 + (0.002 if sync is None else 0.0), 0.1))
-    travels = simcomm.run("all_reduce/gloo", cluster, 1 << 20, calibration=found).elapsed
-    assert lengths["backward"] == pytest.approx(0.4 + (travels + 0.02 if sync is None else 0.0))
+    bucket = simcomm.run("all_reduce/gloo", cluster, 1 << 20, calibration=numbers).elapsed
+    assert lengths["backward"] == pytest.approx(0.4 + (bucket + 0.02 if sync is None else 0.0))
+
+
+OVERLAPPED = Training(RING, compute=ComputePhases(forward=0.02, backward=0.06, optimizer=0.001), buckets=Buckets())
+SLOW = simcomm.star(4, "10 Gbit/s", "5 us")
+
+
+def test_last_bucket_ends_the_step_on_a_slow_network():
+    trace = simcomm.train(OVERLAPPED, SLOW, steps=2)
+    figures, compute = training_figures(trace, OVERLAPPED), OVERLAPPED.compute
+    buckets = fill_buckets(OVERLAPPED.gradients)
+    seconds = [simcomm.run(RING, SLOW, bucket.nbytes, op="mean").elapsed for bucket in buckets]
+    end = 0.0
+    for bucket, alone in zip(buckets, seconds, strict=True):
+        end = max(end, bucket.ready * compute.backward) + alone
+    assert sum(bucket.nbytes for bucket in buckets) == OVERLAPPED.gradient_bytes and len(buckets) == 3
+    assert figures.step_s == pytest.approx(compute.forward + max(end, compute.backward) + compute.optimizer)
+    assert trace.title == "training/ring[overlap]" and figures.backward_s == pytest.approx(compute.backward)
+    exposed = pytest.approx(max(end, compute.backward) - compute.backward)
+    assert (figures.sync_s, figures.exposed_s) == (exposed, exposed)
+    by_torch = replace(OVERLAPPED, buckets=Buckets(hook="ddp"))
+    by_torch = training_figures(simcomm.train(by_torch, SLOW, steps=2), by_torch)
+    assert (by_torch.sync_s, by_torch.exposed_s, by_torch.step_s) == (0.0, exposed, pytest.approx(figures.step_s))
+    plain = training_figures(simcomm.train(replace(OVERLAPPED, buckets=None), SLOW), OVERLAPPED)
+    assert compute.total < figures.step_s < plain.step_s < compute.total + sum(seconds) * 1.001
+
+
+def test_single_bucket_hides_nothing():
+    training = replace(OVERLAPPED, buckets=Buckets(mb=1000), model="my.py:build", parameters=200_000)
+    figures = training_figures(simcomm.train(training, SLOW, steps=2), training)
+    alone = simcomm.run(RING, SLOW, 800_000, op="mean").elapsed
+    assert figures.step_s == pytest.approx(OVERLAPPED.compute.total + alone)
+
+
+def test_overlap_rejects_engine_and_unknown_model_size():
+    with pytest.raises(InputError, match="predicted by formula, without simulated messages"):
+        simcomm.train(OVERLAPPED, SLOW, engine="simpy")
+    with pytest.raises(InputError, match=r"'my.py:build' is executed by a run only; for a prediction give its number"):
+        simcomm.train(replace(OVERLAPPED, model="my.py:build"), SLOW)

@@ -1,1 +1,1 @@
-"""What runs a plan event by event, compiled by numba; it imports nothing else of the compiled engine."""
+"""The event loop over arrays, compiled by numba. It imports no other part of the compiled engine."""

@@ -1,8 +1,7 @@
-"""Flows that come to their links: alone there, beside others in a group, or in queues.
+"""Flows that arrive at their links: alone, in a group with others, or in queues.
 
-A fifo link serves one message at a time. Its queue is in the order in which flows came; those that came together are in
-the plan's arrival order. A flow goes when it is first in all queues of its route. Whoever came first of all is that, so
-flows never wait for each other in a circle.
+A FIFO link serves one message at a time, in order of arrival; ties are in the plan's arrival order. A flow starts when
+it is first in all queues of its route. The flow that arrived first of all always is, so flows never deadlock.
 """
 
 import numpy as np
@@ -16,9 +15,9 @@ from simcomm.model.sharing import SAME_ARRIVAL
 
 @inline
 def admit_arrivals(w: World, now: float) -> None:
-    """Start flows that have come: alone on their links, in a group beside others, or in queues of fifo links.
+    """Start arrived flows: alone on their links, in a group, or in the queues of FIFO links.
 
-    Those alone are found first, so that a flow that came with others does not count as alone.
+    Flows that are alone are found first, so that no flow of a simultaneous group counts as alone.
     """
     if len(w.arrival_order) > 0:
         _admit_to_queues(w, now)
@@ -43,7 +42,6 @@ def admit_arrivals(w: World, now: float) -> None:
 
 @inline
 def _admit_to_queues(w: World, now: float) -> None:
-    """Put flows that have come in the queues of their links, and start those that are first in all of theirs."""
     if now > w.clock[1] * (1 + SAME_ARRIVAL):
         w.clock[1] = now
     for k in range(w.sizes[FRESH]):
@@ -55,7 +53,7 @@ def _admit_to_queues(w: World, now: float) -> None:
 
 @inline
 def _is_alone_on_route(w: World, route: int) -> bool:
-    """Return whether one flow crosses the links of a route; with a link down it has to be in a group in any case."""
+    """Return whether a single flow crosses the route's links. If a link is down, its flows always join a group."""
     first, most = w.routes[route].first_hop, 2 * (w.routes[route].alone_rate <= 0)
     for at in range(first, first + w.routes[route].hops):
         most = max(most, w.links[w.hop_link[at]].crossing)
@@ -64,7 +62,6 @@ def _is_alone_on_route(w: World, route: int) -> bool:
 
 @inline
 def _start_solo(w: World, flow: int, now: float) -> None:
-    """Give a flow its links for itself."""
     route = w.flows[flow].route
     first = w.routes[route].first_hop
     for at in range(first, first + w.routes[route].hops):
@@ -75,7 +72,7 @@ def _start_solo(w: World, flow: int, now: float) -> None:
 
 @inline
 def _group_solo_flows(w: World, flow: int, now: float) -> None:
-    """Move flows that had a link of this one's route for themselves to groups."""
+    """Move flows that were alone on a link of this flow's route to groups."""
     route = w.flows[flow].route
     first = w.routes[route].first_hop
     for at in range(first, first + w.routes[route].hops):
@@ -86,7 +83,7 @@ def _group_solo_flows(w: World, flow: int, now: float) -> None:
 
 @inline
 def enqueue(w: World, flow: int, now: float) -> None:
-    """Put a flow in the queues of its links. Pause one that was first in a queue and comes after it."""
+    """Insert a flow into the queues of its links. Pause a flow that was first in a queue and is now behind it."""
     w.flows[flow].came = w.clock[1]
     w.flows[flow].target = w.messages[w.flows[flow].message].nbytes
     most_hops, first = len(w.chain) // len(w.flows), w.routes[w.flows[flow].route].first_hop
@@ -111,26 +108,25 @@ def enqueue(w: World, flow: int, now: float) -> None:
 
 
 @inline
-def _comes_after(w: World, one: int, other: int) -> bool:
-    """Return whether one flow is to be served after another."""
-    if w.flows[one].came != w.flows[other].came:
-        return w.flows[one].came > w.flows[other].came
-    return w.arrival_order[w.flows[one].message] > w.arrival_order[w.flows[other].message]
+def _comes_after(w: World, flow: int, other: int) -> bool:
+    if w.flows[flow].came != w.flows[other].came:
+        return w.flows[flow].came > w.flows[other].came
+    return w.arrival_order[w.flows[flow].message] > w.arrival_order[w.flows[other].message]
 
 
 @inline
 def pause(w: World, flow: int, now: float) -> None:
-    """Let a flow wait; ``target`` is then the bytes it has left. One that waits already is left as it is."""
+    """Pause a flow; ``target`` becomes its remaining bytes. A waiting flow is unchanged."""
     if w.flows[flow].until >= 0:
         cancel(w.calendar, flow)
-        left = (w.flows[flow].until - now) * w.routes[w.flows[flow].route].alone_rate
-        w.flows[flow].target = max(0.0, left)
+        remaining = (w.flows[flow].until - now) * w.routes[w.flows[flow].route].alone_rate
+        w.flows[flow].target = max(0.0, remaining)
         w.flows[flow].until = -1.0
 
 
 @inline
 def start_if_first(w: World, flow: int, now: float) -> None:
-    """Start a flow that waits if no other is before it on any of its links and none of them is down."""
+    """Start a waiting flow if it is first on all of its links and none of them is down."""
     route = w.flows[flow].route
     if w.flows[flow].until >= 0 or w.routes[route].alone_rate <= 0:
         return
@@ -144,7 +140,7 @@ def start_if_first(w: World, flow: int, now: float) -> None:
 
 @inline
 def leave_queues(w: World, flow: int, now: float) -> None:
-    """Take a flow that is through out of its queues, and start those behind it that are first now."""
+    """Remove a finished flow from its queues, and start flows behind it that are now first."""
     w.flows[flow].until = -1.0
     most_hops, first = len(w.chain) // len(w.flows), w.routes[w.flows[flow].route].first_hop
     hops = w.routes[w.flows[flow].route].hops

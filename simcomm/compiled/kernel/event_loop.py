@@ -1,7 +1,7 @@
-"""The event loop: stages post their messages, messages spend their delay and cross links, and stages end.
+"""The event loop: stages post messages, messages spend their delay and cross links, and stages end.
 
-A *stage* is a step of an *agent*, a channel of a rank, which goes through its stages one after the other. What happens
-at one instant is taken together: first what ends, then what thereby begins, and then how the links are shared.
+An *agent* is one channel of a rank; a *stage* is one of its steps. Events of one instant are processed together: first
+everything that ends, then everything that thereby begins, and then the sharing of links.
 """
 
 from collections.abc import Callable
@@ -24,13 +24,13 @@ from simcomm.compiled.kernel.world import DUE, FREE, FRESH, READY, THROUGH, Worl
 from simcomm.jit import entry, inline, source_hash
 from simcomm.model.sharing import SAME_EVENT
 
-DENSE = 4  # due messages stand close if there is one among so many numbers
-SAME_BYTES = 1e-15  # targets within this share of a group's clock are equal but for rounding
+DENSE = 4  # due messages are dense if at least one in this many numbers is due
+SAME_BYTES = 1e-15  # relative to a group's clock; closer targets are equal within rounding
 
 
 @inline
 def _start_stage(w: World, stage: int, now: float) -> None:
-    """Post the halves of a stage unless its agent has failed; messages whose other half was posted are due."""
+    """Post the messages of a stage unless its agent has failed. Messages whose other half is posted become due."""
     if _has_failed(w, stage, now):
         return
     if len(w.started) > 0:
@@ -59,7 +59,7 @@ def _has_failed(w: World, stage: int, now: float) -> bool:
 
 @inline
 def _begin_messages(w: World, now: float) -> None:
-    """Begin all messages that are due; in the order of their numbers where these stand close, which caches need."""
+    """Begin all due messages, in the order of their numbers if these are dense, for the sake of CPU caches."""
     number = w.sizes[DUE]
     w.sizes[DUE] = 0
     first, last = w.flows[0].due, w.flows[0].due
@@ -79,7 +79,7 @@ def _begin_messages(w: World, now: float) -> None:
 
 @inline
 def _begin_message(w: World, message: int, now: float) -> None:
-    """Let a message whose halves are both posted spend its delay, as a flow, and then come to its links."""
+    """Begin a message whose halves are both posted: as a flow it spends its delay, and then arrives at its links."""
     w.sizes[FREE] -= 1
     flow, route = w.flows[w.sizes[FREE]].free, w.messages[message].route
     w.flows[flow].message = message
@@ -97,7 +97,7 @@ def _begin_message(w: World, message: int, now: float) -> None:
 
 @inline
 def _arrive(w: World, flow: int) -> None:
-    """Put a flow on its links to be admitted there; one that nothing limits is through."""
+    """Put a flow on its links, to be admitted there. A flow without limiting links is finished."""
     first, hops = w.routes[w.flows[flow].route].first_hop, w.routes[w.flows[flow].route].hops
     if hops == 0:
         w.flows[w.sizes[THROUGH]].through = flow
@@ -111,7 +111,7 @@ def _arrive(w: World, flow: int) -> None:
 
 @inline
 def _complete_messages(w: World, stage: int, now: float) -> None:
-    """Let a stage whose messages are all through compute, or end it where it computes nothing."""
+    """Start the local compute of a stage whose messages have all finished, or end the stage if there is none."""
     if len(w.cost) > 0 and w.cost[stage] > 0:
         if _has_failed(w, stage, now):
             return
@@ -123,7 +123,6 @@ def _complete_messages(w: World, stage: int, now: float) -> None:
 
 @inline
 def _end_stage(w: World, stage: int, now: float) -> None:
-    """End a stage: the agent's next one is ready, or the agent has finished."""
     following = w.stages[stage].following
     if following >= 0:
         w.agents[w.sizes[READY]].ready = following
@@ -134,7 +133,7 @@ def _end_stage(w: World, stage: int, now: float) -> None:
 
 @inline
 def _end_message(w: World, flow: int, now: float) -> None:
-    """Take a message that is through off what both its stages wait for, and free its flow."""
+    """Finish a message for both of its stages, and free its flow."""
     message = w.flows[flow].message
     if len(w.end) > 0:
         w.end[message] = now
@@ -148,7 +147,6 @@ def _end_message(w: World, flow: int, now: float) -> None:
 
 @inline
 def _finish_solo_flow(w: World, flow: int, now: float) -> None:
-    """Take a flow that is through, and shared no link, off its links."""
     w.flows[w.sizes[THROUGH]].through = flow
     w.sizes[THROUGH] += 1
     if len(w.arrival_order) > 0:
@@ -164,7 +162,7 @@ def _finish_solo_flow(w: World, flow: int, now: float) -> None:
 
 @inline
 def _finish_group_flows(w: World, link: int, now: float, limit: float) -> None:
-    """Take the members of a link's group that are through by ``limit``, one at least, off their links."""
+    """Remove the members of a link's group that finish by ``limit``, at least one, from their links."""
     drop(w.finish, link)
     advance_clock(w, link, now)
     due = w.links[link].clock * (1 + SAME_BYTES) + w.links[link].level * (limit - now)
@@ -185,7 +183,7 @@ def _finish_group_flows(w: World, link: int, now: float, limit: float) -> None:
 
 @inline
 def _process_instant(w: World) -> None:
-    """Let everything happen that the calendar and the groups have for the next instant."""
+    """Process all events of the calendar and of the groups at the next instant."""
     first = min(least(w.calendar.instants), least(w.finish))
     limit, now = first + first * SAME_EVENT, max(first, w.clock[0])
     w.clock[0] = now
@@ -208,7 +206,7 @@ def _process_instant(w: World) -> None:
 
 @inline
 def _set_bandwidth(w: World, change: LinkChange, now: float) -> None:
-    """Set a link's bandwidth, and with it what the routes that cross it leave to a message alone."""
+    """Set a link's bandwidth, and the rate of a lone message on each route that crosses it."""
     link, crossing, first = change.link, change.routes, -1
     if len(w.arrival_order) > 0:
         first = w.links[link].front // (len(w.chain) // len(w.flows))
@@ -232,7 +230,7 @@ def _set_bandwidth(w: World, change: LinkChange, now: float) -> None:
 
 @inline
 def _end_and_begin(w: World, now: float) -> None:
-    """Let messages that are through end, stages begin that are ready, and messages that they post."""
+    """End finished messages, start ready stages, and begin the messages that they post."""
     while w.sizes[THROUGH] + w.sizes[READY] + w.sizes[DUE] > 0:
         if w.sizes[THROUGH] > 0:
             w.sizes[THROUGH] -= 1
@@ -244,18 +242,16 @@ def _end_and_begin(w: World, now: float) -> None:
             _begin_messages(w, now)
 
 
-MORE, LATER, OVER = np.int64(0), np.int64(1), np.int64(2)
-
-
+MORE, LATER, OVER, UNFAIR = np.int64(0), np.int64(1), np.int64(2), np.int64(3)
 NO_CHANGE = LinkChange(0.0, -1, 0.0, 0.0, np.zeros(0, np.int32))
 
 
-def _entry(version: int) -> Callable[[World, int, int, float, LinkChange], int]:
+def _entry(version: int) -> Callable[[World, int, float, LinkChange], int]:
     @entry
-    def go_on(w: World, instants: int, most_corrections: int, until: float, change: LinkChange) -> int:
-        """Go on for so many instants at most; or only change a link's bandwidth, if that is no ``NO_CHANGE``.
+    def simulate(w: World, instants: int, until: float, change: LinkChange) -> int:
+        """Simulate up to ``instants`` instants, or apply one bandwidth change unless it is ``NO_CHANGE``.
 
-        One function does both, as the code that shares out links takes long to compile.
+        One function does both, because the code that shares links takes long to compile.
         """
         for _ in range(instants):
             if change.link >= 0:
@@ -270,25 +266,29 @@ def _entry(version: int) -> Callable[[World, int, int, float, LinkChange], int]:
                     _process_instant(w)
                 _end_and_begin(w, w.clock[0])
                 admit_arrivals(w, w.clock[0])
-            restore_fairness(w, w.clock[0], most_corrections)
+            if not restore_fairness(w, w.clock[0]):
+                return UNFAIR
             update_finishes(w)
         return MORE
 
-    return go_on
+    return simulate
 
 
-_go_on = _entry(source_hash(__file__))
+_simulate = _entry(source_hash(__file__))
 
 
-def advance(w: World, instants: int, most_corrections: int, until: float) -> int:
-    """Go on for so many instants at most, and not beyond ``until`` seconds.
+def advance(w: World, instants: int, until: float) -> int:
+    """Simulate up to ``instants`` instants, none later than ``until`` seconds.
 
-    ``most_corrections`` is how many links an instant may correct before all are filled anew. Returns OVER where nothing
-    more will happen, LATER where it will only after ``until``, and MORE where the instants were not enough to tell.
+    Returns OVER if no event remains, LATER if the next event is after ``until``, and MORE if the instants are used up.
+    Raises RuntimeError if the links' levels do not converge.
     """
-    return _go_on(w, instants, most_corrections, until, NO_CHANGE)
+    state = _simulate(w, instants, until, NO_CHANGE)
+    if state == UNFAIR:
+        raise RuntimeError(f"the bandwidth shares of links do not converge at {w.clock[0]} s; please report this case")
+    return state
 
 
-def change_bandwidth(w: World, change: LinkChange, most_corrections: int) -> None:
-    """Give a link other bytes/s from now on."""
-    _go_on(w, 1, most_corrections, float(w.clock[0]), change)
+def change_bandwidth(w: World, change: LinkChange) -> None:
+    """Set a link's bandwidth from now on."""
+    _simulate(w, 1, float(w.clock[0]), change)

@@ -1,11 +1,10 @@
-"""Levels corrected after flows came and went: link by link from the lowest, only as far as a change reaches.
+"""Restore max-min fairness after flows arrived and left: correct levels link by link, from the lowest.
 
-Where corrections take too long, progressive filling over all flows at once, which needs no earlier state.
+Only links that a change reaches are corrected.
 """
 
 import numpy as np
 
-from simcomm.compiled.kernel.arrays import NOBODY
 from simcomm.compiled.kernel.flow_groups import (
     advance_clock,
     join_group,
@@ -16,90 +15,30 @@ from simcomm.compiled.kernel.flow_groups import (
 )
 from simcomm.compiled.kernel.heap import drop
 from simcomm.compiled.kernel.world import World, capacity
-from simcomm.jit import inline, separate
+from simcomm.jit import inline
 
-NOT_GROUPED, WITHOUT_RATE = -1, -2  # in FLOW.fair_hop, in place of a hop
+TOLERANCE = 1e-12  # relative difference of distinct levels
+MOST_CORRECTIONS = 10_000_000  # of links in one instant; far more than any run needs
+UNCHANGED = 4e-16  # relative change of a level that counts as rounding
 
 
-@separate
-def fill_progressively(w: World, now: float) -> None:
-    """Make all levels fair."""
-    remaining = _dissolve_groups(w, now)
-    while remaining > 0:
-        tightest, share = NOBODY, np.inf
-        for link in range(len(w.links)):
-            if w.links[link].unserved > 0 and (
-                tightest < 0 or max(0.0, w.links[link].spare) / w.links[link].unserved < share
-            ):
-                tightest, share = link, max(0.0, w.links[link].spare) / w.links[link].unserved
-        remaining -= _freeze_flows(w, tightest, share)
-    for flow in range(len(w.flows)):
-        if w.flows[flow].fair_hop >= 0:
-            link = w.hop_link[w.routes[w.flows[flow].route].first_hop + w.flows[flow].fair_hop]
-            if w.links[link].members == 0:
-                w.links[link].level = w.flows[flow].fair
-            join_group(w, flow, np.int64(w.flows[flow].fair_hop), w.flows[flow].target, now)
+@inline
+def restore_fairness(w: World, now: float) -> bool:
+    """Make all levels fair. Return False after ``MOST_CORRECTIONS`` links."""
+    corrections = 0
     while w.dirty[len(w.dirty) - 1].place > 0:
-        drop(w.dirty, np.int64(w.dirty[0].order))
-
-
-@inline
-def _dissolve_groups(w: World, now: float) -> int:
-    """Take all flows out of their groups, and return how many; ``target`` is then the bytes that each has left."""
-    number = 0
-    for flow in range(len(w.flows)):
-        w.flows[flow].fair_hop = NOT_GROUPED
-        if w.flows[flow].hop >= 0:
-            w.flows[flow].target = leave_group(w, flow, now)
-            w.flows[flow].fair_hop = WITHOUT_RATE
-            number += 1
-    for link in range(len(w.links)):
-        w.links[link].spare = capacity(w, link)
-        w.links[link].unserved = w.links[link].placed
-    return number
-
-
-@inline
-def _freeze_flows(w: World, tightest: int, share: float) -> int:
-    """Give the flows over the link that is full first their rate; return how many there are."""
-    number = 0
-    for flow in range(len(w.flows)):
-        route = w.flows[flow].route
-        first, hops = w.routes[route].first_hop, w.routes[route].hops
-        if w.flows[flow].fair_hop != WITHOUT_RATE:
-            continue
-        for hop in range(hops):
-            if w.hop_link[first + hop] == tightest:
-                w.flows[flow].fair = share
-                w.flows[flow].fair_hop = hop
-                number += 1
-        if w.flows[flow].fair_hop >= 0:
-            for at in range(first, first + hops):
-                w.links[w.hop_link[at]].spare -= share
-                w.links[w.hop_link[at]].unserved -= 1
-    return number
-
-
-TOLERANCE = 1e-12  # a share of a level by which two are told apart
-UNCHANGED = 4e-16  # share of a level below which a change is rounding
-
-
-@inline
-def restore_fairness(w: World, now: float, most_corrections: int) -> None:
-    """Make all levels fair. After ``most_corrections`` links that were corrected, fill all anew instead."""
-    while w.dirty[len(w.dirty) - 1].place > 0:
-        if most_corrections == 0:
-            fill_progressively(w, now)
-            return
-        most_corrections -= 1
+        if corrections == MOST_CORRECTIONS:
+            return False
+        corrections += 1
         link = np.int64(w.dirty[0].order)
         drop(w.dirty, link)
         _correct_level(w, link, now)
+    return True
 
 
 @inline
 def _correct_level(w: World, link: int, now: float) -> None:
-    """Set a link's level so that it is full or holds no flow back, given the rates of other groups' flows on it."""
+    """Set a link's level so that the link is full or limits no flow, given the rates of other groups' flows on it."""
     room, members = capacity(w, link), w.links[link].members
     if members > 0:
         level = (room - w.links[link].taken) / members
@@ -118,7 +57,7 @@ def _correct_level(w: World, link: int, now: float) -> None:
 
 @inline
 def _recount(w: World, link: int) -> None:
-    """Sum anew what other groups' flows take of a link, and find the fastest of them."""
+    """Recompute the bandwidth that other groups' flows take of a link, and the highest of their rates."""
     taken, highest = 0.0, 0.0
     first = w.links[link].first_link_pair
     for at in range(first, first + w.links[link].intos):
@@ -132,9 +71,9 @@ def _recount(w: World, link: int) -> None:
 
 @inline
 def _water_level(w: World, link: int, room: float) -> float:
-    """Return the level at which a link is full when faster flows of other groups come down to it.
+    """Return the level at which a link is full if faster flows of other groups slow down to it.
 
-    This is Newton's method from below on a concave, piecewise linear function, which ends after finitely many rounds.
+    This is Newton's method from below on a concave, piecewise linear function. It ends after finitely many rounds.
     """
     members, first = w.links[link].members, w.links[link].first_link_pair
     level = (room - w.links[link].taken) / members if members > 0 else room / w.links[link].placed

@@ -1,12 +1,12 @@
-"""Flows that share links max-min fairly, kept in groups so that many rates can change at once.
+"""Flows that share links max-min fairly, in groups whose rates change together.
 
-A link that limits flows has a *group*: the flows that get their rate from it. They all have the same rate, the
-link's ``level``, so that one clock a group is enough: it counts the bytes that each of them has moved, and a flow is
-through when the clock shows its ``target``. When a flow comes or goes only levels change, link by link. For each link
-``taken`` is kept right: the bytes/s of flows on it that are in other links' groups, summed over link pairs.
+A link that limits flows has a *group*: the flows that get their rate from it. They all have the same rate, the link's
+``level``, so one clock per group is enough. It counts the bytes that each member has moved, and a member finishes when
+the clock reaches its ``target``. Arrivals and departures only change levels, link by link. Each link also knows
+``taken``: the bytes/s of its flows in other links' groups, summed over link pairs.
 
-Rates are fair (Bertsekas and Gallager, "Data Networks", 2nd edition, section 6.5.2) when every link with a group is
-full, none carries more than its capacity, and no flow on a link with a group is faster than the link's level.
+Rates are fair (Bertsekas and Gallager, "Data Networks", 2nd edition, section 6.5.2) if every link with a group is full,
+no link exceeds its capacity, and no flow on a link with a group is faster than the link's level.
 """
 
 import numpy as np
@@ -19,19 +19,18 @@ from simcomm.jit import inline, separate
 
 @inline
 def mark_dirty(w: World, link: int) -> None:
-    """Have a link's level corrected before this instant ends, if the link limits flows or is over its capacity."""
+    """Queue a link's level for correction within this instant, if the link limits flows or exceeds its capacity."""
     if w.dirty[link].place >= 0:
         return
-    left = capacity(w, link) - w.links[link].taken
+    remaining = capacity(w, link) - w.links[link].taken
     if w.links[link].members > 0:
-        put(w.dirty, link, left / w.links[link].members)
-    elif left < 0:
-        put(w.dirty, link, (left + w.links[link].taken) / w.links[link].placed)
+        put(w.dirty, link, remaining / w.links[link].members)
+    elif remaining < 0:
+        put(w.dirty, link, (remaining + w.links[link].taken) / w.links[link].placed)
 
 
 @inline
 def mark_route_dirty(w: World, route: int) -> None:
-    """Have the levels of all links of a route corrected before this instant ends."""
     first = w.routes[route].first_hop
     for at in range(first, first + w.routes[route].hops):
         mark_dirty(w, np.int64(w.hop_link[at]))
@@ -39,7 +38,7 @@ def mark_route_dirty(w: World, route: int) -> None:
 
 @inline
 def mark_stale(w: World, link: int) -> None:
-    """Have a link's entry in ``finish`` updated before this instant ends."""
+    """Queue a link's entry in ``finish`` for an update within this instant."""
     if w.links[link].is_stale == 0:
         w.links[link].is_stale = 1
         w.links[w.sizes[STALE]].stale = link
@@ -55,9 +54,9 @@ def advance_clock(w: World, link: int, now: float) -> None:
 
 @inline
 def join_tightest(w: World, flow: int, left: float, now: float) -> None:
-    """Let a flow with so many bytes left join the group of the link that seems to limit it most.
+    """Add a flow with ``left`` bytes to the group of the link that probably limits it most.
 
-    Levels are corrected afterwards, so that a wrong guess costs time only.
+    Levels are corrected afterwards, so a wrong guess only costs time.
     """
     route = w.flows[flow].route
     first, hops = w.routes[route].first_hop, w.routes[route].hops
@@ -82,7 +81,7 @@ def join_tightest(w: World, flow: int, left: float, now: float) -> None:
 
 @separate
 def join_group(w: World, flow: int, hop: int, left: float, now: float) -> None:
-    """Put a flow in the group of one link of its route, and account for it on the route's other links."""
+    """Add a flow to the group of one link of its route, and account for it on the other links."""
     route = w.flows[flow].route
     first, hops = w.routes[route].first_hop, w.routes[route].hops
     link = np.int64(w.hop_link[first + hop])
@@ -106,7 +105,7 @@ def join_group(w: World, flow: int, hop: int, left: float, now: float) -> None:
 
 @inline
 def move_to_group(w: World, flow: int, now: float) -> None:
-    """Move a flow that had its links for itself to a group."""
+    """Move a flow that was alone on its links to a group."""
     cancel(w.calendar, flow)
     route = w.flows[flow].route
     for at in range(w.routes[route].first_hop, w.routes[route].first_hop + w.routes[route].hops):
@@ -119,7 +118,7 @@ def move_to_group(w: World, flow: int, now: float) -> None:
 
 @separate
 def leave_group(w: World, flow: int, now: float) -> float:
-    """Take a flow out of its group; return the bytes that it has left."""
+    """Remove a flow from its group. Return its remaining bytes."""
     link = np.int64(w.hop_link[w.routes[w.flows[flow].route].first_hop + w.flows[flow].hop])
     advance_clock(w, link, now)
     w.links[link].root = remove(w.flows, np.int64(w.links[link].root), flow)
@@ -129,7 +128,7 @@ def leave_group(w: World, flow: int, now: float) -> float:
 
 @separate
 def remove_member(w: World, flow: int) -> None:
-    """Take a flow that is out of its group's heap out of the group's count and off the accounts of other links."""
+    """Remove a flow that has left its group's heap from the group's count and from the accounts of other links."""
     route, hop = w.flows[flow].route, w.flows[flow].hop
     first, hops = w.routes[route].first_hop, w.routes[route].hops
     link = np.int64(w.hop_link[first + hop])
@@ -169,7 +168,7 @@ def _add_to_link_pair(w: World, flow: int, pair: int, hop: int) -> None:
 
 @inline
 def _remove_from_link_pair(w: World, flow: int, pair: int, hop: int) -> None:
-    """Undo ``_add_to_link_pair`` for a flow that leaves the first link's group."""
+    """Undo ``_add_to_link_pair``."""
     src, dst = w.link_pairs[pair].src, w.link_pairs[pair].dst
     w.link_pairs[pair].carried -= 1
     w.links[dst].taken -= min(w.links[src].level, w.links[dst].most)
@@ -187,7 +186,7 @@ def _remove_from_link_pair(w: World, flow: int, pair: int, hop: int) -> None:
 
 @inline
 def _delist_link_pair(w: World, pair: int, src: int, dst: int) -> None:
-    """Remove a link pair that no longer carries anything from the lists of its two links, src and dst."""
+    """Remove a link pair that no longer carries any flow from the lists of its two links."""
     w.links[src].outs -= 1
     last, at = w.link_pairs[w.links[src].first_link_pair + w.links[src].outs].out, w.link_pairs[pair].out_place
     w.link_pairs[at].out = last
@@ -197,13 +196,13 @@ def _delist_link_pair(w: World, pair: int, src: int, dst: int) -> None:
     w.link_pairs[at].into = last
     w.link_pairs[last].into_place = at
     if w.links[dst].intos == 0:
-        w.links[dst].taken = 0.0  # exactly, whatever rounding has left
+        w.links[dst].taken = 0.0  # exactly, without the rounding errors so far
         w.links[dst].highest = 0.0
 
 
 @inline
 def update_finishes(w: World) -> None:
-    """Bring the entries of all links marked stale in ``finish`` up to date."""
+    """Update the entries of all stale links in ``finish``."""
     for k in range(w.sizes[STALE]):
         link = np.int64(w.links[k].stale)
         w.links[link].is_stale = 0
@@ -211,6 +210,6 @@ def update_finishes(w: World) -> None:
             drop(w.finish, link)
         else:
             left = w.flows[w.links[link].root].target - w.links[link].clock
-            wait = left / w.links[link].level if left > 0 else 0.0  # infinite on a link that is down
+            wait = left / w.links[link].level if left > 0 else 0.0  # infinity on a link that is down
             put(w.finish, link, w.links[link].since + wait)
     w.sizes[STALE] = 0

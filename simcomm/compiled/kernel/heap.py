@@ -1,16 +1,16 @@
-"""Heaps of the kernel: numbered items with four branches at each, a calendar of events, and pairing heaps of flows.
+"""Heaps of the kernel: a 4-ary heap of numbered items, a calendar of events, and pairing heaps of flows.
 
-The first is one array of records, one more than there are items: ``key`` and ``order`` of the first entries are the
-heap, ``place`` is where an item stands in it (-1 outside), and ``place`` of the last record is how many items are in
-it. Any of them can change its key or leave. The entries below one lie side by side, so that in a large heap a level
-costs one access to memory.
+The first is one array of records, one more than there are items. The ``key`` and ``order`` of the first records are the
+heap; ``place`` is an item's position in it (-1: outside), and ``place`` of the last record is the size. Any item can
+change its key or leave. The four children of an entry are adjacent, so each level of a large heap costs one memory
+access.
 
-A calendar is a heap of instants, and for each the nodes that wait for it. Many events of one instant cost one place in
-the heap, which makes programs in lockstep cheap. A node is a flow or an agent; it waits for at most one instant.
+A calendar is a heap of instants, with a list of nodes for each. Many events at one instant take one place in the heap,
+which makes programs in lockstep cheap. A node is a flow or an agent, and waits for at most one instant.
 
-Of a pairing heap, which each group of flows has, the flow that is through first is at the root (Fredman, Sedgewick,
-Sleator, Tarjan, "The pairing heap: a new form of self-adjusting heap", Algorithmica 1, 1986). ``target`` orders the
-flows; ``child``, ``sibling`` and ``before`` (left sibling, or parent of a first child) link them; -1 is nobody.
+Each group of flows is a pairing heap with the flow that finishes first at its root (Fredman, Sedgewick, Sleator,
+Tarjan, "The pairing heap: a new form of self-adjusting heap", Algorithmica 1, 1986). ``target`` orders the flows;
+``child``, ``sibling`` and ``before`` (left sibling, or parent of a first child) link them; -1 is none.
 """
 
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ ITEM = np.dtype([("key", "f8"), ("order", "i4"), ("place", "i4")], align=True)
 
 
 def new_heap(items: int) -> Records:
-    """Return an empty heap for items 0..items - 1."""
+    """Return an empty heap for items 0 to ``items`` - 1."""
     heap = np.zeros(items + 1, ITEM)
     heap["place"][:items] = -1
     return heap
@@ -32,20 +32,20 @@ def new_heap(items: int) -> Records:
 
 @inline
 def least(heap: Records) -> float:
-    """Return the least key; infinite when the heap is empty."""
+    """Return the least key, or infinity if the heap is empty."""
     return heap[0].key if heap[len(heap) - 1].place > 0 else np.inf
 
 
 @inline
 def key_of(heap: Records, item: int) -> float:
-    """Return the key of an item; not a number where it is not in the heap."""
+    """Return the key of an item, or NaN if it is not in the heap."""
     at = heap[item].place
     return heap[at].key if at >= 0 else np.nan
 
 
 @inline
 def put(heap: Records, item: int, key: float) -> None:
-    """Put an item in the heap with this key, or change its key if it is there."""
+    """Insert an item with this key, or change its key."""
     at = heap[item].place
     if at < 0:
         at = heap[len(heap) - 1].place
@@ -55,7 +55,7 @@ def put(heap: Records, item: int, key: float) -> None:
 
 @inline
 def drop(heap: Records, item: int) -> None:
-    """Take an item out of the heap if it is there."""
+    """Remove an item if it is in the heap."""
     at = heap[item].place
     if at < 0:
         return
@@ -68,7 +68,7 @@ def drop(heap: Records, item: int) -> None:
 
 @inline
 def _settle_at(heap: Records, at: int, item: int, key: float) -> None:
-    """Write an item, which no entry of the heap shows, at a place, or above or below it where its key belongs."""
+    """Insert an item at a position, or above or below it where its key belongs."""
     size = heap[len(heap) - 1].place
     start = at
     while at > 0:
@@ -96,33 +96,32 @@ def _settle_at(heap: Records, at: int, item: int, key: float) -> None:
 
 @inline
 def _move(heap: Records, at: int, to: int) -> None:
-    """Write the entry at one place to another."""
     heap[to].key = heap[at].key
     heap[to].order = heap[at].order
     heap[heap[at].order].place = to
 
 
 @inline
-def meld(flows: Records, one: int, other: int) -> int:
-    """Return the root of two heaps made one; -1 is an empty heap."""
-    if one < 0:
-        return other
-    if other < 0:
-        return one
-    if flows[other].target < flows[one].target:
-        one, other = other, one
-    child = flows[one].child
-    flows[other].sibling = child
-    flows[other].before = one
+def meld(flows: Records, a: int, b: int) -> int:
+    """Return the root of two merged heaps; -1 is an empty heap."""
+    if a < 0:
+        return b
+    if b < 0:
+        return a
+    if flows[b].target < flows[a].target:
+        a, b = b, a
+    child = flows[a].child
+    flows[b].sibling = child
+    flows[b].before = a
     if child >= 0:
-        flows[child].before = other
-    flows[one].child = other
-    return one
+        flows[child].before = b
+    flows[a].child = b
+    return a
 
 
 @inline
 def _meld_all(flows: Records, first: int) -> int:
-    """Return the root of all heaps in a list of siblings: meld two by two, and then from the last pair to the first."""
+    """Merge the heaps in a list of siblings, in pairs and then from the last pair to the first. Return the root."""
     pairs = NOBODY
     while first >= 0:
         second = np.int64(flows[first].sibling)
@@ -148,14 +147,14 @@ def _meld_all(flows: Records, first: int) -> int:
 
 @inline
 def take_due(flows: Records, root: int, due: float) -> tuple[int, int]:
-    """Return the flows of a heap with targets up to ``due``, as a list by ``sibling``, and the root of the others."""
-    todo, taken, kept = root, NOBODY, NOBODY
+    """Return the flows with targets up to ``due``, as a list by ``sibling``, and the root of the others."""
+    todo, taken, others = root, NOBODY, NOBODY
     while todo >= 0:
         flow = todo
         todo = np.int64(flows[flow].sibling)
         if flows[flow].target > due:
-            flows[flow].sibling = kept
-            kept = flow
+            flows[flow].sibling = others
+            others = flow
             continue
         child = np.int64(flows[flow].child)
         flows[flow].child = -1
@@ -166,12 +165,12 @@ def take_due(flows: Records, root: int, due: float) -> tuple[int, int]:
             flows[child].sibling = todo
             todo = child
             child = following
-    return taken, _meld_all(flows, kept)
+    return taken, _meld_all(flows, others)
 
 
 @inline
 def remove(flows: Records, root: int, flow: int) -> int:
-    """Take a flow out of a heap; return the root of what is left."""
+    """Remove a flow from a heap. Return the root of the rest."""
     orphans = _meld_all(flows, np.int64(flows[flow].child))
     flows[flow].child = -1
     if flow == root:
@@ -186,21 +185,21 @@ def remove(flows: Records, root: int, flow: int) -> int:
     return meld(flows, root, orphans)
 
 
-RECENT = 1024  # instants that are found again by a hash of their time; a power of two
+RECENT = 1024  # size of the hash table of instants by time; a power of two
 NODE = np.dtype([("instant", "i4"), ("after", "i4"), ("before", "i4"), ("first", "i4"), ("free", "i4")], align=True)
 
 
 class Calendar(NamedTuple):
-    """Nodes and instants; there are as many records of instants as of nodes."""
+    """Nodes and instants, with as many records of instants as of nodes."""
 
-    nodes: Records  # NODE: by node its instant and neighbours there, by instant its first node, and free instants
+    nodes: Records  # NODE: each node's instant and neighbors there, each instant's first node, and free instants
     instants: Records  # a heap, by seconds
     recent: Any  # int32 [RECENT]: instants by a hash of their time
-    spare: Any  # int64 [1]: how many instants are free
+    spare: Any  # int64 [1]: number of free instants
 
 
 def new_calendar(nodes: int) -> Calendar:
-    """Return a calendar in which no node waits for anything."""
+    """Return an empty calendar."""
     records = np.zeros(nodes, NODE)
     records["free"] = np.arange(nodes)[::-1]
     return Calendar(records, new_heap(nodes), np.zeros(RECENT, np.int32), np.full(1, nodes))
@@ -208,7 +207,7 @@ def new_calendar(nodes: int) -> Calendar:
 
 @inline
 def set_due(calendar: Calendar, node: int, time: float) -> None:
-    """Let a node that waits for nothing wait for ``time`` seconds."""
+    """Schedule an idle node for ``time``, in seconds."""
     nodes, instants = calendar.nodes, calendar.instants
     slot = (np.float64(time).view(np.int64) * np.int64(-7046029254386353131) >> np.int64(40)) & (RECENT - 1)
     instant = np.int64(calendar.recent[slot])
@@ -229,7 +228,7 @@ def set_due(calendar: Calendar, node: int, time: float) -> None:
 
 @inline
 def cancel(calendar: Calendar, node: int) -> None:
-    """Let a node that waits for an instant wait for nothing."""
+    """Cancel the event of a waiting node."""
     nodes = calendar.nodes
     instant, after, before = np.int64(nodes[node].instant), nodes[node].after, nodes[node].before
     if after >= 0:
@@ -244,7 +243,7 @@ def cancel(calendar: Calendar, node: int) -> None:
 
 @inline
 def release(calendar: Calendar, instant: int) -> None:
-    """Free an instant; the list of its nodes, taken before, stays as it is."""
+    """Free an instant. The list of its nodes, read before, stays valid."""
     drop(calendar.instants, instant)
     calendar.nodes[calendar.spare[0]].free = instant
     calendar.spare[0] += 1

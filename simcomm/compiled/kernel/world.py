@@ -1,8 +1,7 @@
-"""The state of a run, as arrays of records: what is under way, and how far it has come.
+"""The state of a run as arrays of records.
 
-*Flows* are messages under way; each has a record from the free ones while it is. Lists and stacks live in fields of
-other records, so that a run makes no arrays: a field that a comment calls a stack belongs to no record in particular,
-and ``World.sizes`` says how many entries it has.
+*Flows* are messages in flight. Lists and stacks live in fields of other records, so that a run allocates nothing. A
+field marked as a stack does not belong to its record, and ``World.sizes`` has its number of entries.
 """
 
 from typing import Any, NamedTuple
@@ -15,23 +14,22 @@ from simcomm.jit import inline
 
 AGENT = np.dtype(
     [
-        ("finished", "f8"),  # seconds at which its last stage was complete; infinite before
-        ("computing", "i4"),  # the stage whose computing it is at
+        ("finished", "f8"),  # when its last stage ended, in seconds; infinity before
+        ("computing", "i4"),  # the stage that it computes
         ("ready", "i4"),  # stack of stages to start, of any agents
-        ("failed", "i4"),  # whether it came to the time at which it fails
+        ("failed", "i4"),  # whether it has failed
     ],
     align=True,
 )
 FLOW = np.dtype(
     [
-        ("target", "f8"),  # what its group's clock shows when it is through
-        ("until", "f8"),  # seconds at which it is through, if it shares no link; -1 otherwise
+        ("target", "f8"),  # its group's clock when it ends
+        ("until", "f8"),  # when it ends, in seconds, if it shares no link; else -1
         ("message", "i4"), ("route", "i4"),
-        ("hop", "i4"),  # the hop of its route whose link's group it is in; -1 in none
+        ("hop", "i4"),  # the hop whose link's group it is in; -1: none
         ("child", "i4"), ("sibling", "i4"), ("before", "i4"),  # in the group's pairing heap
-        ("fair", "f8"), ("fair_hop", "i4"),  # during progressive filling: its rate, and the hop that limits it
-        ("came", "f8"),  # with fifo links: seconds at which it came; ``target`` is then the bytes left while it waits
-        ("free", "i4"), ("fresh", "i4"), ("through", "i4"),  # stacks of flows: unused, just come to links, just through
+        ("came", "f8"),  # with FIFO links: arrival in seconds; ``target`` is then the remaining bytes of a waiting flow
+        ("free", "i4"), ("fresh", "i4"), ("through", "i4"),  # stacks of flows: unused, just arrived, just ended
         ("due", "i4"),  # stack of messages whose halves are both posted
     ],
     align=True,
@@ -39,22 +37,21 @@ FLOW = np.dtype(
 CHAIN = np.dtype([("after", "i4"), ("before", "i4")], align=True)  # neighbours in a link pair's list or a link's queue
 LINK = np.dtype(
     [
-        ("taken", "f8"),  # bytes/s of the flows on it that are in other links' groups, each counted up to ``most``
-        ("most", "f8"),  # bytes/s, more than it ever has, and little enough for sums of it to be precise
-        ("highest", "f8"),  # at least the rate of the fastest of those
-        ("level", "f8"),  # bytes/s of each member of its own group
-        ("clock", "f8"), ("since", "f8"),  # bytes that a member has moved since the group began; seconds it is right at
+        ("taken", "f8"),  # bytes/s of flows on it in other links' groups, each counted up to ``most``
+        ("most", "f8"),  # bytes/s that exceed its capacity, but keep sums precise
+        ("highest", "f8"),  # upper bound of the fastest of those
+        ("level", "f8"),  # bytes/s of each member of its group
+        ("clock", "f8"), ("since", "f8"),  # bytes moved by each member since the group began; time of this value
         ("alone", "f8"), ("shared", "f8"),  # bytes/s for one flow and for several
         ("crossing", "i4"),  # flows on it
-        ("placed", "i4"),  # those of them that are in a group, of this link or another
-        ("members", "i4"),  # those in its own
-        ("root", "i4"),  # the member that is through first
-        ("solo", "i4"),  # the flow that has the link for itself, or -1
+        ("placed", "i4"),  # flows on it that are in a group, of any link
+        ("members", "i4"),  # members of its group
+        ("root", "i4"),  # the member that ends first
+        ("solo", "i4"),  # the flow that is alone on it, or -1
         ("first_link_pair", "i4"),  # of the link pairs from it
-        ("outs", "i4"), ("intos", "i4"),  # how many link pairs from it and to it carry something
-        ("stale", "i4"), ("is_stale", "i4"),  # stack of links whose entry in ``finish`` is out of date; whether it is
-        ("front", "i4"), ("back", "i4"),  # with fifo links: the ends of its queue, as flow * most hops + hop
-        ("spare", "f8"), ("unserved", "i4"),  # during progressive filling: bytes/s left, and flows without a rate
+        ("outs", "i4"), ("intos", "i4"),  # number of link pairs from it and to it that carry flows
+        ("stale", "i4"), ("is_stale", "i4"),  # stack of links with an outdated ``finish`` entry; whether this one is
+        ("front", "i4"), ("back", "i4"),  # with FIFO links: the ends of its queue, as flow * most hops + hop
     ],
     align=True,
 )  # fmt: skip
@@ -80,26 +77,26 @@ class World(NamedTuple):
     flows: Records
     chain: Records  # CHAIN [flows * most hops]
     agents: Records
-    calendar: Calendar  # its nodes are the flows and then the agents
-    dirty: Records  # a heap of links whose level may be wrong, the lowest level first
-    finish: Records  # a heap of links with a group, by the seconds at which its first member is through
+    calendar: Calendar  # nodes are the flows and then the agents
+    dirty: Records  # heap of links whose level may be wrong, lowest level first
+    finish: Records  # heap of links with a group, by the end of the first member
     sizes: Any  # int64 [STACKS]
-    clock: Any  # float64 [2]: now, and since when it is now but for rounding
-    begin: Floats  # [messages], or [0] when nobody asked
-    end: Floats  # [messages], or [0] when nobody asked
-    started: Floats  # [stages]: seconds at which each posted its messages; or [0]
+    clock: Any  # float64 [2]: now, and the first time that equals it within rounding
+    begin: Floats  # [messages], or [0] unless requested
+    end: Floats  # [messages], or [0] unless requested
+    started: Floats  # [stages]: when each stage posted its messages, in seconds; or [0]
 
 
 def new_world(plan: Plan, network: LinkRecords, messages: bool) -> World:
-    """Return the state at time zero, with every agent's first stage about to start.
+    """Return the state at time zero, with every agent's first stage ready to start.
 
-    ``messages`` asks for the times of each message. The plan and the link pairs of the network are part of the world
-    from now on, until another is made of them.
+    ``messages`` records the times of each message. The world uses the plan and the network's link pairs in place, until
+    another world is made of them.
     """
     plan.stages["waiting"][:-1] = np.diff(plan.stages["first_op"])
     plan.messages["posted"] = 0
     network.link_pairs["carried"], network.link_pairs["head"] = 0, -1
-    most_flows = max(1, int(plan.most_at_once("source").sum()))  # that agents send at once
+    most_flows = max(1, int(plan.most_at_once("source").sum()))  # sent at once
     most_hops, links = int(network.routes["hops"].max(initial=1)), len(network.alone)
     counts = [len(plan.messages), len(plan.messages), len(plan.stages)]
     begin, end, started = (np.full(count if messages else 0, np.nan) for count in counts)
@@ -133,7 +130,6 @@ def new_world(plan: Plan, network: LinkRecords, messages: bool) -> World:
 
 
 def _new_links(network: LinkRecords) -> Records:
-    """Return links without flows."""
     links = np.zeros(len(network.alone), LINK)
     links["alone"], links["shared"], links["first_link_pair"] = network.alone, network.shared, network.first_link_pair
     finite = [np.where(rate < UNLIMITED, rate, 0.0) for rate in (network.alone, network.shared)]
@@ -143,7 +139,6 @@ def _new_links(network: LinkRecords) -> Records:
 
 
 def _new_flows(most_flows: int) -> Records:
-    """Return flows that are all free."""
     flows = np.zeros(most_flows, FLOW)
     flows["until"] = flows["hop"] = flows["child"] = flows["sibling"] = flows["before"] = -1
     flows["free"] = np.arange(most_flows)[::-1]
@@ -151,7 +146,7 @@ def _new_flows(most_flows: int) -> Records:
 
 
 def _new_agents(first_stage: Ints) -> Records:
-    """Return agents whose first stages are ready; one without stages has finished at 0."""
+    """Return agents whose first stages are ready. An agent without stages has finished at 0."""
     busy = np.flatnonzero(first_stage >= 0)
     agents = np.zeros(len(first_stage), AGENT)
     agents["finished"][busy] = np.inf
@@ -161,5 +156,5 @@ def _new_agents(first_stage: Ints) -> Records:
 
 @inline
 def capacity(w: World, link: int) -> float:
-    """Return the bytes/s of a link, which may depend on whether one flow is on it or more."""
+    """Return the bytes/s of a link, which may differ for one flow and for several."""
     return w.links[link].shared if w.links[link].crossing > 1 else w.links[link].alone

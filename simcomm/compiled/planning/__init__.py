@@ -1,1 +1,1 @@
-"""From a schedule on a cluster to what the kernel runs: plans, routes, private links, and faults."""
+"""From a schedule on a cluster to the kernel's input: plans, routes, private links and faults."""

@@ -1,4 +1,4 @@
-"""A plan and its links as faults leave them, and the order in which links that serve one message at a time do so."""
+"""Plans and links under faults, and the arrival order of FIFO links."""
 
 from collections.abc import Iterator
 
@@ -9,19 +9,21 @@ from collectives.call import reduced_counts
 from collectives.step import Kind
 from simcomm.compiled.kernel.arrays import STAGE, UNLIMITED, Floats, Ints, LinkChange, LinkRecords, Plan, Records
 from simcomm.compiled.planning.engine_input import EngineInput
-from simcomm.compiled.planning.link_records import make_link_records
+from simcomm.compiled.planning.routes import make_link_records
 from simcomm.compiled.planning.schedule_plan import stages_of
 from simcomm.model.faults import DIVISION, Faults
 
 
 def plan_with_faults(inputs: EngineInput) -> Plan:
-    """Return the plan with late messages, slow and failing ranks, late starts, and the order of arrivals.
+    """Return the plan with message delays, slow and failing ranks, late starts, and the order of arrivals.
 
-    The schedule must be written out where faults affect ranks, or links serve one message at a time.
+    The schedule must be expanded if faults affect ranks or links are FIFO.
     """
     plan, faults, channels = inputs.schedule_plan.plan, inputs.faults, inputs.schedule_plan.channels
     if inputs.is_fifo:
-        plan = plan._replace(arrival_order=_arrival_order(inputs))
+        arrival_order = np.empty(len(plan.messages), np.int32)  # by src, dst, channel, step and chunk
+        arrival_order[np.lexsort(inputs.names[::-1])] = np.arange(len(arrival_order), dtype=np.int32)
+        plan = plan._replace(arrival_order=arrival_order)
     if faults.messages is not None:
         plan = plan._replace(extra=faults.delay(inputs.index, *inputs.names))
     if len(plan.cost):
@@ -34,16 +36,8 @@ def plan_with_faults(inputs: EngineInput) -> Plan:
     return plan
 
 
-def _arrival_order(inputs: EngineInput) -> Ints:
-    """Return who of the messages that come at one instant is first: by src, dst, channel, step and chunk."""
-    order = np.lexsort(inputs.names[::-1])
-    places = np.empty(len(order), np.int32)
-    places[order] = np.arange(len(order), dtype=np.int32)
-    return places
-
-
 def _stage_slowdowns(inputs: EngineInput) -> Floats:
-    """Return how many times as long each stage computes; [1] of 1 where no rank is in faults."""
+    """Return the slowdown of each stage, or [1] if no fault affects compute."""
     faults, channels = inputs.faults, inputs.schedule_plan.channels
     if not faults.ranks and faults.compute is None:
         return np.ones(1)
@@ -53,7 +47,7 @@ def _stage_slowdowns(inputs: EngineInput) -> Floats:
 
 
 def _with_starts(plan: Plan, starts: Floats) -> Plan:
-    """Return the plan with a stage before each agent's first one in which it only waits, until it starts; seconds."""
+    """Return the plan with an additional first stage per agent that only waits until the agent starts, in seconds."""
     stages, agents = len(plan.stages) - 1, len(plan.first_stage)
     later = np.zeros(stages + agents + 1, STAGE)
     later[:stages] = plan.stages[:-1]
@@ -65,40 +59,40 @@ def _with_starts(plan: Plan, starts: Floats) -> Plan:
 
 
 def mark_late_failures(inputs: EngineInput, agents: Records) -> None:
-    """Mark the agents of ranks that failed during their last stage, before the last of its computing began.
+    """Mark the agents of ranks that failed during their last stage, before its last computation began.
 
-    The kernel simulates all computing of a stage as one interval, so it finds a failure only when a next stage starts.
+    The kernel simulates a stage's computations as one interval, so it notices a failure only at the next stage.
     """
     channels = inputs.schedule_plan.channels
-    for one in (one for one in inputs.faults.ranks if one.fails_at < np.inf):
-        for agent in range(one.rank * channels, (one.rank + 1) * channels):
+    for fault in (fault for fault in inputs.faults.ranks if fault.fails_at < np.inf):
+        for agent in range(fault.rank * channels, (fault.rank + 1) * channels):
             finished = float(agents["finished"][agent])
-            if np.isfinite(finished) and finished - _last_computing(inputs, agent) >= one.fails_at:
+            if np.isfinite(finished) and finished - _last_computing(inputs, agent) >= fault.fails_at:
                 agents["finished"][agent], agents["failed"][agent] = np.inf, 1
 
 
 def _last_computing(inputs: EngineInput, agent: int) -> float:
-    """Return the seconds of the last reduction or copy of the agent's last step; infinite where there is none."""
+    """Return the seconds of the last reduction or copy of the agent's last step, or infinity if there is none."""
     columns = inputs.schedule.table().columns
     stage, _ = stages_of(columns)
     rank, channel = divmod(agent, inputs.schedule_plan.channels)
-    mine = np.flatnonzero((columns.rank == rank) & (columns.channel == channel))
-    if len(mine) == 0:
+    rows = np.flatnonzero((columns.rank == rank) & (columns.channel == channel))
+    if len(rows) == 0:
         return np.inf
-    last = mine[stage[mine] == stage[mine[-1]]]
+    last = rows[stage[rows] == stage[rows[-1]]]
     nbytes = inputs.sizes.nbytes(columns.into[last], columns.count[last])
     kind = columns.kind[last]
     computing = np.flatnonzero((kind >= Kind.COPY) | ((kind == Kind.RECV_REDUCE) & (nbytes > 0)))
     if len(computing) == 0:
         return np.inf
-    local = computing[kind[computing] >= Kind.COPY]  # which come after all messages
-    which = (local if len(local) else computing)[-1]
+    local = computing[kind[computing] >= Kind.COPY]  # after all messages
+    row = (local if len(local) else computing)[-1]
     slower = inputs.faults.slowdown(inputs.index, rank, channel, columns.step[last[0]])
-    return float(inputs.transport.gamma * nbytes[which] * slower)
+    return float(inputs.transport.gamma * nbytes[row] * slower)
 
 
 def link_records_of(inputs: EngineInput) -> LinkRecords:
-    """Return the network without links that never hold a message back, whatever the faults make of them."""
+    """Return the network without links that never limit a message, whatever the faults."""
     if not inputs.faults.changes_links and not inputs.is_fifo:
         return inputs.link_records
     routes = inputs.routes
@@ -108,7 +102,7 @@ def link_records_of(inputs: EngineInput) -> LinkRecords:
 
 
 def link_changes(faults: Faults, graph: "nx.DiGraph[str]", records: LinkRecords) -> Iterator[LinkChange]:
-    """Yield every change of a link's bandwidth, in order of time; there may be no end of them."""
+    """Yield every bandwidth change of a link in order of time. The sequence may be infinite."""
     number = {link: index for index, link in enumerate(graph.edges)}
     route = np.repeat(np.arange(len(records.routes), dtype=np.int32), records.routes["hops"])
     crossing: dict[int, Ints] = {}
@@ -121,14 +115,14 @@ def link_changes(faults: Faults, graph: "nx.DiGraph[str]", records: LinkRecords)
 
 
 def rate_left(rate: float, share: float) -> float:
-    """Return a share of a link's bytes/s; of an unlimited link any share but 0 is unlimited."""
+    """Return a share of a link's bytes/s. An unlimited link stays unlimited unless the share is 0."""
     if share == 0:
         return 0.0
     return rate if rate >= UNLIMITED else rate * share
 
 
 def division_seconds(inputs: EngineInput) -> Floats:
-    """Return what a mean costs at the end: the seconds that each rank takes to divide the reduced data it holds."""
+    """Return the seconds that each rank needs to divide its part of a mean."""
     schedule, call = inputs.schedule, inputs.call
     elements = reduced_counts(call.spec, schedule.world_size, schedule.root, call.elements)
     seconds = inputs.transport.gamma * call.itemsize * elements

@@ -1,4 +1,9 @@
-"""Pairs of ranks that send to each other and the routes between them, as arrays."""
+"""The routes between pairs of ranks as arrays, and the links that can limit a message, as the kernel reads them.
+
+A message is in flight only while its sender and its receiver are in the stages that post it. So a link is *private* if
+all messages that cross it come from one rank that sends one at a time, go to one rank that receives one at a time, or
+belong to one pair with one at a time.
+"""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -6,103 +11,237 @@ from typing import NamedTuple
 
 import numpy as np
 
+from collectives.budget import SHORTER_ROUTES, Gigabyte, allowed, ways_out
+from collectives.errors import TooLarge
+from collectives.schedule.rules import receives
+from collectives.schedule.symmetric import SymmetricSchedule
+from collectives.step import Kind
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
-from simcomm.cluster.graph import complete_links
 from simcomm.cluster.paths import find_shortest_paths
-from simcomm.cluster.routing import Router
-from simcomm.compiled.kernel.arrays import Floats, Ints
+from simcomm.compiled.kernel.arrays import (
+    LINK_PAIR,
+    ROUTE,
+    UNLIMITED,
+    Bools,
+    Floats,
+    Ints,
+    LinkRecords,
+    LongInts,
+    Records,
+    number_distinct,
+)
+from simcomm.compiled.planning.schedule_plan import ActiveSteps, Pairs, SchedulePlan, distances, find_active_steps
 
-HOPS_AT_ONCE = 1_000_000  # of which more than a number each is worked out, which bounds the memory for that
-
-
-class Pairs(NamedTuple):
-    """Pairs of ranks: all that a pair sends takes one route."""
-
-    src: Ints
-    dst: Ints
+HOPS_AT_ONCE = 1_000_000  # hops processed at a time, to limit memory
 
 
 class Routes(NamedTuple):
-    """Routes by number; route r crosses the links ``hop_link[first_hop[r]:first_hop[r + 1]]``."""
+    """Routes by number. Route r crosses the links ``hop_link[first_hop[r]:first_hop[r + 1]]``."""
 
     first_hop: Ints  # [routes + 1]
     hop_link: Ints  # [hops]
     delay: Floats  # [routes]: seconds from both halves posted to the first byte on the links
     alone: Floats  # [links]: bytes/s for one message alone on the link
     shared: Floats  # [links]: bytes/s for several together
-    latency: Floats  # [links]: seconds, which the delays already contain
+    latency: Floats  # [links]: seconds; part of ``delay``
 
 
-def find_routes(cluster: Cluster, transport: Transport, pairs: Pairs, router: Router | None = None) -> Routes:
-    """Return the route of every pair as the cluster's policy finds it; links are in the graph's order of edges.
-
-    A ``router`` of the cluster that is at hand has worked out some of it before.
-    """
-    first, link = (router or cluster.router()).links_between(cluster.hosts, pairs.src, pairs.dst)
+def find_routes(cluster: Cluster, transport: Transport, pairs: Pairs) -> Routes:
+    """Return the route of each pair by the cluster's routing policy. Links are in the graph's order of edges."""
+    first, link = cluster.router().links_between(cluster.hosts, pairs.src, pairs.dst)
     return _make_routes(first.astype(np.int32, copy=False), link.astype(np.int32, copy=False), cluster, transport)
 
 
 def with_speeds(routes: Routes, cluster: Cluster, transport: Transport) -> Routes:
-    """Return the same routes with the bandwidths and latencies of another cluster, whose links are numbered alike."""
+    """Return the same routes with the bandwidths and latencies of another cluster with the same link numbers."""
     return _make_routes(routes.first_hop, routes.hop_link, cluster, transport)
 
 
 def _make_routes(first: Ints, link: Ints, cluster: Cluster, transport: Transport) -> Routes:
-    alone, shared, latency = _link_figures(cluster, transport.goodput)
+    alone, shared, latency = find_shortest_paths(cluster.graph).speeds
     delay = _delays(transport.overhead, latency, first, link)
-    return Routes(first, link, delay, alone, shared, latency)
+    return Routes(first, link, delay, alone * transport.goodput, shared * transport.goodput, latency)
 
 
 def _delays(overhead: float, latency: Floats, first: Ints, link: Ints) -> Floats:
-    """Return the overhead and the latency of all links of each route together."""
+    """Return the overhead plus the latencies of all links, for each route."""
     counts = np.diff(first)
-    if not (counts == 1).all():
-        found = np.empty(len(counts))
-        for begin, end in pieces(first):
-            route = np.repeat(np.arange(end - begin), counts[begin:end])
-            found[begin:end] = np.bincount(route, latency[link[first[begin] : first[end]]], minlength=end - begin)
-        return overhead + found
-    found = _of_links(latency, link)
-    return np.broadcast_to(overhead + found[0], len(link)) if _are_one(found) else overhead + found
-
-
-def _are_one(figures: Floats) -> bool:
-    """Return whether figures share one place."""
-    return len(figures) > 0 and figures.strides == (0,)
-
-
-def _of_links(figures: Floats, link: Ints) -> Floats:
-    """Return the figure of each link; figures that share one place share it again."""
-    return np.broadcast_to(figures[0], len(link)) if _are_one(figures) and len(link) else figures[link]
-
-
-def _link_figures(cluster: Cluster, goodput: float) -> tuple[Floats, Floats, Floats]:
-    """Return the bytes/s of payload of every link for one message and for several, and its latency in seconds.
-
-    Where all links are alike, their figures share one place.
-    """
-    link, hosts = complete_links(cluster.graph), len(cluster.graph)
-    if link is not None:
-        figures = link.bandwidth * goodput, link.latency
-        bandwidth, delay = (np.broadcast_to(np.float64(figure), hosts * (hosts - 1)) for figure in figures)
-        return bandwidth, bandwidth, delay
-    alone, shared, latency = find_shortest_paths(cluster.graph).speeds
-    return alone * goodput, shared * goodput, latency
+    if (counts == 1).all():
+        return overhead + latency[link]
+    delay = np.empty(len(counts))
+    for begin, end in pieces(first):
+        route = np.repeat(np.arange(end - begin), counts[begin:end])
+        delay[begin:end] = np.bincount(route, latency[link[first[begin] : first[end]]], minlength=end - begin)
+    return overhead + delay
 
 
 def pieces(first_hop: Ints) -> Iterator[tuple[int, int]]:
-    """Yield where pieces of the list of routes begin and end, each with about ``HOPS_AT_ONCE`` hops."""
+    """Yield the begin and end of consecutive parts of the routes, each with about ``HOPS_AT_ONCE`` hops."""
     cuts = np.searchsorted(first_hop, np.arange(0, int(first_hop[-1]) + 1, HOPS_AT_ONCE))
     yield from pairwise(np.unique(np.append(cuts, [0, len(first_hop) - 1])).tolist())
 
 
 def alone_rates(routes: Routes) -> Floats:
-    """Return the bytes/s of a message that shares no link, for each route; infinite where none limits it."""
+    """Return each route's bytes/s for a message that shares no link; infinity if no link limits it."""
     if (np.diff(routes.first_hop) == 1).all():
-        return _of_links(routes.alone, routes.hop_link)
+        return routes.alone[routes.hop_link]
     rate = np.full(len(routes.delay), np.inf)
     for begin, end in pieces(routes.first_hop):
         route = np.repeat(np.arange(begin, end), np.diff(routes.first_hop[begin : end + 1]))
         np.minimum.at(rate, route, routes.alone[routes.hop_link[routes.first_hop[begin] : routes.first_hop[end]]])
     return rate
+
+
+class SingleMessages(NamedTuple):
+    """Which ranks and pairs never have two messages in flight at once, over all their channels."""
+
+    sends: Bools  # [ranks]
+    receives: Bools  # [ranks]
+    pair: Bools  # [pairs]
+
+
+def one_at_a_time(found: SchedulePlan) -> SingleMessages:
+    """Return which ranks and pairs of a plan have one message at a time."""
+    numbers = [found.plan.most_at_once(end).reshape(-1, found.channels).sum(axis=1) for end in ("source", "sink")]
+    return SingleMessages(numbers[0] <= 1, numbers[1] <= 1, _pairs_one_at_a_time(found))
+
+
+def cyclic_one_at_a_time(cyclic: SymmetricSchedule) -> SingleMessages:
+    """Return which ranks and pairs of a symmetric schedule have one message at a time."""
+    p, away, active = cyclic.world_size, distances(cyclic), find_active_steps(cyclic)
+    sends, receiving = cyclic.kind == Kind.SEND, receives(cyclic.kind)
+    alone = [_groups_one_at_a_time(active, which, np.zeros(which.sum(), np.int32), 1) for which in (sends, receiving)]
+    by_distance = _groups_one_at_a_time(active, sends, np.searchsorted(away, cyclic.peer[sends]), len(away))
+    return SingleMessages(np.repeat(alone[0], p), np.repeat(alone[1], p), np.tile(by_distance, p))
+
+
+def _groups_one_at_a_time(active: ActiveSteps, chosen: Bools, group: Ints, groups: int) -> Bools:
+    """Return which groups of the chosen operations use one channel, and never two operations in one step."""
+    step, factor = active.of_row[chosen], len(active.channel) + 1
+    in_step = np.unique(group.astype(np.int64) * factor + step) // factor
+    on_channel = np.unique(group.astype(np.int64) * factor + active.channel[step]) // factor
+    never_two = np.bincount(in_step, minlength=groups) == np.bincount(group, minlength=groups)
+    return never_two & (np.bincount(on_channel, minlength=groups) <= 1)
+
+
+def _pairs_one_at_a_time(schedule_plan: SchedulePlan) -> Bools:
+    """Return which pairs have one message at a time: they use one channel, and never two messages in one stage."""
+    plan, channels = schedule_plan.plan, schedule_plan.channels
+    source, route = plan.messages["source"], plan.messages["route"]
+    is_single = np.ones(len(schedule_plan.pairs.src), np.bool_)
+    if channels > 1:
+        channel = plan.stages["agent"][source] % channels
+        used = np.unique(route.astype(np.int64) * channels + channel) // channels
+        is_single[used[1:][used[1:] == used[:-1]]] = False
+    several = np.bincount(source, minlength=len(plan.stages))[source] > 1
+    in_stage = np.sort(route[several].astype(np.int64) * len(plan.stages) + source[several])
+    is_single[in_stage[1:][in_stage[1:] == in_stage[:-1]] // len(plan.stages)] = False
+    return is_single
+
+
+def private_links(singles: SingleMessages, pairs: Pairs, routes: Routes) -> Bools:
+    """Return which links carry one message at a time; shape [links]."""
+    numbers = np.arange(len(pairs.src), dtype=np.int32)
+    counts = np.diff(routes.first_hop)
+    hops = None if (counts == 1).all() else counts
+    ends_and_singles = zip((*pairs, numbers), singles, strict=True)
+    return np.logical_or.reduce([_crossed_by_one(ends, single, routes, hops) for ends, single in ends_and_singles])
+
+
+def _crossed_by_one(ends: Ints, single: Bools, routes: Routes, hops: Ints | None) -> Bools:
+    """Return the links whose routes all have the same end, if that end has one message at a time.
+
+    ``ends`` is one end of each route. ``hops`` is the number of links of each route; None: one each.
+    """
+    end = ends if hops is None else np.repeat(ends, hops)
+    end_of_link = np.full(len(routes.alone), -1, np.int32)
+    end_of_link[routes.hop_link] = end  # an arbitrary one of several
+    several = np.zeros(len(end_of_link), np.bool_)
+    several[routes.hop_link[end != end_of_link[routes.hop_link]]] = True
+    return ~several & np.append(single, False)[end_of_link]
+
+
+PAIR_BYTES, DISTINCT_BYTES = 12, 38  # of each pair of links, and of each distinct one
+ROOM = 4  # pairs of links with the memory of a message
+
+
+def make_link_records(routes: Routes, private: Bools, messages: int = 0) -> LinkRecords:
+    """Return the kernel's records of routes. ``private`` [links] marks links that never carry two messages at once.
+
+    Raises TooLarge if the records of so many routes and ``messages`` exceed the memory limit.
+    """
+    routes = without_idle_links(routes, private)
+    alone, shared = np.minimum(routes.alone, UNLIMITED), np.minimum(routes.shared, UNLIMITED)
+    counts = np.diff(routes.first_hop).astype(np.int64)
+    records = np.zeros(len(counts), ROUTE)
+    records["first_hop"], records["hops"], records["delay"] = routes.first_hop[:-1], counts, routes.delay
+    records["first_link_pair"] = np.cumsum(counts**2) - counts**2
+    records["alone_rate"] = alone_rates(routes._replace(alone=alone))
+    hop_link_pair, link_pairs = _link_pairs(records, routes.hop_link, len(alone), messages)
+    first_link_pair = np.searchsorted(link_pairs["src"], np.arange(len(alone))).astype(np.int32)
+    return LinkRecords(records, routes.hop_link, hop_link_pair, link_pairs, first_link_pair, alone, shared)
+
+
+def _check_number(routes: int, counts: LongInts, number: int, messages: int, links: int) -> None:
+    """Raise TooLarge for too many pairs of links on the routes, next to the messages."""
+    room = max(0, allowed(Gigabyte.TOGETHER) - ROOM * messages)  # if all pairs are distinct
+    most = room + max(0, room - links**2) * DISTINCT_BYTES // PAIR_BYTES  # with few links, many pairs are equal
+    if number > most:
+        times = (number + ROOM * messages) / allowed(Gigabyte.TOGETHER)
+        raise TooLarge(
+            f"{routes:,} routes with up to {int(counts.max()):,} links that messages share have {number:,} pairs "
+            f"of links next to {messages:,} messages; up to {most:,} will do; {ways_out(times, SHORTER_ROUTES)}"
+        )
+
+
+def without_idle_links(routes: Routes, private: Bools) -> Routes:
+    """Return the routes without links that never limit a message.
+
+    These are unlimited links, and private links other than the tightest of a route. That one is dropped too if a shared
+    link of the route is as tight.
+    """
+    is_kept = np.empty(len(routes.hop_link), np.bool_)
+    for begin, end in pieces(routes.first_hop):
+        is_kept[routes.first_hop[begin] : routes.first_hop[end]] = _hold_back(routes, private, begin, end)
+    counts = np.append(0, np.cumsum(is_kept, dtype=np.int32))[routes.first_hop]
+    return routes._replace(first_hop=counts, hop_link=routes.hop_link[is_kept])
+
+
+def _hold_back(routes: Routes, private: Bools, begin: int, end: int) -> Bools:
+    """Return which hops of the routes ``begin`` to ``end`` - 1 can limit a message."""
+    counts = np.diff(routes.first_hop[begin : end + 1])
+    link = routes.hop_link[routes.first_hop[begin] : routes.first_hop[end]]
+    first, route = routes.first_hop[begin:end] - routes.first_hop[begin], np.repeat(np.arange(end - begin), counts)
+    most = np.where(private, routes.alone, np.maximum(routes.alone, routes.shared))[link]
+    least = np.where(private, routes.alone, np.minimum(routes.alone, routes.shared))[link]
+    order = np.lexsort((private[link], most, route))  # tightest link of each route first; of equal ones, a shared one
+    tightest = np.zeros(len(link), np.bool_)
+    tightest[order[first[counts > 0]]] = True
+    is_kept: Bools = (~private[link] | tightest) & (least < np.inf)
+    return is_kept
+
+
+def _link_pairs(records: Records, hop_link: Ints, links: int, messages: int) -> tuple[Ints, Records]:
+    """Return the link pair of every two hops of each route, and the link pairs."""
+    counts = records["hops"]
+    number = int((counts.astype(np.int64) ** 2).sum())
+    _check_number(len(counts), counts, number, messages, links)
+    distinct, hop_link_pair = number_distinct(_keys(records, hop_link, links, number), links**2)
+    link_pairs = np.zeros(len(distinct), LINK_PAIR)
+    np.floor_divide(distinct, max(1, links), out=link_pairs["src"], casting="unsafe")
+    np.remainder(distinct, max(1, links), out=link_pairs["dst"], casting="unsafe")
+    link_pairs["head"] = -1
+    return hop_link_pair, link_pairs
+
+
+def _keys(records: Records, hop_link: Ints, links: int, number: int) -> LongInts:
+    """Return a key for every two hops of each route, which encodes their links."""
+    keys, counts = np.empty(number, np.int64), records["hops"]
+    for hops in np.unique(counts[counts > 0]).tolist():  # all routes of one length at once
+        alike = np.flatnonzero(counts == hops)
+        for chosen in np.array_split(alike, len(alike) * hops**2 // HOPS_AT_ONCE + 1):
+            crossed = hop_link[records["first_hop"][chosen][:, None] + np.arange(hops)].astype(np.int64)
+            table = crossed[:, :, None] * links + crossed[:, None, :]
+            keys[records["first_link_pair"][chosen][:, None] + np.arange(hops**2)] = table.reshape(-1, hops**2)
+    return keys

@@ -1,6 +1,7 @@
-"""The plan of a schedule on a buffer: stages, messages with their sizes, and which ranks they join.
+"""The plan of a schedule on a buffer: stages, sized messages, and the pairs of ranks that they connect.
 
-That of a cyclic schedule is written down at once: every rank's stages and messages are the next one's, shifted.
+The plan of a symmetric schedule is written at once, because each rank's stages and messages are those of the next rank,
+shifted.
 """
 
 from typing import NamedTuple
@@ -21,24 +22,30 @@ from simcomm.compiled.kernel.arrays import (
     Records,
     number_distinct,
 )
-from simcomm.compiled.planning.routes import Pairs
+
+
+class Pairs(NamedTuple):
+    """Pairs of ranks. All messages of a pair take the same route."""
+
+    src: Ints
+    dst: Ints
 
 
 class ChunkSizes(NamedTuple):
-    """How many bytes chunks have, and what each byte costs to reduce."""
+    """The bytes of chunks, and the cost of reducing them."""
 
     chunks: int
     elements: int  # of the buffer
     itemsize: int
-    gamma: float  # seconds a byte
+    gamma: float  # seconds per byte
 
     def nbytes(self, chunk: Ints, count: Ints) -> Floats:
         """Return the bytes of ``count`` chunks from ``chunk`` on, for each entry."""
-        behind = chunk + count
-        table = self.offsets(int(behind.max(initial=0))) * float(self.itemsize)  # whole numbers below 2^53, so exact
-        found: Floats = table[behind]
-        found -= table[chunk]
-        return found
+        end = chunk + count
+        table = self.offsets(int(end.max(initial=0))) * float(self.itemsize)  # integers below 2^53, so exact
+        sizes: Floats = table[end]
+        sizes -= table[chunk]
+        return sizes
 
     def offsets(self, last: int) -> LongInts:
         """Return the first element of each chunk up to the last."""
@@ -46,16 +53,16 @@ class ChunkSizes(NamedTuple):
 
 
 class SchedulePlan(NamedTuple):
-    """A plan whose agents are the channels of ranks and whose routes are the pairs of ranks that send."""
+    """A plan whose agents are the channels of ranks, and whose routes are the pairs of ranks that send."""
 
     plan: Plan
     pairs: Pairs
     channels: int  # agents of a rank: agent a is channel a % channels of rank a // channels
-    sends: LongInts | None  # [messages]: each one's send in the schedule's table; None where there is no table
+    sends: LongInts | None  # [messages]: row of the send in the schedule's table; None without a table
 
 
 def plan_table(table: StepTable, sizes: ChunkSizes) -> SchedulePlan:
-    """Return the plan of a schedule written out, without its empty messages."""
+    """Return the plan of an expanded schedule, without its empty messages."""
     columns, channels = table.columns, table.channels
     stage, starts = stages_of(columns)
     nbytes = sizes.nbytes(columns.chunk, columns.count)
@@ -66,12 +73,17 @@ def plan_table(table: StepTable, sizes: ChunkSizes) -> SchedulePlan:
     number[sends] = np.arange(len(sends), dtype=np.int32)
     received = np.flatnonzero(is_sent & ~is_send)
     number[received] = number[columns.match[received]]
-    pairs, route = _number_pairs(columns.rank[sends], columns.peer[sends], table.world_size)
+    keys = columns.rank[sends].astype(np.int64) * table.world_size + columns.peer[sends]
+    distinct, route = number_distinct(keys, table.world_size**2)
+    pairs = Pairs(*(ends.astype(np.int32) for ends in np.divmod(distinct, table.world_size)))
     agent = columns.rank[starts] * channels + columns.channel[starts]
     first_stage, stages = make_stages(agent, table.world_size * channels)
     stages["first_op"][1:] = np.cumsum(np.bincount(stage[is_sent], minlength=len(starts)))
     messages = make_messages(stage[sends], stage[columns.match[sends]], route, nbytes[sends])
-    cost = _cost(columns, stage, len(starts), nbytes, sizes)
+    cost = NO_FLOATS
+    if sizes.gamma > 0:
+        reduced = np.where(columns.kind <= Kind.RECV, 0.0, nbytes)
+        cost = np.bincount(stage, sizes.gamma * reduced, len(starts)).astype(np.float64)  # integers if empty
     return SchedulePlan(Plan(stages, messages, number[is_sent], cost, first_stage), pairs, channels, sends)
 
 
@@ -84,18 +96,10 @@ def stages_of(columns: OperationColumns) -> tuple[Ints, LongInts]:
     return np.cumsum(begins, dtype=np.int32) - np.int32(1), np.flatnonzero(begins)
 
 
-def _cost(columns: OperationColumns, stage: Ints, stages: int, nbytes: Floats, sizes: ChunkSizes) -> Floats:
-    """Return the seconds that each stage computes after its messages; empty where reducing costs nothing."""
-    if sizes.gamma == 0:
-        return NO_FLOATS
-    reduced = np.where(columns.kind <= Kind.RECV, 0.0, nbytes)
-    return np.bincount(stage, weights=sizes.gamma * reduced, minlength=stages).astype(np.float64)  # or int, if empty
-
-
 def make_stages(agent: Ints, agents: int) -> tuple[Ints, Records]:
-    """Return the first stage of each agent, and a record for each stage; ``agent`` [stages] says whose each is.
+    """Return the first stage of each agent, and a record per stage. ``agent`` [stages] is the agent of each stage.
 
-    Stages of one agent follow each other in the order of their numbers. Their ops are left to the caller.
+    Stages of one agent are executed in the order of their numbers. The caller sets their operations.
     """
     by_agent = np.argsort(agent.astype(np.uint16) if agents <= 1 << 16 else agent, kind="stable").astype(np.int32)
     owner = agent[by_agent]
@@ -109,36 +113,28 @@ def make_stages(agent: Ints, agents: int) -> tuple[Ints, Records]:
 
 
 def make_messages(source: Ints, sink: Ints, route: Ints, nbytes: Floats) -> Records:
-    """Return a record for each message; ``source`` and ``sink`` are stages."""
+    """Return a record per message. ``source`` and ``sink`` are stages."""
     messages = np.zeros(len(source), MESSAGE)
     for name, column in (("source", source), ("sink", sink), ("route", route), ("nbytes", nbytes)):
         messages[name] = column
     return messages
 
 
-def _number_pairs(src: Ints, dst: Ints, world_size: int) -> tuple[Pairs, Ints]:
-    """Return the distinct pairs, and for each message the number of its own."""
-    distinct, pair = number_distinct(src.astype(np.int64) * world_size + dst, world_size**2)
-    ends = np.divmod(distinct, world_size)
-    return Pairs(ends[0].astype(np.int32), ends[1].astype(np.int32)), pair
-
-
 def distances(cyclic: SymmetricSchedule) -> Ints:
-    """Return how far up the ring messages go, each distance once, in ascending order."""
+    """Return the distinct distances of messages around the ring of ranks, in ascending order."""
     return np.unique(cyclic.peer[cyclic.kind == Kind.SEND])
 
 
 def cyclic_pairs(cyclic: SymmetricSchedule) -> Pairs:
-    """Return all pairs that send: number ``len(distances) * r + k`` is from rank r to the one ``distances[k]`` up."""
+    """Return all pairs that send. Pair ``len(distances) * r + k`` is from rank r to rank r + ``distances[k]``."""
     away, ranks = distances(cyclic), np.arange(cyclic.world_size, dtype=np.int32)
     return Pairs(np.repeat(ranks, len(away)), cyclic.ranks_at(away, ranks).T.reshape(-1))
 
 
 class ActiveSteps(NamedTuple):
-    """The steps in which a channel does something: of each of them every rank has one stage.
+    """The steps in which a channel has operations, in order of step and channel.
 
-    They are in the order of steps, those of one step in the order of channels. Stage ``world_size * s + r`` is rank r's
-    in active step s.
+    Stage ``world_size * s + r`` is rank r's in active step s.
     """
 
     of_row: Ints  # [rows of the schedule]
@@ -153,10 +149,9 @@ def find_active_steps(cyclic: SymmetricSchedule) -> ActiveSteps:
 
 
 def plan_cyclic(cyclic: SymmetricSchedule, sizes: ChunkSizes) -> SchedulePlan:
-    """Return the plan of a cyclic schedule without empty messages.
+    """Return the plan of a symmetric schedule. Raise RuntimeError if it has empty messages.
 
-    The messages that a stage sends have numbers one after the other: they begin together, and caches need that.
-    Raises RuntimeError for a schedule with empty messages.
+    The messages of one stage have consecutive numbers, because they begin together and CPU caches need that.
     """
     p, sends, active = cyclic.world_size, np.flatnonzero(cyclic.kind == Kind.SEND), find_active_steps(cyclic)
     nbytes = _bytes_by_rank(cyclic, sends, sizes)
@@ -176,13 +171,13 @@ def plan_cyclic(cyclic: SymmetricSchedule, sizes: ChunkSizes) -> SchedulePlan:
 
 
 def _bytes_by_rank(cyclic: SymmetricSchedule, rows: Ints, sizes: ChunkSizes) -> Floats:
-    """Return the bytes that each of these entries reads or writes on each rank; [rows, ranks]."""
+    """Return the bytes that each of these rows reads or writes on each rank; shape [rows, ranks]."""
     first = cyclic.read.select(rows).on(np.arange(cyclic.world_size, dtype=np.int32), cyclic.world_size)
     return sizes.nbytes(first, np.broadcast_to(cyclic.count[rows, None], first.shape))
 
 
 def _ops(cyclic: SymmetricSchedule, sends: Ints, active: ActiveSteps) -> tuple[Ints, Ints]:
-    """Return the messages of each stage, and how many a stage of each active step has."""
+    """Return the messages of each stage, and the number per stage of each active step."""
     p, ranks = cyclic.world_size, np.arange(cyclic.world_size, dtype=np.int32)
     step_of_send = active.of_row[sends]
     in_step = np.bincount(step_of_send, minlength=len(active.channel)).astype(np.int32)
@@ -202,7 +197,7 @@ def _ops(cyclic: SymmetricSchedule, sends: Ints, active: ActiveSteps) -> tuple[I
 
 
 def _stages(cyclic: SymmetricSchedule, active: ActiveSteps, per_stage: Ints) -> tuple[Ints, Records]:
-    """Return the first stage of each agent, and a record for each stage: of each active step one of each rank."""
+    """Return the first stage of each agent, and a record per stage: one per active step and rank."""
     p, channels, ranks = cyclic.world_size, cyclic.channels, np.arange(cyclic.world_size, dtype=np.int32)
     first = np.full((p, channels), -1, np.int32)
     following = np.full((len(active.channel), p), -1, np.int32)
@@ -218,20 +213,20 @@ def _stages(cyclic: SymmetricSchedule, active: ActiveSteps, per_stage: Ints) -> 
 
 
 def _cyclic_cost(cyclic: SymmetricSchedule, active: ActiveSteps, sizes: ChunkSizes) -> Floats:
-    """Return the seconds that each stage computes, its operations in order; empty where reducing costs nothing."""
+    """Return the compute seconds of each stage, or an empty array if reducing is free."""
     if sizes.gamma == 0:
         return NO_FLOATS
     rows = np.flatnonzero(cyclic.kind > Kind.RECV)
     seconds, step = sizes.gamma * _bytes_by_rank(cyclic, rows, sizes), active.of_row[rows]
     cost = np.zeros((len(active.channel), cyclic.world_size))
-    nth = np.arange(len(rows)) - np.searchsorted(step, step)  # of its active step
+    nth = np.arange(len(rows)) - np.searchsorted(step, step)  # position in its active step
     for k in range(int(nth.max(initial=-1)) + 1):
         cost[step[nth == k]] += seconds[nth == k]
     return cost.reshape(-1)
 
 
 def sent_messages(cyclic: SymmetricSchedule, sizes: ChunkSizes) -> int:
-    """Return how many messages of a cyclic schedule are sent: empty ones are not."""
+    """Return the number of non-empty messages of a symmetric schedule."""
     sends, p = np.flatnonzero(cyclic.kind == Kind.SEND), cyclic.world_size
     table = sizes.offsets(cyclic.chunks + cyclic.scratch)
     base, shifted = cyclic.read.base[sends], cyclic.read.is_shifted[sends]

@@ -1,4 +1,4 @@
-"""What links that change leave to a message that has them for itself."""
+"""The bandwidth over time of routes whose links change, for messages that share no link."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -14,19 +14,19 @@ from simcomm.compiled.planning.faults import rate_left
 from simcomm.compiled.planning.routes import Routes
 from simcomm.model.faults import Faults
 
-MOST_CHANGES = 20_000  # of links that are looked at; a run that goes on after them is left to events
+MOST_CHANGES = 20_000  # changes of links that are followed; a longer run is left to events
 
 
 class LinkRates:
-    """The bytes/s of each route over links that change, each from some seconds on; links are in the graph's order.
+    """The bytes/s of each route over changing links, as a function of time.
 
-    Of each rank there is a route for each of so many ``distances``.
+    Routes are numbered by rank and distance: each rank has one route per distance.
     """
 
     def __init__(self, graph: "nx.DiGraph[str]", faults: Faults, routes: Routes, distances: int) -> None:
         number = {link: index for index, link in enumerate(graph.edges)}
         shares: defaultdict[int, dict[float, float]] = defaultdict(lambda: {0.0: 1.0})
-        self._until, self.missed = inf, False  # up to when all changes are known; whether a run went on after it
+        self._until, self.missed = inf, False  # end of the known changes; whether a result depends on later ones
         for count, change in enumerate(islice(faults.changes(), MOST_CHANGES + 1)):
             if count == MOST_CHANGES:
                 self._until = change.time
@@ -34,7 +34,7 @@ class LinkRates:
             shares[number[change.link]][max(0.0, change.time)] = change.share
         counts = np.diff(routes.first_hop)
         changing = np.isin(routes.hop_link, np.fromiter(shares, np.int64, len(shares)))
-        # By distance and rank: since when, and bytes/s; the first of each at 0.
+        # By distance and rank: start times and bytes/s; the first start is 0.
         self._rates: defaultdict[int, dict[int, tuple[list[float], list[float]]]] = defaultdict(dict)
         for route in np.unique(np.repeat(np.arange(len(counts)), counts)[changing]).tolist():
             links = routes.hop_link[routes.first_hop[route] : routes.first_hop[route + 1]].tolist()
@@ -43,22 +43,22 @@ class LinkRates:
             self._rates[distance][rank] = [since for since, _ in rates], [rate for _, rate in rates]
 
     def correct(self, through: Floats, at_links: Floats, nbytes: Floats, distance: int) -> None:
-        """Set when messages are through that go over changing links, by rank: all go the same distance.
+        """Set the arrival of messages that cross changing links, by rank. They all have the same distance.
 
-        They come to their links ``at_links``.
+        They reach their links at ``at_links``.
         """
         for rank in self._rates[distance]:
             if nbytes[rank] > 0:
                 through[rank] = self.arrival(distance, rank, float(at_links[rank]), float(nbytes[rank]))
 
     def change(self, distance: int, rank: int) -> bool:
-        """Return whether links change on the way of a rank's messages."""
+        """Return whether a link on the route of a rank's messages changes."""
         return rank in self._rates[distance]
 
     def arrival(self, distance: int, rank: int, start: float, nbytes: float) -> float:
-        """Return when a message of a rank that came to its changing links at ``start`` is through; infinite if never.
+        """Return the arrival of a message that reaches its changing links at ``start``; infinity if it never arrives.
 
-        ``missed`` is set where changes would have to be known that are not.
+        Sets ``missed`` if the result depends on changes that are not known.
         """
         if start == inf:
             return inf
@@ -75,7 +75,7 @@ class LinkRates:
 
 
 def _route_rates(links: list[tuple[float, dict[float, float] | None]]) -> Iterator[tuple[float, float]]:
-    """Yield from when on a route of such links has how many bytes/s."""
+    """Yield the start times and bytes/s of a route with these links."""
     times = sorted({0.0}.union(*(shares for _, shares in links if shares)))
     now = [1.0] * len(links)
     for time in times:

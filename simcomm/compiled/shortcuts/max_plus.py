@@ -1,19 +1,18 @@
-"""Cyclic programs whose messages never share a link: every step follows from the one before by maxima and sums.
+"""Symmetric programs whose messages never share a link: each step follows from the one before by maxima and sums.
 
-A message over private links begins when both ends have come to it and takes a time that is known beforehand, so
+A message over private links begins when both ends have reached its step, and takes a known time. So
 
     x'[r] = max over the messages of the step to and from r of (max(x[r], x[peer]) + delay + bytes / rate) + computing
 
-for the times x at which ranks come to a step. Late messages and slow ranks are terms of that sum. A message over links
-that change is through when what they leave it over time amounts to its bytes; a rank that fails comes to its next step
-never, and so do all that wait for it.
+for the times x at which ranks reach a step. Message jitter and slow ranks are terms of this sum. A message over
+changing links arrives when the bandwidth over time adds up to its bytes. A failed rank reaches its next step at
+infinity, and so do all ranks that wait for it.
 
-The recurrence is homogeneous: where all ranks come later by the same d, they are through later by d. So once a step
-takes the same d for all ranks, those that follow and are like it do too, and are skipped: with one slow link that is so
-when its slowness has gone around. Where links are alike and chunks are not, a step is like the one before it seen from
-ranks further on: what chunk k meets there rank r meets here. So it is seen from a rank that goes around with its chunk
-whether a step takes all the same. Where all ranks have the same delays, rates and sizes they are always at the same
-time, and one stands for all.
+The recurrence is homogeneous: if all ranks start later by d, they end later by d. So once a step takes the same time d
+on all ranks, the equal steps that follow do too, and are skipped. With one slow link this happens after its delay has
+gone around the ring. If links are equal and chunks are not, a step equals the previous one seen from ranks further on,
+because chunk k moves from rank to rank. If all ranks have the same delays, rates and sizes, they are always at the same
+time, and one rank represents all.
 """
 
 from functools import cached_property
@@ -32,30 +31,30 @@ from simcomm.hashing import hash_next, to_fraction
 from simcomm.model.faults import Faults, pack_step_and_chunk
 from simcomm.model.sharing import SAME_STEP
 
-DRAWN_AT_ONCE = 1 << 14  # random numbers
-STEPS_PER_LOOK = 16  # after which it is seen whether a step takes all ranks the same
-NEVER, NOT_BEGUN = 1 << 62, -1  # in place of the step that a rank never ends
+DRAWN_AT_ONCE = 1 << 14  # random numbers drawn at a time
+STEPS_PER_LOOK = 16  # steps between checks whether a step takes the same time on all ranks
+NEVER, NOT_BEGUN = 1 << 62, -1  # in place of the step at which a rank halted
 
 
 class Rows(NamedTuple):
-    """The operations of a channel that take time, in order; a step's messages stand before its computing.
+    """The operations of a channel that take time, in order. A step's messages precede its computations.
 
-    Rank r sends chunk ``base + (shift + r) % world_size * stride`` where ``is_shifted``, and ``base`` elsewhere.
+    Rank r sends chunk ``base + (shift + r) % world_size * stride`` if ``is_shifted``, else ``base``.
     """
 
     first: Ints  # [steps + 1]: the first row of each step
-    sends: Bools  # [rows]: whether it is a message
-    away: Ints  # [rows]: how far up the ring a message goes
-    route: Ints  # [rows]: which of the distances that is
+    sends: Bools  # [rows]: whether the row is a message
+    away: Ints  # [rows]: distance of a message around the ring of ranks
+    route: Ints  # [rows]: index of that distance
     step: Ints  # [rows]: of the program
     shift: Ints  # [rows]
     base: Ints  # [rows]
-    last: Ints  # [steps]: of the steps that follow a step and are like it for every rank, itself among them
-    turn: Ints  # [steps]: how far up the ring ranks go on as their chunks do, from this step to the next
-    last_turned: Ints  # [steps]: of the steps that follow and are like it seen from ranks that so go on
-    at: Ints  # [rows]: where the bytes are of rank 0; those of rank r are r further on where is_shifted
+    last: Ints  # [steps]: last of the consecutive steps, from this one on, that are equal for every rank
+    turn: Ints  # [steps]: shift in ranks that chunks make from this step to the next
+    last_turned: Ints  # [steps]: last of the consecutive steps that are equal after this shift
+    at: Ints  # [rows]: index of rank 0's bytes; plus r for rank r if is_shifted
     is_shifted: Bools  # [rows]
-    is_local: Bools  # [rows]: whether it is a copy or a reduction of what the rank has
+    is_local: Bools  # [rows]: whether it is a local copy or reduction
 
 
 def is_synchronous(cyclic: SymmetricSchedule) -> bool:
@@ -65,10 +64,10 @@ def is_synchronous(cyclic: SymmetricSchedule) -> bool:
 
 
 class MaxPlusRun:
-    """All channels of a run, side by side: on private links they do not meet.
+    """All channels of a run. On private links they do not affect each other.
 
-    All links of the routes must be private, the schedule cyclic and synchronous. With ``keeps_steps`` it is known when
-    each rank came to each step.
+    All links of the routes must be private, and the schedule symmetric and synchronous. ``keeps_steps`` stores when
+    each rank reaches each step.
     """
 
     def __init__(self, inputs: EngineInput, *, keeps_steps: bool = False) -> None:
@@ -79,22 +78,22 @@ class MaxPlusRun:
         channels = range(schedule.channels)
         self.channels = [ChannelRun(inputs, channel, rates, keeps_steps=keeps_steps) for channel in channels]
         self.finished: Floats = np.max([channel.finished for channel in self.channels], axis=0)  # [ranks]: seconds
-        self.failed = frozenset(np.flatnonzero(np.any([one.failed for one in self.channels], axis=0)).tolist())
+        self.failed = frozenset(np.flatnonzero(np.any([channel.failed for channel in self.channels], axis=0)).tolist())
         self.last = max(channel.last for channel in self.channels)
         self.missed_changes = rates is not None and rates.missed
 
 
 class ChannelRun:
-    """A channel of all ranks, taken from step to step. Arrays are by rank; of a rank that never ends it is infinite."""
+    """One channel of all ranks, computed step by step. Arrays are by rank; ranks that never end are at infinity."""
 
     def __init__(self, inputs: EngineInput, channel: int, rates: LinkRates | None, *, keeps_steps: bool) -> None:
         schedule, p = inputs.schedule, inputs.schedule.world_size
         assert isinstance(schedule, SymmetricSchedule)
         self.schedule, self.channel, self.index, self.gamma = schedule, channel, inputs.index, inputs.sizes.gamma
-        key = "rows", channel  # repetitions, and the steps of a training, have the same
-        if key not in inputs.known:
-            inputs.known[key] = _rows(schedule, channel, inputs.sizes)
-        self.rows, self._nbytes = inputs.known[key]
+        key = "rows", channel  # shared by repetitions and by the steps of a training
+        if key not in inputs.derived:
+            inputs.derived[key] = _rows(schedule, channel, inputs.sizes)
+        self.rows, self._nbytes = inputs.derived[key]
         self.delay, self.rate = (
             figures.reshape(p, -1).T for figures in (inputs.routes.delay, alone_rates(inputs.routes))
         )
@@ -102,17 +101,17 @@ class ChannelRun:
         self._jitter = _StepJitter(self.rows, schedule, channel, inputs.faults, inputs.index)
         alike = not inputs.faults.affects_ranks and rates is None and inputs.starts is None and not keeps_steps
         self.links_alike = not any((matrix != matrix[:, :1]).any() for matrix in (self.delay, self.rate))
-        self.ranks = 1 if alike and self._is_uniform(p) else p  # one stands for all where they are always together
+        self.ranks = 1 if alike and self._is_uniform(p) else p  # one rank represents all
         self.failed = np.zeros(p, np.bool_)
         self.fails_at: Floats | None = None
         if inputs.faults.fails_ranks or rates is not None:
             self.fails_at = np.array([inputs.faults.fails_at(rank) for rank in range(p)])
         times = np.zeros(self.ranks) if inputs.starts is None else inputs.starts.copy()
-        self.halted_step: LongInts = np.where(np.isinf(times), NOT_BEGUN, NEVER)  # that a rank never ends
-        self.halted_since = np.full(self.ranks, np.inf)  # when it posted that step; infinite where it failed before
-        self.last = 0.0  # seconds until the last message or computing ended, of a run that may come to a halt
+        self.halted_step: LongInts = np.where(np.isinf(times), NOT_BEGUN, NEVER)  # step at which a rank halted
+        self.halted_since = np.full(self.ranks, np.inf)  # when it posted that step; infinity if it failed before
+        self.last = 0.0  # end of the last message or computation, if the run may halt
         steps = len(self.rows.first) - 1
-        self.begun = np.empty((steps + 1 if keeps_steps else 0, p))  # when each rank comes to each step, and ends
+        self.begun = np.empty((steps + 1 if keeps_steps else 0, p))  # when each rank reaches each step, and ends
         self._known: tuple[int, dict[int, Floats]] = NOT_BEGUN, {}  # arrivals of the rows of one step
         with np.errstate(divide="ignore", invalid="ignore"):
             self.finished = np.broadcast_to(self._advance(times, steps), p)
@@ -126,7 +125,7 @@ class ChannelRun:
         return bool((blocks == blocks[:, :1]).all())
 
     def _advance(self, times: Floats, steps: int) -> Floats:
-        """Return when the ranks end that begin at these times."""
+        """Return when the ranks end, if they start at ``times``."""
         may_skip = not (self.faults.is_random or len(self.begun) or self.fails_at is not None)
         step = done = 0
         while step < steps:
@@ -146,9 +145,9 @@ class ChannelRun:
         return times
 
     def _steps_alike(self, step: int) -> tuple[int, int]:
-        """Return the last of the steps that are like this one, and how far up the ring one looks from each to the next.
+        """Return the last of the steps that equal this one, and the shift in ranks from each of them to the next.
 
-        From ranks that go on it is so only where nothing is a rank's own.
+        Shifted steps only count as equal if no fault or link speed is specific to a rank.
         """
         rows = self.rows
         if rows.last[step] > step or not self.links_alike or self.faults.affects_ranks:
@@ -156,15 +155,15 @@ class ChannelRun:
         return int(rows.last_turned[step]), int(rows.turn[step])
 
     def _take_step(self, step: int, before: Floats) -> Floats:
-        """Return when the ranks are through with a step that they come to at these times."""
-        rows, here = self.rows, range(self.rows.first[step], self.rows.first[step + 1])
-        if not here:
+        """Return when the ranks end a step that they reach at ``before``."""
+        rows, rows_here = self.rows, range(self.rows.first[step], self.rows.first[step + 1])
+        if not rows_here:
             return before
         if self.fails_at is not None:
             before = self._stop_failed(before, np.ones(len(before), np.bool_))
             self.halted_step[np.isinf(before) & (self.halted_step == NEVER)] = step
         now, twice = before.copy(), np.concatenate([before, before])
-        for row in here:
+        for row in rows_here:
             if rows.sends[row]:
                 arrived = self._arrivals(row, twice)
                 away = rows.away[row] % self.ranks
@@ -182,9 +181,9 @@ class ChannelRun:
         return now
 
     def _arrivals(self, row: int, twice: Floats) -> Floats:
-        """Return when the message of a row that each rank sends is through; minus infinity where it is empty.
+        """Return the arrival of each rank's message of a row; minus infinity if it is empty.
 
-        ``twice`` is when the ranks come to its step, twice over.
+        ``twice`` is when the ranks reach the step, two copies in a row.
         """
         p, away, route = self.ranks, self.rows.away[row] % self.ranks, self.rows.route[row]
         nbytes = self.nbytes(row)
@@ -197,14 +196,14 @@ class ChannelRun:
         return through if nbytes.all() else np.where(nbytes > 0, through, -np.inf)
 
     def _stop_failed(self, times: Floats, begins: Bools) -> Floats:
-        """Return the times with those of ranks at infinity that would begin something then, and have failed."""
+        """Return the times, with infinity for ranks that would begin an operation after they have failed."""
         assert self.fails_at is not None
         fails = begins & (times >= self.fails_at) & (times < np.inf)
         self.failed |= fails
         return np.where(fails, np.inf, times)
 
     def _compute_unless_failed(self, row: int, times: Floats) -> Floats:
-        """Return when the ranks are through with the computing of a row; one that has failed never is."""
+        """Return when the ranks end the computation of a row. Failed ranks never do."""
         nbytes = np.broadcast_to(self.nbytes(row), len(times))
         begins = np.full(len(times), self.rows.is_local[row]) | (nbytes > 0)
         times = self._stop_failed(times, begins)
@@ -215,23 +214,22 @@ class ChannelRun:
         return times
 
     def _note(self, ends: Floats) -> None:
-        """Note when messages or computing ended."""
         self.last = max(self.last, float(ends[ends < np.inf].max(initial=0.0)))
 
     def _step_of(self, row: int) -> int:
         return int(np.searchsorted(self.rows.first, row, side="right")) - 1
 
     def nbytes(self, row: int) -> Floats:
-        """Return the bytes of a row on each rank, or the one number for all."""
+        """Return the bytes of a row on each rank, or a single number for all."""
         at = self.rows.at[row]
         return self._nbytes[at : at + (self.ranks if self.rows.is_shifted[row] else 1)]
 
     def slower(self, step: int) -> Floats:
-        """Return how many times as long each rank computes in a step."""
+        """Return the slowdown of each rank's compute in a step."""
         return self._jitter.slowdowns(int(self.rows.step[self.rows.first[step]]))[: self.ranks]
 
     def arrivals(self, row: int) -> Floats:
-        """Return when a row's messages were through, by their senders, of a run that keeps its steps."""
+        """Return the arrivals of a row's messages by sender, for a run that keeps its steps."""
         step = self._step_of(row)
         if self._known[0] != step:
             self._known = step, {}
@@ -242,16 +240,13 @@ class ChannelRun:
         return known[row]
 
     def chunk(self, row: int, rank: int) -> int:
-        """Return the first chunk that a rank sends by a row."""
+        """Return the first chunk that a rank sends in a row."""
         shifted = (int(self.rows.shift[row]) + rank) % self.ranks * self.schedule.stride
         return int(self.rows.base[row]) + (shifted if self.rows.is_shifted[row] else 0)
 
 
 class _StepJitter:
-    """The seconds by which a row's messages are late, and how many times as long the ranks compute in a step.
-
-    Many rows and steps are drawn at once, which for few ranks takes as long as one.
-    """
+    """Message delays in seconds and compute slowdowns, drawn for many rows or steps at once."""
 
     def __init__(self, rows: Rows, schedule: SymmetricSchedule, channel: int, faults: Faults, index: int) -> None:
         p = schedule.world_size
@@ -263,17 +258,17 @@ class _StepJitter:
         self._steps, self._slower = range(0), np.zeros((0, p))
 
     @cached_property
-    def _always(self) -> Floats:
+    def _constant(self) -> Floats:
         return self.faults.slowdown(self.index, self.ranks, self.channel, 0)
 
     @cached_property
     def _names(self) -> Any:
-        """The random bits of each pair's messages, before step and chunk extend their name; [distances, ranks]."""
+        """The hash that names each pair's messages, before step and chunk extend it; shape [distances, ranks]."""
         peers = (self.ranks + self._away[:, None]) % len(self.ranks)
         return self.faults.message_hash(self.index, np.broadcast_to(self.ranks, peers.shape), peers, self.channel)
 
     def late(self, row: int) -> Floats:
-        """Return the seconds by which the message that each rank sends is late; [ranks]."""
+        """Return the delay of each rank's message in a row, in seconds; shape [ranks]."""
         if row not in self._rows:
             begin = row - row % self._at_once
             self._rows = range(begin, min(begin + self._at_once, len(self.rows.step)))
@@ -281,7 +276,7 @@ class _StepJitter:
         return self._late[row - self._rows.start]
 
     def _draw(self, which: slice) -> Floats:
-        """Return the seconds by which the messages of some rows are late; of what is no message without meaning."""
+        """Return the delays of the messages of some rows. Rows without messages get meaningless numbers."""
         assert self.faults.messages is not None
         rows = self.rows
         shifted = self._places[rows.shift[which, None] + self.ranks] * rows.is_shifted[which, None].astype(np.uint64)
@@ -292,9 +287,9 @@ class _StepJitter:
         return self.faults.messages.quantile(shares)
 
     def slowdowns(self, step: int) -> Floats:
-        """Return how many times as long each rank computes in a step; [ranks]."""
+        """Return the slowdown of each rank's compute in a step; shape [ranks]."""
         if self.faults.compute is None:
-            return self._always
+            return self._constant
         if step not in self._steps:
             begin = step - step % self._at_once
             self._steps = range(begin, begin + self._at_once)
@@ -303,9 +298,9 @@ class _StepJitter:
 
 
 def _rows(cyclic: SymmetricSchedule, channel: int, sizes: ChunkSizes) -> tuple[Rows, Floats]:
-    """Return the rows of a channel, and the bytes that ``Rows.at`` points to.
+    """Return the rows of a channel, and the bytes that ``Rows.at`` indexes.
 
-    Of shifted chunks the bytes of each cycle of world_size chunks stand twice, so that no rank's lies beyond the end.
+    The bytes of each cycle of shifted chunks are stored twice, so that no rank's index exceeds the end.
     """
     p, total = cyclic.world_size, cyclic.chunks + cyclic.scratch
     takes_time = (cyclic.kind == Kind.SEND) | (cyclic.kind > Kind.RECV)
@@ -325,11 +320,11 @@ def _rows(cyclic: SymmetricSchedule, channel: int, sizes: ChunkSizes) -> tuple[R
     nbytes = np.concatenate([twice, table[plain[0] + plain[1]] - table[plain[0]]]) * float(sizes.itemsize)
     first = np.searchsorted(step, np.arange(steps + 1))
     last = _last_alike(first, np.stack([sends, away, route, _bytes_of_all(nbytes, at, is_shifted, p)]))
-    beside = (shift - shift[np.repeat(first[:-1], np.diff(first))]) % p  # the first row of the step
+    relative_shift = (shift - shift[np.repeat(first[:-1], np.diff(first))]) % p  # relative to the step's first row
     block = np.where(is_shifted, at // (2 * p), at)
-    turned = np.stack([sends, away, route, is_shifted, block, np.where(is_shifted, beside, 0)])
+    turned = np.stack([sends, away, route, is_shifted, block, np.where(is_shifted, relative_shift, 0)])
     turn = -np.diff(shift[first[:-1]], append=0) % p
-    found = Rows(
+    result = Rows(
         first=first,
         sends=sends,
         away=away,
@@ -344,11 +339,11 @@ def _rows(cyclic: SymmetricSchedule, channel: int, sizes: ChunkSizes) -> tuple[R
         is_shifted=is_shifted,
         is_local=cyclic.kind[chosen] >= Kind.COPY,
     )
-    return found, nbytes
+    return result, nbytes
 
 
 def _bytes_of_all(nbytes: Floats, at: Ints, is_shifted: Bools, p: int) -> Floats:
-    """Return the bytes that a row has on every rank; not a number where ranks differ."""
+    """Return the bytes of each row if all ranks have the same, else NaN."""
     blocks = nbytes[: len(nbytes) // (2 * p) * 2 * p * int(is_shifted.any())].reshape(-1, 2 * p)
     alike = np.where((blocks == blocks[:, :1]).all(axis=1), blocks[:, 0], np.nan)
     found = nbytes[at].copy()
@@ -357,9 +352,9 @@ def _bytes_of_all(nbytes: Floats, at: Ints, is_shifted: Bools, p: int) -> Floats
 
 
 def _last_alike(first: Ints, rows: Floats, to_next: Ints | None = None) -> Ints:
-    """Return of each step the last of those that follow it and have the same numbers; ``rows`` is [numbers, rows].
+    """Return, for each step, the last of the following steps with the same ``rows`` [numbers, rows].
 
-    From each of them to the next is as far as from the one before, where ``to_next`` says how far.
+    With ``to_next``, the shifts from each step to the next must be equal too.
     """
     steps = len(first) - 1
     number = np.diff(first)
@@ -369,8 +364,6 @@ def _last_alike(first: Ints, rows: Floats, to_next: Ints | None = None) -> Ints:
         like_next[here] &= (rows[:, first[here] + row] == rows[:, first[here + 1] + row]).all(axis=0)
     ends = ~like_next
     if to_next is not None:
-        ends[1:] |= (
-            to_next[1:] != to_next[:-1]
-        )  # a step after which it is farther is the last that is like those before
+        ends[1:] |= to_next[1:] != to_next[:-1]  # a step before another shift is the last of its kind
     ends = np.flatnonzero(ends)
     return ends[np.searchsorted(ends, np.arange(steps))]

@@ -1,7 +1,6 @@
-"""Who waited for whom in a max-plus run, and the chain of work that its end waited for, without a list of messages.
+"""Who waited for whom in a max-plus run, its critical path, and its unfinished operations, without messages.
 
-Nothing is written down for it but when each rank comes to each step; all else follows where it is asked for. Of a run
-that never ends, for a rank that failed or a link that stays down, it is said what ranks wait for.
+Only the times at which ranks reach steps are stored. Everything else is derived on demand.
 """
 
 from bisect import bisect_left, bisect_right
@@ -23,22 +22,22 @@ from simcomm.compiled.shortcuts.max_plus import ChannelRun, MaxPlusRun
 
 
 class Standstill(NamedTuple):
-    """How a run that never ends came to stand still."""
+    """The end of a run that hangs."""
 
-    last: float  # seconds until the last message or computing ended
+    last: float  # end of the last message or computation, in seconds
     unfinished: tuple[Unfinished, ...]
 
 
 def standstill(inputs: EngineInput, run: MaxPlusRun) -> Standstill | None:
-    """Return how a run came to stand still; None where it ended."""
+    """Return how a run came to a standstill, or None if it finished."""
     if np.isfinite(run.finished).all():
         return None
-    waiting = [one for channel in run.channels for one in _Waiting(channel, inputs).all()]
-    return Standstill(run.last, tuple(sorted(waiting, key=lambda one: (one.since, one))))
+    waiting = [operation for channel in run.channels for operation in _Waiting(channel, inputs).all()]
+    return Standstill(run.last, tuple(sorted(waiting, key=lambda operation: (operation.since, operation))))
 
 
 class _Waiting:
-    """The halves of messages that ranks wait for at a halt, on one channel."""
+    """The halves of messages that ranks of a hung run wait for, on one channel."""
 
     def __init__(self, run: ChannelRun, inputs: EngineInput) -> None:
         self.run, self.cyclic, self.itemsize = run, run.schedule, inputs.sizes.itemsize
@@ -48,7 +47,6 @@ class _Waiting:
         self.last_row = np.searchsorted(self.cyclic.step, self.step, side="right")
 
     def all(self) -> Iterator[Unfinished]:
-        """Yield them all."""
         for rank in np.flatnonzero(np.isfinite(self.run.halted_since)).tolist():
             step = int(self.run.halted_step[rank])
             for row in range(self.first_row[step], self.last_row[step]):
@@ -56,7 +54,7 @@ class _Waiting:
                     yield from self._half(rank, step, row)
 
     def _half(self, rank: int, step: int, row: int) -> Iterator[Unfinished]:
-        """Yield the half of a message that a rank posts by a row, unless that message has arrived or is empty."""
+        """Yield the half of a message that a rank posts in a row, unless the message has arrived or is empty."""
         cyclic, sends = self.cyclic, self.cyclic.kind[row] == Kind.SEND
         peer, chunk = (rank + int(cyclic.peer[row])) % cyclic.world_size, self._chunk(rank, row)
         count = int(cyclic.count[row])
@@ -88,7 +86,7 @@ class _Waiting:
         return bool(last > step or (last == step and self.run.halted_since[rank] < inf))
 
     def _is_stuck(self, src: int, dst: int, row: int, nbytes: float) -> bool:
-        """Return whether a message that both ranks posted never arrives: none does who has passed its step."""
+        """Return whether a message posted by both ranks never arrives, given that neither rank has passed its step."""
         run, distance = self.run, int(np.searchsorted(self.away, (dst - src) % self.cyclic.world_size))
         if run.halted_step[src] != run.halted_step[dst]:
             return False
@@ -100,18 +98,18 @@ class _Waiting:
         return run.rates.arrival(distance, src, float(start), nbytes) == inf
 
     def _chunk(self, rank: int, row: int) -> int:
-        """Return the first chunk that a row of a rank sends, or writes where it receives."""
+        """Return the first chunk that a row of a rank sends, or writes if it receives."""
         cyclic = self.cyclic
         chunk = cyclic.read if cyclic.kind[row] == Kind.SEND else cyclic.written
         return int(chunk.select(np.array([row])).on(np.array([rank]), cyclic.world_size)[0, 0])
 
 
 def waited_by_steps(runs: Iterable[MaxPlusRun]) -> dict[tuple[int, int], float]:
-    """Return how long each rank waited, with its half of a message posted, for a peer's half: by (rank, peer).
+    """Return the seconds that each rank waited, with a message posted, for a peer to post it: by (rank, peer).
 
-    In all of the runs together, which are of the same ranks and keep their steps.
+    The waits of all runs are added up. The runs have the same ranks and keep their steps.
     """
-    waited: dict[int, Floats] = {}  # by how far the peer is up the ring; [ranks]
+    waited: dict[int, Floats] = {}  # by distance of the peer; [ranks]
     for channel in (channel for run in runs for channel in run.channels):
         rows, p = channel.rows, channel.ranks
         for step in range(len(rows.first) - 1):
@@ -120,18 +118,18 @@ def waited_by_steps(runs: Iterable[MaxPlusRun]) -> dict[tuple[int, int], float]:
                 if rows.sends[row]:
                     away = int(rows.away[row])
                     later = (np.roll(posted, -away) - posted) * (channel.nbytes(row) > 0)
-                    for_receiver, for_sender = (waited.setdefault(one, np.zeros(p)) for one in (away, p - away))
+                    for_receiver, for_sender = (waited.setdefault(by, np.zeros(p)) for by in (away, p - away))
                     for_receiver += np.maximum(later, 0.0)
                     for_sender += np.roll(np.maximum(-later, 0.0), away)
-    found: dict[tuple[int, int], float] = {}
+    by_pair: dict[tuple[int, int], float] = {}
     for away, seconds in sorted(waited.items()):
         for rank in np.flatnonzero(seconds).tolist():
-            found[rank, (rank + away) % len(seconds)] = float(seconds[rank])
-    return found
+            by_pair[rank, (rank + away) % len(seconds)] = float(seconds[rank])
+    return by_pair
 
 
 def _legs(channel: ChannelRun, rank: int, step: int) -> Iterator[Message | Span]:
-    """Yield what one rank did in a step, without routes: its messages, and what it computed after them."""
+    """Yield a rank's messages in a step, without routes, and then its computations."""
     rows, now = channel.rows, channel.begun.item(step, rank)
     here = range(rows.first[step], rows.first[step + 1])
     for row in here:
@@ -151,7 +149,7 @@ def _legs(channel: ChannelRun, rank: int, step: int) -> Iterator[Message | Span]
 
 
 def _message(channel: ChannelRun, row: int, step: int, src: int, end: float) -> Message:
-    """Return the message of a row that a rank sends."""
+    """Return the message that a rank sends in a row."""
     dst, nbytes = (src + int(channel.rows.away[row])) % channel.ranks, channel.nbytes(row)
     posted = channel.begun.item(step, src), channel.begun.item(step, dst)
     return Message(
@@ -170,13 +168,13 @@ def _message(channel: ChannelRun, row: int, step: int, src: int, end: float) -> 
 
 
 def path_by_steps(runs: Iterable[tuple[float, MaxPlusRun]], spans: Iterable[Span], finished: Floats) -> list[Leg]:
-    """Return the critical path of what ranks did, the first leg first.
+    """Return the critical path of ``runs`` and ``spans``, first leg first.
 
-    That are ``runs``, each from so many seconds on and ended later than the one before, and ``spans``; rank r ends at
-    ``finished[r]``. It is the path that ``collectives.records.waits.critical_path`` finds among all messages.
+    Each run has its start time in seconds, and ends later than the one before. Rank r ends at ``finished[r]``. The path
+    equals that of ``collectives.records.waits.critical_path`` over all messages.
     """
     work, legs = _Work(runs, spans), list[Message | Span]()
-    for end in sorted(set(finished.tolist()), reverse=True):  # a rank that does nothing may come last
+    for end in sorted(set(finished.tolist()), reverse=True):  # a rank without work may end last
         legs = [leg for rank in np.flatnonzero(finished == end).tolist() for leg in work.until(rank, end)]
         if legs:
             break
@@ -190,11 +188,11 @@ def path_by_steps(runs: Iterable[tuple[float, MaxPlusRun]], spans: Iterable[Span
 
 
 class _Work:
-    """What took the ranks time: runs, which follow each other, and what each rank did beside them."""
+    """The work of all ranks: consecutive runs, and each rank's spans in between."""
 
     def __init__(self, runs: Iterable[tuple[float, MaxPlusRun]], spans: Iterable[Span]) -> None:
         self.runs = list(runs)
-        self._known: dict[ChannelRun, tuple[int, int, list[Message | Span]]] = {}  # rank, step, and legs looked at last
+        self._known: dict[ChannelRun, tuple[int, int, list[Message | Span]]] = {}  # rank, step, legs
         self.begins = [begin for begin, _ in self.runs]
         self.ends = [begin + float(run.finished.max()) for begin, run in self.runs]
         self.spans: dict[int, list[Span]] = {}
@@ -202,31 +200,30 @@ class _Work:
             self.spans.setdefault(span.rank, []).append(span)
 
     def until(self, rank: int, time: float) -> list[Message | Span]:
-        """Return what took a rank time and ended at ``time`` but for rounding."""
+        """Return the work of a rank that ended at ``time``, within rounding."""
         within = time * ROUNDING
         spans = self.spans.get(rank, [])
         first = bisect_left(spans, time - within, key=lambda span: span.end)
-        found: list[Message | Span] = [*spans[first : bisect_right(spans, time + within, key=lambda span: span.end)]]
+        legs: list[Message | Span] = [*spans[first : bisect_right(spans, time + within, key=lambda span: span.end)]]
         for place in range(bisect_left(self.ends, time - within), bisect_left(self.begins, time)):
             base, run = self.runs[place]
             for channel in run.channels:
                 for leg in self._legs_until(channel, rank, time - base, within):
                     if time - within <= base + leg.end <= time + within and base + leg.begin < time:
-                        found.append(_later(leg, base))
-        return [leg for leg in found if leg.begin < time]
+                        legs.append(_later(leg, base))
+        return [leg for leg in legs if leg.begin < time]
 
     def _legs_until(self, channel: ChannelRun, rank: int, time: float, within: float) -> Iterator[Message | Span]:
-        """Yield what a rank did in the steps of a channel that it had begun and had not ended before a time."""
+        """Yield a rank's work in the steps of a channel that had begun, and had not ended before, at ``time``."""
         begun = channel.begun[:, rank]
         for step in range(int(begun[1:].searchsorted(time - within)), int(begun[:-1].searchsorted(time))):
             known = self._known.get(channel)
-            if known is None or known[:2] != (rank, step):  # a path stays in steps of many messages for long
+            if known is None or known[:2] != (rank, step):  # a path often stays in one step
                 known = self._known[channel] = rank, step, list(_legs(channel, rank, step))
             yield from known[2]
 
 
 def _later(leg: Message | Span, seconds: float) -> Message | Span:
-    """Return what took time so much later."""
     begin, end = leg.begin + seconds, leg.end + seconds
     if isinstance(leg, Span):
         return leg._replace(begin=begin, end=end)
@@ -235,7 +232,7 @@ def _later(leg: Message | Span, seconds: float) -> Message | Span:
 
 
 def _precedence(leg: Message | Span) -> tuple[float, ...]:
-    """Return what is least for the leg to be taken of those that end together: the one that began last."""
+    """Return a sort key for legs that end together: the leg that began last comes first."""
     if isinstance(leg, Message):
         return -leg.begin, leg.src, leg.dst, leg.collective, leg.channel, leg.step, leg.chunk
     return -leg.begin, leg.rank, leg.rank, leg.collective, leg.channel, leg.step, 0
@@ -248,7 +245,7 @@ def _late_rank(leg: Message | Span) -> int:
     return leg.src if leg.dst_posted <= leg.src_posted else leg.dst
 
 
-def _leg(one: Message | Span) -> Leg:
-    if isinstance(one, Message):
-        return Leg("message", one.src, one.dst, one.begin, one.end)
-    return Leg(one.name, one.rank, one.rank, one.begin, one.end)
+def _leg(leg: Message | Span) -> Leg:
+    if isinstance(leg, Message):
+        return Leg("message", leg.src, leg.dst, leg.begin, leg.end)
+    return Leg(leg.name, leg.rank, leg.rank, leg.begin, leg.end)

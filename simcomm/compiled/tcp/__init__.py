@@ -1,1 +1,1 @@
-"""Messages that gloo carries over TCP: segment by segment, through windows and buffers, on cores that ranks share."""
+"""Messages carried by gloo over TCP: in segments, through windows and buffers, by ranks that share cores."""

@@ -1,10 +1,9 @@
 """The event loop of ranks on TCP connections: one event at a time.
 
-Of what happens at one instant the order is said by names, never by what was called first. Each event has a whole
-number, lower ones first: ranks that have spent the time that something takes them; ranks that ask for a core; messages
-and notifications that come into their streams, in the order in which their rank was ready for them; segments that leave
-their first link, and segments, by stream and by their number in it; and items that a rank gets to know of, by their
-last segment. Ranks that are ready go on before any event.
+The order of simultaneous events depends on their names only, never on the order of calls. Each event has an integer,
+lowest first: ranks that end an action; ranks that request a core; messages and notifications that enter their streams,
+in the order in which their rank was ready for them; segments that leave their first link; segments, by stream and
+number; and items that a rank is informed of, by their last segment. Ready ranks run before any event.
 """
 
 from collections.abc import Callable
@@ -24,40 +23,43 @@ from simcomm.compiled.tcp.records import (
 )
 from simcomm.jit import entry, inline, source_hash
 
-# In EVENT.order: each above those before, of which the first is that of ranks.
+# Classes of EVENT.order, in ascending order; ranks come first.
 CORE, ENTRY, PASSING, SEGMENT, ARRIVAL = 1 << 20, 1 << 40, 1 << 60, 1 << 61, 1 << 62
-ENTRIES, SEGMENTS = 1 << 32, 1 << 40  # numbers for those of a rank, and of a stream
+ENTRIES, SEGMENTS = 1 << 32, 1 << 40  # order numbers per rank, and per stream
 
-# In EVENT.what, above the numbers of segments: ranks that go on, items that come into their streams, ranks that ask for
-# a core, items that a rank gets to know of, and segments that have left their first link.
+# Ranges of EVENT.event, above the numbers of segments: ranks that continue, items that enter their streams, ranks that
+# request a core, items that a rank is informed of, and segments that have left their first link.
 RANKS_FROM, ITEMS_FROM, CORES_FROM, KNOWN_FROM, PASSED_FROM = 1 << 40, 1 << 41, 1 << 42, 1 << 43, 1 << 44
-SAME_SHARE = 1e-12  # of a time, by which what is left of computing is nothing but rounding
-THROUGH = 1 << 30  # in place of a hop: nothing is left but the wait for the last byte
+SAME_SHARE = 1e-12  # relative to a time; less remaining compute is rounding
+THROUGH = 1 << 30  # in place of a hop: only the wait for the last byte remains
 
 
 @inline
-def _push(w: TcpWorld, time: float, order: int, what: int) -> None:
-    """Let something happen at a time."""
+def _push(w: TcpWorld, time: float, order: int, event: int) -> None:
     events, at = w.events, w.state[0].events
     w.state[0].events = at + 1
     while at > 0:
         above = (at - 1) >> 1
         if events[above].time < time or (events[above].time == time and events[above].order < order):
             break
-        events[at].time, events[at].order, events[at].what = events[above].time, events[above].order, events[above].what
+        events[at].time, events[at].order, events[at].event = (
+            events[above].time,
+            events[above].order,
+            events[above].event,
+        )
         at = above
-    events[at].time, events[at].order, events[at].what = time, order, what
+    events[at].time, events[at].order, events[at].event = time, order, event
 
 
 @inline
 def _pop(w: TcpWorld) -> int:
-    """Take the first event off, set the clock to its time, and return what it is."""
+    """Remove the first event, set the clock to its time, and return it."""
     events = w.events
-    what = events[0].what
+    event = events[0].event
     w.state[0].now = events[0].time
     size = w.state[0].events - 1
     w.state[0].events = size
-    time, order, last = events[size].time, events[size].order, events[size].what
+    time, order, last = events[size].time, events[size].order, events[size].event
     at = np.int64(0)
     while True:
         below = 2 * at + 1
@@ -71,15 +73,19 @@ def _pop(w: TcpWorld) -> int:
             below = other
         if time < events[below].time or (time == events[below].time and order < events[below].order):
             break
-        events[at].time, events[at].order, events[at].what = events[below].time, events[below].order, events[below].what
+        events[at].time, events[at].order, events[at].event = (
+            events[below].time,
+            events[below].order,
+            events[below].event,
+        )
         at = below
-    events[at].time, events[at].order, events[at].what = time, order, last
-    return what
+    events[at].time, events[at].order, events[at].event = time, order, last
+    return event
 
 
 @inline
 def _serve_core(w: TcpWorld, seconds: float) -> float:
-    """Give so many seconds of the core that is free first, and return when they are over; of no cores, at once."""
+    """Occupy the core that is free first, and return when the time is over. If cores are unlimited, start at once."""
     now, first = w.state[0].now, 0
     if len(w.cores) == 0:
         return now + seconds
@@ -92,7 +98,7 @@ def _serve_core(w: TcpWorld, seconds: float) -> float:
 
 @inline
 def _share_cores(w: TcpWorld, rank: int, seconds: float) -> None:
-    """Let a rank compute for so many seconds on shared cores, beside others that do."""
+    """Let a rank compute on shared cores, in parallel with others."""
     _count_shares(w)
     w.ranks[rank].shares, w.ranks[rank].left = 1, seconds
     w.state[0].sharing += 1
@@ -101,13 +107,13 @@ def _share_cores(w: TcpWorld, rank: int, seconds: float) -> None:
 
 @inline
 def _share_speed(w: TcpWorld) -> float:
-    """Return how fast each of those goes on that share cores: at full speed, or at an even share of the cores."""
+    """Return the speed of ranks on shared cores: full, or an even share of the cores."""
     return min(1.0, w.terms[0].shared_cores / w.state[0].sharing)
 
 
 @inline
 def _count_shares(w: TcpWorld) -> None:
-    """Count what ranks computed on shared cores since the last time."""
+    """Account for the progress of ranks on shared cores since the last call."""
     if w.state[0].sharing > 0:
         computed = (w.state[0].now - w.state[0].counted_at) * _share_speed(w)
         for rank in range(len(w.ranks)):
@@ -117,7 +123,7 @@ def _count_shares(w: TcpWorld) -> None:
 
 @inline
 def _await_first_share(w: TcpWorld) -> None:
-    """Wait for the rank that is through first on shared cores, unless another begins before."""
+    """Schedule the end of the rank that finishes first on shared cores."""
     first = np.inf
     for rank in range(len(w.ranks)):
         if w.ranks[rank].shares:
@@ -127,7 +133,7 @@ def _await_first_share(w: TcpWorld) -> None:
 
 @inline
 def _end_shares(w: TcpWorld) -> None:
-    """Let the ranks go on that are through on shared cores, one at least."""
+    """Resume the ranks that have finished on shared cores, at least one."""
     waited = w.state[0].share_ends_at - w.state[0].counted_at
     w.state[0].now = w.state[0].share_ends_at
     _count_shares(w)
@@ -140,13 +146,12 @@ def _end_shares(w: TcpWorld) -> None:
         if w.ranks[rank].shares and w.ranks[rank].left <= least:
             w.ranks[rank].shares = 0
             w.state[0].sharing -= 1
-            _end_deed(w, rank)
+            _end_action(w, rank)
     _await_first_share(w)
 
 
 @inline
-def _end_deed(w: TcpWorld, rank: int) -> None:
-    """Let a rank go on that is through with what took it time."""
+def _end_action(w: TcpWorld, rank: int) -> None:
     w.done[w.ranks[rank].at] = w.state[0].now
     w.ranks[rank].at += 1
     _make_ready(w, rank)
@@ -154,7 +159,6 @@ def _end_deed(w: TcpWorld, rank: int) -> None:
 
 @inline
 def _make_ready(w: TcpWorld, rank: int) -> None:
-    """Let a rank go on at this instant."""
     w.ranks[rank].is_ready = 1
     w.ranks[w.state[0].ready_ranks].ready = rank
     w.state[0].ready_ranks += 1
@@ -162,7 +166,7 @@ def _make_ready(w: TcpWorld, rank: int) -> None:
 
 @inline
 def _put(w: TcpWorld, item: int, rank: int, delay: float) -> None:
-    """Put an item of a rank in line on its stream after a delay, but not before what was put earlier."""
+    """Queue an item of a rank for its stream after a delay, but not before earlier items."""
     now, stream = w.state[0].now, w.items[item].stream
     delay = max(delay, w.streams[stream].entered_at - now)
     w.streams[stream].entered_at = now + delay
@@ -172,31 +176,31 @@ def _put(w: TcpWorld, item: int, rank: int, delay: float) -> None:
 
 @inline
 def _start_data(w: TcpWorld, message: int) -> None:
-    """Put the data of a message on its stream: send and notification are there."""
+    """Queue the data of a message whose send and receive are both posted."""
     _put(w, message, w.messages[message].src, w.terms[0].overhead + w.messages[message].late)
 
 
 @inline
-def _be_ready(w: TcpWorld, message: int) -> None:
-    """Let the notification of a message come."""
-    w.messages[message].is_ready = 1
+def _be_notified(w: TcpWorld, message: int) -> None:
+    """Deliver the receive-ready notification of a message to its sender."""
+    w.messages[message].is_notified = 1
     if w.messages[message].is_posted:
         _start_data(w, message)
 
 
 @inline
-def _wake(w: TcpWorld, rank: int, deed: int, message: int) -> None:
-    """Let a rank go on if it waits for just this."""
+def _wake(w: TcpWorld, rank: int, action: int, message: int) -> None:
+    """Resume a rank if it waits for exactly this action."""
     at = w.ranks[rank].at
-    if at >= w.first_deed[rank + 1] or w.ranks[rank].is_ready:
+    if at >= w.first_action[rank + 1] or w.ranks[rank].is_ready:
         return
-    if w.deeds[at] == deed and w.about[at] == message:
+    if w.actions[at] == action and w.message_of[at] == message:
         _make_ready(w, rank)
 
 
 @inline
 def _write(w: TcpWorld, stream: int) -> None:
-    """Let sends go on whose last byte has come into the send buffer."""
+    """Complete the sends whose last byte has entered the send buffer."""
     item = np.int64(w.streams[stream].to_write)
     while item >= 0 and w.items[item].end - w.streams[stream].acknowledged <= w.terms[0].send_buffer:
         if item < len(w.messages):
@@ -208,7 +212,7 @@ def _write(w: TcpWorld, stream: int) -> None:
 
 @inline
 def _cross(w: TcpWorld, segment: int) -> None:
-    """Let a segment join the links whose turn it is now, and wait for the next, or for its last byte at the end."""
+    """Move a segment over links as far as possible now; then wait for the next link, or for its last byte."""
     now, stream = w.state[0].now, w.segments[segment].stream
     route = w.streams[stream].back if w.segments[segment].is_back else w.streams[stream].route
     first, last = np.int64(w.first_hop[route]), np.int64(w.first_hop[route + 1])
@@ -234,14 +238,13 @@ def _cross(w: TcpWorld, segment: int) -> None:
 
 @inline
 def _sleep(w: TcpWorld, segment: int, delay: float) -> None:
-    """Go on with a segment after a delay."""
     order = SEGMENT + w.streams[w.segments[segment].stream].number * SEGMENTS + w.segments[segment].number
     _push(w, w.state[0].now + delay, order, segment)
 
 
 @inline
 def _launch(w: TcpWorld, stream: int, item: int, nbytes: float) -> None:
-    """Send the next segment of a stream, which is of this item."""
+    """Send the next segment of a stream, which belongs to this item."""
     w.state[0].free_segments -= 1
     segment = np.int64(w.segments[w.state[0].free_segments].free)
     w.streams[stream].sent += nbytes
@@ -262,7 +265,7 @@ def _launch(w: TcpWorld, stream: int, item: int, nbytes: float) -> None:
 
 @inline
 def _send(w: TcpWorld, stream: int) -> None:
-    """Send segments of a stream while its window has room; one may always be under way."""
+    """Send segments of a stream while its window has room. One may always be in flight."""
     while w.streams[stream].to_send >= 0:
         item = np.int64(w.streams[stream].to_send)
         nbytes = min(w.items[item].left, SEGMENT_PACKETS * w.terms[0].payload)
@@ -278,7 +281,6 @@ def _send(w: TcpWorld, stream: int) -> None:
 
 @inline
 def _enter(w: TcpWorld, item: int) -> None:
-    """Let an item come into its stream."""
     stream = np.int64(w.items[item].stream)
     w.streams[stream].put += w.items[item].nbytes
     w.items[item].end = w.streams[stream].put
@@ -297,18 +299,18 @@ def _enter(w: TcpWorld, item: int) -> None:
 
 @inline
 def _arrive(w: TcpWorld, item: int) -> None:
-    """Let the last byte of an item come: data, or the notification of a message."""
+    """Handle the arrival of an item's last byte: data of a message, or a notification."""
     if item >= len(w.messages):
-        _be_ready(w, item - len(w.messages))
+        _be_notified(w, item - len(w.messages))
         return
-    w.messages[item].is_there = 1
+    w.messages[item].has_arrived = 1
     w.messages[item].end = w.state[0].now
     _wake(w, w.messages[item].dst, AWAIT_RECEIVE, item)
 
 
 @inline
 def _come(w: TcpWorld, segment: int) -> None:
-    """Let the receiver know of a segment's item when a core has had time for it, in the order in which items came."""
+    """Inform the receiver of a segment's item once a core has had time for it, in order of arrival."""
     stream, item = np.int64(w.segments[segment].stream), np.int64(w.segments[segment].item)
     if w.terms[0].arrival_cpu == 0:
         _arrive(w, item)
@@ -322,7 +324,7 @@ def _come(w: TcpWorld, segment: int) -> None:
 
 @inline
 def _go_on_with_segment(w: TcpWorld, segment: int) -> None:
-    """Carry a segment on: over links, to its receiver, back as an acknowledgement, and to its sender."""
+    """Advance a segment: over links, to its receiver, back as an acknowledgement, and to its sender."""
     if w.segments[segment].hop != THROUGH:
         _cross(w, segment)
         return
@@ -345,72 +347,72 @@ def _go_on_with_segment(w: TcpWorld, segment: int) -> None:
 
 @inline
 def _run_rank(w: TcpWorld, rank: int) -> None:
-    """Let a rank do what it can, until it has to wait."""
+    """Execute a rank's actions until it has to wait."""
     now = w.state[0].now
-    while w.ranks[rank].at < w.first_deed[rank + 1]:
+    while w.ranks[rank].at < w.first_action[rank + 1]:
         at = w.ranks[rank].at
-        deed, message = w.deeds[at], np.int64(w.about[at])
-        if deed == SPEND:
+        action, message = w.actions[at], np.int64(w.message_of[at])
+        if action == SPEND:
             _push(w, now + w.seconds[at], rank, RANKS_FROM + rank)
             return
-        if deed == SHARE:
+        if action == SHARE:
             _share_cores(w, rank, w.seconds[at])
             return
-        if deed == OCCUPY:
+        if action == OCCUPY:
             _push(w, now, CORE + rank, CORES_FROM + rank)
             return
-        if deed == AWAIT_SEND and not w.messages[message].is_written:
+        if action == AWAIT_SEND and not w.messages[message].is_written:
             w.ranks[rank].slept = 1
             return
-        if deed == AWAIT_RECEIVE and not w.messages[message].is_there:
+        if action == AWAIT_RECEIVE and not w.messages[message].has_arrived:
             w.ranks[rank].slept = 1
             return
         if w.ranks[rank].slept:
             w.ranks[rank].slept = 0
-            if w.held[at] > 0:
+            if w.occupied[at] > 0:
                 _push(w, now, CORE + rank, CORES_FROM + rank)
                 return
-        if deed == POST_SEND:
+        if action == POST_SEND:
             w.messages[message].is_posted = 1
             w.messages[message].send_posted = now
-            if w.messages[message].is_ready:
+            if w.messages[message].is_notified:
                 _start_data(w, message)
-        if deed == POST_RECEIVE:
+        if action == POST_RECEIVE:
             w.messages[message].receive_posted = now
             if w.terms[0].receive_ready:
                 _put(w, len(w.messages) + message, rank, w.terms[0].receive_ready_overhead)
             else:
-                _be_ready(w, message)
+                _be_notified(w, message)
         w.done[at] = now
         w.ranks[rank].at = at + 1
     w.ranks[rank].finished = now
 
 
 @inline
-def _happen(w: TcpWorld, what: int) -> None:
-    """Let one event happen, and then the ranks go on that it lets go on."""
-    if what >= PASSED_FROM:
-        segment = what - PASSED_FROM
+def _happen(w: TcpWorld, event: int) -> None:
+    """Process one event."""
+    if event >= PASSED_FROM:
+        segment = event - PASSED_FROM
         w.streams[w.segments[segment].stream].passed += w.segments[segment].nbytes
         _send(w, np.int64(w.segments[segment].stream))
-    elif what >= KNOWN_FROM:
-        _arrive(w, what - KNOWN_FROM)
-    elif what >= CORES_FROM:
-        now, rank = w.state[0].now, what - CORES_FROM
+    elif event >= KNOWN_FROM:
+        _arrive(w, event - KNOWN_FROM)
+    elif event >= CORES_FROM:
+        now, rank = w.state[0].now, event - CORES_FROM
         at = w.ranks[rank].at
-        end = _serve_core(w, w.held[at]) - (w.held[at] - w.seconds[at])
+        end = _serve_core(w, w.occupied[at]) - (w.occupied[at] - w.seconds[at])
         _push(w, now + (end - now), rank, RANKS_FROM + rank)
-    elif what >= ITEMS_FROM:
-        _enter(w, what - ITEMS_FROM)
-    elif what >= RANKS_FROM:
-        _end_deed(w, what - RANKS_FROM)
+    elif event >= ITEMS_FROM:
+        _enter(w, event - ITEMS_FROM)
+    elif event >= RANKS_FROM:
+        _end_action(w, event - RANKS_FROM)
     else:
-        _go_on_with_segment(w, what)
+        _go_on_with_segment(w, event)
 
 
 def _entry(version: int) -> Callable[[TcpWorld, int], bool]:
     @entry
-    def go_on_over_tcp(w: TcpWorld, most_events: int) -> bool:
+    def simulate_tcp(w: TcpWorld, most_events: int) -> bool:
         """Do what ``advance_tcp`` does. Ranks that are ready go on first."""
         for _ in range(most_events):
             while w.state[0].ready_ranks > 0:
@@ -426,12 +428,12 @@ def _entry(version: int) -> Callable[[TcpWorld, int], bool]:
                 return version >= 0
         return version < 0
 
-    return go_on_over_tcp
+    return simulate_tcp
 
 
 _go_on = _entry(source_hash(__file__))
 
 
 def advance_tcp(w: TcpWorld, most_events: int) -> bool:
-    """Let so many events happen; return whether nothing more will."""
+    """Process up to ``most_events`` events. Return whether no event remains."""
     return _go_on(w, most_events)

@@ -1,4 +1,4 @@
-"""The plan of a run over TCP: what each rank does in order, and its messages with the streams that they take."""
+"""The plan of a run over TCP: the actions of each rank in order, and the messages with their streams."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from collectives.training.workload import ComputePhases
 from collectives.transport import TcpTerms
 from simcomm.compiled.kernel.arrays import Floats, LongInts, Records
 from simcomm.compiled.planning.engine_input import EngineInput
-from simcomm.compiled.planning.routes import Pairs
+from simcomm.compiled.planning.schedule_plan import Pairs
 from simcomm.compiled.tcp.records import (
     AWAIT_RECEIVE,
     AWAIT_SEND,
@@ -35,7 +35,7 @@ from simcomm.model.faults import BACKWARD, DIVISION, FORWARD, OPTIMIZER
 
 
 class Phases(NamedTuple):
-    """What the ranks of a training compute in each step, and on how many cores that they share, if they do."""
+    """The compute phases of a training step, and the number of cores that ranks share, or None."""
 
     compute: ComputePhases
     cores: int | None
@@ -43,7 +43,7 @@ class Phases(NamedTuple):
 
 @dataclass(frozen=True)
 class LocalWork:
-    """What takes a rank time by itself, as a span of a trace says it; ``channel`` may be one of the faults's."""
+    """A rank's computation, as a span of the trace. ``channel`` may be a pseudo-channel of ``simcomm.model.faults``."""
 
     name: str
     channel: int
@@ -52,50 +52,50 @@ class LocalWork:
 
 
 @dataclass(frozen=True)
-class Deed:
-    """Something that a rank does: about a transfer, or for some seconds."""
+class Action:
+    """An action of a rank: about a transfer, or for some seconds."""
 
     kind: int
     step: SliceStep[Extent] | None = None
     transfer: Transfer[Extent] | None = None
     seconds: float = 0.0
-    held: float = 0.0  # seconds for which the rank keeps a core
+    occupied: float = 0.0  # seconds for which the rank occupies a core
     work: LocalWork | None = None
 
 
 @dataclass
 class TcpPlan:
-    """What all ranks do, rank by rank, and the messages of all; all lists grow while ranks are asked."""
+    """The actions of all ranks, rank by rank, and all messages. The lists grow during planning."""
 
     world_size: int
-    kinds: list[int] = field(default_factory=list)  # of deeds
-    about: list[int] = field(default_factory=list)  # [deeds]: the message; -1 of what takes time
-    seconds: list[float] = field(default_factory=list)  # [deeds]
-    held: list[float] = field(default_factory=list)  # [deeds]
-    first_deed: list[int] = field(default_factory=lambda: [0])  # [ranks + 1]
-    begins: list[list[int]] = field(default_factory=list)  # [ranks, collectives]: the first deed of each ...
-    ends: list[list[int]] = field(default_factory=list)  # ... and the one after its last
-    works: list[tuple[int, int, LocalWork]] = field(default_factory=list)  # by deed: its rank, and what it is
-    messages: list[tuple[int, int, int, int, float]] = field(
-        default_factory=list
-    )  # src, dst, data, notification, nbytes
+    kinds: list[int] = field(default_factory=list)  # kind of each action
+    message_of: list[int] = field(default_factory=list)  # [actions]: the message; -1 for local work
+    seconds: list[float] = field(default_factory=list)  # [actions]
+    occupied: list[float] = field(default_factory=list)  # [actions]
+    first_action: list[int] = field(default_factory=lambda: [0])  # [ranks + 1]
+    begins: list[list[int]] = field(default_factory=list)  # [ranks, collectives]: first action of each ...
+    ends: list[list[int]] = field(default_factory=list)  # ... and the one after its last action
+    local_work: list[tuple[int, int, LocalWork]] = field(default_factory=list)  # action, rank, and span
+    messages: list[tuple[int, int, int, int, float]] = field(default_factory=list)  # src, dst, two streams, nbytes
     sends: list[tuple[int, int, int, int, int]] = field(default_factory=list)  # collective and location of each message
-    streams: dict[tuple[int, int], int] = field(default_factory=dict)  # numbers by ranks
+    streams: dict[tuple[int, int], int] = field(default_factory=dict)  # number of each pair of ranks
     _numbers: dict[Transfer[Extent], int] = field(default_factory=dict)
     _lanes: defaultdict[tuple[int, int, int], list[int]] = field(default_factory=lambda: defaultdict(list))
     _seen: defaultdict[tuple[int, int, int, bool], int] = field(default_factory=lambda: defaultdict(int))
 
-    def add(self, rank: int, index: int, deed: Deed) -> None:
-        """Add what a rank does in the ``index``-th collective, or beside it."""
-        if deed.work is not None:
-            self.works.append((len(self.kinds), rank, deed.work))
-        self.about.append(-1 if deed.transfer is None else self._message(rank, index, deed.transfer, deed.step))
-        self.kinds.append(deed.kind)
-        self.seconds.append(deed.seconds)
-        self.held.append(deed.held)
+    def add(self, rank: int, index: int, action: Action) -> None:
+        """Add an action of a rank, in or next to the collective with this index."""
+        if action.work is not None:
+            self.local_work.append((len(self.kinds), rank, action.work))
+        self.message_of.append(
+            -1 if action.transfer is None else self._message(rank, index, action.transfer, action.step)
+        )
+        self.kinds.append(action.kind)
+        self.seconds.append(action.seconds)
+        self.occupied.append(action.occupied)
 
     def _message(self, rank: int, index: int, transfer: Transfer[Extent], step: SliceStep[Extent] | None) -> int:
-        """Return the message that a rank posts or awaits: a lane's k-th send meets its k-th receive."""
+        """Return the message that a rank posts or awaits. The k-th send of a lane matches its k-th receive."""
         assert step is not None
         if transfer in self._numbers:
             return self._numbers[transfer]
@@ -121,59 +121,57 @@ class TcpPlan:
         """The ranks of each stream."""
         return Pairs(*np.array(list(self.streams), np.int32).reshape(-1, 2).T.copy())
 
-    def moments(self, deeds: list[list[int]], done: Floats) -> Floats:
-        """Return when ranks came to these deeds [ranks, collectives], each rank's first at 0; [collectives, ranks]."""
-        at, first = np.array(deeds).T, np.array(self.first_deed[:-1])
+    def moments(self, actions: list[list[int]], done: Floats) -> Floats:
+        """Return when ranks reached these actions [ranks, collectives], in seconds; shape [collectives, ranks]."""
+        at, first = np.array(actions).T, np.array(self.first_action[:-1])
         return np.where(at > first, np.append(done, 0.0)[at - 1], 0.0)
 
     def spans(self, done: Floats) -> Spans:
-        """Return what took ranks time by themselves."""
-        if not self.works:
+        """Return the spans of all local computations."""
+        if not self.local_work:
             return Spans.of(())
-        deed, rank = (np.array([work[column] for work in self.works]) for column in (0, 1))
-        names = tuple(dict.fromkeys(work.name for *_, work in self.works))
+        action, rank = (np.array([work[column] for work in self.local_work]) for column in (0, 1))
+        names = tuple(dict.fromkeys(work.name for *_, work in self.local_work))
         name, channel, step, collective = np.array(
-            [(names.index(work.name), max(0, work.channel), work.step, work.collective) for *_, work in self.works]
+            [(names.index(work.name), max(0, work.channel), work.step, work.collective) for *_, work in self.local_work]
         ).T
-        is_first = np.isin(deed, self.first_deed)
-        columns = {"begin": np.where(is_first, 0.0, done[deed - 1]), "end": done[deed], "channel": channel}
+        is_first = np.isin(action, self.first_action)
+        columns = {"begin": np.where(is_first, 0.0, done[action - 1]), "end": done[action], "channel": channel}
         return Spans(names, name=name, rank=rank, step=step, collective=collective, **columns)
 
 
 def plan_tcp(collectives: Sequence[EngineInput], phases: Phases | None = None) -> TcpPlan:
-    """Return the plan of collectives, one after the other; with ``phases`` they are the syncs of a training.
+    """Return the plan of consecutive collectives; with ``phases``, of the gradient syncs of a training.
 
-    Raises TooLarge where there are too many messages to plan one by one.
+    Raises TooLarge if there are too many messages.
     """
-    one = collectives[0]
-    messages = one.posted * len(collectives)
-    what = (
-        f"{one.schedule.describe()}: its {messages:,} messages would have to be planned one by one, as TCP is simulated"
-    )
-    check_fits(messages, Gigabyte.PLANNED, what)
-    plan = TcpPlan(one.schedule.world_size)
+    first = collectives[0]
+    messages = first.posted * len(collectives)
+    text = f"{first.schedule.describe()}: its {messages:,} messages would have to be planned one by one over TCP"
+    check_fits(messages, Gigabyte.PLANNED, text)
+    plan = TcpPlan(first.schedule.world_size)
     for rank in range(plan.world_size):
         begins, ends = list[int](), list[int]()
         for inputs in collectives:
-            for deed in _computing(inputs, phases, FORWARD, BACKWARD):
-                plan.add(rank, inputs.index, deed)
+            for action in _computing(inputs, phases, FORWARD, BACKWARD):
+                plan.add(rank, inputs.index, action)
             begins.append(len(plan.kinds))
-            for deed in _deeds(inputs, rank, SHARE if phases is not None and phases.cores is not None else SPEND):
-                plan.add(rank, inputs.index, deed)
-            for deed in _computing(inputs, phases, DIVISION):
-                plan.add(rank, inputs.index, deed)
+            for action in _actions(inputs, rank, SHARE if phases is not None and phases.cores is not None else SPEND):
+                plan.add(rank, inputs.index, action)
+            for action in _computing(inputs, phases, DIVISION):
+                plan.add(rank, inputs.index, action)
             ends.append(len(plan.kinds))
-            for deed in _computing(inputs, phases, OPTIMIZER):
-                plan.add(rank, inputs.index, deed)
-        plan.first_deed.append(len(plan.kinds))
+            for action in _computing(inputs, phases, OPTIMIZER):
+                plan.add(rank, inputs.index, action)
+        plan.first_action.append(len(plan.kinds))
         plan.begins.append(begins)
         plan.ends.append(ends)
-    _slow_down(plan, one)
+    _slow_down(plan, first)
     return plan
 
 
-def _computing(inputs: EngineInput, phases: Phases | None, *what: int) -> Iterator[Deed]:
-    """Yield what a rank of a training computes beside the sync, if that takes time."""
+def _computing(inputs: EngineInput, phases: Phases | None, *channels: int) -> Iterator[Action]:
+    """Yield the computations of a rank around the gradient sync that take time."""
     if phases is None:
         return
     division = inputs.transport.gamma * inputs.call.nbytes
@@ -184,24 +182,29 @@ def _computing(inputs: EngineInput, phases: Phases | None, *what: int) -> Iterat
         DIVISION: ("reduce", division),
         OPTIMIZER: ("optimizer", compute.optimizer),
     }
-    for channel in what:
+    for channel in channels:
         name, seconds = known[channel]
         if seconds > 0:
-            yield Deed(kind, seconds=seconds, held=seconds, work=LocalWork(name, channel, inputs.index, inputs.index))
+            yield Action(
+                kind, seconds=seconds, occupied=seconds, work=LocalWork(name, channel, inputs.index, inputs.index)
+            )
 
 
-def _deeds(inputs: EngineInput, rank: int, computes: int) -> Iterator[Deed]:
-    """Yield what a rank does in a collective, as the executor does it; on cores of its own it ``computes``."""
+def _actions(inputs: EngineInput, rank: int, computes: int) -> Iterator[Action]:
+    """Yield the actions of a rank in a collective, as the executor performs them.
+
+    ``computes`` is the action that reduces data if each rank has its own core.
+    """
     terms, gamma, world_size = inputs.transport.tcp, inputs.transport.gamma, inputs.schedule.world_size
     assert terms is not None
     kind = OCCUPY if terms.cores < inf else computes
 
-    def reduce(step: SliceStep[Extent], write: Write[Extent]) -> Iterator[Deed]:
+    def reduce(step: SliceStep[Extent], write: Write[Extent]) -> Iterator[Action]:
         if (seconds := gamma * write.target.nbytes) > 0:
             work = LocalWork("reduce", step.channel, step.step.number, inputs.index)
-            yield Deed(kind, step, None, seconds, seconds, work)
+            yield Action(kind, step, None, seconds, seconds, work)
 
-    def post(step: SliceStep[Extent], start: float = 0.0) -> Iterator[Deed]:
+    def post(step: SliceStep[Extent], start: float = 0.0) -> Iterator[Action]:
         yield from _post(step, terms, start)
         for write in step.step.writes:
             yield from reduce(step, write)
@@ -211,43 +214,45 @@ def _deeds(inputs: EngineInput, rank: int, computes: int) -> Iterator[Deed]:
         yield from post(step, 0.0 if place else terms.start)
     for step in pipeline.steps:
         for transfer in step.step.receives:
-            yield Deed(AWAIT_RECEIVE, step, transfer, terms.wake_cpu, terms.wake_cpu)
+            yield Action(AWAIT_RECEIVE, step, transfer, terms.wake_cpu, terms.wake_cpu)
             if transfer.write is not None:
                 yield from reduce(step, transfer.write)
         for transfer in step.due_sends:
-            yield Deed(AWAIT_SEND, step, transfer, terms.wake_cpu, terms.wake_cpu)
+            yield Action(AWAIT_SEND, step, transfer, terms.wake_cpu, terms.wake_cpu)
         for write in step.step.late_writes:
             yield from reduce(step, write)
         if step.next is not None:
             yield from post(step.next)
 
 
-def _post(step: SliceStep[Extent], terms: TcpTerms, start: float) -> Iterator[Deed]:
-    """Yield how a rank posts the messages of a step; it has a core for as long, and ``start`` seconds before."""
+def _post(step: SliceStep[Extent], terms: TcpTerms, start: float) -> Iterator[Action]:
+    """Yield the actions that post the messages of a step. The rank keeps a core for them, and for ``start`` seconds
+    before.
+    """
     if terms.exchange_overhead > 0 and step.step.sends and step.step.receives:
-        yield Deed(SPEND, step, None, terms.exchange_overhead)
+        yield Action(SPEND, step, None, terms.exchange_overhead)
     transfers = (*step.receives, *step.step.sends, *step.early_receives)
-    if (held := start + len(transfers) * terms.post_cpu) > 0:
-        yield Deed(OCCUPY, step, None, start + terms.post_cpu, held)
+    if (occupied := start + len(transfers) * terms.post_cpu) > 0:
+        yield Action(OCCUPY, step, None, start + terms.post_cpu, occupied)
     for place, transfer in enumerate(transfers):
         if place and terms.post_cpu > 0:
-            yield Deed(SPEND, step, None, terms.post_cpu)
-        yield Deed(POST_SEND if transfer.operation.kind is SEND else POST_RECEIVE, step, transfer)
+            yield Action(SPEND, step, None, terms.post_cpu)
+        yield Action(POST_SEND if transfer.operation.kind is SEND else POST_RECEIVE, step, transfer)
 
 
 def _slow_down(plan: TcpPlan, inputs: EngineInput) -> None:
-    """Let what ranks compute take as many times as long as the faults say."""
-    if not plan.works or not (inputs.faults.ranks or inputs.faults.compute):
+    """Multiply the times of computations by their slowdown under faults."""
+    if not plan.local_work or not (inputs.faults.ranks or inputs.faults.compute):
         return
-    locations = [(work.collective, rank, work.channel, work.step) for _, rank, work in plan.works]
+    locations = [(work.collective, rank, work.channel, work.step) for _, rank, work in plan.local_work]
     slower = inputs.faults.slowdown(*np.array(locations).T)
-    for (deed, _, _), factor in zip(plan.works, slower.tolist(), strict=True):
-        plan.seconds[deed] *= factor
-        plan.held[deed] *= factor
+    for (action, _, _), factor in zip(plan.local_work, slower.tolist(), strict=True):
+        plan.seconds[action] *= factor
+        plan.occupied[action] *= factor
 
 
 def records_of(plan: TcpPlan) -> tuple[Records, Records, Records]:
-    """Return the messages, items and streams as they are before a run."""
+    """Return the messages, items and streams before a run."""
     count, streams = len(plan.messages), np.zeros(len(plan.streams), STREAM)
     messages, items = np.zeros(count, TCP_MESSAGE), np.zeros(2 * count, ITEM)
     columns = np.array(plan.messages, np.float64).reshape(-1, 5).T
