@@ -38,7 +38,7 @@ def exports_of(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
 
     def get(name: str) -> Any:
         if new := RENAMED_FUNCTIONS.get(f"{package}.{name}"):
-            warn_renamed(f"{package}.{name}", f"{package}.{new}")
+            warn_renamed(package, name, new)
             name = new
         if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")

@@ -1,11 +1,17 @@
-"""The errors of Ringlab: rejected input, a wrong program, and a failed run."""
+"""The errors and warnings of Ringlab: rejected or deprecated input, a wrong program, and a failed run."""
 
+import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 NO_TEXT = " (its text cannot be had)"
+PACKAGES = {
+    "collectives", "simcomm", "realcomm", "replay", "planner", "virtual", "scenarios", "viz", "course", "ringlab",
+    "importlib",  # calls a package's __getattr__
+}  # fmt: skip
 
 
 class InputError(ValueError):
@@ -14,6 +20,19 @@ class InputError(ValueError):
     def _render_traceback_(self) -> list[str]:
         """Return the lines that a notebook shows instead of a traceback."""
         return [f"{type(self).__name__}: {self}"]
+
+
+class InputWarning(FutureWarning):
+    """Deprecated input that still works. The command line prints the message as one line."""
+
+
+def warn_input(message: str) -> None:
+    """Issue an InputWarning for the line of the user's code that called Ringlab."""
+    frame = sys._getframe()
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in PACKAGES:
+        frame = frame.f_back
+    module, registry = frame.f_globals.get("__name__"), frame.f_globals.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(message, InputWarning, frame.f_code.co_filename, frame.f_lineno, module, registry)
 
 
 class Undefined(InputError):  # noqa: N818 - what the algorithm is there

@@ -1,10 +1,9 @@
 """Names that the last release had: what was removed, and what was renamed. The next release deletes this file."""
 
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from collectives.errors import InputError
+from collectives.errors import InputError, warn_input
 
 COMMANDS: dict[str, str] = {  # command: what to use instead
     "diagnose": "use `ringlab explain --measured FILE` for tables of nccl-tests, and `ringlab virtual` for hangs",
@@ -55,23 +54,16 @@ RENAMED_FUNCTIONS: dict[str, str] = {  # "package.name" of Python: its new name,
 }
 
 
-def rename_keys(content: dict[str, Any], names: dict[str, str]) -> None:
-    """Rename the deprecated keys of nested tables in place. Warn about each; raise InputError if both names are set.
-
-    >>> table = {"trouble": {"seed": 1}}
-    >>> with warnings.catch_warnings(action="ignore"):
-    ...     rename_keys(table, RENAMED_KEYS)
-    >>> table
-    {'faults': {'seed': 1}}
-    """
+def rename_keys(content: dict[str, Any], names: dict[str, str], where: str) -> None:
+    """Rename the deprecated keys of nested tables in place. Warn about each; raise InputError if both names are set."""
     for old, new in names.items():
         *parents, key = old.split(".")
         renamed = new.rpartition(".")[2]
         for table in _tables(content, parents):
             if key in table and renamed in table:
-                raise InputError(f"{old} is the deprecated name of {new}; remove one of them")
+                raise InputError(f"{where}: {old} is the old name of {renamed}; remove one of them")
             if key in table:
-                warn_renamed(old, new)
+                warn_renamed(where, old, new)
                 table[renamed] = table.pop(key)
 
 
@@ -85,9 +77,9 @@ def _tables(content: object, parents: list[str]) -> Iterator[dict[str, Any]]:
         yield from _tables(content.get(parents[0]), parents[1:])
 
 
-def warn_renamed(old: str, new: str) -> None:
-    """Warn that a name is deprecated."""
-    warnings.warn(f"{old} is deprecated; rename it to {new}", FutureWarning, stacklevel=3)
+def warn_renamed(where: str, old: str, new: str) -> None:
+    """Warn about a deprecated name; ``where`` is the file or option that contains it."""
+    warn_input(f"{where}: {old} is now {new.rpartition('.')[2]}; rename it")
 
 
 def describe_removed(names: dict[str, str], name: str) -> str:

@@ -16,7 +16,7 @@ from rich.table import Table
 from typer.core import TyperCommand, TyperGroup
 
 import ringlab
-from collectives.errors import InputError
+from collectives.errors import InputError, InputWarning
 from collectives.input_files import inputs_protected
 from collectives.removed import COMMANDS as REMOVED_COMMANDS
 from collectives.removed import describe_removed
@@ -136,9 +136,9 @@ for _name in COMMANDS:
 def show_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
 ) -> None:
-    """Print a warning about what a user writes as one line, and any other as Python does."""
-    text = f"ringlab: warning: {message}\n"
-    if category is not FutureWarning:
+    """Print a warning about the user's input as one line, and any other as Python does."""
+    text = f"ringlab: {message}\n"
+    if category is not InputWarning:
         text = warnings.formatwarning(message, category, filename, lineno, line)
     typer.echo(text, nl=False, err=True, file=file)
 
@@ -148,6 +148,7 @@ def main() -> None:
     os.environ["MPLBACKEND"] = "agg"  # a command draws into files; one for windows may not even be there
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it says where it cannot cache its fonts, and draws
     warnings.showwarning = show_warning
+    warnings.simplefilter("default", InputWarning)  # never an error, whatever PYTHONWARNINGS says
     with exit_on_signals():
         exit_with_a_line(app)
 

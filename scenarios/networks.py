@@ -52,7 +52,7 @@ def read_network(text: str, ranks: int = 0, changes: Sequence[str] = ()) -> Read
     keys = [*_split(text), *changes] if "=" in text else list(changes)
     overrides = [key if "." in key.partition("=")[0] else f"cluster.{key}" for key in keys]
     table, builder = _read_word(text, ranks, overrides)
-    toml_files.apply_overrides(table, overrides)
+    toml_files.apply_overrides(table, overrides, builder.where)
     cluster = table.get("cluster")
     if isinstance(cluster, dict) and cluster.get("preset") == HERE:
         cluster["world_size"] = ranks or DEFAULT_RANKS

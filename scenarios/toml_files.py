@@ -104,7 +104,7 @@ def _value(text: str) -> Any:
 def tables(path: Path, overrides: Sequence[str]) -> Table:
     """Return the content of a file with the overrides applied in turn. Raise InputError."""
     table = read(path)
-    apply_overrides(table, overrides)
+    apply_overrides(table, overrides, str(path))
     plan, stated = table.get("plan"), {text.partition("=")[0].strip() for text in overrides} & TARGETS
     if isinstance(plan, dict) and len(stated) == 1:  # in place of the file's other target
         (other,) = TARGETS - stated
@@ -115,35 +115,29 @@ def tables(path: Path, overrides: Sequence[str]) -> Table:
 TARGETS = {"plan.target_samples", "plan.target_tokens"}
 
 
-def apply_overrides(table: Table, overrides: Sequence[str]) -> None:
-    """Apply overrides to a table in turn, after renaming deprecated keys of both. Raise InputError."""
-    _rename(table)
-    for text in map(_renamed, overrides):
-        override(table, text)
-        _rename(table)
+def apply_overrides(table: Table, overrides: Sequence[str], where: str) -> None:
+    """Apply overrides in turn to the table of the file ``where``. Rename deprecated keys. Raise InputError."""
+    _rename(table, where)
+    for text in overrides:
+        override(table, _renamed(text))
+        _rename(table, f"--set {cut(text)}")
 
 
-def _rename(table: Table) -> None:
+def _rename(table: Table, where: str) -> None:
     """Rename the deprecated keys of a scenario and of its what-ifs in place. Raise InputError if both names are set."""
-    rename_keys(table, RENAMED_KEYS)
+    rename_keys(table, RENAMED_KEYS, where)
     for what_if in what_ifs if isinstance(what_ifs := table.get("what_if"), list) else []:
         if isinstance(what_if, dict):
-            rename_keys(what_if, RENAMED_KEYS)
+            rename_keys(what_if, RENAMED_KEYS, where)
 
 
 def _renamed(text: str) -> str:
-    """Return an override with its deprecated key renamed.
-
-    >>> import warnings
-    >>> with warnings.catch_warnings(action="ignore"):
-    ...     _renamed("what_if.0.trouble.seed=3")
-    'what_if.0.faults.seed=3'
-    """
+    """Return an override with its deprecated key renamed."""
     key, equals, value = text.partition("=")
     what_if, key = re.fullmatch(r"(what_if\.\d+\.)?(.*)", key.strip(), re.DOTALL).groups("")  # type: ignore[union-attr]
     for old, new in RENAMED_KEYS.items():
         if f"{key}.".startswith(f"{old}."):
-            warn_renamed(old, new)
+            warn_renamed(f"--set {cut(text)}", old, new)
             key = new + key.removeprefix(old)
     return f"{what_if}{key}{equals}{value}"
 

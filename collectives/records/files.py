@@ -58,7 +58,7 @@ def read_record(path: Path | str, kind: type[AnyRecord], most_bytes: int = FileB
         advice = "; another version of Ringlab wrote it: make it again" if isinstance(version, int) else ""
         wanted = f"not a {name} of schema version {kind.SCHEMA_VERSION}"
         raise InputError(f"{path}: {wanted} (found {quote(version)}){advice}")
-    rename_keys({name: content}, RENAMED_FIELDS)
+    rename_keys({name: content}, RENAMED_FIELDS, str(path))
     return parse_record(content, kind, path)
 
 

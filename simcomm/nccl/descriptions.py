@@ -5,7 +5,6 @@ system records which keys were stated and which are defaults.
 """
 
 import tomllib
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -16,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from collectives.errors import InputError, NotKnown
+from collectives.errors import InputError, NotKnown, warn_input
 from collectives.input_files import read_text
 from collectives.quoting import describe_accepted, quote, suggest
 from collectives.units import TomlFloat, parse_bandwidth
@@ -121,11 +120,7 @@ def check_own_line(where: str, line: Mapping[str, Any]) -> None:
     for key in RATES:
         value = line.get(key)
         if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
-            warnings.warn(
-                f'{where}: {key} = {value} has no unit and is taken as GB/s; write {key} = "{value} GB/s"',
-                FutureWarning,
-                stacklevel=2,
-            )
+            warn_input(f'{where}: {key} = {value} has no unit and is taken as GB/s; write {key} = "{value} GB/s"')
 
 
 OWN_DATA = Path(str(files("simcomm.nccl"))) / "data"

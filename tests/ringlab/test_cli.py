@@ -15,7 +15,7 @@ from command_line import run_python
 from scenario_texts import ASKS, changed
 
 import simcomm
-from collectives import removed
+from collectives.errors import InputWarning
 from realcomm.emulation.trial import Ability
 from realcomm.launching.failures import RankFailed
 from realcomm.launching.launcher import launch
@@ -284,22 +284,8 @@ def test_a_rank_without_a_world_speaks(ringlab, monkeypatch):
     assert "all_reduce/ring" in ringlab("list")[1]
 
 
-@pytest.mark.parametrize(
-    ("table", "name", "arguments"),
-    [
-        (removed.COMMANDS, "survey", ["survey", "star8"]),
-        (removed.OPTIONS, "predict --old", ["predict", "star8", "--old", "3"]),
-        (removed.KEYS, "cluster.old", ["predict", "star8", "--set", "cluster.old=3"]),
-    ],
-)
-def test_removed_name_reports_its_replacement(ringlab, monkeypatch, table, name, arguments):
-    monkeypatch.setitem(table, name, "use `ringlab list`")
-    status, out, error = ringlab(*arguments)
-    assert (status, out) == (2, "") and f"{name} was removed; use `ringlab list`" in error
-
-
 def test_deprecation_is_shown_as_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    cli.show_warning(FutureWarning("nic = 12.5 has no unit"), FutureWarning, "scenario.py", 7)
+    cli.show_warning(InputWarning("nic = 12.5 has no unit"), InputWarning, "scenario.py", 7)
     cli.show_warning(UserWarning("odd"), UserWarning, "scenario.py", 7)
     said = capsys.readouterr().err.splitlines()
-    assert said[:2] == ["ringlab: warning: nic = 12.5 has no unit", "scenario.py:7: UserWarning: odd"]
+    assert said[:2] == ["ringlab: nic = 12.5 has no unit", "scenario.py:7: UserWarning: odd"]

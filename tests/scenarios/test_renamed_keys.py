@@ -1,23 +1,25 @@
-"""Names of the release before: each works with a warning, or says in one line what to write instead."""
+"""Names of the last release: each works with a warning, or reports in one line what to write instead."""
 
 import json
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import scenario_texts
+from command_line import Ringlab
 
 import collectives
-import ringlab
-from collectives.errors import InputError
+import ringlab as package
+from collectives.errors import InputError, InputWarning
 from collectives.records.calibration import Calibration, FittedLine, MessageCurve, OverlapPoint, read_calibration
-from collectives.removed import RENAMED_FIELDS, RENAMED_FUNCTIONS, RENAMED_KEYS
+from collectives.removed import COMMANDS, KEYS, OPTIONS, RENAMED_FIELDS, RENAMED_FUNCTIONS, RENAMED_KEYS
 from scenarios.networks import read_network
 from scenarios.toml_files import tables
 
-STAR = scenario_texts.STAR
-VALUES = {  # of a key: the old name's value
+VALUES = {  # old key: a value
     "trouble": "{seed = 4}",
     "training.parallelism.form": '"fsdp"',
     "cluster.terms.notices": "false",
@@ -33,47 +35,39 @@ def value_of(table: dict, key: str) -> object:
     return table
 
 
-def write(folder: Path, *keys: str) -> Path:
-    path = folder / "a.toml"
-    path.write_text(
-        "".join(f"{key} = {VALUES[old]}\n" for key in keys for old in VALUES if key in (old, RENAMED_KEYS[old]))
-    )
-    return path
+def last(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def expect(where: str, old: str, new: str):
+    return pytest.warns(InputWarning, match=f"^{re.escape(f'{where}: {old} is now {last(new)}; rename it')}$")
 
 
 @pytest.mark.parametrize(("old", "new"), RENAMED_KEYS.items())
 def test_renamed_key_works_with_a_warning(tmp_path: Path, old: str, new: str) -> None:
-    path, override = write(tmp_path, new), f"{old}={VALUES[old]}"
-    expected, warning = (
-        value_of(tables(path, []), new),
-        f"^{re.escape(old)} is deprecated; rename it to {re.escape(new)}$",
-    )
-    with pytest.warns(FutureWarning, match=warning):
-        assert value_of(tables(write(tmp_path, old), []), new) == expected
-    path.write_text("")
-    with pytest.warns(FutureWarning, match=warning):
-        assert value_of(tables(path, [override]), new) == expected
+    path, override = tmp_path / "a.toml", f"{old}={VALUES[old]}"
+    path.write_text(f"{new} = {VALUES[old]}\n")
+    expected = value_of(tables(path, []), new)
+    path.write_text(f"{old} = {VALUES[old]}\n")
+    with expect(str(path), old, new):
+        assert value_of(tables(path, []), new) == expected
     path.write_text("[[what_if]]\n")
-    with pytest.warns(FutureWarning, match=warning):
-        assert value_of(tables(path, [f"what_if.0.{override}"])["what_if"][0], new) == expected
+    for prefix in ("", "what_if.0."):
+        with expect(f"--set {prefix}{override}", old, new):
+            content = tables(path, [prefix + override])
+        assert value_of(content["what_if"][0] if prefix else content, new) == expected
+    path.write_text(f"{old} = {VALUES[old]}\n{new} = {VALUES[old]}\n")
+    with pytest.raises(InputError, match=f"a.toml: {re.escape(old)} is the old name of {last(new)}; remove one"):
+        tables(path, [])
 
 
-@pytest.mark.parametrize(("old", "new"), RENAMED_KEYS.items())
-def test_renamed_key_is_rejected_next_to_its_new_name(tmp_path: Path, old: str, new: str) -> None:
-    with pytest.raises(InputError, match=f"{re.escape(old)} is the deprecated name of {re.escape(new)}; remove one"):
-        tables(write(tmp_path, old, new), [])
-
-
-def test_renamed_key_works_inside_an_inline_table(tmp_path: Path) -> None:
-    with pytest.warns(FutureWarning, match="parallelism.form is deprecated"):
-        found = tables(write(tmp_path), ["training.parallelism={form = 'zero2'}"])
-    assert found["training"]["parallelism"] == {"strategy": "zero2"}
-
-
-def test_renamed_key_works_in_a_network(tmp_path: Path) -> None:
-    with pytest.warns(FutureWarning, match="terms.notices is deprecated"):
-        found = read_network("star8", ranks=4, changes=["cluster.terms.notices=false"])
-    assert found.cluster.world_size == 4
+def test_renamed_key_works_inside_an_inline_table_and_a_network(tmp_path: Path) -> None:
+    path, override = tmp_path / "a.toml", "training.parallelism={form = 'zero2'}"
+    path.write_text("")
+    with expect(f"--set {override}", "training.parallelism.form", "strategy"):
+        assert tables(path, [override])["training"]["parallelism"] == {"strategy": "zero2"}
+    with expect("--set cluster.terms.notices=false", "cluster.terms.notices", "receive_ready"):
+        assert read_network("star8", ranks=4, changes=["cluster.terms.notices=false"]).cluster.world_size == 4
 
 
 @pytest.mark.parametrize(("old", "new"), RENAMED_FIELDS.items())
@@ -82,30 +76,57 @@ def test_renamed_field_of_a_calibration_works_with_a_warning(tmp_path: Path, old
     calibration, path = replace(part, parts=[part]), tmp_path / "calibration.json"
     calibration.write(path)
     content = json.loads(path.read_text())
-    table, name, renamed = content, old.rpartition(".")[2], new.rpartition(".")[2]
+    table = content
     for key in old.split(".")[1:-1]:
         table = table[key][0]
-    table[name] = table.pop(renamed)
+    table[last(old)] = table.pop(last(new))
     path.write_text(json.dumps(content))
-    with pytest.warns(FutureWarning, match=f"^{old} is deprecated; rename it to {new}$"):
+    with expect(str(path), old, new):
         assert read_calibration(path) == calibration
-    table[renamed] = table[name]
+    table[last(new)] = table[last(old)]
     path.write_text(json.dumps(content))
-    with pytest.raises(InputError, match=f"{old} is the deprecated name of {new}"):
+    with pytest.raises(InputError, match=f"calibration.json: {old} is the old name of {last(new)}; remove one"):
         read_calibration(path)
 
 
 @pytest.mark.parametrize(("old", "new"), RENAMED_FUNCTIONS.items())
 def test_renamed_function_works_with_a_warning(old: str, new: str) -> None:
-    package, _, name = old.partition(".")
-    module = {"collectives": collectives, "ringlab": ringlab}[package]
-    with pytest.warns(FutureWarning, match=f"{old} is deprecated; rename it to {package}.{new}"):
-        assert getattr(module, name) is getattr(module, new)
+    module = {"collectives": collectives, "ringlab": package}[old.partition(".")[0]]
+    with expect(module.__name__, last(old), new):
+        assert getattr(module, last(old)) is getattr(module, new)
 
 
 def test_renamed_what_if_works_with_a_warning(tmp_path: Path) -> None:
     path = tmp_path / "a.toml"
-    path.write_text(STAR + '[training]\nmodel = "resnet50"\nbatch_size = 8\ncompute = {rate = 300.0}\n')
-    with pytest.warns(FutureWarning, match="--what-if form is deprecated; rename it to --what-if strategy"):
-        found = ringlab.predict_devices(path, [2], what_if="form=ddp,fsdp")
-    assert [case.value for case in found.cases] == ["ddp", "fsdp"]
+    path.write_text(scenario_texts.STAR + '[training]\nmodel = "resnet50"\nbatch_size = 8\ncompute = {rate = 300.0}\n')
+    with expect("--what-if", "form", "strategy"):
+        answer = package.predict_devices(path, [2], what_if="form=ddp,fsdp")
+    assert [case.value for case in answer.cases] == ["ddp", "fsdp"]
+
+
+@pytest.mark.parametrize(
+    ("names", "name", "arguments"),
+    [(COMMANDS, name, (name,)) for name in COMMANDS]
+    + [(OPTIONS, name, (*name.split(), "3")) for name in OPTIONS]
+    + [(KEYS, name, ("predict", "star8", "--set", f"{name}=3")) for name in KEYS],
+)
+def test_removed_name_reports_its_replacement(ringlab: Ringlab, names: dict, name: str, arguments: tuple) -> None:
+    status, out, error = ringlab(*arguments)
+    assert (status, out) == (2, "") and f"{name} was removed; {names[name]}" in " ".join(error.split())
+
+
+def test_renamed_key_is_one_line_of_the_command_line(tmp_path: Path) -> None:
+    path, line = tmp_path / "a.toml", "trouble is now faults; rename it"
+    path.write_text(scenario_texts.STAR + scenario_texts.ASKS + "[trouble]\nseed = 4\n")
+    command = [sys.executable, "-W", "error", "-m", "ringlab", "predict", str(path)]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (0, f"ringlab: {path}: {line}\n")
+
+
+def test_renamed_key_warns_at_the_line_of_the_caller(tmp_path: Path) -> None:
+    path = tmp_path / "a.toml"
+    path.write_text(scenario_texts.STAR + scenario_texts.ASKS + "[trouble]\nseed = 4\n")
+    with pytest.warns(InputWarning, match="is now") as caught:
+        package.predict(path)
+        from collectives import Request  # noqa: F401
+    assert {warning.filename for warning in caught} == {__file__} and len({w.lineno for w in caught}) == 2

@@ -142,7 +142,7 @@ def _parse_what_if(text: str | None) -> tuple[str | None, list[str]]:
     if key == "link" and {*values} <= LINKS.keys():
         return key, values
     if key in RENAMED_WHAT_IFS:
-        warn_renamed(f"--what-if {key}", f"--what-if {RENAMED_WHAT_IFS[key]}")
+        warn_renamed("--what-if", key, RENAMED_WHAT_IFS[key])
         key = RENAMED_WHAT_IFS[key]
     return ALIASES.get(key, key), values
 
