@@ -23,7 +23,7 @@ from course.files import ERROR, OBSERVED, PREDICTIONS, STACK, find_lesson
 from course.lines import LineNotes, noting_lines
 
 CPU_SECONDS = 5  # of one trial, all its ranks together; a solution needs less than two
-MEMORY = 4 << 30  # bytes of data, of which the ranks themselves take less than one GiB
+MEMORY = 2 << 30  # bytes of data, of which the ranks themselves take less than one GiB
 
 
 def main() -> None:

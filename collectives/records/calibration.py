@@ -169,8 +169,8 @@ class QueuedMessages:
     def seconds(self, nbytes: int) -> float:
         """Return the GPU time of a message.
 
-        >>> QueuedMessages(1e-5, [(4096, 2e-5), (8192, 4e-5)]).seconds(6144)
-        3e-05
+        >>> QueuedMessages(1e-5, [(4096, 2.0), (8192, 4.0)]).seconds(6144)
+        3.0
         """
         return read_curve(self.points, nbytes)
 

@@ -147,7 +147,7 @@ def test_limit_of_memory_is_named(tmp_path: Path) -> None:
     (judged,) = grade_texts(tmp_path, ada=MEMORY).files
     sources = "kept.append(torch.zeros(1 << 28))", "return len(bytearray(1 << 36))"
     for one, source in zip(judged.exercises, sources, strict=False):
-        assert one.text.endswith("out of memory: a check may use 4 GiB; allocate less") and one.source == source
+        assert one.text.endswith("out of memory: a check may use 2 GiB; allocate less") and one.source == source
 
 
 ENDLESS = """

@@ -574,7 +574,7 @@ def test_the_command_varies_what_one_asks_about(ringlab, scenario, tmp_path):
 
 
 def test_sequence_and_target_are_the_same_in_all_commands(ringlab, scenario, tmp_path):
-    (tmp_path / "mesh.toml").write_text(SCENARIO + '[training.parallelism]\nform = "fsdp"\n')
+    (tmp_path / "mesh.toml").write_text(SCENARIO + '[training.parallelism]\nstrategy = "fsdp"\n')
     size = ("--sequence", "2048", "--target-tokens", "2e9", "--json", str(tmp_path / "a.json"))
 
     def answer(*command):

@@ -26,6 +26,7 @@ from realcomm.calibration.calibrator import CalibrationTraining
 from realcomm.execution import device_clock, events, nccl
 from realcomm.execution.events import Event
 from realcomm.execution.executor import Executor, execute
+from realcomm.execution.gpu_progress import StepMark
 from realcomm.launching.group import own_device, share_gpu
 from realcomm.measuring import probes, rank_measurement
 from realcomm.measuring.collective_run import RankMeasurement, TimedCall
@@ -316,8 +317,8 @@ class NotedMarks:
     def begin(self) -> None:
         self.calls.append("begin")
 
-    def add(self, step: int, peer: int) -> None:
-        self.calls.append((step, peer))
+    def add(self, mark: StepMark) -> None:
+        self.calls.append((mark.step, mark.peer))
 
 
 def marked_steps(rank: int, world_size: int) -> list[Any]:
