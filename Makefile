@@ -8,6 +8,7 @@ OUT := out
 FAST := tests/collectives tests/simcomm tests/scenarios tests/docs/test_imports.py
 WORKERS ?= -n 2 --dist worksteal  # tests side by side; WORKERS= runs them one by one
 unexport PYTHONDONTWRITEBYTECODE  # where it is set, each of the many processes of a test would compile the sources again
+PYTHONS ?= python3.12 python3.13
 PINS ?=  # further requirements for pip, such as an exact torch
 
 .PHONY: help
@@ -61,6 +62,10 @@ test-all: $(COMPILED) ## run every test, the sweeps through all ranks, lengths a
 .PHONY: test-oldest
 test-oldest: ## run it with the oldest torch that works, in a virtual environment of its own
 	$(MAKE) test VENV=.venv-oldest PINS='torch==2.11.* torchvision==0.26.*'
+
+.PHONY: test-pythons
+test-pythons: ## run it with other versions of Python: make test-pythons PYTHONS="python3.12 python3.13"
+	for python in $(PYTHONS); do $(MAKE) test PYTHON=$$python VENV=$$($$python -c 'import sys; print(".venv-%d.%d" % sys.version_info[:2])') || exit 1; done
 
 .PHONY: lint
 lint: $(STAMP) ## check style, types, pages, commit subjects, test names and words
