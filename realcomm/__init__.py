@@ -1,12 +1,11 @@
 """Run collectives and trainings on real processes of this machine, or of torchrun, joined by torch.distributed.
 
-* ``run`` measures a collective, ``train`` trains a model, ``calibrate`` measures this machine for predictions.
-* ``emulate`` makes a cluster's network on this machine, on which the others then run.
-* ``launch`` calls any function as ranks. In it, ``set_status`` and ``report_progress`` say what a rank is doing.
-* ``all_reduce`` and the other eleven collectives work on tensors in any process that has a group of torch.distributed,
-  and ``classroom`` has four of them with the signatures of a first exercise.
-* ``execute`` and ``Executor`` run any rank program on a tensor.
-* ``RunFailed`` is raised when a run breaks: ``RankFailed`` by a rank, ``TimedOut`` by its timeout.
+* ``run`` measures a collective, ``train`` trains a model, ``calibrate`` measures this machine for predictions. *
+``emulate`` creates a cluster's network on this machine, for the other functions to run on. * ``launch`` calls any
+function as ranks. In it, ``set_status`` and ``report_progress`` report a rank's activity. * ``all_reduce`` and eleven
+other collectives work on tensors in any process with a group of torch.distributed. ``classroom`` has four of them with
+the signatures of a first exercise. * ``execute`` and ``Executor`` run any rank program on a tensor. * ``RunFailed`` is
+raised when a run fails: ``RankFailed`` by a rank, ``TimedOut`` by its timeout.
 
 >>> import numpy as np
 >>> import realcomm, simcomm

@@ -1,7 +1,7 @@
-"""Collectives with the signatures of a first exercise: every rank passes its number and how many ranks there are.
+"""Collectives with the signatures of a first exercise: each rank passes its number and the number of ranks.
 
-They work in place on the default group of ``torch.distributed`` and send point-to-point messages only. All raise
-InputError, a ValueError, when the numbers are not the group's. The examples show rank 0 of two.
+They work in place on the default group of ``torch.distributed`` and send only point-to-point messages. All raise
+InputError, a ValueError, if the numbers are not those of the group. The examples show rank 0 of two.
 """
 
 import torch
@@ -12,7 +12,7 @@ from realcomm.functions import tensor_collectives
 
 
 def broadcast(tensor: torch.Tensor, rank: int, world_size: int, src: int = 0) -> None:
-    """Copy ``tensor`` of rank ``src`` to all ranks: ``src`` sends it to the others one after the other.
+    """Copy ``tensor`` of rank ``src`` to all ranks; ``src`` sends it to the others one after another.
 
     >>> tensor = torch.tensor([rank + 1.0])
     >>> classroom.broadcast(tensor, rank, world_size, src=1)
@@ -24,9 +24,9 @@ def broadcast(tensor: torch.Tensor, rank: int, world_size: int, src: int = 0) ->
 
 
 def reduce(tensor: torch.Tensor, rank: int, world_size: int, dst: int = 0, op: str = "sum") -> None:
-    """Reduce ``tensor`` over all ranks by ``op`` ("sum", "mean", ...): the others send theirs to ``dst``.
+    """Reduce ``tensor`` over all ranks by ``op`` ("sum", "mean", ...); the others send theirs to ``dst``.
 
-    On other ranks than ``dst`` its content is undefined afterwards.
+    On ranks other than ``dst``, the content is undefined afterwards.
 
     >>> tensor = torch.tensor([rank + 1.0])
     >>> classroom.reduce(tensor, rank, world_size)
@@ -38,7 +38,7 @@ def reduce(tensor: torch.Tensor, rank: int, world_size: int, dst: int = 0, op: s
 
 
 def all_reduce(tensor: torch.Tensor, rank: int, world_size: int, op: str = "sum") -> None:
-    """Reduce ``tensor`` over all ranks by ``op``; every rank holds the result: a reduce to rank 0 and a broadcast.
+    """Reduce ``tensor`` over all ranks by ``op``; every rank gets the result. A reduce to rank 0 and a broadcast.
 
     >>> tensor = torch.tensor([rank + 1.0])
     >>> classroom.all_reduce(tensor, rank, world_size)
@@ -50,9 +50,9 @@ def all_reduce(tensor: torch.Tensor, rank: int, world_size: int, op: str = "sum"
 
 
 def ring_all_reduce(tensor: torch.Tensor, rank: int, world_size: int, op: str = "sum") -> None:
-    """Reduce ``tensor`` over all ranks by ``op`` in a ring; every rank holds the result.
+    """Reduce ``tensor`` over all ranks by ``op`` in a ring; every rank gets the result.
 
-    Each rank sends to its right neighbour only: 2 (p - 1) times a p-th of the tensor, with p ranks.
+    Each rank sends only to its right neighbor: 2 (p - 1) times a p-th of the tensor, with p ranks.
 
     >>> tensor = torch.tensor([rank + 1.0, 1.0])
     >>> classroom.ring_all_reduce(tensor, rank, world_size, op="mean")
@@ -67,7 +67,7 @@ def _check(rank: int, world_size: int) -> None:
     """Raise InputError unless this process is ``rank`` of ``world_size`` in the default group."""
     if not dist.is_initialized():
         raise InputError("there is no process group; call torch.distributed.init_process_group first")
-    if (rank, world_size) != (found := (dist.get_rank(), dist.get_world_size())):
+    if (rank, world_size) != (actual := (dist.get_rank(), dist.get_world_size())):
         raise InputError(
-            f"rank {rank!r} of {world_size!r} was given, but this process is rank {found[0]} of {found[1]}"
+            f"rank {rank!r} of {world_size!r} was given, but this process is rank {actual[0]} of {actual[1]}"
         )

@@ -38,7 +38,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("untimed")
 
-NOT_BORNE = "this machine is busy or does not bear this rate"  # as `realcomm.emulation.builder` says
+NOT_BORNE = "this machine is busy or cannot emulate this rate"  # as `realcomm.emulation.builder` says
 
 preload_for([Training(None)])  # one server has the ranks of all tests, whichever is the first to launch some
 LEAN_START = sandbox.START

@@ -201,18 +201,18 @@ def check_own_collectives(rank: int, world_size: int, collectives: tuple[str, ..
 
 
 def count_and_train(
-    rank: int, world_size: int, counted: list[Any], trained: list[Any], folder: Path
+    rank: int, world_size: int, silent: list[Any], counted: list[Any], trained: list[Any], folder: Path
 ) -> tuple[list[Any], list[Any]]:
-    """Return what torch calls and keeps in some strategies, and what trainings in some give, in one group of ranks.
+    """Return torch's calls and memory with some strategies, and the results of trainings, in one group of ranks.
 
-    The weights of each training are written into the folder. The first rank takes steps in which nothing travels, while
-    others wait for it.
+    The weights of each training are written into the folder. The first rank takes steps without communication, while
+    the others wait for it.
     """
     from benchmarks.torch_strategies.running import run_strategies
     from realcomm.strategies.pieces import silent_step
     from realcomm.strategies.training import train_strategy
 
-    for step in [silent_step(plan, rank, world_size) for plan in counted]:
+    for step in [silent_step(plan, rank, world_size) for plan in silent]:
         if rank == 0:
             step()
     return run_strategies(rank, world_size, counted), [

@@ -13,11 +13,14 @@ from collectives.errors import InputError, RunFailed
 from collectives.records.calibration import SLOWER, Calibration, MachineLoad, PairProbes
 from collectives.records.environment import describe_environment
 from collectives.records.trace import Trace
+from collectives.training.workload import Training
 from collectives.units import format_bandwidth
 from realcomm.calibration.load import watch_load
 from realcomm.calibration.pair_calibration import calibrate_pair
 from realcomm.emulation.network import EmulatedNetwork
-from realcomm.training.trainer import train_each
+from realcomm.launching.launcher import launch
+from realcomm.training.rank_result import RankResult
+from realcomm.training.trainer import make_trace, preload_for, train_rank
 from ringlab.emulated import hosts_bandwidth
 from ringlab.shared.answer import AnswerRecord
 from ringlab.shared.figures import training_figures
@@ -220,9 +223,19 @@ def _train_undisturbed(
 
 
 def _train_once(scenario: LoadedScenario, steps: Sequence[int], network: EmulatedNetwork, tick: Tick) -> list[Trace]:
-    return train_each(
-        scenario.trainings, scenario.cluster, steps=steps, timeout=TIMEOUT_S, progress=tick, network=network
-    )
+    """Train one training after another with the same processes; return the trace of each."""
+    trainings, cluster = scenario.trainings, scenario.cluster
+    preload_for(trainings)
+    options: dict[str, Any] = {"timeout": TIMEOUT_S, "progress": tick, "network": network, "renews": True}
+    found = launch(_train_each, cluster.world_size, trainings, steps, **options)
+    return [
+        make_trace(training, cluster, [*ranks])
+        for training, ranks in zip(trainings, zip(*found, strict=True), strict=True)
+    ]
+
+
+def _train_each(rank: int, world_size: int, trainings: Sequence[Training], steps: Sequence[int]) -> list[RankResult]:
+    return [train_rank(rank, world_size, training, count) for training, count in zip(trainings, steps, strict=True)]
 
 
 def name_of(scenario: LoadedScenario) -> str:

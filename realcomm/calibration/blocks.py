@@ -1,6 +1,6 @@
-"""What calibration blocks measure, and the calibration that they make: records and arithmetic without torch.
+"""Records of calibration blocks, and the calibration computed from them; without torch.
 
-A *block* is a few seconds of calibrating. Nothing here is given, or asks for, anything that a run has measured.
+A *block* is a few seconds of calibrating. It never uses a measurement of a run.
 """
 
 from collections import defaultdict
@@ -25,7 +25,7 @@ from collectives.records.calibration import (
 from collectives.training.gradients import Gradient
 from collectives.training.workload import ComputePhases, Training
 
-Interval = tuple[float, float]  # begin and end, of a clock that all ranks share
+Interval = tuple[float, float]  # begin and end on the shared clock
 Points = list[tuple[int, float]]  # (nbytes, seconds)
 NO_MESSAGES = FittedLine(0.0, 0.0, 0.0)
 Key = TypeVar("Key")
@@ -33,7 +33,7 @@ Value = TypeVar("Value")
 
 
 class TrainingKind(NamedTuple):
-    """A training by what its computing depends on."""
+    """The properties of a training that determine its compute."""
 
     model: str
     dataset: str
@@ -46,7 +46,7 @@ class TrainingKind(NamedTuple):
 
 
 class BlockStep(NamedTuple):
-    """One step of one rank: seconds of its phases, and when its exchange began and ended."""
+    """One training step of one rank: seconds of its phases, and the begin and end of its exchange."""
 
     phases: ComputePhases
     probe: Probe | None
@@ -56,22 +56,22 @@ class BlockStep(NamedTuple):
 
 
 class BesideTimes(NamedTuple):
-    """The pieces of one DistributedDataParallel step of one rank, each by itself."""
+    """The parts of one DistributedDataParallel step of one rank, each measured separately."""
 
-    gradients: list[Gradient]  # in the order in which backward makes them
+    gradients: list[Gradient]  # in the order in which backward produces them
     sizes: list[int]  # bytes of the buckets
     backward: float
-    beside: float  # backward beside an all_reduce of every bucket
-    all_reduce: list[Interval]  # of each bucket, with nothing beside it
+    beside: float  # backward during an all_reduce of every bucket
+    all_reduce: list[Interval]  # of each bucket, alone
     copies: Interval
     broadcast: Interval
 
 
 @dataclass
 class RankBlock:
-    """What one rank measured in one block."""
+    """The measurements of one rank in one block."""
 
-    probes: dict[Probe, list[Interval]] = field(default_factory=dict)  # without those that it takes no part in
+    probes: dict[Probe, list[Interval]] = field(default_factory=dict)  # only those in which this rank takes part
     reductions: dict[int, list[float]] = field(default_factory=dict)  # by bytes
     queued: dict[int, tuple[float, float]] = field(default_factory=dict)  # by bytes: host and GPU seconds of a message
     steps: dict[TrainingKind, list[BlockStep]] = field(default_factory=dict)
@@ -81,40 +81,43 @@ class RankBlock:
 
 @dataclass(frozen=True)
 class CalibrationBlock:
-    """What all ranks measured in one block."""
+    """The measurements of all ranks in one block."""
 
     ranks: list[RankBlock]
 
     def probe_seconds(self) -> dict[Probe, list[float]]:
-        """Return the seconds of each probe from the first rank's begin to the last rank's end, each time."""
+        """Return the seconds of each repetition of each probe, from the first rank's begin to the last rank's end."""
         intervals: defaultdict[Probe, list[list[Interval]]] = defaultdict(list)
         for rank in self.ranks:
-            for probe, own in rank.probes.items():
-                intervals[probe].append(own)
+            for probe, intervals_of_rank in rank.probes.items():
+                intervals[probe].append(intervals_of_rank)
         return {
-            probe: [max(end for _, end in same) - min(begin for begin, _ in same) for same in zip(*own, strict=True)]
-            for probe, own in intervals.items()
+            probe: [
+                max(end for _, end in same) - min(begin for begin, _ in same)
+                for same in zip(*intervals_of_rank, strict=True)
+            ]
+            for probe, intervals_of_rank in intervals.items()
         }
 
     def reduction_seconds(self) -> dict[int, list[float]]:
-        """Return by bytes the seconds of each reduction on the slowest rank."""
+        """Return the seconds of each reduction on the slowest rank, by size in bytes."""
         sizes = self.ranks[0].reductions
         by_size = {size: zip(*(rank.reductions[size] for rank in self.ranks), strict=True) for size in sizes}
         return {size: [max(seconds) for seconds in same] for size, same in by_size.items()}
 
     def training_steps(self) -> dict[TrainingKind, list[tuple[BlockStep, ...]]]:
-        """Return the steps of each training, each with all its ranks."""
+        """Return the steps of each kind of training, each step with all its ranks."""
         kinds = self.ranks[0].steps
         return {kind: list(zip(*(rank.steps[kind] for rank in self.ranks), strict=True)) for kind in kinds}
 
     def beside_steps(self) -> dict[TrainingKind, list[tuple[BesideTimes, ...]]]:
-        """Return the pieces of DistributedDataParallel's steps, each with all its ranks."""
+        """Return the parts of DistributedDataParallel's steps, each step with all its ranks."""
         kinds = self.ranks[0].beside
         return {kind: list(zip(*(rank.beside[kind] for rank in self.ranks), strict=True)) for kind in kinds}
 
 
 class Setting(NamedTuple):
-    """How a calibration was made."""
+    """The conditions of a calibration."""
 
     ranks: int
     threads: int  # of each rank
@@ -123,18 +126,18 @@ class Setting(NamedTuple):
 
 
 def make_calibration(blocks: Sequence[CalibrationBlock], setting: Setting) -> Calibration:
-    """Return the calibration that these blocks make: medians over all of their repetitions.
+    """Return the calibration computed from these blocks: medians over all repetitions.
 
-    Its ``parts`` are made of every fourth block each.
+    Each of its ``parts`` uses every fourth block.
     """
     parts = [_make_one(own, setting) for own in split(blocks)] if len(blocks) >= PARTS else []
     return replace(_make_one(blocks, setting), parts=parts)
 
 
 def split(blocks: Sequence[CalibrationBlock]) -> list[list[CalibrationBlock]]:
-    """Return ``PARTS`` shares of the blocks, each of them spread over the whole launch.
+    """Return ``PARTS`` shares of the blocks, each spread over the whole launch.
 
-    The blocks of collectives and those of each training are dealt out apart from each other.
+    Blocks of collectives and of each kind of training are distributed separately.
     """
     dealt: defaultdict[tuple[object, ...], int] = defaultdict(int)
     parts: list[list[CalibrationBlock]] = [[] for _ in range(PARTS)]
@@ -146,7 +149,7 @@ def split(blocks: Sequence[CalibrationBlock]) -> list[list[CalibrationBlock]]:
 
 
 def _make_one(blocks: Sequence[CalibrationBlock], setting: Setting) -> Calibration:
-    """Return the calibration of these blocks, without parts."""
+    """Return the calibration computed from these blocks, without parts."""
     probes = _join(block.probe_seconds() for block in blocks)
     reductions = _join(block.reduction_seconds() for block in blocks)
     steps = _join(block.training_steps() for block in blocks)
@@ -195,18 +198,18 @@ def _queued(blocks: Sequence[CalibrationBlock]) -> QueuedMessages | None:
 
 
 def _exchange_seconds(steps: Sequence[tuple[BlockStep, ...]]) -> dict[Probe, float]:
-    """Return the median seconds of each probe in the sync's place, from the last rank's begin to the mean end."""
-    found: defaultdict[Probe, list[float]] = defaultdict(list)
+    """Return the median seconds of each probe inside training steps, from the last rank's begin to the mean end."""
+    by_probe: defaultdict[Probe, list[float]] = defaultdict(list)
     for ranks in steps:
         if ranks[0].probe is not None:
             begin, end = max(rank.begin for rank in ranks), fmean(rank.end for rank in ranks)
-            found[ranks[0].probe].append(end - begin)
-    return {probe: median(seconds) for probe, seconds in found.items()}
+            by_probe[ranks[0].probe].append(end - begin)
+    return {probe: median(seconds) for probe, seconds in by_probe.items()}
 
 
 def _curves(seconds: dict[Probe, float], world_size: int, in_training: bool) -> list[MessageCurve]:
     """Return a curve for each message class whose probes were all timed."""
-    found: defaultdict[tuple[str, int, bool, bool], Points] = defaultdict(list)
+    points_by_kind: defaultdict[tuple[str, int, bool, bool], Points] = defaultdict(list)
     kinds = {(probe.width, probe.reduces, probe.nbytes) for probe in seconds}
     for width, reduces, nbytes in sorted(kinds):
         for pattern in PATTERNS:
@@ -214,12 +217,12 @@ def _curves(seconds: dict[Probe, float], world_size: int, in_training: bool) -> 
                 message_class = MessageClass(pattern, width, reduces, nbytes, is_first)
                 if all(probe in seconds for probe in probes_of(message_class, world_size)):
                     time = message_seconds(message_class, world_size, seconds.__getitem__)
-                    found[pattern, width, reduces, is_first].append((nbytes, time))
-    return [MessageCurve(*kind, points, in_training) for kind, points in found.items()]
+                    points_by_kind[pattern, width, reduces, is_first].append((nbytes, time))
+    return [MessageCurve(*kind, points, in_training) for kind, points in points_by_kind.items()]
 
 
 def _together(kind: TrainingKind, steps: Sequence[tuple[BlockStep, ...]], setting: Setting) -> ComputePoint:
-    """Return what steps of all ranks at once took."""
+    """Return the compute times of steps of all ranks at once."""
 
     def median_mean(value: Callable[[BlockStep], float]) -> float:
         return median(fmean(map(value, ranks)) for ranks in steps)
@@ -241,7 +244,7 @@ def _together(kind: TrainingKind, steps: Sequence[tuple[BlockStep, ...]], settin
 
 
 def _overlap(kind: TrainingKind, steps: Sequence[tuple[BesideTimes, ...]], setting: Setting) -> OverlapPoint:
-    """Return what overlap takes: each bucket's all_reduce alone, and what it takes from backward."""
+    """Return the costs of overlap: each bucket's all_reduce alone, and the slowdown of backward."""
 
     sizes = steps[0][0].sizes
     reduced = [
@@ -267,7 +270,7 @@ def _together_s(intervals: Sequence[Interval]) -> float:
 
 
 def _waits(ranks: Sequence[BlockStep]) -> list[float]:
-    """Return how long each rank waits for the slowest before its exchange."""
+    """Return how long each rank waits for the slowest one before its exchange."""
     last = max(rank.begin for rank in ranks)
     return [last - rank.begin for rank in ranks]
 
@@ -288,7 +291,7 @@ def _spread(seconds: Sequence[float]) -> float:
 
 
 def _line(message_classes: Sequence[MessageCurve], pattern: str) -> FittedLine:
-    """Return the line through the message classes of a pattern that follow others and reduce nothing."""
+    """Return the line fitted to a pattern's message classes that are not the first and do not reduce."""
     points = [
         point
         for curve in message_classes
@@ -300,7 +303,7 @@ def _line(message_classes: Sequence[MessageCurve], pattern: str) -> FittedLine:
 
 
 def fit_line(points: Points) -> FittedLine:
-    """Return the line with the least sum of squared relative errors and no negative coefficient; zero without points.
+    """Return the line with the least squared relative errors and non-negative coefficients; zero without points.
 
     >>> line = fit_line([(1000, 3e-6), (2000, 4e-6)])
     >>> round(line.fixed * 1e6, 6), round(line.per_byte * 1e9, 6)  # microseconds, nanoseconds a byte
@@ -311,7 +314,7 @@ def fit_line(points: Points) -> FittedLine:
     nbytes, seconds = np.array(points, dtype=float).T
     relative = np.stack([1 / seconds, nbytes / seconds], axis=1)  # times (fixed, per_byte): fitted over measured
     both = np.linalg.lstsq(relative, np.ones(len(points)))[0]
-    alone = relative.sum(axis=0) / (relative**2).sum(axis=0)  # each coefficient without the other
+    alone = relative.sum(axis=0) / (relative**2).sum(axis=0)  # each coefficient alone
     candidates = [both, alone * (1, 0), alone * (0, 1)]
     fixed, per_byte = min(
         (one for one in candidates if (one >= 0).all()), key=lambda one: float(((relative @ one - 1) ** 2).sum())

@@ -1,6 +1,6 @@
-"""Measure what messages, reductions and training steps cost on this machine, by which runs on it are predicted.
+"""Measure the costs of messages, reductions and training steps on this machine, for predictions of runs on it.
 
-What is to be calibrated, and run in turns with it, is planned first.
+First make a plan: what to calibrate, and which runs to alternate with it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,32 +33,32 @@ from realcomm.training.model_files import check_model, count_parameters
 from realcomm.training.rank_result import RankResult, known_images
 from realcomm.training.trainer import make_trace, preload_for
 
-SIZES = tuple(4096 * 16**k for k in range(4))  # 4 KiB to 16 MiB: of messages and reductions, whatever is asked for
-LINE_SIZES = (4096, 2 << 20)  # of those that are timed in any case
+SIZES = tuple(4096 * 16**k for k in range(4))  # bytes of messages and reductions: 4 KiB to 16 MiB
+LINE_SIZES = (4096, 2 << 20)  # sizes that are always timed
 MEMORY = 2 << 30  # bytes of all ranks' buffers together, at most
-TURNS = 6  # blocks of running a training, between blocks of calibrating
-MESSAGE_TURNS = 12  # of running collectives: the same time in shorter blocks halves the error (docs/predictions.md)
-PROBE_S = 0.035  # of a probe in a block
-RUN_S = 0.08  # of a collective in a block
-REPETITIONS = 1, 9  # of either, at least and at most
-LONE_PROBE_S, LONE_REPETITIONS = 0.1, (3, 25)  # where nothing is run between the blocks, which are few
-BRIEF_BLOCK_S = 1.3  # for all probes of such a block together, at most, unless all sizes are timed
+TURNS = 6  # training blocks, alternating with calibration blocks
+MESSAGE_TURNS = 12  # blocks of collectives; shorter blocks halve the error
+PROBE_S = 0.035  # per probe and block
+RUN_S = 0.08  # per collective and block
+REPETITIONS = 1, 9  # least and most, of either
+LONE_PROBE_S, LONE_REPETITIONS = 0.1, (3, 25)  # for the few blocks of a calibration without runs
+BRIEF_BLOCK_S = 1.3  # most for all probes of such a block, unless all sizes are timed
 
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """A kind of training to be calibrated, and the trainings of this kind to be run."""
+    """A kind of training to calibrate, and the trainings of this kind to run."""
 
     training: Training  # any of the kind
-    probes: tuple[Probe, ...]  # for the sync's place
-    lone_threads: tuple[int, ...]  # of a rank that computes by itself
+    probes: tuple[Probe, ...]  # that replace the sync
+    lone_threads: tuple[int, ...]  # of a rank that computes alone
     runs: tuple[Training, ...] = ()
-    overlaps: bool = False  # whether torch's own sync is among them, which overlaps backward
+    overlaps: bool = False  # whether DistributedDataParallel, which overlaps backward, is among them
 
 
 @dataclass(frozen=True)
 class CalibrationPlan:
-    """The work of a launch that calibrates, and runs in turns with that."""
+    """The work of a launch that calibrates, alternating with runs."""
 
     probes: tuple[Probe, ...] = ()
     reductions: tuple[int, ...] = ()  # bytes
@@ -68,7 +68,7 @@ class CalibrationPlan:
     message_turns: int = MESSAGE_TURNS  # of collectives
     probe_s: float = PROBE_S
     run_s: float = RUN_S
-    repetitions: tuple[int, int] = REPETITIONS  # of a probe or a collective in a block, at least and at most
+    repetitions: tuple[int, int] = REPETITIONS  # least and most, per probe or collective and block
 
 
 def make_plan(
@@ -80,10 +80,10 @@ def make_plan(
     all_sizes: bool = False,
     turns: int = TURNS,
 ) -> CalibrationPlan:
-    """Return the plan to calibrate for these calls and trainings and, with ``runs``, to run them in turns.
+    """Return the plan to calibrate for these collective calls and trainings and, with ``runs``, to run them in turn.
 
     Message classes are timed at exactly the sizes of the calls; with ``all_sizes`` also at sizes from 4 KiB to 16 MiB.
-    Without runs ``turns`` are of all that is timed.
+    Without runs, ``turns`` applies to all measurements.
     """
     message_classes = [message_class for call in calls for message_class in find_message_classes(call, ranks)]
     sizes = [size for size in SIZES if ranks * ranks * size <= MEMORY]
@@ -110,9 +110,9 @@ def make_plan(
 
 
 def _common_classes(nbytes: int, ranks: int, every_kind: bool) -> Iterable[MessageClass]:
-    """Yield the message classes from which a prediction reads those that were not asked for.
+    """Yield the message classes from which a prediction interpolates others.
 
-    Not ``every_kind`` but what a line is fitted to, from which clusters of other machines borrow.
+    Without ``every_kind``, only those of the fitted lines, which predictions of other clusters use.
     """
     if ranks < 2:
         return
@@ -154,7 +154,7 @@ def _training_plan(ranks: int, same: Sequence[Training], runs: bool) -> Training
 
 @dataclass
 class RankTurns:
-    """What one rank measured in all blocks, those of calibrating and those of running apart."""
+    """All blocks of one rank: calibration blocks, and separately those of the runs."""
 
     calibration: list[RankBlock]
     collectives: list[RankMeasurement]
@@ -162,13 +162,13 @@ class RankTurns:
     cpu_s: float  # of all its threads, from the start of the process
 
 
-CALIBRATOR = "realcomm.calibration.calibrator:take_turns"  # which only ranks import, as torch comes with it
+CALIBRATOR = "realcomm.calibration.calibrator:take_turns"  # imports torch, so only ranks import it
 
 ALONE_TURNS = 3  # of a calibration without runs
 
 
 class CalibrationTurns(NamedTuple):
-    """Calibration blocks, and the runs that took place between them, which share no number with the blocks."""
+    """Calibration blocks, and the runs between them, which share no measurement with the blocks."""
 
     calibration: list[CalibrationBlock]
     setting: Setting
@@ -186,11 +186,12 @@ def calibrate(
     timeout: float = 600.0,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Measure this machine with ``ranks`` processes, each with its share of the cores, and return the calibration.
+    """Measure this machine with ``ranks`` processes, each with its share of the cores; return the calibration.
 
-    Message classes are timed from 4 KiB to 16 MiB, unless ``all_sizes`` at two of them, and at the sizes of ``calls``;
-    with one rank there are none. Steps of each of ``trainings`` are timed in all processes at once, and in one alone
-    with one rank's threads and with all cores. Raise InputError, RankFailed and TimedOut as ``launch`` does.
+    Message classes are timed at the sizes of ``calls`` and from 4 KiB to 16 MiB, or at two sizes without ``all_sizes``.
+    A single rank has no message classes. Steps of each of ``trainings`` are timed in all processes at once, and in one
+    process alone with one rank's threads and with all cores. Raise InputError, RankFailed and TimedOut as ``launch``
+    does.
 
     >>> calibrate(1).one_way.points  # doctest: +SKIP
     []
@@ -201,8 +202,8 @@ def calibrate(
     trainings = _prepare(trainings)
     plan = make_plan(ranks, calls, trainings, all_sizes=all_sizes, turns=ALONE_TURNS)
     with watch_load() as load:
-        found = launch(CALIBRATOR, ranks, plan, backend=backend, timeout=timeout, progress=progress)
-    return make_calibration(_blocks(found), _setting(ranks, backend, found, load))
+        ranks_turns = launch(CALIBRATOR, ranks, plan, backend=backend, timeout=timeout, progress=progress)
+    return make_calibration(_blocks(ranks_turns), _setting(ranks, backend, ranks_turns, load))
 
 
 def run_in_turns(
@@ -214,33 +215,35 @@ def run_in_turns(
     timeout: float = 600.0,
     progress: Progress | None = None,
 ) -> CalibrationTurns:
-    """Calibrate and run in one launch, in turns of a few seconds, and return what both kinds of block measured.
+    """Calibrate and run in one launch, alternating every few seconds; return the measurements of both.
 
-    With trainings ``timeout`` is of the seconds without progress. Raise InputError, RankFailed and TimedOut as
-    ``launch`` does.
+    With trainings, ``timeout`` is the longest time without progress in seconds. Raise InputError, RankFailed and
+    TimedOut as ``launch`` does.
     """
     check_cluster(cluster, Ranks)
     trainings = _prepare(trainings)
     ranks = cluster.world_size
     plan = make_plan(ranks, calls, trainings, runs=True)
     with watch_load() as load:
-        found = launch(
+        ranks_turns = launch(
             CALIBRATOR, ranks, plan, backend=backend, timeout=timeout, progress=progress, renews=bool(trainings)
         )
     collectives = [
-        make_collective_trace(cluster, measurement, [rank.collectives[number] for rank in found])
+        make_collective_trace(cluster, measurement, [rank.collectives[number] for rank in ranks_turns])
         for number, measurement in enumerate(plan.measurements)
     ]
     return CalibrationTurns(
-        _blocks(found),
-        _setting(ranks, backend, found, load),
+        _blocks(ranks_turns),
+        _setting(ranks, backend, ranks_turns, load),
         collectives,
-        _training_traces(plan, cluster, trainings, found),
+        _training_traces(plan, cluster, trainings, ranks_turns),
     )
 
 
-def _setting(ranks: int, backend: str, found: "Sequence[RankTurns]", load: LoadWatch) -> Setting:
-    return Setting(ranks, threads_per_rank(ranks), backend, load.share_of_others(sum(rank.cpu_s for rank in found)))
+def _setting(ranks: int, backend: str, ranks_turns: "Sequence[RankTurns]", load: LoadWatch) -> Setting:
+    return Setting(
+        ranks, threads_per_rank(ranks), backend, load.share_of_others(sum(rank.cpu_s for rank in ranks_turns))
+    )
 
 
 def _blocks(ranks: "Sequence[RankTurns]") -> list[CalibrationBlock]:
@@ -250,8 +253,8 @@ def _blocks(ranks: "Sequence[RankTurns]") -> list[CalibrationBlock]:
 def _training_traces(
     plan: CalibrationPlan, cluster: Ranks, trainings: Sequence[Training], ranks: "Sequence[RankTurns]"
 ) -> list[Trace]:
-    """Return the trace of each training, in the order in which they were asked for."""
-    runs = [training for one in plan.trainings for training in one.runs]
+    """Return the trace of each training, in the given order."""
+    runs = [training for kind in plan.trainings for training in kind.runs]
     traces = [
         (training, make_trace(training, cluster, [rank.trainings[number] for rank in ranks]))
         for number, training in enumerate(runs)
@@ -260,7 +263,7 @@ def _training_traces(
 
 
 def _prepare(trainings: Sequence[Training]) -> list[Training]:
-    """Have the ranks' modules imported; return the trainings with the parameters of a user's model counted.
+    """Preload the ranks' modules; return the trainings with the parameters of users' models counted.
 
     Raise InputError for missing images and for models that cannot be built, before any rank starts.
     """
@@ -268,7 +271,7 @@ def _prepare(trainings: Sequence[Training]) -> list[Training]:
     for training in trainings:
         check_model(training)
         if known_images(training) is None:
-            from realcomm.training.datasets import load_images  # torch comes with it
+            from realcomm.training.datasets import load_images  # imports torch
 
             load_images(training, train=True)
     return [count_parameters(training) for training in trainings]

@@ -1,10 +1,12 @@
-"""One rank's part of calibrating, and of calibrating and running in turns.
+"""Calibrate on one rank, alternating with runs.
 
-Training steps of a calibration compute as a training does, and exchange probes (``realcomm.measuring.probes``) in the
-sync's place, never the training's own collective. All ranks compute each phase at once, as in a training, because they
-wait for each other after every exchange. Of DistributedDataParallel the pieces are measured, and it is never run: when
-each gradient is there during backward, gloo's own all_reduce of each bucket, how much slower backward is beside such
-all_reduces, the copies of the gradients into the buckets and back, and the broadcast of the buffers.
+Training steps of a calibration compute as a training does, but exchange probes (``realcomm.measuring.probes``) instead
+of gradients. They never run the training's own collective. All ranks compute each phase at once, as in a training,
+because they wait for each other after every exchange.
+
+DistributedDataParallel itself never runs. Its parts are measured: when backward produces each gradient, gloo's
+all_reduce of each bucket, the slowdown of backward during these all_reduces, the copies of gradients into buckets and
+back, and the broadcast of the buffers.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,14 +42,14 @@ from realcomm.training.stopwatch import Stopwatch
 
 REDUCTIONS = 9  # repetitions in a block
 STEPS_PER_PROBE = 1  # training steps of a block that use the same probe
-BESIDE_STEPS = 3  # of the pieces of torch's own sync, in a block
-LONE_STEPS = 3  # of one rank by itself, in a block
+BESIDE_STEPS = 3  # of DistributedDataParallel's parts, per block
+LONE_STEPS = 3  # of one rank alone, per block
 
 T = TypeVar("T")
 
 
 class CalibrationTraining:
-    """A training of one rank whose sync is replaced by probes."""
+    """A training of one rank that exchanges probes instead of gradients."""
 
     def __init__(self, training: Training, rank: int, world_size: int, probes: Sequence[Probe]) -> None:
         self.rank, self.world_size, self.probes = rank, world_size, list(probes)
@@ -59,14 +61,14 @@ class CalibrationTraining:
         self._token = torch.zeros(1, device=own_device())
 
     def take_steps(self, count: int) -> list[BlockStep]:
-        """Return the times of so many steps, which use the probes in turn. All ranks call this."""
+        """Return the times of ``count`` steps, which use the probes in turn. All ranks call this."""
         self.batches.take_prefetched()
         self._offset = shared_clock_offset()
         dist.barrier()
         return [self._step() for _ in range(count)]
 
     def warm_up(self) -> None:
-        """Take steps that do not count, one for each probe and a few at least."""
+        """Take uncounted steps, at least one for each probe."""
         self.take_steps(max(WARM_UP_STEPS, len(self.probes)))
 
     def _step(self) -> BlockStep:
@@ -83,23 +85,23 @@ class CalibrationTraining:
             gradients.div_(self.world_size)
             marks.append(self._watch.now())
             if self.world_size > 1:
-                dist.all_reduce(self._token)  # on a GPU the stream waits for all ranks, and the host goes on
+                dist.all_reduce(self._token)  # on a GPU, the stream waits for all ranks and the host does not
 
         take_step(self.replica, images, labels, AfterBackward(stand_in), self._watch)
         self._done += 1
-        own = self._watch.phases()
+        seconds = self._watch.phases()
         begin, end, divided = (self._watch.seconds(mark) + self._offset for mark in marks)
         probe = self.probes[number] if self.probes else None
-        phases = ComputePhases(*(own[name] for name in ("forward", "backward", "optimizer", "loading")))
+        phases = ComputePhases(*(seconds[name] for name in ("forward", "backward", "optimizer", "loading")))
         return BlockStep(phases, probe, begin, end, divided - end)
 
     def _exchange(self, probe: Probe) -> Average:
-        """Return the probe as a sync: on the gradients themselves where its chunks are theirs."""
+        """Return the probe as a sync, on the gradients themselves if their sizes match."""
         call = probe_call(probe, self.world_size)
         gradients = self.replica.gradients
         if abs(call.elements - gradients.numel()) < self.world_size:
             call = replace(call, elements=round_down(call.algorithm, gradients.numel(), self.world_size))
-            most = gradients[: call.elements]  # all of them, but for a few that chunks of one length leave over
+            most = gradients[: call.elements]  # all gradients, except a remainder that equal chunks leave
             run = Executor(call, self.rank, self.world_size, device=own_device()).run
             return lambda gradients: run(most)
         executor = Executor(call, self.rank, self.world_size, device=own_device())
@@ -108,7 +110,7 @@ class CalibrationTraining:
 
 
 class OverlapCalibrator:
-    """The pieces of a DistributedDataParallel step on one rank. All ranks call each method together."""
+    """The parts of a DistributedDataParallel step on one rank. All ranks call each method together."""
 
     def __init__(self, stand_in: CalibrationTraining) -> None:
         self._stand_in, self._offset = stand_in, 0.0
@@ -121,7 +123,7 @@ class OverlapCalibrator:
         self._buffers = torch.zeros(sum(buffer.nbytes for buffer in self._model.buffers()) // 4)
 
     def take_steps(self, count: int) -> list[BesideTimes]:
-        """Return what the pieces took, so many times."""
+        """Return the times of the parts, ``count`` times."""
         self._offset = shared_clock_offset()
         return [self._step() for _ in range(count)]
 
@@ -152,7 +154,7 @@ class OverlapCalibrator:
         return begin, perf_counter() + self._offset
 
     def _backward(self, images: torch.Tensor, labels: torch.Tensor, start: Callable[[], None]) -> float:
-        """Return the seconds of backward, beside what ``start`` starts."""
+        """Return the seconds of backward while the work of ``start`` is in flight."""
         loss = cross_entropy(self._model(images), labels)
         dist.barrier()
         start()
@@ -162,18 +164,18 @@ class OverlapCalibrator:
         return perf_counter() - begin
 
     def _copy(self) -> None:
-        """Copy each gradient into a flat buffer and back, as buckets do that gradients are no views of."""
+        """Copy each gradient into a flat buffer and back, as DistributedDataParallel does without bucket views."""
         parameters = [p for p in self._model.parameters() if p.grad is not None]
         for direction in (True, False):
-            at = 0
+            offset = 0
             for parameter in parameters:
                 assert parameter.grad is not None
-                piece = self._flat[at : at + parameter.numel()].view_as(parameter)
+                piece = self._flat[offset : offset + parameter.numel()].view_as(parameter)
                 (piece.copy_(parameter.grad) if direction else parameter.grad.copy_(piece))
-                at += parameter.numel()
+                offset += parameter.numel()
 
     def _time_gradients(self, images: torch.Tensor, labels: torch.Tensor) -> list[Gradient]:
-        """Return the gradients in the order in which backward makes them."""
+        """Return the gradients in the order in which backward produces them."""
         times: list[tuple[int, float]] = []
         hooks = [
             parameter.register_post_accumulate_grad_hook(
@@ -191,10 +193,10 @@ class OverlapCalibrator:
 
 
 def take_turns(rank: int, world_size: int, plan: CalibrationPlan) -> RankTurns:
-    """Calibrate and run in turns, first the collectives, then the trainings."""
+    """Calibrate, alternating with runs: first the collectives, then the trainings."""
     bench, blocks = ProbeBench(rank, world_size), list[RankBlock]()
     queue = QueueBench(rank, world_size) if world_size > 1 and own_device().type == "cuda" else None
-    running = [RunningMeasurement(rank, world_size, one) for one in plan.measurements]
+    running = [RunningMeasurement(rank, world_size, measurement_plan) for measurement_plan in plan.measurements]
     if plan.probes or plan.reductions:
         for turn in range(plan.message_turns + 1):
             _report_blocks(rank, plan, turn)
@@ -205,14 +207,14 @@ def take_turns(rank: int, world_size: int, plan: CalibrationPlan) -> RankTurns:
     del bench, queue, running
     trainings = []
     for training_plan in plan.trainings:
-        found, results = _train_in_turns(rank, world_size, plan, training_plan, len(blocks))
-        blocks += found
+        training_blocks, results = _train_in_turns(rank, world_size, plan, training_plan, len(blocks))
+        blocks += training_blocks
         trainings += results
     return RankTurns(blocks, collectives, trainings, process_time())
 
 
 def _report_blocks(rank: int, plan: CalibrationPlan, done: int) -> None:
-    """Report how many of a plan's blocks are done, those of collectives and of all trainings together."""
+    """Report how many of the plan's blocks are done, those of collectives and of all trainings together."""
     blocks = (plan.message_turns + 1) * bool(plan.probes or plan.reductions)
     blocks += sum(plan.turns * len(_in_groups(one.runs)) + 1 for one in plan.trainings)
     if rank == 0:
@@ -220,12 +222,12 @@ def _report_blocks(rank: int, plan: CalibrationPlan, done: int) -> None:
 
 
 def _in_groups(runs: Sequence[T]) -> list[list[T]]:
-    """Return the trainings of a turn by the block that follows them: each has its own, but three or more share one."""
+    """Return the trainings of a turn, grouped by the block that follows them: one each, or all together if over two."""
     return [[*runs]] if len(runs) > 2 else [[one] for one in runs] or [[]]
 
 
 def _calibrate_messages(bench: ProbeBench, queue: QueueBench | None, plan: CalibrationPlan) -> RankBlock:
-    """Time every probe and reduction for a moment, and on GPUs queued messages of the reductions' sizes."""
+    """Time every probe and reduction of the plan, and on GPUs queued messages of the reductions' sizes."""
     block = RankBlock()
     with without_garbage_collection():
         for probe in plan.probes:
@@ -242,10 +244,10 @@ def _calibrate_messages(bench: ProbeBench, queue: QueueBench | None, plan: Calib
 
 
 def _train_in_turns(
-    rank: int, world_size: int, whole: CalibrationPlan, plan: TrainingPlan, before: int
+    rank: int, world_size: int, whole: CalibrationPlan, plan: TrainingPlan, blocks_before: int
 ) -> tuple[list[RankBlock], list[RankResult]]:
-    """Calibrate the computing of a kind of training after ``before`` blocks, and run its trainings in turns."""
-    _report_blocks(rank, whole, before)
+    """Calibrate the compute of a kind of training after ``before`` blocks, alternating with its trainings."""
+    _report_blocks(rank, whole, blocks_before)
     calibrator = _TrainingCalibrator(rank, world_size, plan)
     running = list[RunningTraining]()
     for training in plan.runs:
@@ -255,11 +257,11 @@ def _train_in_turns(
     blocks = [calibrator.take_block()]
     for turn in range(whole.turns):
         for trainings in _in_groups(running):
-            for one in trainings:
-                one.take_steps(-(-(one.steps - one.done) // (whole.turns - turn)))
-            _report_blocks(rank, whole, before + len(blocks))
+            for run in trainings:
+                run.take_steps(-(-(run.steps - run.done) // (whole.turns - turn)))
+            _report_blocks(rank, whole, blocks_before + len(blocks))
             blocks.append(calibrator.take_block())
-    return blocks, [one.finish() for one in running]
+    return blocks, [run.finish() for run in running]
 
 
 class _TrainingCalibrator:
@@ -275,17 +277,17 @@ class _TrainingCalibrator:
         self._lone = {threads: LoneTraining(plan.training, threads) for threads in plan.lone_threads if rank == 0}
 
     def warm_up(self) -> None:
-        """Take steps that do not count."""
+        """Take uncounted steps."""
         set_status("warming up a training step")
         self._stand_in.warm_up()
 
     def take_block(self) -> RankBlock:
-        """Take steps with all ranks, then with one alone; all ranks call this."""
+        """Take steps on all ranks, then on one alone. All ranks call this."""
         set_status("calibrating a training step")
         block = RankBlock(steps={self.kind: self._stand_in.take_steps(self._steps)})
         if self._beside is not None:
             block.beside[self.kind] = self._beside.take_steps(BESIDE_STEPS)
         for threads, lone in self._lone.items():
             block.alone[self.kind, threads] = lone.take_steps(LONE_STEPS)
-        host_barrier()  # the others sleep meanwhile
+        host_barrier()  # other ranks sleep until here
         return block

@@ -1,4 +1,4 @@
-"""What else the machine does while it is measured: from the kernel's counters, all of which only Linux has."""
+"""Measure the load of other processes during a measurement, from Linux' counters."""
 
 import os
 from collections.abc import Iterator
@@ -15,15 +15,15 @@ from realcomm.launching.server import server_pid
 class Counters(NamedTuple):
     """The kernel's counters at one instant, in seconds since the machine or process started."""
 
-    busy: float  # all cores, in any process, without interrupts
+    busy: float  # all cores and processes, without interrupts
     steal: float
     total: float
     by_process: dict[int, tuple[str, float]]  # name and seconds
-    own: float = 0.0  # this process, the server that ranks are forked from, and all that ended under them
+    own: float = 0.0  # this process, its fork server, and their ended children
 
 
 class LoadWatch:
-    """The counters when a measurement began and ended."""
+    """The counters at the begin and end of a measurement."""
 
     def __init__(self) -> None:
         self._begin = read_counters()
@@ -36,33 +36,33 @@ class LoadWatch:
         self._own = process_time() - self._own
 
     def share_of_others(self, ranks_cpu_s: float | None = None) -> MachineLoad | None:
-        """Return what others than this process and ranks that took ``ranks_cpu_s`` did; None without counters.
+        """Return the load of processes other than this one and ranks that took ``ranks_cpu_s``; None without counters.
 
-        Unless that is given, ranks and emulated networks that have ended meanwhile count as this process's own.
+        By default, ranks and emulated networks that have ended count as this process's own.
         """
         if self._begin is None or self._end is None or self._end.total <= self._begin.total:
             return None
         total = self._end.total - self._begin.total
-        own = self._end.own - self._begin.own if ranks_cpu_s is None else ranks_cpu_s + self._own
-        others = max(0.0, self._end.busy - self._begin.busy - own) / total
+        own_s = self._end.own - self._begin.own if ranks_cpu_s is None else ranks_cpu_s + self._own
+        others = max(0.0, self._end.busy - self._begin.busy - own_s) / total
         return MachineLoad(others, (self._end.steal - self._begin.steal) / total, self._names(total))
 
     def _names(self, total: float) -> list[str]:
-        """Return the three names of processes that took most, of those that were there all the time."""
+        """Return the names of the three busiest processes that existed all the time."""
         assert self._begin is not None and self._end is not None
         before = self._begin.by_process
-        taken = [
+        used = [
             (seconds - before[pid][1], name)
             for pid, (name, seconds) in self._end.by_process.items()
             if pid in before and pid not in (os.getpid(), server_pid())
         ]
-        most = dict.fromkeys(name for seconds, name in sorted(taken, reverse=True) if seconds > total / 100)
+        most = dict.fromkeys(name for seconds, name in sorted(used, reverse=True) if seconds > total / 100)
         return [*most][:3]
 
 
 @contextmanager
 def watch_load() -> Iterator[LoadWatch]:
-    """Within the context, watch what else the machine does."""
+    """Within the context, measure the load of other processes."""
     watch = LoadWatch()
     try:
         yield watch
@@ -71,15 +71,15 @@ def watch_load() -> Iterator[LoadWatch]:
 
 
 def read_counters() -> Counters | None:
-    """Return the kernel's counters; None where it has none."""
+    """Return the kernel's counters; None if it has none."""
     times = psutil.cpu_times()
     if not hasattr(times, "steal"):
         return None
-    busy = times.user + times.nice + times.system  # interrupts are of any process, most of what an emulation sends
+    busy = times.user + times.nice + times.system  # interrupts belong to no process; an emulation causes most of them
     total = busy + times.irq + times.softirq + times.idle + times.iowait + times.steal
-    by_process, own, mine = {}, 0.0, {os.getpid(), server_pid()}
+    by_process, own_s, mine = {}, 0.0, {os.getpid(), server_pid()}
     for process in psutil.process_iter(["name", "cpu_times"]):
-        if taken := process.info["cpu_times"]:
-            by_process[process.pid] = process.info["name"], taken.user + taken.system
-            own += sum(taken[:4]) if process.pid in mine else 0.0
-    return Counters(busy, times.steal, total, by_process, own)
+        if times_of_process := process.info["cpu_times"]:
+            by_process[process.pid] = process.info["name"], times_of_process.user + times_of_process.system
+            own_s += sum(times_of_process[:4]) if process.pid in mine else 0.0
+    return Counters(busy, times.steal, total, by_process, own_s)

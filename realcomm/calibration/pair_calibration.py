@@ -1,4 +1,4 @@
-"""Measure two emulated hosts, by which the transport of an emulated cluster is calibrated."""
+"""Measure two emulated hosts to calibrate the transport of an emulated cluster."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,25 +17,25 @@ from realcomm.emulation.plan import BURST, MTU
 from realcomm.launching.launcher import launch
 from realcomm.launching.types import Progress
 
-WORKERS = "realcomm.calibration.pair_worker"  # which only ranks import, as torch comes with it
+WORKERS = "realcomm.calibration.pair_worker"  # imports torch, so only ranks import it
 
 CROWDS = (4, 8)  # ranks on two hosts, half of them on each
-CROWD_BANDWIDTH = 100e6 / 8  # bytes/s, at least: what a crowd takes of the cores is not to wait for its links
+CROWD_BANDWIDTH = 100e6 / 8  # least bytes/s, so that a crowd waits for cores and not for links
 
 
 def calibrate_pair(
     bandwidth: float, *, crowd: PairProbes | None = None, timeout: float = 300.0, progress: Progress | None = None
 ) -> PairProbes:
-    """Build two hosts on a switch with links of ``bandwidth`` bytes/s, measure messages between them, remove all.
+    """Build two hosts on a switch with links of ``bandwidth`` bytes/s, measure their messages, and remove them.
 
-    What more ranks than cores take is that of ``crowd``, if that is given: of another pair measured before. Takes some
-    twenty seconds at 50 Mbit/s, and forty with a crowd. Raise RunFailed where nothing can be emulated here or the
-    network lost packets, and RankFailed and TimedOut as ``launch`` does.
+    ``crowd`` supplies the times of more ranks than cores, from another pair. Takes about 20 seconds at 50 Mbit/s, and
+    40 without ``crowd``. Raise RunFailed if this machine cannot emulate or the network lost packets, and RankFailed and
+    TimedOut as ``launch`` does.
 
     >>> calibrate_pair(50e6 / 8).send_buffer  # doctest: +SKIP
     954112
     """
-    asked = PairProbes(
+    network_probes = PairProbes(
         bandwidth=bandwidth,
         mtu=MTU,
         burst=BURST,
@@ -51,27 +51,27 @@ def calibrate_pair(
         reduction=[],
     )
     with emulate(_Pair(bandwidth, 2)) as network:
-        found: PairProbes = launch(
-            f"{WORKERS}:probe_pair", 2, asked, timeout=timeout, progress=progress, network=network
+        probes: PairProbes = launch(
+            f"{WORKERS}:probe_pair", 2, network_probes, timeout=timeout, progress=progress, network=network
         )[0]
     if crowd is not None:
-        return replace(found, crowds=crowd.crowds)
+        return replace(probes, crowds=crowd.crowds)
     rounds = (probe_crowd(bandwidth, ranks, timeout=timeout, progress=progress) for ranks in CROWDS)
-    return replace(found, crowds=[*chain.from_iterable(rounds)])
+    return replace(probes, crowds=[*chain.from_iterable(rounds)])
 
 
 def probe_crowd(
     bandwidth: float, ranks: int = CROWDS[-1], *, timeout: float = 300.0, progress: Progress | None = None
 ) -> list[CrowdRound]:
-    """Measure what more ranks than cores take, half of them on each of two hosts. Raise as ``calibrate_pair`` does.
+    """Measure more ranks than cores, half of them on each of two hosts. Takes about 10 seconds.
 
-    Takes some ten seconds.
+    Raise as ``calibrate_pair`` does.
     """
     with emulate(_Pair(max(bandwidth, CROWD_BANDWIDTH), ranks)) as network:
-        found: list[CrowdRound] = launch(
+        rounds: list[CrowdRound] = launch(
             f"{WORKERS}:time_crowd", ranks, timeout=timeout, progress=progress, network=network
         )[0]
-    return found
+    return rounds
 
 
 def calibrate_emulated(
@@ -82,9 +82,9 @@ def calibrate_emulated(
     timeout: float = 300.0,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Measure what predicts ``ranks`` emulated hosts: a pair of them, and trainings' phases in ``ranks`` processes.
+    """Measure a pair of emulated hosts, and the trainings' phases in ``ranks`` processes, to predict emulated clusters.
 
-    ``bandwidth`` is of the pair's links in bytes/s. The pair never takes part in what is predicted. Raise as
+    ``bandwidth`` is that of the pair's links in bytes/s. The pair is never part of a predicted cluster. Raise as
     ``calibrate_pair`` does.
 
     >>> calibrate_emulated(50e6 / 8, ranks=4).pair.window  # doctest: +SKIP
@@ -92,20 +92,20 @@ def calibrate_emulated(
     """
     pair = calibrate_pair(bandwidth, timeout=timeout, progress=progress)
     if trainings:
-        here = calibrate(ranks, trainings, all_sizes=False, timeout=timeout, progress=progress)
-        return with_pair(here, pair)
+        calibration = calibrate(ranks, trainings, all_sizes=False, timeout=timeout, progress=progress)
+        return with_pair(calibration, pair)
     return from_pair(pair, ranks)
 
 
 def from_pair(pair: PairProbes, ranks: int) -> Calibration:
-    """Return a calibration for so many emulated hosts in which only a pair of them was measured, and no computing."""
+    """Return a calibration for ``ranks`` emulated hosts from a pair of them, without compute."""
     threads = threads_per_rank(ranks)
     one_way, both_ways, reduction = map(fit_line, (pair.one_way, pair.exchange, pair.reduction))
     return with_pair(Calibration(ranks, threads, one_way, both_ways, reduction), pair)
 
 
 def with_pair(calibration: Calibration, pair: PairProbes) -> Calibration:
-    """Return what was measured of computing and of a pair together, and so each part of both."""
+    """Return a calibration of compute combined with a pair, and each of their parts."""
     alone = replace(calibration, parts=[])
     of_pair = pair.parts or [pair] * len(calibration.parts)
     of_computing = calibration.parts or [alone] * len(of_pair)
@@ -115,7 +115,7 @@ def with_pair(calibration: Calibration, pair: PairProbes) -> Calibration:
 
 @dataclass(frozen=True)
 class _Pair:
-    """Two hosts on one switch; ranks are on one and the other by turns."""
+    """Two hosts on one switch, with alternating ranks."""
 
     bandwidth: float  # bytes/s
     world_size: int
@@ -139,5 +139,5 @@ class _Pair:
         return self
 
     def route(self, src: str, dst: str) -> tuple[str, ...]:
-        """Return the nodes on the way."""
+        """Return the nodes from ``src`` to ``dst``."""
         return src, "s0", dst

@@ -1,4 +1,4 @@
-"""What two ranks measure between two hosts: messages through the executor, and when a send returns."""
+"""Measure messages between two hosts, or among more ranks than cores, on the ranks."""
 
 import os
 import socket
@@ -35,26 +35,26 @@ from realcomm.measuring.rank_measurement import (
     without_garbage_collection,
 )
 
-_LENGTH = 256  # of what is asked for; older kernels fill less
+_LENGTH = 256  # requested bytes; older kernels fill fewer
 _ESTABLISHED = 1
 _MSS, _UNACKED, _CWND, _MIN_RTT, _SEND_WINDOW = 16, 24, 80, 148, 228  # offsets in struct tcp_info, <linux/tcp.h>
 KIB = 1024
-TINY = 64  # bytes: however many follow each other, a link's burst lets them through at once
+TINY = 64  # bytes; a link's token bucket passes them without delay
 CHAIN_SIZES = (TINY, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB)
 HOPS = (1, 2, 3, 5)
 TINY_HOPS = (1, 5, 13)
-LONG_SIZE = 1024 * KIB  # of one hop and of two only
-EXCHANGES = (1, 4)  # steps that depend on each other ...
-TINY_EXCHANGES = (4, 16)  # ... and of the smallest size
-TINY_REPETITIONS = 63  # of all that the smallest messages do
-CROWD_ROUNDS = 8  # of what a crowd does; how far they disagree is part of the uncertainty that is stated ...
-IN_ROUND = 9  # ... and how often each is timed in one of them
-AT_ONCE = (1, 4, 12)  # messages that are posted in one step
-LONGEST_S = 4.0  # that a message may take
+LONG_SIZE = 1024 * KIB  # only for one and two hops
+EXCHANGES = (1, 4)  # dependent steps ...
+TINY_EXCHANGES = (4, 16)  # ... and those of the smallest size
+TINY_REPETITIONS = 63  # of programs with the smallest messages
+CROWD_ROUNDS = 8  # of a crowd; their spread is part of the stated uncertainty ...
+IN_ROUND = 9  # ... and repetitions in each
+AT_ONCE = (1, 4, 12)  # messages posted in one step
+LONGEST_S = 4.0  # most for one message
 REDUCTION_SIZES = (64 * KIB, 256 * KIB, 1024 * KIB, 4096 * KIB)
 TOTAL_S, LEAST, MOST = 0.3, 3, 61  # of the repetitions of a program ...
-SMALL, LEAST_SMALL = 64 * KIB, 15  # ... which are more where messages are no longer than this: they vary most
-SLOWER, ATTEMPTS = 5e-3, 4  # share of a long message's time, and how often it is sent
+SMALL, LEAST_SMALL = 64 * KIB, 15  # ... with more for messages up to this size, which vary most
+SLOWER, ATTEMPTS = 5e-3, 4  # relative delay that repeats a long message, and most tries
 POSTED_BEFORE_S = 0.02  # a receive before its send
 TAG = 77
 
@@ -62,19 +62,19 @@ TAG = 77
 class TcpInfo(NamedTuple):
     """The state of one connection."""
 
-    window: int  # bytes that may be under way: congestion window, capped by the receiver's
+    window: int  # bytes allowed in flight: congestion window, limited by the receiver's
     in_flight: int  # bytes sent and not acknowledged
     min_rtt: float  # seconds
 
 
 def read_connections() -> list[TcpInfo]:
-    """Return the state of all TCP connections that this process has open to other addresses than its own."""
-    found: list[TcpInfo] = []
+    """Return the state of this process's TCP connections to other addresses than its own."""
+    connections: list[TcpInfo] = []
     for name in [file.name for file in Path("/proc/self/fd").iterdir()]:
         with suppress(OSError, ValueError):
             if str(Path("/proc/self/fd", name).readlink()).startswith("socket:"):
-                found += _read(int(name))
-    return found
+                connections += _read(int(name))
+    return connections
 
 
 def _read(file: int) -> Iterator[TcpInfo]:
@@ -84,7 +84,7 @@ def _read(file: int) -> Iterator[TcpInfo]:
                 return
             raw = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LENGTH).ljust(_LENGTH, b"\0")
             mss, unacked, cwnd, min_rtt, wnd = (
-                struct.unpack_from("=I", raw, at)[0] for at in (_MSS, _UNACKED, _CWND, _MIN_RTT, _SEND_WINDOW)
+                struct.unpack_from("=I", raw, offset)[0] for offset in (_MSS, _UNACKED, _CWND, _MIN_RTT, _SEND_WINDOW)
             )
             if raw[0] == _ESTABLISHED:
                 yield TcpInfo(min(cwnd * mss, wnd or cwnd * mss), unacked * mss, min_rtt / 1e6)
@@ -92,7 +92,7 @@ def _read(file: int) -> Iterator[TcpInfo]:
 
 @contextmanager
 def sampling_in_flight(every_s: float = 5e-3) -> Iterator[list[int]]:
-    """Look every so often within the context; the list has the bytes that the busiest connection had under way."""
+    """Within the context, sample the bytes in flight on the busiest connection."""
     samples, is_over = list[int](), threading.Event()
 
     def look() -> None:
@@ -112,22 +112,21 @@ SENT_SIZES = tuple(KIB * 4**k for k in range(3, 8))  # 64 KiB to 16 MiB
 
 
 def chain(hops: int, rank: int, world_size: int) -> Program:
-    """Pass one chunk to and fro: each hop sends what the one before brought."""
+    """Pass one chunk back and forth; each hop sends the chunk of the previous one."""
     for hop in range(hops):
         yield (send(1 - rank, 0),) if rank == hop % 2 else (recv(1 - rank, 0),)
 
 
 def exchange(steps: int, rank: int, world_size: int) -> Program:
-    """Let both ranks send and receive at once, in each step what the one before brought."""
+    """Let both ranks send and receive at once; each step sends the chunk of the previous one."""
     for step in range(steps):
         yield send(1 - rank, step % 2), recv(1 - rank, 1 - step % 2)
 
 
 def passing(steps: int, messages: int, rank: int, world_size: int) -> Program:
-    """Let each rank of a crowd pass on what the step before brought, always to ranks of the other host.
+    """Let each rank forward the previous step's chunk to ranks of the other host.
 
-    The next step goes on with the next ranks there. In collectives, too, notifications and data come from different
-    ranks.
+    The next step uses the next ranks there. In collectives too, notifications and data come from different ranks.
     """
     for step in range(steps):
         ours, theirs = (step % 2) * messages, (1 - step % 2) * messages
@@ -137,7 +136,7 @@ def passing(steps: int, messages: int, rank: int, world_size: int) -> Program:
 
 
 def at_once(messages: int, rank: int, world_size: int) -> Program:
-    """Let rank 0 send so many chunks to rank 1 in one step."""
+    """Let rank 0 send ``messages`` chunks to rank 1 in one step."""
     yield tuple((recv if rank else send)(1 - rank, chunk) for chunk in range(messages))
 
 
@@ -147,7 +146,7 @@ def reduction(rank: int, world_size: int) -> Program:
 
 
 def probe_pair(rank: int, world_size: int, probes: PairProbes) -> PairProbes:
-    """Return ``probes``, which says how the network was built, with what is measured on it; both ranks call this."""
+    """Return ``probes``, which describes the network, with the measurements of this pair; both ranks call this."""
     tiny, exchanged = _tiny(rank, world_size)
     chains = tiny + [
         (size, hops, _seconds(partial(chain, hops), size, 1))
@@ -175,9 +174,9 @@ def probe_pair(rank: int, world_size: int, probes: PairProbes) -> PairProbes:
 
 
 def time_crowd(rank: int, world_size: int) -> list[CrowdRound]:
-    """Return what more ranks than cores take, round by round; all ranks call this, an even number of them.
+    """Return the times of more ranks than cores, round by round. All ranks call this; their number is even.
 
-    All that is timed takes turns, so that what disturbs one disturbs what it is compared with.
+    The measured programs take turns, so that a disturbance affects all of them.
     """
     programs = [(steps, messages) for messages in (1, world_size // 2) for steps in TINY_EXCHANGES]
     calls = [
@@ -187,7 +186,7 @@ def time_crowd(rank: int, world_size: int) -> list[CrowdRound]:
     set_status("probing with all ranks at once")
     rounds = []
     with without_garbage_collection():
-        for done in range(-1, CROWD_ROUNDS):  # the first warms up
+        for done in range(-1, CROWD_ROUNDS):  # the first one is the warm-up
             if rank == 0:
                 report_progress(max(0, done), CROWD_ROUNDS, f"{world_size} ranks at once")
             rounds.append([[time_together(call) for call in calls] for _ in range(IN_ROUND)])
@@ -195,7 +194,7 @@ def time_crowd(rank: int, world_size: int) -> list[CrowdRound]:
 
 
 def _crowd_round(world_size: int, repetitions: list[list[Interval]]) -> CrowdRound:
-    """Return what a round found; all ranks call this with its repetitions."""
+    """Return the result of a round; all ranks call this with its repetitions."""
     seconds, messages, steps = _medians(repetitions), world_size // 2, TINY_EXCHANGES
     few, many, few_wide, many_wide = seconds[:4]
     step, wide = ((more - less) / (steps[1] - steps[0]) for less, more in ((few, many), (few_wide, many_wide)))
@@ -204,16 +203,16 @@ def _crowd_round(world_size: int, repetitions: list[list[Interval]]) -> CrowdRou
 
 
 def _medians(repetitions: list[list[Interval]]) -> list[float]:
-    """Return the median seconds of several calls that took turns, from first start to last end; all ranks call this."""
+    """Return the median seconds of several alternating calls, from first start to last end; all ranks call this."""
     whole = [first_to_last(gather_intervals([*intervals])) for intervals in zip(*repetitions, strict=True)]
     return [median_low([end - begin for begin, end in own]) for own in whole]
 
 
 def _own(world_size: int) -> dict[int, Callable[[], object]]:
-    """Return collectives of gloo's by the messages that all ranks send: a barrier and an all_gather.
+    """Return gloo's barrier and all_gather, by the number of messages that all ranks send.
 
-    In a barrier a rank sends a message for each doubling, one after the other (gloo/barrier.cc), in an all_gather two
-    for each other rank (gloo/allgather.cc).
+    A barrier sends one message for each doubling, one after another (gloo/barrier.cc). An all_gather sends two for each
+    other rank (gloo/allgather.cc).
     """
     piece = torch.zeros(TINY // 4)
     pieces = [torch.zeros_like(piece) for _ in range(world_size)]
@@ -223,10 +222,7 @@ def _own(world_size: int) -> dict[int, Callable[[], object]]:
 
 
 def _seconds(program: Callable[[int, int], Program], size: int, chunks: int) -> float:
-    """Return the seconds of a program on chunks of this size, from first start to last end.
-
-    Of the repetitions the median counts, as in a measurement.
-    """
+    """Return the median seconds of a program on chunks of this size, from first start to last end."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
     set_status(f"probing with {format_size(size)}")
     if rank == 0:
@@ -243,20 +239,20 @@ def _seconds(program: Callable[[int, int], Program], size: int, chunks: int) -> 
 def _call(
     program: Callable[[int, int], Program], rank: int, world_size: int, size: int, chunks: int
 ) -> Callable[[], object]:
-    """Return what runs a program on chunks of this size, recording, as in a measurement."""
+    """Return a call that runs a program on chunks of this size with a record, as in a measurement."""
     call = CollectiveCall(Algorithm(_NO_COLLECTIVE, "probe", program, chunks_rule=chunks), chunks * size // 4)
     executor, buffer = Executor(call, rank, world_size), neutral_buffer(call, torch.device("cpu"))
     return lambda: executor.run(buffer, [])
 
 
 def _exchange(size: int) -> float:
-    """Return the seconds of one more step of exchanges."""
+    """Return the seconds of one more exchange step."""
     few, many = (_seconds(partial(exchange, steps), size, 2) for steps in EXCHANGES)
     return (many - few) / (EXCHANGES[1] - EXCHANGES[0])
 
 
 def _tiny(rank: int, world_size: int) -> tuple[list[tuple[int, int, float]], float]:
-    """Return the smallest messages' chains, and the seconds of one more step of exchanges; they take turns."""
+    """Return the seconds of the smallest messages' relays, and of one more exchange step. They take turns."""
     calls = [
         *(_call(partial(chain, hops), rank, world_size, TINY, 1) for hops in TINY_HOPS),
         *(_call(partial(exchange, steps), rank, world_size, TINY, 2) for steps in TINY_EXCHANGES),
@@ -264,12 +260,12 @@ def _tiny(rank: int, world_size: int) -> tuple[list[tuple[int, int, float]], flo
     with without_garbage_collection():
         repetitions = [[time_together(call) for call in calls] for _ in range(TINY_REPETITIONS)]
         *chains, few, many = _medians(repetitions[2:])
-    found = [(TINY, hops, seconds) for hops, seconds in zip(TINY_HOPS, chains, strict=True)]
-    return found, (many - few) / (TINY_EXCHANGES[1] - TINY_EXCHANGES[0])
+    relays = [(TINY, hops, seconds) for hops, seconds in zip(TINY_HOPS, chains, strict=True)]
+    return relays, (many - few) / (TINY_EXCHANGES[1] - TINY_EXCHANGES[0])
 
 
 def _posting(messages: int) -> float:
-    """Return the median CPU seconds of rank 0's thread for sending so many of the smallest messages in one step."""
+    """Return the median CPU time of rank 0's thread for posting ``messages`` tiny messages in one step."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
     call, took = _call(partial(at_once, messages), rank, world_size, TINY, messages), list[float]()
 
@@ -286,9 +282,9 @@ def _posting(messages: int) -> float:
 
 
 def _send_undisturbed(rank: int, size: int, goodput: float) -> tuple[int, float, float]:
-    """Return what ``_send`` does; a long message that is slower than its link is sent again, and the quickest counts.
+    """Send a message as ``_send`` does. Repeat a long one that is slower than its link, and return the quickest try.
 
-    Other processes on this machine only add time.
+    Other processes on this machine can only add time.
     """
     tries = [_send(rank, size)]
     while size > LONG_SIZE and len(tries) < ATTEMPTS and tries[-1][2] > (1 + SLOWER) * size / goodput:
@@ -297,9 +293,9 @@ def _send_undisturbed(rank: int, size: int, goodput: float) -> tuple[int, float,
 
 
 def _send(rank: int, size: int) -> tuple[int, float, float]:
-    """Return the size, and when the sender's wait returned, and the receiver's: median seconds from posting."""
+    """Return the size, and the median seconds from posting until the sender's wait returned, and the receiver's."""
     set_status(f"sending {format_size(size)}")
-    tensor, found = torch.zeros(size // 4), []
+    tensor, times_of_sends = torch.zeros(size // 4), []
     for _ in range(LEAST if size <= LONG_SIZE else 1):
         dist.barrier()
         if rank == 0:
@@ -313,12 +309,16 @@ def _send(rank: int, size: int) -> tuple[int, float, float]:
         both = [torch.empty_like(times) for _ in range(2)]
         dist.all_gather(both, times)
         (posted, done), (_, arrived) = (each.tolist() for each in both)
-        found.append((done - posted, arrived - posted))
-    return size, median_low([done for done, _ in found]), median_low([arrived for _, arrived in found])
+        times_of_sends.append((done - posted, arrived - posted))
+    return (
+        size,
+        median_low([done for done, _ in times_of_sends]),
+        median_low([arrived for _, arrived in times_of_sends]),
+    )
 
 
 def _connection(probes: PairProbes, done: SizeTimes) -> tuple[int, int, float, int]:
-    """Return window, bytes in flight, round trip and send buffer of the sender's side, with the largest message."""
+    """Return window, bytes in flight, round trip and send buffer of the sender, measured with the largest message."""
     rank, goodput = dist.get_rank(), probes.goodput
     with sampling_in_flight() as samples:
         _send(rank, done[-1][0])

@@ -1,1 +1,1 @@
-"""A cluster's network on this machine: a network namespace for each host, bridges, links of limited rate."""
+"""Emulate a cluster's network on this machine: network namespaces, bridges, and rate-limited links."""

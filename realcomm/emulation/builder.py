@@ -1,7 +1,7 @@
-"""The process in which an emulated network is built, measured and held open until the launcher closes a pipe.
+"""The process that builds an emulated network, measures it, and holds it open until the launcher closes a pipe.
 
-Everything hangs on open files of this process and of the ranks: when they have ended, the kernel removes it all. The
-kernel's counters tell what went wrong meanwhile.
+The network exists through open files of this process and of the ranks. When they have ended, the kernel removes it. The
+kernel's counters show dropped packets and timeouts.
 """
 
 import json
@@ -36,22 +36,22 @@ from realcomm.emulation.plan import (
 from realcomm.launching.namespaces import OWN_NETWORK, HostNamespaces, enter_network, new_network, unshare_network
 from realcomm.launching.worker import end_with_launcher
 
-TOLERANCE = 0.01  # of a link's goodput
-ATTEMPTS = 3  # at a link that is off, each twice as long as the one before: another process may have had the cores
+TOLERANCE = 0.01  # relative to a link's goodput
+ATTEMPTS = 3  # for a link that is off, each twice as long, because another process may have taken the cores
 AT_ONCE = 25e6  # bytes/s of links measured at the same time
-BEARABLE = 0.14  # share of the cores' time that the kernel may need to move the bytes: ranks need several times it
+BEARABLE = 0.14  # share of CPU time for the kernel to move the bytes; ranks need several times as much
 CONGESTION_CONTROL = "reno"
 HOST_SETTINGS = {  # files under /proc/sys/net of every host
     "ipv4/tcp_congestion_control": CONGESTION_CONTROL,
-    "ipv4/tcp_no_metrics_save": "1",  # a connection begins as if there had been none before
-    "ipv6/conf/all/disable_ipv6": "1",  # which would send by itself
+    "ipv4/tcp_no_metrics_save": "1",  # no state is kept from earlier connections
+    "ipv6/conf/all/disable_ipv6": "1",  # IPv6 sends by itself
     "ipv6/conf/default/disable_ipv6": "1",
 }
-VERIFY, MARK, COMPLAINTS = "verify", "mark", "complaints"  # what the launcher asks, in this order
+VERIFY, MARK, COMPLAINTS = "verify", "mark", "complaints"  # requests of the launcher, in this order
 
 
 class PacketCounts(NamedTuple):
-    """The counters of one namespace, which only grow."""
+    """The counters of one namespace. They never decrease."""
 
     drops: dict[str, int]  # frames dropped by the queue of each interface
     timeouts: int  # of TCP's retransmission timer
@@ -59,7 +59,7 @@ class PacketCounts(NamedTuple):
 
 
 def read_counts() -> PacketCounts:
-    """Return the counters of the network namespace that this process is in."""
+    """Return the counters of this process's network namespace."""
     drops: dict[str, int] = {}
     for queue in json.loads(run_tool("tc", ["-s", "-j", "qdisc", "show"])):
         drops[queue["dev"]] = drops.get(queue["dev"], 0) + int(queue.get("drops", 0))
@@ -69,7 +69,7 @@ def read_counts() -> PacketCounts:
 
 
 def _table(text: str) -> dict[str, dict[str, int]]:
-    """Return the kernel's pairs of lines, names and then numbers, by the word before the colon."""
+    """Parse the kernel's pairs of lines, names then numbers, by the word before the colon."""
     lines = [line.split() for line in text.splitlines()]
     return {
         names[0].rstrip(":"): dict(zip(names[1:], map(int, numbers[1:]), strict=True))
@@ -78,10 +78,10 @@ def _table(text: str) -> dict[str, dict[str, int]]:
 
 
 class NetworkBuilder:
-    """The namespaces of a plan, as open files of this process, which is in the core and must have one thread only."""
+    """The namespaces of a plan, as open files of this process, which is in the core namespace and has one thread."""
 
     def __init__(self, plan: NetworkPlan) -> None:
-        """Build it. Raise RunFailed where this system cannot, with what it lacks."""
+        """Build the network. Raise RunFailed with the missing feature if this system cannot."""
         self.plan, self.names = plan, InterfaceNames(plan)
         self.has_own_user = _unshare()
         self.rights = "by a user namespace" if self.has_own_user else "as root"
@@ -94,7 +94,7 @@ class NetworkBuilder:
         self.before: dict[str | None, PacketCounts] = {}
 
     def _has_netem(self) -> bool:
-        """Try in the core whether the kernel delays packets."""
+        """Return whether the kernel can delay packets."""
         run_batch("ip", ["link add trial type veth peer name trial2"])
         try:
             run_batch("tc", ["qdisc add dev trial root netem delay 1ms"])
@@ -118,24 +118,28 @@ class NetworkBuilder:
         enter_network(self.core)
 
     def verify(self) -> list[float]:
-        """Measure all directions, each alone on its way, and return the goodputs in bytes/s.
+        """Measure all directions, each alone on its path; return the goodputs in bytes/s.
 
-        Raise RunFailed for one that is off by more than ``TOLERANCE`` in every attempt; then remove the probes.
+        Raise RunFailed for one that is off by more than ``TOLERANCE`` in every attempt. Then remove the probe hosts.
         """
-        found = dict.fromkeys(self.plan.directions, 0.0)
+        goodputs = dict.fromkeys(self.plan.directions, 0.0)
         wrong, seconds = list(self.plan.directions), MEASURED_S
         for _ in range(ATTEMPTS):
             for together in groups(wrong):
-                found |= dict(zip(together, self._measure(together, seconds), strict=True))
-            wrong = [one for one in wrong if abs(found[one] / expected_goodput(one.bandwidth) - 1) > TOLERANCE]
+                goodputs |= dict(zip(together, self._measure(together, seconds), strict=True))
+            wrong = [
+                direction
+                for direction in wrong
+                if abs(goodputs[direction] / expected_goodput(direction.bandwidth) - 1) > TOLERANCE
+            ]
             seconds *= 2
         if wrong:
-            raise RunFailed(_describe(wrong, found))
+            raise RunFailed(_describe(wrong, goodputs))
         self._remove_probes()
-        return list(found.values())
+        return list(goodputs.values())
 
     def _measure(self, directions: list[Direction], seconds: float) -> list[float]:
-        pairs = [tuple(map(self._endpoint, testers(self.names, one))) for one in directions]
+        pairs = [tuple(map(self._endpoint, testers(self.names, direction))) for direction in directions]
         return measure_goodput(pairs, seconds)  # type: ignore[arg-type]
 
     def _endpoint(self, host: str) -> Endpoint:
@@ -146,74 +150,75 @@ class NetworkBuilder:
             os.close(self.files.pop(probe))
 
     def mark(self) -> None:
-        """Count from here on."""
+        """Start counting here."""
         self.before = self._read()
 
     def complaints(self) -> list[str]:
-        """Return what has gone wrong on the network since the last mark, a text each."""
-        found, after = [], self._read()
+        """Return a text for each problem on the network since the last mark."""
+        complaints, after = [], self._read()
         for host, counts in after.items():
             before = self.before[host]
             for interface, drops in counts.drops.items():
                 if dropped := drops - before.drops.get(interface, 0):
-                    found.append(f"the queue of the link {self._link(host, interface)} dropped {dropped} packets")
+                    complaints.append(f"the queue of the link {self._link(host, interface)} dropped {dropped} packets")
             if timeouts := counts.timeouts - before.timeouts:
                 again = counts.retransmissions - before.retransmissions
-                found.append(f"TCP on {host} timed out {timeouts} times and sent {again} segments again")
-        return found
+                complaints.append(f"TCP on {host} timed out {timeouts} times and sent {again} segments again")
+        return complaints
 
     def _read(self) -> dict[str | None, PacketCounts]:
-        found: dict[str | None, PacketCounts] = {None: read_counts()}
+        counts: dict[str | None, PacketCounts] = {None: read_counts()}
         for host in self.plan.hosts:
             enter_network(self.files[host])
-            found[host] = read_counts()
+            counts[host] = read_counts()
         enter_network(self.core)
-        return found
+        return counts
 
     def _link(self, host: str | None, interface: str) -> str:
-        for one in self.plan.directions:
-            end = self.names.end(one.src, one.dst)
+        for direction in self.plan.directions:
+            end = self.names.end(direction.src, direction.dst)
             if (end.host, end.interface) == (host, interface):
-                return one.name
+                return direction.name
         return f"{host} - its switch" if interface == INTERFACE else interface
 
 
 def _unshare() -> bool:
-    """Leave for namespaces of our own; return whether a user namespace is among them. Raise RunFailed."""
+    """Move to new namespaces; return whether a user namespace is among them. Raise RunFailed."""
     check_tools()
     try:
         return unshare_network()
     except OSError as error:
         raise RunFailed(
-            f"{CANNOT}: this system gives no network namespaces to this user ({error.strerror}); it takes root, or "
+            f"{CANNOT}: this user may not create network namespaces ({error.strerror}); run as root, or allow "
             "user namespaces (sysctl user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns)"
         ) from error
 
 
 def groups(directions: Iterable[Direction]) -> list[list[Direction]]:
-    """Return all directions in groups: in each at most ``AT_ONCE`` bytes/s, or one, and never both ways of a link.
+    """Return all directions in groups that can be measured at once.
 
-    Acknowledgements go the other way, and would take their share of it.
+    A group has at most ``AT_ONCE`` bytes/s, or one direction, and never both ways of a link. Acknowledgments go the
+    other way, and would take their share of it.
     """
-    found: list[list[Direction]] = []
-    for one in directions:
-        for group in found:
-            both_ways = any((other.dst, other.src) == (one.src, one.dst) for other in group)
-            if not both_ways and sum(other.bandwidth for other in group) + one.bandwidth <= AT_ONCE:
-                group.append(one)
+    grouped: list[list[Direction]] = []
+    for direction in directions:
+        for group in grouped:
+            both_ways = any((other.dst, other.src) == (direction.src, direction.dst) for other in group)
+            if not both_ways and sum(other.bandwidth for other in group) + direction.bandwidth <= AT_ONCE:
+                group.append(direction)
                 break
         else:
-            found.append([one])
-    return found
+            grouped.append([direction])
+    return grouped
 
 
-def _describe(wrong: list[Direction], found: dict[Direction, float]) -> str:
+def _describe(wrong: list[Direction], goodputs: dict[Direction, float]) -> str:
     first = wrong[0]
-    wanted, got = (format_bandwidth(value) for value in (expected_goodput(first.bandwidth), found[first]))
-    more = f", and {len(wrong) - 1} links more are off" if len(wrong) > 1 else ""
+    expected, got = (format_bandwidth(value) for value in (expected_goodput(first.bandwidth), goodputs[first]))
+    more = f", and {len(wrong) - 1} more links are off" if len(wrong) > 1 else ""
     return (
-        f"the link {first.name} gives TCP {got} where {wanted} is wanted ({format_bandwidth(first.bandwidth)} less "
-        f"headers, within {TOLERANCE:.0%}){more}; this machine is busy or does not bear this rate"
+        f"the link {first.name} has a TCP goodput of {got}, not {expected} ({format_bandwidth(first.bandwidth)} "
+        f"without headers, within {TOLERANCE:.0%}){more}; this machine is busy or cannot emulate this rate"
     )
 
 
@@ -222,23 +227,23 @@ def _set(name: str, value: str) -> None:
     try:
         file.write_text(value)
     except OSError as error:
-        if file.exists():  # a kernel without IPv6 has not all of them
-            raise RunFailed(f"{CANNOT}: {file} refuses {value!r} ({error.strerror})") from error
+        if file.exists():  # a kernel without IPv6 lacks some
+            raise RunFailed(f"{CANNOT}: {file} rejects {value!r} ({error.strerror})") from error
 
 
 def hold(connection: Connection, plan: NetworkPlan) -> None:
-    """Build the network, send where its ranks work, and then answer; this is what the process executes.
+    """Build the network, send the ranks' namespaces, and then answer requests. The process executes this function.
 
-    Each answer is the value, or the exception in its place.
+    Each answer is a value or an exception.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C reaches the whole terminal; the launcher closes the pipe
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # which the server, of which this process is a copy, has changed
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the fork server has changed it
     try:
         builder = NetworkBuilder(plan)
     except (InputError, RunFailed) as error:
         _send(connection, error)
         return
-    end_with_launcher()  # a second thread, which an ordinary user's new namespace does not allow before
+    end_with_launcher()  # starts a second thread, which must not exist before unshare
     _send(connection, (_namespaces(builder), builder.delays, builder.bearable))
     answers: dict[str, Callable[[], object]] = {
         VERIFY: builder.verify,
@@ -247,17 +252,17 @@ def hold(connection: Connection, plan: NetworkPlan) -> None:
     }
     while True:
         try:
-            asked = pickle.loads(connection.recv_bytes())  # by our own launcher
+            request = pickle.loads(connection.recv_bytes())  # written by our own launcher
         except (EOFError, OSError):
             return
         try:
-            _send(connection, answers[asked]())
+            _send(connection, answers[request]())
         except (InputError, RunFailed) as error:
             _send(connection, error)
 
 
 def _namespaces(builder: NetworkBuilder) -> list[HostNamespaces]:
-    """Return where each rank works, as long as this process lives."""
+    """Return each rank's namespaces, valid while this process lives."""
     user = (f"/proc/{getpid()}/ns/user",) if builder.has_own_user else ()
     return [
         HostNamespaces((*user, f"/proc/{getpid()}/fd/{builder.files[host]}"), INTERFACE) for host in builder.plan.ranks

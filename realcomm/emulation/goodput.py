@@ -1,4 +1,4 @@
-"""Links of an emulated network measured before they are used: how fast, and how exact."""
+"""Measure the links of an emulated network before they are used."""
 
 import os
 import socket
@@ -14,16 +14,16 @@ MEASURED_S = 0.25
 LOOK_S = 2e-3  # between looks at all sockets
 CONNECT_S = 5.0
 _CHUNK = bytes(1 << 18)
-_SEND_BUFFER = 1 << 20  # asked for; the system's own limit holds
+_SEND_BUFFER = 1 << 20  # requested; the system may limit it
 _drain = bytearray(1 << 18)
-MOVED_S = 0.1  # of this process's time
+MOVED_S = 0.1  # of CPU time
 _ENDS = ("10.99.0.1", "10.99.0.2")
-_RATE = "rate 100gbit"  # more than a core moves: what limits is the core
+_RATE = "rate 100gbit"  # faster than any core
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where one end of a transfer is: an open file of its network namespace, and its address there."""
+    """One end of a transfer: an open file of its network namespace, and its address there."""
 
     namespace: int
     address: str
@@ -31,7 +31,7 @@ class Endpoint:
 
 @dataclass
 class TimedTransfer:
-    """One connection and what has arrived by when."""
+    """One connection, and the received bytes over time."""
 
     sender: socket.socket
     receiver: socket.socket
@@ -39,7 +39,7 @@ class TimedTransfer:
     arrived: list[tuple[float, int]] = field(default_factory=list)  # (time, bytes in all)
 
     def move(self) -> None:
-        """Send what the socket takes and read what it has."""
+        """Send until the socket's buffer is full, and read what has arrived."""
         try:
             while self.sender.send(_CHUNK) == len(_CHUNK):
                 pass
@@ -58,7 +58,7 @@ class TimedTransfer:
 
 
 def expected_goodput(bandwidth: float) -> float:
-    """Return what of a link's bandwidth is left for TCP's data: a shaper counts headers of Ethernet, IPv4 and TCP.
+    """Return the part of a link's bandwidth for TCP's data: the shaper also counts headers of Ethernet, IPv4 and TCP.
 
     >>> round(expected_goodput(50e6) / 1e6, 2)
     47.82
@@ -67,9 +67,9 @@ def expected_goodput(bandwidth: float) -> float:
 
 
 def measure_goodput(pairs: Sequence[tuple[Endpoint, Endpoint]], seconds: float = MEASURED_S) -> list[float]:
-    """Return the bytes/s of each (sender, receiver), all sending at once; none of them may share a limited link.
+    """Return the bytes/s of each (sender, receiver), all sending at once. They must not share a rate-limited link.
 
-    Raise OSError where one cannot reach the other.
+    Raise OSError if one cannot reach the other.
     """
     home = os.open(OWN_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
     transfers: list[TimedTransfer] = []
@@ -92,7 +92,7 @@ def measure_goodput(pairs: Sequence[tuple[Endpoint, Endpoint]], seconds: float =
 
 
 def connect(sender: Endpoint, receiver: Endpoint) -> TimedTransfer:
-    """Return a connection between two namespaces; this process is in the sender's afterwards."""
+    """Return a connection between two namespaces. This process is in the sender's namespace afterwards."""
     enter_network(receiver.namespace)
     with socket.socket() as listener:
         listener.settimeout(CONNECT_S)
@@ -114,7 +114,7 @@ def connect(sender: Endpoint, receiver: Endpoint) -> TimedTransfer:
 
 
 def slope(points: Sequence[tuple[float, int]]) -> float:
-    """Return the bytes/s of the straight line with the least squares through (time, bytes).
+    """Return the bytes/s of the least-squares line through (time, bytes).
 
     >>> slope([(0.0, 0), (1.0, 10), (2.0, 20)])
     10.0
@@ -126,10 +126,10 @@ def slope(points: Sequence[tuple[float, int]]) -> float:
 
 
 def measure_speed() -> float:
-    """Return the bytes that one second of a core sends and receives in segments of ``MTU``, through a token bucket.
+    """Return the bytes that one CPU-second sends and receives in segments of ``MTU``, through a token bucket.
 
-    The core's time counts, not the clock's, so that other processes matter little. This process is in the core of an
-    emulation, has one thread, and is there again afterwards.
+    CPU time counts, so other processes matter little. This process has one thread, is in the core namespace of an
+    emulation, and returns there.
     """
     home = os.open(OWN_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
     away = new_network()
@@ -151,7 +151,7 @@ def measure_speed() -> float:
 def _move(sender: Endpoint, receiver: Endpoint) -> float:
     transfer = connect(sender, receiver)
     try:
-        for _ in range(2):  # first while the window grows
+        for _ in range(2):  # the first lets the window grow
             begin, before = time.process_time(), transfer.total
             while time.process_time() < begin + MOVED_S / 2:
                 transfer.move()

@@ -1,4 +1,4 @@
-"""An emulated network, as the process that launches ranks on it sees it."""
+"""An emulated network, from the point of view of the process that launches ranks on it."""
 
 import pickle
 import time
@@ -6,27 +6,27 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from collectives.errors import InputError, RunFailed
 from collectives.quoting import name_some
 from collectives.units import format_bandwidth
 from realcomm.emulation.builder import COMPLAINTS, MARK, VERIFY, hold
-from realcomm.emulation.plan import Emulable, NetworkPlan, plan_network
+from realcomm.emulation.plan import CANNOT, Direction, Emulable, NetworkPlan, plan_network
 from realcomm.launching.interrupts import HeldInterrupts
 from realcomm.launching.namespaces import HostNamespaces
 from realcomm.launching.server import start_server, wait_for_server, without_main
 from realcomm.launching.torchrun import under_torchrun
 
-TIMEOUT_S = 120.0  # of building and of measuring all links: seconds unless the machine is overloaded
+TRIAL_BANDWIDTH = 20e6 / 8  # bytes/s
+TIMEOUT_S = 120.0  # for building and measuring; takes seconds on a machine that is not overloaded
 
 
 class EmulatedNetwork:
-    """A cluster's network on this machine, between the beginning and the end of a ``with``; see ``emulate``.
+    """A cluster's network on this machine, within a ``with`` statement; see ``emulate``.
 
-    ``namespaces`` says where each rank works, ``goodputs`` what TCP got on each of the plan's directions in bytes/s,
-    ``bearable`` how many bytes/s of all hosts together this machine bears, and ``delays`` whether links have their
-    latency.
+    ``namespaces`` has each rank's namespaces, ``goodputs`` TCP's goodput in each of the plan's directions in bytes/s,
+    ``bearable`` the total bytes/s that this machine can emulate, and ``delays`` whether links have latency.
     """
 
     def __init__(self, plan: NetworkPlan) -> None:
@@ -41,7 +41,7 @@ class EmulatedNetwork:
     def __enter__(self) -> Self:
         """Build the network and measure its links.
 
-        Raise RunFailed where this machine cannot, or a link is off, and InputError for more than it bears.
+        Raise RunFailed if this machine cannot or a link is off, and InputError for more traffic than it can emulate.
         """
         with HeldInterrupts() as interrupts, without_main():
             start_server()
@@ -62,38 +62,38 @@ class EmulatedNetwork:
         self.close()
 
     def _check_rate(self) -> None:
-        """Raise InputError for a network on which all hosts together may send more than this machine bears."""
+        """Raise InputError for a network whose hosts together may send more than this machine can emulate."""
         if self.plan.rate > self.bearable:
             share = self.bearable / self.plan.rate
-            fastest = max(one.bandwidth for one in self.plan.directions)
+            fastest = max(direction.bandwidth for direction in self.plan.directions)
             raise InputError(
                 f"{self.plan.title} cannot be emulated here: all hosts together may send "
-                f"{format_bandwidth(self.plan.rate)}, and this machine bears about {format_bandwidth(self.bearable)}; "
-                f"links of {share:.0%} of their bandwidth would do, for example "
+                f"{format_bandwidth(self.plan.rate)}, but this machine can emulate about "
+                f"{format_bandwidth(self.bearable)}; reduce the bandwidth of links to {share:.0%}, for example "
                 f"--set cluster.bandwidth='{round_down(fastest * share * 8 / 1e6)} Mbit/s'"
             )
 
     def mark(self) -> None:
-        """Count dropped packets and timeouts from here on."""
+        """Start counting dropped packets and timeouts here."""
         self._ask(MARK)
         self._receive()
 
     def complaints(self) -> list[str]:
-        """Return where a queue has dropped packets, or TCP has timed out, since the last ``mark``: a text each."""
+        """Return a text for each queue that dropped packets and each host with TCP timeouts since the last ``mark``."""
         self._ask(COMPLAINTS)
-        found: list[str] = self._receive()
-        return found
+        complaints: list[str] = self._receive()
+        return complaints
 
     def check(self) -> None:
-        """Raise RunFailed where a queue has dropped packets, or TCP has timed out, since the last ``mark``."""
+        """Raise RunFailed if a queue has dropped packets or TCP has timed out since the last ``mark``."""
         if complaints := self.complaints():
             raise RunFailed(
-                f"{self.plan.title}, emulated: {name_some(complaints, '; ')}: this machine does not bear "
-                "these rates, so nothing of this run counts; give the links less bandwidth, or make the machine idle"
+                f"{self.plan.title}, emulated: {name_some(complaints, '; ')}: this machine cannot emulate "
+                "these rates, and the run is not valid; reduce the bandwidth, or stop other processes"
             )
 
     def close(self) -> None:
-        """Remove the network. Ranks that are still on it keep theirs until they end."""
+        """Remove the network. Running ranks keep theirs until they end."""
         if self._connection is not None:
             self._connection.close()
         if self._process is not None:
@@ -104,19 +104,19 @@ class EmulatedNetwork:
 
     def _start(self) -> None:
         context = get_context("forkserver")
-        self._connection, there = context.Pipe()
-        process = context.Process(target=hold, args=(there, self.plan), name="ringlab network", daemon=True)
+        self._connection, other_end = context.Pipe()
+        process = context.Process(target=hold, args=(other_end, self.plan), name="ringlab network", daemon=True)
         process.start()
         self._process = process
-        there.close()
+        other_end.close()
 
-    def _ask(self, what: str) -> None:
+    def _ask(self, request: str) -> None:
         if self._connection is None:
-            raise InputError("the emulated network is closed; use it within its with statement")
-        self._connection.send_bytes(pickle.dumps(what))
+            raise InputError("the emulated network is closed; use it inside its with statement")
+        self._connection.send_bytes(pickle.dumps(request))
 
     def _receive(self, interrupts: HeldInterrupts | None = None) -> Any:
-        """Return the holder's next answer, or raise it."""
+        """Return the builder's next answer, or raise it."""
         assert self._connection is not None
         if interrupts is None:
             wait([self._connection], TIMEOUT_S)
@@ -126,16 +126,16 @@ class EmulatedNetwork:
         if not self._connection.poll():
             raise RunFailed(f"the emulated network did not answer within {TIMEOUT_S:g} s")
         try:
-            answer = pickle.loads(self._connection.recv_bytes())  # by our own holder
+            answer = pickle.loads(self._connection.recv_bytes())  # written by our own builder
         except EOFError as error:
-            raise RunFailed("the process that holds the emulated network has ended") from error
+            raise RunFailed("the process of the emulated network has ended") from error
         if isinstance(answer, Exception):
             raise answer
         return answer
 
 
 def round_down(value: float) -> int:
-    """Return a whole number that is not more, with two digits that count.
+    """Return a whole number that is at most ``value``, with two significant digits.
 
     >>> round_down(57.9), round_down(1234), round_down(0.3)
     (57, 1200, 1)
@@ -145,17 +145,43 @@ def round_down(value: float) -> int:
 
 
 def emulate(cluster: Emulable) -> EmulatedNetwork:
-    """Return the cluster's network, to be built on this machine within a ``with`` statement.
+    """Return the cluster's network, which is built on this machine within a ``with`` statement.
 
-    Each host is a network namespace, each switch a bridge, each link of limited rate in both directions. What ``with``
-    gives is the ``network`` of ``run``, ``train`` and ``launch``. Nothing needs to be cleaned up, however this process
-    ends. Raise InputError for a cluster that cannot be emulated; entering raises it for more than this machine bears,
-    and RunFailed where nothing can be emulated here or a link is not what it should be.
+    Each host is a network namespace, each switch a bridge, each link rate-limited in both directions. Pass the object
+    of ``with`` as ``network`` to ``run``, ``train`` and ``launch``. No cleanup is needed, however this process ends.
+    Raise InputError for a cluster that cannot be emulated. Entering raises it for more traffic than this machine can
+    emulate, and RunFailed if this machine cannot emulate or a link is off.
 
     >>> with emulate(simcomm.star(4, "50 Mbit/s", "0 us")) as network:  # doctest: +SKIP
     ...     trace = realcomm.run("all_reduce/ring", cluster, nbytes=65536, network=network)
     """
     plan = plan_network(cluster)
     if under_torchrun():
-        raise InputError("an emulated network starts its ranks itself; leave torchrun out")
+        raise InputError("an emulated network starts its own ranks; run without torchrun")
     return EmulatedNetwork(plan)
+
+
+class Ability(NamedTuple):
+    """The result of a trial."""
+
+    rights: str  # that allow this process to build networks
+    bearable: float  # bytes/s of all hosts together
+    delays: bool  # whether links can have their latency
+
+
+def try_emulation() -> Ability:
+    """Build and measure a network of two hosts. Raise RunFailed with the missing feature.
+
+    >>> try_emulation().bearable > 1e6  # doctest: +SKIP
+    True
+    """
+    links = [("h0", "s0"), ("s0", "h0"), ("h1", "s0"), ("s0", "h1")]
+    directions = tuple(Direction(src, dst, TRIAL_BANDWIDTH, 1e-6) for src, dst in links)
+    forwarding = {"s0": {"h0": "h0", "h1": "h1"}}
+    try:
+        plan = NetworkPlan("two hosts", ("h0", "h1"), ("h0", "h1"), ("s0",), directions, forwarding)
+        with EmulatedNetwork(plan) as network:
+            rights = "by a user namespace" if len(network.namespaces[0].files) > 1 else "as root"
+            return Ability(rights, network.bearable, network.delays)
+    except InputError as error:
+        raise RunFailed(f"{CANNOT}: {error}") from error

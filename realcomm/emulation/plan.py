@@ -1,8 +1,8 @@
-"""What is to be built for a cluster, hosts, switches and links, and the commands of ip and tc that build it.
+"""Plan an emulated cluster: hosts, switches and links, and the commands of ip and tc that build it.
 
-A frame is forwarded by where it goes to, as switches do. A node that holds ranks and has one link is a namespace, and
-its end of the link is its interface. With several links, or where others' messages pass through it, it also gets a
-switch, joined to it by a link without a limit, because a host has one interface here.
+Switches forward frames by destination. A node with ranks and one link is a namespace, and its end of the link is its
+interface. A node with several links, or in the path of others' messages, also gets a switch, joined to it by an
+unlimited link, because a host has one interface here.
 """
 
 import os
@@ -17,21 +17,22 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from collectives.checks import check_cluster
 from collectives.errors import InputError, RunFailed
 
-MOST_HOSTS = 64  # beyond that no machine bears the traffic
+MOST_HOSTS = 64  # no machine can emulate more
 FORWARDING_KINDS = ("host", "switch")
 
 
 class FoundRoutes(Protocol):
-    """What finds the nodes from one to another, both ends included."""
+    """Finds the nodes from one node to another, both included."""
 
     def route(self, src: str, dst: str) -> tuple[str, ...]: ...
 
 
 @runtime_checkable
 class Emulable(Protocol):
-    """What an emulation needs of a cluster, as ``simcomm``'s have it: each rank's host, a graph of links, and routes.
+    """A cluster as an emulation needs it: each rank's host, a graph of links, and routes.
 
     Every edge of ``graph`` is one direction of a link, with ``bandwidth`` in bytes/s and ``latency`` in seconds.
+    ``simcomm``'s clusters qualify.
     """
 
     @property
@@ -46,7 +47,7 @@ class Emulable(Protocol):
 
 
 class Direction(NamedTuple):
-    """One direction of a link: the node that it leads from, where to, bytes/s as the shaper counts, and seconds."""
+    """One direction of a link: source, destination, bytes/s as the shaper counts, and seconds of latency."""
 
     src: str
     dst: str
@@ -55,24 +56,24 @@ class Direction(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The link as messages call it."""
+        """The link's name in messages."""
         return f"{self.src} - {self.dst}"
 
 
 @dataclass(frozen=True)
 class NetworkPlan:
-    """What is to be built, in plain values that pass between processes."""
+    """The network to build, as plain values that can be sent between processes."""
 
     title: str
     ranks: tuple[str, ...]  # the host of each rank
     hosts: tuple[str, ...]  # nodes that are namespaces
     switches: tuple[str, ...]  # nodes that are bridges; a host with several links is in both
     directions: tuple[Direction, ...]
-    forwarding: dict[str, dict[str, str]]  # of each switch: to a host by which neighbour; a host by itself
+    forwarding: dict[str, dict[str, str]]  # next hop of each switch to each host
 
     @property
     def rate(self) -> float:
-        """Bytes/s of all hosts sending at once: what this machine has to bear."""
+        """The bytes/s of all hosts sending at once, which this machine must move."""
         return sum(one.bandwidth for one in self.directions if one.src in self.hosts)
 
     @property
@@ -82,7 +83,7 @@ class NetworkPlan:
 
 
 def plan_network(cluster: Emulable) -> NetworkPlan:
-    """Return what is to be built for a cluster. Raise InputError for one that cannot be emulated.
+    """Return the plan of a cluster's network. Raise InputError for one that cannot be emulated.
 
     >>> import simcomm
     >>> plan = plan_network(simcomm.star(4, "50 Mbit/s", "0 us"))
@@ -92,13 +93,15 @@ def plan_network(cluster: Emulable) -> NetworkPlan:
     check_cluster(cluster, Emulable)
     if getattr(cluster, "is_here", False):
         raise InputError(
-            f"{cluster.title} cannot be emulated: it is this machine itself; "
+            f"{cluster.title} cannot be emulated: the cluster is this machine; "
             'describe a network, for example topology = "star"'
         )
     _check_kinds(cluster)
     hosts = tuple(dict.fromkeys(cluster.hosts))
     if len(hosts) > MOST_HOSTS:
-        raise InputError(f"{cluster.title} cannot be emulated: it has {len(hosts)} hosts; up to {MOST_HOSTS} will do")
+        raise InputError(
+            f"{cluster.title} cannot be emulated: it has {len(hosts)} hosts; at most {MOST_HOSTS} are supported"
+        )
     routes = [cluster.router().route(src, dst) for src in hosts for dst in hosts if src != dst]
     used = {edge for route in routes for edge in pairwise(route)}
     used |= {(b, a) for a, b in used if cluster.graph.has_edge(b, a)}
@@ -119,7 +122,8 @@ def _check_kinds(cluster: Emulable) -> None:
         kind = data.get("kind", "host")
         if kind not in FORWARDING_KINDS:
             raise InputError(
-                f"{cluster.title} cannot be emulated: {node} is a {kind}; hosts and switches can be, one rank a host"
+                f"{cluster.title} cannot be emulated: {node} is a {kind}; only hosts and switches are supported, "
+                "with one rank for each host"
             )
 
 
@@ -127,70 +131,71 @@ def _directions(cluster: Emulable, used: list[tuple[str, str]]) -> Iterator[Dire
     for src, dst in used:
         data = cluster.graph.edges[src, dst]
         if not isfinite(data["bandwidth"]):
-            raise InputError(f"{cluster.title} cannot be emulated: the link {src} - {dst} has no limit of bandwidth")
+            raise InputError(f"{cluster.title} cannot be emulated: the link {src} - {dst} has no finite bandwidth")
         if not cluster.graph.has_edge(dst, src):
             raise InputError(
-                f"{cluster.title} cannot be emulated: a link leads from {src} to {dst} and none back, "
-                "where acknowledgements have to go"
+                f"{cluster.title} cannot be emulated: a link leads from {src} to {dst} but not back, "
+                "where acknowledgments must go"
             )
         yield Direction(src, dst, float(data["bandwidth"]), float(data["latency"]))
 
 
 def _forwarding(routes: list[tuple[str, ...]], hosts: tuple[str, ...], switches: set[str]) -> dict[str, dict[str, str]]:
-    """Return by which neighbour each switch sends on to each host. Raise InputError where that depends on the sender.
+    """Return each switch's next hop to each host. Raise InputError if it depends on the sender.
 
-    Of pairs that no route leads over a switch, nothing is there, so that a stray frame is dropped.
+    Pairs without a route over a switch have no entry, so stray frames are dropped.
     """
-    found: dict[str, dict[str, str]] = {switch: {} for switch in sorted(switches)}
+    next_hops: dict[str, dict[str, str]] = {switch: {} for switch in sorted(switches)}
     for host in switches & {*hosts}:
-        found[host][host] = host
+        next_hops[host][host] = host
     for route in routes:
         dst = route[-1]
         for node, onward in pairwise(route):
             if node not in switches:
                 continue
-            known = found[node].setdefault(dst, onward)
+            known = next_hops[node].setdefault(dst, onward)
             if known != onward:
                 raise InputError(
-                    f"the routing cannot be emulated: {node} would send to {dst} by {known} or by {onward}, depending "
-                    'on the sender; a bridge forwards by receiver, as routing = "shortest" does'
+                    f"the routing cannot be emulated: the next hop of {node} to {dst} is {known} or {onward}, "
+                    "depending "
+                    'on the sender; use routing by destination, for example routing = "shortest"'
                 )
-    return found
+    return next_hops
 
 
 TOOLS = ("ip", "tc", "bridge")
-CANNOT = "no cluster can be emulated"
+CANNOT = "clusters cannot be emulated here"
 INTERFACE = "eth0"  # of every host
 MTU = 1500
 FRAME, PAYLOAD = 1514, 1448  # bytes of a full frame as tc counts it, and of TCP's data in it (with time stamps)
 BURST = 4096  # bytes that a link's token bucket saves while idle
-QUEUE = 1_000_000_000  # bytes, more than all windows of TCP together: nothing is dropped
-PATIENCE_S = 5  # before TCP takes for lost what is not acknowledged: as nothing is dropped, it only waits in a queue
+QUEUE = 1_000_000_000  # bytes; exceeds all TCP windows together, so nothing is dropped
+PATIENCE_S = 5  # TCP's retransmission timeout; nothing is dropped, only queued
 
 
 def check_tools() -> None:
-    """Raise RunFailed where one of the tools is missing."""
+    """Raise RunFailed if a tool is missing."""
     if missing := [tool for tool in TOOLS if _find(tool) is None]:
-        raise RunFailed(f"{CANNOT}: {', '.join(missing)} is missing; it comes with iproute2")
+        raise RunFailed(f"{CANNOT}: {', '.join(missing)} is missing; install iproute2")
 
 
 def run_batch(tool: str, lines: Iterable[str], pass_files: Sequence[int] = ()) -> None:
-    """Have one process of a tool do all lines, in the network namespace that this process is in. Raise RunFailed."""
+    """Run all lines in one process of a tool, in this process's network namespace. Raise RunFailed."""
     if text := "".join(f"{line}\n" for line in lines):
         run_tool(tool, ["-batch", "-"], text, pass_files)
 
 
 def run_tool(tool: str, arguments: Sequence[str], text: str = "", pass_files: Sequence[int] = ()) -> str:
-    """Run a tool with ``text`` as its input and these files open, and return its output. Raise RunFailed."""
+    """Run a tool with ``text`` as its input and these files open; return its output. Raise RunFailed."""
     call = [_find(tool) or tool, *arguments]
     done = subprocess.run(call, input=text, capture_output=True, text=True, pass_fds=pass_files)
     if done.returncode != 0:
-        raise RunFailed(f"{CANNOT}: {tool} says: {' '.join(done.stderr.split())[:300]}")
+        raise RunFailed(f"{CANNOT}: {tool}: {' '.join(done.stderr.split())[:300]}")
     return done.stdout
 
 
 def _find(tool: str) -> str | None:
-    """Return the file of a tool: an ordinary user's PATH often lacks sbin."""
+    """Return the path of a tool. An unprivileged user's PATH often lacks sbin."""
     return shutil.which(tool, path=os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"]))
 
 
@@ -203,7 +208,7 @@ class End:
 
 
 class InterfaceNames:
-    """The names, addresses and numbers of everything in a plan; a probe is called by its switch, with a ``@``.
+    """The names, addresses and numbers of everything in a plan. A probe host is named after its switch, with a ``@``.
 
     >>> from realcomm.emulation.plan import NetworkPlan
     >>> names = InterfaceNames(NetworkPlan("pair", ("h0", "h1"), ("h0", "h1"), ("s0",), (), {}))
@@ -218,12 +223,12 @@ class InterfaceNames:
         self.probes = tuple(f"@{switch}" for switch in plan.switches)
 
     def mac(self, host: str) -> str:
-        """Return the hardware address of a host or probe."""
+        """Return the hardware address of a host or probe host."""
         kind, number = self._kind_and_number(host)
         return f"02:00:00:{kind:02x}:{number >> 8:02x}:{number & 255:02x}"
 
     def address(self, host: str) -> str:
-        """Return the IPv4 address of a host or probe."""
+        """Return the IPv4 address of a host or probe host."""
         kind, number = self._kind_and_number(host)
         return f"10.{77 + kind}.{(number + 1) >> 8}.{(number + 1) & 255}"
 
@@ -232,7 +237,7 @@ class InterfaceNames:
         return f"s{self._number[switch]}"
 
     def end(self, node: str, neighbour: str) -> End:
-        """Return a node's end of its link to a neighbour; a host with a switch of its own is its own neighbour."""
+        """Return a node's end of its link to a neighbor. A host with its own switch is its own neighbor."""
         if node not in self.plan.switches or node.startswith("@"):
             return End(node, INTERFACE)
         if neighbour.startswith("@"):
@@ -244,11 +249,11 @@ class InterfaceNames:
 
 
 def cables(names: InterfaceNames) -> Iterator[tuple[End, End]]:
-    """Yield both ends of every cable: the plan's links, those of hosts to their own switches, and those of probes."""
+    """Yield both ends of every link: the plan's links, and those of hosts and probe hosts to their switches."""
     plan = names.plan
-    for one in plan.directions:
-        if one.src < one.dst:
-            yield names.end(one.src, one.dst), names.end(one.dst, one.src)
+    for direction in plan.directions:
+        if direction.src < direction.dst:
+            yield names.end(direction.src, direction.dst), names.end(direction.dst, direction.src)
     for host in plan.hosts:
         if host in plan.switches:
             yield names.end(host, host), End(host, INTERFACE)
@@ -257,7 +262,7 @@ def cables(names: InterfaceNames) -> Iterator[tuple[End, End]]:
 
 
 def core_links(names: InterfaceNames, namespace: dict[str, str]) -> Iterator[str]:
-    """Yield what ``ip`` does in the core; ``namespace`` has the file of each host's and probe's namespace."""
+    """Yield the ``ip`` commands for the core; ``namespace`` has the file of each host's and probe host's namespace."""
     for switch in names.plan.switches:
         yield f"link add {names.bridge(switch)} mtu {MTU} type bridge stp_state 0 mcast_snooping 0"
         yield f"link set {names.bridge(switch)} up"
@@ -277,7 +282,7 @@ def _end_arguments(names: InterfaceNames, end: End, namespace: dict[str, str]) -
 
 
 def ports(names: InterfaceNames) -> Iterator[tuple[str, str]]:
-    """Yield the ports of every bridge, with the switch."""
+    """Yield each switch with each port of its bridge."""
     for switch in names.plan.switches:
         neighbours = [one.dst for one in names.plan.directions if one.src == switch]
         own = [switch] if switch in names.plan.hosts else []
@@ -286,7 +291,7 @@ def ports(names: InterfaceNames) -> Iterator[tuple[str, str]]:
 
 
 def forwarding_entries(names: InterfaceNames) -> Iterator[str]:
-    """Yield what ``bridge`` does in the core: where each bridge sends each host's and adjacent probe's frames."""
+    """Yield the ``bridge`` commands for the core: each bridge's next hop to each host and adjacent probe host."""
     plan = names.plan
     for switch in plan.switches:
         by_host = dict(plan.forwarding[switch])
@@ -297,7 +302,7 @@ def forwarding_entries(names: InterfaceNames) -> Iterator[str]:
 
 
 def host_settings(names: InterfaceNames, host: str) -> Iterator[str]:
-    """Yield what ``ip`` does in the namespace of a host or probe."""
+    """Yield the ``ip`` commands for the namespace of a host or probe host."""
     yield "link set lo up"
     yield f"link set {INTERFACE} up"
     yield f"address add {names.address(host)}/8 dev {INTERFACE}"
@@ -310,9 +315,9 @@ def host_settings(names: InterfaceNames, host: str) -> Iterator[str]:
 
 
 def shapers(names: InterfaceNames, host: str | None, *, delays: bool) -> Iterator[str]:
-    """Yield what ``tc`` does in the namespace of a host, or in the core: a token bucket for each direction.
+    """Yield the ``tc`` commands for a host's namespace, or the core: a token bucket for each direction.
 
-    With ``delays`` a frame waits for the link's latency before its turn (``netem``).
+    With ``delays``, frames first wait for the link's latency (``netem``).
     """
     for one in names.plan.directions:
         end = names.end(one.src, one.dst)
@@ -327,6 +332,6 @@ def shapers(names: InterfaceNames, host: str | None, *, delays: bool) -> Iterato
 
 
 def testers(names: InterfaceNames, direction: Direction) -> tuple[str, str]:
-    """Return the hosts or probes between which one direction of a link is all that has a limit."""
+    """Return the hosts or probe hosts between which one direction of a link is the only limit."""
     sender, receiver = (f"@{node}" if node in names.plan.switches else node for node in (direction.src, direction.dst))
     return sender, receiver

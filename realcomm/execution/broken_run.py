@@ -1,7 +1,7 @@
-"""The Trace of a run that broke: what ranks had done, who failed, and who waits for whom for ever.
+"""Build the Trace of a run that failed: completed operations, the first failure, and unfinished messages.
 
-Ranks tell what they have done in the execution that broke. A rank that was killed tells nothing; what its peers had
-sent and received is known from them.
+Each rank reports the operations of its current execution. A killed rank reports nothing; its messages are derived from
+its peers' reports.
 """
 
 from collections import defaultdict
@@ -22,7 +22,7 @@ from realcomm.launching.types import Ranks
 
 
 class MessageHalf(NamedTuple):
-    """What one rank does for a message: a send or receive of its program, and the event if it has got there."""
+    """One rank's side of a message: a send or receive of its program, and its event if the rank has reached it."""
 
     rank: int
     channel: int
@@ -33,7 +33,7 @@ class MessageHalf(NamedTuple):
 
 @contextmanager
 def tracing_what_breaks(call: CollectiveCall, cluster: Ranks) -> Iterator[None]:
-    """Within the context, a launch that breaks has the Trace of what happened up to there as its ``trace``."""
+    """Within the context, set the ``trace`` of a LaunchFailed to the Trace of the failed run."""
     try:
         yield
     except LaunchFailed as error:
@@ -42,10 +42,9 @@ def tracing_what_breaks(call: CollectiveCall, cluster: Ranks) -> Iterator[None]:
 
 
 def trace_broken_run(call: CollectiveCall, cluster: Ranks, error: LaunchFailed) -> Trace | None:
-    """Return what happened in the execution that broke; None if no rank had begun one or none can tell.
+    """Return the Trace of the failed execution, or None if no rank reports one.
 
-    Its times count from the first rank's start. ``failed`` is the rank that failed first; a run that took too long has
-    none.
+    Times count from the first rank's start. ``failed`` is the rank that failed first; it is empty after a timeout.
     """
     accounts = latest_accounts(error)
     if not accounts:
@@ -69,9 +68,9 @@ def trace_broken_run(call: CollectiveCall, cluster: Ranks, error: LaunchFailed) 
 
 
 def latest_accounts(error: LaunchFailed) -> dict[int, Account]:
-    """Return what ranks say of the latest execution that one of them has begun."""
-    told = {rank: subjects.get(EXECUTION) for rank, subjects in error.so_far.items()}
-    accounts = {rank: account for rank, account in told.items() if isinstance(account, Account)}
+    """Return the reports of the ranks that have started the latest execution."""
+    reports = {rank: subjects.get(EXECUTION) for rank, subjects in error.so_far.items()}
+    accounts = {rank: account for rank, account in reports.items() if isinstance(account, Account)}
     latest = max((account.number for account in accounts.values()), default=0)
     return {rank: account for rank, account in accounts.items() if account.number == latest}
 
@@ -84,7 +83,7 @@ def make_broken_trace(
     spans: list[Span],
     unfinished: list[Unfinished],
 ) -> Trace:
-    """Return a Trace without a title that ends when the last thing happened."""
+    """Return a Trace without a title that ends with the last known operation."""
     failed = {rank: max(0.0, at - start) for rank, at in error.failed.items()}
     ends = [*(message.end for message in messages), *(span.end for span in spans), *failed.values()]
     times = [*ends, *(one.since for one in unfinished)]
@@ -106,7 +105,7 @@ def make_broken_trace(
 def follow_messages(
     call: CollectiveCall, world_size: int, accounts: Mapping[int, Account], start: float
 ) -> tuple[list[Message], list[Unfinished]]:
-    """Return the messages that had arrived, and the halves of others that were posted."""
+    """Return the messages that have arrived, and the posted halves of the others."""
     size = _sizes(call, world_size)
     messages, unfinished = list[Message](), list[Unfinished]()
     for sent, received in _pairs(call, world_size, accounts, size):
@@ -121,7 +120,7 @@ def follow_messages(
 
 
 def _sizes(call: CollectiveCall, world_size: int) -> Callable[[Operation], int]:
-    """Return the function that gives the bytes of an operation."""
+    """Return a function that returns an operation's size in bytes."""
     chunks, itemsize = call.algorithm.chunks(world_size), call.itemsize
 
     def size(op: Operation) -> int:
@@ -133,21 +132,21 @@ def _sizes(call: CollectiveCall, world_size: int) -> Callable[[Operation], int]:
 def _pairs(
     call: CollectiveCall, world_size: int, accounts: Mapping[int, Account], size: Callable[[Operation], int]
 ) -> Iterator[tuple[MessageHalf, MessageHalf]]:
-    """Yield the two halves of each message of the programs: the k-th send from a to b meets the k-th receive."""
+    """Yield both halves of each message: the k-th send from a to b matches the k-th receive."""
     halves: dict[tuple[bool, int, int, int], list[MessageHalf]] = defaultdict(list)
     for rank in range(world_size):
-        own = {(one.channel, one.step, one.operation): one for one in _events(accounts.get(rank))}
+        events = {(one.channel, one.step, one.operation): one for one in _events(accounts.get(rank))}
         for channel, program in enumerate(call.algorithm.channels(rank, world_size, call.root)):
             for step, operations in enumerate(program):
                 for op in operations:
                     if not op.kind.is_local and size(op):
                         sends = op.kind is Kind.SEND
                         ends = (rank, op.peer) if sends else (op.peer, rank)
-                        half = MessageHalf(rank, channel, step, op, own.get((channel, step, op)))
+                        half = MessageHalf(rank, channel, step, op, events.get((channel, step, op)))
                         halves[sends, *ends, channel].append(half)
-    for (sends, src, dst, channel), found in halves.items():
+    for (sends, src, dst, channel), sends_of_pair in halves.items():
         if sends:
-            yield from zip(found, halves[False, src, dst, channel], strict=True)
+            yield from zip(sends_of_pair, halves[False, src, dst, channel], strict=True)
 
 
 def _events(account: Account | None) -> Sequence[Event]:
@@ -155,13 +154,13 @@ def _events(account: Account | None) -> Sequence[Event]:
 
 
 def _has_arrived(sent: MessageHalf, received: MessageHalf, tells: bool) -> bool:
-    """Return whether a message has arrived, for all that is known; ``tells`` is whether its receiver says."""
+    """Return whether a message has arrived; ``tells`` is whether its receiver has reported."""
     one = received if tells else sent
     return one.event is not None and not isnan(one.event.end)
 
 
 def _message(sent: MessageHalf, received: MessageHalf, nbytes: int, start: float) -> Message:
-    """Return a message; a rank that cannot tell is taken to have posted its half when the other did."""
+    """Return a message. A rank without a report is assumed to have posted its half when its peer did."""
     there, here = received.event or sent.event, sent.event or received.event
     assert there is not None
     assert here is not None

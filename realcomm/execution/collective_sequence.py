@@ -1,9 +1,8 @@
-"""The collectives of a group in the order of the calls: their numbers, and the failure that ends them.
+"""Number the collectives of each group, and reject new ones after a failure.
 
-The number of a collective is in the tag of each of its messages, so no rank takes a message of one for that of another.
-A collective that fails may leave messages on the way, or peers that wait for its own. Its group then refuses all later
-ones, as NCCL's communicator does after an abort. An error in the arguments raises before a collective has a number. It
-leaves the group as it was, so that the call can be repeated.
+The number is part of each message's tag, so that a message is never taken for one of another collective. A failed
+collective may leave messages in flight or peers that wait. Its group then rejects all later collectives, as NCCL does
+after an abort. Invalid arguments raise before a collective gets a number, so the call can be repeated.
 """
 
 from itertools import count
@@ -28,23 +27,22 @@ class CollectiveSequence:
         return Collective(self, name, next(self._numbers))
 
     def check(self, name: str) -> None:
-        """Raise DistBackendError, for a collective called ``name``, if an earlier one has failed."""
+        """Raise DistBackendError for the collective ``name`` if an earlier one has failed."""
         if self._failed:
             raise dist.DistBackendError(
-                f"{name}: the group refuses collectives since {self._failed}; destroy the group and create a new one"
+                f"{name}: the group rejects collectives because {self._failed}; destroy the group and create a new one"
             )
 
     def fail(self, collective: "Collective", error: BaseException) -> None:
-        """Refuse all later collectives; the first failure is the reason."""
+        """Reject all later collectives; the first failure is the reason."""
         reason = f"its collective {collective.number}, {collective.name}, failed with {describe_error(error, None)}"
         self._failed = self._failed or reason
 
 
 class Collective:
-    """One collective of a group. It happens inside this context, once.
+    """One collective of a group, as a context manager to enter once.
 
-    The context is in inference mode, which may write to any tensor: to one made there and to any other. So a thread
-    that carries a collective out need not know the mode of the caller.
+    The context is in inference mode, which may write to any tensor. So a worker thread does not need the caller's mode.
     """
 
     def __init__(self, sequence: CollectiveSequence, name: str, number: int) -> None:
@@ -69,5 +67,5 @@ class Collective:
 
 
 def sequence_of(group: dist.ProcessGroup) -> CollectiveSequence:
-    """Return the collectives of a group, the same each time."""
+    """Return the collective sequence of a group, the same object each time."""
     return keep_for(group, "collectives", CollectiveSequence)

@@ -1,50 +1,21 @@
-"""When a device gets to what it is asked to do, in seconds of ``time.perf_counter``.
+"""Time work on a device, in seconds of ``time.perf_counter``.
 
-A CPU is there when it is asked. A GPU does what is queued on a stream later, in the order of the stream; nobody waits
-for it, least of all for the whole device, as what another channel does on it may need messages that are not posted yet.
+A CPU executes a call at once. A GPU executes it later, in stream order. No clock waits for the whole device, because
+the work of another channel may need messages that are not posted yet.
 """
 
 from collections.abc import Callable
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # a launcher that receives events need not import torch
     import torch
 
-
-class Timed(Protocol):
-    """A named tuple of something that lasted."""
-
-    @property
-    def begin(self) -> float: ...
-
-    @property
-    def end(self) -> float: ...
-
-    def _replace(self, *, begin: float, end: float) -> Any: ...
-
-
-T = TypeVar("T", bound=Timed)
-
-
-class DeviceClock(Protocol):
-    """A clock that is read by marks, which grow with the time of the device."""
-
-    def now(self) -> float:
-        """Return a mark of when the device has done what it was asked before."""
-
-    def has_passed(self, mark: float) -> bool:
-        """Return whether the device has got to a mark."""
-
-    def seconds(self, mark: float) -> float:
-        """Return when the device got to a mark, in seconds of ``time.perf_counter``; wait for it if need be."""
-
-    def date(self, events: list[T]) -> list[T]:
-        """Return events whose times are marks with their times in seconds."""
+    from realcomm.execution.events import Event
 
 
 class HostClock:
-    """The clock of a CPU: marks are seconds.
+    """The clock of a CPU, which is read in marks. Here marks are seconds.
 
     >>> clock = HostClock()
     >>> mark = clock.now()
@@ -52,30 +23,32 @@ class HostClock:
     True
     """
 
-    now = staticmethod(perf_counter)
+    def now(self) -> float:
+        """Return a mark behind all work queued so far."""
+        return perf_counter()
 
     def has_passed(self, mark: float) -> bool:
-        """Return True."""
+        """Return whether the device has reached a mark."""
         return True
 
     def seconds(self, mark: float) -> float:
-        """Return the mark."""
+        """Return when the device reached a mark, in seconds of ``time.perf_counter``. Wait for it if necessary."""
         return mark
 
-    def date(self, events: list[T]) -> list[T]:
-        """Return the events."""
+    def date(self, events: "list[Event]") -> "list[Event]":
+        """Return events with their marks converted to seconds. Wait for the last of them."""
         return events
 
 
-class StreamClock:
-    """The clock of a GPU's current stream: a mark is a CUDA event on it, read when it is asked for.
+class StreamClock(HostClock):
+    """The clock of a GPU's current stream. A mark is a CUDA event.
 
-    Times count from when the clock was made, in the resolution of CUDA's events, half a microsecond in the first
-    seconds; a clock of a few steps is exact, one of hours is not.
+    The resolution of CUDA events is half a microsecond in the first seconds and gets coarser. Use a new clock every few
+    seconds.
     """
 
     def __init__(self, device: "torch.device") -> None:
-        """Wait until the current stream of ``device`` has got here, and no longer."""
+        """Wait until the current stream of ``device`` is idle."""
         self._device = device
         self._events: list[torch.cuda.Event] = []
         self._base = self._record()
@@ -83,23 +56,19 @@ class StreamClock:
         self._begin = perf_counter()
 
     def now(self) -> float:
-        """Put a mark on the stream; nobody waits."""
         self._events.append(self._record())
         return len(self._events) - 1
 
     def has_passed(self, mark: float) -> bool:
-        """Return whether the stream has got to a mark."""
         return bool(self._events[int(mark)].query())
 
     def seconds(self, mark: float) -> float:
-        """Return when the stream got to a mark; wait for it if need be."""
         event = self._events[int(mark)]
         event.synchronize()
         return self._begin + float(self._base.elapsed_time(event)) / 1e3
 
-    def date(self, events: list[T]) -> list[T]:
-        """Return events with their times in seconds; wait for the last of them."""
-        return [one._replace(begin=self.seconds(one.begin), end=self.seconds(one.end)) for one in events]
+    def date(self, events: "list[Event]") -> "list[Event]":
+        return [event._replace(begin=self.seconds(event.begin), end=self.seconds(event.end)) for event in events]
 
     def _record(self) -> "torch.cuda.Event":
         import torch
@@ -110,7 +79,7 @@ class StreamClock:
 
 
 def seconds_of(call: Callable[[], object], device: "torch.device") -> float:
-    """Return how long a device takes for what ``call`` asks of it."""
+    """Return the device time of ``call`` in seconds."""
     clock = device_clock(device)
     begin = clock.now()
     call()
@@ -118,6 +87,6 @@ def seconds_of(call: Callable[[], object], device: "torch.device") -> float:
     return clock.seconds(end) - clock.seconds(begin)
 
 
-def device_clock(device: "torch.device") -> DeviceClock:
-    """Return the clock of a device: of its current stream if it is a GPU."""
+def device_clock(device: "torch.device") -> HostClock:
+    """Return the clock of a device: of the current stream for a GPU, of the host for a CPU."""
     return StreamClock(device) if device.type == "cuda" else HostClock()

@@ -1,4 +1,4 @@
-"""What happened when while a rank executed a program."""
+"""Record the operations of one rank while it executes a program."""
 
 from collections.abc import Iterable
 from math import nan
@@ -14,15 +14,15 @@ if TYPE_CHECKING:  # a launcher that receives events need not import torch
     from collectives.pipeline.bound_steps import Transfer, Write
 
 
-EXECUTION = "execution"  # the subject under which a rank tells its ``Account``
+EXECUTION = "execution"  # the subject of a rank's ``Account``
 
 
 class Event(NamedTuple):
-    """One operation of one rank, with times in seconds of ``time.perf_counter``, a clock that all local ranks share.
+    """One operation of one rank, with times in seconds of ``time.perf_counter``, which all local ranks share.
 
-    Sends and receives begin when they were posted and end when this rank saw them complete. The reduction of a
-    ``recv_reduce`` is an event of its own, of kind REDUCE. A message that travels in slices is one event; a reduction
-    or copy is one event a slice.
+    A send or receive begins when it is posted and ends when this rank sees it complete. The reduction of a
+    ``recv_reduce`` is a separate event of kind REDUCE. A message in several slices is one event; a reduction or copy is
+    one event for each slice.
     """
 
     step: int
@@ -33,26 +33,28 @@ class Event(NamedTuple):
 
 
 class Account(NamedTuple):
-    """What a rank has done so far in one execution; ``end`` of what is still under way is nan."""
+    """A rank's report of one execution. Unfinished events have ``end`` nan."""
 
-    number: int  # of the execution by its executor
+    number: int  # of the execution, counted by its executor
     elements: int  # of the buffer
     begin: float  # seconds of ``time.perf_counter``, as in events
     events: list[Event]
 
 
 class EventRecorder:
-    """The events of one execution by one rank."""
+    """Records the events of one execution by one rank."""
 
     def __init__(self, device: "torch.device", number: int, elements: int) -> None:
-        """Record events of a rank on ``device`` in its execution ``number``, of ``elements``.
+        """Record execution ``number`` of ``elements`` elements on ``device``.
 
-        On a GPU times are those of the current stream, and known when the rank has posted everything.
+        On a GPU, times are those of the current stream, and known after the rank has posted everything.
         """
         self._clock, self._number, self._elements = device_clock(device), number, elements
         self._begin = perf_counter()
         self._messages: dict[tuple[int, int, int], Event] = {}  # by channel, step and position in the step
-        self._under_way: dict[int, tuple[int, Transfer[torch.Tensor]]] = {}  # channel and slice, by its identity
+        self._under_way: dict[
+            int, tuple[int, Transfer[torch.Tensor]]
+        ] = {}  # channel and slice, by the slice's identity
         self._local: list[Event] = []
 
     def now(self) -> float:
@@ -67,7 +69,7 @@ class EventRecorder:
             self._under_way[id(transfer)] = channel, transfer
 
     def add_message(self, channel: int, transfer: "Transfer[torch.Tensor]") -> None:
-        """Record a completed slice; its message lasts from the begin of its first slice to the end of its last."""
+        """Record a completed slice. A message lasts from the begin of its first slice to the end of its last."""
         self._under_way.pop(id(transfer), None)
         key = channel, transfer.step, transfer.position
         before = self._messages.get(key)
@@ -79,18 +81,18 @@ class EventRecorder:
         self._local.append(Event(step, write.operation, begin, self.now(), channel))
 
     def events(self) -> list[Event]:
-        """Return messages in the order of the program, then local operations in the order of time.
+        """Return messages in program order, then local operations in time order.
 
-        On a GPU, wait for the last of them; all messages must have been posted.
+        On a GPU, wait for the last of them. All messages must have been posted.
         """
         return self._clock.date([self._messages[key] for key in sorted(self._messages)] + self._local)
 
     def account(self) -> Account:
-        """Return what has happened so far, on a CPU; another thread than the one that executes may ask."""
+        """Return the report of this execution so far, on a CPU. Safe to call from another thread."""
         begun = [
             Event(one.step, one.operation, one.posted, nan, channel) for channel, one in list(self._under_way.values())
         ]
-        open_now = {(one.channel, one.step, one.operation) for one in begun}  # slices of it may have come
+        open_now = {(one.channel, one.step, one.operation) for one in begun}  # some slices may have arrived
         done = [*dict(self._messages).values(), *list(self._local)]
         ended = [one for one in done if (one.channel, one.step, one.operation) not in open_now]
         return Account(self._number, self._elements, self._begin, ended + begun)

@@ -1,7 +1,7 @@
-"""The executor: any rank program on a real tensor, over torch.distributed's point-to-point calls.
+"""Execute any rank program on a tensor with torch.distributed's point-to-point calls.
 
-A step keeps the contract of ``collectives.step``. Receives are posted before sends: gloo's notification that a receiver
-is ready otherwise queues behind the outgoing data on the same connection, which doubles the time of an exchange.
+A step keeps the contract of ``collectives.step``. Receives are posted before sends. Otherwise gloo's receive-ready
+notification would queue behind outgoing data on the same connection, and an exchange would take twice as long.
 """
 
 import weakref
@@ -31,13 +31,13 @@ from realcomm.launching.status import COLLECTIVE_BYTES, own_slot, padded, tell_b
 # (target, source): reduce source into target
 COMBINE: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
     "sum": torch.Tensor.add_,
-    "mean": torch.Tensor.add_,  # divided once, at the end
+    "mean": torch.Tensor.add_,  # followed by one division at the end
     "min": lambda target, source: torch.minimum(target, source, out=target),
     "max": lambda target, source: torch.maximum(target, source, out=target),
     "product": torch.Tensor.mul_,
 }
 
-TAG = 1 << 24  # the first of our messages' tags: far from those that a user's own messages have
+TAG = 1 << 24  # first tag of our messages, far from users' tags
 TAGS = (1 << 31) - TAG  # gloo's tags have 31 bits
 
 
@@ -49,10 +49,11 @@ def execute(
     group: dist.ProcessGroup | None = None,
     record: list[Event] | None = None,
 ) -> None:
-    """Run a collective on ``tensor``, in place. All ranks of ``group`` call this with tensors of one length and type.
+    """Run a collective on ``tensor``, in place.
 
-    The algorithm may be given by name. ``root`` is a rank of the group. The events of this rank are appended to
-    ``record``. Raise InputError for a tensor that is not contiguous or that ``op`` cannot reduce. With two ranks:
+    All ranks of ``group`` call this with tensors of equal length and dtype. ``algorithm`` may be a name. ``root`` is a
+    rank of the group. This rank's events are appended to ``record``. Raise InputError for a tensor that is not
+    contiguous or that ``op`` cannot reduce. With two ranks:
 
     >>> tensor = torch.tensor([1.0, 2.0])
     >>> execute("all_reduce/ring", tensor)  # doctest: +SKIP
@@ -62,23 +63,25 @@ def execute(
     algorithm = find_algorithm(algorithm)
     _check_tensor(tensor)
     if not isinstance(group, dist.ProcessGroup | None):
-        raise InputError(f"group is {group!r}; give what torch.distributed.new_group made, or None for all ranks")
+        raise InputError(
+            f"group must be a ProcessGroup of torch.distributed.new_group, or None for all ranks, not {group!r}"
+        )
     if not isinstance(record, list | None):
-        raise InputError(f"record is {record!r}; give a list that the events are appended to")
+        raise InputError(f"record must be a list or None, not {record!r}")
     rank, world_size = dist.get_rank(group), dist.get_world_size(group)
     call = CollectiveCall(algorithm, tensor.numel(), dtype_name(tensor.dtype), op, root)
     whole_group = group or dist.group.WORLD
     assert whole_group is not None
-    kept = keep_for(whole_group, "executors of execute", Recent[Executor])  # asynchronous calls have others
+    executors = keep_for(whole_group, "executors of execute", Recent[Executor])  # asynchronous calls have others
     make = partial(Executor, call, rank, world_size, group, tensor.device)
-    kept.find((call, tensor.device), make).run(tensor, record)
+    executors.find((call, tensor.device), make).run(tensor, record)
 
 
 class Executor:
-    """One rank's program of one call, ready to run many times on tensors of the requested length and type.
+    """One rank's program of a collective, reusable for tensors of the same length and dtype.
 
-    Scratch and staging are allocated once; the tensors of all steps are made anew only if another tensor comes.
-    ``bytes_sent`` counts the bytes of all messages that this rank has posted. With two ranks:
+    Scratch and staging memory is allocated once. A new tensor only rebuilds the steps' views. ``bytes_sent`` counts the
+    bytes of all messages posted by this rank. With two ranks:
 
     >>> call = CollectiveCall(find_algorithm("all_reduce/ring"), elements=2)  # doctest: +SKIP
     >>> executor = Executor(call, rank, world_size)  # doctest: +SKIP
@@ -95,13 +98,13 @@ class Executor:
         group: dist.ProcessGroup | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
-        """Allocate memory and, on a GPU, connect to all peers: there all ranks of the group must call this together.
+        """Allocate memory. On a GPU, also connect to all peers: all ranks of the group must call this together.
 
-        Raise InputError for an unknown operator, one that cannot reduce the type, and a length that the algorithm
-        cannot work on.
+        Raise InputError for an unknown operator, one that cannot reduce the dtype, and a length that the algorithm does
+        not support.
         """
         if not isinstance(call, CollectiveCall):
-            raise InputError(f"call is {call!r}; give a collectives.call.CollectiveCall")
+            raise InputError(f"call must be a collectives.call.CollectiveCall, not {call!r}")
         algorithm, n, op = call.algorithm, call.elements, call.op
         self.call, self.rank, self.world_size = call, rank, world_size
         self.dtype: torch.dtype = getattr(torch, call.dtype)
@@ -116,8 +119,8 @@ class Executor:
         self._builder = PipelineBuilder[torch.Tensor](call, rank, world_size, self._allocate, grouped)
         whole_group = group or dist.group.WORLD
         assert whole_group is not None
-        self._world_ranks = dist.get_process_group_ranks(whole_group)  # by which messages name ranks
-        self._groups: tuple[GroupReference, ...] = (refer(whole_group),)  # one a channel where messages are grouped
+        self._world_ranks = dist.get_process_group_ranks(whole_group)  # for messages about ranks
+        self._groups: tuple[GroupReference, ...] = (refer(whole_group),)  # one for each channel if messages are grouped
         self._sequence = sequence_of(whole_group)
         if grouped:
             communicators = make_communicators(whole_group, len(self._builder.programs), self._device)
@@ -139,7 +142,7 @@ class Executor:
             self._marks = StepMarks(self._device, self._label, timeout_of(whole_group, self._device))
 
     def watch(self) -> None:
-        """Have this rank tell what it has done so far if the run breaks; on a GPU its status alone names the step."""
+        """Report this rank's events if the run fails. On a GPU, only its status names the step."""
         self._is_watched = self._device.type != "cuda"
 
     def run(
@@ -148,13 +151,13 @@ class Executor:
         """Run the program on ``tensor``, in place, and append its events to ``record``.
 
         This is the group's next collective, or ``collective`` inside its context. Raise InputError for another length
-        or type, or a tensor that is not contiguous. Raise RuntimeError of torch.distributed when a peer is lost, with a
-        note of the step and the peer that this rank waited for, and when an earlier collective of the group has failed.
+        or dtype, or a tensor that is not contiguous. Raise torch.distributed's RuntimeError if a peer is lost, with a
+        note of the step and the peer, or if an earlier collective of the group has failed.
         """
-        if tensor is not self._tensor() or tensor.data_ptr() != self._address:  # ``data`` may have been set anew
+        if tensor is not self._tensor() or tensor.data_ptr() != self._address:  # ``tensor.data`` may have been replaced
             self._bind(tensor)
-        own = self._sequence.begin(self.call.algorithm.full_name) if collective is None else nullcontext(collective)
-        with own as current:
+        context = self._sequence.begin(self.call.algorithm.full_name) if collective is None else nullcontext(collective)
+        with context as current:
             self._run(tensor, record, current.number)
 
     def _run(self, tensor: torch.Tensor, record: list[Event] | None, number: int) -> None:
@@ -183,24 +186,25 @@ class Executor:
 
     @cached_property
     def buffer(self) -> torch.Tensor:
-        """A tensor of the executor's own to run on, for data that is not contiguous or must not be changed."""
+        """A tensor owned by the executor, for data that is not contiguous or must not change."""
         return self._allocate(self.call.elements)
 
     def _allocate(self, elements: int) -> torch.Tensor:
         return torch.empty(elements, dtype=self.dtype, device=self._device)
 
     def _bind(self, tensor: torch.Tensor) -> None:
-        """Build the pipeline on ``tensor`` and keep it for as long as the tensor lives."""
+        """Build the pipeline on ``tensor``, and keep it while the tensor lives."""
         n = self.call.elements
         _check_tensor(tensor)
         if tensor.numel() != n or tensor.dtype != self.dtype:
-            raise InputError(
-                f"a tensor of {tensor.numel()} {tensor.dtype} was given where {n} {self.dtype} were announced"
-            )
+            raise InputError(f"tensor must have {n} {self.dtype}, not {tensor.numel()} {tensor.dtype}")
         if not tensor.is_contiguous():
-            raise InputError(f"a tensor of shape {list(tensor.shape)} and strides {tensor.stride()} is not contiguous")
-        if tensor.is_conj() or tensor.is_neg():  # its memory holds other values
-            raise InputError("a tensor that is conjugated or negated only when it is read; resolve_conj() it before")
+            raise InputError(
+                f"tensor must be contiguous (shape {list(tensor.shape)}, strides {tensor.stride()}); call "
+                "contiguous() first"
+            )
+        if tensor.is_conj() or tensor.is_neg():  # its memory contains other values
+            raise InputError("tensor is a lazily conjugated or negated view; call resolve_conj() first")
         flat = tensor.detach().as_strided((n,), (1,))  # a view of one element would keep any stride of the tensor
         self._pipeline = self._builder.build(flat)
         if self._is_grouped:
@@ -210,7 +214,7 @@ class Executor:
         self._tensor, self._address = weakref.ref(tensor, self._release), tensor.data_ptr()
 
     def _release(self, gone: object) -> None:
-        """Drop the pipeline, and with it the memory of a tensor that nothing else refers to any more."""
+        """Drop the pipeline and its memory when the tensor is gone."""
         if self._tensor is gone:
             self._pipeline, self._tensor = Pipeline[torch.Tensor]([], []), _none
 
@@ -221,11 +225,11 @@ class Executor:
         return self._groups[0]().recv(elements, peer, tag)
 
     def _post_each(self, step: SliceStep[torch.Tensor], recorder: EventRecorder | None) -> None:
-        """Post the messages of a step one by one, and do what is to be done while they are under way."""
+        """Post the messages of a step one by one, then do the writes that do not wait for them."""
         send, receive, tag = self._send, self._receive, self._tag + step.chain
         for message in step.receives:
             message.work = receive(message.elements_list, message.peer, tag)
-        if recorder is not None:  # before they are posted: a message may arrive sooner than posting it returns
+        if recorder is not None:  # first, because a message may arrive before the post returns
             recorder.post(step.channel, (*step.receives, *step.step.sends, *step.early_receives))
         for message in step.step.sends:
             self.bytes_sent += message.nbytes
@@ -235,7 +239,7 @@ class Executor:
         self._write_early(step, recorder)
 
     def _post_grouped(self, step: SliceStep[torch.Tensor], recorder: EventRecorder | None) -> None:
-        """Post the messages of a step as one group, for NCCL, and do what is to be done while they are under way."""
+        """Post the messages of a step as one NCCL group, then do the writes that do not wait for them."""
         if recorder is not None:
             recorder.post(step.channel, (*step.receives, *step.step.sends))
         receives = [(message.peer, message.elements_list) for message in step.receives]
@@ -253,7 +257,7 @@ class Executor:
             self._write(write, step, recorder)
 
     def _complete(self, step: SliceStep[torch.Tensor], waits: memoryview, recorder: EventRecorder | None) -> None:
-        """Wait for a step's messages, writing each when it has come, and do the writes that had to wait for all."""
+        """Wait for a step's messages, write each when it arrives, then do the writes that wait for all of them."""
         waits[0] = step.step.number
         for message in step.step.receives:
             waits[1] = self._world_ranks[message.peer]
@@ -282,7 +286,7 @@ class Executor:
             recorder.add_local(step.channel, step.step.number, write, begin)
 
     def _divide(self, buffer: torch.Tensor, recorder: EventRecorder | None) -> None:
-        """Turn the sum into the mean. It is recorded as a reduction of the whole buffer, in a step after the last."""
+        """Divide the sum to get the mean. Recorded as a reduction of the whole buffer, in a step after the last."""
         begin = 0.0 if recorder is None else recorder.now()
         buffer[self._divided].div_(self.world_size)
         if recorder is not None:
@@ -301,7 +305,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 def _check_tensor(tensor: object) -> None:
     if not isinstance(tensor, torch.Tensor):
-        raise InputError(f"tensor is {tensor!r}; give a torch.Tensor")
+        raise InputError(f"tensor must be a torch.Tensor, not {tensor!r}")
 
 
 def _check_op(op: str) -> None:

@@ -14,7 +14,7 @@ import torch
 from realcomm.launching.hangs import Pending, watch_by
 from realcomm.launching.status import Wait, own_slot
 
-MOST_RUNS = 64  # that are looked at: those that began last
+MOST_RUNS = 64  # latest runs to look at
 
 _begun: deque["weakref.ref[StepMarks]"] = deque(maxlen=MOST_RUNS)
 

@@ -1,7 +1,7 @@
-"""What is made for a process group and kept for its next use: it ends with the group.
+"""Cache objects for a process group until the group is destroyed.
 
-torch keeps a group until ``destroy_process_group``. What is kept here does not keep it longer: values refer to their
-group weakly. A group that is destroyed while a variable still holds it is found when the next group comes.
+torch keeps a group until ``destroy_process_group``. The cache refers to groups weakly. If a variable still holds a
+destroyed group, its objects are dropped when the next group appears.
 """
 
 import weakref
@@ -19,55 +19,56 @@ _kept: weakref.WeakKeyDictionary[dist.ProcessGroup, dict[Hashable, Any]] = weakr
 
 
 def keep_for(group: dist.ProcessGroup, key: Hashable, make: Callable[[], T]) -> T:
-    """Return what ``make()`` has made for ``group`` under ``key``, the same each time until the group is destroyed.
+    """Return the object that ``make()`` created for ``group`` and ``key``, the same until the group is destroyed.
 
-    It must not refer to the group, unless by ``refer``.
+    The object must refer to the group only through ``refer``.
     """
-    kept = _kept.get(group)
-    if kept is None:
+    objects = _kept.get(group)
+    if objects is None:
         _forget_destroyed()
-        kept = _kept[group] = {}
-    if key not in kept:
-        kept[key] = make()
-    found: T = kept[key]
-    return found
+        objects = _kept[group] = {}
+    if key not in objects:
+        objects[key] = make()
+    cached: T = objects[key]
+    return cached
 
 
 class Recent(Generic[T]):
-    """What was made last, under a few keys.
+    """The most recently used objects of a few keys.
 
-    All ranks of a group ask for the same in the same order, so all make one anew where one does, as NCCL needs it.
+    All ranks of a group ask for the same keys in the same order. So all ranks recreate an object together, as NCCL
+    requires.
     """
 
     MOST = 16  # executors, each with its scratch and staging
 
     def __init__(self) -> None:
-        self._made: dict[Hashable, T] = {}  # that of the latest key at the end
+        self._made: dict[Hashable, T] = {}  # in order of use
 
     def find(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return what was made under ``key``, or is now."""
-        found = self._made.pop(key) if key in self._made else make()
-        self._made[key] = found
+        """Return the object of ``key``; create it if it is missing."""
+        cached = self._made.pop(key) if key in self._made else make()
+        self._made[key] = cached
         if len(self._made) > self.MOST:
             del self._made[next(iter(self._made))]
-        return found
+        return cached
 
 
 def refer(group: dist.ProcessGroup) -> GroupReference:
-    """Return a function that returns ``group`` and does not keep it; it raises RuntimeError once the group is gone."""
+    """Return a function that returns ``group`` without keeping it alive; it raises RuntimeError if it is gone."""
     reference, name = weakref.ref(group), group.group_name
 
     def find() -> dist.ProcessGroup:
-        found = reference()
-        if found is None:
-            raise RuntimeError(f"the process group {name} has been destroyed; make a new one and its executors anew")
-        return found
+        group = reference()
+        if group is None:
+            raise RuntimeError(f"the process group {name} has been destroyed; create a new group and new executors")
+        return group
 
     return find
 
 
 def is_destroyed(group: dist.ProcessGroup) -> bool:
-    """Return whether ``destroy_process_group`` has ended a group."""
+    """Return whether ``destroy_process_group`` has destroyed a group."""
     try:
         dist.get_backend(group)
     except ValueError:
@@ -82,14 +83,14 @@ def _forget_destroyed() -> None:
 
 
 def host_group() -> dist.ProcessGroup:
-    """Return the default group, or where that works on GPUs one of gloo. All ranks call this together."""
+    """Return the default group, or a gloo group if the default group works on GPUs. All ranks call this together."""
     group = dist.group.WORLD
     assert group is not None
     return group if own_device().type == "cpu" else keep_for(group, "host group", _make_host_group)
 
 
 def host_barrier() -> None:
-    """Wait for all ranks; the GPU is left to those that still compute, where ``barrier`` of NCCL would keep it busy."""
+    """Wait for all ranks on the host. An NCCL barrier would occupy GPUs that other ranks still compute on."""
     dist.barrier(host_group())
 
 

@@ -1,8 +1,8 @@
-"""What NCCL needs otherwise than gloo: messages in groups, a communicator for each channel, connections made before.
+"""Adapt the executor to NCCL: grouped messages, one communicator for each channel, connections made in advance.
 
-NCCL does what is asked of a communicator in that order, one group of messages after the other. So a step's messages are
-one group, or the first would wait for a peer that waits for the second; and channels, which must not wait for each
-other, have a communicator each (https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/p2p.html).
+NCCL executes the calls of a communicator in order, one group after another. So a step's messages are one group;
+otherwise the first would wait for a peer that waits for the second. Channels must not wait for each other, so each has
+its own communicator (https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/p2p.html).
 """
 
 import weakref
@@ -18,32 +18,32 @@ from collectives.step import Kind, Step
 from realcomm.execution.group_memory import GroupReference, keep_for, refer
 from realcomm.launching.group import backends
 
-Addressed = tuple[int, list[torch.Tensor]]  # the peer in the group, and the bytes that are sent or received, a tensor
+Addressed = tuple[int, list[torch.Tensor]]  # the peer in the group, and a tensor of bytes
 
-# the group of which each further communicator is a copy
+# the group of each further communicator
 _copied: weakref.WeakKeyDictionary[dist.ProcessGroup, GroupReference] = weakref.WeakKeyDictionary()
 
 
 class GroupWork:
-    """The work of a group of messages, for each of them to wait for."""
+    """The work handle that the messages of one group share."""
 
     def __init__(self, work: dist.Work | None) -> None:
         self._work = work
 
     def wait(self) -> None:
-        """Wait for all messages, the first time only."""
+        """Wait for all messages; later calls do nothing."""
         if self._work is not None:
             self._work.wait()
             self._work = None
 
 
 def needs_groups(device: torch.device) -> bool:
-    """Return whether the messages of a step must be posted as one group: on GPUs, where NCCL carries them."""
+    """Return whether a step's messages must be one group: on GPUs, where NCCL sends them."""
     return device.type == "cuda"
 
 
 def as_bytes(data: torch.Tensor) -> list[torch.Tensor]:
-    """Return data as NCCL takes it: bytes, since it does not know every dtype of torch."""
+    """Return data as bytes, because NCCL does not support every dtype of torch."""
     return [data.view(torch.uint8)]
 
 
@@ -62,10 +62,10 @@ def post_group(
 
 
 def make_communicators(group: dist.ProcessGroup, channels: int, device: torch.device) -> tuple[dist.ProcessGroup, ...]:
-    """Return a communicator for each channel, the first ``group`` itself; all ranks of the group must call this.
+    """Return a communicator for each channel; the first is ``group`` itself. All ranks of the group must call this.
 
-    The others are made once, whatever programs use them, and end when ``group`` is destroyed and nothing refers
-    to it any more. All are initialised by a call that all ranks take part in, as the messages of a program may not be.
+    Further communicators are created once and shared by all programs. They end when ``group`` is destroyed and
+    unreferenced. Each is initialized by a collective of all ranks, because a program may not involve all of them.
     """
     others: list[dist.ProcessGroup] = keep_for(group, ("communicators", device), lambda: _first(group, device))
     for _ in range(channels - 1 - len(others)):
@@ -74,12 +74,12 @@ def make_communicators(group: dist.ProcessGroup, channels: int, device: torch.de
 
 
 def ranks_of(group: dist.ProcessGroup) -> list[int]:
-    """Return the ranks of the world that a group has, or the group of which a communicator is a copy."""
+    """Return the world ranks of a group, or of the group that a communicator copies."""
     return dist.get_process_group_ranks(_copied[group]() if group in _copied else group)
 
 
 def _first(group: dist.ProcessGroup, device: torch.device) -> list[dist.ProcessGroup]:
-    """Initialise ``group`` and return the list of its other communicators, still empty; it ends with the group."""
+    """Initialize ``group`` and return the still empty list of its further communicators, which ends with the group."""
     others: list[dist.ProcessGroup] = []
     _initialised(group, device)
     weakref.finalize(group, _destroy, others).atexit = False
@@ -87,9 +87,9 @@ def _first(group: dist.ProcessGroup, device: torch.device) -> list[dist.ProcessG
 
 
 def _like(group: dist.ProcessGroup, device: torch.device) -> dist.ProcessGroup:
-    """Return a new communicator of the same ranks and backend, of which torch's registry of groups knows nothing.
+    """Return a new communicator of the same ranks and backend, outside torch's registry of groups.
 
-    Torch numbers its groups. If only the ranks of a sub-group made one, later groups would wait for the others.
+    Torch numbers its groups. If only the ranks of a sub-group created one, later groups would wait for the other ranks.
     """
     backend = _backend_of(group, device)
     name = f"{group.group_name} communicator {next(keep_for(group, 'numbers', lambda: count(1)))}"
@@ -106,7 +106,7 @@ def _like(group: dist.ProcessGroup, device: torch.device) -> dist.ProcessGroup:
 
 def _backend_of(group: dist.ProcessGroup, device: torch.device) -> Any:
     backend = group._get_backend(device)
-    return getattr(backend, "wrapped_pg", backend)  # of TORCH_DISTRIBUTED_DEBUG=DETAIL
+    return getattr(backend, "wrapped_pg", backend)  # with TORCH_DISTRIBUTED_DEBUG=DETAIL
 
 
 def timeout_of(group: dist.ProcessGroup, device: torch.device) -> float:
@@ -126,10 +126,10 @@ def _destroy(communicators: Sequence[dist.ProcessGroup]) -> None:
 
 
 def connect(groups: Sequence[dist.ProcessGroup], programs: Sequence[Sequence[Step]], device: torch.device) -> None:
-    """Connect this rank to all peers that its programs, one a channel, name.
+    """Connect this rank to all peers of its programs, one program for each channel.
 
-    NCCL connects two ranks by their first message, and keeps both from going on until the other has asked for it too.
-    In the midst of programs of several channels one rank could wait in this channel, and the other in that.
+    NCCL connects two ranks at their first message, and both block until the other posts it too. In the middle of a
+    program, two ranks could block in different channels.
     """
     for group, program in zip(groups, programs, strict=True):
         named = {(op.kind is Kind.SEND, op.peer) for step in program for op in step if not op.kind.is_local}

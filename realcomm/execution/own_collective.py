@@ -1,7 +1,7 @@
-"""What the backend itself does for a collective: one call of ``torch.distributed``, in the executor's place.
+"""Run a backend's built-in collective, a single call of ``torch.distributed``, with the interface of an executor.
 
-Buffers are those of rank programs: a rank's part is the part of its number. Where data would change its place the
-result comes into a buffer of its own, as nccl-tests measures it out of place.
+Buffers are laid out as in rank programs: shard i belongs to rank i. A collective that moves data writes to a separate
+buffer, as nccl-tests measures out of place.
 """
 
 from collections.abc import Callable
@@ -26,10 +26,10 @@ REDUCE = {
 }  # fmt: skip
 
 
-def torchs_function(name: str, before: str) -> Callable[..., Any]:
-    """Return a function of torch.distributed, which torch before 2.13 has under the name ``before``."""
-    found: Callable[..., Any] = getattr(dist, name if hasattr(dist, name) else before)
-    return found
+def torchs_function(name: str, old_name: str) -> Callable[..., Any]:
+    """Return a function of torch.distributed. Torch before 2.13 has it under the name ``before``."""
+    function: Callable[..., Any] = getattr(dist, name if hasattr(dist, name) else old_name)
+    return function
 
 
 all_gather_single = torchs_function("all_gather_single", "all_gather_into_tensor")
@@ -37,7 +37,7 @@ reduce_scatter_single = torchs_function("reduce_scatter_single", "reduce_scatter
 
 
 class OwnCollective:
-    """One rank's part in the own collective of the default group's backend, ready to run many times.
+    """One rank's part of the backend's built-in collective on the default group, reusable.
 
     With two ranks:
 
@@ -46,7 +46,7 @@ class OwnCollective:
     """
 
     def __init__(self, call: CollectiveCall, rank: int, world_size: int, device: torch.device | str = "cpu") -> None:
-        """Allocate what a result needs. Raise InputError for an unknown operator or parts that are not equally long."""
+        """Allocate the result buffer. Raise InputError for an unknown operator or shards of unequal length."""
         if call.op not in REDUCE:
             raise InputError(f"op {call.op!r} is not known; there are {', '.join(OPS)}")
         check_length(call.algorithm, call.elements, world_size)
@@ -64,31 +64,31 @@ class OwnCollective:
     def run(
         self, tensor: torch.Tensor, record: list[Event] | None = None, collective: Collective | None = None
     ) -> None:
-        """Run the collective on ``tensor``, as an Executor does; there are no steps to ``record``.
+        """Run the collective on ``tensor``, as an Executor does. There are no steps to ``record``.
 
         Raise RuntimeError if a peer is lost or an earlier collective of the group has failed.
         """
-        own = self._begin() if collective is None else nullcontext(collective)
+        context = self._begin() if collective is None else nullcontext(collective)
         wait = own_slot().wait
-        with own, wait.noted_in_errors(self.rank, self._label):
+        with context, wait.noted_in_errors(self.rank, self._label):
             wait.location[0], wait.location[1] = 0, OTHERS
             self._call(tensor)
             if self._divides:
                 tensor[self._divided] /= self.world_size
 
     def _begin(self) -> Collective:
-        """Return the next collective of all ranks."""
+        """Return the next collective of the default group."""
         whole_group = dist.group.WORLD
         assert whole_group is not None
         return sequence_of(whole_group).begin(self.call.algorithm.full_name)
 
     def settle(self, tensor: torch.Tensor) -> None:
-        """Copy a result that came into a buffer of its own into ``tensor``."""
+        """Copy the result from the separate buffer, if there is one, to ``tensor``."""
         if self.call.spec.moves:
             tensor.copy_(self._received)
 
     def _call(self, tensor: torch.Tensor) -> None:
-        """Call torch.distributed. Raise InputError for a collective that it has not."""
+        """Call torch.distributed. Raise InputError for a collective that it lacks."""
         name, root = self.call.spec.name, self.call.root
         parts = tensor.chunk(self.world_size) if self.call.spec.has_parts else ()
         if name == "all_reduce":
@@ -117,7 +117,10 @@ Runner = Executor | OwnCollective
 def make_runner(
     call: CollectiveCall, rank: int, world_size: int, device: torch.device, is_watched: bool = True
 ) -> Runner:
-    """Return what carries a call out on this rank, watched if wanted and it has a program. Raise InputError."""
+    """Return the runner of a collective call on this rank. ``is_watched``: report events if the run fails.
+
+    Raise InputError as the runner does.
+    """
     algorithm = call.algorithm
     if not algorithm.has_program or (algorithm.backend == GLOO and device.type == "cpu"):
         return OwnCollective(call, rank, world_size, device)

@@ -1,4 +1,4 @@
-"""A call of a collective on tensors: its arguments, resolved before anything is sent, and what carries it out."""
+"""Resolve the arguments of a collective on tensors before anything is sent, and execute it."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -23,8 +23,8 @@ Tensors = Sequence[torch.Tensor]
 Group = dist.ProcessGroup | None
 Op = str | dist.ReduceOp | dist.ReduceOp.RedOpType
 
-_NAMES_KEPT = 64  # of algorithms, with what they name
-_OUTSIDE: object = dist.GroupMember.NON_GROUP_MEMBER  # what new_group gives a rank that is not in the group
+_NAMES_KEPT = 64  # algorithms by name
+_OUTSIDE: object = dist.GroupMember.NON_GROUP_MEMBER  # new_group's result on a rank outside the group
 _OP_NAMES = [
     (dist.ReduceOp.SUM, "sum"),
     (dist.ReduceOp.AVG, "mean"),
@@ -32,16 +32,16 @@ _OP_NAMES = [
     (dist.ReduceOp.MAX, "max"),
     (dist.ReduceOp.PRODUCT, "product"),
 ]
-ALL = None  # in place of the number of a part: the whole buffer
-Copies = Sequence[tuple[torch.Tensor, int | None]]  # a tensor, and the part of the buffer that has its elements
+ALL = None  # instead of a part's number: the whole buffer
+Copies = Sequence[tuple[torch.Tensor, int | None]]  # a tensor, and the number of its part of the buffer
 
 
 class WrongType(InputError, TypeError):  # noqa: N818 - what happened
-    """An argument of the wrong type: an InputError that is also a TypeError, as ``torch.distributed`` raises it."""
+    """An argument of the wrong type: an InputError that is also a TypeError, as in ``torch.distributed``."""
 
 
 def resolve_algorithm(collective: str, algorithm: str | Algorithm) -> Algorithm:
-    """Return the algorithm of a name, or the one given. Raise InputError unless it is one of ``collective``."""
+    """Return the algorithm of a name, or the given one. Raise InputError unless it implements ``collective``."""
     if not isinstance(algorithm, str | Algorithm):
         raise WrongType(str(no_algorithm(algorithm)))
     return _find_algorithm(algorithm, collective)
@@ -58,22 +58,24 @@ def op_name(op: Op) -> str:
     names = [name for known, name in _OP_NAMES if is_torchs and op == known]
     if not names:
         supported = ", ".join(name for _, name in _OP_NAMES)
-        raise InputError(f"op {op} is not known; there are {supported}, as a text or ReduceOp")
+        raise InputError(f"op {op} is not known; there are {supported}, as a string or ReduceOp")
     return names[0]
 
 
 def process_group(group: Group) -> dist.ProcessGroup:
-    """Return the group, or that of all ranks for None. Raise InputError if there is none."""
+    """Return the group; None means the default group. Raise InputError if there is none."""
     if not isinstance(group, dist.ProcessGroup | None):
-        raise WrongType(f"group is {group!r}; give what torch.distributed.new_group made, or None for all ranks")
-    found = group or (dist.group.WORLD if dist.is_initialized() else None)
-    if found is None:
+        raise WrongType(
+            f"group must be a ProcessGroup of torch.distributed.new_group, or None for all ranks, not {group!r}"
+        )
+    chosen = group or (dist.group.WORLD if dist.is_initialized() else None)
+    if chosen is None:
         raise InputError("there is no process group; call torch.distributed.init_process_group first")
-    return found
+    return chosen
 
 
 def rank_and_world_size(group: Group) -> tuple[int, int] | None:
-    """Return this rank's number in the group and how many ranks the group has; None for a rank outside it."""
+    """Return this rank's number in the group and the size of the group, or None for a rank outside the group."""
     if group == _OUTSIDE:
         return None
     rank = dist.get_rank(process_group(group))
@@ -81,10 +83,10 @@ def rank_and_world_size(group: Group) -> tuple[int, int] | None:
 
 
 def find_root(group: Group, root: int | None, in_group: int | None, name: str) -> int:
-    """Return the group's number of the root that ``src`` or ``dst`` (``name``), or ``group_src`` or ``group_dst`` says.
+    """Return the group rank of the root, from ``src`` or ``dst`` (``name``), or from ``group_src`` or ``group_dst``.
 
-    ``src`` and ``dst`` count the ranks of the world, the others those of the group; with neither the root is rank 0 of
-    the world. Raise InputError if both are given, or for a number that is no rank of the group.
+    ``src`` and ``dst`` are world ranks, the others group ranks. Default: world rank 0. Raise InputError if both are
+    given, or if the rank is not in the group.
     """
     members = dist.get_process_group_ranks(process_group(group))
     if in_group is None:
@@ -92,9 +94,9 @@ def find_root(group: Group, root: int | None, in_group: int | None, name: str) -
     if root is not None:
         raise InputError(f"{name} is {root!r} and group_{name} is {in_group!r}; can't specify both")
     if not isinstance(in_group, int):
-        raise WrongType(f"group_{name} {in_group!r} is no whole number")
+        raise WrongType(f"group_{name} must be an integer, not {in_group!r}")
     if not 0 <= in_group < len(members):
-        raise InputError(f"group_{name} {in_group} is not one of 0 to {len(members) - 1}, the ranks of the group")
+        raise InputError(f"group_{name} must be a group rank from 0 to {len(members) - 1}, not {in_group}")
     return in_group
 
 
@@ -102,31 +104,33 @@ def _number_in_group(members: list[int], rank: int) -> int:
     try:
         return members.index(index(rank))
     except TypeError:
-        raise WrongType(f"rank {rank!r} is no whole number") from None
+        raise WrongType(f"rank must be an integer, not {rank!r}") from None
     except ValueError:
-        raise InputError(f"rank {rank} is not one of the group's: {', '.join(map(str, members))}") from None
+        raise InputError(f"rank {rank} is not in the group; its ranks are {', '.join(map(str, members))}") from None
 
 
 def check_input(tensor: object, name: str, group: Group) -> None:
-    """Raise InputError unless ``tensor`` is a dense tensor on a device that the group's backend can send from."""
+    """Raise InputError unless ``tensor`` is dense and on a device that the group's backend supports."""
     if not isinstance(tensor, torch.Tensor):
-        raise WrongType(f"{name} is a {type(tensor).__name__}; it must be a torch.Tensor")
+        raise WrongType(f"{name} must be a torch.Tensor, not {type(tensor).__name__}")
     if tensor.layout is not torch.strided:
-        raise InputError(f"{name} has the layout {tensor.layout}; it must be dense")
+        raise InputError(f"{name} must be dense, not {tensor.layout}")
     backend = backends(process_group(group)).get(tensor.device.type, "this group")
     if (tensor.device.type, backend == "nccl") not in (("cpu", False), ("cuda", True)):
-        raise InputError(f"{name} is on {tensor.device}, which {backend} does not reach; gloo needs cpu, and nccl cuda")
+        raise InputError(
+            f"{name} is on {tensor.device}, which {backend} does not support; gloo needs cpu, and nccl needs cuda"
+        )
 
 
 def check_output(tensor: torch.Tensor, name: str, group: Group) -> None:
-    """Raise InputError unless ``check_input`` accepts ``tensor`` and each of its elements has memory of its own."""
+    """Raise InputError unless ``check_input`` accepts ``tensor`` and no two of its elements share memory."""
     check_input(tensor, name, group)
     if 0 in (step for step, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1):
-        raise InputError(f"{name} is expanded: several of its elements are the same memory; clone() it before")
+        raise InputError(f"{name} is expanded: several of its elements share memory; call clone() first")
 
 
 def check_parts(large: torch.Tensor, large_name: str, small: torch.Tensor, small_name: str, world_size: int) -> None:
-    """Raise InputError unless ``large`` has ``world_size`` times the elements of ``small``, of the same type."""
+    """Raise InputError unless ``large`` is ``world_size`` times as long as ``small``, with equal dtype and device."""
     if large.numel() != world_size * small.numel() or large.dtype != small.dtype or large.device != small.device:
         raise InputError(
             f"{large_name} is {describe_tensor(large)} and {small_name} is {describe_tensor(small)}; {large_name} "
@@ -135,35 +139,35 @@ def check_parts(large: torch.Tensor, large_name: str, small: torch.Tensor, small
 
 
 class AlikeTensors(NamedTuple):
-    """What the tensors of a list of a call must be like: the tensor in the argument ``name``."""
+    """The tensor in argument ``name``, which all tensors of a list must match."""
 
     like: torch.Tensor
     name: str
     group: Group
 
     def check_inputs(self, tensors: Tensors | None, name: str, wanted: int, root_name: str = "") -> Tensors:
-        """Return the tensors of a list. Raise InputError unless there are ``wanted`` of the same shape and type.
+        """Return the tensors of a list. Raise InputError unless there are ``wanted`` of the same shape and dtype.
 
-        Where none is wanted, ``root_name`` is the argument that says which rank gives the list.
+        If ``wanted`` is 0, ``root_name`` is the argument that selects the rank with the list.
         """
         found = () if tensors is None else tensors
         if not isinstance(found, list | tuple):
-            raise WrongType(f"{name} is a {type(found).__name__}; it must be a list of tensors")
+            raise WrongType(f"{name} must be a list of tensors, not {type(found).__name__}")
         if len(found) != wanted:
-            needed = f"one for each rank, {wanted}" if wanted else f"none; only {root_name} gives them"
-            raise InputError(f"{name} holds {len(found)} tensors where there must be {needed}")
+            needed = f"{wanted}, one for each rank" if wanted else f"none; only {root_name} passes them"
+            raise InputError(f"{name} has {len(found)} tensors, but needs {needed}")
         like = self.like
         for number, tensor in enumerate(found):
             check_input(tensor, f"{name}[{number}]", self.group)
             if (tensor.shape, tensor.dtype, tensor.device) != (like.shape, like.dtype, like.device):
                 raise InputError(
                     f"{name}[{number}] is {describe_tensor(tensor)} and {self.name} is {describe_tensor(like)}; they "
-                    f"must be alike, as unequal parts are not supported"
+                    f"must match, because unequal parts are not supported"
                 )
         return found
 
     def check_outputs(self, tensors: Tensors | None, name: str, wanted: int, root_name: str = "") -> Tensors:
-        """Do as ``check_inputs``; also raise InputError where elements of a tensor are the same memory."""
+        """Check as ``check_inputs`` does. Also raise InputError if elements share memory."""
         found = self.check_inputs(tensors, name, wanted, root_name)
         starts = dict[int, int]()
         for number, tensor in enumerate(found):
@@ -171,28 +175,28 @@ class AlikeTensors(NamedTuple):
             other = starts.setdefault(tensor.data_ptr(), number)
             if other != number and tensor.numel():
                 raise InputError(
-                    f"{name}[{other}] and {name}[{number}] are the same memory; give each rank its own tensor"
+                    f"{name}[{other}] and {name}[{number}] share memory; pass a separate tensor for each rank"
                 )
         return found
 
 
 def first_tensor(tensors: object, name: str, group: Group) -> torch.Tensor:
-    """Return the first tensor of a list. Raise InputError if it is no list, empty, or holds something else."""
+    """Return the first tensor of a list. Raise InputError if it is not a list, empty, or contains other values."""
     if not isinstance(tensors, list | tuple):
-        raise WrongType(f"{name} is a {type(tensors).__name__}; it must be a list of tensors")
+        raise WrongType(f"{name} must be a list of tensors, not {type(tensors).__name__}")
     if not tensors:
-        raise InputError(f"{name} holds no tensors; there must be one for each rank")
+        raise InputError(f"{name} is empty; pass a tensor for each rank")
     check_input(tensors[0], f"{name}[0]", group)
     first: torch.Tensor = tensors[0]
     return first
 
 
 def check_splits(sizes: object, name: str, tensor: torch.Tensor, world_size: int) -> None:
-    """Raise InputError unless sizes along the first dimension are absent, or equal and together that dimension."""
+    """Raise InputError unless ``sizes`` is None, empty, or equal sizes that add up to the first dimension."""
     if sizes is None:
         return
     if not isinstance(sizes, list | tuple):
-        raise WrongType(f"{name} is {sizes!r}; give a list of sizes, one for each rank")
+        raise WrongType(f"{name} must be a list of sizes, one for each rank, not {sizes!r}")
     if not sizes:
         return
     rows = tensor.shape[0] if tensor.dim() else 0
@@ -204,18 +208,18 @@ def check_splits(sizes: object, name: str, tensor: torch.Tensor, world_size: int
 
 
 def describe_tensor(tensor: torch.Tensor) -> str:
-    """Return shape, type and device as text."""
+    """Return shape, dtype and device as text."""
     return f"{list(tensor.shape)} {dtype_name(tensor.dtype)} on {tensor.device}"
 
 
 class CallBuffer(NamedTuple):
-    """The buffer that a collective works on, and what is copied into it before and out of it after."""
+    """A collective's buffer, and the copies into it before and out of it afterwards."""
 
     elements: int
-    like: torch.Tensor  # of the buffer's type and device
+    like: torch.Tensor  # has the buffer's dtype and device
     inputs: Copies = ()
     outputs: Copies = ()
-    in_place: torch.Tensor | None = None  # serves as the buffer if its memory allows, and needs no copies then
+    in_place: torch.Tensor | None = None  # used as the buffer, without copies, if its memory layout allows
     root: int = 0  # a rank of the group
 
 
@@ -230,25 +234,25 @@ def run_collective(
     async_op: bool,
     op: Op = "sum",
 ) -> Handle:
-    """Run a collective on the buffer that ``prepare(rank, world_size)`` describes after it has checked the arguments.
+    """Run a collective on the buffer that ``prepare(rank, world_size)`` returns after it has checked the arguments.
 
-    Return None, or a handle if ``async_op``; a rank outside the group does nothing. Raise InputError for arguments that
-    do not fit.
+    Return None, or a handle if ``async_op``. A rank outside the group does nothing. Raise InputError for invalid
+    arguments.
     """
     if (ranks := rank_and_world_size(group)) is None:
         return None
     buffer = prepare(*ranks)
-    found, dtype = resolve_algorithm(collective, algorithm), dtype_name(buffer.like.dtype)
-    call = CollectiveCall(found, buffer.elements, dtype, op_name(op), buffer.root)
+    resolved, dtype = resolve_algorithm(collective, algorithm), dtype_name(buffer.like.dtype)
+    call = CollectiveCall(resolved, buffer.elements, dtype, op_name(op), buffer.root)
     whole_group = process_group(group)
-    device, kept = buffer.like.device, keep_for(whole_group, "executors", Recent[Executor])
-    executor = kept.find((call, device), lambda: _make_executor(call, whole_group, device))
+    device, executors = buffer.like.device, keep_for(whole_group, "executors", Recent[Executor])
+    executor = executors.find((call, device), lambda: _make_executor(call, whole_group, device))
 
     def action(begun: Collective) -> None:
         _run(executor, buffer, ranks[1], begun)
 
     results = [tensor for tensor, _ in buffer.outputs]
-    return start_work(action, found.full_name, whole_group, buffer.like.device, results, async_op)
+    return start_work(action, resolved.full_name, whole_group, buffer.like.device, results, async_op)
 
 
 def _run(executor: Executor, buffer: CallBuffer, world_size: int, collective: Collective) -> None:
@@ -264,17 +268,17 @@ def _run(executor: Executor, buffer: CallBuffer, world_size: int, collective: Co
 def _make_executor(call: CollectiveCall, group: dist.ProcessGroup, device: torch.device) -> Executor:
     rank, world_size = dist.get_rank(group), dist.get_world_size(group)
     if call.algorithm not in library().values():
-        verify(call.algorithm, world_size, call.root)  # the library's own are verified by its tests
+        verify(call.algorithm, world_size, call.root)  # tests verify the library
     return Executor(call, rank, world_size, group, device)
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Return whether the elements lie in memory one after the other, with their own values, ready to be worked on."""
+    """Return whether the elements are contiguous in memory and stored as they are, not conjugated or negated."""
     return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
 def copy_elements(source: torch.Tensor, target: torch.Tensor) -> None:
-    """Copy all elements in the order of their indices, whatever the shapes; do nothing if both are the same tensor."""
+    """Copy all elements in index order, whatever the shapes. Do nothing if both are the same tensor."""
     if target is not source:
         target.detach().copy_(source.detach().reshape(target.shape))
 

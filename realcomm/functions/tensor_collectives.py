@@ -1,22 +1,21 @@
-"""The collectives as functions on tensors, as torch.distributed has them, with the algorithm as one more argument.
+"""The collectives of torch.distributed as functions on tensors, with the algorithm as an additional argument.
 
-Names, positions and defaults of the arguments are those of ``torch.distributed``; ``algorithm`` is keyword-only. What
-all functions share:
+Names, positions and defaults of the arguments are those of ``torch.distributed``; ``algorithm`` is keyword-only. All
+functions share these arguments:
 
-* ``algorithm``: a name of the library (``ringlab list``), ``"my.py:name"``, or an Algorithm.
-* ``op``: ``"sum"``, ``"mean"``, ``"min"``, ``"max"``, ``"product"``, or a ``torch.distributed.ReduceOp``.
-* ``src``, ``dst``: a rank of the world, also in a ``group``; ``group_src``, ``group_dst``: given instead, a rank of the
-  group. With neither it is rank 0 of the world.
-* ``group``: a process group, or None for all ranks. A rank outside the group does nothing and gets None.
-* ``async_op``: return at once with a handle (``wait``, ``is_completed``, ``get_future``). The tensors must not be used
-  before ``wait()``. Without it the functions return None when the collective is done.
+* ``algorithm``: a name in the library (``ringlab list``), ``"my.py:name"``, or an Algorithm. * ``op``: ``"sum"``,
+``"mean"``, ``"min"``, ``"max"``, ``"product"``, or a ``torch.distributed.ReduceOp``. * ``src``, ``dst``: a world rank,
+also in a ``group``; ``group_src``, ``group_dst``: a group rank instead. Default: world rank 0. * ``group``: a process
+group, or None for all ranks. A rank outside the group does nothing and gets None. * ``async_op``: return a handle at
+once (``wait``, ``is_completed``, ``get_future``). The tensors must not be used before ``wait()``. Without it, the
+functions return None when the collective is done.
 
-Tensors may have any shape, strides and type that ``op`` can reduce; those of a list, which is one tensor for each rank,
-have one shape and type. The mode of the caller (``inference_mode``, ``no_grad``, ``autocast``) does not matter.
+Tensors may have any shape, strides and dtype that ``op`` can reduce. A list has one tensor for each rank, all of one
+shape and dtype. The caller's mode (``inference_mode``, ``no_grad``, ``autocast``) does not matter.
 
-All functions raise InputError, a ValueError, for arguments that do not fit. It is raised before anything is sent, with
-``async_op`` too, and leaves the group as it was. They raise RuntimeError of torch.distributed when a peer is lost. The
-group of a collective that has failed refuses all later ones by DistBackendError; destroy it and create a new one.
+All functions raise InputError, a ValueError, for invalid arguments. It is raised before anything is sent, also with
+``async_op``, and leaves the group as it was. They raise torch.distributed's RuntimeError if a peer is lost. After a
+failed collective, the group rejects all later ones with DistBackendError; destroy it and create a new one.
 
 The examples show rank 0 of two.
 """
@@ -58,9 +57,9 @@ def all_reduce(
     *,
     algorithm: str | Algorithm = "ring",
 ) -> Handle:
-    """Reduce ``tensor`` over all ranks of ``group``; every rank holds the result.
+    """Reduce ``tensor`` across all ranks of ``group``, in place; every rank gets the result.
 
-    ``tensor`` has the same shape and type on every rank and is changed in place.
+    ``tensor`` has the same shape and dtype on every rank.
 
     >>> tensor = torch.tensor([1.0, 2.0]) + rank
     >>> realcomm.all_reduce(tensor, algorithm="halving_doubling")
@@ -79,9 +78,9 @@ def broadcast(
     *,
     algorithm: str | Algorithm = "binomial",
 ) -> Handle:
-    """Copy ``tensor`` of rank ``src`` to all ranks of ``group``.
+    """Copy ``tensor`` of rank ``src`` to all ranks of ``group``, in place.
 
-    ``tensor`` has the same shape and type on every rank and is changed in place.
+    ``tensor`` has the same shape and dtype on every rank.
 
     >>> tensor = torch.tensor([1.0, 2.0]) + rank
     >>> realcomm.broadcast(tensor, src=1)
@@ -101,10 +100,10 @@ def reduce(
     *,
     algorithm: str | Algorithm = "binomial",
 ) -> Handle:
-    """Reduce ``tensor`` over all ranks of ``group``; rank ``dst`` holds the result.
+    """Reduce ``tensor`` across all ranks of ``group``, in place; rank ``dst`` gets the result.
 
-    ``tensor`` has the same shape and type on every rank and is changed in place; on other ranks than ``dst`` its
-    content is undefined afterwards.
+    ``tensor`` has the same shape and dtype on every rank. On ranks other than ``dst``, its content is undefined
+    afterwards.
 
     >>> tensor = torch.tensor([1.0, 2.0]) + rank
     >>> realcomm.reduce(tensor, dst=0, op="max")
@@ -122,9 +121,9 @@ def all_gather_into_tensor(
     *,
     algorithm: str | Algorithm = "ring",
 ) -> Handle:
-    """Collect ``input_tensor`` of all ranks, in the order of the ranks, in ``output_tensor`` of every rank.
+    """Collect ``input_tensor`` of all ranks, in rank order, in ``output_tensor`` of every rank.
 
-    ``output_tensor`` has ``world_size`` times the elements of ``input_tensor``, which is the same size on every rank.
+    ``output_tensor`` has ``world_size`` times the elements of ``input_tensor``, whose size is equal on every rank.
 
     >>> gathered = torch.zeros(4)
     >>> realcomm.all_gather_into_tensor(gathered, torch.tensor([1.0, 2.0]) + rank)
@@ -151,9 +150,9 @@ def reduce_scatter_tensor(
     *,
     algorithm: str | Algorithm = "ring",
 ) -> Handle:
-    """Reduce ``input`` over all ranks; ``output`` of rank r holds part r of the result.
+    """Reduce ``input`` across all ranks; ``output`` of rank r gets part r of the result.
 
-    ``input`` has ``world_size`` times the elements of ``output`` and keeps its content.
+    ``input`` has ``world_size`` times the elements of ``output`` and is not changed.
 
     >>> output = torch.zeros(2)
     >>> realcomm.reduce_scatter_tensor(output, torch.tensor([1.0, 2.0, 1.0, 2.0]))
@@ -182,8 +181,8 @@ def all_to_all_single(
 ) -> Handle:
     """Send part i of ``input`` to rank i; part i of ``output`` comes from rank i.
 
-    Both are cut into ``world_size`` equal parts, so split sizes may be given only if they are equal. ``input`` keeps
-    its content.
+    Both consist of ``world_size`` equal parts, so split sizes must be equal if they are given. ``input`` is not
+    changed.
 
     >>> output = torch.zeros(2)
     >>> realcomm.all_to_all_single(output, torch.tensor([1.0, 1.0]) + rank)
@@ -214,13 +213,15 @@ def barrier(group: Group = None, async_op: bool = False, *, algorithm: str | Alg
 
     def prepare(rank: int, world_size: int) -> CallBuffer:
         chunks = resolve_algorithm("barrier", algorithm).chunks(world_size)
-        return CallBuffer(chunks, torch.empty(0, device=own_device(group)))  # what its messages hold does not matter
+        return CallBuffer(
+            chunks, torch.empty(0, device=own_device(group))
+        )  # the content of its messages does not matter
 
     return run_collective("barrier", algorithm, prepare, group, async_op)
 
 
 def _in_place(tensor: torch.Tensor, group: Group, root: tuple[int | None, int | None, str] | None = None) -> Prepare:
-    """Return what prepares a collective that changes one tensor in place; ``root`` is as ``find_root`` takes it."""
+    """Return the preparation of a collective that changes one tensor in place; ``root``: arguments of ``find_root``."""
 
     def prepare(rank: int, world_size: int) -> CallBuffer:
         check_output(tensor, "tensor", group)
@@ -238,7 +239,7 @@ def all_gather(
     *,
     algorithm: str | Algorithm = "ring",
 ) -> Handle:
-    """Collect ``tensor`` of all ranks in ``tensor_list`` of every rank: entry i comes from rank i.
+    """Collect ``tensor`` of all ranks in ``tensor_list`` of every rank; entry i comes from rank i.
 
     >>> gathered = [torch.zeros(1), torch.zeros(1)]
     >>> realcomm.all_gather(gathered, torch.tensor([float(rank)]))
@@ -263,7 +264,7 @@ def reduce_scatter(
     *,
     algorithm: str | Algorithm = "ring",
 ) -> Handle:
-    """Reduce ``input_list`` over all ranks, entry by entry; ``output`` of rank r holds entry r of the result.
+    """Reduce ``input_list`` across all ranks, entry by entry; ``output`` of rank r gets entry r of the result.
 
     >>> output = torch.zeros(1)
     >>> realcomm.reduce_scatter(output, [torch.ones(1), torch.ones(1)])
@@ -315,9 +316,9 @@ def gather(
     *,
     algorithm: str | Algorithm = "binomial",
 ) -> Handle:
-    """Collect ``tensor`` of all ranks in ``gather_list`` of rank ``dst``: entry i comes from rank i.
+    """Collect ``tensor`` of all ranks in ``gather_list`` of rank ``dst``; entry i comes from rank i.
 
-    ``gather_list`` is given on ``dst`` only.
+    Only ``dst`` passes ``gather_list``.
 
     >>> gathered = [torch.zeros(1), torch.zeros(1)]
     >>> realcomm.gather(torch.tensor([rank + 1.0]), gathered if rank == 0 else None, dst=0)
@@ -347,7 +348,7 @@ def scatter(
 ) -> Handle:
     """Send entry i of ``scatter_list`` of rank ``src`` to rank i, which receives it in ``tensor``.
 
-    ``scatter_list`` is given on ``src`` only.
+    Only ``src`` passes ``scatter_list``.
 
     >>> tensor = torch.zeros(1)
     >>> realcomm.scatter(tensor, [torch.tensor([5.0]), torch.tensor([5.0])] if rank == 1 else None, src=1)
@@ -366,5 +367,5 @@ def scatter(
 
 
 def _numbered(tensors: Tensors) -> Copies:
-    """Return each tensor of a list with the part of the buffer that belongs to it."""
+    """Return each tensor of a list with its part's number."""
     return [(tensor, number) for number, tensor in enumerate(tensors)]

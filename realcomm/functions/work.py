@@ -1,4 +1,4 @@
-"""Collectives under way: those of one group run one after the other, in the order of the calls."""
+"""Run asynchronous collectives: those of one group execute one after another, in the order of the calls."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,24 +11,24 @@ from realcomm.execution.collective_sequence import Collective, sequence_of
 from realcomm.execution.group_memory import keep_for
 from realcomm.launching.status import get_status
 
-Action = Callable[[Collective], None]  # carries the collective out, inside its context
+Action = Callable[[Collective], None]  # executes the collective, inside its context
 Tensors = Sequence[torch.Tensor]
 
 
 class Work:
-    """The handle of a collective under way on CPUs, with the methods of ``torch.distributed.Work``."""
+    """The handle of a collective in flight on CPUs, with the methods of ``torch.distributed.Work``."""
 
     def __init__(self, future: "Future[None]", results: Tensors) -> None:
         self._future, self._results = future, results
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Wait until the collective is done and return True. Raise what it failed with, or TimeoutError."""
+        """Wait until the collective is done and return True. Raise its error, or TimeoutError."""
         if not isinstance(timeout, timedelta | None):
-            raise TypeError(f"timeout is {timeout!r}; it must be a datetime.timedelta")
+            raise TypeError(f"timeout must be a datetime.timedelta, not {timeout!r}")
         try:
             self._future.result(None if timeout is None else timeout.total_seconds())
         except TimeoutError:
-            if self._future.done():  # it is the collective that timed out
+            if self._future.done():  # the collective itself timed out
                 raise
             raise TimeoutError(f"the collective is not done after {timeout}; {get_status()}") from None
         return True
@@ -38,7 +38,7 @@ class Work:
         return self._future.done()
 
     def get_future(self) -> "torch.futures.Future[list[torch.Tensor]]":
-        """Return a future of the result tensors, as a communication hook of DistributedDataParallel returns it."""
+        """Return a future of the result tensors, as a communication hook of DistributedDataParallel must."""
         promised: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
 
         def keep(done: "Future[None]") -> None:
@@ -53,15 +53,15 @@ class Work:
 
 
 class GpuWork:
-    """The handle of a collective under way on a GPU: a stream waits for it rather than the program."""
+    """The handle of a collective in flight on a GPU. A stream waits for it, not the host."""
 
     def __init__(self, action: Action, stream: torch.cuda.Stream, results: Tensors) -> None:
-        """Keep ``action``, already queued on ``stream``, and with it the memory that it works on."""
+        """Keep ``action``, already queued on ``stream``, and its memory alive."""
         self._action, self._stream, self._results = action, stream, results
         self._done = stream.record_event()
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Let the current stream wait for the collective and return True at once; ``timeout`` has no effect."""
+        """Let the current stream wait for the collective, and return True at once; ``timeout`` has no effect."""
         self._done.wait()
         return True
 
@@ -70,7 +70,7 @@ class GpuWork:
         return bool(self._done.query())
 
     def get_future(self) -> "torch.futures.Future[list[torch.Tensor]]":
-        """Return a future of the result tensors; a stream that waits for it continues after the collective."""
+        """Return a future of the result tensors. A stream that waits for it continues after the collective."""
         promised: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future(devices=[self._stream.device])
         with torch.cuda.stream(self._stream):
             promised.set_result(list(self._results))
@@ -85,8 +85,8 @@ def start_work(
 ) -> Handle:
     """Run ``action`` as the next collective of ``group``, called ``name``, after all earlier ones.
 
-    Return a handle at once if ``async_op``. Otherwise return None when the action is done, or on a GPU when it is
-    queued and the current stream waits for it. Raise DistBackendError if an earlier collective has failed.
+    Return a handle at once if ``async_op``. Otherwise return None when the action is done; on a GPU, when it is queued
+    and the current stream waits for it. Raise DistBackendError if an earlier collective has failed.
     """
     collective = sequence_of(group).begin(name)
     if device.type == "cuda":
@@ -100,7 +100,7 @@ def start_work(
         return Work(queue.put(action, collective), results)
     with collective:
         queue.join()
-        collective.check()  # one that was under way may have failed
+        collective.check()  # one in flight may have failed
         action(collective)
     return None
 
@@ -108,21 +108,21 @@ def start_work(
 def _start_on_stream(
     action: Action, collective: Collective, group: dist.ProcessGroup, device: torch.device, results: Tensors
 ) -> GpuWork:
-    """Queue ``action`` on the group's own stream, which keeps the order while the current stream computes on."""
+    """Queue ``action`` on the group's own stream, which keeps the order while the current stream goes on."""
     current = torch.cuda.current_stream(device)
-    own = keep_for(group, ("stream", device), lambda: torch.cuda.Stream(device))
-    own.wait_stream(current)
-    with torch.cuda.stream(own), collective:
+    stream = keep_for(group, ("stream", device), lambda: torch.cuda.Stream(device))
+    stream.wait_stream(current)
+    with torch.cuda.stream(stream), collective:
         action(collective)
     for result in results:
-        result.record_stream(own)  # its memory is not given to others before, also where nobody waits
-    return GpuWork(action, own, results)
+        result.record_stream(stream)  # its memory is not reused earlier, even if nobody waits
+    return GpuWork(action, stream, results)
 
 
 class _Queue:
     """The thread that runs the asynchronous collectives of one group, in the order of the calls.
 
-    It ends when the queue is no longer referenced and all actions are done.
+    It ends when the queue is unreferenced and all actions are done.
     """
 
     def __init__(self) -> None:
@@ -140,7 +140,7 @@ class _Queue:
         return self._last
 
     def join(self) -> None:
-        """Wait until all actions are done or have failed. Failures are raised by the handles, not here."""
+        """Wait until all actions are done or have failed. The handles raise failures, not this method."""
         if self._last is not None:
             self._last.exception()
             self._last = None

@@ -1,4 +1,4 @@
-"""What the server of ranks preloads: by being imported, it imports torch's compiler without a folder being left."""
+"""Import torch's compiler in the fork server, without creating a cache folder."""
 
 from realcomm.launching.torch_process import import_compiler
 

@@ -1,4 +1,4 @@
-"""How a real run fails, and which of several failing ranks caused it."""
+"""Describe failures of real runs, and find the rank that caused the others to fail."""
 
 import sysconfig
 import time
@@ -13,7 +13,7 @@ import collectives
 from collectives.errors import InputError, RunFailed, describe_error, first_line, text_of
 from collectives.quoting import name_signal
 
-# In torch.distributed's messages when the other end of a connection is gone: the consequence of a failure elsewhere.
+# Parts of torch.distributed's messages when a peer is gone: the consequence of a failure elsewhere.
 _PEER_LOST = (
     "gloo/transport",
     "Connection closed by peer",
@@ -33,10 +33,10 @@ _NOT_THE_USERS = (
 
 
 class LaunchFailed(RunFailed):
-    """A launch that broke.
+    """A launch that failed.
 
-    ``so_far`` is what ranks told of what they had done, ``failed`` which rank failed first and when, by
-    ``time.perf_counter``.
+    ``so_far`` has each rank's reports. ``failed`` maps the rank that failed first to the time of its failure, in
+    seconds of ``time.perf_counter``.
     """
 
     def __init__(self, message: str) -> None:
@@ -46,9 +46,9 @@ class LaunchFailed(RunFailed):
 
 
 class RankFailed(LaunchFailed):
-    """One rank of a real run failed and the others were ended; ``rank`` is the one that failed first.
+    """A rank of a real run failed, and the others were terminated; ``rank`` is the one that failed first.
 
-    ``lost_peer`` is whether all that is known is that it lost another rank.
+    ``lost_peer`` is whether the only known cause is a lost connection to another rank.
 
     >>> str(RankFailed(1, "rank 1 exited with status 7"))
     'rank 1 exited with status 7'
@@ -60,7 +60,7 @@ class RankFailed(LaunchFailed):
 
 
 class TimedOut(LaunchFailed):
-    """A real run took longer than its timeout and was ended; the message says what each rank was doing.
+    """A real run exceeded its timeout and was terminated. The message has each rank's status.
 
     >>> issubclass(TimedOut, RunFailed)
     True
@@ -68,18 +68,18 @@ class TimedOut(LaunchFailed):
 
 
 class RankTraceback(Exception):  # noqa: N818 - what it is
-    """Python's traceback in the process of a rank, as text: the cause of its RankFailed."""
+    """The Python traceback of a rank's process as text: the cause of its RankFailed."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What made one rank end without a result, and what it was doing."""
+    """Why one rank ended without a result, and its status."""
 
     rank: int
-    what: str  # "failed with ValueError: no such file", "was ended by SIGKILL"
-    status: str  # what the rank was doing
-    refused: bool = False  # it raised an InputError, and ``what`` is its message alone
-    secondary: bool = False  # it lost a peer, so another rank failed first
+    what: str  # "failed with ValueError: no such file", "was killed by SIGKILL"
+    status: str  # the rank's last status
+    refused: bool = False  # an InputError; ``what`` is its message
+    secondary: bool = False  # a lost peer, so another rank failed first
     traceback: str = ""  # Python's, in the worker
     at: float = field(default_factory=time.perf_counter)  # one clock for all processes of a host
 
@@ -87,7 +87,7 @@ class Failure:
         """Return the exception to raise in the launcher, with the worker's traceback as its cause."""
         if self.refused:
             return InputError(self.what)
-        error = RankFailed(self.rank, f"rank {self.rank} {self.what} (it was doing: {self.status})")
+        error = RankFailed(self.rank, f"rank {self.rank} {self.what} (status: {self.status})")
         error.failed[self.rank], error.lost_peer = self.at, self.secondary
         if self.traceback:
             error.__cause__ = RankTraceback(self.traceback)
@@ -109,7 +109,7 @@ def failure_by_exception(rank: int, error: BaseException, status: str) -> Failur
 
 @contextmanager
 def failing_as(rank: int, status: str) -> Iterator[None]:
-    """Within the context, raise the RankFailed of this rank for any error but InputError and RunFailed."""
+    """Within the context, turn every exception except InputError and RunFailed into the RankFailed of this rank."""
     try:
         yield
     except (InputError, RunFailed):
@@ -119,53 +119,52 @@ def failing_as(rank: int, status: str) -> Iterator[None]:
 
 
 def failure_by_exit(rank: int, exitcode: int | None, status: str) -> Failure:
-    """Return the failure of a rank whose process ended without sending a result or failure."""
+    """Return the failure of a rank whose process exited without a result or failure."""
     if exitcode is None or exitcode >= 0:
-        return Failure(rank, f"exited with status {exitcode} before it was done", status)
-    return Failure(rank, f"was ended by {describe_signal(-exitcode)}", status)
+        return Failure(rank, f"exited with status {exitcode} before it finished", status)
+    return Failure(rank, f"was killed by {describe_signal(-exitcode)}", status)
 
 
 def failure_by_server(rank: int, how: str, status: str) -> Failure:
-    """Return the failure of a rank that can no longer be watched because the server that forked it has ended."""
-    what = f"was given up because the server that forks all ranks {how}; run again, which starts a new server"
+    """Return the failure of a rank whose fork server has ended."""
+    what = f"was lost because the fork server {how}; run again to start a new one"
     return Failure(rank, what, status)
 
 
 def describe_signal(number: int) -> str:
-    """Return the name of a signal that ended a process, and who may have sent it.
+    """Return the name of the signal that terminated a process, and its likely sender.
 
     >>> describe_signal(9), describe_signal(11)
-    ('SIGKILL, perhaps by the system for want of memory', 'SIGSEGV')
+    ('SIGKILL, perhaps because the system ran out of memory', 'SIGSEGV')
     """
     name = name_signal(number)
-    return f"{name}, perhaps by the system for want of memory" if name == "SIGKILL" else name
+    return f"{name}, perhaps because the system ran out of memory" if name == "SIGKILL" else name
 
 
 def timeout_by_exception(rank: int, error: BaseException, status: str, took: float, allowed: float) -> TimedOut:
-    """Return the failure of a rank in which torch.distributed timed out, ``took`` seconds after its beginning.
+    """Return the failure of a rank in which torch.distributed timed out ``took`` seconds after its start.
 
-    A connection may be given up long before what is ``allowed``.
+    A connection may time out long before ``allowed`` seconds.
     """
     if took >= allowed:
         return TimedOut(f"not done after {allowed:g} s; rank {rank}: {status}")
     return TimedOut(
-        f"rank {rank} gave up after {took:.2g} s, where {allowed:g} s are allowed: {describe_error(error, None)} "
-        f"(it was doing: {status})"
+        f"rank {rank} timed out after {took:.2g} s of {allowed:g} s: {describe_error(error, None)} (status: {status})"
     )
 
 
 def root_cause(failures: list[Failure]) -> Failure:
-    """Return the first failure that was not about a lost peer, or the first of all: the others follow from it."""
+    """Return the first failure that is not a lost peer, or the first of all."""
     return min(failures, key=lambda failure: (failure.secondary, failure.at))
 
 
 def is_peer_lost(error: BaseException) -> bool:
-    """Return whether an exception, or one that caused it, says that another rank is gone."""
+    """Return whether an exception or its cause reports a lost peer."""
     return _mentions(error, _PEER_LOST)
 
 
 def is_timeout(error: BaseException) -> bool:
-    """Return whether an exception, or one that caused it, says that torch.distributed timed out."""
+    """Return whether an exception or its cause reports a timeout of torch.distributed."""
     return _mentions(error, _TIMED_OUT)
 
 
@@ -178,7 +177,7 @@ def _mentions(error: BaseException | None, words: tuple[str, ...]) -> bool:
 
 
 def _users_file(error: BaseException) -> Path | None:
-    """Return the innermost file of a traceback that is neither Ringlab's nor installed; None if there is none."""
+    """Return the innermost file of a traceback that belongs to the user, or None."""
     files = [Path(frame.f_code.co_filename) for frame, _ in traceback.walk_tb(error.__traceback__)]
     own = [
         file

@@ -1,4 +1,4 @@
-"""The default group of torch.distributed: how a process joins it, and the device that it works on."""
+"""Join the default group of torch.distributed, and find the device that it works on."""
 
 import os
 import socket
@@ -18,9 +18,9 @@ from realcomm.launching.status import tell_by
 
 
 def join_by_file(file: Path, backend: str, rank: int, world_size: int, timeout: float, interface: str) -> None:
-    """Join the group of the ranks that name the same ``file``; ``interface`` is what they reach each other by.
+    """Join the group of all ranks that use the same ``file``, over the network ``interface``.
 
-    ``timeout`` in seconds is torch's own, for every message.
+    ``timeout`` is torch's own for each message, in seconds.
     """
     os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = interface
     store = dist.FileStore(str(file), world_size)  # type: ignore[attr-defined]
@@ -32,8 +32,8 @@ def join_by_environment(
 ) -> None:
     """Join the group that torchrun's environment variables describe.
 
-    After a restart torchrun may hand out the store of before, with the addresses of ranks that are gone. An ``attempt``
-    above 0, the same on all ranks, has its own part of the store. A ``store`` is the one in which all ranks have met.
+    After a restart, torchrun may reuse the old store with the addresses of ranks that are gone. ``attempt``, equal on
+    all ranks, selects a separate part of the store. ``store`` is a store in which all ranks have already met.
     """
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if store is None:
@@ -53,31 +53,31 @@ def _join(backend: str, store: Store, rank: int, world_size: int, local_rank: in
 
 
 def leave() -> None:
-    """Leave the group if this process is in one."""
+    """Destroy the default group if there is one."""
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
 def deprioritize_gloo() -> None:
-    """Schedule gloo's event loops as batch threads (``SCHED_BATCH``), which do not interrupt a thread at work.
+    """Schedule gloo's event loops as batch threads (``SCHED_BATCH``), which do not preempt a running thread.
 
-    They keep their share of the cores. Otherwise, with few cores, a loop that wakes up takes the core from a rank that
-    is sending and holds the lock of that connection. Gloo's loops do not wait for such a lock but try again and again
-    (``Pair::handleEvents``), so the rank does not get its core back before the time slice ends: with 2 ranks on 2 cores
-    half of all steps of 4 KiB took up to 4 ms rather than 0.1.
+    They keep their share of the cores. Otherwise, on few cores, a waking loop preempts a rank that is sending and holds
+    the lock of that connection. Gloo's loops spin on such a lock (``Pair::handleEvents``), so the rank gets its core
+    back only at the end of the time slice. With 2 ranks on 2 cores, half of all steps of 4 KiB took up to 4 ms instead
+    of 0.1.
     """
     if not hasattr(os, "SCHED_BATCH"):  # only Linux has it
         return
     for thread in Path("/proc/self/task").iterdir():
-        with suppress(OSError):  # the thread has ended, or may not be changed; it is an optimisation only
+        with suppress(OSError):  # only an optimization: the thread has ended or must not be changed
             if (thread / "comm").read_text().startswith("gloo"):
                 os.sched_setscheduler(int(thread.name), os.SCHED_BATCH, os.sched_param(0))
 
 
 def select_gpu(store: Store, rank: int, world_size: int, local_rank: int) -> None:
-    """Make one of the visible GPUs the current device, and prepare NCCL if two ranks have the same GPU.
+    """Make one of the visible GPUs the current device, and configure NCCL if two ranks share a GPU.
 
-    Each rank may see all GPUs of its host or only its own, so the ranks compare UUIDs in the ``store``.
+    A rank may see all GPUs of its host or only its own, so the ranks compare UUIDs through the ``store``.
     """
     number = local_rank % torch.cuda.device_count()
     torch.cuda.set_device(number)
@@ -88,11 +88,11 @@ def select_gpu(store: Store, rank: int, world_size: int, local_rank: int) -> Non
 
 
 def share_gpu(rank: int) -> None:
-    """Set NCCL's variables so that ranks may share a GPU; a variable that is set already stays.
+    """Set NCCL's variables so that ranks can share a GPU, except those that are already set.
 
-    NCCL refuses two ranks on one GPU of one host, so each rank says that it is a host of its own, and NCCL joins them
-    by sockets. Their kernels wait for each other, so all of them must fit on the GPU at once: one block each. Must be
-    called before the rank's first message. Source: the environment variables in NCCL's user guide,
+    NCCL rejects two ranks on one GPU of a host. So each rank gets a host ID of its own, and NCCL connects them by
+    sockets. Their kernels wait for each other and must all fit on the GPU at once: one block each. Call this before the
+    first message. Source: NCCL's environment variables,
     https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html
     """
     own_host = {"NCCL_HOSTID": f"{socket.gethostname()}-rank{rank}", "NCCL_NET": "Socket"}
@@ -101,11 +101,11 @@ def share_gpu(rank: int) -> None:
 
 
 def own_device(group: dist.ProcessGroup | None = None) -> torch.device:
-    """Return the GPU of this process if nccl is a backend of the group and a GPU is there, else the CPU.
+    """Return this process's GPU if the group has an nccl backend and a GPU is available, else the CPU.
 
-    None is the default group. A group with both gloo and nccl works on GPUs. The GPU is the one that the group was made
-    for (``device_id``) or that is the current device; where neither was chosen, that of ``LOCAL_RANK``, or of the rank
-    where each host has as many ranks as GPUs, as torch takes it.
+    None is the default group. A group with both gloo and nccl works on GPUs. The GPU is that of the group
+    (``device_id``), else the current device. If neither was chosen, it follows from ``LOCAL_RANK``, else from the rank
+    modulo the number of GPUs, as in torch.
     """
 
     if not dist.is_initialized() or backends(group).get("cuda") != "nccl" or not torch.cuda.is_available():
@@ -119,7 +119,7 @@ def own_device(group: dist.ProcessGroup | None = None) -> torch.device:
 
 
 def use_own_device() -> torch.device:
-    """Make the default group's GPU, if it has one, the current device of this process; return the device."""
+    """Make the default group's GPU, if any, the current device; return the device."""
     device = own_device()
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -127,16 +127,16 @@ def use_own_device() -> torch.device:
 
 
 def backends(group: dist.ProcessGroup | None = None) -> dict[str, str]:
-    """Return the backend of a group for each type of device; None is the default group."""
+    """Return the backend of a group by device type. None is the default group."""
     pairs = (pair.partition(":") for pair in dist.get_backend_config(group).split(","))
     return {device: backend for device, _, backend in pairs}
 
 
 def reach_other_hosts() -> None:
-    """Set ``GLOO_SOCKET_IFNAME`` if gloo would listen on the loopback, as where the host's name is 127.0.1.1.
+    """Set ``GLOO_SOCKET_IFNAME`` if gloo would listen on the loopback, as when the hostname resolves to 127.0.1.1.
 
-    The interface is that of the route to ``MASTER_ADDR``, or on that host that of the default route. The variable stays
-    if it is set, or if there is no such route.
+    The interface is that of the route to ``MASTER_ADDR``, or of the default route on that host itself. Do nothing if
+    the variable is set or no such route exists.
     """
     if "GLOO_SOCKET_IFNAME" in os.environ or _reaches_others(_own_address(socket.gethostname())):
         return
@@ -147,11 +147,11 @@ def reach_other_hosts() -> None:
                 return
 
 
-ANYWHERE = "192.0.2.1"  # an address that no host has: the default route leads there
+ANYWHERE = "192.0.2.1"  # an unused address, reached by the default route
 
 
 def _own_address(host: str) -> str:
-    """Return the address by which this host reaches another, without a message; empty if there is no route."""
+    """Return the address from which this host reaches another, without sending; empty if there is no route."""
     with suppress(OSError, UnicodeError):
         for family, kind, protocol, _, address in socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM):
             with socket.socket(family, kind, protocol) as route:
@@ -165,5 +165,5 @@ def _reaches_others(address: str) -> bool:
 
 
 def loopback() -> str:
-    """Return the name of the network interface that only this machine reaches."""
+    """Return the name of the loopback interface."""
     return next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), "lo")

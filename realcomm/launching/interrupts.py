@@ -1,4 +1,4 @@
-"""Signals that would end this process, deferred while a launch does what must not be torn apart."""
+"""Defer signals that would end this process during critical sections of a launch."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,10 +12,10 @@ Handler = Callable[[int, FrameType | None], Any]
 
 
 class HeldInterrupts:
-    """A context in which signals that have a handler of Python take effect at ``check``, inside ``allowed``, or last.
+    """A context in which signals with a Python handler take effect at ``check``, inside ``allowed``, or at the end.
 
-    An exception between the start of a process and its entry in a list would leave the process behind; so a launch says
-    where one may come. In other threads than the main one, which are never interrupted, it does nothing.
+    An exception between the start of a process and its entry in a list would leak the process, so a launch defers
+    signals there. Outside the main thread, which alone receives signals, this does nothing.
 
     >>> import os
     >>> steps = []
@@ -37,7 +37,7 @@ class HeldInterrupts:
 
     @property
     def is_pending(self) -> bool:
-        """Whether a signal has come that has not taken effect."""
+        """Whether a signal has arrived that has not taken effect."""
         return bool(self._held)
 
     def __enter__(self) -> Self:
@@ -56,13 +56,13 @@ class HeldInterrupts:
             self._let_through()
 
     def check(self) -> None:
-        """Let a signal that has come take effect here."""
+        """Let a pending signal take effect."""
         with self.allowed():
             pass
 
     @contextmanager
     def allowed(self) -> Iterator[None]:
-        """Let signals take effect at once within the context."""
+        """Within the context, signals take effect at once."""
         self._is_allowed = True
         try:
             self._let_through()

@@ -1,4 +1,4 @@
-"""Start processes that work as the ranks of one torch.distributed group, watch them, and end them together."""
+"""Start processes as the ranks of one torch.distributed group, monitor them, and end them together."""
 
 import os
 import pickle
@@ -47,13 +47,13 @@ from realcomm.launching.types import Progress, RankNetwork, Worker
 from realcomm.launching.worker import FAILURE, PROGRESS, RESULT, SO_FAR, TELL, Assignment, run_worker
 
 _LOST = 255  # the exit code that multiprocessing gives a process whose server has ended
-_END_S = 0.2  # a server that ends closes its pipes up to so long before its exit status is known
+_END_S = 0.2  # from a server's closed pipes to its exit status, at most
 _CAUSE_WAIT_S = 1.0  # how long to wait for the cause when the first failure is a lost peer
-_TELL_WAIT_S = 0.5  # how long ranks may take to tell what they have done so far
-_LEAVE_WAIT_S = 5.0  # how long a worker that is done may take to end by itself
+_TELL_WAIT_S = 0.5  # how long ranks may take to report
+_LEAVE_WAIT_S = 5.0  # how long a finished worker may take to exit
 _LEAVE_LOOK_S = 0.1  # how often to look for an interrupt meanwhile
-_RANKS_PER_CORE = 32  # each is a process with a connection to every other; more would exhaust the machine
-_TORCH_EXTRA_S = 60.0  # torch's own timeout comes so much later than the launcher's, whose message says more
+_RANKS_PER_CORE = 32  # each has a connection to every other; more would exhaust the machine
+_TORCH_EXTRA_S = 60.0  # by which torch's timeout exceeds the launcher's, whose message is better
 
 
 @failure_first()
@@ -70,18 +70,19 @@ def launch(
 ) -> list[Any]:
     """Call ``worker(rank, world_size, *args)`` in ``world_size`` processes of this machine; return the results by rank.
 
-    A worker named as "module:function" is imported by the ranks only, whose module may be slow to import.
+    A worker "module:function" is imported only by the ranks, for modules that are slow to import.
 
-    The processes are joined in the default group of torch.distributed, have ``threads`` compute threads each (by
-    default their share of the cores), and are gone when this returns. Under torchrun this process works as its rank
-    instead, and every rank returns all results. ``worker``, ``args`` and the results must be picklable.
-    ``progress(rank, done, total, text)`` is called here for every ``report_progress`` of a worker. ``timeout`` is in
-    seconds; with ``renews`` each report of progress begins it anew. With a ``network``, of ``realcomm.emulate``, each
-    rank works on its host there.
+    The processes are ranks of torch.distributed's default group and have ended when this returns. Each has ``threads``
+    compute threads. Default: its share of the cores. Under torchrun, this process works as its rank instead, and every
+    rank returns all results. ``worker``, ``args`` and the results must be picklable.
 
-    Raise RankFailed, which names the rank that failed first and what it was doing; TimedOut, which says what all ranks
-    were doing; RunFailed, if the network lost packets meanwhile; and InputError, for a backend or number of ranks that
-    this machine cannot start, or if a worker raises it.
+    ``progress(rank, done, total, text)`` is called here for each ``report_progress`` of a worker. ``timeout`` is in
+    seconds; with ``renews`` each progress report restarts it. With a ``network`` of ``realcomm.emulate``, each rank
+    works on its emulated host.
+
+    Raise RankFailed with the rank that failed first and its status, TimedOut with the status of all ranks, RunFailed if
+    the network lost packets, and InputError for a backend or number of ranks that this machine cannot start, or if a
+    worker raises it.
 
     >>> from realcomm import launch
     >>> launch(max, 2)  # doctest: +SKIP
@@ -90,7 +91,7 @@ def launch(
     if isinstance(worker, str):
         preload(worker.partition(":")[0])
     elif not callable(worker):
-        raise InputError(f"worker is {quote(worker)}; give a function of (rank, world_size)")
+        raise InputError(f"worker must be a function of (rank, world_size), not {quote(worker)}")
     check_launch(world_size, backend, timeout)
     check_callable("progress", progress, of="(rank, done, total, text)")
     if threads is not None:
@@ -116,7 +117,7 @@ def launch(
 
 
 class _Packer(pickle.Pickler):
-    """A pickler that lists the steps of a program that only this process knows, such as one in a notebook."""
+    """A pickler that lists the steps of a program that only this process knows, for example one in a notebook."""
 
     def __init__(self, file: BytesIO, world_size: int) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
@@ -135,7 +136,7 @@ def _pack(work: object, world_size: int) -> bytes:
 
 
 def check_launch(world_size: int, backend: str, timeout: float) -> None:
-    """Raise InputError unless ``launch`` can start so many ranks here. Lets a caller check before long work.
+    """Raise InputError unless ``launch`` can start this many ranks. Call it before long preparations.
 
     >>> check_launch(2, "gloo", timeout=60)
     """
@@ -144,9 +145,7 @@ def check_launch(world_size: int, backend: str, timeout: float) -> None:
     check_torch()
     most = _RANKS_PER_CORE * cores()
     if world_size > most and not under_torchrun():
-        raise InputError(
-            f"{world_size} ranks are too many for the {cores()} cores of this machine; up to {most} will do"
-        )
+        raise InputError(f"{world_size} ranks are too many for the {cores()} cores of this machine; use at most {most}")
     _check_timeout(timeout)
     if backend not in ("gloo", "nccl"):
         raise InputError(f"backend {quote(backend)} is not known; there are gloo (CPUs) and nccl (GPUs)")
@@ -156,26 +155,30 @@ def check_launch(world_size: int, backend: str, timeout: float) -> None:
         if not torch.cuda.is_available():
             raise InputError("backend 'nccl' needs a CUDA GPU, and this machine has none; use gloo")
         if not torch.distributed.is_nccl_available():
-            raise InputError("backend 'nccl': this torch was built without NCCL; install one with it, or use gloo")
+            raise InputError(
+                "backend 'nccl': this torch was built without NCCL; install a torch with NCCL, or use gloo"
+            )
 
 
 def _check_network(network: RankNetwork, world_size: int, backend: str) -> None:
     if not isinstance(network, RankNetwork):
-        raise InputError(f"network is {quote(network)}; give what `with realcomm.emulate(cluster)` gives")
+        raise InputError(f"network must be the object of `with realcomm.emulate(cluster)`, not {quote(network)}")
     if len(network.namespaces) != world_size:
-        raise InputError(f"{world_size} ranks do not fit a network of {len(network.namespaces)}: one rank a host")
+        raise InputError(
+            f"{world_size} ranks do not fit a network of {len(network.namespaces)}ranks, one for each host"
+        )
     if backend != "gloo":
-        raise InputError(f"backend {quote(backend)} does not go with an emulated network; gloo does")
+        raise InputError(f"backend {quote(backend)} does not support an emulated network; use gloo")
 
 
 def _check_timeout(timeout: object) -> None:
     if not isinstance(timeout, int | float) or timeout <= 0:
-        raise InputError(f"timeout is {quote(timeout)}; give a number of seconds above 0")
+        raise InputError(f"timeout must be a positive number of seconds, not {quote(timeout)}")
 
 
 @contextmanager
 def _temporary_folder() -> Iterator[Path]:
-    """Make a folder for one launch and remove it afterwards; if this process is killed, the server does."""
+    """Create a folder for one launch and remove it afterwards. If this process is killed, the server removes it."""
     path = Path(tempfile.mkdtemp(prefix="ringlab-", dir=server_folder()))
     try:
         yield path
@@ -184,7 +187,7 @@ def _temporary_folder() -> Iterator[Path]:
 
 
 class _Processes:
-    """The worker processes of one launch and what they have sent."""
+    """The worker processes of one launch, and the messages that they have sent."""
 
     def __init__(
         self,
@@ -197,7 +200,7 @@ class _Processes:
         renews: bool,
     ) -> None:
         self.folder, self.world_size, self.timeout, self.progress = folder, world_size, timeout, progress
-        self.interrupts = interrupts  # take effect at waits only: all processes that run are in the list
+        self.interrupts = interrupts  # take effect only at waits, when all running processes are in the list
         self.namespaces = network.namespaces if network else [None] * world_size
         self.deadline, self.renews = time.monotonic() + timeout, renews
         self.board = Board(folder / "board", world_size)
@@ -206,22 +209,22 @@ class _Processes:
         self.connections: dict[int, Connection] = {}  # by rank, until the rank closes its end
         self.done: dict[int, Any] = {}
         self.failures: dict[int, Failure] = {}
-        self.so_far: dict[int, Any] = {}  # what ranks say that they have done
+        self.so_far: dict[int, Any] = {}  # reports of the ranks
 
     def start(self, payload: bytes, backend: str, threads: int) -> None:
-        """Start one process a rank. Raise RankFailed if the server has ended, and TimedOut if it takes too long."""
+        """Start one process for each rank. Raise RankFailed if the server has ended, TimedOut if it takes too long."""
         context = get_context("forkserver")
         with without_main(payload):
             wait_for_server(self.interrupts, self.deadline)
             for rank in range(self.world_size):
                 self.interrupts.check()
                 self._check_time()
-                here, there = context.Pipe()
-                self.connections[rank] = here
+                own_end, worker_end = context.Pipe()
+                self.connections[rank] = own_end
                 arguments = (
                     self._assignment(rank, backend, threads),
                     payload,
-                    there,
+                    worker_end,
                     self.renews or self.progress is not None,
                 )
                 process = context.Process(target=run_worker, args=arguments, name=f"ringlab rank {rank}", daemon=True)
@@ -232,10 +235,10 @@ class _Processes:
                     self._check_server(rank, _END_S)
                     raise
                 self.processes.append(process)
-                there.close()
+                worker_end.close()
 
     def _check_server(self, rank: int, within_s: float = 0.0) -> None:
-        """Raise RankFailed for a rank that cannot be started because the server has ended, or does so soon."""
+        """Raise RankFailed for a rank that cannot start because the server has ended, or ends within ``within_s``."""
         if how := server_end(within_s):
             raise failure_by_server(rank, how, self.slots[rank].get()).to_exception()
 
@@ -254,7 +257,7 @@ class _Processes:
         )
 
     def results(self) -> list[Any]:
-        """Return the workers' results by rank. Raise RankFailed, TimedOut or InputError as soon as one is certain."""
+        """Return the workers' results by rank. Raise RankFailed, TimedOut or InputError as soon as it is certain."""
         while len(self.done) < self.world_size:
             self._listen(self.deadline)
             try:
@@ -274,7 +277,7 @@ class _Processes:
             raise TimedOut(self._describe_all())
 
     def _listen(self, until: float) -> None:
-        """Wait for messages or the end of any rank, at most ``until``, and take them in."""
+        """Wait until ``until`` for messages or the exit of a rank, and process them."""
         by_source: dict[Connection | int, int] = {connection: rank for rank, connection in self.connections.items()}
         for rank in self._undecided():
             by_source[self.processes[rank].sentinel] = rank
@@ -284,15 +287,15 @@ class _Processes:
             self._receive(rank)
 
     def _undecided(self) -> list[int]:
-        """Return the ranks of which there is neither a result nor a failure."""
+        """Return the ranks without a result or a failure."""
         return [rank for rank in range(self.world_size) if rank not in self.done and rank not in self.failures]
 
     def _receive(self, rank: int) -> None:
-        """Store what a rank has sent; if its process ended without a result or failure, store that as its failure."""
+        """Store a rank's messages. If its process exited without a result or failure, store that as its failure."""
         connection = self.connections.get(rank)
         try:
             while connection is not None and connection.poll():
-                self._store(rank, *pickle.loads(connection.recv_bytes()))  # by our own worker
+                self._store(rank, *pickle.loads(connection.recv_bytes()))  # written by our own worker
         except (EOFError, OSError):
             self.connections.pop(rank).close()
         process = self.processes[rank]
@@ -325,7 +328,7 @@ class _Processes:
         return root_cause(list(self.failures.values()))
 
     def _ask_all(self) -> dict[int, Any]:
-        """Return what each rank says it has done so far, of those that still can tell and soon do."""
+        """Return the reports of all ranks that answer within ``_TELL_WAIT_S`` seconds."""
         until = time.monotonic() + _TELL_WAIT_S
         for rank in self._undecided():
             with suppress(OSError, KeyError):  # it has just ended
@@ -336,40 +339,42 @@ class _Processes:
 
     def _describe_all(self) -> str:
         lines = [f"rank {rank}: {self._describe(rank)}" for rank in range(self.world_size)]
-        what = "no progress for" if self.renews else "not done after"
+        problem = "no progress for" if self.renews else "not done after"
         awaited = self._awaited()
         if awaited:
             lines.append(f"the others wait for rank{'s' * (len(awaited) > 1)} {', '.join(map(str, awaited))}")
-        return f"{what} {self.timeout:g} s; " + "; ".join(lines)
+        return f"{problem} {self.timeout:g} s; " + "; ".join(lines)
 
     def _awaited(self) -> list[int]:
-        """Return the ranks that others seem to wait for: those that a signal has stopped, else those that do not wait.
+        """Return the ranks that others seem to wait for: those stopped by a signal, else those that do not wait.
 
-        None where nobody is seen to wait.
+        Empty if no rank waits.
         """
         undecided = self._undecided()
         stopped = [rank for rank in undecided if self._is_stopped(rank)]
-        found = stopped or [rank for rank in undecided if not self.slots[rank].is_waiting]
-        return found if len(found) < len(undecided) else []
+        awaited = stopped or [rank for rank in undecided if not self.slots[rank].is_waiting]
+        return awaited if len(awaited) < len(undecided) else []
 
     def _is_stopped(self, rank: int) -> bool:
         return rank < len(self.processes) and process_state(self.processes[rank].pid) == STOPPED
 
     def _describe(self, rank: int) -> str:
-        """Return what a rank is doing, and whether a signal has stopped it, so that it does nothing."""
+        """Return a rank's status, and whether a signal has stopped it."""
         if rank in self.done:
             return "done"
         return self.slots[rank].get() + (", stopped by a signal" if self._is_stopped(rank) else "")
 
     def end(self) -> None:
-        """End all processes and close everything."""
+        """End all processes and close all connections."""
         for connection in self.connections.values():
-            connection.close()  # those that are done wait for this to end
+            connection.close()  # finished workers wait for this
         if len(self.done) == self.world_size:
             self._wait_for_leaving()
         for rank, process in enumerate(self.processes):
             process.kill()
-            if rank not in self.done and process.exitcode == _LOST and process.pid:  # to multiprocessing it has ended
+            if (
+                rank not in self.done and process.exitcode == _LOST and process.pid
+            ):  # multiprocessing believes that it has exited
                 with suppress(ProcessLookupError):
                     os.kill(process.pid, SIGKILL)
         for process in self.processes:
@@ -378,7 +383,7 @@ class _Processes:
         self.board.close()
 
     def _wait_for_leaving(self) -> None:
-        """Give workers that are done the time to end by themselves, unless an interrupt comes."""
+        """Let finished workers exit by themselves, unless an interrupt arrives."""
         leave_by = time.monotonic() + _LEAVE_WAIT_S
         for process in self.processes:
             while process.is_alive() and time.monotonic() < leave_by and not self.interrupts.is_pending:

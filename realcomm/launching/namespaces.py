@@ -1,8 +1,8 @@
-"""Linux namespaces of a process: make private ones, and enter those of another process.
+"""Create and enter Linux namespaces of a process.
 
-A network namespace has interfaces, addresses and counters of its own; a user namespace gives an ordinary user the right
-to make one. Both are gone with the last process that is in them or has them open. Source: namespaces(7),
-user_namespaces(7), setns(2).
+A network namespace has its own interfaces, addresses and counters. A user namespace lets an unprivileged user create
+one. Both disappear with the last process that is inside or has them open. Source: namespaces(7), user_namespaces(7),
+setns(2).
 """
 
 import ctypes
@@ -17,17 +17,17 @@ OWN_NETWORK = Path("/proc/self/ns/net")
 
 @dataclass(frozen=True)
 class HostNamespaces:
-    """Where a rank works: namespaces as files under ``/proc``, to be entered in this order, and its interface."""
+    """A rank's namespaces as files under ``/proc``, to enter in this order, and its network interface."""
 
     files: tuple[str, ...]
     interface: str
 
 
 def unshare_network() -> bool:
-    """Put this process into a network namespace of its own; return whether it also got a user namespace for it.
+    """Move this process into a new network namespace; return whether it also needed a new user namespace.
 
-    A process that may make network namespaces (root) keeps its user. Another becomes root of a new user namespace, in
-    which its files stay its own; it must have one thread only. Raise OSError where the kernel allows neither.
+    A process with the right to create network namespaces (root) keeps its user. Another one becomes root of a new user
+    namespace, keeps the ownership of its files, and must have one thread. Raise OSError if the kernel allows neither.
     """
     try:
         _call("unshare", CLONE_NEWNET)
@@ -42,18 +42,18 @@ def unshare_network() -> bool:
 
 
 def new_network() -> int:
-    """Put this process into another new network namespace and return an open file of it."""
+    """Move this process into another new network namespace; return an open file of it."""
     _call("unshare", CLONE_NEWNET)
     return os.open(OWN_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def enter_network(file: int) -> None:
-    """Put this process into the network namespace of an open file."""
+    """Move this process into the network namespace of an open file."""
     _call("setns", file, CLONE_NEWNET)
 
 
 def enter(files: Sequence[str]) -> None:
-    """Put this process into the namespaces of these files, one after the other; it must have one thread only."""
+    """Move this process into the namespaces of these files, in this order. It must have one thread."""
     for name in files:
         file = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -63,10 +63,10 @@ def enter(files: Sequence[str]) -> None:
 
 
 def _call(name: str, *arguments: int) -> None:
-    """Call a function of the C library that sets ``errno``. Raise OSError with it, or where there is no such one."""
+    """Call a function of the C library that sets ``errno``. Raise OSError if it fails or does not exist."""
     function = getattr(ctypes.CDLL(None, use_errno=True), name, None)
     if function is None:
-        raise OSError(f"this system has no {name}: network namespaces are Linux's")
+        raise OSError(f"this system has no {name}: network namespaces need Linux")
     if function(*arguments) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), name)

@@ -1,4 +1,4 @@
-"""The server that workers are forked from: it has imported once what they need, and ends with this process."""
+"""Run the fork server of all ranks. It imports the ranks' modules once, and ends with this process."""
 
 import os
 import sys
@@ -21,7 +21,7 @@ from realcomm.launching.interrupts import HeldInterrupts
 # Imported once by the server, for all ranks.
 _PRELOADED = ("torch", "torch.distributed", "numpy", "realcomm.launching.worker", "realcomm.execution.executor")
 
-# What the path of a socket holds is 107 bytes on Linux and 103 on macOS; multiprocessing's own is the longest of them.
+# The path of a socket has at most 107 bytes on Linux and 103 on macOS; multiprocessing's paths are the longest.
 _SOCKET_BYTES = 103
 _NAMES_BYTES = len("/pymp-12345678/listener-12345678")
 _SHORT_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
@@ -35,35 +35,37 @@ class _Known:
 
 
 def preload(*modules: str) -> None:
-    """Have the server import these modules too, once for all ranks, unless it runs already.
+    """Let the server import these modules too, once for all ranks, unless it is already running.
 
-    They take seconds, so that whoever launches ranks that need them says so before.
+    Call this before ``launch`` for modules that take seconds to import.
     """
     _Known.also.update(dict.fromkeys(modules))
 
 
 def start_server() -> None:
-    """Start the server unless it runs, out of the reach of ^C in the terminal.
+    """Start the server unless it is running. ^C in the terminal does not reach it.
 
-    Between the making of its folder and its start, less than a millisecond, nobody would remove the folder.
+    If this process is killed within the millisecond between creating the folder and starting the server, the folder
+    stays.
     """
     running = server_pid()
     forkserver.set_forkserver_preload([server_preload.__name__, *_PRELOADED, *_Known.also])
-    resource_tracker.ensure_running()  # it would unblock SIGINT if the server had to start it
-    before = pthread_sigmask(SIG_BLOCK, {SIGINT})
+    resource_tracker.ensure_running()  # it would unblock SIGINT if the server started it
+    old_mask = pthread_sigmask(SIG_BLOCK, {SIGINT})
     try:
         with _environment():
             forkserver.ensure_running()
     finally:
-        pthread_sigmask(SIG_SETMASK, before)
+        pthread_sigmask(SIG_SETMASK, old_mask)
     if server_pid() != running:
         _Known.answers = False
 
 
 def server_end(within_s: float = 0.0) -> str:
-    """Return how the server that was started has ended, such as "was ended by SIGKILL".
+    """Return how the server has ended, for example "was killed by SIGKILL".
 
-    Empty if it still runs after ``within_s`` seconds, and where the system does not tell, as macOS before Python 3.13.
+    Empty if it is still running after ``within_s`` seconds, or if the system does not report it (macOS before Python
+    3.13).
     """
     pid, until = server_pid(), time.monotonic() + within_s
     if pid is None:  # multiprocessing has noticed
@@ -77,30 +79,29 @@ def server_end(within_s: float = 0.0) -> str:
         time.sleep(_LOOK_S)
     if end.si_code == os.CLD_EXITED and end.si_status != server_preload.TERMINATED:
         return f"exited with status {end.si_status}"
-    return f"was ended by {describe_signal(SIGTERM if end.si_code == os.CLD_EXITED else end.si_status)}"
+    return f"was killed by {describe_signal(SIGTERM if end.si_code == os.CLD_EXITED else end.si_status)}"
 
 
 def server_pid() -> int | None:
-    """Return the process of the server; None where it was not started."""
+    """Return the process ID of the server, or None if it was not started."""
     return getattr(forkserver._forkserver, "_forkserver_pid", None)
 
 
 def server_folder() -> Path:
-    """Return a folder that is gone when this process has ended, however it ended; multiprocessing takes it for its own.
+    """Return a folder that is removed when this process ends, however it ends. Multiprocessing uses it as its own.
 
-    The server removes it too where a signal comes to all, and multiprocessing would give up on what another removes.
-    Where the folder for temporary files has too long a path for a socket, it is in another. Raises RunFailed where no
-    other can be written to.
+    The server removes it too if a signal reaches all processes. If the path of the temporary folder is too long for a
+    socket, another folder is used. Raise RunFailed if no other one is writable.
     """
     config = current_process()._config  # type: ignore[attr-defined]
-    if config.get("tempdir") is None or not Path(config["tempdir"]).exists():  # a server that is ended removes it
+    if config.get("tempdir") is None or not Path(config["tempdir"]).exists():  # a terminated server removes it
         config["tempdir"] = _make_folder(tempfile.gettempdir())
         util.Finalize(None, server_preload.remove, args=(Path(config["tempdir"]),), exitpriority=-100)
     return Path(config["tempdir"])
 
 
 def _make_folder(usual: str) -> str:
-    """Make a folder in which sockets can be: in the usual one for temporary files unless its path is too long."""
+    """Create a folder for sockets, in ``usual`` unless its path is too long."""
     if len(os.fsencode(usual)) + _NAMES_BYTES <= _SOCKET_BYTES:
         return tempfile.mkdtemp(prefix="pymp-", dir=usual)
     for folder in _SHORT_FOLDERS:
@@ -108,30 +109,30 @@ def _make_folder(usual: str) -> str:
             return tempfile.mkdtemp(prefix="pymp-", dir=folder)
     most = _SOCKET_BYTES - _NAMES_BYTES
     raise RunFailed(
-        f"{usual}: processes are started through a socket, whose path would be too long here, and "
-        f"{' and '.join(_SHORT_FOLDERS)} cannot be written to; set TMPDIR to a folder whose path has at most {most} "
+        f"{usual}: the path is too long for the socket that starts processes, and "
+        f"{' and '.join(_SHORT_FOLDERS)} are not writable; set TMPDIR to a directory whose path has at most {most} "
         "bytes"
     )
 
 
 @contextmanager
 def _environment() -> Iterator[None]:
-    """Within the context, tell a process that is started what it needs to know to be the server."""
-    told = {server_preload.FOLDER: str(server_folder())}
-    if current_thread() is main_thread():  # another may end long before this process does
-        told[server_preload.LAUNCHER] = str(os.getpid())
-    os.environ.update(told)
+    """Within the context, set the environment variables that a new server reads."""
+    variables = {server_preload.FOLDER: str(server_folder())}
+    if current_thread() is main_thread():  # another thread may end long before this process
+        variables[server_preload.LAUNCHER] = str(os.getpid())
+    os.environ.update(variables)
     try:
         yield
     finally:
-        for name in told:
+        for name in variables:
             del os.environ[name]
 
 
 def wait_for_server(interrupts: HeldInterrupts, deadline: float) -> None:
-    """Wait until the server has imported all and forks; an interrupt ends the wait, and so does ``deadline``.
+    """Wait until the server has imported its modules and can fork, until ``deadline`` or an interrupt.
 
-    The deadline is in seconds as ``time.monotonic`` has them. A thread waits, so that an interrupt is not held up.
+    ``deadline`` is in seconds of ``time.monotonic``. A thread waits, so that interrupts are not delayed.
     """
     if _Known.answers:
         return
@@ -142,9 +143,9 @@ def wait_for_server(interrupts: HeldInterrupts, deadline: float) -> None:
 
 
 def _have_nothing_done() -> None:
-    """Have the server fork a process that does nothing, and wait for its end."""
+    """Let the server fork a process that does nothing, and wait for its exit."""
     process = get_context("forkserver").Process(daemon=True)
-    with suppress(OSError, EOFError):  # the server has ended; whoever needs it next starts it anew
+    with suppress(OSError, EOFError):  # the server has ended; the next launch starts a new one
         process.start()
         process.join()
         process.close()
@@ -153,10 +154,10 @@ def _have_nothing_done() -> None:
 
 @contextmanager
 def without_main(payload: bytes = b"") -> Iterator[None]:
-    """Within the context, keep new processes from executing the launcher's main module, unless it defines their work.
+    """Within the context, keep new processes from executing the launcher's main module, unless ``payload`` needs it.
 
-    ``payload`` is that work, pickled.
-    So a plain script may call ``launch`` without ``if __name__ == "__main__"``, and workers start faster.
+    ``payload`` is the pickled work. So a plain script may call ``launch`` without ``if __name__ == "__main__"``, and
+    workers start faster.
     """
     main_module = sys.modules["__main__"]
     if b"__main__" not in payload:

@@ -1,7 +1,7 @@
-"""What the server that forks workers executes before it imports anything else: see ``realcomm.launching.server``.
+"""Prepare the fork server before it imports anything else; see ``realcomm.launching.server``.
 
-Imported elsewhere it does nothing. It ends the server with the thread that started it, which may be killed without
-notice, and then removes multiprocessing's folder, in which the folders of launches are.
+In other processes this does nothing. It ends the server together with the thread that started it, which may be killed,
+and then removes multiprocessing's folder with the folders of all launches.
 """
 
 import atexit
@@ -17,12 +17,12 @@ from types import FrameType
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 FOLDER = "RINGLAB_SERVER_FOLDER"  # the environment variable that names the folder
 LAUNCHER = "RINGLAB_SERVER_LAUNCHER"  # the process that started the server, if its main thread did
-TERMINATED = 128 + signal.SIGTERM  # the exit status by which the server says that SIGTERM ended it
-_REMOVE_S = 5.0  # for so long workers that end may still write to the folder
+TERMINATED = 128 + signal.SIGTERM  # exit status of a server that SIGTERM has ended
+_REMOVE_S = 5.0  # how long ending workers may still write to the folder
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder to which others may still write, and which others may be removing."""
+    """Remove a folder while other processes may still write to it or remove it."""
     until = time.monotonic() + _REMOVE_S
     while folder.exists() and time.monotonic() < until:
         shutil.rmtree(folder, ignore_errors=True)
@@ -30,13 +30,13 @@ def remove(folder: Path) -> None:
 
 
 def _end_with_launcher(launcher: int, folder: Path) -> None:
-    """Have SIGTERM sent to this process when the thread that started it ends (Linux); elsewhere a closed pipe tells."""
+    """Ask for SIGTERM when the thread that started this process ends (Linux). Elsewhere a closed pipe ends it."""
     server = os.getpid()
 
     def end(number: int, frame: FrameType | None) -> None:
-        if os.getpid() == server:  # not one that was forked just now
+        if os.getpid() == server:  # and not a new fork
             remove(folder)
-        os._exit(TERMINATED)  # at once, also while it is ending because the pipe was closed
+        os._exit(TERMINATED)  # at once, even during a normal exit
 
     signal.signal(signal.SIGTERM, end)
     if sys.platform == "linux":

@@ -1,6 +1,6 @@
-"""What each rank is doing and has done, in memory that the launcher can read even if the rank hangs or was killed.
+"""Keep each rank's status in shared memory, where the launcher can read it even if the rank hangs or was killed.
 
-A process has one rank, so the functions here speak of the rank of this process.
+A process has one rank, so the functions here concern the rank of this process.
 """
 
 import mmap
@@ -16,11 +16,11 @@ from collectives.checks import check_text, check_whole_number
 WAIT_BYTES = 8  # two int32: the step and the peer that a collective waits for; -1 for neither
 COLLECTIVE_BYTES = 56
 WAIT_SIZE = WAIT_BYTES + COLLECTIVE_BYTES
-WAITS = 4  # collectives of a rank that are told of at once, each of a thread; a fifth thread's takes a place again
+WAITS = 4  # concurrent collectives in a status, one for each thread; a fifth thread reuses a place
 TEXT_BYTES = 192
 SLOT_BYTES = WAITS * WAIT_SIZE + TEXT_BYTES
 NOT_WAITING = -1
-OTHERS = -2  # the peer of a collective of the backend's own, which does not say whom it waits for
+OTHERS = -2  # the peer of a backend's own collective, which does not name one
 STOPPED = "T"  # the state of a process that SIGSTOP has stopped
 
 ProgressSender = Callable[[int, int, str], None]  # called with done, total and text
@@ -28,7 +28,7 @@ _TELL: dict[str, Callable[[], object]] = {}
 
 
 def padded(text: str, size: int) -> bytes:
-    """Return ``text`` as exactly ``size`` bytes, cut or filled up with zeros."""
+    """Return ``text`` as exactly ``size`` bytes, truncated or padded with zeros."""
     return text.encode()[:size].ljust(size, b"\0")
 
 
@@ -37,10 +37,10 @@ def _read(memory: memoryview) -> str:
 
 
 class Wait:
-    """What a collective of one thread waits for.
+    """The location where one thread's collective waits.
 
-    It stores its name in ``collective`` (as ``padded``) and what it waits for in ``location`` ([step, peer]) itself,
-    which is cheap enough to do at every wait.
+    Writers set ``collective`` (as from ``padded``) and ``location`` ([step, peer]) directly, which is cheap enough for
+    each wait.
     """
 
     def __init__(self, memory: memoryview) -> None:
@@ -49,11 +49,11 @@ class Wait:
         self.end()
 
     def end(self) -> None:
-        """Store that nothing is waited for."""
+        """Mark the thread as not waiting."""
         self.location[0] = self.location[1] = NOT_WAITING
 
     def describe(self) -> str:
-        """Return the collective, its step and the peer that it waits for; empty where it waits for nothing."""
+        """Return the collective, its step and the awaited peer; empty if the thread is not waiting."""
         step, peer = self.location
         if step == NOT_WAITING:
             return ""
@@ -62,7 +62,7 @@ class Wait:
 
     @contextmanager
     def noted_in_errors(self, rank: int, label: bytes) -> Iterator[None]:
-        """Within the context, have errors of torch.distributed say in a note what this rank was waiting for."""
+        """Within the context, add the location to errors of torch.distributed as a note."""
         self.collective[:] = label
         try:
             yield
@@ -72,13 +72,13 @@ class Wait:
         self.end()
 
     def release(self) -> None:
-        """Give up the memory, so that it can be unmapped."""
+        """Release the memory, so that it can be unmapped."""
         self.location.release()
         self.collective.release()
 
 
 class Slot:
-    """The status of one rank: a text, and what collectives of its threads wait for."""
+    """The status of one rank: a text, and the locations where its threads wait."""
 
     def __init__(self, memory: memoryview, text: str = "starting") -> None:
         ends = range(0, WAITS * WAIT_SIZE, WAIT_SIZE)
@@ -89,19 +89,19 @@ class Slot:
 
     @property
     def wait(self) -> Wait:
-        """What a collective of this thread waits for."""
+        """The wait location of this thread."""
         if not hasattr(self._own, "wait"):
             self._own.wait = next(self._next)
-        found: Wait = self._own.wait
-        return found
+        wait: Wait = self._own.wait
+        return wait
 
     def set(self, text: str) -> None:
-        """Store a text, and that this thread is not waiting."""
+        """Store a text, and mark this thread as not waiting."""
         self.wait.end()
         self._text[:] = padded(text, TEXT_BYTES)
 
     def get(self) -> str:
-        """Return the text, and the collectives with their steps and the peers that the rank waits for."""
+        """Return the text and the wait locations of all threads."""
         return ", ".join(filter(None, (_read(self._text), *(wait.describe() for wait in self._waits))))
 
     @property
@@ -110,7 +110,7 @@ class Slot:
         return any(wait.describe() for wait in self._waits)
 
     def release(self) -> None:
-        """Give up the memory, so that it can be unmapped."""
+        """Release the memory, so that it can be unmapped."""
         for wait in self._waits:
             wait.release()
         self._text.release()
@@ -123,7 +123,9 @@ class Board:
         size = world_size * SLOT_BYTES
         try:
             with path.open("a+b") as file:
-                file.write(bytes(size - file.seek(0, os.SEEK_END)))  # on a full disk a hole would end the process
+                file.write(
+                    bytes(size - file.seek(0, os.SEEK_END))
+                )  # with a sparse file, a full disk would kill the process
                 file.flush()
                 self._map = mmap.mmap(file.fileno(), size)
         except OSError as error:
@@ -144,7 +146,7 @@ class Board:
 
 
 def process_state(pid: int | None) -> str:
-    """Return the letter by which Linux tells the state of a process, as ``ps`` shows it; empty if that is not known.
+    """Return Linux's state letter of a process, as ``ps`` shows it; empty if unknown.
 
     >>> process_state(None)
     ''
@@ -161,12 +163,12 @@ def private_slot(text: str = "starting") -> Slot:
 
 
 class _Current:
-    slot: Slot = private_slot("")  # of a user's own process, which says nothing else
+    slot: Slot = private_slot("")  # of a user's own process
     send_progress: ProgressSender | None = None
 
 
 def set_status(text: str) -> None:
-    """Store what this rank is doing, for the launcher's message should the rank fail or hang.
+    """Store this rank's activity, for the launcher's message if the rank fails or hangs.
 
     >>> set_status("reading images")
     >>> get_status()
@@ -176,17 +178,17 @@ def set_status(text: str) -> None:
 
 
 def get_status() -> str:
-    """Return what this rank is doing, as last stored."""
+    """Return the last stored status of this rank."""
     return _Current.slot.get()
 
 
 def own_slot() -> Slot:
-    """Return this rank's slot, in which a collective stores what it waits for."""
+    """Return this rank's slot, in which a collective stores its wait location."""
     return _Current.slot
 
 
 def report_progress(done: int, total: int, text: str) -> None:
-    """Call the launcher's ``progress`` with this rank's number and these; do nothing if it has none.
+    """Call the launcher's ``progress`` with this rank's number and these values, if there is one.
 
     >>> report_progress(3, 10, "images read")
     """
@@ -198,17 +200,17 @@ def report_progress(done: int, total: int, text: str) -> None:
 
 @contextmanager
 def status_in(slot: Slot, send_progress: ProgressSender | None) -> Iterator[None]:
-    """Within the context, store this rank's status in ``slot`` and pass its progress by ``send_progress``."""
-    before = _Current.slot, _Current.send_progress
+    """Within the context, store this rank's status in ``slot`` and send its progress with ``send_progress``."""
+    previous = _Current.slot, _Current.send_progress
     _Current.slot, _Current.send_progress = slot, send_progress
     try:
         yield
     finally:
-        _Current.slot, _Current.send_progress = before
+        _Current.slot, _Current.send_progress = previous
 
 
 def tell_by(subject: str, tell: Callable[[], object]) -> None:
-    """Have ``tell`` return, from now on, what this rank has done so far of a subject; another thread calls it.
+    """Register ``tell``, which returns this rank's report about a subject. Another thread calls it.
 
     >>> tell_by("sheep", lambda: "three counted")
     >>> done_so_far()["sheep"]
@@ -218,9 +220,9 @@ def tell_by(subject: str, tell: Callable[[], object]) -> None:
 
 
 def done_so_far() -> dict[str, object]:
-    """Return by subject what this rank has done so far; a subject that cannot be told is left out."""
+    """Return this rank's reports by subject, without those that fail."""
     done = {}
     for subject, tell in list(_TELL.items()):
-        with suppress(Exception):  # the rank may be failing, and its failure counts
+        with suppress(Exception):  # the rank may be failing, and its failure matters more
             done[subject] = tell()
     return done

@@ -1,7 +1,7 @@
-"""What a process that imports torch has to see to: torch's environment variables, its compiler's folder, and memory.
+"""Prepare a process for torch: check torch's environment variables, its compiler's folder, and memory settings.
 
-Nobody lists torch's variables, which it reads while it is imported or a group is made, and may die of. So where any is
-set torch is tried with them in a process of its own, before it is imported here or in the server of ranks.
+Torch reads its many variables at import or when a group is created, and may crash. So if any is set, torch is first
+tried in a subprocess.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ from collectives.errors import RunFailed, TorchMissing
 from collectives.variables import is_first_rank, refused
 
 PREFIXES = ("TORCH", "PYTORCH")
-HARMLESS = ("TORCHELASTIC_", "TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE")  # torchrun's
+HARMLESS = ("TORCHELASTIC_", "TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE")  # set by torchrun
 TIMEOUT_S = 120.0
 HANGS_S = 10  # for a group of one, which takes milliseconds
 TRIAL = f"""
@@ -34,17 +34,18 @@ dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 dist.all_reduce(torch.zeros(1))
 os._exit(0)
 """
-WITH_TORCH = ("torch", "torchvision", "sklearn")  # what `ringlab[torch]` brings
+WITH_TORCH = ("torch", "torchvision", "sklearn")  # installed with `ringlab[torch]`
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
-PRELOAD = "realcomm.launching.compiler_preload"  # whose import is ``import_compiler()``, to be preloaded
+PRELOAD = "realcomm.launching.compiler_preload"  # its import calls ``import_compiler()``
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 LARGEST = 32 << 20  # bytes of the largest piece that the heap takes; the most that glibc accepts
 
 
 def check_torch() -> None:
-    """Raise InputError where torch is not installed, or for a variable that it does not bear.
+    """Raise InputError if torch is not installed or fails with one of its environment variables.
 
-    Without any such variable it takes no time, else that of an import. Of ranks that torchrun started the first looks.
+    Without such variables this takes no time, otherwise as long as an import. Under torchrun, only the first rank
+    checks.
 
     >>> check_torch()
     """
@@ -74,18 +75,18 @@ def is_installed(package: str) -> bool:
 
 @cache
 def _check(variables: tuple[tuple[str, str], ...]) -> None:
-    """Raise InputError for the variable without which torch starts, if it does not start with all."""
-    said = _try({}) if variables else ""
-    if not said:
+    """Raise InputError for the variable that keeps torch from starting."""
+    problem = _try({}) if variables else ""
+    if not problem:
         return
     for name, value in variables:
         if len(variables) == 1 or not _try({name}):
-            raise refused(name, value, f"torch does not start with it ({said}); give what torch accepts, or unset it")
-    raise RunFailed(f"torch does not start with {', '.join(name for name, _ in variables)} set: {said}")
+            raise refused(name, value, f"torch does not start with it ({problem}); fix or unset it")
+    raise RunFailed(f"torch does not start with {', '.join(name for name, _ in variables)} set: {problem}")
 
 
 def _try(left_out: Iterable[str]) -> str:
-    """Return what is wrong with torch where these variables are left out; "" for nothing."""
+    """Return the error with which torch fails to start without these variables; "" if it starts."""
     environment = {name: value for name, value in os.environ.items() if name not in left_out}
     environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     call = [sys.executable, "-c", TRIAL]
@@ -94,28 +95,28 @@ def _try(left_out: Iterable[str]) -> str:
             call, capture_output=True, text=True, errors="replace", env=environment, timeout=TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired:
-        return f"it had not started after {TIMEOUT_S:g} s"
+        return f"not started after {TIMEOUT_S:g} s"
     if done.returncode == -signal.SIGALRM:
-        return f"a group of one rank was not made in {HANGS_S} s"
+        return f"creating a group of one rank took longer than {HANGS_S} s"
     return "" if done.returncode == 0 else _reason(done.stderr.splitlines()) or f"status {done.returncode}"
 
 
 def _reason(lines: list[str]) -> str:
-    """Return the line that says what is wrong: of C++ or of Python.
+    """Return the line of an output that gives the reason, from C++ or Python.
 
     >>> _reason(["Traceback (most recent call last):", "ValueError: no such log", "", "  a list of all"])
     'ValueError: no such log'
     """
-    said = [line.strip() for line in lines if line.strip()]
-    return next((line for line in said if line.startswith("what():") or "Error: " in line.partition(" ")[0] + " "),
-        said[-1] if said else "")  # fmt: skip
+    texts = [line.strip() for line in lines if line.strip()]
+    return next((line for line in texts if line.startswith("what():") or "Error: " in line.partition(" ")[0] + " "),
+        texts[-1] if texts else "")  # fmt: skip
 
 
 @contextmanager
 def importing_compiler() -> Iterator[None]:
-    """Within the context, have torch's compiler imported without a folder of its own being made.
+    """Within the context, torch's compiler can be imported without creating a cache folder.
 
-    What a model compiles later is kept where torch says.
+    Code that is compiled later is cached where torch decides.
 
     >>> with importing_compiler():
     ...     VARIABLE in os.environ
@@ -123,35 +124,35 @@ def importing_compiler() -> Iterator[None]:
     """
     import torch  # noqa: F401 - with the environment as it is, before it is changed
 
-    given = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = given or tempfile.gettempdir()  # it is there already
+    folder = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = folder or tempfile.gettempdir()  # which exists
     try:
         yield
     finally:
-        if given is None:
+        if folder is None:
             del os.environ[VARIABLE]
         else:
-            os.environ[VARIABLE] = given
+            os.environ[VARIABLE] = folder
 
 
 def import_compiler() -> None:
-    """Import what torch's optimizers and torchvision import of its compiler, without a folder that is left."""
+    """Import the part of torch's compiler that optimizers and torchvision need, without creating a cache folder."""
     with importing_compiler():
         import torch._dynamo  # noqa: F401 - slow, and imported by them in any case
 
 
 def keep_freed_memory() -> None:
-    """Have the C library keep freed memory for the next allocation, in pieces of up to 32 MiB.
+    """Let the C library keep freed memory for later allocations, in blocks of up to 32 MiB.
 
-    By itself glibc gives it back to the kernel, or not, by how the heap happens to lie: one process then fetches the
-    pages of a step's activations in each step anew, for as long as it lives, and its neighbour never does. What the
-    environment says of glibc's memory holds, and other C libraries and allocators do as they always do.
+    By default, glibc may return it to the kernel, depending on the layout of the heap. One process then faults in its
+    activations' pages again in each step, and its neighbor never does. Settings of glibc's allocator in the environment
+    take precedence. Other C libraries are not affected.
 
     >>> keep_freed_memory()
     """
-    told = [name for name in os.environ if name.startswith("MALLOC_") or name == "GLIBC_TUNABLES"]
+    settings = [name for name in os.environ if name.startswith("MALLOC_") or name == "GLIBC_TUNABLES"]
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None and not told:
+    if mallopt is not None and not settings:
         mallopt(M_MMAP_THRESHOLD, LARGEST)
-        # bytes at the end of the heap that are not given back
+        # bytes kept at the end of the heap
         mallopt(M_TRIM_THRESHOLD, 2**31 - 1)

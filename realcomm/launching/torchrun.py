@@ -1,4 +1,4 @@
-"""This process as one rank of a run that torchrun started, or of a group that it has joined itself."""
+"""Run this process as one rank that torchrun started, or of a group that it has already joined."""
 
 import atexit
 import os
@@ -26,10 +26,10 @@ from realcomm.launching.types import Progress, Worker, find_worker
 
 
 def under_torchrun() -> bool:
-    """Return whether this process is one rank of several already.
+    """Return whether this process is already one of several ranks.
 
-    It is where torchrun or something like it has started it, and where it has joined a default group, as what
-    ``torch.multiprocessing.spawn`` starts does.
+    True if torchrun or a similar launcher started it, or if it has joined a default group, as processes of
+    ``torch.multiprocessing.spawn`` do.
 
     >>> under_torchrun()
     False
@@ -47,13 +47,13 @@ def is_in_group() -> bool:
 
 
 def _joined() -> Any:
-    """Return torch.distributed where this process has joined a default group; None where not, without importing it."""
+    """Return torch.distributed if this process has joined a default group, else None, without importing it."""
     dist = sys.modules.get("torch.distributed")
     return dist if dist is not None and dist.is_available() and dist.is_initialized() else None
 
 
 def ranks_started() -> int | None:
-    """Return how many ranks torchrun or something like it has started, this process among them; None elsewhere.
+    """Return the number of ranks that torchrun or a similar launcher started, or None.
 
     >>> ranks_started()
     """
@@ -62,9 +62,9 @@ def ranks_started() -> int | None:
 
 
 def spans_nodes(timeout: float = 600.0) -> bool:
-    """Return whether the ranks that torchrun or something like it has started are on more nodes than this one.
+    """Return whether the ranks that torchrun or a similar launcher started are on several nodes.
 
-    Where it does not tell, all ranks must call this; they wait for each other up to ``timeout`` seconds, once.
+    If the launcher does not say, all ranks must call this. They wait for each other up to ``timeout`` seconds, once.
 
     >>> spans_nodes()
     False
@@ -73,20 +73,20 @@ def spans_nodes(timeout: float = 600.0) -> bool:
 
 
 class _Met:
-    """What this process has found out about its run: once, as a store can be opened once only."""
+    """The results of the rendezvous, cached because a store can be opened only once."""
 
     rendezvous: Rendezvous | None = None
     local: LocalRanks | None = None
 
 
 def _local_ranks(timeout: float) -> LocalRanks:
-    """Return the ranks on this host, as torchrun or this process's group has them, or asked of all ranks."""
+    """Return the ranks on this host, from torchrun, from this process's group, or by asking all ranks."""
     rank, world_size = _rank_and_world_size()
-    if told := told_by_torchrun():
-        return told
+    if by_torchrun := told_by_torchrun():
+        return by_torchrun
     if _Met.local is None and is_in_group():
-        here = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
-        return LocalRanks(here, 0, here == world_size)
+        local_size = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+        return LocalRanks(local_size, 0, local_size == world_size)
     if _Met.local is None:
         _Met.rendezvous = Rendezvous(rank, world_size, timeout)
         _Met.local = find_local_ranks(_Met.rendezvous)
@@ -94,7 +94,7 @@ def _local_ranks(timeout: float) -> LocalRanks:
 
 
 def has_stale_store() -> bool:
-    """Return whether ranks on several nodes may read, after a restart, what ranks said before it.
+    """Return whether ranks on several nodes may read values from before a restart.
 
     >>> has_stale_store()
     False
@@ -104,13 +104,13 @@ def has_stale_store() -> bool:
 
 
 def restarts() -> int:
-    """Return how often torchrun has started the ranks again, after one of them failed.
+    """Return how often torchrun has restarted the ranks after a failure.
 
     >>> restarts()
     0
     """
-    found = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return int(found) if found.isdecimal() else 0
+    count = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return int(count) if count.isdecimal() else 0
 
 
 def run_under_torchrun(
@@ -122,14 +122,14 @@ def run_under_torchrun(
     timeout: float,
     progress: Progress | None,
 ) -> list[Any]:
-    """Call ``worker`` here as this process's rank and return the results of all ranks. Raise as ``launch`` does."""
-    rank, found = _rank_and_world_size()
-    if found != world_size:
-        wanted = f"the group has {found} ranks, but {world_size} are needed"
+    """Call ``worker`` as this process's rank and return the results of all ranks. Raise as ``launch`` does."""
+    rank, group_size = _rank_and_world_size()
+    if group_size != world_size:
+        message = f"the group has {group_size} ranks, but {world_size} are needed"
         if "WORLD_SIZE" in os.environ:
-            wanted = f"torchrun started {found} ranks (WORLD_SIZE), but {world_size} are needed; start it with "
-            wanted += f"--nproc-per-node {world_size}, or on several nodes with --nnodes times that"
-        raise InputError(wanted)
+            message = f"torchrun started {group_size} ranks (WORLD_SIZE), but {world_size} are needed; start with "
+            message += f"--nproc-per-node {world_size}, or on several nodes with --nnodes and a product of {world_size}"
+        raise InputError(message)
 
     def report(done: int, total: int, text: str) -> None:
         if progress is not None:
@@ -155,16 +155,16 @@ def run_under_torchrun(
 
 
 def _rank_and_world_size() -> tuple[int, int]:
-    """Return this process's rank and the number of ranks, as the group has them or, before there is one, torchrun."""
+    """Return this process's rank and the number of ranks, from the group or else from torchrun."""
     if dist := _joined():
         return dist.get_rank(), dist.get_world_size()
     return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
 def _join(backend: str, threads: int | None, timeout: float) -> None:
-    """Join the group of all ranks, which this process leaves when it ends.
+    """Join the group of all ranks, until this process exits.
 
-    If it is in one, set the timeout, and make the rank's GPU the current device where the group works on GPUs.
+    If it is already in a group, set the timeout, and make the rank's GPU the current device if the group works on GPUs.
     """
     import torch
 
@@ -181,7 +181,7 @@ def _join(backend: str, threads: int | None, timeout: float) -> None:
     keep_freed_memory()
     allowed = timedelta(seconds=timeout)
     if dist := _joined():
-        # Torch before 2.15 has it with an underscore only.
+        # torch before 2.15 has only the name with an underscore
         set_timeout = getattr(dist, "set_timeout", None) or dist.distributed_c10d._set_pg_timeout
         device = use_own_device()
         on_gpu = device.type == "cuda"
@@ -190,11 +190,11 @@ def _join(backend: str, threads: int | None, timeout: float) -> None:
             watch_by(oldest_unfinished)
         return
     set_status("joining the group")
-    if local.are_all:  # all ranks are on this machine: no other needs to reach them
+    if local.are_all:  # all ranks are on this machine
         os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback())
         os.environ.setdefault("NCCL_SOCKET_IFNAME", loopback())
     reach_other_hosts()
-    attempt = restarts() if local.are_all else 0  # of several nodes each counts its own
+    attempt = restarts() if local.are_all else 0  # with several nodes, each counts its own
     store = _Met.rendezvous.store if _Met.rendezvous else None
     join_by_environment(backend, local.own, allowed, attempt, store)
     atexit.register(leave)

@@ -1,4 +1,4 @@
-"""The types of what a caller passes to a launch: the work, what receives its progress, and the ranks."""
+"""Types of a launch's arguments: the worker, the progress callback, and the ranks."""
 
 from collections.abc import Callable, Sequence
 from pkgutil import resolve_name
@@ -6,35 +6,35 @@ from typing import Any, Protocol, runtime_checkable
 
 from realcomm.launching.namespaces import HostNamespaces
 
-Worker = Callable[..., Any] | str  # (rank, world_size, *args): what every rank calls, or its name, "module:function"
+Worker = Callable[..., Any] | str  # (rank, world_size, *args), or its name "module:function"
 Progress = Callable[[int, int, int, str], None]  # (rank, done, total, text): called in the launcher
 
 
 def find_worker(worker: Worker) -> Callable[..., Any]:
-    """Return the function that every rank calls; the module of one that is named is imported here, in the rank.
+    """Return the worker function. The module of "module:function" is imported here, in the rank.
 
     >>> find_worker("math:hypot")(3, 4)
     5.0
     """
-    found: Callable[..., Any] = resolve_name(worker) if isinstance(worker, str) else worker
-    return found
+    function: Callable[..., Any] = resolve_name(worker) if isinstance(worker, str) else worker
+    return function
 
 
 @runtime_checkable
 class RankNetwork(Protocol):
-    """A network that ranks of one launch use in place of the loopback: ``realcomm.emulate`` makes them."""
+    """A network that the ranks of one launch use instead of the loopback. ``realcomm.emulate`` creates them."""
 
     @property
     def namespaces(self) -> Sequence[HostNamespaces]: ...  # of each rank
-    def mark(self) -> None: ...  # count what goes wrong from here on
-    def check(self) -> None: ...  # raise RunFailed if something has
+    def mark(self) -> None: ...  # start counting problems
+    def check(self) -> None: ...  # raise RunFailed if there were problems
 
 
 @runtime_checkable
 class Ranks(Protocol):
-    """What a launch needs of a cluster: how many ranks, and the name of each one's host.
+    """A cluster as a launch needs it: the number of ranks, and the name of each one's host.
 
-    ``simcomm``'s clusters have both. The processes all run on this machine, whatever the hosts are called.
+    Clusters of ``simcomm`` have both. All processes run on this machine, whatever the hosts are called.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""The process of one rank: it joins the group, does its work, sends the result, and never outlives its launcher."""
+"""Run one rank in its process: join the group, work, send the result. The process never outlives its launcher."""
 
 import gc
 import os
@@ -21,16 +21,16 @@ from realcomm.launching.torch_process import keep_freed_memory
 from realcomm.launching.types import find_worker
 
 RESULT, PROGRESS, FAILURE, SO_FAR = "result", "progress", "failure", "so far"
-TELL = b"tell"  # what this rank has done so far, the launcher asks
+TELL = b"tell"  # the launcher's request for this rank's reports
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """What a process needs to know to be one rank of a launch."""
+    """A worker process's parameters as one rank of a launch."""
 
     rank: int
     world_size: int
-    folder: Path  # of this launch alone; the launcher or the server removes it
+    folder: Path  # of this launch only; removed by the launcher or the server
     backend: str
     threads: int
     timeout: float  # seconds
@@ -41,12 +41,12 @@ class Assignment:
 def run_worker(assignment: Assignment, payload: bytes, connection: Connection, wants_progress: bool) -> None:
     """Do a rank's work and send its result or failure to the launcher, then wait until all ranks are done.
 
-    ``payload`` is the pickled work and its arguments. This is what a worker process executes.
+    ``payload`` is the pickled work with its arguments. A worker process executes this function.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C reaches the whole terminal; the launcher ends its workers itself
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # which the server, of which this process is a copy, has changed
-    gc.freeze()  # what was imported stays: to look through torch's 400,000 objects takes a quarter of a second
-    entered = _enter(assignment.namespaces)  # while there is one thread only
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the fork server has changed it
+    gc.freeze()  # a collection through torch's 400,000 objects would take a quarter of a second
+    entered = _enter(assignment.namespaces)  # before any other thread exists
     end_with_launcher()
     os.environ.clear()
     os.environ.update(assignment.environment)
@@ -69,7 +69,7 @@ def run_worker(assignment: Assignment, payload: bytes, connection: Connection, w
             if entered is not None:
                 raise entered
             send(RESULT, _work(assignment, payload))
-        except BaseException as error:  # also SystemExit: the launcher judges whatever ends the work
+        except BaseException as error:  # also SystemExit; the launcher decides
             send(SO_FAR, done_so_far())
             send(FAILURE, failure_by_exception(assignment.rank, error, get_status()))
             return
@@ -80,11 +80,11 @@ def run_worker(assignment: Assignment, payload: bytes, connection: Connection, w
 
 
 def _enter(namespaces: HostNamespaces | None) -> RunFailed | None:
-    """Enter the namespaces of this rank's host; return the failure if that does not work."""
+    """Enter the namespaces of this rank's host; return the failure, or None."""
     try:
         enter(namespaces.files if namespaces else ())
     except OSError as error:
-        return RunFailed(f"the emulated host cannot be entered: {error.strerror}")
+        return RunFailed(f"cannot enter the emulated host: {error.strerror}")
     return None
 
 
@@ -108,7 +108,7 @@ def _work(assignment: Assignment, payload: bytes) -> object:
 
 
 def _pickle_by_value(message: object) -> bytes:
-    """Return ``message`` pickled with its data: torch's own reductions hand over memory that ends with this process."""
+    """Return ``message`` pickled with its data. Torch's own reductions would share memory of this process."""
     return pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
 
 
@@ -127,7 +127,7 @@ def _answer_launcher(connection: Connection, answer: Callable[[], None]) -> thre
 
 
 def end_with_launcher() -> None:
-    """Start a thread that ends this process when the launcher ends, which may be killed without notice."""
+    """Start a thread that ends this process when the launcher ends, even if the launcher is killed."""
     launcher = parent_process()
     assert launcher is not None
     threading.Thread(target=_watch, args=(launcher.sentinel,), daemon=True).start()

@@ -1,4 +1,4 @@
-"""Run one collective, or several in turns, on real processes and measure them."""
+"""Run one collective, or several in turn, on real processes and measure them."""
 
 import json
 import tempfile
@@ -27,44 +27,44 @@ from realcomm.execution.events import Event
 from realcomm.launching.launcher import check_launch, launch
 from realcomm.launching.types import Progress, RankNetwork, Ranks
 
-FOUND = "found "  # begins the progress text of a worker that has finished a measurement; its figures follow
+FOUND = "found "  # prefix of a progress text with a measurement's figures
 
 
 @dataclass(frozen=True)
 class TimedCall:
-    """A call with warm-up and repetitions, as real ranks carry it out."""
+    """A collective call with its warm-up and repetitions."""
 
     call: CollectiveCall
     warmup: int
     repetitions: int | None  # None: as many as fit in a second
     inputs: Path | None  # folder of RANK.npy, real data to run the collective on once
     check: bool = True  # whether the result on known inputs is compared with the right one
-    total_s: float = 1.0  # of all repetitions, where none are given ...
-    least: int = 5  # ... and so many at least
+    total_s: float = 1.0  # of all repetitions, if their number is not given ...
+    least: int = 5  # ... and their least number
 
 
 class RankMeasurement(NamedTuple):
-    """The result of a measurement on one rank."""
+    """The measurement of one rank."""
 
     seconds: list[float]  # of every repetition, first rank's start to last rank's end; the same for all ranks
-    begin: float  # of the repetition that took the median time
+    begin: float  # of the median repetition
     events: list[Event]  # of this rank in that repetition
     wrong: int  # elements of this rank that differ from the right result
     data: npt.NDArray[Any] | None  # the result on this rank's input
-    queued_s: float | None = None  # on a GPU, of each of several runs that are queued, on the slowest rank
+    queued_s: float | None = None  # on GPUs: of each of several queued runs, on the slowest rank
 
 
 class RankFigures(NamedTuple):
-    """The result of a measurement in short: seconds from first rank's start to last rank's end over its repetitions."""
+    """A summary of a measurement: seconds from the first rank's start to the last rank's end over its repetitions."""
 
     median_s: float
     least_s: float
     most_s: float
     wrong: int  # elements of all ranks that differ from the right result
-    queued_s: float | None = None  # of each of several runs that are queued on GPUs, as nccl-tests times them
+    queued_s: float | None = None  # on GPUs: of each of several queued runs, as in nccl-tests
 
 
-WORKERS = "realcomm.measuring.rank_measurement"  # which only ranks import, as torch comes with it
+WORKERS = "realcomm.measuring.rank_measurement"  # imports torch, so only ranks import it
 
 
 @failure_first()
@@ -84,20 +84,20 @@ def run(
     progress: Progress | None = None,
     network: RankNetwork | None = None,
 ) -> Trace:
-    """Measure one collective on real processes of this machine, one a rank, and return its trace.
+    """Measure one collective on real processes of this machine, one for each rank, and return its trace.
 
-    The buffers have ``nbytes`` bytes a rank (a number, or a text like "1 MiB"), or are ``buffers``: one 1-D array a
-    rank, all of one length and type, which hold the result afterwards. Unless given, the elements are float32, the
-    operator is sum and the root rank 0; a CollectiveCall in place of the algorithm says these itself.
+    The buffers have ``nbytes`` bytes on each rank (a number, or a text like "1 MiB"), or are ``buffers``: one 1-D array
+    for each rank, all of one length and dtype, which hold the result afterwards. Defaults: float32, sum, root 0. A
+    CollectiveCall instead of the algorithm contains these itself.
 
-    The ranks run the algorithm once on inputs whose result is known (``facts["wrong"]`` counts the elements that differ
-    from it), once on ``buffers``, ``warmup`` times, and then ``repetitions`` times, or as often as fits in a second.
-    Every repetition begins on all ranks at once. ``elapsed`` is the median time in seconds from the first rank's start
-    to the last rank's end; messages and spans are those of the median repetition. The ranks meet on the ``network`` of
-    ``realcomm.emulate``, if one is given, and else over the loopback.
+    The ranks run the algorithm once on inputs with a known result (``facts["wrong"]`` counts the elements that differ),
+    once on ``buffers``, ``warmup`` times, and then ``repetitions`` times. Default: as often as fits in a second. Every
+    repetition starts on all ranks at once. ``elapsed`` is the median time in seconds from the first rank's start to the
+    last rank's end. Messages and spans are those of the median repetition. The ranks use the ``network`` of
+    ``realcomm.emulate``, or the loopback.
 
-    Raise InputError and ProgramError as ``simcomm.run`` does, and RankFailed and TimedOut as ``launch`` does; their
-    ``trace`` shows the execution that broke, with who failed and who waits for whom.
+    Raise InputError and ProgramError as ``simcomm.run`` does, and RankFailed and TimedOut as ``launch`` does. Their
+    ``trace`` shows the failed execution: the failed rank, and which ranks wait for which.
 
     >>> trace = run("all_reduce/ring", simcomm.this_machine(ranks=2), nbytes=4096)  # doctest: +SKIP
     >>> trace.facts["nbytes"], trace.facts["wrong"]  # doctest: +SKIP
@@ -110,7 +110,7 @@ def run(
     if call.algorithm.has_program:
         verify(call.algorithm, cluster.world_size, call.root)
     elif backend != call.algorithm.backend:
-        raise InputError(f"{call.algorithm.full_name} is what NCCL itself does, and the backend is {backend}")
+        raise InputError(f"{call.algorithm.full_name} is NCCL's own collective, but the backend is {backend}")
     with _save(buffers) as inputs:
         measurement = TimedCall(call, warmup, repetitions, inputs)
         with tracing_what_breaks(call, cluster):
@@ -134,7 +134,7 @@ def _check_counts(warmup: int, repetitions: int | None) -> None:
 
 @contextmanager
 def _save(buffers: Sequence[Array] | None) -> Iterator[Path | None]:
-    """Write each rank's buffer to a file, so that a worker reads its own only; the folder is removed afterwards."""
+    """Write each rank's buffer to a file, so that a worker reads only its own. The folder is removed afterwards."""
     if buffers is None:
         yield None
         return
@@ -145,7 +145,7 @@ def _save(buffers: Sequence[Array] | None) -> Iterator[Path | None]:
 
 
 def make_trace(cluster: Ranks, measurement: TimedCall, ranks: list[RankMeasurement]) -> Trace:
-    """Return what all ranks measured as one trace."""
+    """Return the measurements of all ranks as one trace."""
     seconds, start, hosts = ranks[0].seconds, ranks[0].begin, list(cluster.hosts)
     facts = {
         "nbytes": float(measurement.call.nbytes),
@@ -170,7 +170,10 @@ def make_trace(cluster: Ranks, measurement: TimedCall, ranks: list[RankMeasureme
 
 
 def _messages(measurement: TimedCall, ranks: list[RankMeasurement], start: float) -> Iterator[Message]:
-    """Yield every message from its posting by both ranks to its receipt: the k-th from a to b is the k-th at b."""
+    """Yield every message from its posting by both ranks to its receipt.
+
+    The k-th send from a to b matches b's k-th receive.
+    """
     arrivals: dict[tuple[int, int, int], deque[Event]] = defaultdict(deque)
     for dst, rank in enumerate(ranks):
         for event in (event for event in rank.events if event.operation.kind.receives):
@@ -178,23 +181,23 @@ def _messages(measurement: TimedCall, ranks: list[RankMeasurement], start: float
     chunks, itemsize = measurement.call.algorithm.chunks(len(ranks)), measurement.call.itemsize
     for src, rank in enumerate(ranks):
         for step, op, posted, _, channel in (event for event in rank.events if event.operation.kind is Kind.SEND):
-            there = arrivals[src, op.peer, channel].popleft()
+            arrival = arrivals[src, op.peer, channel].popleft()
             nbytes = extent(op.chunk, op.count, measurement.call.elements, chunks) * itemsize
-            begin, end = max(posted, there.begin) - start, there.end - start
+            begin, end = max(posted, arrival.begin) - start, arrival.end - start
             yield Message(
                 *(src, op.peer, step, op.chunk, nbytes, begin, end),
                 channel=channel,
-                dst_step=there.step,
+                dst_step=arrival.step,
                 count=op.count,
-                into=there.operation.into,
-                reduces=there.operation.kind.combines,
+                into=arrival.operation.into,
+                reduces=arrival.operation.kind.combines,
                 src_posted=posted - start,
-                dst_posted=there.begin - start,
+                dst_posted=arrival.begin - start,
             )
 
 
 def _spans(ranks: list[RankMeasurement], start: float) -> Iterator[Span]:
-    """Yield the local work of each rank: reductions and copies, both called "reduce" as in a prediction."""
+    """Yield each rank's local operations: reductions and copies, both called "reduce" as in a prediction."""
     for rank, found in enumerate(ranks):
         for step, op, begin, end, channel in found.events:
             if op.kind.is_local:
@@ -212,9 +215,10 @@ def measure_all(
 ) -> list[list[RankMeasurement]]:
     """Measure with ``ranks`` processes of this machine, and call ``found`` with each measurement and its figures.
 
-    Return for each measurement what each rank found, with the events of the repetition that took the median time.
+    Return each rank's result for each measurement, with the events of the median repetition.
 
-    Raise RankFailed, TimedOut and InputError as ``launch`` does, after ``found`` was called with all that was finished.
+    Raise RankFailed, TimedOut and InputError as ``launch`` does, after ``found`` was called for all finished
+    measurements.
     """
 
     def receive(rank: int, done: int, total: int, text: str) -> None:

@@ -1,6 +1,6 @@
-"""The programs that a calibration times: chains of messages, and reductions.
+"""The programs that a calibration times: sequences of hops, and reductions.
 
-The executor runs them like any other program, so that their times include all costs of a step.
+The executor runs them like any other program, so their times include all costs of a step.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ QUEUED = 20  # additions or messages on a GPU that are timed together
 
 
 def relay(probe: Probe, rank: int, world_size: int) -> Program:
-    """Hand chunk 0 from rank to rank, beginning with rank 0."""
+    """Pass chunk 0 from rank to rank, starting with rank 0."""
     for hop in range(probe.length):
         if rank == hop % world_size:
             yield send((rank + 1) % world_size, 0)
@@ -41,7 +41,7 @@ def relay(probe: Probe, rank: int, world_size: int) -> Program:
 
 
 def exchange(probe: Probe, rank: int, world_size: int) -> Program:
-    """Send to the next ranks and receive from those before, at once; what came from the first is sent next."""
+    """Send to the next ranks and receive from the previous ones at once. The first received chunk is sent next."""
     for hop in range(probe.length):
         apart = range(1, probe.width + 1)
         sends = [send((rank + d) % world_size, (rank - hop) % world_size) for d in apart]
@@ -49,7 +49,7 @@ def exchange(probe: Probe, rank: int, world_size: int) -> Program:
 
 
 def fan(probe: Probe, rank: int, world_size: int) -> Program:
-    """Let rank 0 receive from ranks 1 to ``width`` one after the other, then send to them, in turns."""
+    """Let rank 0 receive from ranks 1 to ``width`` one after another, then send to them, alternating."""
     for hop in range(probe.length):
         is_in = (hop % 2 == 0) == (probe.pattern == FAN_IN)
         for peer in range(1, probe.width + 1):
@@ -67,7 +67,7 @@ PROGRAMS = {RELAY: relay, EXCHANGE: exchange, FAN_IN: fan, FAN_OUT: fan}
 
 
 def probe_call(probe: Probe, world_size: int) -> CollectiveCall:
-    """Return the call that runs a probe's program: chunks of its bytes.
+    """Return the collective call that runs a probe's program, with chunks of its size.
 
     >>> probe_call(Probe("exchange", 1, True, 4096, 3), world_size=2).nbytes
     8192
@@ -79,7 +79,7 @@ def probe_call(probe: Probe, world_size: int) -> CollectiveCall:
 
 
 class ProbeBench:
-    """The probes of one rank, each with an executor that is made once."""
+    """The probes of one rank, each with an executor that is created once."""
 
     def __init__(self, rank: int, world_size: int) -> None:
         self.rank, self.world_size = rank, world_size
@@ -87,9 +87,9 @@ class ProbeBench:
         self._repetitions: dict[Probe, int] = {}
 
     def time(self, probe: Probe, seconds: float, repetitions: tuple[int, int]) -> list[Interval]:
-        """Return when this rank began and ended a probe; all ranks call this.
+        """Return the begin and end of each repetition of a probe on this rank; all ranks call this.
 
-        It is repeated for about so many seconds, within the least and the most ``repetitions``.
+        The repetitions take about ``seconds``, within the least and most ``repetitions``.
         """
         call = self._calls.get(probe) or self._prepare(probe)
         if probe not in self._repetitions:
@@ -99,7 +99,7 @@ class ProbeBench:
         return [time_together(call) for _ in range(self._repetitions[probe])]
 
     def takes_part(self, probe: Probe) -> bool:
-        """Return whether this rank does anything in a probe."""
+        """Return whether this rank has a step in a probe."""
         return any(True for _ in PROGRAMS[probe.pattern](probe, self.rank, self.world_size))
 
     def _prepare(self, probe: Probe) -> Callable[[], object]:
@@ -116,9 +116,9 @@ class ProbeBench:
 
 
 def time_reduction(nbytes: int, repetitions: int) -> list[float]:
-    """Return the seconds in which this rank adds one buffer to another, each time.
+    """Return the seconds in which this rank adds one buffer to another, for each repetition.
 
-    On a GPU each is a share of several that are queued, without the time of a launch and of waiting for its end.
+    On a GPU, each is a share of several queued additions, without the launch and the final synchronization.
     """
     target = torch.zeros(max(1, nbytes // ITEM_BYTES), device=own_device())
     source, count = torch.zeros_like(target), QUEUED if target.is_cuda else 1
@@ -176,5 +176,5 @@ def _undefined(rank: int, part: int, world_size: int, root: int) -> None:
     return None
 
 
-# Probes end with nothing that could be checked; data stays in its chunks or "moves".
+# The result of a probe is not checked; data stays in its chunks or "moves".
 _NO_COLLECTIVE = Spec("calibration", rooted=False, reduces=False, start=_undefined, end=_undefined, moves=True)

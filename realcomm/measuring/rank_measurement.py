@@ -1,4 +1,4 @@
-"""One rank's part of a measurement: check the result once, run on real data if there is any, then time repetitions."""
+"""Measure a collective on one rank: check the result, run on real data if there is any, then time repetitions."""
 
 import gc
 import json
@@ -27,17 +27,17 @@ from realcomm.launching.status import report_progress, set_status
 from realcomm.measuring.collective_run import FOUND, RankFigures, RankMeasurement, TimedCall
 from realcomm.measuring.shared_clock import clock_offset
 
-LEAD_S = 1e-3  # from agreeing on a start to the start, and so much more for each rank ...
-LATEST = 8  # ... or, if that is longer, twice what the slowest of so many agreements took ...
-MOST_LEAD_S = 0.1  # ... but no more than this
-SPIN_S = 3e-4  # the last part of the wait, spent awake: sleep may end this much late
-Interval = tuple[float, float]  # begin and end, by the clock that all ranks share
+LEAD_S = 1e-3  # from the agreement to the start, plus as much for each rank ...
+LATEST = 8  # ... or twice the slowest of this many agreements, if longer ...
+MOST_LEAD_S = 0.1  # ... but at most this
+SPIN_S = 3e-4  # the last part of a wait is a spin loop, because sleep may end this late
+Interval = tuple[float, float]  # begin and end on the shared clock
 _took: deque[float] = deque(maxlen=LATEST)  # seconds from when the last rank asked until this one had the answer
 PERIOD = 1009  # a prime, so that chunks of equal length hold different data
 
 
 def time_together(action: Callable[[], object]) -> Interval:
-    """Call ``action`` on all ranks from one agreed instant; return when this rank began and ended."""
+    """Call ``action`` on all ranks at one agreed instant; return its begin and end on this rank."""
     start, offset = _agree_on_start(), clock_offset().seconds
     _sleep_until(start - offset)
     begin = perf_counter()
@@ -52,15 +52,15 @@ def _synchronize_gpu() -> None:
 
 
 def _agree_on_start() -> float:
-    """Return an instant in the future, the same for all ranks, that all of them know in time.
+    """Return an instant in the future that all ranks agree on.
 
-    Eight ranks on slow links agree later than the first of them would have begun; so they learn what it takes.
+    On slow links, eight ranks need longer to agree than the default lead. So the lead adapts to earlier agreements.
     """
     offset = clock_offset()
     now, is_stale = perf_counter() + offset.seconds, float(offset.is_stale(perf_counter))
-    asked = torch.tensor([now, max(_took, default=0.0), is_stale], dtype=torch.float64, device=own_device())
-    dist.all_reduce(asked, dist.ReduceOp.MAX)
-    last, took, any_stale = asked.tolist()
+    values = torch.tensor([now, max(_took, default=0.0), is_stale], dtype=torch.float64, device=own_device())
+    dist.all_reduce(values, dist.ReduceOp.MAX)
+    last, took, any_stale = values.tolist()
     if any_stale:
         offset.measure(perf_counter)
         return _agree_on_start()
@@ -77,7 +77,7 @@ def shared_clock_offset() -> float:
 
 
 def start_after(took: float, world_size: int) -> float:
-    """Return how long after the last rank has asked all begin, where earlier agreements ``took`` so many seconds.
+    """Return the lead before a common start, given that earlier agreements ``took`` this many seconds.
 
     >>> start_after(0.0001, world_size=2), start_after(0.02, world_size=8)
     (0.003, 0.04)
@@ -86,14 +86,16 @@ def start_after(took: float, world_size: int) -> float:
 
 
 def _sleep_until(instant: float) -> None:
-    spin = SPIN_S if dist.get_world_size() <= cores() else 0.0  # more ranks than cores would keep each other from it
+    spin = (
+        SPIN_S if dist.get_world_size() <= cores() else 0.0
+    )  # with more ranks than cores, spinning ranks would block others
     time.sleep(max(0.0, instant - spin - perf_counter()))
     while perf_counter() < instant:
         pass
 
 
 def gather_intervals(own: list[Interval]) -> list[list[Interval]]:
-    """Return the intervals of every rank, by rank; each has as many as this one."""
+    """Return the intervals of all ranks, by rank. Every rank has equally many."""
     mine = torch.tensor(own, dtype=torch.float64, device=own_device())
     everyones = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
     dist.all_gather(everyones, mine)
@@ -101,7 +103,7 @@ def gather_intervals(own: list[Interval]) -> list[list[Interval]]:
 
 
 def first_to_last(intervals: list[list[Interval]]) -> list[Interval]:
-    """Return for each repetition the first rank's begin and the last rank's end.
+    """Return the first rank's begin and the last rank's end of each repetition.
 
     >>> first_to_last([[(0.0, 2.0)], [(1.0, 3.0)]])
     [(0.0, 3.0)]
@@ -110,7 +112,7 @@ def first_to_last(intervals: list[list[Interval]]) -> list[Interval]:
 
 
 def median_index(intervals: list[Interval]) -> int:
-    """Return which interval has the median length; of an even number, the shorter of the two in the middle.
+    """Return the index of the interval of median length, the shorter of two middle ones.
 
     >>> median_index([(0.0, 3.0), (0.0, 1.0), (0.0, 2.0)])
     2
@@ -134,18 +136,20 @@ def sum_over_ranks(number: int) -> int:
 
 
 def repetitions_within(total: float, seconds: float, least: int, most: int) -> int:
-    """Return how many repetitions of ``seconds`` fill ``total`` seconds, within bounds; odd, so that one is the median.
+    """Return how many repetitions of ``seconds`` fill ``total`` seconds, within bounds.
+
+    The number is odd, so that one repetition is the median.
 
     >>> repetitions_within(1.0, seconds=0.1, least=5, most=49)
     11
     """
-    wanted = min(max(total / max(seconds, 1e-9), least), most)
-    return int(wanted) | 1
+    count = min(max(total / max(seconds, 1e-9), least), most)
+    return int(count) | 1
 
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Within the context, keep Python from collecting garbage, which would disturb a measurement."""
+    """Within the context, disable Python's garbage collector, which would disturb a measurement."""
     gc.collect()
     gc.disable()
     try:
@@ -155,7 +159,7 @@ def without_garbage_collection() -> Iterator[None]:
 
 
 def exact_input(call: CollectiveCall, rank: int) -> torch.Tensor:
-    """Return elements that differ along the buffer and from rank to rank: -1, 0 or 1; for products few above 1.
+    """Return elements that differ along the buffer and between ranks: -1, 0 or 1; for products rarely above 1.
 
     >>> from collectives import find_algorithm
     >>> exact_input(CollectiveCall(find_algorithm("all_reduce/ring"), elements=4), rank=0)
@@ -168,10 +172,9 @@ def exact_input(call: CollectiveCall, rank: int) -> torch.Tensor:
 
 
 def exact_result(call: CollectiveCall, rank: int, world_size: int) -> tuple[slice, torch.Tensor] | None:
-    """Return the defined elements of ``rank`` after the collective on every rank's ``exact_input``: where, and which.
+    """Return the defined elements of ``rank`` after the collective on every rank's ``exact_input``, and their slice.
 
-    Return None if there is nothing to compare: nothing is defined, or contributions may count repeatedly, as in a
-    barrier.
+    Return None if nothing is defined, or if contributions may count repeatedly, as in a barrier.
     """
     spec, n, op, root = call.spec, call.elements, call.op, call.root
     parts = spec.result(rank, world_size, root)
@@ -193,7 +196,7 @@ def exact_result(call: CollectiveCall, rank: int, world_size: int) -> tuple[slic
 
 
 def neutral_buffer(call: CollectiveCall, device: torch.device) -> torch.Tensor:
-    """Return a buffer that stays the same when it is reduced with its like, so that it can be used repeatedly.
+    """Return a buffer that does not change when it is reduced with itself, so that it can be reused.
 
     >>> from collectives import find_algorithm
     >>> neutral_buffer(CollectiveCall(find_algorithm("all_reduce/ring"), elements=2, op="product"), torch.device("cpu"))
@@ -203,23 +206,23 @@ def neutral_buffer(call: CollectiveCall, device: torch.device) -> torch.Tensor:
     return torch.full((call.elements,), value, dtype=dtype, device=device)
 
 
-TOTAL_S = 1.0  # of all repetitions, unless their number is given ...
-LEAST, MOST = 5, 49  # ... which is within these
+TOTAL_S = 1.0  # of all repetitions, if their number is not given ...
+LEAST, MOST = 5, 49  # ... and bounds of their number
 REPORT_EVERY_S = 0.25
-QUEUED = 20  # runs on GPUs that are timed together, as by nccl-tests
+QUEUED = 20  # queued runs on GPUs that are timed together, as in nccl-tests
 
 
 class RunningMeasurement:
-    """A measurement on one rank, carried out block by block."""
+    """A measurement on one rank, executed block by block."""
 
     def __init__(self, rank: int, world_size: int, measurement: TimedCall) -> None:
-        """Check the result, carry data if there is any, and warm up; all ranks call this with the same measurement."""
+        """Check the result, run on real data if there is any, and warm up; all ranks call this."""
         call, name = measurement.call, measurement.call.algorithm.full_name
         self._executor = make_runner(call, rank, world_size, own_device())
         set_status(f"checking {name}")
         begin = perf_counter()
         self._wrong = _wrong_elements(self._executor) if measurement.check else 0
-        set_status(f"carrying data by {name}")
+        set_status(f"running {name} on data")
         inputs = measurement.inputs
         self._data = None if inputs is None else _run_on_file(self._executor, inputs / f"{rank}.npy")
         self._buffer = neutral_buffer(call, own_device())
@@ -231,7 +234,7 @@ class RunningMeasurement:
         self._records: list[list[Event]] = []
 
     def take_block(self, total_s: float = TOTAL_S, least: int = LEAST, most: int = MOST) -> None:
-        """Repeat as often as was asked for, or for about so many seconds; all ranks call this."""
+        """Run the requested repetitions, or about ``total_s`` seconds of them; all ranks call this."""
         repetitions = self._asked or repetitions_within(total_s, self._each, least, most)
         set_status(f"timing {self._executor.call.algorithm.full_name}")
         with without_garbage_collection():
@@ -244,21 +247,21 @@ class RunningMeasurement:
         whole = first_to_last(gather_intervals(self._intervals))
         seconds, middle = [end - begin for begin, end in whole], median_index(whole)
         begin, record, queued = whole[middle][0], self._records[middle], None
-        if self._buffer.is_cuda:  # there recording puts work on the stream, so it has a repetition of its own
+        if self._buffer.is_cuda:  # recording adds work to the stream, so it gets a separate repetition
             begin, record = _record(self._executor, self._buffer)
             queued = _time_queued(self._executor, self._buffer)
         return RankMeasurement(seconds, begin, record, self._wrong, self._data, queued)
 
 
 def measure_rank(rank: int, world_size: int, measurement: TimedCall) -> RankMeasurement:
-    """Return the result of a measurement on this rank; all ranks call this with the same measurement."""
+    """Return the measurement of this rank; all ranks call this with the same measurement."""
     running = RunningMeasurement(rank, world_size, measurement)
     running.take_block(measurement.total_s, measurement.least)
     return running.result()
 
 
 def figures_of(measured: RankMeasurement) -> RankFigures:
-    """Return the figures of a measurement, the same on all ranks; all ranks call this with their own part of it."""
+    """Return the figures of a measurement, equal on all ranks; all ranks call this with their own result."""
     seconds = measured.seconds
     return RankFigures(
         median_low(seconds), min(seconds), max(seconds), sum_over_ranks(measured.wrong), measured.queued_s
@@ -266,7 +269,7 @@ def figures_of(measured: RankMeasurement) -> RankFigures:
 
 
 def _wrong_elements(executor: Runner) -> int:
-    """Return how many elements of the result on exact inputs differ from the right ones."""
+    """Return how many elements of the result on exact inputs are wrong."""
     tensor = exact_input(executor.call, executor.rank).to(own_device())
     executor.run(tensor)
     _settle(executor, tensor)
@@ -283,7 +286,7 @@ def _settle(executor: Runner, tensor: torch.Tensor) -> None:
 
 
 def _run_on_file(executor: Runner, file: Path) -> npt.NDArray[np.generic]:
-    """Run the collective on the array of a file; return the result."""
+    """Run the collective on the array in a file; return the result."""
     tensor = torch.from_numpy(np.load(file, allow_pickle=False)).to(own_device())
     executor.run(tensor)
     _settle(executor, tensor)
@@ -292,7 +295,7 @@ def _run_on_file(executor: Runner, file: Path) -> npt.NDArray[np.generic]:
 
 
 def _warm_up(executor: Runner, buffer: torch.Tensor, warmup: int, so_far: float) -> float:
-    """Return the seconds of the last warm-up repetition on the slowest rank, or of ``so_far`` without any."""
+    """Return the seconds of the last warm-up repetition on the slowest rank, or ``so_far`` without warm-up."""
     last = so_far
     for _ in range(warmup):
         begin, end = time_together(partial(executor.run, buffer))
@@ -301,7 +304,7 @@ def _warm_up(executor: Runner, buffer: torch.Tensor, warmup: int, so_far: float)
 
 
 def _repeat(executor: Runner, buffer: torch.Tensor, repetitions: int) -> tuple[list[Interval], list[list[Event]]]:
-    """Return when this rank began and ended every repetition, and its events in each."""
+    """Return begin and end of every repetition on this rank, and its events in each."""
     records: list[list[Event]] = [[] for _ in range(repetitions)]
     intervals, report = [], _rare_report(executor, repetitions)
     for done, record in enumerate(records):
@@ -312,7 +315,7 @@ def _repeat(executor: Runner, buffer: torch.Tensor, repetitions: int) -> tuple[l
 
 
 def _by_shared_clock(record: list[Event]) -> list[Event]:
-    """Return events with times of the clock that all ranks share."""
+    """Return events with times of the shared clock."""
     offset = clock_offset().seconds
     return [each._replace(begin=each.begin + offset, end=each.end + offset) for each in record] if offset else record
 
@@ -326,7 +329,7 @@ def _record(executor: Runner, buffer: torch.Tensor) -> tuple[float, list[Event]]
 
 
 def _time_queued(executor: Runner, buffer: torch.Tensor) -> float:
-    """Return the seconds of each of ``QUEUED`` runs, which the GPU does one after the other, on the slowest rank."""
+    """Return the seconds of each of ``QUEUED`` runs in a row on the GPU, on the slowest rank."""
 
     def run() -> None:
         for _ in range(QUEUED):
@@ -337,7 +340,7 @@ def _time_queued(executor: Runner, buffer: torch.Tensor) -> float:
 
 
 def _rare_report(executor: Runner, repetitions: int) -> Callable[[int], None]:
-    """Return a function that reports rank 0's progress, rarely: a report wakes the launcher, which takes a core."""
+    """Return a function that rarely reports rank 0's progress, because a report takes a core from the ranks."""
     last = perf_counter()
 
     def report(done: int) -> None:
@@ -350,7 +353,7 @@ def _rare_report(executor: Runner, repetitions: int) -> Callable[[int], None]:
 
 
 def measure_each(rank: int, world_size: int, measurements: Sequence[TimedCall]) -> list[RankMeasurement]:
-    """Measure one call after the other; rank 0 reports the figures of each when it is done."""
+    """Measure one collective call after another; rank 0 reports the figures of each."""
     measured = []
     for number, measurement in enumerate(measurements):
         measured.append(measure_rank(rank, world_size, measurement))

@@ -1,4 +1,4 @@
-"""The clock that ranks share: rank 0's ``time.perf_counter``, which on each host counts from another instant."""
+"""The clock that all ranks share: rank 0's ``time.perf_counter``. Its zero differs from host to host."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,19 +10,19 @@ import torch.distributed as dist
 from realcomm.execution.group_memory import host_group, keep_for
 
 ROUND_TRIPS = 8  # to rank 0; the shortest counts
-RENEWED_S = 5.0  # clocks of different hosts drift apart by up to some microseconds a second
-TAG = (1 << 24) - 1  # just below those of the executor
+RENEWED_S = 5.0  # host clocks drift apart by up to some microseconds per second
+TAG = (1 << 24) - 1  # just below the executor's tags
 
 
 @dataclass
 class ClockOffset:
-    """Seconds to add to this rank's clock to get rank 0's."""
+    """The seconds to add to this rank's clock to get rank 0's."""
 
     seconds: float = 0.0
-    measured: float = -inf  # when, by this rank's clock
+    measured: float = -inf  # when it was measured, on this rank's clock
 
     def is_stale(self, clock: Callable[[], float]) -> bool:
-        """Return whether to measure again: never for ranks whose clock is rank 0's."""
+        """Return whether to measure the offset again: never on a rank whose clock is rank 0's."""
         return self.measured == -inf or (self.seconds != 0.0 and clock() - self.measured > RENEWED_S)
 
     def measure(self, clock: Callable[[], float]) -> None:
@@ -35,21 +35,21 @@ class ClockOffset:
                     dist.recv(time, peer, group, TAG)
                     dist.send(torch.tensor([clock()], dtype=torch.float64), peer, group, TAG)
         else:
-            found = list[tuple[float, float]]()
+            trips = list[tuple[float, float]]()
             for _ in range(ROUND_TRIPS):
                 begin = clock()
                 dist.send(time, 0, group, TAG)
                 dist.recv(time, 0, group, TAG)
                 end = clock()
-                found.append((end - begin, time.item() - (begin + end) / 2))
-            self.seconds = offset_of(*min(found))
+                trips.append((end - begin, time.item() - (begin + end) / 2))
+            self.seconds = offset_of(*min(trips))
         self.measured = clock()
 
 
 def offset_of(round_trip: float, found: float) -> float:
-    """Return an offset that was found by a round trip, or zero if that may be the true one.
+    """Return an offset measured by a round trip, or 0 if zero is within its error.
 
-    Rank 0 read its clock at some instant within the round trip, so the error is at most half of it.
+    Rank 0 read its clock within the round trip, so the error is at most half of it.
 
     >>> offset_of(0.002, 3.5), offset_of(0.002, 0.0009)
     (3.5, 0.0)

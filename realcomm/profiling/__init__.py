@@ -1,1 +1,1 @@
-"""What a model computes, reads and keeps, found without running it, and how long that takes on one device."""
+"""Profile a model's compute and memory without running it, and time its layers on one device."""

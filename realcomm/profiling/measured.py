@@ -1,11 +1,11 @@
-"""How long a model's layers take on one device: by the clock on a processor, by CUDA's events on a GPU.
+"""Time a model's layers on one device: with the host's clock on a CPU, with CUDA events on a GPU.
 
-Whole phases are timed first, as nothing looks on; then single operations, whose times say only how the phases divide
-among the layers.
+Whole phases are timed first, without instrumentation. Then single operations are timed, only to distribute the phases
+over the layers.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from statistics import median
@@ -23,16 +23,16 @@ from collectives.records.environment import cores, describe_environment
 from collectives.records.model_profile import Measured, ModelProfile
 from collectives.training.recipe import PRECISIONS, check_known
 from collectives.training.workload import Training
+from realcomm.execution.device_clock import HostClock, device_clock
 from realcomm.launching.torch_process import import_compiler, keep_freed_memory
 from realcomm.profiling.meta import WatchedOps
 from realcomm.profiling.model_sources import ModelSource, loss_of
 from realcomm.training.datasets import load_images
 
 WARM_UP = 2
-WATCHED = 3  # steps of which each operation is timed
+WATCHED = 3  # steps in which each operation is timed
 LOADED = 5  # batches whose loading is timed
 PHASES = ("forward", "backward", "optimizer")
-Mark = Callable[[], Callable[[], float]]  # marks now; what it returns are the seconds of that mark, later
 
 
 def measure(
@@ -45,11 +45,10 @@ def measure(
     steps: int = 5,
     threads: int | None = None,
 ) -> Measured:
-    """Return how long a batch takes on a device, layer by layer: medians of ``steps`` steps.
+    """Return the times of a batch on a device, layer by layer: medians of ``steps`` steps.
 
-    Loading the batch is no part of it: see ``load_seconds``. A processor computes with ``threads``, unless said with as
-    many as torch takes. Raises InputError for a device that is not there, for a batch that does not fit, and for a
-    model that fails.
+    Loading the batch is not included; see ``load_seconds``. Default for ``threads`` on a CPU: torch's number. Raise
+    InputError for an unavailable device, for a batch that does not fit into memory, and for a model that fails.
     """
     check_whole_number("batch_size", batch_size, at_least=1)
     check_whole_number("steps", steps, at_least=1)
@@ -57,12 +56,14 @@ def measure(
     where, before = _find_device(device), torch.get_num_threads()
     keep_freed_memory()
     if threads is not None and where.type != "cpu":
-        raise InputError(f"threads is {threads}, but {device} is no processor; leave it out, or give device cpu")
+        raise InputError(f"threads is {threads}, but {device} is not a CPU; omit threads, or use device cpu")
     try:
         torch.set_num_threads(before if threads is None else check_whole_number("threads", threads, at_least=1))
         return _measure(source, profile, batch_size, where, precision, steps)
     except torch.OutOfMemoryError as error:
-        raise InputError(f"a batch of {batch_size} does not fit into the memory of {device}; give fewer") from error
+        raise InputError(
+            f"a batch of {batch_size} does not fit into the memory of {device}; use a smaller one"
+        ) from error
     except InputError:
         raise
     except Exception as error:
@@ -79,16 +80,16 @@ def _measure(
     precision: str,
     steps: int,
 ) -> Measured:
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else ()):  # by default it starts CUDA
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else ()):  # the default would initialize CUDA
         torch.manual_seed(0)
         model = source.build().to(device).train()
         batch = source.batch(batch_size, device)
     import_compiler()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
-    mark = _mark_of(device)
-    rows = [_step(model, optimizer, batch, precision, mark) for _ in range(WARM_UP + steps)][WARM_UP:]
+    clock = device_clock(device)
+    rows = [_step(model, optimizer, batch, precision, clock) for _ in range(WARM_UP + steps)][WARM_UP:]
     phases = dict(zip(PHASES, (median(column) for column in zip(*rows, strict=True)), strict=True))
-    shares = _shares(model, batch, precision, mark, profile)
+    shares = _shares(model, batch, precision, clock, profile)
     forward, backward = (
         tuple(phases[name] * share for share in shares[name]) for name in ("forward", "backward")
     )  # fmt: skip
@@ -116,41 +117,16 @@ def _processor() -> str:
 
 def _find_device(name: str) -> torch.device:
     if name not in ("cpu", "cuda") and not name.startswith("cuda:"):
-        raise InputError(f"device {quote(name)} is not known; give cpu, cuda or cuda:1")
+        raise InputError(f"device {quote(name)} is not known; use cpu, cuda or cuda:1")
     if name != "cpu" and not torch.cuda.is_available():
-        raise InputError(f"device {quote(name)}: torch sees no GPU here; give cpu, or profile on the machine with it")
+        raise InputError(f"device {quote(name)}: torch sees no GPU here; use cpu, or profile on a machine with a GPU")
     number = name.partition(":")[2]
     if number and not (number.isdecimal() and int(number) < torch.cuda.device_count()):
         raise InputError(f"device {quote(name)}: torch sees GPUs cuda:0 to cuda:{torch.cuda.device_count() - 1} here")
     device = torch.device(name)
     if device.index is not None:
-        torch.cuda.set_device(device)  # on whose stream events are recorded
+        torch.cuda.set_device(device)  # events are recorded on its stream
     return device
-
-
-def _mark_of(device: torch.device) -> Mark:
-    """Return what marks instants: on a GPU an event in its stream, elsewhere the clock."""
-    if device.type != "cuda":
-
-        def mark() -> Callable[[], float]:
-            now = perf_counter()
-            return lambda: now
-
-        return mark
-    first = torch.cuda.Event(enable_timing=True)
-    first.record()
-
-    def mark_on_gpu() -> Callable[[], float]:
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-
-        def seconds() -> float:
-            event.synchronize()
-            return float(first.elapsed_time(event)) / 1e3
-
-        return seconds
-
-    return mark_on_gpu
 
 
 def _cast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
@@ -158,25 +134,27 @@ def _cast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
     return torch.autocast(device.type, dtypes[precision]) if precision in dtypes else nullcontext()
 
 
-def _step(model: nn.Module, optimizer: torch.optim.Optimizer, batch: Tensor, precision: str, mark: Mark) -> list[float]:
-    """Carry out a step; return the seconds of its phases."""
+def _step(
+    model: nn.Module, optimizer: torch.optim.Optimizer, batch: Tensor, precision: str, clock: HostClock
+) -> list[float]:
+    """Run a step; return the seconds of its phases."""
     optimizer.zero_grad()
-    marks = [mark()]
+    marks = [clock.now()]
     with _cast(batch.device, precision):
         loss = loss_of(model(batch))
-    marks.append(mark())
+    marks.append(clock.now())
     loss.backward()
-    marks.append(mark())
+    marks.append(clock.now())
     optimizer.step()
-    marks.append(mark())
-    return [after() - before() for before, after in pairwise(marks)]
+    marks.append(clock.now())
+    return [after - before for before, after in pairwise(map(clock.seconds, marks))]
 
 
 def _shares(
-    model: nn.Module, batch: Tensor, precision: str, mark: Mark, profile: ModelProfile
+    model: nn.Module, batch: Tensor, precision: str, clock: HostClock, profile: ModelProfile
 ) -> dict[str, list[float]]:
-    """Return the layers' shares of forward and of backward: of the medians of a few steps."""
-    steps = [_watch_step(model, batch, precision, mark) for _ in range(WATCHED)]
+    """Return the layers' shares of forward and of backward, from the medians of a few steps."""
+    steps = [_watch_step(model, batch, precision, clock) for _ in range(WATCHED)]
     seconds = {key: median(step[key] for step in steps) for key in steps[0]}
     return {
         name: _normalised([seconds.get((is_backward, layer.name), 0.0) for layer in profile.layers])
@@ -184,15 +162,15 @@ def _shares(
     }
 
 
-def _watch_step(model: nn.Module, batch: Tensor, precision: str, mark: Mark) -> dict[tuple[bool, str], float]:
+def _watch_step(model: nn.Module, batch: Tensor, precision: str, clock: HostClock) -> dict[tuple[bool, str], float]:
     """Return the seconds of a step by phase (whether it is backward) and layer."""
-    seen: list[tuple[bool, str, Callable[[], float], Callable[[], float]]] = []
+    seen: list[tuple[bool, str, float, float]] = []
 
     def on_op(layer: str, is_backward: bool, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        begin = mark()
-        found = op(*args, **kwargs)
-        seen.append((is_backward, layer, begin, mark()))
-        return found
+        begin = clock.now()
+        result = op(*args, **kwargs)
+        seen.append((is_backward, layer, begin, clock.now()))
+        return result
 
     model.zero_grad()
     watched = WatchedOps(model, on_op)
@@ -203,7 +181,7 @@ def _watch_step(model: nn.Module, batch: Tensor, precision: str, mark: Mark) -> 
         loss.backward()
     seconds: dict[tuple[bool, str], float] = defaultdict(float)
     for is_backward, layer, begin, end in seen:
-        seconds[is_backward, layer] += end() - begin()
+        seconds[is_backward, layer] += clock.seconds(end) - clock.seconds(begin)
     return seconds
 
 
@@ -213,7 +191,7 @@ def _normalised(values: Sequence[float]) -> list[float]:
 
 
 def load_seconds(training: Training, batch_size: int) -> float:
-    """Return what it takes one process to load a batch of a training's images. Raise InputError if there is none."""
+    """Return the seconds in which one process loads a batch of a training's images. Raise InputError without images."""
     loader: DataLoader[Any] = DataLoader(load_images(training, train=True), batch_size, drop_last=True)
 
     def times() -> Iterator[float]:
@@ -224,7 +202,7 @@ def load_seconds(training: Training, batch_size: int) -> float:
                 return
             yield perf_counter() - begin
 
-    found = list(times())
-    if not found:
-        raise InputError(f"dataset {training.dataset} has not one whole batch of {batch_size}; give a smaller one")
-    return median(found[1:] or found)
+    seconds = list(times())
+    if not seconds:
+        raise InputError(f"dataset {training.dataset} has less than one batch of {batch_size}; use a smaller one")
+    return median(seconds[1:] or seconds)

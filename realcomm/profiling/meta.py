@@ -1,8 +1,8 @@
-"""A profile of a model that is never run: on the meta device, where tensors have a shape and no content.
+"""Profile a model without running it, on the meta device, where tensors have shapes but no data.
 
-Two batch sizes are followed; what grows with the batch is per sample, and what does not are the parameters. Autograd
-numbers the nodes of its graph as forward makes them, so an operation of backward belongs to the layer in which the node
-that executes it was made. That also holds for operations in place and for functions that no module wraps.
+Two batch sizes are traced: what grows with the batch counts for each sample. Autograd numbers its nodes as forward
+creates them, so a backward operation belongs to the layer that created its node. This also holds for in-place
+operations and for functions outside modules.
 """
 
 from collections import defaultdict
@@ -24,7 +24,7 @@ from collectives.records.model_profile import Layer, ModelProfile
 from realcomm.profiling.model_sources import ModelSource, find_model, loss_of
 from realcomm.training.models import build_from_file
 
-WHOLE = "(model)"  # the layer of what the outermost module computes itself
+WHOLE = "(model)"  # the layer of the outermost module's own operations
 LOSS = "loss"
 
 OnOp = Callable[[str, bool, Any, Sequence[Any], dict[str, Any]], Any]  # layer, is_backward, op, arguments: its result
@@ -35,16 +35,16 @@ NO_BYTES = {aten.detach, aten.empty, aten.empty_like, aten.new_empty, aten.new_e
 
 
 class WatchedOps(TorchDispatchMode, AbstractContextManager[Any]):
-    """Within the context, carry out each operation by ``on_op``, which is told the layer.
+    """Within the context, execute each operation through ``on_op``, which receives the layer.
 
-    ``at(LOSS)`` is for what is computed outside of all modules.
+    Operations outside all modules belong to ``LOSS``.
     """
 
     def __init__(self, model: nn.Module, on_op: OnOp) -> None:
         super().__init__()
         self.on_op, self.is_backward = on_op, False
         self.stack: list[str] = [LOSS]
-        self._made_in: dict[int, str] = {}  # by the number of a node of autograd
+        self._made_in: dict[int, str] = {}  # by the number of an autograd node
         self._hooks = ExitStack()
         self._model = model
 
@@ -71,7 +71,7 @@ class WatchedOps(TorchDispatchMode, AbstractContextManager[Any]):
 
     @property
     def layer(self) -> str:
-        """The layer of what is executed now."""
+        """The layer of the current operation."""
         if not self.is_backward:
             return self.stack[-1]
         node = torch._C._current_autograd_node()
@@ -79,7 +79,7 @@ class WatchedOps(TorchDispatchMode, AbstractContextManager[Any]):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch imports its compiler with the first operator, and takes 2 ms for each
+        return False  # True would import torch's compiler, and cost 2 ms per operator
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not self.is_backward:
@@ -89,7 +89,7 @@ class WatchedOps(TorchDispatchMode, AbstractContextManager[Any]):
 
 @dataclass
 class _Counted:
-    """What a layer does for a batch."""
+    """A layer's work for a batch."""
 
     forward_flops: int = 0
     backward_flops: int = 0
@@ -102,20 +102,20 @@ class _Counted:
 
 @dataclass
 class _TracedStep:
-    """What a step on the meta device does, by layer, in the order in which layers are first met."""
+    """The work of a step on the meta device by layer, in the order of first use."""
 
     parameters: set[int]  # storages of parameters and buffers
     layers: dict[str, _Counted] = field(default_factory=lambda: defaultdict(_Counted))
-    held: dict[int, Tensor] = field(default_factory=dict)  # by storage, so that none is counted twice
+    held: dict[int, Tensor] = field(default_factory=dict)  # by storage, to count each once
 
     def on_op(self, layer: str, is_backward: bool, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Carry out an operation and count it."""
-        found = op(*args, **kwargs)
+        """Execute an operation and count it."""
+        result = op(*args, **kwargs)
         counted = self.layers[layer or LOSS] if layer or not is_backward else None
         if counted is None or op.is_view or op._overloadpacket in NO_BYTES:
-            return found
-        flops = _flops(op._overloadpacket, args, kwargs, found)
-        read, written = (sum(_nbytes(each) for each in _tensors(part)) for part in ((args, kwargs), found))
+            return result
+        flops = _flops(op._overloadpacket, args, kwargs, result)
+        read, written = (sum(_nbytes(each) for each in _tensors(part)) for part in ((args, kwargs), result))
         if is_backward:
             counted.backward_flops += flops
             counted.backward += read + written
@@ -123,8 +123,8 @@ class _TracedStep:
             counted.forward_flops += flops
             counted.read += read
             counted.written += written
-            counted.output = sum(_nbytes(each) for each in _tensors(found)[:1])
-        return found
+            counted.output = sum(_nbytes(each) for each in _tensors(result)[:1])
+        return result
 
     def pack(self, watched: WatchedOps, tensor: Tensor) -> Tensor:
         """Count a tensor that autograd keeps."""
@@ -136,9 +136,10 @@ class _TracedStep:
 
 
 def _flops(op: Any, args: Sequence[Any], kwargs: dict[str, Any], found: Any) -> int:
-    """Return the FLOPs of an operation by torch's own counter, but of a convolution's backward.
+    """Return the FLOPs of an operation from torch's counter, except for a convolution's backward.
 
-    Each of its two products is as much work as forward, also in groups, where the counter says more.
+    Each of its two products takes as much work as forward, also for grouped convolutions, where the counter
+    overestimates.
     """
     if op is aten.convolution_backward:
         (grad, given, weight), is_transposed, wanted = args[:3], args[7], args[10]
@@ -148,15 +149,17 @@ def _flops(op: Any, args: Sequence[Any], kwargs: dict[str, Any], found: Any) -> 
 
 
 class _FlashAttention(TorchFunctionMode):
-    """Within the context, attention without a mask or dropout is the fused kernel that a GPU takes."""
+    """Within the context, attention without mask or dropout is the fused kernel that a GPU uses."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is nn.functional.scaled_dot_product_attention and len(args) == 3 and {*kwargs} <= {"is_causal"}:
             query, key, value = args
             if query.shape == key.shape == value.shape and query.dim() == 4:
-                found = aten._scaled_dot_product_flash_attention(query, key, value, 0.0, kwargs.get("is_causal", False))
-                return found[0]
+                results = aten._scaled_dot_product_flash_attention(
+                    query, key, value, 0.0, kwargs.get("is_causal", False)
+                )
+                return results[0]
         return func(*args, **kwargs)
 
 
@@ -174,36 +177,38 @@ def profile_on_meta(source: ModelSource) -> ModelProfile:
         try:
             few, many = (_follow(source, model, batch) for batch in BATCHES)
         except Exception as error:
-            raise _untraceable(source, "be followed", error) from error
+            raise _untraceable(source, "be traced", error) from error
     name = f"torch {torch.__version__.partition('+')[0]} on the meta device"
     layers = tuple(_layers(model, few, many))
     return ModelProfile(source.name, source.described, 4, name, layers, source.shape)
 
 
 def _check_sizes(source: ModelSource, model: nn.Module) -> None:
-    """Raise InputError for layers whose sizes are not known before data have passed them."""
+    """Raise InputError for lazy layers, whose sizes depend on data."""
     for name, module in model.named_modules():
         if any(map(nn.parameter.is_lazy, _own(module))):
             kind = type(module).__name__
-            wanted = f"put a {kind.removeprefix('Lazy')} with its sizes there"
-            raise InputError(f"model {quote(source.name)}: layer {name} is a {kind}, which has no size yet; {wanted}")
+            advice = f"use a {kind.removeprefix('Lazy')} with its sizes"
+            raise InputError(
+                f"model {quote(source.name)}: layer {name} is a {kind}, whose size is not known yet; {advice}"
+            )
 
 
 def _untraceable(source: ModelSource, done: str, error: Exception) -> InputError:
     why = describe_error(error, source.file)
     advice = (
-        "; a model that is traced takes one batch of that shape, looks at no value of a tensor and makes its tensors "
-        "on the device that it is given"
+        "; a traced model must take one batch of that shape, must not read values of tensors, and must create its "
+        "tensors on the given device"
     )
     where = f"with batches of {source.described} on the meta device, where tensors have no values"
     return InputError(f"model {quote(source.name)} cannot {done} {where}: {why}{advice}")
 
 
 def _follow(source: ModelSource, model: nn.Module, batch_size: int) -> _TracedStep:
-    """Return what one step of ``batch_size`` samples does."""
+    """Return the work of one step with ``batch_size`` samples."""
     model.zero_grad(set_to_none=True)
-    kept = {each.untyped_storage()._cdata for each in [*model.parameters(), *model.buffers()]}
-    step = _TracedStep(kept)
+    storages = {each.untyped_storage()._cdata for each in [*model.parameters(), *model.buffers()]}
+    step = _TracedStep(storages)
     batch = source.batch(batch_size, "meta")
     watched = WatchedOps(model, step.on_op)
 
@@ -219,7 +224,7 @@ def _follow(source: ModelSource, model: nn.Module, batch_size: int) -> _TracedSt
 
 
 def _layers(model: nn.Module, few: _TracedStep, many: _TracedStep) -> Iterator[Layer]:
-    """Yield the layers that compute something or have parameters, block after block."""
+    """Yield the layers with compute or parameters, block by block."""
     modules, taken = dict(model.named_modules()), set[int]()
     names = [name for name in few.layers if name]
     missed = [name for name, module in modules.items() if name not in few.layers and _own(module)]
@@ -244,23 +249,23 @@ def _per_sample(less: int, more: int) -> int:
 
 
 def _own(module: nn.Module | None) -> list[nn.Parameter]:
-    """Return the trained parameters that a module has itself."""
+    """Return the trained parameters of a module itself, without its children's."""
     return [] if module is None else [each for each in module.parameters(recurse=False) if each.requires_grad]
 
 
 def _block_of(name: str, modules: dict[str, nn.Module]) -> str:
-    """Return the outermost module with this layer in it that is neither a list of others nor little more than one."""
+    """Return the outermost module around a layer that is neither a container nor mostly one."""
     parts = name.split(".")
     for length in range(1, len(parts)):
-        at = ".".join(parts[:length])
-        module = modules.get(at)
+        prefix = ".".join(parts[:length])
+        module = modules.get(prefix)
         if module is not None and not isinstance(module, CONTAINERS) and not _is_stack(module):
-            return at
+            return prefix
     return name
 
 
 def _is_stack(module: nn.Module) -> bool:
-    """Return whether most parameters of a module are in a list of modules of one class, as an encoder's are."""
+    """Return whether most parameters of a module are in a list of modules of one class, as in an encoder."""
     lists = [each for each in module.children() if isinstance(each, CONTAINERS) and len({*map(type, each)}) == 1]
     whole = sum(each.numel() for each in module.parameters())
     return any(len(each) > 1 and 2 * sum(p.numel() for p in each.parameters()) > whole for each in lists)
@@ -278,13 +283,8 @@ def _nbytes(tensor: Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def profile_named(text: str, sample: tuple[int, ...] | None) -> ModelProfile:
-    """Return the profile of the model that ``text`` names. Raise InputError."""
-    return profile_on_meta(find_model(text, sample))
-
-
 def trace_in_guest(path: Path, name: str, text: str, sample: list[int] | None) -> dict[str, Any]:
-    """Return the fields of the profile of a user's file, in the process that is there for the file."""
+    """Return the fields of the profile of a user's model, in the file's subprocess."""
     source = find_model(text, None if sample is None else tuple(sample))
     source = source._replace(build=lambda: build_from_file(f"{path}:{name}"), file=path)
     return asdict(profile_on_meta(source))

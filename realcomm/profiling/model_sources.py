@@ -1,4 +1,4 @@
-"""The model that a text names, and what it is fed: torchvision's, a transformer by its dimensions, a user's factory."""
+"""Find the model of a text and its input: torchvision's, a transformer by its dimensions, or a user's function."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -28,15 +28,15 @@ class ModelSource(NamedTuple):
     sample: tuple[int, ...]  # without the batch
     vocabulary: int | None  # samples are whole numbers below it; None: float32
     shape: TransformerShape | None
-    file: Path | None = None  # of a user's
+    file: Path | None = None  # the user's file
 
     @property
     def described(self) -> str:
-        """What one sample is, in words."""
+        """The description of one sample."""
         return f"{self.sample[0]} tokens" if self.vocabulary else "x".join(map(str, self.sample))
 
     def batch(self, batch_size: int, device: torch.device | str) -> Tensor:
-        """Return a batch to feed it."""
+        """Return a random batch."""
         size = (batch_size, *self.sample)
         if self.vocabulary is not None:
             return torch.randint(self.vocabulary, size, device=device)
@@ -44,13 +44,13 @@ class ModelSource(NamedTuple):
 
 
 def find_model(text: str, sample: tuple[int, ...] | None = None) -> ModelSource:
-    """Return the model that ``text`` names; ``sample`` is the shape of one, 3 x 224 x 224 unless said.
+    """Return the model ``text``; ``sample`` is the shape of its input. Default: 3 x 224 x 224.
 
-    A user's file is executed when the model is built, as its name was given. Raises InputError.
+    A user's file is executed when the model is built. Raise InputError.
     """
     if is_transformer(text):
         if sample is not None:
-            raise InputError(f"model {quote(text)} says its context itself; leave the shape out")
+            raise InputError(f"model {quote(text)} includes its context; omit the shape")
         kind, shape = parse_transformer(text)
         return ModelSource(text, lambda: Transformer(kind, shape), (shape.context,), shape.vocabulary, shape)
     if is_file_reference(text):
@@ -72,31 +72,31 @@ def _of_torchvision(name: str) -> nn.Module:
 
 
 def _from_file(text: str) -> nn.Module:
-    """Return what the function in a user's file returns, which is executed. Raise InputError."""
+    """Execute a user's file and return its model. Raise InputError."""
     check_model_file(text)
     return build_from_file(text)
 
 
-def loss_of(found: Any) -> Tensor:
-    """Return a loss of what a model returns: cross entropy of scores, the mean of anything else."""
-    scores = _first_tensor(found)
+def loss_of(output: Any) -> Tensor:
+    """Return a loss of a model's output: cross entropy of scores, or the mean of other outputs."""
+    scores = _first_tensor(output)
     if scores is None or not scores.is_floating_point():
-        raise InputError(f"it returns {type(found).__name__}; return a tensor of numbers that have gradients")
+        raise InputError(f"it returns {type(output).__name__}; return a floating-point tensor with gradients")
     if scores.dim() in (2, 3) and scores.shape[-1] > 1:
         rows = scores.reshape(-1, scores.shape[-1])
         return functional.cross_entropy(rows, torch.zeros(len(rows), dtype=torch.long, device=scores.device))
     return scores.float().mean()
 
 
-def _first_tensor(found: Any) -> Tensor | None:
-    if isinstance(found, Tensor):
-        return found
-    values = found.values() if isinstance(found, dict) else found if isinstance(found, list | tuple) else ()
+def _first_tensor(output: Any) -> Tensor | None:
+    if isinstance(output, Tensor):
+        return output
+    values = output.values() if isinstance(output, dict) else output if isinstance(output, list | tuple) else ()
     return next((tensor for each in values if (tensor := _first_tensor(each)) is not None), None)
 
 
 class Attention(nn.Module):
-    """Self-attention; ``rotary`` turns queries and keys by their positions."""
+    """Self-attention; ``rotary`` applies rotary position embeddings to queries and keys."""
 
     def __init__(self, shape: TransformerShape, *, causal: bool, rotary: bool, bias: bool) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class Attention(nn.Module):
         self.widths = [self.head * shape.heads, self.head * shape.kv_heads, self.head * shape.kv_heads]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the attended values, of the shape of ``x``: (batch, tokens, width)."""
+        """Return the attended values (batch, tokens, width)."""
         batch, tokens, _ = x.shape
         parts = self.qkv(x).split(self.widths, dim=-1)
         q, k, v = (part.view(batch, tokens, -1, self.head).transpose(1, 2) for part in parts)
@@ -115,12 +115,12 @@ class Attention(nn.Module):
             q, k = _rotate(q), _rotate(k)
         if k.shape[1] < q.shape[1]:
             k, v = (each.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for each in (k, v))
-        found = functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
-        return self.out(found.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+        attended = functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        return self.out(attended.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
 
 def _rotate(x: Tensor) -> Tensor:
-    """Return heads turned by their positions (Su et al., https://arxiv.org/abs/2104.09864)."""
+    """Return heads with rotary position embeddings (Su et al., https://arxiv.org/abs/2104.09864)."""
     tokens, half = x.shape[-2], x.shape[-1] // 2
     speeds = 10000.0 ** (-torch.arange(half, device=x.device) / half)
     angles = torch.arange(tokens, device=x.device)[:, None] * speeds
@@ -129,7 +129,7 @@ def _rotate(x: Tensor) -> Tensor:
 
 
 class Mlp(nn.Module):
-    """Two matrices with GELU between; gated, three with SiLU."""
+    """Two matrices with GELU between them; if gated, three with SiLU."""
 
     def __init__(self, shape: TransformerShape, *, gated: bool) -> None:
         super().__init__()
@@ -139,14 +139,14 @@ class Mlp(nn.Module):
         self.down = nn.Linear(shape.hidden, shape.width, bias=not gated)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what the matrices make of each token."""
+        """Return the MLP's output for each token."""
         if self.gate is None:
             return self.down(self.activation(self.up(x)))  # type: ignore[no-any-return]
         return self.down(self.activation(self.gate(x)) * self.up(x))  # type: ignore[no-any-return]
 
 
 class TransformerBlock(nn.Module):
-    """Attention and MLP, each added to what it is given; ``norm_first`` says where the norms are."""
+    """Attention and MLP with residual connections; ``norm_first`` selects pre-norm."""
 
     def __init__(self, kind: str, shape: TransformerShape) -> None:
         super().__init__()
@@ -166,7 +166,7 @@ class TransformerBlock(nn.Module):
 
 
 class Transformer(nn.Module):
-    """A transformer that gives a score to each word of the vocabulary for each token."""
+    """A transformer that scores each word of the vocabulary for each token."""
 
     def __init__(self, kind: str, shape: TransformerShape) -> None:
         super().__init__()
@@ -183,7 +183,7 @@ class Transformer(nn.Module):
             self.head.weight = self.words.weight
 
     def forward(self, words: Tensor) -> Tensor:
-        """Return (batch, tokens, vocabulary) for whole numbers (batch, tokens)."""
+        """Return (batch, tokens, vocabulary) for token ids (batch, tokens)."""
         x = self.words(words)
         if self.positions is not None:
             x = x + self.positions(torch.arange(words.shape[1], device=words.device))

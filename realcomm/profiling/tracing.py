@@ -1,6 +1,6 @@
-"""The profile of any model without running it; a user's file is traced in a process of its own.
+"""Profile any model without running it. A user's file is traced in a subprocess.
 
-What comes back from there is plain data. The process that asks for a file's imports no torch.
+The subprocess returns plain data. The calling process does not import torch for a user's file.
 """
 
 from pathlib import Path
@@ -15,34 +15,35 @@ from realcomm.training.model_files import ask_file, check_model_name
 
 
 def trace_model(text: str, sample: tuple[int, ...] | None = None) -> ModelProfile:
-    """Return the profile of the model that ``text`` names, without running it. Raise InputError.
+    """Return the profile of the model ``text``, without running it. Raise InputError.
 
     >>> trace_model("gpt:layers=1,width=8,heads=2,context=4,vocabulary=10").parameters
     1000
     """
     if is_file_reference(text):
-        given = [text, None if sample is None else [*sample]]
-        file, found = ask_file(text, "realcomm.profiling.meta:trace_in_guest", given, ("realcomm.profiling.meta",))
-        if not isinstance(found, dict):
-            raise file.unreadable(TypeError("it is no object"))
-        return parse_record(found, ModelProfile, file.path)
+        arguments = [text, None if sample is None else [*sample]]
+        file, fields = ask_file(text, "realcomm.profiling.meta:trace_in_guest", arguments, ("realcomm.profiling.meta",))
+        if not isinstance(fields, dict):
+            raise file.unreadable(TypeError("not an object"))
+        return parse_record(fields, ModelProfile, file.path)
     check_model_name(text)
-    from realcomm.profiling.meta import profile_named  # imports torch
+    from realcomm.profiling.meta import profile_on_meta  # imports torch
+    from realcomm.profiling.model_sources import find_model
 
-    return profile_named(text, sample)
+    return profile_on_meta(find_model(text, sample))
 
 
 def measured_by_profiler(path: Path | str, profile: ModelProfile, batch_size: int, device: str) -> Measured:
-    """Return the times in what torch's profiler wrote of one rank. Raise InputError where a phase is missing.
+    """Return the times in a profiler trace of one rank. Raise InputError if a phase is missing.
 
-    ``device`` is what it ran on, unless the trace names the GPU whose kernels it has.
+    ``device`` is used unless the trace names its GPU.
     """
     times = read_phase_times(path)
-    found = {name: times.seconds.get(name, []) for name in STEP_PHASES}
-    missing = [name for name in ("forward", "backward") if not found[name]]
+    seconds = {name: times.seconds.get(name, []) for name in STEP_PHASES}
+    missing = [name for name in ("forward", "backward") if not seconds[name]]
     if missing:
-        raise InputError(f"{path}: no {' and no '.join(missing)} in it; profile whole steps of a training")
-    middle = {name: median(values) if values else 0.0 for name, values in found.items()}
+        raise InputError(f"{path}: no {' and no '.join(missing)} found; profile complete training steps")
+    middle = {name: median(values) if values else 0.0 for name, values in seconds.items()}
     work = {name: profile.work(is_backward=name == "backward") for name in ("forward", "backward")}
     forward, backward = ([middle[name] * each / sum(work[name]) for each in work[name]] for name in work)
     return Measured(
@@ -54,5 +55,5 @@ def measured_by_profiler(path: Path | str, profile: ModelProfile, batch_size: in
         optimizer=middle["optimizer"],
         loading=0.0,
         step=sum(middle.values()),
-        source=f"torch's profiler, median of {len(found['backward'])} steps: {Path(path).name}",
+        source=f"torch's profiler, median of {len(seconds['backward'])} steps: {Path(path).name}",
     )

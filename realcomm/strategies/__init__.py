@@ -1,1 +1,1 @@
-"""Trainings in every parallelism strategy, by torch's own classes on a mesh of ranks."""
+"""Train with every parallelism strategy, with torch's own classes on a device mesh."""

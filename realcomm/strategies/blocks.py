@@ -1,4 +1,4 @@
-"""The blocks of a model that follow each other, of which stages are made."""
+"""Split a model into consecutive blocks, from which pipeline stages are built."""
 
 from pathlib import Path
 
@@ -15,9 +15,9 @@ from realcomm.training.models import build_from_file
 
 
 def block_names(model: str) -> list[str]:
-    """Return the names of the blocks of the model that ``model`` names; a user's file is executed in its own process.
+    """Return the names of a model's blocks. A user's file is executed in a subprocess.
 
-    Raises InputError as ``named_blocks`` does, and for a file that fails or passes its limits.
+    Raise InputError as ``named_blocks`` does, and for a file that fails or exceeds its limits.
 
     >>> block_names("llama:layers=1,width=8,heads=2,context=4,vocabulary=10")
     ['words', 'blocks.0', 'last_norm', 'head']
@@ -25,22 +25,22 @@ def block_names(model: str) -> list[str]:
     if not is_file_reference(model):
         with torch.device("meta"):
             return [*named_blocks(find_model(model).build(), model)]
-    file, found = ask_file(model, f"{__name__}:blocks_in_guest", [model], (__name__,))
-    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
-        raise file.unreadable(TypeError("it is no list of names"))
-    return found
+    file, names = ask_file(model, f"{__name__}:blocks_in_guest", [model], (__name__,))
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise file.unreadable(TypeError("not a list of names"))
+    return names
 
 
 def blocks_in_guest(path: Path, name: str, model: str) -> list[str]:
-    """Return the names of the blocks of a user's model, in the process that is there for the file."""
+    """Return the names of the blocks of a user's model, in the file's subprocess."""
     with torch.device("meta"):
         return [*named_blocks(build_from_file(f"{path}:{name}"), model)]
 
 
 def named_blocks(model: nn.Module, name: str) -> dict[str, nn.Module]:
-    """Return the blocks of a model that follow each other, by the names that a profile has.
+    """Return the consecutive blocks of a model by the names that its profile uses.
 
-    Raises InputError for a model whose forward is more than that.
+    Raise InputError for a model whose forward does more than call them in order.
 
     >>> list(named_blocks(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), "mine"))
     ['0', '1']
@@ -54,21 +54,21 @@ def named_blocks(model: nn.Module, name: str) -> dict[str, nn.Module]:
 
     if isinstance(model, ResNet):
         stem = ("conv1", "bn1", "relu", "maxpool")
-        found = {each: getattr(model, each) for each in stem}
+        blocks = {each: getattr(model, each) for each in stem}
         for layer in ("layer1", "layer2", "layer3", "layer4"):
-            found |= {f"{layer}.{number}": block for number, block in enumerate(getattr(model, layer))}
-        return {**found, "avgpool": nn.Sequential(model.avgpool, nn.Flatten()), "fc": model.fc}
+            blocks |= {f"{layer}.{number}": block for number, block in enumerate(getattr(model, layer))}
+        return {**blocks, "avgpool": nn.Sequential(model.avgpool, nn.Flatten()), "fc": model.fc}
     raise InputError(
-        f"model {quote(name)} is no list of blocks that follow each other; give one of torchvision's ResNets, a "
-        "llama: by its dimensions, or FILE.py:NAME that returns a torch.nn.Sequential"
+        f"model {quote(name)} does not consist of consecutive blocks; use one of torchvision's ResNets, a "
+        "llama: with its dimensions, or FILE.py:NAME that returns a torch.nn.Sequential"
     )
 
 
 def _blocks_of_transformer(model: Transformer, name: str) -> dict[str, nn.Module]:
     if model.head.weight is model.words.weight:
         raise InputError(
-            f"model {quote(name)} has the same weights in its words and its head, which are its first and its last "
-            "stage; give a llama:, whose are two"
+            f"model {quote(name)} shares the weights of its token embedding and LM head, which are in the first and "
+            "the last stage; use a llama:, where they are separate"
         )
     layers = {f"blocks.{number}": block for number, block in enumerate(model.blocks)}
     return {"words": model.words, **layers, "last_norm": model.last_norm, "head": model.head}

@@ -1,4 +1,4 @@
-"""What a rank takes for the pieces of a step: its computing, a step in which nothing travels, and collectives."""
+"""Time the parts of a step on a rank: compute, a step without communication, and collectives."""
 
 from collections.abc import Callable, Sequence
 from statistics import median
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
-import torch.testing._internal.distributed.fake_pg  # whose backend "fake" has collectives that return at once
+import torch.testing._internal.distributed.fake_pg  # its collectives return at once
 from torch.nn.parallel import DistributedDataParallel
 
 from collectives.records.model_profile import Measured
@@ -22,12 +22,12 @@ from realcomm.strategies.spread import Spread, loss_of, mesh_of, move, optimizer
 from realcomm.training.running import EndlessBatches
 
 WARM_UP, REPEATED = 2, 7
-IN_A_ROW = 4  # calls of a collective that are timed together
+IN_A_ROW = 4  # consecutive calls that are timed together
 FLOAT = 4  # bytes
 
 
 class Question(NamedTuple):
-    """A collective of a buffer of ``nbytes`` among ``size`` ranks, each ``stride`` after the one before."""
+    """A collective of ``nbytes`` bytes among ``size`` ranks, ``stride`` apart."""
 
     collective: str
     nbytes: int
@@ -36,10 +36,10 @@ class Question(NamedTuple):
 
 
 class RankTimes(NamedTuple):
-    """What a rank measured: its computing, and seconds of the optimizer on the whole model and of loading a batch.
+    """The times measured by a rank: its compute, the optimizer on the whole model, and loading a batch, in seconds.
 
-    ``loading_s`` is what a batch of a data set takes. Taken in turns with the training's steps are the seconds of each
-    question, and ``silent_s`` of a step in which nothing travels.
+    ``collectives_s`` has the seconds of each question, and ``silent_s`` those of a step without communication. Both are
+    measured between the training's steps.
     """
 
     computing: Measured
@@ -50,8 +50,8 @@ class RankTimes(NamedTuple):
 
 
 def time_pieces(plan: StrategyPlan) -> RankTimes:
-    """Time a model's layers, optimizer and loading, all ranks at once."""
-    set_status("timing the pieces of a step")
+    """Time a model's layers, optimizer and loading, on all ranks at once."""
+    set_status("timing the parts of a step")
     source, samples = plan.source, plan.samples_at_once
     profile, device = profile_on_meta(source), own_device()
     dist.barrier()
@@ -66,7 +66,7 @@ def time_pieces(plan: StrategyPlan) -> RankTimes:
 
 
 def _time_loading(plan: StrategyPlan) -> float:
-    """Return the seconds that a replica waits for a batch, where one follows the other at once."""
+    """Return the seconds that a replica waits for a batch when batches follow each other at once."""
     if plan.images is None:
         return 0.0
     batches = EndlessBatches(plan.images, 0, plan.parallelism.data)
@@ -75,13 +75,13 @@ def _time_loading(plan: StrategyPlan) -> float:
 
 
 class Turns:
-    """Pieces that are timed again and again between the steps that they predict, as the speed of a machine drifts.
+    """Parts of a step that are timed repeatedly between training steps, because a machine's speed drifts.
 
-    They are collectives by themselves, and steps in which nothing travels; all ranks take each turn together.
+    They are separate collectives, and steps without communication. All ranks take each turn together.
     """
 
     def __init__(self, rank: int, world_size: int, plan: StrategyPlan, asked: Sequence[Question]) -> None:
-        """Prepare what is timed, and call each of it without counting that."""
+        """Prepare the timed calls, and warm them up."""
         groups = {shape: own_group(rank, world_size, *shape) for shape in dict.fromkeys(one[2:] for one in asked)}
         calls = (_call(rank, one, groups[one[2:]]) for one in asked)
         self._calls = [silent_step(plan, rank, world_size), *map(_in_a_row, calls)]
@@ -91,20 +91,20 @@ class Turns:
         self._seconds = [list[float]() for _ in self._calls]
 
     def take(self) -> None:
-        """Time each piece once more."""
-        set_status("timing the pieces of a step")
+        """Time each part once more."""
+        set_status("timing the parts of a step")
         for call, seconds in zip(self._calls, self._seconds, strict=True):
             dist.barrier()
             seconds.append(seconds_of(call, own_device()))
 
     def complete(self, found: RankTimes) -> RankTimes:
-        """Return what a rank measured with the medians over all turns."""
+        """Return a rank's times with the medians over all turns."""
         silent, *collectives = map(median, self._seconds)
         return found._replace(silent_s=silent, collectives_s=[each / IN_A_ROW for each in collectives])
 
 
 def _in_a_row(call: Callable[[], None]) -> Callable[[], None]:
-    """Return what makes calls that follow each other, so that ranks wait for each other once."""
+    """Return a function that makes ``IN_A_ROW`` consecutive calls, so that ranks wait for each other only once."""
 
     def calls() -> None:
         for _ in range(IN_A_ROW):
@@ -114,10 +114,10 @@ def _in_a_row(call: Callable[[], None]) -> Callable[[], None]:
 
 
 def silent_step(plan: StrategyPlan, rank: int, world_size: int) -> Callable[[], None]:
-    """Return a function that runs a step without communication: all that this rank computes and copies in it.
+    """Return a function that runs a step of a strategy without communication: all compute and copies of this rank.
 
-    Torch's classes are on a mesh of the strategy's own shape whose collectives return at once. Of a pipeline the blocks
-    of this rank's stages are computed, on what the blocks before make of a batch.
+    Torch's classes run on a mesh of the strategy's shape whose collectives return at once. For a pipeline, this rank's
+    stages are computed on the activations of the earlier blocks.
     """
     plan = plan._replace(images=None, steps=1)
     model = build(plan)
@@ -139,16 +139,16 @@ def silent_step(plan: StrategyPlan, rank: int, world_size: int) -> Callable[[], 
 
 
 def _own_gradients(_: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:  # type: ignore[name-defined]
-    """Have DistributedDataParallel take a rank's own gradients for the mean."""
-    found = torch.futures.Future[torch.Tensor]()
-    found.set_result(bucket.buffer())
-    return found
+    """Let DistributedDataParallel use a rank's own gradients as the mean."""
+    future = torch.futures.Future[torch.Tensor]()
+    future.set_result(bucket.buffer())
+    return future
 
 
 def _stages_step(
     plan: StrategyPlan, model: torch.nn.Module, place: int, samples: torch.Tensor, targets: torch.Tensor
 ) -> Callable[[], None]:
-    """Return what computes the stages of a pipeline's rank, on each piece of a batch."""
+    """Return a function that computes a pipeline rank's stages on each micro-batch."""
     blocks, pieces = named_blocks(model, plan.model), plan.parallelism.pieces
     stages, given = (
         [torch.nn.Sequential(*(blocks[name] for name in stage)) for stage in plan.stages],
@@ -181,35 +181,37 @@ def _stages_step(
 
 
 def own_group(rank: int, world_size: int, size: int, stride: int, backend: str | None = None) -> dist.ProcessGroup:
-    """Return this rank's group of so many ranks; all ranks make all of them."""
+    """Return this rank's group of ``size`` ranks, ``stride`` apart. All ranks create all groups."""
     firsts = [first for first in range(world_size) if first // stride % size == 0]
     groups = [[first + stride * place for place in range(size)] for first in firsts]
-    made = [(dist.new_group(members, backend=backend), members) for members in groups if members[-1] < world_size]
-    found = next(group for group, members in made if rank in members)
-    assert isinstance(found, dist.ProcessGroup)
-    return found
+    groups_made = [
+        (dist.new_group(members, backend=backend), members) for members in groups if members[-1] < world_size
+    ]
+    own = next(group for group, members in groups_made if rank in members)
+    assert isinstance(own, dist.ProcessGroup)
+    return own
 
 
-def _call(rank: int, one: Question, group: dist.ProcessGroup) -> Callable[[], None]:
-    """Return what carries out a collective as torch's strategies call it."""
+def _call(rank: int, question: Question, group: dist.ProcessGroup) -> Callable[[], None]:
+    """Return a function that runs a collective as torch's strategies call it."""
     members = dist.get_process_group_ranks(group)
-    count = max(1, one.nbytes // FLOAT // one.size) * one.size
-    whole, part = (torch.zeros(each, device=own_device()) for each in (count, count // one.size))
-    if one.collective == "all_reduce":
+    count = max(1, question.nbytes // FLOAT // question.size) * question.size
+    whole, part = (torch.zeros(each, device=own_device()) for each in (count, count // question.size))
+    if question.collective == "all_reduce":
         return lambda: _done(dist.all_reduce(whole, group=group))
-    if one.collective == "all_gather":
+    if question.collective == "all_gather":
         return lambda: _done(all_gather_single(whole, part, group=group))
-    if one.collective == "reduce_scatter":
+    if question.collective == "reduce_scatter":
         return lambda: _done(reduce_scatter_single(part, whole, group=group))
-    if one.collective == "broadcast":
+    if question.collective == "broadcast":
         return lambda: _done(dist.broadcast(whole, members[0], group=group))
-    if one.collective == "send_recv":
+    if question.collective == "send_recv":
         return lambda: _pass_on(rank, members, whole)
-    raise ValueError(f"no strategy of torch's calls {one.collective} here")
+    raise ValueError(f"no strategy calls {question.collective}")
 
 
 def _pass_on(rank: int, members: Sequence[int], whole: torch.Tensor) -> None:
-    """Send from the first rank of the members to the second."""
+    """Send from the first member to the second."""
     if rank == members[0]:
         dist.send(whole, members[1])
     elif rank == members[1]:
@@ -217,7 +219,7 @@ def _pass_on(rank: int, members: Sequence[int], whole: torch.Tensor) -> None:
 
 
 def _done(_: object) -> None:
-    """Say that what a call returned is of no use."""
+    """Discard the result of a call."""
 
 
 def _median_seconds(call: Callable[[], None]) -> float:

@@ -1,4 +1,4 @@
-"""``StrategyPlan``: a training in a parallelism strategy as its ranks are told of it, and its batches."""
+"""A training with a parallelism strategy, as sent to its ranks, and its batches."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -18,11 +18,11 @@ from realcomm.training.datasets import Shard
 
 
 class StrategyPlan(NamedTuple):
-    """A model, and the strategy in which ranks train it; for all of them ``batch_size`` samples a step.
+    """A model and the strategy to train it with; all ranks together take ``batch_size`` samples a step.
 
-    ``stages`` are the names of the blocks of each stage of a pipeline, ``units`` of the modules whose parameters are
-    gathered together. In the first ``checked`` steps one rank alone trains the same. ``images`` are those of a replica
-    that learns from a data set; samples are random without.
+    ``stages`` has the names of each pipeline stage's blocks, ``units`` those of modules whose parameters are gathered
+    together. In the first ``checked`` steps, one rank alone trains the same. ``images`` is the data set of a replica;
+    without it, samples are random.
     """
 
     model: str
@@ -44,20 +44,20 @@ class StrategyPlan(NamedTuple):
 
     @property
     def loads_ahead(self) -> bool:
-        """Whether batches are loaded while the step before is computed."""
+        """Whether batches are loaded during the previous step."""
         return self.images is not None and self.images.num_workers > 0
 
     @property
     def samples_at_once(self) -> int:
-        """Samples of which a device computes as much at a time as of a microbatch in this strategy, at least one."""
+        """The number of samples, at least one, with as much compute as a device's micro-batch."""
         parallelism = self.parallelism
         return max(1, self.batch_size // (parallelism.data * parallelism.pieces * parallelism.tensor))
 
 
 def batch_of(plan: StrategyPlan, step: int, samples: int | None = None) -> tuple[Tensor, Tensor]:
-    """Return the random samples of a step and what they are to be: the next words, or labels; on each rank the same.
+    """Return the random samples of a step and their targets (next tokens, or labels), equal on every rank.
 
-    They are of all ranks together, unless it is said how many.
+    Default for ``samples``: those of all ranks together.
     """
     source, count = plan.source, samples or plan.batch_size
     made = torch.Generator().manual_seed(plan.seed + 1_000_003 * (step + 1))
@@ -69,7 +69,7 @@ def batch_of(plan: StrategyPlan, step: int, samples: int | None = None) -> tuple
 
 
 def batches_of(plan: StrategyPlan, place: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield what a replica has of the batch of each step, and what it is to be, on this rank's device."""
+    """Yield a replica's samples and targets of each step, on this rank's device."""
     if plan.images is not None:
         yield from Shard(plan.images, place, plan.parallelism.data, plan.steps)
         return
@@ -80,30 +80,29 @@ def batches_of(plan: StrategyPlan, place: int) -> Iterator[tuple[Tensor, Tensor]
 
 @lru_cache
 def count_classes(model: str, sample: tuple[int, ...] | None) -> int:
-    """Return how many scores a model has for a sample. Raise InputError for one that returns no row of them."""
+    """Return the number of scores that a model returns for a sample. Raise InputError if it does not classify."""
     with torch.device("meta"), torch.no_grad():
         source = find_model(model, sample)
         scores = source.build().eval()(source.batch(2, "meta"))
     if not isinstance(scores, Tensor) or scores.dim() != 2:
-        raise InputError(f"model {quote(model)} returns no row of scores for each sample; give one that classifies")
+        raise InputError(f"model {quote(model)} must return scores of shape [batch, classes]; use a classifier")
     return scores.shape[1]
 
 
 def check_divisible(plan: StrategyPlan) -> None:
-    """Raise InputError for a strategy that torch's classes cannot give this model, and batches without equal pieces."""
+    """Raise InputError for a strategy that torch's classes do not support here, and for unequal micro-batches."""
     parallelism, source = plan.parallelism, plan.source
     if plan.batch_size % (parallelism.data * parallelism.pieces):
         raise InputError(
-            f"batch_size is {plan.batch_size // parallelism.data} a device of the data axis, and it goes in "
-            f"{parallelism.pieces} "
-            f"equal microbatches; give a multiple of {parallelism.pieces}"
+            f"batch_size is {plan.batch_size // parallelism.data} on each device of the data axis, but is split into "
+            f"{parallelism.pieces} equal micro-batches; use a multiple of {parallelism.pieces}"
         )
     if parallelism.tensor == 1:
         return
     if source.shape is None or not plan.model.startswith("llama"):
         raise InputError(
-            f"tensor is {parallelism.tensor}, and torch's styles divide the matrices of a llama: here, which model "
-            f"{quote(plan.model)} is none of; give one, as llama:layers=2,width=64,heads=4,context=32,vocabulary=128"
+            f"tensor is {parallelism.tensor}, but only llama: models support tensor parallelism here, and model "
+            f"{quote(plan.model)} is not one; use for example llama:layers=2,width=64,heads=4,context=32,vocabulary=128"
         )
     shape = source.shape
     divided = {"heads": shape.heads, "kv_heads": shape.kv_heads, "hidden": shape.hidden, "vocabulary": shape.vocabulary}
@@ -113,15 +112,17 @@ def check_divisible(plan: StrategyPlan) -> None:
             raise InputError(
                 f"{name} of model {quote(plan.model)} is {value}, which {parallelism.tensor} ranks of a tensor "
                 "group cannot "
-                f"divide equally; give a multiple of {parallelism.tensor}, or another tensor"
+                f"divide equally; use a multiple of {parallelism.tensor}, or change tensor"
             )
 
 
 def build(plan: StrategyPlan) -> torch.nn.Module:
-    """Return the whole model with the weights that it has from the plan's seed, whatever random numbers came before."""
+    """Return the whole model with weights from the plan's seed, whatever the state of the random generators."""
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(plan.seed)
         model = plan.source.build()
     if isinstance(model, Transformer) or not any(isinstance(each, torch.nn.Dropout) for each in model.modules()):
         return model.train()
-    raise InputError(f"model {quote(plan.model)} has dropout, whose draws differ between ranks; give one without")
+    raise InputError(
+        f"model {quote(plan.model)} has dropout, which is random on each rank; use a model without dropout"
+    )

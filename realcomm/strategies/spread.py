@@ -1,4 +1,4 @@
-"""A model spread over ranks by torch's own classes, as a ``Parallelism`` says: what a rank has, and its step."""
+"""Distribute a model over ranks with torch's own classes: a rank's part of it, and its training step."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -20,7 +20,7 @@ from realcomm.launching.torch_process import importing_compiler
 from realcomm.profiling.model_sources import Attention, Transformer, TransformerBlock
 from realcomm.strategies.blocks import named_blocks
 
-with importing_compiler():  # which these import
+with importing_compiler():  # imported by these modules
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.optim import ZeroRedundancyOptimizer
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
@@ -34,14 +34,18 @@ with importing_compiler():  # which these import
         parallelize_module,
     )
 
-AXES = ("pipeline", "data", "tensor")  # the last one's ranks are neighbours, as in ``collectives.training.parallelism``
+AXES = (
+    "pipeline",
+    "data",
+    "tensor",
+)  # ranks of the last axis are neighbors, as in ``collectives.training.parallelism``
 OF_HSDP = ("pipeline", "replicas", "shard", "tensor")
-WHOLE = ("ddp", "zero_redundancy")  # strategies whose ranks of the data axis have all parameters
+WHOLE = ("ddp", "zero_redundancy")  # strategies that replicate parameters over the data axis
 SCHEDULES = {"gpipe": ScheduleGPipe, "naive": ScheduleGPipe, "1f1b": Schedule1F1B}
 
 
 class Spread:
-    """What a rank has of a model: ``model`` and its ``optimizer``, with the mesh, and this rank's ``place`` in it."""
+    """A rank's part of a model: ``model``, ``optimizer``, the device mesh, and this rank's ``place`` in it."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
@@ -56,10 +60,10 @@ class Spread:
         units: Sequence[str] = (),
         mesh: DeviceMesh | None = None,
     ) -> None:
-        """Spread a whole model, which lies on the CPU, so that a GPU never holds more than the rank's part of it.
+        """Distribute a whole model from the CPU, so that a GPU never holds more than the rank's part.
 
-        ``stages`` are the names of the blocks of a pipeline's stages, ``units`` those of modules whose parameters are
-        gathered together. ``mesh`` has the dimensions of ``mesh_of``; it is of all ranks unless given.
+        ``stages`` has the names of each pipeline stage's blocks, ``units`` those of modules whose parameters are
+        gathered together. ``mesh`` has the dimensions of ``mesh_of``. Default: a mesh of all ranks.
         """
         self.parallelism, self._units = parallelism, units
         self._schedule: Any = None
@@ -79,21 +83,21 @@ class Spread:
         self.optimizer = self._optimizer(recipe)
 
     def _find_place(self) -> dict[str, int]:
-        at = dict(zip(self.mesh.mesh_dim_names or (), self.mesh.get_coordinate() or (), strict=False))
-        at = {axis: at.get(self._named + axis, 0) for axis in (*AXES, *OF_HSDP)}
-        return {axis: at[axis] for axis in AXES} | {
-            "data": at["data"] + at["replicas"] * self.parallelism.shard + at["shard"]
+        coordinates = dict(zip(self.mesh.mesh_dim_names or (), self.mesh.get_coordinate() or (), strict=False))
+        coordinates = {axis: coordinates.get(self._named + axis, 0) for axis in (*AXES, *OF_HSDP)}
+        return {axis: coordinates[axis] for axis in AXES} | {
+            "data": coordinates["data"] + coordinates["replicas"] * self.parallelism.shard + coordinates["shard"]
         }
 
     def _along(self, *axes: str) -> DeviceMesh:
-        """Return the part of the mesh that has these axes."""
+        """Return the submesh with these axes."""
         return self.mesh[tuple(self._named + axis for axis in axes)]
 
     @property
     def _averages(self) -> bool:
-        """Whether gradients are averaged behind the last backward, in one all_reduce.
+        """Whether gradients are averaged after the last backward, in one all_reduce.
 
-        DistributedDataParallel takes one forward before each backward, and no parameters that are divided.
+        DistributedDataParallel supports one forward before each backward, and no sharded parameters.
         """
         parallelism = self.parallelism
         return (
@@ -109,7 +113,7 @@ class Spread:
         return optimizer
 
     def _data(self, part: nn.Module, whole: nn.Module) -> nn.Module:
-        """Return a part of a whole model with what averages its gradients over the data axis."""
+        """Return a part of the model with data parallelism applied."""
         parallelism = self.parallelism
         if parallelism.data == 1 or self._averages:
             return move(part, own_device())
@@ -123,16 +127,16 @@ class Spread:
                 gradient_as_bucket_view=parallelism.bucket_view,
             )
         mesh = self._along("replicas", "shard") if parallelism.strategy == "hsdp" else self._along("data")
-        keeps = parallelism.strategy not in SHARDED  # gathered parameters stay until backward is through
+        keeps = parallelism.strategy not in SHARDED  # gathered parameters are kept until backward ends
         names = {module: name for name, module in whole.named_modules()}
         for module in part.modules():
-            if module is not part and names.get(module) in self._units:  # it is moved to the GPU, then sharded
+            if module is not part and names.get(module) in self._units:  # torch moves it to the GPU, then shards it
                 fully_shard(module, mesh=mesh, reshard_after_forward=not keeps)
         fully_shard(part, mesh=mesh, reshard_after_forward=False if keeps else None)
         return part
 
     def _pipeline(self, model: nn.Module, stages: Sequence[Sequence[str]]) -> nn.Module:
-        """Return this rank's stages of the model, and keep the schedule that they follow."""
+        """Return this rank's stages of the model, and create their schedule."""
         parallelism, blocks, group = self.parallelism, named_blocks(model, ""), self._along("pipeline").get_group()
         own = range(self.place["pipeline"], len(stages), parallelism.pipeline)
         parts = [self._data(nn.Sequential(*(blocks[name] for name in stages[stage])), model) for stage in own]
@@ -147,7 +151,7 @@ class Spread:
         return nn.ModuleList(parts)
 
     def gather_weights(self) -> dict[str, Tensor] | None:
-        """Return the state_dict of the whole model on the first rank, None on others; all ranks call it together."""
+        """Return the state_dict of the whole model on the first rank, None on others. All ranks call this together."""
         own = dict[str, Tensor]()
         for place, module in self._own.items():
             for name, tensor in module.state_dict().items():
@@ -164,15 +168,15 @@ class Spread:
         return {name: each for part in found for name, each in part.items()} if found and first == 0 else None
 
     def _in_order_of_model(self, attention: nn.Module, weight: Tensor) -> Tensor:
-        """Return the rows of queries, keys and values as they were before ``divide_tensors``."""
+        """Return the rows of queries, keys and values in the order before ``divide_tensors``."""
         assert isinstance(attention, Attention)
         ranks = (part.split(attention.widths) for part in weight.chunk(self.parallelism.tensor))
         return torch.cat([piece for kind in zip(*ranks, strict=True) for piece in kind])
 
     def forward_and_back(self, batch: Tensor, targets: Tensor) -> float | None:
-        """Carry out forward and backward of this replica's batch; return its mean loss, None where another rank has it.
+        """Run forward and backward on this replica's batch; return its mean loss, or None if another rank has it.
 
-        A batch goes in ``pieces``, through the stages of a pipeline or one after the other.
+        The batch is split into ``pieces`` micro-batches, processed one after another or as a pipeline.
         """
         context: Callable[[], AbstractContextManager[None]] = (
             loss_parallel if self.parallelism.tensor > 1 else nullcontext
@@ -184,7 +188,7 @@ class Spread:
         return sum(losses) / len(losses) if losses else None
 
     def _in_turn(self, batch: Tensor, targets: Tensor) -> list[float]:
-        """Return the losses of the pieces of a batch, whose gradients are exchanged behind the last one."""
+        """Return the losses of the micro-batches. Gradients are averaged after the last one."""
         losses, pieces = list[float](), self.parallelism.pieces
         for number, (piece, aimed) in enumerate(zip(batch.chunk(pieces), targets.chunk(pieces), strict=True)):
             waits = isinstance(self.model, DistributedDataParallel) and number < pieces - 1
@@ -195,7 +199,7 @@ class Spread:
         return losses
 
     def _through(self, batch: Tensor, targets: Tensor) -> list[float]:
-        """Return the losses of the pieces of a batch, on the last stage; it has gone through all stages."""
+        """Run the batch through the pipeline; return the losses of its micro-batches on the last stage."""
         losses, schedule = list[Tensor](), self._schedule
         if self.place["pipeline"] == 0:
             schedule.step(batch)
@@ -217,7 +221,7 @@ class Spread:
 
 
 def move(module: nn.Module, device: torch.device) -> nn.Module:
-    """Move the parameters and buffers that are not there to a device; return the module."""
+    """Move a module's parameters and buffers to a device; return the module."""
     for tensor in (*module.parameters(), *module.buffers()):
         if tensor.device != device:
             tensor.data = tensor.data.to(device)
@@ -225,10 +229,10 @@ def move(module: nn.Module, device: torch.device) -> nn.Module:
 
 
 def mesh_of(parallelism: Parallelism, group: Callable[[int, int], dist.ProcessGroup] | None = None) -> DeviceMesh:
-    """Return the mesh of all ranks that a strategy needs: stages furthest apart, tensor groups nearest.
+    """Return the device mesh of a strategy: stages furthest apart, tensor groups nearest.
 
-    ``group`` gives this rank's group of so many ranks, each so many after the one before; they are made unless given.
-    Axes have other names then, as torch takes meshes of the same ranks and names for one, whatever their groups.
+    ``group(size, stride)`` returns this rank's group along an axis. Default: new groups. With ``group``, axes have
+    other names, because torch identifies meshes by their ranks and names, whatever their groups.
     """
     names: tuple[str, ...] = AXES
     sizes: tuple[int, ...] = (parallelism.pipeline, parallelism.data, parallelism.tensor)
@@ -248,9 +252,9 @@ def mesh_of(parallelism: Parallelism, group: Callable[[int, int], dist.ProcessGr
 
 
 def divide_tensors(model: Transformer, mesh: DeviceMesh, sequence: bool) -> None:
-    """Divide the matrices of a transformer of kind llama as Megatron does, by torch's styles.
+    """Apply tensor parallelism to a llama transformer as Megatron does, with torch's parallel styles.
 
-    Rows of queries, keys and values are put into an order in which a rank's piece has those of its heads.
+    Rows of queries, keys and values are reordered so that each rank's shard has those of its heads.
     """
     size = mesh.size()
     given = Shard(1) if sequence else Replicate()
@@ -285,13 +289,13 @@ def divide_tensors(model: Transformer, mesh: DeviceMesh, sequence: bool) -> None
 
 
 def optimizer_of(recipe: Recipe) -> tuple[Any, dict[str, Any]]:
-    """Return torch's class of a recipe's optimizer, and what it is given."""
-    given: dict[str, Any] = {"lr": recipe.learning_rate, "weight_decay": recipe.weight_decay}
+    """Return torch's class of a recipe's optimizer, and its arguments."""
+    arguments: dict[str, Any] = {"lr": recipe.learning_rate, "weight_decay": recipe.weight_decay}
     if recipe.optimizer == "adamw":
-        return torch.optim.AdamW, given
-    return torch.optim.SGD, {**given, "momentum": recipe.momentum}
+        return torch.optim.AdamW, arguments
+    return torch.optim.SGD, {**arguments, "momentum": recipe.momentum}
 
 
 def loss_of(scores: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean cross entropy of scores, whose last dimension are classes or words."""
+    """Return the mean cross entropy of scores, whose last dimension has the classes or tokens."""
     return functional.cross_entropy(scores.reshape(-1, scores.shape[-1]), targets.flatten())

@@ -1,4 +1,4 @@
-"""A training in a parallelism strategy, as one rank carries it out, and the same on one rank alone."""
+"""Train with a parallelism strategy on one rank, and the same training on one rank alone."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -23,7 +23,7 @@ from realcomm.training.stopwatch import Stopwatch
 
 
 class KeptBytes(NamedTuple):
-    """Bytes of this rank between two steps."""
+    """Memory of this rank between two steps, in bytes."""
 
     parameters: int
     gradients: int
@@ -31,23 +31,23 @@ class KeptBytes(NamedTuple):
 
 
 class StrategyResult(NamedTuple):
-    """What a rank did. Losses are of its own samples, of a pipeline on the ranks of its last stage only."""
+    """The result of a rank. Losses are those of its own samples; in a pipeline, only the last stage has them."""
 
     losses: list[float]
     step_s: list[float]
     held: KeptBytes
     spans: list[Span]
-    alone: "LoneSteps | None"  # of the first rank, if its device has room for the whole model
+    alone: "LoneSteps | None"  # on the first rank, if the whole model fits on its device
 
 
 class LoneSteps(NamedTuple):
-    """Steps of one rank alone: the loss and seconds of each."""
+    """The loss and seconds of each step of one rank alone."""
 
     losses: list[float]
     step_s: list[float]
 
 
-TURNS = 12  # of timing pieces between the steps of a training
+TURNS = 12  # of timing parts between training steps
 
 
 def train_strategy(
@@ -57,21 +57,21 @@ def train_strategy(
     weights: Path | None = None,
     between: Callable[[], None] | None = None,
 ) -> StrategyResult:
-    """Train as one rank of the default group; the first one has trained alone before, and writes the ``weights``.
+    """Train as one rank of the default group. The first rank trains alone before, and writes the ``weights``.
 
-    ``between`` is called up to ``TURNS`` times before a step.
+    ``between`` is called before up to ``TURNS`` steps.
     """
     set_status("training on one rank alone")
     alone = _train_alone_if_it_fits(plan) if rank == 0 and plan.checked else None
-    host_barrier()  # ranks that wait on cores or a GPU would take time from the one that is timed
-    set_status(f"spreading {plan.model} by {plan.parallelism.label}")
+    host_barrier()  # waiting ranks would take cores or a shared GPU from the timed one
+    set_status(f"distributing {plan.model} by {plan.parallelism.label}")
     spread = Spread(build(plan), plan.parallelism, plan.recipe, stages=plan.stages, units=plan.units)
     watch, losses, seconds = Stopwatch(rank, "training step"), list[float](), list[float]()
     batches = batches_of(plan, spread.place["data"])
     for step in range(plan.steps):
         if between is not None and step % -(-plan.steps // TURNS) == 0:
             between()
-        drawn = None if plan.images else next(batches)  # drawing at random is no part of a step
+        drawn = None if plan.images else next(batches)  # drawing random samples is not part of a step
         watch.start()
         begin = watch.now()
         if drawn is None:
@@ -103,7 +103,7 @@ def _train_alone_if_it_fits(plan: StrategyPlan) -> LoneSteps | None:
 
 
 def train_alone(plan: StrategyPlan) -> LoneSteps:
-    """Return the steps of one rank that trains the plain model on all samples, in the strategy's pieces."""
+    """Return the steps of one rank that trains the plain model on all samples, split into the same micro-batches."""
     device, losses, seconds = own_device(), list[float](), list[float]()
     model = build(plan).to(device)
     kind, given = optimizer_of(plan.recipe)
@@ -133,17 +133,17 @@ def _step(model: nn.Module, samples: Tensor, targets: Tensor, pieces: int) -> fl
 
 
 def calibrate_and_train(
-    rank: int, world_size: int, plan: StrategyPlan, asked: Sequence[Question], weights: Path | None = None
+    rank: int, world_size: int, plan: StrategyPlan, questions: Sequence[Question], weights: Path | None = None
 ) -> tuple[RankTimes, StrategyResult]:
-    """Time the pieces of a step, then train, in turns with pieces that are timed again."""
-    found, turns = time_pieces(plan), Turns(rank, world_size, plan, asked)
+    """Time the parts of a step, then train, alternating with further timings of the parts."""
+    times, turns = time_pieces(plan), Turns(rank, world_size, plan, questions)
     result = train_strategy(rank, world_size, plan, weights, turns.take)
-    return turns.complete(found), result
+    return turns.complete(times), result
 
 
 def held_bytes(model: nn.Module, optimizer: torch.optim.Optimizer) -> KeptBytes:
-    """Return what a rank has of a model and its optimizer, without the numbers that count steps."""
-    own = getattr(optimizer, "optim", optimizer)  # of ZeroRedundancyOptimizer, what has this rank's states
+    """Return a rank's memory for a model and its optimizer, without step counters."""
+    own = getattr(optimizer, "optim", optimizer)  # ZeroRedundancyOptimizer's inner optimizer has this rank's states
     parameters = [*model.parameters()]
     states = [
         value for kept in own.state.values() for value in kept.values() if isinstance(value, Tensor) and value.dim()

@@ -58,24 +58,24 @@ class Checkpoint:
         return f"{self.path} (step {self.about['step']}, epoch {self.about['epoch'] + 1})"
 
     def check_fits(self, training: dict[str, Any], world_size: int) -> None:
-        """Raise InputError, with the first difference, if a training on ``world_size`` ranks cannot resume from it.
+        """Raise InputError, with the first difference, if a training cannot resume from this checkpoint.
 
         The number of ranks may change if the global batch size stays the same.
         """
-        ranks, there = self.about["world_size"], dict(self.about["training"])
+        ranks, settings = self.about["world_size"], dict(self.about["training"])
         if ranks != world_size:
-            images, here = ranks * there["batch_size"], world_size * training["batch_size"]
-            if int(training.get("sync_every") or 1) > 1 or images != here:
+            images, own_images = ranks * settings["batch_size"], world_size * training["batch_size"]
+            if int(training.get("sync_every") or 1) > 1 or images != own_images:
                 raise InputError(
                     f"{self.path} has {ranks} ranks and {images} images a step, but this run has {world_size} ranks "
-                    f"and {here} images; start {ranks} ranks, or keep the images a step with "
+                    f"and {own_images} images; start {ranks} ranks, or keep the images a step with "
                     "training.global_batch_size (without sync_every, which gives each rank its own weights)"
                 )
-            there["batch_size"] = training["batch_size"]
-        for key in [*training, *(there.keys() - training.keys())]:
-            if there.get(key) != training.get(key):
+            settings["batch_size"] = training["batch_size"]
+        for key in [*training, *(settings.keys() - training.keys())]:
+            if settings.get(key) != training.get(key):
                 raise InputError(
-                    f"{self.path} belongs to another training: {key} is {quote(there.get(key))} there and "
+                    f"{self.path} belongs to another training: {key} is {quote(settings.get(key))} there and "
                     f"{quote(training.get(key))} here; only epochs may differ"
                 )
 
@@ -150,12 +150,12 @@ def _newest_first(folder: Path) -> list[Path]:
 
 def check_folder(folder: Path) -> None:
     """Raise InputError unless ``folder`` is writable and contains no checkpoints."""
-    there = _newest_first(folder)
+    existing = _newest_first(folder)
     if folder.exists():
         CheckpointFolder(folder).close()
-    if there:
+    if existing:
         raise InputError(
-            f"{folder} already contains checkpoints, up to {there[0].name}; resume them with --resume auto, or use "
+            f"{folder} already contains checkpoints, up to {existing[0].name}; resume them with --resume auto, or use "
             "another directory"
         )
 

@@ -1,4 +1,4 @@
-"""Labelled images to train on, and the share of them that a rank takes."""
+"""Load labeled images for training, and select each rank's share."""
 
 import ctypes
 import multiprocessing
@@ -37,10 +37,9 @@ Batch = tuple[torch.Tensor, torch.Tensor]  # images float32 [batch, 3, 32, 32], 
 
 
 def load_images(training: Training, train: bool) -> Images:
-    """Return the images that a training learns from, or the held-out ones that it never sees.
+    """Return the training images, or the held-out images.
 
-    Raise InputError for a data set whose files are missing or do not fit the training, or have fewer images than it is
-    to learn from.
+    Raise InputError for a data set whose files are missing, do not fit the training, or have too few images.
     """
     if training.dataset == "synthetic" or (training.dataset == "cifar10" and training.data_folder is None):
         return _draw_images(training, train)
@@ -52,61 +51,63 @@ def _read_images(training: Training, train: bool) -> Images:
         return _digits(train)
     if training.dataset == "imagefolder":
         if training.data_folder is None:
-            raise InputError("dataset 'imagefolder' needs data_folder, the folder that holds train/ and test/")
+            raise InputError("dataset 'imagefolder' needs data_folder, the directory that contains train/ and test/")
         return _image_folder(training, Path(training.data_folder), train)
     return _cifar10(training, train)
 
 
 def _take(images: Images, training: Training, train: bool) -> Images:
-    """Return as many images as the training says, spread over all, as those of a folder lie class by class."""
-    known = len(images)  # type: ignore[arg-type]
+    """Return the number of images that the training sets, spread evenly, because folders list images class by class."""
+    available = len(images)  # type: ignore[arg-type]
     if training.images is None:
         return images
-    if train and training.images > known:
-        raise InputError(f"images is {training.images}, but {training.dataset} has {known}; give at most so many")
-    wanted = training.images if train else min(known, -(-training.images // 4))
-    return Subset(images, [number * known // wanted for number in range(wanted)])
+    if train and training.images > available:
+        raise InputError(
+            f"images is {training.images}, but {training.dataset} has {available}; use at most {available}"
+        )
+    count = training.images if train else min(available, -(-training.images // 4))
+    return Subset(images, [number * available // count for number in range(count)])
 
 
 def describe_images(training: Training) -> list[str]:
-    """Return what is to be known of the images before a run: where they are drawn, and which files were altered.
+    """Return notes to print before a run: synthetic images, and altered files.
 
-    Raise InputError for a CIFAR-10 that is not there.
+    Raise InputError if CIFAR-10 is missing.
     """
     if training.dataset != "cifar10":
         return []
     if training.data_folder is None:
         return [
-            f"dataset cifar10 without data_folder: {training.drawn} images of its shape are drawn at random, and what "
-            "is learned of them means nothing; set training.data_folder to the folder of your copy"
+            f"dataset cifar10 without data_folder: {training.drawn} synthetic images of its shape are used, and "
+            "the accuracy has no meaning; set training.data_folder to the directory of your copy"
         ]
     if training.verify or _is_to_fetch(training):
-        return []  # files that differ are refused
+        return []  # altered files are rejected
     return [f"warning: {words}" for words in find_altered(Path(training.data_folder))]
 
 
 def _draw_images(training: Training, train: bool) -> Images:
-    """Return noise: as many images as the training says, or a quarter of that. Each image has its class's own mean."""
+    """Return synthetic images, as many as the training sets or a quarter for testing. Each class has its own mean."""
     images = training.drawn if train else -(-training.drawn // 4)
     seed = training.seed if train else training.seed + 1
     return _draw(training.image_shape, images, training.classes, seed, as_cifar10=training.dataset == "cifar10")
 
 
-@lru_cache(maxsize=2)  # those to train on and those held out, which trainings of one process share
+@lru_cache(maxsize=2)  # training and held-out images, shared by trainings of one process
 def _draw(shape: tuple[int, ...], images: int, classes: int, seed: int, as_cifar10: bool) -> Images:
-    made = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(images) % classes
     if as_cifar10:
-        coded = torch.randint(0, 180, (images, *shape), generator=made, dtype=torch.uint8)
+        coded = torch.randint(0, 180, (images, *shape), generator=generator, dtype=torch.uint8)
         coded += (70 * labels / classes).to(torch.uint8)[:, None, None, None]
         return PixelImages(coded, labels)
-    pixels = torch.randn((images, *shape), generator=made)
+    pixels = torch.randn((images, *shape), generator=generator)
     pixels += (labels / classes - 0.5)[:, None, None, None]
     return TensorDataset(pixels, labels)
 
 
 def _image_folder(training: Training, folder: Path, train: bool) -> Images:
-    """Return the pictures under ``train/`` or ``test/``, where each class is a folder; scaled and cut to one shape."""
+    """Return the pictures under ``train/`` or ``test/``, a folder for each class, scaled and cropped to one shape."""
     import_compiler()
     from torchvision import datasets, transforms  # slow to import, and only needed here
 
@@ -128,25 +129,25 @@ def _image_folder(training: Training, folder: Path, train: bool) -> Images:
             str(where), transforms.Compose([*prepare, normalise]), is_valid_file=is_picture
         )
     except (FileNotFoundError, OSError) as error:
-        raise InputError(f"{where}: no pictures in a folder of each class there ({error})") from error
+        raise InputError(f"{where}: no folder with pictures for each class ({error})") from error
     return images
 
 
 def _check_classes(where: Path, classes: int) -> None:
-    """Raise InputError unless there are so many folders, of which no file is looked at, in one of a disk."""
+    """Raise InputError unless a folder on disk has exactly ``classes`` folders. Does not look at files."""
     try:
         if is_made_by_kernel(where):
-            raise InputError(f"{where} is no folder of a disk: the kernel makes it up; give one with pictures")
+            raise InputError(f"{where} is not a directory on disk; use one with pictures")
         with os.scandir(where) as entries:
-            found = sum(entry.is_dir() for entry in entries)
+            folders = sum(entry.is_dir() for entry in entries)
     except OSError as error:
-        raise InputError(f"{where}: no pictures in a folder of each class there ({reason(error)})") from error
-    if found != classes:
-        raise InputError(f"classes is {classes}, but {where} has {found}; give classes = {found}")
+        raise InputError(f"{where}: no folder with pictures for each class ({reason(error)})") from error
+    if folders != classes:
+        raise InputError(f"classes is {classes}, but {where} has {folders}; set classes = {folders}")
 
 
 def _digits(train: bool) -> Images:
-    """Return 1437 of scikit-learn's 1797 handwritten digits, or the other 360: 8x8 grey pixels, scaled to 3x32x32."""
+    """Return 1437 of scikit-learn's 1797 handwritten digits, or the other 360: 8x8 gray pixels, scaled to 3x32x32."""
     from sklearn.datasets import load_digits  # slow to import, and only needed here
     from sklearn.model_selection import train_test_split
 
@@ -161,21 +162,21 @@ def _digits(train: bool) -> Images:
 
 
 def _cifar10(training: Training, train: bool) -> Images:
-    """Return the training images of CIFAR-10, or its test images, from a folder.
+    """Return CIFAR-10's training or test images from a folder.
 
-    Raise InputError if files are missing in the folder, or are not as published or, unverified, not in its format.
+    Raise InputError if files are missing, altered (unless ``verify`` is false), or malformed.
     """
     if training.classes < CLASSES:
-        raise InputError(f"classes is {training.classes}, but cifar10 has {CLASSES}; give classes = {CLASSES}")
+        raise InputError(f"classes is {training.classes}, but cifar10 has {CLASSES}; set classes = {CLASSES}")
     folder = Path(training.data_folder or ".")
     if _is_to_fetch(training):
         _download(folder)
-    found = read_cifar10(folder, train, training.verify)
-    return PixelImages(torch.from_numpy(found.pixels), torch.from_numpy(found.labels))
+    cifar = read_cifar10(folder, train, training.verify)
+    return PixelImages(torch.from_numpy(cifar.pixels), torch.from_numpy(cifar.labels))
 
 
 def _is_to_fetch(training: Training) -> bool:
-    """Return whether CIFAR-10 is to be fetched, and not there yet."""
+    """Return whether CIFAR-10 must be downloaded."""
     if not training.download or training.data_folder is None:
         return False
     try:
@@ -186,18 +187,18 @@ def _is_to_fetch(training: Training) -> bool:
 
 
 def _download(folder: Path) -> None:
-    """Fetch CIFAR-10 into a folder by torchvision, which unpacks it if its MD5 is right. Raise InputError."""
+    """Download CIFAR-10 with torchvision, which checks its MD5 and unpacks it. Raise InputError."""
     import_compiler()
     from torchvision import datasets  # slow to import, and only needed here
 
     try:
         datasets.CIFAR10(str(folder), download=True)
     except (RuntimeError, OSError) as error:
-        raise InputError(f"{folder}: CIFAR-10 cannot be fetched: {error}") from error
+        raise InputError(f"{folder}: CIFAR-10 cannot be downloaded: {error}") from error
 
 
 class PixelImages(Dataset[Any]):
-    """CIFAR-10's images, uint8 [images, 3, 32, 32], each normalised when it is taken."""
+    """CIFAR-10's images, uint8 [images, 3, 32, 32], normalized on access."""
 
     def __init__(self, pixels: torch.Tensor, labels: torch.Tensor) -> None:
         self._pixels, self._labels = pixels, labels.tolist()
@@ -211,9 +212,9 @@ class PixelImages(Dataset[Any]):
 
 
 class Augmented(Dataset[Any]):
-    """The images of one epoch, each cropped and mirrored as chance has it, the same on all ranks and every time.
+    """The images of one epoch, randomly cropped and mirrored, equal on all ranks and at each access.
 
-    Padding is zero after normalising: an image's usual color.
+    Padding is zero after normalization: an image's mean color.
     """
 
     def __init__(self, dataset: Images, training: Training, epoch: int) -> None:
@@ -236,14 +237,15 @@ class Augmented(Dataset[Any]):
 
 
 class Shard:
-    """One rank's batches, epoch after epoch. In an epoch every image goes to one rank at most, in a new random order.
+    """One rank's batches, epoch after epoch. In each epoch, every image goes to at most one rank.
 
-    All batches are full, so that the mean over the ranks is the mean over their joined batch. The remaining images of
-    an epoch, fewer than ``world_size * batch_size`` and others each time, are left out.
+    Each epoch has a new random order. All batches are full, so that the mean over ranks is the mean over their joint
+    batch. The remaining images of an epoch, fewer than ``world_size * batch_size``, are skipped; they differ from epoch
+    to epoch.
     """
 
     def __init__(self, training: Training, rank: int, world_size: int, steps: int | None = None) -> None:
-        """Take the batches of all epochs, or the first ``steps`` of them. Raise InputError if there is none."""
+        """Take the batches of all epochs, or the first ``steps``. Raise InputError if there is none."""
         dataset = load_images(training, train=True)
         self.images = len(dataset)  # type: ignore[arg-type]
         self.steps_per_epoch, self.steps = count_steps(training, lambda: self.images, world_size, steps)
@@ -255,26 +257,26 @@ class Shard:
 
     @property
     def prefetched(self) -> int:
-        """How many batches may be there before they are taken."""
+        """The number of batches that may be loaded ahead."""
         return self._training.prefetched
 
     def epochs_after(self, steps: int) -> float:
-        """Return how many epochs ``steps`` steps are."""
+        """Return the number of epochs in ``steps`` steps."""
         return steps / self.steps_per_epoch
 
     def epoch_of(self, step: int) -> int:
-        """Return the epoch, counted from 0, that a step belongs to."""
+        """Return the epoch of a step, counted from 0."""
         return step // self.steps_per_epoch
 
     def ends_epoch(self, step: int) -> bool:
-        """Return whether an epoch ends with a step, or the training."""
+        """Return whether a step is the last one of an epoch or of the training."""
         return (step + 1) % self.steps_per_epoch == 0 or step + 1 == self.steps
 
     def __iter__(self) -> Iterator[Batch]:
         return self.batches()
 
     def batches(self, first: int = 0) -> Iterator[Batch]:
-        """Yield the batches from step ``first`` on; those before are not loaded."""
+        """Yield the batches from step ``first`` on, without loading earlier ones."""
         return islice(self._all(first), self.steps - first)
 
     def _all(self, first: int) -> Iterator[Batch]:
@@ -291,11 +293,11 @@ class Shard:
 def load_batches(dataset: Images, rows: list[list[int]], training: Training) -> Iterator[Batch]:
     """Yield the batches of these rows on this rank's device.
 
-    It takes nothing from torch's own random numbers, which models use. Processes that load ahead end with this one.
+    Torch's global random state, which models use, is not touched. Processes that load ahead end with this one.
     """
     device, ahead = own_device(), dict[str, Any]()
     if training.num_workers:
-        multiprocessing.current_process().daemon = False  # a rank that its launcher made may have processes, too
+        multiprocessing.current_process().daemon = False  # otherwise a rank could not start processes
         ahead = {"num_workers": training.num_workers, "prefetch_factor": training.prefetch_factor}
         ahead |= {"multiprocessing_context": "fork", "worker_init_fn": _end_with_parent}
     pinned = training.pin_memory and device.type == "cuda"
@@ -305,7 +307,7 @@ def load_batches(dataset: Images, rows: list[list[int]], training: Training) -> 
 
 
 def _end_with_parent(worker: int) -> None:
-    """Have the system end this process with the rank that it loads for, also where that is killed."""
+    """Let the system end this process with the rank that it loads for, even if that is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         pr_set_pdeathsig = 1  # of <linux/prctl.h>
@@ -313,14 +315,14 @@ def _end_with_parent(worker: int) -> None:
 
 
 def load_next(batches: Iterator[Batch], watch: Stopwatch) -> Batch:
-    """Begin a training step: return its batch, timed as its first phase, ``loading``."""
+    """Begin a training step: return its batch, and time the loading as the step's first phase."""
     watch.start()
     with watch.phase("loading"):
         return next(batches)
 
 
 def held_out_batches(training: Training, rank: int, world_size: int) -> Iterator[Batch]:
-    """Yield this rank's share of the held-out images, of which every image goes to exactly one rank."""
+    """Yield this rank's share of the held-out images. Every image goes to exactly one rank."""
     dataset = load_images(training, train=False)
     share = Subset(dataset, range(rank, len(dataset), world_size))  # type: ignore[arg-type]
     yield from load_batches(share, list(BatchSampler(range(len(share)), TEST_BATCH_SIZE, drop_last=False)), training)

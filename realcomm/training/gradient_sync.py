@@ -1,8 +1,7 @@
-"""How the gradients of all ranks become their mean: after backward, or in buckets during it, by torch or by ours.
+"""Average the gradients of all ranks, after backward or in buckets during it, with torch's or our own collectives.
 
-A bucket of ours is a piece of the flat buffer, which has the gradients in the order in which backward makes them, so
-nothing is copied. All ranks start the buckets in the same order, whichever is full first, and one thread carries them
-out.
+Our buckets are slices of a flat buffer in the order in which backward produces the gradients, so nothing is copied. All
+ranks start the buckets in the same order, whichever is full first, and one thread executes them.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch._C._distributed_c10d import GradBucket  # whose public name has no type
+from torch._C._distributed_c10d import GradBucket  # its public name has no type
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
@@ -33,27 +32,27 @@ NamedParameters = list[tuple[str, nn.Parameter]]
 
 
 class GradientSync:
-    """What makes each rank's gradients the mean over all ranks; this one leaves them as they are."""
+    """Averages the gradients over all ranks. This base class leaves them unchanged."""
 
     def begin(self) -> None:
-        """Begin a step; no gradient is made yet."""
+        """Begin a step, before any gradient exists."""
 
     def accumulating(self) -> AbstractContextManager[object]:
-        """Return the context of a forward and backward whose gradients are not averaged yet."""
+        """Return the context for a forward and backward whose gradients are not averaged yet."""
         return nullcontext()
 
     def finish(self, gradients: torch.Tensor) -> None:
-        """Return when the flat ``gradients`` hold the mean; called after the last backward of a step."""
+        """Return when the flat ``gradients`` hold the mean. Called after the last backward of a step."""
 
     def record_buckets(self, watch: Stopwatch) -> None:
-        """Have each bucket be a span, from when it is full to its mean, where there are buckets on CPUs."""
+        """Record each bucket on CPUs as a span, from when it is full until its mean is ready."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a restart needs to add in the same order."""
+        """Return the state that a restart needs to add in the same order."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from such a state."""
+        """Restore a state of ``state_dict``."""
 
 
 class AfterBackward(GradientSync):
@@ -68,13 +67,13 @@ class AfterBackward(GradientSync):
 
 
 class LocalSteps(GradientSync):
-    """Local SGD: leaves the gradients as they are; the weights are averaged now and then."""
+    """Local SGD: leaves gradients unchanged, and averages the weights every few steps."""
 
     def __init__(self, average: AfterBackward, model: nn.Module) -> None:
         self._average, self._parameters = average, [parameter for _, parameter in named_parameters(model)]
 
     def average_weights(self, buffer: torch.Tensor) -> None:
-        """Replace the weights by their mean over all ranks; ``buffer`` has their length, and loses what it held."""
+        """Replace the weights by their mean over all ranks. ``buffer`` has their length; its content is lost."""
         pieces = buffer.split([each.numel() for each in self._parameters])
         with torch.no_grad():
             torch.cat([each.flatten() for each in self._parameters], out=buffer)
@@ -84,10 +83,10 @@ class LocalSteps(GradientSync):
 
 
 class TorchsOwn(GradientSync):
-    """torch's DistributedDataParallel, which averages the gradients during backward; by an algorithm of ours if given.
+    """Averages gradients with DistributedDataParallel during backward, with our algorithm if one is given.
 
-    ``model`` is to be called in the place of the one that it wraps. The first bucket is as large as the others where
-    torch is told how large they are; only torch's own choice begins with one of 1 MiB.
+    Call ``model`` instead of the model that it wraps. If a bucket size is set, the first bucket has it too; only
+    torch's default starts with a bucket of 1 MiB.
     """
 
     def __init__(self, model: nn.Module, bucket_mb: float, algorithm: Algorithm | None = None) -> None:
@@ -104,7 +103,7 @@ class TorchsOwn(GradientSync):
         return self.model.no_sync()
 
     def record_buckets(self, watch: Stopwatch) -> None:
-        """Have each bucket be a span."""
+        """Record each bucket as a span."""
         self._watch = watch
         if self._algorithm is None:
             self.model.register_comm_hook(None, self._reduce_bucket)
@@ -127,7 +126,10 @@ class TorchsOwn(GradientSync):
         buffer, (known, runner) = bucket.buffer(), self._ours.get(bucket.index(), (None, None))
         if known is None or runner is None or (known.data_ptr(), len(known)) != (buffer.data_ptr(), len(buffer)):
             assert self._algorithm is not None
-            known, runner = buffer, make_bucket_runner(self._algorithm, buffer)  # torch fills others after a step
+            known, runner = (
+                buffer,
+                make_bucket_runner(self._algorithm, buffer),
+            )  # torch rebuilds its buckets after the first step
             self._ours[bucket.index()] = known, runner
         group, tensor, chosen = dist.group.WORLD, known, runner
         assert group is not None
@@ -142,34 +144,34 @@ class TorchsOwn(GradientSync):
 
 
 def make_bucket_runner(algorithm: Algorithm, piece: torch.Tensor) -> Runner:
-    """Return what averages a bucket. All ranks call this together."""
+    """Return the runner that averages a bucket. All ranks call this together."""
     call = CollectiveCall(algorithm, len(piece), op="mean")
     return make_runner(call, dist.get_rank(), dist.get_world_size(), piece.device, is_watched=False)
 
 
 def make_sync(algorithm: Algorithm, rank: int, world_size: int, gradients: torch.Tensor) -> AfterBackward:
-    """Return the sync that replaces ``gradients`` by their mean over all ranks after backward, by an all_reduce."""
+    """Return the sync that averages ``gradients`` over all ranks with an all_reduce after backward."""
     call = CollectiveCall(algorithm, gradients.numel(), op="mean")
     return AfterBackward(make_runner(call, rank, world_size, gradients.device).run)
 
 
 def named_parameters(model: nn.Module) -> NamedParameters:
-    """Return the parameters that are trained, with their names, in the model's order."""
+    """Return the trained parameters with their names, in model order."""
     return [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
 
 
 def lay_out(parameters: list[nn.Parameter], buffer: torch.Tensor) -> None:
-    """Make each parameter's gradient a view of its piece of a flat buffer, in the layout of the parameter."""
+    """Make each parameter's gradient a view of the flat buffer, with the parameter's memory layout."""
     for parameter, piece in zip(parameters, buffer.split([each.numel() for each in parameters]), strict=True):
         parameter.grad = piece.as_strided(parameter.shape, torch.empty_like(parameter, device="meta").stride())
 
 
-no_sync = GradientSync()  # of a rank that trains alone
+no_sync = GradientSync()  # for a rank that trains alone
 
 
 @dataclass
 class GradientBucket:
-    """Parameters whose gradients travel together, and how many of them backward has not made yet in this step."""
+    """Parameters whose gradients are averaged together, and those whose gradients are missing in this step."""
 
     piece: torch.Tensor  # of the flat buffer
     runner: Runner
@@ -178,14 +180,14 @@ class GradientBucket:
 
 
 class DuringBackward(GradientSync):
-    """Averages each bucket of gradients by an all_reduce of ours that starts when the bucket is full.
+    """Averages each bucket of gradients with our all_reduce as soon as the bucket is full.
 
-    The first step fills the buckets in the order of the parameters from the last to the first; from then on it is the
-    order in which rank 0's first backward made them, as DistributedDataParallel has it.
+    The first step fills buckets from the last parameter to the first. Later steps use the order of rank 0's first
+    backward, as DistributedDataParallel does.
     """
 
     def __init__(self, algorithm: Algorithm, buckets: Buckets, model: nn.Module, gradients: torch.Tensor) -> None:
-        """Make the model's gradients views of pieces of ``gradients``. All ranks call this together."""
+        """Make the model's gradients views of ``gradients``. All ranks call this together."""
         self._algorithm, self._mb, self._gradients = algorithm, buckets.mb, gradients
         self._watch: Stopwatch | None = None
         self._named = named_parameters(model)
@@ -208,14 +210,14 @@ class DuringBackward(GradientSync):
         return self._waiting()
 
     def begin(self) -> None:
-        """Begin a step: no gradient is made yet."""
+        """Begin a step, before any gradient exists."""
         self._made.clear()
         self._under_way.clear()
         for bucket in self._buckets:
             bucket.missing = set(bucket.parameters)
 
     def finish(self, gradients: torch.Tensor) -> None:
-        """Start what waits for gradients that this backward did not make, and return when every mean is there."""
+        """Start buckets with gradients that this backward did not produce, and return when all means are ready."""
         for bucket in self._buckets[len(self._under_way) :]:
             self._start(bucket)
         for work in self._under_way:
@@ -225,27 +227,27 @@ class DuringBackward(GradientSync):
             self._reorder()
 
     def record_buckets(self, watch: Stopwatch) -> None:
-        """Have each bucket be a span."""
+        """Record each bucket as a span."""
         self._watch = watch
 
     @property
     def unused(self) -> list[str]:
-        """The names of the parameters whose gradients the latest backward did not make."""
+        """Names of the parameters without a gradient in the latest backward."""
         made = set(self._made)
         return [name for name, parameter in self._named if parameter not in made]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the order of the gradients, by which buckets are filled; none before the first step."""
+        """Return the order of the gradients; empty before the first step."""
         return {"order": self.order} if self._is_ordered else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take the order of a state."""
+        """Restore the order of the gradients."""
         if "order" in state:
             self.order, self._is_ordered = list(state["order"]), True
             self._buckets, self._of = self._fill()
 
     def _note(self, parameter: nn.Parameter) -> None:
-        """Note that a gradient is there; start the buckets that are full and whose turn it is."""
+        """Mark a gradient as ready, and start full buckets in order."""
         if not self._is_active:
             return
         self._made.append(parameter)
@@ -268,11 +270,11 @@ class DuringBackward(GradientSync):
         self._under_way.append(start_work(run, name, group, device, [bucket.piece], async_op=True))
 
     def _reorder(self) -> None:
-        """Take rank 0's order of the gradients on all ranks; the next step fills the buckets by it."""
+        """Adopt rank 0's order of gradients on all ranks, for the next step's buckets."""
         numbers = {parameter: number for number, (_, parameter) in enumerate(self._named)}
-        made = list(dict.fromkeys(numbers[parameter] for parameter in self._made))
-        made += [number for number in self.order if number not in set(made)]
-        order = torch.tensor(made, dtype=torch.int64, device=self._gradients.device)
+        numbers_made = list(dict.fromkeys(numbers[parameter] for parameter in self._made))
+        numbers_made += [number for number in self.order if number not in set(numbers_made)]
+        order = torch.tensor(numbers_made, dtype=torch.int64, device=self._gradients.device)
         execute("broadcast/naive", order)
         self._is_ordered = True
         if order.tolist() != self.order:
@@ -284,20 +286,20 @@ class DuringBackward(GradientSync):
                 parameter.grad.copy_(mean)
 
     def _fill(self) -> tuple[list[GradientBucket], dict[nn.Parameter, GradientBucket]]:
-        """Lay the gradients out in their order; return the buckets, and the bucket of each parameter."""
+        """Lay the gradients out in their order; return the buckets, and each parameter's bucket."""
         parameters = [self._named[number][1] for number in self.order]
         lay_out(parameters, self._gradients)
         filled = fill_buckets([Gradient(each.grad.nbytes, 0.0) for each in parameters if each.grad is not None],
                               int(self._mb * 2**20))  # fmt: skip
         ends = list(accumulate(bucket.nbytes // self._gradients.itemsize for bucket in filled))
         buckets = [self._bucket(begin, end) for begin, end in zip([0, *ends], ends, strict=False)]
-        at, of = 0, dict[nn.Parameter, GradientBucket]()
+        offset, by_parameter = 0, dict[nn.Parameter, GradientBucket]()
         for parameter in parameters:
-            bucket = next(one for one, end in zip(buckets, ends, strict=True) if at < end)
+            bucket = next(bucket_at for bucket_at, end in zip(buckets, ends, strict=True) if offset < end)
             bucket.parameters.append(parameter)
-            of[parameter] = bucket
-            at += parameter.numel()
-        return buckets, of
+            by_parameter[parameter] = bucket
+            offset += parameter.numel()
+        return buckets, by_parameter
 
     def _bucket(self, begin: int, end: int) -> GradientBucket:
         piece = self._gradients[begin:end]

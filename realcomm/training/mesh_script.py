@@ -1,9 +1,9 @@
-"""Train a decoder of language on random tokens on the mesh that ``MESH`` says, and print how long a step takes.
+"""Train a decoder language model on random tokens on the device mesh ``MESH``, and print the step time.
 
-    torchrun --nproc-per-node=8 --nnodes=8 FILE --steps 20              on GPUs, by NCCL
-    torchrun --nproc-per-node=4 FILE --small                            the same mesh on CPUs, by gloo, of a small model
+    torchrun --nproc-per-node=8 --nnodes=8 FILE --steps 20    on GPUs, with NCCL
+    torchrun --nproc-per-node=4 FILE --small                  the same mesh and a small model on CPUs, with gloo
 
-Ringlab wrote ``MESH``; the rest is plain PyTorch: FSDP 2, tensor parallelism with divided sequences, pipelines.
+Ringlab wrote ``MESH``. The rest is plain PyTorch: FSDP 2, tensor and sequence parallelism, pipelines.
 """
 
 import argparse
@@ -37,11 +37,11 @@ MESH: dict[str, Any] = {
 }  # fmt: skip
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "float32": torch.float32, "tf32": torch.float32}
 LEARNING_RATE = 1e-4
-SMALL = {"layers": 1, "width": 16, "hidden": 32, "vocabulary": 64, "seq": 16}  # at least, a head or a stage each
+SMALL = {"layers": 1, "width": 16, "hidden": 32, "vocabulary": 64, "seq": 16}  # per head or stage
 
 
 class MeshAttention(nn.Module):
-    """Attention to the tokens before, with fewer heads of keys than of queries."""
+    """Causal attention with fewer key heads than query heads."""
 
     def __init__(self, about: dict[str, Any]) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class MeshAttention(nn.Module):
         self.out = nn.Linear(width, width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what attention adds."""
+        """Return the attention output."""
         q, k, v = (
             part(x).unflatten(-1, (-1, self.head)).transpose(1, 2) for part in (self.queries, self.keys, self.values)
         )
@@ -71,13 +71,13 @@ class MeshMlp(nn.Module):
         self.down = nn.Linear(about["hidden"], about["width"], bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what the MLP adds."""
+        """Return the MLP output."""
         added: Tensor = self.down(nn.functional.silu(self.gate(x)) * self.up(x))
         return added
 
 
 class MeshBlock(nn.Module):
-    """A layer; with tensor parallelism it has a part of the sequence."""
+    """A transformer layer; with tensor parallelism, on a shard of the sequence."""
 
     def __init__(self, about: dict[str, Any]) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class MeshBlock(nn.Module):
 
 
 class MeshStage(nn.Module):
-    """Some layers of a model, behind the words where it is the first stage, before the head where it is the last."""
+    """A pipeline stage: layers, with the token embedding on the first stage and the LM head on the last."""
 
     def __init__(self, about: dict[str, Any], numbers: range, is_first: bool, is_last: bool) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class MeshStage(nn.Module):
         self.run = recomputing(about["recompute"])
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return scores of words, or what the next stage takes."""
+        """Return logits, or the input of the next stage."""
         x = x if self.words is None else self.words(x)
         for block in self.blocks:
             x = self.run(block, x)
@@ -111,7 +111,7 @@ class MeshStage(nn.Module):
 
 
 def recomputing(kind: str) -> Callable[[nn.Module, Tensor], Tensor]:
-    """Return what runs a layer: keeping all, every second product of matrices and attention, or its input alone."""
+    """Return a function that runs a layer and keeps all activations, a selection of them, or only its input."""
     if kind == "none":
         return lambda block, x: block(x)
     if kind == "full":
@@ -132,7 +132,7 @@ def recomputing(kind: str) -> Callable[[nn.Module, Tensor], Tensor]:
 
 
 def divide_matrices(stage: MeshStage, mesh: DeviceMesh) -> None:
-    """Divide the matrices of a stage among the ranks of a tensor group, and the sequence between them."""
+    """Apply tensor parallelism and sequence parallelism to a stage."""
     whole = PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),))
     plan = {"attention_norm": SequenceParallel(), "mlp_norm": SequenceParallel(), "attention": whole, "mlp": whole}
     plan |= {f"attention.{name}": ColwiseParallel() for name in ("queries", "keys", "values")}
@@ -153,7 +153,7 @@ def divide_matrices(stage: MeshStage, mesh: DeviceMesh) -> None:
 
 
 def divide_data(stage: MeshStage, about: dict[str, Any], mesh: DeviceMesh) -> None:
-    """Average gradients over the data axis: whole, or with parameters divided, layer by layer."""
+    """Apply data parallelism to a stage: replicated, or sharded layer by layer."""
     if about["sharding"] in ("ddp", "zero1"):
         if about["dp"] > 1:
             replicate(stage, device_mesh=mesh["dp"])
@@ -167,7 +167,7 @@ def divide_data(stage: MeshStage, about: dict[str, Any], mesh: DeviceMesh) -> No
 
 
 def make_mesh(about: dict[str, Any], kind: str) -> DeviceMesh:
-    """Return the mesh of all ranks: stages furthest apart, tensor groups nearest."""
+    """Return the device mesh of all ranks: pipeline stages furthest apart, tensor groups nearest."""
     if about["sharding"] == "hsdp":
         shape = (about["pp"], about["dp"] // about["shard"], about["shard"], about["tp"])
         return init_device_mesh(kind, shape, mesh_dim_names=("pp", "dp_replicate", "dp_shard", "tp"))
@@ -175,7 +175,7 @@ def make_mesh(about: dict[str, Any], kind: str) -> DeviceMesh:
 
 
 def make_stages(about: dict[str, Any], mesh: DeviceMesh, device: torch.device) -> list[MeshStage]:
-    """Return the stages of this rank, divided as the mesh says."""
+    """Return this rank's stages, sharded on the mesh."""
     count, mine = about["pp"] * about["vp"], mesh.get_local_rank("pp")
     each = about["layers"] // count
     stages = []
@@ -192,16 +192,16 @@ def make_stages(about: dict[str, Any], mesh: DeviceMesh, device: torch.device) -
 
 
 def loss_of(scores: Tensor, words: Tensor) -> Tensor:
-    """Return the mean loss of the next words."""
+    """Return the mean cross entropy of tokens."""
     return nn.functional.cross_entropy(scores.flatten(0, 1).float(), words.flatten())
 
 
 def step_of(
     about: dict[str, Any], stages: list[MeshStage], mesh: DeviceMesh, device: torch.device
 ) -> Callable[[], None]:
-    """Return what goes forward and back over a batch of this rank: micro batches in turn, or through stages."""
+    """Return a function that runs forward and backward on this rank's batch, in micro-batches or as a pipeline."""
     count, rows = about["grad_accum"], about["micro_batch"]
-    replica = get_rank() // about["tp"] % about["dp"]  # the stages and tensor groups of one have the same tokens
+    replica = get_rank() // about["tp"] % about["dp"]  # stages and tensor groups of a replica share tokens
     drawn = torch.Generator(device).manual_seed(replica)
 
     def words(size: int) -> Tensor:
@@ -235,7 +235,7 @@ def step_of(
 
 
 def make_optimizer(about: dict[str, Any], stages: list[MeshStage]) -> torch.optim.Optimizer:
-    """Return AdamW, with states divided over the data axis for zero1."""
+    """Return AdamW; with zero1, its states are sharded over the data axis."""
     parameters = [one for stage in stages for one in stage.parameters()]
     if about["sharding"] == "zero1" and about["dp"] > 1:
         return ZeroRedundancyOptimizer(parameters, torch.optim.AdamW, lr=LEARNING_RATE)
@@ -261,7 +261,7 @@ def train(about: dict[str, Any], steps: int, device: torch.device) -> Iterator[f
 
 
 def made_small(about: dict[str, Any]) -> dict[str, Any]:
-    """Return a model of the same mesh that any machine has memory for."""
+    """Return the settings of a small model with the same mesh."""
     heads = about["tp"]
     layers = about["pp"] * about["vp"] * SMALL["layers"]
     sizes = {"layers": layers, "heads": heads, "kv_heads": heads, "width": SMALL["width"] * heads}
@@ -270,7 +270,7 @@ def made_small(about: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Train so many steps, and print the median of all but the first, tokens a second and memory."""
+    """Train, and print the median step time without the first step, tokens per second, and memory."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--small", action="store_true", help="a small model on CPUs, by gloo")

@@ -1,6 +1,6 @@
-"""Names of models, and users' model files, executed in a process of their own, within limits, before ranks do.
+"""Check names of models, and run users' model files in a subprocess with limits, before any rank does.
 
-Importing this does not import torch.
+Importing this module does not import torch.
 """
 
 import re
@@ -21,13 +21,13 @@ from collectives.training.workload import Training, is_file_reference
 from collectives.variables import is_first_rank
 from realcomm.launching.torchrun import is_in_group
 
-ACCEPTED = f"a model of torchvision like resnet50, one like gpt2, FILE.py:NAME, or {EXAMPLE}"
-REGISTERED = re.compile(r"^@register_model\(.*?^def (\w+)", re.MULTILINE | re.DOTALL)  # a model, in torchvision's files
+ACCEPTED = f"a torchvision model like resnet50, a transformer like gpt2, FILE.py:NAME, or {EXAMPLE}"
+REGISTERED = re.compile(r"^@register_model\(.*?^def (\w+)", re.MULTILINE | re.DOTALL)  # a model in torchvision's files
 _MODELS = "realcomm.training.models"
 
 
 def check_model_name(text: str) -> None:
-    """Raise InputError for a name of no model, without importing torch, which takes seconds.
+    """Raise InputError for an unknown model name, without importing torch, which takes seconds.
 
     >>> check_model_name("resnet5")
     Traceback (most recent call last):
@@ -35,16 +35,16 @@ def check_model_name(text: str) -> None:
     collectives.errors.InputError: model 'resnet5' is not known; did you mean resnet50 or wide_resnet50_2? ...
     """
     known = [*torchvision_models()]
-    if is_transformer(text) or text in known or not known:  # without torchvision its import says so
+    if is_transformer(text) or text in known or not known:  # a missing torchvision is reported at its import
         return
     names = [*TRANSFORMERS, *known]
     is_name = not (":" in text or "/" in text or text.endswith(".py"))
     near = f"{suggest(text, names)}; or " if is_name and close_names(text, names) else ""
-    raise InputError(f"model {quote(text)} is not known; {near}give {ACCEPTED}")
+    raise InputError(f"model {quote(text)} is not known; {near}use {ACCEPTED}")
 
 
 def torchvision_models() -> Iterator[str]:
-    """Yield the names of torchvision's models, as its files register them."""
+    """Yield the names of torchvision's models, from its source files."""
     package = PathFinder.find_spec("torchvision")
     for folder in (package and package.submodule_search_locations) or ():
         for file in sorted(Path(folder, "models").glob("*.py")):
@@ -52,10 +52,10 @@ def torchvision_models() -> Iterator[str]:
 
 
 def check_model(training: Training) -> None:
-    """Raise InputError for a model whose file is not there, or whose function does not come back within its limits.
+    """Raise InputError for a model whose file is missing, or whose function exceeds its limits.
 
-    What else is wrong with it the ranks say, which build it as it is. Under torchrun rank 0 tries it, before the ranks
-    meet; ranks that have met already do not.
+    Ranks report other errors when they build the model. Under torchrun, rank 0 tries the file before the ranks meet.
+    Ranks that have met already skip this.
     """
     if is_file_reference(training.model):
         path = check_model_file(training.model)
@@ -64,18 +64,18 @@ def check_model(training: Training) -> None:
 
 
 def count_parameters(training: Training) -> Training:
-    """Return a training with the parameters of a model in a user's file counted. Raise InputError if it is not built.
+    """Return the training with the parameters of a user's model counted. Raise InputError if it cannot be built.
 
-    A prediction and a calibration need their number. The file is executed as ``check_model`` does, so where it is run.
+    Predictions and calibrations need the number. The file is executed as in ``check_model``.
     """
     if not is_file_reference(training.model) or training.parameters is not None:
         return training
-    found = _try(training.model, check_model_file(training.model))
-    if isinstance(found, int) and found > 0:
-        return replace(training, parameters=found)
+    count = _try(training.model, check_model_file(training.model))
+    if isinstance(count, int) and count > 0:
+        return replace(training, parameters=count)
     raise InputError(
-        f"{make_printable(str(found))}; if the model only works with data, set [training] parameters to the number of "
-        "parameters that are trained"
+        f"{make_printable(str(count))}; if the model needs data, set [training] parameters to the number of "
+        "trained parameters"
     )
 
 
@@ -85,11 +85,11 @@ def _try(model: str, path: Path) -> Any:
 
 
 def check_model_file(text: str) -> Path:
-    """Return the path of the file in ``FILE.py:NAME``, which is noted as read. Raise InputError if it cannot be."""
+    """Return the path in ``FILE.py:NAME``. Raise InputError if the file cannot be read."""
     file, _, name = text.rpartition(":")
     path = Path(file)
     if not path.exists():
-        raise InputError(f"model {quote(text)}: there is no file {file}; give FILE.py:{name}")
+        raise InputError(f"model {quote(text)}: {file}: no such file; use FILE.py:{name}")
     try:
         check_input(path, FileBytes.PROGRAM)
     except InputError as error:
@@ -99,15 +99,15 @@ def check_model_file(text: str) -> Path:
 
 @lru_cache(maxsize=64)
 def _try_file(text: str, path: Path, changed_ns: int, nbytes: int, limits: ProgramLimits) -> Any:
-    """Return what ``try_model`` says, untrusted."""
+    """Return the untrusted result of ``try_model``."""
     return ask_file(text, f"{_MODELS}:try_model", [], (_MODELS,))[1]
 
 
 def ask_file(text: str, function: str, given: list[Any], modules: tuple[str, ...]) -> tuple[ProgramFile, Any]:
-    """Return what a function of ours, MODULE:FUNCTION, finds in the file of ``FILE.py:NAME``, untrusted plain data.
+    """Call our ``function`` on the file of ``FILE.py:NAME`` in a subprocess; return its untrusted plain result.
 
-    It is called with the file's path, NAME and ``given``, and the process it is in ends after it. ``modules`` of ours
-    are imported before the file, so that torch counts for no limit. Raise InputError.
+    The arguments are the file's path, NAME and ``given``. Our ``modules`` are imported before the file, so that torch
+    does not count toward its limits. Raise InputError.
     """
     path = check_model_file(text).absolute().resolve()
     file = ProgramFile(path, modules)
@@ -118,10 +118,10 @@ def ask_file(text: str, function: str, given: list[Any], modules: tuple[str, ...
     if header.get("memory"):
         try:
             line = f" (line {int(header['line'])} of {path.name})" if header.get("line") else ""
-        except (TypeError, ValueError, OverflowError) as error:  # the file may have answered by itself
+        except (TypeError, ValueError, OverflowError) as error:  # the file may have forged its answer
             raise file.unreadable(error) from error
-        raise InputError(f"model {quote(text)}: it takes more than {read_limits().describe_memory()}{line}")
+        raise InputError(f"model {quote(text)}: it needs more than {read_limits().describe_memory()}{line}")
     if "refused" in header:
-        said = make_printable(str(header["refused"]))
-        raise InputError(said if said.startswith("model ") else f"model {quote(text)}: {said}")
+        reason = make_printable(str(header["refused"]))
+        raise InputError(reason if reason.startswith("model ") else f"model {quote(text)}: {reason}")
     return file, header.get("found")

@@ -1,6 +1,6 @@
-"""The models that are trained: torchvision's ResNets, and those that a user's file builds.
+"""Build models: torchvision's ResNets, and those of users' files.
 
-Their batch norm may be over the joined batch of all ranks, on CPUs too, where torch's own SyncBatchNorm does not work.
+Batch norm may use the joint batch of all ranks, also on CPUs, where torch's SyncBatchNorm does not work.
 """
 
 import importlib.util
@@ -22,11 +22,11 @@ from realcomm.launching.torch_process import import_compiler
 
 
 def build_model(training: Training, seed: int) -> nn.Module:
-    """Return the training's model with random weights from ``seed``, on this rank's device.
+    """Return the training's model on this rank's device, with random weights from ``seed``.
 
-    A file of the user's is executed here, in the process of each rank. Raise InputError for one that fails.
+    A user's file is executed here, in the process of each rank. Raise InputError if it fails.
     """
-    with torch.random.fork_rng(devices=()):  # leaves the caller's random numbers as they are
+    with torch.random.fork_rng(devices=()):  # keeps the caller's random state
         torch.manual_seed(seed)
         model = _build_by_file(training) if is_file_reference(training.model) else build_resnet(training)
     _store_repeats(model)
@@ -36,7 +36,7 @@ def build_model(training: Training, seed: int) -> nn.Module:
 
 
 def _store_repeats(model: nn.Module) -> None:
-    """Give buffers that ``expand`` made memory for each element, without which nothing can be copied into them."""
+    """Give expanded buffers memory for each element, so that they can be written."""
     for module in model.modules():
         for name, buffer in module.named_buffers(recurse=False):
             if any(stride == 0 and size > 1 for size, stride in zip(buffer.shape, buffer.stride(), strict=True)):
@@ -44,9 +44,9 @@ def _store_repeats(model: nn.Module) -> None:
 
 
 def build_resnet(training: Training) -> nn.Module:
-    """Return torchvision's ResNet with random weights, and with the training's stem and classes."""
+    """Return torchvision's ResNet with random weights, and the training's stem and classes."""
     import_compiler()
-    from torchvision.models import get_model  # as slow to import as torch; what trains a model of one's own needs none
+    from torchvision.models import get_model  # slow to import, and not needed for a user's model
 
     model: nn.Module = get_model(training.model, weights=None, num_classes=training.classes)
     if training.stem == "cifar":
@@ -56,25 +56,25 @@ def build_resnet(training: Training) -> nn.Module:
 
 
 def _build_by_file(training: Training) -> nn.Module:
-    """Return the model of the user's file. Raise InputError unless its parameters are as the training says."""
+    """Return the model of the user's file. Raise InputError unless its parameters match the training."""
     model = build_from_file(training.model)
     count = _count(model)
     if training.parameters not in (None, count):
-        raise InputError(f"parameters is {training.parameters}, but {training.model!r} has {count}; give that number")
+        raise InputError(f"parameters is {training.parameters}, but {training.model!r} has {count}; use that number")
     for name, parameter in model.named_parameters():
         if parameter.requires_grad and parameter.dtype != torch.float32:
             raise InputError(
-                f"model {training.model!r}: its parameter {name} is {parameter.dtype}; parameters that are trained are "
-                "torch.float32, with precision 'bf16' or 'fp16' to compute in these"
+                f"model {training.model!r}: parameter {name} is {parameter.dtype}; trained parameters must be "
+                "torch.float32; set precision to 'bf16' or 'fp16' to compute with these"
             )
     return model
 
 
 def try_model(path: Path, name: str) -> int | str:
-    """Build the model of a user's file without content, in the process that is there for the file.
+    """Build the model of a user's file on the meta device, in the file's subprocess.
 
-    Return how many parameters of it are trained, or why it fails: with its content, on the ranks, it may not. Raises an
-    error that is about memory.
+    Return the number of trained parameters, or the error; with real data, the ranks may still succeed. Raise errors
+    about memory.
     """
     try:
         with torch.device("meta"):
@@ -86,7 +86,7 @@ def try_model(path: Path, name: str) -> int | str:
 
 
 def _count(model: nn.Module) -> int:
-    """Return how many parameters of a model are trained."""
+    """Return the number of trained parameters."""
     return sum(each.numel() for each in model.parameters() if each.requires_grad)
 
 
@@ -97,11 +97,11 @@ def _is_raised_in(path: str, error: BaseException) -> bool:
 
 
 def build_from_file(reference: str) -> nn.Module:
-    """Return what ``FILE.py:NAME`` returns; the file is executed. Raise InputError unless that is a model to train."""
+    """Execute ``FILE.py`` and return the model of its function NAME. Raise InputError unless it is trainable."""
     path, _, name = reference.rpartition(":")
     folder = str(Path(path).absolute().parent)
     if folder not in sys.path:
-        sys.path.append(folder)  # it may import what stands beside it
+        sys.path.append(folder)  # it may import its neighbors
     spec = importlib.util.spec_from_file_location(f"model_of_{Path(path).stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -118,12 +118,12 @@ def build_from_file(reference: str) -> nn.Module:
             raise
         raise InputError(f"model {reference!r}: {describe_error(error, Path(module.__file__ or path))}") from error
     if not isinstance(model, nn.Module) or not any(each.requires_grad for each in model.parameters()):
-        raise InputError(f"model {reference!r} returns {type(model).__name__}; return a torch.nn.Module to train")
+        raise InputError(f"model {reference!r} returns {type(model).__name__}; return a trainable torch.nn.Module")
     return model
 
 
 class _SumOverRanks(torch.autograd.Function):
-    """The sum over all ranks, whose gradient is the sum of the gradients."""
+    """The sum over all ranks. Its gradient is the sum of the gradients."""
 
     @staticmethod
     def forward(context: Any, values: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
@@ -140,9 +140,9 @@ class _SumOverRanks(torch.autograd.Function):
 
 
 class JoinedBatchNorm(nn.Module):
-    """Batch norm whose mean and variance are those of all ranks' batches together, which are equally long.
+    """Batch norm over the joint batch of all ranks, whose batches have equal sizes.
 
-    Its collectives are on a group of their own, so that buckets of gradients may travel meanwhile.
+    Its collectives use a separate group, so that gradient buckets can be in flight meanwhile.
     """
 
     def __init__(self, norm: _BatchNorm, group: dist.ProcessGroup) -> None:
@@ -155,7 +155,7 @@ class JoinedBatchNorm(nn.Module):
         self._group = group
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Return the images [batch, channels, ...] normalised; in evaluation by the running statistics."""
+        """Return the normalized images [batch, channels, ...]. In evaluation, use the running statistics."""
         shape = [1, -1, *[1] * (images.dim() - 2)]
         mean, variance = cast(torch.Tensor, self.running_mean), cast(torch.Tensor, self.running_var)
         if self.training:
@@ -171,7 +171,7 @@ class JoinedBatchNorm(nn.Module):
         return normalised * self.weight.view(shape) + self.bias.view(shape)
 
     def _note(self, mean: torch.Tensor, variance: torch.Tensor) -> None:
-        """Move the running statistics towards those of a batch."""
+        """Update the running statistics with those of a batch."""
         if not isinstance(self.running_mean, torch.Tensor):
             return
         cast(torch.Tensor, self.num_batches_tracked).add_(1)
@@ -184,9 +184,9 @@ class JoinedBatchNorm(nn.Module):
 
 def synchronise_batch_norm(model: nn.Module) -> nn.Module:
     """Return the model with batch norm over the batches of all ranks. All ranks of the default group call this."""
-    if not dist.is_initialized():  # one rank by itself
+    if not dist.is_initialized():  # a rank alone
         return model
-    group = dist.new_group()  # of its own: its messages do not wait for those of gradients
+    group = dist.new_group()  # separate, so that its messages do not wait for gradients
     assert isinstance(group, dist.ProcessGroup)
     if own_device().type == "cuda":
         converted: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(model, group)

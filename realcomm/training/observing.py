@@ -1,4 +1,4 @@
-"""Who looks on while a rank trains: what an observer is told after each step and each epoch."""
+"""Observers of a training, and the records that they receive after each step and epoch."""
 
 from typing import Any, NamedTuple, Protocol
 
@@ -13,10 +13,10 @@ State = dict[str, Any]
 
 
 class RankGradients(NamedTuple):
-    """What one rank's own backward made, before any average."""
+    """The gradients of one rank's own backward, before any average."""
 
     norm: float  # of all gradients together
-    unused: list[str]  # parameters that it made no gradient of
+    unused: list[str]  # parameters without a gradient
 
 
 class Observed(Protocol):
@@ -28,34 +28,34 @@ class Observed(Protocol):
     model: nn.Module
     sync: GradientSync
     batch: tuple[torch.Tensor, torch.Tensor]  # this rank's images and labels of the last step
-    inspected: list[RankGradients]  # of the last step, by rank; empty unless it was one to inspect
-    watch: Stopwatch  # the step and the phase under way, also after a failure
+    inspected: list[RankGradients]  # of the last step, by rank; empty if it was not inspected
+    watch: Stopwatch  # has the current step and phase, also after a failure
     done: int  # steps
 
     @property
     def steps(self) -> int:
-        """How many steps the whole training has."""
+        """The number of steps of the whole training."""
 
     @property
     def images(self) -> int:
-        """How many images all ranks train on."""
+        """The number of images that all ranks train on."""
 
     @property
     def at_epoch_end(self) -> bool:
-        """Whether the last step ended an epoch, or the training."""
+        """Whether the last step ended an epoch or the training."""
 
     def state_dict(self) -> State:
-        """Return what a restart needs: ``shared``, the same on all ranks, and ``own``, of this rank."""
+        """Return the state that a restart needs: ``shared``, equal on all ranks, and ``own``, of this rank."""
 
     def load_state_dict(self, state: State) -> None:
-        """Go on from such a state."""
+        """Restore a state of ``state_dict``."""
 
     def sums(self, *values: float) -> list[float]:
         """Return the sum of each value over all ranks, which all call this."""
 
 
 class StepRecord(NamedTuple):
-    """One training step of one rank. All but the phases are the same on all ranks."""
+    """One training step of one rank. Everything except the phases is equal on all ranks."""
 
     gradient_sync: str
     step: int  # from 0 on
@@ -67,33 +67,33 @@ class StepRecord(NamedTuple):
 
 
 class EpochRecord(NamedTuple):
-    """The state after an epoch, or after the last step; the same on all ranks."""
+    """The state after an epoch or after the last step, equal on all ranks."""
 
     gradient_sync: str
-    step: int  # the last one's number
+    step: int  # number of the last step
     epoch: int  # from 0 on
     test_accuracy: float  # share of the held-out images
     examples_seen: int  # by all ranks together, from the start of the training
 
 
 class Observer:
-    """Looks on while a rank trains; every rank has its own. Each method does nothing unless it is overridden.
+    """Observes a training on each rank. Each method does nothing unless it is overridden.
 
-    Observers are given to ``train`` and sent to the ranks, so they can be pickled. All ranks have the same ones, and
-    so a method that is called on all ranks may run a collective. What an observer does belongs to no phase.
+    Observers are passed to ``train`` and pickled for the ranks. All ranks have the same ones, so their methods may run
+    collectives. Their time belongs to no phase.
     """
 
     def load(self, running: Observed) -> None:
-        """Be called once before any observer begins; the training may be loaded with a state here."""
+        """Called once before any observer begins. May restore a state of the training."""
 
     def begin(self, running: Observed) -> None:
-        """Be called once before the first step."""
+        """Called once before the first step."""
 
     def step_done(self, running: Observed, record: StepRecord) -> None:
-        """Be called after each step, on all ranks."""
+        """Called after each step, on all ranks."""
 
     def epoch_done(self, running: Observed, record: EpochRecord) -> None:
-        """Be called after each epoch and after the last step, on all ranks; after ``step_done``."""
+        """Called after each epoch and after the last step, on all ranks, following ``step_done``."""
 
     def end(self, running: Observed, error: BaseException | None) -> None:
-        """Be called once when the steps are over: all done, or by an ``error`` on this rank, which goes on after."""
+        """Called once after the last step, or after an ``error`` on this rank, which is raised afterwards."""

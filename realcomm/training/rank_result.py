@@ -1,4 +1,4 @@
-"""What the launcher of a training and its ranks both know: how many steps there are, and what a rank tells."""
+"""Data that a training's launcher shares with its ranks: the number of steps, and the result of a rank."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from collectives.errors import InputError
 from collectives.records.spans import Span
 from collectives.training.workload import TO_TRAIN_ON, Training
 
-PHASES = "phases"  # the subject under which a rank tells its spans, in seconds of ``time.perf_counter``
+PHASES = "phases"  # the subject of a rank's spans, in seconds of ``time.perf_counter``
 
 
 @dataclass(frozen=True)
@@ -16,12 +16,12 @@ class RankResult:
     """The result of a training on one rank."""
 
     spans: list[Span]
-    facts: dict[str, float]  # the same on all ranks, but for what rank 0 measures alone
+    facts: dict[str, float]  # equal on all ranks, except rank 0's measurements alone
     digest: str  # SHA-256 of its final weights
 
 
 def known_images(training: Training) -> int | None:
-    """Return how many images there are to train on; None of a data set that lies in files.
+    """Return the number of training images, or None if files must be read for it.
 
     >>> known_images(Training(None))
     1437
@@ -32,9 +32,9 @@ def known_images(training: Training) -> int | None:
 
 
 def count_steps(training: Training, images: Callable[[], int], world_size: int, steps: int | None) -> tuple[int, int]:
-    """Return the steps of an epoch, and of all epochs or the first ``steps`` of them. Raise InputError if none is.
+    """Return the number of steps of an epoch, and of all epochs or the first ``steps``.
 
-    ``images`` tells how many there are to train on.
+    ``images`` returns the number of training images. Raise InputError if there is no step.
 
     >>> count_steps(Training(None, batch_size=32, epochs=3), lambda: 1437, world_size=2, steps=None)
     (22, 66)
@@ -49,6 +49,6 @@ def count_steps(training: Training, images: Callable[[], int], world_size: int, 
         needed = world_size * training.batch_size
         raise InputError(
             f"batch_size {training.batch_size} on {world_size} ranks takes {needed} images a step, but "
-            f"{training.dataset} has {number} to train on; choose at most {number // world_size}"
+            f"{training.dataset} has {number} for training; use at most {number // world_size}"
         )
     return in_epoch, available if steps is None else min(steps, available)

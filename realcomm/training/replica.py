@@ -1,4 +1,4 @@
-"""The replica of a model that one rank trains: its optimizer, a step, its weights, and its random numbers."""
+"""The replica of a model on one rank: its optimizer, training step, weights, and random states."""
 
 import hashlib
 import io
@@ -25,7 +25,7 @@ from realcomm.launching.torch_process import import_compiler
 from realcomm.training.gradient_sync import GradientSync, lay_out, named_parameters
 from realcomm.training.stopwatch import Stopwatch
 
-WARM_UP_STEPS = 3  # the first ones are slower: memory is fetched and kernels are chosen
+WARM_UP_STEPS = 3  # slower, because memory is allocated and kernels are chosen
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 RandomStates = dict[str, Any]
@@ -33,7 +33,7 @@ RandomStates = dict[str, Any]
 
 @dataclass(frozen=True)
 class Replica:
-    """A model, its gradients in one flat float32 buffer [parameters], and what changes its parameters by them."""
+    """A model, its gradients in one flat float32 buffer [parameters], and its optimizer."""
 
     model: nn.Module
     gradients: torch.Tensor
@@ -44,7 +44,7 @@ class Replica:
 
 
 def make_replica(model: nn.Module, recipe: Recipe, world_size: int = 1, steps: int = 1) -> Replica:
-    """Return a model ready to train for ``steps`` steps by a recipe; its gradients are zero."""
+    """Return a model ready to train for ``steps`` steps with a recipe. Its gradients are zero."""
     import_compiler()
     learning_rate = recipe.scaled_learning_rate(world_size)
     optimizer: Optimizer
@@ -58,9 +58,9 @@ def make_replica(model: nn.Module, recipe: Recipe, world_size: int = 1, steps: i
 
 
 def load_schedule(replica: Replica, optimizer: dict[str, Any], scheduler: dict[str, Any]) -> None:
-    """Go on from the states of an optimizer and its schedule.
+    """Restore the states of an optimizer and its scheduler.
 
-    The learning rate is that of this replica's schedule, which may have another last step.
+    The learning rate follows this replica's schedule, which may have another last step.
     """
     replica.optimizer.load_state_dict(optimizer)
     replica.scheduler.load_state_dict(scheduler)
@@ -70,7 +70,7 @@ def load_schedule(replica: Replica, optimizer: dict[str, Any], scheduler: dict[s
 
 
 def flat_gradients(model: nn.Module) -> torch.Tensor:
-    """Return a buffer of zeros for all gradients, and make each parameter's gradient a view of its piece of it."""
+    """Return a zeroed buffer for all gradients, and make each parameter's gradient a view of it."""
     parameters = [parameter for _, parameter in named_parameters(model)]
     buffer = torch.zeros(sum(each.numel() for each in parameters), device=parameters[0].device)
     lay_out(parameters, buffer)
@@ -85,11 +85,11 @@ def take_step(
     watch: Stopwatch,
     check_loss: Callable[[float], None] | None = None,
 ) -> float:
-    """Train on one batch, timing the phases behind its loading; return this rank's loss before the step.
+    """Train on one batch, and time the phases after its loading; return this rank's loss before the step.
 
-    The batch is computed in as many pieces as the recipe accumulates, and each has a forward and a backward of its own.
-    Clearing the gradients counts as backward, and waiting for other ranks as sync. ``check_loss`` is called before
-    the first gradient is made of a loss.
+    The batch is split into the recipe's number of micro-batches, each with its own forward and backward. Clearing
+    gradients counts as backward, and waiting for other ranks as sync. ``check_loss`` is called with the loss before
+    each backward.
     """
     sync.begin()
     pieces = list(zip(*(each.chunk(replica.recipe.accumulate) for each in (images, labels)), strict=True))
@@ -103,7 +103,7 @@ def take_step(
                     check_loss(total)
             with watch.phase("backward"):
                 if number == 0:
-                    replica.optimizer.zero_grad(set_to_none=False)  # they stay views of the flat buffer
+                    replica.optimizer.zero_grad(set_to_none=False)  # gradients stay views of the flat buffer
                 replica.scaler.scale(loss).backward()
     with watch.phase("sync"):
         sync.finish(replica.gradients)
@@ -121,7 +121,7 @@ def _forward(replica: Replica, images: torch.Tensor, labels: torch.Tensor) -> to
 
 
 def update_weights(replica: Replica) -> None:
-    """Change the parameters by the gradients, clipped to the recipe's norm, and go on to the next learning rate."""
+    """Clip the gradients, update the parameters, and advance the learning rate."""
     replica.scaler.unscale_(replica.optimizer)
     if replica.recipe.clip_norm is not None:
         nn.utils.clip_grad_norm_(replica.model.parameters(), replica.recipe.clip_norm)
@@ -131,18 +131,18 @@ def update_weights(replica: Replica) -> None:
 
 
 def broadcast(tensors: Iterable[torch.Tensor]) -> None:
-    """Copy rank 0's values of these tensors, of any type and layout, to all ranks, as one message's bytes."""
+    """Copy rank 0's values of these tensors to all ranks, whatever their dtype and layout, in one message."""
     copied = [tensor.detach() for tensor in tensors]
     if not copied:
         return
     sent = torch.cat([to_bytes(tensor) for tensor in copied])
     execute(find_algorithm("broadcast/naive"), sent)
     for tensor, piece in zip(copied, sent.split([tensor.nbytes for tensor in copied]), strict=True):
-        tensor.copy_(piece.clone().view(tensor.dtype).view(tensor.shape))  # a copy begins where its type may begin
+        tensor.copy_(piece.clone().view(tensor.dtype).view(tensor.shape))  # the copy is aligned for its dtype
 
 
 def save_weights(weights: Mapping[str, torch.Tensor], path: Path) -> None:
-    """Write a model's state_dict to a file, all of it or nothing."""
+    """Write a model's state_dict to a file, atomically."""
     content = io.BytesIO()
     torch.save({name: tensor.cpu() for name, tensor in weights.items()}, content)
     write_bytes(path, content.getvalue())
@@ -157,12 +157,12 @@ def weights_digest(model: nn.Module) -> str:
 
 
 def to_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the elements of a tensor in the order of its indices, as bytes [nbytes]; it may share their memory."""
+    """Return a tensor's elements in index order as bytes [nbytes], which may share its memory."""
     return tensor.detach().contiguous().view(-1).view(torch.uint8)
 
 
 def get_random_states() -> RandomStates:
-    """Return the states of torch's, Python's and numpy's generators, and of the GPU's where one is in use."""
+    """Return the states of the generators of torch, Python and numpy, and of the GPU if it is in use."""
     name, keys, *rest = np.random.get_state(legacy=True)
     states: RandomStates = {
         "torch": torch.get_rng_state(),
@@ -175,7 +175,7 @@ def get_random_states() -> RandomStates:
 
 
 def set_random_states(states: RandomStates) -> None:
-    """Set the generators to states that ``get_random_states`` returned.
+    """Restore states of ``get_random_states``.
 
     >>> before = get_random_states()
     >>> first = torch.rand(3)

@@ -1,4 +1,4 @@
-"""What goes wrong between ranks: replicas that differ, gradients of unlike size, unused parameters, unequal shares."""
+"""Check for differences between ranks: replicas, sizes of gradients, unused parameters, numbers of batches."""
 
 import hashlib
 import logging
@@ -18,11 +18,11 @@ from realcomm.training.observing import Observed, Observer, RankGradients, StepR
 from realcomm.training.replica import get_random_states, set_random_states, to_bytes
 
 logger = logging.getLogger("ringlab")
-UNLIKE = 10.0  # times the norm of another rank's gradients: worth a warning
+UNLIKE = 10.0  # ratio of two ranks' gradient norms that is worth a warning
 
 
 class Difference(NamedTuple):
-    """The first parameter that is not the same on all ranks, in the model's order."""
+    """The first parameter in model order that differs between ranks."""
 
     name: str
     ranks: list[int]  # whose values are not rank 0's
@@ -31,83 +31,81 @@ class Difference(NamedTuple):
 def find_difference(model: nn.Module) -> Difference | None:
     """Return the first parameter whose bits differ between ranks, or None. All ranks call this together."""
     named = list(model.named_parameters())
-    own = [_hash(parameter) for _, parameter in named]
-    by_rank = _gather(torch.tensor(own, dtype=torch.int64))
+    hashes_of_rank = [_hash(parameter) for _, parameter in named]
+    by_rank = _gather(torch.tensor(hashes_of_rank, dtype=torch.int64))
     for (name, _), hashes in zip(named, by_rank.T.tolist(), strict=True):
-        if ranks := [rank for rank, one in enumerate(hashes) if one != hashes[0]]:
+        if ranks := [rank for rank, other in enumerate(hashes) if other != hashes[0]]:
             return Difference(name, ranks)
     return None
 
 
 class ReplicaChecks(Observer):
-    """Compares the replicas every few steps, and ends a training whose ranks differ."""
+    """Compares the replicas every few steps, and stops a training whose ranks differ."""
 
     def __init__(self, every: int) -> None:
         self._every, self._alike_after = every, -1
 
     def step_done(self, running: Observed, record: StepRecord) -> None:
-        """Raise RunFailed if a parameter differs: which, on which ranks, and since when."""
-        together = running.done % running.training.sync_every == 0  # local SGD differs between two averages
+        """Raise RunFailed if a parameter differs, with the ranks and the last step at which they were equal."""
+        together = running.done % running.training.sync_every == 0  # with local SGD, replicas differ between averages
         if running.done % self._every or not together:
             return
-        found = find_difference(running.model)
-        if found is not None:
-            since = (
-                f"they were alike after step {self._alike_after}" if self._alike_after >= 0 else "never alike before"
-            )
+        difference = find_difference(running.model)
+        if difference is not None:
+            since = f"equal after step {self._alike_after}" if self._alike_after >= 0 else "never equal before"
             raise RunFailed(
-                f"the replicas differ after step {record.step} ({since}): parameter {found.name} of "
-                f"{_ranks(found.ranks)} is not rank 0's"
+                f"the replicas differ after step {record.step} ({since}): parameter {difference.name} of "
+                f"{_ranks(difference.ranks)} is not rank 0's"
             )
         self._alike_after = record.step
 
 
 def make_checks(training: Training) -> list[Observer]:
-    """Return what a training asks to be checked as it goes on."""
+    """Return the checks that a training asks for."""
     checks: list[Observer] = [ReplicaChecks(training.check_every)] if training.check_every else []
     return [*checks, GradientChecks(training.inspect_every)] if training.inspect_every else checks
 
 
 def check_equal_steps(running: Observed) -> None:
-    """Raise RunFailed if ranks have unlike numbers of batches: the one with fewer would leave the others waiting."""
+    """Raise RunFailed if ranks have different numbers of batches, because some ranks would wait forever."""
     steps = [int(each) for each in _gather(torch.tensor([running.steps])).flatten().tolist()]
     if len(set(steps)) > 1:
-        said = ", ".join(f"rank {rank} has {count}" for rank, count in enumerate(steps))
-        raise RunFailed(f"the ranks have unlike numbers of batches: {said}; give all of them the same images")
+        listed = ", ".join(f"rank {rank} has {count}" for rank, count in enumerate(steps))
+        raise RunFailed(f"ranks have different numbers of batches: {listed}; use the same images on all ranks")
 
 
 class GradientChecks(Observer):
-    """Inspects each rank's own gradients every few steps, logs them, and warns of what is odd.
+    """Inspects each rank's own gradients every few steps, logs them, and warns about anomalies.
 
-    That takes another forward and backward of the step's batch, which belong to no phase.
+    This takes another forward and backward of the step's batch, which belongs to no phase.
     """
 
     def __init__(self, every: int) -> None:
         self._every = every
 
     def step_done(self, running: Observed, record: StepRecord) -> None:
-        """Inspect the batch of the step with the weights after it."""
+        """Inspect the step's batch with the weights after the step."""
         if running.done % self._every:
             return
-        found = running.inspected = inspect_gradients(running.model, running.sync, *running.batch)
+        inspected = running.inspected = inspect_gradients(running.model, running.sync, *running.batch)
         if running.rank == 0:
-            said = f"training/{record.gradient_sync}: step {record.step}: {describe_gradients(found)}"
-            logger.log(logging.WARNING if are_odd(found) else logging.INFO, said)
+            text = f"training/{record.gradient_sync}: step {record.step}: {describe_gradients(inspected)}"
+            logger.log(logging.WARNING if are_odd(inspected) else logging.INFO, text)
 
 
 def describe_gradients(found: list[RankGradients]) -> str:
-    """Return the norm of each rank's gradients in words, and which parameters have none.
+    """Describe each rank's gradient norm, and the parameters without a gradient.
 
     >>> describe_gradients([RankGradients(1.25, []), RankGradients(0.5, ["second.weight"])])
-    'norms of the gradients, rank by rank: 1.25, 0.5; rank 1 made none of second.weight'
+    'gradient norms by rank: 1.25, 0.5; rank 1 has none for second.weight'
     """
     norms = ", ".join(f"{each.norm:.4g}" for each in found)
-    unused = [f"rank {rank} made none of {', '.join(each.unused)}" for rank, each in enumerate(found) if each.unused]
-    return "; ".join([f"norms of the gradients, rank by rank: {norms}", *unused])
+    unused = [f"rank {rank} has none for {', '.join(each.unused)}" for rank, each in enumerate(found) if each.unused]
+    return "; ".join([f"gradient norms by rank: {norms}", *unused])
 
 
 def are_odd(found: list[RankGradients]) -> bool:
-    """Return whether something is amiss: parameters without a gradient, or norms that are unlike or not finite.
+    """Return whether parameters lack a gradient, or norms differ strongly or are not finite.
 
     >>> are_odd([RankGradients(1.25, []), RankGradients(0.5, [])])
     False
@@ -120,15 +118,15 @@ def are_odd(found: list[RankGradients]) -> bool:
 def inspect_gradients(
     model: nn.Module, sync: GradientSync, images: torch.Tensor, labels: torch.Tensor
 ) -> list[RankGradients]:
-    """Return what each rank's own backward of a batch makes, as float32.
+    """Return the gradients of each rank's own backward on a batch, as float32.
 
-    All ranks call this together. The model, its buffers and the random numbers stay as they are; the gradients are zero
+    All ranks call this together. The model, its buffers and the random states do not change. The gradients are zero
     afterwards.
     """
-    made, named = set[nn.Parameter](), named_parameters(model)
+    with_gradient, named = set[nn.Parameter](), named_parameters(model)
     buffers, random = [(each, each.clone()) for each in model.buffers()], get_random_states()
     _clear_gradients(model)
-    hooks = [parameter.register_post_accumulate_grad_hook(made.add) for _, parameter in named]
+    hooks = [parameter.register_post_accumulate_grad_hook(with_gradient.add) for _, parameter in named]
     with sync.accumulating():
         cross_entropy(model(images), labels).backward()
     for hook in hooks:
@@ -137,10 +135,10 @@ def inspect_gradients(
     norm = float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(each) for each in gradients])))
     _clear_gradients(model)
     with torch.no_grad():
-        for each, before in buffers:
-            each.copy_(before)
+        for each, saved in buffers:
+            each.copy_(saved)
     set_random_states(random)
-    own = torch.tensor([norm, *(float(parameter not in made) for _, parameter in named)], dtype=torch.float64)
+    own = torch.tensor([norm, *(float(parameter not in with_gradient) for _, parameter in named)], dtype=torch.float64)
     return [
         RankGradients(row[0], [name for (name, _), unused in zip(named, row[1:], strict=True) if unused])
         for row in _gather(own).tolist()
@@ -148,7 +146,7 @@ def inspect_gradients(
 
 
 def describe_what_is_not_finite(model: nn.Module, images: torch.Tensor) -> str:
-    """Return in words where a loss that is no number comes from: this rank's weights, its images, or neither.
+    """Return the source of a non-finite loss: this rank's weights, its images, or neither.
 
     >>> describe_what_is_not_finite(nn.Linear(2, 2), torch.tensor([torch.nan]))
     'its images are not finite'

@@ -1,4 +1,4 @@
-"""A training on one rank: its loop over steps and epochs, and everything of it that must survive a restart."""
+"""Run a training on one rank: its steps and epochs, and the state that survives a restart."""
 
 import math
 from collections.abc import Sequence
@@ -37,14 +37,14 @@ from realcomm.training.replica import (
 from realcomm.training.replica_checks import check_equal_steps, describe_what_is_not_finite, make_checks
 from realcomm.training.stopwatch import Stopwatch
 
-LOCAL = ("model", "optimizer", "scaler")  # parts of the state that each rank has of its own with local SGD
+LOCAL = ("model", "optimizer", "scaler")  # parts of the state that differ between ranks with local SGD
 MEASURED_STEPS = 12
 
 
 class RunningTraining:
-    """A training on one rank, carried out block by block. All ranks call each method together.
+    """A training on one rank, executed block by block. All ranks call each method together.
 
-    ``done`` is how many steps are done, and ``watch`` knows the step and the phase under way, also after a failure.
+    ``done`` is the number of finished steps. ``watch`` has the current step and phase, also after a failure.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class RunningTraining:
         observers: Sequence[Observer] = (),
         alone: ComputePhases | None = None,
     ) -> None:
-        """Prepare the model, the same on all ranks, its sync, and the observers.
+        """Prepare the model, equal on all ranks, its sync, and the observers.
 
-        ``alone`` is a step of one rank by itself; rank 0 measures it unless it is given.
+        ``alone`` has the phases of a step on one rank alone. Default: rank 0 measures them.
         """
         set_status("preparing model and images")
         self.training, self.rank, self.world_size = training, rank, world_size
@@ -66,7 +66,7 @@ class RunningTraining:
         self.shard = Shard(training, rank, world_size, steps)
         if alone is None:
             alone = measure_alone(training) if rank == 0 else ComputePhases(0.0, 0.0, 0.0)
-            host_barrier()  # ranks that wait on a GPU which they share would take time from the one that is timed
+            host_barrier()  # waiting ranks would take a shared GPU from the timed one
         self.alone = alone
         if training.broadcast_weights:
             set_status("broadcasting the weights")
@@ -86,11 +86,11 @@ class RunningTraining:
             observer.begin(self)
 
     def take_steps(self, count: int | None = None) -> None:
-        """Take so many more steps, or all that remain."""
+        """Take ``count`` more steps, or all that remain."""
         set_status(f"waiting for all ranks before training step {self.done}")
         if self.rank == 0 and self.done == self._first > 0:
-            report_progress(self.done, 0, f"going on from step {self.done}")  # from where the rest is counted
-        dist.barrier()  # the stopwatches of all ranks go on together
+            report_progress(self.done, 0, f"resuming from step {self.done}")  # the rest is counted from here
+        dist.barrier()  # all ranks' stopwatches continue together
         self.watch.resume()
         tell_by(PHASES, self.watch.absolute_spans)
         remain = self.shard.steps - self.done
@@ -108,7 +108,7 @@ class RunningTraining:
         self.watch.pause()
 
     def _take_step(self, images: torch.Tensor, labels: torch.Tensor) -> None:
-        """Train on one batch, and tell who looks on."""
+        """Train on one batch, and call the observers."""
         step, learning_rate, every = self.done, self.learning_rate, self.training.sync_every
         self.batch, self.inspected = (images, labels), []
         self._loss = take_step(self.replica, images, labels, self.sync, self.watch, self._check_loss)
@@ -127,17 +127,17 @@ class RunningTraining:
 
     @property
     def steps(self) -> int:
-        """How many steps the whole training has."""
+        """The number of steps of the whole training."""
         return self.shard.steps
 
     @property
     def images(self) -> int:
-        """How many images all ranks train on."""
+        """The number of images that all ranks train on."""
         return self.shard.images
 
     @property
     def at_epoch_end(self) -> bool:
-        """Whether the last step ended an epoch, or the training."""
+        """Whether the last step ended an epoch or the training."""
         return self.done > 0 and self.shard.ends_epoch(self.done - 1)
 
     @property
@@ -146,10 +146,10 @@ class RunningTraining:
         return float(self.replica.optimizer.param_groups[0]["lr"])
 
     def _check_loss(self, loss: float) -> None:
-        """Raise RunFailed for a loss that would spoil the weights of all ranks."""
+        """Raise RunFailed for a loss that would corrupt the weights of all ranks."""
         if not math.isfinite(loss):
             why = describe_what_is_not_finite(self.model, self.batch[0])
-            raise RunFailed(f"the loss of step {self.done} is {loss}, in the phase forward; {why}")
+            raise RunFailed(f"the loss of step {self.done} is {loss}, in phase forward; {why}")
 
     def _report_progress(self, step: int) -> None:
         epoch = f"epoch {self.shard.epoch_of(step) + 1}/{self.training.epochs}"
@@ -159,12 +159,12 @@ class RunningTraining:
         report_progress(step + 1, self.shard.steps, text)
 
     def _samples_per_s(self) -> float:
-        """Return the samples a second of all ranks, by the latest step that this one has ended."""
+        """Return the samples per second of all ranks, from this rank's latest finished step."""
         phases = self.watch.ended_phases()
         return self.world_size * self.training.batch_size / sum(phases[name] for name in STEP_PHASES & phases.keys())
 
     def _tell_step(self, step: int, learning_rate: float) -> None:
-        """Tell the observers of a step."""
+        """Call the observers after a step."""
         [loss] = self.sums(self._loss)
         phases = self.watch.phases()
         name, epoch = self.training.sync_name, self.shard.epoch_of(step)
@@ -173,7 +173,7 @@ class RunningTraining:
             observer.step_done(self, record)
 
     def _tell_epoch(self, step: int) -> None:
-        """Tell the observers of an epoch."""
+        """Call the observers after an epoch."""
         seen, right, tested = self.sums(self._seen, *self.evaluate())
         name, epoch = self.training.sync_name, self.shard.epoch_of(step)
         record = EpochRecord(name, step, epoch, right / tested, int(seen))
@@ -181,9 +181,9 @@ class RunningTraining:
             observer.epoch_done(self, record)
 
     def evaluate(self) -> tuple[int, int]:
-        """Return how many of this rank's share of the held-out images the model classifies right, and their number."""
+        """Return how many of this rank's held-out images the model classifies correctly, and their number."""
         set_status(f"evaluating after training step {self.done - 1}")
-        broadcast(self.model.buffers())  # batch norm's running statistics: every rank gathered its own
+        broadcast(self.model.buffers())  # running statistics of batch norm differ between ranks
         right, tested = 0, 0
         self.model.eval()
         with torch.inference_mode():
@@ -194,7 +194,7 @@ class RunningTraining:
         return right, tested
 
     def sums(self, *values: float) -> list[float]:
-        """Return the sum of each value over all ranks, by the all_reduce of the gradients, or by the ring."""
+        """Return the sum of each value over all ranks, with the all_reduce of the gradients or the ring."""
         sums = torch.tensor(values, dtype=torch.float64, device=own_device())
         execute(self.training.program or find_algorithm("all_reduce/ring"), sums)
         return list(sums.tolist())
@@ -217,9 +217,9 @@ class RunningTraining:
         return RankResult(self.watch.spans, facts, weights_digest(self.model))
 
     def state_dict(self) -> State:
-        """Return what a restart needs: tensors, numbers, texts, lists and dicts, as they are after the last step.
+        """Return the state that a restart needs, after the last step: tensors, numbers, texts, lists and dicts.
 
-        ``shared`` is the same on all ranks, so rank 0's is enough; ``own`` is of this rank.
+        ``shared`` is equal on all ranks, so rank 0's is enough; ``own`` belongs to this rank.
         """
         replica = self.replica
         shared = {
@@ -232,12 +232,12 @@ class RunningTraining:
             "sync": self.sync.state_dict(),
         }
         own = {"seen": self._seen, "loss": self._loss, "random": get_random_states()}
-        if isinstance(self.sync, LocalSteps):  # ranks differ between two averages
+        if isinstance(self.sync, LocalSteps):  # ranks differ between averages
             own |= {name: shared[name] for name in LOCAL}
         return {"shared": shared, "own": own}
 
     def load_state_dict(self, state: State) -> None:
-        """Go on from a state that ``state_dict`` returned, before any step: steps, batches and random numbers too."""
+        """Restore a state of ``state_dict`` before any step, including steps, batches and random states."""
         own, replica = state["own"], self.replica
         shared = state["shared"] | {name: own[name] for name in LOCAL if name in own}
         self.model.load_state_dict(shared["model"])
@@ -255,12 +255,12 @@ class RunningTraining:
 def make_replica_and_sync(
     model: nn.Module, training: Training, rank: int, world_size: int, steps: int = 1
 ) -> tuple[Replica, GradientSync]:
-    """Return the replica to train for so many steps, and the sync of its gradients."""
+    """Return the replica to train for ``steps`` steps, and the sync of its gradients."""
     replica = make_replica(model, training, world_size, steps)
     algorithm, buckets = training.gradient_sync, training.buckets
     if algorithm is None or (buckets is not None and buckets.hook == "ddp"):
-        own = TorchsOwn(model, (buckets or Buckets()).mb, algorithm)
-        return replace(replica, model=own.model), own
+        ddp = TorchsOwn(model, (buckets or Buckets()).mb, algorithm)
+        return replace(replica, model=ddp.model), ddp
     if training.sync_every > 1:
         return replica, LocalSteps(make_sync(algorithm, rank, world_size, replica.gradients), model)
     if buckets is not None:
@@ -269,7 +269,7 @@ def make_replica_and_sync(
 
 
 class EndlessBatches:
-    """The batches of a rank, epoch after epoch, for steps that are timed."""
+    """A rank's batches, epoch after epoch, for timed steps."""
 
     def __init__(self, training: Training, rank: int, world_size: int) -> None:
         self._shard = Shard(training, rank, world_size)
@@ -279,32 +279,32 @@ class EndlessBatches:
         return self
 
     def __next__(self) -> Batch:
-        found = next(self._batches, None)
-        if found is None:
+        batch = next(self._batches, None)
+        if batch is None:
             self._batches = iter(self._shard)
-            found = next(self._batches)
-        return found
+            batch = next(self._batches)
+        return batch
 
     def take_prefetched(self) -> None:
-        """Leave out the batches that are there already, as none are where steps follow each other fast."""
+        """Skip the batches that are already loaded, because in a fast training none are."""
         for _ in range(self._shard.prefetched):
             next(self)
 
 
 class LoneTraining:
-    """Training steps without communication: of a new model, by one rank, with a certain number of threads."""
+    """Training steps of a new model on one rank, without communication, with a given number of threads."""
 
     def __init__(self, training: Training, threads: int | None = None) -> None:
-        """Prepare the model and images; the steps have as many threads as this process, unless said."""
+        """Prepare the model and images. Default for ``threads``: those of this process."""
         self._threads, self._watch = threads, Stopwatch(rank=0)
-        alone = replace(training, sync_batch_norm=False)  # there is nobody to do it with
+        alone = replace(training, sync_batch_norm=False)  # a lone rank has no peers
         self._replica = make_replica(build_model(alone, training.seed), training)
         self._batches = EndlessBatches(training, 0, 1)
 
     def take_steps(self, count: int, warm_up: int = 1) -> list[ComputePhases]:
-        """Return the phases of so many steps, after the first ones, which do not count."""
-        before, steps = torch.get_num_threads(), list[ComputePhases]()
-        torch.set_num_threads(self._threads or before)
+        """Return the phases of ``count`` steps after ``warm_up`` uncounted ones."""
+        threads, steps = torch.get_num_threads(), list[ComputePhases]()
+        torch.set_num_threads(self._threads or threads)
         try:
             self._batches.take_prefetched()
             for _ in range(warm_up + count):
@@ -315,7 +315,7 @@ class LoneTraining:
                 )
                 report_progress(0, 0, "computing without communication")
         finally:
-            torch.set_num_threads(before)
+            torch.set_num_threads(threads)
         return steps[warm_up:]
 
 

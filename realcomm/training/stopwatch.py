@@ -1,7 +1,7 @@
-"""The phases of one rank's training steps, timed by the clock of the device that computes.
+"""Time the phases of one rank's training steps with the clock of its device.
 
-On a GPU a phase ends where its work ends on the stream that computes. What other streams do meanwhile, as the sync of
-buckets beside backward, counts only as far as this stream waits for it.
+On a GPU, a phase ends when its work ends on the compute stream. Work on other streams, such as buckets during backward,
+counts only while this stream waits for it.
 """
 
 import time
@@ -14,11 +14,11 @@ from realcomm.execution.device_clock import device_clock
 from realcomm.launching.group import own_device
 from realcomm.launching.status import set_status
 
-CLOCK_S = 10.0  # a GPU's clock is exact for so long; a new one waits for all that is queued
+CLOCK_S = 10.0  # a GPU's clock is exact for this long; a new one waits for queued work
 
 
 class Stopwatch:
-    """The phases of one rank's steps as spans, in seconds since the watch was made.
+    """The phases of one rank's steps as spans, in seconds since the stopwatch was created.
 
     >>> watch = Stopwatch(rank=0)
     >>> watch.start()
@@ -29,35 +29,35 @@ class Stopwatch:
     """
 
     def __init__(self, rank: int, label: str = "") -> None:
-        """Make the watch of a rank, whose status is ``label``, step and phase where there is a label."""
+        """Create the stopwatch of a rank. With a ``label``, the rank's status is label, step and phase."""
         self._spans: list[Span] = []
         self._marked: deque[tuple[str, int, float, float]] = deque()  # name, step and marks of phases not yet read
         self.step = -1
-        self.current = ""  # the phase that is under way, or broke
+        self.current = ""  # the current or failed phase
         self._rank, self._label = rank, label
         self._clock, self._made = device_clock(own_device()), time.perf_counter()
         self._origin = self._paused = self.seconds(self.now())
 
     @property
     def spans(self) -> list[Span]:
-        """The phases so far, and what overlapped them."""
+        """The phases so far, and the overlapping spans."""
         self._read(wait=True)
         return self._spans
 
     def now(self) -> float:
-        """Return a mark of when the device has done what it was asked before."""
+        """Return a mark behind all work queued so far."""
         return self._clock.now()
 
     def seconds(self, mark: float) -> float:
-        """Return when the device got to a mark, in seconds of ``time.perf_counter``."""
+        """Return when the device reached a mark, in seconds of ``time.perf_counter``."""
         return self._clock.seconds(mark)
 
     def pause(self) -> None:
-        """Stand still until ``resume``."""
+        """Stop until ``resume``."""
         self._paused = self.seconds(self.now())
 
     def resume(self) -> None:
-        """Go on from the time at which the watch was paused, or made."""
+        """Continue from the time of the pause."""
         self._origin += self.seconds(self.now()) - self._paused
 
     def start(self) -> None:
@@ -70,7 +70,7 @@ class Stopwatch:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Time what is done within the context; nothing is recorded of what raises."""
+        """Time the work within the context. Nothing is recorded if it raises."""
         self.current = name
         if self._label:
             set_status(f"{self._label} {self.step}, {name}")
@@ -81,7 +81,7 @@ class Stopwatch:
         self.current = ""
 
     def begin(self, name: str) -> Callable[[], None]:
-        """Begin something that overlaps the phases of this step; return what ends it, which any thread may call."""
+        """Begin a span that overlaps the phases of this step; return the function that ends it, on any thread."""
         begin, step = time.perf_counter(), self.step
 
         def end() -> None:
@@ -90,7 +90,7 @@ class Stopwatch:
         return end
 
     def _read(self, wait: bool) -> None:
-        """Add the phases that the device has ended, or all."""
+        """Add the phases that the device has finished, or wait for all."""
         while self._marked and (wait or self._clock.has_passed(self._marked[0][-1])):
             name, step, begin, end = self._marked.popleft()
             self._add(name, step, self.seconds(begin), self.seconds(end))
@@ -99,11 +99,11 @@ class Stopwatch:
         self._spans.append(Span(self._rank, name, step, begin - self._origin, end - self._origin, 0, step))
 
     def phases(self) -> dict[str, float]:
-        """Return the seconds of each phase of the latest step, and of what overlapped them."""
+        """Return the seconds of each phase and overlapping span of the latest step."""
         return self._phases_of(self.step, self.spans)
 
     def ended_phases(self) -> dict[str, float]:
-        """Return those of the latest step that the device has ended; wait for the first step."""
+        """Return the phases of the latest step that the device has finished; wait for the first step."""
         ended = next((span.step for span in reversed(list(self._spans)) if span.name == "optimizer"), None)
         return self.phases() if ended is None else self._phases_of(ended, self._spans)
 
@@ -117,6 +117,6 @@ class Stopwatch:
         return dict(reversed(seconds.items()))
 
     def absolute_spans(self) -> list[Span]:
-        """Return the spans read so far in seconds of ``time.perf_counter``; another thread may ask."""
-        by = self._origin
-        return [span._replace(begin=span.begin + by, end=span.end + by) for span in list(self._spans)]
+        """Return the spans so far in seconds of ``time.perf_counter``. Safe to call from another thread."""
+        origin = self._origin
+        return [span._replace(begin=span.begin + origin, end=span.end + origin) for span in list(self._spans)]

@@ -1,4 +1,4 @@
-"""Data-parallel training on real ranks: a rank program averages the gradients, every phase of every step is timed."""
+"""Data-parallel training on real ranks: a rank program averages the gradients, and every phase of a step is timed."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -55,26 +55,25 @@ def train(
 ) -> Trace:
     """Train on ``cluster.world_size`` processes of this machine, for all epochs or only the first ``steps`` steps.
 
-    Return a trace with a span for each phase, step and rank: loading (what the rank waits for its batch), forward,
-    backward, sync (waiting included) and optimizer. With DistributedDataParallel the sync overlaps backward: its spans
-    have no length, and on CPUs each bucket of gradients is a span from when it is full to when its mean is there. The
-    ranks meet on the ``network`` of ``realcomm.emulate``, if one is given, and else over the loopback.
+    Return a trace with a span for each phase, step and rank: loading (waiting for the batch), forward, backward, sync
+    (including waiting) and optimizer. With DistributedDataParallel, sync overlaps backward: its spans have no length,
+    and on CPUs each bucket of gradients is a span from when it is full until its mean is ready. The ranks use the
+    ``network`` of ``realcomm.emulate``, or the loopback.
 
     Its facts: ``batch_size``, ``epochs`` (a fraction if stopped early), ``examples_seen`` (by all ranks together),
     ``final_loss`` (of the last step, mean over the ranks), ``test_accuracy`` (share of the held-out images),
-    ``warmup_steps`` (first steps to leave out of medians), ``single_rank_step_s`` (of one rank alone with the same
-    threads; its backward: ``single_rank_backward_s``) and ``replicas_identical`` (1.0 if all ranks ended with the same
-    bits, else 0.0).
+    ``warmup_steps`` (first steps to exclude from medians), ``single_rank_step_s`` (of one rank alone with the same
+    threads; its backward: ``single_rank_backward_s``) and ``replicas_identical`` (1.0 if all ranks have bitwise equal
+    weights at the end, else 0.0).
 
-    ``timeout`` is of the seconds without a step, so that a training may take as long as it does.
+    ``timeout`` is the longest time without a finished step, in seconds.
 
-    Every rank has ``observers`` of its own, which look on after each step and epoch. With ``resume`` the training goes
-    on from that checkpoint, or with "auto" from the newest whole one in its folder if there is one, and the trace is of
-    the steps that remain.
+    Every rank has its own ``observers``, called after each step and epoch. ``resume`` is a checkpoint, or "auto" for
+    the newest complete one in the training's folder, if any. The trace then has the remaining steps.
 
-    Write the final weights, a state_dict that ``torch.load`` reads, to ``weights_file`` if one is given. Raise
-    InputError for a training that cannot be run, and RankFailed and TimedOut as ``launch`` does; their ``trace`` shows
-    the phases up to there, and the sync that was under way.
+    The final weights, a state_dict for ``torch.load``, are written to ``weights_file`` if it is given. Raise InputError
+    for an invalid training, and RankFailed and TimedOut as ``launch`` does. Their ``trace`` shows the phases so far,
+    and the unfinished sync.
 
     >>> import simcomm
     >>> from collectives import find_algorithm
@@ -89,7 +88,7 @@ def train(
     check_launch(cluster.world_size, backend, timeout)
     for observer in check_sequence("observers", observers, of="observers"):
         if not hasattr(observer, "step_done"):
-            raise InputError(f"observer is {quote(observer)}; give a realcomm.training.observing.Observer")
+            raise InputError(f"observers must be realcomm.training.observing.Observer, not {quote(observer)}")
     weights = None if weights_file is None else _check_weights_file(weights_file, training)
     removing: AbstractContextManager[None] = nullcontext()
     if training.checkpoints is not None or resume is not None:
@@ -97,43 +96,13 @@ def train(
 
         start = resume if isinstance(resume, Start) else find_start(training, cluster.world_size, resume)
         observers, removing = (*observers, Checkpointing(training, start.checkpoint)), removing_remains(training)
-    given = (training, steps, weights, tuple(observers))
+    arguments = (training, steps, weights, tuple(observers))
     options: dict[str, Any] = {"backend": backend, "timeout": timeout, "progress": progress, "network": network}
     options["renews"] = True
     preload_for([training])
     with tracing_what_breaks(training, cluster), removing:
-        ranks = launch(train_rank, cluster.world_size, *given, **options)
+        ranks = launch(train_rank, cluster.world_size, *arguments, **options)
     return make_trace(training, cluster, ranks)
-
-
-def train_each(
-    trainings: Sequence[Training],
-    cluster: Ranks,
-    *,
-    steps: int | Sequence[int],
-    timeout: float = 600.0,
-    progress: Progress | None = None,
-    network: RankNetwork | None = None,
-) -> list[Trace]:
-    """Train one training after the other with the same processes, so many steps each; return the trace of each.
-
-    Raise as ``train`` does; what breaks one of them ends all.
-
-    >>> [trace] = train_each([Training(None)], simcomm.this_machine(ranks=2), steps=2)  # doctest: +SKIP
-    """
-    counts = [steps] * len(trainings) if isinstance(steps, int) else list(steps)
-    for training, count in zip(trainings, counts, strict=True):
-        _check(training, cluster.world_size, count, "gloo")
-    options: dict[str, Any] = {"timeout": timeout, "progress": progress, "network": network, "renews": True}
-    preload_for(trainings)
-    found = launch(_train_each, cluster.world_size, trainings, counts, **options)
-    return [
-        make_trace(training, cluster, [*of]) for training, of in zip(trainings, zip(*found, strict=True), strict=True)
-    ]
-
-
-def _train_each(rank: int, world_size: int, trainings: Sequence[Training], steps: Sequence[int]) -> list[RankResult]:
-    return [train_rank(rank, world_size, training, count) for training, count in zip(trainings, steps, strict=True)]
 
 
 def train_rank(
@@ -144,8 +113,8 @@ def train_rank(
     weights_file: Path | None = None,
     observers: "Sequence[Observer]" = (),
 ) -> RankResult:
-    """Train as one rank of the default group of torch.distributed; all ranks end with the same weights."""
-    from realcomm.training.running import RunningTraining  # torch comes with it
+    """Train as one rank of the default group of torch.distributed. All ranks end with the same weights."""
+    from realcomm.training.running import RunningTraining  # imports torch
 
     running = RunningTraining(rank, world_size, training, steps, observers)
     running.take_steps()
@@ -155,7 +124,7 @@ def train_rank(
 def make_trace(training: Training, cluster: Ranks, ranks: list[RankResult]) -> Trace:
     """Return the results of all ranks as one trace."""
     spans = Spans.of(span for rank in ranks for span in rank.spans).sorted()
-    elapsed = float(spans.end.max() - spans.begin.min()) if len(spans) else 0.0  # none was left to train
+    elapsed = float(spans.end.max() - spans.begin.min()) if len(spans) else 0.0  # no step was left
     identical = len({rank.digest for rank in ranks}) == 1
     facts, hosts = ranks[0].facts | {"replicas_identical": float(identical)}, list(cluster.hosts)
     sync = training.gradient_sync
@@ -174,31 +143,31 @@ def make_trace(training: Training, cluster: Ranks, ranks: list[RankResult]) -> T
 
 
 def _check(training: Training, world_size: int, steps: int | None, backend: str) -> None:
-    """Raise InputError for a training that cannot be run, here rather than in every process."""
+    """Raise InputError for an invalid training, before any process starts."""
     check_model(training)
     if training.precision == "fp16" and backend != "nccl":
-        raise InputError("precision 'fp16' needs GPUs (backend nccl); on CPUs there are float32 and bf16")
+        raise InputError("precision 'fp16' needs GPUs (backend nccl); on CPUs use float32 or bf16")
     count_steps(training, lambda: count_images(training), world_size, steps)
     if training.program is not None:
         check_bitwise_identical(training.program, world_size)
 
 
 def _check_weights_file(weights_file: Path | str, training: Training) -> Path:
-    """Return the file that weights are to be written to. Raise InputError for none, and for one among the images."""
+    """Return the file for the weights. Raise InputError if it is not writable or among the images."""
     path = check_path("weights_file", weights_file)
     if is_first_rank():
         check_output(path)
         folder = training.data_folder
         if folder is not None and Path(path).resolve().is_relative_to(Path(folder).resolve()):
-            raise InputError(f"{path} is in {folder}, which holds the images; write the weights somewhere else")
+            raise InputError(f"{path} is in {folder}, which contains the images; use another path for the weights")
     return path
 
 
 def count_images(training: Training) -> int:
-    """Return how many images there are to train on; files are read, the held-out images too. Raise InputError."""
+    """Return the number of training images. Files are read, including the held-out images. Raise InputError."""
     images = known_images(training)
     if images is None:
-        from realcomm.training.datasets import load_images  # torch comes with it
+        from realcomm.training.datasets import load_images  # imports torch
 
         load_images(training, train=False)
         images = len(load_images(training, train=True))  # type: ignore[arg-type]
@@ -206,7 +175,7 @@ def count_images(training: Training) -> int:
 
 
 def preload_for(trainings: Iterable[Training]) -> None:
-    """Have the server import what ranks of these trainings need, unless it runs already."""
+    """Let the server import the modules that ranks of these trainings need, unless it is already running."""
     for training in trainings:
         preload(*_ALL, *_BY_DATASET.get(training.dataset, ()))
         if not is_file_reference(training.model):
@@ -215,7 +184,7 @@ def preload_for(trainings: Iterable[Training]) -> None:
 
 @contextmanager
 def tracing_what_breaks(training: Training, cluster: Ranks) -> Iterator[None]:
-    """Within the context, a launch that breaks has the Trace of what happened up to there as its ``trace``."""
+    """Within the context, set the ``trace`` of a LaunchFailed to the Trace of the failed training."""
     try:
         yield
     except LaunchFailed as error:
@@ -224,7 +193,7 @@ def tracing_what_breaks(training: Training, cluster: Ranks) -> Iterator[None]:
 
 
 def trace_broken_training(training: Training, cluster: Ranks, error: LaunchFailed) -> Trace | None:
-    """Return the phases of all ranks that can tell, and the messages of the last sync that had begun; else None."""
+    """Return the phases of all ranks that report, and the messages of the last sync; None if no rank reports."""
     phases = [span for subjects in error.so_far.values() for span in subjects.get(PHASES, ())]
     accounts = latest_accounts(error)
     begins = [*(span.begin for span in phases), *(account.begin for account in accounts.values())]
@@ -237,7 +206,7 @@ def trace_broken_training(training: Training, cluster: Ranks, error: LaunchFaile
         number, call = account.number - 1, CollectiveCall(sync, account.elements, op="mean")
         messages, unfinished = follow_messages(call, cluster.world_size, accounts, start)
         messages = [message._replace(collective=number) for message in messages]
-        unfinished = [one._replace(collective=number) for one in unfinished]
+        unfinished = [message_half._replace(collective=number) for message_half in unfinished]
     spans = [span._replace(begin=span.begin - start, end=span.end - start) for span in phases]
     trace = make_broken_trace(cluster, error, start, messages, spans, unfinished)
     return replace(

@@ -1,1 +1,1 @@
-"""What is kept of a training while it runs: metrics, a log a rank, TensorBoard's curves, torch's profile."""
+"""Record a training while it runs: metrics, a log for each rank, TensorBoard curves, torch's profiler."""

@@ -1,4 +1,4 @@
-"""The folder of ``--log-dir``, held by one run at a time, and its ``metrics.jsonl``: a row a step and epoch."""
+"""The folder of ``--log-dir``, locked by one run at a time, and ``metrics.jsonl``: a row for each step and epoch."""
 
 import errno
 import fcntl
@@ -16,14 +16,14 @@ from collectives.output_files import check_output
 from collectives.quoting import cut, quote
 
 Row = dict[str, Any]
-MOST_LINE = 1 << 20  # bytes: a longer line is none of ours
+MOST_LINE = 1 << 20  # bytes; longer lines are not ours
 METRICS, LOCK = "metrics.jsonl", ".in-use"
 
 
 class MetricsFile:
-    """A file of rows, at whose end one writes. A row is a line and lands whole or, where the disk is full, not at all.
+    """A file of rows that is only appended to. A row is a line, written completely or, on a full disk, not at all.
 
-    What cannot be written is kept, and tried again with each further row.
+    Rows that cannot be written are kept, and written with a later row.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -35,7 +35,7 @@ class MetricsFile:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open the file, made where there is none. Raise OSError."""
+        """Open the file, or create it. Raise OSError."""
         self.path = path
         self.problem = ""  # why the last row could not be written
         self._kept = b""
@@ -43,19 +43,19 @@ class MetricsFile:
 
     @property
     def missing(self) -> int:
-        """How many rows could not be written yet."""
+        """The number of rows that are not written yet."""
         return self._kept.count(b"\n")
 
     def add(self, row: Row) -> None:
-        """Write a row after all others, or keep it and say why in ``problem``."""
+        """Append a row, or keep it and set ``problem``."""
         self._kept += json.dumps(row, allow_nan=False, ensure_ascii=False).encode() + b"\n"
-        before = os.fstat(self._handle).st_size
+        size = os.fstat(self._handle).st_size
         try:
             if os.fstat(self._handle).st_nlink == 0:
                 raise OSError(errno.ENOENT, "the file was removed")
             written = os.write(self._handle, self._kept)
             if written < len(self._kept):
-                os.ftruncate(self._handle, before)
+                os.ftruncate(self._handle, size)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             self.problem = reason(error)
@@ -68,10 +68,10 @@ class MetricsFile:
 
 
 def mend(path: Path) -> str:
-    """Complete the last line of a file whose writer was killed; return what was cut off because it is no row, or "".
+    """Complete the last line of a file whose writer was killed; return the removed incomplete text, or "".
 
-    A row that only lacks its line end gets it. Raise OSError, and InputError for a file that is none of ours, which is
-    left as it is.
+    A row without its line end gets one. Raise OSError, and InputError for a file of another format, which is not
+    changed.
     """
     with path.open("r+b") as file:
         end = file.seek(0, os.SEEK_END)
@@ -91,7 +91,7 @@ def mend(path: Path) -> str:
 
 
 def last_row(path: Path) -> Row | None:
-    """Return the last row of a mended file, or None where there is none. Raise InputError for a line that is no row."""
+    """Return the last row of a completed file, or None. Raise InputError for a line that is not a row."""
     with path.open("rb") as file:
         end = file.seek(0, os.SEEK_END)
         file.seek(max(0, end - MOST_LINE))
@@ -100,7 +100,7 @@ def last_row(path: Path) -> Row | None:
 
 
 def _check_row(path: Path, line: bytes) -> Row:
-    """Return the row that a line of a file is. Raise InputError for one that is none."""
+    """Return the row in a line. Raise InputError if it is not a row."""
     row = parse_row(line)
     if row is None:
         raise _no_row(path, line)
@@ -108,50 +108,49 @@ def _check_row(path: Path, line: bytes) -> Row:
 
 
 def _no_row(path: Path, line: bytes) -> InputError:
-    return InputError(f"{path}: the last line is no row of metrics: {quote(line[:100])}; give another folder")
+    return InputError(f"{path}: the last line is not a row of metrics: {quote(line[:100])}; use another directory")
 
 
 def parse_row(line: bytes) -> Row | None:
-    """Return the row that a line is, or None.
+    """Return the row in a line, or None.
 
     >>> parse_row(b'{"step": 1}'), parse_row(b'{"st')
     ({'step': 1}, None)
     """
     try:
-        found = json.loads(line)
+        row = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return row if isinstance(row, dict) else None
 
 
 def read_metrics(path: Path | str, gradient_sync: str | None = None, kind: str | None = None) -> list[Row]:
-    """Return the rows of a file in their order: of all, or of one ``gradient_sync``, of one kind ("step", "epoch").
+    """Return the rows of a file in order: all, or those of one ``gradient_sync`` or kind ("step", "epoch").
 
-    Of a step that was done again after a restart the last row counts, in the place of the first. The last line may be
-    one that is being written. Raises InputError, which names the line.
+    If a step was repeated after a restart, its last row replaces the first. The last line may be incomplete. Raise
+    InputError with the line number.
     """
     path = Path(path)
     lines = read_text(path, FileBytes.LOG).split("\n")
-    found: dict[object, Row] = {}
+    rows: dict[object, Row] = {}
     for number, line in enumerate(lines[:-1], start=1):
         row = parse_row(line.encode())
         if row is None:
-            raise InputError(f"{path}: line {number} is no row of metrics: {quote(line[:100])}")
+            raise InputError(f"{path}: line {number} is not a row of metrics: {quote(line[:100])}")
         if gradient_sync in (None, row.get("gradient_sync")) and kind in (None, row.get("kind")):
-            named = tuple(row.get(name) for name in ("kind", "gradient_sync", "step"))
-            found[named if all(isinstance(one, str | int) for one in named) else number] = row
-    return list(found.values())
+            key = tuple(row.get(name) for name in ("kind", "gradient_sync", "step"))
+            rows[key if all(isinstance(one, str | int) for one in key) else number] = row
+    return list(rows.values())
 
 
 class LogFolder:
-    """A folder for the metrics and logs of one run, held while the ``with`` statement lasts.
+    """A folder for the metrics and logs of one run, locked within a ``with`` statement.
 
-    ``attempt`` counts the times that this run was started before, and ``mended`` is what was left of a line that its
-    last writer did not finish.
+    ``attempt`` counts earlier starts of this run. ``mended`` is the incomplete line that its last writer left.
     """
 
     def __init__(self, path: Path | str, goes_on: bool = False) -> None:
-        """Name the folder; with ``goes_on`` it may hold an earlier part of the same run."""
+        """Set the folder; with ``goes_on``, it may contain an earlier part of the same run."""
         self.path = Path(path)
         self.goes_on = goes_on
         self.attempt = 0
@@ -159,18 +158,19 @@ class LogFolder:
         self._lock: int | None = None
 
     def check(self) -> None:
-        """Raise InputError for a folder that cannot be written, or that holds another run's metrics."""
+        """Raise InputError for a folder that is not writable, or that contains another run's metrics."""
         check_log_folder(self.path)
         metrics = self.path / METRICS
         if metrics.exists() and not metrics.is_file():
-            raise InputError(f"{metrics} is no regular file; give another --log-dir")
+            raise InputError(f"{metrics} is not a regular file; use another --log-dir")
         if not self.goes_on and metrics.exists() and metrics.stat().st_size:
             raise InputError(
-                f"{self.path} holds the metrics of another run; go on with it by --resume auto, or give another folder"
+                f"{self.path} contains the metrics of another run; resume it with --resume auto, or use another "
+                "directory"
             )
 
     def __enter__(self) -> Self:
-        """Make the folder and hold it. Raise InputError as ``check`` does, and where another run holds it."""
+        """Create the folder and lock it. Raise InputError as ``check`` does, and if another run has locked it."""
         self.check()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -179,7 +179,7 @@ class LogFolder:
             self._look_at_metrics()
         except OSError as error:
             self._release()
-            raise InputError(f"{self.path} cannot be written: {reason(error)}; give another --log-dir") from error
+            raise InputError(f"{self.path} is not writable: {reason(error)}; use another --log-dir") from error
         except BaseException:
             self._release()
             raise
@@ -189,17 +189,17 @@ class LogFolder:
         self._release()
 
     def _hold(self) -> None:
-        """Lock the folder, and say in the lock who has it; the kernel releases it with this process."""
+        """Lock the folder, and write the owner into the lock file. The kernel releases the lock with this process."""
         path = self.path / LOCK
         if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
-            raise InputError(f"{path} is no regular file; remove it, or give another --log-dir")
+            raise InputError(f"{path} is not a regular file; remove it, or use another --log-dir")
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             holder = os.read(lock, 200).decode(errors="replace").strip() or "another process"
             os.close(lock)
-            raise InputError(f"{self.path} is in use by {cut(holder)}; give another --log-dir") from error
+            raise InputError(f"{self.path} is in use by {cut(holder)}; use another --log-dir") from error
         except OSError as error:
             if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):  # a file system without locks
                 os.close(lock)
@@ -220,21 +220,21 @@ class LogFolder:
 
     def _release(self) -> None:
         if self._lock is not None:
-            os.close(self._lock)  # the file stays: one who has opened it and one who makes it anew would both hold it
+            os.close(self._lock)  # the file stays, otherwise two runs could lock different files of this name
             self._lock = None
 
 
 def check_log_folder(path: Path) -> None:
-    """Raise InputError for what can be no folder of logs. Nothing is created or changed.
+    """Raise InputError for a path that cannot be a log folder. Nothing is created or changed.
 
     >>> check_log_folder(Path("/dev/null"))
     Traceback (most recent call last):
-    collectives.errors.InputError: /dev/null is no folder; give one for --log-dir
+    collectives.errors.InputError: /dev/null is not a directory; use a directory for --log-dir
     """
     try:
         is_there = path.exists()
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: {reason(error)}; give a folder for --log-dir") from error
+        raise InputError(f"{path}: {reason(error)}; use a directory for --log-dir") from error
     if is_there and not path.is_dir():
-        raise InputError(f"{path} is no folder; give one for --log-dir")
+        raise InputError(f"{path} is not a directory; use a directory for --log-dir")
     check_output(path / METRICS)

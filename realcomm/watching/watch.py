@@ -1,4 +1,4 @@
-"""What a user wants kept of a training: the folder, metrics and logs, curves for TensorBoard, and profiles of steps."""
+"""Observers for ``--log-dir``: metrics and logs, curves for TensorBoard, and profiles of steps."""
 
 import logging
 import os
@@ -24,15 +24,15 @@ from realcomm.launching.torchrun import restarts
 from realcomm.training.observing import EpochRecord, Observed, Observer, RankGradients, StepRecord
 from realcomm.watching.log_folder import METRICS, LogFolder, MetricsFile, Row
 
-LOGGER = "ringlab"  # of every rank: logging.getLogger("ringlab") of a user's own code comes here too
+LOGGER = "ringlab"  # also for users' code: logging.getLogger("ringlab")
 FORMAT = "%(asctime)s rank {rank} %(levelname)s %(message)s"
 logger = logging.getLogger(LOGGER)
 
 
 class RankLog:
-    """The log of one rank: a file to which it is appended, and of rank 0 standard error for warnings.
+    """The log file of one rank; on rank 0, warnings also go to stderr.
 
-    A file that cannot be written, on a full disk for example, stops nothing.
+    Errors while writing, for example on a full disk, are ignored.
     """
 
     def __init__(self, folder: Path, rank: int) -> None:
@@ -52,7 +52,7 @@ class RankLog:
             self._logger.addHandler(handler)
 
     def close(self) -> None:
-        """Close the file; the logger is as it was before."""
+        """Close the file, and restore the logger."""
         for handler in self._handlers:
             self._logger.removeHandler(handler)
             handler.close()
@@ -61,19 +61,19 @@ class RankLog:
 
 
 class _File(logging.FileHandler):
-    """A file whose errors are no errors of what is logged."""
+    """A log file that ignores its own errors."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """Leave the line out."""
+        """Drop the line."""
 
     def close(self) -> None:
-        """Close the file, also where what is left cannot be written."""
+        """Close the file, even if its rest cannot be written."""
         with suppress(OSError):
             super().close()
 
 
 class _OneLine(logging.Formatter):
-    """One line a message; a traceback below it."""
+    """One line for each message, followed by a traceback if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         record.msg, record.args = " ".join(record.getMessage().split()), ()
@@ -81,13 +81,13 @@ class _OneLine(logging.Formatter):
 
 
 class LogObserver(Observer):
-    """Writes a row a step and a row an epoch into ``metrics.jsonl``, and ``rank-N.log`` on every rank.
+    """Writes a row for each step and epoch into ``metrics.jsonl``, and ``rank-N.log`` on every rank.
 
-    What cannot be written, on a full disk for example, is warned of once and tried again; the training goes on.
+    On a write error it warns once and tries again later; the training continues.
     """
 
     def __init__(self, folder: Path, attempt: int = 0, mended: str = "") -> None:
-        """Write into a folder that a ``LogFolder`` holds, which knows the other two."""
+        """Write into a locked ``LogFolder``, which supplies ``attempt`` and ``mended``."""
         self.folder, self.attempt, self.mended = folder, attempt, mended
         self._log: RankLog | None = None
         self._metrics: MetricsFile | None = None
@@ -96,14 +96,14 @@ class LogObserver(Observer):
     def begin(self, running: Observed) -> None:
         """Open the files."""
         self._log = RankLog(self.folder, running.rank)
-        training, here = running.training, f"process {os.getpid()} of {socket.gethostname()}"
+        training, process = running.training, f"process {os.getpid()} of {socket.gethostname()}"
         logger.info(
             f"training/{training.sync_name}: {training.model} on {training.dataset}, step {running.done} of "
-            f"{running.steps}, {running.world_size} ranks, {own_device()}, {here}, attempt {self.attempt}"
+            f"{running.steps}, {running.world_size} ranks, {own_device()}, {process}, attempt {self.attempt}"
         )
         if running.rank == 0:
             if self.mended:
-                logger.warning(f"{METRICS}: its last line was cut off in the middle and is left out: {self.mended}")
+                logger.warning(f"{METRICS}: its last line was incomplete and is dropped: {self.mended}")
             self._metrics = MetricsFile(self.folder / METRICS)
 
     def step_done(self, running: Observed, record: StepRecord) -> None:
@@ -114,14 +114,14 @@ class LogObserver(Observer):
     def epoch_done(self, running: Observed, record: EpochRecord) -> None:
         """Write the row of an epoch."""
         logger.info(
-            f"training/{record.gradient_sync}: epoch {record.epoch + 1} is done with step {record.step}, held-out "
+            f"training/{record.gradient_sync}: epoch {record.epoch + 1} done after step {record.step}, held-out "
             f"accuracy {record.test_accuracy:.2%}, {record.examples_seen} examples seen"
         )
         if self._metrics is not None:
             self._write({"kind": "epoch", **record._asdict()})
 
     def end(self, running: Observed, error: BaseException | None) -> None:
-        """Say how it ended, and close the files."""
+        """Log the result, and close the files."""
         if error is not None:
             watch = running.watch
             logger.info(f"failed in step {running.done}, {watch.current or 'between phases'}", exc_info=error)
@@ -146,13 +146,13 @@ class LogObserver(Observer):
         if self._metrics.problem and not self._has_warned:
             self._has_warned = True
             logger.warning(
-                f"{self._metrics.path} cannot be written: {self._metrics.problem}; the training goes on, and rows are "
-                "written when there is room"
+                f"{self._metrics.path} is not writable: {self._metrics.problem}; the training continues, and rows are "
+                "written later"
             )
 
 
 def gradient_fields(inspected: list[RankGradients]) -> Row:
-    """Return what the row of a step that was inspected has more: norms and parameters without a gradient, by rank.
+    """Return the additional fields of an inspected step: norms and parameters without a gradient, by rank.
 
     >>> gradient_fields([RankGradients(0.5, []), RankGradients(float('inf'), ["fc.bias"])])
     {'gradient_norms': [0.5, None], 'unused_parameters': [[], ['fc.bias']]}
@@ -164,25 +164,25 @@ def gradient_fields(inspected: list[RankGradients]) -> Row:
 
 
 def step_row(record: StepRecord) -> Row:
-    """Return the row of a step: the record's fields, with the phases as ``forward_s`` and so on."""
+    """Return the row of a step: the record's fields, with phases as ``forward_s`` and so on."""
     fields: dict[str, Any] = record._asdict()
     phases = {f"{name.replace(' ', '_')}_s": seconds for name, seconds in fields.pop("phases").items()}
     return {"kind": "step", **fields, **phases}
 
 
-TENSORBOARD_FOLDER = "tensorboard"  # in the log folder; one in it for each gradient sync
-PROFILE_FOLDER = "profile"  # in the log folder; one in it for each gradient sync
-MOST_STEPS = 100  # a step of a ResNet is some ten thousand events
+TENSORBOARD_FOLDER = "tensorboard"  # in the log folder, with a subfolder for each gradient sync
+PROFILE_FOLDER = "profile"  # in the log folder, with a subfolder for each gradient sync
+MOST_STEPS = 100  # a step of a ResNet has about ten thousand events
 
 
 def check_tensorboard() -> None:
-    """Raise InputError where TensorBoard is not installed."""
+    """Raise InputError if TensorBoard is not installed."""
     if find_spec("tensorboard") is None:
         raise InputError("--tensorboard needs the package tensorboard: pip install 'ringlab[tensorboard]'")
 
 
 class TensorBoardObserver(Observer):
-    """Writes loss, learning rate, throughput, phases and held-out accuracy, from rank 0."""
+    """Writes loss, learning rate, throughput, phases and held-out accuracy on rank 0."""
 
     def __init__(self, folder: Path) -> None:
         """Write into ``tensorboard`` in this folder."""
@@ -190,7 +190,7 @@ class TensorBoardObserver(Observer):
         self._writer: Any = None
 
     def begin(self, running: Observed) -> None:
-        """Open the file; of steps that a resumed training does again, the new ones count."""
+        """Open the file. Steps that a resumed training repeats replace the old ones."""
         if running.rank != 0:
             return
         from torch.utils.tensorboard import SummaryWriter  # slow to import, and an extra
@@ -221,7 +221,7 @@ class TensorBoardObserver(Observer):
 
 
 def file_name(label: str) -> str:
-    """Return a label as a file may be called.
+    """Return a label as a valid file name.
 
     >>> file_name("my.py:ring(chunks=4)")
     'my.py_ring_chunks_4_'
@@ -230,14 +230,14 @@ def file_name(label: str) -> str:
 
 
 class ProfiledSteps(NamedTuple):
-    """The steps from the first to the last, both included, counted from 0."""
+    """The first and the last step to profile, counted from 0."""
 
     first: int
     last: int
 
 
 def parse_steps(text: str) -> ProfiledSteps:
-    """Return the steps that ``--profile`` names: one, or the first and the last. Raise InputError.
+    """Return the steps of ``--profile``: one step, or a range. Raise InputError.
 
     >>> parse_steps("10-12"), parse_steps("3")
     (ProfiledSteps(first=10, last=12), ProfiledSteps(first=3, last=3))
@@ -246,13 +246,14 @@ def parse_steps(text: str) -> ProfiledSteps:
     steps = ProfiledSteps(int(match[1]), int(match[2] or match[1])) if match else ProfiledSteps(0, -1)
     if not 0 <= steps.last - steps.first < MOST_STEPS:
         raise InputError(
-            f"--profile {quote(text)}: give steps as 10 or 10-12, counted from 0, at most {MOST_STEPS} of them"
+            f"--profile {quote(text)}: use a step like 10 or a range like 10-12, counted from 0, of at most "
+            f"{MOST_STEPS} steps"
         )
     return steps
 
 
 class ProfileObserver(Observer):
-    """Profiles chosen steps and writes ``profile/SYNC/rank-N.json.gz`` when they are done; they take longer."""
+    """Profiles chosen steps and writes ``profile/SYNC/rank-N.json.gz`` after them. Profiled steps take longer."""
 
     def __init__(self, folder: Path, steps: ProfiledSteps) -> None:
         """Write into ``profile`` in this folder."""
@@ -260,11 +261,11 @@ class ProfileObserver(Observer):
         self._profiler: Any = None
 
     def begin(self, running: Observed) -> None:
-        """Begin to profile if the next step is the first one."""
+        """Start the profiler if the next step is the first to profile."""
         self._begin_before(running.done)
 
     def step_done(self, running: Observed, record: StepRecord) -> None:
-        """Begin or end where it is time to."""
+        """Start or stop the profiler at the chosen steps."""
         if self._profiler is not None:
             self._profiler.step()
             if record.step == self.steps.last:
@@ -272,18 +273,18 @@ class ProfileObserver(Observer):
         self._begin_before(record.step + 1)
 
     def end(self, running: Observed, error: BaseException | None) -> None:
-        """Write what there is."""
+        """Write the profile so far."""
         if self._profiler is not None:
             self._write(running)
 
     def _begin_before(self, step: int) -> None:
-        """Begin if this is the first step to be profiled."""
+        """Start the profiler if ``step`` is the first to profile."""
         if step != self.steps.first:
             return
         activities = [torch.profiler.ProfilerActivity.CPU]
         if own_device().type == "cuda":
             activities.append(torch.profiler.ProfilerActivity.CUDA)
-        os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # it would say on standard error that there is no GPU
+        os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # otherwise it prints a note about a missing GPU
         self._profiler = torch.profiler.profile(activities=activities)
         self._profiler.start()
 
@@ -297,9 +298,9 @@ class ProfileObserver(Observer):
 
 @dataclass(frozen=True)
 class Watch:
-    """What is kept of each training of a run, in ``folder``: metrics and logs, curves if asked for, a profile of steps.
+    """The observers of a run's trainings and their ``folder``: metrics and logs, optional curves, a profile of steps.
 
-    Raises InputError where TensorBoard is wanted and missing.
+    Raise InputError if TensorBoard is requested but not installed.
     """
 
     folder: Path
@@ -311,33 +312,33 @@ class Watch:
             check_tensorboard()
 
     def check(self, resumes: bool) -> None:
-        """Raise InputError where nothing can be kept in the folder, or another run has kept something there."""
+        """Raise InputError if the folder is not writable, or contains another run's metrics."""
         if is_first_rank():
             self._log_folder(resumes).check()
 
     @contextmanager
     def observing(self, resumes: bool) -> Iterator[list[Observer]]:
-        """Hold the folder while a run lasts; return who looks on during each of its trainings. Raise InputError."""
+        """Lock the folder while a run lasts; return the observers of its trainings. Raise InputError."""
         folder = self._log_folder(resumes)
         with folder if is_first_rank() else nullcontext():
             yield self._observers(folder)
 
     def _log_folder(self, resumes: bool) -> LogFolder:
-        """Return the folder; a run that torchrun has started again goes on."""
+        """Return the folder. A run that torchrun has restarted continues in it."""
         return LogFolder(self.folder, goes_on=resumes or restarts() > 0)
 
-    def _observers(self, held: LogFolder) -> list[Observer]:
-        found: list[Observer] = [LogObserver(self.folder, held.attempt, held.mended)]
+    def _observers(self, folder: LogFolder) -> list[Observer]:
+        observers: list[Observer] = [LogObserver(self.folder, folder.attempt, folder.mended)]
         if self.tensorboard:
-            found.append(TensorBoardObserver(self.folder))
+            observers.append(TensorBoardObserver(self.folder))
         if self.profile is not None:
-            found.append(ProfileObserver(self.folder, self.profile))
-        return found
+            observers.append(ProfileObserver(self.folder, self.profile))
+        return observers
 
     def describe(self) -> str:
-        """Return where to look afterwards."""
-        found = f"Metrics and logs: {self.folder}"
+        """Return where to find the results."""
+        text = f"Metrics and logs: {self.folder}"
         if self.profile is not None:
             profile = self.folder / PROFILE_FOLDER
-            found += f"; profile: {profile}, a folder for each sync, which `ringlab animate FOLDER/` draws"
-        return found
+            text += f"; profile: {profile}, a directory for each sync; draw one with `ringlab animate FOLDER/`"
+        return text

@@ -10,7 +10,7 @@ from collectives.errors import InputError, RunFailed
 from collectives.records.calibration import cache_file, read_calibration
 from collectives.records.environment import cores, describe_environment
 from collectives.units import count, format_bandwidth
-from realcomm.emulation.trial import try_emulation
+from realcomm.emulation.network import try_emulation
 from realcomm.launching.torch_process import WITH_TORCH, is_installed
 from ringlab.shared.answer import Answer, AnswerRecord
 from ringlab.shared.options import JsonOpt

@@ -138,7 +138,7 @@ def test_only_some_clusters_are_emulated_where_they_are_named(accuracy_of: Ringl
 
 def test_what_no_scenario_bears_is_said(monkeypatch: pytest.MonkeyPatch):
     def refuse(*given: object, **options: object) -> None:
-        raise RunFailed("no cluster can be emulated: ip is missing")
+        raise RunFailed("clusters cannot be emulated here: ip is missing")
 
     monkeypatch.setattr(emulated_rows, "calibrate_pair", refuse)
     with pytest.raises(RunFailed, match="ip is missing"):

@@ -249,13 +249,16 @@ ONES = torch.ones(4)
         (lambda: build_schedule(3, 4), "algorithm is 3; give an Algorithm or a name"),
         (lambda: build_schedule("all_reduce/rings", 4), "no algorithm is called 'all_reduce/rings'"),
         (lambda: viz.topology_figure(3, ["h0"], "Three"), "graph must be a networkx graph, .*, not 3"),
-        (lambda: realcomm.Executor(3, 0, 2), "call is 3; give a collectives.call.CollectiveCall"),
-        (lambda: realcomm.Executor("all_reduce/ring", 0, 2), "call is 'all_reduce/ring'"),
-        (lambda: realcomm.execute(RING, 3), "tensor is 3; give a torch.Tensor"),
+        (lambda: realcomm.Executor(3, 0, 2), "call must be a collectives.call.CollectiveCall, not 3"),
+        (lambda: realcomm.Executor("all_reduce/ring", 0, 2), "call must be .*, not 'all_reduce/ring'"),
+        (lambda: realcomm.execute(RING, 3), "tensor must be a torch.Tensor, not 3"),
         (lambda: realcomm.execute("all_reduce/rings", ONES), "no algorithm is called 'all_reduce/rings'"),
         (lambda: realcomm.execute(3, ONES), "algorithm is 3; give an Algorithm or a name"),
-        (lambda: check_splits(3, "output_split_sizes", ONES, 2), "output_split_sizes is 3; give a list of sizes"),
-        (lambda: realcomm.launch(3, 2), r"worker is 3; give a function of \(rank, world_size\)"),
+        (
+            lambda: check_splits(3, "output_split_sizes", ONES, 2),
+            "output_split_sizes must be a list of sizes, .*, not 3",
+        ),
+        (lambda: realcomm.launch(3, 2), r"worker must be a function of \(rank, world_size\), not 3"),
     ],
 )
 def test_an_argument_of_another_type_is_named(call, message: str):

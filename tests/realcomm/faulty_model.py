@@ -1,6 +1,6 @@
-"""A user's model in which rank 1 goes wrong in its fourth forward or backward, as the environment says.
+"""A user's model in which rank 1 fails in its fourth forward or backward.
 
-``RINGLAB_FAULT`` is what happens and where: ``raise backward``. Without it the model trains.
+``RINGLAB_FAULT`` is the fault and its phase, for example ``raise backward``. Without it the model trains.
 """
 
 import ctypes
@@ -54,7 +54,7 @@ def _is_time(model: Faulty) -> bool:
 
 
 def go_wrong(model: Faulty, place: str) -> None:
-    """Do what the environment says, if this is the place and the time."""
+    """Execute the fault of the environment in its phase."""
     what, _, where = os.environ.get("RINGLAB_FAULT", "").partition(" ")
     is_time = dist.is_initialized() if place == "constructor" else _is_time(model)
     if where != place or not is_time:
@@ -80,7 +80,7 @@ def go_wrong(model: Faulty, place: str) -> None:
 
 
 class SilentError(RuntimeError):
-    """An exception whose text cannot be had."""
+    """An exception whose text raises."""
 
     def __str__(self) -> str:
         raise KeyError("text")

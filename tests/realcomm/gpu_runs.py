@@ -1,4 +1,4 @@
-"""What ranks on GPUs do in tests, and on CPUs to compare with: trainings in every way, and parallelism strategies."""
+"""Workers that train on GPUs, or on CPUs for comparison: in every way, and with every parallelism strategy."""
 
 from functools import partial
 from pathlib import Path
@@ -52,7 +52,7 @@ def convolution(training: object, layout: torch.memory_format) -> nn.Module:
 
 
 def train_in_every_way(rank: int, world_size: int, folder: Path) -> dict[str, list[float]]:
-    """Return the mean losses of four steps, the last two behind a checkpoint where there are any."""
+    """Return the mean losses of four steps; with checkpoints, the last two follow a resume."""
     torch.backends.cudnn.allow_tf32 = False
     vars(datasets).update(load_images=few_images)
     vars(running).update(measure_alone=lambda training: ComputePhases(0.0, 0.0, 0.0))
@@ -72,7 +72,7 @@ def train_in_every_way(rank: int, world_size: int, folder: Path) -> dict[str, li
 
 
 def train_with_every_strategy(rank: int, world_size: int) -> dict[str, list[float]]:
-    """Return the losses of this rank in every parallelism strategy."""
+    """Return the losses of this rank with every strategy."""
     known = profile_on_meta(find_model(MODEL))
     plans = {name: plan_strategy(MODEL, known, strategy, 8, Recipe()) for name, strategy in STRATEGIES.items()}
     return {name: _train(rank, world_size, plan._replace(steps=STEPS, checked=0)) for name, plan in plans.items()}

@@ -1,6 +1,6 @@
-"""Kill the ranks of a small training at random times by random signals, and resume it until it is done.
+"""Kill the ranks of a small training at random times with random signals, and resume it until it is done.
 
-The training ends with the bits of one that nothing happened to, and each failure names the killed rank.
+The weights at the end equal those of an undisturbed training bit for bit, and each failure names the killed rank.
 
 ``python tests/realcomm/killed_trainings.py --seeds 0:1000`` tries more seeds than the tests do.
 """
@@ -46,7 +46,7 @@ MOST_KILLS = 4  # of a training
 
 
 class Tried(NamedTuple):
-    """A seed: the kills that met a rank, those of them that a failure named, and what was wrong."""
+    """The result of a seed: kills that hit a rank, those that a failure named, and problems."""
 
     kills: int
     named: int
@@ -54,7 +54,7 @@ class Tried(NamedTuple):
 
 
 def rank_processes() -> list[int]:
-    """Return the processes of the ranks that the server of this process has forked, by rank."""
+    """Return the rank processes forked by this process's server, by rank."""
     pid = server_pid()
     if pid is None:
         return []
@@ -67,7 +67,7 @@ def rank_processes() -> list[int]:
 def killing(
     rank: int, ranks: int, number: int, delay_s: float, file: Path | None = None, rows: int = 0
 ) -> Iterator[list[int]]:
-    """Send a rank a signal within the context, a delay after all run and a file has so many rows; list its process."""
+    """Within the context, send a rank a signal after a delay, and once a file has enough rows; list its process."""
     sent, is_over = list[int](), Event()
 
     def kill() -> None:
@@ -94,7 +94,7 @@ def count_rows(file: Path) -> int:
 
 
 def train(name: str, ranks: int, every: int, folder: Path) -> None:
-    """Train for two epochs from the newest checkpoint in a folder, or afresh; write one every so many steps."""
+    """Train for two epochs from the newest checkpoint in a folder, if any; write one every few steps."""
     kept = {"checkpoints": folder / "kept", "checkpoint_every": every}
     training = Training(**RECIPES[name], **kept, model=MODEL, batch_size=4, epochs=2, images=60)
     with Watch(folder / "logs").observing(resumes=True) as observers:
@@ -109,7 +109,7 @@ class Learned(NamedTuple):
 
 
 def learned(folder: Path) -> Learned:
-    """Return what a training that is done has left."""
+    """Return the results of a finished training."""
     [kept] = (folder / "kept").iterdir()
     newest = find_newest(kept).newest
     assert newest is not None
@@ -120,7 +120,7 @@ def learned(folder: Path) -> Learned:
 
 @cache
 def undisturbed(name: str, ranks: int, every: int) -> Learned:
-    """Return what a training leaves that nothing happens to."""
+    """Return the results of an undisturbed training."""
     realcomm.launch(max, ranks)  # the first waits for imports
     with tempfile.TemporaryDirectory() as folder:
         train(name, ranks, every, Path(folder))
@@ -128,7 +128,7 @@ def undisturbed(name: str, ranks: int, every: int) -> Learned:
 
 
 def _copy(value: Any) -> Any:
-    """Return a state in plain dicts and lists, whose tensors are no longer those of its file."""
+    """Return a state as plain dicts and lists, with tensors that are independent of its file."""
     if isinstance(value, torch.Tensor):
         return value.clone()
     if isinstance(value, dict):
@@ -137,7 +137,7 @@ def _copy(value: Any) -> Any:
 
 
 def differences(one: Any, other: Any, place: str) -> Iterator[str]:
-    """Yield the places in which two states differ, in any bit."""
+    """Yield the places in which two states differ bitwise."""
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
         if one.dtype != other.dtype or not one.equal(other):
             yield place
@@ -170,7 +170,7 @@ def try_seed(seed: int) -> Tried:
                 break
             except LaunchFailed as error:
                 kills += len(sent)
-                is_named = f"rank {rank} was ended by {describe_signal(number)} (it was doing: " in str(error)
+                is_named = f"rank {rank} was killed by {describe_signal(number)} (status: " in str(error)
                 named += is_named
                 if not (sent and is_named):
                     problems.append(f"{about}, rank {rank}: {error}")

@@ -1,7 +1,7 @@
-"""Ranks on gloo that keep NCCL's rules, so that what would wait for ever on GPUs waits here too.
+"""Ranks on gloo that follow NCCL's rules, so that a deadlock on GPUs is a deadlock here too.
 
-A communicator carries out its groups of messages one after the other, each from begin to end. The host is the compute
-stream: waiting for a message blocks what is posted later. A wait for the device waits for all communicators.
+A communicator executes its message groups one after another. The host is the compute stream: waiting for a message
+blocks later posts. A wait for the device waits for all communicators.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ run = Executor.run
 
 
 class Works:
-    """Messages of gloo, for which it must be waited once."""
+    """gloo's work handles, each of which must be waited for once."""
 
     def __init__(self, works: list[dist.Work]) -> None:
         self._works = works
@@ -43,7 +43,7 @@ def post_to_gloo(
 
 
 def post_by_gloo() -> None:
-    """Have this rank post in groups, as on a GPU, and let gloo carry the messages."""
+    """Let this rank post in groups, as on a GPU, with gloo as the transport."""
     for place, name, value in (
         (nccl, "post_group", post_to_gloo),
         (executor, "post_group", post_to_gloo),
@@ -53,13 +53,13 @@ def post_by_gloo() -> None:
 
 
 def grouped_beside_torch(rank: int, world_size: int, asked: Sequence[real_cases.Case] | bool) -> tuple[int, list[str]]:
-    """Compare with torch, with messages posted as NCCL needs them: in groups, and a communicator a channel."""
+    """Compare with torch, with grouped messages and a communicator for each channel, as for NCCL."""
     post_by_gloo()
     return real_cases.compare_with_torch(rank, world_size, asked)
 
 
 class Posted:
-    """A group of messages in its communicator's order."""
+    """A message group in its communicator's order."""
 
     def __init__(self, done: "Future[None]") -> None:
         self._done = done
@@ -69,7 +69,7 @@ class Posted:
 
 
 class Communicators:
-    """The communicators of one rank: a thread each, that does one group of messages after the other."""
+    """The communicators of one rank, each a thread that executes one message group after another."""
 
     def __init__(self) -> None:
         self._threads: dict[dist.ProcessGroup, ThreadPoolExecutor] = {}
@@ -92,7 +92,7 @@ class Communicators:
 
 
 class HostEvent:
-    """An event on the compute stream, which the host is."""
+    """An event on the compute stream, which is the host."""
 
     def __init__(self, enable_timing: bool) -> None:
         assert enable_timing
@@ -109,7 +109,7 @@ class HostEvent:
 
 
 class WaitingClock:
-    """A clock that waits for the whole device whenever it is read: what no recording may do."""
+    """A clock that waits for the whole device on each reading, which no recording may do."""
 
     def now(self) -> float:
         torch.cuda.synchronize()
@@ -120,7 +120,7 @@ class WaitingClock:
 
 
 def keep_nccls_rules() -> None:
-    """Have this rank post and record as it does on a GPU."""
+    """Let this rank post and record as on a GPU."""
     communicators, recorder = Communicators(), events.EventRecorder
     replaced: list[tuple[Any, str, object]] = [
         (torch.cuda, "Event", HostEvent),
@@ -141,7 +141,7 @@ def recorded_run(
     record: list[Event] | None = None,
     collective: Collective | None = None,
 ) -> None:
-    """Run a program with a record, whether or not one is asked for."""
+    """Run a program with a record, whether or not one is requested."""
     found: list[Event] = []
     begin = perf_counter()
     run(self, tensor, found, collective)
@@ -157,7 +157,7 @@ def record_all(rank: int, world_size: int, compare: Any, cases: Any) -> tuple[in
 
 
 def record_waiting(rank: int, world_size: int, name: str) -> int:
-    """Record one program by a clock that waits for the device; return how many events there were."""
+    """Record one program with a clock that waits for the device; return the number of events."""
     keep_nccls_rules()
     setattr(events, "device_clock", lambda device: WaitingClock())  # noqa: B010
     record: list[Event] = []

@@ -1,11 +1,11 @@
-"""Models as users write them, whose weights are not plain contiguous float32: files of a training's ``model``."""
+"""Users' models whose weights are not plain contiguous float32, as files of a training's ``model``."""
 
 import torch
 from torch import nn
 
 
 class Odd(nn.Module):
-    """Parameters of no dimension and frozen ones of half precision; buffers that are expanded, boolean and complex."""
+    """Scalar parameters and frozen half-precision ones; expanded, boolean and complex buffers."""
 
     def __init__(self) -> None:
         super().__init__()

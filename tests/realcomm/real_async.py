@@ -1,4 +1,4 @@
-"""Worker processes of the tests of collectives under way: ranks that compute, and go on asking, meanwhile."""
+"""Workers of the tests of asynchronous collectives: ranks that compute, and poll, meanwhile."""
 
 import copy
 import gc
@@ -22,9 +22,9 @@ ALGORITHMS = "ring", "naive", "bidirectional_ring", "recursive_doubling", "chain
 
 
 def computing(rank: int, world_size: int) -> tuple[bool, int, bool]:
-    """Return whether a collective was done at once, how often this rank computed until it was, and if all is right.
+    """Return whether a collective was done at once, how often this rank computed until then, and whether all is right.
 
-    Nobody waits: while the one thread of the program computes, the collective goes on.
+    Nobody waits. The collective proceeds while the only Python thread computes.
     """
     tensor = start(rank, 4_000_000)
     dist.barrier()
@@ -40,7 +40,7 @@ def computing(rank: int, world_size: int) -> tuple[bool, int, bool]:
 
 
 def many_in_flight(rank: int, world_size: int) -> list[str]:
-    """Start collectives of many sizes and algorithms before waiting for any, in any order; return wrong results."""
+    """Start collectives of many sizes and algorithms, then wait in any order; return wrong results."""
     tensors = [start(rank + at, n) for at, n in enumerate(LENGTHS)]
     works = [
         realcomm.all_reduce(tensor, algorithm=algorithm, async_op=True)
@@ -60,7 +60,7 @@ def many_in_flight(rank: int, world_size: int) -> list[str]:
 
 
 def two_groups_crosswise(rank: int, world_size: int) -> list[float]:
-    """Use two groups of the same ranks in another order on every other rank; each keeps its own order only."""
+    """Use two groups of the same ranks, in opposite order on every other rank."""
     groups = [dist.new_group(list(range(world_size))) for _ in range(2)]
     tensors = [torch.full((100_000,), float(rank + at)) for at in range(2)]
     order = (0, 1) if rank % 2 else (1, 0)
@@ -73,7 +73,7 @@ def two_groups_crosswise(rank: int, world_size: int) -> list[float]:
 def fifty_groups(rank: int, world_size: int) -> tuple[list[float], int, int, int]:
     """Use fifty groups at a time, each twice before any wait, and destroy them.
 
-    Return wrong results, and how many threads of theirs there were, are left of groups still held, and at last.
+    Return wrong results, and the number of their threads: running, left of held groups, and at the end.
     """
     groups = [dist.new_group(list(range(world_size))) for _ in range(50)]
     tensors = [torch.full((20_000,), float(rank + at)) for at in range(len(groups))]
@@ -106,7 +106,7 @@ def own_threads() -> list[threading.Thread]:
 
 
 def waiting(rank: int, world_size: int) -> list[str]:
-    """Return the messages of waits that are too short or given in seconds, and the result of one through a future."""
+    """Return the messages of waits that are too short or of a wrong type, and the result through a future."""
     messages, tensor = [], torch.ones(1000)
     works = [realcomm.all_reduce(tensor, async_op=True)] if rank == 0 else []
     for timeout in (timedelta(seconds=0.2), 0.2) if rank == 0 else ():
@@ -152,10 +152,11 @@ def trained(model: nn.Module, data: torch.Tensor, before_step: Callable[[], None
 
 
 def training(rank: int, world_size: int) -> tuple[bool, bool, int]:
-    """Return whether two trainings that overlap equal one that does not, and how many collectives overlapped.
+    """Return whether two overlapping trainings equal one that does not overlap, and the number of overlapped
+    collectives.
 
-    One trains with hooks of its own, the other by DistributedDataParallel with a communication hook. The number is the
-    least of all steps, of collectives that began before backward had ended.
+    One uses its own hooks, the other a communication hook of DistributedDataParallel. The number is the least over all
+    steps, of collectives that began before backward ended.
     """
     model, data = layers(seed=1), torch.randn(32, 20, generator=torch.Generator().manual_seed(rank))
     overlapping, hooked = copy.deepcopy(model), copy.deepcopy(model)

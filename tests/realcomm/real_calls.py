@@ -1,6 +1,6 @@
 """Calls of the functions on tensors as values, and the results of torch.distributed's own calls on the same input.
 
-Data are small whole numbers, so that a result is exact in any order of the ranks and in every type.
+Data are small integers, so results are exact in any order of ranks and in every dtype.
 """
 
 import random
@@ -112,7 +112,7 @@ def build(call: Call, rank: int, p: int) -> Built:
 
 
 def torchs_results(call: Call, rank: int, p: int, group: Any) -> list[torch.Tensor]:
-    """Return the results of torch.distributed's own call, as ``flat`` has them."""
+    """Return the results of torch.distributed's own call, flattened as by ``flat``."""
     if call.reduces and call.dtype.is_complex:  # gloo has sums of them only
         return _complex_results(call, rank, p)
     own = _build(call, rank, p, dist, lambda values, _: flat(values), {"op": OPS[call.op]} if call.reduces else {})
@@ -121,7 +121,7 @@ def torchs_results(call: Call, rank: int, p: int, group: Any) -> list[torch.Tens
 
 
 def flat(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the elements one after the other, in a type that gloo knows: floats for complex numbers, else bytes."""
+    """Return the elements in order, in a dtype that gloo supports: floats for complex numbers, else bytes."""
     elements = tensor.detach().resolve_conj().clone(memory_format=torch.contiguous_format).reshape(-1)
     if tensor.dtype.is_complex:
         return torch.view_as_real(elements).reshape(-1)
@@ -190,13 +190,13 @@ def _listed(tensors: list[torch.Tensor] | torch.Tensor | None) -> list[torch.Ten
 
 
 def _values(shape: tuple[int, ...], dtype: torch.dtype, numbers: torch.Generator) -> torch.Tensor:
-    """Return numbers from 0 to 2 of which a product of five is exact; complex ones have another imaginary part."""
+    """Return numbers from 0 to 2, whose product of five is exact; complex ones have a different imaginary part."""
     drawn = torch.randint(0, 3, shape, generator=numbers, dtype=torch.uint8)
     return (drawn - 1j * (drawn.float() - 1)).to(dtype) if dtype.is_complex else drawn.to(dtype)
 
 
 def lay_out(values: torch.Tensor, layout: str) -> torch.Tensor:
-    """Return a tensor of these values whose memory is laid out in some way; its gaps hold ones."""
+    """Return a tensor of these values with some memory layout; its gaps contain ones."""
     dtype = values.dtype
     if layout == "transposed" and values.dim() >= 2:
         return values.transpose(0, -1).contiguous().transpose(0, -1)
@@ -213,7 +213,7 @@ def lay_out(values: torch.Tensor, layout: str) -> torch.Tensor:
 
 
 def has_ones_around(tensor: torch.Tensor) -> bool:
-    """Return whether the memory between the elements, of a tensor of ``lay_out``, holds ones still."""
+    """Return whether the gaps of a ``lay_out`` tensor still contain ones."""
     length = tensor.untyped_storage().nbytes() // tensor.itemsize
     is_gap = torch.ones(length, dtype=torch.bool)
     is_gap.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).fill_(value=False)

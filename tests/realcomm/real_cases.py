@@ -1,4 +1,4 @@
-"""Worker processes that hold every algorithm on every kind of tensor beside torch's own collectives."""
+"""Workers that compare every algorithm on every kind of tensor with torch's own collectives."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
@@ -43,13 +43,13 @@ class Case(NamedTuple):
 
 
 def start(rank: int, n: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Return small whole numbers that differ along the buffer and between ranks; products of nine are exact too."""
+    """Return small integers that differ along the buffer and between ranks; products of nine are exact too."""
     places = torch.arange(n)
     return ((places * 7 + rank * 5) % 4 + (1 if rank % 2 else 0)).to(dtype)
 
 
 def cases(world_size: int, whole: bool) -> Iterator[Case]:
-    """Yield every algorithm at every special length and root, and with every type; or a sample of these."""
+    """Yield every algorithm at every special length and root, and with every dtype; or a sample."""
     lengths = {0, 1, 2, 3, world_size - 1, world_size, world_size + 1, 1003} if whole else {1, world_size + 1}
     for algorithm in library().values():
         roots = sorted({0, world_size - 1}) if algorithm.spec.rooted else [0]
@@ -60,7 +60,7 @@ def cases(world_size: int, whole: bool) -> Iterator[Case]:
 
 
 def compare_with_torch(rank: int, world_size: int, asked: Sequence[Case] | bool) -> tuple[int, list[str]]:
-    """Return how many cases were tried, and those after which this rank holds or has sent something wrong."""
+    """Return the number of cases, and those after which this rank has wrong data or has sent wrong messages."""
     tried, wrong = 0, []
     own, traced = lru_cache(maxsize=None)(torchs_own), lru_cache(maxsize=None)(build_schedule)
     for case in cases(world_size, whole=asked) if isinstance(asked, bool) else asked:
@@ -83,7 +83,7 @@ def compare_with_torch(rank: int, world_size: int, asked: Sequence[Case] | bool)
 def torchs_own(
     spec: Spec, rank: int, n: int, dtype: torch.dtype, op: str, root: int
 ) -> tuple[slice, torch.Tensor] | None:
-    """Return the defined elements of this rank, where and which, by torch's broadcasts, reductions and gathers."""
+    """Return the defined elements of this rank, and their slice, from torch's broadcasts, reductions and gathers."""
     world_size, tensor = dist.get_world_size(), start(rank, n, dtype)
     parts = spec.result(rank, world_size, root)
     if spec.name in ("broadcast", "scatter"):
@@ -103,7 +103,7 @@ def torchs_own(
 
 
 def functions_beside_torch(rank: int, world_size: int, asked: Sequence[Case]) -> tuple[int, list[str]]:
-    """Return how many cases were tried of functions on tensors with gaps, and those with a wrong result."""
+    """Return the number of cases of functions on strided tensors, and those with a wrong result."""
     wrong = []
     for case in asked:
         ours, theirs = FUNCTIONS[case.algorithm.spec.name](case, rank, world_size)
@@ -116,14 +116,14 @@ Results = tuple[list[torch.Tensor], list[torch.Tensor]]  # ours and torch's
 
 
 def apart(data: torch.Tensor) -> torch.Tensor:
-    """Return a tensor of the same elements that has others between them in memory."""
+    """Return a tensor of the same elements with gaps in memory."""
     wide = torch.full((len(data), 2), 3, dtype=data.dtype)
     wide[:, 1] = data
     return wide[:, 1]
 
 
 def _between(tensor: torch.Tensor) -> torch.Tensor:
-    """Return what lies between the elements, which no collective may change."""
+    """Return the gaps, which no collective may change."""
     whole = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
     return whole[::2]
 

@@ -1,4 +1,4 @@
-"""Worker processes whose collectives fail on purpose on some ranks, and what their groups do then."""
+"""Workers whose collectives fail on purpose on some ranks, and the behavior of their groups afterwards."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -22,10 +22,9 @@ BEFORE, MIDDLE, AFTER = 0, 1, 1 << 30  # steps that complete before the failure
 
 @contextmanager
 def failing_next(group: dist.ProcessGroup, error: BaseException, after: int = BEFORE) -> Iterator[None]:
-    """Within the context, have the first collective of ``group`` fail when so many of its steps have completed.
+    """Within the context, let the next collective of ``group`` fail after ``step`` steps, or at its end.
 
-    The first is the one that is called first, also where another thread carries it out. One with fewer steps fails at
-    its end.
+    The next one is the one that is called first, also if another thread executes it.
     """
     begin, run, complete = CollectiveSequence.begin, Executor._run, Executor._complete
     own, chosen, done = sequence_of(group), list[Collective](), list[object]()
@@ -72,7 +71,7 @@ def outcome(call: Callable[[], Any]) -> str:
 
 
 def all_functions_fail(rank: int, world_size: int, after: int, async_op: bool) -> dict[str, list[str]]:
-    """Fail each function on rank 1 in a group of its own; return what this rank gets of it, then of a barrier."""
+    """Fail each function on rank 1 in its own group; return this rank's outcome, then that of a barrier."""
     found = dict[str, list[str]]()
     groups = {name: dist.new_group(timeout=timedelta(seconds=1)) for name in FUNCTIONS}
     for name, group in groups.items():
@@ -91,7 +90,7 @@ def all_functions_fail(rank: int, world_size: int, after: int, async_op: bool) -
 
 
 def queued_behind_a_failure(rank: int, world_size: int) -> list[str]:
-    """Fail the first of three collectives under way; return what rank 0's handles say, and its next call."""
+    """Fail the first of three asynchronous collectives; return the outcomes of rank 0's handles and next call."""
     group = dist.new_group(timeout=timedelta(seconds=1))
     if rank == 1:
         dist.barrier()  # nothing of rank 0 can be done before all of it has begun
@@ -103,7 +102,7 @@ def queued_behind_a_failure(rank: int, world_size: int) -> list[str]:
 
 
 def interrupted(rank: int, world_size: int) -> list[str]:
-    """Interrupt a collective that waits behind another one, and one at work; return what the next one says."""
+    """Interrupt a queued collective, and a running one; return the outcome of the next one."""
     found = []
     for at_work in (False, True):
         group = dist.new_group(timeout=timedelta(seconds=5))
@@ -127,7 +126,7 @@ def interrupting_the_queue() -> Iterator[None]:
 
 
 def numbers_apart(rank: int, world_size: int) -> list[str]:
-    """Have ranks be at other collectives of a group; return what they get, which must not be each other's data."""
+    """Let ranks be at different collectives of a group; return their outcomes, without each other's data."""
     found = []
     calls = [
         lambda group: realcomm.all_reduce(torch.ones(8), group=group),  # rank 0 is one collective ahead
@@ -161,7 +160,7 @@ def wrong_arguments(rank: int, world_size: int) -> list[str]:
 
 
 def a_new_group_after_a_failure(rank: int, world_size: int) -> tuple[list[str], float]:
-    """Fail in a group, destroy it and make one of the same ranks; other groups go on all the time."""
+    """Fail in a group, destroy it and create one of the same ranks; other groups continue meanwhile."""
     group, tensor = dist.new_group(), torch.full((5,), rank + 1.0)
     with failing_next(group, OSError("on purpose")):
         found = [outcome(lambda: realcomm.barrier(group))]
@@ -173,7 +172,7 @@ def a_new_group_after_a_failure(rank: int, world_size: int) -> tuple[list[str], 
 
 
 def a_lost_peer(rank: int, world_size: int) -> list[str]:
-    """Wait for a rank that stays away; return what that says, and the next call."""
+    """Wait for a rank that stays away; return the error, and that of the next call."""
     group = dist.new_group(timeout=timedelta(seconds=0.5))
     if rank == 0:
         time.sleep(1)

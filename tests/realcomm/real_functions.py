@@ -1,4 +1,4 @@
-"""Worker processes of the functional collectives' tests: each beside torch's own."""
+"""Workers that compare the functions on tensors with torch's own."""
 
 import doctest
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def numbers(rank: int, n: int, dtype: torch.dtype = torch.float32) -> torch.Tens
 def lists_beside_torch(rank: int, world_size: int) -> list[str]:
     """Return the collectives on lists after which a tensor differs from that of torch's own.
 
-    Those on tensors are compared in ``real_cases``, by every algorithm.
+    ``real_cases`` compares those on tensors, with every algorithm.
     """
     wrong, root = [], world_size - 1
 
@@ -70,7 +70,7 @@ def lists_beside_torch(rank: int, world_size: int) -> list[str]:
 
 
 def of_any_shape(rank: int, world_size: int) -> list[list[complex]]:
-    """Run collectives on columns, transposed tensors, parameters and complex numbers; return what they hold."""
+    """Run collectives on columns, transposed tensors, parameters and complex numbers; return their contents."""
     table = torch.zeros(3, 2)
     table[:, 1] = rank
     realcomm.all_reduce(table[:, 1])
@@ -92,7 +92,7 @@ def of_any_shape(rank: int, world_size: int) -> list[list[complex]]:
 
 
 def unreducible(rank: int, world_size: int) -> list[bool]:
-    """Return whether each rank holds rank 1's elements, of types that travel but cannot be added."""
+    """Return whether each rank has rank 1's elements, of dtypes that can be moved but not added."""
     held = []
     for dtype in (torch.uint16, torch.float8_e4m3fn, torch.bool):
         tensor = torch.full((5,), rank, dtype=torch.uint8).to(dtype)
@@ -104,7 +104,7 @@ def unreducible(rank: int, world_size: int) -> list[bool]:
 
 
 def by_any_name(rank: int, world_size: int, file: Path) -> list[float]:
-    """Run an algorithm by its name, one with parameters, and one from a user's file; return the results."""
+    """Run an algorithm by name, one with parameters, and one from a user's file; return the results."""
     results = []
     for algorithm in ("naive", find_algorithm("all_reduce/chain").with_parameters(slices=3), f"{file}:mine"):
         tensor = torch.full((7,), rank + 1.0)
@@ -114,7 +114,7 @@ def by_any_name(rank: int, world_size: int, file: Path) -> list[float]:
 
 
 def in_a_group(rank: int, world_size: int) -> list[float]:
-    """Run collectives among ranks 1 and 3 of four, with roots counted in the world; the others do nothing."""
+    """Run collectives among ranks 1 and 3 of four, with world ranks as roots; the others do nothing."""
     group = dist.new_group([1, 3])
     tensor = torch.full((3,), float(rank))
     work = realcomm.all_reduce(tensor, group=group, async_op=True)
@@ -146,7 +146,7 @@ def _by_the_groups_ranks(rank: int, group: dist.ProcessGroup) -> None:
 
 
 def refused(call: Callable[[], object]) -> tuple[str, bool]:
-    """Return the message of an InputError, and whether it is a TypeError too."""
+    """Return the message of an InputError, and whether it is also a TypeError."""
     try:
         call()
     except InputError as error:
@@ -155,7 +155,7 @@ def refused(call: Callable[[], object]) -> tuple[str, bool]:
 
 
 def refusals(rank: int, world_size: int) -> list[tuple[str, bool]]:
-    """Call the functions with wrong arguments, each rank alone, as nothing may be sent; return the messages."""
+    """Call the functions with invalid arguments on each rank alone, as nothing may be sent; return the messages."""
     three, all_ranks = torch.zeros(3), dist.group.WORLD
     calls: list[Callable[[], object]] = [
         lambda: realcomm.all_reduce(three, op="median"),
@@ -204,7 +204,7 @@ class AcceptAnything(doctest.OutputChecker):
 
 
 def run_examples(rank: int, world_size: int) -> tuple[int, str]:
-    """Run the examples of all collectives; return how many, and doctest's report. Only rank 0 prints what they show."""
+    """Run the examples of all collectives; return their number, and doctest's report. Only rank 0 prints."""
     report: list[str] = []
     runner = doctest.DocTestRunner(None if rank == 0 else AcceptAnything(), verbose=False)
     lesson = [classroom.broadcast, classroom.reduce, classroom.all_reduce, classroom.ring_all_reduce]
@@ -220,7 +220,7 @@ def run_examples(rank: int, world_size: int) -> tuple[int, str]:
 
 
 def in_class(rank: int, world_size: int) -> list[list[float]]:
-    """Run the classroom's four functions, in the order of its module."""
+    """Run the classroom's four functions."""
     sent, reduced, both, ring = (torch.full((5,), rank + 1.0) for _ in range(4))
     classroom.broadcast(sent, rank, world_size, src=1)
     classroom.reduce(reduced, rank, world_size, dst=1, op="mean")
@@ -230,7 +230,7 @@ def in_class(rank: int, world_size: int) -> list[list[float]]:
 
 
 def on_one_gpu(rank: int, world_size: int) -> tuple[list[str], float]:
-    """Run collectives on a GPU that all ranks share, and one that overlaps with other work; return wrong results."""
+    """Run collectives on a GPU that all ranks share, one of them overlapped; return wrong results."""
     share_gpu(rank)
     torch.cuda.set_device(0)
     wrong = []

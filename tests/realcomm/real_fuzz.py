@@ -1,6 +1,6 @@
-"""Worker processes of random sequences of calls: results next to torch's own, wrong arguments, and failures.
+"""Workers that make random sequences of calls: results next to torch's own, invalid arguments, and failures.
 
-All ranks draw the same calls; in which order a rank waits for its handles is its own choice.
+All ranks draw the same calls. Each rank waits for its handles in its own order.
 """
 
 import random
@@ -27,7 +27,7 @@ ERRORS = OSError, MemoryError, RuntimeError, KeyboardInterrupt
 
 @dataclass
 class Group:
-    """A process group, or None for all ranks, and the ranks of the world that are in it."""
+    """A process group, or None for all ranks, and its world ranks."""
 
     group: Any
     members: list[int]
@@ -38,13 +38,13 @@ class Group:
 
     @property
     def place(self) -> tuple[int, int]:
-        """This rank's number in the group, and how many ranks it has."""
+        """This rank's number in the group, and the size of the group."""
         return self.members.index(dist.get_rank()), len(self.members)
 
 
 @dataclass
 class Fuzz:
-    """The calls of one rank: how many it has made of each sort, and what was wrong."""
+    """The calls of one rank: their number by sort, and problems."""
 
     seed: int
     failures: float  # the share of calls that belong to a group in which a collective fails
@@ -66,7 +66,7 @@ class Fuzz:
         return Group(dist.new_group(members, **options), members)
 
     def step(self) -> None:
-        """Make a random call, or those of a group in which one fails."""
+        """Make a random call, or the calls of a group in which one fails."""
         if self.draw.random() < self.failures:
             self.fail()
             return
@@ -89,7 +89,7 @@ class Fuzz:
             self.wrong.append(f"seed {self.seed}, rank {dist.get_rank()}, {sum(self.made.values())}: {call}: {what}")
 
     def compare(self, call: Call, group: Group, async_op: bool) -> None:
-        """Make a call by realcomm and by torch; compare the results when it is done."""
+        """Make a call with realcomm and with torch; compare the results when it is done."""
         wanted = torchs_results(call, *group.place, group.group)
         built = build(call, *group.place)
         before = [flat(one) for one in built.inputs]
@@ -112,7 +112,7 @@ class Fuzz:
             self.pending.append(check)
 
     def err(self, call: Call, group: Group) -> None:
-        """Give a wrong argument, which torch refuses too before it sends anything."""
+        """Pass an invalid argument, which torch also rejects before it sends anything."""
         rank, p = group.place
         for built in (build(call, rank, p), _as_torchs(build(call, rank, p))):
             named, arguments = dict(built.named), list(built.arguments)
@@ -136,7 +136,7 @@ class Fuzz:
                 self.note(call, is_right=False, what=f"a wrong argument is taken by {built.function}")
 
     def fail(self) -> None:
-        """Have a call fail on some ranks of a new group. No rank may get other data than torch's own call brings."""
+        """Let a call fail on some ranks of a new group. No rank may get other data than from torch's own call."""
         self.settle()
         group = self.new_group(least=2, timeout=timedelta(seconds=1))
         calls = [draw_call(self.draw, len(group.members)) for _ in range(self.draw.randint(2, 4))]
@@ -164,7 +164,7 @@ class Fuzz:
         dist.barrier()
 
     def make_all(self, built: list[Any], group: Group) -> list[str]:
-        """Make calls, some of them without waiting for those before; return what each says."""
+        """Make calls, some without waiting for earlier ones; return their outcomes."""
         started = list[Callable[[], str]]()
         for one in built:
             async_op = self.own.random() < 0.5
@@ -183,7 +183,7 @@ class Fuzz:
 
 
 def _as_torchs(built: Any) -> Any:
-    """Return a call with torch's function of the same name; lists of all_to_all are as wrong to gloo as anything."""
+    """Return a call with torch's function of the same name. gloo rejects lists of all_to_all as invalid."""
     built.function = getattr(dist, built.call.name)
     built.named.pop("algorithm", None)
     return built
@@ -192,7 +192,7 @@ def _as_torchs(built: Any) -> Any:
 def random_calls(
     rank: int, world_size: int, seed: int, count: int, failures: float, seconds: float = 1e9
 ) -> tuple[dict[str, int], list[str]]:
-    """Make so many random calls, or as many as take so long; return how many of each sort, and what was wrong."""
+    """Make ``count`` random calls, or calls for some seconds; return their number by sort, and problems."""
     fuzz, until = Fuzz(seed, failures), time.monotonic() + seconds
     for number in range(count):
         fuzz.step()
@@ -207,9 +207,9 @@ def random_calls(
 
 
 def every_mode(rank: int, world_size: int) -> tuple[dict[str, int], list[str]]:
-    """Make every call in every mode, on tensors made in every mode; return as ``random_calls`` does.
+    """Make every call in every mode, on tensors created in every mode; return as ``random_calls`` does.
 
-    The tensors are such that the functions need buffers of their own, which they keep for the next call.
+    The tensors need buffers of the functions' own, which are kept for the next call.
     """
     fuzz, whole = Fuzz(seed=0, failures=0.0), Group(None, list(range(world_size)))
     for mode in ("inference", *MODES, "usual"):

@@ -1,4 +1,4 @@
-"""Worker processes of the executor's tests: programs on real tensors, beside torch's own collectives or an oracle."""
+"""Workers of the executor's tests: programs on real tensors, next to torch's own collectives or an oracle."""
 
 import random
 import time
@@ -40,7 +40,7 @@ def ad_hoc(
 
 
 def on_one_gpu(rank: int, world_size: int) -> tuple[int, list[str]]:
-    """Return how many algorithms were tried on a GPU that all ranks share, over NCCL's sockets, and the wrong ones."""
+    """Return the number of algorithms tried on a GPU that all ranks share, over NCCL's sockets, and the wrong ones."""
     share_gpu(rank)
     torch.cuda.set_device(0)
     tried, wrong, device = 0, [], torch.device("cuda", 0)
@@ -61,7 +61,7 @@ Rounds = list[list[list[Operation]]]  # [round][rank] -> the operations of its s
 
 
 def random_rounds(rng: random.Random, world_size: int, chunks: int) -> Rounds:
-    """Return random steps, any that the contract allows; every rank's k-th step meets the others' k-th only."""
+    """Return random steps within the contract; every rank's k-th step only meets the others' k-th."""
     first = [[copy(0, into=chunks, count=chunks)] for _ in range(world_size)]  # scratch is defined from here on
     return [first, *(_random_round(rng, world_size, chunks) for _ in range(5))]
 
@@ -93,7 +93,7 @@ def _random_round(rng: random.Random, world_size: int, chunks: int) -> list[list
 
 
 def oracle(rounds: Rounds, buffers: list[torch.Tensor], chunks: int) -> list[torch.Tensor]:
-    """Return the buffers that the contract promises, chunk by chunk, with every round's old values kept."""
+    """Return the buffers that the contract defines, chunk by chunk, from each round's old values."""
     n = len(buffers[0])
     cuts = [slice(k * n // chunks, (k + 1) * n // chunks) for k in range(chunks)]
     held = [[buffer[cut].clone() for cut in cuts] + [torch.empty(0)] * chunks for buffer in buffers]
@@ -118,9 +118,9 @@ def oracle(rounds: Rounds, buffers: list[torch.Tensor], chunks: int) -> list[tor
 
 
 def compare_with_oracle(rank: int, world_size: int, seeds: range, grouped: bool) -> list[str]:
-    """Return the random programs after which this rank holds something else than the contract promises.
+    """Return the random programs after which this rank's buffer differs from the oracle.
 
-    With ``grouped`` their messages go as NCCL needs them, by gloo unless the group works on GPUs.
+    With ``grouped``, messages are grouped as for NCCL; gloo sends them unless the group works on GPUs.
     """
     wrong, device = [], own_device()
     if grouped and device.type == "cpu":
@@ -157,7 +157,7 @@ def _several_into_one(rank: int, world_size: int) -> Program:
 
 
 def in_the_order_written(rank: int, world_size: int) -> list[list[float]]:
-    """Return rank 0's sums, whose order shows in the last bits; the first message of each arrives last."""
+    """Return rank 0's sums, whose order shows in the last bits. The first message of each arrives last."""
     found = []
     for late in (1, 3):
         if rank == late:
@@ -169,7 +169,7 @@ def in_the_order_written(rank: int, world_size: int) -> list[list[float]]:
 
 
 def shapes(rank: int, world_size: int) -> list[str]:
-    """Run on contiguous tensors of any shape, also parts of larger ones; return the refusals of all others."""
+    """Run on contiguous tensors of any shape, also slices; return the errors of all others."""
     ring = library()["all_reduce/ring"]
     whole = torch.zeros(6, 5)
     execute(ring, whole[2:4].fill_(1.0))
@@ -198,7 +198,7 @@ def _refusal(call: Callable[[], object]) -> str:
 
 
 def again_and_again(rank: int, world_size: int) -> list[list[float]]:
-    """Run one executor on several tensors alternately, one of them moved in memory in between."""
+    """Run one executor alternately on several tensors, one of which moves in memory."""
     executor = Executor(CollectiveCall(library()["all_reduce/unchunked_ring"], 3), rank, world_size)
     first, second = torch.ones(3), torch.full((3,), float(rank))
     for tensor in (first, second, second, first):
@@ -209,7 +209,7 @@ def again_and_again(rank: int, world_size: int) -> list[list[float]]:
 
 
 def recorded(rank: int, world_size: int, n: int) -> tuple[float, list[Event], float]:
-    """Return the events of a ring, between two readings of the clock."""
+    """Return the events of a ring, and clock readings before and after."""
     record: list[Event] = []
     tensor = torch.zeros(n)
     dist.barrier()
@@ -219,7 +219,7 @@ def recorded(rank: int, world_size: int, n: int) -> tuple[float, list[Event], fl
 
 
 def recorded_slowly(rank: int, world_size: int) -> list[Event]:
-    """Return the events of a ring in which posting a message returns long after it has arrived."""
+    """Return the events of a ring in which posting a message returns long after its arrival."""
     executor, record = Executor(CollectiveCall(library()["all_reduce/ring"], 8), rank, world_size), list[Event]()
     own = executor._send
 
@@ -249,7 +249,7 @@ def order_of_posts(rank: int, world_size: int) -> list[str]:
 
 
 def communicators_of_groups(rank: int, world_size: int) -> tuple[list[int], list[int]]:
-    """Return torch's groups and ours while ten have run two channels as NCCL needs them, and after their end."""
+    """Return torch's groups and ours while ten run two channels as for NCCL, and after their end."""
     nccl_on_gloo.post_by_gloo()
     groups = [dist.new_group(list(range(world_size))) for _ in range(10)]
     for group in groups * 2:
@@ -262,9 +262,9 @@ def communicators_of_groups(rank: int, world_size: int) -> tuple[list[int], list
 
 
 def groups_after_channels(rank: int, world_size: int, store: Path | None = None) -> tuple[str, float]:
-    """Run two channels in a group of ranks 0 and 1 as NCCL needs them; return a later group of all, and its sum.
+    """Run two channels in a group of ranks 0 and 1 as for NCCL; return a later group of all ranks, and its sum.
 
-    With a ``store`` the default group is made anew for the rank's GPU.
+    With a ``store``, the default group is created again for the rank's GPU.
     """
     device = own_device()
     if device.type == "cpu":
@@ -284,7 +284,7 @@ def groups_after_channels(rank: int, world_size: int, store: Path | None = None)
 
 
 def probed_messages(probe: Probe, rank: int, world_size: int) -> list[str]:
-    """Return what a probe's program makes this rank do, step by step."""
+    """Return the operations of a probe's program on this rank, step by step."""
     steps = probes.PROGRAMS[probe.pattern](probe, rank, world_size)
     return [" ".join(f"{op.kind.name.lower()} {op.peer}" for op in as_step(step)) for step in steps]
 
@@ -295,13 +295,13 @@ def measure_all(rank: int, world_size: int, measurements: Sequence[TimedCall]) -
 
 
 def measure_without_writing(rank: int, world_size: int, measurement: TimedCall) -> int:
-    """Return how many elements a measurement finds wrong when nothing received is ever reduced."""
+    """Return the number of wrong elements of a measurement that never reduces what it receives."""
     Executor._write = lambda *args: None  # type: ignore[method-assign]
     return measure_rank(rank, world_size, measurement).wrong
 
 
 def arrive_late(rank: int, world_size: int) -> tuple[float, float, float]:
-    """Return when this rank arrived, began and ended; each arrives later than the one before."""
+    """Return when this rank arrived, began and ended; each rank arrives later than the previous one."""
     time.sleep(0.05 * rank)
     arrived = time.perf_counter()
     begin, end = time_together(lambda: time.sleep(0.01))
@@ -309,7 +309,7 @@ def arrive_late(rank: int, world_size: int) -> tuple[float, float, float]:
 
 
 class NotedMarks:
-    """Marks of a GPU's steps: what is asked of them."""
+    """GPU step marks that record their calls."""
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
@@ -322,7 +322,7 @@ class NotedMarks:
 
 
 def marked_steps(rank: int, world_size: int) -> list[Any]:
-    """Return the marks behind the steps of two runs, of ranks 1 and 2 of the world."""
+    """Return the marks of two runs' steps, of world ranks 1 and 2."""
     group = dist.new_group([1, 2])
     if rank == 0:
         return []
@@ -337,7 +337,7 @@ def marked_steps(rank: int, world_size: int) -> list[Any]:
 def measure_by_unlike_clocks(
     rank: int, world_size: int, measurement: TimedCall
 ) -> tuple[RankMeasurement, list[BlockStep]]:
-    """Measure, and calibrate a training, on hosts of which each was booted an hour after the one before."""
+    """Measure, and calibrate a training, on hosts that were booted an hour apart."""
 
     def clock() -> float:
         return time.perf_counter() - 3600.0 * rank
@@ -350,7 +350,7 @@ def measure_by_unlike_clocks(
 
 
 def executors_made(rank: int, world_size: int) -> int:
-    """How many executors three equal calls make."""
+    """Return the number of executors that three equal calls create."""
     made: list[int] = []
     make = Executor.__init__
     Executor.__init__ = lambda self, *given: (made.append(1), make(self, *given))[1]  # type: ignore[func-returns-value,method-assign]

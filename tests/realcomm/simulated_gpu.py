@@ -1,4 +1,4 @@
-"""A GPU that is simulated: streams on which work lasts so long, and CUDA events that carry the times."""
+"""A simulated GPU: streams with timed work, and CUDA events that carry the times."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from realcomm.training import stopwatch
 
 
 class Stream:
-    """Work that a GPU does one after the other; ``ready`` is when it will have done what is queued."""
+    """A stream of a GPU; ``ready`` is when its queued work ends."""
 
     def __init__(self, gpu: "SimulatedGpu") -> None:
         self._gpu, self.ready = gpu, 0.0
@@ -21,10 +21,10 @@ class Stream:
 
 
 class SimulatedGpu:
-    """A stream that computes, one that communicates, and the time of the host, which only waits."""
+    """A compute stream, a communication stream, and the host's time, which only waits advance."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        """Be the GPU of torch in this process; its host's time is that of the clocks."""
+        """Replace torch's GPU in this process. The clocks read the simulated host's time."""
         self.host = 100.0
         self.compute, self.channel = Stream(self), Stream(self)
         patch.setattr(stopwatch, "own_device", lambda: torch.device("cuda", 0))

@@ -1,8 +1,8 @@
-"""``python -m small_ringlab`` as a rank of torchrun: the command line, whose trainings are of a small model.
+"""``python -m small_ringlab`` as a rank of torchrun: the command line, with a small model for trainings.
 
-In torchrun's first attempt rank 1 is killed in its fifth step, while it waits for gradients. With ``LOST_NODE=1`` the
-rank and the torchrun that has started it are killed after that step; with ``LOST_NODE=0`` nothing happens to it. With
-``WAITS=1`` a rank that is alone takes half a second more for each step, so that another can come back.
+In torchrun's first attempt, rank 1 is killed in its fifth step, while it waits for gradients. With ``LOST_NODE=1``, the
+rank and its torchrun are killed after that step; with ``LOST_NODE=0`` nothing is killed. With ``WAITS=1``, a rank that
+is alone takes half a second more for each step, so that another one can return.
 """
 
 import os
@@ -21,7 +21,7 @@ train_rank: Any = trainer.train_rank
 
 
 class LostNode(Observer):
-    """Ends the node that this rank is on."""
+    """Kills this rank's node."""
 
     def step_done(self, running: Observed, record: StepRecord) -> None:
         if record.step == 4:
@@ -30,7 +30,7 @@ class LostNode(Observer):
 
 
 class Waiting(Observer):
-    """Takes its time while this rank is alone."""
+    """Slows down while this rank is alone."""
 
     def step_done(self, running: Observed, record: StepRecord) -> None:
         if running.world_size == 1:

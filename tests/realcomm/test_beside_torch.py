@@ -1,6 +1,6 @@
-"""Every algorithm on real processes gives what torch's own collectives give, and sends what its schedule says.
+"""Every algorithm on real processes matches torch's own collectives, and sends the messages of its schedule.
 
-A sample runs by default; every world size, length, root and type, and many times as many random cases, are slow.
+A sample runs by default. All world sizes, lengths, roots and dtypes, and more random cases, are slow.
 """
 
 from collections.abc import Callable
@@ -24,14 +24,14 @@ WORLDS = [(2, True), (5, False), *SLOWER]  # ranks, and whether all lengths, roo
 
 
 @pytest.mark.parametrize(("world_size", "whole"), WORLDS)
-def test_every_algorithm_agrees_with_torch_exactly_and_sends_what_its_schedule_says(world_size: int, whole: bool):
+def test_every_algorithm_matches_torch_and_its_schedule(world_size: int, whole: bool):
     cases = len([*real_cases.cases(world_size, whole)])
     assert cases >= 3 * len(library())
     assert launch(real_cases.compare_with_torch, world_size, whole, timeout=120) == [(cases, [])] * world_size
 
 
 @pytest.mark.parametrize(("world_size", "whole"), WORLDS)
-def test_messages_grouped_as_nccl_needs_them_do_the_same(world_size: int, whole: bool):
+def test_grouped_messages_match_torch(world_size: int, whole: bool):
     cases = len([*real_cases.cases(world_size, whole)])
     assert launch(nccl_on_gloo.grouped_beside_torch, world_size, whole, timeout=120) == [(cases, [])] * world_size
 
@@ -44,7 +44,7 @@ def test_every_algorithm_at_every_world_size(world_size: int):
 
 
 def drawn(world_size: int, longest: int) -> st.SearchStrategy[list[Case]]:
-    """Cases of any algorithm, length, type, operator, root and slice."""
+    """Cases of any algorithm, length, dtype, operator, root and slice."""
 
     def case(drawn: tuple[Algorithm, int, int, int]) -> Case:
         algorithm, n, kind, root = drawn
@@ -65,7 +65,7 @@ def random_cases(data: st.DataObject, compare: Callable[..., Any], largest: int,
 
 
 def some(examples: int) -> settings:
-    """So many starts; what fails is not made smaller, since every attempt would start processes."""
+    """Settings for ``count`` examples; failures are not shrunk, because each attempt starts processes."""
     return settings(
         max_examples=examples, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
     )
@@ -73,13 +73,13 @@ def some(examples: int) -> settings:
 
 @given(data=st.data())
 @some(1)
-def test_random_cases_agree_with_torch_exactly(data: st.DataObject):
+def test_random_cases_match_torch(data: st.DataObject):
     random_cases(data, real_cases.compare_with_torch, largest=5, longest=1000)
 
 
 @given(data=st.data())
 @some(1)
-def test_functions_on_tensors_whose_elements_lie_apart_agree_with_torch_exactly(data: st.DataObject):
+def test_functions_on_strided_tensors_match_torch(data: st.DataObject):
     random_cases(data, real_cases.functions_beside_torch, largest=4, longest=40)
 
 
@@ -93,5 +93,5 @@ def test_many_more_random_cases(data: st.DataObject):
 @pytest.mark.slow
 @given(data=st.data())
 @some(6)
-def test_many_more_functions_on_tensors_whose_elements_lie_apart(data: st.DataObject):
+def test_many_more_functions_on_strided_tensors(data: st.DataObject):
     random_cases(data, real_cases.functions_beside_torch, largest=17, longest=300)

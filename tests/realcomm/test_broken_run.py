@@ -33,7 +33,7 @@ def break_run(how: str, name: str = "all_reduce/ring", timeout: float = 60.0) ->
 
 
 @pytest.mark.parametrize("how", ["kill", "raise", pytest.param("hang", marks=pytest.mark.slow)])
-def test_what_had_happened_is_in_the_trace(how: str, tmp_path: Path):
+def test_trace_of_a_failed_run_has_what_happened(how: str, tmp_path: Path):
     error = break_run(how, timeout=20.0 if how == "hang" else 60.0)
     assert isinstance(error, TimedOut if how == "hang" else RankFailed)
     trace = error.trace
@@ -52,7 +52,7 @@ def test_what_had_happened_is_in_the_trace(how: str, tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_a_training_that_breaks_leaves_its_phases_and_the_sync():
+def test_failed_training_has_a_trace_of_phases_and_sync():
     training = Training(find_algorithm("all_reduce/ring"), batch_size=4)
     with pytest.raises(RankFailed) as caught, trainer.tracing_what_breaks(training, simcomm.this_machine(2)):
         launch(real_workers.break_training, 2, training, timeout=120.0)
@@ -64,8 +64,8 @@ def test_a_training_that_breaks_leaves_its_phases_and_the_sync():
     assert (0, 1, False) in {(one.rank, one.peer, one.sends) for one in trace.unfinished}
 
 
-def test_the_command_writes_what_happened_and_says_so(ringlab: Ringlab, monkeypatch, tmp_path: Path):
-    error = RunFailed("rank 1 was ended by SIGKILL")
+def test_command_writes_the_trace_of_a_failed_run(ringlab: Ringlab, monkeypatch, tmp_path: Path):
+    error = RunFailed("rank 1 was killed by SIGKILL")
     error.trace = break_trace = simcomm.run("all_reduce/ring", simcomm.star(2, "1 Gbit/s", "5 us"), 64)
     file = tmp_path / "run.trace.json"
     with pytest.raises(RunFailed) as caught, keep_broken_trace(None):

@@ -1,4 +1,4 @@
-"""Calibration: what blocks measure, their message classes, and one launch that calibrates and runs in turns."""
+"""Calibration: measurements of blocks, the message classes computed from them, and a launch that calibrates and runs in turn."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -39,7 +39,7 @@ TWO = Setting(ranks=2, threads=threads_per_rank(2))
 
 
 def block(factor: float = 1.0) -> CalibrationBlock:
-    """What two ranks measure in a block: a relay of 4 KiB takes 500 us, and 100 us more with each further message."""
+    """Two ranks' measurements in a block: a relay of 4 KiB takes 500 us, and 100 us more for each further message class."""
     ranks = []
     for rank in range(2):
         probes = {
@@ -52,7 +52,7 @@ def block(factor: float = 1.0) -> CalibrationBlock:
 
 
 def training_block(late: float = 0.01) -> CalibrationBlock:
-    """Two ranks, of which the second computes ``late`` seconds longer before it exchanges messages for 0.02 s."""
+    """Two ranks, the second of which computes ``late`` seconds longer before it exchanges messages for 0.02 s."""
     probes = [Probe(EXCHANGE, 1, True, JOB.gradient_bytes // 2, 1)]
     probes += [Probe(EXCHANGE, 1, False, JOB.gradient_bytes // 2, length) for length in (1, 3)]
     ranks = [
@@ -68,7 +68,7 @@ def training_block(late: float = 0.01) -> CalibrationBlock:
     return CalibrationBlock(ranks)
 
 
-def test_a_later_message_is_the_increment_that_it_makes_to_a_chain():
+def test_later_message_is_the_increment_of_a_longer_relay():
     found = make_calibration([block()], TWO)
     first, later = (MessageClass(RELAY, 1, False, 4096, is_first) for is_first in (True, False))
     assert found.message_seconds(first) == pytest.approx(5e-4)
@@ -77,14 +77,14 @@ def test_a_later_message_is_the_increment_that_it_makes_to_a_chain():
     assert found.reduction.points == [(4096, pytest.approx(2e-6))]  # the slowest rank's
 
 
-def test_a_collective_of_two_ranks_is_a_first_message_and_a_later_one():
+def test_two_ranks_take_a_first_message_and_a_later_one():
     found = make_calibration([block()], TWO)
     trace = simcomm.run(NAIVE, simcomm.this_machine(2), 4096, calibration=found)
     assert trace.elapsed == pytest.approx(6e-4 + 1e-4)
     assert (trace.method, len(trace.messages)) == ("message classes", 2)
 
 
-def test_a_training_waits_for_the_slowest_rank():
+def test_training_waits_for_the_slowest_rank():
     found = make_calibration([training_block(late=0.01)], TWO)
     (point,) = found.compute
     assert point.wait_s == pytest.approx(0.005)  # the first rank waits 10 ms, the second none
@@ -101,8 +101,8 @@ def _with_lone(found):
     return replace(found, compute=[point, replace(point, processes=1)])
 
 
-def test_torchs_own_sync_is_what_overlaps_and_what_cannot():
-    """Backward takes 0.2 s; two buckets of 0.02 s, one of them full at the end, take half of their time from it."""
+def test_ddp_prediction_has_overlapped_and_exposed_parts():
+    """Backward takes 0.2 s. Two buckets of 0.02 s, one of them full at the end, slow it by half of their time."""
     pieces = BesideTimes(
         gradients=[Gradient(30 << 20, 0.5), Gradient(4 << 20, 1.0)], sizes=[30 << 20, 4 << 20], backward=0.2,
         beside=0.22, all_reduce=[(1.0, 1.02), (1.02, 1.04)], copies=(0.0, 0.01), broadcast=(0.0, 0.001),
@@ -121,7 +121,7 @@ def test_torchs_own_sync_is_what_overlaps_and_what_cannot():
     assert entry.step_s == pytest.approx(0.02 + 0.101 + 0.24 + 0.03)
 
 
-def test_what_a_run_measures_does_not_change_its_prediction():
+def test_measured_run_does_not_change_its_prediction():
     calls = [make_call(NAIVE, 2, 4096)]
     turns = run_in_turns(calls, [], simcomm.this_machine(2), timeout=300)
     assert len(turns.calibration) == 13 and len(turns.collectives) == 1
@@ -135,20 +135,20 @@ def test_what_a_run_measures_does_not_change_its_prediction():
     assert 1e-5 < simcomm.run(NAIVE, simcomm.this_machine(2), 4096, calibration=before).elapsed < 1.0
 
 
-def test_a_calibration_is_kept_with_its_parts(tmp_path: Path):
+def test_calibration_file_keeps_its_parts(tmp_path: Path):
     found = make_calibration([block(1 + 0.1 * number) for number in range(5)], TWO)
     found.write(tmp_path / "two.json")
     assert read_calibration(tmp_path / "two.json") == found
 
 
-def test_blocks_are_dealt_out_over_the_whole_launch():
+def test_blocks_are_split_over_the_whole_launch():
     same = [block() for _ in range(5)]
     assert [len(part) for part in split(same)] == [2, 1, 1, 1]
     mixed = [*same, *(training_block() for _ in range(4))]
     assert [len(part) for part in split(mixed)] == [3, 2, 2, 2]
 
 
-def test_exactly_the_sizes_asked_for_are_timed():
+def test_plan_times_exactly_the_called_sizes():
     plan = make_plan(2, [make_call(name, 2, 1 << 20) for name in (RING, NAIVE)], [JOB, Training(NAIVE)])
     assert {probe.nbytes for probe in plan.probes} == {1 << 19, 1 << 20, *LINE_SIZES}
     assert not plan.measurements
@@ -167,11 +167,11 @@ def test_exactly_the_sizes_asked_for_are_timed():
         (Probe(FAN_OUT, 2, False, 4, 1), 2, ["recv 0"]),
     ],
 )
-def test_a_probe_sends_what_it_says(probe: Probe, rank: int, does: list[str]):
+def test_probe_sends_the_messages_of_its_pattern(probe: Probe, rank: int, does: list[str]):
     assert real_programs.probed_messages(probe, rank, 3) == does
 
 
-def test_a_message_is_read_from_the_curve_that_is_most_like_it():
+def test_message_is_read_from_the_most_similar_curve():
     found = make_calibration([block()], TWO)
     wide = MessageCurve(EXCHANGE, 1, False, False, [(1000, 1e-4), (2000, 3e-4)])
     found = replace(found, message_classes=[*found.message_classes, wide])
@@ -193,7 +193,7 @@ def test_points_on_a_line_give_that_line(fixed: float, per_byte: float):
     assert line.worst_residual < 1e-6
 
 
-def test_a_line_is_never_negative_and_says_how_bad_it_is():
+def test_fitted_line_is_not_negative_and_has_its_residual():
     line = fit_line([(1000, 1e-6), (2000, 4e-6), (4000, 16e-6)])
     assert line.fixed == 0.0 and line.per_byte > 0
     worst = max(abs(line.per_byte * nbytes / seconds - 1) for nbytes, seconds in line.points)
@@ -208,8 +208,8 @@ def test_small_and_large_messages_count_alike():
 
 
 @pytest.mark.parametrize("launcher", ["none", "mpirun"])
-def test_ranks_that_a_launcher_started_do_not_calibrate(launcher: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each would do it beside the others, whoever started them."""
+def test_ranks_of_another_launcher_do_not_calibrate(launcher: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each rank would calibrate while the others do."""
     made: list[str] = []
     monkeypatch.setattr(Session, "find_or_calibrate", lambda *_, **__: made.append("made"))
     monkeypatch.setattr(Session, "find_calibration", lambda *_: made.append("found"))

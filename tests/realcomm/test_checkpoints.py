@@ -216,7 +216,7 @@ def test_killed_writer_leaves_only_complete_checkpoints(tmp_path: Path):
 
 @pytest.mark.parametrize("kind", [OSError, KeyboardInterrupt])
 def test_newest_checkpoint_survives_each_failing_system_call(kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A disk that is full, or an interrupt, at each of the calls that writing takes, one after the other."""
+    """Each call of a write fails in turn, on a full disk or by an interrupt."""
     left = [-1]
 
     def failing(call):

@@ -1,4 +1,4 @@
-"""The data sets: real images, a split that never moves, and a clear word where files are missing."""
+"""The data sets: real images, a fixed split, and errors for missing files."""
 
 import hashlib
 import multiprocessing
@@ -30,11 +30,11 @@ def tensors(dataset):
 
 @pytest.fixture(scope="module")
 def digits():
-    """Images and labels of the digits that are trained on, and of those that are held out."""
+    """Images and labels of the digits for training, and of the held-out ones."""
     return [tensors(load("digits", train)) for train in (True, False)]
 
 
-def test_digits_are_all_there_once_and_normalised_by_what_is_trained_on(digits):
+def test_digits_are_complete_and_normalized_by_training_images(digits):
     (train, _), (held_out, _) = digits
     assert train.shape == (1437, 3, 32, 32) and held_out.shape == (360, 3, 32, 32)
     assert len(torch.cat([train, held_out]).unique(dim=0)) == 1797
@@ -42,7 +42,7 @@ def test_digits_are_all_there_once_and_normalised_by_what_is_trained_on(digits):
     assert train.mean().item() == pytest.approx(0, abs=1e-5) and train.std().item() == pytest.approx(1, abs=1e-3)
 
 
-def test_digits_keep_the_shares_of_the_classes_and_are_the_same_on_every_rank(digits):
+def test_digits_split_is_stratified_and_equal_on_all_ranks(digits):
     (images, train), (_, held_out) = digits
     shares = train.bincount(minlength=10) / len(train) - held_out.bincount(minlength=10) / len(held_out)
     assert shares.abs().max() < 0.005
@@ -50,23 +50,23 @@ def test_digits_keep_the_shares_of_the_classes_and_are_the_same_on_every_rank(di
     assert torch.equal(images, again) and torch.equal(train, labels)
 
 
-def test_an_unknown_data_set_is_refused():
+def test_unknown_data_set_is_rejected():
     with pytest.raises(InputError, match=r"'imagenet' is not known; there are digits, cifar10"):
         load("imagenet", train=True)
 
 
-def test_cifar10_without_a_folder_is_drawn_and_that_is_said():
+def test_cifar10_without_a_folder_is_synthetic_with_a_note():
     images, labels = tensors(load("cifar10", train=True, images=20))
     assert images.shape == (20, 3, 32, 32) and labels.tolist() == [*range(10), *range(10)]
     by_class = images.mean(dim=(1, 2, 3)).view(2, 10)
     assert (by_class[:, 9] > by_class[:, 0]).all()  # there is something to learn
     assert len(tensors(load("cifar10", train=False, images=20))[0]) == 5
     [said] = describe_images(Training(None, dataset="cifar10", images=20))
-    assert said.startswith("dataset cifar10 without data_folder: 20 images of its shape are drawn at random")
+    assert said.startswith("dataset cifar10 without data_folder: 20 synthetic images of its shape are used")
     assert describe_images(Training(None)) == []
 
 
-def test_missing_cifar10_names_the_folder_and_what_is_accepted(tmp_path):
+def test_missing_cifar10_names_the_folder_and_accepted_files(tmp_path):
     for folder in (tmp_path, tmp_path / "nowhere", Path("/proc/self")):
         with pytest.raises(InputError, match=rf"{folder}: CIFAR-10 is not there.*-py or cifar-10-batches-bin"):
             load("cifar10", train=True, folder=folder)
@@ -77,7 +77,7 @@ LABELS = {file: [(number + image) % 10 for image in range(4)] for number, file i
 
 
 def pixels_of(file):
-    """Four images of a file, uint8 [4, 3072], as nothing else has them."""
+    """Four distinct images of a file, uint8 [4, 3072]."""
     return np.random.default_rng(FILES.index(file)).integers(0, 256, (4, 3072), dtype=np.uint8)
 
 
@@ -112,7 +112,7 @@ def layout(request):
 
 @pytest.fixture
 def copy(layout, tmp_path, monkeypatch):
-    """The folder of a small copy that is accepted as it is, in each layout."""
+    """The folder of a small accepted copy, in each layout."""
     where = write_copy(tmp_path, layout)
     if layout == cifar10.PYTHON:
         publish(where, monkeypatch)
@@ -147,7 +147,7 @@ def test_images_limits_the_number_of_images_from_files(tmp_path):
     assert len(tensors(load("digits", True, images=100))[0]) == 100
     job = Training(None, dataset="cifar10", data_folder=tmp_path, verify=False, batch_size=2, images=8)
     assert count_images(job) == 8 and Shard(job, rank=0, world_size=2).steps_per_epoch == 2
-    with pytest.raises(InputError, match="images is 21, but cifar10 has 20; give at most so many"):
+    with pytest.raises(InputError, match="images is 21, but cifar10 has 20; use at most 20"):
         load("cifar10", True, tmp_path, verify=False, images=21)
 
 
@@ -164,7 +164,7 @@ def test_altered_cifar10_is_rejected_unless_binary_and_unverified(layout, tmp_pa
 
 
 class EndsThePython:
-    """What a hostile pickle may hold: it runs as soon as it is read."""
+    """A hostile pickle's object, which runs when it is read."""
 
     def __reduce__(self):
         return sys.exit, ()
@@ -195,11 +195,11 @@ def test_malformed_binary_cifar10_is_rejected(tmp_path):
 
 
 def numbered(images, epochs=3, **changed):
-    """A training on images of which no two pixels are alike, so that one says where it was cut from."""
+    """A training on images whose pixels all differ, so that a pixel shows the position of a crop."""
     return Training(None, dataset="synthetic", images=images, batch_size=2, epochs=epochs, **changed)
 
 
-def test_crops_and_mirrors_are_those_of_the_image_and_epoch_on_any_number_of_ranks():
+def test_augmentation_is_equal_on_any_number_of_ranks():
     job = numbered(12, image_shape=(1, 5, 4), random_crop=2, flip=True)
     plain, _ = tensors(load_images(job, True))
     epochs = [tensors(Augmented(load_images(job, True), job, epoch))[0] for epoch in (0, 0, 1)]
@@ -219,7 +219,7 @@ def test_crops_and_mirrors_are_those_of_the_image_and_epoch_on_any_number_of_ran
         assert {row.numpy().tobytes() for row in dealt} == {row.numpy().tobytes() for row in epochs[0]}
 
 
-def test_batches_from_a_step_on_are_those_of_the_whole_training_with_loaders_too():
+def test_batches_from_a_step_on_are_those_of_the_training():
     job = numbered(16, image_shape=(1, 3, 3), random_crop=1, flip=True)
     whole = list(Shard(job, 1, 2))
     for ahead in ({}, {"num_workers": 1, "prefetch_factor": 1, "pin_memory": True}):
@@ -230,7 +230,7 @@ def test_batches_from_a_step_on_are_those_of_the_whole_training_with_loaders_too
     assert not multiprocessing.active_children()
 
 
-def test_synthetic_images_have_any_shape_and_are_the_same_every_time():
+def test_synthetic_images_have_any_shape_and_are_reproducible():
     changed = {"image_shape": (1, 4, 6), "images": 22, "classes": 5}
     images, labels = tensors(load("synthetic", train=True, **changed))
     assert (images.shape, labels.unique().tolist()) == ((22, 1, 4, 6), [0, 1, 2, 3, 4])
@@ -239,7 +239,7 @@ def test_synthetic_images_have_any_shape_and_are_the_same_every_time():
     assert len(held_out) == 6 and not torch.equal(held_out, images[:6])
 
 
-def test_a_folder_of_pictures_has_a_class_for_each_folder(tmp_path):
+def test_each_picture_folder_is_a_class(tmp_path):
     from PIL import Image
 
     for where in ("train/cats", "train/dogs", "test/cats", "test/dogs"):
@@ -248,7 +248,7 @@ def test_a_folder_of_pictures_has_a_class_for_each_folder(tmp_path):
     images, labels = tensors(load("imagefolder", True, tmp_path, image_shape=(3, 8, 8), classes=2))
     assert (images.shape, labels.tolist()) == ((2, 3, 8, 8), [0, 1])
     assert images[0, :, 0, 0].tolist() == [2.0, -2.0, -2.0]
-    with pytest.raises(InputError, match=r"classes is 10, but .*train has 2; give classes = 2"):
+    with pytest.raises(InputError, match=r"classes is 10, but .*train has 2; set classes = 2"):
         load("imagefolder", True, tmp_path)
-    with pytest.raises(InputError, match="no pictures in a folder of each class there"):
+    with pytest.raises(InputError, match="no folder with pictures for each class"):
         load("imagefolder", True, tmp_path / "elsewhere")

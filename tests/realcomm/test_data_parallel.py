@@ -1,4 +1,4 @@
-"""DataParallel: run where there are GPUs, skipped with the reason where there are none, predicted in any case."""
+"""DataParallel: run on GPUs, skipped with the reason without them, always predicted."""
 
 import json
 import runpy
@@ -23,7 +23,7 @@ FEW = torch.cuda.device_count() < 2
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_gpus_it_trains_as_the_model_itself_on_the_joined_batch():
+def test_data_parallel_trains_as_one_model_on_cpus():
     steps = train_by_one(0, 1, TWO_EACH, devices=2, steps=3)
     joined = Training(None, dataset="synthetic", batch_size=4, images=12, learning_rate=0.05)
     replica = make_replica(build_model(joined, joined.seed), joined, 2, 3)
@@ -32,7 +32,7 @@ def test_without_gpus_it_trains_as_the_model_itself_on_the_joined_batch():
 
 
 @pytest.mark.skipif(not FEW, reason="there are two GPUs")
-def test_without_two_gpus_it_is_predicted_and_the_run_is_skipped_with_the_reason(
+def test_data_parallel_run_is_skipped_without_two_gpus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(InputError, match="DataParallel needs 2 GPUs in one process, and"):

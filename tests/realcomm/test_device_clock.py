@@ -1,4 +1,4 @@
-"""What a GPU does is timed where it happens on its stream, and what a CPU does when it is done."""
+"""GPU work is timed on its stream, CPU work when it is done."""
 
 from collections import deque
 from types import SimpleNamespace
@@ -25,7 +25,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> SimulatedGpu:
     return SimulatedGpu(monkeypatch)
 
 
-def test_nobody_waits_until_a_time_is_read(gpu: SimulatedGpu):
+def test_stream_clock_waits_only_when_a_time_is_read(gpu: SimulatedGpu):
     gpu.compute.queue(1.0)
     clock = device_clock(torch.device("cuda"))
     assert gpu.host == 101.0, "the clock counts from when the stream has got to it"
@@ -38,7 +38,7 @@ def test_nobody_waits_until_a_time_is_read(gpu: SimulatedGpu):
     assert gpu.host == 103.0, "the other stream is not waited for"
 
 
-def test_buckets_beside_backward_count_as_sync_as_far_as_they_are_waited_for(gpu: SimulatedGpu):
+def test_overlapped_buckets_count_as_sync_while_waited_for(gpu: SimulatedGpu):
     watch = Stopwatch(0)
     for _ in range(2):
         watch.start()
@@ -63,7 +63,7 @@ def test_buckets_beside_backward_count_as_sync_as_far_as_they_are_waited_for(gpu
     assert watch.spans[-1].begin == pytest.approx(16)
 
 
-def test_a_calibration_times_what_the_gpu_does_and_not_its_launch(gpu: SimulatedGpu):
+def test_calibration_times_gpu_work_without_its_launch(gpu: SimulatedGpu):
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     try:
         training = CalibrationTraining(Training(None, batch_size=2), 0, 1, [])
@@ -74,7 +74,7 @@ def test_a_calibration_times_what_the_gpu_does_and_not_its_launch(gpu: Simulated
     assert times.end - times.begin == pytest.approx(4.0)
 
 
-def test_a_calibration_holds_up_the_stream_and_not_the_host(gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch):
+def test_calibration_blocks_the_stream_and_not_the_host(gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch):
     calls: list[str] = []
     monkeypatch.setattr(calibrator, "shared_clock_offset", lambda: 0.0)
     monkeypatch.setattr(dist, "barrier", lambda: calls.append("barrier"))
@@ -96,7 +96,7 @@ def test_queued_calls_are_timed_on_the_gpu(gpu: SimulatedGpu, monkeypatch: pytes
     assert ran == [buffer] * 2 * rank_measurement.QUEUED, "as many warm up"
 
 
-def test_a_step_begins_while_the_gpu_computes_the_one_before(gpu: SimulatedGpu):
+def test_step_begins_while_the_gpu_computes_the_previous_one(gpu: SimulatedGpu):
     watch = Stopwatch(0)
     for _ in range(2):
         watch.start()
@@ -112,7 +112,7 @@ def test_a_step_begins_while_the_gpu_computes_the_one_before(gpu: SimulatedGpu):
     assert watch.phases() == {"forward": 1.0} and gpu.host == 109.0
 
 
-def test_additions_on_a_gpu_are_timed_without_their_launch(gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch):
+def test_gpu_additions_are_timed_without_their_launch(gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch):
     class GpuTensor(torch.Tensor):
         is_cuda, device = True, torch.device("cuda", 0)
 
@@ -147,7 +147,7 @@ def test_queued_messages_cost_host_and_device_time_apart(
     assert device == pytest.approx(max(device_s, host_s), rel=0.02)
 
 
-def test_a_hang_on_a_gpu_names_the_first_step_not_passed(gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch):
+def test_hang_on_a_gpu_names_the_first_unfinished_step(gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(gpu_progress, "_start_looking", lambda device: None)
     monkeypatch.setattr(gpu_progress, "_begun", deque())
     slot, device = private_slot(), torch.device("cuda", 0)
@@ -176,7 +176,7 @@ def test_a_hang_on_a_gpu_names_the_first_step_not_passed(gpu: SimulatedGpu, monk
     assert stuck.first_unfinished() == StepMark(0, 5, 1)
 
 
-def test_a_hang_is_reported_before_torchs_watchdog(gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch):
+def test_hang_is_reported_before_torchs_watchdog(gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch):
     """With its collective, channel, step and peer, while the group's timeout has not passed."""
     monkeypatch.setattr(gpu_progress, "_start_looking", lambda device: None)
     monkeypatch.setattr(gpu_progress, "_begun", deque())
@@ -195,7 +195,7 @@ def test_a_hang_is_reported_before_torchs_watchdog(gpu: SimulatedGpu, monkeypatc
     assert reports == ["all_reduce/ring, channel 1, step 3, waiting for rank 2"]
 
 
-def test_a_cpu_is_there_when_it_is_asked():
+def test_host_clock_reads_marks_at_once():
     clock = device_clock(torch.device("cpu"))
     assert isinstance(clock, HostClock)
     first, second = clock.now(), clock.now()

@@ -1,4 +1,4 @@
-"""Clusters emulated on this machine: what is built, that it is verified, and that nothing of it is left."""
+"""Emulated clusters: their plan, their verification, and their complete removal."""
 
 import json
 import os
@@ -21,7 +21,7 @@ import simcomm
 from collectives.errors import InputError, RunFailed
 from realcomm.emulation import builder as building
 from realcomm.emulation.builder import groups
-from realcomm.emulation.network import EmulatedNetwork, emulate
+from realcomm.emulation.network import EmulatedNetwork, emulate, try_emulation
 from realcomm.emulation.plan import (
     InterfaceNames,
     NetworkPlan,
@@ -31,7 +31,6 @@ from realcomm.emulation.plan import (
     plan_network,
     shapers,
 )
-from realcomm.emulation.trial import try_emulation
 from ringlab.scenario import load
 from scenarios import shipped
 from simcomm.cluster.routing import ecmp, listed_routes
@@ -50,7 +49,7 @@ AROUND = ("s1", "s0", "s3", "s2", "h2")
 
 @cache
 def why_not() -> str:
-    """Why no cluster can be emulated here; "" where one can."""
+    """Return why clusters cannot be emulated here; "" if they can."""
     try:
         try_emulation()
     except RunFailed as error:
@@ -60,7 +59,7 @@ def why_not() -> str:
 
 @pytest.fixture(scope="module")
 def namespaces() -> None:
-    """Skip where this system has none for us."""
+    """Skip the test if this system has no namespaces for us."""
     if reason := why_not():
         pytest.skip(reason)
 
@@ -68,7 +67,7 @@ def namespaces() -> None:
 # What is to be built
 
 
-def test_a_plan_has_what_the_routes_use_and_forwards_as_they_do():
+def test_network_plan_forwards_along_the_routes():
     plan = plan_network(TWO_RACKS.on_first(3))
     assert plan.hosts == ("h0", "h1", "h2") and plan.switches == ("s0", "s1")
     assert {(one.src, one.dst): one.bandwidth * 8 / 1e6 for one in plan.directions}["s0", "s1"] == 20
@@ -77,7 +76,7 @@ def test_a_plan_has_what_the_routes_use_and_forwards_as_they_do():
     assert plan.rate == pytest.approx(3 * 40e6 / 8)
 
 
-def test_hosts_with_several_links_get_a_switch_of_their_own():
+def test_hosts_with_several_links_get_their_own_switch():
     plan = plan_network(simcomm.ring(4, "10 Mbit/s", "0 us"))
     assert plan.switches == plan.hosts == ("h0", "h1", "h2", "h3")
     assert plan.forwarding["h1"]["h1"] == "h1"
@@ -94,7 +93,7 @@ def test_hosts_with_several_links_get_a_switch_of_their_own():
         simcomm.torus((2, 3), "10 Mbit/s", "0 us"),
     ],
 )
-def test_following_the_entries_leads_over_the_scenarios_own_routes(cluster: simcomm.Cluster):
+def test_forwarding_entries_follow_the_routes(cluster: simcomm.Cluster):
     plan = plan_network(cluster)
     for src in plan.hosts:
         for dst in {*plan.hosts} - {src}:
@@ -106,7 +105,7 @@ def test_following_the_entries_leads_over_the_scenarios_own_routes(cluster: simc
             assert tuple(route) == cluster.router().route(src, dst)
 
 
-def test_every_link_has_a_shaper_at_either_end_and_no_bridge_learns_or_floods():
+def test_every_link_end_is_shaped_and_bridges_do_not_flood():
     names = InterfaceNames(plan_network(SWITCH_RING))
     everywhere = [line for host in (None, *names.plan.hosts) for line in shapers(names, host, delays=False)]
     assert len(everywhere) == len(names.plan.directions) == 16
@@ -119,7 +118,7 @@ def test_every_link_has_a_shaper_at_either_end_and_no_bridge_learns_or_floods():
     assert len({*forwarding_entries(names)}) == 4 * (4 + 1 + 2)
 
 
-def test_latencies_are_delays_before_the_bucket():
+def test_latency_is_a_delay_before_the_token_bucket():
     names = InterfaceNames(plan_network(simcomm.star(2, "10 Mbit/s", "250 us")))
     first, second = shapers(names, "h0", delays=True)
     assert "root handle 1: netem delay 250us" in first and "parent 1:" in second and "tbf rate 10000000bit" in second
@@ -128,9 +127,9 @@ def test_latencies_are_delays_before_the_bucket():
 @pytest.mark.parametrize(
     "cluster, word",
     [
-        (simcomm.this_machine(2), "it is this machine itself"),
-        (simcomm.preset("dgx-h100"), "hosts and switches can be"),
-        (simcomm.star(70, "1 Mbit/s", "0 us"), "it has 70 hosts; up to 64 will do"),
+        (simcomm.this_machine(2), "the cluster is this machine"),
+        (simcomm.preset("dgx-h100"), "only hosts and switches are supported"),
+        (simcomm.star(70, "1 Mbit/s", "0 us"), "it has 70 hosts; at most 64 are supported"),
         (
             replace(SWITCH_RING, routing=listed_routes([("h1", *AROUND), ("h0", "s0", "s1", "s2", "h2")])),
             "depending on the sender",
@@ -138,12 +137,12 @@ def test_latencies_are_delays_before_the_bucket():
         (replace(simcomm.fat_tree(4, "1 Mbit/s", "0 us"), routing=ecmp(seed=3)), "depending on the sender"),
     ],
 )
-def test_what_cannot_be_emulated_is_refused_with_the_reason(cluster: simcomm.Cluster, word: str):
+def test_cluster_that_cannot_be_emulated_is_rejected(cluster: simcomm.Cluster, word: str):
     with pytest.raises(InputError, match=word):
         emulate(cluster)
 
 
-def test_links_are_measured_in_groups_that_never_hold_both_ways_of_one():
+def test_no_group_measures_both_directions_of_a_link():
     plan = plan_network(simcomm.star(8, "60 Mbit/s", "0 us"))
     found = groups(plan.directions)
     assert sorted(one for group in found for one in group) == sorted(plan.directions)
@@ -161,7 +160,7 @@ def inodes(network: EmulatedNetwork) -> set[int]:
 
 
 def users_of(namespaces: Iterable[int]) -> list[int]:
-    """The processes that are in one of these network namespaces, or have it open."""
+    """Processes inside one of these network namespaces, or with it open."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -174,7 +173,7 @@ def users_of(namespaces: Iterable[int]) -> list[int]:
 
 
 @pytest.mark.namespaces
-def test_ranks_reduce_over_links_with_the_rates_of_the_scenario(namespaces: None):
+def test_ranks_reduce_over_emulated_links(namespaces: None):
     before = {link.name for link in Path("/sys/class/net").iterdir()}
     with emulate(TWO_RACKS) as network:
         assert len(network.goodputs) == 10
@@ -189,7 +188,7 @@ def test_ranks_reduce_over_links_with_the_rates_of_the_scenario(namespaces: None
 
 
 @pytest.mark.namespaces
-def test_a_ring_of_switches_carries_messages_and_is_no_loop(namespaces: None):
+def test_ring_of_switches_does_not_loop(namespaces: None):
     with emulate(SWITCH_RING) as network:
         trace = realcomm.run("all_to_all/direct", SWITCH_RING, 4096, network=network, warmup=0, repetitions=1)
     assert trace.facts["wrong"] == 0
@@ -211,7 +210,7 @@ with realcomm.emulate(simcomm.star(2, "20 Mbit/s", "0 us")) as network:
 
 @pytest.mark.namespaces
 @pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="nothing here makes root a common user")
-def test_doctor_tells_an_ordinary_user_what_a_run_can_do(namespaces: None):
+def test_doctor_reports_emulation_for_an_unprivileged_user(namespaces: None):
     before = AS_NOBODY if os.geteuid() == 0 else ()
     done = run_python("-c", EMULATES, folder=Path("/tmp"), before=before, HOME="/tmp", TMPDIR="/tmp")
     if "Operation not permitted" in done.stderr:
@@ -222,7 +221,7 @@ def test_doctor_tells_an_ordinary_user_what_a_run_can_do(namespaces: None):
 
 
 @pytest.mark.namespaces
-def test_a_link_that_is_off_is_named_with_what_was_wanted(namespaces: None):
+def test_link_that_is_off_is_named_with_its_goodput(namespaces: None):
     plan = plan_network(simcomm.star(2, "20 Mbit/s", "0 us"))
     wrong = replace(plan, directions=tuple(one._replace(bandwidth=one.bandwidth * 1.05) for one in plan.directions))
     reader, writer = os.pipe()
@@ -239,11 +238,11 @@ def test_a_link_that_is_off_is_named_with_what_was_wanted(namespaces: None):
     with os.fdopen(reader) as pipe:
         said = pipe.read()
     assert "the link h0 - s0 gives TCP 19.1" in said and "where 20.08 Mbit/s is wanted" in said
-    assert "and 3 links more are off" in said
+    assert "and 3 more links are off" in said
 
 
 @pytest.mark.namespaces
-def test_a_queue_that_drops_refuses_the_run_and_names_the_link(namespaces: None):
+def test_dropped_packets_invalidate_the_run_and_name_the_link(namespaces: None):
     short = NetworkPlan(**vars(plan_network(simcomm.star(3, "20 Mbit/s", "0 us"))))
     with ShortQueues(short) as network, pytest.raises(RunFailed) as refused:
         cluster = simcomm.star(3, "20 Mbit/s", "0 us")
@@ -252,7 +251,7 @@ def test_a_queue_that_drops_refuses_the_run_and_names_the_link(namespaces: None)
 
 
 class ShortQueues(EmulatedNetwork):
-    """A network whose switch holds ten packets for each host."""
+    """A network whose switch queues only ten packets for each host."""
 
     def __enter__(self) -> "ShortQueues":
         super().__enter__()
@@ -314,14 +313,14 @@ def test_nothing_is_left_however_the_launcher_ends(namespaces: None, number: sig
 
 
 @pytest.mark.namespaces
-def test_a_rank_that_fails_ends_the_run_and_the_network_stays_usable(namespaces: None):
+def test_network_stays_usable_after_a_rank_fails(namespaces: None):
     with emulate(simcomm.star(2, "20 Mbit/s", "0 us")) as network:
         with pytest.raises(realcomm.RankFailed, match="rank 1"):
             realcomm.launch(real_workers.raise_on, 2, 1, network=network)
         assert len(realcomm.launch(real_workers.sum_of_ranks, 2, network=network)) == 2
 
 
-def test_a_network_is_used_by_as_many_ranks_as_it_has_and_while_it_is_open():
+def test_network_needs_its_number_of_ranks_and_an_open_context():
     network = emulate(simcomm.star(2, "20 Mbit/s", "0 us"))
     with pytest.raises(InputError, match="3 ranks do not fit a network of 0"):
         realcomm.launch(real_workers.sum_of_ranks, 3, network=network)
@@ -333,17 +332,17 @@ def test_a_network_is_used_by_as_many_ranks_as_it_has_and_while_it_is_open():
 
 
 @pytest.mark.parametrize("name", [name for name in shipped() if name.startswith("emulated/")])
-def test_the_shipped_scenarios_for_emulation_can_be_built_and_are_of_what_this_machine_may_bear(name: str):
+def test_shipped_scenarios_can_be_emulated(name: str):
     plan = plan_network(load(name).cluster)
     assert len(plan.ranks) in range(4, 9) and plan.rate * 8 <= 400e6
 
 
 @pytest.mark.namespaces
-def test_run_says_that_its_figures_are_of_the_emulated_cluster(namespaces: None, ringlab: Ringlab):
+def test_run_says_that_the_cluster_is_emulated(namespaces: None, ringlab: Ringlab):
     sizes = ["--set", "collective.sizes=16 KiB", "--set", "collective.algorithms=ring", "--set", "cluster.latency=5 us"]
     for _ in range(3):  # other tests run beside this one, and what they disturb is refused
         done = ringlab("run", "emulated/star4", "--emulate", *sizes, "--json", "-")
-        if "does not bear" not in done.err:
+        if "cannot emulate" not in done.err:
             break
     else:
         raise RunFailed(done.err)
@@ -356,7 +355,7 @@ def test_run_says_that_its_figures_are_of_the_emulated_cluster(namespaces: None,
 
 
 @pytest.mark.namespaces
-def test_more_than_this_machine_bears_is_refused_with_what_it_would_bear(namespaces: None, ringlab: Ringlab):
+def test_too_fast_network_is_rejected_with_a_feasible_rate(namespaces: None, ringlab: Ringlab):
     done = ringlab("run", "star8", "--emulate")
     assert done.status == 2 and "all hosts together may send 80 Gbit/s" in done.err
     assert "--set cluster.bandwidth='" in done.err
@@ -371,7 +370,7 @@ def test_bench_runs_on_the_network_of_a_scenario(namespaces: None, ringlab: Ring
 
 
 @pytest.mark.parametrize("command", ["run", "compare"])
-def test_what_is_no_network_and_trouble_are_refused_before_anything_is_built(command: str, ringlab: Ringlab):
+def test_faults_and_machines_are_rejected_before_building(command: str, ringlab: Ringlab):
     assert "cluster: 2 ranks of this machine cannot be emulated" in ringlab(command, "quickstart", "--emulate").err
     faults = ["--set", "faults.rank=[{rank = 1, slowdown = 2}]"]
     assert "faults cannot be reproduced on an emulated network" in ringlab(command, "star8", "--emulate", *faults).err
@@ -379,7 +378,7 @@ def test_what_is_no_network_and_trouble_are_refused_before_anything_is_built(com
 
 @pytest.mark.slow
 @pytest.mark.namespaces
-def test_compare_predicts_from_a_pair_of_hosts_what_four_do(namespaces: None):
+def test_compare_predicts_four_hosts_from_a_pair(namespaces: None):
     answer = load("emulated/star4", "collective.sizes=1 MiB", 'collective.algorithms=["ring", "naive"]').compare(
         emulate=True
     )

@@ -1,4 +1,4 @@
-"""Rank programs on real tensors do what the contract of a step promises."""
+"""Rank programs on real tensors follow the contract of a step."""
 
 from types import SimpleNamespace
 
@@ -23,37 +23,37 @@ def test_every_algorithm_on_one_gpu_over_nccl(world_size: int):
 
 @pytest.mark.parametrize("grouped", [False, True], ids=["one by one", "grouped"])
 @pytest.mark.parametrize("world_size", [1, 2, 4])
-def test_random_programs_do_what_the_contract_promises(world_size: int, grouped: bool):
+def test_random_programs_follow_the_step_contract(world_size: int, grouped: bool):
     results = launch(real_programs.compare_with_oracle, world_size, range(60), grouped, timeout=120)
     assert results == [[]] * world_size
 
 
-def test_what_several_messages_add_to_one_chunk_is_added_in_the_order_written():
-    """(1e8 - 1e8) + 1 is 1, and ((1 + 1e8) - 1e8) + 1 is too; had the 1 come first, it would be lost beside 1e8."""
+def test_messages_add_to_a_chunk_in_program_order():
+    """(1e8 - 1e8) + 1 is 1, and 1 + 1e8 - 1e8 is 0: an early 1 is lost."""
     assert launch(real_programs.in_the_order_written, 4)[0] == [[1.0, 8.0]] * 2
 
 
-def test_contiguous_tensors_of_any_shape_and_no_others():
-    wanted = "not contiguous", "floating", "median", "conjugated"
+def test_executor_accepts_contiguous_tensors_only():
+    wanted = "must be contiguous", "floating", "median", "conjugated"
     for refusals in launch(real_programs.shapes, 2):
         assert [word in refusal for word, refusal in zip(wanted, refusals, strict=False)] == [True] * 4
-        assert all("10 torch.float32 were announced" in refusal for refusal in refusals[4:])
+        assert all("tensor must have 10 torch.float32" in refusal for refusal in refusals[4:])
 
 
-def test_an_executor_serves_any_tensor_of_its_kind():
+def test_executor_serves_any_tensor_of_its_length_and_dtype():
     assert launch(real_programs.again_and_again, 2) == [[[4.0] * 3, [2.0] * 3]] * 2
 
 
-def test_communicators_of_channels_are_made_once_and_end_with_their_group():
+def test_channel_communicators_are_reused_and_end_with_the_group():
     assert launch(real_programs.communicators_of_groups, 2, timeout=60) == [([1 + 10, 10], [1, 0])] * 2
 
 
-def test_a_group_after_channels_of_a_part_has_all_ranks():
+def test_new_group_after_channels_of_a_subgroup_has_all_ranks():
     (name, found), *others = launch(real_programs.groups_after_channels, 3, timeout=60)
     assert others == [(name, found)] * 2 and found == 3.0
 
 
-def test_a_mark_follows_each_step_that_waits():
+def test_each_waiting_step_gets_a_mark():
     steps = [(0, 2), (1, 2)], [(0, 1), (1, 1)]
     assert launch(real_programs.marked_steps, 3) == [[], *(["begin", *own, "begin", *own] for own in steps)]
 
@@ -75,12 +75,12 @@ def test_messages_of_a_step_are_posted_as_one_group():
     assert len(calls) == 4
 
 
-def test_equal_calls_have_one_executor_which_connects_once():
+def test_equal_calls_share_an_executor():
     assert launch(real_programs.executors_made, 2) == [1, 1]
 
 
 def test_receives_are_posted_before_sends():
-    """The k-th send of a ring goes out when the k-th receive, and as memory allows the next, has been announced."""
+    """The k-th send of a ring follows the post of the k-th receive and, if memory allows, of the next one."""
     for posted in launch(real_programs.order_of_posts, 3):
         assert posted.count("send") == posted.count("receive") == 4
         for k, at in enumerate(at for at, name in enumerate(posted) if name == "send"):
@@ -88,7 +88,7 @@ def test_receives_are_posted_before_sends():
         assert posted[:3] == ["receive", "send", "receive"]
 
 
-def test_a_record_tells_what_happened_when():
+def test_record_has_operations_with_their_times():
     world_size = 3
     ranks = launch(real_programs.recorded, world_size, 999)
     for begin, events, end in ranks:
@@ -103,7 +103,7 @@ def test_a_record_tells_what_happened_when():
         assert all(sent.begin < got.end for sent, got in zip(sends, arrivals, strict=True))
 
 
-def test_nothing_arrives_before_it_is_sent():
+def test_messages_arrive_after_they_are_sent():
     ranks = launch(real_programs.recorded_slowly, 2)
     for rank, events in enumerate(ranks):
         sends = [event for event in events if event.operation.kind is Kind.SEND]
@@ -127,28 +127,28 @@ def inside(part: torch.Tensor, whole: torch.Tensor) -> bool:
     return part.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()
 
 
-def test_what_nothing_reads_is_received_in_place():
+def test_unread_chunk_is_received_in_place():
     step, memory = bind(send(1, 0), recv(2, 1, count=2))
     assert step.receives[0].elements.tolist() == [2.0, 3.0, 4.0, 5.0]
     assert inside(step.receives[0].elements, memory.buffer)
     assert step.receives[0].write is None and not step.late_writes
 
 
-def test_what_is_sent_is_received_beside_it_and_is_written_late():
+def test_chunk_that_is_sent_and_received_is_written_late():
     step, memory = bind(send(1, 1), recv(2, 1))
     assert inside(step.receives[0].elements, memory.staging)
     assert step.receives[0].write is None
     assert step.late_writes[0].target.tolist() == [2.0, 3.0] and not step.late_writes[0].combines
 
 
-def test_a_reduction_waits_only_for_the_send_that_reads_its_target():
+def test_reduction_waits_only_for_the_send_of_its_target():
     apart, _ = bind(send(1, 0), recv_reduce(2, 1))
     assert apart.receives[0].write is not None and not apart.late_writes
     same, _ = bind(send(1, 1), recv_reduce(2, 1))
     assert same.receives[0].write is None and same.late_writes[0].combines
 
 
-def test_local_operations_are_kept_only_where_another_reads_their_target():
+def test_local_operations_are_staged_only_when_needed():
     apart, _ = bind(copy(0, into=1), reduce(2, into=3))
     assert len(apart.writes) == 2 and not apart.saves and not apart.late_writes
     circle, memory = bind(copy(0, into=1), copy(1, into=0))

@@ -1,4 +1,4 @@
-"""A collective that fails: what its group refuses, what other ranks get, and which errors leave a group as it was."""
+"""Failed collectives: what their groups reject, what other ranks get, and which errors leave a group unchanged."""
 
 import pytest
 import real_failures
@@ -7,13 +7,13 @@ from real_functions import FUNCTIONS
 
 from realcomm.launching.launcher import launch
 
-REFUSED = "DistBackendError: barrier/{}: the group refuses collectives since its collective 0, "
+REFUSED = "DistBackendError: barrier/{}: the group rejects collectives because its collective 0, "
 REASON = " failed with OSError: on purpose; destroy the group and create a new one"
 
 
 @pytest.mark.parametrize("async_op", [False, True])
 @pytest.mark.parametrize("after", [BEFORE, pytest.param(MIDDLE, marks=pytest.mark.slow), AFTER])
-def test_group_refuses_collectives_after_a_failure(after: int, async_op: bool):
+def test_group_rejects_collectives_after_a_failure(after: int, async_op: bool):
     others, failing, _ = launch(real_failures.all_functions_fail, 3, after, async_op, timeout=120)
     assert [*failing] == FUNCTIONS
     for name, (told, *later) in failing.items():
@@ -26,14 +26,14 @@ def test_group_refuses_collectives_after_a_failure(after: int, async_op: bool):
         assert all(others[name] != ["done"] for name in ("all_reduce", "barrier", "all_to_all_single", "gather"))
 
 
-def test_collectives_behind_a_failed_one_are_refused():
+def test_collectives_after_a_failed_one_are_rejected():
     (first, *later), _ = launch(real_failures.queued_behind_a_failure, 2, timeout=60)
     assert first == "MemoryError: on purpose"
     assert len(later) == 3
     assert all("its collective 0, all_reduce/ring, failed with MemoryError" in said for said in later)
 
 
-def test_an_interrupt_is_a_failure():
+def test_interrupt_is_a_failure():
     for behind_another, next_one, at_work, next_then in launch(real_failures.interrupted, 2, timeout=60):
         assert behind_another.startswith("KeyboardInterrupt")
         assert "its collective 1, barrier/dissemination, failed with KeyboardInterrupt" in next_one
@@ -54,15 +54,15 @@ def test_wrong_arguments_leave_the_group_as_it_was():
     assert second == [str(total), *refused, str(total)]
 
 
-def test_a_new_group_of_the_same_ranks_works_after_a_failure():
+def test_new_group_of_the_same_ranks_works_after_a_failure():
     for (failed, refused, in_another), total in launch(real_failures.a_new_group_after_a_failure, 2, timeout=60):
         assert failed == "OSError: on purpose"
-        assert "refuses collectives" in refused
+        assert "rejects collectives" in refused
         assert in_another == "done"
         assert total == 3.0
 
 
-def test_a_timeout_is_a_failure_too():
+def test_timeout_is_a_failure():
     _, (late, refused) = launch(real_failures.a_lost_peer, 2, timeout=60)
     assert "Timed out" in late
     assert "collective 0, barrier/dissemination, failed with RuntimeError" in refused

@@ -1,11 +1,11 @@
-"""A run that fails says first which rank failed, what it was doing and why, whatever fails while that is reported."""
+"""A failed run first names the rank, its status and the cause, whatever fails while that is reported."""
 
 import re
 import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -42,13 +42,13 @@ images = 24
 checkpoints = "kept"
 checkpoint_every = 2
 """
-KILLED = "SIGKILL, perhaps by the system for want of memory"
-DOING = r"\(it was doing: training step {step}, {phase}.*\)"
+KILLED = "SIGKILL, perhaps because the system ran out of memory"
+DOING = r"\(status: training step {step}, {phase}.*\)"
 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory, with a scenario whose model is a user's and one whose model is shipped."""
+    """The working directory, with a scenario for a user's model and one for a shipped model."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for name, model in (("own", OWN), ("shipped", SHIPPED)):
@@ -64,25 +64,31 @@ def check_failed(done: Done, said: str) -> list[str]:
 
 
 IN_OWN_MODEL = {
-    "SIGKILL forward": f"rank 1 was ended by {KILLED} " + DOING.format(step=3, phase="forward"),
-    "SIGTERM forward": "rank 1 was ended by SIGTERM " + DOING.format(step=3, phase="forward"),
-    "segfault backward": "rank 1 was ended by SIGSEGV " + DOING.format(step=3, phase="backward"),
-    "40 forward": "rank 1 was ended by signal 40 " + DOING.format(step=3, phase="forward"),
+    "SIGKILL forward": f"rank 1 was killed by {KILLED} " + DOING.format(step=3, phase="forward"),
+    "SIGTERM forward": "rank 1 was killed by SIGTERM " + DOING.format(step=3, phase="forward"),
+    "segfault backward": "rank 1 was killed by SIGSEGV " + DOING.format(step=3, phase="backward"),
+    "40 forward": "rank 1 was killed by signal 40 " + DOING.format(step=3, phase="forward"),
     "raise backward": r"rank 1 failed with ZeroDivisionError: a fault of the user's \(line \d+ of faulty_model.py\) "
     + DOING.format(step=3, phase="backward"),
     "silent forward": r"rank 1 failed with SilentError \(its text cannot be had\) \(line \d+ of faulty_model.py\) "
     + DOING.format(step=3, phase="forward"),
     "exit forward": r"rank 1 failed with SystemExit: 3 \(line \d+ of faulty_model.py\) "
     + DOING.format(step=3, phase="forward"),
-    "_exit forward": "rank 1 exited with status 3 before it was done " + DOING.format(step=3, phase="forward"),
+    "_exit forward": "rank 1 exited with status 3 before it finished " + DOING.format(step=3, phase="forward"),
     "memory forward": "rank 1 failed with RuntimeError: .*can't allocate memory.* "
     + DOING.format(step=3, phase="forward"),
-    "nan": "rank 1 failed: the loss of step 3 is nan, in the phase forward; .* "
-    + DOING.format(step=3, phase="forward"),
+    "nan": "rank 1 failed: the loss of step 3 is nan, in phase forward; .* " + DOING.format(step=3, phase="forward"),
 }
 
 
-@pytest.mark.parametrize("fault", IN_OWN_MODEL)
+SAMPLES = ("SIGKILL forward", "raise backward", "nan", "kill backward")  # the others are slow
+
+
+def sampled(faults: Iterable[str]) -> list[Any]:
+    return [pytest.param(name, marks=[] if name in SAMPLES else pytest.mark.slow) for name in faults]
+
+
+@pytest.mark.parametrize("fault", sampled(IN_OWN_MODEL))
 def test_run_names_the_cause_when_a_users_model_fails(
     fault: str, here: Path, ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,22 +103,19 @@ def test_run_names_the_cause_when_a_users_model_fails(
 
 BACKWARD = DOING.format(step=4, phase="backward")
 ON_SHIPPED_MODEL = {
-    "kill backward": f"rank 1 was ended by {KILLED} {BACKWARD}",
+    "kill backward": f"rank 1 was killed by {KILLED} {BACKWARD}",
     "raise backward": f"rank 1 failed with ZeroDivisionError: a fault on purpose .*{BACKWARD}",
-    "exit backward": f"rank 1 exited with status 7 before it was done {BACKWARD}",
-    "SIGTERM backward": f"rank 1 was ended by SIGTERM {BACKWARD}",
-    "SIGSEGV backward": f"rank 1 was ended by SIGSEGV {BACKWARD}",
+    "exit backward": f"rank 1 exited with status 7 before it finished {BACKWARD}",
+    "SIGTERM backward": f"rank 1 was killed by SIGTERM {BACKWARD}",
+    "SIGSEGV backward": f"rank 1 was killed by SIGSEGV {BACKWARD}",
     "nan forward": "rank 1 failed: the loss of step 4 is nan, .*" + DOING.format(step=4, phase="forward"),
     "full optimizer": r"rank 0 failed with OSError: .*File too large.*\.pt.*"
     + DOING.format(step=5, phase="checkpoint"),
-    "kill writer optimizer": f"rank 0 was ended by {KILLED} " + DOING.format(step=5, phase="checkpoint"),
+    "kill writer optimizer": f"rank 0 was killed by {KILLED} " + DOING.format(step=5, phase="checkpoint"),
 }
-SAMPLE = "kill backward"
 
 
-@pytest.mark.parametrize(
-    "fault", [pytest.param(name, marks=[] if name == SAMPLE else pytest.mark.slow) for name in ON_SHIPPED_MODEL]
-)
+@pytest.mark.parametrize("fault", sampled(ON_SHIPPED_MODEL))
 def test_run_names_the_cause_when_a_shipped_model_fails(
     fault: str, here: Path, ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,7 +128,7 @@ def test_run_names_the_cause_when_a_shipped_model_fails(
 
 
 def observe(monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
-    """Have a fault among those who look on in each training of a command."""
+    """Add a fault to the observers of each training of a command."""
     plain = realcomm.train
 
     def train(*given: Any, observers: Any = (), **named: Any) -> Any:
@@ -143,12 +146,12 @@ IN_HANDLING = {
     ),
     "removing remains": ("realcomm.training.checkpoints.CheckpointFolder.close", OSError(5, "Input/output error")),
 }
-FAILED = "rank 1 was ended by SIGKILL (it was doing: training step 3, forward)"
+FAILED = "rank 1 was killed by SIGKILL (status: training step 3, forward)"
 
 
 @pytest.fixture
 def failed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every launch of a training fails, and what is known of it makes a trace."""
+    """Let every launch of a training fail, with a trace."""
 
     def fail(*given: object, **named: object) -> None:
         (here / "kept" / "ring").mkdir(parents=True, exist_ok=True)
@@ -161,7 +164,7 @@ def failed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("failed")
 @pytest.mark.parametrize("place", IN_HANDLING)
-def test_an_error_in_handling_a_failure_is_a_note(
+def test_error_while_handling_a_failure_is_a_note(
     place: str, ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, error = IN_HANDLING[place]
@@ -173,7 +176,7 @@ def test_an_error_in_handling_a_failure_is_a_note(
 
 
 @pytest.mark.usefixtures("failed")
-def test_an_error_in_handling_a_failure_is_a_note_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_while_handling_a_failure_is_a_note_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("realcomm.training.checkpoints.CheckpointFolder.close", Mock(side_effect=OSError("no disk")))
     scenario = package.load("own.toml")
     for run in (
@@ -185,7 +188,7 @@ def test_an_error_in_handling_a_failure_is_a_note_in_python(monkeypatch: pytest.
         assert "afterwards: OSError: no disk" in caught.value.__notes__
 
 
-def test_a_launch_stays_failed_when_its_processes_cannot_be_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_stays_first_when_processes_cannot_be_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     end = launcher._Processes.end
 
     def end_and_break(processes: Any) -> None:
@@ -193,12 +196,12 @@ def test_a_launch_stays_failed_when_its_processes_cannot_be_ended(monkeypatch: p
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(launcher._Processes, "end", end_and_break)
-    with pytest.raises(RankFailed, match="rank 1 exited with status 7 before it was done") as caught:
+    with pytest.raises(RankFailed, match="rank 1 exited with status 7 before it finished") as caught:
         realcomm.launch(real_workers.exit_on, 2, 1)
     assert caught.value.__notes__ == ["afterwards: OSError: [Errno 5] Input/output error"]
 
 
-def test_a_failure_that_is_raised_from_replaces_another() -> None:
+def test_error_raised_from_a_failure_replaces_it() -> None:
     with pytest.raises(InputError) as caught, failure_first():
         try:
             raise RunFailed("first")
@@ -207,7 +210,7 @@ def test_a_failure_that_is_raised_from_replaces_another() -> None:
     assert not hasattr(caught.value, "__notes__")
 
 
-def test_the_first_failure_is_kept_through_a_translation_of_the_later_error() -> None:
+def test_first_failure_is_kept_when_a_later_error_is_translated() -> None:
     with pytest.raises(RunFailed, match="first") as caught, failure_first():
         try:
             raise RunFailed("first")
@@ -219,7 +222,7 @@ def test_the_first_failure_is_kept_through_a_translation_of_the_later_error() ->
     assert caught.value.__notes__ == ["afterwards: InputError: second"]
 
 
-def test_an_observer_that_fails_at_the_end_does_not_hide_why(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_observer_does_not_hide_the_failure(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RINGLAB_FAULT", "raise forward")
     scenario = package.load("own.toml")
     with pytest.raises(RankFailed, match="rank 1 failed with ZeroDivisionError") as caught:
@@ -229,7 +232,7 @@ def test_an_observer_that_fails_at_the_end_does_not_hide_why(here: Path, monkeyp
 
 @contextmanager
 def small_files(nbytes: int) -> Iterator[None]:
-    """Within the context, this process can write no file beyond so many bytes, as on a full disk."""
+    """Within the context, limit files of this process to ``nbytes``, as on a full disk."""
     before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, most))
     try:
@@ -238,22 +241,22 @@ def small_files(nbytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
 
 
-def test_a_trace_that_the_disk_has_no_room_for_is_a_note(
+def test_trace_that_does_not_fit_on_disk_is_a_note(
     here: Path, ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RINGLAB_FAULT", "SIGKILL forward")
     with small_files(2000):
         done = ringlab("run", "own.toml", "--trace", "t.json")
-    notes = check_failed(done, f"rank 1 was ended by {KILLED}")
+    notes = check_failed(done, f"rank 1 was killed by {KILLED}")
     assert "afterwards: OSError: [Errno 27] File too large: 't.json'" in notes and not (here / "t.json").exists()
 
 
-def test_a_launch_on_a_full_disk_names_the_file(tmp_path: Path) -> None:
+def test_launch_on_a_full_disk_names_the_file(tmp_path: Path) -> None:
     with small_files(100), pytest.raises(OSError, match=r"File too large: '.*board'"):
         realcomm.launch(max, 2)
 
 
-def test_a_hang_is_told_when_a_users_model_hangs(here: Path, ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hang_of_a_users_model_is_reported(here: Path, ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RINGLAB_FAULT", "hang forward")
     done = ringlab("run", "own.toml", "--timeout", 3, "--trace", "t.json")
     said = (
@@ -270,9 +273,12 @@ CONSTRUCTED = {
 }
 
 
-@pytest.mark.parametrize("text", CONSTRUCTED)
-@pytest.mark.parametrize("command", ["run", "run --predict", "compare", "calibrate"])
-def test_a_model_that_cannot_be_built_is_rejected_with_its_line(
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [(text, "run") for text in CONSTRUCTED]
+    + [([*CONSTRUCTED][-1], name) for name in ("run --predict", "compare", "calibrate")],
+)
+def test_model_that_cannot_be_built_is_named_with_its_line(
     text: str, command: str, here: Path, ringlab: Ringlab
 ) -> None:
     (here / "mine.py").write_text(text)
@@ -281,27 +287,27 @@ def test_a_model_that_cannot_be_built_is_rejected_with_its_line(
     assert done.status == 2 and re.search(f"model '.*mine.py:build': {CONSTRUCTED[text]}", done.err), done.err
 
 
-@pytest.mark.parametrize("command", ["compare", "calibrate --accept-noise"])
+@pytest.mark.parametrize("command", ["compare", pytest.param("calibrate --accept-noise", marks=pytest.mark.slow)])
 def test_other_commands_name_the_cause_when_a_users_model_fails(
     command: str, here: Path, ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch, brief_calibration: None
 ) -> None:
     monkeypatch.setenv("RINGLAB_FAULT", "SIGKILL backward")
     name, *options = command.split()
-    check_failed(
-        ringlab(name, "own.toml", *options), rf"rank 1 was ended by {KILLED} \(it was doing: calibrating a tra"
-    )
+    check_failed(ringlab(name, "own.toml", *options), rf"rank 1 was killed by {KILLED} \(status: calibrating a tra")
 
 
-@pytest.mark.parametrize("command", ["bench -b 4M -e 4M -n 10000", "calibrate --accept-noise"])
+@pytest.mark.parametrize(
+    "command", ["bench -b 4M -e 4M -n 10000", pytest.param("calibrate --accept-noise", marks=pytest.mark.slow)]
+)
 def test_commands_name_a_rank_that_is_killed(command: str, here: Path, ringlab: Ringlab) -> None:
     with killing(1, 2, signal.SIGTERM, delay_s=0.1) as sent:
         done = ringlab(*command.split())
     assert sent
-    check_failed(done, r"rank 1 was ended by SIGTERM \(it was doing: ")
+    check_failed(done, r"rank 1 was killed by SIGTERM \(status: ")
 
 
 class Progress:
-    """A progress of a user's that cannot end."""
+    """A user's progress that fails at its end."""
 
     @contextmanager
     def task(self, text: str, late_s: float = 0.0) -> Iterator[Any]:
@@ -311,24 +317,24 @@ class Progress:
             raise ValueError("no terminal")
 
     def note(self, text: str) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
 
 @pytest.mark.usefixtures("failed")
-def test_a_progress_that_fails_does_not_hide_why() -> None:
+def test_failing_progress_does_not_hide_the_failure() -> None:
     with pytest.raises(RankFailed, match=f"^{re.escape(FAILED)}") as caught:
         package.load("own.toml").run(progress=Progress())
     assert "afterwards: ValueError: no terminal" in caught.value.__notes__
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_the_end_of_the_server_is_told_by_its_signal(number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_end_of_the_server_is_reported_with_its_signal(number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     code = "import sys, time\nif sys.argv[1] == '15': sys.exit(143)\ntime.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", code, str(int(number))]) as process:
         monkeypatch.setattr(server, "server_pid", lambda: process.pid)
         if number == signal.SIGKILL:
             assert server.server_end() == ""
             process.kill()
-        assert server.server_end(60) == f"was ended by {KILLED if number == signal.SIGKILL else 'SIGTERM'}"
+        assert server.server_end(60) == f"was killed by {KILLED if number == signal.SIGKILL else 'SIGTERM'}"
     monkeypatch.setattr(server, "server_pid", lambda: None)
     assert server.server_end() == "has ended"

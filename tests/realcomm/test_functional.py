@@ -1,4 +1,4 @@
-"""The collectives as functions, those under way and the classroom's: what torch.distributed's own would have done."""
+"""The functions on tensors, asynchronous calls and the classroom match torch.distributed's own."""
 
 import doctest
 import re
@@ -29,12 +29,12 @@ def mine(rank, world_size):
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
-def test_every_function_of_lists_does_what_torchs_own_does(world_size: int):
+def test_list_functions_match_torch(world_size: int):
     assert launch(real_functions.lists_beside_torch, world_size) == [[]] * world_size
 
 
 @pytest.mark.parametrize("name", real_functions.FUNCTIONS)
-def test_positions_and_defaults_are_torchs(name: str):
+def test_positions_and_defaults_match_torch(name: str):
     ours = dict(signature(getattr(realcomm, name)).parameters)
     theirs = [*signature(getattr(dist, name)).parameters.values()]
     assert ours.pop("algorithm").kind is Parameter.KEYWORD_ONLY
@@ -48,7 +48,7 @@ def test_positions_and_defaults_are_torchs(name: str):
         assert ours[parameter.name].default == default
 
 
-def test_there_are_twelve_and_their_examples_show_what_rank_0_of_two_sees():
+def test_examples_of_all_functions_show_rank_0_of_two():
     assert len(real_functions.FUNCTIONS) == 12
     for examples, failures in launch(real_functions.run_examples, 2):
         assert failures == ""
@@ -59,8 +59,8 @@ LONG = [pytest.param(name, marks=pytest.mark.slow) for name in ("calibrate", "tr
 
 
 @pytest.mark.parametrize("name", ["launch", "run", *LONG])
-def test_the_examples_that_start_processes(name: str):
-    """They are skipped where all examples are run."""
+def test_examples_that_start_processes(name: str):
+    """Skipped when all examples run."""
     function, report = getattr(realcomm, name), list[str]()
     text = function.__doc__.replace("# doctest: +SKIP", "")
     names = {**sys.modules[function.__module__].__dict__, "simcomm": simcomm, "Training": Training}
@@ -69,12 +69,12 @@ def test_the_examples_that_start_processes(name: str):
     assert report == []
 
 
-def test_no_name_of_the_package_is_also_a_modules():
+def test_package_names_are_not_module_names():
     stems = {path.stem for path in Path(realcomm.__file__).parent.rglob("*.py")}
     assert stems & {*realcomm.__all__} == {"classroom"}
 
 
-def test_what_is_loaded_late_completes_and_is_there():
+def test_late_receives_complete():
     assert {*realcomm.__all__} <= {*dir(realcomm)}
     assert all(hasattr(realcomm, name) for name in dir(realcomm))
 
@@ -89,44 +89,45 @@ def test_tensors_of_any_shape_and_kind():
         assert mirrored == [2 + 0j] * 3
 
 
-def test_what_only_travels_may_be_of_a_type_that_cannot_be_reduced():
+def test_moved_data_may_have_any_dtype():
     assert launch(real_functions.unreducible, 2) == [[True] * 3] * 2
 
 
-def test_an_algorithm_is_a_name_an_object_or_in_a_file(tmp_path: Path):
+def test_algorithm_is_a_name_an_object_or_in_a_file(tmp_path: Path):
     (tmp_path / "my.py").write_text(MINE)
     assert launch(real_functions.by_any_name, 2, tmp_path / "my.py") == [[3.0] * 3] * 2
 
 
-def test_a_groups_ranks_are_those_of_the_world():
+def test_group_roots_are_world_ranks():
     assert launch(real_functions.in_a_group, 4) == [[0.0, 0.0], [4.0, 3.0], [2.0, 2.0], [4.0, 3.0]]
 
 
 REFUSED = [
     "op 'median' is not known", "needs a floating dtype", "cannot reduce dtype 'complex64'", "BAND is not known",
     "op 3 is not known", "did you mean all_reduce/ring", "broadcast/naive is not an algorithm for all",
-    "tensor has the layout torch.sparse_coo", "tensor is on meta", "tensor is expanded",
-    "rank 2 is not one of the group's: 0, 1", "output_tensor needs the same dtype and 2 times",
+    "tensor must be dense, not torch.sparse_coo", "tensor is on meta", "tensor is expanded",
+    "rank 2 is not in the group; its ranks are 0, 1", "output_tensor needs the same dtype and 2 times",
     "input needs the same dtype and 2 times", "a multiple of 2",
-    "gather_list holds 1 tensors where there must be one for each rank, 2",
-    "gather_list holds 1 tensors where there must be none; only dst",
+    "gather_list has 1 tensors, but needs 2, one for each rank",
+    "gather_list has 1 tensors, but needs none; only dst",
     r"gather_list\[0\] is \[3\] int32 on cpu and tensor",
     r"gather_list\[0\] is expanded", r"scatter_list\[0\] is \[4\] float32 on cpu and tensor is \[3\]",
     "of 2 was given, but this process is rank . of 2",
-    "src is 0 and group_src is 1; can't specify both", "group_dst 2 is not one of 0 to 1",
-    r"tensor_list\[1\] is \[4\] .* and tensor is \[3\] .*unequal parts", "input_list holds 1 tensors",
-    r"output_tensor_list\[1\] is \[4\] .* and input_tensor_list\[0\] is \[3\]", "input_tensor_list holds no tensors",
+    "src is 0 and group_src is 1; can't specify both", "group_dst must be a group rank from 0 to 1, not 2",
+    r"tensor_list\[1\] is \[4\] .* and tensor is \[3\] .*unequal parts", "input_list has 1 tensors",
+    r"output_tensor_list\[1\] is \[4\] .* and input_tensor_list\[0\] is \[3\]", "input_tensor_list is empty",
     r"input_split_sizes is \[1, 3\] .*unequal parts are not supported",
-    r"tensor_list\[0\] and tensor_list\[1\] are the same memory; give each rank its own tensor",
+    r"tensor_list\[0\] and tensor_list\[1\] share memory; pass a separate tensor for each rank",
 ]  # fmt: skip
 REFUSED_TYPES = [
-    "tensor is a list", "algorithm is <RedOpType.SUM: 0>; give an Algor", "algorithm is <torch.*ProcessGroup",
-    "rank '0' is no whole number", "group_dst '1' is no whole number", "group is 'all'", "gather_list is a Tensor",
-    r"scatter_list\[0\] is a NoneType",
+    "tensor must be a torch.Tensor, not list", "algorithm is <RedOpType.SUM: 0>; give an Algor",
+    "algorithm is <torch.*ProcessGroup",
+    "rank must be an integer, not '0'", "group_dst must be an integer, not '1'", "group must be a Pro.*, not 'all'",
+    "gather_list must be a list of tensors, not Tensor", r"scatter_list\[0\] must be a torch.Tensor, not NoneType",
 ]  # fmt: skip
 
 
-def test_what_does_not_fit_is_refused_before_anything_is_sent():
+def test_invalid_arguments_are_rejected_before_anything_is_sent():
     for told in launch(real_functions.refusals, 2, timeout=30):
         for wanted, (said, _) in zip(REFUSED + REFUSED_TYPES, told, strict=True):
             assert re.search(wanted, said)
@@ -134,7 +135,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_sent():
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
-def test_the_four_of_the_classroom(world_size: int):
+def test_classroom_functions_match_torch(world_size: int):
     total = world_size * (world_size + 1) / 2
     for rank, (sent, reduced, both, ring) in enumerate(launch(real_functions.in_class, world_size)):
         assert sent == [2.0] * 5
@@ -148,14 +149,14 @@ def test_without_a_group_the_message_says_so():
         classroom.broadcast(torch.zeros(1), 0, 1)
 
 
-def test_a_collective_goes_on_while_the_rank_computes():
+def test_collective_continues_while_the_rank_computes():
     (early, computed, right), *others = launch(real_async.computing, 3, timeout=60)
     assert not early
     assert computed > 10  # in the 0.3 s that the others stay away it computes, rather than wait
     assert right and all(other[2] for other in others)
 
 
-def test_many_in_flight_are_exact_whoever_waits_for_which_first():
+def test_many_collectives_in_flight_are_exact():
     assert launch(real_async.many_in_flight, 3, timeout=60) == [[]] * 3
 
 
@@ -163,24 +164,24 @@ def test_groups_of_the_same_ranks_do_not_wait_for_each_other():
     assert launch(real_async.two_groups_crosswise, 3, timeout=60) == [[3.0, 6.0]] * 3
 
 
-def test_fifty_groups_at_a_time_are_exact_and_leave_nothing_when_destroyed():
+def test_fifty_groups_are_exact_and_leave_nothing():
     assert launch(real_async.fifty_groups, 3, timeout=120) == [([], 50, 0, 0)] * 3
 
 
-def test_a_wait_may_end_early_and_says_what_the_collective_waits_for():
+def test_wait_timeout_names_the_awaited_peer():
     (early, wrong, value), others = launch(real_async.waiting, 2, timeout=60)
     assert early.startswith("TimeoutError: the collective is not done after 0:00:00.2")
     assert "all_reduce/ring step 0, waiting for rank 1" in early
-    assert wrong == "TypeError: timeout is 0.2; it must be a datetime.timedelta"
+    assert wrong == "TypeError: timeout must be a datetime.timedelta, not 0.2"
     assert [value] == others == ["3.0"]
 
 
-def test_a_collective_that_fails_tells_everyone_who_waits():
+def test_failed_collective_raises_in_every_waiter():
     told, others = launch(real_async.broken, 2, timeout=60)
     assert len(told) == 3 and all("imed out" in said for said in told) and others == []
 
 
-def test_gradients_set_off_during_backward_train_the_same_model():
+def test_gradients_reduced_during_backward_train_the_same():
     for own, by_hook, under_way in launch(real_async.training, 2, timeout=60):
         assert own and by_hook
         assert under_way == 6  # each of three layers' weight and bias
@@ -189,5 +190,5 @@ def test_gradients_set_off_during_backward_train_the_same_model():
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="NCCL needs a CUDA GPU, and this machine has none")
 @pytest.mark.parametrize("world_size", [2, 4])
-def test_the_same_functions_on_one_gpu_over_nccl(world_size: int):
+def test_functions_on_one_gpu_over_nccl(world_size: int):
     assert launch(real_functions.on_one_gpu, world_size, backend="nccl") == [([], world_size + 64.0)] * world_size

@@ -1,4 +1,4 @@
-"""`make gpu`, tried where there is no GPU: its plan, its time limits, its wheels, and gloo in NCCL's place."""
+"""`make gpu` without a GPU: its plan, time limits and wheels, and the code for NCCL on simulated GPUs or gloo."""
 
 import json
 import os
@@ -66,7 +66,7 @@ def test_install_and_parts_take_less_than_nine_minutes():
     assert [part.limit_s for part in trial] == [4 * part.limit_s for part in parts], "a trial on a CPU has more time"
 
 
-def test_the_plan_has_all_that_is_to_be_measured_by_names_that_exist():
+def test_plan_has_all_parts_with_existing_names():
     parts = {part.name: part for part in plan()}
     checks = ["trains", "strategies", "record", "groups", "tests"]
     measured = ["one rank", "calibration", "bench", "beside", "naive", "ring", "ddp"]
@@ -103,7 +103,7 @@ def test_gpus_that_are_hidden_do_not_count(monkeypatch: pytest.MonkeyPatch):
     assert GPU["count_gpus"]() == 2
 
 
-def test_results_name_their_commit_where_git_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_results_name_their_commit_when_git_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def commit() -> Any:
         GPU["write_results"](tmp_path / "found.json", Asked("gloo", 1, True), [])
         return json.loads((tmp_path / "found.json").read_text())["commit"]
@@ -113,7 +113,7 @@ def test_results_name_their_commit_where_git_is(tmp_path: Path, monkeypatch: pyt
     assert commit() == ""
 
 
-def test_all_tests_for_a_gpu_are_in_the_plan():
+def test_plan_has_all_gpu_tests():
     marked = {
         file.name
         for file in (ROOT / "tests").rglob("test_*.py")
@@ -123,14 +123,14 @@ def test_all_tests_for_a_gpu_are_in_the_plan():
 
 
 def runs(process: int) -> bool:
-    """Return whether a process runs; one that has ended and that nobody has waited for does not."""
+    """Return whether a process is running, and not a zombie."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
 
 
-def test_a_part_that_fails_or_hangs_does_not_lose_the_others(tmp_path: Path):
+def test_failed_or_hanging_part_does_not_stop_the_others(tmp_path: Path):
     written: list[list[Any]] = []
     sleeper = "import os, time; os.fork(); os.write(1, b'%d\\n' % os.getpid()); time.sleep(60)"
     finds = f"import json; json.dump({{'answer': 42}}, open({str(tmp_path / 'found.json')!r}, 'w'))"
@@ -149,7 +149,7 @@ def test_a_part_that_fails_or_hangs_does_not_lose_the_others(tmp_path: Path):
     assert not any(runs(process) for process in parent_and_child)
 
 
-def test_a_part_ends_when_the_whole_is_terminated(tmp_path: Path):
+def test_part_ends_when_make_gpu_is_terminated(tmp_path: Path):
     sleeper = python("import os, time; print(os.getpid(), flush=True); time.sleep(60)")
     whole = f"""
 import runpy
@@ -167,9 +167,7 @@ gpu["run_part"](gpu["Part"]("sleeping", 60, ({sleeper!r},)), Path({str(tmp_path)
     assert not runs(int(output.read_text()))
 
 
-def test_a_part_gets_what_those_before_left_over_and_never_what_is_of_those_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_part_may_use_time_left_by_earlier_parts_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     inside, now, limits = GPU["measure"].__globals__, [100.0], []
 
     def run_part(part: Any, folder: Path, limit_s: float) -> dict[str, Any]:
@@ -184,7 +182,7 @@ def test_a_part_gets_what_those_before_left_over_and_never_what_is_of_those_afte
     assert limits == [65 - 50, 65 - 4 - 30, 65 - 8]
 
 
-def test_tests_are_counted_from_a_run_that_was_stopped():
+def test_results_of_a_stopped_test_run_are_counted():
     lines = [
         "tests/a.py::test_b[2] PASSED      [ 50%]",
         "tests/a.py::test_c SKIPPED (no GPU) [ 75%]",
@@ -193,7 +191,7 @@ def test_tests_are_counted_from_a_run_that_was_stopped():
     assert GPU["read_tests"](lines) == {"tests/a.py::test_b[2]": "passed", "tests/a.py::test_c": "skipped"}
 
 
-def test_a_plan_is_shown_before_anything_is_installed():
+def test_plan_is_shown_before_anything_is_installed():
     make = ["make", "--no-print-directory", "-n", "gpu"]
     said = [subprocess.run([*make, *options], cwd=ROOT, capture_output=True, text=True, timeout=60).stdout
             for options in ([], ["GPU_OPTIONS=--plan --small", "PYTHON=python3"])]  # fmt: skip
@@ -210,7 +208,7 @@ def test_without_a_gpu_nothing_is_started():
 
 
 @pytest.mark.slow
-def test_all_of_it_on_the_cpu_with_gloo_in_the_place_of_nccl(tmp_path: Path):
+def test_make_gpu_runs_on_the_cpu_with_gloo(tmp_path: Path):
     file = tmp_path / "found.json"
     done = run_python("benchmarks/gpu.py", "--backend", "gloo", "--small", "-o", file, timeout_s=2400)
     found = json.loads(file.read_text())
@@ -226,7 +224,7 @@ def test_all_of_it_on_the_cpu_with_gloo_in_the_place_of_nccl(tmp_path: Path):
     assert parts["ddp"]["training"][0]["step_s"]["measured"] > 0
 
 
-def test_the_wheels_are_of_all_that_the_project_needs_but_torch():
+def test_wheels_have_all_dependencies_except_torch():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = {WHEELS["package"](line) for line in WHEELS["read_requirements"]()}
     lines = [*project["dependencies"], *project["optional-dependencies"]["torch"]]
@@ -236,7 +234,7 @@ def test_the_wheels_are_of_all_that_the_project_needs_but_torch():
     assert options[options.index("--python-version") + 1] == "3.12" and "manylinux_2_28_x86_64" in options
 
 
-def test_wheels_are_installed_without_a_network_beneath_the_torch_that_is_there(tmp_path, monkeypatch, capsys):
+def test_wheels_are_installed_offline_with_the_existing_torch(tmp_path, monkeypatch, capsys):
     wheels, into = tmp_path / "wheels", tmp_path / "venv"
     wheels.mkdir()
     with zipfile.ZipFile(wheels / "ringlab_tiny-1.0-py3-none-any.whl", "w") as wheel:
@@ -260,7 +258,7 @@ def test_wheels_are_installed_without_a_network_beneath_the_torch_that_is_there(
 
 @pytest.fixture
 def four_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
-    """Rank 5 of a group with both backends on hosts with four GPUs; the devices that are made the current one."""
+    """Rank 5 of a group with both backends on hosts with four GPUs; lists the chosen devices."""
     chosen: list[object] = []
     dist.init_process_group("cpu:gloo,cuda:gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     monkeypatch.setattr(dist, "get_rank", lambda: 5)
@@ -275,8 +273,8 @@ def four_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
     dist.destroy_process_group()
 
 
-def test_a_rank_of_a_users_group_has_a_gpu_of_its_own(four_gpus: list[object], monkeypatch: pytest.MonkeyPatch):
-    """Of a group of gloo and nccl too, and whether or not the user has chosen one."""
+def test_rank_of_a_users_group_gets_its_own_gpu(four_gpus: list[object], monkeypatch: pytest.MonkeyPatch):
+    """Also with gloo and nccl in one group, and whether or not the user has chosen a GPU."""
     assert group.own_device() == torch.device("cuda", 1), "rank 5 is the second on the second host"
     monkeypatch.setenv("LOCAL_RANK", "3")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
@@ -293,7 +291,7 @@ def test_a_rank_of_a_users_group_has_a_gpu_of_its_own(four_gpus: list[object], m
     assert group.own_device() == torch.device("cpu")
 
 
-def test_a_group_whose_gpus_gloo_reaches_works_on_cpus(monkeypatch: pytest.MonkeyPatch):
+def test_gloo_group_works_on_cpus_when_gpus_exist(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     dist.init_process_group("cpu:gloo,cuda:gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     try:
@@ -307,7 +305,7 @@ def test_a_group_whose_gpus_gloo_reaches_works_on_cpus(monkeypatch: pytest.Monke
 
 @pytest.fixture
 def gpu_uuids(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The UUIDs of the visible GPUs, which a test sets; NCCL has no variables."""
+    """The UUIDs of the visible GPUs, set by a test; no NCCL variables."""
     uuids: list[str] = []
     monkeypatch.setattr(torch.cuda, "device_count", lambda: len(uuids))
     monkeypatch.setattr(torch.cuda, "set_device", lambda number: None)
@@ -381,7 +379,7 @@ def test_cuda_stays_off_in_ranks_on_cpus(monkeypatch: pytest.MonkeyPatch):
     assert measure(source, profile_on_meta(source), 1, device="cpu").device
 
 
-def test_a_torch_without_nccl_is_rejected(monkeypatch: pytest.MonkeyPatch):
+def test_torch_without_nccl_is_rejected(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: "H200")
@@ -393,7 +391,7 @@ def test_a_torch_without_nccl_is_rejected(monkeypatch: pytest.MonkeyPatch):
 
 
 def call(name: str, number: int, state: str, is_p2p: bool = False) -> dict[str, Any]:
-    """Return a call as torch's flight recorder lists it; the other kind of calls has a number of its own."""
+    """Return a call as torch's flight recorder lists it; the other kind of call has another number."""
     own, other = ("p2p_seq_id", "collective_seq_id") if is_p2p else ("collective_seq_id", "p2p_seq_id")
     group = ["0", "default_pg"]
     return {"profiling_name": name, own: number, other: 99, "process_group": group, "state": state, "is_p2p": is_p2p}
@@ -417,10 +415,10 @@ MESSAGES = [call(f"nccl:{name}", 1, "scheduled", is_p2p=True) for name in ("recv
     ],
     ids=["collective", "messages", "nothing"],
 )
-def test_the_flight_recorder_names_the_oldest_call_not_done(
+def test_flight_recorder_names_the_oldest_unfinished_call(
     calls: list[dict[str, Any]], said: str, monkeypatch: pytest.MonkeyPatch
 ):
-    """A group of messages is one call; torch never learns the state of each of them."""
+    """A message group is one call; torch never updates the state of its messages."""
     listed = json.dumps({"entries": calls}).encode()
     monkeypatch.setattr(_distributed_c10d, "_dump_nccl_trace_json", lambda **_: listed, raising=False)
     assert describe_unfinished() == said
@@ -441,15 +439,15 @@ run_under_torchrun(hang, 1, (), "gloo", None, 60.0, None)
 """
 
 
-def test_a_hang_under_torchrun_ends_the_rank_with_its_location():
-    """Though its main thread waits for the GPU, where an exception would not reach it."""
+def test_hang_under_torchrun_exits_with_its_location():
+    """The main thread waits for the GPU, where it would not receive an exception."""
     done = subprocess.run([sys.executable, "-c", HANG], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 1
     expected = "ringlab: not done after 60 s; rank 0: all_reduce/ring, channel 1, step 3, waiting for rank 2"
     assert done.stderr.splitlines()[-1] == expected
 
 
-def test_without_nccl_no_call_is_unfinished(monkeypatch: pytest.MonkeyPatch):
+def test_flight_recorder_is_empty_without_nccl(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(_distributed_c10d, "_dump_nccl_trace_json", lambda **_: b"{}", raising=False)
     assert describe_unfinished() == ""
     monkeypatch.delattr(_distributed_c10d, "_dump_nccl_trace_json")
@@ -457,7 +455,7 @@ def test_without_nccl_no_call_is_unfinished(monkeypatch: pytest.MonkeyPatch):
 
 
 def hang_on_a_gpu(rank: int, world_size: int) -> None:
-    """Fail on rank 0 and hang on the others, of which the flight recorder knows a call of rank 1."""
+    """Fail on rank 0 and hang on the others; the flight recorder has a call of rank 1."""
     tell_by(FLIGHT_RECORDER, lambda: "nccl:broadcast is started" if rank == 1 else "")
     dist.barrier()
     if rank == 0:
@@ -465,13 +463,13 @@ def hang_on_a_gpu(rank: int, world_size: int) -> None:
     time.sleep(600)
 
 
-def test_a_failed_run_ends_with_the_flight_recorders_notes():
+def test_failed_run_has_notes_of_the_flight_recorder():
     with pytest.raises(RankFailed, match="as it stands") as caught:
         launch(hang_on_a_gpu, 3, timeout=100)
     assert caught.value.__notes__ == ["rank 1: NCCL's nccl:broadcast is started"]
 
 
-def test_batch_norm_of_all_ranks_has_a_communicator_of_its_own(monkeypatch: pytest.MonkeyPatch):
+def test_sync_batch_norm_has_its_own_communicator(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(models, "own_device", lambda: torch.device("cuda", 0))
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     try:
@@ -481,7 +479,7 @@ def test_batch_norm_of_all_ranks_has_a_communicator_of_its_own(monkeypatch: pyte
         dist.destroy_process_group()
 
 
-def test_one_rank_of_many_tries_torchs_variables(monkeypatch: pytest.MonkeyPatch):
+def test_only_rank_0_tries_torchs_variables(monkeypatch: pytest.MonkeyPatch):
     tried: list[object] = []
     monkeypatch.setattr(torch_process, "_check", tried.append)
     for name, value in (("TORCH_SHOW_CPP_STACKTRACES", "1"), ("WORLD_SIZE", "2"), ("RANK", "1")):
@@ -493,11 +491,11 @@ def test_one_rank_of_many_tries_torchs_variables(monkeypatch: pytest.MonkeyPatch
     assert len(tried) == 1
 
 
-def test_an_aborted_communicator_is_a_lost_peer():
+def test_aborted_communicator_is_a_lost_peer():
     assert is_peer_lost(dist.DistBackendError("NCCL communicator was aborted on rank 1."))
 
 
-def test_a_torch_that_is_too_old_and_gpus_that_are_hidden_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_old_torch_and_hidden_gpus_are_rejected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     with monkeypatch.context() as changed, pytest.raises(SystemExit, match=r"has torch 2\.9\.1; torch>=.* is needed"):
         changed.setitem(WHEELS["install"].__globals__, "torch_version", lambda: "2.9.1")
         WHEELS["install"](tmp_path, tmp_path / "venv")
@@ -511,7 +509,7 @@ def test_a_torch_that_is_too_old_and_gpus_that_are_hidden_are_refused(monkeypatc
 
 
 def wait_on_hosts(rank: int, world_size: int) -> tuple[bool, bool, str]:
-    """Whether a rank that works on GPUs has one group of gloo besides, and what it exchanges there."""
+    """Return whether a rank on a GPU has one gloo group for host work, and what it exchanges there."""
     vars(group_memory)["own_device"] = lambda: torch.device("cuda")
     found = group_memory.host_group()
     group_memory.host_barrier()

@@ -1,4 +1,4 @@
-"""Users' model files that do what no model should: each ends in its own process, and the message names the line."""
+"""Misbehaving model files of users: each ends in its subprocess, and the message names the line."""
 
 import errno
 import os
@@ -39,7 +39,7 @@ ENDED = {  # of the limits that test_hostile_programs.py has, one of each kind
 
 
 def call_in_guest(path: Path, name: str) -> Any:
-    """Stand in for what traces a model with torch, which takes seconds to import."""
+    """Replaces tracing with torch, which takes seconds to import."""
     code = compile(path.read_text(), str(path), "exec")
     names: dict[str, Any] = {}
     exec(code, names)
@@ -58,7 +58,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("name", ENDED)
-def test_a_model_file_ends_within_its_limits_with_its_line(name: str, file: Path) -> None:
+def test_model_file_that_exceeds_limits_is_named_with_its_line(name: str, file: Path) -> None:
     said, line = ENDED[name]
     with pytest.raises(InputError, match=f"^model '.*mine.py:{name}'.*({said})") as caught:
         ask_file(f"{file}:{name}", HERE, [], (__name__,))
@@ -66,7 +66,7 @@ def test_a_model_file_ends_within_its_limits_with_its_line(name: str, file: Path
     assert ask_file(f"{file}:told", HERE, [], (__name__,))[1] == {"parameters": 3}
 
 
-def test_what_a_model_file_says_is_no_profile_until_it_is_checked(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_profile_from_a_model_file_is_validated(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for found, said in ((3, "cannot be read"), ({"layers": 3}, "not a modelprofile"), (None, "cannot be read")):
         answer = ProgramFile(file), found
         monkeypatch.setattr("realcomm.profiling.tracing.ask_file", lambda *_, answer=answer: answer)
@@ -75,26 +75,26 @@ def test_what_a_model_file_says_is_no_profile_until_it_is_checked(file: Path, mo
 
 
 @pytest.mark.parametrize("line", ["3; rm", [3], {"a": 3}, float("inf"), float("nan")])
-def test_a_line_that_a_model_file_forges_is_unreadable(line: Any, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_line_forged_by_a_model_file_is_rejected(line: Any, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ProgramFile, "ask", lambda *_: ({"memory": True, "line": line}, b""))
     with pytest.raises(InputError, match=r"mine.py: what its process answered cannot be read"):
         ask_file(f"{file}:told", HERE, [], ())
 
 
 @pytest.mark.parametrize("made", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/proc/self/mem")])
-def test_a_model_file_is_a_regular_file(made: Any, tmp_path: Path) -> None:
+def test_model_file_must_be_a_regular_file(made: Any, tmp_path: Path) -> None:
     made(tmp_path / "mine.py")
     with pytest.raises(InputError, match=r"regular file|Permission|kernel"):
         check_model(Training(None, model=f"{tmp_path}/mine.py:build"))
 
 
-def test_a_model_is_tried_before_ranks_build_it(file: Path) -> None:
+def test_model_is_tried_before_ranks_build_it(file: Path) -> None:
     file.write_text("import torch\ndef build():\n    while True: pass\n")
     with pytest.raises(InputError, match=r"longer than 1 s .* \(line 3 of mine.py\)"):
         check_model(Training(None, model=f"{file}:build"))
 
 
-def test_the_parameters_of_a_model_are_counted_without_its_content(file: Path) -> None:
+def test_parameters_are_counted_on_the_meta_device(file: Path) -> None:
     head = "import torch\ndef build():\n    model = torch.nn.Linear(3, 4)\n    model.bias.requires_grad = False\n"
     file.write_text(f"{head}    return model\n")
     training = Training(None, model=f"{file}:build")
@@ -102,9 +102,7 @@ def test_the_parameters_of_a_model_are_counted_without_its_content(file: Path) -
     assert count_parameters(replace(training, parameters=7)).parameters == 7  # ranks say that it is another number
     assert count_parameters(Training(None)) == Training(None)
     file.write_text(f"{head}    model.weight.sum().item()\n    return model\n")
-    with pytest.raises(
-        InputError, match=r"RuntimeError: .* \(line 5 of mine.py\); if the model only works with data, set"
-    ):
+    with pytest.raises(InputError, match=r"RuntimeError: .* \(line 5 of mine.py\); if the model needs data, set"):
         count_parameters(training)
 
 
@@ -133,9 +131,7 @@ print(launch(real_workers.settings, 1, VARIABLE)[0][0])
 """
 
 
-def test_a_training_leaves_no_folder_of_torchs_compiler_and_a_model_that_compiles_has_torchs_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_creates_no_folder_of_torchs_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, left = tmp_path / "mine.py", tmp_path / "left"
     model.write_text("from torch import nn\ndef build():\n    return nn.Sequential(nn.Flatten(), nn.Linear(4, 10))\n")
     left.mkdir()
@@ -146,7 +142,7 @@ def test_a_training_leaves_no_folder_of_torchs_compiler_and_a_model_that_compile
 
 
 @pytest.mark.parametrize("command", ["profile mine.py:loop -o mine.py", "predict a.toml --json mine.py"])
-def test_a_model_file_is_not_written_over(command: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_file_is_not_overwritten(command: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(file.parent)
     Path("a.toml").write_text(
         '[cluster]\ntopology = "star"\nhosts = 4\nbandwidth = "1 Gbit/s"\nlatency = "1 us"\n[training]\n'
@@ -158,7 +154,7 @@ def test_a_model_file_is_not_written_over(command: str, file: Path, monkeypatch:
     assert file.read_text() == MODEL
 
 
-def test_a_profile_is_said_to_be_kept_once_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_profile_is_reported_only_after_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

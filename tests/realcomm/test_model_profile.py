@@ -1,4 +1,4 @@
-"""Profiles of models: parameters and work known from elsewhere, files that are strict, models that cannot be traced."""
+"""Model profiles: known parameters and FLOPs, strict files, models that cannot be traced."""
 
 import json
 from dataclasses import replace
@@ -38,7 +38,7 @@ def test_every_model_of_the_command_is_shipped() -> None:
     [("resnet18", 11_689_512, 1.81), ("resnet50", 25_557_032, 4.09), ("vgg16", 138_357_544, 15.47),
      ("resnext101_32x8d", 88_791_336, 16.41), ("mobilenet_v2", 3_504_872, 0.30), ("vit_b_16", 86_567_656, 17.56)],
 )  # fmt: skip
-def test_parameters_and_work_are_those_that_torchvision_states(name: str, parameters: int, gflops: float) -> None:
+def test_parameters_and_flops_match_torchvision(name: str, parameters: int, gflops: float) -> None:
     profile = find_model_profile(name)
     assert profile.parameters == parameters
     assert profile.forward_flops / 2e9 == pytest.approx(gflops, abs=0.006)
@@ -47,17 +47,17 @@ def test_parameters_and_work_are_those_that_torchvision_states(name: str, parame
     assert backward == 2 * profile.forward_flops - (0 if first.kind == "Linear" else first.forward_flops)
 
 
-def test_a_profile_made_now_is_the_shipped_one() -> None:
+def test_shipped_profile_is_up_to_date() -> None:
     made = replace(profile_on_meta(find_model("resnet18")), source="")
     assert made == replace(find_model_profile("resnet18"), source="")
 
 
-def test_a_transformer_that_is_shipped_can_be_built_by_its_name() -> None:
+def test_shipped_transformer_is_built_by_name() -> None:
     source, shipped = find_model("gpt2-xl"), find_model_profile("gpt2-xl")
     assert (source.name, source.shape, source.described) == ("gpt2-xl", shipped.shape, shipped.sample)
 
 
-def test_the_longest_sequences_have_a_profile() -> None:
+def test_longest_sequences_have_a_profile() -> None:
     assert profile_on_meta(find_model("llama3-405b:context=131072")).forward_flops > 10**17
 
 
@@ -65,7 +65,7 @@ def test_llama_has_the_parameters_of_its_paper() -> None:
     assert find_model_profile("llama-7b").parameters == 6_738_415_616
 
 
-def test_a_transformer_is_its_closed_forms() -> None:
+def test_transformer_profile_matches_closed_forms() -> None:
     profile = profile_on_meta(find_model(SMALL))
     layers, h, s, v = 2, 8, 16, 100
     assert profile.parameters == v * h + s * h + layers * (12 * h * h + 13 * h) + 2 * h
@@ -84,7 +84,7 @@ def test_gradients_fill_ddps_buckets() -> None:
     assert len(fill_buckets(gradients)) == 5
 
 
-def test_a_profile_comes_back_from_its_file(tmp_path: Path) -> None:
+def test_profile_is_read_back_from_its_file(tmp_path: Path) -> None:
     profile = find_model_profile("alexnet")
     profile.write(tmp_path / "one.json")
     assert read_model_profile(tmp_path / "one.json") == profile
@@ -102,7 +102,7 @@ def test_a_profile_comes_back_from_its_file(tmp_path: Path) -> None:
         ("layers", [[one, "L", one, [], 1, 0, 0, 0, 0, 0, 0] for one in "aba"], "block 'a' are not in a row"),
     ],
 )
-def test_a_file_that_is_no_profile_is_refused(key: str, value: object, said: str, tmp_path: Path) -> None:
+def test_file_that_is_not_a_profile_is_rejected(key: str, value: object, said: str, tmp_path: Path) -> None:
     path = tmp_path / "bad.json"
     find_model_profile("alexnet").write(path)
     path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
@@ -128,19 +128,19 @@ def nothing():
 """
 
 
-def test_names_of_torchvisions_models_are_found_without_importing_it() -> None:
+def test_torchvision_models_are_listed_without_import() -> None:
     assert sorted(torchvision_models()) == torchvision.models.list_models(module=torchvision.models)
 
 
-def test_a_model_of_a_file_is_traced_or_refused(tmp_path: Path) -> None:
+def test_model_of_a_file_is_traced_or_rejected(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(UNTRACEABLE + "def fine():\n    return torch.nn.Sequential(torch.nn.Linear(4, 3))\n")
     fine = trace_model(f"{path}:fine", (4,))
     assert fine == profile_on_meta(find_model(f"{path}:fine", (4,)))
     assert (fine.parameters, fine.forward_flops) == (15, 24)
-    with pytest.raises(InputError, match=r"cannot be followed .* looks at no value"):
+    with pytest.raises(InputError, match=r"cannot be traced .* must not read values"):
         profile_on_meta(find_model(f"{path}:build", (4,)))
-    with pytest.raises(InputError, match="layer 1 is a LazyLinear, which has no size yet; put a Linear with"):
+    with pytest.raises(InputError, match="layer 1 is a LazyLinear, whose size is not known yet; use a Linear with"):
         profile_on_meta(find_model(f"{path}:lazy"))
     with pytest.raises(InputError, match="returns int"):
         profile_on_meta(find_model(f"{path}:nothing", (4,)))
@@ -157,16 +157,16 @@ def test_a_model_of_a_file_is_traced_or_refused(tmp_path: Path) -> None:
         (SMALL.replace("heads=2", "heads=3"), "width 8 must be a multiple of heads 3"),
         ("resnet51", "did you mean"),
         ("gpt2-xxl", "did you mean gpt2-xl"),
-        ("nonsense", "is not known; give a model of torchvision"),
+        ("nonsense", "is not known; use a torchvision model"),
         ("folder/model", "not known"),
     ],
 )
-def test_a_text_that_names_no_model_is_refused(text: str, said: str) -> None:
+def test_unknown_model_name_is_rejected(text: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
         find_model(text)
 
 
-def test_what_is_measured_is_divided_among_all_layers(tmp_path: Path) -> None:
+def test_measured_time_is_distributed_over_all_layers(tmp_path: Path) -> None:
     answer = profile_model(SMALL, batch_size=3, steps=2)
     (measured,) = answer.profile.measured
     assert measured.batch_size == 3 and measured.loading == 0
@@ -196,7 +196,7 @@ def test_times_come_from_torchs_profiler(tmp_path: Path) -> None:
 
 
 def test_times_of_a_gpu_are_those_of_its_kernels(tmp_path: Path) -> None:
-    """The host only launches them, one microsecond apart; the GPU is through much later."""
+    """The host launches kernels one microsecond apart; the GPU ends much later."""
     events, number = [], 0
     for step in range(3):
         at = 10_000 * step
@@ -231,12 +231,12 @@ def test_times_of_a_gpu_are_those_of_its_kernels(tmp_path: Path) -> None:
         ({"shape": "3,0"}, "--shape '3,0'"),
     ],
 )
-def test_options_that_make_no_profile_are_refused(given: dict[str, object], said: str) -> None:
+def test_invalid_profile_options_are_rejected(given: dict[str, object], said: str) -> None:
     with pytest.raises(InputError, match=said):
         profile_model("resnet18", **given)
 
 
-def test_a_model_that_fails_when_it_runs_is_refused(tmp_path: Path) -> None:
+def test_model_that_fails_when_run_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(UNTRACEABLE.replace("x.sum() > 0", "not x.is_meta and x.nothing"))
     source = find_model(f"{path}:build", (4,))
@@ -244,13 +244,13 @@ def test_a_model_that_fails_when_it_runs_is_refused(tmp_path: Path) -> None:
         measure(source, find_model_profile("resnet18"), 2)
 
 
-def test_pictures_are_looked_for_before_a_batch_is_timed_and_not_where_the_kernel_makes_files(tmp_path: Path) -> None:
+def test_missing_pictures_are_reported_before_timing(tmp_path: Path) -> None:
     (tmp_path / "train").symlink_to("/proc")
     for folder, said in ((tmp_path, "the kernel makes it up"), (tmp_path / "none", "No such file")):
         with pytest.raises(InputError, match=said):
             profile_model("resnet18", batch_size=1 << 40, dataset="imagefolder", data_folder=folder)
     (tmp_path / "two" / "train" / "cats").mkdir(parents=True)
-    with pytest.raises(InputError, match=r"classes is 10, but .* has 1; give classes = 1"):
+    with pytest.raises(InputError, match=r"classes is 10, but .* has 1; set classes = 1"):
         profile_model("resnet18", batch_size=1 << 40, dataset="imagefolder", data_folder=tmp_path / "two")
 
 

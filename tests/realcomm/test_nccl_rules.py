@@ -1,4 +1,4 @@
-"""What is executed and recorded on GPUs never waits for what is not posted yet, by NCCL's rules on gloo."""
+"""With NCCL's rules on gloo: executing and recording never wait for messages that are not posted yet."""
 
 import time
 from typing import Any
@@ -23,15 +23,15 @@ RANKS = ((3, 2, 4, 5), (4, 2, 3, 5))  # the first of them by default
         for ranks in all_ranks
     ],
 )
-def test_every_algorithm_is_recorded_without_waiting_for_ever(world_size: int, compare: Any):
+def test_every_algorithm_is_recorded_without_deadlock(world_size: int, compare: Any):
     cases = [*real_cases.cases(world_size, whole=False)]
     assert {case.algorithm.full_name for case in cases} == set(library())
     results = launch(nccl_on_gloo.record_all, world_size, compare, cases, timeout=120)
     assert results == [(len(cases), [])] * world_size
 
 
-def test_a_clock_that_waits_for_the_device_would_wait_for_ever():
-    """Two channels of which each rank posts one before the other: the rules above are NCCL's only if this hangs."""
+def test_clock_that_waits_for_the_device_deadlocks():
+    """Each rank posts another one of two channels first. This must hang, or the rules above are not NCCL's."""
     begin = time.monotonic()
     assert all(launch(nccl_on_gloo.record_waiting, 3, "all_reduce/ring", timeout=60))
     timeout = 1.0 + 3 * (time.monotonic() - begin)

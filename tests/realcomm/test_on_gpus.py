@@ -1,4 +1,4 @@
-"""What ranks do on GPUs is what they do on CPUs, within the precision of both."""
+"""Ranks on GPUs compute the same as on CPUs, within the precision of both."""
 
 import json
 import os
@@ -37,7 +37,7 @@ dist.destroy_process_group()
 
 @pytest.mark.slow
 def test_every_way_and_strategy_trains_alike_on_cpus(tmp_path: Path):
-    """Which keeps what the next tests do on GPUs working."""
+    """Keeps the code of the tests for GPUs working."""
     found = launch(gpu_runs.train_in_every_way, 2, tmp_path, timeout=200)[0]
     assert all(len(losses) == gpu_runs.STEPS for losses in found.values())
     for name in ("our buckets", "our algorithm in DDP", "DDP", "channels_last"):

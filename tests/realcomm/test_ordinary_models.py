@@ -1,4 +1,4 @@
-"""Models whose weights are not plain contiguous float32 are trained like others, or refused by name."""
+"""Models whose weights are not plain contiguous float32 are trained like others, or rejected by name."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -30,18 +30,18 @@ def training_of(model: str, **changes: object) -> Training:
 @pytest.mark.parametrize(
     "way", [pytest.param(way, marks=[pytest.mark.slow] * (way in ("local SGD", "ring[hook=ddp]"))) for way in WAYS]
 )
-def test_replicas_of_any_types_and_layouts_stay_identical(way):
+def test_replicas_of_any_dtype_and_layout_stay_identical(way):
     trace = train(training_of("channels_last", **WAYS[way]), TWO)
     assert (trace.facts["replicas_identical"], trace.facts["examples_seen"]) == (1.0, 32.0)
 
 
-def test_a_training_of_any_types_goes_on_from_its_checkpoint(tmp_path):
+def test_training_with_any_dtypes_resumes(tmp_path):
     training = training_of("odd", checkpoints=str(tmp_path))
     train(training, TWO)
     resumed = train(replace(training, epochs=2), TWO, resume="auto")
     assert (resumed.facts["replicas_identical"], resumed.facts["examples_seen"]) == (1.0, 64.0)
 
 
-def test_a_parameter_that_is_trained_in_half_precision_is_refused_by_name():
-    with pytest.raises(InputError, match=r"odd_models.py:half': its parameter last.weight is torch.bfloat16; .*bf16"):
+def test_half_precision_parameter_is_rejected_by_name():
+    with pytest.raises(InputError, match=r"odd_models.py:half': parameter last.weight is torch.bfloat16; .*bf16"):
         train(training_of("half"), TWO)

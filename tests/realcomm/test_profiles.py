@@ -1,4 +1,4 @@
-"""What torch's profiler wrote of a real run, read as spans; and what is no profile, refused."""
+"""Read torch's profiles of a real run as spans, and reject other files."""
 
 import gzip
 import json
@@ -23,13 +23,13 @@ STEPS, RANKS = 3, 2
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[float]]]:
-    """A folder with the profile of a real training on gloo ranks, and when its phases ended."""
+    """A folder with the profile of a real training on gloo ranks, and the ends of its phases."""
     folder = tmp_path_factory.mktemp("profile")
     ended = launch(real_workers.profile_training, RANKS, folder, ".pt.trace.json.gz", timeout=120)
     return folder, ended
 
 
-def test_the_phases_of_a_real_run_are_those_that_it_had(run: tuple[Path, list[list[float]]]):
+def test_profile_has_the_phases_of_a_real_run(run: tuple[Path, list[list[float]]]):
     folder, ended = run
     trace = read_profile(folder)
     assert (trace.kind, trace.world_size, len(trace.messages)) == ("measured", RANKS, 0)
@@ -47,7 +47,7 @@ def test_the_phases_of_a_real_run_are_those_that_it_had(run: tuple[Path, list[li
         assert theirs == pytest.approx(ours, abs=0.05)
 
 
-def test_it_is_drawn_written_and_laid_beside_a_prediction(run: tuple[Path, list[list[float]]], tmp_path: Path):
+def test_profile_is_drawn_written_and_compared(run: tuple[Path, list[list[float]]], tmp_path: Path):
     folder, _ = run
     assert ringlab.animate(f"{folder}/", tmp_path / "run.png").title == "training/profiled"
     trace = read_run(folder)
@@ -59,7 +59,7 @@ def test_it_is_drawn_written_and_laid_beside_a_prediction(run: tuple[Path, list[
     assert {"measured, rank 0", "measured, rank 1"} < set(names)
 
 
-def test_one_file_of_it_is_read_alone(run: tuple[Path, list[list[float]]], tmp_path: Path):
+def test_single_profile_file_is_read(run: tuple[Path, list[list[float]]], tmp_path: Path):
     packed = next(run[0].iterdir())
     plain = tmp_path / "rank.json"
     plain.write_bytes(gzip.decompress(packed.read_bytes()))
@@ -77,7 +77,7 @@ def read(tmp_path: Path, content: Any) -> Trace:
     return read_profile(tmp_path / "a.json")
 
 
-def test_steps_that_the_profiler_marks_count_and_a_gpu_tells_its_own_syncs(tmp_path: Path):
+def test_profiler_steps_and_gpu_syncs_are_read(tmp_path: Path):
     events = [slice_(f"ProfilerStep#{number + 4}", 100 * number, 90) for number in range(3)]
     events += [slice_("nccl:all_reduce", 110, 2), slice_("nccl:all_reduce", 130, 20, "gpu_user_annotation")]
     events += [slice_("ncclDevKernel_AllReduce", 130, 20, "kernel"), slice_("Optimizer.step#SGD.step", 250, 10)]
@@ -88,7 +88,7 @@ def test_steps_that_the_profiler_marks_count_and_a_gpu_tells_its_own_syncs(tmp_p
 
 @pytest.mark.parametrize("since", [1_700_000_000_000_000, 1_700_000_000_000_000.25, 2.9e15])
 def test_profile_is_read_when_its_times_count_from_1970(since: float, tmp_path: Path):
-    """As torch before 2.4 wrote them: `ts` in microseconds since 1970, and no baseTimeNanoseconds."""
+    """The format of torch before 2.4: `ts` in microseconds since 1970, and no baseTimeNanoseconds."""
     events = [slice_("load", since, 4), slice_("Optimizer.step#SGD.step", since + 8, 2)]
     found = [
         (span.name, round(span.begin * 1e6), round(span.end * 1e6))
@@ -118,12 +118,12 @@ def test_profile_is_read_when_its_times_count_from_1970(since: float, tmp_path: 
         ({"traceEvents": [], "distributedInfo": [1]}, "distributedInfo is [1]"),
     ],
 )
-def test_what_is_no_profile_is_refused(tmp_path: Path, content: Any, message: str):
+def test_invalid_profile_is_rejected(tmp_path: Path, content: Any, message: str):
     with pytest.raises(InputError, match=f"a.json: .*{re.escape(message)}"):
         read(tmp_path, content)
 
 
-def test_a_file_that_inflates_without_end_or_is_cut_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_oversized_or_truncated_profile_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(FileBytes, "PROFILER", 2000)
     (tmp_path / "bomb.json.gz").write_bytes(gzip.compress(bytes(1 << 20)))
     with pytest.raises(InputError, match="more than 2,000 bytes in it"):

@@ -1,4 +1,4 @@
-"""Random sequences of collectives on gloo ranks: results are those of torch.distributed's own calls."""
+"""Random sequences of collectives on gloo ranks match torch.distributed's own calls."""
 
 import pytest
 import real_fuzz
@@ -15,15 +15,15 @@ LONG = [
 
 
 @pytest.mark.parametrize(("world_size", "seed", "count", "failures"), [(3, 0, 150, 0.01), *LONG])
-def test_random_calls_are_those_of_torch(world_size: int, seed: int, count: int, failures: float):
+def test_random_calls_match_torch(world_size: int, seed: int, count: int, failures: float):
     for made, wrong in launch(real_fuzz.random_calls, world_size, seed, count, failures, timeout=500):
         assert wrong == []
         assert world_size > 3 or {*FUNCTIONS, "wrong arguments"} <= {*made}
 
 
 @pytest.mark.parametrize("world_size", [2, pytest.param(3, marks=pytest.mark.slow)])
-def test_calls_in_every_mode_are_those_of_torch(world_size: int):
-    """Autocast, inference mode and the modes of gradients may differ between calls, and from where tensors are made."""
+def test_calls_in_every_mode_match_torch(world_size: int):
+    """Autocast, inference mode and gradient modes may differ between calls, and from those of the tensors."""
     for made, wrong in launch(real_fuzz.every_mode, world_size, timeout=200):
         assert wrong == []
         assert made == dict.fromkeys(FUNCTIONS, 2 * len(MODES) * (len(MODES) + 2))

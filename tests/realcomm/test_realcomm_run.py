@@ -1,4 +1,4 @@
-"""A measurement: right results, times that mean something, and a trace that says what was sent when."""
+"""Measurements: right results, meaningful times, and a trace of all messages."""
 
 import time
 from collections import Counter
@@ -38,13 +38,13 @@ def run(algorithm: str, ranks: int, *args, **settings) -> Trace:
 
 
 def sent(trace: Trace) -> Counter:
-    """The messages that carry something, without their times."""
+    """The non-empty messages, without their times."""
     return Counter((m.src, m.dst, m.step, m.chunk, m.nbytes) for m in trace.messages if m.nbytes)
 
 
 @pytest.fixture(scope="module")
 def library_of_four() -> dict[str, list[RankMeasurement]]:
-    """What four ranks measured of every algorithm, all in one launch: by name, and there by rank."""
+    """Four ranks' measurements of every algorithm, from one launch, by name."""
     calls = (make_call(name, 4, 1001) for name in library())
     measurements = [TimedCall(call, SHORT["warmup"], SHORT["repetitions"], None) for call in calls]
     by_rank = launch(real_programs.measure_all, 4, measurements, timeout=120)
@@ -52,7 +52,7 @@ def library_of_four() -> dict[str, list[RankMeasurement]]:
 
 
 @pytest.mark.parametrize("name", library())
-def test_every_algorithm_sends_what_is_predicted(name: str, library_of_four, monkeypatch: pytest.MonkeyPatch):
+def test_every_algorithm_sends_the_predicted_messages(name: str, library_of_four, monkeypatch: pytest.MonkeyPatch):
     def launched(worker, world_size: int, measurement: TimedCall, **settings) -> list[RankMeasurement]:
         assert measurement == TimedCall(make_call(name, 4, 1001), **SHORT, inputs=None)
         return library_of_four[name]
@@ -65,7 +65,7 @@ def test_every_algorithm_sends_what_is_predicted(name: str, library_of_four, mon
     ("name", "ranks"),
     [("all_reduce/ring", 4), *((name, p) for name in ("all_reduce/ring", "broadcast/naive") for p in (1, 2))],
 )
-def test_what_is_sent_is_what_is_predicted(name: str, ranks: int):
+def test_messages_are_the_predicted_ones(name: str, ranks: int):
     assert_sends_what_is_predicted(name, ranks)
 
 
@@ -80,7 +80,7 @@ def assert_sends_what_is_predicted(name: str, ranks: int) -> None:
     assert measured.facts["wrong"] == 0
 
 
-def test_all_times_lie_within_the_median_repetition(tmp_path: Path):
+def test_all_times_are_within_the_median_repetition(tmp_path: Path):
     trace = run("all_reduce/ring", 3, 99 * 4, repetitions=7)
     assert trace.facts["repetitions"] == 7
     assert 0 < trace.facts["time_min_s"] <= trace.elapsed <= trace.facts["time_max_s"]
@@ -101,7 +101,7 @@ def test_buffers_hold_the_result_afterwards(op: str, value: float):
     assert spans.count(4) == (3 if op == "mean" else 0)  # the division, after the last step
 
 
-def test_a_rooted_collective_carries_from_and_to_its_root():
+def test_rooted_collective_uses_its_root():
     buffers = [np.full(4, rank, dtype=np.int32) for rank in range(3)]
     run("broadcast/naive", 3, buffers=buffers, root=2)
     assert [buffer.tolist() for buffer in buffers] == [[2] * 4] * 3
@@ -109,7 +109,7 @@ def test_a_rooted_collective_carries_from_and_to_its_root():
     assert buffers[1].tolist() == [6] * 4
 
 
-def test_both_wings_do_the_same_to_the_same_data():
+def test_real_and_simulated_runs_give_equal_results():
     start = [np.arange(10.0) + rank for rank in range(3)]
     real, simulated = [b.copy() for b in start], [b.copy() for b in start]
     run("all_reduce/unchunked_ring", 3, buffers=real, op="mean")
@@ -117,7 +117,7 @@ def test_both_wings_do_the_same_to_the_same_data():
     assert all(np.array_equal(a, b) for a, b in zip(real, simulated, strict=True))
 
 
-def test_an_empty_buffer_takes_part():
+def test_empty_buffer_is_measured():
     trace = run("all_reduce/ring", 2, 3)
     assert (len(trace.messages), len(trace.spans), trace.facts["nbytes"]) == (0, 0, 0)
 
@@ -143,7 +143,7 @@ def stuck(rank, world_size):
 """
 
 
-def test_a_users_own_file_runs(tmp_path: Path):
+def test_users_algorithm_file_runs(tmp_path: Path):
     (tmp_path / "mine.py").write_text(MINE)
     assert run(f"{tmp_path}/mine.py:pair", 2, 400).facts["wrong"] == 0
     with pytest.raises(ProgramError, match="deadlock"):
@@ -157,12 +157,12 @@ def test_a_users_own_file_runs(tmp_path: Path):
         ({"nbytes": 8, "warmup": -1}, "warmup is -1"),
         ({"nbytes": 8, "repetitions": 0}, "repetitions is 0"),
         ({"nbytes": 8, "repetitions": 2.5}, "repetitions is 2.5; give a whole number from 1 on"),
-        ({"nbytes": 8, "timeout": "60"}, "timeout is '60'; give a number of seconds above 0"),
+        ({"nbytes": 8, "timeout": "60"}, "timeout must be a positive number of seconds, not '60'"),
         ({"buffers": [np.zeros(3)]}, "buffers are 1; give a numpy array for each of the 2 ranks"),
         ({"buffers": [np.zeros((2, 2))] * 2}, "one dimension"),
     ],
 )
-def test_what_cannot_be_run_is_refused_before_anything_starts(settings: dict, message: str, monkeypatch):
+def test_invalid_arguments_are_rejected_before_anything_starts(settings: dict, message: str, monkeypatch):
     never = lambda *args, **named: pytest.fail("a process was started")  # noqa: E731
     monkeypatch.setattr(import_module("realcomm.measuring.collective_run"), "launch", never)
     with pytest.raises(InputError, match=message):
@@ -195,18 +195,18 @@ def test_timed_buffers_never_grow(op: str):
     assert torch.equal(buffer, same)
 
 
-def test_a_wrong_result_is_counted():
+def test_wrong_elements_are_counted():
     measurement = TimedCall(CollectiveCall(library()["all_reduce/ring"], 100), 0, 1, None)
     assert min(launch(real_programs.measure_without_writing, 2, measurement)) > 10
 
 
-def test_ranks_begin_together_however_late_they_come():
+def test_ranks_begin_together_when_some_arrive_late():
     ranks = launch(real_programs.arrive_late, 3)
     last_arrival = max(arrived for arrived, _, _ in ranks)
     assert all(begin > last_arrival and end - begin >= 0.01 for _, begin, end in ranks)
 
 
-def test_a_measurement_holds_when_clocks_of_hosts_differ():
+def test_measurement_is_right_when_host_clocks_differ():
     call = make_call("all_reduce/ring", 3, 4096)
     begin = time.perf_counter()
     found = launch(real_programs.measure_by_unlike_clocks, 3, TimedCall(call, 1, 3, None), timeout=120)
@@ -219,7 +219,7 @@ def test_a_measurement_holds_when_clocks_of_hosts_differ():
     assert max(begins) - min(begins) < whole
 
 
-def test_a_repetition_lasts_from_first_start_to_last_end():
+def test_repetition_lasts_from_first_start_to_last_end():
     two_ranks = [[(0.0, 1.0), (5.0, 6.5)], [(0.25, 2.0), (4.0, 4.5)]]
     assert first_to_last(two_ranks) == [(0.0, 2.0), (4.0, 6.5)]
     assert median_index([(0.0, 3.0), (0.0, 1.0), (1.0, 3.0)]) == 2

@@ -1,4 +1,4 @@
-"""What a rank says that it is doing: each of its threads' collectives, and what an error in a user's own code tells."""
+"""The status of a rank: its threads' collectives, and notes in errors of torch.distributed."""
 
 import time
 from datetime import timedelta
@@ -9,11 +9,12 @@ import torch
 import torch.distributed as dist
 
 import realcomm
-from collectives import find_algorithm
+from collectives import InputError, find_algorithm
 from collectives.call import CollectiveCall
 from realcomm.execution.collective_sequence import CollectiveSequence
 from realcomm.execution.own_collective import make_runner
 from realcomm.launching.launcher import launch
+from realcomm.launching.rendezvous import Place, local_ranks
 from realcomm.launching.status import COLLECTIVE_BYTES, OTHERS, Slot, padded, private_slot
 
 
@@ -24,7 +25,7 @@ def waiting_slot(step: int, peer: int) -> Slot:
     return slot
 
 
-def test_a_status_names_what_each_thread_waits_for() -> None:
+def test_status_names_each_threads_wait() -> None:
     slot = waiting_slot(2, 1)
 
     def wait_too() -> None:
@@ -41,12 +42,12 @@ def test_a_status_names_what_each_thread_waits_for() -> None:
     assert slot.get() == "computing, broadcast/binomial step 0, waiting for rank 3"
 
 
-def test_a_collective_of_the_backend_waits_for_all_others() -> None:
+def test_status_of_a_backend_collective_names_no_peer() -> None:
     assert waiting_slot(0, OTHERS).get() == "starting, all_reduce/ring, waiting for other ranks"
 
 
 def left_alone_in_a_group(rank: int, world_size: int) -> list[str]:
-    """Return the notes of the error that rank 1 gets in a group with rank 2, which stays away."""
+    """Return the notes of rank 1's error in a group with rank 2, which stays away."""
     group = dist.new_group([1, 2], timeout=timedelta(seconds=1))
     if rank != 1:
         time.sleep(2.5)
@@ -56,13 +57,13 @@ def left_alone_in_a_group(rank: int, world_size: int) -> list[str]:
     return list(caught.value.__notes__)
 
 
-def test_ranks_of_a_group_are_named_as_in_the_world() -> None:
+def test_status_names_world_ranks_in_a_group() -> None:
     _, (note,), _ = launch(left_alone_in_a_group, 3, timeout=60)
     assert note == "rank 1: all_reduce/ring step 0, waiting for rank 2"
 
 
 def left_alone(rank: int, world_size: int) -> list[str]:
-    """Return the notes of the errors that rank 0 gets where rank 1 stays away, in a call and in a wait for one."""
+    """Return the notes of rank 0's errors when rank 1 stays away, in a call and in a wait."""
     groups = [dist.new_group(list(range(world_size)), timeout=timedelta(seconds=1)) for _ in range(2)]
     if rank == 1:
         time.sleep(4)
@@ -75,11 +76,11 @@ def left_alone(rank: int, world_size: int) -> list[str]:
     return notes
 
 
-def test_an_error_in_a_users_own_code_says_what_the_rank_was_waiting_for() -> None:
+def test_torch_error_has_a_note_of_the_wait() -> None:
     assert launch(left_alone, 2, timeout=60) == [2 * ["rank 0: all_reduce/ring step 0, waiting for rank 1"], []]
 
 
-def test_an_error_of_the_backends_own_collective_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_of_a_backend_collective_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("Timed out")
 
@@ -88,3 +89,16 @@ def test_an_error_of_the_backends_own_collective_names_it(monkeypatch: pytest.Mo
     with pytest.raises(RuntimeError) as caught:
         runner.run(torch.ones(10), collective=CollectiveSequence().begin("all_reduce"))
     assert caught.value.__notes__ == ["rank 0: all_reduce/gloo, waiting for other ranks"]
+
+
+@pytest.mark.parametrize(
+    ("local", "message"),
+    [
+        (["1", None], "LOCAL_WORLD_SIZE is set on rank 0 but not on rank 1; set it on all ranks or on none"),
+        (["2", "2"], "rank 0 has LOCAL_WORLD_SIZE=2, but its host a has 1 of the ranks; set it to 1, or unset it"),
+    ],
+)
+def test_contradictory_local_world_sizes_are_rejected(local: list[str | None], message: str) -> None:
+    places = [Place(host, f"boot {host}", 7, 2, own) for host, own in zip("ab", local, strict=True)]
+    with pytest.raises(InputError, match=message):
+        local_ranks(places, 0)

@@ -1,13 +1,14 @@
-"""Parallelism strategies by torch's classes on four gloo ranks: an oracle of predicted traffic and memory.
+"""Parallelism strategies by torch's own classes on four gloo ranks: an oracle for predicted calls and memory.
 
-One launch carries out all strategies. What torch calls, and with how many bytes, is counted where its dispatcher sees
-it.
+One launch runs all of them. Calls and bytes are counted in torch's dispatcher. Tests loop over the strategies, so that
+parallel test workers do not repeat the launch.
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import pytest
 import real_workers
@@ -60,7 +61,7 @@ NORM = 4 * 32  # bytes of the weights of a norm
 
 
 class Free:
-    """Devices between which everything takes no time."""
+    """Devices with free communication."""
 
     kind, node, nic, links = "", 4, 1e12, None
 
@@ -98,9 +99,17 @@ OF_NETWORK = {
     "perceptron by fsdp": Parallelism(strategy="fsdp", data=4),
     "perceptron by 1f1b": Parallelism(data=2, pipeline=2, microbatches=2),
 }
-TRAINED = [*STRATEGIES, *MESHES, *OF_NETWORK]
-STEPS = 3
-KEPT = ("fsdp x tensor", "interleaved", "perceptron by fsdp")  # whose weights are tried each time
+BRIEF = (
+    "ddp",
+    "zero_redundancy",
+    "hsdp",
+    "sequence",
+    "fsdp x tensor",
+    "interleaved",
+)  # trained by default
+SILENT = ("ddp", "fsdp", "tensor", "interleaved", "naive pairs")
+STEPS = 2
+KEPT = ("fsdp x tensor", "interleaved", "perceptron by fsdp")  # their weights are checked
 
 
 def plan_of(parallelism: Parallelism, model: str = "", sample: tuple[int, ...] | None = None) -> StrategyPlan:
@@ -114,64 +123,76 @@ def on_digits(parallelism: Parallelism, model: str) -> StrategyPlan:
     return plan_of(parallelism, model, digits.image_shape)._replace(images=digits)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where a network is, and the weights of each training."""
-    found = tmp_path_factory.mktemp("trained")
-    (found / "network.py").write_text(NETWORK)
-    return found
+def plans_in(folder: Path, names: Iterable[str]) -> dict[str, StrategyPlan]:
+    """Return the trainings to run, on random tokens and on digits, by name."""
+    (folder / "network.py").write_text(NETWORK)
+    found = {name: plan_of({**STRATEGIES, **MESHES}[name]) for name in (*names, *MESHES)}
+    found |= {name: on_digits(strategy, f"{folder / 'network.py'}:build") for name, strategy in OF_NETWORK.items()}
+    return {name: plan._replace(steps=STEPS, checked=STEPS) for name, plan in found.items()}
+
+
+class Launched(NamedTuple):
+    """The results of all ranks, in one launch, and the trainings' plans and weights."""
+
+    counted: dict[str, list[CountedStrategy]]
+    trained: dict[str, list[StrategyResult]]
+    plans: dict[str, StrategyPlan]
+    weights: dict[str, Path]
+
+
+def launch_all(folder: Path, counted: Iterable[str], trained: Iterable[str]) -> Launched:
+    """Count the calls of some strategies, and train by others."""
+    strategies, plans = {name: plan_of(STRATEGIES[name]) for name in counted}, plans_in(folder, trained)
+    silent = [plan for name, plan in strategies.items() if name in SILENT]
+    work = silent, [*strategies.values()], [*plans.values()], folder
+    ranks = realcomm.launch(real_workers.count_and_train, RANKS, *work, threads=1, timeout=300)
+    calls, trainings = zip(*ranks, strict=True)
+    return Launched(
+        dict(zip(strategies, zip(*calls, strict=True), strict=True)),
+        dict(zip(plans, zip(*trainings, strict=True), strict=True)),
+        plans,
+        {name: folder / f"{place}.pt" for place, name in enumerate(plans)},
+    )
 
 
 @pytest.fixture(scope="module")
-def plans(folder: Path) -> list[StrategyPlan]:
-    """What is trained: on random words, and on digits."""
-    found = [plan_of(strategy) for strategy in (*STRATEGIES.values(), *MESHES.values())]
-    found += [on_digits(strategy, f"{folder / 'network.py'}:build") for strategy in OF_NETWORK.values()]
-    return [plan._replace(steps=STEPS, checked=STEPS) for plan in found]
+def launched(tmp_path_factory: pytest.TempPathFactory) -> Launched:
+    return launch_all(tmp_path_factory.mktemp("trained"), STRATEGIES, BRIEF)
 
 
 @pytest.fixture(scope="module")
-def ranks(folder: Path, plans: list[StrategyPlan]) -> list[tuple[list[CountedStrategy], list[StrategyResult]]]:
-    """What each rank did with each strategy, and in each training, all in one launch."""
-    counted = [plan_of(strategy) for strategy in STRATEGIES.values()]
-    return realcomm.launch(real_workers.count_and_train, RANKS, counted, plans, folder, threads=1, timeout=300)
+def measured(launched: Launched) -> dict[str, list[CountedStrategy]]:
+    """Torch's calls and memory on each rank, by strategy."""
+    return launched.counted
 
 
-@pytest.fixture(scope="module")
-def measured(ranks: list[tuple[list[CountedStrategy], list[StrategyResult]]]) -> dict[str, list[CountedStrategy]]:
-    """What torch called and kept on each rank with each strategy."""
-    return dict(zip(STRATEGIES, zip(*(one for one, _ in ranks), strict=True), strict=True))
+def check_trained(launched: Launched, kept: Iterable[str]) -> None:
+    """Check the losses of all trainings, and the weights of some by the loss of one more step."""
+    for name, results in launched.trained.items():
+        own = [sum(each) / len(each) for each in zip(*(one.losses for one in results if one.losses), strict=True)]
+        assert results[0].alone is not None, name
+        assert own == pytest.approx(results[0].alone.losses, rel=1e-5) and len({*own}) == STEPS, name
+    for name in kept:
+        plan = launched.plans[name]._replace(steps=STEPS + 1, checked=STEPS + 1)
+        model = build(plan)
+        model.load_state_dict(torch.load(launched.weights[name]))
+        replicas = [[*batches_of(plan, number)][STEPS] for number in range(plan.parallelism.data)]
+        pieces = [
+            zip(samples.chunk(plan.parallelism.pieces), aims.chunk(plan.parallelism.pieces), strict=True)
+            for samples, aims in replicas
+        ]
+        losses = [float(spread.loss_of(model(samples), aims).detach()) for each in pieces for samples, aims in each]
+        assert sum(losses) / len(losses) == pytest.approx(train_alone(plan).losses[STEPS], rel=1e-5), name
 
 
-@pytest.mark.parametrize("name", TRAINED)
-def test_every_strategy_loses_what_one_rank_alone_does(
-    ranks: list[tuple[list[CountedStrategy], list[StrategyResult]]], name: str
-) -> None:
-    results = [trained[TRAINED.index(name)] for _, trained in ranks]
-    own = [sum(each) / len(each) for each in zip(*(one.losses for one in results if one.losses), strict=True)]
-    assert results[0].alone is not None and own == pytest.approx(results[0].alone.losses, rel=1e-5)
-    assert len({*own}) == STEPS
+def test_strategies_train_as_one_rank_alone(launched: Launched) -> None:
+    check_trained(launched, KEPT)
 
 
-@pytest.mark.usefixtures("ranks")
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in KEPT)) for name in TRAINED]
-)
-def test_weights_are_kept_whole_and_by_the_names_of_the_model(
-    folder: Path, plans: list[StrategyPlan], name: str
-) -> None:
-    """They lose in the next step what one rank alone does there."""
-    place = TRAINED.index(name)
-    plan = plans[place]._replace(steps=STEPS + 1, checked=STEPS + 1)
-    model = build(plan)
-    model.load_state_dict(torch.load(folder / f"{place}.pt"))
-    replicas = [[*batches_of(plan, number)][STEPS] for number in range(plan.parallelism.data)]
-    pieces = [
-        zip(samples.chunk(plan.parallelism.pieces), aims.chunk(plan.parallelism.pieces), strict=True)
-        for samples, aims in replicas
-    ]
-    losses = [float(spread.loss_of(model(samples), aims).detach()) for each in pieces for samples, aims in each]
-    assert sum(losses) / len(losses) == pytest.approx(train_alone(plan).losses[STEPS], rel=1e-5)
+@pytest.mark.slow
+def test_every_strategy_trains_as_one_rank_alone(tmp_path: Path) -> None:
+    launched = launch_all(tmp_path, (), STRATEGIES)
+    check_trained(launched, launched.plans)
 
 
 def predicted(name: str) -> StepPrediction:
@@ -193,19 +214,22 @@ def expected_calls(name: str, rank: int) -> Counter[tuple[str, float, int]]:
     )
 
 
-@pytest.mark.parametrize("name", [name for name in STRATEGIES if name not in ("zero2", "naive pairs")])
-def test_what_travels_is_what_torch_calls(measured: dict[str, list[CountedStrategy]], name: str) -> None:
-    """Call by call. The gradients of norms are beside it: with ``sequence`` torch's optimizer sums them three times."""
-    for rank, result in enumerate(measured[name]):
-        found = Counter(map(tuple, result.calls))
-        if name == "sequence":
-            assert found.pop(("all_reduce", NORM, 4)) == 3 * (2 * LAYERS + 1)
-        assert found == expected_calls(name, rank)
+REGROUPED = ("zero2", "naive pairs")
 
 
-def test_what_travels_is_as_much_where_torch_groups_it_otherwise(measured: dict[str, list[CountedStrategy]]) -> None:
-    """FSDP that keeps what it has gathered sends units, not buckets; gradients of pairs are one buffer, not buckets."""
-    for name in ("zero2", "naive pairs"):
+def test_predicted_calls_are_those_of_torch(measured: dict[str, list[CountedStrategy]]) -> None:
+    """With ``sequence``, torch's optimizer also sums the gradients of norms three times."""
+    for name in STRATEGIES.keys() - REGROUPED:
+        for rank, result in enumerate(measured[name]):
+            found = Counter(map(tuple, result.calls))
+            if name == "sequence":
+                assert found.pop(("all_reduce", NORM, 4)) == 3 * (2 * LAYERS + 1)
+            assert found == expected_calls(name, rank), name
+
+
+def test_predicted_bytes_are_those_of_torch_when_it_groups_calls(measured: dict[str, list[CountedStrategy]]) -> None:
+    """Without resharding, FSDP sends units instead of buckets. Gradients of pairs are one buffer."""
+    for name in REGROUPED:
         for rank, result in enumerate(measured[name]):
             found, expected = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
             for collective, nbytes, ranks in result.calls:
@@ -215,30 +239,29 @@ def test_what_travels_is_as_much_where_torch_groups_it_otherwise(measured: dict[
             assert found == expected
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_what_a_device_keeps_is_what_a_rank_has(measured: dict[str, list[CountedStrategy]], name: str) -> None:
-    parallelism = STRATEGIES[name]
-    for rank, result in enumerate(measured[name]):
-        kept = predicted(name).memory[stage_of(name, rank)]
-        within = 0.01 if name == "zero_redundancy" else 1e-9  # it gives whole tensors to each rank
-        assert result.held.optimizer == pytest.approx(kept.optimizer, rel=within)
-        words = 4 * 64 * 32 * (1 - 1 / parallelism.tensor)  # torch leaves the gradient of divided words whole
-        assert result.held.gradients == kept.gradients + (
-            words if parallelism.tensor > 1 and parallelism.data == 1 else 0
-        )
-        if name != "zero2":  # whole parameters between forward and backward, which torch then divides
-            assert result.held.parameters == kept.parameters
+def test_predicted_memory_is_that_of_a_rank(measured: dict[str, list[CountedStrategy]]) -> None:
+    for name, parallelism in STRATEGIES.items():
+        for rank, result in enumerate(measured[name]):
+            kept = predicted(name).memory[stage_of(name, rank)]
+            within = 0.01 if name == "zero_redundancy" else 1e-9  # it gives whole tensors to each rank
+            assert result.held.optimizer == pytest.approx(kept.optimizer, rel=within), name
+            words = 4 * 64 * 32 * (1 - 1 / parallelism.tensor)  # torch keeps the whole gradient of a sharded embedding
+            extra = words if parallelism.tensor > 1 and parallelism.data == 1 else 0
+            assert result.held.gradients == kept.gradients + extra, name
+            if name != "zero2":  # whole parameters between forward and backward, which torch then shards
+                assert result.held.parameters == kept.parameters, name
 
 
-@pytest.mark.parametrize("name", PIPELINES)
-def test_as_many_microbatches_are_kept_as_are_in_flight(measured: dict[str, list[CountedStrategy]], name: str) -> None:
-    """Activations are those of the meta device, where attention is a fused kernel: within a few percent of these."""
-    for rank, result in enumerate(measured[name]):
-        assert result.activations == pytest.approx(predicted(name).memory[stage_of(name, rank)].activations, rel=0.1)
+def test_predicted_activations_are_those_in_flight(measured: dict[str, list[CountedStrategy]]) -> None:
+    """The prediction has a fused attention kernel, which changes activations by a few percent."""
+    for name in PIPELINES:
+        for rank, result in enumerate(measured[name]):
+            expected = predicted(name).memory[stage_of(name, rank)].activations
+            assert result.activations == pytest.approx(expected, rel=0.1), name
 
 
 class SpreadNowhere:
-    """In the place of what spreads a model: the model as it is, its devices, and those of its batches."""
+    """A stand-in for a distributed model: the whole model, with its devices and those of its batches."""
 
     models: ClassVar[set[torch.device]] = set()
     batches: ClassVar[set[torch.device]] = set()
@@ -252,7 +275,7 @@ class SpreadNowhere:
         self.batches |= {batch.device, targets.device}
 
 
-def test_whole_models_stay_on_the_cpu_and_batches_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_are_built_on_the_cpu_and_batches_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     meta, plan = torch.device("meta"), plan_of(Parallelism(data=1))
     for module in (running, pieces, strategies_plan):
         monkeypatch.setattr(module, "own_device", lambda: meta, raising=False)
@@ -268,7 +291,7 @@ def test_whole_models_stay_on_the_cpu_and_batches_do_not(monkeypatch: pytest.Mon
 
 
 class NoMesh:
-    """A mesh of which nothing is needed."""
+    """An unused device mesh."""
 
     mesh_dim_names: ClassVar[tuple[str, ...]] = ("pipeline", "data", "tensor")
 
@@ -282,7 +305,7 @@ class NoMesh:
         return self
 
 
-def test_meshes_and_stages_of_pipelines_are_of_the_ranks_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_meshes_and_stages_use_the_ranks_device(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu, asked, moved = torch.device("cuda", 1), list[object](), list[tuple[torch.device, set[nn.Parameter]]]()
 
     def parameters(module: nn.Module) -> set[nn.Parameter]:
@@ -311,7 +334,7 @@ def test_meshes_and_stages_of_pipelines_are_of_the_ranks_device(monkeypatch: pyt
     assert moved == [(gpu, parameters(found.model))] and moved[0][1] < parameters(model)
 
 
-def test_a_model_that_does_not_fit_alone_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lone_training_is_skipped_when_the_model_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     def train(plan: StrategyPlan) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
@@ -319,13 +342,13 @@ def test_a_model_that_does_not_fit_alone_is_not_compared(monkeypatch: pytest.Mon
     assert training._train_alone_if_it_fits(plan_of(Parallelism(data=2))) is None
 
 
-def test_older_names_of_torch_serve_where_the_new_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_older_names_of_torch_functions_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(dist, "all_gather_single", raising=False)
     found = torchs_function("all_gather_single", "all_gather_into_tensor")
     assert found is dist.all_gather_into_tensor
 
 
-def test_blocks_of_a_resnet_one_after_the_other_are_the_model() -> None:
+def test_consecutive_blocks_of_a_resnet_are_the_model() -> None:
     model = find_model("resnet18", (3, 32, 32)).build().eval()
     images = torch.randn(2, 3, 32, 32)
     assert torch.equal(nn.Sequential(*named_blocks(model, "resnet18").values())(images), model(images))

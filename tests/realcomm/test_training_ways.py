@@ -1,4 +1,4 @@
-"""Every way of syncing: the weights of one process on the joined batch; and what goes wrong between ranks is named."""
+"""Every way of syncing gives the weights of one process on the joint batch, and differences between ranks are named."""
 
 import logging
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ def joined_batch() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def steps_of(replica: Replica, sync, rank: int, world_size: int) -> list[torch.Tensor]:
-    """The weights after a few steps on a share of the joined batch."""
+    """The weights after a few steps on a share of the joint batch."""
     images, labels = (half.tensor_split(world_size)[rank] for half in joined_batch())
     for _ in range(STEPS):
         take_step(replica, images, labels, sync, Stopwatch(rank))
@@ -77,7 +77,7 @@ def train_alone(way: dict, model: nn.Module | None = None) -> list[torch.Tensor]
 
 
 def torchs_buckets(rank: int, world_size: int, mb: float) -> tuple[int, int]:
-    """How many buckets torch fills with a model of four gradients, two of them above 1 MiB; and how many we say."""
+    """Return torch's number of buckets for a model with two gradients above 1 MiB, and our number."""
     torch.manual_seed(5)
     model = nn.Sequential(nn.Linear(8, 40_000), nn.ReLU(), nn.Linear(40_000, 10))
     training = Training(None, batch_size=12, buckets=Buckets(mb))
@@ -90,7 +90,7 @@ def torchs_buckets(rank: int, world_size: int, mb: float) -> tuple[int, int]:
 
 
 def all_ways(rank: int, world_size: int):
-    """Weights by way; of the overlapped one also its order, its buckets and the parameters without a gradient."""
+    """Return weights by way of syncing; for the overlapped one also order, buckets and unused parameters."""
     found, overlapped = {}, None
     for name, way in WAYS.items():
         found[name], sync, _ = train_tiny(rank, world_size, way)
@@ -102,7 +102,7 @@ def all_ways(rank: int, world_size: int):
 
 
 @pytest.mark.parametrize("world_size", [pytest.param(2, marks=pytest.mark.slow), 3])
-def test_every_way_leads_to_the_weights_of_one_process_on_the_joined_batch(world_size):
+def test_every_sync_trains_as_one_process_on_the_joint_batch(world_size):
     expected = {name: train_alone(way) for name, way in WAYS.items()}
     expected["norm"] = train_alone({}, tiny_model(nn.BatchNorm1d(16)))
     for found, order, buckets, unused, filled in launch(all_ways, world_size):
@@ -127,7 +127,7 @@ class Branches(nn.Module):
 
 @contextmanager
 def warned() -> Iterator[list[str]]:
-    """Within the context, what a logger of Ringlab warns of."""
+    """Within the context, record Ringlab's warnings."""
     lines, handler, logger = list[str](), logging.Handler(logging.WARNING), logging.getLogger("ringlab")
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
     logger.addHandler(handler)
@@ -136,7 +136,7 @@ def warned() -> Iterator[list[str]]:
 
 
 def faults(rank: int, world_size: int):
-    """What the checks say of ranks that differ, in weights, branches, steps; and of local SGD before its average."""
+    """Return the results of the checks on ranks that differ in weights, branches and steps, and of local SGD."""
     said = {}
     weights, sync, _ = train_tiny(rank, world_size, {"buckets": Buckets(mb=0.0001)}, Branches(rank == 1))
     said["branches"], said["unused"] = weights, sync.unused
@@ -169,7 +169,7 @@ def faults(rank: int, world_size: int):
     return said
 
 
-def test_what_goes_wrong_between_ranks_is_named():
+def test_differences_between_ranks_are_named():
     first, second = launch(faults, 2)
     assert (first["unused"], second["unused"]) == (["second.weight", "second.bias"], [])
     torch.testing.assert_close(first["branches"], second["branches"], rtol=0, atol=0)
@@ -177,14 +177,14 @@ def test_what_goes_wrong_between_ranks_is_named():
     assert first["gradients"][0].norm < first["gradients"][1].norm
     assert first["inspected"] == first["gradients"] == second["inspected"], "what was there before has no part in it"
     (line,) = first["warned"]
-    assert line.startswith("training/ring: step 3: norms of the gradients, rank by rank: ") and second["warned"] == []
-    assert line.endswith("; rank 0 made none of second.weight, second.bias")
+    assert line.startswith("training/ring: step 3: gradient norms by rank: ") and second["warned"] == []
+    assert line.endswith("; rank 0 has none for second.weight, second.bias")
     assert first["alike"] is None
     assert first["different"] == second["different"] == ("second.bias", [1])
     assert first["check"] == (
-        "the replicas differ after step 3 (never alike before): parameter second.bias of rank 1 is not rank 0's"
+        "the replicas differ after step 3 (never equal before): parameter second.bias of rank 1 is not rank 0's"
     )
-    assert "rank 0 has 5, rank 1 has 6; give all of them the same images" in second["steps"]
+    assert "rank 0 has 5, rank 1 has 6; use the same images on all ranks" in second["steps"]
     assert first["without the broadcast"] == ("weight", [1]), "averaged gradients do not bring weights together"
     means = [(one + other) / 2 for one, other in zip(first["local before"], second["local before"], strict=True)]
     assert not torch.equal(first["local before"][0], second["local before"][0])
@@ -203,7 +203,7 @@ def number():
 """
 
 
-def test_a_model_of_a_users_file_is_trained_in_half_precision_on_noise_of_any_shape(tmp_path):
+def test_users_model_trains_in_bf16_on_synthetic_images(tmp_path):
     (tmp_path / "my.py").write_text(OWN)
     data = {"dataset": "synthetic", "image_shape": (1, 4, 6), "classes": 4, "images": 64, "batch_size": 8}
     training = Training(
@@ -221,7 +221,7 @@ def test_a_model_of_a_users_file_is_trained_in_half_precision_on_noise_of_any_sh
     assert trace.facts["replicas_identical"] == 1.0
     with pytest.raises(InputError, match=r"my.py:number' returns int; return a torch.nn.Module"):
         train(replace(training, model=f"{tmp_path}/my.py:number"), TWO)
-    with pytest.raises(InputError, match=r"there is no file .*your.py"):
+    with pytest.raises(InputError, match=r"your.py: no such file"):
         train(replace(training, model=f"{tmp_path}/your.py:build"), TWO)
     with pytest.raises(InputError, match="precision 'fp16' needs GPUs"):
         train(replace(training, precision="fp16"), TWO)

@@ -1,4 +1,4 @@
-"""Two nodes for real: the batch file of Slurm, with a network namespace of this machine for each node."""
+"""Two real nodes: Slurm's batch file, with a network namespace of this machine for each node."""
 
 import os
 import re
@@ -15,9 +15,8 @@ import pytest
 
 import simcomm
 from collectives.errors import RunFailed
-from realcomm.emulation.network import emulate
+from realcomm.emulation.network import emulate, try_emulation
 from realcomm.emulation.plan import INTERFACE, InterfaceNames
-from realcomm.emulation.trial import try_emulation
 from realcomm.watching.log_folder import read_metrics
 from ringlab.jobs.job import JobOptions, make_job
 from ringlab.jobs.slurm import SlurmOptions, write_batch_file
@@ -48,8 +47,8 @@ for i in 0 1; do wait -n || { status=$?; kill $(jobs -p); exit $status; }; done
 
 @pytest.mark.slow  # eight processes import torch
 @pytest.mark.namespaces
-def test_two_nodes_train_and_go_on_after_a_rank_is_killed(tmp_path: Path):
-    """torchrun starts all ranks of both nodes again, and they go on from the last checkpoint."""
+def test_two_nodes_resume_after_a_rank_is_killed(tmp_path: Path):
+    """torchrun restarts all ranks of both nodes, and they resume from the last checkpoint."""
     try:
         try_emulation()
     except RunFailed as error:
@@ -107,17 +106,17 @@ PLAIN: tuple[dict[str, str], ...] = ({}, {})
 DISAGREEING: list[tuple[tuple[dict[str, str], ...], str]] = [
     (
         ({"LOCAL_WORLD_SIZE": "1"}, {}),
-        "LOCAL_WORLD_SIZE is set for rank 0 and not for rank 1; set it for all ranks or for none",
+        "LOCAL_WORLD_SIZE is set on rank 0 but not on rank 1; set it on all ranks or on none",
     ),
     (
         ({"LOCAL_WORLD_SIZE": "2"}, {"LOCAL_WORLD_SIZE": "2"}),
-        r"rank [01] says LOCAL_WORLD_SIZE=2, but on its host 10\.77\.0\.[12] there is no other rank",
+        r"rank [01] has LOCAL_WORLD_SIZE=2, but its host 10\.77\.0\.[12] has 1 of the ranks",
     ),
 ]
 
 
 def on_two_nodes(*pairs: Sequence[dict[str, str]]) -> list[list[Said]]:
-    """The status, output and errors of pairs of ranks, one on each of two nodes, with no more than torch asks for."""
+    """Return status, output and errors of pairs of ranks, one on each of two nodes, with the least environment."""
     try:
         try_emulation()
     except RunFailed as error:
@@ -145,15 +144,15 @@ def on_two_nodes(*pairs: Sequence[dict[str, str]]) -> list[list[Said]]:
 
 
 def entering(files: Sequence[str]) -> list[str]:
-    """What starts a command on the host with these namespaces."""
+    """Return the command that starts another one on the host with these namespaces."""
     kinds = ("--user", "--net")[-len(files) :]
     enter = [f"{kind}={file}" for kind, file in zip(kinds, files, strict=True)]
     return ["nsenter", "--preserve-credentials", *enter]
 
 
 @pytest.mark.namespaces
-@pytest.mark.parametrize("disagreeing", [DISAGREEING[:1], pytest.param(DISAGREEING[1:], marks=pytest.mark.slow)])
-def test_ranks_find_out_that_they_are_on_two_nodes_and_those_that_do_not_agree_are_refused_by_name(
+@pytest.mark.parametrize("disagreeing", [[], pytest.param(DISAGREEING, marks=pytest.mark.slow)])
+def test_ranks_detect_two_nodes_and_reject_contradictions(
     disagreeing: list[tuple[tuple[dict[str, str], ...], str]],
 ) -> None:
     found, *refused = on_two_nodes(PLAIN, *(pair for pair, _ in disagreeing))
@@ -165,7 +164,7 @@ def test_ranks_find_out_that_they_are_on_two_nodes_and_those_that_do_not_agree_a
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen]]:
-    """Start a node: torchrun with one rank, whose output goes to a log. All that were started are ended."""
+    """Start nodes: torchrun with one rank each, with logs. End all of them afterwards."""
     port, started = free_port(), list[subprocess.Popen]()
     call = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1:2", "--nproc-per-node=1", "--max-restarts=2"]
     call += ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=two", "--local-addr=127.0.0.1"]
@@ -198,8 +197,8 @@ def write_scenario(folder: Path, epochs: int) -> None:
 
 
 @pytest.mark.slow  # the same, and then until a new node has come
-def test_a_node_that_comes_back_is_taken_in(tmp_path: Path, nodes: Callable[..., subprocess.Popen]):
-    """torchrun starts the ranks again on both, which costs the steps since the last checkpoint."""
+def test_returning_node_joins_the_training(tmp_path: Path, nodes: Callable[..., subprocess.Popen]):
+    """torchrun restarts the ranks on both nodes, which repeats the steps since the last checkpoint."""
     write_scenario(tmp_path, epochs=100)
     metrics = tmp_path / "logs" / "metrics.jsonl"
     first, _ = (nodes(f"node{number}", LOST_NODE=str(number), WAITS="1") for number in range(2))

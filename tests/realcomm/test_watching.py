@@ -1,4 +1,4 @@
-"""What is kept of a training: rows that are whole whatever happens, one run a folder, logs, curves and profiles."""
+"""Metrics, logs, curves and profiles of a training: complete rows in any case, and one run for each folder."""
 
 import json
 import logging
@@ -52,7 +52,7 @@ def rows_of(file: Path) -> list[dict]:
 
 @contextmanager
 def files_up_to(size: int) -> Iterator[None]:
-    """Within the context a file of this process has room for so many bytes, as on a disk that is full."""
+    """Within the context, limit files of this process to ``nbytes``, as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -64,7 +64,7 @@ def files_up_to(size: int) -> Iterator[None]:
 # The rows
 
 
-def test_a_row_a_step_and_a_row_an_epoch(tmp_path):
+def test_metrics_have_a_row_for_each_step_and_epoch(tmp_path):
     observer = LogObserver(tmp_path, attempt=1)
     observer.begin(running())
     observer.step_done(running(done=4), step(3))
@@ -94,12 +94,12 @@ def test_only_rank_0_writes_metrics_and_every_rank_its_log(tmp_path, capsys):
     assert " rank 1 INFO training/ring: resnet18 on digits, step 0 of 8, 2 ranks, cpu, " in logs[1]
     assert " rank 1 INFO a line of mine ?[31m\n" in logs[1]
     assert " rank 1 INFO failed in step 3, sync\n" in logs[1] and logs[1].endswith("ZeroDivisionError: no sheep\n")
-    said = 'metrics.jsonl: its last line was cut off in the middle and is left out: {"ste\n'
+    said = 'metrics.jsonl: its last line was incomplete and is dropped: {"ste\n'
     assert logs[0].count(said) == 1 and said not in logs[1]
     assert capsys.readouterr() == ("", said)  # rank 0 speaks, of what is wrong
 
 
-def test_what_a_killed_writer_leaves_is_mended_and_no_row_is_lost(tmp_path):
+def test_incomplete_row_of_a_killed_writer_is_repaired(tmp_path):
     file = tmp_path / "metrics.jsonl"
     rows = [{"kind": "step", "step": number, "loss": 0.5, "name": "ü"} for number in range(3)]
     lines = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode()
@@ -114,15 +114,15 @@ def test_what_a_killed_writer_leaves_is_mended_and_no_row_is_lost(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["precious", "precious\n{", '{"step": 0}\nprecious', "[1]\n"])
-def test_what_is_no_file_of_metrics_is_refused_and_left_as_it_is(text: str, tmp_path):
+def test_foreign_metrics_file_is_rejected_and_not_changed(text: str, tmp_path):
     file = tmp_path / "metrics.jsonl"
     file.write_text(text)
-    with pytest.raises(InputError, match=r"metrics\.jsonl: the last line is no row of metrics: .* another folder"):
+    with pytest.raises(InputError, match=r"metrics\.jsonl: the last line is not a row of metrics: .* another folder"):
         LogFolder(tmp_path, goes_on=True).__enter__()
     assert file.read_text() == text
 
 
-def test_on_a_full_disk_rows_wait_until_there_is_room(tmp_path):
+def test_rows_are_kept_while_the_disk_is_full(tmp_path):
     file = MetricsFile(tmp_path / "metrics.jsonl")
     file.add({"step": 0})
     with files_up_to(15):  # the first row has 12 bytes: of the second a part would go
@@ -137,7 +137,7 @@ def test_on_a_full_disk_rows_wait_until_there_is_room(tmp_path):
     assert [row["step"] for row in rows_of(file.path)] == [0, 1, 2, 3]
 
 
-def test_the_training_goes_on_when_the_disk_is_full_and_says_what_is_missing(tmp_path, capsys):
+def test_training_continues_when_the_disk_is_full(tmp_path, capsys):
     observer = LogObserver(tmp_path)
     observer.begin(running())
     with files_up_to(0):
@@ -145,12 +145,12 @@ def test_the_training_goes_on_when_the_disk_is_full_and_says_what_is_missing(tmp
             observer.step_done(running(), step(number))
         observer.end(running(done=8), None)
     said = capsys.readouterr().err.splitlines()
-    assert len(said) == 2 and "metrics.jsonl cannot be written: " in said[0] and "the training goes on" in said[0]
+    assert len(said) == 2 and "metrics.jsonl is not writable: " in said[0] and "the training continues" in said[0]
     assert said[1].endswith("its last 3 rows are missing")
     assert (tmp_path / "metrics.jsonl").read_text() == ""
 
 
-def test_a_file_that_was_removed_is_noticed(tmp_path):
+def test_removed_metrics_file_is_noticed(tmp_path):
     file = MetricsFile(tmp_path / "metrics.jsonl")
     file.path.unlink()
     file.add({"step": 0})
@@ -158,7 +158,7 @@ def test_a_file_that_was_removed_is_noticed(tmp_path):
     assert (file.missing, file.problem) == (1, "the file was removed")
 
 
-def test_of_a_step_that_was_done_again_the_last_row_counts(tmp_path):
+def test_last_row_of_a_repeated_step_counts(tmp_path):
     for attempt, numbers in enumerate([(0, 1, 2), (2, 3)]):
         with LogFolder(tmp_path, goes_on=attempt > 0) as folder:
             assert folder.attempt == attempt
@@ -173,14 +173,14 @@ def test_of_a_step_that_was_done_again_the_last_row_counts(tmp_path):
     assert [(row["step"], row["attempt"]) for row in found] == [(0, 0), (1, 0), (2, 1), (3, 1)]
 
 
-def test_a_line_that_is_no_row_is_named(tmp_path):
+def test_invalid_row_is_named(tmp_path):
     file = tmp_path / "metrics.jsonl"
     file.write_text('{"step": 0}\nnonsense\n{"step": 1}\n')
-    with pytest.raises(InputError, match=r"metrics\.jsonl: line 2 is no row of metrics: 'nonsense'"):
+    with pytest.raises(InputError, match=r"metrics\.jsonl: line 2 is not a row of metrics: 'nonsense'"):
         read_metrics(file)
 
 
-def test_rows_of_odd_steps_are_rows_of_their_own(tmp_path: Path) -> None:
+def test_rows_with_invalid_steps_are_kept_apart(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
     steps: tuple[object, ...] = (1, [1], {}, 1, None, "1")
     rows = [{"kind": "step", "gradient_sync": "ring", "step": step} for step in steps]
@@ -188,8 +188,8 @@ def test_rows_of_odd_steps_are_rows_of_their_own(tmp_path: Path) -> None:
     assert read_metrics(file) == [rows[0], *rows[1:3], *rows[4:]]
 
 
-def test_real_ranks_keep_rows_logs_and_profiles_and_a_resumed_run_appends(tmp_path, monkeypatch):
-    """Rank 1 is killed in its fifth step; the run goes on from the checkpoint after the third."""
+def test_ranks_write_metrics_logs_and_profiles(tmp_path, monkeypatch):
+    """Rank 1 is killed in its fifth step; the run resumes from the checkpoint after the third."""
     monkeypatch.setattr("realcomm.training.datasets.load_images", training_workers.few_images)  # as the ranks have it
     training = training_workers.small(gradient_sync=RING.gradient_sync, epochs=2, checkpoints=tmp_path / "kept")
     watch, fault = Watch(tmp_path / "logs", profile=parse_steps("3-4")), training_workers.faulty("kill", "sync")
@@ -220,10 +220,10 @@ def make_pipe(path: Path) -> None:
     os.mkfifo(path / "metrics.jsonl")
 
 
-def test_two_runs_cannot_have_one_folder(tmp_path):
+def test_folder_is_locked_by_one_run(tmp_path):
     with (
         LogFolder(tmp_path / "new"),
-        pytest.raises(InputError, match=rf"new is in use by process {os.getpid()} of .*; give another --log-dir"),
+        pytest.raises(InputError, match=rf"new is in use by process {os.getpid()} of .*; use another --log-dir"),
         LogFolder(tmp_path / "new"),
     ):
         pass
@@ -231,20 +231,20 @@ def test_two_runs_cannot_have_one_folder(tmp_path):
         pass  # free again
 
 
-def test_a_full_disk_is_found_before_the_run(tmp_path):
-    with files_up_to(0), pytest.raises(InputError, match=r"logs cannot be written: .*; give another --log-dir"):
+def test_full_disk_is_found_before_the_run(tmp_path):
+    with files_up_to(0), pytest.raises(InputError, match=r"logs is not writable: .*; use another --log-dir"):
         LogFolder(tmp_path / "logs").__enter__()
 
 
-def test_the_metrics_of_another_run_are_kept_apart(tmp_path):
+def test_metrics_of_another_run_are_not_overwritten(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"step": 0}\n')
-    with pytest.raises(InputError, match=r"holds the metrics of another run; go on with it by --resume auto"):
+    with pytest.raises(InputError, match=r"contains the metrics of another run; go on with it by --resume auto"):
         Watch(tmp_path).check(resumes=False)
     Watch(tmp_path).check(resumes=True)
     assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 0}\n'
 
 
-def test_a_run_that_torchrun_starts_again_goes_on(tmp_path, monkeypatch):
+def test_run_restarted_by_torchrun_continues_its_metrics(tmp_path, monkeypatch):
     (tmp_path / "metrics.jsonl").write_text('{"attempt": 1}\n{"st')
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     with Watch(tmp_path).observing(resumes=False) as (observer,):
@@ -255,16 +255,16 @@ def test_a_run_that_torchrun_starts_again_goes_on(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        (lambda path: path.write_text(""), "is no folder; give one for --log-dir"),
-        (lambda path: path.symlink_to(path), "is no folder|Too many levels"),
+        (lambda path: path.write_text(""), "is not a directory; use a directory for --log-dir"),
+        (lambda path: path.symlink_to(path), "is not a directory|Too many levels"),
         (lambda path: path.symlink_to("/proc/self"), "the kernel makes up"),
         (lambda path: (path / "metrics.jsonl").mkdir(parents=True), "is a directory"),
         (make_pipe, "is a pipe"),
-        (lambda path: (path.mkdir(), (path / ".in-use").symlink_to("../precious")), r"\.in-use is no regular file"),
+        (lambda path: (path.mkdir(), (path / ".in-use").symlink_to("../precious")), r"\.in-use is not a regular file"),
     ],
     ids=["file", "loop", "kernel", "directory", "pipe", "link in use"],
 )
-def test_what_is_no_folder_for_logs_is_refused(made, message, tmp_path):
+def test_invalid_log_folder_is_rejected(made, message, tmp_path):
     path = tmp_path / "logs"
     made(path)
     with pytest.raises(InputError, match=message), LogFolder(path):
@@ -275,7 +275,7 @@ def test_what_is_no_folder_for_logs_is_refused(made, message, tmp_path):
 
 
 class Writer:
-    """Stands for TensorBoard's SummaryWriter."""
+    """Replaces TensorBoard's SummaryWriter."""
 
     said: ClassVar[list[tuple]] = []
 
@@ -291,7 +291,7 @@ class Writer:
         self.said.append(("close",))
 
 
-def test_tensorboard_gets_a_curve_each_from_rank_0(tmp_path, monkeypatch):
+def test_rank_0_writes_tensorboard_curves(tmp_path, monkeypatch):
     module = ModuleType("torch.utils.tensorboard")
     vars(module)["SummaryWriter"] = Writer
     monkeypatch.setitem(sys.modules, module.__name__, module)
@@ -310,13 +310,13 @@ def test_tensorboard_gets_a_curve_each_from_rank_0(tmp_path, monkeypatch):
     ]  # fmt: skip
 
 
-def test_without_the_extra_tensorboard_is_refused(tmp_path, monkeypatch):
+def test_missing_tensorboard_is_rejected(tmp_path, monkeypatch):
     monkeypatch.setattr("realcomm.watching.watch.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"pip install 'ringlab\[tensorboard\]'"):
         Watch(tmp_path, tensorboard=True)
 
 
 @pytest.mark.parametrize("text", ["", "3-2", "1-101", "-1", "a", "1-", "٣"])
-def test_other_steps_to_profile_are_refused(text):
+def test_invalid_steps_to_profile_are_rejected(text):
     with pytest.raises(InputError, match="--profile"):
         parse_steps(text)

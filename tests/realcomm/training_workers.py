@@ -1,4 +1,4 @@
-"""What worker processes do in the tests of checkpoints and faults: trainings of a small model on few images."""
+"""Workers of the tests of checkpoints and faults: trainings of a small model on few images."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,7 +42,7 @@ load_pictures = datasets.load_images
 
 
 def few_images(training: Training, train: bool) -> Any:
-    """Return noise, but of a folder of pictures those."""
+    """Return noise, or the pictures of a folder."""
     if training.dataset == "imagefolder":
         return load_pictures(training, train)
     numbers = torch.Generator().manual_seed(0)
@@ -51,7 +51,7 @@ def few_images(training: Training, train: bool) -> Any:
 
 
 def make_small() -> None:
-    """Have trainings of this process be small; nothing of them but the model and the images is another."""
+    """Use a small model and few images in the trainings of this process."""
     vars(running).update(build_model=small_model, measure_alone=lambda training: ComputePhases(0.0, 0.0, 0.0))
     vars(datasets).update(load_images=few_images)
 
@@ -67,7 +67,7 @@ class Losses(Observer):
 
 
 class FailingAtTheEnd(Observer):
-    """Cannot write its last line."""
+    """Fails to write its last line."""
 
     def end(self, running: Observed, error: BaseException | None) -> None:
         raise OSError("no space for the last line")
@@ -78,7 +78,7 @@ def small(**changed: Any) -> Training:
 
 
 def train_small(rank: int, training: Training, seed: int, resume: str | Path | None = None) -> tuple[list[float], str]:
-    """Train after random numbers of a seed; return the losses and the digest of the weights."""
+    """Train with a random seed; return the losses and the digest of the weights."""
     torch.manual_seed(seed + rank)
     losses, start = Losses(), find_start(training, 2, resume) if rank == 0 else None
     looking_on: list[Observer] = [Checkpointing(training, start.checkpoint if start else None), losses]
@@ -87,7 +87,7 @@ def train_small(rank: int, training: Training, seed: int, resume: str | Path | N
 
 
 def go_on_in_every_way(rank: int, world_size: int, folder: Path) -> dict[str, list[tuple[list[float], str]]]:
-    """Train in one go, and from checkpoints of a training of one epoch: its second step's, then its newest."""
+    """Train in one go, and from two checkpoints of a training of one epoch: its second step's and its newest."""
     make_small()
     found = {}
     pictures = {"dataset": "imagefolder", "data_folder": folder / "pictures", "classes": 2, "random_crop": 4}
@@ -105,7 +105,7 @@ def go_on_in_every_way(rank: int, world_size: int, folder: Path) -> dict[str, li
 
 
 def learn_together(rank: int, world_size: int, folder: Path, start: Path | None) -> tuple[list[float], Any, float]:
-    """Train a model that no rank's own share matters to; return losses, weights and the number of examples seen."""
+    """Train a model without rank-dependent state; return losses, weights and the number of examples seen."""
     make_small()
     vars(running).update(build_model=lambda name, seed: nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10)))
     kept = {"checkpoints": folder, "checkpoint_every": 4} if start is None else {}
@@ -126,5 +126,5 @@ def train_with(
 
 
 def faulty(kind: str, phase: str) -> Fault:
-    """Return a fault in the fifth step: on rank 1, or on rank 0 where it is one of writing."""
+    """Return a fault in the fifth step, on rank 1, or on rank 0 for faults of writing."""
     return Fault(kind, 0 if kind in ("full", "kill writer") else 1, 4, phase)

@@ -110,7 +110,7 @@ def test_a_rank_names_its_own_failure_and_a_lost_peer(fault: str, tmp_path: Path
     (_, _, first), (_, _, second) = run_ranks(
         2, tmp_path, "-m", "ringlab", "record", "-o", tmp_path / "run.json", script
     )
-    doing = "(line 4 of fails.py) (it was doing: running fails.py)\n"
+    doing = "(line 4 of fails.py) (status: running fails.py)\n"
     assert first.startswith("ringlab: rank 0 lost another rank: RuntimeError: ") and first.endswith(doing), first
     own = f"ringlab: rank 1 failed with ValueError: as it stands {doing.replace('line 4', 'line 3')}"
     assert second == (own if "raise" in fault else "")
@@ -127,7 +127,7 @@ def test_a_full_disk_does_not_hide_what_a_program_raises(tmp_path: Path, monkeyp
     with pytest.raises(RankFailed, match="rank 1 failed with ValueError: as it stands") as caught:
         record_script(tmp_path / "fails.py", [], tmp_path)
     assert caught.value.__notes__ == [
-        "afterwards: RankFailed: rank 1 failed with OSError: no space (it was doing: writing its recording)"
+        "afterwards: RankFailed: rank 1 failed with OSError: no space (status: writing its recording)"
     ]
 
 

@@ -16,7 +16,7 @@ from scenario_texts import ASKS, changed
 
 import simcomm
 from collectives.errors import InputWarning
-from realcomm.emulation.trial import Ability
+from realcomm.emulation.network import Ability
 from realcomm.launching.failures import RankFailed
 from realcomm.launching.launcher import launch
 from ringlab import cli
@@ -125,14 +125,14 @@ def test_set_changes_a_key(ringlab, star):
         ("bench --backend mpi", "backend 'mpi' is not known"),
         ("run HERE --tensorboard", "--tensorboard requires --log-dir"),
         ("run HERE --profile 3", "--profile requires --log-dir"),
-        ("run HERE --log-dir logs --profile 3-1", "--profile '3-1': give steps as 10 or 10-12"),
-        ("run HERE --log-dir HERE", "here.toml is no folder; give one for --log-dir"),
+        ("run HERE --log-dir logs --profile 3-1", "--profile '3-1': use a step like 10 or a range like 10-12"),
+        ("run HERE --log-dir HERE", "here.toml is not a directory; use a directory for --log-dir"),
         ("run HERE --log-dir logs", "--log-dir requires a scenario with a training"),
         ("run HERE --predict --emulate", "--predict cannot be combined with --emulate"),
         ("run HERE --weights w.pt", "--weights requires a scenario with a training"),
         ("run HERE --weights HERE", "here.toml is read by this command"),
         ("run TWO --weights w.pt", "supports a single training, but the scenario has one for each of naive"),
-        (f"{ONE_ON_DIGITS} --weights w.pt", "w.pt is in ., which holds the images; write the w"),
+        (f"{ONE_ON_DIGITS} --weights w.pt", "w.pt is in ., which contains the images; use another path"),
         ("run STAR --predict", "is not this machine, so it cannot be measured here"),
         ("animate STAR -o a.bmp", "a.bmp"),
         ("animate STAR -o a.png --algorithm star", "'star'"),

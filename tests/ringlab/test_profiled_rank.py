@@ -115,10 +115,10 @@ def test_scenario_that_fails_is_left_out_and_an_interrupt_ends_the_rest() -> Non
 def test_trainings_that_timeouts_disturb_are_run_again_and_other_failures_are_not(monkeypatch: pytest.MonkeyPatch):
     scenario, answers = load("emulated/training8"), [RunFailed("h3 timed out"), ["traces"]]
     network = Mock(complaints=lambda: ["TCP on h3 timed out"])
-    monkeypatch.setattr(emulated_rows, "train_each", Mock(side_effect=answers))
+    monkeypatch.setattr(emulated_rows, "_train_once", Mock(side_effect=answers))
     assert emulated_rows._train_undisturbed(scenario, [3], network, NoProgress()) == (["traces"], 2)
     broken = Mock(side_effect=RunFailed("rank 3 ran out of memory"))
-    monkeypatch.setattr(emulated_rows, "train_each", broken)
+    monkeypatch.setattr(emulated_rows, "_train_once", broken)
     with pytest.raises(RunFailed, match="out of memory"):
         emulated_rows._train_undisturbed(scenario, [3], Mock(complaints=list), NoProgress())
     assert broken.call_count == 1

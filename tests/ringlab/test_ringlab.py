@@ -17,7 +17,7 @@ import ringlab
 import scenarios
 import simcomm
 from collectives import InputError
-from realcomm.emulation.trial import Ability
+from realcomm.emulation.network import Ability
 from ringlab.cli import app
 from ringlab.shared.answer import shorten
 

@@ -66,7 +66,7 @@ def scenario(tmp_path: Path) -> Path:
         ("parallelism={strategy='parameter_server'}", "parallelism.strategy"),
         ("parallelism={recompute='full'}", "parallelism.recompute = full can only be predicted; remove it"),
         ("parallelism={tensor=2,strategy='zero1'}", "is not supported by torch's ZeroRedundancyOptimizer"),
-        ("parallelism={pipeline=4,microbatches=3}", "equal microbatches; give a multiple of 3"),
+        ("parallelism={pipeline=4,microbatches=3}", "equal micro-batches; use a multiple of 3"),
         ("dataset='digits'", "dataset 'digits'"),
         ("num_workers=2", "num_workers requires an image dataset"),
         ("checkpoints='kept'", "checkpoints = 'kept'"),
