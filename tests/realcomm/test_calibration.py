@@ -1,4 +1,4 @@
-"""Calibration: measurements of blocks, the message classes computed from them, and a launch that calibrates and runs in turn."""
+"""Calibration: blocks, the times of message classes from them, and a launch that calibrates and runs in turn."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -39,7 +39,7 @@ TWO = Setting(ranks=2, threads=threads_per_rank(2))
 
 
 def block(factor: float = 1.0) -> CalibrationBlock:
-    """Two ranks' measurements in a block: a relay of 4 KiB takes 500 us, and 100 us more for each further message class."""
+    """Two ranks' measurements in a block: a relay of 4 KiB takes 500 us, and 100 us more for each further message."""
     ranks = []
     for rank in range(2):
         probes = {
