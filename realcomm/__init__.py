@@ -1,11 +1,12 @@
 """Run collectives and trainings on real processes of this machine, or of torchrun, joined by torch.distributed.
 
-* ``run`` measures a collective, ``train`` trains a model, ``calibrate`` measures this machine for predictions. *
-``emulate`` creates a cluster's network on this machine, for the other functions to run on. * ``launch`` calls any
-function as ranks. In it, ``set_status`` and ``report_progress`` report a rank's activity. * ``all_reduce`` and eleven
-other collectives work on tensors in any process with a group of torch.distributed. ``classroom`` has four of them with
-the signatures of a first exercise. * ``execute`` and ``Executor`` run any rank program on a tensor. * ``RunFailed`` is
-raised when a run fails: ``RankFailed`` by a rank, ``TimedOut`` by its timeout.
+* ``run`` measures a collective, ``train`` trains a model, ``calibrate`` measures this machine for predictions.
+* ``emulate`` creates a cluster's network on this machine, for the other functions to run on.
+* ``launch`` calls any function as ranks. In it, ``set_status`` and ``report_progress`` report a rank's activity.
+* ``all_reduce`` and eleven other collectives work on tensors in any process with a group of torch.distributed.
+  ``classroom`` has four of them with the signatures of a first exercise.
+* ``execute`` and ``Executor`` run any rank program on a tensor.
+* ``RunFailed`` is raised when a run fails: ``RankFailed`` by a rank, ``TimedOut`` by its timeout.
 
 >>> import numpy as np
 >>> import realcomm, simcomm
@@ -14,7 +15,7 @@ raised when a run fails: ``RankFailed`` by a rank, ``TimedOut`` by its timeout.
 >>> buffers[0].tolist(), trace.elapsed > 0
 ([11.0, 22.0], True)
 
-Importing this does not import torch; what needs it is imported when it is first used.
+Importing realcomm does not import torch. The first use of a function that needs torch does.
 """
 
 from collectives import exports_of

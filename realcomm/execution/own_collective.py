@@ -27,7 +27,7 @@ REDUCE = {
 
 
 def torchs_function(name: str, old_name: str) -> Callable[..., Any]:
-    """Return a function of torch.distributed. Torch before 2.13 has it under the name ``before``."""
+    """Return a function of torch.distributed. Torch before 2.13 has it under the name ``old_name``."""
     function: Callable[..., Any] = getattr(dist, name if hasattr(dist, name) else old_name)
     return function
 

@@ -3,12 +3,13 @@
 Names, positions and defaults of the arguments are those of ``torch.distributed``; ``algorithm`` is keyword-only. All
 functions share these arguments:
 
-* ``algorithm``: a name in the library (``ringlab list``), ``"my.py:name"``, or an Algorithm. * ``op``: ``"sum"``,
-``"mean"``, ``"min"``, ``"max"``, ``"product"``, or a ``torch.distributed.ReduceOp``. * ``src``, ``dst``: a world rank,
-also in a ``group``; ``group_src``, ``group_dst``: a group rank instead. Default: world rank 0. * ``group``: a process
-group, or None for all ranks. A rank outside the group does nothing and gets None. * ``async_op``: return a handle at
-once (``wait``, ``is_completed``, ``get_future``). The tensors must not be used before ``wait()``. Without it, the
-functions return None when the collective is done.
+* ``algorithm``: a name in the library (``ringlab list``), ``"my.py:name"``, or an Algorithm.
+* ``op``: ``"sum"``, ``"mean"``, ``"min"``, ``"max"``, ``"product"``, or a ``torch.distributed.ReduceOp``.
+* ``src``, ``dst``: a world rank, also in a ``group``; ``group_src``, ``group_dst``: a group rank instead.
+  Default: world rank 0.
+* ``group``: a process group, or None for all ranks. A rank outside the group does nothing and gets None.
+* ``async_op``: return a handle at once (``wait``, ``is_completed``, ``get_future``). The tensors must not be used
+  before ``wait()``. Without it, the functions return None when the collective is done.
 
 Tensors may have any shape, strides and dtype that ``op`` can reduce. A list has one tensor for each rank, all of one
 shape and dtype. The caller's mode (``inference_mode``, ``no_grad``, ``autocast``) does not matter.

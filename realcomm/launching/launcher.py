@@ -164,9 +164,7 @@ def _check_network(network: RankNetwork, world_size: int, backend: str) -> None:
     if not isinstance(network, RankNetwork):
         raise InputError(f"network must be the object of `with realcomm.emulate(cluster)`, not {quote(network)}")
     if len(network.namespaces) != world_size:
-        raise InputError(
-            f"{world_size} ranks do not fit a network of {len(network.namespaces)}ranks, one for each host"
-        )
+        raise InputError(f"network must have {world_size} ranks, one for each host, not {len(network.namespaces)}")
     if backend != "gloo":
         raise InputError(f"backend {quote(backend)} does not support an emulated network; use gloo")
 

@@ -322,7 +322,7 @@ def test_network_stays_usable_after_a_rank_fails(namespaces: None):
 
 def test_network_needs_its_number_of_ranks_and_an_open_context():
     network = emulate(simcomm.star(2, "20 Mbit/s", "0 us"))
-    with pytest.raises(InputError, match="3 ranks do not fit a network of 0"):
+    with pytest.raises(InputError, match="network must have 3 ranks, one for each host, not 0"):
         realcomm.launch(real_workers.sum_of_ranks, 3, network=network)
     with pytest.raises(InputError, match="closed"):
         network.mark()

@@ -130,7 +130,7 @@ def test_rank_that_raises_is_named_with_its_status(bad: int):
 
 @pytest.mark.parametrize(("bad", "number"), [(0, signal.SIGKILL), (1, signal.SIGSEGV)])
 def test_killed_rank_is_named_and_not_its_peers(bad: int, number: signal.Signals):
-    with pytest.raises(RankFailed, match=rf"rank {bad} was ended by {number.name}.*walking") as caught:
+    with pytest.raises(RankFailed, match=rf"rank {bad} was killed by {number.name}.*walking") as caught:
         launch(real_workers.die_on, 3, bad, int(number))
     assert caught.value.rank == bad
 
