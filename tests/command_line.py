@@ -1,9 +1,11 @@
 """The command line in the process of the tests, and what needs a fresh interpreter."""
 
 import os
+import resource
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,3 +52,14 @@ def in_this_process(
         return Done(status, *capsys.readouterr())
 
     return ringlab
+
+
+@contextmanager
+def small_files(nbytes: int) -> Iterator[None]:
+    """Within the context, limit files of this process to ``nbytes``, as on a full disk."""
+    before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))

@@ -148,12 +148,11 @@ def recorded_run(
     assert all(begin <= event.begin <= event.end for event in found)
 
 
-def record_all(rank: int, world_size: int, compare: Any, cases: Any) -> tuple[int, list[str]]:
-    """Run cases by ``compare`` with a record of each."""
+def record_all(rank: int, world_size: int, cases: Sequence[real_cases.Case]) -> tuple[int, list[str]]:
+    """Compare with torch, with a record of each run."""
     keep_nccls_rules()
     setattr(Executor, "run", recorded_run)  # noqa: B010
-    found: tuple[int, list[str]] = compare(rank, world_size, cases)
-    return found
+    return real_cases.compare_with_torch(rank, world_size, cases)
 
 
 def record_waiting(rank: int, world_size: int, name: str) -> int:

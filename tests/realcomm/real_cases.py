@@ -1,13 +1,12 @@
 """Workers that compare every algorithm on every kind of tensor with torch's own collectives."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 
-import realcomm
 from collectives.call import CollectiveCall, part_slice, round_down
 from collectives.catalogue import library
 from collectives.declaration import Algorithm
@@ -100,120 +99,3 @@ def torchs_own(
         return None
     where = slice(parts.start * n // world_size, parts.stop * n // world_size)
     return where, tensor[where]
-
-
-def functions_beside_torch(rank: int, world_size: int, asked: Sequence[Case]) -> tuple[int, list[str]]:
-    """Return the number of cases of functions on strided tensors, and those with a wrong result."""
-    wrong = []
-    for case in asked:
-        ours, theirs = FUNCTIONS[case.algorithm.spec.name](case, rank, world_size)
-        if not all(map(torch.equal, ours, theirs)):
-            wrong.append(f"{case.algorithm.full_name} {case[1:]}: {ours} is not {theirs}")
-    return len(asked), wrong
-
-
-Results = tuple[list[torch.Tensor], list[torch.Tensor]]  # ours and torch's
-
-
-def apart(data: torch.Tensor) -> torch.Tensor:
-    """Return a tensor of the same elements with gaps in memory."""
-    wide = torch.full((len(data), 2), 3, dtype=data.dtype)
-    wide[:, 1] = data
-    return wide[:, 1]
-
-
-def _between(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the gaps, which no collective may change."""
-    whole = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
-    return whole[::2]
-
-
-def _averaged(tensor: torch.Tensor, case: Case) -> torch.Tensor:
-    return tensor / dist.get_world_size() if case.op == "mean" else tensor
-
-
-def _all_reduce(case: Case, rank: int, world_size: int) -> Results:
-    theirs = start(rank, case.n, case.dtype)
-    ours = apart(theirs)
-    realcomm.all_reduce(ours, case.op, algorithm=case.algorithm)
-    dist.all_reduce(theirs, REDUCE_OPS[case.op])
-    return [ours, _between(ours)], [_averaged(theirs, case), torch.full_like(theirs, 3)]
-
-
-def _broadcast(case: Case, rank: int, world_size: int) -> Results:
-    theirs = start(rank, case.n, case.dtype)
-    ours = apart(theirs)
-    realcomm.broadcast(ours, case.root, algorithm=case.algorithm)
-    dist.broadcast(theirs, case.root)
-    return [ours, _between(ours)], [theirs, torch.full_like(theirs, 3)]
-
-
-def _reduce(case: Case, rank: int, world_size: int) -> Results:
-    theirs = start(rank, case.n, case.dtype)
-    ours = apart(theirs)
-    realcomm.reduce(ours, case.root, case.op, algorithm=case.algorithm)
-    dist.reduce(theirs, case.root, REDUCE_OPS[case.op])
-    there = rank == case.root
-    return [ours] * there, [_averaged(theirs, case)] * there
-
-
-def _all_gather(case: Case, rank: int, world_size: int) -> Results:
-    data, theirs = start(rank, case.n, case.dtype), torch.zeros(world_size * case.n, dtype=case.dtype)
-    ours = apart(theirs)
-    realcomm.all_gather_into_tensor(ours, apart(data), algorithm=case.algorithm)
-    dist.all_gather_into_tensor(theirs, data)
-    return [ours], [theirs]
-
-
-def _reduce_scatter(case: Case, rank: int, world_size: int) -> Results:
-    data, theirs = start(rank, world_size * case.n, case.dtype), torch.zeros(case.n, dtype=case.dtype)
-    ours, given = apart(theirs), apart(data)
-    realcomm.reduce_scatter_tensor(ours, given, case.op, algorithm=case.algorithm)
-    kept = data.clone()
-    dist.reduce_scatter_tensor(theirs, data, REDUCE_OPS[case.op])
-    return [ours, given], [_averaged(theirs, case), kept]
-
-
-def _all_to_all(case: Case, rank: int, world_size: int) -> Results:
-    data = start(rank, world_size * case.n, case.dtype)
-    theirs = torch.zeros_like(data)
-    ours = apart(theirs)
-    realcomm.all_to_all_single(ours, apart(data), algorithm=case.algorithm)
-    dist.all_to_all_single(theirs, data)
-    return [ours], [theirs]
-
-
-def _gather(case: Case, rank: int, world_size: int) -> Results:
-    data, there = start(rank, case.n, case.dtype), rank == case.root
-    theirs = [torch.zeros_like(data) for _ in range(world_size * there)]
-    ours = [apart(tensor) for tensor in theirs]
-    realcomm.gather(apart(data), ours if there else None, case.root, algorithm=case.algorithm)
-    dist.gather(data, theirs if there else None, case.root)
-    return ours, theirs
-
-
-def _scatter(case: Case, rank: int, world_size: int) -> Results:
-    dealt = [start(number, case.n, case.dtype) for number in range(world_size * (rank == case.root))]
-    theirs = torch.zeros(case.n, dtype=case.dtype)
-    ours = apart(theirs)
-    realcomm.scatter(ours, list(map(apart, dealt)) or None, case.root, algorithm=case.algorithm)
-    dist.scatter(theirs, dealt or None, case.root)
-    return [ours], [theirs]
-
-
-def _barrier(case: Case, rank: int, world_size: int) -> Results:
-    realcomm.barrier(algorithm=case.algorithm)
-    return [], []
-
-
-FUNCTIONS: dict[str, Callable[[Case, int, int], Any]] = {
-    "all_reduce": _all_reduce,
-    "broadcast": _broadcast,
-    "reduce": _reduce,
-    "all_gather": _all_gather,
-    "reduce_scatter": _reduce_scatter,
-    "all_to_all": _all_to_all,
-    "gather": _gather,
-    "scatter": _scatter,
-    "barrier": _barrier,
-}

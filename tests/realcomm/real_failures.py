@@ -178,3 +178,8 @@ def a_lost_peer(rank: int, world_size: int) -> list[str]:
         time.sleep(1)
         return []
     return [outcome(lambda: realcomm.barrier(group)), outcome(lambda: realcomm.barrier(group))]
+
+
+ON_TWO_RANKS = [
+    queued_behind_a_failure, interrupted, numbers_apart, wrong_arguments, a_new_group_after_a_failure, a_lost_peer,
+]  # fmt: skip

@@ -15,92 +15,10 @@ from realcomm import classroom
 from realcomm.launching.group import share_gpu
 
 FUNCTIONS = [name for name in realcomm.__all__ if hasattr(dist, name)]
-DTYPES = [
-    torch.float32,
-    torch.float64,
-    torch.float16,
-    torch.bfloat16,
-    torch.int8,
-    torch.uint8,
-    torch.int32,
-    torch.int64,
-]
 
 
 def numbers(rank: int, n: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return ((torch.arange(n) * 3 + rank * 5) % 7).to(dtype)
-
-
-def lists_beside_torch(rank: int, world_size: int) -> list[str]:
-    """Return the collectives on lists after which a tensor differs from that of torch's own.
-
-    ``real_cases`` compares those on tensors, with every algorithm.
-    """
-    wrong, root = [], world_size - 1
-
-    def same(name: str, ours: torch.Tensor, theirs: torch.Tensor) -> None:
-        if not torch.equal(ours, theirs):
-            wrong.append(f"{name} {ours.dtype}: {ours} is not {theirs}")
-
-    for dtype in DTYPES:
-        ours, theirs = ([torch.zeros(2, 2, dtype=dtype) for _ in range(world_size)] for _ in range(2))
-        own = numbers(rank, 4, dtype).view(2, 2)
-        realcomm.all_gather(ours, own)
-        dist.all_gather(theirs, own)
-        same("all_gather", torch.cat(ours), torch.cat(theirs))
-        mine = [numbers(rank + 2 * number, 4, dtype).view(2, 2) for number in range(world_size)]
-        one, other = torch.zeros(2, 2, dtype=dtype), torch.zeros(2, 2, dtype=dtype)
-        work = realcomm.reduce_scatter(one, mine, op=dist.ReduceOp.SUM, async_op=True)
-        assert work is not None and work.wait()
-        dist.reduce_scatter(other, mine)
-        same("reduce_scatter", one, other)
-        exchanged = [torch.zeros(2, 2, dtype=dtype) for _ in range(world_size)]
-        realcomm.all_to_all(exchanged, mine)
-        dist.all_to_all_single(together := torch.zeros(2 * world_size, 2, dtype=dtype), torch.cat(mine))
-        same("all_to_all", torch.cat(exchanged), together)  # gloo has none for lists
-        realcomm.gather(own, ours if rank == root else None, dst=root)
-        dist.gather(own, theirs if rank == root else None, root)
-        same("gather", torch.cat(ours), torch.cat(theirs))
-        dealt = [numbers(number, 4, dtype) for number in range(world_size)]
-        one, other = torch.zeros(4, dtype=dtype), torch.zeros(4, dtype=dtype)
-        realcomm.scatter(one, dealt if rank == root else None, src=root)
-        dist.scatter(other, dealt if rank == root else None, root)
-        same("scatter", one, other)
-    return wrong
-
-
-def of_any_shape(rank: int, world_size: int) -> list[list[complex]]:
-    """Run collectives on columns, transposed tensors, parameters and complex numbers; return their contents."""
-    table = torch.zeros(3, 2)
-    table[:, 1] = rank
-    realcomm.all_reduce(table[:, 1])
-    turned = torch.full((2, 3), float(rank)).t()
-    realcomm.broadcast(turned, src=1)
-    weight = torch.nn.Parameter(torch.full((2,), float(rank)))
-    realcomm.all_reduce(weight, op="mean")
-    gathered = torch.zeros(2, world_size).t()
-    realcomm.all_gather_into_tensor(gathered, torch.tensor([rank, rank + 10.0]))
-    turning = torch.full((1,), rank * 1j)
-    realcomm.all_reduce(turning)
-    mirrored = torch.full((3,), 1 + 1j)
-    mirrored = mirrored.conj() if rank else mirrored  # torch remembers that it is, and leaves memory as it was
-    realcomm.all_reduce(mirrored)
-    return [
-        table.flatten().tolist(), turned.flatten().tolist(), weight.tolist(),
-        gathered.flatten().tolist(), [turning.imag.item()], mirrored.tolist(),
-    ]  # fmt: skip
-
-
-def unreducible(rank: int, world_size: int) -> list[bool]:
-    """Return whether each rank has rank 1's elements, of dtypes that can be moved but not added."""
-    held = []
-    for dtype in (torch.uint16, torch.float8_e4m3fn, torch.bool):
-        tensor = torch.full((5,), rank, dtype=torch.uint8).to(dtype)
-        realcomm.broadcast(tensor, src=1)
-        gathered = torch.zeros(5 * world_size, dtype=torch.uint8).to(dtype)
-        realcomm.all_gather_into_tensor(gathered, tensor)
-        held.append(gathered.float().tolist() == [1.0] * 5 * world_size)
-    return held
 
 
 def by_any_name(rank: int, world_size: int, file: Path) -> list[float]:

@@ -57,6 +57,16 @@ def on_one_gpu(rank: int, world_size: int) -> tuple[int, list[str]]:
     return tried, wrong
 
 
+def several(rank: int, world_size: int, workers: Sequence[Callable[[int, int], Any]]) -> dict[str, Any]:
+    """Return the results of several workers by name, so that one start of the processes serves several tests."""
+    return {worker.__name__: worker(rank, world_size) for worker in workers}
+
+
+def by_worker(ranks: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    """Return the results of ``several`` by worker, each by rank."""
+    return {name: [found[name] for found in ranks] for name in ranks[0]}
+
+
 Rounds = list[list[list[Operation]]]  # [round][rank] -> the operations of its step
 
 
@@ -357,3 +367,6 @@ def executors_made(rank: int, world_size: int) -> int:
     for _ in range(3):
         execute("all_reduce/ring", torch.ones(4))
     return len(made)
+
+
+ON_TWO_RANKS = [shapes, again_and_again, recorded_slowly, executors_made]  # the last one changes the executor

@@ -12,10 +12,11 @@ import simcomm
 from collectives import find_algorithm
 from collectives.call import make_call
 from collectives.costs.message_classes import EXCHANGE, FAN_IN, FAN_OUT, RELAY, MessageClass, Probe
-from collectives.records.calibration import MessageCurve, read_calibration
+from collectives.records.calibration import PARTS, MessageCurve, read_calibration
 from collectives.records.environment import threads_per_rank
 from collectives.training.gradients import Gradient
 from collectives.training.workload import ComputePhases, Training
+from realcomm.calibration import calibration
 from realcomm.calibration.blocks import (
     BesideTimes,
     BlockStep,
@@ -121,12 +122,13 @@ def test_ddp_prediction_has_overlapped_and_exposed_parts():
     assert entry.step_s == pytest.approx(0.02 + 0.101 + 0.24 + 0.03)
 
 
-def test_measured_run_does_not_change_its_prediction():
+def test_measured_run_does_not_change_its_prediction(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(calibration, "MESSAGE_TURNS", PARTS - 1)
     calls = [make_call(NAIVE, 2, 4096)]
     turns = run_in_turns(calls, [], simcomm.this_machine(2), timeout=300)
-    assert len(turns.calibration) == 13 and len(turns.collectives) == 1
+    assert len(turns.calibration) == PARTS and len(turns.collectives) == 1
     assert turns.collectives[0].facts["wrong"] == 0
-    assert turns.collectives[0].facts["repetitions"] >= 12
+    assert turns.collectives[0].facts["repetitions"] >= PARTS - 1
     before = make_calibration(turns.calibration, turns.setting)
     slow = turns._replace(collectives=[replace(turns.collectives[0], elapsed=1e3)])
     after = make_calibration(slow.calibration, slow.setting)

@@ -1,6 +1,7 @@
 """Rank programs on real tensors follow the contract of a step."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import real_programs
@@ -33,15 +34,21 @@ def test_messages_add_to_a_chunk_in_program_order():
     assert launch(real_programs.in_the_order_written, 4)[0] == [[1.0, 8.0]] * 2
 
 
-def test_executor_accepts_contiguous_tensors_only():
+@pytest.fixture(scope="module")
+def pair() -> dict[str, list[Any]]:
+    """The results of two ranks, by worker, from one launch."""
+    return real_programs.by_worker(launch(real_programs.several, 2, real_programs.ON_TWO_RANKS))
+
+
+def test_executor_accepts_contiguous_tensors_only(pair: dict[str, list[Any]]):
     wanted = "must be contiguous", "floating", "median", "conjugated"
-    for refusals in launch(real_programs.shapes, 2):
+    for refusals in pair["shapes"]:
         assert [word in refusal for word, refusal in zip(wanted, refusals, strict=False)] == [True] * 4
         assert all("tensor must have 10 torch.float32" in refusal for refusal in refusals[4:])
 
 
-def test_executor_serves_any_tensor_of_its_length_and_dtype():
-    assert launch(real_programs.again_and_again, 2) == [[[4.0] * 3, [2.0] * 3]] * 2
+def test_executor_serves_any_tensor_of_its_length_and_dtype(pair: dict[str, list[Any]]):
+    assert pair["again_and_again"] == [[[4.0] * 3, [2.0] * 3]] * 2
 
 
 def test_channel_communicators_are_reused_and_end_with_the_group():
@@ -75,8 +82,8 @@ def test_messages_of_a_step_are_posted_as_one_group():
     assert len(calls) == 4
 
 
-def test_equal_calls_share_an_executor():
-    assert launch(real_programs.executors_made, 2) == [1, 1]
+def test_equal_calls_share_an_executor(pair: dict[str, list[Any]]):
+    assert pair["executors_made"] == [1, 1]
 
 
 def test_receives_are_posted_before_sends():
@@ -103,8 +110,8 @@ def test_record_has_operations_with_their_times():
         assert all(sent.begin < got.end for sent, got in zip(sends, arrivals, strict=True))
 
 
-def test_messages_arrive_after_they_are_sent():
-    ranks = launch(real_programs.recorded_slowly, 2)
+def test_messages_arrive_after_they_are_sent(pair: dict[str, list[Any]]):
+    ranks = pair["recorded_slowly"]
     for rank, events in enumerate(ranks):
         sends = [event for event in events if event.operation.kind is Kind.SEND]
         arrivals = [event for event in ranks[1 - rank] if event.operation.kind.receives]

@@ -1,7 +1,10 @@
 """Failed collectives: what their groups reject, what other ranks get, and which errors leave a group unchanged."""
 
+from typing import Any
+
 import pytest
 import real_failures
+import real_programs
 from real_failures import AFTER, BEFORE, MIDDLE
 from real_functions import FUNCTIONS
 
@@ -26,44 +29,50 @@ def test_group_rejects_collectives_after_a_failure(after: int, async_op: bool):
         assert all(others[name] != ["done"] for name in ("all_reduce", "barrier", "all_to_all_single", "gather"))
 
 
-def test_collectives_after_a_failed_one_are_rejected():
-    (first, *later), _ = launch(real_failures.queued_behind_a_failure, 2, timeout=60)
+@pytest.fixture(scope="module")
+def failed() -> dict[str, list[Any]]:
+    """The results of two ranks, by worker, from one launch."""
+    return real_programs.by_worker(launch(real_programs.several, 2, real_failures.ON_TWO_RANKS, timeout=60))
+
+
+def test_collectives_after_a_failed_one_are_rejected(failed: dict[str, list[Any]]):
+    (first, *later), _ = failed["queued_behind_a_failure"]
     assert first == "MemoryError: on purpose"
     assert len(later) == 3
     assert all("its collective 0, all_reduce/ring, failed with MemoryError" in said for said in later)
 
 
-def test_interrupt_is_a_failure():
-    for behind_another, next_one, at_work, next_then in launch(real_failures.interrupted, 2, timeout=60):
+def test_interrupt_is_a_failure(failed: dict[str, list[Any]]):
+    for behind_another, next_one, at_work, next_then in failed["interrupted"]:
         assert behind_another.startswith("KeyboardInterrupt")
         assert "its collective 1, barrier/dissemination, failed with KeyboardInterrupt" in next_one
-        assert at_work.startswith("KeyboardInterrupt") or "refuses" in at_work
+        assert at_work.startswith("KeyboardInterrupt") or "rejects" in at_work
         assert "failed with KeyboardInterrupt" in next_then
 
 
-def test_ranks_in_different_collectives_get_no_data():
-    for said in launch(real_failures.numbers_apart, 2, timeout=60):
+def test_ranks_in_different_collectives_get_no_data(failed: dict[str, list[Any]]):
+    for said in failed["numbers_apart"]:
         assert len(said) == 4
         assert all(one.startswith("RuntimeError: ") for one in said), said
 
 
-def test_wrong_arguments_leave_the_group_as_it_was():
+def test_wrong_arguments_leave_the_group_as_it_was(failed: dict[str, list[Any]]):
     refused, total = ["InputError"] * 3, 3.0
-    first, second = launch(real_failures.wrong_arguments, 2, timeout=60)
+    first, second = failed["wrong_arguments"]
     assert first == [*refused, str(total)] * 2
     assert second == [str(total), *refused, str(total)]
 
 
-def test_new_group_of_the_same_ranks_works_after_a_failure():
-    for (failed, refused, in_another), total in launch(real_failures.a_new_group_after_a_failure, 2, timeout=60):
-        assert failed == "OSError: on purpose"
+def test_new_group_of_the_same_ranks_works_after_a_failure(failed: dict[str, list[Any]]):
+    for (failure, refused, in_another), total in failed["a_new_group_after_a_failure"]:
+        assert failure == "OSError: on purpose"
         assert "rejects collectives" in refused
         assert in_another == "done"
         assert total == 3.0
 
 
-def test_timeout_is_a_failure():
-    _, (late, refused) = launch(real_failures.a_lost_peer, 2, timeout=60)
+def test_timeout_is_a_failure(failed: dict[str, list[Any]]):
+    _, (late, refused) = failed["a_lost_peer"]
     assert "Timed out" in late
     assert "collective 0, barrier/dissemination, failed with RuntimeError" in refused
     assert "Timed out" in refused

@@ -1,7 +1,6 @@
 """A failed run first names the rank, its status and the cause, whatever fails while that is reported."""
 
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from unittest.mock import Mock
 import pytest
 import real_workers
 import training_workers
-from command_line import Done, Ringlab
+from command_line import Done, Ringlab, small_files
 from killed_trainings import killing
 from training_workers import faulty
 
@@ -81,7 +80,7 @@ IN_OWN_MODEL = {
 }
 
 
-SAMPLES = ("SIGKILL forward", "raise backward", "nan", "kill backward")  # the others are slow
+SAMPLES = ("SIGKILL forward", "raise backward", "nan")  # the others are slow
 
 
 def sampled(faults: Iterable[str]) -> list[Any]:
@@ -101,14 +100,9 @@ def test_run_names_the_cause_when_a_users_model_fails(
     assert list(trace.failed) == [1] and {span.name for span in trace.spans} >= {"forward", "backward", "sync"}
 
 
-BACKWARD = DOING.format(step=4, phase="backward")
 ON_SHIPPED_MODEL = {
-    "kill backward": f"rank 1 was killed by {KILLED} {BACKWARD}",
-    "raise backward": f"rank 1 failed with ZeroDivisionError: a fault on purpose .*{BACKWARD}",
-    "exit backward": f"rank 1 exited with status 7 before it finished {BACKWARD}",
-    "SIGTERM backward": f"rank 1 was killed by SIGTERM {BACKWARD}",
-    "SIGSEGV backward": f"rank 1 was killed by SIGSEGV {BACKWARD}",
-    "nan forward": "rank 1 failed: the loss of step 4 is nan, .*" + DOING.format(step=4, phase="forward"),
+    "raise backward": "rank 1 failed with ZeroDivisionError: a fault on purpose .*"
+    + DOING.format(step=4, phase="backward"),
     "full optimizer": r"rank 0 failed with OSError: .*File too large.*\.pt.*"
     + DOING.format(step=5, phase="checkpoint"),
     "kill writer optimizer": f"rank 0 was killed by {KILLED} " + DOING.format(step=5, phase="checkpoint"),
@@ -228,17 +222,6 @@ def test_failing_observer_does_not_hide_the_failure(here: Path, monkeypatch: pyt
     with pytest.raises(RankFailed, match="rank 1 failed with ZeroDivisionError") as caught:
         realcomm.train(scenario.trainings[0], scenario.cluster, observers=[training_workers.FailingAtTheEnd()])
     assert "afterwards: OSError: no space for the last line" in str(caught.value.__cause__)
-
-
-@contextmanager
-def small_files(nbytes: int) -> Iterator[None]:
-    """Within the context, limit files of this process to ``nbytes``, as on a full disk."""
-    before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, most))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
 
 
 def test_trace_that_does_not_fit_on_disk_is_a_note(

@@ -5,10 +5,12 @@ import re
 import sys
 from inspect import Parameter, signature
 from pathlib import Path
+from typing import Any
 
 import pytest
 import real_async
 import real_functions
+import real_programs
 import torch
 import torch.distributed as dist
 
@@ -28,9 +30,18 @@ def mine(rank, world_size):
 """
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 3])
-def test_list_functions_match_torch(world_size: int):
-    assert launch(real_functions.lists_beside_torch, world_size) == [[]] * world_size
+@pytest.fixture(scope="module")
+def two() -> dict[str, list[Any]]:
+    """The results of two ranks, by worker, from one launch."""
+    workers = [real_functions.refusals, real_async.waiting, real_async.broken]
+    return real_programs.by_worker(launch(real_programs.several, 2, workers, timeout=60))
+
+
+@pytest.fixture(scope="module")
+def three() -> dict[str, list[Any]]:
+    """The results of three ranks, by worker, from one launch."""
+    workers = [real_async.computing, real_async.many_in_flight, real_async.two_groups_crosswise]
+    return real_programs.by_worker(launch(real_programs.several, 3, workers, timeout=60))
 
 
 @pytest.mark.parametrize("name", real_functions.FUNCTIONS)
@@ -79,20 +90,6 @@ def test_late_receives_complete():
     assert all(hasattr(realcomm, name) for name in dir(realcomm))
 
 
-def test_tensors_of_any_shape_and_kind():
-    for table, turned, weight, gathered, turning, mirrored in launch(real_functions.of_any_shape, 2):
-        assert table == [0.0, 1.0] * 3
-        assert turned == [1.0] * 6
-        assert weight == [0.5, 0.5]
-        assert gathered == [0.0, 10.0, 1.0, 11.0]
-        assert turning == [1.0]
-        assert mirrored == [2 + 0j] * 3
-
-
-def test_moved_data_may_have_any_dtype():
-    assert launch(real_functions.unreducible, 2) == [[True] * 3] * 2
-
-
 def test_algorithm_is_a_name_an_object_or_in_a_file(tmp_path: Path):
     (tmp_path / "my.py").write_text(MINE)
     assert launch(real_functions.by_any_name, 2, tmp_path / "my.py") == [[3.0] * 3] * 2
@@ -127,8 +124,8 @@ REFUSED_TYPES = [
 ]  # fmt: skip
 
 
-def test_invalid_arguments_are_rejected_before_anything_is_sent():
-    for told in launch(real_functions.refusals, 2, timeout=30):
+def test_invalid_arguments_are_rejected_before_anything_is_sent(two: dict[str, list[Any]]):
+    for told in two["refusals"]:
         for wanted, (said, _) in zip(REFUSED + REFUSED_TYPES, told, strict=True):
             assert re.search(wanted, said)
         assert [of_type for _, of_type in told] == [False] * len(REFUSED) + [True] * len(REFUSED_TYPES)
@@ -149,42 +146,36 @@ def test_without_a_group_the_message_says_so():
         classroom.broadcast(torch.zeros(1), 0, 1)
 
 
-def test_collective_continues_while_the_rank_computes():
-    (early, computed, right), *others = launch(real_async.computing, 3, timeout=60)
+def test_collective_continues_while_the_rank_computes(three: dict[str, list[Any]]):
+    (early, computed, right), *others = three["computing"]
     assert not early
     assert computed > 10  # in the 0.3 s that the others stay away it computes, rather than wait
     assert right and all(other[2] for other in others)
 
 
-def test_many_collectives_in_flight_are_exact():
-    assert launch(real_async.many_in_flight, 3, timeout=60) == [[]] * 3
+def test_many_collectives_in_flight_are_exact(three: dict[str, list[Any]]):
+    assert three["many_in_flight"] == [[]] * 3
 
 
-def test_groups_of_the_same_ranks_do_not_wait_for_each_other():
-    assert launch(real_async.two_groups_crosswise, 3, timeout=60) == [[3.0, 6.0]] * 3
+def test_groups_of_the_same_ranks_do_not_wait_for_each_other(three: dict[str, list[Any]]):
+    assert three["two_groups_crosswise"] == [[3.0, 6.0]] * 3
 
 
 def test_fifty_groups_are_exact_and_leave_nothing():
     assert launch(real_async.fifty_groups, 3, timeout=120) == [([], 50, 0, 0)] * 3
 
 
-def test_wait_timeout_names_the_awaited_peer():
-    (early, wrong, value), others = launch(real_async.waiting, 2, timeout=60)
+def test_wait_timeout_names_the_awaited_peer(two: dict[str, list[Any]]):
+    (early, wrong, value), others = two["waiting"]
     assert early.startswith("TimeoutError: the collective is not done after 0:00:00.2")
     assert "all_reduce/ring step 0, waiting for rank 1" in early
     assert wrong == "TypeError: timeout must be a datetime.timedelta, not 0.2"
     assert [value] == others == ["3.0"]
 
 
-def test_failed_collective_raises_in_every_waiter():
-    told, others = launch(real_async.broken, 2, timeout=60)
+def test_failed_collective_raises_in_every_waiter(two: dict[str, list[Any]]):
+    told, others = two["broken"]
     assert len(told) == 3 and all("imed out" in said for said in told) and others == []
-
-
-def test_gradients_reduced_during_backward_train_the_same():
-    for own, by_hook, under_way in launch(real_async.training, 2, timeout=60):
-        assert own and by_hook
-        assert under_way == 6  # each of three layers' weight and bias
 
 
 @pytest.mark.gpu

@@ -131,6 +131,7 @@ print(launch(real_workers.settings, 1, VARIABLE)[0][0])
 """
 
 
+@pytest.mark.slow
 def test_training_creates_no_folder_of_torchs_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, left = tmp_path / "mine.py", tmp_path / "left"
     model.write_text("from torch import nn\ndef build():\n    return nn.Sequential(nn.Flatten(), nn.Linear(4, 10))\n")

@@ -14,11 +14,11 @@ LONG = [
 ]
 
 
-@pytest.mark.parametrize(("world_size", "seed", "count", "failures"), [(3, 0, 150, 0.01), *LONG])
+@pytest.mark.parametrize(("world_size", "seed", "count", "failures"), [(1, 0, 50, 0.0), (3, 0, 150, 0.01), *LONG])
 def test_random_calls_match_torch(world_size: int, seed: int, count: int, failures: float):
     for made, wrong in launch(real_fuzz.random_calls, world_size, seed, count, failures, timeout=500):
         assert wrong == []
-        assert world_size > 3 or {*FUNCTIONS, "wrong arguments"} <= {*made}
+        assert count < 150 or world_size > 3 or {*FUNCTIONS, "wrong arguments"} <= {*made}
 
 
 @pytest.mark.parametrize("world_size", [2, pytest.param(3, marks=pytest.mark.slow)])

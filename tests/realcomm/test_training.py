@@ -1,6 +1,5 @@
 """Training on real ranks gives the same model on all of them, equal to one process on the joint batch."""
 
-import io
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -11,19 +10,17 @@ from torch import nn
 from collectives import InputError, find_algorithm, recv, send
 from collectives.declaration import algorithm
 from collectives.errors import RunFailed
+from collectives.records.spans import Span
 from collectives.training.gradients import STEMS, count_parameters, gradients_in_order
-from collectives.training.workload import MODELS, Buckets, ComputePhases, Training
-from realcomm.launching.launcher import launch
-from realcomm.training import running
+from collectives.training.workload import MODELS, Buckets, Training
 from realcomm.training.datasets import Shard, held_out_batches
 from realcomm.training.gradient_sync import no_sync
 from realcomm.training.models import build_model, build_resnet
-from realcomm.training.observing import Observer
 from realcomm.training.rank_result import RankResult
 from realcomm.training.replica import load_schedule, make_replica, take_step
-from realcomm.training.running import LoneTraining, RunningTraining, make_replica_and_sync
+from realcomm.training.running import LoneTraining, RunningTraining
 from realcomm.training.stopwatch import Stopwatch
-from realcomm.training.trainer import make_trace, train, train_rank
+from realcomm.training.trainer import make_trace, train
 from simcomm import this_machine
 
 RING, NAIVE = find_algorithm("all_reduce/ring"), find_algorithm("all_reduce/naive")
@@ -76,8 +73,7 @@ def test_two_epochs_on_two_ranks_read_the_digits():
 
 
 def test_trace_reports_differing_replicas():
-    spans = [*Stopwatch(0).spans, *_one_step().spans]
-    ranks = [RankResult(spans, {}, digest) for digest in ("one", "another")]
+    ranks = [RankResult([Span(0, "forward", 0, 0.0, 1.0)], {}, digest) for digest in ("one", "another")]
     assert make_trace(small(RING), TWO, ranks).facts["replicas_identical"] == 0.0
 
 
@@ -119,64 +115,7 @@ def test_accuracy_is_that_of_the_saved_weights(ring):
     assert [path.name for path in ring.file.parent.iterdir()] == ["weights.pt"]
 
 
-def other_syncs(rank, world_size, folder):
-    # It takes two thirds of the time, and nothing of it is in the weights.
-    running.measure_alone = lambda training: ComputePhases(0.0, 0.0, 0.0)  # type: ignore[attr-defined]
-    for sync in (NAIVE, None):
-        training = small(sync)
-        train_rank(rank, world_size, training, STEPS, folder / training.sync_name)
-
-
-class Notes(Observer):
-    """Records its calls, and the state after step 2."""
-
-    def __init__(self, state=None):
-        self.told, self.state = [], state
-
-    def begin(self, running):
-        if self.state is not None:
-            running.load_state_dict(self.state)
-
-    def step_done(self, running, record):
-        self.told.append(record)
-        if running.done == 2 and self.state is None:
-            content = io.BytesIO()
-            torch.save(running.state_dict(), content)
-            self.state = torch.load(io.BytesIO(content.getvalue()), weights_only=True)
-
-    def epoch_done(self, running, record):
-        self.told.append(record)
-
-    def end(self, running, error):
-        self.told.append(error)
-
-
-def stopped_and_resumed(rank, world_size):
-    """Return the observer's records of four steps, and of the last two after a fresh start from its state."""
-    running.measure_alone = lambda training: ComputePhases(0.0, 0.0, 0.0)  # type: ignore[attr-defined]
-    training, whole = small(RING, batch_size=4, schedule="cosine"), Notes()
-    results = [train_rank(rank, world_size, training, STEPS, None, [whole])]
-    torch.manual_seed(99)
-    resumed = Notes(whole.state)
-    results.append(train_rank(rank, world_size, training, STEPS, None, [resumed]))
-    return whole.told, resumed.told, [result.digest for result in results]
-
-
-def test_loaded_training_continues_as_if_never_stopped():
-    ranks = launch(stopped_and_resumed, 2)
-    timed = {"phases": {}, "samples_per_s": 0.0}
-    for told, resumed, digests in ranks:
-        *steps, epoch, error = told
-        assert [record.step for record in steps] == [0, 1, 2, 3] and error is None
-        assert [record.learning_rate for record in steps] == pytest.approx([0.002, 0.0017071, 0.001, 0.0002929], 1e-4)
-        assert all(list(record.phases) == PHASES and record.samples_per_s > 0 for record in steps)
-        assert (epoch.epoch, epoch.examples_seen) == (0, 2 * 4 * STEPS)
-        assert [one._replace(**timed) for one in steps[2:]] == [one._replace(**timed) for one in resumed[:2]]
-        assert resumed[2:] == [epoch, None] and len(set(digests)) == 1
-    assert [record.loss for record in ranks[0][0][:STEPS]] == [record.loss for record in ranks[1][0][:STEPS]]
-
-
-def test_non_finite_loss_names_step_phase_and_source(monkeypatch):
+def test_non_finite_loss_names_step_phase_and_source():
     one = SimpleNamespace(rank=1, done=7, model=nn.Linear(2, 2), batch=(torch.ones(2), torch.zeros(2)))
     for spoil, why in ((None, "weights and images are finite"), (one.batch[0], "images"), (one.model.bias, "bias")):
         if spoil is not None:
@@ -185,38 +124,15 @@ def test_non_finite_loss_names_step_phase_and_source(monkeypatch):
             RunningTraining._check_loss(one, float("nan"))  # type: ignore[arg-type]
 
 
-def test_ring_naive_and_ddp_give_the_same_weights(ring, tmp_path):
-    launch(other_syncs, 2, tmp_path)
-    start = build_model(small(RING), seed=0).state_dict()
-    for name in ("naive", "ddp"):
-        weights = torch.load(tmp_path / name, weights_only=True)
-        for key, expected in ring.weights.items():
-            torch.testing.assert_close(weights[key], expected, rtol=1e-4, atol=1e-5, msg=f"{name}: {key} differs")
-    assert not torch.equal(ring.weights["fc.weight"], start["fc.weight"])
-
-
 def tiny_model():
     torch.manual_seed(5)
     return nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 16), nn.ReLU(), nn.Linear(16, 10))
 
 
-def joined_batch():
-    return next(iter(Shard(small(RING, batch_size=12), 0, 1)))
-
-
-def _are_views(replica):
-    storage = replica.gradients.untyped_storage().data_ptr()
-    return all(p.grad.untyped_storage().data_ptr() == storage for p in replica.model.parameters())
-
-
-def learning_rate_of(rank, world_size, training):
-    replica, _ = make_replica_and_sync(tiny_model(), training, rank, world_size)
-    return replica.optimizer.param_groups[0]["lr"]
-
-
 def test_learning_rate_scales_with_ranks_only_if_requested():
-    assert launch(learning_rate_of, 2, small(RING, learning_rate=0.25)) == [0.25, 0.25]
-    assert launch(learning_rate_of, 2, small(RING, learning_rate=0.25, scale_learning_rate=True)) == [0.5, 0.5]
+    for scales, rate in ((False, 0.25), (True, 0.5)):
+        replica = make_replica(tiny_model(), small(RING, learning_rate=0.25, scale_learning_rate=scales), world_size=2)
+        assert replica.optimizer.param_groups[0]["lr"] == rate
 
 
 def test_more_epochs_resume_with_their_own_schedule():
@@ -234,12 +150,13 @@ def test_more_epochs_resume_with_their_own_schedule():
 
 def test_gradients_are_views_of_one_buffer_in_parameter_order():
     replica = make_replica(tiny_model(), small(RING, learning_rate=0.1))
-    images, labels = joined_batch()
+    images, labels = next(iter(Shard(small(RING, batch_size=12), 0, 1)))
     take_step(replica, images, labels, no_sync, Stopwatch(0))
     by_torch = tiny_model()
     nn.functional.cross_entropy(by_torch(images), labels).backward()
     torch.testing.assert_close(replica.gradients, torch.cat([p.grad.flatten() for p in by_torch.parameters()]))
-    assert _are_views(replica)
+    storage = replica.gradients.untyped_storage().data_ptr()
+    assert all(p.grad.untyped_storage().data_ptr() == storage for p in replica.model.parameters())
 
 
 def test_epoch_gives_every_image_to_at_most_one_rank():
@@ -314,11 +231,3 @@ def test_lone_process_times_its_phases():
     phases = LoneTraining(small(RING, batch_size=2), threads=1).take_steps(2)
     assert len(phases) == 2
     assert all(0 < seconds < 10 for one in phases for seconds in vars(one).values())
-
-
-def _one_step():
-    watch = Stopwatch(0)
-    watch.start()
-    with watch.phase("forward"):
-        pass
-    return watch

@@ -219,7 +219,7 @@ def test_users_model_trains_in_bf16_on_synthetic_images(tmp_path):
     trace = train(training, TWO)
     assert (trace.title, trace.facts["examples_seen"]) == ("training/ring[overlap]", 2 * 64)
     assert trace.facts["replicas_identical"] == 1.0
-    with pytest.raises(InputError, match=r"my.py:number' returns int; return a torch.nn.Module"):
+    with pytest.raises(InputError, match=r"my.py:number' returns int; return a trainable torch.nn.Module"):
         train(replace(training, model=f"{tmp_path}/my.py:number"), TWO)
     with pytest.raises(InputError, match=r"your.py: no such file"):
         train(replace(training, model=f"{tmp_path}/your.py:build"), TWO)

@@ -214,7 +214,7 @@ def test_returning_node_joins_the_training(tmp_path: Path, nodes: Callable[..., 
     attempts = [row["attempt"] for row in rows]
     assert attempts == sorted(attempts) and len(set(attempts)) == 3, set(attempts)
     plain = " ".join(said.split())
-    assert "on 1 ranks in place of 2" in plain and "on 2 ranks in place of 1" in plain
+    assert "on 1 ranks instead of 2" in plain and "on 2 ranks instead of 1" in plain
 
 
 def free_port() -> int:

@@ -3,16 +3,14 @@
 import json
 import logging
 import os
-import resource
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import ClassVar
 
 import pytest
 import training_workers
+from command_line import small_files
 
 from collectives import find_algorithm
 from collectives.errors import InputError
@@ -48,17 +46,6 @@ def running(rank: int = 0, done: int = 0, inspected: tuple[RankGradients, ...] =
 
 def rows_of(file: Path) -> list[dict]:
     return [json.loads(line) for line in file.read_text().splitlines()]
-
-
-@contextmanager
-def files_up_to(size: int) -> Iterator[None]:
-    """Within the context, limit files of this process to ``nbytes``, as on a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 # The rows
@@ -117,7 +104,7 @@ def test_incomplete_row_of_a_killed_writer_is_repaired(tmp_path):
 def test_foreign_metrics_file_is_rejected_and_not_changed(text: str, tmp_path):
     file = tmp_path / "metrics.jsonl"
     file.write_text(text)
-    with pytest.raises(InputError, match=r"metrics\.jsonl: the last line is not a row of metrics: .* another folder"):
+    with pytest.raises(InputError, match=r"metrics\.jsonl: the last line is not a row of metrics: .* another dir"):
         LogFolder(tmp_path, goes_on=True).__enter__()
     assert file.read_text() == text
 
@@ -125,7 +112,7 @@ def test_foreign_metrics_file_is_rejected_and_not_changed(text: str, tmp_path):
 def test_rows_are_kept_while_the_disk_is_full(tmp_path):
     file = MetricsFile(tmp_path / "metrics.jsonl")
     file.add({"step": 0})
-    with files_up_to(15):  # the first row has 12 bytes: of the second a part would go
+    with small_files(15):  # the first row has 12 bytes: of the second a part would go
         file.add({"step": 1})
         assert file.missing == 1 and file.problem
         assert file.path.read_bytes() == b'{"step": 0}\n'
@@ -140,7 +127,7 @@ def test_rows_are_kept_while_the_disk_is_full(tmp_path):
 def test_training_continues_when_the_disk_is_full(tmp_path, capsys):
     observer = LogObserver(tmp_path)
     observer.begin(running())
-    with files_up_to(0):
+    with small_files(0):
         for number in range(3):
             observer.step_done(running(), step(number))
         observer.end(running(done=8), None)
@@ -232,13 +219,13 @@ def test_folder_is_locked_by_one_run(tmp_path):
 
 
 def test_full_disk_is_found_before_the_run(tmp_path):
-    with files_up_to(0), pytest.raises(InputError, match=r"logs is not writable: .*; use another --log-dir"):
+    with small_files(0), pytest.raises(InputError, match=r"logs is not writable: .*; use another --log-dir"):
         LogFolder(tmp_path / "logs").__enter__()
 
 
 def test_metrics_of_another_run_are_not_overwritten(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"step": 0}\n')
-    with pytest.raises(InputError, match=r"contains the metrics of another run; go on with it by --resume auto"):
+    with pytest.raises(InputError, match=r"contains the metrics of another run; resume it with --resume auto"):
         Watch(tmp_path).check(resumes=False)
     Watch(tmp_path).check(resumes=True)
     assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 0}\n'
