@@ -9,6 +9,8 @@ import torch.distributed as dist
 import torch.testing._internal.distributed.fake_pg  # its collectives return at once
 from torch.nn.parallel import DistributedDataParallel
 
+from collectives.errors import InputError
+from collectives.quoting import quote
 from collectives.records.model_profile import Measured
 from realcomm.execution.device_clock import seconds_of
 from realcomm.execution.own_collective import all_gather_single, reduce_scatter_single
@@ -50,7 +52,22 @@ class RankTimes(NamedTuple):
 
 
 def time_pieces(plan: StrategyPlan) -> RankTimes:
-    """Time a model's layers, optimizer and loading, on all ranks at once."""
+    """Time a model's layers, optimizer and loading, on all ranks at once.
+
+    Raise InputError for a model that fits only when it is distributed.
+    """
+    try:
+        return _time_pieces(plan)
+    except (InputError, torch.OutOfMemoryError) as error:
+        if isinstance(error, InputError) and not isinstance(error.__cause__, torch.OutOfMemoryError):
+            raise
+        raise InputError(
+            f"model {quote(plan.model)} does not fit on one device, where a prediction times its layers; train it "
+            "without a prediction, with ringlab run"
+        ) from error
+
+
+def _time_pieces(plan: StrategyPlan) -> RankTimes:
     set_status("timing the parts of a step")
     source, samples = plan.source, plan.samples_at_once
     profile, device = profile_on_meta(source), own_device()
@@ -211,7 +228,6 @@ def _call(rank: int, question: Question, group: dist.ProcessGroup) -> Callable[[
 
 
 def _pass_on(rank: int, members: Sequence[int], whole: torch.Tensor) -> None:
-    """Send from the first member to the second."""
     if rank == members[0]:
         dist.send(whole, members[1])
     elif rank == members[1]:

@@ -19,6 +19,7 @@ from torch import nn
 import realcomm
 from benchmarks.torch_strategies import running
 from benchmarks.torch_strategies.running import CountedStrategy, run_strategies
+from collectives.errors import InputError
 from collectives.records.model_profile import ModelProfile
 from collectives.training.parallelism import Parallelism
 from collectives.training.recipe import Recipe
@@ -99,14 +100,7 @@ OF_NETWORK = {
     "perceptron by fsdp": Parallelism(strategy="fsdp", data=4),
     "perceptron by 1f1b": Parallelism(data=2, pipeline=2, microbatches=2),
 }
-BRIEF = (
-    "ddp",
-    "zero_redundancy",
-    "hsdp",
-    "sequence",
-    "fsdp x tensor",
-    "interleaved",
-)  # trained by default
+BRIEF = ("ddp", "zero_redundancy", "hsdp", "sequence", "fsdp x tensor", "interleaved")  # trained by default
 SILENT = ("ddp", "fsdp", "tensor", "interleaved", "naive pairs")
 STEPS = 2
 KEPT = ("fsdp x tensor", "interleaved", "perceptron by fsdp")  # their weights are checked
@@ -340,6 +334,15 @@ def test_lone_training_is_skipped_when_the_model_does_not_fit(monkeypatch: pytes
 
     monkeypatch.setattr(training, "train_alone", train)
     assert training._train_alone_if_it_fits(plan_of(Parallelism(data=2))) is None
+
+
+def test_prediction_needs_the_whole_model_on_one_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    def time(plan: StrategyPlan) -> None:
+        raise InputError("a batch does not fit") from torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(pieces, "_time_pieces", time)
+    with pytest.raises(InputError, match="does not fit on one device, where a prediction times its layers; train it"):
+        pieces.time_pieces(plan_of(Parallelism(data=2)))
 
 
 def test_older_names_of_torch_functions_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
