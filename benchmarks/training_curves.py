@@ -25,7 +25,8 @@ from collectives.training.workload import Buckets, ComputePhases, Training
 from realcomm.launching.launcher import launch
 from realcomm.training import datasets, running
 from realcomm.training.datasets import Images, load_images
-from realcomm.training.observing import EpochRecord, Observed, Observer, StepRecord
+from realcomm.training.observing import EpochRecord, Observer, StepRecord
+from realcomm.training.running import RunningTraining
 from realcomm.training.trainer import train_rank
 
 RESULTS = Path(__file__).parent / "results" / "training_curves.json"
@@ -80,11 +81,11 @@ class Curve(Observer):
         self.losses: list[float] = []
         self.accuracies: list[float] = []
 
-    def step_done(self, running: Observed, record: StepRecord) -> None:
+    def step_done(self, running: RunningTraining, record: StepRecord) -> None:
         """Keep the loss."""
         self.losses.append(record.loss)
 
-    def epoch_done(self, running: Observed, record: EpochRecord) -> None:
+    def epoch_done(self, running: RunningTraining, record: EpochRecord) -> None:
         """Keep the accuracy."""
         self.accuracies.append(record.test_accuracy)
 

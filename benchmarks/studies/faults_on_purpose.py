@@ -12,7 +12,8 @@ from pathlib import Path
 import torch
 
 from collectives.errors import InputError
-from realcomm.training.observing import Observed, Observer
+from realcomm.training.observing import Observer
+from realcomm.training.running import RunningTraining
 
 MOST_BYTES = 64 << 10  # that a file may have where the disk is as good as full
 FAULTS = ("raise", "exit", "kill", "stop", "nan", "full", "kill writer")
@@ -41,7 +42,7 @@ class Fault(Observer):
         if self.kind not in FAULTS and self.kind not in signal.Signals.__members__:
             raise InputError(f"fault {self.kind!r} is not known; there are {', '.join(FAULTS)}")
 
-    def begin(self, running: Observed) -> None:
+    def begin(self, running: RunningTraining) -> None:
         """Have the phases of the rank begin with the fault where it is time."""
         if running.rank != self.rank:
             return
@@ -56,7 +57,7 @@ class Fault(Observer):
 
         running.watch.phase = phase  # type: ignore[method-assign]
 
-    def _happen(self, running: Observed) -> None:
+    def _happen(self, running: RunningTraining) -> None:
         if self.told is not None:
             self.told.write_text(str(time.time()))
         if self.kind == "raise":

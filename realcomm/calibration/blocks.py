@@ -149,7 +149,6 @@ def split(blocks: Sequence[CalibrationBlock]) -> list[list[CalibrationBlock]]:
 
 
 def _make_one(blocks: Sequence[CalibrationBlock], setting: Setting) -> Calibration:
-    """Return the calibration computed from these blocks, without parts."""
     probes = _join(block.probe_seconds() for block in blocks)
     reductions = _join(block.reduction_seconds() for block in blocks)
     steps = _join(block.training_steps() for block in blocks)

@@ -253,7 +253,6 @@ def _blocks(ranks: "Sequence[RankTurns]") -> list[CalibrationBlock]:
 def _training_traces(
     plan: CalibrationPlan, cluster: Ranks, trainings: Sequence[Training], ranks: "Sequence[RankTurns]"
 ) -> list[Trace]:
-    """Return the trace of each training, in the given order."""
     runs = [training for kind in plan.trainings for training in kind.runs]
     traces = [
         (training, make_trace(training, cluster, [rank.trainings[number] for rank in ranks]))

@@ -214,7 +214,6 @@ def take_turns(rank: int, world_size: int, plan: CalibrationPlan) -> RankTurns:
 
 
 def _report_blocks(rank: int, plan: CalibrationPlan, done: int) -> None:
-    """Report how many of the plan's blocks are done, those of collectives and of all trainings together."""
     blocks = (plan.message_turns + 1) * bool(plan.probes or plan.reductions)
     blocks += sum(plan.turns * len(_in_groups(one.runs)) + 1 for one in plan.trainings)
     if rank == 0:

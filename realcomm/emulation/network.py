@@ -116,7 +116,6 @@ class EmulatedNetwork:
         self._connection.send_bytes(pickle.dumps(request))
 
     def _receive(self, interrupts: HeldInterrupts | None = None) -> Any:
-        """Return the builder's next answer, or raise it."""
         assert self._connection is not None
         if interrupts is None:
             wait([self._connection], TIMEOUT_S)

@@ -52,9 +52,7 @@ class EventRecorder:
         self._clock, self._number, self._elements = device_clock(device), number, elements
         self._begin = perf_counter()
         self._messages: dict[tuple[int, int, int], Event] = {}  # by channel, step and position in the step
-        self._under_way: dict[
-            int, tuple[int, Transfer[torch.Tensor]]
-        ] = {}  # channel and slice, by the slice's identity
+        self._under_way: dict[int, tuple[int, Transfer[torch.Tensor]]] = {}  # channel and slice, by identity
         self._local: list[Event] = []
 
     def now(self) -> float:

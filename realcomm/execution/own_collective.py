@@ -77,7 +77,6 @@ class OwnCollective:
                 tensor[self._divided] /= self.world_size
 
     def _begin(self) -> Collective:
-        """Return the next collective of the default group."""
         whole_group = dist.group.WORLD
         assert whole_group is not None
         return sequence_of(whole_group).begin(self.call.algorithm.full_name)

@@ -227,12 +227,7 @@ Prepare = Callable[[int, int], CallBuffer]  # of (rank, world_size)
 
 
 def run_collective(
-    collective: str,
-    algorithm: str | Algorithm,
-    prepare: Prepare,
-    group: Group,
-    async_op: bool,
-    op: Op = "sum",
+    collective: str, algorithm: str | Algorithm, prepare: Prepare, group: Group, async_op: bool, op: Op = "sum"
 ) -> Handle:
     """Run a collective on the buffer that ``prepare(rank, world_size)`` returns after it has checked the arguments.
 

@@ -22,24 +22,10 @@ from collectives.quoting import quote
 from collectives.records.environment import cores, threads_per_rank
 from collectives.schedule.listed import reduce_to_steps
 from collectives.variables import check_variables
-from realcomm.launching.failures import (
-    Failure,
-    LaunchFailed,
-    TimedOut,
-    failure_by_exit,
-    failure_by_server,
-    root_cause,
-)
+from realcomm.launching.failures import Failure, LaunchFailed, TimedOut, failure_by_exit, failure_by_server, root_cause
 from realcomm.launching.hangs import FLIGHT_RECORDER
 from realcomm.launching.interrupts import HeldInterrupts
-from realcomm.launching.server import (
-    preload,
-    server_end,
-    server_folder,
-    start_server,
-    wait_for_server,
-    without_main,
-)
+from realcomm.launching.server import preload, server_end, server_folder, start_server, wait_for_server, without_main
 from realcomm.launching.status import STOPPED, Board, Slot, process_state
 from realcomm.launching.torch_process import check_torch
 from realcomm.launching.torchrun import run_under_torchrun, under_torchrun

@@ -123,9 +123,8 @@ class Board:
         size = world_size * SLOT_BYTES
         try:
             with path.open("a+b") as file:
-                file.write(
-                    bytes(size - file.seek(0, os.SEEK_END))
-                )  # with a sparse file, a full disk would kill the process
+                # with a sparse file, a full disk would kill the process
+                file.write(bytes(size - file.seek(0, os.SEEK_END)))
                 file.flush()
                 self._map = mmap.mmap(file.fileno(), size)
         except OSError as error:

@@ -168,13 +168,7 @@ def _join(backend: str, threads: int | None, timeout: float) -> None:
     """
     import torch
 
-    from realcomm.launching.group import (
-        join_by_environment,
-        leave,
-        loopback,
-        reach_other_hosts,
-        use_own_device,
-    )
+    from realcomm.launching.group import join_by_environment, leave, loopback, reach_other_hosts, use_own_device
 
     local = _local_ranks(timeout)
     torch.set_num_threads(threads or threads_per_rank(local.count))

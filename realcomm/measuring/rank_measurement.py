@@ -86,9 +86,7 @@ def start_after(took: float, world_size: int) -> float:
 
 
 def _sleep_until(instant: float) -> None:
-    spin = (
-        SPIN_S if dist.get_world_size() <= cores() else 0.0
-    )  # with more ranks than cores, spinning ranks would block others
+    spin = SPIN_S if dist.get_world_size() <= cores() else 0.0  # otherwise spinning ranks would block others
     time.sleep(max(0.0, instant - spin - perf_counter()))
     while perf_counter() < instant:
         pass

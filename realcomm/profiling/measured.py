@@ -73,12 +73,7 @@ def measure(
 
 
 def _measure(
-    source: ModelSource,
-    profile: ModelProfile,
-    batch_size: int,
-    device: torch.device,
-    precision: str,
-    steps: int,
+    source: ModelSource, profile: ModelProfile, batch_size: int, device: torch.device, precision: str, steps: int
 ) -> Measured:
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else ()):  # the default would initialize CUDA
         torch.manual_seed(0)
@@ -137,7 +132,6 @@ def _cast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
 def _step(
     model: nn.Module, optimizer: torch.optim.Optimizer, batch: Tensor, precision: str, clock: HostClock
 ) -> list[float]:
-    """Run a step; return the seconds of its phases."""
     optimizer.zero_grad()
     marks = [clock.now()]
     with _cast(batch.device, precision):

@@ -72,7 +72,6 @@ def _of_torchvision(name: str) -> nn.Module:
 
 
 def _from_file(text: str) -> nn.Module:
-    """Execute a user's file and return its model. Raise InputError."""
     check_model_file(text)
     return build_from_file(text)
 

@@ -34,11 +34,7 @@ with importing_compiler():  # imported by these modules
         parallelize_module,
     )
 
-AXES = (
-    "pipeline",
-    "data",
-    "tensor",
-)  # ranks of the last axis are neighbors, as in ``collectives.training.parallelism``
+AXES = ("pipeline", "data", "tensor")  # ranks of the last axis are neighbors
 OF_HSDP = ("pipeline", "replicas", "shard", "tensor")
 WHOLE = ("ddp", "zero_redundancy")  # strategies that replicate parameters over the data axis
 SCHEDULES = {"gpipe": ScheduleGPipe, "naive": ScheduleGPipe, "1f1b": Schedule1F1B}
@@ -67,9 +63,8 @@ class Spread:
         """
         self.parallelism, self._units = parallelism, units
         self._schedule: Any = None
-        self._own: dict[str, nn.Module] = (
-            {} if parallelism.pipeline > 1 else {"": model}
-        )  # by their names in the whole model
+        # this rank's modules, by their names in the whole model
+        self._own: dict[str, nn.Module] = {} if parallelism.pipeline > 1 else {"": model}
         self.mesh = mesh or mesh_of(parallelism)
         self._named = (self.mesh.mesh_dim_names or ("",))[0].removesuffix(AXES[0])
         self.place = self._find_place()

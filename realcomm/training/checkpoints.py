@@ -30,7 +30,8 @@ from realcomm.execution.group_memory import host_group
 from realcomm.launching.status import set_status
 from realcomm.launching.torchrun import under_torchrun
 from realcomm.training.datasets import Shard
-from realcomm.training.observing import EpochRecord, Observed, Observer, State, StepRecord
+from realcomm.training.observing import EpochRecord, Observer, State, StepRecord
+from realcomm.training.running import RunningTraining
 
 KEPT = 2  # checkpoints in a folder
 LOCK = ".lock"
@@ -188,7 +189,6 @@ class CheckpointFolder:
         return path
 
     def close(self) -> None:
-        """Unlock the folder."""
         self._lock.release()
 
 
@@ -299,7 +299,7 @@ class Checkpointing(Observer):
         self._path, self._every, self._start = folder_of(training), training.checkpoint_every, start
         self._folder: CheckpointFolder | None = None  # of rank 0
 
-    def load(self, running: Observed) -> None:
+    def load(self, running: RunningTraining) -> None:
         """Lock the folder, and load the checkpoint if there is one. Only rank 0 reads the file."""
         set_status("opening the folder of checkpoints")
         if running.rank == 0 and self._path is not None:
@@ -319,21 +319,19 @@ class Checkpointing(Observer):
         except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             raise InputError(f"{self._start} does not match the training: {describe_error(error, None)}") from error
 
-    def step_done(self, running: Observed, record: StepRecord) -> None:
+    def step_done(self, running: RunningTraining, record: StepRecord) -> None:
         """Write a checkpoint every ``checkpoint_every`` steps. At the end of an epoch, ``epoch_done`` writes it."""
         if self._every and running.done % self._every == 0 and not running.at_epoch_end:
             self._write(running, record.step)
 
-    def epoch_done(self, running: Observed, record: EpochRecord) -> None:
-        """Write a checkpoint."""
+    def epoch_done(self, running: RunningTraining, record: EpochRecord) -> None:
         self._write(running, record.step)
 
-    def end(self, running: Observed, error: BaseException | None) -> None:
-        """Unlock the folder."""
+    def end(self, running: RunningTraining, error: BaseException | None) -> None:
         if self._folder is not None:
             self._folder.close()
 
-    def _write(self, running: Observed, step: int) -> None:
+    def _write(self, running: RunningTraining, step: int) -> None:
         """Gather each rank's own state on rank 0, and write it there with the shared state."""
         if self._path is None:
             return

@@ -84,7 +84,6 @@ def _is_altered(file: Path, content: bytes) -> bool:
 
 
 def _read(file: Path, verify: bool) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-    """Return pixels and labels of a binary file: each image is one byte of label and ``PIXELS`` bytes."""
     content = read_bytes(file)
     if verify and _is_altered(file, content):
         raise InputError(f"{file} differs from the published file; set verify = false to train on it")

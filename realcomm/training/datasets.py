@@ -176,7 +176,6 @@ def _cifar10(training: Training, train: bool) -> Images:
 
 
 def _is_to_fetch(training: Training) -> bool:
-    """Return whether CIFAR-10 must be downloaded."""
     if not training.download or training.data_folder is None:
         return False
     try:

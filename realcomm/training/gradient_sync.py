@@ -62,7 +62,6 @@ class AfterBackward(GradientSync):
         self._average = average
 
     def finish(self, gradients: torch.Tensor) -> None:
-        """Replace ``gradients`` by their mean."""
         self._average(gradients)
 
 
@@ -99,11 +98,9 @@ class TorchsOwn(GradientSync):
             self.model.register_comm_hook(None, self._reduce_bucket)
 
     def accumulating(self) -> AbstractContextManager[object]:
-        """Return DistributedDataParallel's ``no_sync``."""
         return self.model.no_sync()
 
     def record_buckets(self, watch: Stopwatch) -> None:
-        """Record each bucket as a span."""
         self._watch = watch
         if self._algorithm is None:
             self.model.register_comm_hook(None, self._reduce_bucket)
@@ -122,14 +119,10 @@ class TorchsOwn(GradientSync):
         return reduced.then(end)
 
     def _start_ours(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-        """Start our algorithm on a bucket."""
         buffer, (known, runner) = bucket.buffer(), self._ours.get(bucket.index(), (None, None))
         if known is None or runner is None or (known.data_ptr(), len(known)) != (buffer.data_ptr(), len(buffer)):
             assert self._algorithm is not None
-            known, runner = (
-                buffer,
-                make_bucket_runner(self._algorithm, buffer),
-            )  # torch rebuilds its buckets after the first step
+            known, runner = buffer, make_bucket_runner(self._algorithm, buffer)  # torch rebuilds its buckets once
             self._ours[bucket.index()] = known, runner
         group, tensor, chosen = dist.group.WORLD, known, runner
         assert group is not None
@@ -210,7 +203,6 @@ class DuringBackward(GradientSync):
         return self._waiting()
 
     def begin(self) -> None:
-        """Begin a step, before any gradient exists."""
         self._made.clear()
         self._under_way.clear()
         for bucket in self._buckets:
@@ -227,7 +219,6 @@ class DuringBackward(GradientSync):
             self._reorder()
 
     def record_buckets(self, watch: Stopwatch) -> None:
-        """Record each bucket as a span."""
         self._watch = watch
 
     @property
@@ -241,7 +232,6 @@ class DuringBackward(GradientSync):
         return {"order": self.order} if self._is_ordered else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the order of the gradients."""
         if "order" in state:
             self.order, self._is_ordered = list(state["order"]), True
             self._buckets, self._of = self._fill()
@@ -256,7 +246,6 @@ class DuringBackward(GradientSync):
             self._start(self._buckets[len(self._under_way)])
 
     def _start(self, bucket: GradientBucket) -> None:
-        """Start the all_reduce of the next bucket."""
         end = self._watch.begin(f"bucket {len(self._under_way)}") if self._watch is not None else None
 
         def run(collective: Collective) -> None:

@@ -86,7 +86,6 @@ def try_model(path: Path, name: str) -> int | str:
 
 
 def _count(model: nn.Module) -> int:
-    """Return the number of trained parameters."""
     return sum(each.numel() for each in model.parameters() if each.requires_grad)
 
 
@@ -171,7 +170,6 @@ class JoinedBatchNorm(nn.Module):
         return normalised * self.weight.view(shape) + self.bias.view(shape)
 
     def _note(self, mean: torch.Tensor, variance: torch.Tensor) -> None:
-        """Update the running statistics with those of a batch."""
         if not isinstance(self.running_mean, torch.Tensor):
             return
         cast(torch.Tensor, self.num_batches_tracked).add_(1)

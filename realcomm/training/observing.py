@@ -1,13 +1,9 @@
 """Observers of a training, and the records that they receive after each step and epoch."""
 
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
-from torch import nn
-
-from collectives.training.workload import Training
-from realcomm.training.gradient_sync import GradientSync
-from realcomm.training.stopwatch import Stopwatch
+if TYPE_CHECKING:
+    from realcomm.training.running import RunningTraining
 
 State = dict[str, Any]
 
@@ -17,41 +13,6 @@ class RankGradients(NamedTuple):
 
     norm: float  # of all gradients together
     unused: list[str]  # parameters without a gradient
-
-
-class Observed(Protocol):
-    """A training on one rank, as observers see it: ``realcomm.training.running.RunningTraining``."""
-
-    training: Training
-    rank: int
-    world_size: int
-    model: nn.Module
-    sync: GradientSync
-    batch: tuple[torch.Tensor, torch.Tensor]  # this rank's images and labels of the last step
-    inspected: list[RankGradients]  # of the last step, by rank; empty if it was not inspected
-    watch: Stopwatch  # has the current step and phase, also after a failure
-    done: int  # steps
-
-    @property
-    def steps(self) -> int:
-        """The number of steps of the whole training."""
-
-    @property
-    def images(self) -> int:
-        """The number of images that all ranks train on."""
-
-    @property
-    def at_epoch_end(self) -> bool:
-        """Whether the last step ended an epoch or the training."""
-
-    def state_dict(self) -> State:
-        """Return the state that a restart needs: ``shared``, equal on all ranks, and ``own``, of this rank."""
-
-    def load_state_dict(self, state: State) -> None:
-        """Restore a state of ``state_dict``."""
-
-    def sums(self, *values: float) -> list[float]:
-        """Return the sum of each value over all ranks, which all call this."""
 
 
 class StepRecord(NamedTuple):
@@ -83,17 +44,17 @@ class Observer:
     collectives. Their time belongs to no phase.
     """
 
-    def load(self, running: Observed) -> None:
+    def load(self, running: "RunningTraining") -> None:
         """Called once before any observer begins. May restore a state of the training."""
 
-    def begin(self, running: Observed) -> None:
+    def begin(self, running: "RunningTraining") -> None:
         """Called once before the first step."""
 
-    def step_done(self, running: Observed, record: StepRecord) -> None:
+    def step_done(self, running: "RunningTraining", record: StepRecord) -> None:
         """Called after each step, on all ranks."""
 
-    def epoch_done(self, running: Observed, record: EpochRecord) -> None:
+    def epoch_done(self, running: "RunningTraining", record: EpochRecord) -> None:
         """Called after each epoch and after the last step, on all ranks, following ``step_done``."""
 
-    def end(self, running: Observed, error: BaseException | None) -> None:
+    def end(self, running: "RunningTraining", error: BaseException | None) -> None:
         """Called once after the last step, or after an ``error`` on this rank, which is raised afterwards."""

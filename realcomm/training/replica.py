@@ -113,7 +113,6 @@ def take_step(
 
 
 def _forward(replica: Replica, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return the mean loss of a batch, a float32 tensor of one element."""
     precision = replica.recipe.precision
     with torch.autocast(images.device.type, AUTOCAST.get(precision), enabled=precision in AUTOCAST):
         scores = replica.model(images)

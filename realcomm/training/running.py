@@ -108,7 +108,6 @@ class RunningTraining:
         self.watch.pause()
 
     def _take_step(self, images: torch.Tensor, labels: torch.Tensor) -> None:
-        """Train on one batch, and call the observers."""
         step, learning_rate, every = self.done, self.learning_rate, self.training.sync_every
         self.batch, self.inspected = (images, labels), []
         self._loss = take_step(self.replica, images, labels, self.sync, self.watch, self._check_loss)
@@ -164,7 +163,6 @@ class RunningTraining:
         return self.world_size * self.training.batch_size / sum(phases[name] for name in STEP_PHASES & phases.keys())
 
     def _tell_step(self, step: int, learning_rate: float) -> None:
-        """Call the observers after a step."""
         [loss] = self.sums(self._loss)
         phases = self.watch.phases()
         name, epoch = self.training.sync_name, self.shard.epoch_of(step)
@@ -173,7 +171,6 @@ class RunningTraining:
             observer.step_done(self, record)
 
     def _tell_epoch(self, step: int) -> None:
-        """Call the observers after an epoch."""
         seen, right, tested = self.sums(self._seen, *self.evaluate())
         name, epoch = self.training.sync_name, self.shard.epoch_of(step)
         record = EpochRecord(name, step, epoch, right / tested, int(seen))

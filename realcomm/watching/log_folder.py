@@ -63,7 +63,6 @@ class MetricsFile:
         self._kept, self.problem = b"", ""
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self._handle)
 
 
@@ -100,7 +99,6 @@ def last_row(path: Path) -> Row | None:
 
 
 def _check_row(path: Path, line: bytes) -> Row:
-    """Return the row in a line. Raise InputError if it is not a row."""
     row = parse_row(line)
     if row is None:
         raise _no_row(path, line)

@@ -21,7 +21,8 @@ from collectives.quoting import quote
 from collectives.variables import is_first_rank
 from realcomm.launching.group import own_device
 from realcomm.launching.torchrun import restarts
-from realcomm.training.observing import EpochRecord, Observed, Observer, RankGradients, StepRecord
+from realcomm.training.observing import EpochRecord, Observer, RankGradients, StepRecord
+from realcomm.training.running import RunningTraining
 from realcomm.watching.log_folder import METRICS, LogFolder, MetricsFile, Row
 
 LOGGER = "ringlab"  # also for users' code: logging.getLogger("ringlab")
@@ -93,8 +94,7 @@ class LogObserver(Observer):
         self._metrics: MetricsFile | None = None
         self._has_warned = False
 
-    def begin(self, running: Observed) -> None:
-        """Open the files."""
+    def begin(self, running: RunningTraining) -> None:
         self._log = RankLog(self.folder, running.rank)
         training, process = running.training, f"process {os.getpid()} of {socket.gethostname()}"
         logger.info(
@@ -106,13 +106,11 @@ class LogObserver(Observer):
                 logger.warning(f"{METRICS}: its last line was incomplete and is dropped: {self.mended}")
             self._metrics = MetricsFile(self.folder / METRICS)
 
-    def step_done(self, running: Observed, record: StepRecord) -> None:
-        """Write the row of a step."""
+    def step_done(self, running: RunningTraining, record: StepRecord) -> None:
         if self._metrics is not None:
             self._write(step_row(record) | gradient_fields(running.inspected))
 
-    def epoch_done(self, running: Observed, record: EpochRecord) -> None:
-        """Write the row of an epoch."""
+    def epoch_done(self, running: RunningTraining, record: EpochRecord) -> None:
         logger.info(
             f"training/{record.gradient_sync}: epoch {record.epoch + 1} done after step {record.step}, held-out "
             f"accuracy {record.test_accuracy:.2%}, {record.examples_seen} examples seen"
@@ -120,8 +118,7 @@ class LogObserver(Observer):
         if self._metrics is not None:
             self._write({"kind": "epoch", **record._asdict()})
 
-    def end(self, running: Observed, error: BaseException | None) -> None:
-        """Log the result, and close the files."""
+    def end(self, running: RunningTraining, error: BaseException | None) -> None:
         if error is not None:
             watch = running.watch
             logger.info(f"failed in step {running.done}, {watch.current or 'between phases'}", exc_info=error)
@@ -189,7 +186,7 @@ class TensorBoardObserver(Observer):
         self.folder = folder / TENSORBOARD_FOLDER
         self._writer: Any = None
 
-    def begin(self, running: Observed) -> None:
+    def begin(self, running: RunningTraining) -> None:
         """Open the file. Steps that a resumed training repeats replace the old ones."""
         if running.rank != 0:
             return
@@ -198,8 +195,7 @@ class TensorBoardObserver(Observer):
         folder = self.folder / file_name(running.training.sync_name)
         self._writer = SummaryWriter(str(folder), purge_step=running.done)
 
-    def step_done(self, running: Observed, record: StepRecord) -> None:
-        """Write the values of a step."""
+    def step_done(self, running: RunningTraining, record: StepRecord) -> None:
         if self._writer is None:
             return
         for name in ("loss", "learning_rate", "samples_per_s"):
@@ -207,14 +203,12 @@ class TensorBoardObserver(Observer):
         for phase, seconds in record.phases.items():
             self._writer.add_scalar(f"phases/{phase}_s", seconds, record.step)
 
-    def epoch_done(self, running: Observed, record: EpochRecord) -> None:
-        """Write the value of an epoch."""
+    def epoch_done(self, running: RunningTraining, record: EpochRecord) -> None:
         if self._writer is not None:
             self._writer.add_scalar("test_accuracy", record.test_accuracy, record.step)
             self._writer.flush()
 
-    def end(self, running: Observed, error: BaseException | None) -> None:
-        """Close the file."""
+    def end(self, running: RunningTraining, error: BaseException | None) -> None:
         if self._writer is not None:
             self._writer.close()
         self._writer = None
@@ -260,25 +254,21 @@ class ProfileObserver(Observer):
         self.folder, self.steps = folder / PROFILE_FOLDER, steps
         self._profiler: Any = None
 
-    def begin(self, running: Observed) -> None:
-        """Start the profiler if the next step is the first to profile."""
+    def begin(self, running: RunningTraining) -> None:
         self._begin_before(running.done)
 
-    def step_done(self, running: Observed, record: StepRecord) -> None:
-        """Start or stop the profiler at the chosen steps."""
+    def step_done(self, running: RunningTraining, record: StepRecord) -> None:
         if self._profiler is not None:
             self._profiler.step()
             if record.step == self.steps.last:
                 self._write(running)
         self._begin_before(record.step + 1)
 
-    def end(self, running: Observed, error: BaseException | None) -> None:
-        """Write the profile so far."""
+    def end(self, running: RunningTraining, error: BaseException | None) -> None:
         if self._profiler is not None:
             self._write(running)
 
     def _begin_before(self, step: int) -> None:
-        """Start the profiler if ``step`` is the first to profile."""
         if step != self.steps.first:
             return
         activities = [torch.profiler.ProfilerActivity.CPU]
@@ -288,7 +278,7 @@ class ProfileObserver(Observer):
         self._profiler = torch.profiler.profile(activities=activities)
         self._profiler.start()
 
-    def _write(self, running: Observed) -> None:
+    def _write(self, running: RunningTraining) -> None:
         self._profiler.stop()
         folder = self.folder / file_name(running.training.sync_name)
         folder.mkdir(parents=True, exist_ok=True)

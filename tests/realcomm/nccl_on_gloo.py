@@ -136,10 +136,7 @@ def keep_nccls_rules() -> None:
 
 
 def recorded_run(
-    self: Executor,
-    tensor: torch.Tensor,
-    record: list[Event] | None = None,
-    collective: Collective | None = None,
+    self: Executor, tensor: torch.Tensor, record: list[Event] | None = None, collective: Collective | None = None
 ) -> None:
     """Run a program with a record, whether or not one is requested."""
     found: list[Event] = []

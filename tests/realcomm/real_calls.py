@@ -137,12 +137,7 @@ def _complex_results(call: Call, rank: int, p: int) -> list[torch.Tensor]:
 
 
 def _build(
-    call: Call,
-    rank: int,
-    p: int,
-    module: Any,
-    lay: Callable[[torch.Tensor, str], torch.Tensor],
-    named: dict[str, Any],
+    call: Call, rank: int, p: int, module: Any, lay: Callable[[torch.Tensor, str], torch.Tensor], named: dict[str, Any]
 ) -> Built:
     numbers, name, is_root = torch.Generator().manual_seed(call.seed + rank), call.name, rank == call.root
 

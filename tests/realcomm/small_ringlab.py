@@ -14,7 +14,8 @@ import training_workers
 
 from realcomm.launching.torchrun import restarts
 from realcomm.training import trainer
-from realcomm.training.observing import Observed, Observer, StepRecord
+from realcomm.training.observing import Observer, StepRecord
+from realcomm.training.running import RunningTraining
 from ringlab.__main__ import main
 
 train_rank: Any = trainer.train_rank
@@ -23,7 +24,7 @@ train_rank: Any = trainer.train_rank
 class LostNode(Observer):
     """Kills this rank's node."""
 
-    def step_done(self, running: Observed, record: StepRecord) -> None:
+    def step_done(self, running: RunningTraining, record: StepRecord) -> None:
         if record.step == 4:
             for process in (os.getppid(), os.getpid()):
                 os.kill(process, signal.SIGKILL)
@@ -32,7 +33,7 @@ class LostNode(Observer):
 class Waiting(Observer):
     """Slows down while this rank is alone."""
 
-    def step_done(self, running: Observed, record: StepRecord) -> None:
+    def step_done(self, running: RunningTraining, record: StepRecord) -> None:
         if running.world_size == 1:
             time.sleep(0.5)
 

@@ -180,7 +180,7 @@ def test_hang_is_reported_before_torchs_watchdog(gpu: SimulatedGpu, monkeypatch:
     """With its collective, channel, step and peer, while the group's timeout has not passed."""
     monkeypatch.setattr(gpu_progress, "_start_looking", lambda device: None)
     monkeypatch.setattr(gpu_progress, "_begun", deque())
-    monkeypatch.setattr(gpu_progress.time, "monotonic", lambda: gpu.host)
+    monkeypatch.setattr("realcomm.execution.gpu_progress.time.monotonic", lambda: gpu.host)
     reports: list[str] = []
     monkeypatch.setattr(hangs._Watch, "looks", (lambda: gpu_progress.look(private_slot().wait),))
     monkeypatch.setattr(hangs._Watch, "report", reports.append)

@@ -243,10 +243,7 @@ def keep(folder: Path, step: int, world_size: int = 2, **changed: object) -> Pat
             "supports a single training, but the scenario has one for each of ring, ddp; take --r",
         ),
         (["--resume", "auto", "--set", "training.batch_size=700"], "batch_size is 8 there and 700 here"),
-        (
-            ["--resume", "auto", "--set", "training.checkpoints=ring.toml"],
-            "ring.toml/ring/step.* cannot be written",
-        ),
+        (["--resume", "auto", "--set", "training.checkpoints=ring.toml"], "ring.toml/ring/step.* cannot be written"),
         (
             ["--set", "training.checkpoints=ring.toml"],
             "ring.toml/ring cannot be|ring.toml/ring/step.* cannot be written",

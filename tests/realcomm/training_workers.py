@@ -13,7 +13,8 @@ from collectives.catalogue import find_algorithm
 from collectives.training.workload import Buckets, ComputePhases, Training
 from realcomm.training import datasets, running
 from realcomm.training.checkpoints import Checkpointing, find_start
-from realcomm.training.observing import Observed, Observer, StepRecord
+from realcomm.training.observing import Observer, StepRecord
+from realcomm.training.running import RunningTraining
 from realcomm.training.trainer import train_rank
 
 BATCH, STEPS_PER_EPOCH = 4, 3
@@ -62,14 +63,14 @@ class Losses(Observer):
     def __init__(self) -> None:
         self.losses: list[float] = []
 
-    def step_done(self, running: Observed, record: StepRecord) -> None:
+    def step_done(self, running: RunningTraining, record: StepRecord) -> None:
         self.losses.append(record.loss)
 
 
 class FailingAtTheEnd(Observer):
     """Fails to write its last line."""
 
-    def end(self, running: Observed, error: BaseException | None) -> None:
+    def end(self, running: RunningTraining, error: BaseException | None) -> None:
         raise OSError("no space for the last line")
 
 
