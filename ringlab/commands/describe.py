@@ -123,7 +123,7 @@ def _origin(one: KeyValue) -> str:
 def _settings(facts: Facts) -> dict[str, str]:
     """Return the variables of NCCL's that a scenario's [nccl] takes, as they were set."""
     taken = set(VARIABLES.values())
-    return {name: one.value for name, one in facts.settings().items() if name in taken}
+    return {name: value for name, value in facts.settings().items() if name in taken}
 
 
 def _toml(

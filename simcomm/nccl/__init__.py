@@ -1,6 +1,6 @@
-"""What NCCL would do on a described system, as the data goes: a description, links, rings and trees, and time.
+"""Predict NCCL from a system description.
 
-``descriptions`` (with ``catalogue`` and ``settings``) says what a machine is; ``topology`` and ``communicator`` say how
-its GPUs reach each other; ``channels``, ``rings``, ``choice`` and ``tuner`` what NCCL makes of that; ``timing`` what it
-takes, by ``parameters``; ``predict`` is all of it for one call, with ``intervals``.
+``descriptions``, ``catalogue`` and ``settings`` describe a machine and a run. ``topology`` and ``communicator`` find
+the paths between its GPUs. ``channels``, ``rings``, ``choice`` and ``tuner`` are NCCL's decisions, ``timing`` and
+``parameters`` the time, and ``predict`` all of it for one call.
 """

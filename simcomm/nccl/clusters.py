@@ -1,9 +1,9 @@
-"""A cluster whose ranks NCCL joins: a description for NCCL's own choice, and a network for programs over its messages.
+"""A cluster that NCCL connects: a system description, and a network for programs over its messages.
 
-What NCCL itself does is predicted from the description (``predict.py``). A rank program over NCCL's send and receive is
-simulated on a network made of the same description: its links have the bandwidths that software reaches and the
-latencies of NCCL's hops for the protocol Simple, and each message costs the launch of a kernel (``parameters.toml``).
-Nobody has published times of such programs, so these predictions have no interval.
+``predict.py`` predicts NCCL's own collectives from the description. A rank program over NCCL's send and receive is
+simulated on a network made from the same description: its links have the bandwidths that software reaches and the
+latencies of NCCL's hops with Simple, and each message costs a kernel launch (``parameters.toml``). No times of such
+programs are published, so these predictions have no interval.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,13 +28,13 @@ from simcomm.nccl.topology import MESH_BRICKS, HopGroup
 
 GB = 1e9
 US = 1e-6
-PROTOCOL = "simple"  # of NCCL's send and receive, but for the smallest messages
-PASSES = 3  # over a GPU's memory to reduce a byte: two reads and a write
+PROTOCOL = "simple"  # of NCCL's send and receive, except for the smallest messages
+PASSES = 3  # memory accesses to reduce a byte: two reads and a write
 
 
 @dataclass(frozen=True, repr=False)
 class NcclCluster(Cluster):
-    """A cluster with what NCCL knows of it."""
+    """A cluster with NCCL's system description and settings."""
 
     performance_model: ClassVar[str] = "nccl"
 
@@ -55,7 +55,7 @@ class NcclCluster(Cluster):
             raise InputError(f"{self.title}: {self.not_modeled}")
 
     def under_nccl(self, settings: NcclSettings) -> "NcclCluster":
-        """Return the cluster as NCCL sees it under other settings; ``sharing`` stays. Raise InputError."""
+        """Return the cluster with other NCCL settings. Raise InputError."""
         return self._rebuilt(self.described, settings, self.title)
 
     def _rebuilt(self, system: System, settings: NcclSettings, title: str | None = None) -> "NcclCluster":
@@ -63,12 +63,7 @@ class NcclCluster(Cluster):
         return replace(cluster, sharing=self.sharing, not_modeled=self.not_modeled)
 
     def on_first(self, world_size: int) -> "NcclCluster":
-        """Return the cluster of its first GPUs, the same number on each host. Raise InputError if they do not fit.
-
-        >>> from simcomm.nccl.descriptions import describe_preset
-        >>> nccl_cluster(describe_preset("dgx-h100", 2, 8)).on_first(12).title
-        '2 hosts of 6 x H100 SXM'
-        """
+        """Return the cluster of its first GPUs, the same number on each host. Raise InputError if they do not fit."""
         super().on_first(world_size)
         if world_size == self.world_size:
             return self
@@ -82,33 +77,32 @@ class NcclCluster(Cluster):
         return self._rebuilt(replace(system, nodes=nodes, gpus=world_size // nodes), self.settings)
 
     def check_joined_by_nccl(self) -> None:
-        """Accept what NCCL does itself."""
+        """Accept NCCL's own collectives."""
 
     def check_measurable(self, backend: str, gpus: Callable[[], Sequence[str]]) -> None:
-        """Raise InputError unless the cluster is one host, and its GPUs are among those of this machine."""
+        """Raise InputError unless the cluster is one host whose GPUs this machine has."""
         if backend != "nccl":
             super().check_measurable(backend, gpus)
         here, wanted = gpus(), self.described
-        found = [match_gpu(name) for name in here]
-        are_alike = all(gpu is not None and gpu.name == wanted.gpu.name for gpu in found)
-        if wanted.nodes > 1 or len(found) < wanted.gpus or not are_alike:
+        are_alike = all((gpu := match_gpu(name)) is not None and gpu.name == wanted.gpu.name for name in here)
+        if wanted.nodes > 1 or len(here) < wanted.gpus or not are_alike:
             raise InputError(
                 f"{self.title} is not this machine, whose GPUs are: {', '.join(here) or 'none'}; compare one host with "
-                "the GPUs that are here, or predict this one"
+                "these GPUs, or use `ringlab predict`"
             )
 
 
 def nccl_cluster(
     system: System, settings: NcclSettings | None = None, title: str | None = None, assumed: tuple[str, ...] = ()
 ) -> NcclCluster:
-    """Return the cluster of a description, a rank on each GPU. Raise InputError for MPI on processors, and for one GPU.
+    """Return the cluster of a description, with a rank on each GPU. Raise InputError for MPI on CPUs, and for one GPU.
 
     >>> from simcomm.nccl.descriptions import describe_system
     >>> nccl_cluster(describe_system("mine", {"nodes": 1, "gpus": 4, "gpu": "RTX 4090"}))
     <Cluster 4 x RTX 4090: 4 ranks, 6 nodes, 10 links>
     """
     if system.gpu.generation == "cpu":
-        raise InputError(f"{system.slug} is MPI on processors, and NCCL needs GPUs")
+        raise InputError(f"{system.slug} is MPI on processors; NCCL needs GPUs")
     settings = settings or NcclSettings()
     comm, values = make_communicator(system, settings), read_parameters()
     overhead = values[f"base.{PROTOCOL}"] * aged(comm, values) * US
@@ -116,7 +110,7 @@ def nccl_cluster(
     transport = Transport("nccl", overhead, 1.0, _seconds_a_byte(system), source)
     network = on_one_switch(_machine(system, comm, values), comm.nodes, transport=transport)
     return NcclCluster(
-        title or name_system(system),
+        title or _name_system(system),
         network.graph,
         network.hosts,
         transport,
@@ -126,41 +120,30 @@ def nccl_cluster(
     )
 
 
-def name_system(system: System) -> str:
-    """Return a description in a few words.
-
-    >>> from simcomm.nccl.descriptions import read_systems
-    >>> name_system(read_systems()["h100_2x8_aws_p5_efa"])
-    '2 hosts of 8 x H100 SXM'
-    """
+def _name_system(system: System) -> str:
     hosts = f"{system.nodes} hosts of " if system.nodes > 1 else ""
     return f"{hosts}{system.gpus} x {system.gpu.name}"
 
 
 def notes_of_programs(cluster: NcclCluster) -> tuple[str, ...]:
-    """Return what programs over NCCL's send and receive do not share with NCCL's own algorithms.
-
-    >>> from simcomm.nccl.descriptions import describe_preset
-    >>> notes_of_programs(nccl_cluster(describe_preset("dgx-h100", 2, 8)))[0][:53]
-    "programs over NCCL's messages: a GPU sends over the N"
-    """
+    """Return the limits of programs over NCCL's send and receive, compared with NCCL's own algorithms."""
     comm = make_communicator(cluster.system, cluster.settings)
     if comm.network is None or min(comm.local, comm.network.ports) < 2:
         return ()
     return (
-        "programs over NCCL's messages: a GPU sends over the NIC near it, so a ring, which leaves a node from one "
-        f"GPU, has one of its {comm.network.ports} NICs where NCCL's rings have all",
+        "programs over NCCL's messages: a GPU sends over its nearest NIC, so a ring leaves a node by one of its "
+        f"{comm.network.ports} NICs, and NCCL's rings by all",
     )
 
 
 def _seconds_a_byte(system: System) -> float:
-    """Return what reducing a byte takes on the GPU; 0 where the catalogue does not say its memory's bandwidth."""
+    """Return the time to reduce a byte on the GPU, in s; 0 if its memory bandwidth is unknown."""
     figures = parts("GPU").get(system.gpu.name, {})
     return PASSES / parse_bandwidth(figures["memory_bandwidth"].value) if "memory_bandwidth" in figures else 0.0
 
 
 def _machine(system: System, comm: Communicator, values: Parameters) -> Machine:
-    """Return a node in NCCL's sense, a host or an NVLink domain, with the bandwidths and latencies of NCCL's hops."""
+    """Return a node, which is a host or an NVLink domain, with the bandwidths and latencies of NCCL's hops."""
     host = comm.host
     over_pcie = [HopGroup(hop.kind, 1, host.pcie_rate) for hop in comm.hops if hop.kind in ("p2p", "p2p_far", "shm")]
     rates = {hop: hop_rate(comm, hop, values) for hop in over_pcie or [HopGroup("p2p", 1, host.pcie_rate)]}
@@ -175,7 +158,7 @@ def _machine(system: System, comm: Communicator, values: Parameters) -> Machine:
     return Machine(
         f"{comm.local} x {system.gpu.name}",
         comm.local,
-        LinkSpec(max(pcie, nic) if is_near else pcie, wait / 2, "PCIe"),  # GPUDirect goes at the NIC's rate
+        LinkSpec(max(pcie, nic) if is_near else pcie, wait / 2, "PCIe"),  # GPUDirect has the NIC's rate
         sockets=2 if comm.local > 1 and host.layout in ("two", "switches") else 1,
         pcie_switches=nics if is_near else switches,
         uplink=LinkSpec(pcie, wait / 2, "PCIe"),
@@ -184,12 +167,12 @@ def _machine(system: System, comm: Communicator, values: Parameters) -> Machine:
         nic_pcie=LinkSpec(),
         nic=LinkSpec(nic, port, "NIC") if nics else None,
         nvlinks=_nvlinks(comm, values),
-        p2p_level="PXB" if is_near else reach,  # to the NIC on the same switch, whatever P2P over PCIe may
+        p2p_level="PXB" if is_near else reach,  # GPUs always reach the NIC on the same switch
     )
 
 
 def _has_near_nics(comm: Communicator, nics: int) -> bool:
-    """Return whether each NIC hangs on one PCIe switch with its GPUs, as where NVSwitches leave PCIe to the NICs."""
+    """Return whether each NIC shares a PCIe switch with its GPUs, as on hosts with NVSwitches."""
     on_nvswitch = all(hop.kind in ("nvswitch", "xgmi") for hop in comm.hops)
     return comm.network is not None and comm.network.gdr and on_nvswitch and comm.local % nics == 0
 
@@ -199,7 +182,7 @@ def _hop_seconds(comm: Communicator, hop: HopGroup, values: Parameters) -> float
 
 
 def _nvlinks(comm: Communicator, values: Parameters) -> AddNVLinks | None:
-    """Return what adds the NVLinks (or xGMI) of a node; None where there are none."""
+    """Return a function that adds the NVLinks (or xGMI) of a node; None if it has none."""
     hop = next((hop for hop in comm.hops if hop_class(hop) == "nvlink"), None)
     if hop is None:
         return None

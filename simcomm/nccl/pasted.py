@@ -1,4 +1,4 @@
-"""Texts that people paste: logs and tables as launchers, terminals and mails leave them, line by line."""
+"""Read pasted texts line by line: logs and tables as launchers, terminals and mails change them."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -24,8 +24,8 @@ HEADS = re.compile(
     r"(?:#\s*)?(?:nThread:?\s|Using devices|Rank\s+\d+\s+(?:Group|Pid)\s|size\s+count)|# (?:nccl|rccl)-tests version"
     r"|GPU \d+: .* \(UUID"
 )
-MOST_PREFIX, MOST_PREFIXES = 100, 8  # letters; prefixes of different form in a file
-MOST_MATCHED = 2000  # letters of a line that are looked at, as some patterns take time that grows with the square
+MOST_PREFIX, MOST_PREFIXES = 100, 8  # characters of a prefix; different prefixes of a file
+MOST_MATCHED = 2000  # characters of a line that are read: the time of some patterns is quadratic
 ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07)")
 TYPESET = str.maketrans(
     {
@@ -34,7 +34,7 @@ TYPESET = str.maketrans(
         **dict.fromkeys("\u200b\u2060\ufeff"),
     }
 )
-ELEMENT_BYTES = {  # of the types in a row of nccl-tests
+ELEMENT_BYTES = {  # of the types of nccl-tests
     "int8": 1, "uint8": 1, "char": 1, "f8e4m3": 1, "f8e5m2": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "half": 2, "bfloat16": 2,
     "int32": 4, "uint32": 4, "int": 4, "float": 4, "int64": 8, "uint64": 8, "double": 8,
 }  # fmt: skip
@@ -42,7 +42,7 @@ ROW_START = re.compile(rf"(?<![\w.])\d+[\s,;|]+\d+[\s,;|]+\"?(?:{'|'.join(ELEMEN
 
 
 class FilePlace(NamedTuple):
-    """A line of a file, counted from 1; 0 for the file as a whole."""
+    """A line of a file, counted from 1; 0 for the whole file."""
 
     file: str
     line: int
@@ -63,11 +63,7 @@ class PastedLine(NamedTuple):
 
 
 def read_pasted(path: Path | str, most_bytes: int = FileBytes.USUAL) -> str:
-    """Return the text of a file in UTF-8, UTF-16 or Latin-1, packed by gzip or not. Raise InputError for other files.
-
-    >>> read_pasted("all_reduce.txt.gz")  # doctest: +SKIP
-    '# nThread 1 nGpus 8 minBytes 8 ...'
-    """
+    """Return the text of a file in UTF-8, UTF-16 or Latin-1, plain or packed by gzip. Raise InputError for others."""
     content = unpack(Path(path), read_bytes(Path(path), most_bytes), most_bytes)
     if content[:2] in UTF_16:
         return content.decode("utf-16", errors="replace")
@@ -80,17 +76,17 @@ def read_pasted(path: Path | str, most_bytes: int = FileBytes.USUAL) -> str:
 
 
 def clean(text: str) -> str:
-    r"""Return a line without colors and a launcher's prefix, its spaces and dashes as a terminal has them.
+    r"""Return a line without colors and a launcher's prefix, with plain spaces and dashes.
 
-    >>> clean("[1,0]<stdout>:# Rank  0"), clean("\x1b[32mok\x1b[0m"), clean("[pod/a/b] 2026-11-28T05:00:00Z # Rank")
-    ('# Rank  0', 'ok', '# Rank')
+    >>> clean("[1,0]<stdout>:# Rank  0"), clean("\x1b[32mok\x1b[0m")
+    ('# Rank  0', 'ok')
     """
     text = text[:MOST_MATCHED]
     return PREFIXES.sub("", ESCAPES.sub("", text if text.isascii() else text.translate(TYPESET))).rstrip()
 
 
 def number_lines(text: str) -> list[PastedLine]:
-    """Return the cleaned lines of a text without the prefix that all lines of a table have, whatever wrote it.
+    """Return the cleaned lines of a text, without a prefix that all lines of a table have.
 
     >>> [line.text for line in number_lines("May 1 10:00:59 n0: # nThread 1\\nMay 1 10:01:00 n0:   8  2  float")]
     ['# nThread 1', '8  2  float']
@@ -109,7 +105,7 @@ def number_lines(text: str) -> list[PastedLine]:
 
 
 def split_rows(text: str) -> list[str]:
-    """Return the rows of a table whose line breaks are lost, each by itself; another line as it is.
+    """Return the rows of a table without line breaks, one by one; another line unchanged.
 
     >>> split_rows("8 2 float sum 5.0 0.00 0.00 16 4 float sum 5.1 0.00 0.00")
     ['8 2 float sum 5.0 0.00 0.00 ', '16 4 float sum 5.1 0.00 0.00']
@@ -120,7 +116,7 @@ def split_rows(text: str) -> list[str]:
 
 
 def _prefix_forms(lines: Iterable[str]) -> Iterator[re.Pattern[str]]:
-    """Yield a pattern of each prefix that stands before the head of a table, at most MOST_PREFIXES."""
+    """Yield a pattern of each prefix of a table's head, at most MOST_PREFIXES."""
     known = set[str]()
     for text in lines:
         found = HEADS.search(text[: MOST_PREFIX + MOST_MATCHED // 10]) if "NCCL " not in text else None
@@ -132,11 +128,7 @@ def _prefix_forms(lines: Iterable[str]) -> Iterator[re.Pattern[str]]:
 
 
 def _form_of(prefix: str) -> str:
-    r"""Return a pattern of a launcher's prefix, with any numbers in it and any width of its spaces.
-
-    >>> bool(re.match(_form_of(" 0: "), "12: 8")), bool(re.match(_form_of("[n1] "), "[x1] 8"))
-    (True, False)
-    """
+    """Return a pattern of a launcher's prefix with any numbers and any spaces."""
     parts = re.split(r"(\d+|\s+)", prefix.strip())
-    said = (r"\d+" if part.isdecimal() else r"\s+" if part.isspace() else re.escape(part) for part in parts)
-    return r"\s*" + "".join(said) + r"\s*"
+    patterns = (r"\d+" if part.isdecimal() else r"\s+" if part.isspace() else re.escape(part) for part in parts)
+    return r"\s*" + "".join(patterns) + r"\s*"

@@ -131,7 +131,7 @@ def test_table_without_devices_needs_the_gpu_only(tmp_path: Path) -> None:
 
 def test_hosts_need_a_network(tmp_path: Path) -> None:
     path = write(tmp_path, "a.txt", timed(nodes=2, procs="per_gpu", **NETWORK))
-    assert "no file says what joins the hosts; pass for example --set net=ib" in explain_measured(path).sentence
+    assert "the hosts' network is unknown; pass for example --set net=ib" in explain_measured(path).sentence
     assert explain_measured(path, keys=["net=ib", "nic=200 GB/s"]).verdict == "as expected"
 
 
@@ -140,7 +140,7 @@ def test_log_in_the_file_describes_the_network(tmp_path: Path) -> None:
     text = NCCL_LOG.format(gdr="/GDRDMA") + timed(**machine).replace("A100-SXM4-80GB", "H100 80GB HBM3")
     found = explain_measured(write(tmp_path, "a.txt", text))
     assert found.verdict == "as expected"
-    assert "guess: nic = 100.0 GB/s, 2 NICs as are usual beside H100 SXM" in found.notes
+    assert "guess: nic = 100.0 GB/s, 2 NICs, as usual with H100 SXM" in found.notes
 
 
 def test_gpu_outside_the_catalogue_is_unknown(tmp_path: Path) -> None:

@@ -319,7 +319,7 @@ def test_predict_says_where_old_nccl_falls_back_to_rings_and_that_a_ring_of_ours
     """
     said = " ".join(predict(ringlab.load(write(tmp_path, text))).conclusions)
     assert "NCCL_ALGO=tree leaves nothing for all_gather here, and NCCL before 2.24 falls back to rings" in said
-    assert "has one of its 8 NICs where NCCL's rings have all" in said
+    assert "leaves a node by one of its 8 NICs, and NCCL's rings by all" in said
 
 
 def test_old_nccl_falls_back_to_rings_where_settings_leave_nothing():

@@ -58,7 +58,7 @@ def test_what_is_written_is_a_scenario_and_marks_what_is_guessed(tmp_path: Path)
     assert scenario.predict().collectives[-1].time_s > 0
     lines = found.toml.splitlines()
     assert [line for line in lines if line.startswith("nic = ")] == [
-        'nic = "100.0 GB/s"  # guess: 2 NICs as are usual beside H100 SXM'
+        'nic = "100.0 GB/s"  # guess: 2 NICs, as usual with H100 SXM'
     ]
     assert f'nccl = "2.21"  # {log}:2' in lines
     assert f"gdr = true  # {log}:7" in lines
@@ -80,7 +80,7 @@ def test_hosts_are_counted_by_the_line_that_says_them_and_not_where_one_rank_alo
     found = ringlab.describe([write(tmp_path, "new.log", whole)], keys=['gpu="H100 SXM"']).system
     assert (found.nodes, found.gpus) == (2, 8)
     of_old_nccl = write(tmp_path, "old.log", whole.replace(" nNodes 2 localRanks 8", "").replace("n1:11", "n0:11"))
-    with pytest.raises(InputError, match="no file says how many GPUs and hosts there are"):
+    with pytest.raises(InputError, match="the number of GPUs and hosts is unknown"):
         ringlab.describe([of_old_nccl], keys=['gpu="H100 SXM"'])
 
 

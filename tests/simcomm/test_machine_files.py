@@ -30,7 +30,7 @@ TABLE = nccl_tests(["n0"], 2, "A100", [(2**20, 10.0)])
             '<system><pci class="0x0302" link_width="wide"/></system>',
             "link_width = 'wide' is not a number",
         ),
-        ("topo.txt", "\n".join(dgx_matrix().splitlines()[:5]), ":1: 16 devices, and 4 rows below"),
+        ("topo.txt", "\n".join(dgx_matrix().splitlines()[:5]), ":1: 16 devices, but 4 rows below"),
         ("topo.txt", dgx_matrix().replace("NV18", "WIFI"), ":2: the row of GPU0"),
         ("nested.json", '{"a":' * 100_000, "not JSON"),
         ("other.json", '{"entries": 3}', "'config' is missing"),

@@ -164,7 +164,7 @@ def test_list_of_devices_that_is_cut_off_is_not_trusted(tmp_path: Path) -> None:
     path.write_text("\n".join(line for line in LINES if not re.search("Rank  [4-7]", line)))
     (run,) = read_nccl_tests(path).runs
     assert (run.ranks, run.hosts, run.gpu_name) == (8, 0, "NVIDIA A100-SXM4-80GB")
-    assert "the list of devices is not whole" in run.guesses[0]
+    assert "the device list is incomplete" in run.guesses[0]
 
 
 def test_processes_that_measured_apart_are_told(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_processes_that_measured_apart_are_told(tmp_path: Path) -> None:
     path.write_text(text)
     (run,) = read_nccl_tests(path).runs
     assert (run.ranks, len(run.rows)) == (1, 2)
-    assert run.guesses == ("line 3: several processes list rank 0 (hosta, hostb): each measured by itself",)
+    assert run.guesses == ("line 3: several processes list rank 0 (hosta, hostb): each measured alone",)
 
 
 @pytest.mark.parametrize("kept", [60, 75, 100])

@@ -1,1 +1,1 @@
-"""What logs, tables, tools and topology files say of a machine, as the keys of a description."""
+"""Read the facts about a machine in logs, tables, tool outputs and topology files, and describe the machine."""

@@ -1,4 +1,4 @@
-"""The machine that facts describe: the keys of a described system, each with the line that says it or as a guess."""
+"""Describe the machine of some facts: keys of a system description, each with its source line or as a guess."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,9 +28,9 @@ from simcomm.nccl.machine_files.facts import (
 )
 from simcomm.nccl.pasted import FilePlace
 
-NEAR = ("PIX", "PXB")  # over PCIe switches alone
+NEAR = ("PIX", "PXB")  # over PCIe switches only
 EFA = {"volta": "efa1", "turing": "efa1", "ampere": "efa1", "hopper": "efa2", "blackwell": "efa3"}
-NETWORKS = (  # how a network or plug-in is called: what a description calls it
+NETWORKS = (  # a network's or plug-in's name in logs, and the description's
     ("Libfabric", "efa"),
     ("OFI efa", "efa"),
     ("OFI cxi", "slingshot"),
@@ -45,7 +45,7 @@ RDMA_NICS = ("mlx", "rocep", "ibp", "bnxt", "irdma", "rdma")
 
 @dataclass(frozen=True)
 class KeyValue:
-    """What a key of a description is: its value, and the place that says so; None where it is guessed, and then why."""
+    """The value of a key, and its place in the files; None for a guess, with the reason."""
 
     value: Any
     place: FilePlace | None
@@ -54,26 +54,26 @@ class KeyValue:
 
 @dataclass(frozen=True)
 class DescribedMachine:
-    """A machine: ``keys`` say what it is, ``seen`` how it was used; both in the words of a description."""
+    """A machine: ``keys`` describe its hardware, ``seen`` its observed use; both are keys of a description."""
 
     keys: Mapping[str, KeyValue]
     seen: Mapping[str, KeyValue] = field(default_factory=dict)
-    missing: str = ""  # why it cannot be predicted; "" where it can
+    missing: str = ""  # why it cannot be predicted; "": it can
 
     def line(self, **changes: Any) -> dict[str, Any]:
-        """Return the keys as a line of a description; changes replace them, and None takes a key out."""
-        found = {key: one.value for key, one in self.keys.items()} | changes
-        return {key: value for key, value in found.items() if value is not None}
+        """Return the keys as a line of a description; changes replace keys, and None removes one."""
+        values = {key: known.value for key, known in self.keys.items()} | changes
+        return {key: value for key, value in values.items() if value is not None}
 
     def system(self, **changes: Any) -> System:
-        """Return the system as it should be, with some keys changed. Raise InputError."""
+        """Return the system with some keys changed. Raise InputError."""
         return describe_system("the machine", self.line(**changes))
 
 
 def describe_machine(facts: Facts, given: Mapping[str, Any] | None = None) -> DescribedMachine:
-    """Return what the facts say of the machine; ``given`` are keys that the user says. Raise InputError for those.
+    """Return the machine of the facts; ``given`` are keys from the user. Raise InputError for those.
 
-    The keys are those of the hardware as it should work; what was seen of P2P and GPUDirect stands apart.
+    The keys describe working hardware; the observed use of P2P and GPUDirect is separate.
     """
     keys = {key: KeyValue(value, None, "as you say") for key, value in (given or {}).items()}
     gpu = _find_gpu(facts) if "gpu" not in keys and "machine" not in keys else None
@@ -83,20 +83,22 @@ def describe_machine(facts: Facts, given: Mapping[str, Any] | None = None) -> De
         nodes, gpus, place = counted
         keys = {"nodes": KeyValue(nodes, place), "gpus": KeyValue(gpus, place), **keys}
     known = _gpu_of(keys)
-    for found in (_links, _slots, _network, _software):
-        keys = {**dict(found(facts, known, keys)), **keys}
+    for find in (_links, _slots, _network, _software):
+        keys = {**dict(find(facts, known, keys)), **keys}
     return DescribedMachine(keys, dict(_seen(facts)), _missing(keys, _named_gpus(facts)))
 
 
 def _missing(keys: Mapping[str, KeyValue], named: Sequence[tuple[str, FilePlace]]) -> str:
-    """Return what has to be known before the machine can be predicted."""
+    """Return the missing key, and how to set it."""
     if "machine" not in keys and "gpu" not in keys:
-        said = f"the GPU {quote(named[0][0])} is not in the catalogue" if named else "no file names the GPU"
-        return f"{said}; pass for example --set 'gpu=A100 SXM'"
+        problem = f"the GPU {quote(named[0][0])} is not in the catalogue" if named else "no file names the GPU"
+        return f"{problem}; pass for example --set 'gpu=A100 SXM'"
     if "nodes" not in keys or "gpus" not in keys:
-        return "no file says how many GPUs and hosts there are; pass for example --set nodes=1 --set gpus=8"
+        return "the number of GPUs and hosts is unknown; pass for example --set nodes=1 --set gpus=8"
     if keys["nodes"].value > 1 and "machine" not in keys and not {"net", "nic"} <= keys.keys():
-        return "no file says what joins the hosts; pass for example --set net=ib --set 'nic=800 Gbit/s' (of a host)"
+        return (
+            "the hosts' network is unknown; pass for example --set net=ib --set 'nic=800 Gbit/s' (of a host)"
+        )
     try:
         describe_system("the machine", {key: one.value for key, one in keys.items()})
     except InputError as error:
@@ -105,7 +107,7 @@ def _missing(keys: Mapping[str, KeyValue], named: Sequence[tuple[str, FilePlace]
 
 
 def _gpu_of(keys: Mapping[str, KeyValue]) -> Gpu | None:
-    """Return the GPU of the catalogue; None where nothing says it."""
+    """Return the GPU of the catalogue, or None if it is unknown."""
     line = {key: one.value for key, one in keys.items() if key in ("gpu", "machine")}
     try:
         return describe_system("the machine", {"nodes": 1, "gpus": 1, "net": "ib", "nic": 1.0, **line}).gpu
@@ -121,7 +123,7 @@ def _named_gpus(facts: Facts) -> list[tuple[str, FilePlace]]:
 
 
 def _find_gpu(facts: Facts) -> KeyValue | None:
-    """Return the GPU that a file names, by the catalogue's name."""
+    """Return the catalogue's name of a GPU in the files."""
     for name, place in _named_gpus(facts):
         gpu = match_gpu(name.replace("[", " ").replace("]", " "))
         if gpu is not None:
@@ -130,7 +132,7 @@ def _find_gpu(facts: Facts) -> KeyValue | None:
 
 
 def _count(facts: Facts) -> tuple[int, int, FilePlace] | None:
-    """Return hosts and GPUs of each: of the largest table, else of the communicator, else of one host's devices."""
+    """Return the hosts and GPUs per host: of the largest table, else the communicator, else one host's devices."""
     tables = sorted((one for one in facts.of(MeasuredRun) if one.run.gpus), key=lambda one: one.run.ranks)
     if tables:
         return tables[-1].run.hosts, tables[-1].run.gpus, tables[-1].place
@@ -145,7 +147,7 @@ def _count(facts: Facts) -> tuple[int, int, FilePlace] | None:
 
 
 def _count_of_communicator(facts: Facts) -> tuple[int, int, FilePlace] | None:
-    """Return hosts and GPUs of each of the widest communicator; None where its other ranks' hosts are not logged."""
+    """Return the hosts and GPUs per host of the largest communicator; None if some hosts are not logged."""
     comms = facts.of(CommRank)
     widest = max(comms, key=lambda one: (one.ranks, one.nodes))
     hosts = {one.rank: one.host for one in comms if one.ranks == widest.ranks}
@@ -158,7 +160,7 @@ def _count_of_communicator(facts: Facts) -> tuple[int, int, FilePlace] | None:
 
 
 def _links(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Iterator[tuple[str, KeyValue]]:
-    """Yield what joins the GPUs of a host: NVLink, its rate where that is not the GPU's whole, and the PCIe layout."""
+    """Yield the links between the GPUs of a host: NVLink, its rate if below the GPU's, and the PCIe layout."""
     for matrix in facts.of(PathMatrix):
         paths = matrix.among_gpus()
         if not paths:
@@ -191,13 +193,13 @@ def _kind_of_link(paths: list[str], joined: list[str], gpu: Gpu | None) -> str:
 
 
 def _nvlink_rate(gpu: Gpu) -> float:
-    """Return the GB/s of one NVLink of a GPU's generation, one way."""
+    """Return the rate of one NVLink of a GPU's generation in one direction, in GB/s."""
     figures = parts("generation")[gpu.generation]
     return find_link(figures["nvlink"].value if "nvlink" in figures else "NVLink 2").bandwidth / 1e9
 
 
 def _layout(paths: list[str]) -> str:
-    """Return the layout of PCIe, by the paths between GPUs that no NVLink joins.
+    """Return the layout of PCIe from the paths between GPUs without NVLink.
 
     >>> _layout(["PIX", "SYS"]), _layout(["PHB", "NODE"]), _layout(["SYS", "NODE"])
     ('switches', 'socket', 'two')
@@ -210,28 +212,20 @@ def _layout(paths: list[str]) -> str:
 
 
 def _slots(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Iterator[tuple[str, KeyValue]]:
-    """Yield generation and lanes of the GPUs' slots where they are less than the GPU's, and whose the processor is."""
+    """Yield the generation and lanes of the GPUs' slots if less than the GPU's, and the processor's vendor."""
     slots = [one for one in facts.of(PcieSlot) if one.kind == "gpu"]
-    able = [(one.generation_can or one.generation, one.lanes_can or one.lanes, one) for one in slots]
-    generations = [(generation, one) for generation, _, one in able if generation]
-    if generations and gpu is not None:
-        most, one = max(generations, key=lambda pair: pair[0])
-        if most < gpu.pcie:
-            yield "pcie", KeyValue(most, one.place)
-    lanes = [(lanes, one) for _, lanes, one in able if lanes in (1, 2, 4, 8, 16)]
-    if lanes and max(lanes, key=lambda pair: pair[0])[0] != 16:
-        most, one = max(lanes, key=lambda pair: pair[0])
-        yield "lanes", KeyValue(most, one.place)
+    widest = max(slots, key=lambda one: one.generation, default=None)
+    if widest is not None and gpu is not None and 0 < widest.generation < gpu.pcie:
+        yield "pcie", KeyValue(widest.generation, widest.place)
+    widest = max((one for one in slots if one.lanes in (1, 2, 4, 8, 16)), key=lambda one: one.lanes, default=None)
+    if widest is not None and widest.lanes != 16:
+        yield "lanes", KeyValue(widest.lanes, widest.place)
     for processor in facts.of(Processor)[:1]:
         yield "cpu", KeyValue(processor.vendor, processor.place)
 
 
-def name_of_network(name: str, gpu: Gpu | None) -> str | None:
-    """Return what a description calls a network that NCCL's log names; None for one that is not known.
-
-    >>> name_of_network("IBext_v8", None), name_of_network("Socket", None)
-    ('ib', 'tcp')
-    """
+def _name_of_network(name: str, gpu: Gpu | None) -> str | None:
+    """Return the description's name of a network in NCCL's log, such as ib for "IBext_v8"; None if unknown."""
     for part, kind in NETWORKS:
         if part.lower() in name.lower():
             generation = gpu.generation if gpu is not None else "ampere"
@@ -240,9 +234,9 @@ def name_of_network(name: str, gpu: Gpu | None) -> str | None:
 
 
 def _network(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Iterator[tuple[str, KeyValue]]:
-    """Yield the network that the hosts have, and the rate of a host's NICs."""
-    used = [(name_of_network(one.name, gpu), one.place) for one in facts.of(NetworkUsed)]
-    used += [(name_of_network(one.detail, gpu), one.place) for one in facts.of(LoggedHop) if one.transport == "NET"]
+    """Yield the network between the hosts, and the rate of a host's NICs."""
+    used = [(_name_of_network(one.name, gpu), one.place) for one in facts.of(NetworkUsed)]
+    used += [(_name_of_network(one.detail, gpu), one.place) for one in facts.of(LoggedHop) if one.transport == "NET"]
     named = next(((name, place) for name, place in used if name not in (None, "tcp")), None)
     has_rdma = _rdma_evidence(facts)
     if named is None and has_rdma is not None:
@@ -256,7 +250,7 @@ def _network(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Ite
 
 
 def _rdma_evidence(facts: Facts) -> FilePlace | None:
-    """Return what shows that there are NICs with RDMA, whatever NCCL uses."""
+    """Return the place that shows NICs with RDMA, or None."""
     ports = [
         one.place for one in facts.of(Port) if one.is_up and (not one.is_ethernet or one.name.startswith(RDMA_NICS))
     ]
@@ -291,12 +285,13 @@ def _nics(
     matrices = [one for one in facts.of(PathMatrix) if one.nics]
     count = len(listed) or (len(matrices[0].nics) if matrices else gpus)
     rate = usual_nic(network, gpu.generation) * (min(count, 8) if gpus > 1 else 1)
-    yield "nic", KeyValue(rate, None, f"guess: {count if gpus > 1 else 1} NICs as are usual beside {gpu.name}")
+    nics = count if gpus > 1 else 1
+    yield "nic", KeyValue(rate, None, f"guess: {nics} NICs, as usual with {gpu.name}")
     yield "nic_guess", KeyValue(True, None, "the rate of the NICs is a guess")
 
 
 def _software(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Iterator[tuple[str, KeyValue]]:
-    """Yield NCCL's version, and whether one process drives all GPUs of a host."""
+    """Yield NCCL's version, and the GPUs per process."""
     versions = [(one.version, one.place) for one in facts.of(LibraryVersion)]
     versions += [(one.run.version, one.place) for one in facts.of(MeasuredRun) if one.run.version]
     for version, place in versions[:1]:
@@ -307,7 +302,7 @@ def _software(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> It
 
 
 def _seen(facts: Facts) -> Iterator[tuple[str, KeyValue]]:
-    """Yield what the log shows of P2P and of GPUDirect RDMA."""
+    """Yield the use of P2P and GPUDirect RDMA in the log."""
     inside = [one for one in facts.of(LoggedHop) if one.transport in ("P2P", "SHM")]
     shared = [one for one in inside if one.transport == "SHM"]
     if inside:

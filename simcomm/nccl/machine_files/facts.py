@@ -1,4 +1,4 @@
-"""Facts: what a file says of a machine, each with its file and line."""
+"""Facts about a machine, each with its file and line."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -11,14 +11,14 @@ from simcomm.nccl.pasted import FilePlace
 
 @dataclass(frozen=True)
 class Fact:
-    """What all facts have."""
+    """The base of all facts."""
 
     place: FilePlace
 
 
 @dataclass(frozen=True)
 class VariableSet(Fact):
-    """A variable of NCCL's that the environment set."""
+    """An environment variable of NCCL."""
 
     name: str
     value: str
@@ -33,56 +33,53 @@ class LibraryVersion(Fact):
 
 @dataclass(frozen=True)
 class LoggedHop(Fact):
-    """How a channel goes from a rank to another: ``transport`` P2P, SHM or NET, with ``detail`` as the log has it."""
+    """A channel's path between two ranks: ``transport`` P2P, SHM or NET, and the log's ``detail``."""
 
     transport: str
     detail: str
-    host: str
     is_gdr: bool
 
 
 @dataclass(frozen=True)
 class CommRank(Fact):
-    """A rank of a communicator, where it is said how many there are."""
+    """A rank of a communicator, and the number of its ranks."""
 
     rank: int
     ranks: int
     host: str
-    nodes: int = 0  # 0: not said
+    nodes: int = 0  # 0: unknown
 
 
 @dataclass(frozen=True)
 class NetworkUsed(Fact):
-    """The network that NCCL chose: IB, Socket, AWS Libfabric, or a plug-in's name."""
+    """NCCL's network: IB, Socket, AWS Libfabric, or a plug-in's name."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Adapter(Fact):
-    """A NIC or interface that NCCL lists: ``kind`` IB, RoCE, Socket or EFA."""
+    """A NIC or interface in NCCL's list: ``kind`` IB, RoCE, Socket or EFA."""
 
     name: str
     kind: str
-    gbit: float = 0.0  # 0: not said
+    gbit: float = 0.0  # 0: unknown
 
 
 @dataclass(frozen=True)
 class PcieSlot(Fact):
-    """A device on PCIe: generation and lanes as they are and as the device could; 0 where that is not said."""
+    """A device on PCIe: its maximum generation and lanes, or those in use; 0: unknown."""
 
     bus: str
     kind: str  # gpu, nic or bridge
     generation: int
     lanes: int
-    generation_can: int = 0
-    lanes_can: int = 0
     name: str = ""
 
 
 @dataclass(frozen=True)
 class Port(Fact):
-    """A port of a NIC: Gbit/s, whether it is up, and whether its layer is Ethernet."""
+    """A port of a NIC."""
 
     name: str
     gbit: float
@@ -92,38 +89,35 @@ class Port(Fact):
 
 @dataclass(frozen=True)
 class PathMatrix(Fact):
-    """What joins GPUs and NICs of a host, as ``nvidia-smi topo -m`` says it: NV18, PIX, PXB, PHB, NODE or SYS."""
+    """The paths between GPUs and NICs of a host in ``nvidia-smi topo -m``: NV18, PIX, PXB, PHB, NODE or SYS."""
 
     gpus: tuple[str, ...]
     nics: tuple[str, ...]
     cells: Mapping[tuple[str, str], str]
 
-    def between(self, one: str, other: str) -> str:
-        """Return the path between two devices; "" where the matrix has none."""
-        return self.cells.get((one, other)) or self.cells.get((other, one), "")
-
     def among_gpus(self) -> list[str]:
-        """Return the path of each pair of GPUs."""
-        return [self.between(a, b) for at, a in enumerate(self.gpus) for b in self.gpus[:at]]
+        """Return the path of each pair of GPUs; "" if the matrix has none."""
+        pairs = [(a, b) for at, a in enumerate(self.gpus) for b in self.gpus[:at]]
+        return [self.cells.get((a, b)) or self.cells.get((b, a), "") for a, b in pairs]
 
 
 @dataclass(frozen=True)
 class Processor(Fact):
-    """Whose the host's processors are: amd, intel or arm."""
+    """The vendor of the host's processors: amd, intel or arm."""
 
     vendor: str
 
 
 @dataclass(frozen=True)
 class NvLinks(Fact):
-    """NVLinks of a GPU: whether they lead to switches."""
+    """The NVLinks of a GPU."""
 
     to_switch: bool
 
 
 @dataclass(frozen=True)
 class GpuSeen(Fact):
-    """A GPU as its driver names it."""
+    """A GPU by its driver's name."""
 
     index: int
     name: str
@@ -131,7 +125,7 @@ class GpuSeen(Fact):
 
 @dataclass(frozen=True)
 class MeasuredRun(Fact):
-    """A run of nccl-tests or rccl-tests, also one that printed its devices and no row."""
+    """A run of nccl-tests or rccl-tests, also one with devices and no row."""
 
     run: NcclTestsRun
 
@@ -141,24 +135,24 @@ Row = TypeVar("Row", bound=Fact)
 
 @dataclass
 class Facts:
-    """All facts of the files, by their kind."""
+    """All facts of the files, by type."""
 
     _rows: dict[type[Fact], list[Any]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, row: Fact) -> None:
-        """Take a fact."""
+        """Add a fact."""
         self._rows[type(row)].append(row)
 
     def of(self, kind: type[Row]) -> list[Row]:
-        """Return the facts of a kind, in the order of the files."""
+        """Return the facts of a type, in the order of the files."""
         return list(self._rows.get(kind, ()))
 
     def __len__(self) -> int:
         return sum(map(len, self._rows.values()))
 
-    def settings(self) -> dict[str, VariableSet]:
-        """Return the variables that were set; of one set twice the first."""
-        found: dict[str, VariableSet] = {}
-        for one in self.of(VariableSet):
-            found.setdefault(one.name, one)
+    def settings(self) -> dict[str, str]:
+        """Return the environment variables; the first value of each."""
+        found: dict[str, str] = {}
+        for row in self.of(VariableSet):
+            found.setdefault(row.name, row.value)
         return found

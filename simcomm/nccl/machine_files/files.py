@@ -1,4 +1,4 @@
-"""Files that describe a machine, as facts: found out what each is, bounded in size, never executed."""
+"""Read the facts in files. Their format is detected, their size is limited, and they are never executed."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ KNOWN = (
 
 
 def read_facts(paths: Iterable[Path | str]) -> Facts:
-    """Return what the files say of a machine; a folder stands for its files. Raise InputError."""
+    """Return the facts in files, and in the files of folders. Raise InputError."""
     facts = Facts()
     for path in (file for each in paths for file in _files_of(Path(each))):
         before = len(facts)

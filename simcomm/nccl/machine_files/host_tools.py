@@ -1,7 +1,4 @@
-"""What a host says of its GPUs, NICs and slots: lspci, ibstat, ibv_devinfo, ethtool, nvidia-smi.
-
-``nvidia-smi topo -m`` says what joins each two devices.
-"""
+"""Read the output of host tools: lspci, ibstat, ibv_devinfo, ethtool, nvidia-smi, and ``nvidia-smi topo -m``."""
 
 import re
 from collections.abc import Iterator
@@ -20,9 +17,7 @@ UP = re.compile(r"^\s*[Ss]tate:\s*(?:\d: )?(\w+)")
 LAYER = re.compile(r"^\s*(?:[Ll]ink[ _]layer):\s*(\w+)")
 SPEED = re.compile(r"^\s*Speed: (\d+)Mb/s")
 OF_ETHTOOL = re.compile(r"^Settings for (\S+):|^NIC statistics(?: for (\S+))?")
-LISTED = re.compile(
-    r"^GPU (\d+): (.+?) \(UUID|^\|\s+(\d+)\s+(\S.*?)\s+(?:On|Off)\s+\|"
-)  # -L, and the table without options
+LISTED = re.compile(r"^GPU (\d+): (.+?) \(UUID|^\|\s+(\d+)\s+(\S.*?)\s+(?:On|Off)\s+\|")  # with -L, and without options
 QUERIED = re.compile(r"^GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])$")
 QUERIED_NAME = re.compile(r"^\s+Product Name\s*:\s*(\S.*)")
 QUERIED_LINK = re.compile(r"^\s+(Max|Current)\s*:\s*(\d{1,2})x$")
@@ -33,7 +28,7 @@ OLD = {"SOC": "SYS"}
 
 
 def read(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
-    """Yield the slots, ports and GPUs of a host, and the paths between its devices. Raise InputError."""
+    """Yield the slots, ports, GPUs and paths of a host. Raise InputError."""
     yield from _slots(file, lines)
     yield from _ports(file, lines)
     yield from _queried(file, lines)
@@ -44,7 +39,7 @@ def read(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
 
 
 def _slots(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
-    """Yield the slot of each device that lspci describes, with what it could do."""
+    """Yield the slot of each device in lspci."""
     bus, name, can = "", "", (0, 0)
     for line in lines:
         if found := DEVICE.match(line.text):
@@ -52,7 +47,8 @@ def _slots(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
         elif found := ABILITY.search(line.text):
             can = GT.get(found[1], 0), int(found[2])
         elif found := STATE.search(line.text):
-            yield PcieSlot(line.place(file), bus, _kind(name), GT.get(found[1], 0), int(found[2]), *can, name[:80])
+            generation, lanes = can[0] or GT.get(found[1], 0), can[1] or int(found[2])
+            yield PcieSlot(line.place(file), bus, _kind(name), generation, lanes, name[:80])
 
 
 def _kind(name: str) -> str:
@@ -87,9 +83,9 @@ def _ports(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
 
 
 def _queried(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
-    """Yield name and lanes of each GPU that ``nvidia-smi -q`` lists.
+    """Yield the name and lanes of each GPU in ``nvidia-smi -q``.
 
-    The generation is left out: an idle GPU runs its slot at the first one.
+    The generation is ignored: an idle GPU runs its slot at the first one.
     """
     bus, number, can = "", -1, 0
     for line in lines:
@@ -101,12 +97,12 @@ def _queried(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
             yield GpuSeen(line.place(file), number, found[1])
         elif found := QUERIED_LINK.match(line.text):
             if found[1] == "Current" and can:
-                yield PcieSlot(line.place(file), bus, "gpu", 0, int(found[2]), lanes_can=can)
+                yield PcieSlot(line.place(file), bus, "gpu", 0, can)
             can = int(found[2]) if found[1] == "Max" else can
 
 
 def _paths(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
-    """Yield each matrix. Raise InputError that names the line where one is not whole."""
+    """Yield each matrix. Raise InputError with the line of an incomplete one."""
     for at, line in enumerate(lines):
         words = line.text.split()
         is_head = words[:1] == ["GPU0"] and (len(words) == 1 or not CELL.fullmatch(words[1]))
@@ -128,11 +124,11 @@ def _read_path_matrix(file: str, lines: list[PastedLine], at: int) -> PathMatrix
         wrong = next((cell for cell in given if not CELL.fullmatch(cell)), None)
         if found[0] != name or len(given) < len(names) or wrong is not None:
             raise InputError(
-                f"{line.place(file)}: the row of {name} should have {len(names)} of X, NV#, PIX, PXB, PHB, "
-                f"NODE and SYS{f', not {wrong!r}' if wrong else ''}"
+                f"{line.place(file)}: the row of {name} must have {len(names)} of X, NV#, PIX, PXB, PHB, NODE and SYS"
+                f"{f', not {wrong!r}' if wrong else ''}"
             )
         cells |= {(name, other): OLD.get(cell, cell) for other, cell in zip(names, given, strict=True) if cell != "X"}
     if len(rows) < len(names):
-        raise InputError(f"{lines[at].place(file)}: {len(names)} devices, and {len(rows)} rows below")
+        raise InputError(f"{lines[at].place(file)}: {len(names)} devices, but {len(rows)} rows below")
     gpus = tuple(name for name in names if name.startswith("GPU"))
     return PathMatrix(lines[at].place(file), gpus, tuple(name for name in names if name not in gpus), cells)

@@ -1,11 +1,11 @@
-"""Lines that NCCL and RCCL write with ``NCCL_DEBUG=INFO``, of versions since 2.4.
+"""Read log lines of NCCL and RCCL with ``NCCL_DEBUG=INFO``, of versions from 2.4 on.
 
-The forms are those of src/init.cc, src/transport/*.cc, src/graph/*.cc and src/misc/*.cc of NVIDIA/nccl, and of
-aws-ofi-nccl. A line that is cut off says nothing.
+The formats are those of src/init.cc, src/transport/*.cc, src/graph/*.cc and src/misc/*.cc of NVIDIA/nccl, and of
+aws-ofi-nccl. Lines that are cut off are ignored.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from simcomm.nccl.machine_files.facts import (
     Adapter,
@@ -21,7 +21,7 @@ from simcomm.nccl.pasted import FilePlace, PastedLine
 
 OF_NCCL = re.compile(
     r"(?:(?P<host>[^\s:\[\]]+):\d+:\d+ )?(?:\[(?P<device>\d+)\] )?(?:\S+\.(?:cc|cpp|cu|h):\d+ )?"
-    r"(?:\S+:\d+ )?NCCL (?:INFO|WARN|TRACE|CALL) ?(?P<said>.*)"
+    r"(?:\S+:\d+ )?NCCL (?:INFO|WARN|TRACE|CALL) ?(?P<message>.*)"
 )
 SET = re.compile(r"(NCCL_[A-Z0-9_]{2,40}|RCCL_[A-Z0-9_]{2,40}) set (?:by environment )?to (\S.*)")
 ASSIGNED = re.compile(
@@ -36,50 +36,45 @@ NET_RATE = re.compile(r"NET\[([\d.]+)\] - NET/(\S+)")
 
 
 def read(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
-    """Yield what NCCL's lines say, and variables of NCCL's that a command line sets."""
+    """Yield the facts in NCCL's lines, and NCCL's variables in command lines."""
     for line in lines:
         if not line.text or line.text.startswith("#"):
             continue
         if "NCCL INFO Channel " in line.text and " -> " not in line.text:
-            continue  # the order of a ring, of which a log has most
+            continue  # the order of a ring, the most frequent line
         place = line.place(file)
         if "CCL version" in line.text and (found := VERSION.search(line.text)):
             yield LibraryVersion(place, (int(found[1]), int(found[2])))
         if "NCCL " in line.text and (of_nccl := OF_NCCL.search(line.text)) is not None:
-            yield from _read_message(place, of_nccl["host"] or "", of_nccl["said"])
+            yield from _read_message(place, of_nccl["host"] or "", of_nccl["message"])
         else:
             for found in ASSIGNED.finditer(line.text) if "NCCL_" in line.text else ():
                 yield VariableSet(place, found[1], found[3])
 
 
-def _read_message(place: FilePlace, host: str, said: str) -> Iterator[Fact]:
-    """Yield what one message of NCCL's says."""
-    if said.startswith(("Channel ", "Ring ")) and " -> " in said:
-        if (found := HOP.search(said)) is not None:
-            yield LoggedHop(place, found[1], found[2].partition("/")[0], host, is_gdr="/GDR" in found[2])
+def _read_message(place: FilePlace, host: str, message: str) -> Iterator[Fact]:
+    if message.startswith(("Channel ", "Ring ")) and " -> " in message:
+        if (found := HOP.search(message)) is not None:
+            yield LoggedHop(place, found[1], found[2].partition("/")[0], is_gdr="/GDR" in found[2])
         return
-    if found := SET.search(said):
+    if found := SET.search(message):
         yield VariableSet(place, found[1], found[2].strip().rstrip("."))
-    if found := COMM.search(said):
+    if found := COMM.search(message):
         yield CommRank(place, int(found[1]), int(found[2]), host, int(found[3] or 0))
-    if found := NET_RATE.search(said):
+    if found := NET_RATE.search(message):
         yield Adapter(place, found[2], "NET", float(found[1]) * 8)
-    yield from _networks(place, said)
+    yield from _networks(place, message)
 
 
-def _networks(place: FilePlace, said: str) -> Iterator[Fact]:
-    if found := USING.search(said):
+def _networks(place: FilePlace, message: str) -> Iterator[Fact]:
+    if found := USING.search(message):
         yield NetworkUsed(place, found[1].strip())
-    if found := OLD_INTERFACE.search(said):
+    if found := OLD_INTERFACE.search(message):
         yield Adapter(place, found[1], "Socket")
-    if found := re.search(r"NET/OFI Selected [Pp]rovider is (\S+)", said):
+    if found := re.search(r"NET/OFI Selected [Pp]rovider is (\S+)", message):
         yield NetworkUsed(place, f"OFI {found[1].rstrip(',')}")
-    readers: tuple[tuple[str, Callable[[re.Match[str]], str]], ...] = (
-        ("NET/IB : Using ", lambda one: one[3] or "IB"),
-        ("NET/Socket : Using ", lambda one: "Socket"),
-    )
-    for start, kind in readers:
-        if start in said:
-            listed = said.split(start, 1)[1].split(" ; OOB")[0].split("; OOB")[0]
+    for start, kind in (("NET/IB : Using ", "IB"), ("NET/Socket : Using ", "Socket")):
+        if start in message:
+            listed = message.split(start, 1)[1].split(" ; OOB")[0].split("; OOB")[0]
             for found in ADAPTER.finditer(listed):
-                yield Adapter(place, found[1], kind(found))
+                yield Adapter(place, found[1], (found[3] or kind) if kind == "IB" else kind)

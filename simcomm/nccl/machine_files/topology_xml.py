@@ -1,4 +1,4 @@
-"""NCCL's XML of ``NCCL_TOPO_DUMP_FILE``, read by expat with no entity and no DTD."""
+"""Read NCCL's XML of ``NCCL_TOPO_DUMP_FILE`` with expat, without entities and DTDs."""
 
 import re
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ VENDORS = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}
 
 
 class TopologyReader:
-    """Makes facts of elements as they come."""
+    """Collects the facts in elements."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -27,24 +27,24 @@ class TopologyReader:
         self.parser = expat.ParserCreate()
         self.parser.StartElementHandler = self.start
         self.parser.EndElementHandler = self.end
-        self.parser.StartDoctypeDeclHandler = self.refuse_declaration
-        self.parser.EntityDeclHandler = self.refuse_declaration
+        self.parser.StartDoctypeDeclHandler = self.reject_declaration
+        self.parser.EntityDeclHandler = self.reject_declaration
 
-    def refuse_declaration(self, *_: Any) -> None:
-        """Raise InputError: a file of NCCL's declares nothing, and entities can grow without end."""
+    def reject_declaration(self, *_: Any) -> None:
+        """Raise InputError: NCCL's files have no declarations, and entities can grow without limit."""
         raise InputError(f"{self.place()}: declares a document type or entity; NCCL's topology has none")
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        """Take an element. Raise InputError where there are too many, or too deep."""
+        """Read an element. Raise InputError for too many or too deeply nested ones."""
         self.elements += 1
         where = str(self.place())
         check_read(where, self.elements, Gigabyte.ENTRIES, "elements")
         if len(self.path) >= MOST_DEPTH:
-            raise InputError(f"{where}: more than {MOST_DEPTH} elements are nested")
+            raise InputError(f"{where}: more than {MOST_DEPTH} nested elements")
         self.root = self.root or name
         self.path.append((name, attributes))
         if self.elements == 1 and name != "system":
-            raise InputError(f"{where}: <{name[:40]}> is not NCCL's topology, which begins with <system>")
+            raise InputError(f"{where}: <{name[:40]}> is not NCCL's topology, which starts with <system>")
         taken = getattr(self, f"take_{name}", None)
         if taken is not None:
             taken(attributes)
@@ -54,11 +54,11 @@ class TopologyReader:
         self.path.pop()
 
     def place(self) -> FilePlace:
-        """Return where the parser is."""
+        """Return the parser's position."""
         return FilePlace(self.file, self.parser.CurrentLineNumber)
 
     def number(self, attributes: dict[str, str], key: str, usual: float = 0.0) -> float:
-        """Return an attribute as a number. Raise InputError for what is none."""
+        """Return an attribute as a number. Raise InputError for another text."""
         text = attributes.get(key)
         if text is None or text in ("", "Unknown"):
             return usual
@@ -67,17 +67,14 @@ class TopologyReader:
         return float(text)
 
     def take_cpu(self, attributes: dict[str, str]) -> None:
-        """Take whose the processor is."""
-        vendor = (
-            "arm"
-            if attributes.get("arch", "").startswith(("arm", "aarch"))
-            else VENDORS.get(attributes.get("vendor", ""))
-        )
+        """Add the processor's vendor."""
+        is_arm = attributes.get("arch", "").startswith(("arm", "aarch"))
+        vendor = "arm" if is_arm else VENDORS.get(attributes.get("vendor", ""))
         if vendor:
             self.facts.append(Processor(self.place(), vendor))
 
     def take_pci(self, attributes: dict[str, str]) -> None:
-        """Take a device's slot."""
+        """Add a device's slot."""
         kind = attributes.get("class", "")
         name = "gpu" if kind.startswith(GPU_CLASSES) else "nic" if kind.startswith(NIC_CLASSES) else "bridge"
         speed = attributes.get("link_speed", "").split(" ")[0]
@@ -85,11 +82,11 @@ class TopologyReader:
         self.facts.append(PcieSlot(self.place(), attributes.get("busid", ""), name, GT.get(speed, 0), lanes))
 
     def take_nvlink(self, attributes: dict[str, str]) -> None:
-        """Take the NVLinks between a GPU and another or a switch."""
+        """Add the NVLinks of a GPU."""
         self.facts.append(NvLinks(self.place(), attributes.get("tclass") == SWITCHED))
 
     def take_net(self, attributes: dict[str, str]) -> None:
-        """Take a NIC: its speed is there in Mbit/s."""
+        """Add a NIC, whose speed is in Mbit/s."""
         kind = "gdr" if attributes.get("gdr") == "1" else "no gdr"
         self.facts.append(
             Adapter(self.place(), attributes.get("name", ""), kind, self.number(attributes, "speed") / 1e3)
@@ -97,7 +94,7 @@ class TopologyReader:
 
 
 def read(file: str, text: str) -> Iterator[Fact]:
-    """Yield what a topology says. Raise InputError that names the line."""
+    """Yield the facts in a topology. Raise InputError with the line."""
     builder = TopologyReader(file)
     try:
         builder.parser.Parse(text, True)

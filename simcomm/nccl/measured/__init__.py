@@ -1,1 +1,1 @@
-"""What was measured: published tables, the output of nccl-tests, and the model adapted to a user's own rows."""
+"""Measurements: published tables, the output of nccl-tests, and the model adapted to a user's own rows."""

@@ -1,14 +1,14 @@
-"""A user's own measurements of a system, kept so that predictions for it are adapted to them.
+"""A user's own measurements of a system, saved so that predictions for it are adapted to them.
 
-The record holds the description and the measured rows, not what was made of them, so a better model makes more of an
-old calibration. It belongs to hardware: a prediction for the same hosts finds it, whatever version, variables or
-processes it asks about. It does not age; delete the file to be rid of it.
+The record has the description and the measured rows, so a better model also uses old calibrations. It belongs to
+hardware: every prediction for the same hosts uses it, with any version, variables and processes. It does not expire;
+delete the file to stop using it.
 """
 
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import cache
 from math import exp
@@ -37,23 +37,21 @@ from simcomm.nccl.predict import (
 from simcomm.nccl.settings import NcclSettings
 
 Floats = NDArray[np.float64]
-LOOSE = 3.0  # a system's own parameters scatter so many times as much as the priors of those of all systems
-SMOOTH = 0.3  # in log time: scatter of what no parameter explains
-OCTAVES = 15.0  # of size over which that stays alike
-SHARED = 0.5  # of its variance that all collectives have in common
-NOISE = 0.03  # in log time: scatter of a measured row
-NEAR, PER_DEVIATION = (
-    0.065,
-    0.75,
-)  # half-width of 80 %: at a measured row, and for each standard deviation of the process
-STEP = 1e-3  # of the differences, a share of each parameter
+LOOSE = 3.0  # scatter of one system's parameters, as a multiple of the priors' of all systems
+SMOOTH = 0.3  # scatter in log time that no parameter explains
+OCTAVES = 15.0  # its correlation length, in octaves of size
+SHARED = 0.5  # share of its variance that all collectives share
+NOISE = 0.03  # scatter of a measured row in log time
+NEAR = 0.065  # half-width of the 80 % interval at a measured row, in log time
+PER_DEVIATION = 0.75  # added half-width per standard deviation of the process
+STEP = 1e-3  # relative step of finite differences
 
 
 @dataclass(frozen=True)
 class PredictedPoints:
-    """Sizes of collectives on a system, with the logarithms of predicted seconds; one a row.
+    """Predicted points of a system, one per row: collective, bytes and the logarithm of the seconds.
 
-    ``slopes``: their derivatives by the logarithm of each parameter, times the spread of its prior.
+    ``slopes`` are the derivatives by the logarithm of each parameter, times the spread of its prior.
     """
 
     collectives: NDArray[np.str_]
@@ -80,7 +78,7 @@ def find_points(
     settings: NcclSettings = DEFAULTS,
     parameters: Parameters | None = None,
 ) -> PredictedPoints:
-    """Return predicted times at sizes in bytes with their derivatives by differences. Raise InputError."""
+    """Return predicted points at sizes in bytes, with slopes by finite differences. Raise InputError."""
     nbytes = np.atleast_1d(np.asarray(sizes, np.float64))
     values = parameters or read_parameters()
     names, spreads = _names_and_spreads()
@@ -91,7 +89,7 @@ def find_points(
 
 
 def _covariance(one: PredictedPoints, other: PredictedPoints) -> Floats:
-    """Return the covariance of the residuals of two lists of points (smooth part: Matern, 3/2)."""
+    """Return the covariance of two lists of points' residuals (smooth part: Matern 3/2)."""
     distance = np.sqrt(3) * np.abs(np.log2(one.nbytes)[:, None] - np.log2(other.nbytes)[None, :]) / OCTAVES
     common = np.where(one.collectives[:, None] == other.collectives[None, :], 1.0, SHARED)
     smooth = SMOOTH**2 * common * (1 + distance) * np.exp(-distance)
@@ -101,25 +99,25 @@ def _covariance(one: PredictedPoints, other: PredictedPoints) -> Floats:
 
 @dataclass(frozen=True)
 class Adapted:
-    """A system's model, its measured points, and what they say of any other."""
+    """A system's model, conditioned on its measured points."""
 
     system: System
-    parameters: Parameters | None  # None: those that are shipped
+    parameters: Parameters | None  # None: Ringlab's own
     known: PredictedPoints
     weights: Floats  # the inverse covariance of the known points times their residuals
     precision: Floats  # that inverse
 
     @property
     def collectives(self) -> tuple[str, ...]:
-        """The collectives that have rows."""
+        """The measured collectives."""
         return tuple(dict.fromkeys(self.known.collectives.tolist()))
 
     def points(
         self, collective: str, sizes: ArrayLike, system: System | None = None, settings: NcclSettings = DEFAULTS
     ) -> PredictedPoints:
-        """Return points to be predicted. Raise InputError.
+        """Return points to predict. Raise InputError.
 
-        ``system`` and ``settings`` may have another version, process or variable than when the rows were measured.
+        ``system`` and ``settings`` can differ from the measured ones in version, processes and variables.
         """
         return find_points(system or self.system, collective, sizes, settings=settings, parameters=self.parameters)
 
@@ -131,33 +129,33 @@ class Adapted:
     def seconds(
         self, collective: str, sizes: ArrayLike, system: System | None = None, settings: NcclSettings = DEFAULTS
     ) -> Floats:
-        """Return the seconds of a collective at sizes in bytes. Raise InputError."""
+        """Return the adapted seconds of a collective at sizes in bytes. Raise InputError."""
         return self.seconds_at(self.points(collective, sizes, system, settings))
 
     def log_limits_at(self, points: PredictedPoints) -> Floats:
-        """Return how far the 80 % interval's ends are below and above in log time, [2, points].
+        """Return the distance of the 80 % interval's ends below and above in log time, [2, points].
 
-        It is narrow near a row, and nowhere wider than that of the bare model.
+        It is narrow near a row, and never wider than without measurements.
         """
         shared = _covariance(points, self.known)
         alone = LOOSE**2 * np.sum(points.slopes**2, axis=1) + SMOOTH**2
         variance = alone - np.sum(shared @ self.precision * shared, axis=1)
         width = NEAR + PER_DEVIATION * np.sqrt(np.maximum(variance, 0.0))
-        least: Floats = np.minimum(interval_log_limits(self.system, points.nbytes), width)
-        return least
+        limits: Floats = np.minimum(interval_log_limits(self.system, points.nbytes), width)
+        return limits
 
 
 def adapt_to_points(
     system: System, known: PredictedPoints, seconds: Floats, parameters: Parameters | None = None
 ) -> Adapted:
-    """Return the model adapted to the seconds that were measured at points of a system."""
+    """Return the model adapted to the measured seconds of points of a system."""
     measured = _covariance(known, known) + NOISE**2 * np.eye(len(seconds))
     precision = np.asarray(np.linalg.inv(measured), np.float64)
     return Adapted(system, parameters, known, precision @ (np.log(seconds) - known.log_seconds), precision)
 
 
 def adapt(system: System, rows: Sequence[MeasuredRow]) -> Adapted:
-    """Return the model adapted to measured rows of a system. Raise InputError where none of them says anything.
+    """Return the model adapted to measured rows of a system. Raise InputError if no row has a time.
 
     >>> from simcomm.nccl.descriptions import describe_preset
     >>> eight = describe_preset("dgx-h100", 1, 8)
@@ -165,19 +163,13 @@ def adapt(system: System, rows: Sequence[MeasuredRow]) -> Adapted:
     >>> adapted.seconds("all_reduce", [2**30]).round(3)
     array([0.01])
     """
-    series = [
-        one
-        for one in MeasuredTable(system.slug, tuple(rows)).series(system.ranks).values()
-        if one.collective in COLLECTIVES
-    ]
+    table = MeasuredTable(system.slug, tuple(rows))
+    series = [one for one in table.series(system.ranks).values() if one.collective in COLLECTIVES]
     if not series:
         raise InputError(f"no row of {', '.join(COLLECTIVES)} with a time to adapt to")
     points = [find_points(system, one.collective, one.nbytes) for one in series]
     known = PredictedPoints(
-        np.concatenate([one.collectives for one in points]),
-        np.concatenate([one.nbytes for one in points]),
-        np.concatenate([one.log_seconds for one in points]),
-        np.concatenate([one.slopes for one in points]),
+        *(np.concatenate([getattr(one, field.name) for one in points]) for field in fields(PredictedPoints))
     )
     return adapt_to_points(system, known, np.concatenate([one.seconds for one in series]))
 
@@ -186,8 +178,8 @@ HARDWARE = (
     "nodes", "gpus", "link", "nvlink", "pcie", "lanes", "layout", "p2p", "p2p_refused", "host", "domain", "net", "nic",
     "gdr", "sharp",
 )  # fmt: skip
-NETWORK = ("domain", "net", "nic", "gdr", "sharp")  # of which one host by itself uses nothing
-NOT_ALWAYS_KNOWN = ("cpu",)  # of hardware: kept, but a prediction that does not say it finds the record too
+NETWORK = ("domain", "net", "nic", "gdr", "sharp")  # unused by a single host
+NOT_ALWAYS_KNOWN = ("cpu",)  # hardware that is saved, but need not match
 SOFTWARE = ("procs", "harness", "p2p_level", "algo", "proto")
 
 
@@ -199,7 +191,7 @@ class NcclCalibration:
 
     system: dict[str, str | float | int | bool]
     rows: list[tuple[str, int, float]]
-    source: str  # the file that nccl-tests wrote
+    source: str  # the file of nccl-tests
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
     def adapted(self) -> Adapted:
@@ -208,32 +200,26 @@ class NcclCalibration:
         return adapt(describe_system("calibrated", self.system), rows)
 
     def write(self, path: Path) -> None:
-        """Write the record as JSON, whole or not at all."""
+        """Write the record as JSON, atomically."""
         write_record(path, self, indent=1)
 
 
 def write_line(system: System) -> dict[str, Any]:
-    """Return the keys that describe the same system again.
-
-    >>> line = write_line(describe_system("mine", {"nodes": 1, "gpus": 4, "gpu": "RTX 4090", "layout": "two"}))
-    >>> line["layout"], "lanes" in line
-    ('two', False)
-    """
+    """Return the keys of a line that describes the same system."""
     gpu, version = system.gpu, f"{system.version[0]}.{system.version[1]}"
     always = {"gpu": gpu.name, "generation": gpu.generation, "nvlink": gpu.nvlink, "pcie": gpu.pcie, "nccl": version}
-    said = [key for key in (*HARDWARE, *NOT_ALWAYS_KNOWN, *SOFTWARE) if key not in system.defaulted]
-    return {**always, **{key: value for key in said if (value := getattr(system, key)) is not None}}
+    stated = [key for key in (*HARDWARE, *NOT_ALWAYS_KNOWN, *SOFTWARE) if key not in system.defaulted]
+    return {**always, **{key: value for key in stated if (value := getattr(system, key)) is not None}}
 
 
 def make_calibration(system: System, run: NcclTestsRun, source: str) -> NcclCalibration:
-    """Return the record of a run on a described system. Raise InputError where they do not go together."""
-    said = f"{system.slug} is described with {system.nodes} and {system.gpus}"
+    """Return the record of a run on a described system. Raise InputError if they do not match."""
+    described = f"{system.slug} is described with {system.nodes} and {system.gpus}"
     if run.hosts and (run.hosts, run.gpus) != (system.nodes, system.gpus):
-        raise InputError(
-            f"{source}: measured on {count(run.hosts, 'host')} with {count(run.gpus, 'rank')} each; {said}"
-        )
+        measured = f"{count(run.hosts, 'host')} with {count(run.gpus, 'rank')} each"
+        raise InputError(f"{source}: measured on {measured}; {described}")
     if run.ranks not in (0, system.ranks):
-        raise InputError(f"{source}: measured on {count(run.ranks, 'rank')}; {said}")
+        raise InputError(f"{source}: measured on {count(run.ranks, 'rank')}; {described}")
     procs = run.procs if run.hosts else system.procs
     version = run.version or system.version
     rows = [(row.collective, row.nbytes, row.seconds) for row in run.rows if row.nbytes > 0 and row.seconds]
@@ -244,11 +230,7 @@ def make_calibration(system: System, run: NcclTestsRun, source: str) -> NcclCali
 
 
 def calibration_file(system: System) -> Path:
-    """Return the file that keeps the calibration of this hardware.
-
-    >>> calibration_file(describe_system("mine", {"nodes": 1, "gpus": 4, "gpu": "RTX 4090"})).name[:5]
-    'nccl-'
-    """
+    """Return the file of this hardware's calibration."""
     hardware = [key for key in HARDWARE if system.nodes > 1 or key not in NETWORK]
     key = {"gpu": system.gpu.name, **{key: getattr(system, key) for key in hardware}}
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
@@ -256,31 +238,28 @@ def calibration_file(system: System) -> Path:
 
 
 def find_calibration(system: System) -> Adapted | None:
-    """Return the model adapted to what was measured of this hardware; None where nothing was. Raise InputError."""
+    """Return the model adapted to this hardware's measurements, or None if there are none. Raise InputError."""
     path = calibration_file(system)
     return _read_adapted(path, path.stat().st_mtime_ns) if path.is_file() else None
 
 
 @cache
 def _read_adapted(path: Path, changed: int) -> Adapted:
-    """Return the adapted model of a file, read again when it has changed."""
-    return read_record(path, NcclCalibration).adapted()
+    return read_record(path, NcclCalibration).adapted()  # ``changed`` makes the cache read a new file
 
 
 def predict_calibrated(
     system: System, collective: str, size_bytes: int, *, settings: NcclSettings = DEFAULTS
 ) -> NcclPrediction:
-    """Return what ``predict_collective`` does, adapted where measurements of this hardware are kept. Raise InputError.
-
-    >>> predict_calibrated(describe_system("mine", {"nodes": 1, "gpus": 3, "gpu": "RTX 4090"}), "reduce", 1024).protocol
-    'll'
-    """
+    """Return the result of ``predict_collective``, adapted to saved measurements of this hardware. Raise InputError."""
     adapted = find_calibration(system)
+    prediction = predict_collective(system, collective, size_bytes, settings=settings)
     if adapted is None:
-        return predict_collective(system, collective, size_bytes, settings=settings)
-    found = predict_collective(system, collective, size_bytes, settings=settings)
+        return prediction
     point = adapted.points(collective, [size_bytes], system, settings)
     seconds = float(adapted.seconds_at(point)[0])
     below, above = map(exp, adapted.log_limits_at(point)[:, 0].tolist())
     note = f"adapted to measured rows of {', '.join(adapted.collectives)}: {calibration_file(system)}"
-    return replace(found, seconds=seconds, low=seconds / below, high=seconds * above, notes=(*found.notes, note))
+    return replace(
+        prediction, seconds=seconds, low=seconds / below, high=seconds * above, notes=(*prediction.notes, note)
+    )

@@ -1,9 +1,9 @@
-"""Read what nccl-tests and rccl-tests printed, as people paste it: as a table, CSV, Markdown or JSON (``-J FILE``).
+"""Read the output of nccl-tests and rccl-tests as people paste it: a table, CSV, Markdown or JSON (``-J FILE``).
 
-The format is that of https://github.com/NVIDIA/nccl-tests, src/util.cu and, of versions before 2025, src/common.cu;
-older versions name neither themselves nor the collective and leave columns out. Out-of-place figures are taken, or
-in-place ones where there are no others. A row is skipped, with its line and the reason, where it is cut off, where the
-run found wrong values, or where its figures do not follow from each other within the digits that are printed.
+The format is that of https://github.com/NVIDIA/nccl-tests, src/util.cu, and before 2025 src/common.cu. Older versions
+print neither their name nor the collective, and fewer columns. Out-of-place figures are used, or in-place ones without
+them. A row is skipped, with its line and the reason, if it is cut off, if the run found wrong values, or if its figures
+are inconsistent.
 """
 
 import re
@@ -55,28 +55,28 @@ OF_NCCL = re.compile(
     r"(?:\[\d+\]\s*)?(?:[A-Za-z][\w.-]*:\d+:\d+\s+)?(?:\[\d+\]\s+)?(?:\S+\.\w+:\d+\s+)?"
     r"NCCL (?:INFO|WARN|TRACE)\b.*"
 )
-OF_LAUNCH = "says how long the launch took, not the collective; run without -C"
-MOST_HEADING = 120  # letters of a line that may name the collective below it
-MOST_PIECES = 3  # lines into which a terminal may break a row
+OF_LAUNCH = "is the time of the launch, not of the collective; run without -C"
+MOST_HEADING = 120  # characters of a line that can name the collective below it
+MOST_PIECES = 3  # lines into which a terminal can break a row
 MOST_BETWEEN = 200  # lines of other output between two pieces of a row
 
 
 @dataclass(frozen=True)
 class NcclTestsOutput:
-    """The runs of a file, those without a row too, and the rows that were skipped: their line and why."""
+    """The runs of a file, also those without rows, and the skipped rows: line and reason."""
 
     file: str
     runs: tuple[NcclTestsRun, ...]
     skipped: tuple[tuple[int, str], ...]
 
     def as_one_run(self) -> NcclTestsRun:
-        """Return the runs as one. Raise InputError where they have other ranks or hosts, or it is not known which."""
+        """Return the runs as one. Raise InputError if their ranks or hosts differ."""
         first, *others = (run for run in self.runs if run.rows)
         for run in others:
             if (run.ranks, run.hosts) != (first.ranks, first.hosts):
-                said, before = (f"{one.ranks} ranks on {one.hosts} hosts" for one in (run, first))
+                found, before = (f"{each.ranks} ranks on {each.hosts} hosts" for each in (run, first))
                 place = FilePlace(self.file, run.line)
-                raise InputError(f"{place}: measured with {said}, before with {before}; give one run's output")
+                raise InputError(f"{place}: measured with {found}, before with {before}; use the output of one run")
         return replace(first, rows=tuple(row for run in (first, *others) for row in run.rows))
 
 
@@ -86,8 +86,8 @@ class _Reader:
 
     file: str
     lines: Sequence[PastedLine]
-    ranks: int  # as the caller says; 0: not said
-    asked: str  # the collective that the caller says; "": not said
+    ranks: int  # from the caller; 0: unknown
+    asked: str  # the collective from the caller; "": unknown
     runs: list[NcclTestsRun] = field(default_factory=list)
     skipped: list[tuple[int, str]] = field(default_factory=list)
     # of the table
@@ -95,8 +95,8 @@ class _Reader:
     printed: list[PrintedRow] = field(default_factory=list)
     # of the run
     devices: dict[int, Device] = field(default_factory=dict)
-    apart: set[str] = field(default_factory=set)  # hosts on which a rank that is listed before is listed again
-    is_cut: bool = False  # whether devices are missing at the end of the list
+    apart: set[str] = field(default_factory=set)  # hosts that list the same rank
+    is_cut: bool = False  # whether the end of the device list is missing
     first: int = 0
     named: str = ""
     hint: str = ""
@@ -104,10 +104,9 @@ class _Reader:
     version: tuple[int, int] | None = None
     rows: list[MeasuredRow] = field(default_factory=list)
     guesses: list[str] = field(default_factory=list)
-    counted: tuple[int, int] = (0, 0)  # ranks and nodes of the rows where no device is listed
+    counted: tuple[int, int] = (0, 0)  # ranks and nodes of the rows, without a device list
 
     def read(self) -> NcclTestsOutput:
-        """Read all lines."""
         begins = [ROW_START.search(line.text) is not None for line in self.lines]
         at = 0
         while at < len(self.lines):
@@ -123,16 +122,15 @@ class _Reader:
         return NcclTestsOutput(self.file, tuple(self.runs), tuple(sorted(self.skipped)))
 
     def place(self, at: int) -> FilePlace:
-        """Return the place of a line."""
         return self.lines[at].place(self.file)
 
     def skip(self, line: int, reason: str) -> None:
-        """Note that a row is skipped."""
+        """Add a skipped row."""
         self.skipped.append((line, reason))
         check_read(self.file, len(self.skipped), Gigabyte.ENTRIES, "broken rows")
 
     def read_other(self, at: int, text: str) -> None:
-        """Take what a line that is not a row tells of the run."""
+        """Read a line that is not a row."""
         if found := STARTING.search(text):
             self.end_run()
             self.named = collective_of(found[1]) or ""
@@ -161,7 +159,7 @@ class _Reader:
             self.end_table()
 
     def find_columns(self, at: int) -> Columns | None:
-        """Return the columns that a line names, with those that a terminal broke off it."""
+        """Return the columns in a header line, joined with its continuation lines."""
         found = find_columns(self.lines[at].text)
         if found is None or found.separator:
             return found
@@ -175,7 +173,7 @@ class _Reader:
         return found
 
     def find_device(self, at: int) -> "re.Match[str] | None":
-        """Return what a line of the list of devices says, with the end that a terminal broke off it."""
+        """Return a match of a device line, joined with its continuation line."""
         text, after = self.lines[at].text, self.lines[at + 1].text if at + 1 < len(self.lines) else ""
         found = RANK.search(text)
         is_name = NAME_END.fullmatch(after) and not HEADING.search(after)
@@ -185,7 +183,7 @@ class _Reader:
         return RANK.search(text + between + after) or RANK.search(text + after) or found
 
     def read_device(self, at: int, found: "re.Match[str]") -> None:
-        """Take a line of the list of devices; a rank that is listed again begins another run."""
+        """Read a device line. A repeated rank starts another run."""
         device = Device(int(found[1]), int(found[2] or 0), int(found[3]), found[4], found[5].strip())
         known = self.devices.get(device.rank)
         if known is not None and (known.host, known.pid) != (device.host, device.pid):
@@ -196,10 +194,10 @@ class _Reader:
         self.first = self.first or self.lines[at].number
         self.devices.setdefault(device.rank, device)
 
-    def check_outcome(self, at: int, said: str) -> None:
-        """Skip the rows of a table whose values nccl-tests itself found wrong."""
-        words = said.split()
-        wrong = words[0] if words[1:] == ["OK"] else said
+    def check_outcome(self, at: int, outcome: str) -> None:
+        """Skip the rows of a table whose values nccl-tests found wrong."""
+        words = outcome.split()
+        wrong = words[0] if words[1:] == ["OK"] else outcome
         if not re.fullmatch(r"0*", wrong):
             self.skip_wrong(f"{self.place(at)}: {wrong} values out of bounds, by nccl-tests' own check; {NOT_IT}")
 
@@ -210,7 +208,7 @@ class _Reader:
         self.printed = []
 
     def read_row(self, at: int) -> int:
-        """Take the row that begins at a line, also one that other output or a terminal broke. Return the next line."""
+        """Read the row that starts at a line, joining broken pieces. Return the next line."""
         place, text = self.place(at), self.lines[at].text
         anchor = ROW_START.search(text)
         before = text[: anchor.start()].strip() if anchor else ""
@@ -238,7 +236,7 @@ class _Reader:
         return at + 1
 
     def take(self, row: PrintedRow) -> None:
-        """Take a row."""
+        """Add a row."""
         if self.columns is not None and any(one.what == "cputime" for one in self.columns.columns):
             self.skip(row.place.line, f"{row.place}: the column cputime {OF_LAUNCH}")
             return
@@ -247,7 +245,7 @@ class _Reader:
         check_read(self.file, len(self.printed) + len(self.rows), Gigabyte.ENTRIES, "rows")
 
     def _joined(self, at: int, text: str, before: str) -> Iterator[tuple[int, str]]:
-        """Yield a broken row with the pieces below it, and the line after these."""
+        """Yield a broken row joined with the pieces below it, and the line after them."""
         pieces, next_at = 1, at + 1
         joined = [text]
         while next_at < len(self.lines) and pieces < MOST_PIECES and next_at - at < MOST_BETWEEN:
@@ -262,7 +260,7 @@ class _Reader:
                 yield from ((next_at, each) for each in joined)
 
     def end_table(self) -> None:
-        """Check the rows of a table, and take them into the run."""
+        """Check the rows of a table and add them to the run."""
         printed, self.printed, self.columns = self.printed, [], None
         groups: dict[tuple[str, int, int], list[PrintedRow]] = {}
         for row in printed:
@@ -292,22 +290,22 @@ class _Reader:
         self.guesses += [guess for guess in call.guesses if guess not in self.guesses] if checked else []
 
     def listed(self) -> list[Device]:
-        """Return the devices of the run where their list is whole, and of one group."""
+        """Return the devices of the run if their list is complete and of one group."""
         devices = [self.devices[rank] for rank in sorted(self.devices)]
         is_whole = [device.rank for device in devices] == list(range(len(devices)))
         is_one_group = len({device.group for device in devices}) == 1
         return devices if is_whole and is_one_group and not self.is_cut else []
 
     def _keep_run(self) -> None:
-        """Keep the run so far."""
+        """Add the run so far."""
         devices, known = self.listed(), list(self.devices.values())
         ranks, nodes = (len(devices), len({one.host for one in devices})) if devices else self.counted
         guesses = list(self.guesses)
         if known and not devices:
-            guesses.append(f"line {self.first}: the list of devices is not whole, or of several groups")
+            guesses.append(f"line {self.first}: the device list is incomplete, or of several groups")
         if self.apart:
             hosts = ", ".join(sorted(self.apart))
-            guesses.append(f"line {self.first}: several processes list rank 0 ({hosts}): each measured by itself")
+            guesses.append(f"line {self.first}: several processes list rank 0 ({hosts}): each measured alone")
         run = NcclTestsRun(
             tuple(self.rows), ranks, nodes, max(1, len({(one.host, one.pid) for one in devices})),
             known[0].name if known else "", self.version, self.first, tuple(guesses),
@@ -317,14 +315,14 @@ class _Reader:
         self.rows, self.guesses, self.counted, self.first = [], [], (0, 0), 0
 
     def end_run(self) -> None:
-        """End a table and the run that it belongs to."""
+        """End a table and its run."""
         self.end_table()
         self._keep_run()
         self.devices, self.apart, self.is_cut, self.named, self.in_process = {}, set(), False, "", 1
 
 
 def _check_rows(rows: Sequence[PrintedRow], call: Call) -> tuple[list[MeasuredRow], list[tuple[int, str]]]:
-    """Return the rows whose figures follow from each other, and the lines of the others with the reason."""
+    """Return the consistent rows, and the lines of the others with the reason."""
     checked, broken = list[MeasuredRow](), list[tuple[int, str]]()
     for row in rows:
         try:
@@ -335,31 +333,27 @@ def _check_rows(rows: Sequence[PrintedRow], call: Call) -> tuple[list[MeasuredRo
 
 
 def _hints_of_name(file: str) -> Iterator[str]:
-    """Yield the collective that a file's name says.
-
-    >>> list(_hints_of_name("runs/h100-allgather.txt")), list(_hints_of_name("a.txt"))
-    (['all_gather'], [])
-    """
+    """Yield the collective in a file's name."""
     for found in HEADING.finditer(Path(file).stem.replace(".", " ").replace("_perf", "")):
         yield collective_of(found[1]) or ""
 
 
 def read_table(file: str, lines: Sequence[PastedLine], collective: str = "", ranks: int = 0) -> NcclTestsOutput:
-    """Return the runs among the lines of a text."""
+    """Return the runs in the lines of a text."""
     return _Reader(file, lines, ranks, collective).read()
 
 
 def read_json(path: Path, text: str, collective: str = "", ranks: int = 0) -> NcclTestsOutput:
-    """Return the run of a file that ``-J`` wrote. Raise InputError where it is not such a file."""
+    """Return the run of a file that ``-J`` wrote. Raise InputError for another file."""
     try:
         content = parse_json(text, parse_constant=lambda name: name)
-    except (ValueError, RecursionError) as error:  # ValueError: also a whole number of thousands of digits
+    except (ValueError, RecursionError) as error:  # ValueError: also an integer with thousands of digits
         raise InputError(f"{path}: not JSON: {error}") from error
     config = _get(path, content, "config", dict)
     in_process = _get(path, config, "nthreads", int) * _get(path, config, "ngpus", int)
     listed = [_read_device(path, one) for one in _get(path, config, "devices", list)]  # the first of each process
     if not 1 <= len(listed) * in_process <= MOST_RANKS:
-        raise InputError(f"{path}: {len(listed)} devices with {in_process} GPUs each; give what nccl-tests wrote")
+        raise InputError(f"{path}: {len(listed)} devices with {in_process} GPUs each; use the output of nccl-tests")
     reader = _Reader(str(path), (), ranks, collective)
     devices = [one for one in listed for _ in range(in_process)]
     reader.devices = {rank: one._replace(rank=rank) for rank, one in enumerate(devices)}
@@ -402,7 +396,7 @@ def _read_side(place: FilePlace, name: str, body: object) -> Side:
     if isinstance(body, Mapping) and "cpu_time" in body:
         raise InputError(f"{place}: cpu_time {OF_LAUNCH}")
     keys = (("time", "time"), ("algbw", "alg_bw"), ("busbw", "bus_bw"))
-    figures = {column: f"{_get(place, body, key, (float, int)):.6f}" for column, key in keys}  # as it is written there
+    figures = {column: f"{_get(place, body, key, (float, int)):.6f}" for column, key in keys}
     assert isinstance(body, Mapping)
     wrong = body.get("nwrong")
     return side_of(name, {**figures, "wrong": "N/A" if wrong is None else str(wrong)}, 1.0, place)
@@ -410,7 +404,7 @@ def _read_side(place: FilePlace, name: str, body: object) -> Side:
 
 def _get(where: object, content: object, key: str, kind: Any) -> Any:
     if not isinstance(content, Mapping) or key not in content:
-        raise InputError(f"{where}: {key!r} is missing; give what nccl-tests wrote with -J")
+        raise InputError(f"{where}: {key!r} is missing; use the output of nccl-tests -J")
     value = content[key]
     if not isinstance(value, kind) or isinstance(value, bool):
         raise InputError(f"{where}: {key} = {value!r} is not what nccl-tests writes")
@@ -418,14 +412,13 @@ def _get(where: object, content: object, key: str, kind: Any) -> Any:
 
 
 def read_nccl_tests(path: Path | str, collective: str | None = None, ranks: int = 0) -> NcclTestsOutput:
-    """Return what nccl-tests or rccl-tests wrote to a file.
+    """Return the runs in an output file of nccl-tests or rccl-tests.
 
-    ``collective`` names what was measured where the output does not; ``ranks`` is their number where no device is
-    listed. Raises InputError that names file, line, value and what would be accepted.
+    ``collective`` is used if the output does not name it, and ``ranks`` if it lists no devices. Raise InputError.
     """
     path = Path(path)
     if collective is not None and collective not in COLLECTIVES:
-        raise InputError(f"collective {collective!r} is not known; {suggest(collective, COLLECTIVES)}")
+        raise InputError(f"unknown collective {collective!r}; {suggest(collective, COLLECTIVES)}")
     asked, text = COLLECTIVES[collective] if collective else "", read_pasted(path, FileBytes.NCCL_TESTS)
     if text.lstrip().startswith("{"):
         found = read_json(path, text, asked, ranks)
@@ -434,5 +427,5 @@ def read_nccl_tests(path: Path | str, collective: str | None = None, ranks: int 
     if not any(run.rows for run in found.runs):
         if found.skipped:
             raise InputError(found.skipped[0][1])
-        raise InputError(f"{path}: no row of nccl-tests or rccl-tests; give the output of all_reduce_perf")
+        raise InputError(f"{path}: no row of nccl-tests or rccl-tests; use the output of all_reduce_perf")
     return found

@@ -1,4 +1,4 @@
-"""The columns of a table of nccl-tests and the cells of its rows: as printed, as CSV, as Markdown, whole or cut off."""
+"""The columns and cells of a table of nccl-tests: as printed, CSV or Markdown, complete or cut off."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ from simcomm.nccl.measured.nccl_tests_rows import CUT, PrintedRow, Side, collect
 from simcomm.nccl.measured.tables import find_algbw
 from simcomm.nccl.pasted import ELEMENT_BYTES, ROW_START, FilePlace
 
-NAMES = {  # what a column may be called, without case, marks and unit: what it is
+NAMES = {  # each column's possible headings, in lower case, without marks and unit
     "collective": ("collective", "name", "operation", "test"),
     "ranks": ("ranks", "nranks", "gpus", "ngpus", "worldsize"),
     "nodes": ("nodes", "nnodes", "hosts"),
@@ -32,67 +32,65 @@ MEANINGS = {name: what for what, names in NAMES.items() for name in names}
 FIGURES = ("time", "algbw", "busbw")
 SIDES = ("out of place", "in place")
 SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-SCALES = {"s": 1e6, "ms": 1e3, **SIZES}  # of a column's unit: to microseconds, to bytes
+SCALES = {"s": 1e6, "ms": 1e3, **SIZES}  # factor of a column's unit, to us or bytes
 SIZE = re.compile(r"(\d{1,18}(?:\.\d+)?)\s*([KMG]?)(?:i?B|ytes)?", re.IGNORECASE)
 OF_SIZE, OF_FIGURE = re.compile("size|bytes|message"), re.compile("time|latency|bw|bandwidth")
-SEPARATORS = ("|", ",", ";", "\t", "")  # "": any white space
+SEPARATORS = ("|", ",", ";", "\t", "")  # "": any whitespace
 THOUSANDS = re.compile(r"\d{1,3}(,\d{3})+")
 STAMP = re.compile(r"\d{4}-\d\d-\d\d[\s,;|T]+\d\d:\d\d:\d\d[\s,;|]*$")
 NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?", re.IGNORECASE)
 MARKS = "\"'`* "
-BLANK_SIDE = re.compile(r"\S\s{30,}\S")  # of a replayed trace, which runs in place only: 32 spaces for what is left out
+BLANK_SIDE = re.compile(r"\S\s{30,}\S")  # of a replayed trace, which runs in place only: 32 spaces for the other side
 WORDS = {*ELEMENT_BYTES, "sum", "prod", "min", "max", "avg", "mulsum", "all", "none", "N/A", "-"}
 
 
 class Column(NamedTuple):
-    """A column: what it holds, out of place (0) or in place (1), and its unit in microseconds or bytes."""
+    """A column: its quantity, out of place (0) or in place (1), and the factor of its unit to us or bytes."""
 
-    what: str  # "" where it is not known
+    what: str  # "": unknown
     side: int = 0
     scale: float = 1.0
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a table, and what separates the cells of its rows."""
+    """The columns of a table and the separator of its cells."""
 
     columns: tuple[Column, ...]
     separator: str = ""
 
     @cached_property
     def sides(self) -> tuple[int, ...]:
-        """The sides that have figures."""
+        """The sides with figures."""
         return tuple(dict.fromkeys(one.side for one in self.columns if one.what in FIGURES))
 
     def without(self, what: str) -> "Columns":
-        """Return the columns without one of them."""
+        """Return the columns without one."""
         return replace(self, columns=tuple(one for one in self.columns if one.what != what))
 
     def of_side(self, side: int) -> "Columns":
-        """Return the columns with the figures of one side only."""
+        """Return the columns with the figures of one side."""
         figures = (*FIGURES, "wrong", "error", "")
         return replace(self, columns=tuple(one for one in self.columns if one.what not in figures or one.side == side))
 
 
 @cache
 def standard_columns() -> tuple[Columns, ...]:
-    """Return the columns of the versions of nccl-tests since 2017, for a row without a line that names them."""
-    found = []
-    for sides, each in ((2, 0), (1, 0), (2, 4)):  # with -M four more of each side
+    """Return the columns of all versions of nccl-tests, for a table without a header line."""
+    versions = []
+    for sides, each in ((2, 0), (1, 0), (2, 4)):  # with -M four more on each side
         for more in (("redop", "root"), ("redop",), ("root",), ()):
             names = (*FIGURES, "wrong", *[""] * each)
             figures = [Column(what, side) for side in range(sides) for what in names]
-            found.append(Columns((*(Column(what) for what in ("size", "count", "type", *more)), *figures)))
-    return tuple(found)
+            versions.append(Columns((*(Column(what) for what in ("size", "count", "type", *more)), *figures)))
+    return tuple(versions)
 
 
 def find_columns(text: str) -> Columns | None:
-    """Return the columns that a line names; None for another line.
+    """Return the columns in a header line, or None for another line.
 
-    >>> [one.what for one in find_columns("| Size | Time (ms) | busbw (GB/s) |").columns]
+    >>> [column.what for column in find_columns("| Size | Time (ms) | busbw (GB/s) |").columns]
     ['size', 'time', 'busbw']
-    >>> find_columns("8 2 float sum 0.1"), find_columns("the size of busbw matters")
-    (None, None)
     """
     small = text.lower()
     if not (OF_SIZE.search(small) and OF_FIGURE.search(small)):
@@ -125,7 +123,7 @@ def _header_cells(text: str, separator: str) -> list[str]:
 
 
 def _column(cell: str, before: Sequence[Column]) -> Column:
-    """Return the column of a heading such as ``oop_busbw`` or ``time (us)``, after those before it."""
+    """Return the column of a heading such as ``oop_busbw`` or ``time (us)``."""
     unit = re.search(r"[(\[_ ]([kmg]i?b|us|µs|ms|s)\b", cell)
     name = re.sub(r"[^a-z]", "", re.sub(r"[(\[].*|_(?:[kmg]i?b|us|ms|s|gbps|bytes)$", "", cell))
     placed = re.match(r"(ip|inplace|oop|outofplace|out)(?=.)", name)
@@ -139,25 +137,21 @@ def _column(cell: str, before: Sequence[Column]) -> Column:
 
 
 def split_cells(text: str, separator: str) -> list[str]:
-    """Return the cells of a line, without the marks of Markdown and CSV.
-
-    >>> split_cells("| **8** | 0.5 |", "|"), split_cells('"8","0.5"', ",")
-    (['8', '0.5'], ['8', '0.5'])
-    """
+    """Return the cells of a line, without the marks of Markdown and CSV."""
     cells = text.strip().strip("|").split("|") if separator == "|" else text.split(separator or None)
     return [cell.strip(MARKS) for cell in cells]
 
 
 def read_cells(place: FilePlace, text: str, columns: Columns | None) -> PrintedRow:
-    """Return the row in a text, of one that is cut off its whole side. Raise InputError for a text that is not a row.
+    """Return the row in a text, or the complete side of a row that is cut off. Raise InputError if it is not a row.
 
-    Its columns are those that a line of the table named, else those of nccl-tests.
+    The columns are those of the header line, else those of nccl-tests.
     """
     text = STAMP.sub("", text)
     anchor = ROW_START.search(text)
     as_printed = list(_split_printed(text[anchor.start() :])) if anchor else []
     named = [columns] if columns else []
-    if columns and not columns.separator:  # some versions leave a cell blank
+    if columns and not columns.separator:  # some versions print a blank cell
         named += [columns.without("redop"), columns.without("root"), columns.without("redop").without("root")]
     found = list[PrintedRow]()
     for known in (named, standard_columns() if anchor else ()):
@@ -173,13 +167,13 @@ def read_cells(place: FilePlace, text: str, columns: Columns | None) -> PrintedR
             break
     if not found:
         raise InputError(f"{place}: {text.strip()[:60]!r} does not have the columns of a row; {CUT}")
-    return next(filter(_is_likely, found), found[0])  # whether figures follow from each other is checked later
+    return next(filter(_is_likely, found), found[0])  # consistency is checked later
 
 
 def _split_printed(text: str) -> Iterator[list[str]]:
-    """Yield the cells of a row as nccl-tests prints it, with any separator, and with commas in its figures.
+    """Yield the possible cells of a row as nccl-tests prints it, with any separator, or with decimal commas.
 
-    What somebody wrote behind the row is left out.
+    Words behind the row are left out.
     """
     splits = [split_cells(text.replace("|", " "), "")]
     if "," in text or ";" in text:
@@ -191,7 +185,7 @@ def _split_printed(text: str) -> Iterator[list[str]]:
 
 
 def _read_whole(place: FilePlace, cells: list[str], columns: Columns) -> PrintedRow | None:
-    """Return the row of all its cells; None where they are not of these columns."""
+    """Return the row of complete cells, or None if they do not match the columns."""
     if len(cells) != len(columns.columns):
         return None
     try:
@@ -201,7 +195,7 @@ def _read_whole(place: FilePlace, cells: list[str], columns: Columns) -> Printed
 
 
 def _read_cut(place: FilePlace, cells: list[str], columns: Columns, text: str) -> PrintedRow | None:
-    """Return the row of the cells that are left of it; None where no side is whole."""
+    """Return the row of incomplete cells, or None if no side is complete."""
     if len(cells) >= len(columns.columns):
         return None
     if 1 in columns.sides and BLANK_SIDE.search(text):
@@ -216,43 +210,43 @@ def _read_cut(place: FilePlace, cells: list[str], columns: Columns, text: str) -
 
 
 def _make_row(place: FilePlace, read: Sequence[tuple[Column, str]], whole: Sequence[int]) -> PrintedRow:
-    """Return the row of cells with its whole sides. Raise InputError for a cell that is not what its column holds."""
-    said = {column.what: cell for column, cell in read if column.what and column.what not in FIGURES}
+    """Return the row of cells with its complete sides. Raise InputError for an invalid cell."""
+    cell_of = {column.what: cell for column, cell in read if column.what and column.what not in FIGURES}
     sides: list[Side] = []
     for side in whole:
         own = [(column, cell) for column, cell in read if column.side == side]
         figures = {column.what: _plain(cell, column.what) for column, cell in own}
         wrong = figures.get("wrong", "")
-        if re.fullmatch(r"\d(?:\.\d+)?e[-+]\d+", wrong):  # of versions until 2022, where no line names the columns
+        if re.fullmatch(r"\d(?:\.\d+)?e[-+]\d+", wrong):  # versions until 2022, without a header line
             figures["error"] = figures.pop("wrong")
         elif not re.fullmatch(r"\d*|N/A", wrong):
             raise InputError(f"{place}: {wrong!r} is not a number of wrong values; {CUT}")
         scale = next((column.scale for column, _ in own if column.what == "time"), 1.0)
         sides.append(side_of(SIDES[side] if side else "", figures, scale, place))
-    if said.get("inplace", "0").lower() in ("1", "true", "yes"):
+    if cell_of.get("inplace", "0").lower() in ("1", "true", "yes"):
         sides = [side._replace(name=SIDES[1]) for side in sides]
     sides = [one for one in sides if one.time or one.algbw or one.busbw]
-    dtype = said.get("type")
-    is_reduction = not NUMBER.fullmatch(said.get("redop", ""))
-    if not sides or "size" not in said or not is_reduction or (dtype is not None and dtype not in ELEMENT_BYTES):
+    dtype = cell_of.get("type")
+    is_reduction = not NUMBER.fullmatch(cell_of.get("redop", ""))
+    if not sides or "size" not in cell_of or not is_reduction or (dtype is not None and dtype not in ELEMENT_BYTES):
         raise InputError(f"{place}: not a row; {CUT}")
-    named = collective_of(said.get("collective", ""))
+    named = collective_of(cell_of.get("collective", ""))
     return PrintedRow(
         place,
-        read_bytes(place, said["size"], next(one.scale for one, _ in read if one.what == "size")),
+        read_bytes(place, cell_of["size"], next(one.scale for one, _ in read if one.what == "size")),
         tuple(sides),
-        count=None if "count" not in said else read_bytes(place, said["count"]),
+        count=None if "count" not in cell_of else read_bytes(place, cell_of["count"]),
         dtype=dtype,
-        redop=said.get("redop", ""),
-        root=_whole(place, said.get("root", "-1")),
+        redop=cell_of.get("redop", ""),
+        root=_whole(place, cell_of.get("root", "-1")),
         collective=named or "",
-        ranks=_whole(place, said.get("ranks", "0")),
-        nodes=_whole(place, said.get("nodes", "0")),
+        ranks=_whole(place, cell_of.get("ranks", "0")),
+        nodes=_whole(place, cell_of.get("nodes", "0")),
     )
 
 
 def _plain(cell: str, what: str) -> str:
-    """Return the text of a cell without its unit; "" for one that is empty or says that there is none."""
+    """Return a cell without its unit; "" for an empty one."""
     if what not in FIGURES:
         return cell
     found = re.fullmatch(r"([\d.,eE+-]+)\s*(?:us|µs|GB/s)?", cell)
@@ -263,7 +257,7 @@ def _plain(cell: str, what: str) -> str:
 
 
 def read_bytes(place: FilePlace, text: str, scale: float = 1) -> int:
-    """Return the bytes of a size as a table has it; 1 MB is 2^20, as for ``-b 1M``. Raise InputError.
+    """Return the bytes of a size in a table; 1 MB is 2^20, as for ``-b 1M``. Raise InputError.
 
     >>> read_bytes(FilePlace("a.txt", 1), "8 MB"), read_bytes(FilePlace("a.txt", 1), "104,857,600")
     (8388608, 104857600)
@@ -271,7 +265,7 @@ def read_bytes(place: FilePlace, text: str, scale: float = 1) -> int:
     plain = text.replace(",", "") if THOUSANDS.fullmatch(text.partition(" ")[0]) else text
     found = SIZE.fullmatch(plain)
     if found is None:
-        raise InputError(f"{place}: size {text!r}; give a whole number of bytes")
+        raise InputError(f"{place}: the size must be an integer of bytes, not {text!r}")
     if scale == 1 and found[1].isdecimal() and not found[2]:
         return int(found[1])
     return round(float(found[1]) * scale * SIZES[found[2].lower()])
@@ -279,12 +273,12 @@ def read_bytes(place: FilePlace, text: str, scale: float = 1) -> int:
 
 def _whole(place: FilePlace, text: str) -> int:
     if not re.fullmatch(r"-1|\d{1,9}", text or "0"):
-        raise InputError(f"{place}: {text!r} is not a whole number")
+        raise InputError(f"{place}: {text!r} is not an integer")
     return int(text or "0")
 
 
 def _is_likely(row: PrintedRow) -> bool:
-    """Return whether figures may be in their columns: algbw is half to once the size by the time, busbw up to twice."""
+    """Return whether figures suit their columns: algbw is 0.5 to 1 times size / time, busbw at most 2 algbw."""
     for one in row.sides:
         if one.time is not None and one.algbw is not None:
             low, high = find_algbw(row.nbytes, one.time).range
@@ -296,9 +290,7 @@ def _is_likely(row: PrintedRow) -> bool:
 
 
 def may_be_row(text: str, columns: Columns | None = None) -> bool:
-    """Return whether a line among rows may be one, also cut off or broken: as many cells as there are columns, or
-
-    nothing but numbers and words of a row.
+    """Return whether a line can be a row, also cut off or broken: enough cells, or only numbers and words of a row.
 
     >>> may_be_row("33554432 8388608 float sum"), may_be_row("12 errors in step 3"), may_be_row("step 3 of 8 done")
     (True, False, False)

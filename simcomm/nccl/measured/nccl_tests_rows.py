@@ -1,8 +1,8 @@
-"""A row of nccl-tests, from a table or from JSON: its figures must follow from each other, within the digits printed.
+"""A row of nccl-tests, from a table or JSON: its figures must be consistent within the digits printed.
 
-What each program prints is that of https://github.com/NVIDIA/nccl-tests, ``src/<program>.cu``: "size" is the larger of
-a rank's two buffers and "count" the elements that NCCL is called with, so a program that cuts its buffer among the
-ranks counts a rank's share. The same figures tell which collective was measured, and on how many ranks.
+Each program's output is that of https://github.com/NVIDIA/nccl-tests, ``src/<program>.cu``: "size" is the larger of a
+rank's two buffers, and "count" the elements that NCCL is called with. So a program that divides its buffer among the
+ranks counts a rank's share. The same figures determine the collective and the number of ranks.
 """
 
 import re
@@ -26,14 +26,14 @@ from simcomm.nccl.pasted import ELEMENT_BYTES, FilePlace
 
 COUNTED_BY_RANK = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter", "hypercube")
 REDUCING, ROOTED = ("all_reduce", "reduce_scatter", "reduce"), ("broadcast", "reduce", "gather", "scatter")
-ROUNDING = {"half": 1e-2, "bfloat16": 1e-2, "float": 1e-5, "double": 1e-12}  # of the "error" of old versions, a peer
+ROUNDING = {"half": 1e-2, "bfloat16": 1e-2, "float": 1e-5, "double": 1e-12}  # maximum "error" per peer, in old versions
 MOST_RANKS = 1_000_000
-SURE = 1e-9  # relative, for rounding of floating-point numbers
-CUT = "the row is cut off or broken by other output; paste it whole"
+SURE = 1e-9  # relative floating-point rounding
+CUT = "the row is cut off or broken by other output; paste the complete row"
 
 
 class Device(NamedTuple):
-    """A rank's process, host and GPU, as the list of devices gives them."""
+    """A rank's process, host and GPU in the device list."""
 
     rank: int
     group: int
@@ -43,19 +43,19 @@ class Device(NamedTuple):
 
 
 class Side(NamedTuple):
-    """The figures of a row, out of place or in place: microseconds and GB/s; None where there is no such column."""
+    """The figures of a row, out of place or in place, in us and GB/s; None without such a column."""
 
     name: str
     time: PrintedFigure | None
     algbw: PrintedFigure | None
     busbw: PrintedFigure | None
-    wrong: str = "N/A"  # values that are wrong; N/A where they were not looked at
-    error: str = ""  # of versions until 2022 instead: the largest difference from what should come out
+    wrong: str = "N/A"  # number of wrong values; N/A: not checked
+    error: str = ""  # versions until 2022 instead: maximum error
 
 
 @dataclass(frozen=True)
 class PrintedRow:
-    """A row as it is printed; of its sides the first is taken, and all are checked."""
+    """A row as printed. The first of its sides is used, and all are checked."""
 
     place: FilePlace
     nbytes: int
@@ -64,10 +64,10 @@ class PrintedRow:
     dtype: str | None = None
     redop: str = ""
     root: int = -1
-    collective: str = ""  # where a column names it
-    ranks: int = 0  # where a column gives them
+    collective: str = ""  # of a column
+    ranks: int = 0  # of a column
     nodes: int = 0
-    is_cut: bool = False  # whether cells are missing at its end
+    is_cut: bool = False  # cells are missing at its end
 
     @property
     def reduces(self) -> bool:
@@ -77,30 +77,30 @@ class PrintedRow:
 
 @dataclass(frozen=True)
 class NcclTestsRun:
-    """What a run measured, and on what; 0 ranks or hosts where the output does not say how many."""
+    """A run and its rows; 0 ranks or hosts: unknown."""
 
     rows: tuple[MeasuredRow, ...]
     ranks: int
     hosts: int
     processes: int
-    gpu_name: str  # "" where the output does not say
-    version: tuple[int, int] | None  # of the NCCL that ran
-    line: int = 0  # where it begins
+    gpu_name: str  # "": unknown
+    version: tuple[int, int] | None  # of NCCL
+    line: int = 0  # of its start
     guesses: tuple[str, ...] = ()
 
     @property
     def gpus(self) -> int:
-        """Ranks of each host; 0 where they are not known."""
+        """Ranks per host; 0: unknown."""
         return self.ranks // self.hosts if self.hosts else 0
 
     @property
     def procs(self) -> str:
-        """How a description says whether a process drives one GPU or all of a host."""
+        """The key ``procs`` of a description."""
         return "per_gpu" if self.processes > self.hosts or self.gpus == 1 else "single"
 
 
 def collective_of(name: str) -> str | None:
-    """Return the collective of a program's name or of words; None where it is none of nccl-tests'.
+    """Return the collective of a program's name or of words, or None.
 
     >>> collective_of("./build/alltoall_perf_mpi"), collective_of("AllReduce"), collective_of("Mine")
     ('all_to_all', 'all_reduce', None)
@@ -111,32 +111,28 @@ def collective_of(name: str) -> str | None:
 
 
 def version_of(code: int) -> tuple[int, int]:
-    """Return the version of NCCL's code, which has had five digits since 2.9.
-
-    >>> version_of(2804), version_of(22809)
-    ((2, 8), (2, 28))
-    """
+    """Return the version of NCCL's version code, which has five digits from 2.9 on."""
     return (code // 1000, code // 100 % 10) if code < 10_000 else (code // 10_000, code // 100 % 100)
 
 
 def check_row(printed: PrintedRow, collective: str, ranks: int) -> MeasuredRow:
-    """Return a row whose figures follow from each other; ``ranks`` 0: not known. Raise InputError where they do not."""
+    """Return a checked row; ``ranks`` 0: unknown. Raise InputError for inconsistent figures."""
     where = f"{printed.place}: "
     expected = _expected_size(printed, collective, ranks)
     if expected not in (None, printed.nbytes):
         shares = f" for each of {ranks} ranks" if collective in COUNTED_BY_RANK else ""
         raise InputError(
-            f"{where}size {printed.nbytes} does not follow from count {printed.count}: as {printed.dtype}{shares} "
-            f"these are {expected} bytes for {collective}; {CUT}"
+            f"{where}size {printed.nbytes} is inconsistent with count {printed.count}: as {printed.dtype}{shares} "
+            f"that is {expected} bytes for {collective}; {CUT}"
         )
     if not -1 <= printed.root < (ranks or MOST_RANKS):
-        raise InputError(f"{where}root {printed.root}: must be a rank below {ranks}, or -1; {CUT}")
-    rows = [_check_side(where, printed, side, collective, ranks) for side in printed.sides]
-    return rows[0]
+        raise InputError(f"{where}root must be -1 or a rank below {ranks}, not {printed.root}; {CUT}")
+    first, *_ = [_check_side(where, printed, side, collective, ranks) for side in printed.sides]
+    return first
 
 
 def _expected_size(printed: PrintedRow, collective: str, ranks: int) -> int | None:
-    """Return the bytes of a row by its count and type; None where it has none, or their number depends on the ranks."""
+    """Return the bytes of a row by its count and type; None without them, or if the ranks are unknown."""
     if printed.count is None or printed.dtype is None or (collective in COUNTED_BY_RANK and not ranks):
         return None
     return printed.count * ELEMENT_BYTES[printed.dtype] * (ranks if collective in COUNTED_BY_RANK else 1)
@@ -146,26 +142,26 @@ def _check_side(where: str, printed: PrintedRow, side: Side, collective: str, ra
     where = f"{where}{side.name}: " if side.name else where
     _check_values(where, printed.dtype, side, ranks)
     if side.time is not None and side.time.value <= 0:
-        raise InputError(f"{where}time {side.time.value:g}: must be above 0; {CUT}")
+        raise InputError(f"{where}time must be positive, not {side.time.value:g}; {CUT}")
     seconds = None if side.time is None else side.time.value / 1e6
     busbw = None if side.busbw is None else side.busbw.value
     for counted, factor in _conventions(collective, ranks, is_old=bool(side.error))[::-1]:
-        if _hang_together(printed.nbytes * counted, factor, side):
+        if _is_consistent(printed.nbytes * counted, factor, side):
             algbw = None if side.algbw is None else side.algbw.value / (counted or 1.0)
             return MeasuredRow(collective, printed.nbytes, seconds, algbw, busbw)
     if side.time is not None and side.algbw is not None and not algbw_follows(printed.nbytes, side.time, side.algbw):
-        said = f"algbw {side.algbw.value:g} does not follow from {printed.nbytes} bytes in {side.time.value:g} us"
-        raise InputError(f"{where}{said}; {CUT}")
+        given = f"{printed.nbytes} bytes in {side.time.value:g} us"
+        raise InputError(f"{where}algbw {side.algbw.value:g} is inconsistent with {given}; {CUT}")
     raise InputError(
-        f"{where}busbw {busbw:g} is not {factor:.4g} times algbw, as it must be for {collective} of {ranks} ranks; "
-        f"name another collective or number of ranks, or paste the row whole"
+        f"{where}busbw {busbw:g} must be {factor:.4g} times algbw for {collective} of {ranks} ranks; name another "
+        "collective or number of ranks, or paste the complete row"
     )
 
 
 def _conventions(collective: str, ranks: int, *, is_old: bool = False) -> list[tuple[float, float | None]]:
-    """Return what part of the bytes algbw counts, and busbw over algbw; None where that depends on unknown ranks.
+    """Return pairs: the share of the bytes that algbw counts, and busbw / algbw, None if it depends on unknown ranks.
 
-    hypercube_perf, and until 2019 those of all_gather and reduce_scatter, count only what a rank has from the others.
+    hypercube_perf, and until 2019 all_gather and reduce_scatter, count only the bytes from other ranks.
     """
     is_constant = bus_factor(collective, 2) == bus_factor(collective, 3)
     from_others = ((ranks - 1) / ranks if ranks else 1.0, 1.0)
@@ -175,8 +171,8 @@ def _conventions(collective: str, ranks: int, *, is_old: bool = False) -> list[t
     return [now, from_others] if is_old and collective in ("all_gather", "reduce_scatter") else [now]
 
 
-def _hang_together(nbytes: float, factor: float | None, side: Side) -> bool:
-    """Return whether one time may have been printed so, as itself and in both bandwidths, as far as there are both."""
+def _is_consistent(nbytes: float, factor: float | None, side: Side) -> bool:
+    """Return whether the time and both bandwidths are consistent, as far as they exist."""
     time, algbw, busbw = side.time, side.algbw, side.busbw
     return (
         (time is None or algbw is None or algbw_follows(nbytes, time, algbw))
@@ -186,20 +182,20 @@ def _hang_together(nbytes: float, factor: float | None, side: Side) -> bool:
 
 
 def _check_values(where: str, dtype: str | None, side: Side, ranks: int) -> None:
-    """Raise InputError where the run found wrong values."""
+    """Raise InputError if the run found wrong values."""
     if side.error and side.error != "N/A":
         most = ROUNDING.get(dtype or "", 0.0) * (max(ranks, 2) - 1)
         if read_figure(where[:-2], "error", side.error).value > most:
-            raise InputError(f"{where}error {side.error}, where at most {most:g} is rounding; {NOT_IT}")
+            raise InputError(f"{where}error {side.error} exceeds rounding, {most:g}; {NOT_IT}")
     if side.wrong != "N/A" and read_figure(where[:-2], "#wrong", side.wrong, instead=" or N/A").value:
         raise InputError(f"{where}{side.wrong} wrong values; {NOT_IT}")
 
 
-NOT_IT = "what was measured is not the collective"
+NOT_IT = "the collective did not work"
 
 
 class Call(NamedTuple):
-    """What rows measured: a collective on so many ranks (0: not known), and what of it is guessed."""
+    """The collective of some rows, its ranks (0: unknown), and what is guessed."""
 
     collective: str
     ranks: int
@@ -209,10 +205,10 @@ class Call(NamedTuple):
 def find_call(
     rows: Sequence[PrintedRow], named: str, hints: Iterable[str], ranks: int = 0, in_process: int = 1
 ) -> Call:
-    """Return the collective that most rows can be of and, unless they are known, the number of its ranks.
+    """Return the collective that fits most rows and, unless ``ranks`` are known, their number.
 
-    ``named`` is the collective where the output says it. Of several the first of ``hints`` is taken. ``in_process`` is
-    how many ranks a process has.
+    ``named`` is the collective in the output. Of several the first of ``hints`` is chosen. ``in_process`` is the number
+    of ranks per process.
     """
     asked = [named] if named else dict.fromkeys(COLLECTIVES.values())
     found = [_fit(rows, collective, ranks) for collective in asked]
@@ -234,12 +230,12 @@ def find_call(
 
 
 def _is_printed_so(row: PrintedRow, collective: str) -> bool:
-    """Return whether nccl-tests prints this collective with a reduction, and with a root, as the row has them."""
+    """Return whether nccl-tests prints this collective with a reduction and a root like the row."""
     return (collective in REDUCING) == row.reduces and (collective in ROOTED) == (row.root >= 0)
 
 
 class _Fit(NamedTuple):
-    """How many rows a collective's rules fit, on ``least`` to ``most`` ranks."""
+    """The number of rows that fit a collective on ``least`` to ``most`` ranks."""
 
     collective: str
     rows: int
@@ -261,7 +257,7 @@ def _fit(rows: Sequence[PrintedRow], collective: str, ranks: int) -> _Fit:
 
 
 def _find_ranks(row: PrintedRow, collective: str) -> tuple[int, int] | None:
-    """Return the least and the greatest number of ranks that a row's figures allow; None where they allow none."""
+    """Return the minimum and maximum number of ranks that a row's figures allow, or None."""
     low, high = 1, MOST_RANKS
     if row.count and row.dtype is not None and row.nbytes:
         shares, rest = divmod(row.nbytes, row.count * ELEMENT_BYTES[row.dtype])
@@ -275,7 +271,7 @@ def _find_ranks(row: PrintedRow, collective: str) -> tuple[int, int] | None:
     least, most = side.busbw.range[0] / base.range[1], side.busbw.range[1] / base.range[0]
     if collective != "hypercube" and bus_factor(collective, 2) == bus_factor(collective, 3):
         return (low, high) if least <= 1 + SURE and most >= 1 - SURE else None
-    scale = 2.0 if collective == "all_reduce" else 1.0  # busbw / algbw is this many times (ranks - 1) / ranks
+    scale = 2.0 if collective == "all_reduce" else 1.0  # busbw / algbw = scale (ranks - 1) / ranks
     if least >= scale:
         return None
     low = max(low, ceil(1 / (1 - max(least, 0.0) / scale) - SURE))
@@ -284,7 +280,7 @@ def _find_ranks(row: PrintedRow, collective: str) -> tuple[int, int] | None:
 
 
 def _usual_number(least: int, most: int, in_process: int) -> int:
-    """Return the likeliest number of ranks of a range; 0 where it is too wide to tell.
+    """Return the likeliest number of ranks in a range; 0 if it is too wide.
 
     >>> _usual_number(14, 17, 1), _usual_number(4, 4, 1), _usual_number(30, 90, 8)
     (16, 4, 0)
@@ -297,7 +293,7 @@ def _usual_number(least: int, most: int, in_process: int) -> int:
 
 
 def side_of(name: str, figures: Mapping[str, str | None], time_scale: float, where: FilePlace) -> Side:
-    """Return a side by the names of its columns, with times in microseconds. Raise InputError for a text."""
+    """Return a side from its columns' texts, with times in us. Raise InputError for a text that is not a number."""
     read = {
         key: read_figure(str(where), key, text) if (text := figures.get(key)) else None
         for key in ("time", "algbw", "busbw")

@@ -1,4 +1,4 @@
-"""Tables of measured collectives: their rows, as exact as they are printed, and sizes and times of each collective."""
+"""Tables of measured collectives: rows, as exact as they are printed, and the sizes and times of each collective."""
 
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -12,19 +12,19 @@ from collectives.errors import InputError
 
 
 class PrintedFigure(NamedTuple):
-    """A printed number, and half of the last digit's place."""
+    """A printed number, and half a unit of its last digit."""
 
     value: float
     rounding: float
 
     @property
     def range(self) -> tuple[float, float]:
-        """The least and the greatest number that is printed so."""
+        """The minimum and maximum of the numbers that are printed like this."""
         return self.value - self.rounding, self.value + self.rounding
 
 
 def read_figure(where: str, name: str, text: str, *, instead: str = "") -> PrintedFigure:
-    """Return the number that a text prints. Raise InputError unless it is finite and not negative.
+    """Return the number in a text. Raise InputError unless it is finite and non-negative.
 
     >>> read_figure("line 3", "time", "34.7")
     PrintedFigure(value=34.7, rounding=0.05)
@@ -34,59 +34,47 @@ def read_figure(where: str, name: str, text: str, *, instead: str = "") -> Print
     except InvalidOperation:
         number = Decimal("NaN")
     if not (number.is_finite() and number >= 0 and len(text) <= 30 and abs(number.adjusted()) < 100):
-        raise InputError(f"{where}: {name} = {text!r}; give a number from 0 on{instead}")
+        raise InputError(f"{where}: {name} must be a non-negative number{instead}, not {text!r}")
     exponent = number.as_tuple().exponent
     assert isinstance(exponent, int)
     return PrintedFigure(float(number), 0.5 * 10.0**exponent)
 
 
 def find_algbw(nbytes: float, time: PrintedFigure) -> PrintedFigure:
-    """Return the GB/s of so many bytes in a time in microseconds, as exact as the time is printed.
-
-    >>> find_algbw(1000, PrintedFigure(2.0, 0.0))
-    PrintedFigure(value=0.5, rounding=0.0)
-    """
+    """Return the bandwidth in GB/s of a number of bytes in a time in us, as exact as the time is printed."""
     low, high = nbytes / 1e3 / (time.value + time.rounding), nbytes / 1e3 / max(time.value - time.rounding, 1e-3)
     return PrintedFigure((low + high) / 2, (high - low) / 2)
 
 
 def algbw_follows(nbytes: float, time: PrintedFigure, algbw: PrintedFigure) -> bool:
-    """Return whether a bandwidth in GB/s may be that of so many bytes in a time in microseconds.
-
-    >>> algbw_follows(1000, PrintedFigure(2.0, 0.05), PrintedFigure(0.5, 0.005))
-    True
-    """
+    """Return whether a bandwidth in GB/s is consistent with a number of bytes in a time in us."""
     return _overlap(find_algbw(nbytes, time).range, algbw.range)
 
 
 def busbw_follows(factor: float, algbw: PrintedFigure, busbw: PrintedFigure) -> bool:
-    """Return whether busbw may be ``factor`` times algbw.
-
-    >>> busbw_follows(1.75, PrintedFigure(100.0, 0.5), PrintedFigure(170.0, 0.5))
-    False
-    """
+    """Return whether busbw is consistent with ``factor`` times algbw."""
     low, high = algbw.range
     return _overlap((low * factor, high * factor), busbw.range)
 
 
 def _overlap(one: tuple[float, float], other: tuple[float, float]) -> bool:
-    """Return whether two ranges meet, but for rounding of floating-point numbers."""
+    """Return whether two ranges overlap, up to floating-point rounding."""
     slack = 1e-9 * (1 + abs(one[1]) + abs(other[1]))
     return one[0] <= other[1] + slack and other[0] <= one[1] + slack
 
 
-COLLECTIVES = {  # as nccl-tests calls them: as they are called here
+COLLECTIVES = {  # nccl-tests' names: Ringlab's
     "all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
     "broadcast": "broadcast", "reduce": "reduce", "alltoall": "all_to_all", "all_to_all": "all_to_all",
     "sendrecv": "send_recv", "send_recv": "send_recv", "gather": "gather", "scatter": "scatter",
     "hypercube": "hypercube",
 }  # fmt: skip
-LEAST_BANDWIDTH = 0.3  # GB/s: two decimals of less say too little about a time
+LEAST_BANDWIDTH = 0.3  # GB/s; smaller values with two decimals do not determine a time
 
 
 @dataclass(frozen=True)
 class MeasuredRow:
-    """A measured collective of one size. Bandwidths in GB/s; None where the source is silent."""
+    """A measured collective of one size. Bandwidths are in GB/s, None if unknown."""
 
     collective: str
     nbytes: int
@@ -95,19 +83,14 @@ class MeasuredRow:
     busbw: float | None
     algorithm: str = ""
     protocol: str = ""
-    printed: tuple[PrintedFigure, PrintedFigure] | None = (
-        None  # algbw, stated or by the time, and busbw, where both are known
-    )
+    printed: tuple[PrintedFigure, PrintedFigure] | None = None  # algbw, stated or from the time, and busbw, if known
 
     def fits(self, ranks: int) -> bool:
-        """Return whether busbw follows from algbw for so many ranks, or one of them is not known."""
+        """Return whether busbw is consistent with algbw for this number of ranks, or one is unknown."""
         return self.printed is None or busbw_follows(bus_factor(self.collective, ranks), *self.printed)
 
     def time(self, ranks: int) -> float | None:
-        """Return the seconds, from a bandwidth where no time is stated; None where both say too little.
-
-        ``ranks`` is 0 where it is not known.
-        """
+        """Return the seconds, stated or from a bandwidth, or None if both are insufficient; ``ranks`` 0: unknown."""
         if self.seconds is not None:
             return self.seconds
         if self.algbw is not None and self.algbw >= LEAST_BANDWIDTH:
@@ -125,11 +108,11 @@ class MeasuredTable:
     rows: tuple[MeasuredRow, ...]
 
     def dropped(self, ranks: int) -> int:
-        """Return how many rows say nothing: those of no bytes, and those with neither a time nor enough bandwidth."""
+        """Return the number of rows without bytes, or with neither a time nor a sufficient bandwidth."""
         return sum(row.nbytes == 0 or row.time(ranks) is None for row in self.rows)
 
     def series(self, ranks: int) -> "dict[str, SizeSeries]":
-        """Return sizes and times of each collective, sorted by size; of one size measured twice the median time."""
+        """Return the sizes and median times of each collective, sorted by size."""
         return {
             collective: SizeSeries(
                 collective,
@@ -140,17 +123,12 @@ class MeasuredTable:
         }
 
     def spread(self, ranks: int) -> float:
-        """Return how many times the shortest time of a size the longest is, where that is most; 1 if none is repeated.
-
-        >>> rows = tuple(MeasuredRow("all_reduce", 8, seconds, None, None) for seconds in (1.0, 3.0))
-        >>> MeasuredTable("mine", rows).spread(2)
-        3.0
-        """
+        """Return the maximum ratio of two times of one size; 1 if no size is repeated."""
         all_times = [times for by_size in self._times(ranks).values() for times in by_size.values()]
         return max((max(times) / min(times) for times in all_times), default=1.0)
 
     def _times(self, ranks: int) -> dict[str, dict[int, list[float]]]:
-        """Return the seconds of the rows that say some, by collective and size."""
+        """Return the seconds of rows with a time, by collective and size."""
         times: dict[str, dict[int, list[float]]] = {}
         for row in self.rows:
             seconds = row.time(ranks)
@@ -161,14 +139,14 @@ class MeasuredTable:
 
 @dataclass(frozen=True)
 class SizeSeries:
-    """Measured times of one collective on one system, by size; ascending bytes, and seconds of the same length."""
+    """Measured times of one collective on one system: ascending bytes, and as many seconds."""
 
     collective: str
     nbytes: NDArray[np.float64]
     seconds: NDArray[np.float64]
 
     def evenly(self, most: int = 12) -> "SizeSeries":
-        """Return at most so many rows, spread evenly over the logarithm of the size."""
+        """Return at most ``most`` rows, evenly spaced in the logarithm of the size."""
         if len(self.nbytes) <= most:
             return self
         logs = np.log(self.nbytes)

@@ -1,9 +1,9 @@
-"""Measured times next to NCCL's model: as expected, slower or faster, and at which sizes.
+"""Compare measured times with NCCL's model: as expected, slower or faster, and at which sizes.
 
-One size of a healthy machine in five lies outside the 80 % interval of its prediction, and the sizes of a table err
-together. So a table is slower only where consecutive sizes are above that interval, and more than half of the sizes of
-a class among them are above the 90 % interval: a healthy machine is there once in twenty. Faster likewise, below.
-The classes are the sizes up to 64 KiB, whose times are latency, up to 16 MiB, and above, whose times are bandwidth.
+On a healthy machine, one size in five is outside the 80 % interval, and the errors of a table's sizes are correlated.
+So a table is slower only if consecutive sizes are above that interval, and more than half of the sizes of a class among
+them are above the 90 % interval. One healthy machine in twenty is. Faster is the same below.
+The classes are sizes up to 64 KiB, bound by latency, up to 16 MiB, and above, bound by bandwidth.
 """
 
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ from simcomm.nccl.settings import NcclSettings
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Verdict = Literal["as expected", "slower", "faster", "unknown"]
-CLASS_ENDS = (2**16, 2**24)  # bytes: latency, both, bandwidth
-LEVEL = 0.05  # share of healthy machines that may be called slower, and of those that may be called faster
+CLASS_ENDS = (2**16, 2**24)  # bytes
+LEVEL = 0.05  # share of healthy machines that are judged slower, and as many faster
 DEFAULTS = NcclSettings()
 
 
 class Finding(NamedTuple):
-    """A verdict with the sentence that explains it."""
+    """A verdict with a sentence that explains it."""
 
     verdict: Verdict
     sentence: str
@@ -35,9 +35,9 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True)
 class ComparedSeries:
-    """A collective's sizes, ascending, with seconds: measured, predicted, and the ends of the 80 % interval.
+    """The sizes of a collective, ascending, with seconds: measured, predicted, and the ends of the 80 % interval.
 
-    ``limits`` are how far the ends of the 90 % interval are below and above in log time, [2, sizes].
+    ``limits`` are the distances of the 90 % interval's ends below and above in log time, [2, sizes].
     """
 
     collective: str
@@ -60,15 +60,15 @@ class ComparedSeries:
         return Finding("as expected", f"as expected: {times}, {within} of {count(len(logs), 'size')} in the interval")
 
     def _stretches(self, outside: Bools, far: Bools) -> list[range]:
-        """Return the consecutive sizes outside the interval that are most of a class and far outside."""
+        """Return runs of sizes outside the interval with most sizes of a class outside the 90 % interval."""
         classes = np.searchsorted(CLASS_ENDS, self.nbytes)
         edges = np.flatnonzero(np.diff(np.concatenate(([False], outside, [False]))))
-        found = []
+        runs = []
         for begin, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
             inside = classes[begin:end][far[begin:end]]
             if any(2 * np.sum(inside == one) > np.sum(classes == one) for one in np.unique(inside)):
-                found.append(range(begin, end))
-        return found
+                runs.append(range(begin, end))
+        return runs
 
     def _describe(self, verdict: Verdict, stretch: range) -> Finding:
         logs = np.log(self.measured / self.predicted)[stretch.start : stretch.stop]
@@ -86,13 +86,7 @@ class ComparedSeries:
 
 
 def compare_series(system: System, series: SizeSeries, settings: NcclSettings = DEFAULTS) -> ComparedSeries:
-    """Return measured times next to the prediction for a system. Raise InputError where the model has none.
-
-    >>> from simcomm.nccl.descriptions import describe_preset
-    >>> measured = SizeSeries("all_reduce", np.array([2.0**30]), np.array([0.02]))
-    >>> compare_series(describe_preset("dgx-h100", 1, 8), measured).judge().sentence
-    '4.8 times slower than expected at 1 GiB'
-    """
+    """Return measured times next to the prediction for a system. Raise InputError if the model has none."""
     predicted = predict_seconds(system, series.collective, series.nbytes, settings=settings)
     below, above = np.exp(interval_log_limits(system, series.nbytes, settings=settings))
     limits = interval_log_limits(system, series.nbytes, settings=settings, coverage=1 - 2 * LEVEL)
