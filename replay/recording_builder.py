@@ -1,6 +1,7 @@
 """Build a recording call by call."""
 
 from collections.abc import Hashable
+from functools import partialmethod
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -107,8 +108,9 @@ class RecordingBuilder:
         )
         return self._add(call)
 
-    def send(
+    def _message(
         self,
+        kind: CallKind,
         rank: int,
         peer: int,
         nbytes: int,
@@ -118,34 +120,17 @@ class RecordingBuilder:
         line: str = "",
         site: SourceLine = UNKNOWN,
     ) -> int:
-        """Return the number of a send from ``rank`` to ``peer``, both ranks of the world."""
-        return self._half(CallKind.SEND, rank, peer, nbytes, key, (tag, self._lines[line], self._sites[site]))
+        """Return the number of one half of a message between ``rank`` and ``peer``, ranks of the world."""
+        numbers = {"key": self._keys[key], "line": self._lines[line], "site": self._sites[site]}
+        return self._add(RecordedCall(rank, kind, nbytes=nbytes, peer=peer, tag=tag, **numbers))
 
-    def recv(
-        self,
-        rank: int,
-        peer: int,
-        nbytes: int,
-        *,
-        key: Hashable,
-        tag: int = 0,
-        line: str = "",
-        site: SourceLine = UNKNOWN,
-    ) -> int:
-        """Return the number of a receive by ``rank`` from ``peer``, both ranks of the world."""
-        return self._half(CallKind.RECV, rank, peer, nbytes, key, (tag, self._lines[line], self._sites[site]))
+    send = partialmethod(_message, CallKind.SEND)
+    recv = partialmethod(_message, CallKind.RECV)
 
     def meet(self, sender: int, receiver: int) -> None:
         """Match two halves of a message whose match was unknown when they were added."""
         sent = self._calls[sender]
         self._calls[receiver] = self._calls[receiver]._replace(key=sent.key, peer=sent.rank, tag=sent.tag)
-
-    def _half(
-        self, kind: CallKind, rank: int, peer: int, nbytes: int, key: Hashable, more: tuple[int, int, int]
-    ) -> int:
-        tag, line, site = more
-        number = self._keys[key]
-        return self._add(RecordedCall(rank, kind, number, nbytes, peer=peer, tag=tag, line=line, site=site))
 
     def _add(self, call: RecordedCall) -> int:
         self._calls.append(call)

@@ -13,7 +13,7 @@ import torch
 
 from collectives.quoting import make_printable
 from replay.recording import Recording
-from replay.simulation.carrier_lookup import find_carrier
+from replay.simulation.carriers import find_carrier
 from replay.simulation.repeated_ranks import find_models, repeat_ranks
 from virtual.computing.choice import choose_computing
 from virtual.diagnosis.hangs import ProgramDiagnoser

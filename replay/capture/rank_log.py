@@ -21,9 +21,9 @@ from replay.recording import Did, Recording, SourceLine
 from replay.recording_builder import UNKNOWN, RecordedCollective, RecordingBuilder
 
 SEND, RECV = "send", "recv"
-LOOK_S = 0.05  # between looks for the files of other ranks
-UNEVEN = "parts of an all_to_all that differ in size are taken to be equal"
-UNWAITED = "a call whose end the program nowhere waits for holds up nobody"
+LOOK_S = 0.05  # interval of checks for the other ranks' files
+UNEVEN = "parts of an all_to_all with different sizes are assumed to be equal"
+UNWAITED = "calls that the program never waits for do not delay it"
 
 
 class NotedCall(NamedTuple):
@@ -36,10 +36,10 @@ class NotedCall(NamedTuple):
     dtype: str
     op: str
     root: int
-    peer: int  # of a message; -1 of a receive whose source is not known yet
+    peer: int  # of a message; -1: source not known yet
     tag: int
     site: int
-    is_sync: bool  # the program does not go on before it is done
+    is_sync: bool  # the program waits for it at once
 
 
 class NotedEntry(NamedTuple):
@@ -53,7 +53,7 @@ class NotedEntry(NamedTuple):
 
 @dataclass
 class CallLog:
-    """The calls and the log of a rank. ``groups`` are names with their ranks of the world."""
+    """The calls and the log of a rank. ``groups`` are names with ranks of the world."""
 
     SCHEMA_VERSION: ClassVar[int] = 1
 
@@ -84,7 +84,7 @@ def read_logs(folder: Path, world_size: int, timeout: float) -> list[CallLog]:
     missing = list(range(world_size))
     while missing := [rank for rank in missing if not (folder / file_of(rank)).exists()]:
         if time.monotonic() > end:
-            raise RunFailed(f"{folder}: no log of {name_ranks(missing)} after {timeout:g} s: did it end?")
+            raise RunFailed(f"{folder}: no log of {name_ranks(missing)} after {timeout:g} s; check whether it failed")
         time.sleep(LOOK_S)
     return [read_record(folder / file_of(rank), CallLog, FileBytes.RECORDING) for rank in range(world_size)]
 
@@ -142,16 +142,16 @@ def _add_call(builder: RecordingBuilder, log: CallLog, call: NotedCall, times: d
     return builder.collective(log.rank, key, what, line=line, site=site)
 
 
-GRACE_S = 10.0  # that torchrun has to end its ranks
+GRACE_S = 10.0  # for torchrun to end its ranks
 
 
 def parts_folder(output: Path) -> Path:
-    """Return the directory of the ranks' own files; each start has its own, by the port of its store."""
+    """Return the directory of the ranks' files, which is named by the port of this start's store."""
     return output.with_name(f".{output.name}.{os.environ.get('MASTER_PORT', '0')}.parts")
 
 
 def join_parts(folder: Path, output: Path, world_size: int, timeout: float) -> Recording:
-    """Write the recording of all ranks, and remove their files. Raise RunFailed if a rank has not written one."""
+    """Write the recording of all ranks, and remove their files. Raise RunFailed if a file is missing."""
     recording = join_logs(read_logs(folder, world_size, timeout))
     recording.write(output)
     shutil.rmtree(folder, ignore_errors=True)
@@ -170,7 +170,7 @@ def start_ranks(ranks: int, command: Sequence[str], timeout: float) -> None:
     with TemporaryDirectory(prefix="ringlab-ranks-") as logs:
         if ranks > 1:
             options += ["--tee", "3", "--log-dir", logs, "--log-line-prefix-template", "[rank${rank}]: "]
-            environment.setdefault("PYTHONUNBUFFERED", "1")  # torchrun shows what it finds in the ranks' files
+            environment.setdefault("PYTHONUNBUFFERED", "1")  # torchrun shows the ranks' files
         torchrun = [sys.executable, "-m", "torch.distributed.run", *options, "-m", "ringlab", *command]
         _run_until_ended(torchrun, environment, ranks, timeout)
 
@@ -180,11 +180,11 @@ def _run_until_ended(torchrun: list[str], environment: dict[str, str], ranks: in
     try:
         status = started.wait(timeout)
     except subprocess.TimeoutExpired as error:
-        raise RunFailed(f"the {ranks} ranks have not ended after {timeout:g} s, and were ended") from error
+        raise RunFailed(f"the {ranks} ranks did not finish in {timeout:g} s and were stopped") from error
     finally:
         _end(started)
     if status:
-        raise RunFailed(f"torchrun ended with status {status}; the ranks' own messages are above")
+        raise RunFailed(f"torchrun failed with status {status}; see the ranks' messages above")
 
 
 def _end(started: "subprocess.Popen[bytes]") -> None:

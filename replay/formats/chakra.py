@@ -40,7 +40,7 @@ NUMBERS = (7, 9, 11, 13, 15, 17, BOOL)
 FILE = re.compile(r"(.*)\.(\d{1,7})\.et")
 MICRO = 1e6
 ROUNDED = "durations are whole microseconds in Chakra's traces"
-MEMORY = "nodes of memory and metadata are left out"
+MEMORY = "memory and metadata nodes are ignored"
 
 
 @dataclass
@@ -84,7 +84,7 @@ def _read_node(message: bytes) -> ChakraNode:
             node.micros = one.whole
         elif one.number == 10:
             _read_attribute(one.inner, node)
-    node.number = max(0, node.number)  # a number of 0 is not written
+    node.number = max(0, node.number)  # 0 is not written
     return node
 
 
@@ -114,7 +114,7 @@ def chakra_files(path: Path) -> list[Path]:
     """Return the files of all ranks, given one of them. Raise InputError if one is missing."""
     matched = FILE.fullmatch(path.name)
     if matched is None:
-        raise InputError(f"{path}: Chakra's traces are NAME.RANK.et, for example ddp.0.et")
+        raise InputError(f"{path}: Chakra traces must be named NAME.RANK.et, such as ddp.0.et")
     found = {}
     for file in path.parent.glob("*.et"):
         other = FILE.fullmatch(file.name)
@@ -138,7 +138,7 @@ def read_chakra(path: Path) -> Recording:
             nodes = [_read_node(message) for message in messages]
             _Rank(builder, rank, nodes).play()
         except (ValueError, UnicodeDecodeError) as error:
-            raise InputError(f"{file}: not a trace of Chakra's: {error}") from error
+            raise InputError(f"{file}: not a Chakra trace: {error}") from error
     builder.notes.append(ROUNDED)
     return builder.recording()
 
@@ -150,7 +150,7 @@ class _Rank:
         self.builder, self.rank = builder, rank
         self.nodes = {node.number: node for node in nodes}
         if len(self.nodes) < len(nodes):
-            raise ValueError("two nodes have one id")
+            raise ValueError("two nodes have the same id")
         self.calls: dict[int, int] = {}  # of nodes that communicate
         self.times: defaultdict[object, int] = defaultdict(int)
 
@@ -161,12 +161,11 @@ class _Rank:
         for number, after in left.items():
             for one in after:
                 if one not in self.nodes:
-                    raise ValueError(f"node {number} depends on node {one}, which is not there")
+                    raise ValueError(f"node {number} depends on node {one}, which does not exist")
                 behind[one].append(number)
         ready = [number for number, after in left.items() if not after]
         heapify(ready)
-        done = 0
-        seconds = 0.0
+        done, seconds = 0, 0.0
         while ready:
             node = self.nodes[heappop(ready)]
             seconds = self._do(node, seconds)
@@ -176,7 +175,7 @@ class _Rank:
                 if not left[other]:
                     heappush(ready, other)
         if done < len(self.nodes):
-            raise ValueError(f"{len(self.nodes) - done} nodes depend on each other in a circle")
+            raise ValueError(f"{len(self.nodes) - done} nodes form a dependency cycle")
         self.builder.compute(self.rank, seconds)
 
     def _do(self, node: ChakraNode, seconds: float) -> float:

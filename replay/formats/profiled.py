@@ -18,18 +18,14 @@ from replay.recording import Recording
 from replay.recording_builder import RecordedCollective, RecordingBuilder
 
 NANO = 1e9
-SUB_GROUPS = "collectives of some ranks only are left out: a profile does not say which these are"
+SUB_GROUPS = "collectives of groups are ignored: a profile does not name their ranks"
 VERBS = {
     "allreduce": "all_reduce", "allgather": "all_gather", "alltoall": "all_to_all", "reducescatter": "reduce_scatter",
 }  # fmt: skip
 
 
 def verb_of(name: str) -> str | None:
-    """Return the collective of a kernel's name, or None.
-
-    >>> verb_of("_reduce_scatter_base"), verb_of("allreduce_coalesced"), verb_of("send")
-    ('reduce_scatter', 'all_reduce', None)
-    """
+    """Return the collective of a kernel's name, or None."""
     plain = name.lower().removeprefix("nccl:").strip("_")
     known = {**VERBS, **{verb: verb for verb in SPECS}}
     for text, verb in sorted(known.items(), reverse=True):  # reduce_scatter before reduce
@@ -44,11 +40,11 @@ def read_profiled(path: Path | str) -> Recording:
     world_size = max(profile.world_size for profile in profiles)
     if sorted(profile.rank for profile in profiles) != list(range(world_size)):
         found = name_ranks([profile.rank for profile in profiles])
-        raise InputError(f"{path}: profiles of {found}, of {world_size}: give a folder with all of them")
+        raise InputError(f"{path}: profiles of {found}, of {world_size}: pass a directory with all of them")
     builder = RecordingBuilder(path.name or "profile", world_size, "kineto")
     number = sum(_add(builder, profile) for profile in profiles)
     if not number:
-        raise InputError(f"{path}: no collective of NCCL with its bytes; profile on GPUs, with record_shapes or not")
+        raise InputError(f"{path}: no NCCL collective with its bytes; profile a run on GPUs")
     return builder.recording()
 
 

@@ -24,30 +24,24 @@ class WireField(NamedTuple):
     def whole(self) -> int:
         """The value as an integer. Raise ValueError for bytes."""
         if isinstance(self.value, bytes):
-            raise ValueError(f"field {self.number} is no number")
+            raise ValueError(f"field {self.number} must be a number")
         return self.value
-
-    @property
-    def text(self) -> str:
-        """The value as text. Raise ValueError for a number, and for bytes that are not text."""
-        if isinstance(self.value, int):
-            raise ValueError(f"field {self.number} is no text")
-        return self.value.decode()
 
     @property
     def inner(self) -> bytes:
         """The value as bytes. Raise ValueError for a number."""
         if isinstance(self.value, int):
-            raise ValueError(f"field {self.number} is no message")
+            raise ValueError(f"field {self.number} must be bytes")
         return self.value
+
+    @property
+    def text(self) -> str:
+        """The value as text. Raise ValueError for a number, and for bytes that are not text."""
+        return self.inner.decode()
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return a varint and its end. Raise ValueError if it does not end.
-
-    >>> read_varint(write_varint(300), 0)
-    (300, 2)
-    """
+    """Return a varint and the position after it. Raise ValueError if it does not end."""
     value = 0
     for place in range(LONGEST_VARINT):
         if at + place >= len(data):
@@ -61,12 +55,12 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 def write_varint(value: int) -> bytes:
     """Return a non-negative integer as a varint."""
-    found = bytearray()
+    data = bytearray()
     while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
+        data.append(value & 0x7F | 0x80)
         value >>= 7
-    found.append(value)
-    return bytes(found)
+    data.append(value)
+    return bytes(data)
 
 
 def read_fields(data: bytes) -> Iterator[WireField]:

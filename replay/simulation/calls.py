@@ -1,8 +1,8 @@
-"""The calls of a recording as a replay sees them: parts that never came added, and each collective with its shape.
+"""The calls of a recording as a replay sees them: missing parts added, and each collective with its shape.
 
-Logs are cut into segments: what a stream posts and then waits for at one instant. All entries of a segment but the
-first follow without computing, posts before waits; a call that its segment posts and waits for, and that nothing else
-waits for, is *blocking*.
+Logs are split into segments: the calls that a stream posts and then waits for at one instant. All entries of a segment
+except the first have no computing before them, and posts come before waits. A *blocking* call is posted and awaited by
+one segment, and awaited nowhere else.
 """
 
 from dataclasses import dataclass
@@ -13,40 +13,29 @@ from collectives.records.columns import Bools, Ints
 from replay.recording import CallKind, Did, Recording
 from replay.simulation.templates import Shape
 
-NEVER = -1  # in place of the segment of a call that is not posted, or not waited for
+NEVER = -1  # the segment of a call that is not posted, or not awaited
 
 
 @dataclass(frozen=True)
 class Segments:
-    """Segments by number, stream by stream, and where in them calls are posted and waited for."""
+    """Segments by number, stream by stream, and the segments that post and await calls."""
 
-    first: Ints  # [segments]: the entry that it begins with
+    first: Ints  # [segments]: first entry
     stream: Ints  # [segments]
-    did: Ints  # [segments]: what its first entry did
+    did: Ints  # [segments]: kind of the first entry
     posted: Ints  # [calls]: the segment that posts each, or NEVER
     post_entry: Ints  # [calls]: the entry that posts each, or NEVER
-    wait_call: Ints  # [waits]: calls that are waited for, by each stream once ...
-    wait_segment: Ints  # [waits]: ... and where
+    wait_call: Ints  # [waits]: awaited calls, once per stream
+    wait_segment: Ints  # [waits]: their segments
     blocking: Bools  # [calls]
-    alone: Bools  # [calls]: blocking, and its segment does nothing else
+    alone: Bools  # [calls]: blocking, and alone in its segment
 
     def __len__(self) -> int:
         return len(self.first)
 
 
 def find_segments(recording: Recording) -> Segments:
-    """Return the segments of all logs.
-
-    >>> from replay.recording_builder import RecordingBuilder
-    >>> builder = RecordingBuilder("ring.py", 2)
-    >>> both = [builder.send(0, 1, 8, key="a"), builder.recv(0, 1, 8, key="b")]
-    >>> for did in (builder.post, builder.wait):
-    ...     for call in both:
-    ...         did(0, call)
-    >>> found = find_segments(builder.recording())
-    >>> len(found), found.blocking.tolist(), found.alone.tolist()
-    (1, [True, True], [False, False])
-    """
+    """Return the segments of all logs."""
     entries, calls = recording.entries, len(recording.calls)
     did, number, stream = entries.did, entries.number, entries.stream
     of_call = did <= Did.WAIT
@@ -83,16 +72,16 @@ def find_segments(recording: Recording) -> Segments:
 
 @dataclass(frozen=True)
 class ReplayedCalls:
-    """Calls by number: those of the recording, and behind them the parts of collectives that no rank called.
+    """Calls by number: those of the recording, then the missing parts of collectives.
 
-    Collectives are numbered by their keys; ``part`` has the call of each rank of each one's group.
+    Collectives are numbered by their keys.
     """
 
     rank: Ints  # [calls]
     is_collective: Bools  # [calls]
     posted: Ints  # [calls]: the segment, or NEVER
-    member: Ints  # [calls]: of a part of a collective, which rank of the group
-    collective: Ints  # [calls]: the number of its collective; NEVER of messages
+    member: Ints  # [calls]: rank in the group of a collective
+    collective: Ints  # [calls]: number of the collective, or NEVER for a message
     shapes: tuple[Shape, ...]
     groups: tuple[tuple[int, ...], ...]  # ranks of the world, by the recording's number
     shape: Ints  # [collectives]: of ``shapes``
@@ -100,12 +89,12 @@ class ReplayedCalls:
     key: Ints  # [collectives]
     first_part: Ints  # [collectives + 1]: of ``parts``
     parts: Ints  # calls, collective by collective, in the order of the group
-    send: Ints  # [messages]: call, or NEVER where that half is missing
+    send: Ints  # [messages]: call, or NEVER if that half is missing
     recv: Ints  # [messages]
 
 
 def find_calls(recording: Recording, segments: Segments) -> ReplayedCalls:
-    """Return the calls of a recording. A call that is not posted counts as one that never comes."""
+    """Return the calls of a recording. A call that is not posted is missing."""
     calls = recording.calls
     is_collective = calls.kind == CallKind.COLLECTIVE
     own = np.flatnonzero(is_collective)
@@ -145,17 +134,16 @@ def find_calls(recording: Recording, segments: Segments) -> ReplayedCalls:
 
 
 def _members(recording: Recording, group: Ints, rank: Ints) -> Ints:
-    """Return which rank of its group each rank of the world is."""
+    """Return the rank in its group of each rank of the world."""
     width = recording.world_size
     codes = np.array([at * width + one for at, each in enumerate(recording.groups) for one in each.ranks], np.int64)
     members = np.array([member for each in recording.groups for member in range(len(each.ranks))], np.int64)
     order = np.argsort(codes, kind="stable")
-    found: Ints = members[order[np.searchsorted(codes[order], group * width + rank)]]
-    return found
+    return np.asarray(members[order[np.searchsorted(codes[order], group * width + rank)]], np.int64)
 
 
 def _shapes(recording: Recording, own: Ints, collective: Ints, first: Ints) -> tuple[tuple[Shape, ...], Ints]:
-    """Return the distinct shapes, and that of each collective: the elements of the rank that has most."""
+    """Return the distinct shapes, and each collective's, with the maximum elements of its ranks."""
     calls, lead = recording.calls, own[first]
     elements = np.zeros(len(first), np.int64)
     np.maximum.at(elements, collective, calls.elements[own])

@@ -1,6 +1,6 @@
-"""What carries the calls of a recording on a cluster: its network, the memory of this machine, or NCCL.
+"""Carry the calls of a recording on a cluster: by its network, the memory of this machine, or NCCL.
 
-Each distinct shape and group of a collective is carried one *way*.
+A *way* is the group of all collectives with one shape and ranks, which are carried alike.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from collectives.catalogue import find_algorithm
 from collectives.costs.message_classes import EXCHANGE, RELAY, MessageClass
 from collectives.declaration import AUTO, NCCL, Algorithm, auto, nccl
 from collectives.errors import InputError, Undefined
-from collectives.records.calibration import Calibration, cached_calibration
+from collectives.records.calibration import Calibration, cached_calibration, check_calibration
 from collectives.records.columns import Bools, Floats, Ints
 from collectives.spec import find_spec
 from collectives.transport import Transport
@@ -29,18 +29,18 @@ DEFAULTS = {
     "all_reduce": "ring", "all_gather": "ring", "reduce_scatter": "ring", "broadcast": "binomial",
     "reduce": "binomial", "all_to_all": "pairwise", "gather": "naive", "scatter": "naive", "barrier": "dissemination",
 }  # fmt: skip
-AS_GLOO = {"all_gather": "all_gather", "reduce_scatter": "all_reduce"}  # by what torch does them, with copies
-IDLE = 5e-5  # seconds of computing after which the event loop of a rank of this machine sleeps
+AS_GLOO = {"all_gather": "all_gather", "reduce_scatter": "all_reduce"}  # torch's implementations, with copies
+IDLE = 5e-5  # seconds of computing after which a rank's event loop sleeps
 
 
 @dataclass
 class NetworkCarrier:
-    """Messages over the links of a network, which they share; ``algorithms`` has a name for some collectives."""
+    """Messages that share the links of a network; ``algorithms`` has names for some collectives."""
 
-    collectives_cross: ClassVar[bool] = True  # links of the network; otherwise messages take their own seconds
-    messages_cross: ClassVar[bool] = True  # likewise, messages of a program's own
-    has_lines: ClassVar[bool] = False  # whether a group's calls are one after the other though nothing says so
-    shares_cores = False  # whether messages take the cores that ranks compute on
+    collectives_cross: ClassVar[bool] = True  # links of the network; else messages have their own seconds
+    messages_cross: ClassVar[bool] = True  # likewise for a program's own messages
+    has_lines: ClassVar[bool] = False  # a group's calls run one after the other, also if the recording has no line
+    shares_cores = False  # messages use the cores that ranks compute on
 
     cluster: Cluster
     calibration: Calibration | None = None
@@ -56,10 +56,10 @@ class NetworkCarrier:
         self.resolved, transport = resolve_transport(self.cluster, self.calibration)
         self.transport: Transport = replace(transport, tcp=None)
         if transport.tcp is not None:
-            self.notes["windows and buffers of TCP are left out: messages share the links of their routes"] = None
+            self.notes["TCP's windows and buffers are not simulated: messages share the links of their routes"] = None
 
     def algorithm(self, shape: Shape, ranks: tuple[int, ...]) -> Algorithm:
-        """Return the algorithm of a collective of these ranks; the default where one does not do for so many."""
+        """Return the algorithm of a collective of these ranks; the default if the chosen one does not support them."""
         name = self.algorithms.get(shape.verb, self.default(shape.verb))
         key = shape, ranks if name == AUTO else ()
         if key not in self._chosen:
@@ -67,7 +67,7 @@ class NetworkCarrier:
         return self._chosen[key]
 
     def default(self, verb: str) -> str:
-        """Return the name of the algorithm of a collective where none is given."""
+        """Return the default algorithm of a collective."""
         return DEFAULTS[verb]
 
     def _choose(self, name: str | Algorithm, shape: Shape, ranks: tuple[int, ...]) -> Algorithm:
@@ -77,18 +77,18 @@ class NetworkCarrier:
             group = replace(self.resolved, hosts=tuple(self.resolved.hosts[rank] for rank in ranks))
             call = CollectiveCall(auto(shape.verb), shape.elements, op=shape.op, root=shape.root)
             return resolve_auto(call, group, self.calibration).algorithm
-        found, instead = find_algorithm(name, shape.verb), DEFAULTS[shape.verb]
+        algorithm, default = find_algorithm(name, shape.verb), DEFAULTS[shape.verb]
         try:
-            network_template(found, fitted(shape, found), 0.0)
+            network_template(algorithm, fitted(shape, algorithm), 0.0)
         except (Undefined, InputError) as error:
-            if name == instead:
+            if name == default:
                 raise
-            self.notes[f"{shape.verb} of {shape.ranks} ranks by {instead}, not {name}: {error}"] = None
-            return find_algorithm(instead, shape.verb)
-        return found
+            self.notes[f"{shape.verb} of {shape.ranks} ranks uses {default}, not {name}: {error}"] = None
+            return find_algorithm(default, shape.verb)
+        return algorithm
 
     def seconds_inside(self, shape: Shape, ranks: tuple[int, ...]) -> float | None:
-        """Return what a backend takes that does the collective inside, from when the last rank has come; else None."""
+        """Return the seconds of a collective inside a backend after its last rank enters; None if it is simulated."""
         return None
 
     def template(self, shape: Shape, ranks: tuple[int, ...]) -> Template:
@@ -97,44 +97,42 @@ class NetworkCarrier:
         return network_template(algorithm, fitted(shape, algorithm), self.transport.gamma)
 
     def message_seconds(self, pairs: Ints, nbytes: Floats, exchanges: Bools, computed: Floats) -> Floats:
-        """Return what messages of a program's own take beside their links.
+        """Return the seconds of a program's own messages in addition to their links.
 
-        ``pairs`` [messages, 2] are their ranks; ``exchanges`` says which come while their ranks send the other way, and
-        ``computed`` for how long the ranks had computed before.
+        ``pairs`` [messages, 2] are their ranks. ``exchanges``: their ranks also send the other way at the same time.
+        ``computed``: the seconds that the ranks computed before.
         """
         return np.zeros(len(nbytes))
 
 
 class MeasuredCarrier(NetworkCarrier):
-    """Processes of this machine: a message takes what its class took in the calibration."""
+    """Processes of this machine: a message takes the calibrated time of its message class."""
 
     collectives_cross = messages_cross = False
 
     @cached_property
     def message_costs(self) -> Calibration:
-        """The calibration, which has message classes. Raises InputError where it has none."""
-        found = self.calibration or cached_calibration(self.cluster.world_size)
-        if not found.message_classes and self.cluster.world_size > 1:
-            raise InputError("the calibration has no message classes; make one with `ringlab calibrate`")
-        return found
+        """The calibration. Raises InputError without message times."""
+        calibration = self.calibration or cached_calibration(self.cluster.world_size)
+        if not calibration.message_classes and self.cluster.world_size > 1:
+            raise InputError("the calibration has no message times; run `ringlab calibrate`")
+        return calibration
 
     @property
     def shares_cores(self) -> bool:  # type: ignore[override]
-        """Whether ranks keep all cores busy, so that messages take the cores that ranks compute on."""
+        """Whether ranks use all cores, so that messages use the cores that ranks compute on."""
         return self.cluster.world_size >= int(self.message_costs.environment.get("cores", 1))
 
     def template(self, shape: Shape, ranks: tuple[int, ...]) -> Template:
-        done_as = AS_GLOO.get(shape.verb, shape.verb) if shape.verb not in self.algorithms else shape.verb
-        algorithm = self.algorithm(shape._replace(verb=done_as), ranks)
-        found = measured_template(algorithm, fitted(shape, algorithm), self.message_costs)
-        if shape.verb not in AS_GLOO or shape.verb in self.algorithms:
-            return found
+        as_gloo = shape.verb in AS_GLOO and shape.verb not in self.algorithms
+        algorithm = self.algorithm(shape._replace(verb=AS_GLOO[shape.verb]) if as_gloo else shape, ranks)
+        template = measured_template(algorithm, fitted(shape, algorithm), self.message_costs)
+        if not as_gloo:
+            return template
         nbytes = shape.elements * shape.itemsize
         copies = sum(local_seconds(self.message_costs, part) for part in (nbytes, nbytes // shape.ranks))
-        self.notes[
-            "all_gather and reduce_scatter copy the whole buffer, and reduce all of it, as torch on gloo does"
-        ] = None
-        return replace(found, division=found.division + copies)
+        self.notes["all_gather and reduce_scatter copy and reduce the whole buffer, as torch does on gloo"] = None
+        return replace(template, division=template.division + copies)
 
     def message_seconds(self, pairs: Ints, nbytes: Floats, exchanges: Bools, computed: Floats) -> Floats:
         kinds, which = np.unique(
@@ -151,23 +149,23 @@ class MeasuredCarrier(NetworkCarrier):
 
 
 def fitted(shape: Shape, algorithm: Algorithm) -> Shape:
-    """Return the shape with as many elements as the algorithm can work on: more, where chunks must be equal."""
+    """Return the shape, with more elements if the algorithm needs equal chunks."""
     elements = max(shape.elements, int(algorithm.spec.repeats))
     chunks = algorithm.chunks(shape.ranks) if algorithm.needs_equal_chunks else 1
     return shape._replace(elements=-(-elements // chunks) * chunks)
 
 
 class Way(NamedTuple):
-    """Collectives that are carried alike: as messages of a template or, without one, inside of a backend."""
+    """Collectives that are carried alike: as messages of a template or, without one, inside a backend."""
 
     template: Template | None
-    seconds: float  # of what goes on inside, from when the last rank has come
+    seconds: float  # inside the backend, after the last rank enters
     collectives: Ints  # their numbers
     parts: Ints  # [collectives, ranks]: calls
 
 
 def find_ways(calls: ReplayedCalls, carrier: NetworkCarrier) -> list[Way]:
-    """Return the ways of all collectives. Raise InputError for what a carrier cannot carry."""
+    """Return the ways of all collectives. Raise InputError for one that the carrier does not support."""
     pairs = np.stack([calls.shape, calls.group], axis=1)
     distinct, which = np.unique(pairs, axis=0, return_inverse=True)
     kinds: dict[object, tuple[Template | None, float, list[int]]] = {}
@@ -184,3 +182,15 @@ def find_ways(calls: ReplayedCalls, carrier: NetworkCarrier) -> list[Way]:
         parts = calls.parts[calls.first_part[collectives][:, None] + np.arange(width)]
         ways.append(Way(template, seconds, collectives, parts))
     return ways
+
+
+def find_carrier(
+    cluster: Cluster, algorithms: Mapping[str, str | Algorithm], calibration: Calibration | None = None
+) -> NetworkCarrier:
+    """Return the carrier of a recording's calls on a cluster. Raise InputError for an unknown algorithm."""
+    make: type[NetworkCarrier] = MeasuredCarrier if cluster.performance_model == "measured" else NetworkCarrier
+    if cluster.performance_model == "nccl":
+        from replay.simulation.nccl_carrier import NcclCarrier  # slow to import
+
+        make = NcclCarrier
+    return make(cluster, check_calibration(calibration), dict(algorithms))

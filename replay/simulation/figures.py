@@ -21,7 +21,7 @@ class WaitingLine(NamedTuple):
     what: str  # the collective, or messages
     site: SourceLine
     calls: int  # of all ranks
-    mean_s: float  # over all ranks, of those that do not wait too
+    mean_s: float  # over all ranks, also those that do not wait
     most_s: float
     most_rank: int
 
@@ -31,9 +31,9 @@ class CallFigures(NamedTuple):
 
     what: str
     number: int  # of collectives, or messages
-    bytes: int  # of their buffers, each once
-    wire_bytes: int  # of the messages that carry them, where they are simulated
-    waited_s: float  # by a rank, on average
+    bytes: int  # of the buffers, once per collective
+    wire_bytes: int  # of simulated messages
+    waited_s: float  # mean per rank
 
 
 class MarkFigures(NamedTuple):
@@ -52,12 +52,11 @@ def segment_seconds(run: ReplayedRun) -> Floats:
     last = run.layout.last_stage[segments.stream] - 1
     same = segments.stream[1:] == segments.stream[:-1]
     last[:-1][same] = begin[1:][same] - 1
-    found: Floats = np.where(last >= stage, run.stage_end[last] - run.started[stage], 0.0)
-    return found
+    return np.asarray(np.where(last >= stage, run.stage_end[last] - run.started[stage], 0.0), np.float64)
 
 
 def _names(recording: Recording, calls: np.ndarray) -> list[str]:
-    """Return the collective of each call, or the word for messages."""
+    """Return the collective of each call, or MESSAGES."""
     made = recording.calls
     is_collective, verb = made.kind[calls] == CallKind.COLLECTIVE, made.verb[calls]
     return [
@@ -67,7 +66,7 @@ def _names(recording: Recording, calls: np.ndarray) -> list[str]:
 
 
 def waiting_lines(run: ReplayedRun) -> list[WaitingLine]:
-    """Return the lines at which ranks wait, longest first. A segment's time belongs to the last call that it awaits."""
+    """Return the lines at which ranks wait, longest first. A segment's time belongs to its last awaited call."""
     segments, recording = run.segments, run.recording
     last = np.unique(segments.wait_segment[::-1], return_index=True)[1]
     at = len(segments.wait_segment) - 1 - last
@@ -139,7 +138,7 @@ def mark_figures(run: ReplayedRun) -> list[MarkFigures]:
 
 
 def find_unfinished(run: ReplayedRun) -> list[Unfinished]:
-    """Return the halves of messages that ranks wait for in a run that never ends, in order of time."""
+    """Return the halves of messages that ranks of a hanging run wait for, in order of time."""
     if run.is_complete:
         return []
     made, found = run.messages, list[Unfinished]()
@@ -180,21 +179,18 @@ def _waiting_inside(run: ReplayedRun) -> Iterator[Unfinished]:
 
 
 def describe_stuck(run: ReplayedRun) -> list[str]:
-    """Return what each rank that never ends waits for, and why that does not arrive.
-
-    Ranks that wait for calls of one line, for the same reason, share an entry.
-    """
-    told: dict[tuple[str, str], list[int]] = {}
+    """Return a sentence for each call that hanging ranks wait for: the ranks, the call, and the reason."""
+    blocked: dict[tuple[str, str], list[int]] = {}
     for stream in np.flatnonzero(~np.isfinite(run.finished_streams)).tolist():
         rank = run.recording.streams[stream].rank
         if run.faults.fails_at(rank) <= run.elapsed:
-            told.setdefault(("", "has failed"), []).append(rank)
+            blocked.setdefault(("", "has failed"), []).append(rank)
             continue
         for call in _waited_calls(run, stream):
-            told.setdefault((run.recording.describe(call), _reason(run, call)), []).append(rank)
+            blocked.setdefault((run.recording.describe(call), _reason(run, call)), []).append(rank)
     sentences = []
-    for (what, why), ranks in told.items():
-        waits = f" {'wait' if len(ranks) > 1 else 'waits'} for ever for {what}:" if what else ""
+    for (what, why), ranks in blocked.items():
+        waits = f" {'hang' if len(ranks) > 1 else 'hangs'} in {what}:" if what else ""
         sentences.append(f"{name_ranks(sorted(set(ranks)))}{waits} {why}")
     return sentences
 
@@ -217,24 +213,25 @@ def _is_done(run: ReplayedRun, call: int) -> bool:
 
 
 def _reason(run: ReplayedRun, call: int) -> str:
-    """Return why a call is never done."""
+    """Return why a call never completes."""
     made, recording = run.recording.calls, run.recording
     if run.calls.is_collective[call]:
         number = int(run.calls.collective[call])
         parts = run.calls.parts[run.calls.first_part[number] : run.calls.first_part[number + 1]]
         missing = run.calls.rank[parts[run.calls.posted[parts] == NEVER]].tolist()
         if missing:
-            return f"{name_ranks(sorted(missing))} never comes to it{_where(recording, missing)}"
+            return f"{name_ranks(sorted(missing))} never reaches it{_where(recording, missing)}"
         late = [int(part) for part in parts.tolist() if not _has_begun(run, int(part))]
         ranks = sorted(run.calls.rank[late].tolist())
-        return f"{name_ranks(ranks)} is still on its way to it" if late else "its messages do not arrive"
-    half = run.calls.recv if made.kind[call] == 1 else run.calls.send
+        return f"{name_ranks(ranks)} has not reached it" if late else "its messages do not arrive"
+    is_send = made.kind[call] == CallKind.SEND
+    half = run.calls.recv if is_send else run.calls.send
     other = half[np.flatnonzero((run.calls.send == call) | (run.calls.recv == call))[0]]
     peer = int(made.peer[call])
     if other == NEVER or run.calls.posted[other] == NEVER:
-        return f"rank {peer} never {'receives' if made.kind[call] == 1 else 'sends'} it{_where(recording, [peer])}"
+        return f"rank {peer} never {'receives' if is_send else 'sends'} it{_where(recording, [peer])}"
     if not np.isfinite(run.started[run.layout.half[other]]):
-        return f"rank {peer} has not come to {recording.describe(int(other))}"
+        return f"rank {peer} has not reached {recording.describe(int(other))}"
     return "the message does not arrive"
 
 
@@ -245,6 +242,6 @@ def _has_begun(run: ReplayedRun, call: int) -> bool:
 
 
 def _where(recording: Recording, ranks: list[int]) -> str:
-    """Return the last call of the first of some ranks, in brackets, or an empty string."""
+    """Return the last call of the first rank, in brackets."""
     own = np.flatnonzero(recording.calls.rank == ranks[0])
-    return f" (its last call: {recording.describe(int(own[-1]))})" if len(own) else " (it calls nothing)"
+    return f" (its last call: {recording.describe(int(own[-1]))})" if len(own) else " (it makes no call)"

@@ -1,9 +1,9 @@
-"""Segments and calls as stages of agents: those of streams first, then those of calls that go on beside their ranks.
+"""Segments and calls as stages of agents: those of streams first, then those of calls that run next to their ranks.
 
-A stream is an agent. Its stages are, segment by segment, what it computes before and what it does: post halves and wait
-for them, or the steps of a collective that it does nothing beside. Each other call has agents of its own, a channel
-each: a stage that begins it, its steps or its half of a message, and one that ends it. What begins and ends calls, and
-what streams tell each other, are *signals*: messages that take no time.
+A stream is an agent. The stages of each segment are its computing, and its action: posting and awaiting halves of
+messages, or the steps of a collective that runs alone. Every other call has its own agents, one per channel: a stage
+that begins it, its steps or its half of a message, and a stage that ends it. *Signals*, messages without a time, begin
+and end calls and synchronize streams.
 """
 
 from dataclasses import dataclass
@@ -18,28 +18,23 @@ from replay.simulation.carriers import Way
 from replay.simulation.templates import Template
 from simcomm.model.faults import DIVISION, PROGRAM
 
-NO_RANK = -1  # of an agent that belongs to no rank
+NO_RANK = -1  # of an agent without a rank
 
 
 class Tasks(NamedTuple):
-    """Stages that compute; one entry of each array for each."""
+    """Stages that compute, one per entry of each array."""
 
     stage: Ints
     seconds: Floats
     rank: Ints
-    number: Ints  # the collective's key; of what a program computes the stream
-    channel: Ints  # of a reduction its channel, else DIVISION or PROGRAM
-    step: Ints  # of what a program computes which entry of its stream's log it comes before
-    entry: Ints  # that entry's number in the recording, which of a tail is behind the last; of others NO_RANK
+    number: Ints  # the collective's key, or the stream of a program's computing
+    channel: Ints  # of a reduction, else DIVISION or PROGRAM
+    step: Ints  # of a program's computing: the index of the next entry in its stream's log
+    entry: Ints  # that entry's number in the recording, after the last for a tail; else NO_RANK
 
 
 class Stages:
-    """Agents so far, each with stages that follow each other.
-
-    >>> stages = Stages()
-    >>> stages.add(np.array([0, 1]), np.array([2, 3])).tolist(), stages.agent().tolist()
-    ([0, 2], [0, 0, 1, 1, 1])
-    """
+    """Agents, each with consecutive stages."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -49,7 +44,7 @@ class Stages:
         self._work: list[Tasks] = []
 
     def add(self, ranks: Ints, lengths: Ints | int) -> Ints:
-        """Add agents of these ranks, with so many stages each; return the first stage of each."""
+        """Add agents of these ranks with these numbers of stages. Return the first stage of each."""
         each = np.broadcast_to(np.asarray(lengths, np.int64), (len(ranks),))
         first: Ints = self.number + np.cumsum(each) - each
         self._ranks.append(ranks)
@@ -58,7 +53,7 @@ class Stages:
         return first
 
     def signal(self, source: Ints, sink: Ints) -> None:
-        """Let each sink go on when its source has begun; sources must not begin before sinks may wait for them."""
+        """Let each sink continue when its source has begun, which must not begin before the sink can wait."""
         self._signals.append((source, sink))
 
     def compute(self, work: Tasks) -> None:
@@ -82,7 +77,7 @@ class Stages:
         return sources, sinks
 
     def work(self) -> Tasks:
-        """Return all that computes."""
+        """Return all stages that compute."""
         empty = Tasks._make(np.zeros(0, np.float64 if name == "seconds" else np.int64) for name in Tasks._fields)
         return Tasks._make(map(np.concatenate, zip(empty, *self._work, strict=True)))
 
@@ -92,20 +87,20 @@ Pairs = list[tuple[Ints, Ints]]
 
 @dataclass(frozen=True)
 class ReplayLayout:
-    """What a plan is made of, and where in it segments, halves of messages and steps of collectives are."""
+    """The stages of a plan, and those of segments, halves of messages and steps of collectives."""
 
     stages: Stages
-    segment_stage: Ints  # [segments]: what each does, of a collective its first step; of a mark what comes next
-    last_stage: Ints  # [streams]: what each computes at its end
+    segment_stage: Ints  # [segments]: the action, the first step of a collective, or the stage after a mark
+    last_stage: Ints  # [streams]: computing at the end
     half: Ints  # [calls]: the stage that posts a half of a message
-    bases: list[Ints]  # of each way [collectives * ranks, channels]: the first step of each channel of each part
+    bases: list[Ints]  # per way, [collectives * ranks, channels]: the first step of each part's channels
     never: int  # a stage that never begins
 
 
 def lay_out(
     recording: Recording, segments: Segments, calls: ReplayedCalls, ways: list[Way], line: Ints
 ) -> ReplayLayout:
-    """Return the layout of a recording; ``line`` [calls] says which are done one after the other, 0 of none."""
+    """Return the layout of a recording. Calls with the same ``line`` [calls] run in order; 0: none."""
     making = _Making(recording, segments, calls, line)
     making.choose_inline(ways)
     making.lay_streams()
@@ -119,7 +114,7 @@ def lay_out(
 
 
 class _Making:
-    """A layout in the making."""
+    """A layout under construction."""
 
     def __init__(self, recording: Recording, segments: Segments, calls: ReplayedCalls, line: Ints) -> None:
         self.recording, self.segments, self.calls, self.line = recording, segments, calls, line
@@ -129,13 +124,13 @@ class _Making:
         unordered = line == 0
         self.merged: Bools = np.append(segments.blocking, more) & ~calls.is_collective & unordered
         self.inline: Bools = np.append(segments.alone, more) & calls.is_collective & unordered
-        self.length: Ints = np.ones(len(calls.rank), np.int64)  # of inline calls: stages
+        self.length: Ints = np.ones(len(calls.rank), np.int64)  # stages of inline calls
         self.half: Ints = np.full(len(calls.rank), NEVER)
-        self.begins: Pairs = []  # stages that begin calls beside, and whose
+        self.begins: Pairs = []  # stages that begin separate calls, and the calls
         self.ends: Pairs = []
 
     def choose_inline(self, ways: list[Way]) -> None:
-        """Leave as steps of their streams only collectives of a single channel, and count their stages."""
+        """Keep only single-channel collectives as steps of their streams, and count their stages."""
         for way in ways:
             calls = way.parts.reshape(-1)
             if way.template is None or way.template.channels > 1:
@@ -145,7 +140,7 @@ class _Making:
             self.length[calls] = np.tile(own, len(way.collectives))
 
     def lay_streams(self) -> None:
-        """Lay out the stages of streams, one more at the end of each."""
+        """Add the stages of streams, with one more at the end of each."""
         segments, entries = self.segments, self.recording.entries
         seconds, streams = entries.seconds[segments.first], len(self.recording.streams)
         body = (~np.isin(segments.did, (Did.BEGIN, Did.END))).astype(np.int64)
@@ -173,7 +168,7 @@ class _Making:
         self.stages.compute(Tasks(stage, seconds, self.rank_of_stream[stream], stream, np.array(PROGRAM), *place))
 
     def lay_halves(self) -> None:
-        """Lay out halves of messages: those that are waited for at once belong to their streams."""
+        """Add halves of messages; blocking ones belong to their streams."""
         merged = np.flatnonzero(self.merged)
         self.half[merged] = self.segment_stage[self.calls.posted[merged]]
         beside = np.flatnonzero(~self.merged & ~self.calls.is_collective)
@@ -183,7 +178,7 @@ class _Making:
         self.ends.append((first + 2, beside))
 
     def lay_way(self, way: Way) -> Ints:
-        """Lay out the parts of collectives of a way; return the first step of each channel of each."""
+        """Add the parts of a way's collectives. Return the first step of each channel of each part."""
         calls = way.parts.reshape(-1)
         if way.template is None:
             return self._lay_inside(way, calls)
@@ -214,7 +209,7 @@ class _Making:
         return bases
 
     def _divide(self, template: Template, calls: Ints, stage: Ints) -> None:
-        """Let ranks divide what they hold of a mean."""
+        """Add the division of a mean on each rank."""
         seconds = template.division[self.calls.member[calls]]
         step = np.full(len(calls), template.step.max(initial=-1) + 1)
         number = self.calls.key[self.calls.collective[calls]]
@@ -222,7 +217,7 @@ class _Making:
         self.stages.compute(Tasks(stage, seconds, self.calls.rank[calls], number, np.array(DIVISION), step, entry))
 
     def _reduce(self, way: Way, bases: Ints) -> None:
-        """Let steps take what they reduce."""
+        """Add the reductions of steps."""
         template = way.template
         assert template is not None
         busy = np.flatnonzero(template.cost > 0)
@@ -236,7 +231,7 @@ class _Making:
         self.stages.compute(Tasks(stage.reshape(-1), *flat))
 
     def _lay_inside(self, way: Way, calls: Ints) -> Ints:
-        """Lay out parts that meet inside of a backend: all leave so many seconds after the last has come."""
+        """Add parts inside a backend: all leave ``way.seconds`` after the last has entered."""
         first = self.stages.add(self.calls.rank[calls], 3)
         hub = self.stages.add(np.full(len(way.collectives), NO_RANK), 2)
         meet, ranks = first + 1, way.parts.shape[1]
@@ -249,7 +244,7 @@ class _Making:
         return meet[:, None]
 
     def join_calls(self) -> None:
-        """Let streams begin the calls that they post, and go on when those that they wait for have ended."""
+        """Let streams begin the calls that they post, and continue when awaited calls have ended."""
         begin, call = _joined(self.begins)
         posted = self.calls.posted[call]
         source = np.full(len(call), self.never)
@@ -264,7 +259,7 @@ class _Making:
         self.stages.signal(end[order][which], self.segment_stage[segment[at]])
 
     def join_lines(self) -> None:
-        """Let calls of a line begin when those before have ended; messages posted at once begin together."""
+        """Let each call of a line begin when the previous has ended; messages posted at once begin together."""
         lined = np.flatnonzero((self.line > 0) & (self.calls.posted >= 0))
         if not len(lined):
             return
@@ -276,7 +271,7 @@ class _Making:
         posted = self.calls.posted[lined]
         together = same & message[1:] & message[:-1] & (posted[1:] == posted[:-1]) & (entry[1:] == entry[:-1] + 1)
         batch = np.append(0, np.cumsum(~together))
-        follows = np.zeros(int(batch[-1]) + 1, np.bool_)  # of a batch: another of its line comes before
+        follows = np.zeros(int(batch[-1]) + 1, np.bool_)  # [batches]: another of its line precedes it
         follows[batch[1:][~together]] = same[~together]
         batch_of_call = np.full(len(self.calls.rank), NEVER)
         batch_of_call[lined] = batch
@@ -289,7 +284,7 @@ class _Making:
         self.stages.signal(end[order][which], begin[later][at])
 
     def join_signals(self) -> None:
-        """Let streams go on that await a signal, when it has been given; what gives it does not wait for them."""
+        """Let streams that await a signal continue when it is given, without blocking the giver."""
         entries = self.recording.entries
         did, number = entries.did[self.segments.first], entries.number[self.segments.first]
         given, awaited = np.flatnonzero(did == Did.SIGNAL), np.flatnonzero(did == Did.AWAIT)
@@ -309,11 +304,7 @@ def _joined(pairs: Pairs) -> tuple[Ints, Ints]:
 
 
 def _all_pairs(wanted: Ints, ascending: Ints) -> tuple[Ints, Ints]:
-    """Return all pairs of equal entries: indices into ``wanted``, and into ``ascending``.
-
-    >>> [each.tolist() for each in _all_pairs(np.array([7, 3]), np.array([3, 7, 7]))]
-    [[0, 0, 1], [1, 2, 0]]
-    """
+    """Return all pairs of equal entries: indices into ``wanted``, and into ``ascending``."""
     low, high = ascending.searchsorted(wanted), ascending.searchsorted(wanted, side="right")
     counts = high - low
     at = np.repeat(np.arange(len(wanted)), counts)

@@ -1,7 +1,7 @@
-"""NCCL as what carries the calls of a recording: its model's times for what it does itself.
+"""Carry a recording's calls by NCCL's performance model.
 
-A collective takes what the model says from when the last of its ranks has come. Calls of one communicator are done one
-after the other, those of different ones side by side, without taking bandwidth from each other.
+A collective takes the model's time from when its last rank enters. Calls of one communicator run one after the other;
+those of different communicators run in parallel, at full bandwidth.
 """
 
 from collections import Counter
@@ -17,20 +17,20 @@ from simcomm.nccl.clusters import NcclCluster
 from simcomm.nccl.descriptions import System
 from simcomm.nccl.measured.calibration import predict_calibrated
 
-BARRIER_BYTES = 4  # of the all_reduce that a barrier is
+BARRIER_BYTES = 4  # a barrier is an all_reduce of these
 MESSAGE = "send_recv"
-LEFT_OUT = "groups of NCCL do not take bandwidth from each other"
+NOT_SHARED = "parallel NCCL groups do not share bandwidth"
 
 
 class NcclCarrier(NetworkCarrier):
-    """GPUs that NCCL joins; an algorithm of the library is messages over its links."""
+    """GPUs that NCCL connects. Library algorithms are simulated messages over their links."""
 
     cluster: NcclCluster
     messages_cross, has_lines = False, True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.notes[LEFT_OUT] = None
+        self.notes[NOT_SHARED] = None
 
     @cached_property
     def _known(self) -> dict[tuple[str, int, System], float]:
@@ -44,13 +44,13 @@ class NcclCarrier(NetworkCarrier):
             return None
         nbytes = shape.elements * shape.itemsize
         if shape.verb in ("gather", "scatter"):  # the root's messages, one after the other
-            return sum(self._seconds(MESSAGE, nbytes // len(ranks), (ranks[shape.root], one)) for one in ranks)
+            return sum(self._seconds(MESSAGE, nbytes // len(ranks), (ranks[shape.root], rank)) for rank in ranks)
         if shape.verb == "barrier":
             return self._seconds("all_reduce", BARRIER_BYTES, ranks)
         return self._seconds(shape.verb, nbytes, ranks)
 
     def _seconds(self, collective: str, nbytes: int, ranks: tuple[int, ...]) -> float:
-        """Return what NCCL takes among some ranks, of nothing no time."""
+        """Return NCCL's time among some ranks; 0 for one rank, or without bytes."""
         if len(set(ranks)) == 1 or nbytes < 1:
             return 0.0
         local = Counter(rank // self.cluster.system.gpus for rank in ranks)
@@ -66,5 +66,4 @@ class NcclCarrier(NetworkCarrier):
         sizes = np.stack([nbytes.astype(np.int64), pairs[:, 0] // gpus == pairs[:, 1] // gpus], axis=1)
         kinds, which = np.unique(sizes, axis=0, return_inverse=True)
         seconds = [self._seconds(MESSAGE, size, (0, 1) if here else (0, gpus)) for size, here in kinds.tolist()]
-        found: Floats = np.array(seconds)[which.reshape(-1)]
-        return found
+        return np.asarray(np.array(seconds)[which.reshape(-1)], np.float64)

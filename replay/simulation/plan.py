@@ -1,4 +1,4 @@
-"""The plan and the links of a replay as the kernel reads them, in faults or without."""
+"""The kernel's input for a replay: the plan and the links, with faults."""
 
 from typing import NamedTuple
 
@@ -19,14 +19,14 @@ from simcomm.model.faults import Faults
 
 
 class ReplayedMessages(NamedTuple):
-    """Messages by number; one entry of each array for each. Where a half is missing its rank is the other's peer."""
+    """Messages, one per entry of each array. The rank of a missing half is the other's peer."""
 
-    source: Ints  # the stage that sends it; where no rank does, one that never begins
+    source: Ints  # the stage that sends it, or one that never begins
     sink: Ints
     src: Ints
     dst: Ints
     nbytes: Floats
-    seconds: Floats  # that it takes beside its links
+    seconds: Floats  # in addition to its links
     crosses: Bools  # links
     collective: Ints  # the key of its collective, or its own
     channel: Ints
@@ -45,7 +45,7 @@ def find_messages(
     laid: tuple[ReplayLayout, list[Way]],
     carrier: NetworkCarrier,
 ) -> ReplayedMessages:
-    """Return all messages of a layout with its ways: those of programs first."""
+    """Return all messages of a layout and its ways, a program's own first."""
     layout, ways = laid
     parts = [_of_programs(recording, segments, calls, layout, carrier)]
     for way, bases in zip(ways, layout.bases, strict=True):
@@ -55,7 +55,7 @@ def find_messages(
 
 
 def _of_collectives(way: Way, bases: Ints, calls: ReplayedCalls, crosses: bool) -> ReplayedMessages:
-    """Return the messages of collectives that are carried alike, one collective after the other."""
+    """Return the messages of a way, one collective after the other."""
     template, number = way.template, len(way.collectives)
     assert template is not None
     one, tables = template.messages, bases.reshape(number, template.ranks, template.channels)
@@ -80,7 +80,7 @@ def _of_collectives(way: Way, bases: Ints, calls: ReplayedCalls, crosses: bool) 
 def _of_programs(
     recording: Recording, segments: Segments, calls: ReplayedCalls, layout: ReplayLayout, carrier: NetworkCarrier
 ) -> ReplayedMessages:
-    """Return the messages that programs send; the tag stands for the chunk, and the step is 0."""
+    """Return a program's own messages, with step and chunk 0."""
     send, recv, made = calls.send, calls.recv, recording.calls
     there = np.where(send >= 0, send, recv)
     sends = send >= 0
@@ -114,7 +114,7 @@ def _of_programs(
 
 
 def _circumstances(recording: Recording, segments: Segments, calls: ReplayedCalls) -> tuple[Bools, Floats]:
-    """Return of messages whether one of their ranks sends and receives at once, and how long one had computed."""
+    """Return for each message whether a rank sends and receives at once, and the maximum seconds computed before."""
     both = np.zeros((2, len(segments) + 1), np.bool_)
     for row, half in zip(both, (calls.send, calls.recv), strict=True):
         row[calls.posted[half[half >= 0]]] = True
@@ -124,22 +124,22 @@ def _circumstances(recording: Recording, segments: Segments, calls: ReplayedCall
     return exchanges[where[0]] | exchanges[where[1]], np.maximum(computed[where[0]], computed[where[1]])
 
 
-SIGNAL_BYTES = 1.0  # of which a route without links takes no time
+SIGNAL_BYTES = 1.0  # take no time on a route without links
 
 
 class ReplayPlan(NamedTuple):
-    """A plan with what its numbers stand for: signals come before messages."""
+    """A plan with the meaning of its numbers; signals come before messages."""
 
     plan: Plan
     links: LinkRecords
     routes: Routes
-    pairs: Pairs  # of route r + 1; route 0 has neither links nor delay
+    pairs: Pairs  # of route r + 1; route 0 has no links and no delay
     signals: int
-    work: Tasks  # with the slowness of ranks in its seconds
+    work: Tasks  # with slowed ranks
 
 
 def make_plan(stages: Stages, messages: ReplayedMessages, carrier: NetworkCarrier, faults: Faults) -> ReplayPlan:
-    """Return the plan of a layout. Raise TooLarge for more messages than there is memory for."""
+    """Return the plan of a layout. Raise TooLarge for more messages than fit into memory."""
     source, sink = stages.signals()
     number = len(source) + len(messages.source)
     check_fits(number, Gigabyte.MESSAGES, f"a recording of {number:,} messages and signals takes too much memory")
@@ -167,7 +167,7 @@ def make_plan(stages: Stages, messages: ReplayedMessages, carrier: NetworkCarrie
 
 
 def slowed(work: Tasks, faults: Faults) -> Tasks:
-    """Return what computes with the slowness of its ranks; what belongs to no rank keeps its time."""
+    """Return the tasks with slowed ranks; those without a rank are unchanged."""
     if not faults.ranks and faults.compute is None:
         return work
     slower = faults.slowdown(work.number, work.rank, work.channel, work.step)
@@ -175,7 +175,7 @@ def slowed(work: Tasks, faults: Faults) -> Tasks:
 
 
 def number_routes(messages: ReplayedMessages, which: Bools, world_size: int) -> tuple[Pairs, Ints]:
-    """Return the pairs of ranks of some messages, and the route of each message: 0 of others."""
+    """Return the pairs of ranks of some messages, and the route of each message, 0 for the others."""
     code = messages.src * world_size + messages.dst
     distinct, pair = np.unique(code[which], return_inverse=True)
     route = np.zeros(len(code), np.int64)
@@ -184,13 +184,13 @@ def number_routes(messages: ReplayedMessages, which: Bools, world_size: int) -> 
 
 
 def _with_free_route(routes: Routes) -> Routes:
-    """Return the routes with one before them that has neither links nor delay."""
+    """Return the routes after a first one without links and delay."""
     first, delay = np.append(np.int32(0), routes.first_hop), np.append(0.0, routes.delay)
     return routes._replace(first_hop=first.astype(np.int32), delay=delay)
 
 
 def _limited(routes: Routes, faults: Faults) -> Routes:
-    """Return the routes with links that are finite where faults changes them, as shares of infinity are none."""
+    """Return the routes with finite rates if faults change links: infinity has no shares."""
     if not faults.changes_links:
         return routes
     alone, shared = (np.minimum(rate, UNLIMITED) for rate in (routes.alone, routes.shared))
@@ -198,7 +198,7 @@ def _limited(routes: Routes, faults: Faults) -> Routes:
 
 
 def _narrowed(cluster: Cluster, routes: Routes, faults: Faults) -> Routes:
-    """Return the routes with links that have only a share of their bandwidth all the time."""
+    """Return the routes with links of permanently reduced bandwidth."""
     if not faults.links or faults.changes_links:
         return routes
     shares = faults.link_shares()
@@ -227,7 +227,7 @@ def _assemble(stages: Stages, source: Ints, sink: Ints, route: Ints, nbytes: Flo
 
 
 def _extra(messages: ReplayedMessages, signals: int, faults: Faults) -> Floats:
-    """Return the seconds of messages on top of their routes; [0] where there are none."""
+    """Return the seconds of messages in addition to their routes; [0] if all are 0."""
     extra = messages.seconds
     if faults.messages is not None:
         names = (messages.collective, messages.src, messages.dst, messages.channel, messages.step, messages.chunk)
@@ -236,7 +236,7 @@ def _extra(messages: ReplayedMessages, signals: int, faults: Faults) -> Floats:
 
 
 def _arrival_order(messages: ReplayedMessages, signals: int) -> KernelInts:
-    """Return who of the messages that come at one instant is first: by collective, ranks, channel, step and chunk."""
+    """Return the order of messages that arrive at one instant: by collective, ranks, channel, step and chunk."""
     names = (messages.collective, messages.src, messages.dst, messages.channel, messages.step, messages.chunk)
     order = np.lexsort(names[::-1])
     places = np.empty(signals + len(order), np.int32)

@@ -1,8 +1,8 @@
-"""A recording of some ranks made into one of all, where each other rank does what one of them did.
+"""Extend a recording of some ranks to all ranks, where each other rank does the same as one of them.
 
-So a training on many ranks that are alike is recorded by few of them: with data and tensor parallelism by one, with a
-pipeline by one of each stage. A rank calls in *its* groups: of the groups that were made one after the other without a
-common member, as those of one dimension of a mesh are, the one that it is in. Messages go as far round the world.
+So a training on many equal ranks is recorded on few: with data and tensor parallelism on one, with a pipeline on one of
+each stage. A rank calls in *its* groups: of the groups that were created one after the other without a common member,
+like those of one mesh dimension, the one that contains it. Messages keep their distance in ranks.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ Ranks = tuple[int, ...]
 
 
 def find_models(only: Sequence[int], world_size: int) -> list[int]:
-    """Return for each rank the one of ``only`` that it does the same as: the nearest that is not behind it.
+    """Return for each rank the nearest lower rank in ``only``, whose calls it repeats.
 
     >>> find_models([0, 2], 4)
     [0, 0, 2, 2]
@@ -36,31 +36,31 @@ def find_models(only: Sequence[int], world_size: int) -> list[int]:
     return [max(one for one in only if one <= rank) for rank in range(world_size)]
 
 
-GROWING = ("barrier", "all_gather")  # whose buffers grow with the ranks, each of which gives what it always does
+GROWING = ("barrier", "all_gather")  # their buffers grow with the number of ranks
 WIDENED = ("all_reduce", "reduce", "broadcast", *GROWING)
 
 
 def widen(recording: Recording, world_size: int) -> Recording:
-    """Return a recording of more ranks, each of which does what one of those recorded did, in turn.
+    """Return a recording of more ranks, each of which repeats a recorded one, in turn.
 
-    So a training by data parallelism is widened, with as many samples a rank. Raises InputError for other numbers than
-    multiples of the recorded one, for groups of some ranks, and for calls whose sizes depend on the number of ranks.
+    This extends a data-parallel training with the same samples per rank. Raise InputError unless ``world_size`` is a
+    multiple of the recorded one, for groups of some ranks, and for calls whose sizes depend on the number of ranks.
     """
     few = recording.world_size
     if world_size == few:
         return recording
     if world_size % few or world_size < few:
-        raise InputError(f"ranks is {world_size}, and the recording is of {few}; give a multiple of that")
+        raise InputError(f"ranks must be a multiple of the recording's {few}, not {world_size}")
     collectives = recording.calls.kind == CallKind.COLLECTIVE
     verbs = {recording.verbs[verb] for verb in np.unique(recording.calls.verb[collectives]).tolist()}
     others = sorted(verbs.difference(WIDENED)) + ["send and recv"] * (not collectives.all())
     if others:
         raise InputError(
-            f"the recording has calls of {', '.join(others)}, which on more ranks are of other sizes or peers, unlike "
-            f"{', '.join(WIDENED)}; record as many virtual ranks by `ringlab virtual --ranks {world_size}`"
+            f"the recording has calls of {', '.join(others)}, whose sizes or peers depend on the number of ranks; only "
+            f"{', '.join(WIDENED)} can be extended; record with `ringlab virtual --ranks {world_size}`"
         )
     if any(group.ranks != tuple(range(few)) for group in recording.groups):
-        raise InputError("the recording has groups of some of its ranks, and of more ranks nobody knows which")
+        raise InputError("the recording has groups of some ranks, which more ranks cannot repeat; record more ranks")
     whole = tuple(range(world_size))
     grows = np.append(np.isin(recording.verbs, GROWING), False)[np.where(collectives, recording.calls.verb, -1)]
     grown = np.where(grows, world_size // few, 1)
@@ -69,7 +69,7 @@ def widen(recording: Recording, world_size: int) -> Recording:
         for name, column in recording.calls.kept.items()
     }
     entries = LogEntries(**{**recording.entries.kept, "took": np.zeros(len(recording.entries))})
-    notes = (*recording.notes, f"ranks {few} to {world_size - 1} do what ranks 0 to {few - 1} did, in turn")
+    notes = (*recording.notes, f"ranks {few} to {world_size - 1} repeat ranks 0 to {few - 1}, in turn")
     wide = replace(
         recording,
         world_size=world_size,
@@ -82,10 +82,10 @@ def widen(recording: Recording, world_size: int) -> Recording:
 
 
 def repeat_ranks(recording: Recording, models: Sequence[int], made_groups: Sequence[Ranks]) -> Recording:
-    """Return the recording of all ranks, of which only ``models`` are in ``recording``: for each rank whose it repeats.
+    """Return the recording of all ranks; each repeats the rank in ``models``, which ``recording`` contains.
 
-    ``made_groups`` are the ranks of all groups in the order in which they were made. Raises InputError for a rank that
-    is in no group like that of its model.
+    ``made_groups`` are the ranks of all groups in order of creation. Raise InputError for a rank without a group like
+    that of its model.
     """
     groups = _Groups(recording, made_groups)
     calls, entries, streams = list[dict[str, Ints]](), list[dict[str, Any]](), list[ExecutionStream]()
@@ -105,7 +105,7 @@ def repeat_ranks(recording: Recording, models: Sequence[int], made_groups: Seque
         for number in np.flatnonzero(whose == model).tolist():
             own = (owner == model) & (recording.entries.stream == number)
             columns = {name: column[own] for name, column in recording.entries.kept.items()}
-            columns["number"] = columns["number"].astype(np.int64)  # it may be kept in fewer bytes
+            columns["number"] = columns["number"].astype(np.int64)  # columns can have fewer bytes
             shifted = np.where(is_signal[own], columns["number"] + first_signal, columns["number"])
             columns["number"] = np.where(is_call[own], renumbered[columns["number"] * is_call[own]], shifted)
             columns["stream"] = np.full(int(own.sum()), len(streams))
@@ -126,7 +126,7 @@ def repeat_ranks(recording: Recording, models: Sequence[int], made_groups: Seque
 
 
 class _Groups:
-    """The groups of all ranks: those of the recording, and those like them."""
+    """The groups of all ranks: those of the recording, and corresponding ones."""
 
     def __init__(self, recording: Recording, made: Sequence[Ranks]) -> None:
         self.recorded = recording.groups
@@ -135,19 +135,19 @@ class _Groups:
         self._alike = {ranks: family for family in _families(made) for ranks in family}
 
     def like(self, number: int, rank: int) -> int:
-        """Return the number of a rank's group that is like a recorded one: of its family, or itself."""
+        """Return the number of a rank's group that corresponds to a recorded one."""
         group = self.recorded[number]
         family = [group.ranks, *self._alike.get(group.ranks, ())]
         ranks = next((one for one in family if rank in one), None)
         if ranks is None:
-            raise InputError(f"rank {rank} is in no group like {list(group.ranks)[:8]}; let it run too, by --only")
+            raise InputError(f"rank {rank} has no group like {list(group.ranks)[:8]}; add it to --only")
         own = RankGroup(group.name, ranks)
         self.found.setdefault(own)
         return self._numbers.setdefault(own, len(self._numbers))
 
 
 def _families(made: Sequence[Ranks]) -> Iterator[list[Ranks]]:
-    """Yield groups of one size that were made one after the other without a common member.
+    """Yield families: groups of one size that were created one after the other without a common member.
 
     >>> [*_families([(0, 1), (2, 3), (0, 2), (1, 3)])]
     [[(0, 1), (2, 3)], [(0, 2), (1, 3)]]
@@ -162,7 +162,7 @@ def _families(made: Sequence[Ranks]) -> Iterator[list[Ranks]]:
 
 
 def _calls(recording: Recording, mine: Ints, rank: int, groups: _Groups) -> dict[str, Ints]:
-    """Return the calls of a rank like those that are given, all of one rank."""
+    """Return the calls of a rank that repeats the given calls of one rank."""
     columns = {name: column[mine] for name, column in recording.calls.kept.items()}
     is_collective = columns["kind"] == CallKind.COLLECTIVE
     distance = rank - columns["rank"]
@@ -174,7 +174,7 @@ def _calls(recording: Recording, mine: Ints, rank: int, groups: _Groups) -> dict
 
 
 def _keys(calls: dict[str, Ints]) -> Ints:
-    """Return keys by which the k-th calls of a group meet, and the k-th messages from one rank to another."""
+    """Return keys that match the k-th calls of a group, and the k-th messages from one rank to another."""
     counts, keys = Counter[tuple[int, ...]](), dict[tuple[int, ...], int]()
     found = []
     names = ("kind", "rank", "peer", "tag", "group")

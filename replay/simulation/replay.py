@@ -1,7 +1,4 @@
-"""A recording replayed on a cluster: when streams, ranks, stages and messages begin and end, as the kernel runs it.
-
-What of it does not depend on the cluster can be kept for the next one.
-"""
+"""Replay a recording on a cluster: the kernel's begin and end of streams, ranks, stages and messages."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,8 +15,7 @@ from collectives.records.calibration import Calibration
 from collectives.records.columns import Floats, Ints
 from replay.recording import Did, LogEntries, Recording
 from replay.simulation.calls import ReplayedCalls, Segments, find_calls, find_segments
-from replay.simulation.carrier_lookup import find_carrier
-from replay.simulation.carriers import NetworkCarrier, Way, find_ways
+from replay.simulation.carriers import NetworkCarrier, Way, find_carrier, find_ways
 from replay.simulation.layout import ReplayLayout, lay_out
 from replay.simulation.plan import ReplayedMessages, ReplayPlan, find_messages, make_plan
 from replay.simulation.templates import Template
@@ -34,7 +30,7 @@ World = Any  # of the kernel, which is slow to import
 
 @dataclass(frozen=True, eq=False)
 class ReplayedRun:
-    """A recording on a cluster as the kernel ran it."""
+    """The kernel's run of a recording on a cluster."""
 
     recording: Recording
     segments: Segments
@@ -49,30 +45,29 @@ class ReplayedRun:
 
     @property
     def cluster(self) -> Cluster:
-        """The cluster that it was replayed on."""
+        """The cluster of the replay."""
         return self.carrier.resolved
 
     @cached_property
     def finished_streams(self) -> Floats:
-        """Seconds at which each stream ended; infinite where it never does."""
-        found: Floats = self.world.agents["finished"][: len(self.recording.streams)].copy()
-        return found
+        """Seconds at which each stream ended; infinity if it never does."""
+        return np.array(self.world.agents["finished"][: len(self.recording.streams)], np.float64)
 
     @cached_property
     def finished(self) -> Floats:
-        """Seconds at which each rank was through with all of its streams; shape [world_size]."""
+        """Seconds at which each rank finished all its streams; shape [world_size]."""
         found = np.zeros(self.recording.world_size)
         np.maximum.at(found, [stream.rank for stream in self.recording.streams], self.finished_streams)
         return found
 
     @property
     def is_complete(self) -> bool:
-        """Whether all ranks end."""
+        """Whether all ranks finish."""
         return bool(np.isfinite(self.finished_streams).all())
 
     @cached_property
     def elapsed(self) -> float:
-        """Seconds until all ranks have ended and their messages have arrived; else when the last thing happened."""
+        """Seconds until all ranks have finished and their messages have arrived; in a hang, of the last event."""
         ends = [self.message_end, self.finished_streams]
         if not self.is_complete:
             ends += [self.started, self.work_end]
@@ -80,39 +75,34 @@ class ReplayedRun:
 
     @property
     def started(self) -> Floats:
-        """Seconds at which each stage began; nan where it never did."""
-        found: Floats = self.world.started
-        return found
+        """Seconds at which each stage began; nan if it never did."""
+        return np.asarray(self.world.started, np.float64)
 
     @property
     def message_begin(self) -> Floats:
-        """Seconds at which both halves of each message were there; nan where they never were."""
-        found: Floats = self.world.begin[self.planned.signals :]
-        return found
+        """Seconds at which both halves of each message were posted; nan if they never were."""
+        return np.asarray(self.world.begin[self.planned.signals :], np.float64)
 
     @property
     def message_end(self) -> Floats:
-        """Seconds at which each message had arrived; nan where it never did."""
-        found: Floats = self.world.end[self.planned.signals :]
-        return found
+        """Seconds at which each message arrived; nan if it never did."""
+        return np.asarray(self.world.end[self.planned.signals :], np.float64)
 
     @cached_property
     def stage_end(self) -> Floats:
-        """Seconds at which each stage ended; nan or infinite where it never did."""
+        """Seconds at which each stage ended; nan or infinity if it never did."""
         following = self.planned.plan.stages["following"][:-1]
         agents = self.world.agents["finished"][self.planned.plan.stages["agent"][:-1]]
-        found: Floats = np.where(following >= 0, self.started[following], agents)
-        return found
+        return np.asarray(np.where(following >= 0, self.started[following], agents), np.float64)
 
     @property
     def work_end(self) -> Floats:
-        """Seconds at which each piece of work ended."""
-        found: Floats = self.stage_end[self.planned.work.stage]
-        return found
+        """Seconds at which each task ended."""
+        return self.stage_end[self.planned.work.stage]
 
     @cached_property
     def busy(self) -> Floats:
-        """Seconds that each rank computed by itself in its first stream, reductions included; shape [world_size]."""
+        """Seconds that each rank computed in its first stream, reductions included; shape [world_size]."""
         work = self.planned.work
         agent = self.planned.plan.stages["agent"][work.stage]
         own = (agent < self.recording.world_size) & np.isfinite(self.work_end)
@@ -120,7 +110,7 @@ class ReplayedRun:
 
 
 class Replayer:
-    """A recording that may be replayed several times: what does not depend on the cluster is worked out once."""
+    """A recording to replay on several clusters; the parts that do not depend on the cluster are computed once."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
@@ -135,19 +125,19 @@ class Replayer:
         calibration: Calibration | None = None,
         faults: Faults = NO_FAULTS,
     ) -> ReplayedRun:
-        """Return the run on a cluster, with algorithms by collective where the default will not do.
+        """Return the run on a cluster, with algorithms by collective. Default: the cluster's.
 
-        Raises InputError for a cluster of another number of ranks, and for what cannot be carried there.
+        Raise InputError for a cluster with another number of ranks, and for calls that it does not support.
         """
         check_cluster(cluster, Cluster)
         ranks = self.recording.world_size
         if cluster.world_size != ranks:
-            raise InputError(f"{cluster.title} has {cluster.world_size} ranks, and the recording {ranks}")
+            raise InputError(f"{cluster.title} has {cluster.world_size} ranks, but the recording has {ranks}")
         carrier = find_carrier(cluster, algorithms or {}, calibration)
         check_faults(faults, carrier.resolved.graph, ranks)
         ways = find_ways(self.calls, carrier)
         recording = self.recording
-        if carrier.shares_cores and recording.where == "virtual":  # what was measured here has shared them already
+        if carrier.shares_cores and recording.where == "virtual":  # measured times include the sharing
             recording = _charge_messages_to_cores(recording, self.segments, self.calls, ways)
         layout = lay_out(recording, self.segments, self.calls, ways, self._lines(carrier))
         messages = find_messages(self.recording, self.segments, self.calls, (layout, ways), carrier)
@@ -168,7 +158,7 @@ class Replayer:
         )
 
     def _lines(self, carrier: NetworkCarrier) -> Ints:
-        """Return which calls are done one after the other: as recorded or, where a carrier does so, a group's."""
+        """Return the line of each call: as recorded, or its group's if the carrier runs a group's calls in order."""
         line = np.append(
             self.recording.calls.line, np.zeros(len(self.calls.rank) - len(self.recording.calls), np.int64)
         )
@@ -188,7 +178,7 @@ def replay(
     calibration: Calibration | None = None,
     faults: Faults = NO_FAULTS,
 ) -> ReplayedRun:
-    """Return a recorded run on a cluster, every message simulated; ``Replayer.on`` does so more than once.
+    """Return a recorded run on a cluster, with every message simulated. ``Replayer.on`` replays more than once.
 
     >>> import simcomm
     >>> from replay.recording_builder import RecordedCollective, RecordingBuilder
@@ -201,9 +191,9 @@ def replay(
     0.501004
     """
     if not isinstance(recording, Recording):
-        raise InputError(f"recording is {quote(recording)}; give the result of read_recording")
+        raise InputError(f"recording must be the result of read_recording, not {quote(recording)}")
     if not isinstance(algorithms, Mapping | None):
-        raise InputError(f"algorithms is {quote(algorithms)}; give names by collective")
+        raise InputError(f"algorithms must be a mapping of names by collective, not {quote(algorithms)}")
     check_cluster(cluster, Cluster)
     check_used(calibration, [cluster])
     return Replayer(recording).on(cluster, algorithms, calibration=calibration, faults=faults)
@@ -212,16 +202,16 @@ def replay(
 def _charge_messages_to_cores(
     recording: Recording, segments: Segments, calls: ReplayedCalls, ways: list[Way]
 ) -> Recording:
-    """Return a recording in which computing takes as much longer as collectives keep its core busy meanwhile.
+    """Return a recording whose computing is longer by the work of parallel collectives on the same core.
 
-    A message between processes of one machine is work of the cores of both. A collective that a rank waits for only
-    after it has computed takes that work from what is computed next, whose seconds were taken with the core to itself.
+    A message between processes of one machine uses a core of both. If a rank computes before it waits for a collective,
+    that work delays the computing, which was measured with the core to itself.
     """
     entries = recording.entries
     computing = np.flatnonzero(entries.seconds > 0)
     waits = np.flatnonzero(entries.did == Did.WAIT)
     awaited = np.full(len(recording.calls), -1)
-    awaited[entries.number[waits[::-1]]] = waits[::-1]  # the first time
+    awaited[entries.number[waits[::-1]]] = waits[::-1]  # first waits
     seconds = entries.seconds.copy()
     for way in ways:
         if way.template is None:
@@ -232,7 +222,7 @@ def _charge_messages_to_cores(
         following = np.searchsorted(computing, segments.post_entry[call], side="right")
         meanwhile = following < len(computing)
         following[meanwhile] = computing[following[meanwhile]]
-        meanwhile &= following <= awaited[call]  # so of the same stream
+        meanwhile &= following <= awaited[call]  # of the same stream
         np.add.at(seconds, following[meanwhile], _busy_seconds(way.template)[member[meanwhile]])
     extended = LogEntries(
         stream=entries.stream, did=entries.did, number=entries.number, seconds=seconds, took=entries.took
@@ -241,7 +231,7 @@ def _charge_messages_to_cores(
 
 
 def _busy_seconds(template: Template) -> Floats:
-    """Return how long a collective keeps the core of each rank of its group busy; shape [ranks]."""
+    """Return the core time of a collective on each rank of its group in s; shape [ranks]."""
     messages, ranks = template.messages, template.ranks
     receiving = np.bincount(messages.dst, messages.seconds, ranks)
     reducing = np.bincount(template.agent // template.channels, template.cost, ranks)

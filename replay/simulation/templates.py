@@ -1,4 +1,4 @@
-"""A collective of a group as a template: its stages and messages, to be put wherever ranks call it."""
+"""A collective of a group as a template: its stages and messages, which each call instantiates."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ from simcomm.schedules import compact_schedule
 
 
 class TemplateMessages(NamedTuple):
-    """The messages of a collective; one entry of each array for each."""
+    """The messages of a collective, one per entry of each array."""
 
     source: Ints  # the stage that sends it
     sink: Ints
     src: Ints  # rank of the group
     dst: Ints
     nbytes: Floats
-    seconds: Floats  # that it takes where it crosses no links
+    seconds: Floats  # without links
     channel: Ints
     step: Ints
     dst_step: Ints
@@ -44,16 +44,16 @@ class Template:
     ranks: int
     channels: int
     agent: Ints  # [stages]: rank * channels + channel
-    place: Ints  # [stages]: among those of its agent
+    place: Ints  # [stages]: index among those of its agent
     step: Ints  # [stages]: of the program
     cost: Floats  # [stages]: seconds of reducing after the messages
     lengths: Ints  # [ranks * channels]: stages of each
-    division: Floats  # [ranks]: seconds that a mean takes at the end; 0 where there is none
+    division: Floats  # [ranks]: seconds of a mean's division at the end
     messages: TemplateMessages
 
 
 class Shape(NamedTuple):
-    """What calls of collectives have in common that are alike but for their ranks."""
+    """The properties of a collective without its ranks."""
 
     verb: str
     ranks: int

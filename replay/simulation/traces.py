@@ -1,4 +1,4 @@
-"""The Trace of a replayed run: its messages, what ranks computed, named by the recording's marks, and the links."""
+"""The Trace of a replayed run: messages, computing named by the recording's marks, and links."""
 
 import numpy as np
 
@@ -16,13 +16,13 @@ from simcomm.compiled.traces import pair_routes
 from simcomm.model.faults import DIVISION, PROGRAM
 from simcomm.model.traced_links import trace_links
 
-COMPUTE, REDUCE = Mark("compute"), "reduce"  # spans of what no mark names; of what collectives reduce
+COMPUTE, REDUCE = Mark("compute"), "reduce"  # spans of computing without a mark; of reductions
 METHOD = "replay"
 NAMES = ("src", "dst", "step", "chunk", "channel", "dst_step", "count", "into", "reduces", "collective")
 
 
 def make_trace(run: ReplayedRun) -> Trace:
-    """Return all that happened in a run."""
+    """Return the trace of a run."""
     cluster, failed = run.cluster, {}
     if run.faults.fails_ranks:
         agents = run.world.agents["failed"][: len(run.recording.streams)] > 0
@@ -74,7 +74,7 @@ def _messages_and_links(run: ReplayedRun) -> tuple[Messages, list[TracedLink]]:
 
 
 def _spans(run: ReplayedRun) -> Spans:
-    """Return what ranks computed: of programs named by the innermost mark around it, of collectives ``reduce``."""
+    """Return the computing of ranks: of programs by the innermost mark, of collectives ``reduce``."""
     work = run.planned.work
     end = run.work_end
     kept = np.flatnonzero(np.isfinite(end) & (work.rank != NO_RANK))
@@ -97,7 +97,7 @@ def _spans(run: ReplayedRun) -> Spans:
 
 
 def _marks_at(recording: Recording, entry: Ints, stream: Ints) -> tuple[Ints, tuple[Mark, ...]]:
-    """Return which mark is the innermost around what streams compute before entries, and the marks."""
+    """Return the innermost mark around the computing before each entry, and the marks."""
     entries, marks = recording.entries, (*recording.marks, COMPUTE)
     changes, opened = [-1], [len(marks) - 1]
     told = np.flatnonzero((entries.did == Did.BEGIN) | (entries.did == Did.END))

@@ -45,11 +45,11 @@ def compared(
     )
 
 
-def test_a_class_holds_its_upper_end():
+def test_size_class_includes_its_upper_end():
     assert class_of(SIZES).tolist() == ["small", "small", "mid", "mid", "large", "large"]
 
 
-def test_the_rule_is_a_median_over_systems_of_medians():
+def test_score_is_a_median_over_systems_of_medians():
     one = compared("a", [0.1, -0.3, 0.0, 0.0, 4.0, 2.0])
     two = compared("b", [0.4, 0.4, 0.0, 0.5, 0.1, 0.1])
     three = compared("c", [-0.5, -0.5, 0.2, 0.2, 0.3, 0.3])
@@ -66,19 +66,19 @@ def test_the_rule_is_a_median_over_systems_of_medians():
     assert baseline_medians(judged) == {"twice": {name: pytest.approx(1.0) for name in SIZE_CLASSES}}
 
 
-def test_coverage_counts_rows_within_the_interval():
+def test_coverage_counts_rows_in_the_interval():
     narrow = compared("a", [0.1, 0.3, 0.0, 0.0, -0.5, -0.1], width=1.2)
     assert [score.coverage80 for score in score_classes(narrow).values()] == [0.5, 1.0, 0.5]
 
 
-def test_several_series_of_a_system_count_together():
+def test_series_of_a_system_count_together():
     one, other = compared("a", [0.1] * 6), compared("a", [0.3] * 6, collective="reduce")
     judged = concatenate([one, other])
     assert score_systems(judged)["a"]["mid"].median == pytest.approx(0.2)
     assert score_classes(judged.by("collective")["reduce"])["small"].median == pytest.approx(0.3)
 
 
-def test_a_baseline_is_judged_where_it_says_something():
+def test_baseline_is_evaluated_where_it_predicts():
     silent = compared("b", [0.1] * 6)
     silent.baselines["twice"][:] = np.nan
     judged = concatenate([compared("a", [0.1] * 6), silent])
@@ -86,7 +86,7 @@ def test_a_baseline_is_judged_where_it_says_something():
 
 
 @given(st.lists(st.floats(-0.99, 10), min_size=1, max_size=9))
-def test_one_error_for_all_rows_of_a_system_is_its_score(errors: list[float]):
+def test_equal_errors_are_the_score(errors: list[float]):
     judged = concatenate([compared(f"s{index}", [error] * len(SIZES)) for index, error in enumerate(errors)])
     scores = score_classes(judged)
     for score in scores.values():
@@ -95,12 +95,12 @@ def test_one_error_for_all_rows_of_a_system_is_its_score(errors: list[float]):
         assert score.systems == len(errors)
 
 
-def test_a_class_without_rows_has_no_score():
+def test_size_class_without_rows_has_no_score():
     score = score_classes(compared("a", [0.1] * 6).take(np.array([0])))["large"]
     assert (score.median, score.mean_capped, score.systems, score.coverage80) == (None, None, 0, None)
 
 
-def test_at_most_twelve_sizes_of_a_series_count_and_skipped_systems_do_not():
+def test_at_most_twelve_sizes_of_a_series_count():
     systems = read_systems()
     judged = list(judged_series(systems, read_tables(systems)))
     assert max(len(series.nbytes) for _, series in judged) == 12
@@ -110,7 +110,7 @@ def test_at_most_twelve_sizes_of_a_series_count_and_skipped_systems_do_not():
     assert [*found.by("system")] == [*dict.fromkeys(system.slug for system, _ in judged[:3])]
 
 
-def test_every_family_is_told_from_the_description_alone():
+def test_family_depends_on_the_description():
     lines = {
         "EFA": {"machine": "aws_p5", "nodes": 2, "gpus": 8},
         "InfiniBand, RoCE": {"machine": "dgx_h100", "nodes": 2, "gpus": 8},
@@ -127,7 +127,7 @@ def test_every_family_is_told_from_the_description_alone():
     }
 
 
-def test_alpha_and_beta_are_the_textbooks():
+def test_alpha_beta_is_the_textbook_model():
     two = describe_preset("dgx-h100", 2, 8)
     seconds = alpha_beta(two, "all_reduce", np.array([0.0, 1e9]))
     assert seconds[0] == pytest.approx(28 * 0.6e-6 + 2 * 2.7e-6)
@@ -136,14 +136,14 @@ def test_alpha_and_beta_are_the_textbooks():
     assert alpha_beta(one, "send_recv", np.array([0.0]))[0] == pytest.approx(1e-6)
 
 
-def test_the_tuners_formula_is_known_for_what_the_tuner_chooses():
+def test_tuner_formula_exists_for_tuned_collectives():
     eight = describe_preset("dgx-h100", 1, 8)
     seconds = tuner_formula(eight, "all_reduce", np.array([8.0, 1e9]))
     assert seconds is not None and 5e-6 < seconds[0] < 1e-4 < seconds[1] < 0.02
     assert tuner_formula(eight, "send_recv", np.array([8.0])) is None
 
 
-def test_torchs_estimator_is_called_and_left_as_it_was():
+def test_torch_estimator_is_called_and_restored():
     from torch._inductor import comm_analysis
 
     hopper = TorchMachine("hopper", 8, True)
@@ -162,7 +162,7 @@ def own() -> AccuracyAnswer:
     return accuracy()
 
 
-def test_the_json_is_what_was_agreed(own: AccuracyAnswer):
+def test_accuracy_json_has_its_keys(own: AccuracyAnswer):
     found = own.to_dict()
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert found.keys() == {"classes", "systems", "baselines"}
@@ -176,12 +176,12 @@ def test_the_json_is_what_was_agreed(own: AccuracyAnswer):
     assert all(medians.keys() == {"small", "mid", "large"} for medians in found["baselines"].values())
 
 
-def test_what_is_put_aside_is_not_looked_at(own: AccuracyAnswer):
+def test_held_out_systems_are_not_evaluated(own: AccuracyAnswer):
     assert not own.systems.keys() & put_aside()
     assert "23 systems are held out and not looked at" in own.notes
 
 
-def test_the_model_beats_the_simpler_predictions_in_every_class(own: AccuracyAnswer):
+def test_model_beats_the_baselines_in_every_class(own: AccuracyAnswer):
     for name, score in own.classes.items():
         assert score.median is not None
         assert score.median < 0.2
@@ -203,7 +203,7 @@ def make_directory(folder: Path, factor: float = 2.0) -> Path:
     return folder
 
 
-def test_a_strangers_directory_is_judged_with_the_frozen_parameters(tmp_path: Path):
+def test_user_directory_is_evaluated_with_shipped_parameters(tmp_path: Path):
     found = accuracy(make_directory(tmp_path))
     assert found.systems.keys() == {"a"}
     assert all(score.median == pytest.approx(1.0) for score in found.systems["a"].values())
@@ -212,7 +212,7 @@ def test_a_strangers_directory_is_judged_with_the_frozen_parameters(tmp_path: Pa
     assert accuracy(tmp_path, only_held_out=True).systems.keys() == {"b"}
 
 
-def test_one_rank_alone_is_noted_and_loses_no_run(tmp_path: Path):
+def test_single_rank_is_noted(tmp_path: Path):
     folder = make_directory(tmp_path)
     with (folder / FILE_NAME).open("a") as file:
         file.write('alone = { nodes = 1, gpus = 1, gpu = "T4" }\n')
@@ -224,7 +224,7 @@ def test_one_rank_alone_is_noted_and_loses_no_run(tmp_path: Path):
         predict_seconds(read_systems(folder)["alone"], "all_reduce", [1024])
 
 
-def test_a_strangers_directory_is_predicted_whole_whatever_the_project_put_aside(tmp_path: Path):
+def test_user_directory_ignores_shipped_held_out_systems(tmp_path: Path):
     make_directory(tmp_path)
     (tmp_path / "put_aside.txt").unlink()
     slug = min(put_aside())
@@ -235,7 +235,7 @@ def test_a_strangers_directory_is_predicted_whole_whatever_the_project_put_aside
         accuracy(tmp_path, only_held_out=True)
 
 
-def test_what_is_not_judged_is_named(tmp_path: Path):
+def test_omitted_tables_and_rows_are_named(tmp_path: Path):
     make_directory(tmp_path)
     (tmp_path / "d.csv").write_text("")
     with (tmp_path / "a.csv").open("a") as file:
@@ -251,7 +251,7 @@ def test_what_is_not_judged_is_named(tmp_path: Path):
     )
 
 
-def test_a_directory_of_skipped_systems_is_refused(tmp_path: Path):
+def test_directory_of_skipped_systems_is_rejected(tmp_path: Path):
     make_directory(tmp_path)
     described = (tmp_path / FILE_NAME).read_text().replace(" }", ", skip = true }")
     (tmp_path / FILE_NAME).write_text(described)
@@ -259,7 +259,7 @@ def test_a_directory_of_skipped_systems_is_refused(tmp_path: Path):
         accuracy(tmp_path)
 
 
-def test_the_command_shows_writes_and_draws(tmp_path: Path, accuracy_of: Ringlab):
+def test_accuracy_command_shows_writes_and_plots(tmp_path: Path, accuracy_of: Ringlab):
     folder = make_directory(tmp_path, factor=1.0)
     files = ["--json", tmp_path / "a.json", "--plot", tmp_path / "a.png"]
     done = accuracy_of("--data", folder, *files)
@@ -269,7 +269,7 @@ def test_the_command_shows_writes_and_draws(tmp_path: Path, accuracy_of: Ringlab
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_directory_without_tables_is_refused(tmp_path: Path):
+def test_directory_without_tables_is_rejected(tmp_path: Path):
     make_directory(tmp_path)
     (tmp_path / "a.csv").unlink()
     with pytest.raises(InputError, match=r"no table left to predict: described, without a table: a, c; held out: b"):
@@ -282,7 +282,7 @@ def test_a_directory_without_tables_is_refused(tmp_path: Path):
         accuracy(tmp_path, only_held_out=True).draw(tmp_path / "x.gif")
 
 
-def test_a_gpu_that_is_not_known_leaves_out_its_system_alone(tmp_path: Path) -> None:
+def test_unknown_gpu_omits_its_system_only(tmp_path: Path) -> None:
     known, unknown = (f'{{ nodes = 1, gpus = 8, gpu = "{gpu}" }}' for gpu in ("A100 SXM", "Z100"))
     (tmp_path / "systems_described.toml").write_text(f"[systems]\na = {known}\nb = {unknown}\n")
     (table,) = OWN_DATA.glob("h100_2x8_aws_p5_efa.csv")
@@ -295,9 +295,7 @@ def test_a_gpu_that_is_not_known_leaves_out_its_system_alone(tmp_path: Path) -> 
     assert not any("tables that are not described" in note for note in notes)
 
 
-def test_a_table_of_more_rows_than_memory_has_room_for_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_table_with_more_rows_than_memory_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("collectives.budget.Gigabyte.ENTRIES", 3)
     lines = ["collective,bytes,time_us", *(f"all_reduce,{size},10.0" for size in (8, 16, 32))]
     (tmp_path / "a.csv").write_text("\n".join(lines))

@@ -1,4 +1,4 @@
-"""Recordings from and to the formats of others: Chakra's execution traces, profiles of torch."""
+"""Recordings in other formats: Chakra's execution traces, torch profiles."""
 
 import json
 from pathlib import Path
@@ -27,12 +27,12 @@ STAR = simcomm.star(2, "10 Gbit/s", "5 us")
 
 
 @given(st.integers(0, (1 << 64) - 1))
-def test_a_number_is_the_same_after_the_wire(value: int) -> None:
+def test_varint_round_trips(value: int) -> None:
     assert read_varint(write_varint(value), 0) == (value, len(write_varint(value)))
 
 
 @given(st.binary(max_size=60))
-def test_whatever_bytes_are_read_or_refused(data: bytes) -> None:
+def test_read_fields_reads_or_rejects_any_bytes(data: bytes) -> None:
     try:
         fields = list(read_fields(data))
     except ValueError:
@@ -64,7 +64,7 @@ def program() -> Recording:
     return builder.recording()
 
 
-def test_a_recording_takes_as_long_after_chakra(tmp_path: Path) -> None:
+def test_chakra_round_trip_keeps_the_time(tmp_path: Path) -> None:
     files = write_chakra(program(), tmp_path / "ddp")
     assert [file.name for file in files] == ["ddp.0.et", "ddp.1.et"]
     read = read_any_recording(files[1])
@@ -77,7 +77,7 @@ def trace_of(*nodes: ChakraNode) -> bytes:
     return b"".join(write_varint(len(message)) + message for message in messages)
 
 
-def test_a_trace_as_astra_sim_has_it_is_read(tmp_path: Path) -> None:
+def test_chakra_reads_packed_dependencies_of_astra_sim(tmp_path: Path) -> None:
     """Dependencies packed, as protobuf writes them, and a collective that names no group is of all ranks."""
     for rank in range(2):
         packed = bytes_field(5, write_varint(0))
@@ -102,7 +102,7 @@ def message(number: int, rank: int, peer: int, sends: bool, after: list[int]) ->
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_chakra_ring_ends_when_every_rank_sends_first(ranks: int, tmp_path: Path) -> None:
+def test_chakra_ring_completes_when_every_rank_sends_first(ranks: int, tmp_path: Path) -> None:
     """ASTRA-sim's own ring: a receive depends on the send that its rank issues before."""
     for rank in range(ranks):
         nodes = [
@@ -117,7 +117,7 @@ def test_chakra_ring_ends_when_every_rank_sends_first(ranks: int, tmp_path: Path
     assert replay(read_chakra(tmp_path / "ring.0.et"), cluster).elapsed == pytest.approx((ranks - 1) * one)
 
 
-def test_chakra_computing_goes_on_behind_an_issued_send(tmp_path: Path) -> None:
+def test_chakra_computing_continues_after_a_send(tmp_path: Path) -> None:
     (tmp_path / "late.0.et").write_bytes(trace_of(message(0, 0, 1, True, []), ChakraNode(1, "work", COMP, [0], 500)))
     (tmp_path / "late.1.et").write_bytes(trace_of(ChakraNode(0, "work", COMP, [], 9000), message(1, 1, 0, False, [0])))
     found = replay(read_chakra(tmp_path / "late.0.et"), STAR)
@@ -128,27 +128,27 @@ def test_chakra_computing_goes_on_behind_an_issued_send(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (b"\x05ab", "message 0 has 5 bytes, and 2 are left"),
-        (trace_of(ChakraNode(1, "a", COMP, [1])), "depend on each other in a circle"),
-        (trace_of(ChakraNode(1, "a", COMP, [7])), "depends on node 7, which is not there"),
-        (trace_of(ChakraNode(1, "a", COMP), ChakraNode(1, "b", COMP)), "two nodes have one id"),
+        (trace_of(ChakraNode(1, "a", COMP, [1])), "1 nodes form a dependency cycle"),
+        (trace_of(ChakraNode(1, "a", COMP, [7])), "depends on node 7, which does not exist"),
+        (trace_of(ChakraNode(1, "a", COMP), ChakraNode(1, "b", COMP)), "two nodes have the same id"),
         (trace_of(ChakraNode(1, "a", COLLECTIVE, numbers={"comm_type": 77})), "comm_type is 77"),
-        (b"", "not a trace"),
+        (b"", "not a Chakra trace"),
     ],
 )
-def test_what_is_no_trace_is_refused(content: bytes, message: str, tmp_path: Path) -> None:
+def test_chakra_rejects_invalid_traces(content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "bad.0.et").write_bytes(content)
     with pytest.raises(InputError, match=message):
         read_any_recording(tmp_path / "bad.0.et")
 
 
-def test_a_missing_rank_is_named(tmp_path: Path) -> None:
+def test_chakra_names_a_missing_rank(tmp_path: Path) -> None:
     files = write_chakra(program(), tmp_path / "ddp")
     files[0].unlink()
     with pytest.raises(InputError, match=r"ddp\.0\.et is missing"):
         read_any_recording(files[1])
 
 
-def test_messages_beyond_what_memory_has_room_for_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chakra_rejects_more_messages_than_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("collectives.budget.Gigabyte.ENTRIES", 1)
     with pytest.raises(TooLarge, match=r"a\.0\.et: more than 1 messages; give a part of it, or allow more memory"):
         list(read_delimited(b"\x00\x00", "a.0.et"))
@@ -174,7 +174,7 @@ def profile(rank: int, ranks: int) -> dict[str, object]:
     }
 
 
-def test_a_profile_of_a_run_over_nccl_is_a_recording(tmp_path: Path) -> None:
+def test_torch_profiles_of_nccl_become_a_recording(tmp_path: Path) -> None:
     for rank in range(2):
         (tmp_path / f"rank{rank}.json").write_text(json.dumps(profile(rank, 2)))
     read = read_any_recording(tmp_path)
@@ -184,7 +184,7 @@ def test_a_profile_of_a_run_over_nccl_is_a_recording(tmp_path: Path) -> None:
     assert replay(read, STAR).elapsed == pytest.approx(200e-6 + max(alone, 300e-6) + 50e-6)
 
 
-def test_profiles_of_some_ranks_are_refused(tmp_path: Path) -> None:
+def test_torch_profiles_of_some_ranks_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "rank1.json").write_text(json.dumps(profile(1, 2)))
     with pytest.raises(InputError, match="profiles of rank 1, of 2"):
         read_any_recording(tmp_path)

@@ -1,4 +1,4 @@
-"""Recordings: what is made, written and read again, and what is refused."""
+"""Recordings are built, written and read, and invalid ones are rejected."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ def ring(world_size: int = 4) -> RecordingBuilder:
     return builder
 
 
-def test_a_recording_is_the_same_after_a_file(tmp_path: Path) -> None:
+def test_recording_round_trips_through_a_file(tmp_path: Path) -> None:
     made = ring().recording()
     made.write(tmp_path / "run.json")
     read = read_recording(tmp_path / "run.json")
@@ -44,7 +44,7 @@ def test_a_recording_is_the_same_after_a_file(tmp_path: Path) -> None:
     assert read.describe(1) == "send to rank 1 of 64 bytes, tag 0"
 
 
-def test_a_device_of_a_rank_has_a_log_of_its_own() -> None:
+def test_device_stream_has_its_own_log() -> None:
     builder = RecordingBuilder("gpu.py", 1)
     device = builder.stream(0, "compute")
     builder.signal(0, "launched", seconds=1e-6)
@@ -78,14 +78,14 @@ def entry(builder: RecordingBuilder, **changes: Any) -> None:
         (lambda b: [b.signal(0, "s"), b.signal(1, "s")], "a signal is given twice"),
     ],
 )
-def test_what_no_run_can_have_left_is_refused(change: Any, message: str) -> None:
+def test_builder_rejects_impossible_logs(change: Any, message: str) -> None:
     builder = ring()
     change(builder)
     with pytest.raises(InputError, match=message):
         builder.recording()
 
 
-def test_ranks_that_do_not_agree_on_a_collective_are_named() -> None:
+def test_builder_names_ranks_with_different_collectives() -> None:
     builder = RecordingBuilder("wrong.py", 2)
     builder.collective(0, "k", RecordedCollective("all_reduce", (0, 1), 8), site=SourceLine("wrong.py", 3))
     builder.collective(1, "k", RecordedCollective("broadcast", (0, 1), 8), site=SourceLine("wrong.py", 5))
@@ -105,7 +105,7 @@ def test_ranks_that_do_not_agree_on_a_collective_are_named() -> None:
         ("title", "two\u202eracks", "letters that can be shown"),
     ],
 )
-def test_a_file_is_read_strictly(key: str, value: object, message: str, tmp_path: Path) -> None:
+def test_read_recording_rejects_invalid_files(key: str, value: object, message: str, tmp_path: Path) -> None:
     content = ring().recording().to_dict() | {key: value}
     path = tmp_path / "run.json"
     path.write_text(json.dumps(content))
@@ -113,6 +113,6 @@ def test_a_file_is_read_strictly(key: str, value: object, message: str, tmp_path
         read_recording(path)
 
 
-def test_an_empty_recording_is_one() -> None:
+def test_empty_recording_is_valid() -> None:
     made: Recording = RecordingBuilder("nothing.py", 2).recording()
     assert (len(made.calls), made.took().tolist()) == (0, [0.0, 0.0])

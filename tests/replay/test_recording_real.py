@@ -1,4 +1,4 @@
-"""``ringlab record``: programs as they are on real ranks, what is noted of them, and that it changes nothing."""
+"""``ringlab record`` records programs on real ranks without changing their results."""
 
 import os
 import subprocess
@@ -50,13 +50,13 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recording, list[
     return read_recording(file), results[0], results[1]
 
 
-def test_a_program_gives_the_same_results_recorded(recorded: tuple[Recording, list[str], list[str]]) -> None:
+def test_recorded_program_has_the_same_results(recorded: tuple[Recording, list[str], list[str]]) -> None:
     _, with_it, without = recorded
     assert len(with_it) == 2
     assert with_it == without
 
 
-def test_all_that_it_calls_is_noted(recorded: tuple[Recording, list[str], list[str]]) -> None:
+def test_recording_has_all_calls(recorded: tuple[Recording, list[str], list[str]]) -> None:
     recording = recorded[0]
     assert (recording.world_size, recording.where) == (2, "gloo")
     assert recording.title == "recorded_program.py --ranks 7"
@@ -76,7 +76,7 @@ def test_all_that_it_calls_is_noted(recorded: tuple[Recording, list[str], list[s
     assert [(call.rank, call.peer, call.nbytes) for call in sends] == [(0, 1, 4000)]
 
 
-def test_computing_is_apart_from_waiting(recorded: tuple[Recording, list[str], list[str]]) -> None:
+def test_recording_separates_computing_from_waiting(recorded: tuple[Recording, list[str], list[str]]) -> None:
     recording = recorded[0]
     number = next(n for n, call in enumerate(recording.calls) if call.elements == 1000 and call.rank == 1)
     waits = [e for e in recording.entries if e.did == Did.WAIT and e.number == number]
@@ -84,24 +84,15 @@ def test_computing_is_apart_from_waiting(recorded: tuple[Recording, list[str], l
     assert (recording.took() >= recording.computed()).all()
 
 
-def test_it_replays_elsewhere_and_ends(recorded: tuple[Recording, list[str], list[str]]) -> None:
+def test_recording_replays_on_other_networks(recorded: tuple[Recording, list[str], list[str]]) -> None:
     fast, slow = (replay(recorded[0], simcomm.star(2, rate, "10 us")) for rate in ("100 Gbit/s", "10 Mbit/s"))
     assert describe_stuck(slow) == []
     assert fast.elapsed < slow.elapsed
     assert fast.elapsed >= recorded[0].computed().max() * 0.99
 
 
-def test_a_program_that_fails_fails_recorded_with_its_own_message(tmp_path: Path) -> None:
-    script = tmp_path / "fails.py"
-    script.write_text("import torch.distributed as d\nd.init_process_group('gloo')\nraise ValueError('as it stands')\n")
-    ended = run_ranks(2, tmp_path, "-m", "ringlab", "record", "-o", tmp_path / "run.json", script)
-    assert all(status != 0 for status, _, _ in ended)
-    assert "as it stands" in "".join(said for _, _, said in ended)
-    assert not (tmp_path / "run.json").exists()
-
-
 @pytest.mark.parametrize("fault", ["raise ValueError('as it stands')", "os.kill(os.getpid(), 9)"])
-def test_a_rank_names_its_own_failure_and_a_lost_peer(fault: str, tmp_path: Path) -> None:
+def test_rank_names_its_own_failure_and_a_lost_peer(fault: str, tmp_path: Path) -> None:
     script = tmp_path / "fails.py"
     script.write_text(
         "import os, torch, torch.distributed as d\nd.init_process_group('gloo')\n"
@@ -112,11 +103,12 @@ def test_a_rank_names_its_own_failure_and_a_lost_peer(fault: str, tmp_path: Path
     )
     doing = "(line 4 of fails.py) (status: running fails.py)\n"
     assert first.startswith("ringlab: rank 0 lost another rank: RuntimeError: ") and first.endswith(doing), first
+    assert not (tmp_path / "run.json").exists()
     own = f"ringlab: rank 1 failed with ValueError: as it stands {doing.replace('line 4', 'line 3')}"
     assert second == (own if "raise" in fault else "")
 
 
-def test_a_full_disk_does_not_hide_what_a_program_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_does_not_hide_the_program_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CallLog, "write", Mock(side_effect=OSError("no space")))
     monkeypatch.setattr(CallRecorder, "install", Mock())
     for name, value in (("RANK", "1"), ("WORLD_SIZE", "2")):
@@ -144,7 +136,7 @@ class BarrierTensor(torch.Tensor):
 
 
 @pytest.mark.parametrize("backend", ["nccl", "gloo"])
-def test_a_gpu_is_timed_by_the_stream_of_its_tensors(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_clock_is_the_stream_of_its_tensors(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The script names no backend, and chooses its GPU behind ``init_process_group``."""
     gpu = SimulatedGpu(monkeypatch)
     streams: list[torch.device | None] = []
@@ -179,7 +171,7 @@ def test_a_gpu_is_timed_by_the_stream_of_its_tensors(backend: str, monkeypatch: 
 
 
 @pytest.mark.slow
-def test_lines_of_ranks_that_are_started_name_the_rank(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_started_ranks_prefix_their_output(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     script = tmp_path / "prints.py"
     script.write_text("import torch.distributed as d\nd.init_process_group('gloo')\nfor _ in range(9): print('mine')\n")
     record_program([str(script)], 2, tmp_path / "run.json", 120.0)
@@ -187,11 +179,11 @@ def test_lines_of_ranks_that_are_started_name_the_rank(tmp_path: Path, capfd: py
     assert Counter(lines) == {"[rank0]: mine": 9, "[rank1]: mine": 9}
 
 
-def test_a_rank_that_left_no_log_is_named(tmp_path: Path) -> None:
+def test_read_logs_names_a_rank_without_a_log(tmp_path: Path) -> None:
     CallLog(0, 2, "one.py", "gloo").write(tmp_path)
     with pytest.raises(RunFailed, match="no log of rank 1"):
         read_logs(tmp_path, 2, timeout=0.1)
 
 
-def test_logs_without_calls_are_a_recording() -> None:
+def test_join_logs_accepts_logs_without_calls() -> None:
     assert len(join_logs([CallLog(rank, 2, "none.py", "gloo") for rank in range(2)]).calls) == 0

@@ -1,4 +1,4 @@
-"""``ringlab replay``: what it says of a recording, what it writes, and what it refuses."""
+"""``ringlab replay``: its answer, its files, and its errors."""
 
 import json
 from pathlib import Path
@@ -35,7 +35,7 @@ def run_file(tmp_path: Path) -> Path:
     return tmp_path / "run.json"
 
 
-def test_a_recording_is_replayed_drawn_and_written(run_file: Path, tmp_path: Path, ringlab: Ringlab) -> None:
+def test_replay_command_answers_plots_and_writes(run_file: Path, tmp_path: Path, ringlab: Ringlab) -> None:
     files = [tmp_path / name for name in ("run.html", "run.trace.json", "answer.json", "report.html")]
     what_ifs = ["--what-if", "all_reduce=naive", "--what-if", "cluster.link.8.bandwidth='1 Gbit/s'"]
     files_to = ["--plot", files[0], "--trace", files[1], "--json", files[2], "--report", files[3]]
@@ -60,7 +60,7 @@ def test_a_recording_is_replayed_drawn_and_written(run_file: Path, tmp_path: Pat
     assert "How long does the run take on" in page
 
 
-def test_a_replay_says_what_it_was_beside_what_was_measured(tmp_path: Path) -> None:
+def test_replay_compares_with_the_measured_time(tmp_path: Path) -> None:
     builder = RecordingBuilder("two.py", 2, where="gloo")
     for rank in range(2):
         call = builder.collective(rank, 0, RecordedCollective("all_reduce", (0, 1), 250_000))
@@ -86,27 +86,25 @@ def test_a_replay_says_what_it_was_beside_what_was_measured(tmp_path: Path) -> N
         (ReplayOptions(on="two-racks", what_if=[""]), "--what-if must not be empty"),
     ],
 )
-def test_what_is_asked_wrongly_is_refused(run_file: Path, options: ReplayOptions, message: str) -> None:
+def test_replay_command_rejects_invalid_options(run_file: Path, options: ReplayOptions, message: str) -> None:
     with pytest.raises(InputError, match=message):
         replay_file(run_file, options)
 
 
-def test_a_widened_run_is_replayed_on_as_many_hosts_and_written_so(
-    run_file: Path, tmp_path: Path, ringlab: Ringlab
-) -> None:
+def test_replay_command_widens_a_run_and_writes_chakra(run_file: Path, tmp_path: Path, ringlab: Ringlab) -> None:
     done = ringlab("replay", run_file, "--ranks", 64, "--on", "two-racks", "--chakra", tmp_path / "wide")
     assert done.status == 0, done.err
     assert "each host 8 times" in done.out and "of 64 ranks" in done.out
     assert len([*tmp_path.glob("wide.*.et")]) == 64
 
 
-def test_a_larger_network_is_used_in_part_and_its_trouble_is_read() -> None:
+def test_read_network_uses_part_of_a_network_with_faults() -> None:
     found = read_network("star8", 4, ["faults.rank=[{rank = 1, slowdown = 2}]"])
     assert (found.cluster.world_size, found.faults.ranks[0].slowdown) == (4, 2)
     assert read_network("this-machine", 3).cluster.world_size == 3
 
 
-def test_network_of_a_machine_has_hosts_for_all_ranks() -> None:
+def test_read_network_of_a_machine_has_hosts_for_all_ranks() -> None:
     for name, ranks, size in (("dgx-h100", 4, (1, 4)), ("dgx-h100", 12, (2, 6)), ("gb200-nvl72", 6, (2, 3))):
         cluster = read_network(name, ranks).cluster
         assert isinstance(cluster, NcclCluster)
@@ -115,7 +113,7 @@ def test_network_of_a_machine_has_hosts_for_all_ranks() -> None:
         read_network("dgx-h100", 13)
 
 
-def test_network_of_a_graph_file_has_as_many_ranks_as_hosts(tmp_path: Path) -> None:
+def test_read_network_of_a_graph_file_uses_its_hosts(tmp_path: Path) -> None:
     graph = {"directed": False, "multigraph": False, "graph": {}, "nodes": [{"id": name} for name in ("h0", "h1", "s")]}
     graph["edges"] = [{"source": f"h{n}", "target": "s", "bandwidth": 1.25e8, "latency": 5e-6} for n in (0, 1)]
     (tmp_path / "net.json").write_text(json.dumps(graph))

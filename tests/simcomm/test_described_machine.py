@@ -16,7 +16,7 @@ def hardware(system: object) -> dict[str, object]:
     return {key: getattr(system, key) for key in (*HARDWARE, "gpu", "cpu")}
 
 
-def test_a_dgx_h100_from_its_own_files_is_that_of_the_catalogue(tmp_path: Path) -> None:
+def test_dgx_h100_files_describe_the_catalogue_machine(tmp_path: Path) -> None:
     files = [
         write(tmp_path, "topo.txt", dgx_matrix()),
         write(tmp_path, "system.xml", dgx_xml()),
@@ -27,7 +27,7 @@ def test_a_dgx_h100_from_its_own_files_is_that_of_the_catalogue(tmp_path: Path) 
     assert not any("guess" in origin for origin in found.origins.values())
 
 
-def test_a_workstation_from_its_own_files_is_that_of_the_catalogue(tmp_path: Path) -> None:
+def test_workstation_files_describe_the_catalogue_machine(tmp_path: Path) -> None:
     files = [
         write(tmp_path, "topo.txt", workstation_matrix()),
         write(tmp_path, "gpus.txt", gpus_listed("NVIDIA GeForce RTX 4090", 4)),
@@ -38,7 +38,7 @@ def test_a_workstation_from_its_own_files_is_that_of_the_catalogue(tmp_path: Pat
     assert found.procs == "single"
 
 
-def test_a_workstation_with_two_nvlink_bridges_is_that_of_the_catalogue(tmp_path: Path) -> None:
+def test_nvlink_bridges_are_described(tmp_path: Path) -> None:
     pairs = {(0, 1), (1, 0), (2, 3), (3, 2)}
     cells = [["X" if a == b else "NV4" if (a, b) in pairs else "PHB" for b in range(4)] for a in range(4)]
     files = [
@@ -48,7 +48,7 @@ def test_a_workstation_with_two_nvlink_bridges_is_that_of_the_catalogue(tmp_path
     assert hardware(ringlab.describe(files).system) == hardware(describe_preset("rtx3090-nvlink-4x", 1, 4))
 
 
-def test_what_is_written_is_a_scenario_and_marks_what_is_guessed(tmp_path: Path) -> None:
+def test_described_scenario_runs_and_marks_guesses(tmp_path: Path) -> None:
     log = write(tmp_path, "nccl.log", NCCL_LOG.format(gdr="/GDRDMA"))
     table = write(tmp_path, "table.txt", nccl_tests(["n0", "n1"], 8, "NVIDIA H100 80GB HBM3", [(2**30, 90.0)]))
     found = ringlab.describe([log, table])
@@ -64,7 +64,7 @@ def test_what_is_written_is_a_scenario_and_marks_what_is_guessed(tmp_path: Path)
     assert f"gdr = true  # {log}:7" in lines
 
 
-def test_what_was_seen_of_gpudirect_and_the_settings_go_into_the_scenario(tmp_path: Path) -> None:
+def test_scenario_has_observed_gpudirect_and_settings(tmp_path: Path) -> None:
     text = NCCL_LOG.format(gdr="") + "n0:10:20 [0] NCCL INFO NCCL_ALGO set by environment to Ring\n"
     log = write(tmp_path, "nccl.log", text)
     listed = write(tmp_path, "gpus.txt", gpus_listed("NVIDIA A100-SXM4-80GB", 8))
@@ -74,7 +74,7 @@ def test_what_was_seen_of_gpudirect_and_the_settings_go_into_the_scenario(tmp_pa
     assert 'nic = "1600 Gbit/s"  # as you say' in found.toml
 
 
-def test_hosts_are_counted_by_the_line_that_says_them_and_not_where_one_rank_alone_is_logged(tmp_path: Path) -> None:
+def test_hosts_are_counted_from_the_communicator_line(tmp_path: Path) -> None:
     begun = "n0:10:20 [0] NCCL INFO comm 0x55aa rank 0 nranks 16 cudaDev 0 busId 7000 - Init START\n"
     whole = begun + NCCL_LOG.format(gdr="/GDRDMA")
     found = ringlab.describe([write(tmp_path, "new.log", whole)], keys=['gpu="H100 SXM"']).system
@@ -84,7 +84,7 @@ def test_hosts_are_counted_by_the_line_that_says_them_and_not_where_one_rank_alo
         ringlab.describe([of_old_nccl], keys=['gpu="H100 SXM"'])
 
 
-def test_what_is_missing_is_said_with_what_to_give(tmp_path: Path) -> None:
+def test_missing_gpu_is_reported_with_the_option(tmp_path: Path) -> None:
     topo = write(tmp_path, "topo.txt", workstation_matrix())
     with pytest.raises(InputError, match="no file names the GPU; pass for example --set"):
         ringlab.describe([topo])

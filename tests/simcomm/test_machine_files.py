@@ -39,7 +39,7 @@ TABLE = nccl_tests(["n0"], 2, "A100", [(2**20, 10.0)])
         ("empty.txt", "", "describes no machine"),
     ],
 )
-def test_broken_file_is_refused_in_one_line(tmp_path: Path, name: str, text: str, message: str) -> None:
+def test_broken_file_is_rejected_in_one_line(tmp_path: Path, name: str, text: str, message: str) -> None:
     path = write(tmp_path, name, text)
     with pytest.raises(InputError, match=message) as caught:
         read_facts([path])
@@ -47,20 +47,20 @@ def test_broken_file_is_refused_in_one_line(tmp_path: Path, name: str, text: str
     assert "\n" not in str(caught.value)
 
 
-def test_line_of_a_log_that_is_cut_off_says_nothing(tmp_path: Path) -> None:
+def test_cut_log_line_is_ignored(tmp_path: Path) -> None:
     cut = "n0:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] v"
     facts = read_facts([write(tmp_path, "nccl.log", f"{NCCL_LOG.format(gdr='')}{cut}\n{NCCL_LOG}")])
     assert len(facts.of(LoggedHop)) == 6
 
 
-def test_binary_file_is_refused(tmp_path: Path) -> None:
+def test_binary_file_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"\x7fELF\0\0")
     with pytest.raises(InputError, match="a binary file"):
         read_facts([path])
 
 
-def test_packed_bomb_and_large_file_are_refused(tmp_path: Path) -> None:
+def test_large_and_packed_files_are_rejected(tmp_path: Path) -> None:
     packed = tmp_path / "rank0.txt.gz"
     packed.write_bytes(gzip.compress(b" " * (65 << 20), compresslevel=1))
     with pytest.raises(InputError, match="more than 67,108,864 bytes in it"):
@@ -76,7 +76,7 @@ def test_packed_bomb_and_large_file_are_refused(tmp_path: Path) -> None:
     st.text(max_size=400) | st.sampled_from([TABLE, dgx_matrix(), dgx_xml()]), st.integers(0, 3000), st.text(max_size=8)
 )
 @settings(max_examples=150, deadline=None)
-def test_any_text_gives_facts_or_is_refused(text: str, at: int, put: str) -> None:
+def test_any_text_is_read_or_rejected(text: str, at: int, put: str) -> None:
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
@@ -105,7 +105,7 @@ def test_utf_16_packed_files_and_folders_are_read(tmp_path: Path) -> None:
     assert (system.gpu.name, system.gpus, system.link) == ("H100 SXM", 8, "nvswitch")
 
 
-def test_run_that_printed_no_row_describes_its_machine(tmp_path: Path) -> None:
+def test_run_without_rows_describes_its_machine(tmp_path: Path) -> None:
     path = write(tmp_path, "started.txt", "\n".join(TABLE.splitlines()[:4]))
     (table,) = read_facts([path]).of(MeasuredRun)
     assert (table.run.ranks, table.run.rows, table.place.line) == (2, (), 3)

@@ -1,4 +1,4 @@
-"""From a user's nccl-tests output to predictions that are adapted to it."""
+"""``ringlab calibrate --nccl-tests``: predictions adapted to a user's output of nccl-tests."""
 
 import json
 from pathlib import Path
@@ -41,7 +41,7 @@ def output(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_calibration_is_found_by_every_prediction_for_that_hardware(ringlab: Ringlab, output: Path, tmp_path: Path):
+def test_calibration_applies_to_every_prediction_of_the_hardware(ringlab: Ringlab, output: Path, tmp_path: Path):
     system = describe_system("p4d", {**P4D, "nccl": "2.28"})
     plain = predict_collective(system, "all_reduce", 4 << 20)
     done = ringlab("calibrate", "--nccl-tests", output, "--system", "p4d.24xlarge", "--json", tmp_path / "a.json")
@@ -66,7 +66,7 @@ def test_a_calibration_is_found_by_every_prediction_for_that_hardware(ringlab: R
     assert predict_calibrated(other, "all_reduce", 1024) == predict_collective(other, "all_reduce", 1024)
 
 
-def test_a_second_file_replaces_the_first(ringlab: Ringlab, output: Path):
+def test_second_calibration_replaces_the_first(ringlab: Ringlab, output: Path):
     system = describe_system("p4d", {**P4D, "nccl": "2.28"})
     for factor in (1.5, 1.2):
         output.write_text(slow_table(factor))
@@ -75,13 +75,13 @@ def test_a_second_file_replaces_the_first(ringlab: Ringlab, output: Path):
         assert predict_calibrated(system, "all_reduce", 1 << 30).seconds == pytest.approx(factor * plain, rel=5e-3)
 
 
-def test_one_host_is_told_from_its_gpu(ringlab: Ringlab, output: Path):
+def test_calibrate_finds_one_host_by_its_gpu(ringlab: Ringlab, output: Path):
     output.write_text(as_json([(4096, 30.0), (1 << 30, 5000.0)]))
     assert ringlab("calibrate", "--nccl-tests", output).status == 0
     assert find_calibration(describe_system("x", {"nodes": 1, "gpus": 8, "gpu": "A100 SXM"})) is not None
 
 
-def test_a_scenario_names_the_system_and_is_predicted_by_it(ringlab: Ringlab, output: Path, tmp_path: Path):
+def test_calibrate_takes_the_system_of_a_scenario(ringlab: Ringlab, output: Path, tmp_path: Path):
     scenario = tmp_path / "p4d.toml"
     scenario.write_text(
         'title = "two"\n[cluster]\npreset = "p4d.24xlarge"\nnodes = 2\ntransport = "nccl"\n[nccl]\nversion = "2.28"\n'
@@ -112,7 +112,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("options", REFUSED)
-def test_what_does_not_go_together_is_refused(ringlab: Ringlab, output: Path, tmp_path: Path, options: tuple[str, ...]):
+def test_calibrate_rejects_conflicts(ringlab: Ringlab, output: Path, tmp_path: Path, options: tuple[str, ...]):
     done = ringlab("calibrate", "--nccl-tests", output, *options)
     message = REFUSED[options]
     assert done.status == (0 if message is None else 2)
@@ -120,7 +120,7 @@ def test_what_does_not_go_together_is_refused(ringlab: Ringlab, output: Path, tm
     assert message is None or not [*tmp_path.glob("cache/ringlab/nccl-*")]
 
 
-def test_the_options_of_a_file_need_one(ringlab: Ringlab):
+def test_calibrate_options_need_nccl_tests(ringlab: Ringlab):
     done = ringlab("calibrate", "--system", "aws_p4d")
     assert (done.status, "require --nccl-tests FILE" in done.err) == (2, True)
 
@@ -128,7 +128,7 @@ def test_the_options_of_a_file_need_one(ringlab: Ringlab):
 @pytest.mark.parametrize(
     "slug", ["h100_2x8_aws_p5_efa", "rtx4090_4x_kalavai", "gb200_18x4_coreweave_nvl72", "mi300x_1x8_rccl"]
 )
-def test_a_line_describes_the_same_hardware_again(slug: str):
+def test_written_line_describes_the_same_hardware(slug: str):
     system = read_systems()[slug]
     again = describe_system(slug, write_line(system))
     assert calibration_file(again) == calibration_file(system)
@@ -139,7 +139,7 @@ def test_a_line_describes_the_same_hardware_again(slug: str):
     assert predict_seconds(changed, "all_reduce", sizes) == pytest.approx(predict_seconds(system, "all_reduce", sizes))
 
 
-def test_processes_and_version_are_those_of_the_run(output: Path):
+def test_calibration_stores_processes_and_version_of_the_run(output: Path):
     output.write_text(slow_table(per_process=8))
     calibration = make_calibration(describe_system("p4d", P4D), read_nccl_tests(output).as_one_run(), "mine.txt")
     assert (calibration.system["procs"], calibration.system["nccl"]) == ("single", "2.28")
@@ -155,24 +155,21 @@ def test_processes_and_version_are_those_of_the_run(output: Path):
         ("NVIDIA H100 NVL", "H100 NVL"), ("NVIDIA H200", "H200 SXM"), ("NVIDIA GeForce RTX 4090", "RTX 4090"),
         ("NVIDIA GeForce RTX 4070 Ti SUPER", "RTX 4070 Ti SUPER"), ("NVIDIA RTX 6000 Ada Generation", "RTX 6000 Ada"),
         ("Quadro RTX 6000", "RTX 6000"), ("NVIDIA B200", "B200"), ("NVIDIA GH200 120GB", "GH200"), ("Tesla T4", "T4"),
+        ("NVIDIA Z9000", None),
     ],
 )  # fmt: skip
-def test_a_gpu_is_told_by_the_drivers_name(name: str, gpu: str):
+def test_match_gpu_finds_driver_names(name: str, gpu: str | None):
     found = match_gpu(name)
-    assert found is not None and found.name == gpu
+    assert (found and found.name) == gpu
 
 
-def test_a_gpu_of_no_known_name_is_none():
-    assert match_gpu("NVIDIA Z9000") is None
-
-
-def test_one_host_is_found_by_its_gpus_without_its_network():
+def test_calibration_of_one_host_ignores_its_network():
     of = ({"gpu": "H100 SXM"}, {"machine": "dgx_h100"})
     by_gpu, by_machine = (describe_system("mine", {"nodes": 1, "gpus": 8, **line}) for line in of)
     assert by_gpu.net != by_machine.net and calibration_file(by_gpu) == calibration_file(by_machine)
 
 
-def test_output_of_other_gpus_is_refused(ringlab: Ringlab, output: Path):
+def test_calibrate_rejects_output_of_other_gpus(ringlab: Ringlab, output: Path):
     refused = ringlab("calibrate", "--nccl-tests", output, "--system", "aws_p5")
     assert refused.status == 2 and "A100" in refused.err and "has H100 SXM" in refused.err, refused.err
     own = output.with_name("mine.toml")  # GPUs of the same generation

@@ -1,4 +1,4 @@
-"""Described systems and their tables: defaults, what is refused and how, and each figure in one place."""
+"""System descriptions and published tables: defaults, errors, and each figure stated once."""
 
 import csv
 from pathlib import Path
@@ -42,7 +42,7 @@ def test_every_system_has_a_table_and_a_source():
     assert not {slug for slug in put_aside() if SYSTEMS[slug].skip}
 
 
-def test_a_row_with_all_figures_obeys_the_definitions_of_its_bandwidths():
+def test_published_rows_are_consistent():
     for slug, table in read_tables(SYSTEMS).items():
         for row in table.rows:
             if row.seconds and row.algbw and row.busbw:
@@ -52,7 +52,7 @@ def test_a_row_with_all_figures_obeys_the_definitions_of_its_bandwidths():
                 assert row.busbw / row.algbw == pytest.approx(factor, rel=rounding), (slug, row)
 
 
-def test_a_machine_of_the_catalogue_states_nothing_twice():
+def test_machines_state_nothing_that_the_catalogue_has():
     for name, keys in own_machines().items():
         if "preset" in keys:
             assert keys.keys() <= {"preset", "net", "gdr", "cpu", "p2p_refused"}, name
@@ -64,11 +64,11 @@ def test_a_machine_of_the_catalogue_states_nothing_twice():
     assert all("gpu" not in keys or keys["gpu"] == "CPU" for keys in others), "boxes of a source, without a name"
 
 
-def test_the_catalogue_knows_every_generation_that_a_description_may_name():
+def test_catalogue_has_every_generation():
     assert {*GENERATIONS} == parts("generation").keys() == {gpu.generation for gpu in described_gpus().values()}
 
 
-def test_known_machines_come_out_as_their_makers_say():
+def test_known_machines_match_their_makers_data():
     p4d = SYSTEMS["a100_40g_2x8_p4d_efa_eks"]
     assert (p4d.gpu.name, p4d.link, p4d.nic, p4d.pcie, p4d.net, p4d.gdr) == (
         "A100 SXM",
@@ -88,11 +88,11 @@ def test_known_machines_come_out_as_their_makers_say():
 
 
 @pytest.mark.parametrize("preset", machine_entries())
-def test_every_machine_of_the_catalogue_can_be_described(preset: str):
+def test_every_catalogue_machine_can_be_described(preset: str):
     assert describe_preset(preset, 1, 2).gpu.generation
 
 
-def test_defaults_are_those_of_the_schema_and_are_remembered():
+def test_defaults_match_the_schema_and_are_recorded():
     one = describe_system("one", {"nodes": 1, "gpus": 8, "gpu": "RTX 3090"})
     assert (one.link, one.layout, one.p2p, one.procs, one.gdr) == ("pcie", "two", False, "single", False)
     assert {"link", "layout", "p2p", "nccl"} <= one.defaulted
@@ -109,11 +109,11 @@ def test_defaults_are_those_of_the_schema_and_are_remembered():
     assert switched.p2p
 
 
-def test_a_board_is_one_gpu_whatever_its_memory():
+def test_boards_that_differ_in_memory_are_one_gpu():
     assert find_gpu("A100 40GB SXM") == find_gpu("A100 80GB SXM") == find_gpu("A100 SXM")
 
 
-def test_a_strangers_file_knows_our_machines_and_its_own(tmp_path: Path):
+def test_user_file_can_use_shipped_and_own_machines(tmp_path: Path):
     write(
         tmp_path,
         """
@@ -154,14 +154,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_a_description_is_refused_with_its_file_system_and_key(tmp_path: Path, text: str):
+def test_invalid_description_names_file_system_and_key(tmp_path: Path, text: str):
     with pytest.raises(InputError) as refusal:
         read_systems(write(tmp_path, f"[systems]\n{text}\n"))
     assert REFUSED[text] in str(refusal.value)
     assert str(tmp_path / FILE_NAME) in str(refusal.value)
 
 
-def test_a_directory_without_descriptions_is_refused(tmp_path: Path):
+def test_directory_without_descriptions_is_rejected(tmp_path: Path):
     with pytest.raises(InputError, match=r"systems_described\.toml: no such file"):
         read_systems(tmp_path)
 
@@ -188,7 +188,7 @@ BROKEN_TABLES = {
 
 
 @pytest.mark.parametrize("text", BROKEN_TABLES)
-def test_a_table_is_refused_with_its_line(tmp_path: Path, text: str):
+def test_invalid_table_names_its_line(tmp_path: Path, text: str):
     path = tmp_path / "x.csv"
     path.write_text(text)
     with pytest.raises(InputError) as refusal:
@@ -196,7 +196,7 @@ def test_a_table_is_refused_with_its_line(tmp_path: Path, text: str):
     assert f"{path}: {BROKEN_TABLES[text]}" in str(refusal.value)
 
 
-def test_the_needed_columns_suffice_in_any_order_and_after_a_byte_order_mark(tmp_path: Path):
+def test_table_needs_few_columns_in_any_order(tmp_path: Path):
     path = tmp_path / "x.csv"
     path.write_text("\ufeffbytes,busbw_GBps,collective\n3000000,1.50,all_reduce\n0,0,all_reduce\n")
     table = read_table(path)
@@ -205,20 +205,20 @@ def test_the_needed_columns_suffice_in_any_order_and_after_a_byte_order_mark(tmp
     assert table.dropped(4) == 1
 
 
-def test_whether_busbw_belongs_to_so_many_ranks_is_told_from_what_is_printed(tmp_path: Path):
+def test_row_fits_the_ranks_that_busbw_allows(tmp_path: Path):
     path = tmp_path / "x.csv"
     path.write_text(f"{HEAD}\nall_reduce,,,1000000,100.0,,17.50\nall_reduce,,,8,5.0,0.00,0.00\n")
     assert [row.fits(8) for row in read_table(path).rows] == [True, True]
     assert [row.fits(4) for row in read_table(path).rows] == [False, True]
 
 
-def test_nvlink_is_not_described_of_a_gpu_that_has_none():
+def test_nvlink_is_rejected_for_a_gpu_without_it():
     with pytest.raises(InputError, match=r"link = 'nvswitch', but RTX 4090 has none; use \"pcie\", or set nvlink"):
         describe_system("x", {"nodes": 1, "gpus": 4, "gpu": "RTX 4090", "link": "nvswitch"})
     assert describe_system("x", {"nodes": 1, "gpus": 2, "gpu": "RTX 4090", "link": "bridge", "nvlink": 50}).nvlink == 50
 
 
-def test_a_time_follows_from_a_bandwidth_only_where_it_says_enough():
+def test_row_time_needs_a_sufficient_bandwidth():
     assert MeasuredRow("all_reduce", 1000, 2e-6, None, None).time(4) == 2e-6
     assert MeasuredRow("all_reduce", 1000, None, 0.5, None).time(4) == pytest.approx(2e-6)
     assert MeasuredRow("all_reduce", 1000, None, None, 1.5).time(4) == pytest.approx(1e-6)
@@ -227,7 +227,7 @@ def test_a_time_follows_from_a_bandwidth_only_where_it_says_enough():
 
 
 @given(st.lists(st.integers(1, 1 << 40), min_size=1, max_size=60, unique=True), st.integers(2, 12))
-def test_evenly_chosen_rows_are_rows_and_include_both_ends(sizes: list[int], most: int):
+def test_evenly_spaced_rows_include_both_ends(sizes: list[int], most: int):
     nbytes = np.array(sorted(sizes), dtype=float)
     chosen = SizeSeries("all_reduce", nbytes, nbytes * 2).evenly(most)
     assert 1 <= len(chosen.nbytes) <= min(most, len(sizes)) or len(sizes) <= most

@@ -44,14 +44,14 @@ def made_table(slug: str, values: Parameters, factor: float = 1.0) -> MeasuredTa
     )
 
 
-def test_a_fit_to_what_the_priors_predict_stays_at_the_priors():
+def test_fit_to_predictions_of_the_priors_stays_at_the_priors():
     tables = {slug: made_table(slug, PRIORS) for slug in SYSTEMS}
     fit = fit_parameters(observe_tables(SYSTEMS, tables))
     assert fit.cost == pytest.approx(0, abs=1e-9)
     assert [fit.parameters[name] for name in PRIORS] == pytest.approx([PRIORS[name] for name in PRIORS])
 
 
-def test_a_fit_moves_the_parameter_that_was_changed():
+def test_fit_moves_the_changed_parameter():
     changed = PRIORS.changed({"share.shm": PRIORS["share.shm"] * 0.7})
     tables = {"4090": made_table("4090", changed)}
     observed = observe_tables(SYSTEMS, tables) * 30  # against one system the springs would win
@@ -67,7 +67,7 @@ def test_a_fit_moves_the_parameter_that_was_changed():
     assert fit_parameters(observed, fit.parameters).cost == pytest.approx(fit.cost, rel=1e-2)
 
 
-def test_leaving_a_system_out_means_not_to_see_its_table():
+def test_refit_without_a_system_ignores_its_table():
     tables = {slug: made_table(slug, PRIORS, 1.3 if slug == "4090" else 1.0) for slug in SYSTEMS}
     heard: list[tuple] = []
     folds = refit_without_each(SYSTEMS, tables, lambda *news: heard.append(news))
@@ -78,7 +78,7 @@ def test_leaving_a_system_out_means_not_to_see_its_table():
     assert any(abs(np.log(folds.parameters["dgx-h100"][name] / PRIORS[name])) > 0.01 for name in PRIORS)
 
 
-def test_every_class_of_sizes_weighs_the_same():
+def test_size_classes_have_equal_weights():
     series = SizeSeries("all_reduce", SIZES, SIZES / 1e9)
     observed = observe(SYSTEMS["dgx-h100"], [series])
     assert observed is not None
@@ -87,7 +87,7 @@ def test_every_class_of_sizes_weighs_the_same():
     assert observe(SYSTEMS["dgx-h100"], []) is None
 
 
-def test_an_adapted_model_meets_the_rows_and_helps_between_them():
+def test_adapted_model_meets_rows_and_helps_between_them():
     system, truth = SYSTEMS["dgx-a100"], made_table("dgx-a100", PRIORS, 1.4)
     known = [truth.rows[4], truth.rows[14], truth.rows[-1]]
     adapted = adapt(system, known)
@@ -101,7 +101,7 @@ def test_an_adapted_model_meets_the_rows_and_helps_between_them():
     assert gathered[0] > 1.1, "a collective that was not measured takes the correction of the others"
 
 
-def test_an_adapted_interval_grows_with_the_distance_to_a_row_up_to_that_of_the_bare_model():
+def test_adapted_interval_grows_with_distance_to_a_row():
     system, truth = SYSTEMS["dgx-a100"], made_table("dgx-a100", PRIORS, 1.4)
     adapted = adapt(system, [truth.rows[14]])
     sizes = truth.rows[14].nbytes * np.array([1.0, 2.0, 16.0])
@@ -113,18 +113,18 @@ def test_an_adapted_interval_grows_with_the_distance_to_a_row_up_to_that_of_the_
     assert (gathered >= widths).all() and (gathered > widths).any(), "another collective is less sure"
 
 
-def test_nothing_to_adapt_to_is_refused():
+def test_adapt_rejects_rows_without_a_time():
     with pytest.raises(InputError, match="no row of all_reduce"):
         adapt(SYSTEMS["dgx-h100"], [MeasuredRow("all_reduce", 1024, None, None, 0.01)])
 
 
-def test_the_rows_to_measure_are_the_nearest_and_differ():
+def test_measured_rows_are_nearest_and_distinct():
     series = SizeSeries("all_reduce", np.array([2048.0, 2**20, 2**26]), np.ones(3))
     assert measured_rows(series, (4096.0, 4194304.0, inf)) == [0, 1, 2]
     assert measured_rows(series, (4096.0, 32768.0, inf)) == [], "one row would stand for two sizes"
 
 
-def test_gains_are_ranked_and_judged_on_the_other_rows():
+def test_gains_are_ranked_and_evaluated_on_other_rows():
     tables = {slug: made_table(slug, PRIORS, 1.5) for slug in ("dgx-a100", "4090")}
     gains = measure_gains(SYSTEMS, tables, 1)
     assert len(gains) == len(MEASURABLE)
@@ -137,25 +137,25 @@ def test_gains_are_ranked_and_judged_on_the_other_rows():
         measure_gains(SYSTEMS, tables, 8)
 
 
-def test_the_lot_decides_who_is_put_aside() -> None:
+def test_held_out_systems_are_those_of_the_seed() -> None:
     assert read_authors().keys() & put_aside() == draw_put_aside()
     assert len(read_authors()) == 33 and read_authors().keys() < read_systems().keys()
 
 
-def test_the_shipped_limits_are_those_that_the_authors_left_out_choose() -> None:
+def test_shipped_intervals_come_from_left_out_authors() -> None:
     judged = judge_left_out()
     assert not set(judged.keys["system"]) & put_aside()
     assert describe_widths(fit_widths(judged)) == describe_widths(read_widths())
 
 
-def test_intervals_hold_rows_of_authors_that_neither_the_fit_nor_the_limits_have_seen() -> None:
+def test_intervals_cover_unseen_authors() -> None:
     judged = judge_put_aside()
     assert set(judged.keys["system"]) <= put_aside()
     held = [*held_by_author(judged.take(judged.keys["later"])).values()]
     assert min(held) >= 0.7 and 0.75 <= np.mean(held) <= 0.85
 
 
-def test_two_tables_of_one_machine_are_of_different_authors_and_differ() -> None:
+def test_pairs_of_tables_of_one_machine_are_found() -> None:
     pairs = find_pairs(read_systems(), judge())
     assert len(pairs) > 10 and all(one.factor >= 1 for one in pairs)
     assert ("mi300x_1x8_rccl", "mi300x_1x8_rocm_docs") in {(one.one, one.other) for one in pairs}
@@ -177,7 +177,7 @@ def predicted() -> np.ndarray:
 
 
 @pytest.mark.parametrize("title", [title for title, changes in ABLATIONS.items() if changes])
-def test_an_ablation_changes_the_model_while_it_lasts(title: str):
+def test_ablation_changes_the_model_temporarily(title: str):
     before = predicted()
     with ablation(title):
         inside, spreads = predicted(), {one.name: one.spread for one in vars(fit)["read_definitions"]().values()}
@@ -186,7 +186,7 @@ def test_an_ablation_changes_the_model_while_it_lasts(title: str):
     assert (predicted() == before).all()
 
 
-def test_the_whole_model_is_the_first_and_an_unknown_ablation_is_an_error():
+def test_unknown_ablation_is_an_error():
     assert not next(iter(ABLATIONS.values()))
     with pytest.raises(KeyError), ablation("without gravity"):
         pass

@@ -1,4 +1,4 @@
-"""What NCCL's channels, NICs and sockets carry: closed forms, settings that count, times that grow with the size."""
+"""NCCL's channels, NICs and sockets: closed forms, settings, and times that grow with the size."""
 
 from dataclasses import replace
 from itertools import product
@@ -47,7 +47,7 @@ def seconds(line, collective="all_reduce", sizes=LARGE, **settings):
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
-def test_more_bytes_take_hardly_less_on_any_described_system(collective):
+def test_time_hardly_falls_with_size_on_any_system(collective):
     sizes = 2.0 ** np.arange(3, 33.01, 0.25)
     for slug, system in read_systems().items():
         if system.skip or (system.gpu.generation == "cpu" and collective != "all_reduce"):
@@ -58,7 +58,7 @@ def test_more_bytes_take_hardly_less_on_any_described_system(collective):
         assert falls.max() <= allowed, (slug, sizes[falls.argmax()], falls.max())
 
 
-def test_a_channel_moves_what_its_threads_can():
+def test_channel_rate_is_that_of_its_threads():
     rates = [collective_rates(communicator(A100, max_channels=count), VALUES)[0] for count in (1, 2, 4, 8)]
     assert rates == pytest.approx([CHANNEL_RATE["ampere"] * count for count in (1, 2, 4, 8)])
     assert channel_rate(communicator(A100, threads=128)) == CHANNEL_RATE["ampere"] / 4
@@ -66,7 +66,7 @@ def test_a_channel_moves_what_its_threads_can():
 
 @pytest.mark.parametrize("line", [A100, H100_HOSTS, {"nodes": 1, "gpus": 8, "gpu": "H100 SXM", "nccl": "2.26"}])
 @pytest.mark.parametrize("collective", ["all_reduce", "all_gather"])
-def test_fewer_channels_or_threads_and_smaller_buffers_take_longer(line, collective):
+def test_fewer_channels_or_threads_take_longer(line, collective):
     plain = seconds(line, collective)
     for count, least in ((1, 6.0), (4, 1.5)):
         assert seconds(line, collective, max_channels=count) > least * plain
@@ -75,7 +75,7 @@ def test_fewer_channels_or_threads_and_smaller_buffers_take_longer(line, collect
     assert seconds(line, collective, threads=64, algo="ring") > 1.5 * seconds(line, collective, algo="ring")
 
 
-def test_a_small_buffer_waits_for_its_reader_between_hosts():
+def test_small_buffer_limits_bandwidth_between_hosts():
     plain, small = (seconds(H100_HOSTS, "all_gather", buffer_bytes=size)[0] for size in (None, 2**16))
     comm = communicator(H100_HOSTS, buffer_bytes=2**16)
     window = 16 * 2**16 / (2 * between_hop(comm, "simple", VALUES) * 1000)  # GB/s of sixteen channels
@@ -83,7 +83,7 @@ def test_a_small_buffer_waits_for_its_reader_between_hosts():
     assert small == pytest.approx(2**30 * 15 / 16 / window / 1e9, rel=0.1)
 
 
-def test_two_channels_fill_a_nic_and_the_most_is_applied_before_the_least():
+def test_two_channels_fill_a_nic():
     assert share_of_nics(communicator(H100_HOSTS)) == 1
     assert share_of_nics(communicator(H100_HOSTS, max_channels=8)) == pytest.approx(ONE_OF_NIC)
     assert share_of_nics(communicator(H100_HOSTS, max_channels=2)) == pytest.approx(ONE_OF_NIC / 4)
@@ -92,13 +92,15 @@ def test_two_channels_fill_a_nic_and_the_most_is_applied_before_the_least():
     assert open_channels(few) == 8 and open_channels(replace(few, version=(2, 17))) == 4
 
 
-def test_a_small_call_uses_few_channels_whatever_the_least():
+def test_small_call_uses_few_channels():
     comm = communicator(A100, min_channels=16)
     assert used_channels(comm, "ring", "ll", np.array([1024.0])).tolist() == [1]
+    assert used_channels(communicator(A100), "ring", "ll", np.array([1024.0, 2**16, 2**30])).tolist() == [1, 2, 24]
+    assert used_channels(communicator(A100, max_channels=4), "ring", "simple", np.array([2.0**30])).tolist() == [4]
     assert used_channels(communicator(A100, threads=128), "ring", "ll", np.array([2.0**16])).tolist() == [8]
 
 
-def test_before_2_5_a_threshold_decides_between_ll_and_simple():
+def test_threshold_chooses_the_protocol_before_nccl_2_5():
     sizes = np.array([16384.0, 16385, 1_572_864, 1_572_865])
     old = communicator({"nodes": 1, "gpus": 8, "gpu": "V100 SXM2", "nccl": "2.2"})
     assert by_threshold(old, "ring", "ll", sizes).tolist() == [True, False, False, False]
@@ -114,14 +116,19 @@ def test_before_2_5_a_threshold_decides_between_ll_and_simple():
         ({"min_channels": 0}, "NCCL_MIN_NCHANNELS must be an integer from 1 to 64, not 0"),
         ({"buffer_bytes": 1}, "NCCL_BUFFSIZE must be an integer from 65536 to 1073741824, not 1"),
         ({"threads": 100}, "NCCL_NTHREADS must be 64, 128, 256, 512, not 100"),
+        ({"p2p_level": "NODE"}, "must be LOC, NVL, PIX, PXB, PHB, SYS or a number, not 'NODE'"),
+        ({"p2p_level": "pix"}, "not 'pix'; NCCL reads capitals only"),
+        ({"p2p_level": "-1"}, "or a number, not '-1'"),
+        ({"algo": "rings"}, "NCCL has no 'rings'"),
+        ({"proto": "LL256"}, "NCCL has no 'll256'"),
     ],
 )
-def test_absurd_settings_are_refused_with_what_is_accepted(wrong, accepted):
+def test_invalid_settings_are_rejected(wrong, accepted):
     with pytest.raises(InputError, match=accepted):
         NcclSettings(**wrong)
 
 
-def test_tcp_goes_through_host_memory_and_the_kernels_and_no_faster_than_its_sockets():
+def test_tcp_is_limited_by_its_sockets():
     line = {"nodes": 2, "gpus": 1, "gpu": "A100 SXM", "net": "tcp", "nic": 12.5, "nccl": "2.21"}
     comm = communicator(line)
     assert between_rate(comm, VALUES) == pytest.approx(2 * VALUES["tcp.socket"])  # two channels, a socket each
@@ -131,7 +138,7 @@ def test_tcp_goes_through_host_memory_and_the_kernels_and_no_faster_than_its_soc
 
 
 @pytest.mark.parametrize("net", ["tcp", "efa2", "efa3", "slingshot", "fastrak", "tcpx", "opa"])
-def test_host_memory_makes_no_hop_faster_where_that_was_not_learned(net):
+def test_staging_through_host_memory_never_lowers_the_latency(net):
     line = {"nodes": 2, "gpus": 8, "gpu": "H100 SXM", "net": net, "nic": 50, "nccl": "2.21"}
     direct, staged = (communicator({**line, "gdr": gdr}) for gdr in (True, False))
     for protocol in ("ll", "simple"):
@@ -158,7 +165,7 @@ def loads_of_nics(collective, ports, nodes, gpus):
 
 @pytest.mark.parametrize("collective", ["all_to_all", "send_recv", "gather", "scatter"])
 @pytest.mark.parametrize(("ports", "nodes", "gpus"), [(1, 2, 8), (2, 3, 4), (4, 2, 8), (8, 2, 8), (8, 4, 4), (2, 2, 1)])
-def test_the_busiest_nic_carries_what_all_messages_add_up_to(collective, ports, nodes, gpus):
+def test_busiest_nic_load_is_the_sum_of_its_messages(collective, ports, nodes, gpus):
     line = {"nodes": nodes, "gpus": gpus, "gpu": "A100 SXM", "net": "ib", "nic": 25.0 * ports, "nccl": "2.21"}
     comm = communicator(line)
     assert comm.network.ports == ports

@@ -1,4 +1,4 @@
-"""How far P2P over PCIe reaches: NCCL's default by version and processor, what is seen, set and refused; the notes."""
+"""The reach of P2P over PCIe: NCCL's default, observed, set and refused; and the notes about it."""
 
 import pytest
 
@@ -31,12 +31,12 @@ def notes(system: System, **settings) -> str:
         ("arm", 2, "PHB PXB PXB PXB PXB PXB"),
     ],
 )
-def test_the_default_is_that_of_the_version_and_the_processor(cpu: str, gpus: int, reaches: str):
+def test_p2p_default_depends_on_version_and_processor(cpu: str, gpus: int, reaches: str):
     versions = ((2, 5), (2, 8), (2, 12), (2, 22), (2, 23), (2, 29))
     assert " ".join(default_reach(cpu, version, gpus) for version in versions) == reaches
 
 
-def test_amd_hosts_have_p2p_until_2_23_and_pairs_after_it():
+def test_amd_hosts_have_p2p_until_nccl_2_23():
     amd = {**L40S, "cpu": "amd"}
     assert kinds(L40S) == {"shm"} and kinds(amd) == {"p2p_far"}
     assert kinds({**amd, "nccl": "2.23"}) == kinds(amd, version="2.23.4") == {"shm"}
@@ -45,7 +45,7 @@ def test_amd_hosts_have_p2p_until_2_23_and_pairs_after_it():
     assert describe_preset("l40s-pcie", 1, 8).cpu == describe_preset("l40s-pcie-4x", 1, 4).cpu == "amd"
 
 
-def test_what_was_seen_is_not_what_the_driver_refuses():
+def test_observed_p2p_can_be_overridden_and_refused_p2p_cannot():
     seen, refused = {**L40S, "p2p": False}, {**L40S, "p2p_refused": True}
     for line in (seen, refused):
         assert kinds({**line, "cpu": "amd"}) == kinds({**line, "p2p_level": "SYS"}) == {"shm"}
@@ -55,12 +55,12 @@ def test_what_was_seen_is_not_what_the_driver_refuses():
         describe_system("mine", {**L40S, "p2p": True, "p2p_refused": True})
 
 
-def test_old_numbers_beyond_the_last_mean_the_last():
+def test_old_level_numbers_beyond_the_last_mean_the_last():
     assert {level_rank(number) for number in ("4", "5", "6", "99")} == {level_rank("SYS")}
     assert kinds(L40S, p2p_level="99") == {"p2p_far"}
 
 
-def test_notes_say_nothing_that_a_setting_says_and_nothing_of_what_one_host_lacks():
+def test_notes_omit_stated_and_unused_keys():
     system = describe_system("mine", L40S)
     assert "p2p is not stated: taken as NCCL's default" in notes(system)
     assert "cpu is not stated: taken as Intel's; on AMD's, NCCL 2.21" in notes(system)
@@ -89,14 +89,14 @@ def test_notes_say_nothing_that_a_setting_says_and_nothing_of_what_one_host_lack
         ({"gpu": "L40S", "nodes": 1, "gpus": 10, "nccl": "2.21"}, ("10 GPUs of a node with pcie (up to 8 were)",)),
     ],
 )
-def test_what_was_not_checked_is_named_and_widens_the_interval(line: dict, said: tuple[str, ...]):
+def test_unchecked_properties_are_named_in_notes(line: dict, said: tuple[str, ...]):
     system = describe_system("mine", line)
     found = outside_checked(system)
     assert len(found) == len(said) and all(words in text for words, text in zip(said, found, strict=True)), found
     assert ("was checked" in notes(system)) is bool(said)
 
 
-def test_a_line_that_is_written_again_describes_the_same_system():
+def test_written_line_describes_the_same_system():
     for slug, system in read_systems().items():
         line = {**write_line(system), "procs": system.procs}
         again = describe_system(slug, line)

@@ -42,7 +42,7 @@ def skipped(folder: Path, text: str, collective: str | None = None) -> list[str]
     return [reason.removeprefix(str(path)) for reason in reasons]
 
 
-def test_a_table_says_what_was_measured_and_on_what(tmp_path: Path):
+def test_table_has_rows_ranks_hosts_and_version(tmp_path: Path):
     run = read(tmp_path, table(MEASURED, hosts=2, gpus=4, per_process=4))
     assert (run.ranks, run.hosts, run.gpus, run.processes) == (8, 2, 4, 2)
     assert (run.gpu_name, run.version) == ("NVIDIA A100-SXM4-80GB", (2, 28))
@@ -50,7 +50,7 @@ def test_a_table_says_what_was_measured_and_on_what(tmp_path: Path):
     assert [row.seconds for row in run.rows] == pytest.approx([us / 1e6 for _, us in MEASURED])
 
 
-def test_json_says_the_same(tmp_path: Path):
+def test_json_has_rows_ranks_hosts_and_version(tmp_path: Path):
     run = read(tmp_path, as_json(MEASURED, processes=8, hosts=2))
     assert (run.ranks, run.hosts, run.processes, run.version) == (8, 2, 8, (2, 28))
     assert [row.seconds for row in run.rows] == pytest.approx([us / 1e6 for _, us in MEASURED])
@@ -60,7 +60,7 @@ def test_json_says_the_same(tmp_path: Path):
 
 @pytest.mark.parametrize("form", [table, as_json])
 @given(rows=SIZES_AND_TIMES, collective=st.sampled_from(COLLECTIVES))
-def test_whatever_is_printed_is_read(form, rows: list[tuple[int, float]], collective: str, tmp_path_factory):
+def test_printed_rows_are_read(form, rows: list[tuple[int, float]], collective: str, tmp_path_factory):
     run = read(tmp_path_factory.mktemp("x"), form(rows, collective))
     assert [row.nbytes for row in run.rows] == [nbytes for nbytes, _ in rows]
     assert [row.seconds for row in run.rows] == pytest.approx([us / 1e6 for _, us in rows], rel=0.06)
@@ -107,7 +107,7 @@ def test_json_row_is_skipped_when_a_digit_is_changed(data, tmp_path_factory):
     assert re.search("is inconsistent with|must be .* times algbw", reason)
 
 
-def test_old_output_without_names_is_an_all_gather(tmp_path: Path):
+def test_old_output_without_names_is_recognized(tmp_path: Path):
     devices = [f"#   Rank  {rank} Pid  77 on node device  {rank} [0x0{rank}] Tesla V100-SXM2-16GB" for rank in range(4)]
     columns = "#  size  count  type  time  algbw  busbw  error  time  algbw  busbw  error"
     row = " 4194304  262144  float  100.0  41.94  31.46  0e+00  99.0  42.37  31.78  0e+00"
@@ -123,14 +123,14 @@ def test_old_output_without_names_is_an_all_gather(tmp_path: Path):
     assert "error 4e-05 exceeds rounding, 3e-05" in skipped(tmp_path, text.replace("0e+00", "4e-05"))[0]
 
 
-def test_hypercube_counts_what_comes_from_others(tmp_path: Path):
+def test_hypercube_counts_bytes_from_other_ranks(tmp_path: Path):
     text = table([(1 << 20, 100.0)], "all_gather").replace("all_gather_perf", "hypercube_perf")
     assert "busbw 9.18 must be 1 times algbw for hypercube" in skipped(tmp_path, text)[0]
     (row,) = read(tmp_path, text.replace("10.49", " 9.18")).rows
     assert (row.collective, row.algbw) == ("hypercube", pytest.approx(10.49, abs=0.01))
 
 
-def test_log_and_prefixes_of_mpirun_are_ignored(tmp_path: Path):
+def test_logs_and_mpirun_prefixes_are_ignored(tmp_path: Path):
     lines = table(MEASURED).splitlines()
     log = "host00:77:77 [0] NCCL INFO Bootstrap : Using eth0"
     noisy = [log, "8 GPUs", *lines[:FIRST], log, "", *lines[FIRST:], "2 NCCL INFO comm destroyed", "", "done"]
@@ -138,12 +138,12 @@ def test_log_and_prefixes_of_mpirun_are_ignored(tmp_path: Path):
     assert len(read(tmp_path, "\n".join(f"[1,0]<stdout>:{line}" for line in lines)).rows) == 3
 
 
-def test_several_collectives_follow_each_other(tmp_path: Path):
+def test_several_collectives_are_read(tmp_path: Path):
     both = read(tmp_path, table(MEASURED) + table(MEASURED[1:2], "all_gather"))
     assert [row.collective for row in both.rows] == ["all_reduce"] * 3 + ["all_gather"]
 
 
-def test_runs_on_other_ranks_are_apart(tmp_path: Path):
+def test_runs_with_other_ranks_are_separate(tmp_path: Path):
     path = tmp_path / "run.txt"
     path.write_text(table(MEASURED) + table(MEASURED, gpus=4))
     output = read_nccl_tests(path)
@@ -202,7 +202,7 @@ SKIPPED_IN_JSON = {
 
 
 @pytest.mark.parametrize("text", REFUSED, ids=lambda text: REFUSED[text][:40])
-def test_file_without_a_usable_row_is_refused(tmp_path: Path, text: str):
+def test_file_without_a_usable_row_is_rejected(tmp_path: Path, text: str):
     with pytest.raises(InputError):
         read(tmp_path, text)
     assert REFUSED[text] in skipped(tmp_path, text)[0]
@@ -215,7 +215,7 @@ def test_broken_row_of_json_is_skipped(tmp_path: Path, text: str):
     assert len(read(tmp_path, text).rows) == 2
 
 
-def test_file_that_is_not_text_is_refused(tmp_path: Path):
+def test_file_that_is_not_text_is_rejected(tmp_path: Path):
     with pytest.raises(InputError, match="no such file"):
         read_nccl_tests(tmp_path / "none")
     (tmp_path / "binary").write_bytes(b"\x7fELF\0\0")
@@ -226,13 +226,13 @@ def test_file_that_is_not_text_is_refused(tmp_path: Path):
 
 
 @given(text=st.text(max_size=300) | st.binary(max_size=200).map(lambda raw: raw.decode("latin-1")))
-def test_random_text_is_refused(text: str, tmp_path_factory):
+def test_random_text_is_rejected(text: str, tmp_path_factory):
     with pytest.raises(InputError):
         read(tmp_path_factory.mktemp("x"), text)
 
 
 @given(data=st.data())
-def test_mangled_output_is_read_right_or_skipped(data, tmp_path_factory):
+def test_mangled_output_is_read_correctly_or_skipped(data, tmp_path_factory):
     text = data.draw(st.sampled_from([table(MEASURED), as_json(MEASURED)]))
     start = data.draw(st.integers(0, len(text)))
     stop = data.draw(st.integers(start, min(len(text), start + 40)))

@@ -159,7 +159,7 @@ def test_guessed_ranks_are_named(tmp_path: Path) -> None:
     assert read_nccl_tests(path).runs[0].ranks == 0
 
 
-def test_list_of_devices_that_is_cut_off_is_not_trusted(tmp_path: Path) -> None:
+def test_cut_device_list_is_not_trusted(tmp_path: Path) -> None:
     path = tmp_path / "cut.txt"
     path.write_text("\n".join(line for line in LINES if not re.search("Rank  [4-7]", line)))
     (run,) = read_nccl_tests(path).runs
@@ -167,7 +167,7 @@ def test_list_of_devices_that_is_cut_off_is_not_trusted(tmp_path: Path) -> None:
     assert "the device list is incomplete" in run.guesses[0]
 
 
-def test_processes_that_measured_apart_are_told(tmp_path: Path) -> None:
+def test_processes_that_measured_alone_are_reported(tmp_path: Path) -> None:
     """NVIDIA/nccl-tests issue 107: built without MPI=1, so that each process is a rank 0."""
     devices = [f"#   Rank  0 Pid   1010 on host{host} device  0 [0x00] Tesla V100-SXM2-16GB" for host in "ab"]
     rows = [f"{1 << 20} {1 << 18} float sum -1 {us} {1048.576 / us:.2f} 0.00 0" for us in (30.0, 31.0)]

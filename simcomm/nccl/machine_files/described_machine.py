@@ -96,9 +96,7 @@ def _missing(keys: Mapping[str, KeyValue], named: Sequence[tuple[str, FilePlace]
     if "nodes" not in keys or "gpus" not in keys:
         return "the number of GPUs and hosts is unknown; pass for example --set nodes=1 --set gpus=8"
     if keys["nodes"].value > 1 and "machine" not in keys and not {"net", "nic"} <= keys.keys():
-        return (
-            "the hosts' network is unknown; pass for example --set net=ib --set 'nic=800 Gbit/s' (of a host)"
-        )
+        return "the hosts' network is unknown; pass for example --set net=ib --set 'nic=800 Gbit/s' (of a host)"
     try:
         describe_system("the machine", {key: one.value for key, one in keys.items()})
     except InputError as error:
