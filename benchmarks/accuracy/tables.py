@@ -66,7 +66,7 @@ def _read_row(where: str, columns: list[str], cells: list[str]) -> MeasuredRow:
     if not (nbytes.isascii() and nbytes.isdigit() and len(nbytes) <= 18):
         raise InputError(f"{where}: bytes = {nbytes!r}; give a whole number")
     time, algbw, busbw = (
-        read_figure(where, key, said[key], instead=", or leave it blank") if said[key] else None for key in FIGURES
+        read_figure(where, key, said[key], instead=" or blank") if said[key] else None for key in FIGURES
     )
     if time is not None and time.value == 0:
         raise InputError(f"{where}: time_us = 0; a collective takes time")
