@@ -1,15 +1,20 @@
-"""The specification of each collective, independent of algorithms.
+"""Define each collective: the data of each rank before and after it.
 
 A spec describes a buffer of ``world_size`` equal parts on every rank, and the *contributors* of each part: the set of
 ranks whose data is summed into it. ``None`` means undefined. As in nccl-tests, the size of a collective is the size of
 the whole buffer, even if a rank starts or ends with one part of it.
 
-| collective | rank r starts with | rank r ends with | | --- | --- | --- | | broadcast | root: everything | everything
-of root's | | reduce | everything of its own | root: the sum of all | | all_reduce | everything of its own | the sum of
-all | | scatter | root: everything | part r of root's | | gather | part r of its own | root: part i of each rank i | |
-all_gather | part r of its own | part i of each rank i | | reduce_scatter | everything of its own | part r of the sum of
-all | | all_to_all | everything of its own | as its part i, part r of each rank i | | barrier | a token of its own |
-every rank's token, once or more |
+| collective     | rank r starts with | rank r ends with                          |
+| -------------- | ------------------ | ----------------------------------------- |
+| broadcast      | root: its buffer   | the root's buffer                         |
+| reduce         | its buffer         | root: the sum of all buffers              |
+| all_reduce     | its buffer         | the sum of all buffers                    |
+| scatter        | root: its buffer   | part r of the root's buffer               |
+| gather         | its part r         | root: part i of each rank i               |
+| all_gather     | its part r         | part i of each rank i                     |
+| reduce_scatter | its buffer         | part r of the sum of all buffers          |
+| all_to_all     | its buffer         | as part i, part r of each rank i's buffer |
+| barrier        | its token          | every rank's token, once or more          |
 """
 
 from collections.abc import Callable

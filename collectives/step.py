@@ -241,9 +241,9 @@ def on_group(
 def _on_group(op: Operation, ranks: Sequence[int], count: int, first_chunk: int, stride: int) -> Operation:
     is_message = 0 <= op.peer < len(ranks)
     if not is_message and not op.kind.is_local:
-        raise InputError(f"{op}: there is no rank {op.peer} in a group of {len(ranks)}")
+        raise InputError(f"{op}: rank {op.peer} does not exist in a group of {len(ranks)}")
     if op.count > 1 and stride != count:
-        raise InputError(f"{op}: {op.count} chunks cannot travel together, as the group has them {stride} apart")
+        raise InputError(f"{op}: {op.count} chunks are not contiguous, as the group puts them {stride} apart")
     peer = _member(ranks, op.peer) if is_message else -1
     into = -1 if op.kind is SEND else first_chunk + op.into * stride
     return Operation(op.kind, peer, first_chunk + op.chunk * stride, op.count * count, into)

@@ -1,1 +1,1 @@
-"""The library of rank programs: one module a family, one function an algorithm."""
+"""The library of collective algorithms: each module explains a family, each function is a rank program."""

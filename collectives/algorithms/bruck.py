@@ -1,7 +1,20 @@
-"""Bruck's algorithms and the barrier by dissemination: ceil(log2 p) steps for any number of ranks.
+"""Bruck's algorithms and the dissemination barrier: ceil(log2 p) steps for any number of ranks.
 
-Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all communications in multiport message-passing
-systems", IEEE Transactions on Parallel and Distributed Systems 8 (1997); Thakur et al. (2005).
+**Steps.** In the step of distance d = 1, 2, 4, ..., every rank sends to the rank d behind it and receives from the rank
+d ahead (all_gather), or the reverse. *All_gather*: a rank sends all d chunks that it has, so that their number doubles;
+the last step sends only the missing chunks. *All_to_all*: a chunk with the distance j to its destination travels in the
+steps of j's set bits; 5 = 1 + 4 travels 1 rank, then 4. *Barrier*: a rank sends a token in each step.
+
+**Why it is correct.** After the step of distance d, each rank has the data of 2 d consecutive ranks, wherever they wrap
+around. For all_to_all, the sum of the set bits of j is j.
+
+**Cost.** ``ceil(log2 p) alpha + (p - 1) / p n beta`` for all_gather: both terms are the minimum. An all_to_all with p a
+power of two needs ``log2 p (alpha + n / 2 beta)``, and packs its chunks. See Bruck, Ho, Kipnis, Upfal, Weathersby,
+"Efficient algorithms for all-to-all communications in multiport message-passing systems", IEEE Transactions on Parallel
+and Distributed Systems 8 (1997); Thakur et al. (2005).
+
+**When to choose it.** All_gather: for short messages, and if p is not a power of two. All_to_all: for short messages
+only, as each chunk travels up to log2 p times.
 """
 
 from collectives.algorithms.tree import consecutive_runs, doublings
@@ -11,10 +24,10 @@ from collectives.step import Program, copy, recv, recv_reduce, send
 
 @algorithm("barrier", name="dissemination", chunks=1)
 def dissemination_barrier(rank: int, world_size: int) -> Program:
-    """No rank leaves before all have come. ceil(log2 p) steps of a token each, the fewest possible.
+    """Let a rank leave when all have entered. ceil(log2 p) steps, each with one token, the fewest possible.
 
-    Hensgen, Finkel, Manber, "Two algorithms for barrier synchronization", International Journal of Parallel
-    Programming 17 (1988). For any p; if it is no power of two, some ranks count twice, which a barrier allows.
+    If p is not a power of two, some tokens count twice, which a barrier allows. See Hensgen, Finkel, Manber, "Two
+    algorithms for barrier synchronization", International Journal of Parallel Programming 17 (1988).
     """
     for distance in doublings(world_size):
         yield send((rank + distance) % world_size, 0), recv_reduce((rank - distance) % world_size, 0)
@@ -22,25 +35,25 @@ def dissemination_barrier(rank: int, world_size: int) -> Program:
 
 @algorithm("all_gather", name="bruck")
 def bruck_all_gather(rank: int, world_size: int) -> Program:
-    """Every rank holds part i of each rank i. ceil(log2 p) steps, (p - 1) / p n bytes sent: both the least.
+    """Copy chunk r of rank r to all ranks. ceil(log2 p) steps; every rank sends (p - 1) / p n bytes, the minimum.
 
-    A rank always holds parts from its own on, round the ring of parts. Where they wrap round the end of the buffer
-    they travel as two messages; a rotation, as in the original, is not needed.
+    A rank has consecutive chunks, its own first. Chunks that wrap around the end of the buffer are two messages, so
+    that the rotation of the original algorithm is not needed.
     """
-    for held in doublings(world_size):
-        count = min(held, world_size - held)
-        behind, ahead = (rank - held) % world_size, (rank + held) % world_size
+    for distance in doublings(world_size):
+        count = min(distance, world_size - distance)
+        behind, ahead = (rank - distance) % world_size, (rank + distance) % world_size
         sends = [send(behind, *run) for run in consecutive_runs(rank, count, world_size)]
         yield (*sends, *(recv(ahead, *run) for run in consecutive_runs(ahead, count, world_size)))
 
 
 @algorithm("all_to_all", name="bruck", scratch=lambda world_size: 2 * (world_size // 2))
 def bruck_all_to_all(rank: int, world_size: int) -> Program:
-    """Part i of rank r is part r of rank i. ceil(log2 p) steps, the fewest possible, of about n / 2 bytes each.
+    """Swap chunk i of rank r with chunk r of rank i. ceil(log2 p) steps, the fewest possible, of about n / 2 bytes.
 
-    Parts are rotated so that position j holds what must go j ranks ahead. Each set bit of j is a hop: in the step of
-    ``distance`` all positions with that bit are packed, sent that far ahead, and unpacked. In the end position j
-    holds what came from j ranks behind.
+    A rotation puts the chunk for the rank j ahead at position j. In the step of ``distance``, a rank packs the
+    positions with that bit into scratch, sends them that far ahead, and unpacks the chunks that it receives. At the
+    end, position j has the chunk of the rank j behind, and the last step moves it to that rank's number.
     """
     if world_size == 1:
         return

@@ -1,8 +1,19 @@
-"""The pipelined chain: the buffer goes from rank to rank in slices; a rank sends one on while it receives the next.
+"""Pipelined chain: slices of the buffer travel from rank to rank, several slices at the same time.
 
-Chan et al. (2007); Patarasuk, Faraj, Yuan, "Pipelined broadcast on Ethernet switched clusters", IPDPS 2006.
-With s slices it takes p + s - 2 steps of n / s bytes: more slices fill the chain better, fewer cost less latency; the
-best number is the square root of (p - 2) n beta / alpha.
+**Steps.** The ranks form a line that starts at the root. In step k of a broadcast, a rank receives slice k from the
+rank before it and sends slice k - 1 to the rank after it. In a reduce the slices travel towards the root, and each rank
+adds its own data to a slice before it passes the slice on.
+
+**Why it is correct.** Each slice visits all ranks of the line in order. A rank sends a slice one step after it has
+received the slice, so the slice is complete.
+
+**Cost.** ``(p + s - 2) (alpha + n / s beta)`` with s slices: the first slice needs p - 1 steps, and the others follow
+one step apart. More slices fill the line better and cost more latency; the best number is
+``sqrt((p - 2) n beta / alpha)``. See Patarasuk, Faraj, Yuan, "Pipelined broadcast on Ethernet switched clusters",
+IPDPS 2006, and Chan et al. (2007).
+
+**When to choose it.** For large broadcasts: every rank sends the buffer only once. The latency grows with p, so use a
+tree for short messages and for many ranks.
 """
 
 from collectives.declaration import algorithm
@@ -10,13 +21,13 @@ from collectives.step import Program, recv, recv_reduce, send
 
 
 def chunks_of_chain(world_size: int, slices: int) -> int:
-    """Return the number of chunks: one for each slice."""
+    """Return the number of chunks: one per slice."""
     return slices
 
 
 @algorithm("broadcast", name="chain", chunks=chunks_of_chain)
 def chain_broadcast(rank: int, world_size: int, root: int, slices: int = 8) -> Program:
-    """Every rank holds root's buffer. p + s - 2 steps of n / s bytes; all but the last send n bytes, the least."""
+    """Copy the root's buffer to all ranks. p + s - 2 steps; all ranks except the last send n bytes, the minimum."""
     position = (rank - root) % world_size
     before, after = (rank - 1) % world_size, (rank + 1) % world_size
     for number in range(slices + 1):
@@ -28,7 +39,7 @@ def chain_broadcast(rank: int, world_size: int, root: int, slices: int = 8) -> P
 
 @algorithm("reduce", name="chain", chunks=chunks_of_chain)
 def chain_reduce(rank: int, world_size: int, root: int, slices: int = 8) -> Program:
-    """Root holds the sum. p + s - 2 steps of n / s bytes; every rank but the root sends n bytes, the least possible."""
+    """Sum all buffers on the root. p + s - 2 steps; every rank except the root sends n bytes, the minimum."""
     position = (rank - root) % world_size
     before, after = (rank - 1) % world_size, (rank + 1) % world_size
     for number in range(slices + 1):
@@ -40,6 +51,6 @@ def chain_reduce(rank: int, world_size: int, root: int, slices: int = 8) -> Prog
 
 @algorithm("all_reduce", name="chain", chunks=chunks_of_chain)
 def chain_all_reduce(rank: int, world_size: int, slices: int = 8) -> Program:
-    """Every rank holds the sum: down the chain to rank 0 and back. 2 (p + s - 2) steps; ranks send up to 2 n bytes."""
+    """Sum all buffers on rank 0, then broadcast the sum. 2 (p + s - 2) steps; ranks send at most 2 n bytes."""
     yield from chain_reduce(rank, world_size, root=0, slices=slices)
     yield from chain_broadcast(rank, world_size, root=0, slices=slices)

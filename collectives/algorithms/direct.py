@@ -1,8 +1,21 @@
-"""Direct ("all pairs") algorithms: every rank sends to every other at once, so that latency is paid once a step.
+"""Direct ("all pairs") and pairwise algorithms: every rank exchanges one message with every other rank.
 
-Cowan, Maleki, Musuvathi, Saarikivi, Xiong, "MSCCLang: Microsoft collective communication language", ASPLOS 2023, where
-the all-reduce is called All Pairs and is best for short messages; in MSCCL++ too. all_to_all is how NCCL's users write
-it, by grouped sends and receives. The network sorts out who waits for whom.
+**Steps.** *Direct* posts the messages to all other ranks in a single step, and the network orders them. *Pairwise* has
+a step for each message: in every step the ranks form pairs that swap their chunks. The pairs are those of a round-robin
+tournament (the circle method): one player stays, and the others move on by one chair each round.
+
+**Why it is correct.** Each rank receives exactly one message from each other rank, and it is addressed to that rank. In
+a reduce_scatter, rank r adds the p - 1 copies of chunk r in the order of the step, so that its result does not depend
+on the order of arrival.
+
+**Cost.** Direct: ``alpha + (p - 1) / p n beta``, since all messages of a rank share one latency. Pairwise:
+``(p - 1) (alpha + n / p beta)`` for even p, and one more step for odd p. See Cowan, Maleki, Musuvathi, Saarikivi,
+Xiong, "MSCCLang: Microsoft collective communication language", ASPLOS 2023, which calls the all_reduce All Pairs, and
+Thakur, Rabenseifner, Gropp (2005), who describe pairwise exchange for powers of two.
+
+**When to choose it.** Direct: for short messages, and on a switch without contention. NCCL programs write all_to_all
+this way, by grouped sends and receives. Pairwise: if posting many messages at once is expensive or congests the
+network.
 """
 
 from collections.abc import Iterator
@@ -12,17 +25,14 @@ from collectives.step import Program, recv, recv_reduce, send
 
 
 def partners(rank: int, world_size: int) -> Iterator[tuple[int, int]]:
-    """Yield whom a rank sends to and whom it receives from, each of the others once: first its neighbours."""
+    """Yield pairs (destination, source) that cover all other ranks, nearest neighbors first."""
     for distance in range(1, world_size):
         yield (rank + distance) % world_size, (rank - distance) % world_size
 
 
 @algorithm("reduce_scatter", name="direct")
 def direct_reduce_scatter(rank: int, world_size: int) -> Program:
-    """Rank r holds part r of the sum. One step: every rank sends p - 1 messages of n / p bytes at once.
-
-    Everyone's part r arrives at rank r, which reduces them one after the other.
-    """
+    """Sum chunk r on rank r. One step; every rank sends p - 1 messages of n / p bytes at once."""
     messages = [(send(to, to), recv_reduce(source, rank)) for to, source in partners(rank, world_size)]
     if messages:
         yield tuple(operation for pair in messages for operation in pair)
@@ -30,7 +40,7 @@ def direct_reduce_scatter(rank: int, world_size: int) -> Program:
 
 @algorithm("all_gather", name="direct")
 def direct_all_gather(rank: int, world_size: int) -> Program:
-    """Every rank holds part i of each rank i. One step, in which every rank sends its n / p bytes to all others."""
+    """Copy chunk r of rank r to all ranks. One step; every rank sends its n / p bytes to all others at once."""
     messages = [(send(to, rank), recv(source, source)) for to, source in partners(rank, world_size)]
     if messages:
         yield tuple(operation for pair in messages for operation in pair)
@@ -38,9 +48,10 @@ def direct_all_gather(rank: int, world_size: int) -> Program:
 
 @algorithm("all_reduce", name="direct")
 def direct_all_reduce(rank: int, world_size: int) -> Program:
-    """Every rank holds the sum. 2 steps of p - 1 messages at once; it sends 2 (p - 1) / p n bytes, the least possible.
+    """Sum all buffers on all ranks. 2 steps; every rank sends 2 (p - 1) / p n bytes, the minimum.
 
-    The fewest steps of all that send the least; but all ranks send to each at once, which a network must bear.
+    No other algorithm with this minimum has fewer steps. All ranks send to each rank at once, which can congest a
+    network.
     """
     yield from direct_reduce_scatter(rank, world_size)
     yield from direct_all_gather(rank, world_size)
@@ -48,7 +59,33 @@ def direct_all_reduce(rank: int, world_size: int) -> Program:
 
 @algorithm("all_to_all", name="direct")
 def direct_all_to_all(rank: int, world_size: int) -> Program:
-    """Part i of rank r is part r of rank i. One step: every rank sends p - 1 messages of n / p bytes at once."""
+    """Swap chunk i of rank r with chunk r of rank i. One step; every rank sends p - 1 messages of n / p bytes."""
     messages = [(send(to, to), recv(source, source)) for to, source in partners(rank, world_size)]
     if messages:
         yield tuple(operation for pair in messages for operation in pair)
+
+
+def opponent(rank: int, number: int, world_size: int) -> int:
+    """Return the partner of ``rank`` in round ``number`` of the tournament; the rank itself if it pauses.
+
+    With an odd number of ranks, one rank pauses in each round.
+    """
+    circle = world_size - 1 + world_size % 2
+    if rank == circle:  # the player who stays, if the number of ranks is even
+        return number * (circle + 1) // 2 % circle
+    other = (number - rank) % circle
+    if world_size % 2:
+        return other
+    return other + (other == rank) * (circle - rank)  # the player who would meet itself meets the one who stays
+
+
+@algorithm("all_to_all", name="pairwise")
+def pairwise_all_to_all(rank: int, world_size: int) -> Program:
+    """Swap chunk i of rank r with chunk r of rank i. p - 1 steps (p if p is odd); n / p bytes per step.
+
+    Every rank sends (p - 1) / p n bytes, the minimum, and needs no scratch.
+    """
+    for number in range(world_size - 1 + world_size % 2):
+        peer = opponent(rank, number, world_size)
+        if peer != rank:
+            yield send(peer, peer), recv(peer, peer)

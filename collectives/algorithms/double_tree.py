@@ -1,9 +1,19 @@
-"""Two binary trees at once, each for half of the buffer: a rank that has children in one is a leaf of the other.
+"""Double binary tree: two trees, each for half of the buffer, so that every rank forwards only one half.
 
-Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", Parallel Computing 35
-(2009); as NCCL builds them (its trees.cc). In a single tree half of the ranks never pass anything on and the others
-pass everything on twice; in two trees a rank passes on one of the halves only, n bytes at most. With ``s`` slices it is
-O(log p + s) messages deep.
+**Steps.** In a single binary tree, half of the ranks are leaves and forward nothing, and the others send everything
+twice. Here the leaves of one tree are inner nodes of the other, except for the root, so that all links are busy. Each
+tree has its own channel and ``s`` slices: a rank receives a slice from its parent and at the same time sends the
+previous slice to its children. A reduce sends slices from the children to the parent.
+
+**Why it is correct.** Each tree spans all ranks and has its own half of the buffer. A rank sends a slice after it has
+received it from its parent, or in a reduce from all its children.
+
+**Cost.** At most ``(L + s - 1) (alpha + n / s beta)`` for a broadcast, with ``L = ceil(log2 p)``. A reduce needs one
+step per child: at most twice the steps. See Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth broadcast,
+reduction and scan", Parallel Computing 35 (2009). The trees are numbered as in NCCL (its trees.cc).
+
+**When to choose it.** For broadcasts, reduces and all_reduces of medium and large buffers on many ranks: logarithmic
+latency at nearly full bandwidth. NCCL chooses it for all_reduce across many nodes.
 """
 
 from typing import NamedTuple
@@ -20,11 +30,11 @@ class Node(NamedTuple):
 
 
 def in_order_tree(position: int, size: int) -> Node:
-    """Return the node at ``position`` of 0 .. size - 1: 0 is the root with one child, odd positions are leaves.
+    """Return the node at ``position`` of 0 .. size - 1. Position 0 is the root, with one child; odd ones are leaves.
 
-    The others are numbered from left to right: 8 has 4 and 12 below it, 4 has 2 and 6, and 2 has 1 and 3.
+    Positions are in order from left to right: 8 has the children 4 and 12, 4 has 2 and 6, and 2 has 1 and 3.
     """
-    reach = position & -position or 1 << size.bit_length()  # the lowest bit: how far its children are away, doubled
+    reach = position & -position or 1 << size.bit_length()  # lowest set bit: twice the distance to its children
     steps = [reach >> shift for shift in range(1, reach.bit_length())]
     right = next((position + step for step in steps if position + step < size), None)
     left = position - reach // 2 if position and reach > 1 else None
@@ -34,7 +44,7 @@ def in_order_tree(position: int, size: int) -> Node:
 
 
 def node_of(rank: int, world_size: int, root: int, tree: int) -> Node:
-    """Return a rank's node in tree 0 or 1. In tree 1 all ranks but the root move by one: leaves become inner."""
+    """Return a rank's node in tree 0 or 1. In tree 1 all ranks except the root shift by one, so leaves become inner."""
     others = world_size - 1
     position = (rank - root) % world_size
     if tree == 1 and position > 0:
@@ -50,7 +60,7 @@ def node_of(rank: int, world_size: int, root: int, tree: int) -> Node:
 
 
 def tree_broadcast(node: Node, first: int, slices: int) -> Program:
-    """Send ``slices`` chunks from ``first`` on down the tree; a rank sends one on while it receives the next."""
+    """Send ``slices`` chunks, from ``first`` on, down the tree. A rank forwards a chunk while it receives the next."""
     for number in range(slices + 1):
         incoming = [recv(node.parent, first + number)] if node.parent is not None and number < slices else []
         outgoing = [send(child, first + number - 1) for child in node.children] if number > 0 else []
@@ -59,7 +69,7 @@ def tree_broadcast(node: Node, first: int, slices: int) -> Program:
 
 
 def tree_reduce(node: Node, first: int, slices: int) -> Program:
-    """Leave the sums of ``slices`` chunks from ``first`` on, on the root; a rank receives from its left child first."""
+    """Sum ``slices`` chunks, from ``first`` on, on the root. A rank receives from its left child first."""
     for number in range(slices + 1):
         incoming = [recv_reduce(child, first + number) for child in node.children if number < slices]
         outgoing = [send(node.parent, first + number - 1)] if node.parent is not None and number > 0 else []
@@ -69,32 +79,32 @@ def tree_reduce(node: Node, first: int, slices: int) -> Program:
 
 
 def chunks_of_two_trees(world_size: int, slices: int) -> int:
-    """Return the number of chunks: ``slices`` for each of the trees."""
+    """Return the number of chunks: ``slices`` per tree."""
     return 2 * slices
 
 
 @algorithm("broadcast", name="double_tree", chunks=chunks_of_two_trees)
 def double_tree_broadcast(rank: int, world_size: int, root: int, slices: int = 8) -> tuple[Program, ...]:
-    """Every rank holds root's buffer. At most ceil(log2 p) + s - 1 messages deep; no rank sends more than n bytes."""
+    """Copy the root's buffer to all ranks. At most ceil(log2 p) + s - 1 steps; no rank sends more than n bytes."""
     nodes = [node_of(rank, world_size, root, tree) for tree in range(2)]
     return tuple(tree_broadcast(node, tree * slices, slices) for tree, node in enumerate(nodes))
 
 
 @algorithm("reduce", name="double_tree", chunks=chunks_of_two_trees)
 def double_tree_reduce(rank: int, world_size: int, root: int, slices: int = 8) -> tuple[Program, ...]:
-    """Root holds the sum. At most 2 (ceil(log2 p) + s - 1) messages deep; every other rank sends n bytes, the least."""
+    """Sum all buffers on the root. At most 2 (ceil(log2 p) + s - 1) steps; other ranks send n bytes, the minimum."""
     nodes = [node_of(rank, world_size, root, tree) for tree in range(2)]
     return tuple(tree_reduce(node, tree * slices, slices) for tree, node in enumerate(nodes))
 
 
 def tree_all_reduce(node: Node, first: int, slices: int) -> Program:
-    """Leave the sums of ``slices`` chunks from ``first`` on, on every rank: up the tree, then down."""
+    """Sum ``slices`` chunks, from ``first`` on, on all ranks: up the tree, then down."""
     yield from tree_reduce(node, first, slices)
     yield from tree_broadcast(node, first, slices)
 
 
 @algorithm("all_reduce", name="double_tree", chunks=chunks_of_two_trees)
 def double_tree_all_reduce(rank: int, world_size: int, slices: int = 8) -> tuple[Program, ...]:
-    """Every rank holds the sum. At most 3 (ceil(log2 p) + s - 1) messages deep; no rank sends more than 2 n bytes."""
+    """Sum all buffers on all ranks. At most 3 (ceil(log2 p) + s - 1) steps; no rank sends more than 2 n bytes."""
     nodes = [node_of(rank, world_size, 0, tree) for tree in range(2)]
     return tuple(tree_all_reduce(node, tree * slices, slices) for tree, node in enumerate(nodes))

@@ -1,8 +1,23 @@
-"""Recursive doubling and halving: partners at distance 1, 2, 4, ..., whose numbers differ in one bit.
+"""Recursive doubling and halving: partners at distance 1, 2, 4, ..., whose rank numbers differ in one bit.
 
-Thakur, Rabenseifner, Gropp (2005); Rabenseifner, "Optimization of collective reduction
-operations", ICCS 2004. They are for powers of two. For other numbers the ranks beyond the largest power of two are
-*spare*: rank core + i sends its data to rank i, waits, and receives the result from it.
+**Steps.** *Recursive doubling* (all_gather): in each step a rank exchanges all chunks that it has with its partner, so
+that the number of chunks doubles. *Recursive halving* (reduce_scatter): in each step a rank sends the half of its
+remaining chunks that its partner will keep, adds the other half, and continues with that half. *Halving and doubling*
+(all_reduce, by Rabenseifner) runs both. For short messages, ``all_reduce/recursive_doubling`` exchanges whole buffers.
+
+**Why it is correct.** After the exchanges at distances 1, 2, ..., d, the 2 d ranks whose numbers differ only in these
+bits have combined their data. The last step combines all ranks.
+
+This holds for powers of two. For other numbers, the *core* is the largest power of two of ranks, and the others are
+*spare*: rank core + i sends its data to rank i, waits, and receives the result from rank i.
+
+**Cost.** With p a power of two: ``log2 p (alpha + n beta + n gamma)`` for ``all_reduce/recursive_doubling``, and
+``2 log2 p alpha + (p - 1) / p n (2 beta + gamma)`` for halving and doubling. Spare ranks add two steps of n bytes to an
+all_reduce. See Thakur, Rabenseifner, Gropp (2005), and Rabenseifner, "Optimization of collective reduction operations",
+ICCS 2004.
+
+**When to choose it.** On networks without contention and with 2^k ranks: recursive doubling for short messages, halving
+and doubling for long ones. Its distant partners are a disadvantage on rings and on thin trunks.
 """
 
 from collections.abc import Iterator
@@ -17,7 +32,7 @@ def core_of(world_size: int) -> int:
 
 
 def halve(rank: int, core: int) -> Program:
-    """Leave the sum of chunk r on rank r of ``core``, a power of two. Each step halves the chunks that it works on."""
+    """Sum chunk r on rank r of ``core`` ranks, a power of two. Each step halves the remaining chunks."""
     first, count = 0, core
     while count > 1:
         count //= 2
@@ -27,7 +42,7 @@ def halve(rank: int, core: int) -> Program:
 
 
 def double(rank: int, core: int) -> Program:
-    """Leave all ``core`` chunks on every rank, given that rank r holds chunk r. Each step doubles what a rank holds."""
+    """Copy chunk r of rank r to all ``core`` ranks, a power of two. Each step doubles the chunks of a rank."""
     first, count = rank, 1
     while count < core:
         yield send(rank ^ count, first, count), recv(rank ^ count, first ^ count, count)
@@ -35,7 +50,7 @@ def double(rank: int, core: int) -> Program:
 
 
 def exchange_all(rank: int, core: int) -> Program:
-    """Leave the sum of chunk 0 on every rank: partners exchange what they have and reduce it."""
+    """Sum chunk 0 on all ``core`` ranks: partners exchange and add their partial sums."""
     distance = 1
     while distance < core:
         yield send(rank ^ distance, 0), recv_reduce(rank ^ distance, 0)
@@ -43,7 +58,7 @@ def exchange_all(rank: int, core: int) -> Program:
 
 
 def with_spares(inner: Program, rank: int, world_size: int, chunks: int) -> Program:
-    """Run ``inner``, the all-reduce of the core ranks; spare ranks send all chunks before it and receive them after."""
+    """Run ``inner``, the all_reduce of the core ranks. Spare ranks send all chunks before it and receive them after."""
     core = core_of(world_size)
     if rank >= core:
         yield send(rank - core, 0, chunks)
@@ -58,28 +73,28 @@ def with_spares(inner: Program, rank: int, world_size: int, chunks: int) -> Prog
 
 @algorithm("all_reduce", name="recursive_doubling", chunks=1)
 def recursive_doubling_all_reduce(rank: int, world_size: int) -> Program:
-    """Every rank holds the sum. log2 p steps of n bytes, the fewest possible; two more where p is no power of two."""
+    """Sum all buffers on all ranks. log2 p steps of n bytes, the fewest; two more if p is not a power of two."""
     yield from with_spares(exchange_all(rank, core_of(world_size)), rank, world_size, chunks=1)
 
 
 def halve_and_double(rank: int, core: int) -> Program:
-    """Leave the sum of each of ``core`` chunks on every rank."""
+    """Sum all ``core`` chunks on every rank."""
     yield from halve(rank, core)
     yield from double(rank, core)
 
 
 @algorithm("all_reduce", name="halving_doubling", chunks=core_of)
 def halving_doubling_all_reduce(rank: int, world_size: int) -> Program:
-    """Every rank holds the sum (Rabenseifner). 2 log2 p steps; every rank sends 2 (p - 1) / p n bytes, the least.
+    """Sum all buffers on all ranks. 2 log2 p steps; every rank sends 2 (p - 1) / p n bytes, the minimum.
 
-    Where p is no power of two there are two more steps of n bytes.
+    If p is not a power of two, there are two more steps of n bytes.
     """
     core = core_of(world_size)
     yield from with_spares(halve_and_double(rank, core), rank, world_size, chunks=core)
 
 
-def runs_of_parts(first: int, count: int, world_size: int) -> Iterator[tuple[int, int]]:
-    """Yield (first chunk, count) of the parts of ``count`` core ranks from ``first`` on, then of their spare ranks."""
+def runs_of_chunks(first: int, count: int, world_size: int) -> Iterator[tuple[int, int]]:
+    """Yield (first chunk, count) for the chunks of ``count`` core ranks from ``first`` on, and of their spare ranks."""
     core = core_of(world_size)
     yield first, count
     spare = min(count, world_size - core - first)
@@ -89,9 +104,9 @@ def runs_of_parts(first: int, count: int, world_size: int) -> Iterator[tuple[int
 
 @algorithm("all_gather", name="recursive_doubling")
 def recursive_doubling_all_gather(rank: int, world_size: int) -> Program:
-    """Every rank holds part i of each rank i. log2 p steps; every rank sends (p - 1) / p n bytes, the least possible.
+    """Copy chunk r of rank r to all ranks. log2 p steps; every rank sends (p - 1) / p n bytes, the minimum.
 
-    Where p is no power of two there are two more steps, and ranks with a spare one send nearly 2 n bytes.
+    If p is not a power of two, there are two more steps, and core ranks with a spare rank send nearly 2 n bytes.
     """
     core = core_of(world_size)
     if rank >= core:
@@ -104,8 +119,8 @@ def recursive_doubling_all_gather(rank: int, world_size: int) -> Program:
         yield recv(spare, spare)
     for step in double(rank, core):
         outgoing, incoming = step  # type: ignore[misc]
-        give, take = (runs_of_parts(op.chunk, op.count, world_size) for op in (outgoing, incoming))
-        yield (*(send(outgoing.peer, *run) for run in give), *(recv(incoming.peer, *run) for run in take))
+        sent, received = (runs_of_chunks(op.chunk, op.count, world_size) for op in (outgoing, incoming))
+        yield (*(send(outgoing.peer, *run) for run in sent), *(recv(incoming.peer, *run) for run in received))
     if spare < world_size:
         after = world_size - spare - 1
         yield send(spare, 0, spare), *([send(spare, spare + 1, after)] if after else [])
@@ -113,9 +128,9 @@ def recursive_doubling_all_gather(rank: int, world_size: int) -> Program:
 
 @algorithm("reduce_scatter", name="recursive_halving")
 def recursive_halving_reduce_scatter(rank: int, world_size: int) -> Program:
-    """Rank r holds part r of the sum. log2 p steps; every rank sends (p - 1) / p n bytes, the least possible.
+    """Sum chunk r on rank r. log2 p steps; every rank sends (p - 1) / p n bytes, the minimum.
 
-    Where p is no power of two there are two more steps, the first of n bytes.
+    If p is not a power of two, there are two more steps, the first of n bytes.
     """
     core = core_of(world_size)
     if rank >= core:
@@ -127,7 +142,7 @@ def recursive_halving_reduce_scatter(rank: int, world_size: int) -> Program:
         yield recv_reduce(spare, 0, world_size)
     for step in halve(rank, core):
         outgoing, incoming = step  # type: ignore[misc]
-        give, take = (runs_of_parts(op.chunk, op.count, world_size) for op in (outgoing, incoming))
-        yield (*(send(outgoing.peer, *run) for run in give), *(recv_reduce(incoming.peer, *run) for run in take))
+        sent, received = (runs_of_chunks(op.chunk, op.count, world_size) for op in (outgoing, incoming))
+        yield (*(send(outgoing.peer, *run) for run in sent), *(recv_reduce(incoming.peer, *run) for run in received))
     if spare < world_size:
         yield send(spare, spare)

@@ -1,10 +1,21 @@
-"""Two dimensions: within a row first, then across the rows with a share of the data, then within the row again.
+"""Hierarchical and torus all_reduce: reduce along one dimension of the ranks, then along the next, and gather back.
 
-With nodes as rows this keeps most bytes on the fast links inside a node; each GPU reduces its own share across the
-nodes, on a *rail* of GPUs with the same number. Mikami et al., "Massively distributed SGD: ImageNet/ResNet-50 training
-in a flash" (2018), for the ring in each dimension; Thakur et al. (2005) for what may stand inside. The
-torus runs two or three dimensions at once, in both directions, each on its share of the data: Jain and Sabharwal,
-"Optimal bucket algorithms for large MPI collectives on torus interconnects", ICS 2010.
+**Steps.** *Hierarchical*: the ranks are nodes of g GPUs. Each node runs a reduce_scatter, so that each GPU has 1/g of
+the buffer. GPUs with the same local number form a *rail* and run an all_reduce of this share across the nodes. Then
+each node runs an all_gather. *Torus*: the ranks are a grid of two or three dimensions. Rings reduce_scatter along each
+dimension in turn and all_gather in reverse order. Each dimension and direction has its own channel, which begins with
+that dimension, and its own share of the buffer, so that all links are busy.
+
+**Why it is correct.** After the first dimension, each rank has its share of its row's sum. Summing the shares of one
+rail over the rows gives the sum over all ranks, and the gather copies it to the row.
+
+**Cost.** With rings, g GPUs per node and p / g nodes: ``2 (g + p / g - 2) alpha + (p - 1) / p n (2 beta + gamma)``. A
+torus of equal dimensions has the same latency and bytes, and divides the reduction among its channels. See Mikami et
+al., "Massively distributed SGD: ImageNet/ResNet-50 training in a flash" (2018), for rings in two dimensions, and Jain,
+Sabharwal, "Optimal bucket algorithms for large MPI collectives on torus interconnects", ICS 2010.
+
+**When to choose it.** Hierarchical: if links within a node are faster than links between nodes, since only 1/g of the
+buffer crosses each rail. Torus: on networks that are grids or tori, such as those of TPU pods.
 """
 
 from collections.abc import Sequence
@@ -19,9 +30,9 @@ from collectives.step import Program, Spaced, on_group
 
 
 def choose_width(world_size: int, wanted: int | None, name: str) -> int:
-    """Return ``wanted``, or else the largest divisor up to the root of ``world_size``.
+    """Return ``wanted``; for None, the largest divisor of ``world_size`` up to its square root.
 
-    Raises Undefined if ``wanted`` does not divide ``world_size``; ``name`` is the parameter's.
+    Raise Undefined with the parameter's name if ``wanted`` does not divide ``world_size``.
     """
     if wanted is None:
         return next(width for width in range(isqrt(world_size), 0, -1) if world_size % width == 0)
@@ -31,7 +42,7 @@ def choose_width(world_size: int, wanted: int | None, name: str) -> int:
 
 
 class Dimensions(NamedTuple):
-    """The three algorithms that run one after the other on a piece: within nodes, across nodes, and within nodes."""
+    """The three inner algorithms of a piece of the buffer, in order: within nodes, across nodes, within nodes."""
 
     scatter: Inner
     reduce: Inner
@@ -39,15 +50,15 @@ class Dimensions(NamedTuple):
 
     @property
     def chunks(self) -> int:
-        """How many chunks the piece has, so that each chunk of the three algorithms is a whole number of them."""
+        """The number of chunks of the piece, such that each chunk of the three algorithms is a whole number of them."""
         width = self.scatter.world_size
         return width * lcm(self.scatter.chunks // width, self.gather.chunks // width, self.reduce.chunks)
 
 
 def find_pieces(world_size: int, gpus: int | None, node: str, rail: str, gather: str | None) -> list[Dimensions]:
-    """Return the three algorithms of each piece of the buffer.
+    """Return the three inner algorithms of each piece of the buffer.
 
-    There are as many pieces as each of the algorithms has channels, or a multiple of them.
+    The number of pieces is the least common multiple of the inner algorithms' channels.
     """
     width = choose_width(world_size, gpus, "gpus")
     inner = (
@@ -59,15 +70,15 @@ def find_pieces(world_size: int, gpus: int | None, node: str, rail: str, gather:
 
 
 def chunk_count(world_size: int, gpus: int | None, node: str, rail: str, gather: str | None) -> int:
-    """Return into how many chunks the buffer is cut: equally many for each piece."""
-    found = find_pieces(world_size, gpus, node, rail, gather)
-    return len(found) * lcm(*(piece.chunks for piece in found))
+    """Return the number of chunks of the buffer, equal for each piece."""
+    pieces = find_pieces(world_size, gpus, node, rail, gather)
+    return len(pieces) * lcm(*(piece.chunks for piece in pieces))
 
 
 def scratch_count(world_size: int, gpus: int | None, node: str, rail: str, gather: str | None) -> int:
-    """Return the number of scratch chunks: as many buffers as the algorithm inside that needs most."""
-    found = find_pieces(world_size, gpus, node, rail, gather)
-    return chunk_count(world_size, gpus, node, rail, gather) * max(inner.buffers for piece in found for inner in piece)
+    """Return the number of scratch chunks: the maximum of the inner algorithms, in whole buffers."""
+    pieces = find_pieces(world_size, gpus, node, rail, gather)
+    return chunk_count(world_size, gpus, node, rail, gather) * max(inner.buffers for piece in pieces for inner in piece)
 
 
 @algorithm("all_reduce", name="hierarchical", chunks=chunk_count, scratch=scratch_count)
@@ -79,19 +90,19 @@ def hierarchical_all_reduce(
     rail: str = "ring",
     gather: str | None = None,
 ) -> tuple[Program, ...]:
-    """Every rank holds the sum. With rings: 2 (g - 1) + 2 (p / g - 1) steps; it sends 2 (p - 1) / p n bytes, the least.
+    """Sum all buffers on all ranks. 2 (g - 1) + 2 (p / g - 1) steps with rings; all send 2 (p - 1) / p n bytes.
 
-    ``gpus`` are the ranks of a node, one after the other; about the root of p unless said. ``node`` names the
-    reduce_scatter within it, ``rail`` the all_reduce across the nodes, and ``gather`` the all_gather within, where it
-    is called otherwise than ``node``. It has as many channels as the algorithms inside, each for a piece of the buffer.
+    ``gpus`` is the number of consecutive ranks of a node; default: the largest divisor of p up to its square root.
+    ``node`` names the reduce_scatter within a node, ``rail`` the all_reduce across nodes, and ``gather`` the all_gather
+    within a node; default: the name in ``node``. Each channel runs one piece of the buffer through one channel of each.
     """
-    found, total = find_pieces(world_size, gpus, node, rail, gather), chunk_count(world_size, gpus, node, rail, gather)
-    size = total // len(found)
-    return tuple(one_piece(rank, world_size, piece, k * size, size, total) for k, piece in enumerate(found))
+    pieces, total = find_pieces(world_size, gpus, node, rail, gather), chunk_count(world_size, gpus, node, rail, gather)
+    size = total // len(pieces)
+    return tuple(one_piece(rank, world_size, piece, k * size, size, total) for k, piece in enumerate(pieces))
 
 
 def one_piece(rank: int, world_size: int, piece: Dimensions, first: int, size: int, total: int) -> Program:
-    """Leave the sum of ``size`` chunks from ``first`` on, of ``total``, on every rank."""
+    """Sum ``size`` of ``total`` chunks, from ``first`` on, on all ranks."""
     scatter, reduce, gather = piece
     width, share = scatter.world_size, size // scatter.world_size
     row, gpu = divmod(rank, width)
@@ -102,14 +113,14 @@ def one_piece(rank: int, world_size: int, piece: Dimensions, first: int, size: i
 
 
 class Line(NamedTuple):
-    """The ranks along one dimension of a torus, and the place of this rank among them."""
+    """The ranks along one dimension of a torus, and the index of this rank among them."""
 
-    place: int
+    index: int
     ranks: Spaced
 
 
 def torus_shape(world_size: int, columns: int | None, rows: int | None) -> list[int]:
-    """Return the sizes of the dimensions that have several ranks, rows first. Raise Undefined for other multiples.
+    """Return the sizes of the dimensions with several ranks, a row's first. Raise Undefined if they do not divide p.
 
     >>> torus_shape(24, 4, 3), torus_shape(24, None, None), torus_shape(7, None, None)
     ([4, 3, 2], [4, 6], [7])
@@ -120,38 +131,38 @@ def torus_shape(world_size: int, columns: int | None, rows: int | None) -> list[
 
 
 def torus_chunks(world_size: int, columns: int | None, rows: int | None) -> int:
-    """Return a chunk for each rank and channel."""
+    """Return the number of chunks: one per rank and channel."""
     return world_size * max(1, 2 * len(torus_shape(world_size, columns, rows)))
 
 
 def by_lines(lines: Sequence[Line], direction: int, first: int) -> Program:
-    """Leave the sums of the chunks from ``first`` on, one for each rank, on every rank: a ring in each dimension.
+    """Sum the chunks from ``first`` on, one per rank of the lines, on all these ranks by a ring in each dimension.
 
-    ``direction`` is as in ``reduce_around``.
+    ``direction`` has the meaning of ``reduce_around``.
     """
     if not lines:
         return
-    (place, ranks), *others = lines
+    (index, ranks), *others = lines
     share = prod(len(line.ranks) for line in others)
-    yield from on_group(reduce_around(place, len(ranks), direction), ranks, share, first)
-    yield from by_lines(others, direction, first + place * share)
-    yield from on_group(gather_around(place, len(ranks), direction), ranks, share, first)
+    yield from on_group(reduce_around(index, len(ranks), direction), ranks, share, first)
+    yield from by_lines(others, direction, first + index * share)
+    yield from on_group(gather_around(index, len(ranks), direction), ranks, share, first)
 
 
 @algorithm("all_reduce", name="torus", chunks=torus_chunks)
 def torus_all_reduce(
     rank: int, world_size: int, columns: int | None = None, rows: int | None = None
 ) -> tuple[Program, ...]:
-    """Every rank holds the sum. In r rows of c ranks 2 (r + c - 2) steps; it sends 2 (p - 1) / p n bytes, the least.
+    """Sum all buffers on all ranks. 2 (r + c - 2) steps for r rows of c ranks; all send 2 (p - 1) / p n bytes.
 
-    ``columns`` are the ranks of a row, one after the other; about the root of p unless said. ``rows`` are the rows of
-    a plane; all of them, in one plane, unless said. Each of d dimensions with several ranks has two channels, one a
-    direction, which begin in it and go on in the others, each with n / 2d bytes: they use all links at once.
+    ``columns`` is the number of consecutive ranks of a row; default: the largest divisor of p up to its square root.
+    ``rows`` is the number of rows of a plane; default: all rows. Each of d dimensions with several ranks has two
+    channels, one per direction, each with n / 2d bytes. A channel begins with its dimension and then runs the others.
     """
-    lines, apart = list[Line](), 1
+    lines, stride = list[Line](), 1
     for size in torus_shape(world_size, columns, rows):
-        place = rank // apart % size
-        lines.append(Line(place, Spaced(rank - place * apart, apart, size)))
-        apart *= size
+        index = rank // stride % size
+        lines.append(Line(index, Spaced(rank - index * stride, stride, size)))
+        stride *= size
     orders = [(lines[k:] + lines[:k], way) for k in range(len(lines)) for way in (1, -1)]
     return tuple(by_lines(order, way, number * world_size) for number, (order, way) in enumerate(orders or [([], 1)]))

@@ -1,7 +1,17 @@
-"""The naive (linear) algorithms: one message at a time, every one of them through the root.
+"""Naive (linear) algorithms: the root exchanges one message with each other rank, one after the other.
 
-Chan, Heimlich, Purkayastha, van de Geijn, "Collective communication: theory, practice, and experience", Concurrency
-and Computation 19 (2007), begins from these.
+**Steps.** In a broadcast, the root sends its whole buffer to rank root + 1, then to root + 2, and so on; every other
+rank receives once. A reduce is the reverse: the root receives each buffer and adds it to its own. The other collectives
+combine these two with rank 0 as the root.
+
+**Why it is correct.** Each rank's data enters the result once, when the root receives it, and the root sends only
+complete results.
+
+**Cost.** ``(p - 1) (alpha + n beta)`` for a broadcast: the root's link carries every message. A reduce adds
+``(p - 1) n gamma``. See Chan, Heimlich, Purkayastha, van de Geijn, "Collective communication: theory, practice, and
+experience", Concurrency and Computation 19 (2007).
+
+**When to choose it.** For two or three ranks, and as the baseline that the other algorithms improve on.
 """
 
 from collections.abc import Iterator
@@ -11,14 +21,14 @@ from collectives.step import Program, recv, recv_reduce, send
 
 
 def others(rank: int, world_size: int) -> Iterator[int]:
-    """Yield all ranks but one, from the next one on."""
+    """Yield all other ranks, starting after ``rank``."""
     for distance in range(1, world_size):
         yield (rank + distance) % world_size
 
 
 @algorithm("broadcast", name="naive", chunks=1)
 def naive_broadcast(rank: int, world_size: int, root: int) -> Program:
-    """Every rank holds root's buffer. p - 1 steps, one after the other; root sends (p - 1) n bytes."""
+    """Copy the root's buffer to all ranks. p - 1 steps; the root sends (p - 1) n bytes."""
     if rank != root:
         yield recv(root, 0)
         return
@@ -28,7 +38,7 @@ def naive_broadcast(rank: int, world_size: int, root: int) -> Program:
 
 @algorithm("reduce", name="naive", chunks=1)
 def naive_reduce(rank: int, world_size: int, root: int) -> Program:
-    """Root holds the sum of all buffers. p - 1 steps, one after the other; every other rank sends n bytes."""
+    """Sum all buffers on the root. p - 1 steps; every other rank sends n bytes."""
     if rank != root:
         yield send(root, 0)
         return
@@ -38,14 +48,14 @@ def naive_reduce(rank: int, world_size: int, root: int) -> Program:
 
 @algorithm("all_reduce", name="naive", chunks=1)
 def naive_all_reduce(rank: int, world_size: int) -> Program:
-    """Every rank holds the sum: by way of rank 0. 2 (p - 1) steps, one after the other; it sends (p - 1) n bytes."""
+    """Sum all buffers on rank 0, then broadcast the sum. 2 (p - 1) steps; rank 0 sends (p - 1) n bytes."""
     yield from naive_reduce(rank, world_size, root=0)
     yield from naive_broadcast(rank, world_size, root=0)
 
 
 @algorithm("scatter", name="naive")
 def naive_scatter(rank: int, world_size: int, root: int) -> Program:
-    """Rank r holds part r of root's buffer. p - 1 steps; root sends (p - 1) / p n bytes, the least possible."""
+    """Send chunk r of the root to rank r. p - 1 steps; the root sends (p - 1) / p n bytes, the minimum."""
     if rank != root:
         yield recv(root, rank)
         return
@@ -55,7 +65,7 @@ def naive_scatter(rank: int, world_size: int, root: int) -> Program:
 
 @algorithm("gather", name="naive")
 def naive_gather(rank: int, world_size: int, root: int) -> Program:
-    """Root holds part r of every rank r. p - 1 steps; every other rank sends n / p bytes, the least possible."""
+    """Collect chunk r of each rank r on the root. p - 1 steps; every other rank sends n / p bytes, the minimum."""
     if rank != root:
         yield send(root, rank)
         return
@@ -65,7 +75,7 @@ def naive_gather(rank: int, world_size: int, root: int) -> Program:
 
 @algorithm("all_gather", name="naive")
 def naive_all_gather(rank: int, world_size: int) -> Program:
-    """Every rank holds part i of each rank i, by way of rank 0. 2 (p - 1) steps; it sends (p - 1) n bytes."""
+    """Gather on rank 0, then broadcast the buffer. 2 (p - 1) steps; rank 0 sends (p - 1) n bytes."""
     yield from naive_gather(rank, world_size, root=0)
     if rank != 0:
         yield recv(0, 0, count=world_size)
@@ -76,7 +86,7 @@ def naive_all_gather(rank: int, world_size: int) -> Program:
 
 @algorithm("reduce_scatter", name="naive")
 def naive_reduce_scatter(rank: int, world_size: int) -> Program:
-    """Rank r holds part r of the sum: rank 0 reduces, then scatters. 2 (p - 1) steps; the others send n bytes."""
+    """Sum all buffers on rank 0, then scatter the sum. 2 (p - 1) steps; the other ranks send n bytes."""
     if rank != 0:
         yield send(0, 0, count=world_size)
     else:
@@ -87,5 +97,5 @@ def naive_reduce_scatter(rank: int, world_size: int) -> Program:
 
 @algorithm("barrier", name="naive", chunks=1)
 def naive_barrier(rank: int, world_size: int) -> Program:
-    """No rank leaves before all have come: each sends to rank 0, then it to each. 2 (p - 1) steps of a token."""
+    """Collect a token of every rank on rank 0, then release the ranks. 2 (p - 1) steps, each with one token."""
     yield from naive_all_reduce(rank, world_size)

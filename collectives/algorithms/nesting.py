@@ -1,8 +1,8 @@
-"""An algorithm inside another: on a group of ranks and a piece of the buffer, one channel at a time.
+"""Run a library algorithm inside another one: on a group of ranks and a piece of the buffer, one channel at a time.
 
-Channels use different chunks and exchange no messages, so each channel is an algorithm of its own for the chunks that
-it uses. That is how algorithms with different numbers of channels follow one another: each piece of the buffer goes
-through one channel of each.
+The channels of an algorithm use different chunks and exchange no messages, so each channel is an algorithm for the
+chunks that it uses. So algorithms with different numbers of channels can run one after the other: each piece of the
+buffer runs through one channel of each.
 """
 
 from collections.abc import Sequence
@@ -16,93 +16,88 @@ from collectives.errors import InputError
 from collectives.step import Operation, Program
 from collectives.symbolic_rank import look_up
 
-UNUSED = 1 << 20  # and more: in place of the place of a chunk that a channel does not use
+UNUSED = 1 << 20  # smallest position of chunks that a channel does not use
 
 
 @dataclass(frozen=True)
 class Inner:
-    """One channel of an algorithm, as an algorithm on the chunks that the channel uses, numbered in their order."""
+    """One channel of an algorithm, as an algorithm on the chunks that it uses, numbered in order."""
 
     algorithm: Algorithm
     world_size: int
     channel: int
-    owned: tuple[int, ...]  # chunks of the buffer that the channel uses
+    owned: tuple[int, ...]  # the chunks of the buffer that the channel uses
 
     @property
     def chunks(self) -> int:
-        """How many chunks of the buffer it uses."""
+        """The number of chunks of the buffer that the channel uses."""
         return len(self.owned)
 
     @property
     def buffers(self) -> int:
-        """How many times the chunks of the buffer its scratch chunks are, rounded up."""
+        """The scratch in whole buffers, rounded up."""
         return -(-self.algorithm.scratch(self.world_size) // self.algorithm.chunks(self.world_size))
 
     def run(self, rank: int, ranks: Sequence[int], count: int, first_chunk: int, total: int) -> Program:
-        """Yield the steps of rank ``rank`` of a group, the ranks ``ranks`` of the whole world.
+        """Yield the steps of a rank of a group; ``ranks`` are the group's ranks of the world.
 
-        Its k-th chunk is ``count`` chunks from ``first_chunk + k * count`` on, of ``total``; its scratch lies as far
-        into the scratch behind those. Raises InputError for chunks of one message that would not be side by side.
+        The channel's chunk k is the ``count`` chunks from ``first_chunk + k * count`` on, of ``total``. Its scratch has
+        the same offset in the scratch. Raise InputError if the chunks of a message would not be contiguous.
         """
-        place = self.places
         for step in self.algorithm.channels(rank, self.world_size)[self.channel]:
-            yield tuple(self._translate(op, ranks, place, (count, first_chunk, total)) for op in step)
+            yield tuple(self._translate(op, ranks, (count, first_chunk, total)) for op in step)
 
     @cached_property
-    def places(self) -> tuple[int, ...]:
-        """Where each chunk of the buffer stands among those of the channel; far off if it is not its own."""
-        place = {chunk: number for number, chunk in enumerate(self.owned)}
+    def _positions(self) -> tuple[int, ...]:
+        """The position of each chunk of the buffer among the channel's; at least UNUSED for chunks of others."""
+        position = {chunk: number for number, chunk in enumerate(self.owned)}
         chunks = self.algorithm.chunks(self.world_size)
-        return tuple(place.get(chunk, UNUSED * (chunk + 1)) for chunk in range(chunks))
+        return tuple(position.get(chunk, UNUSED * (chunk + 1)) for chunk in range(chunks))
 
-    def _translate(
-        self, op: Operation, ranks: Sequence[int], place: tuple[int, ...], where: tuple[int, int, int]
-    ) -> Operation:
-        """Return an operation of the algorithm for the whole world; ``where`` are count, first chunk and total."""
-        count, first_chunk, total = where
+    def _translate(self, op: Operation, ranks: Sequence[int], piece: tuple[int, int, int]) -> Operation:
+        """Return an operation with the world's ranks and chunks; ``piece`` has count, first chunk and total."""
+        count, first_chunk, total = piece
 
-        def there(chunk: Any) -> Any:
-            behind, within = divmod(chunk, len(place))
-            first, more = look_up(place, within), op.count - 1
-            if first >= UNUSED or (more and not self._lie_together(place, within, more)):
-                raise InputError(f"{op}: inside another algorithm its chunks are not side by side")
-            return behind * total + first_chunk + first * count
+        def translate(chunk: Any) -> Any:
+            buffer, within = divmod(chunk, len(self._positions))
+            first, last = look_up(self._positions, within), within + op.count - 1
+            is_together = last == within or (
+                last < len(self._positions) and look_up(self._positions, last) - first == last - within
+            )
+            if first >= UNUSED or not is_together:
+                raise InputError(f"{op}: inside another algorithm its chunks are not contiguous")
+            return buffer * total + first_chunk + first * count
 
         if not op.kind.is_local and not 0 <= op.peer < len(ranks):
-            raise InputError(f"{op}: there is no rank {op.peer} in a group of {len(ranks)}")
-        peer, into = -1 if op.kind.is_local else ranks[op.peer], -1 if op.into < 0 else there(op.into)
-        return Operation(op.kind, peer, there(op.chunk), op.count * count, into)
-
-    @staticmethod
-    def _lie_together(place: tuple[int, ...], within: int, more: int) -> bool:
-        """Return whether the chunk ``more`` further on is the channel's own and stands ``more`` further on."""
-        return bool(within + more < len(place)) and bool(look_up(place, within + more) - look_up(place, within) == more)
+            raise InputError(f"{op}: rank {op.peer} does not exist in a group of {len(ranks)}")
+        peer, into = -1 if op.kind.is_local else ranks[op.peer], -1 if op.into < 0 else translate(op.into)
+        return Operation(op.kind, peer, translate(op.chunk), op.count * count, into)
 
 
 @lru_cache(maxsize=1024)
 def inner_channels(collective: str, name: str, world_size: int) -> tuple[Inner, ...]:
-    """Return the channels of a library algorithm, one ``Inner`` for each.
+    """Return the channels of a library algorithm, one ``Inner`` each.
 
-    Raises InputError for an unknown algorithm, or for channels that do not use equally many chunks of each part.
+    Raise InputError for an unknown algorithm, and if a channel does not use equally many chunks of each rank's part.
 
     >>> [inner.owned for inner in inner_channels("reduce_scatter", "bidirectional_ring", 2)]
     [(0, 2), (1, 3)]
     """
-    found = find_algorithm(name, collective)
-    chunks = found.chunks(world_size)
-    if world_size == 1:  # there are no operations to tell the chunks from
-        return (Inner(found, 1, 0, tuple(range(chunks))),)
-    touched = [
+    algorithm = find_algorithm(name, collective)
+    chunks = algorithm.chunks(world_size)
+    if world_size == 1:  # without operations that show the chunks
+        return (Inner(algorithm, 1, 0, tuple(range(chunks))),)
+    used = [
         {chunk % chunks for step in program for op in step for chunk in range(op.chunk, op.chunk + op.count)}
-        for program in found.channels(0, world_size)  # in these collectives every rank touches every chunk
+        for program in algorithm.channels(0, world_size)  # in these collectives, rank 0 uses every chunk
     ]
-    inner = tuple(Inner(found, world_size, channel, tuple(sorted(own))) for channel, own in enumerate(touched))
-    for one in inner:
-        share = one.chunks // world_size
-        parts = [chunk * world_size // chunks for chunk in one.owned]
-        if found.spec.has_parts and parts != [part for part in range(world_size) for _ in range(share)]:
+    inner = tuple(Inner(algorithm, world_size, number, tuple(sorted(own))) for number, own in enumerate(used))
+    for channel in inner:
+        share = channel.chunks // world_size
+        parts = [chunk * world_size // chunks for chunk in channel.owned]
+        if algorithm.spec.has_parts and parts != [part for part in range(world_size) for _ in range(share)]:
             raise InputError(
-                f"{found.full_name} cannot run inside another algorithm: its channel {one.channel} touches chunks "
-                f"{', '.join(map(str, one.owned))} of {chunks}, not equally many of each rank's part"
+                f"{algorithm.full_name} cannot run inside another algorithm: its channel {channel.channel} uses chunks "
+                f"{', '.join(map(str, channel.owned))} of {chunks}, not equally many of each rank's part"
             )
     return inner

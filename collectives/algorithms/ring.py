@@ -1,9 +1,22 @@
-"""The ring: every rank talks to its two neighbours only, and all of them at once.
+"""Ring: every rank sends to its successor only and receives from its predecessor, all ranks at the same time.
 
-Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", Journal of Parallel and
-Distributed Computing 69 (2009). The bidirectional ring sends one half in each direction: on a network that carries both
-directions at once it needs no fewer bytes, but every cable of a physical ring is used both ways. What gloo itself does
-is made of rings, too: beside ours it is predicted, and measured by one call.
+**Steps.** The buffer has one chunk per rank. *Reduce_scatter*: in step k = 1, ..., p - 1, rank r sends the partial sum
+of chunk r - k to rank r + 1, receives that of chunk r - k - 1, and adds its own data. *All_gather*: in step k = 0, ...,
+p - 2, rank r sends chunk r - k and receives chunk r - k - 1. *All_reduce* runs both. All numbers are modulo p. The
+*bidirectional* ring has two channels, one per direction, each for half of the chunks.
+
+**Why it is correct.** The partial sum of chunk r starts on rank r + 1, visits every rank once, and ends on rank r after
+p - 1 steps, complete. Then the complete chunk visits every rank once more.
+
+**Cost.** ``2 (p - 1) alpha + (p - 1) / p n (2 beta + gamma)`` for all_reduce: the fewest possible bytes, and a latency
+that grows with p. See Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", Journal
+of Parallel and Distributed Computing 69 (2009).
+
+**When to choose it.** For large buffers, on most networks: neighbors need not share a link. For short messages or many
+ranks, use a tree, ``direct`` or ``halving_doubling``. Choose the bidirectional ring if the network is a ring of
+full-duplex links; it does not send fewer bytes.
+
+gloo's own all_reduce is made of rings, too. It is in this module to be predicted; real ranks leave it to gloo.
 """
 
 from collectives.declaration import GLOO, GloosOwn, algorithm
@@ -12,81 +25,81 @@ from collectives.step import Program, copy, on_group, recv, recv_reduce, reduce,
 
 
 def reduce_around(rank: int, world_size: int, direction: int) -> Program:
-    """Leave the sum of chunk r on rank r. Sums travel to the rank ``direction`` further on, which is 1 or -1."""
-    onwards, before = (rank + direction) % world_size, (rank - direction) % world_size
+    """Sum chunk r on rank r. Partial sums travel to the next rank (``direction`` 1) or to the previous one (-1)."""
+    after, before = (rank + direction) % world_size, (rank - direction) % world_size
     for step in range(1, world_size):
         outgoing, incoming = (rank - direction * step) % world_size, (rank - direction * (step + 1)) % world_size
-        yield send(onwards, outgoing), recv_reduce(before, incoming)
+        yield send(after, outgoing), recv_reduce(before, incoming)
 
 
 def gather_around(rank: int, world_size: int, direction: int) -> Program:
-    """Leave every chunk on every rank, given that rank r holds chunk r; ``direction`` is as in ``reduce_around``."""
-    onwards, before = (rank + direction) % world_size, (rank - direction) % world_size
+    """Copy chunk r of rank r to all ranks. ``direction`` has the meaning of ``reduce_around``."""
+    after, before = (rank + direction) % world_size, (rank - direction) % world_size
     for step in range(world_size - 1):
         outgoing, incoming = (rank - direction * step) % world_size, (rank - direction * (step + 1)) % world_size
-        yield send(onwards, outgoing), recv(before, incoming)
+        yield send(after, outgoing), recv(before, incoming)
 
 
 def all_reduce_around(rank: int, world_size: int, direction: int) -> Program:
-    """Leave the sum of every chunk on every rank; ``direction`` is as in ``reduce_around``."""
+    """Sum all chunks on all ranks. ``direction`` has the meaning of ``reduce_around``."""
     yield from reduce_around(rank, world_size, direction)
     yield from gather_around(rank, world_size, direction)
 
 
 @algorithm("reduce_scatter", name="ring")
 def ring_reduce_scatter(rank: int, world_size: int) -> Program:
-    """Rank r holds the complete sum of chunk r. p - 1 steps, each sending one chunk of n / p bytes."""
+    """Sum chunk r on rank r. p - 1 steps; every rank sends n / p bytes in each."""
     yield from reduce_around(rank, world_size, direction=1)
 
 
 @algorithm("all_gather", name="ring")
 def ring_all_gather(rank: int, world_size: int) -> Program:
-    """Every rank holds every chunk, given that rank r held chunk r. p - 1 steps, each sending n / p bytes."""
+    """Copy chunk r of rank r to all ranks. p - 1 steps; every rank sends n / p bytes in each."""
     yield from gather_around(rank, world_size, direction=1)
 
 
 @algorithm("all_reduce", name="ring")
 def ring_all_reduce(rank: int, world_size: int) -> Program:
-    """Every rank holds the sum. 2 (p - 1) steps; every rank sends 2 (p - 1) / p n bytes, the least possible."""
+    """Sum all buffers on all ranks. 2 (p - 1) steps; every rank sends 2 (p - 1) / p n bytes, the minimum."""
     yield from ring_reduce_scatter(rank, world_size)
     yield from ring_all_gather(rank, world_size)
 
 
-def both_directions(upwards: Program, downwards: Program, world_size: int) -> tuple[Program, Program]:
-    """Return two programs as channels, the first on the even chunks and the second on the odd ones."""
-    everyone = range(world_size)
-    return on_group(upwards, everyone, stride=2), on_group(downwards, everyone, first_chunk=1, stride=2)
+def both_directions(even: Program, odd: Program, world_size: int) -> tuple[Program, Program]:
+    """Return two programs as channels, one on the even chunks and one on the odd chunks."""
+    ranks = range(world_size)
+    return on_group(even, ranks, stride=2), on_group(odd, ranks, first_chunk=1, stride=2)
 
 
-def two_a_rank(world_size: int) -> int:
-    """Return two chunks for each rank: one for each channel."""
+def two_per_rank(world_size: int) -> int:
+    """Return the number of chunks: two per rank, one for each channel."""
     return 2 * world_size
 
 
-@algorithm("reduce_scatter", name="bidirectional_ring", chunks=two_a_rank)
+@algorithm("reduce_scatter", name="bidirectional_ring", chunks=two_per_rank)
 def bidirectional_ring_reduce_scatter(rank: int, world_size: int) -> tuple[Program, ...]:
-    """Rank r holds part r of the sum. p - 1 steps on each of two channels, each sending n / 2p bytes."""
+    """Sum chunks 2r and 2r + 1 on rank r. p - 1 steps on each of two channels, each with n / 2p bytes."""
     return both_directions(reduce_around(rank, world_size, 1), reduce_around(rank, world_size, -1), world_size)
 
 
-@algorithm("all_gather", name="bidirectional_ring", chunks=two_a_rank)
+@algorithm("all_gather", name="bidirectional_ring", chunks=two_per_rank)
 def bidirectional_ring_all_gather(rank: int, world_size: int) -> tuple[Program, ...]:
-    """Every rank holds part i of each rank i. p - 1 steps on each of two channels, each sending n / 2p bytes."""
+    """Copy the two chunks of each rank to all ranks. p - 1 steps on each of two channels, each with n / 2p bytes."""
     return both_directions(gather_around(rank, world_size, 1), gather_around(rank, world_size, -1), world_size)
 
 
-@algorithm("all_reduce", name="bidirectional_ring", chunks=two_a_rank)
+@algorithm("all_reduce", name="bidirectional_ring", chunks=two_per_rank)
 def bidirectional_ring_all_reduce(rank: int, world_size: int) -> tuple[Program, ...]:
-    """Every rank holds the sum. 2 (p - 1) steps on each of two channels; every rank sends 2 (p - 1) / p n bytes."""
+    """Sum all buffers on all ranks. 2 (p - 1) steps on each of two channels; every rank sends 2 (p - 1) / p n bytes."""
     return both_directions(all_reduce_around(rank, world_size, 1), all_reduce_around(rank, world_size, -1), world_size)
 
 
 @algorithm("all_reduce", name="unchunked_ring", chunks=1, scratch=1)
 def unchunked_ring_all_reduce(rank: int, world_size: int) -> Program:
-    """Every rank holds the sum. p - 1 steps of n bytes: the reason why the ring cuts its buffer into chunks.
+    """Sum all buffers on all ranks. p - 1 steps of n bytes: shows why the ring divides its buffer into chunks.
 
-    Whole buffers travel round the ring in chunk 1, and each rank adds what passes by to chunk 0; between the steps it
-    does so, one more of copying comes first. It sends (p - 1) n bytes, p / 2 times the ring's.
+    Whole buffers travel around the ring in scratch (chunk 1). After each step, a rank adds the received buffer to
+    chunk 0. Every rank sends (p - 1) n bytes, p / 2 times as many as with chunks.
     """
     left, right = (rank - 1) % world_size, (rank + 1) % world_size
     yield copy(0, into=1)
@@ -96,14 +109,14 @@ def unchunked_ring_all_reduce(rank: int, world_size: int) -> Program:
 
 
 def gloo_all_reduce(rank: int, world_size: int) -> tuple[Program, ...]:
-    """Every rank holds the sum. Two rings in the same direction, each on one half of every part, n / 2p bytes a step.
+    """Sum all buffers on all ranks by two rings in the same direction, each on half of every chunk.
 
-    ``torch.distributed.all_reduce`` over gloo takes gloo's default, a ring that has two segments of a part under way
-    (``ring`` in gloo/allreduce.cc), from each rank to the one before it. Above 2 MiB a part gloo has more segments
-    than two, of at most 1 MiB; here as there two are under way.
+    ``torch.distributed.all_reduce`` over gloo uses gloo's default (``ring`` in gloo/allreduce.cc): a ring from each
+    rank to the previous one, with two segments of a chunk in flight. If a chunk is larger than 2 MiB, gloo divides it
+    into more segments of at most 1 MiB, still with two in flight.
     """
     rings = (all_reduce_around(rank, world_size, direction=-1) for _ in range(2))
     return tuple(on_group(ring, range(world_size), first_chunk=segment, stride=2) for segment, ring in enumerate(rings))
 
 
-ALL_REDUCE = GloosOwn(find_spec("all_reduce"), GLOO, gloo_all_reduce, two_a_rank)
+ALL_REDUCE = GloosOwn(find_spec("all_reduce"), GLOO, gloo_all_reduce, two_per_rank)

@@ -1,9 +1,20 @@
-"""The binomial tree: every rank that has the data sends it on, so that their number doubles with every step.
+"""Binomial tree: the number of ranks that have the data doubles in each step.
 
-Chan et al. (2007), where it is the minimum-spanning-tree algorithm; Thakur, Rabenseifner, Gropp,
-"Optimization of collective communication operations in MPICH", International Journal of High Performance Computing
-Applications 19 (2005). Positions count from the root, which is at 0; clearing the lowest bit of a position gives its
-parent's.
+**Steps.** Positions count from the root, which has position 0. In a broadcast, each rank that has the data sends it to
+the rank at a distance that begins at the largest power of two below p and halves in each step. The parent of a position
+is the position with its lowest set bit cleared: 6 (binary 110) receives from 4 (100). A reduce runs the same steps in
+reverse order: each rank adds the data of its children and then sends to its parent.
+
+**Why it is correct.** Each position other than 0 has exactly one parent, and receives in the step of its lowest set
+bit. The parent's lowest set bit is larger, so the parent has the data in an earlier step.
+
+**Cost.** ``ceil(log2 p) (alpha + n beta)`` for a broadcast, since each step sends the whole buffer. A scatter halves
+its messages in each step: ``ceil(log2 p) alpha + (p - 1) / p n beta``. See Chan et al. (2007), who call it the minimum
+spanning tree algorithm, and Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in
+MPICH", International Journal of High Performance Computing Applications 19 (2005).
+
+**When to choose it.** For short messages: ceil(log2 p) steps are the minimum with one message at a time. Scatter and
+gather also suit large messages. For large broadcasts use ``chain`` or ``double_tree``.
 """
 
 from collections.abc import Iterator
@@ -13,13 +24,13 @@ from collectives.step import Program, recv, recv_reduce, send
 
 
 def doublings(world_size: int) -> list[int]:
-    """Return 1, 2, 4, ... below ``world_size``."""
+    """Return the powers of two below ``world_size``."""
     return [1 << bit for bit in range((world_size - 1).bit_length())]
 
 
 @algorithm("broadcast", name="binomial", chunks=1)
 def binomial_broadcast(rank: int, world_size: int, root: int) -> Program:
-    """Every rank holds root's buffer. ceil(log2 p) steps; root sends ceil(log2 p) n bytes."""
+    """Copy the root's buffer to all ranks. ceil(log2 p) steps; the root sends ceil(log2 p) n bytes."""
     position = (rank - root) % world_size
     for distance in reversed(doublings(world_size)):
         if position % (2 * distance) == distance:
@@ -30,7 +41,7 @@ def binomial_broadcast(rank: int, world_size: int, root: int) -> Program:
 
 @algorithm("reduce", name="binomial", chunks=1)
 def binomial_reduce(rank: int, world_size: int, root: int) -> Program:
-    """Root holds the sum. ceil(log2 p) steps; every other rank sends n bytes, the least possible."""
+    """Sum all buffers on the root. ceil(log2 p) steps; every other rank sends n bytes, the minimum."""
     position = (rank - root) % world_size
     for distance in doublings(world_size):
         if position % (2 * distance) == distance:
@@ -41,21 +52,21 @@ def binomial_reduce(rank: int, world_size: int, root: int) -> Program:
 
 @algorithm("all_reduce", name="binomial", chunks=1)
 def binomial_all_reduce(rank: int, world_size: int) -> Program:
-    """Every rank holds the sum. 2 ceil(log2 p) steps up the tree and down again; rank 0 sends ceil(log2 p) n bytes."""
+    """Sum all buffers on rank 0, then broadcast. 2 ceil(log2 p) steps; rank 0 sends ceil(log2 p) n bytes."""
     yield from binomial_reduce(rank, world_size, root=0)
     yield from binomial_broadcast(rank, world_size, root=0)
 
 
 @algorithm("barrier", name="binomial", chunks=1)
 def binomial_barrier(rank: int, world_size: int) -> Program:
-    """Nobody leaves before all have come. 2 ceil(log2 p) steps of a token each, up the tree and down again."""
+    """Collect a token of every rank, then release the ranks. 2 ceil(log2 p) steps, each with one token."""
     yield from binomial_all_reduce(rank, world_size)
 
 
 def consecutive_runs(first: int, count: int, world_size: int) -> Iterator[tuple[int, int]]:
-    """Yield (first chunk, count) of the chunks ``first``, ``first + 1``, ... modulo ``world_size``.
+    """Yield (first chunk, count) for each contiguous run of ``count`` chunks from ``first`` on, modulo ``world_size``.
 
-    They are one run, or two where they wrap round the end of the buffer.
+    There is one run, or two if the chunks wrap around the end of the buffer.
     """
     first %= world_size
     until_end = min(count, world_size - first)
@@ -66,29 +77,31 @@ def consecutive_runs(first: int, count: int, world_size: int) -> Iterator[tuple[
 
 @algorithm("scatter", name="binomial")
 def binomial_scatter(rank: int, world_size: int, root: int) -> Program:
-    """Rank r holds part r of root's buffer. ceil(log2 p) steps; root sends (p - 1) / p n bytes, the least possible.
+    """Send chunk r of the root to rank r. ceil(log2 p) steps; the root sends (p - 1) / p n bytes, the minimum.
 
-    A rank receives the parts of all who come after it in the tree. Where they wrap round the end of the buffer they
-    travel as two messages.
+    A rank receives the chunks of its whole subtree. Chunks that wrap around the end of the buffer are two messages.
     """
     position = (rank - root) % world_size
     for distance in reversed(doublings(world_size)):
         if position % (2 * distance) == distance:
-            own = consecutive_runs(rank, min(distance, world_size - position), world_size)
-            yield tuple(recv((rank - distance) % world_size, *run) for run in own)
+            subtree = consecutive_runs(rank, min(distance, world_size - position), world_size)
+            yield tuple(recv((rank - distance) % world_size, *run) for run in subtree)
         elif position % (2 * distance) == 0 and position + distance < world_size:
-            theirs = consecutive_runs(rank + distance, min(distance, world_size - position - distance), world_size)
-            yield tuple(send((rank + distance) % world_size, *run) for run in theirs)
+            child = consecutive_runs(rank + distance, min(distance, world_size - position - distance), world_size)
+            yield tuple(send((rank + distance) % world_size, *run) for run in child)
 
 
 @algorithm("gather", name="binomial")
 def binomial_gather(rank: int, world_size: int, root: int) -> Program:
-    """Root holds part r of every rank r. ceil(log2 p) steps, the scatter's backwards; none sends over n / 2 bytes."""
+    """Collect chunk r of each rank r on the root. ceil(log2 p) steps, the scatter's reversed.
+
+    No rank sends more than n / 2 bytes.
+    """
     position = (rank - root) % world_size
     for distance in doublings(world_size):
         if position % (2 * distance) == distance:
-            own = consecutive_runs(rank, min(distance, world_size - position), world_size)
-            yield tuple(send((rank - distance) % world_size, *run) for run in own)
+            subtree = consecutive_runs(rank, min(distance, world_size - position), world_size)
+            yield tuple(send((rank - distance) % world_size, *run) for run in subtree)
         elif position % (2 * distance) == 0 and position + distance < world_size:
-            theirs = consecutive_runs(rank + distance, min(distance, world_size - position - distance), world_size)
-            yield tuple(recv((rank + distance) % world_size, *run) for run in theirs)
+            child = consecutive_runs(rank + distance, min(distance, world_size - position - distance), world_size)
+            yield tuple(recv((rank + distance) % world_size, *run) for run in child)

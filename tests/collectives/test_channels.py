@@ -167,7 +167,7 @@ def test_a_group_has_its_own_ranks_and_chunks() -> None:
 
 
 def test_a_peer_outside_the_group_is_refused() -> None:
-    with pytest.raises(InputError, match="there is no rank 2 in a group of 2"):
+    with pytest.raises(InputError, match="rank 2 does not exist in a group of 2"):
         list(on_group(iter([send(2, 0)]), [4, 5]))
 
 

@@ -89,7 +89,7 @@ def part_of(rank, part):
     file = f"{tmp_path / 'mine.py'}:lopsided"
     assert verify(find_algorithm(file), 2).steps == 1
     with pytest.raises(
-        InputError, match="lopsided cannot run inside another algorithm: its channel 0 touches chunks 0 of 2"
+        InputError, match="lopsided cannot run inside another algorithm: its channel 0 uses chunks 0 of 2"
     ):
         find_algorithm("all_reduce/hierarchical").with_parameters(gpus=2, node=file, gather="ring").chunks(4)
 
