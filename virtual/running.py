@@ -13,8 +13,8 @@ import torch
 
 from collectives.quoting import make_printable
 from replay.recording import Recording
-from replay.simulation.carriers import find_carrier
 from replay.simulation.repeated_ranks import find_models, repeat_ranks
+from replay.simulation.replay import find_carrier
 from virtual.computing.choice import choose_computing
 from virtual.diagnosis.hangs import ProgramDiagnoser
 from virtual.gpus.device import VirtualDevices

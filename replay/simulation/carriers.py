@@ -15,7 +15,7 @@ from collectives.catalogue import find_algorithm
 from collectives.costs.message_classes import EXCHANGE, RELAY, MessageClass
 from collectives.declaration import AUTO, NCCL, Algorithm, auto, nccl
 from collectives.errors import InputError, Undefined
-from collectives.records.calibration import Calibration, cached_calibration, check_calibration
+from collectives.records.calibration import Calibration, cached_calibration
 from collectives.records.columns import Bools, Floats, Ints
 from collectives.spec import find_spec
 from collectives.transport import Transport
@@ -182,15 +182,3 @@ def find_ways(calls: ReplayedCalls, carrier: NetworkCarrier) -> list[Way]:
         parts = calls.parts[calls.first_part[collectives][:, None] + np.arange(width)]
         ways.append(Way(template, seconds, collectives, parts))
     return ways
-
-
-def find_carrier(
-    cluster: Cluster, algorithms: Mapping[str, str | Algorithm], calibration: Calibration | None = None
-) -> NetworkCarrier:
-    """Return the carrier of a recording's calls on a cluster. Raise InputError for an unknown algorithm."""
-    make: type[NetworkCarrier] = MeasuredCarrier if cluster.performance_model == "measured" else NetworkCarrier
-    if cluster.performance_model == "nccl":
-        from replay.simulation.nccl_carrier import NcclCarrier  # slow to import
-
-        make = NcclCarrier
-    return make(cluster, check_calibration(calibration), dict(algorithms))

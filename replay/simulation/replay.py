@@ -11,11 +11,11 @@ from collectives.checks import check_cluster
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.quoting import quote
-from collectives.records.calibration import Calibration
+from collectives.records.calibration import Calibration, check_calibration
 from collectives.records.columns import Floats, Ints
 from replay.recording import Did, LogEntries, Recording
 from replay.simulation.calls import ReplayedCalls, Segments, find_calls, find_segments
-from replay.simulation.carriers import NetworkCarrier, Way, find_carrier, find_ways
+from replay.simulation.carriers import MeasuredCarrier, NetworkCarrier, Way, find_ways
 from replay.simulation.layout import ReplayLayout, lay_out
 from replay.simulation.plan import ReplayedMessages, ReplayPlan, find_messages, make_plan
 from replay.simulation.templates import Template
@@ -236,3 +236,15 @@ def _busy_seconds(template: Template) -> Floats:
     receiving = np.bincount(messages.dst, messages.seconds, ranks)
     reducing = np.bincount(template.agent // template.channels, template.cost, ranks)
     return np.asarray(receiving + reducing + template.division, np.float64)
+
+
+def find_carrier(
+    cluster: Cluster, algorithms: Mapping[str, str | Algorithm], calibration: Calibration | None = None
+) -> NetworkCarrier:
+    """Return the carrier of a recording's calls on a cluster. Raise InputError for an unknown algorithm."""
+    make: type[NetworkCarrier] = MeasuredCarrier if cluster.performance_model == "measured" else NetworkCarrier
+    if cluster.performance_model == "nccl":
+        from replay.simulation.nccl_carrier import NcclCarrier  # slow to import
+
+        make = NcclCarrier
+    return make(cluster, check_calibration(calibration), dict(algorithms))

@@ -224,7 +224,7 @@ def test_chunks_that_lie_apart_in_a_group_cannot_travel_together() -> None:
     def wrong(rank, world_size):
         yield from on_group(pair(rank), range(2), stride=2)
 
-    told = "send(to rank 1, chunk 0..1): 2 chunks cannot travel together, as the group has them 2 apart"
+    told = "send(to rank 1, chunk 0..1): 2 chunks are not contiguous, as the group puts them 2 apart"
     assert refusal("all_reduce", wrong, 2, chunks=4).endswith(told)
 
 
