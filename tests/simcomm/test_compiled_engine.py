@@ -16,6 +16,7 @@ from collectives.schedule.build import build_schedule
 from collectives.schedule.symbolic_build import build_symmetric, build_table
 from collectives.step import recv, send
 from simcomm import Cluster
+from simcomm.cluster.topologies import fat_tree
 from simcomm.compiled import engine
 from simcomm.compiled.engine import Timing, by_shortcut, one_by_one
 from simcomm.compiled.planning.engine_input import EngineInput
@@ -54,6 +55,12 @@ def test_engine_equals_reference_on_random_programs(random: Random, most_ranks: 
 def test_engine_equals_reference_on_seeded_programs(seed: int):
     for number in range(100):
         check(random_case(Random(1_000_000 * seed + number), 20))
+
+
+def test_fat_tree_is_refilled_when_corrections_do_not_converge():
+    """The time is that of the reference engine, which takes a minute."""
+    done = simcomm.run("all_reduce/direct", fat_tree(6, "10 Gbit/s", "5 us"), 1 << 20, record=False)
+    assert done.elapsed == pytest.approx(1.666816e-3, rel=1e-9)
 
 
 def test_link_unlimited_for_one_message_keeps_sums_of_others():

@@ -1,10 +1,11 @@
 """Restore max-min fairness after flows arrived and left: correct levels link by link, from the lowest.
 
-Only links that a change reaches are corrected.
+Only links that a change reaches are corrected. If this does not converge, progressive filling assigns all levels anew.
 """
 
 import numpy as np
 
+from simcomm.compiled.kernel.arrays import NOBODY
 from simcomm.compiled.kernel.flow_groups import (
     advance_clock,
     join_group,
@@ -15,25 +16,87 @@ from simcomm.compiled.kernel.flow_groups import (
 )
 from simcomm.compiled.kernel.heap import drop
 from simcomm.compiled.kernel.world import World, capacity
-from simcomm.jit import inline
+from simcomm.jit import inline, separate
 
 TOLERANCE = 1e-12  # relative difference of distinct levels
-MOST_CORRECTIONS = 10_000_000  # of links in one instant; far more than any run needs
+MOST_CORRECTIONS = 1_000_000  # of links in one instant, before progressive filling; a fat tree can need it
 UNCHANGED = 4e-16  # relative change of a level that counts as rounding
 
 
+NOT_GROUPED, WITHOUT_RATE = -1, -2  # in FLOW.fair_hop, instead of a hop
+
+
+@separate
+def fill_progressively(w: World, now: float) -> None:
+    """Make all levels fair, independently of the present levels."""
+    remaining = _dissolve_groups(w, now)
+    while remaining > 0:
+        tightest, share = NOBODY, np.inf
+        for link in range(len(w.links)):
+            if w.links[link].unserved > 0 and (
+                tightest < 0 or max(0.0, w.links[link].spare) / w.links[link].unserved < share
+            ):
+                tightest, share = link, max(0.0, w.links[link].spare) / w.links[link].unserved
+        remaining -= _freeze_flows(w, tightest, share)
+    for flow in range(len(w.flows)):
+        if w.flows[flow].fair_hop >= 0:
+            link = w.hop_link[w.routes[w.flows[flow].route].first_hop + w.flows[flow].fair_hop]
+            if w.links[link].members == 0:
+                w.links[link].level = w.flows[flow].fair
+            join_group(w, flow, np.int64(w.flows[flow].fair_hop), w.flows[flow].target, now)
+    while w.dirty[len(w.dirty) - 1].place > 0:
+        drop(w.dirty, np.int64(w.dirty[0].order))
+
+
 @inline
-def restore_fairness(w: World, now: float) -> bool:
-    """Make all levels fair. Return False after ``MOST_CORRECTIONS`` links."""
+def _dissolve_groups(w: World, now: float) -> int:
+    """Remove all flows from their groups and return their number. ``target`` becomes the remaining bytes of each."""
+    number = 0
+    for flow in range(len(w.flows)):
+        w.flows[flow].fair_hop = NOT_GROUPED
+        if w.flows[flow].hop >= 0:
+            w.flows[flow].target = leave_group(w, flow, now)
+            w.flows[flow].fair_hop = WITHOUT_RATE
+            number += 1
+    for link in range(len(w.links)):
+        w.links[link].spare = capacity(w, link)
+        w.links[link].unserved = w.links[link].placed
+    return number
+
+
+@inline
+def _freeze_flows(w: World, tightest: int, share: float) -> int:
+    """Give the rate ``share`` to all flows without a rate over the tightest link, and return their number."""
+    number = 0
+    for flow in range(len(w.flows)):
+        route = w.flows[flow].route
+        first, hops = w.routes[route].first_hop, w.routes[route].hops
+        if w.flows[flow].fair_hop != WITHOUT_RATE:
+            continue
+        for hop in range(hops):
+            if w.hop_link[first + hop] == tightest:
+                w.flows[flow].fair = share
+                w.flows[flow].fair_hop = hop
+                number += 1
+        if w.flows[flow].fair_hop >= 0:
+            for at in range(first, first + hops):
+                w.links[w.hop_link[at]].spare -= share
+                w.links[w.hop_link[at]].unserved -= 1
+    return number
+
+
+@inline
+def restore_fairness(w: World, now: float) -> None:
+    """Make all levels fair: by corrections, or by progressive filling after ``MOST_CORRECTIONS`` links."""
     corrections = 0
     while w.dirty[len(w.dirty) - 1].place > 0:
         if corrections == MOST_CORRECTIONS:
-            return False
+            fill_progressively(w, now)
+            return
         corrections += 1
         link = np.int64(w.dirty[0].order)
         drop(w.dirty, link)
         _correct_level(w, link, now)
-    return True
 
 
 @inline

@@ -28,6 +28,7 @@ FLOW = np.dtype(
         ("message", "i4"), ("route", "i4"),
         ("hop", "i4"),  # the hop whose link's group it is in; -1: none
         ("child", "i4"), ("sibling", "i4"), ("before", "i4"),  # in the group's pairing heap
+        ("fair", "f8"), ("fair_hop", "i4"),  # during progressive filling: its rate, and the hop that limits it
         ("came", "f8"),  # with FIFO links: arrival in seconds; ``target`` is then the remaining bytes of a waiting flow
         ("free", "i4"), ("fresh", "i4"), ("through", "i4"),  # stacks of flows: unused, just arrived, just ended
         ("due", "i4"),  # stack of messages whose halves are both posted
@@ -52,6 +53,7 @@ LINK = np.dtype(
         ("outs", "i4"), ("intos", "i4"),  # number of link pairs from it and to it that carry flows
         ("stale", "i4"), ("is_stale", "i4"),  # stack of links with an outdated ``finish`` entry; whether this one is
         ("front", "i4"), ("back", "i4"),  # with FIFO links: the ends of its queue, as flow * most hops + hop
+        ("spare", "f8"), ("unserved", "i4"),  # during progressive filling: bytes/s left, and flows without a rate
     ],
     align=True,
 )  # fmt: skip
