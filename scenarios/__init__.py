@@ -1,4 +1,4 @@
-"""Scenario files and their loader: the file as tables, the tables as sections, the sections as what they name."""
+"""Read scenario files: TOML tables become checked sections, then clusters, algorithms and trainings."""
 
 from scenarios.loader import CollectiveComparison, LoadedScenario, WhatIf, load
 from scenarios.toml_files import shipped

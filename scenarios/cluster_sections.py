@@ -1,9 +1,9 @@
-"""``[cluster]``: which section it is, by its ``topology``, ``preset`` or ``link``; machines, links, and this machine.
+"""``[cluster]``: topologies, hardware presets, graph files, written-out links, and this machine.
 
-A topology's section has just the keys that its builder takes.
+The keys of a topology are the parameters of its builder.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from inspect import Parameter, signature
 from math import prod
@@ -26,7 +26,7 @@ from simcomm.cluster.custom import from_links
 from simcomm.cluster.files import SUFFIXES, read_cluster
 from simcomm.cluster.hardware import machine_entries, preset
 
-PARAMETER_KINDS: dict[str, Any] = {  # of the keys that are other than a count
+PARAMETER_KINDS: dict[str, Any] = {  # Count for all others
     "bandwidth": Bandwidth,
     "latency": Latency,
     "oversubscription": Ratio,
@@ -38,29 +38,28 @@ PARAMETER_KINDS: dict[str, Any] = {  # of the keys that are other than a count
 
 
 class TopologySection(NetworkSection):
-    """A topology whose links are alike."""
+    """A topology with identical links."""
 
     builder: ClassVar[Callable[..., Cluster]]
     count_places: ClassVar[Callable[..., int]]
 
     @property
     def _given(self) -> dict[str, Any]:
-        """What the builder takes, besides the transport."""
+        """The builder's arguments except the transport."""
         return {name: getattr(self, name) for name in _parameters(type(self).builder)}
 
     @property
     def places(self) -> int:
-        """About how many ranks it has room for, to refuse what is too large before it is built."""
+        """A cheap estimate of the number of hosts, to reject large clusters before building them."""
         return type(self).count_places(**self._given)
 
     @model_validator(mode="after")
     def _check_size(self) -> Self:
         if self.places > MOST_RANKS:
-            kept = self.model_fields_set - {*NetworkSection.model_fields, "topology", "bandwidth", "latency"}
-            shown = ", ".join(f"{key} = {value}" for key, value in self._given.items() if key in kept)
+            sizes = self.model_fields_set - {*NetworkSection.model_fields, "topology", "bandwidth", "latency"}
+            shown = ", ".join(f"{key} = {value}" for key, value in self._given.items() if key in sizes)
             raise InputError(
-                f"{self.label} with {shown} is too large: at least {self.places} places for ranks; the "
-                f"maximum is {MOST_RANKS}"
+                f"{self.label} with {shown} is too large: at least {self.places} hosts; the maximum is {MOST_RANKS}"
             )
         return self
 
@@ -69,17 +68,17 @@ class TopologySection(NetworkSection):
 
 
 def _parameters(builder: Callable[..., Cluster]) -> dict[str, Parameter]:
-    """Return the parameters of a builder, but for the transport."""
-    return {name: one for name, one in signature(builder).parameters.items() if name != "transport"}
+    return {name: value for name, value in signature(builder).parameters.items() if name != "transport"}
 
 
 def _make_section(
     name: str, builder: Callable[..., Cluster], count_places: Callable[..., int]
 ) -> type[TopologySection]:
-    """Return the section of a topology whose keys are the parameters of its builder."""
+    """Return the section of a topology; its keys are the parameters of ``builder``."""
     fields: dict[str, Any] = {"topology": (Literal[name], ...)}
-    for key, one in _parameters(builder).items():
-        fields[key] = PARAMETER_KINDS.get(key, Count), ... if one.default is Parameter.empty else one.default
+    for key, parameter in _parameters(builder).items():
+        default = ... if parameter.default is Parameter.empty else parameter.default
+        fields[key] = PARAMETER_KINDS.get(key, Count), default
     section = create_model(f"{name.title().replace('-', '')}Section", __base__=TopologySection, **fields)
     section.label, section.builder, section.count_places = f'topology = "{name}"', builder, count_places
     return section
@@ -96,7 +95,7 @@ TOPOLOGY_SECTIONS: dict[str, type[TopologySection]] = {
     for name, builder, count_places in (
         ("star", topologies.star, lambda hosts, **_: hosts),
         ("ring", topologies.ring, lambda hosts, **_: hosts),
-        # the links count: half as many as hosts by hosts, 32 of which weigh as much as a rank
+        # counts links, of which 32 cost as much as a host
         ("fully-connected", topologies.fully_connected, lambda hosts, **_: hosts**2 // 64),
         ("torus", topologies.torus, lambda dimensions, **_: prod(dimensions)),
         ("two-level-tree", topologies.two_level_tree, lambda racks, hosts_per_rack, **_: racks * hosts_per_rack),
@@ -107,7 +106,7 @@ TOPOLOGY_SECTIONS: dict[str, type[TopologySection]] = {
 
 
 class FileSection(NetworkSection):
-    """A network in a file."""
+    """A network from a graph file."""
 
     label: ClassVar[str] = "topology from a file"
 
@@ -144,7 +143,7 @@ class HereSection(ClusterSection):
 
 
 class MachineSection(NetworkSection):
-    """Machines of the hardware catalogue, joined by their network."""
+    """Machines of the hardware catalogue on their network."""
 
     label: ClassVar[str] = "a preset of the hardware catalogue"
     knows_gpus: ClassVar[bool] = True
@@ -187,7 +186,7 @@ class MachineSection(NetworkSection):
         )
 
     def _build_nccl(self) -> Cluster:
-        """Return the cluster as NCCL sees it. Raise InputError if the catalogue lacks facts that NCCL's model needs."""
+        """Return the cluster as NCCL sees it. Raise InputError if the catalogue lacks data that NCCL's model needs."""
         from simcomm.nccl.clusters import nccl_cluster
         from simcomm.nccl.descriptions import check_own_line, describe_preset
 
@@ -198,14 +197,14 @@ class MachineSection(NetworkSection):
             nodes_per_leaf=self.nodes_per_leaf,
             oversubscription=self.oversubscription,
         )
-        more = dict(self.description or {})
-        check_own_line("cluster.description", more)
+        description = dict(self.description or {})
+        check_own_line("cluster.description", description)
         if self.bandwidth is not None:
             entry = machine_entries()[self.preset]
             nics = max(1, entry.get("nics", 0) // entry.get("boards", 1))
-            more = {"nic": self.bandwidth * nics / 1e9} | more
+            description = {"nic": self.bandwidth * nics / 1e9} | description
         try:
-            system = describe_preset(self.preset, self.nodes, machine.world_size // self.nodes, **more)
+            system = describe_preset(self.preset, self.nodes, machine.world_size // self.nodes, **description)
         except (InputError, TypeError) as error:
             raise InputError(f"{error}; [cluster.description] accepts the keys of a system description") from error
         keys = [key for key in ("nodes_per_leaf", "oversubscription") if getattr(self, key) is not None]
@@ -217,7 +216,7 @@ class MachineSection(NetworkSection):
 
 
 class Link(Section):
-    """One cable."""
+    """``[[cluster.link]]``: one full-duplex link."""
 
     between: list[str] = Field(min_length=2, max_length=2, description='two nodes, for example ["h0", "s0"]')
     bandwidth: Bandwidth
@@ -225,7 +224,7 @@ class Link(Section):
 
 
 class LinksSection(NetworkSection):
-    """A network whose links are written out."""
+    """A network of written-out links."""
 
     label: ClassVar[str] = "link"
 
@@ -247,19 +246,22 @@ CLUSTER_SECTIONS: dict[str, type[ClusterSection]] = {
 
 
 def _check_kind(value: object) -> object:
-    """Raise InputError unless exactly one key says what the cluster is, by a name that is known."""
+    """Return the table. Raise InputError unless exactly one of KINDS is set, to a known name."""
     if not isinstance(value, dict):
         return value
-    given = [kind for kind in KINDS if kind in value]
-    if len(given) != 1:
-        if not given:
-            _check_spelling(value)
-        problem = f"{' and '.join(given)} exclude each other" if given else "nothing says what it is"
+    kinds = [kind for kind in KINDS if kind in value]
+    if len(kinds) != 1:
+        sections = CLUSTER_SECTIONS.values()
+        known = [*dict.fromkeys([*KINDS, *(key for section in sections for key in section.key_names())])]
+        for key in value if not kinds else ():
+            if key not in known:
+                raise InputError(f"unknown key {key}; {suggest(key, known)}")
+        problem = f"{' and '.join(kinds)} exclude each other" if kinds else "the kind of cluster is missing"
         raise InputError(
-            f'{problem}; give exactly one of preset = "this-machine", topology = "star" with hosts, bandwidth '
+            f'{problem}; set exactly one of preset = "this-machine", topology = "star" with hosts, bandwidth '
             "and latency, system with a system description, or [[cluster.link]] tables"
         )
-    (kind,) = given
+    (kind,) = kinds
     if kind == "system" and isinstance(value[kind], dict):
         return value
     if kind != "link" and not isinstance(value[kind], str):
@@ -272,18 +274,10 @@ def _check_kind(value: object) -> object:
     return value
 
 
-def _check_spelling(keys: Iterable[str]) -> None:
-    """Raise InputError for a key that no sort of cluster takes."""
-    known = dict.fromkeys([*KINDS, *(key for section in CLUSTER_SECTIONS.values() for key in section.key_names())])
-    for key in keys:
-        if key not in known:
-            raise InputError(f"unknown key {key}; {suggest(key, list(known))}")
-
-
 def section_of(value: object) -> type[HereSection | NetworkSection]:
-    """Return the section for a table in which one key says what the cluster is."""
+    """Return the section class of a table that sets one of KINDS."""
     if not isinstance(value, dict):
-        return TOPOLOGY_SECTIONS["star"]  # any section refuses what is no table
+        return TOPOLOGY_SECTIONS["star"]  # any section rejects it
     if "link" in value:
         return LinksSection
     if "system" in value:
@@ -294,7 +288,6 @@ def section_of(value: object) -> type[HereSection | NetworkSection]:
 
 
 def _read_section(value: object) -> HereSection | NetworkSection:
-    """Return the validated section of a table. Raise InputError and ValidationError."""
     return section_of(_check_kind(value)).model_validate(value)
 
 
@@ -302,17 +295,17 @@ AnyClusterSection = Annotated[HereSection | NetworkSection, PlainValidator(_read
 
 
 def describe_foreign_key(section: type[ClusterSection], key: str) -> str | None:
-    """Return why ``section`` does not take a key that other sections take; None for a key that none takes."""
+    """Return why ``section`` rejects a key that other sections accept, or None if no section accepts it."""
     sections: list[type[ClusterSection]] = [*TOPOLOGY_SECTIONS.values(), MachineSection, SystemSection]
     owners = [other.label for other in sections if key in other.key_names()]
     if not owners:
         return None
     if key in NetworkSection.model_fields:
-        return f"{key} does not go with {section.label}, whose ranks share one memory"
-    return f"{key} does not go with {section.label}; it is an argument of {' or '.join(owners)}"
+        return f"{key} is not supported with {section.label}, whose ranks share memory; remove it"
+    return f"{key} is not a key of {section.label}, but of {' or '.join(owners)}; remove it"
 
 
 def describe_missing_key(section: type[ClusterSection], key: str) -> str:
-    """Return that a key is missing, and which are needed."""
+    """Return the message for a missing key, with all required keys."""
     *needed, last = section.required_names()
-    return f"{key} is missing; {section.label} needs {', '.join(needed)} and {last}"
+    return f"{key} is missing; {section.label} requires {', '.join(needed)} and {last}"

@@ -1,7 +1,7 @@
-"""``[faults]`` in a scenario file: what goes wrong in a prediction."""
+"""``[faults]`` in a scenario file: stragglers, failures, degraded links and jitter."""
 
 from math import inf
-from typing import Annotated, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
@@ -25,39 +25,37 @@ Distribution = Annotated[
 
 
 class RankSection(Section):
-    """``[[faults.rank]]``: a rank that is slow, fails or both."""
+    """``[[faults.rank]]``: a straggler, a failing rank, or both."""
 
     rank: int = Field(ge=0, description="a rank, for example 3")
     slowdown: float = Field(1.0, gt=0, allow_inf_nan=False)
-    fails_at: Seconds | None = None
+    fails_at: Seconds = inf
 
     @model_validator(mode="after")
     def _check_happens(self) -> Self:
-        if self.fails_at is None and "slowdown" not in self.model_fields_set:
+        if not {"fails_at", "slowdown"} & self.model_fields_set:
             raise InputError(f'rank {self.rank} has no fault; set slowdown = 2, fails_at = "5 ms" or both')
         return self
 
     def faults(self) -> RankFault:
-        """Return the faults of this rank."""
-        return RankFault(self.rank, self.slowdown, _or_never(self.fails_at))
+        """Return the RankFault of this table."""
+        return RankFault(self.rank, self.slowdown, self.fails_at)
 
 
 class LinkSection(Section):
-    """``[[faults.link]]``: a link that loses bandwidth, once or again and again."""
+    """``[[faults.link]]``: a link that loses bandwidth, once or periodically."""
 
     between: list[str] = Field(min_length=2, max_length=2, description='two nodes, for example ["h0", "s0"]')
-    share: float = Field(ge=0, le=1, description="how much of its bandwidth is left, from 0 (down) to 1")
+    share: float = Field(ge=0, le=1, description="the remaining share of its bandwidth, from 0 (down) to 1")
     at: Seconds = 0.0
-    lasting: Annotated[Seconds, Field(gt=0)] | None = None
-    every: Seconds | None = None
+    lasting: Annotated[Seconds, Field(gt=0)] = inf
+    every: Seconds = inf
 
     @field_validator("every")
     @classmethod
-    def _check_every(cls, every: float | None, info: ValidationInfo) -> float | None:
-        if every is None or "lasting" not in info.data:
-            return every
-        lasting = info.data["lasting"]
-        if lasting is None:
+    def _check_every(cls, every: float, info: ValidationInfo) -> float:
+        lasting = info.data.get("lasting", 0.0)  # absent: invalid
+        if lasting == inf:
             raise InputError(
                 f'every = "{format_time(every)}" requires a shorter lasting, for example lasting = '
                 f'"{format_time(every / 2)}"'
@@ -67,48 +65,47 @@ class LinkSection(Section):
         return every
 
     def faults(self) -> LinkFault:
-        """Return the faults of this link."""
+        """Return the LinkFault of this table."""
         a, b = self.between
-        return LinkFault((a, b), self.share, self.at, _or_never(self.lasting), _or_never(self.every))
+        return LinkFault((a, b), self.share, self.at, self.lasting, self.every)
 
 
-class MessageJitterSection(Section):
-    """``[faults.messages]``: random delays of messages, in seconds."""
+class JitterSection(Section):
+    """Random delays of one kind."""
 
+    example: ClassVar[str]  # of a deviation
+
+    @field_validator("deviation", check_fields=False)
+    @classmethod
+    def _check_deviation(cls, deviation: float | None, info: ValidationInfo) -> float | None:
+        distribution = info.data.get("distribution")
+        if distribution == "lognormal" and not deviation:
+            raise InputError(f"lognormal requires a positive deviation, for example deviation = {cls.example}")
+        if distribution in DISTRIBUTIONS and distribution != "lognormal" and deviation is not None:
+            raise InputError(f"{distribution} does not have a deviation; remove the key, or use lognormal")
+        return deviation
+
+
+class MessageJitterSection(JitterSection):
+    """``[faults.messages]``: random message delays, in seconds."""
+
+    example: ClassVar[str] = '"10 us"'
     distribution: Distribution
     mean: Seconds
     deviation: Seconds | None = Field(None, validate_default=True)
 
-    @field_validator("deviation")
-    @classmethod
-    def _check(cls, deviation: float | None, info: ValidationInfo) -> float | None:
-        return _deviation(deviation, info, '"10 us"')
 
+class ComputeJitterSection(JitterSection):
+    """``[faults.compute]``: random compute delays, as fractions of the compute time."""
 
-class ComputeJitterSection(Section):
-    """``[faults.compute]``: random delays of computing, as shares of its time."""
-
+    example: ClassVar[str] = "0.1"
     distribution: Distribution
-    mean: float = Field(ge=0, allow_inf_nan=False, description="a share of the time it takes, for example 0.1")
+    mean: float = Field(ge=0, allow_inf_nan=False, description="a fraction of the compute time, for example 0.1")
     deviation: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(None, validate_default=True)
-
-    @field_validator("deviation")
-    @classmethod
-    def _check(cls, deviation: float | None, info: ValidationInfo) -> float | None:
-        return _deviation(deviation, info, "0.1")
-
-
-def _deviation(deviation: float | None, info: ValidationInfo, example: str) -> float | None:
-    distribution = info.data.get("distribution")
-    if distribution == "lognormal" and not deviation:
-        raise InputError(f"lognormal requires a positive deviation, for example deviation = {example}")
-    if distribution in DISTRIBUTIONS and distribution != "lognormal" and deviation is not None:
-        raise InputError(f"{distribution} does not have a deviation; remove the key, or use lognormal")
-    return deviation
 
 
 class FaultsSection(Section):
-    """``[faults]``: what goes wrong, and how often it is simulated."""
+    """``[faults]``: all faults, and the number of simulated repetitions."""
 
     seed: int = Field(0, ge=0, lt=2**63)
     repetitions: int = Field(100, ge=1, le=100_000)
@@ -118,19 +115,15 @@ class FaultsSection(Section):
     compute: ComputeJitterSection | None = None
 
     def faults(self) -> Faults:
-        """Return the faults as the simulator takes it."""
+        """Return the simulator's Faults."""
         return Faults(
-            tuple(one.faults() for one in self.rank),
-            tuple(one.faults() for one in self.link),
+            tuple(rank.faults() for rank in self.rank),
+            tuple(link.faults() for link in self.link),
             _jitter(self.messages),
             _jitter(self.compute),
             self.seed,
             self.repetitions,
         )
-
-
-def _or_never(seconds: float | None) -> float:
-    return inf if seconds is None else seconds
 
 
 def _jitter(section: MessageJitterSection | ComputeJitterSection | None) -> Jitter | None:

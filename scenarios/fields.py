@@ -1,4 +1,4 @@
-"""What every table of a scenario file shares: strictness, and values that are read once, into what they mean."""
+"""Base class and value types of all tables of a scenario file."""
 
 from functools import partial
 from typing import Annotated, NamedTuple
@@ -12,42 +12,42 @@ from collectives.quoting import quote, suggest
 
 
 class Section(BaseModel):
-    """A table of the file; unknown keys and values of another type are refused."""
+    """A table of the file. Unknown keys and values of another type are errors."""
 
-    # a section is built when it is first filled: most files need few of them, and all take a while
+    # defer_build: most files need few sections, and building all is slow
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 class Reference(NamedTuple):
-    """A name with parameters: ``"ecmp"`` or ``{name = "ecmp", seed = 1}``."""
+    """A name with optional parameters: ``"ecmp"`` or ``{name = "ecmp", seed = 1}``."""
 
     name: str
     parameters: dict[str, int | str]
 
 
 def read_reference(value: object, accepted: str) -> Reference:
-    """Return the reference that a value is. Raise InputError that says what is ``accepted``."""
+    """Return a value as a Reference. Raise InputError with the text ``accepted``."""
     name, parameters = value, {}
     if isinstance(value, dict):
-        parameters = {key: number for key, number in value.items() if key != "name"}
+        parameters = {key: parameter for key, parameter in value.items() if key != "name"}
         name = value.get("name")
     if not isinstance(name, str) or not name:
         raise InputError(accepted)
-    for key, given in parameters.items():
-        if type(given) not in (int, str):
-            raise InputError(f"parameter {key} of {name} must be an integer or a string, not {quote(given)}")
+    for key, parameter in parameters.items():
+        if type(parameter) not in (int, str):
+            raise InputError(f"parameter {key} of {name} must be an integer or a string, not {quote(parameter)}")
     return Reference(name, parameters)
 
 
 def check_known(value: str, what: str, known: tuple[str, ...], more: str = "") -> str:
-    """Return ``value`` if it is one of ``known``. Raise InputError that suggests one, and ends with ``more``."""
+    """Return ``value`` if it is in ``known``. Raise InputError with suggestions, followed by ``more``."""
     if value not in known:
         raise InputError(f"unknown {what} {quote(value)}; {suggest(value, known, more)}")
     return value
 
 
 def as_list(value: object) -> object:
-    """Return a value that is no list as a list of it."""
+    """Return a list unchanged, and any other value as a list of one item."""
     return value if isinstance(value, list) else [value]
 
 
@@ -60,7 +60,7 @@ Bandwidth = Annotated[
 ]
 Latency = Annotated[units.Latency, PlainValidator(units.Latency.parse), Field(description='for example "5 us"')]
 Seconds = Annotated[float, BeforeValidator(units.parse_latency), Field(description='for example "12 ms"')]
-# a TiB is beyond any buffer, and small enough for every product of bytes and chunks
+# up to 1 TiB, so that products of bytes and chunks stay exact
 Size = Annotated[int, BeforeValidator(units.parse_size), Field(ge=0, le=2**40)]
 Title = Annotated[str, AfterValidator(partial(check_printable, "title"))]
 Count = Annotated[int, Field(ge=1, le=MOST_RANKS)]

@@ -1,11 +1,10 @@
-"""``LoadedScenario``: calls and trainings about a cluster, read from a TOML file."""
+"""Load a scenario file: build its clusters, find its algorithms, and check them against each other."""
 
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from collectives.call import CollectiveCall, make_call
 from collectives.catalogue import find_algorithm
@@ -17,7 +16,7 @@ from collectives.proof.verifier import check_bitwise_identical
 from collectives.quoting import cut, make_printable
 from collectives.spec import item_bytes
 from collectives.training.parallelism import Parallelism
-from collectives.training.workload import MODELS, ComputePhases, Training, is_file_reference
+from collectives.training.workload import MODELS, Training, is_file_reference
 from scenarios import toml_files
 from scenarios.cluster_sections import LinksSection
 from scenarios.faults import FaultsSection
@@ -31,12 +30,12 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.graph import LinkBudget
 from simcomm.model.faults import NO_FAULTS, Faults, check_faults
 
-MOST_PROVED = 32  # ranks, of a gradient sync: 0.1 s
+MOST_PROVED = 32  # ranks for which a gradient sync is verified, in 0.1 s
 
 
 @dataclass(frozen=True)
 class CollectiveComparison:
-    """Algorithms of one collective to compare, and the sizes of the buffers."""
+    """The algorithms and buffer sizes of a collective to compare."""
 
     name: str
     algorithms: tuple[Algorithm, ...]
@@ -47,17 +46,17 @@ class CollectiveComparison:
 
     @property
     def programs(self) -> tuple[Algorithm, ...]:
-        """The algorithms that have a program, ``auto`` among them: all but what NCCL does itself."""
+        """The algorithms with a rank program, including ``auto`` and excluding NCCL's own."""
         return tuple(algorithm for algorithm in self.algorithms if algorithm.has_program)
 
     def call(self, algorithm: Algorithm, nbytes: int, world_size: int) -> CollectiveCall:
-        """Return the call for one algorithm and size; both may be others than those compared."""
-        made = replace(make_call(algorithm, world_size, nbytes, dtype=self.dtype), op=self.op, root=self.root)
-        made.check(world_size)
-        return made
+        """Return the collective call of one algorithm and size, which need not be among those compared."""
+        call = replace(make_call(algorithm, world_size, nbytes, dtype=self.dtype), op=self.op, root=self.root)
+        call.check(world_size)
+        return call
 
     def calls(self, world_size: int) -> Iterator[CollectiveCall]:
-        """Yield a call for every algorithm at the first size, then at the second, and so on."""
+        """Yield the call of each algorithm at the first size, then at the second size, and so on."""
         for nbytes in self.sizes:
             for algorithm in self.algorithms:
                 yield self.call(algorithm, nbytes, world_size)
@@ -65,7 +64,7 @@ class CollectiveComparison:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """Another cluster or other faults, predicted beside the scenario's own."""
+    """Another cluster or other faults, predicted in addition to the scenario's own."""
 
     title: str
     cluster: Cluster
@@ -74,7 +73,7 @@ class WhatIf:
 
 @dataclass(frozen=True, repr=False)
 class LoadedScenario:
-    """The content of a scenario file, with clusters built and algorithms found."""
+    """A scenario with built clusters and algorithms."""
 
     title: str
     path: Path
@@ -83,14 +82,14 @@ class LoadedScenario:
     trainings: tuple[Training, ...]  # one for each gradient_sync
     what_ifs: tuple[WhatIf, ...]
     faults: Faults = NO_FAULTS
-    left_out: str = ""  # why its training is not among ``trainings``
+    left_out: str = ""  # why ``trainings`` does not contain the training
 
     def __repr__(self) -> str:
         return f"<Scenario {self.title!r}: {self.cluster.title}>"
 
 
 def read_title(reference: str | Path, overrides: Sequence[str] = (), values: Sequence[str] = ()) -> str:
-    """Return the title of a scenario that is asked at several values of a key, of which ``values`` give one.
+    """Return the title of a scenario for one value of a sweep; ``values`` are the overrides that set it.
 
     >>> read_title("star8", [], ["cluster.hosts=4"])
     'Eight hosts on a 10 Gbit/s switch'
@@ -100,11 +99,10 @@ def read_title(reference: str | Path, overrides: Sequence[str] = (), values: Seq
 
 
 def load(reference: str | Path, overrides: Sequence[str] = ()) -> LoadedScenario:
-    """Return the scenario in a file, or the shipped one of that name, with ``section.key=value`` overrides in turn.
+    """Return the scenario in a file or the shipped scenario of that name, after ``section.key=value`` overrides.
 
-    Files that it names are sought beside it, for a shipped scenario in the current folder, where its model did not come
-    with it. Naming an algorithm's file executes it; nothing else does. Raises InputError that names the file, the key,
-    the value and what would be accepted, and for arguments of another type.
+    Relative paths start at the scenario's folder. For a shipped scenario they start at the current folder, except for
+    models that are shipped with it. A file of an algorithm is executed. Raise InputError with the file, key and value.
 
     >>> load("star8", ["cluster.hosts=4"]).cluster.world_size
     4
@@ -115,11 +113,11 @@ def load(reference: str | Path, overrides: Sequence[str] = ()) -> LoadedScenario
 
 @dataclass(frozen=True)
 class SpreadTraining:
-    """A training on many devices, as a scenario says it."""
+    """A training on many devices."""
 
     title: str
     path: Path
-    folder: Path  # of the files that it names
+    folder: Path  # start of relative paths
     cluster: Cluster
     training: TrainingSection
     algorithm: Algorithm | None  # of all_reduce on a simulated network
@@ -128,7 +126,7 @@ class SpreadTraining:
 
 
 def is_spread(reference: str | Path, overrides: Sequence[str] = ()) -> bool:
-    """Return whether a scenario says in ``[training.parallelism]`` how its training is spread over ranks.
+    """Return whether a scenario has a ``[training.parallelism]`` table. Raise InputError.
 
     >>> is_spread("star8"), is_spread("star8", ["training.parallelism.strategy=fsdp"])
     (False, True)
@@ -139,7 +137,7 @@ def is_spread(reference: str | Path, overrides: Sequence[str] = ()) -> bool:
 
 
 def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -> SpreadTraining:
-    """Return the training of a scenario, for many devices. Raise InputError that names file, key and value.
+    """Return a scenario's training on many devices. Raise InputError with the file, key and value.
 
     >>> read_spread_training("star8", ["training.parallelism={strategy = 'zero2'}"]).parallelism.strategy
     'zero2'
@@ -148,10 +146,9 @@ def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -
     section = read_section(toml_files.tables(path, overrides), builder.where, ScenarioSection)
     builder.check_spread(section)
     training, cluster = builder.training(section), builder.build_cluster(section.cluster, "cluster", section.nccl)
-    named = training.gradient_sync[0] if training.gradient_sync else None
-    algorithm = None
-    if named is not None and named.name not in OVERLAPPED:
-        algorithm = builder.find_sync(named, (cluster,), "training.gradient_sync.0")
+    sync, algorithm = (training.gradient_sync or [None])[0], None
+    if sync is not None and sync.name not in OVERLAPPED:
+        algorithm = builder.find_sync(sync, (cluster,), "training.gradient_sync.0")
     with builder.at("training.parallelism"):
         parallelism = training.mesh
     return SpreadTraining(
@@ -167,9 +164,9 @@ def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -
 
 
 def devices_to_predict(reference: str | Path, overrides: Sequence[str] = ()) -> int | None:
-    """Return the size of the cluster if all that a scenario asks is a training on many devices, else None.
+    """Return the world size of a scenario that only contains a training on many devices, or None for other scenarios.
 
-    Raise InputError that names file, key and value.
+    Raise InputError with the file, key and value.
 
     >>> devices_to_predict("star8"), devices_to_predict("star8", ["training.compute={rate = 300.0}"])
     (None, None)
@@ -192,14 +189,14 @@ class PlannedTraining:
 
 
 def read_planned_training(reference: str, overrides: Sequence[str] = ()) -> PlannedTraining:
-    """Return a scenario's training and its ``[plan]``. Raise InputError that names the file, the key and the value."""
+    """Return a scenario's training and its ``[plan]`` table. Raise InputError with the file, key and value."""
     path, builder = builder_of(reference, overrides)
     section = read_section(toml_files.tables(path, overrides), builder.where, PlanScenarioSection)
     return PlannedTraining(builder.title(section), path, builder.training(section), section.plan)
 
 
 def builder_of(reference: str | Path, overrides: Sequence[str] = ()) -> "tuple[Path, Builder]":
-    """Return a scenario's file, and what builds what it names. Raise InputError for arguments of another type."""
+    """Return the path of a scenario and its Builder. Raise InputError, also for arguments of another type."""
     if not isinstance(reference, str | Path):
         raise InputError(f"scenario must be a name such as 'star8' or a file, not {reference!r}")
     for text in check_sequence("overrides", overrides, of="texts like 'cluster.hosts=4'"):
@@ -213,15 +210,15 @@ def builder_of(reference: str | Path, overrides: Sequence[str] = ()) -> "tuple[P
 
 @dataclass(frozen=True)
 class Builder:
-    """Builds what a valid section names: clusters, algorithms, trainings."""
+    """Builds the clusters, algorithms and trainings of a validated section."""
 
-    where: str  # how messages begin
+    where: str  # the start of messages
     path: Path
-    folder: Path  # of the files that it names
+    folder: Path  # start of relative paths
     overrides: tuple[str, ...] = ()
 
     def title(self, section: "ScenarioSection") -> str:
-        """Return the title of a section; the file's own may be false of a cluster that the command line has changed."""
+        """Return the scenario's title, or its name and overrides if they change the cluster."""
         name = make_printable(self.path.stem)
         keys = [text.partition("=")[0].strip() for text in self.overrides]
         changed = [text for text, key in zip(self.overrides, keys, strict=True) if key.startswith("cluster.")]
@@ -231,20 +228,20 @@ class Builder:
 
     @contextmanager
     def at(self, key: str) -> Iterator[None]:
-        """Put the file and this key before the message of an InputError that is raised inside."""
+        """Prefix an InputError that is raised in this context with the file and ``key``."""
         try:
             yield
         except InputError as error:
             raise InputError(f"{self.where}: {key}: {error}") from error
 
     def training(self, section: ScenarioSection) -> TrainingSection:
-        """Return the training of a whole section. Raise InputError where it has none."""
+        """Return the ``[training]`` table. Raise InputError if it is missing."""
         if section.training is None:
             raise InputError(f"{self.where}: the [training] table is missing")
         return section.training
 
     def check_spread(self, section: ScenarioSection) -> None:
-        """Raise InputError for tables that a training on many devices does not use, unless a collective does."""
+        """Raise InputError for tables that a training on many devices does not use, if there is no ``[collective]``."""
         if section.collective is None and section.faults is not None:
             raise InputError(
                 f"{self.where}: faults: a training on many devices is predicted without single messages; remove "
@@ -280,15 +277,15 @@ class Builder:
             left_out,
         )
 
-    def _what_if(self, section: WhatIfSection, key: str, whole: ScenarioSection, own: Cluster) -> WhatIf:
-        cluster = own
+    def _what_if(self, section: WhatIfSection, key: str, whole: ScenarioSection, base: Cluster) -> WhatIf:
+        cluster = base
         if section.cluster is not None or section.nccl is not None:
             place = "cluster" if section.cluster is None else f"{key}.cluster"
             cluster = self.build_cluster(section.cluster or whole.cluster, place, section.nccl or whole.nccl)
         return WhatIf(section.title, cluster, self.find_faults(section.faults, cluster, f"{key}.faults"))
 
     def find_faults(self, section: FaultsSection | None, cluster: Cluster, key: str) -> Faults:
-        """Return the faults of a table ``key``. Raise InputError that names the key."""
+        """Return the faults of table ``key``. Raise InputError with the key."""
         if section is None:
             return NO_FAULTS
         faults = section.faults()
@@ -301,7 +298,7 @@ class Builder:
         return faults
 
     def build_cluster(self, section: ClusterSection, key: str, settings: NcclSection | None = None) -> Cluster:
-        """Return the cluster of a table ``key``. Raise InputError that names the key."""
+        """Return the cluster of table ``key``. Raise InputError with the key."""
         with self.at(f"{key}.link" if isinstance(section, LinksSection) else key):
             cluster = section.build(self.folder)
         if settings is not None:
@@ -317,9 +314,12 @@ class Builder:
             return cluster if section.world_size is None else cluster.on_first(section.world_size)
 
     def _collective(self, section: CollectiveSection, clusters: Sequence[Cluster]) -> CollectiveComparison:
-        with self.at("collective.root"):
-            for cluster in clusters:
-                _check_root(section.root, cluster)
+        for cluster in clusters:
+            if section.root >= cluster.world_size:
+                raise InputError(
+                    f"{self.where}: collective.root: rank {section.root} does not exist in {cluster.title}; ranks are "
+                    f"0 to {cluster.world_size - 1}"
+                )
         algorithms = tuple(
             self.find_algorithm(reference, section.name, clusters, f"collective.algorithms.{number}")
             for number, reference in enumerate(section.algorithms)
@@ -333,90 +333,73 @@ class Builder:
             syncs = section.check_run()
         except InputError as error:
             raise InputError(f"{self.where}: {error}") from error
-        left_out = {"gradient_sync", "compute", "data_folder", "global_batch_size"}
-        given = section.model_dump(exclude_unset=True, exclude=left_out)
+        excluded = {"gradient_sync", "compute", "data_folder", "global_batch_size"}
+        keys = section.model_dump(exclude_unset=True, exclude=excluded)
         if "global_batch_size" in section.model_fields_set:
-            given["batch_size"] = self._share(section.global_batch_size, clusters[0].world_size)
+            keys["batch_size"], rest = divmod(section.global_batch_size, world_size := clusters[0].world_size)
+            if rest:
+                raise InputError(
+                    f"{self.where}: training.global_batch_size {section.global_batch_size} is not divisible by "
+                    f"{world_size} ranks; use a multiple of {world_size}"
+                )
         if section.data_folder:
-            given["data_folder"] = str(self.folder / Path(section.data_folder).expanduser())
+            keys["data_folder"] = str(self.folder / Path(section.data_folder).expanduser())
         if section.checkpoints:
-            given["checkpoints"] = str(Path(section.checkpoints).expanduser())  # written, so not beside the scenario
+            keys["checkpoints"] = str(Path(section.checkpoints).expanduser())  # relative to the current folder
         if is_file_reference(section.model):
-            came_with_it = (self.path.parent / section.model.rpartition(":")[0]).is_file()
-            given["model"] = os.path.relpath((self.path.parent if came_with_it else self.folder) / section.model)
-            file = Path(given["model"].rpartition(":")[0])
-            if file.is_file():  # else it may be somewhere else, where it is run
+            is_shipped = (self.path.parent / section.model.rpartition(":")[0]).is_file()
+            keys["model"] = os.path.relpath((self.path.parent if is_shipped else self.folder) / section.model)
+            file = Path(keys["model"].rpartition(":")[0])
+            if file.is_file():  # the ranks may run in another folder
                 check_input(file)  # so that no output overwrites it
-        compute = section.compute.phases if section.compute else None
-        return tuple(
-            self._training(sync, clusters, f"training.gradient_sync.{number}", compute, given)
-            for number, sync in enumerate(syncs)
-        )
-
-    def _share(self, images: int, world_size: int) -> int:
-        """Return a rank's batch size, where all ranks together have so many images in a step."""
-        if images % world_size:
-            raise InputError(
-                f"{self.where}: training.global_batch_size {images} is not divisible by {world_size} "
-                f"ranks; use a multiple of {world_size}"
-            )
-        return images // world_size
-
-    def _training(
-        self, sync: Sync, clusters: Sequence[Cluster], key: str, compute: ComputePhases | None, given: dict[str, Any]
-    ) -> Training:
-        algorithm = None
-        if sync.name != "ddp" or sync.parameters:
-            algorithm = self.find_sync(sync, clusters, key)
-        with self.at("training"):
-            return Training(algorithm, buckets=sync.buckets, compute=compute, **given)
+        compute, trainings = section.compute.phases if section.compute else None, list[Training]()
+        for number, sync in enumerate(syncs):
+            algorithm = None
+            if sync.name != "ddp" or sync.parameters:
+                algorithm = self.find_sync(sync, clusters, f"training.gradient_sync.{number}")
+            with self.at("training"):
+                trainings.append(Training(algorithm, buckets=sync.buckets, compute=compute, **keys))
+        return tuple(trainings)
 
     def find_sync(self, sync: Sync, clusters: Sequence[Cluster], key: str) -> Algorithm:
-        """Return the all_reduce that ``key`` names. Raise InputError that names the key if replicas would drift apart.
+        """Return the all_reduce algorithm that ``key`` names. Raise InputError if the model replicas would diverge.
 
-        A cluster with more than ``MOST_PROVED`` ranks is checked at that number. What runs a program reports whether it
-        works.
+        Clusters with more than ``MOST_PROVED`` ranks are checked at ``MOST_PROVED`` ranks.
         """
-        found = self.find_algorithm(sync, "all_reduce", clusters, key)
+        algorithm = self.find_algorithm(sync, "all_reduce", clusters, key)
         for cluster in clusters:
-            if found.is_decided and found.has_program:
+            if algorithm.is_decided and algorithm.has_program:
                 with self.at(key), suppress(ProgramError, Undefined):
-                    check_bitwise_identical(found, min(cluster.world_size, MOST_PROVED))
-        return found
+                    check_bitwise_identical(algorithm, min(cluster.world_size, MOST_PROVED))
+        return algorithm
 
     def find_algorithm(
         self, reference: Reference | Sync, collective: str, clusters: Sequence[Cluster], key: str
     ) -> Algorithm:
-        """Return the algorithm that ``key`` names for all clusters. Raise InputError that names the key."""
+        """Return the algorithm that ``key`` names, with parameters that all clusters accept. Raise InputError with the
+        key.
+        """
         with self.at(key):
             if reference.name == NCCL and not reference.parameters:
                 return _find_nccl(collective, clusters)
             if reference.name == AUTO:
                 return auto(collective).with_parameters(**reference.parameters)
-            found = find_algorithm(reference.name, collective, self.folder)
-            chosen = found.with_parameters(
-                **{key: self._from_here(given) for key, given in reference.parameters.items()}
-            )
+            parameters = {key: self._from_here(value) for key, value in reference.parameters.items()}
+            algorithm = find_algorithm(reference.name, collective, self.folder).with_parameters(**parameters)
             for cluster in clusters:
-                chosen.chunks(cluster.world_size)  # refuses parameters that do not fit
-            return chosen
+                algorithm.chunks(cluster.world_size)  # raises for parameters that do not fit
+            return algorithm
 
-    def _from_here(self, given: int | str) -> int | str:
-        """Return a parameter; one that names an algorithm in a file, with that file's path from here."""
-        return os.path.relpath(self.folder / given) if isinstance(given, str) and ".py" in given else given
+    def _from_here(self, value: int | str) -> int | str:
+        """Return a parameter. The path of an algorithm's file becomes relative to the current folder."""
+        return os.path.relpath(self.folder / value) if isinstance(value, str) and ".py" in value else value
 
 
 def _find_nccl(collective: str, clusters: Sequence[Cluster]) -> Algorithm:
-    """Return what stands for NCCL's own. Raise InputError for a collective or a cluster that NCCL's model has not."""
-    from simcomm.nccl.predict import COLLECTIVES  # most scenarios do without NCCL's model
+    from simcomm.nccl.predict import COLLECTIVES  # slow to import; most scenarios do not need it
 
     for cluster in clusters:
         cluster.check_joined_by_nccl()
     if collective not in COLLECTIVES:
         raise InputError(f'"{NCCL}" does not support {collective}; it supports {", ".join(COLLECTIVES)}')
     return nccl(collective)
-
-
-def _check_root(root: int, cluster: Cluster) -> None:
-    if root >= cluster.world_size:
-        raise InputError(f"rank {root} does not exist in {cluster.title}; ranks are 0 to {cluster.world_size - 1}")

@@ -1,4 +1,4 @@
-"""A scenario section filled from a file, or one readable message about what is wrong with it."""
+"""Validate the tables of a scenario file; describe the first error in one line."""
 
 import json
 from itertools import pairwise
@@ -17,15 +17,12 @@ AnySection = TypeVar("AnySection", bound=BaseModel)
 
 
 def read_section(content: dict[str, Any], where: str, whole: type[AnySection]) -> AnySection:
-    """Return the section of a whole file that ``content`` fills.
-
-    Raise InputError that names file, key, value and what is accepted.
-    """
+    """Return ``content`` as a section of type ``whole``. Raise InputError with the file, key, value and fix."""
     try:
         return whole.model_validate(content)
     except ValidationError as error:
         problems = error.errors()
-        # A misspelt key also makes the right one missing; the misspelling is what the user has to hear of.
+        # A misspelled key also makes the right key missing; report the misspelling.
         first = next((problem for problem in problems if problem["type"] == "extra_forbidden"), problems[0])
         raise InputError(f"{where}: {_describe(first, whole, content)}") from error
 
@@ -36,8 +33,8 @@ def _describe(problem: ErrorDetails, whole: type[BaseModel], content: object) ->
     if problem["type"] in ("extra_forbidden", "missing"):
         return _describe_key(problem["type"], section, place)
     if problem["type"] == "value_error":
-        said = str(problem["ctx"]["error"])
-        return f"{key}: {said}" if key else said
+        message = str(problem["ctx"]["error"])
+        return f"{key}: {message}" if key else message
     accepted = describe_accepted(problem["type"], problem["msg"])
     if place[-1:] == ("gpu",) and isinstance(problem["input"], list):
         accepted += f", as all devices are alike; name the slowest GPU, or compare them with --what-if {key}=A,B"
@@ -45,7 +42,7 @@ def _describe(problem: ErrorDetails, whole: type[BaseModel], content: object) ->
 
 
 def _describe_key(problem: str, section: type[BaseModel], place: tuple[int | str, ...]) -> str:
-    """Return the message about an unknown key (``problem`` "extra_forbidden") or a missing one ("missing")."""
+    """Return the message for an unknown key (``problem`` "extra_forbidden") or a missing key ("missing")."""
     table, key, name = cut(".".join(map(str, place[:-1]))), cut(".".join(map(str, place))), str(place[-1])
     if issubclass(section, ClusterSection):
         if problem == "missing" and name not in KINDS:
@@ -61,8 +58,8 @@ def _describe_key(problem: str, section: type[BaseModel], place: tuple[int | str
 
 
 def _locate(place: tuple[int | str, ...], whole: type[BaseModel], content: object) -> type[BaseModel]:
-    """Return the section that the last key of ``place`` belongs to."""
-    owner, section = whole, whole  # of the last key; of the table that it leads to
+    """Return the section that owns the last key of ``place``."""
+    owner, section = whole, whole  # section of the last key, and section of the table at that key
     for before, part in pairwise(["", *place]):
         if before == "cluster":
             section = section_of(content)
@@ -79,10 +76,9 @@ def _locate(place: tuple[int | str, ...], whole: type[BaseModel], content: objec
 
 
 def _section_in(annotation: Any) -> type[BaseModel] | None:
-    """Return the model inside ``list[Model] | None`` and the like."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for part in get_args(annotation) if (found := _section_in(part))), None)
+    return next((section for part in get_args(annotation) if (section := _section_in(part))), None)
 
 
 def _shown(value: object) -> str:

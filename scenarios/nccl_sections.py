@@ -1,6 +1,5 @@
-"""``[nccl]``: what NCCL's environment variables say; and ``system = ...`` in ``[cluster]``, a described system."""
+"""``[nccl]``: NCCL's version and environment variables; ``[cluster] system``: a system description."""
 
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
@@ -8,6 +7,7 @@ from pydantic import BeforeValidator, model_validator
 
 from collectives.checks import MOST_RANKS
 from collectives.errors import InputError
+from collectives.quoting import suggest
 from collectives.transport import Transport
 from collectives.units import TomlFloat
 from scenarios.fields import Count, Section
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def _as_switch(value: object) -> object:
-    """Return whether a variable that is 0 or 1 is on; TOML's true and false will do."""
+    """Return 0 and 1 as booleans, and other values unchanged."""
     if isinstance(value, str) and value in ("0", "1"):
         return value == "1"
     return bool(value) if type(value) is int and value in (0, 1) else value
 
 
 def _as_nvls(value: object) -> object:
-    """Return nothing for 2, NCCL's default: NVLS where there is any."""
+    """Return None for 2, NCCL's default, and other values as a switch."""
     return None if type(value) in (int, str) and str(value) == "2" else _as_switch(value)
 
 
@@ -35,7 +35,7 @@ def _as_number(value: object) -> object:
 
 
 def _as_text(value: object) -> object:
-    """Return a level by number, or a version as TOML's number, as the text that NCCL reads."""
+    """Return a number as the text that NCCL reads."""
     if isinstance(value, TomlFloat):
         return value.text
     return str(value) if type(value) in (int, float) else value
@@ -47,14 +47,14 @@ Text = Annotated[str | None, BeforeValidator(_as_text)]
 
 
 class NcclSection(Section):
-    """``[nccl]``: the version, and NCCL's variables by the names and with the values that its environment has."""
+    """``[nccl]``: the version, and NCCL's environment variables by name."""
 
     version: Text = None
     NCCL_ALGO: Text = None
     NCCL_PROTO: Text = None
     NCCL_MIN_NCHANNELS: Number = None
     NCCL_MAX_NCHANNELS: Number = None
-    NCCL_MIN_CTAS: Number = None  # newer names of the same
+    NCCL_MIN_CTAS: Number = None  # newer names of the two above
     NCCL_MAX_CTAS: Number = None
     NCCL_P2P_LEVEL: Text = None
     NCCL_P2P_DISABLE: Switch = None
@@ -71,7 +71,7 @@ class NcclSection(Section):
         return self
 
     def settings(self) -> "NcclSettings":
-        """Return the settings. Raise InputError for a value that NCCL would not take."""
+        """Return the settings. Raise InputError for a value that NCCL rejects."""
         from simcomm.nccl.settings import VARIABLES, NcclSettings
 
         given = self.model_dump(exclude_none=True)
@@ -85,7 +85,7 @@ class NcclSection(Section):
 
 
 class SystemSection(NetworkSection):
-    """A described system: one of the project's own by its name, or a table with the keys of a description."""
+    """``[cluster] system``: a shipped system description by name, or a table with its keys."""
 
     label: ClassVar[str] = "a system description"
     knows_gpus: ClassVar[bool] = True
@@ -99,8 +99,8 @@ class SystemSection(NetworkSection):
         from simcomm.nccl.clusters import nccl_cluster
         from simcomm.nccl.descriptions import check_own_line, describe_own, describe_system, read_systems
 
-        asked = {"nodes": self.nodes, "gpus": self.gpus_per_node}
-        counts = {key: count for key, count in asked.items() if count}
+        counts = {"nodes": self.nodes, "gpus": self.gpus_per_node}
+        counts = {key: count for key, count in counts.items() if count}
         if isinstance(self.system, dict):
             check_own_line("cluster.system", self.system)
             described = describe_system("in this file", {"nodes": 1} | self.system | counts)
@@ -108,11 +108,9 @@ class SystemSection(NetworkSection):
             return nccl_cluster(described)
         known = read_systems()
         if self.system not in known:
-            close = get_close_matches(self.system, known, n=4, cutoff=0.2)
-            shown = f"close are {', '.join(close)}; " if close else ""
             raise InputError(
-                f"system {self.system!r} is not one of the {len(known)} system descriptions; {shown}or "
-                f'describe it here: system = {{gpus = 4, gpu = "A100 SXM"}}'
+                f"system {self.system!r} is not one of the {len(known)} system descriptions; "
+                f'{suggest(self.system, known)}; or describe it: system = {{gpus = 4, gpu = "A100 SXM"}}'
             )
         changed = describe_own(self.system, counts)
         _check_size(changed.ranks)
@@ -121,4 +119,4 @@ class SystemSection(NetworkSection):
 
 def _check_size(ranks: int) -> None:
     if ranks > MOST_RANKS:
-        raise InputError(f"{ranks} GPUs; the maximum is {MOST_RANKS}")
+        raise InputError(f"{ranks} GPUs is too many; the maximum is {MOST_RANKS}")

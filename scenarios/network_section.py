@@ -1,4 +1,4 @@
-"""The keys that ``[cluster]`` takes whatever the network: routing, placement, sharing, transport, number of ranks."""
+"""Keys of ``[cluster]`` that all networks share: routing, placement, sharing, transport and world size."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,18 +20,12 @@ from simcomm.cluster.placement import place_in_blocks, place_on, place_round_rob
 from simcomm.cluster.routing import Routing, ecmp, listed_routes, rail_aware, shortest
 
 ROUTINGS = {"shortest": shortest, "rail-aware": rail_aware}
-KINDS = (
-    "preset",
-    "system",
-    "topology",
-    "link",
-)  # keys that say which sort of cluster it is; exactly one of them is given
+KINDS = ("preset", "system", "topology", "link")  # exactly one of these keys is set
 PLACEMENTS = {"block": place_in_blocks, "round-robin": place_round_robin}
 Placement = Callable[[Cluster], Cluster]
 
 
 def _read_routing(value: object) -> Routing:
-    """Return the policy that a routing names. Raise InputError."""
     accepted = 'a routing is "shortest", "ecmp", {name = "ecmp", seed = 1} or "rail-aware"'
     reference = read_reference(value, accepted)
     if reference.name == "ecmp":
@@ -43,8 +37,8 @@ def _read_routing(value: object) -> Routing:
 
 
 def _whole_numbers(reference: Reference, known: tuple[str, ...]) -> dict[str, int]:
-    """Return the parameters. Raise InputError for one that is not ``known``, or is no whole number."""
-    found = {}
+    """Return integer parameters by name. Raise InputError for a name that is not in ``known``."""
+    numbers = {}
     for key, number in reference.parameters.items():
         if key not in known:
             raise InputError(
@@ -52,12 +46,11 @@ def _whole_numbers(reference: Reference, known: tuple[str, ...]) -> dict[str, in
             )
         if not isinstance(number, int):
             raise InputError(f"{key} of {reference.name} must be an integer, not {quote(number)}")
-        found[key] = number
-    return found
+        numbers[key] = number
+    return numbers
 
 
 def _read_placement(value: object) -> Placement:
-    """Return what places ranks as named or listed. Raise InputError."""
     if isinstance(value, list) and all(isinstance(host, str) for host in value):
         return partial(place_on, hosts=value)
     if not isinstance(value, str) or value not in PLACEMENTS:
@@ -66,12 +59,11 @@ def _read_placement(value: object) -> Placement:
 
 
 def _read_size_or_off(value: object) -> float:
-    """Return the bytes that a value says, and infinity for false. Raise InputError."""
-    return inf if value is False else float(parse_size(value))  # a size is finite
+    """Return a size in bytes, or infinity for false. Raise InputError."""
+    return inf if value is False else float(parse_size(value))
 
 
 def _read_cores_or_off(value: object) -> float:
-    """Return the cores that a value says, and infinity for false. Raise InputError."""
     return inf if value is False else check_whole_number("cores", value, at_least=1)
 
 
@@ -80,13 +72,13 @@ CoresOrOff = Annotated[float, PlainValidator(_read_cores_or_off)]
 
 
 class RouteSection(Section):
-    """One route written down."""
+    """``[[cluster.route]]``: the nodes of one route."""
 
     path: list[str] = Field(min_length=2, description='all nodes on the way, for example ["h0", "s0", "h1"]')
 
 
 class TermsSection(Section):
-    """``[cluster.terms]``: which terms of TCP a prediction knows; false switches one off."""
+    """``[cluster.terms]``: the terms of the TCP model; false switches a term off."""
 
     pipeline: bool | None = None
     receive_ready: bool | None = None
@@ -98,53 +90,48 @@ class TermsSection(Section):
     burst: SizeOrOff | None = None
     cores: CoresOrOff | None = None
 
-    def given(self) -> dict[str, Any]:
-        """Return the fields of ``TcpTerms`` that the table sets; true leaves a term as it is calibrated."""
-        found: dict[str, Any] = {}
-        for key in ("pipeline", "receive_ready"):
-            if getattr(self, key) is not None:
-                found[key] = getattr(self, key)
+    def tcp_fields(self) -> dict[str, Any]:
+        """Return the fields of ``TcpTerms`` that the table sets. ``true`` keeps the calibrated value."""
+        fields = self.model_dump(include={"pipeline", "receive_ready", "cores"}, exclude_none=True)
         for key, field in (("headers", "header"), ("acknowledgements", "acknowledgement")):
             if getattr(self, key) is False:
-                found[field] = 0.0
+                fields[field] = 0.0
         for key, off in (("send_buffer", 0.0), ("window", inf), ("piece", inf), ("burst", 0.0)):
             value = getattr(self, key)
             if value is not None:
-                found[key] = off if value == inf else value
-        if self.cores is not None:
-            found["cores"] = self.cores
-        return found
+                fields[key] = off if value == inf else value
+        return fields
 
 
 class ClusterSection(Section):
-    """A ``[cluster]`` of some sort, with just the keys that this sort takes."""
+    """A ``[cluster]`` table of one kind, with the keys of that kind."""
 
-    label: ClassVar[str]  # how messages call it
+    label: ClassVar[str]  # in messages
 
     def build(self, folder: Path) -> Cluster:
-        """Return the cluster with a rank on each host; files are sought in ``folder``. Raise InputError."""
+        """Return the cluster with one rank on each host. Relative paths start at ``folder``. Raise InputError."""
         raise NotImplementedError
 
     @classmethod
     def key_names(cls) -> list[str]:
-        """Return the keys that this sort of cluster takes, its own before those of every network."""
+        """Return the accepted keys; keys that all networks share are last."""
         shared = NetworkSection.model_fields
         return sorted(cls.model_fields, key=lambda key: key in shared)
 
     @classmethod
     def required_names(cls) -> list[str]:
-        """Return the keys that must be given, besides the one that says which sort of cluster it is."""
+        """Return the required keys except the one of KINDS."""
         fields = cls.model_fields
         return [key for key in cls.key_names() if fields[key].is_required() and key not in KINDS]
 
 
 class NetworkSection(ClusterSection):
-    """A ``[cluster]`` that describes a network; each sort of network adds its own keys and builds itself."""
+    """A ``[cluster]`` table that describes a network. Each kind of network adds its keys and builds itself."""
 
-    knows_gpus: ClassVar[bool] = False  # what NCCL's model needs
+    knows_gpus: ClassVar[bool] = False  # as NCCL's model requires
 
     world_size: Count | None = None
-    routing: Annotated[Any, PlainValidator(_read_routing)] = None  # a Routing, which pydantic need not understand
+    routing: Annotated[Any, PlainValidator(_read_routing)] = None  # a Routing
     route: list[RouteSection] | None = Field(None, min_length=1)
     placement: Annotated[Placement, PlainValidator(_read_placement)] | None = None
     sharing: Literal["fair", "fifo"] | None = None
@@ -165,7 +152,7 @@ class NetworkSection(ClusterSection):
         for key in ("sharing", "routing"):
             if getattr(self, key) is not None:
                 raise InputError(
-                    f'{key} has no effect with transport = "nccl", which knows no single routes; remove it'
+                    f'{key} has no effect with transport = "nccl", which does not model single routes; remove it'
                 )
         for key in ("world_size", "placement", "route"):
             if getattr(self, key) is not None:
@@ -176,19 +163,18 @@ class NetworkSection(ClusterSection):
         return self
 
     def build_network(self, folder: Path, transport: Transport | None) -> Cluster:
-        """Return the network as it is, with this transport; None needs a calibration. Raise InputError."""
+        """Return the network with ``transport``, or uncalibrated if it is None. Raise InputError."""
         raise NotImplementedError
 
     def build(self, folder: Path) -> Cluster:
         cluster = self.build_network(folder, self._transport())
         cluster = replace(cluster, sharing=self.sharing) if self.sharing else cluster
-        return cluster if self.terms is None else replace(cluster, tcp_terms=self.terms.given())
+        return cluster if self.terms is None else replace(cluster, tcp_terms=self.terms.tcp_fields())
 
     def _transport(self) -> Transport | None:
-        """Return the transport; None for one that needs a calibration."""
         if self.transport != "ideal":
             return None
-        return IDEAL if self.terms is None else replace(IDEAL, tcp=TcpTerms(**self.terms.given()))
+        return IDEAL if self.terms is None else replace(IDEAL, tcp=TcpTerms(**self.terms.tcp_fields()))
 
     def with_routing(self, cluster: Cluster) -> Cluster:
         """Return the cluster with this routing. Raise InputError if the network does not support it."""
@@ -198,9 +184,9 @@ class NetworkSection(ClusterSection):
         if self.route:
             policy = listed_routes([route.path for route in self.route], otherwise=policy)
         cluster = replace(cluster, routing=policy)
-        cluster.router()  # refuses what this network has no place for
+        cluster.router()  # raises for routes that this network does not have
         return cluster
 
     def with_placement(self, cluster: Cluster) -> Cluster:
-        """Return the cluster with its ranks where the section says. Raise InputError for hosts that are not there."""
+        """Return the cluster with this placement. Raise InputError for unknown hosts."""
         return cluster if self.placement is None else self.placement(cluster)

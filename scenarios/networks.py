@@ -1,4 +1,4 @@
-"""A network without a question: the cluster and the faults of a scenario, or of keys on a line."""
+"""Read a cluster and its faults, without a workload, from a scenario file or from keys on the command line."""
 
 import shlex
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from simcomm.model.faults import Faults
 
 
 class NetworkOnlySection(ScenarioSection):
-    """A whole file of which only the network is asked."""
+    """A whole file of which only the cluster, its faults and NCCL's settings are used."""
 
     @model_validator(mode="after")
     def _check_content(self) -> Self:
@@ -37,36 +37,36 @@ class ReadNetwork(NamedTuple):
 
 
 def read_network(text: str, ranks: int = 0, changes: Sequence[str] = ()) -> ReadNetwork:
-    """Return the network that a word or keys describe, with so many ranks; 0: as many as it has.
+    """Return the network of a scenario, machine or graph file, or of ``key=value`` text, on ``ranks`` ranks.
 
-    The word is a scenario, a machine of the hardware catalogue, whose GPUs NCCL joins, ``this-machine``, or a graph
-    file. Keys look like ``topology=star hosts=8``. ``changes`` are more such keys; one without a dot is a key of
-    ``[cluster]``. A larger cluster is used in part; a smaller one gets more hosts on its switches. Raises InputError
-    that names what was given and what would be accepted.
+    ``text`` is the name or file of a scenario, a preset of the hardware catalogue, ``this-machine``, or a graph file.
+    Other text has keys such as ``topology=star hosts=8``. ``changes`` are more keys; a key without a dot belongs to
+    ``[cluster]``. With 0 ranks, all hosts are used. Otherwise extra hosts are unused, and missing hosts are added to
+    the switches. Raise InputError.
 
     >>> read_network("topology=star hosts=8 bandwidth='10 Gbit/s' latency='5 us'", ranks=4).cluster.world_size
     4
     >>> read_network("dgx-h100", ranks=16).cluster.title
     '2 x NVIDIA DGX H100'
     """
-    keys = [*_split(text), *changes] if "=" in text else list(changes)
-    overrides = [key if "." in key.partition("=")[0] else f"cluster.{key}" for key in keys]
+    pairs = [*_split(text), *changes] if "=" in text else list(changes)
+    overrides = [pair if "." in pair.partition("=")[0] else f"cluster.{pair}" for pair in pairs]
     table, builder = _read_word(text, ranks, overrides)
     toml_files.apply_overrides(table, overrides, builder.where)
-    cluster = table.get("cluster")
-    if isinstance(cluster, dict) and cluster.get("preset") == HERE:
-        cluster["world_size"] = ranks or DEFAULT_RANKS
+    keys = table.get("cluster")
+    if isinstance(keys, dict) and keys.get("preset") == HERE:
+        keys["world_size"] = ranks or DEFAULT_RANKS
     section = read_section(table, builder.where, NetworkOnlySection)
-    found = builder.build_cluster(section.cluster, "cluster", section.nccl)
+    cluster = builder.build_cluster(section.cluster, "cluster", section.nccl)
     try:
-        found = make_room(found, ranks) if ranks else found
+        cluster = make_room(cluster, ranks) if ranks else cluster
     except InputError as error:
         raise InputError(f"{builder.where}: {error}") from error
-    return ReadNetwork(found, builder.find_faults(section.faults, found, "faults"))
+    return ReadNetwork(cluster, builder.find_faults(section.faults, cluster, "faults"))
 
 
 def _read_word(text: str, ranks: int, overrides: Sequence[str]) -> tuple[dict[str, Any], Builder]:
-    """Return the tables that a word stands for, and what builds them. Raise InputError for an unknown word."""
+    """Return the tables of a network's name and their Builder. Raise InputError for an unknown name."""
     machines, here = machine_entries(), Builder(" ".join(overrides) if "=" in text else text, Path(), Path())
     if "=" in text:
         return {}, here
@@ -86,7 +86,6 @@ def _read_word(text: str, ranks: int, overrides: Sequence[str]) -> tuple[dict[st
 
 
 def _split(text: str) -> list[str]:
-    """Return the words of a line of keys. Raise InputError for a quote without end."""
     try:
         return shlex.split(text)
     except ValueError as error:

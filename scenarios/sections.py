@@ -1,7 +1,4 @@
-"""What a scenario file may say: its keys, their kinds and their bounds, as pydantic models.
-
-Everything that can be judged without building the cluster or looking up an algorithm is judged here.
-"""
+"""The tables of a scenario file as pydantic models, with all checks that need no built cluster or algorithm."""
 
 import re
 from typing import Annotated, Self
@@ -27,41 +24,42 @@ DURATIONS = {name: hours for names, hours in UNITS.items() for name in names}
 
 
 def parse_hours(value: object) -> float:
-    """Return a duration in hours; a number without a unit is of hours. Raise InputError.
+    """Return a duration in hours. A number without a unit is in hours. Raise InputError.
 
     >>> parse_hours("2 days"), parse_hours("90 min"), parse_hours(3)
     (48.0, 1.5, 3.0)
     """
-    found = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([a-z]*)\s*", str(value).lower())
+    match = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([a-z]*)\s*", str(value).lower())
     try:
-        number = float(found[1]) if found else -1.0
+        number = float(match[1]) if match else -1.0
     except ValueError:
         number = -1.0
-    factor = DURATIONS.get((found[2] or "h") if found else "")
+    factor = DURATIONS.get((match[2] or "h") if match else "")
     if factor is None or not 0 < number < 1e9 or isinstance(value, bool):
         raise InputError(f"invalid duration {cut(str(value))!r}; write for example '12 h', '3 days' or '90 min'")
     return number * factor
 
 
 Hours = Annotated[float, BeforeValidator(parse_hours)]
-Dollars = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class PlanSection(Section):
     """``[plan]``: the goals and limits of a plan, and measured rates of one GPU."""
 
-    target_samples: Dollars | None = None  # the first five are also options
-    target_tokens: Dollars | None = None  # of transformers, in place of target_samples
-    budget: Dollars | None = None
+    target_samples: Positive | None = None  # the first five are also options
+    target_tokens: Positive | None = None  # for transformers, instead of target_samples
+    budget: Positive | None = None
     deadline: Hours | None = None
     spot: bool = False
     most_nodes: int = Field(4, ge=1, le=4096)
     providers: list[str] = Field([])
-    known_rates: dict[str, Dollars] = Field({})  # measured samples/s of one GPU, by its type
+    known_rates: dict[str, Positive] = Field({})  # measured samples/s of one GPU, by its type
     profiles: list[str] = Field([])  # files of `ringlab profile`, relative to the scenario, used as known rates
 
     def find_samples(self, context: int | None) -> float | None:
-        """Return the samples to train on, each of ``context`` tokens, or None where nothing is said. Raise InputError.
+        """Return the number of training samples of ``context`` tokens each, or None if the plan has no target. Raise
+        InputError.
 
         >>> PlanSection(target_tokens=1e6).find_samples(1000)
         1000.0
@@ -79,7 +77,7 @@ class PlanSection(Section):
         return self
 
 
-NEEDS_NCCL = 'it has a meaning for a cluster with transport = "nccl" only'
+NEEDS_NCCL = 'requires a cluster with transport = "nccl"; remove it, or set the transport'
 
 
 class CollectiveSection(Section):
@@ -131,14 +129,12 @@ class CollectiveSection(Section):
 
 
 class WhatIfSection(Section):
-    """``[[what_if]]``: another cluster, other faults, other settings of NCCL, or several of these."""
+    """``[[what_if]]``: another cluster, other faults or other NCCL settings."""
 
     title: Title = Field(min_length=1, description='for example "eight hosts on 10 Gbit/s"')
-    cluster: AnyClusterSection | None = Field(
-        None, description="a table like [cluster]; the scenario's own unless given"
-    )
+    cluster: AnyClusterSection | None = Field(None, description="a table like [cluster]; default: the scenario's")
     faults: FaultsSection | None = Field(None, description="a table like [faults]")
-    nccl: NcclSection | None = Field(None, description="a table like [nccl]; the scenario's own unless given")
+    nccl: NcclSection | None = Field(None, description="a table like [nccl]; default: the scenario's")
 
     @model_validator(mode="after")
     def _check_difference(self) -> Self:
@@ -172,20 +168,20 @@ class ScenarioSection(Section):
     def _check_nccl(self) -> Self:
         over_nccl = [(other.cluster or self.cluster).transport == NCCL for other in self.what_if]
         if self.nccl is not None and self.cluster.transport != NCCL and True not in over_nccl:
-            raise InputError(f"[nccl]: {NEEDS_NCCL}")
+            raise InputError(f"[nccl] {NEEDS_NCCL}")
         for number, (other, fits) in enumerate(zip(self.what_if, over_nccl, strict=True)):
             if other.nccl is not None and not fits:
-                raise InputError(f"what_if.{number}.nccl: {NEEDS_NCCL}")
+                raise InputError(f"what_if.{number}.nccl {NEEDS_NCCL}")
         return self
 
     @model_validator(mode="after")
     def _check_faults(self) -> Self:
         if not self.faults and not any(other.faults for other in self.what_if):
             return self
-        syncs = [one.name for one in (self.training and self.training.gradient_sync) or ()]
-        asked = [*syncs, *(one.name for one in (self.collective.algorithms if self.collective else ()))]
-        for name, is_asked in ((NCCL, NCCL in asked), ("ddp", "ddp" in syncs)):
-            if is_asked:
+        syncs = [sync.name for sync in (self.training and self.training.gradient_sync) or ()]
+        names = [*syncs, *(algorithm.name for algorithm in (self.collective.algorithms if self.collective else ()))]
+        for name, is_named in ((NCCL, NCCL in names), ("ddp", "ddp" in syncs)):
+            if is_named:
                 raise InputError(
                     f'faults: "{name}" is predicted by formula, without simulated messages, and does not support faults'
                 )
@@ -193,7 +189,7 @@ class ScenarioSection(Section):
 
 
 class PlanScenarioSection(ScenarioSection):
-    """A whole file as a plan reads it: the candidates replace the cluster, so it may be missing."""
+    """A whole file for ``ringlab plan``. ``[cluster]`` is optional, because the candidates replace it."""
 
     cluster: AnyClusterSection | None = None  # type: ignore[assignment]
 

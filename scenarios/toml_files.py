@@ -1,4 +1,4 @@
-"""Scenario files as tables: where they lie, what they say, what the command line overrides; which to begin with."""
+"""Find and read scenario files as TOML tables, apply ``--set`` overrides, and list the files of ``ringlab init``."""
 
 import json
 import re
@@ -19,7 +19,7 @@ Table = dict[str, Any]
 
 
 def shipped() -> dict[str, Path]:
-    """Return the scenario files that come with this package, by name; those of ``emulated/`` are for ``--emulate``.
+    """Return the scenario files of this package by name. Those in ``emulated/`` are for ``--emulate``.
 
     >>> [name for name in shipped() if "/" not in name]
     ['dgx-h100', 'faults', 'quickstart', 'resnet34-cifar10', 'rtx4090-4x', 'star8', 'two-p5', 'two-racks']
@@ -30,7 +30,7 @@ def shipped() -> dict[str, Path]:
 
 
 def find(reference: str) -> Path:
-    """Return the file of a shipped scenario or, by its path, a user's. Raise InputError that lists the shipped ones."""
+    """Return the path of a shipped scenario or of a user's file. Raise InputError that suggests a name."""
     if reference in shipped():
         return shipped()[reference]
     path = Path(reference)
@@ -48,10 +48,10 @@ def find(reference: str) -> Path:
 def _accepted(reference: str) -> str:
     if reference in shipped_model_profiles():
         return (
-            f"{reference} is a model, and a scenario says where it is trained, too: `ringlab init llama-fsdp` writes "
-            f'one, in which you set training.model = "{reference}"'
+            f"{reference} is a model, not a scenario; run `ringlab init llama-fsdp`, and set training.model = "
+            f'"{reference}" in its file'
         )
-    return f"name a scenario file, or a shipped scenario; {suggest(reference, shipped())}"
+    return f"pass a scenario file or a shipped scenario; {suggest(reference, shipped())}"
 
 
 def read(path: Path) -> Table:
@@ -65,9 +65,9 @@ def read(path: Path) -> Table:
 
 
 def override(table: Table, text: str) -> None:
-    """Set in ``table`` what ``"section.key=value"`` says; the value is read as TOML, otherwise as a string.
+    """Set one key of ``table`` from ``"section.key=value"``. The value is TOML, or a string if it is not valid TOML.
 
-    A number in the key picks an entry of a list: ``cluster.link.8.bandwidth=1 Gbit/s``. Raises InputError.
+    A number in the key is an index of a list: ``cluster.link.8.bandwidth=1 Gbit/s``. Raise InputError.
     """
     key, equals, value = text.partition("=")
     parts = key.strip().split(".")
@@ -79,7 +79,7 @@ def override(table: Table, text: str) -> None:
     if isinstance(place, dict):
         place[parts[-1]] = _value(value.strip())
     else:
-        _entry(place, parts[-1], text)  # is it there?
+        _entry(place, parts[-1], text)  # raises if it does not exist
         place[int(parts[-1])] = _value(value.strip())
 
 
@@ -102,7 +102,7 @@ def _value(text: str) -> Any:
 
 
 def tables(path: Path, overrides: Sequence[str]) -> Table:
-    """Return the content of a file with the overrides applied in turn. Raise InputError."""
+    """Return the tables of a scenario file after applying overrides in order. Raise InputError."""
     table = read(path)
     apply_overrides(table, overrides, str(path))
     plan, stated = table.get("plan"), {text.partition("=")[0].strip() for text in overrides} & TARGETS
@@ -116,7 +116,7 @@ TARGETS = {"plan.target_samples", "plan.target_tokens"}
 
 
 def apply_overrides(table: Table, overrides: Sequence[str], where: str) -> None:
-    """Apply overrides in turn to the table of the file ``where``. Rename deprecated keys. Raise InputError."""
+    """Apply overrides in order to the tables of the file ``where``, and rename deprecated keys. Raise InputError."""
     _rename(table, where)
     for text in overrides:
         override(table, _renamed(text))
@@ -124,7 +124,6 @@ def apply_overrides(table: Table, overrides: Sequence[str], where: str) -> None:
 
 
 def _rename(table: Table, where: str) -> None:
-    """Rename the deprecated keys of a scenario and of its what-ifs in place. Raise InputError if both names are set."""
     rename_keys(table, RENAMED_KEYS, where)
     for what_if in what_ifs if isinstance(what_ifs := table.get("what_if"), list) else []:
         if isinstance(what_if, dict):
@@ -132,7 +131,6 @@ def _rename(table: Table, where: str) -> None:
 
 
 def _renamed(text: str) -> str:
-    """Return an override with its deprecated key renamed."""
     key, equals, value = text.partition("=")
     what_if, key = re.fullmatch(r"(what_if\.\d+\.)?(.*)", key.strip(), re.DOTALL).groups("")  # type: ignore[union-attr]
     for old, new in RENAMED_KEYS.items():
@@ -163,7 +161,7 @@ EXAMPLES = {
 
 
 def beginnings() -> dict[str, tuple[Path, ...]]:
-    """Return the files of each example, and of each shipped scenario that stands by itself.
+    """Return the files of each example and of each shipped scenario, by the name that ``ringlab init`` takes.
 
     >>> [path.name for path in beginnings()["llama-fsdp"]]
     ['llama_fsdp.toml']
@@ -173,15 +171,15 @@ def beginnings() -> dict[str, tuple[Path, ...]]:
 
 
 def find_beginning(name: str) -> tuple[Path, ...]:
-    """Return the files of one name. Raise InputError that suggests another."""
-    found = beginnings()
-    if name not in found:
-        raise InputError(f"unknown example {quote(name)}; {suggest(name, found)}")
-    return found[name]
+    """Return the files that ``ringlab init`` writes for a name. Raise InputError that suggests another name."""
+    examples = beginnings()
+    if name not in examples:
+        raise InputError(f"unknown example {quote(name)}; {suggest(name, examples)}")
+    return examples[name]
 
 
 def describe_beginning(files: tuple[Path, ...]) -> str:
-    """Return the first sentence of what the first of some files says of itself.
+    """Return the first sentence of an example: its title or its first comment.
 
     >>> describe_beginning(find_beginning("toy"))[:41]
     'The smallest data-parallel training: two '

@@ -1,7 +1,7 @@
-"""``[training]``: one declaration of a training, for all commands that run, predict, plan or search it.
+"""``[training]``: one description of a training for all commands that run, predict, plan or search.
 
-Each command takes the keys that it needs, so any scenario with a training can be asked; what a run cannot have is
-refused where a run is made of it (``scenarios/loader.py``).
+Each command reads the keys that it needs. Keys that ranks cannot run are rejected when a run is built
+(``scenarios/loader.py``).
 """
 
 from dataclasses import fields
@@ -28,15 +28,15 @@ from collectives.training.workload import (
 )
 from scenarios.fields import Seconds, Section, as_list, check_known, read_reference
 
-OF_DEVICES = (  # keys that say how a training is spread over devices, or what a device does
+OF_DEVICES = (  # keys of a training on many devices
     "parallelism", "samples_per_epoch", "price_per_hour", "loader", "loader_rate",
     "variable_batches", "framework",
 )  # fmt: skip
-OVERLAPPED = ("ddp", "nccl")  # gradient syncs whose gradients travel while backward goes on
+OVERLAPPED = ("ddp", "nccl")  # gradient syncs that overlap with backward
 
 
 class ComputeSection(Section):
-    """``[training.compute]``: the phases of a step, or a profile's file, samples a second of one device, a GPU."""
+    """``[training.compute]``: the source of compute times: step phases, a profile, a rate in samples/s, or a GPU."""
 
     profile: str | None = Field(None, description='for example "resnet50.json"')
     rate: float | None = Field(None, gt=0, allow_inf_nan=False)
@@ -44,7 +44,7 @@ class ComputeSection(Section):
     forward: Seconds | None = Field(None, description='for example "12 ms"')
     backward: Seconds | None = Field(None, description='for example "12 ms"')
     optimizer: Seconds | None = Field(None, description='for example "12 ms"')
-    loading: Seconds | None = Field(None, description='for example "2 ms"')  # which a step need not have
+    loading: Seconds | None = Field(None, description='for example "2 ms"')
 
     @model_validator(mode="after")
     def _check_one(self) -> Self:
@@ -67,14 +67,14 @@ class ComputeSection(Section):
 
     @property
     def phases(self) -> ComputePhases | None:
-        """The stated phases of a batch, where they are the source."""
+        """The compute times of a batch, or None if another source is set."""
         if self.forward is None or self.backward is None or self.optimizer is None:
             return None
         return ComputePhases(self.forward, self.backward, self.optimizer, self.loading or 0.0)
 
 
 class Sync(NamedTuple):
-    """A gradient sync: an algorithm by name and parameters, and the buckets in which gradients travel, if any."""
+    """A gradient sync: an algorithm's name, its parameters, and its gradient buckets or None."""
 
     name: str
     parameters: dict[str, int | str]
@@ -82,16 +82,14 @@ class Sync(NamedTuple):
 
 
 def read_sync(value: object) -> Sync:
-    """Return the sync that a value is. Raise InputError for keys and values that it cannot have.
+    """Return a value as a gradient sync. Raise InputError for keys and values that cannot be combined.
 
     >>> read_sync({"name": "ring", "overlap": True, "bucket_mb": 10}).buckets
     Buckets(mb=10.0, hook='own')
     """
-    given = dict(value) if isinstance(value, dict) else {"name": value}
-    overlap, hook, mb = (
-        given.pop(key, usual) for key, usual in (("overlap", None), ("hook", None), ("bucket_mb", None))
-    )
-    reference = read_reference(given if isinstance(value, dict) else value, SYNC)
+    keys = dict(value) if isinstance(value, dict) else {"name": value}
+    overlap, hook, mb = (keys.pop(key, None) for key in ("overlap", "hook", "bucket_mb"))
+    reference = read_reference(keys if isinstance(value, dict) else value, SYNC)
     if overlap is not None and not isinstance(overlap, bool):
         raise InputError(f"overlap of {reference.name} must be true or false, not {quote(overlap)}")
     is_ddp = reference.name == "ddp"
@@ -116,22 +114,22 @@ SYNC = (
 )
 
 
-def check_parallelism(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the keys of a ``Parallelism``. Raise InputError for an unknown key, or values that cannot be together."""
-    known = [one.name for one in fields(Parallelism)]
-    for key in given.keys() - {*known}:
+def check_parallelism(keys: dict[str, Any]) -> dict[str, Any]:
+    """Return the keys of a ``Parallelism``. Raise InputError for an unknown key or a contradiction."""
+    known = [field.name for field in fields(Parallelism)]
+    for key in keys.keys() - {*known}:
         raise InputError(f"unknown key {key}; {suggest(key, known)}")
-    Parallelism(**given)
-    return given
+    Parallelism(**keys)
+    return keys
 
 
 class TrainingSection(Section):
-    """``[training]``: keys that a run leaves out keep the defaults of ``collectives.training.workload.Training``."""
+    """``[training]``. A run uses the defaults of ``collectives.training.workload.Training`` for missing keys."""
 
     gradient_sync: Syncs | None = Field(None, min_length=1)
     model: str = Field("resnet18", min_length=1)
-    sequence: int | None = Field(None, ge=1, le=1 << 22)  # tokens of a sample; as of the model unless given
-    parameters: int | None = Field(None, ge=1, le=10**15)  # of a model of which no more is known
+    sequence: int | None = Field(None, ge=1, le=1 << 22)  # tokens of a sample; default: the model's
+    parameters: int | None = Field(None, ge=1, le=10**15)  # of a model without layers
     dataset: str = ""
     image_shape: list[int] = Field([])
     batch_size: int = Field(32, ge=1, le=10**9)
@@ -169,16 +167,16 @@ class TrainingSection(Section):
     samples_per_epoch: int | None = Field(None, ge=1, le=10**15)
     price_per_hour: float | None = Field(None, gt=0, allow_inf_nan=False)  # of one device
     loader: str | None = None  # one of LOADERS
-    loader_rate: float | None = Field(None, gt=0, allow_inf_nan=False)  # samples/s that a host's loaders make
-    variable_batches: bool = False  # of unequal work
-    framework: str = FRAMEWORKS[0]  # that trains a language model
+    loader_rate: float | None = Field(None, gt=0, allow_inf_nan=False)  # samples/s of a host's data loaders
+    variable_batches: bool = False  # batches take unequal time
+    framework: str = FRAMEWORKS[0]  # of a language model
     parallelism: Annotated[dict[str, Any], AfterValidator(check_parallelism)] = Field({})
     compute: ComputeSection | None = None
 
     @model_validator(mode="before")
     @classmethod
     def _name_sequence(cls, table: object) -> object:
-        """Return the table with the model's text for its sequence. Raise InputError for a model without sequences."""
+        """Append the sequence length to the model's name. Raise InputError for a model without sequences."""
         if not isinstance(table, dict) or type(table.get("sequence")) is not int or table["sequence"] < 1:
             return table
         model = table.get("model", "resnet18")
@@ -188,41 +186,42 @@ class TrainingSection(Section):
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """The shape of a sample, where the scenario says it."""
+        """The shape of a sample, or None if the scenario does not set it."""
         return tuple(self.image_shape) or (SHAPE if self.dataset in TO_TRAIN_ON else None)
 
     @property
     def epoch(self) -> int | None:
-        """The samples of an epoch, where it is said how many there are."""
+        """The samples of an epoch, or None if the scenario does not set them."""
         images = self.images if "images" in self.model_fields_set else None
         return self.samples_per_epoch or images or TO_TRAIN_ON.get(self.dataset)
 
     @property
     def mesh(self) -> Parallelism:
-        """The parallelism. Raise InputError for values that cannot be together."""
-        given = dict(self.parallelism)
+        """The parallelism. Raise InputError for a contradiction."""
+        keys = dict(self.parallelism)
         if self.gradient_sync:
-            named = self.gradient_sync[0]
-            given.setdefault("overlap", named.name in OVERLAPPED or named.buckets is not None)
-            if named.buckets is not None:
-                given.setdefault("bucket_mb", named.buckets.mb)
+            sync = self.gradient_sync[0]
+            keys.setdefault("overlap", sync.name in OVERLAPPED or sync.buckets is not None)
+            if sync.buckets is not None:
+                keys.setdefault("bucket_mb", sync.buckets.mb)
         if self.accumulate > 1:
-            given.setdefault("microbatches", self.accumulate)
+            keys.setdefault("microbatches", self.accumulate)
         if self.sync_every > 1:
-            given.setdefault("sync_every", self.sync_every)
-        return Parallelism(**given)
+            keys.setdefault("sync_every", self.sync_every)
+        return Parallelism(**keys)
 
     @property
     def why_not_run(self) -> str:
-        """Why ranks do not run this training, which is for many devices; empty if they do."""
-        given = {key for key in ("profile", "rate", "gpu") if getattr(self.compute, key, None) is not None}
-        sources = [f"compute.{key}" for key in sorted(given)]
+        """Why ranks cannot run this training, or an empty string if they can."""
+        sources = [
+            f"compute.{key}" for key in ("gpu", "profile", "rate") if getattr(self.compute, key, None) is not None
+        ]
         for key in [*(key for key in OF_DEVICES if key in self.model_fields_set), *sources]:
             how = "predict it with --devices 1,2,4,8"
             how += ", or run or compare it on ranks of this machine" if key == "parallelism" else ""
             return f"training: {key} only applies to training on many devices; {how}"
         if self.gradient_sync is None and not is_file_reference(self.model) and self.model not in MODELS:
-            return f"training: ranks do not run {quote(self.model)}; predict it on many devices with --devices 1,2,4,8"
+            return f"training: ranks cannot run {quote(self.model)}; predict it on many devices with --devices 1,2,4,8"
         if self.gradient_sync is None:
             return (
                 'training.gradient_sync is missing; set for example gradient_sync = ["ring", "ddp"], or predict the '
@@ -231,15 +230,15 @@ class TrainingSection(Section):
         return ""
 
     def check_run(self) -> list[Sync]:
-        """Return the gradient syncs that ranks are to run. Raise InputError, which names the key, for what none can."""
+        """Return the gradient syncs to run. Raise InputError with the key if ranks cannot run the training."""
         if self.gradient_sync is None or self.why_not_run:
             raise InputError(self.why_not_run)
         if not is_file_reference(self.model) and self.model not in MODELS:
-            said = suggest(self.model, MODELS, f", {FILES}")
-            raise InputError(f"training.model: unknown model {quote(self.model)}; {said}")
+            advice = suggest(self.model, MODELS, f", {FILES}")
+            raise InputError(f"training.model: unknown model {quote(self.model)}; {advice}")
         if self.dataset and self.dataset not in DATASETS:
-            said = suggest(self.dataset, DATASETS)
-            raise InputError(f"training.dataset: unknown dataset {quote(self.dataset)}; {said}")
+            advice = suggest(self.dataset, DATASETS)
+            raise InputError(f"training.dataset: unknown dataset {quote(self.dataset)}; {advice}")
         return self.gradient_sync
 
     @model_validator(mode="after")
@@ -254,7 +253,7 @@ class TrainingSection(Section):
                 "batch_size (per rank) and global_batch_size (all ranks) are mutually exclusive; remove one of them"
             )
         if self.sequence is not None and self.compute is not None and self.compute.profile is not None:
-            raise InputError("sequence and compute.profile exclude each other: a profile is of samples of one length")
+            raise InputError("sequence and compute.profile exclude each other: a profile has a fixed sequence length")
         if "checkpoint_every" in self.model_fields_set and not self.checkpoints:
             raise InputError("checkpoint_every requires checkpoints, the directory to write to")
         return self

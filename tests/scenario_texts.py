@@ -1,4 +1,4 @@
-"""Texts that scenario files are put together from, and how a wrong one has to fail."""
+"""Parts of scenario files, and the check that an invalid one is rejected."""
 
 from pathlib import Path
 
@@ -42,16 +42,16 @@ def write(folder: Path, text: str | bytes) -> str:
 
 
 def changed(text: str, old: str, new: str) -> str:
-    """The text with something of it replaced, which must be there."""
+    """Return the text with ``old``, which must occur, replaced."""
     assert old in text
     return text.replace(old, new)
 
 
 def check_refused(folder: Path, text: str | bytes, message: str, *sets: str) -> None:
-    """The scenario, with what is set in it, is refused in one readable line that names the file and says so."""
-    with pytest.raises(InputError) as refusal:
+    """Assert that loading the scenario with overrides fails with one line that names the file and has the message."""
+    with pytest.raises(InputError) as error:
         load(write(folder, text), list(sets))
-    said = str(refusal.value)
-    assert said.startswith(f"{folder / 'asked.toml'}{' with --set' if sets else ''}")
-    assert message in said
-    assert not [foreign for foreign in ("\n", "pydantic", "Input") if foreign in said]
+    line = str(error.value)
+    assert line.startswith(f"{folder / 'asked.toml'}{' with --set' if sets else ''}")
+    assert message in line
+    assert not [foreign for foreign in ("\n", "pydantic", "Input") if foreign in line]

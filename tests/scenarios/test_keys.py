@@ -1,4 +1,4 @@
-"""Every key of a scenario's tables changes a prediction or is refused; the keys are read from the tables' models."""
+"""Every key of every table of a scenario file changes a prediction or is rejected."""
 
 import warnings
 from collections.abc import Iterator
@@ -150,7 +150,7 @@ for name, section in TOPOLOGY_SECTIONS.items():
     }
 
 
-# Keys with an effect that no prediction shows: on data alone, or where this machine is calibrated.
+# Keys whose effect no prediction shows: they change data, or require a calibration of this machine.
 ELSEWHERE: dict[type[BaseModel], tuple[str, ...]] = {
     CollectiveSection: ("dtype", "op"),
     TermsSection: ("cores",),
@@ -159,7 +159,7 @@ ELSEWHERE: dict[type[BaseModel], tuple[str, ...]] = {
     ScenarioSection: ("title", "plan"),
     HereSection: ("preset", "world_size", "transport"),
 }
-LEFT_OUT = {TrainingSection, ComputeSection}  # whose keys are not tried yet
+LEFT_OUT = {TrainingSection, ComputeSection}  # tested in other files
 TABLES = {
     **CASES,
     **{
@@ -174,7 +174,7 @@ UNCHANGED: dict[str, list[object]] = {}  # figures by scenario
 
 
 def predict(text: str, folder: Path, *overrides: str) -> list[object]:
-    """Return all figures that a prediction has of a scenario and of its what-ifs."""
+    """Return all figures of the prediction of a scenario and of its what-ifs."""
     if "[plan]" in text:
         plan = ringlab.plan(write(folder, text), *overrides)
         return [plan.candidates, plan.beyond_limits]
@@ -193,18 +193,18 @@ def tables(section: type[BaseModel] = Section) -> Iterator[type[BaseModel]]:
             yield found
 
 
-def test_each_table_is_tried() -> None:
+def test_all_tables_have_cases() -> None:
     shipped = {section for section in tables() if section.__module__.startswith("scenarios.")}
     assert shipped - {*TABLES} == LEFT_OUT
 
 
 @pytest.mark.parametrize("section", TABLES)
-def test_each_key_of_a_table_is_tried(section: type[BaseModel]) -> None:
+def test_all_keys_of_a_table_have_cases(section: type[BaseModel]) -> None:
     assert {*section.model_fields} == {*TABLES[section], *ELSEWHERE.get(section, ())}
 
 
 @pytest.mark.parametrize(("section", "key"), [(section, key) for section, found in CASES.items() for key in found])
-def test_key_has_an_effect_or_is_refused(tmp_path: Path, section: type[BaseModel], key: str) -> None:
+def test_key_changes_the_prediction_or_is_rejected(tmp_path: Path, section: type[BaseModel], key: str) -> None:
     text, change = CASES[section][key]
     if text not in UNCHANGED:
         UNCHANGED[text] = predict(text, tmp_path)

@@ -1,4 +1,4 @@
-"""Scenario files: what a right one becomes, with its terms of TCP, and what overrides make of it."""
+"""Valid scenario files: shipped ones, trainings, TCP terms and overrides."""
 
 import re
 from math import inf
@@ -14,38 +14,30 @@ from scenarios import load, shipped
 from simcomm.cluster.cluster import IDEAL
 
 
-@pytest.mark.parametrize("name", ["quickstart", "star8", "two-racks"])
-def test_shipped_scenarios_load_and_say_what_question_they_answer(name: str) -> None:
-    scenario = load(name)
-    assert scenario.path == shipped()[name]
-    assert scenario.collective is not None
-    expected = {"quickstart": ["naive", "ring", "ddp"], "star8": ["naive", "ring"], "two-racks": []}
-    assert [training.sync_name for training in scenario.trainings] == expected[name]
-    question = scenario.path.read_text().splitlines()[0]
-    assert question.startswith("# ")
-    assert "?" in question
+def test_shipped_scenario_answers_its_first_line() -> None:
+    syncs = {"quickstart": ["naive", "ring", "ddp"], "star8": ["naive", "ring"], "two-racks": []}
+    for name, expected in syncs.items():
+        scenario = load(name)
+        assert scenario.path == shipped()[name] and scenario.collective is not None
+        assert [training.sync_name for training in scenario.trainings] == expected
+        question = scenario.path.read_text().splitlines()[0]
+        assert question.startswith("# ") and "?" in question
 
 
-def test_the_quickstart_runs_here_and_asks_about_eight_hosts() -> None:
+def test_quickstart_runs_here_and_predicts_eight_hosts() -> None:
     scenario = load("quickstart")
     assert (scenario.cluster.is_here, scenario.cluster.world_size, scenario.cluster.transport) == (True, 2, None)
-    assert scenario.collective is not None
-    assert [found.full_name for found in scenario.collective.algorithms] == ["all_reduce/naive", "all_reduce/ring"]
-    assert scenario.collective.sizes == (64 << 10, 1 << 20, 8 << 20)
+    assert scenario.collective is not None and scenario.collective.sizes == (64 << 10, 1 << 20, 8 << 20)
+    assert [algorithm.full_name for algorithm in scenario.collective.algorithms] == [
+        "all_reduce/naive",
+        "all_reduce/ring",
+    ]
     (other,) = scenario.what_ifs
-    assert (other.title, other.cluster.world_size, other.cluster.transport) == (
-        "eight hosts on a 10 Gbit/s switch",
-        8,
-        None,
-    )
+    assert (other.title, other.cluster.world_size) == ("eight hosts on a 10 Gbit/s switch", 8)
     assert other.cluster.graph.edges["h0", "s0"] == {"bandwidth": 1.25e9, "latency": 5e-6}
 
 
-def test_the_star_needs_no_calibration() -> None:
-    assert load("star8").cluster.transport == IDEAL
-
-
-def test_the_two_racks_hang_on_a_trunk() -> None:
+def test_two_racks_have_a_slower_trunk() -> None:
     cluster = load("two-racks").cluster
     assert cluster.hosts == tuple(f"h{i}" for i in range(8))
     bandwidths = {edge: data["bandwidth"] for edge, data in cluster.graph.edges.items()}
@@ -53,7 +45,7 @@ def test_the_two_racks_hang_on_a_trunk() -> None:
     assert len(bandwidths) == 18
 
 
-def test_links_go_both_ways_with_bandwidth_and_latency(tmp_path: Path) -> None:
+def test_links_have_both_directions(tmp_path: Path) -> None:
     cluster = load(write(tmp_path, LINKS + ASKS)).cluster
     assert cluster.hosts == ("h0", "h1")
     assert cluster.transport == IDEAL
@@ -62,46 +54,44 @@ def test_links_go_both_ways_with_bandwidth_and_latency(tmp_path: Path) -> None:
     assert cluster.graph.edges["h1", "s0"] == {"bandwidth": 125e6, "latency": 0.0}
 
 
-def test_world_size_takes_the_first_hosts_in_order(tmp_path: Path) -> None:
+def test_world_size_selects_the_first_hosts(tmp_path: Path) -> None:
     reference = write(tmp_path, STAR.replace("4", "12") + "world_size = 11\n" + ASKS)
     assert load(reference).cluster.hosts == tuple(f"h{i}" for i in range(11))
 
 
-def test_this_machine_has_two_ranks_unless_said(tmp_path: Path) -> None:
+def test_this_machine_has_two_ranks_by_default(tmp_path: Path) -> None:
     reference = write(tmp_path, HERE + ASKS)
-    assert load(reference).cluster.world_size == 2
-    assert load(reference, ["cluster.world_size=3"]).cluster.world_size == 3
-    assert load(reference, ["cluster.transport=gloo-tcp"]).cluster.transport is None
+    assert [load(reference, changes).cluster.world_size for changes in ([], ["cluster.world_size=3"])] == [2, 3]
 
 
-def test_gloo_needs_a_calibration(tmp_path: Path) -> None:
-    assert load(write(tmp_path, STAR + 'transport = "gloo-tcp"\n' + ASKS)).cluster.transport is None
+def test_gloo_requires_a_calibration_and_ideal_does_not(tmp_path: Path) -> None:
+    reference = write(tmp_path, STAR + ASKS)
+    transports = [load(reference, [f"cluster.transport={name}"]).cluster.transport for name in ("gloo-tcp", "ideal")]
+    assert transports == [None, IDEAL]
 
 
 def test_sizes_are_rounded_down_to_whole_elements(tmp_path: Path) -> None:
-    collective = load(write(tmp_path, STAR + ASKS), ["collective.sizes=['1003 B', '8 B']"]).collective
-    assert collective is not None
-    assert (collective.sizes, collective.dtype, collective.op, collective.root) == ((1000, 8), "float32", "sum", 0)
-    doubles = load(write(tmp_path, STAR + ASKS), ["collective.sizes=1003 B", "collective.dtype=float64"]).collective
-    assert doubles is not None
-    assert doubles.sizes == (1000,)
+    reference = write(tmp_path, STAR + ASKS)
+    for dtype, sizes, expected in (("float32", "['1003 B', '8 B']", (1000, 8)), ("float64", "1003 B", (1000,))):
+        collective = load(reference, [f"collective.sizes={sizes}", f"collective.dtype={dtype}"]).collective
+        assert collective is not None and (collective.sizes, collective.dtype) == (expected, dtype)
 
 
-def test_a_rooted_collective_has_its_root(tmp_path: Path) -> None:
+def test_rooted_collective_keeps_its_root(tmp_path: Path) -> None:
     changes = ["collective.name=broadcast", "collective.algorithms=naive", "collective.root=3"]
     collective = load(write(tmp_path, STAR + ASKS), changes).collective
     assert collective is not None
     assert (collective.root, collective.algorithms[0].full_name) == (3, "broadcast/naive")
 
 
-def test_a_training_keeps_the_defaults_of_what_is_left_out(tmp_path: Path) -> None:
+def test_training_has_defaults_for_missing_keys(tmp_path: Path) -> None:
     scenario = load(write(tmp_path, STAR + TRAINS))
     ring = scenario.trainings[0].gradient_sync
     assert scenario.trainings == (Training(ring),)
     assert (ring is not None and ring.full_name, scenario.collective) == ("all_reduce/ring", None)
 
 
-def test_a_training_says_all_that_it_may(tmp_path: Path) -> None:
+def test_training_reads_all_keys_of_a_table(tmp_path: Path) -> None:
     text = """
     [training]
     model = "resnet18"
@@ -126,7 +116,7 @@ def test_a_training_says_all_that_it_may(tmp_path: Path) -> None:
     assert ddp.data_folder == str(tmp_path / "pictures")
 
 
-def test_an_algorithm_s_file_lies_beside_the_scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_algorithm_file_is_relative_to_the_scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my.py").write_text(
         "from collectives import algorithm\n"
         "@algorithm('all_reduce', chunks=lambda world_size, slices: slices)\n"
@@ -135,13 +125,16 @@ def test_an_algorithm_s_file_lies_beside_the_scenario(tmp_path: Path, monkeypatc
     reference = write(tmp_path, STAR + ASKS)
     collective = load(reference, ['collective.algorithms=["my.py:fancy", {name = "my.py", slices = 3}]']).collective
     assert collective is not None
-    assert [found.full_name for found in collective.algorithms] == ["all_reduce/fancy", "all_reduce/fancy[slices=3]"]
+    assert [algorithm.full_name for algorithm in collective.algorithms] == [
+        "all_reduce/fancy",
+        "all_reduce/fancy[slices=3]",
+    ]
     assert collective.algorithms[1].chunks(4) == 3
     monkeypatch.chdir(tmp_path)  # beside a shipped scenario nobody's files lie
     assert load("star8", ["training.gradient_sync=my.py:fancy"]).trainings[0].sync_name == "fancy"
 
 
-def test_gradients_of_two_ranks_may_be_added_in_any_order(tmp_path: Path) -> None:
+def test_gradient_sync_must_not_make_replicas_diverge(tmp_path: Path) -> None:
     reference, sync = write(tmp_path, STAR + TRAINS), "training.gradient_sync=unchunked_ring"
     assert load(reference, [sync, "cluster.world_size=2"]).trainings[0].sync_name == "unchunked_ring"
     with pytest.raises(InputError, match="its 3 ranks add in different orders, so the replicas of a training"):
@@ -153,37 +146,34 @@ def test_gradients_of_two_ranks_may_be_added_in_any_order(tmp_path: Path) -> Non
         load(reference, [sync, "cluster.world_size=2", what_if])
 
 
-def test_what_ifs_are_clusters_of_their_own(tmp_path: Path) -> None:
+def test_what_if_has_its_own_cluster(tmp_path: Path) -> None:
     what_if = '[[what_if]]\ntitle = "slower"\n' + STAR.replace("[cluster]", "[what_if.cluster]").replace("10 G", "1 G")
     scenario = load(write(tmp_path, STAR + ASKS + what_if))
     assert [other.title for other in scenario.what_ifs] == ["slower"]
     assert scenario.what_ifs[0].cluster.graph.edges["h0", "s0"]["bandwidth"] == 125e6
 
 
-def test_a_scenario_without_title_is_called_after_its_file(tmp_path: Path) -> None:
+def test_title_defaults_to_the_file_name(tmp_path: Path) -> None:
     assert load(write(tmp_path, STAR + ASKS)).title == "asked"
     assert load(write(tmp_path, 'title = "A question"' + STAR + ASKS)).title == "A question"
 
 
-def test_overrides_are_read_as_toml_otherwise_as_text(tmp_path: Path) -> None:
+def test_override_is_toml_or_a_string(tmp_path: Path) -> None:
     reference = write(tmp_path, STAR + ASKS)
     changed = load(reference, ["title=A = B", "cluster.hosts=6", "collective.algorithms=['ring']", "collective.op=max"])
     assert (changed.title, changed.cluster.world_size) == ("A = B", 6)
     assert changed.collective is not None
-    assert ([found.name for found in changed.collective.algorithms], changed.collective.op) == (["ring"], "max")
+    assert ([algorithm.name for algorithm in changed.collective.algorithms], changed.collective.op) == (["ring"], "max")
 
 
-def test_an_override_reaches_an_entry_of_a_list(tmp_path: Path) -> None:
-    cluster = load(write(tmp_path, LINKS + ASKS), ["cluster.link.1.bandwidth=8 bit/s"]).cluster
-    assert cluster.graph.edges["s0", "h1"]["bandwidth"] == 1.0
+def test_override_sets_an_entry_of_a_list_or_adds_a_table(tmp_path: Path) -> None:
+    changes = ["cluster.link.1.bandwidth=8 bit/s", "training.gradient_sync=ddp", "training.batch_size=8"]
+    scenario = load(write(tmp_path, LINKS + ASKS), changes)
+    assert scenario.cluster.graph.edges["s0", "h1"]["bandwidth"] == 1.0
+    assert [(training.sync_name, training.batch_size) for training in scenario.trainings] == [("ddp", 8)]
 
 
-def test_an_override_may_add_a_table(tmp_path: Path) -> None:
-    changed = load(write(tmp_path, STAR + ASKS), ["training.gradient_sync=ddp", "training.batch_size=8"])
-    assert [(training.sync_name, training.batch_size) for training in changed.trainings] == [("ddp", 8)]
-
-
-def test_a_global_batch_is_shared_among_the_ranks(tmp_path: Path):
+def test_global_batch_size_is_divided_by_the_ranks(tmp_path: Path):
     asks = write(tmp_path, STAR + TRAINS + "global_batch_size = 192\n")
     assert [load(asks, [f"cluster.world_size={ranks}"]).trainings[0].batch_size for ranks in (1, 2, 3)] == [192, 96, 64]
     with pytest.raises(InputError, match=r"global_batch_size 190 is not divisible by 3 ranks; use a multiple of 3"):
@@ -192,10 +182,8 @@ def test_a_global_batch_is_shared_among_the_ranks(tmp_path: Path):
         load(asks, ["training.batch_size=64"])
 
 
-def test_a_later_override_wins_and_the_file_stays(tmp_path: Path) -> None:
-    reference = write(tmp_path, STAR + ASKS)
-    assert load(reference, ["cluster.hosts=6", "cluster.hosts=3"]).cluster.world_size == 3
-    assert load(reference).cluster.world_size == 4
+def test_last_override_of_a_key_wins(tmp_path: Path) -> None:
+    assert load(write(tmp_path, STAR + ASKS), ["cluster.hosts=6", "cluster.hosts=3"]).cluster.world_size == 3
 
 
 @pytest.mark.parametrize(
@@ -217,7 +205,7 @@ def test_a_later_override_wins_and_the_file_stays(tmp_path: Path) -> None:
         ("cluster.host=1", "asked.toml with --set cluster.host=1: unknown key cluster.host; did you mean hosts?"),
     ],
 )
-def test_overrides_that_are_refused(tmp_path: Path, override: str, message: str) -> None:
+def test_invalid_override_is_rejected(tmp_path: Path, override: str, message: str) -> None:
     with pytest.raises(InputError, match=re.escape(message)):
         load(write(tmp_path, 'title = "a"' + STAR + ASKS), [override])
 
@@ -229,24 +217,22 @@ MEASURED = Calibration(2, 1, one_way=LINE, both_ways=LINE, reduction=LINE)
 def terms(tmp_path: Path, *given: str, transport: str = "gloo-tcp") -> TcpTerms:
     sets = [f"cluster.terms.{each}" for each in given]
     cluster = load(write(tmp_path, STAR + f'transport = "{transport}"\n' + ASKS), sets).cluster
-    found = cluster.calibrated_by(MEASURED).transport
-    assert found is not None
-    assert found.tcp is not None
-    assert found.goodput == 1.0
-    return found.tcp
+    calibrated = cluster.calibrated_by(MEASURED).transport
+    assert calibrated is not None and calibrated.tcp is not None and calibrated.goodput == 1.0
+    return calibrated.tcp
 
 
-def test_without_the_table_a_cluster_has_no_terms(tmp_path: Path):
+def test_cluster_without_a_terms_table_has_no_tcp_terms(tmp_path: Path):
     cluster = load(write(tmp_path, STAR + 'transport = "gloo-tcp"\n' + ASKS)).cluster
     assert cluster.calibrated_by(MEASURED).transport == MEASURED.transport(1448 / 1538)
 
 
 @pytest.mark.parametrize("transport", ["ideal", "gloo-tcp"])
-def test_each_term_has_a_value_or_is_off(tmp_path: Path, transport: str):
-    found = terms(tmp_path, "window=147 kB", "send_buffer=1 MB", "burst=4096 B", "cores=2", transport=transport)
-    assert found == TcpTerms(window=147e3, send_buffer=1e6, burst=4096.0, cores=2)
+def test_tcp_terms_are_set_or_switched_off(tmp_path: Path, transport: str):
+    values = terms(tmp_path, "window=147 kB", "send_buffer=1 MB", "burst=4096 B", "cores=2", transport=transport)
+    assert values == TcpTerms(window=147e3, send_buffer=1e6, burst=4096.0, cores=2)
     assert terms(tmp_path, "pipeline=true", transport=transport) == TcpTerms()
-    off = (
+    off = [
         "cores",
         "window",
         "piece",
@@ -256,7 +242,7 @@ def test_each_term_has_a_value_or_is_off(tmp_path: Path, transport: str):
         "acknowledgements",
         "pipeline",
         "receive_ready",
-    )
+    ]
     assert terms(tmp_path, *(f"{key}=false" for key in off), transport=transport) == TcpTerms(
         pipeline=False, receive_ready=False, send_buffer=0.0, window=inf, header=0.0, burst=0.0, acknowledgement=0.0
     )
@@ -265,6 +251,6 @@ def test_each_term_has_a_value_or_is_off(tmp_path: Path, transport: str):
 @pytest.mark.parametrize(
     "wrong", ["windows=147 kB", "window=true", "pipeline=1", "burst=-1 kB", "cores=0", "cores=true"]
 )
-def test_what_is_no_term_is_refused(tmp_path: Path, wrong: str):
+def test_invalid_tcp_term_is_rejected(tmp_path: Path, wrong: str):
     with pytest.raises(InputError, match=r"cluster\.terms"):
         terms(tmp_path, wrong)

@@ -42,7 +42,7 @@ def same(a: Cluster, b: Cluster) -> bool:
 
 
 @pytest.mark.parametrize("name", TOPOLOGY_SECTIONS)
-def test_every_topology_can_be_asked_for_by_name(tmp_path: Path, name: str):
+def test_topology_is_built_by_name(tmp_path: Path, name: str):
     keys, expected = BUILT[name]
     cluster = load(write(tmp_path, f'[cluster]\ntopology = "{name}"\n{keys}\n{EACH}{ASKS}')).cluster
     assert same(cluster, expected)
@@ -51,7 +51,7 @@ def test_every_topology_can_be_asked_for_by_name(tmp_path: Path, name: str):
     assert cluster.world_size <= section.places or name == "fully-connected"
 
 
-def test_a_preset_takes_nodes_gpus_and_another_network(tmp_path: Path):
+def test_preset_takes_nodes_gpus_and_a_network(tmp_path: Path):
     assert same(load(write(tmp_path, POD + ASKS)).cluster, simcomm.preset("dgx-h100", 4, 2))
     text = POD + 'bandwidth = "100 Gbit/s"\nnodes_per_leaf = 2\noversubscription = 2\n' + ASKS
     expected = simcomm.preset("dgx-h100", 4, 2, bandwidth="100 Gbit/s", nodes_per_leaf=2, oversubscription=2)
@@ -75,7 +75,7 @@ def test_ranks_are_placed_before_some_of_them_are_taken(tmp_path: Path):
     assert listed.hosts == placement.place_on(BUILT["star"][1], ["h2", "h0"]).hosts
 
 
-def test_routing_is_by_name_with_a_seed_or_written_down(tmp_path: Path):
+def test_routing_has_a_name_a_seed_or_listed_routes(tmp_path: Path):
     def route(routing: str) -> tuple[str, ...]:
         return load(write(tmp_path, POD + routing + ASKS)).cluster.router().route("n0.gpu0", "n1.gpu1")
 
@@ -98,15 +98,15 @@ RING = '[cluster]\ntopology = "ring"\nhosts = 4\n' + EACH
 LINKED = "bandwidth='1 Gbit/s', latency='1 us'"
 WRONG = {
     RING + ASKS: {
-        f"cluster={{topology='torus', {LINKED}}}": 'dimensions is missing; topology = "torus" needs dimensions, bandwi',
+        f"cluster={{topology='torus', {LINKED}}}": 'dimensions is missing; topology = "torus" requires dimensions',
         f"cluster={{topology='torus', dimensions=[2, 0], {LINKED}}}": "cluster.dimensions.1 = 0 should be greater than",
         f"cluster={{topology='torus', dimensions=[60000, 60000], {LINKED}}}": "[60000, 60000] is too large",
         f"cluster={{topology='fat-tree', ports=5, {LINKED}}}": "cluster: ports of a fat tree must be even, not 5",
         f"cluster={{topology='fat-tree', ports=1000, {LINKED}}}": "ports = 1000 is too large: at least 250000000",
         "cluster={topology='none.graphml'}": "none.graphml: no such file",
-        "cluster={topology='x.json', hosts=2}": "cluster: hosts does not go with topology from a file",
-        "cluster.racks=2": 'racks does not go with topology = "ring"; it is an argument of topology = "two-level-tree"',
-        "cluster.nodes=2": 'nodes does not go with topology = "ring"; it is an argument of a preset of the hardware ca',
+        "cluster={topology='x.json', hosts=2}": "cluster: hosts is not a key of topology from a file",
+        "cluster.racks=2": 'racks is not a key of topology = "ring", but of topology = "two-level-tree"',
+        "cluster.nodes=2": 'nodes is not a key of topology = "ring", but of',
         "cluster.routing=rip": "unknown routing 'rip'; use shortest, ecmp or rail-aware",
         "cluster.routing={name='ecmp', sed=1}": "ecmp does not have a parameter sed; its parameters are seed",
         "cluster.routing=3": 'a routing is "shortest", "ecmp", {name = "ecmp", seed = 1} or "rail-aware"',
@@ -121,19 +121,19 @@ WRONG = {
         "cluster.gpus_per_node=9": "cluster: gpus_per_node must be at most 8 for NVIDIA DGX H100, not 9",
     },
     HERE + ASKS: {
-        "cluster.nodes=2": 'cluster: nodes does not go with preset = "this-machine"',
-        "cluster.placement=block": "cluster: placement does not go with preset",
-        "cluster.routing=ecmp": "cluster: routing does not go with preset",
+        "cluster.nodes=2": 'cluster: nodes is not a key of preset = "this-machine", but of a preset',
+        "cluster.placement=block": "cluster: placement is not supported with preset",
+        "cluster.routing=ecmp": "cluster: routing is not supported with preset",
     },
 }
 
 
 @pytest.mark.parametrize(("text", "given"), [(text, given) for text, table in WRONG.items() for given in table])
-def test_it_is_refused(tmp_path: Path, text: str, given: str):
+def test_invalid_cluster_is_rejected(tmp_path: Path, text: str, given: str):
     check_refused(tmp_path, text, WRONG[text][given], given)
 
 
-def test_networks_of_many_what_ifs_are_refused_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_if_networks_share_one_memory_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same network counts once."""
     what_ifs = "".join(
         f'[[what_if]]\ntitle = "{number}"\n[what_if.cluster]\ntopology = "{kind}"\nhosts = {hosts}\n{EACH}'

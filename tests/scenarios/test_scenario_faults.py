@@ -61,7 +61,7 @@ def test_reads_faults_table(tmp_path: Path):
     assert (faults.seed, faults.repetitions) == (3, 20)
 
 
-def test_links_in_turn_are_asked_for(tmp_path: Path):
+def test_sharing_can_be_fifo(tmp_path: Path):
     assert load(write(tmp_path, STAR), ["cluster.sharing=fifo"]).cluster.sharing == "fifo"
 
 
@@ -72,7 +72,7 @@ WRONG = {
     "faults.rank=[{rank=1, slowdown=0}]": "faults.rank.0.slowdown = 0",
     "faults.link=[{between=['h0', 'h1'], share=0}]": "faults.link.0: no link between h0 and h1",
     f"faults.link=[{{{THIN}, share=2}}]": "faults.link.0.share = 2",
-    f"faults.link=[{{{THIN}}}]": "faults.link.0.share is missing: how much",
+    f"faults.link=[{{{THIN}}}]": "faults.link.0.share is missing: the remaining share",
     f"faults.link=[{{{HALF}, every='1 ms'}}]": "requires a shorter lasting, for example lasting",
     f"faults.link=[{{{HALF}, lasting='2 ms', every='1 ms'}}]": "every (1 ms) must be longer than lasting (2 ms)",
     f"faults.link=[{{{HALF}, lasting='0 ms'}}]": "faults.link.0.lasting = ",
@@ -85,11 +85,11 @@ WRONG = {
 
 
 @pytest.mark.parametrize("given", WRONG)
-def test_what_cannot_be_is_refused(tmp_path: Path, given: str):
+def test_invalid_key_is_rejected(tmp_path: Path, given: str):
     check_refused(tmp_path, STAR, WRONG[given], given)
 
 
-def test_a_prediction_under_trouble_is_a_distribution(tmp_path: Path):
+def test_prediction_under_faults_is_a_distribution(tmp_path: Path):
     (entry,) = predict(load(write(tmp_path, STAR + FAULTS))).to_dict()["collectives"]
     about = entry["faults"]
     assert about["repetitions"] == 20
@@ -99,7 +99,7 @@ def test_a_prediction_under_trouble_is_a_distribution(tmp_path: Path):
     assert about["critical_path_s"] == pytest.approx(about["median_s"], rel=0.1)
 
 
-def test_waits_of_a_training_are_those_of_one_step(tmp_path: Path):
+def test_training_waits_are_per_step(tmp_path: Path):
     """A rank that is 1 s late in each step is waited for 1 s by its neighbour; the path to the end is a step long."""
     training = '[training]\ngradient_sync = "ring"\n[training.compute]\n'
     phases = 'forward = "1 s"\nbackward = "1 s"\noptimizer = "0 s"\n'
@@ -112,7 +112,7 @@ def test_waits_of_a_training_are_those_of_one_step(tmp_path: Path):
     assert [by["s"] for by in about["waited_for"][0]["by"]] == pytest.approx([1.0, 1.0], rel=1e-6)
 
 
-def test_of_too_many_messages_only_the_times_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_large_run_under_faults_reports_times_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     asked = load(write(tmp_path, STAR + FAULTS))
     (whole,) = predict(asked, Session(engine="compiled")).to_dict()["collectives"]
     monkeypatch.setattr("ringlab.commands.predicting.prediction.MOST_RECORDED", 0)
@@ -126,7 +126,7 @@ def test_of_too_many_messages_only_the_times_are_told(tmp_path: Path, monkeypatc
     assert "nobody kept track" in said
 
 
-def test_trouble_without_chance_is_simulated_once(tmp_path: Path):
+def test_deterministic_fault_is_simulated_once(tmp_path: Path):
     text = STAR + '[[what_if]]\ntitle = "thin"\n[[what_if.faults.link]]\nbetween = ["h2", "s0"]\nshare = 0.1\n'
     answer = predict(load(write(tmp_path, text))).to_dict()
     (entry,) = answer["what_if"][0]["collectives"]
@@ -144,12 +144,12 @@ def test_trouble_without_chance_is_simulated_once(tmp_path: Path):
         ('share = 0\nlasting = "1 ms"', "h2 - s0, which at times is down"),
     ],
 )
-def test_a_link_that_is_thin_at_times_is_not_said_to_be_always(tmp_path: Path, keys: str, said: str):
+def test_conclusion_says_when_a_link_is_degraded(tmp_path: Path, keys: str, said: str):
     (line,) = reasons(predict(load(write(tmp_path, f'{STAR}[[faults.link]]\nbetween = ["h2", "s0"]\n{keys}\n'))).own)
     assert said in line
 
 
-def test_a_run_that_never_ends_says_why(tmp_path: Path):
+def test_failed_rank_is_reported(tmp_path: Path):
     text = STAR + '[[faults.rank]]\nrank = 2\nfails_at = "1 ms"\n'
     answer = predict(load(write(tmp_path, text)))
     assert answer.collectives[0].time_s is None
@@ -157,7 +157,7 @@ def test_a_run_that_never_ends_says_why(tmp_path: Path):
     assert "it never ends: rank 2 failed at 1 ms; rank 1 waits in step" in said
 
 
-def test_a_link_that_is_down_is_named(tmp_path: Path):
+def test_link_down_is_reported(tmp_path: Path):
     text = STAR + '[[faults.link]]\nbetween = ["h3", "s0"]\nshare = 0\nat = "10 us"\n'
     (said,) = reasons(predict(load(write(tmp_path, text))).own)
     assert "it never ends: h3 - s0 is down since 10 us; rank" in said
@@ -167,7 +167,7 @@ def next_of(runs: Iterator[Trace], **_: object) -> Trace:
     return next(runs)
 
 
-def test_a_run_that_never_ends_is_worse_than_any_that_does():
+def test_endless_runs_rank_last_in_the_distribution():
     ended = Trace("all_reduce/ring", "predicted", 1, 2.0)
     stuck = Trace("all_reduce/ring", "predicted", 1, 1.0, failed={0: 1.0})
     jittered = Faults(messages=Jitter("uniform", 1.0), repetitions=3)
@@ -179,14 +179,14 @@ def test_a_run_that_never_ends_is_worse_than_any_that_does():
         assert about.never_ended == never
 
 
-def test_that_slow_ranks_reduce_for_nothing_is_said(tmp_path: Path):
+def test_straggler_without_reduction_cost_is_reported(tmp_path: Path):
     slow, failing = "[[faults.rank]]\nrank = 1\nslowdown = 2\n", '[[faults.rank]]\nrank = 1\nfails_at = "1 s"\n'
     for text, is_said in ((slow, True), (failing, False)):
         (said,) = reasons(predict(load(write(tmp_path, STAR + text))).own)
         assert ("Reducing takes no time" in said) == is_said
 
 
-def test_predict_shows_it(tmp_path: Path, ringlab: Ringlab):
+def test_predict_prints_faults(tmp_path: Path, ringlab: Ringlab):
     done = ringlab("predict", "faults", "--set", "collective.sizes=16 MiB", "--json", str(tmp_path / "out.json"))
     assert done.status == 0, done.err
     shown = " ".join(done.out.split())
@@ -195,14 +195,14 @@ def test_predict_shows_it(tmp_path: Path, ringlab: Ringlab):
     assert json.loads((tmp_path / "out.json").read_text())["what_if"][3]["training"][0]["step_s"] is None
 
 
-def test_what_is_a_small_part_of_the_critical_path_is_not_named(tmp_path: Path, ringlab: Ringlab):
+def test_small_parts_of_the_critical_path_are_not_named(tmp_path: Path, ringlab: Ringlab):
     for hosts, said in ((8, "the largest part is messages"), (128, "no part of that is larger than 10%")):
         given = STAR + "[faults.messages]\ndistribution = 'exponential'\nmean = '2 us'\n"
         done = ringlab("predict", write(tmp_path, given), "--set", f"cluster.hosts={hosts}")
         assert done.status == 0 and said in " ".join(done.out.split())
 
 
-def test_compare_refuses_trouble(tmp_path: Path, ringlab: Ringlab):
+def test_compare_rejects_faults(tmp_path: Path, ringlab: Ringlab):
     text = STAR[STAR.index("[collective]") :] + '[cluster]\npreset = "this-machine"\n[faults.compute]\n'
     done = ringlab("compare", write(tmp_path, text + 'distribution = "uniform"\nmean = 0.1\n'))
     assert done.status == 2
@@ -210,7 +210,7 @@ def test_compare_refuses_trouble(tmp_path: Path, ringlab: Ringlab):
 
 
 @pytest.mark.parametrize("repetitions", [1, 300])
-def test_the_engine_of_a_row_does_not_depend_on_the_rows_beside_it(tmp_path: Path, repetitions: int) -> None:
+def test_engine_does_not_depend_on_other_rows(tmp_path: Path, repetitions: int) -> None:
     beside = (
         f"\n[[what_if]]\ntitle = 'noise'\n[what_if.faults]\nrepetitions = {repetitions}\n"
         "messages = { distribution = 'exponential', mean = '1 ns' }\n"

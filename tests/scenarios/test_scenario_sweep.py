@@ -18,7 +18,7 @@ from viz.curves import SweepLine, sweep_figure
 ONE_SIZE = "collective.sizes=1 MiB"
 
 
-def test_each_value_has_the_prediction_that_set_has(ringlab, tmp_path: Path):
+def test_sweep_predicts_as_set_does(ringlab, tmp_path: Path):
     picture, file = tmp_path / "sweep.svg", tmp_path / "sweep.json"
     options = ["--sweep", "cluster.hosts=2..6", "--set", ONE_SIZE, "--json", file, "--plot", picture]
     status, out, err = ringlab("predict", "star8", *options)
@@ -35,14 +35,14 @@ def test_each_value_has_the_prediction_that_set_has(ringlab, tmp_path: Path):
     assert "cluster.hosts" in out and " ring " in out and picture.read_text().startswith("<?xml")
 
 
-def test_a_value_is_read_in_one_line_on_a_narrow_terminal(ringlab, monkeypatch: pytest.MonkeyPatch):
+def test_sweep_value_fits_on_one_line(ringlab, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "80")
     done = ringlab("predict", "star8", "--sweep", "cluster.bandwidth=1 Gbit/s,100 Gbit/s")
     tables = [line for line in done.out.splitlines() if line.startswith((" cluster.bandwidth ", " 100 Gbit/s "))]
     assert len(tables) == 8 and max(map(len, done.out.splitlines())) <= 80
 
 
-def test_a_line_goes_through_all_values():
+def test_sweep_has_a_line_over_all_values():
     found = predict_sweep("star8", "cluster.bandwidth=1..4Gbit/s", ONE_SIZE)
     lines = found.lines()
     assert [*lines][:2] == ["naive, 1 MiB", "ring, 1 MiB"]
@@ -57,7 +57,7 @@ def test_a_line_goes_through_all_values():
 TREE_AND_RING = 'collective.algorithms=["ring", "binomial"]'
 
 
-def test_sizes_have_a_line_for_each_algorithm(ringlab, tmp_path: Path):
+def test_sweep_of_sizes_has_a_line_per_algorithm(ringlab, tmp_path: Path):
     options = ["--set", TREE_AND_RING, "--sweep", "collective.sizes=1..1024KiB*4", "--plot", tmp_path / "sizes.svg"]
     status, out, err = ringlab("predict", "star8", *options)
     assert (status, err) == (0, "")
@@ -70,7 +70,7 @@ def test_sizes_have_a_line_for_each_algorithm(ringlab, tmp_path: Path):
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("collective.sizes", "time (s)")
 
 
-def test_prediction_names_the_crossover_of_its_sizes():
+def test_prediction_reports_the_crossover_of_sizes():
     sizes = 'collective.sizes=["1 KiB", "4 KiB", "1 MiB"]'
     found = package.load("star8", TREE_AND_RING, sizes).predict()
     assert "star of 8 hosts, 10 Gbit/s: fastest is binomial up to 4 KiB, ring from 1 MiB on." in found.conclusions
@@ -87,7 +87,7 @@ def test_prediction_names_the_crossover_of_its_sizes():
         ([(None, None), (1.0, 2.0), (None, 1.0)], ["a up to 2 B, b from 3 B on"]),
     ],
 )
-def test_crossovers_ignore_times_that_are_nearly_equal(times: list[tuple[float | None, ...]], said: list[str]):
+def test_crossovers_ignore_nearly_equal_times(times: list[tuple[float | None, ...]], said: list[str]):
     row = package.load("star8", ONE_SIZE).predict().collectives[0]
     entries = [
         replace(row, bytes=size, algorithm=name, time_s=seconds)
@@ -97,7 +97,7 @@ def test_crossovers_ignore_times_that_are_nearly_equal(times: list[tuple[float |
     assert describe_crossovers("here", entries) == [f"here: fastest is {text}." for text in said]
 
 
-def test_an_interrupt_keeps_the_values_that_are_done(monkeypatch: pytest.MonkeyPatch, ringlab):
+def test_interrupted_sweep_keeps_finished_values(monkeypatch: pytest.MonkeyPatch, ringlab):
     real, asked = sweeping._predict, list[object]()
 
     def interrupted(*task):
@@ -125,7 +125,7 @@ def test_an_interrupt_keeps_the_values_that_are_done(monkeypatch: pytest.MonkeyP
         ("a.b=8 KiB,2 MiB", ["8 KiB", "2 MiB"]),
     ],
 )
-def test_a_range_doubles_and_ends_with_its_last(text: str, values: list[str]):
+def test_sweep_range_doubles_up_to_its_end(text: str, values: list[str]):
     assert parse_sweep(text) == ("a.b", values)
 
 
@@ -148,12 +148,12 @@ def test_a_range_doubles_and_ends_with_its_last(text: str, values: list[str]):
         (["--sweep", "cluster.hosts=2..4", "--plot", "a.bmp"], "a.bmp"),
     ],
 )
-def test_what_is_no_sweep_is_refused(ringlab, options: list[str], message: str):
+def test_invalid_sweep_is_rejected(ringlab, options: list[str], message: str):
     status, out, err = ringlab("predict", "star8", *options)
     assert (status, out) == (2, "") and message in err and len(err.splitlines()) == 1
 
 
-def test_a_run_that_never_ends_leaves_a_gap_in_its_line():
+def test_endless_run_leaves_a_gap_in_its_line():
     figure = sweep_figure("t", "k", [SweepLine("ring", ["1", "2", "3"], [0.1, None, 0.3])])
     (line,) = [line for line in figure.axes[0].lines if line.get_gid() == "ring"]
     assert list(line.get_xdata()) == [0, 2] and list(line.get_ydata()) == [0.1, 0.3]
