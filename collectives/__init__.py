@@ -1,11 +1,9 @@
 """Write algorithms for collectives as rank programs, and prove them.
 
 * ``@algorithm`` declares a rank program, written with ``send``, ``recv``, ``recv_reduce``, ``copy``, ``reduce`` and
-``on_group``. ``library`` and ``find_algorithm`` return declared algorithms, and ``verify`` proves one.
-
+  ``on_group``. ``library`` and ``find_algorithm`` return declared algorithms, and ``verify`` proves one.
 * A ``CollectiveCall`` is one collective call, a ``Training`` a data-parallel training. ``simcomm`` and ``realcomm``
   take both.
-
 * A ``Trace`` records a run, a ``Calibration`` the measurements of this machine.
 
 >>> from collectives import algorithm, recv, recv_reduce, send, verify

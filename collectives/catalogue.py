@@ -52,7 +52,7 @@ def find_algorithm(reference: str | Algorithm, collective: str | None = None, fo
     """Return the algorithm ``all_reduce/ring``, ``ring`` (of ``collective``), or ``my.py:name`` (in ``folder``).
 
     An ``Algorithm`` is returned unchanged. A name can have parameters in brackets, as in labels. A file runs in a
-    process of its own. Raise InputError with the known names.
+    subprocess. Raise InputError with the known names.
 
     >>> find_algorithm("chain[slices=4]", "broadcast").chunks(world_size=8)
     4
@@ -76,7 +76,7 @@ def find_algorithm(reference: str | Algorithm, collective: str | None = None, fo
         return _gloos_own()
     if full_name not in library():
         if os.path.isfile(Path(folder or ".", reference)):  # noqa: PTH113 - False also of a name that can be no file's
-            raise InputError(f"{quote(reference)} is no file of Python; give an algorithm's name, or FILE.py:NAME")
+            raise InputError(f"{quote(reference)} is not a Python file; give an algorithm's name, or FILE.py:NAME")
         known = [name for name in library() if collective is None or name.startswith(f"{collective}/")]
         raise InputError(f"no algorithm is called {quote(full_name)}; {suggest(full_name, known, ', or FILE.py:NAME')}")
     found = library()[full_name]
@@ -91,7 +91,7 @@ def no_algorithm(value: object) -> InputError:
 
 
 def load_file(path: Path) -> list[Algorithm]:
-    """Return the algorithms that a user's Python file declares. The file runs in a process of its own.
+    """Return the algorithms that a user's Python file declares. The file runs in a subprocess.
 
     Raise InputError if the file is missing, fails, exceeds its limits, or declares no algorithm.
     """
@@ -174,7 +174,7 @@ def rebuild_algorithm(collective: str, *fields: Any) -> Algorithm:
 
 
 def _gloos_own() -> GloosOwn:
-    """Return what gloo itself does, which is made of programs of the library."""
+    """Return gloo's own all_reduce, as rank programs of the library."""
     found: GloosOwn = importlib.import_module("collectives.algorithms.ring").ALL_REDUCE
     return found
 

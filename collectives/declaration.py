@@ -92,8 +92,8 @@ AUTO = "auto"  # in place of an algorithm's name
 GLOO = "gloo"  # what gloo itself does for an all_reduce
 NCCL = "nccl"  # likewise: what NCCL itself does
 UNDECIDED = (
-    "is no algorithm: the model chooses one for a size and a cluster, in scenarios and `ringlab bench`; in Python ask "
-    'simcomm.selection.choose("all_reduce", cluster, nbytes).algorithm and pass that'
+    "is not an algorithm: the model chooses one for a size and a cluster, in scenarios and `ringlab bench`; in Python "
+    'ask simcomm.selection.choose("all_reduce", cluster, nbytes).algorithm and pass that'
 )
 Arguments = ParamSpec("Arguments", default=...)  # of the function that is the program
 Returned = TypeVar("Returned", bound=Programs, default=Programs, covariant=True)
@@ -133,7 +133,7 @@ class Algorithm(Generic[Arguments, Returned]):
 
     @property
     def is_builtin(self) -> bool:
-        """Whether the algorithm is one of Ringlab's own, not a user's program of the same name."""
+        """Whether the algorithm is part of Ringlab, and not a user's program of the same name."""
         module = str(getattr(self.function, "__module__", ""))
         return self.source is None and module.startswith(("collectives.algorithms.", __name__))
 
@@ -162,7 +162,7 @@ class Algorithm(Generic[Arguments, Returned]):
         return f"{AUTO} ({name})" if self.by_model else name
 
     def decide(self, choose: "Callable[[], Algorithm]") -> "Algorithm":
-        """Return the algorithm, or the result of ``choose`` if it stands for the fastest one."""
+        """Return the algorithm, or the result of ``choose`` for a placeholder of the fastest one."""
         return self
 
     def costs_of(self, transport: "Transport") -> "Transport":
@@ -171,7 +171,7 @@ class Algorithm(Generic[Arguments, Returned]):
 
     @property
     def needs_equal_chunks(self) -> bool:
-        """Whether all chunks must be equally large because data changes its place."""
+        """Whether all chunks must be equally large, because data changes its place."""
         return self.spec.moves
 
     def least_elements(self, world_size: int) -> int:
@@ -210,13 +210,13 @@ class Algorithm(Generic[Arguments, Returned]):
         programs = returned if type(returned) is tuple and returned else (returned,)
         for program in programs:
             if program is not None and not isinstance(program, Iterator):
-                raise InputError(f"it is no rank program: it returned {shorten(returned)}; it must yield its steps")
+                raise InputError(f"not a rank program: it returned {shorten(returned)}; it must yield its steps")
         return tuple(iter(()) if program is None else program for program in programs)
 
     def recorded(self, world_size: int, root: int = 0) -> npt.NDArray[np.int32] | None:
         """Return the recorded operations of all ranks of a user's file, or None for a function of this process.
 
-        Each row has rank, channel, step, kind, peer, chunk, count and into. Raise what the program raises.
+        Each row has rank, channel, step, kind, peer, chunk, count and into. Raise the program's exception.
         """
         table: Callable[..., npt.NDArray[np.int32]] | None = getattr(self.function, "table", None)
         if table is None or self.source is None:
@@ -285,7 +285,7 @@ class Algorithm(Generic[Arguments, Returned]):
             ) from error
 
     def rule_arguments(self, rule: Callable[..., int]) -> dict[str, Parameter]:
-        """Return the arguments of a rule besides the world size: the program's parameters that the rule accepts."""
+        """Return the arguments of a rule after the world size: the program's parameters that the rule accepts."""
         accepted = list(inspect.signature(rule).parameters)[1:]
         return {key: value for key, value in self._values().items() if key in accepted}
 
@@ -301,7 +301,7 @@ class Algorithm(Generic[Arguments, Returned]):
 
     @property
     def parameters_taken(self) -> tuple[inspect.Parameter, ...]:
-        """What the program takes besides rank, world_size and root."""
+        """The program's parameters after rank, world_size and root."""
         return function_parameters(self.function)[len(first_arguments(self.spec)) :]
 
 
@@ -315,7 +315,7 @@ def check_applies(algorithm: Algorithm, *, op: bool = False, root: bool = False)
 
 
 class Undecided(Algorithm):
-    """Stands for the algorithm that ``simcomm.selection`` chooses for a size and a cluster."""
+    """A placeholder for the algorithm that ``simcomm.selection`` chooses for a size and a cluster."""
 
     is_decided = False
 
@@ -324,7 +324,7 @@ class Undecided(Algorithm):
 
 
 class NcclsOwn(Algorithm):
-    """What NCCL itself does, which ``simcomm.nccl`` predicts; it has no rank program."""
+    """NCCL's own collective, which ``simcomm.nccl`` predicts; it has no rank program."""
 
     backend, has_program = NCCL, False
 
@@ -338,7 +338,7 @@ class NcclsOwn(Algorithm):
 
 
 class GloosOwn(Algorithm):
-    """What gloo itself does, as a rank program; real ranks leave it to gloo."""
+    """gloo's own collective as a rank program; real ranks call gloo."""
 
     backend = GLOO
 
@@ -352,10 +352,10 @@ def algorithm(
 ) -> Callable[[Callable[Arguments, Returned]], Algorithm[Arguments, Returned]]:
     """Declare a rank program as an algorithm for ``collective``: the function becomes an ``Algorithm``.
 
-    Pass it to ``simcomm.run``, ``verify`` and all others that take an algorithm, or call it from another program.
-    ``chunks`` is into how many chunks the buffer is cut (``world_size`` unless said) and ``scratch`` how many more
-    the program may use; each a number or a function of ``world_size`` and the program's own parameters.
-    Raises InputError for an unknown collective or a function that does not take its arguments.
+    Pass it to ``simcomm.run``, ``verify`` and every other function that takes an algorithm, or call it from another
+    program. ``chunks`` is the number of chunks of the buffer (default: ``world_size``). ``scratch`` is the number of
+    additional chunks that the program may use. Each is a number, or a function of ``world_size`` and the program's own
+    parameters. Raise InputError for an unknown collective, or a function whose parameters do not fit.
 
     >>> from collectives import algorithm, recv, send, verify
     >>> @algorithm("broadcast", chunks=1)

@@ -33,7 +33,7 @@ def cache_folder() -> Path:
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ringlab"
     except RuntimeError as error:
-        raise InputError("there is no home folder to keep anything in; set XDG_CACHE_HOME to a folder") from error
+        raise InputError("no home directory for caches; set XDG_CACHE_HOME to a directory") from error
 
 
 def check_output(path: Path | str) -> None:
@@ -52,7 +52,7 @@ def check_output(path: Path | str) -> None:
             status = target.stat()
         except FileNotFoundError:
             if Path(path).is_symlink() and not target.parent.exists():
-                raise InputError(f"{path}: it is a link to {target}, and there is no such folder") from None
+                raise InputError(f"{path}: a link to {target}, whose directory does not exist") from None
         else:
             kind = KINDS.get(stat.S_IFMT(status.st_mode))
             if kind:
@@ -80,7 +80,7 @@ def _check_folder(folder: Path) -> None:
     """Raise OSError unless files, or missing directories, can be created in ``folder``."""
     there = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if not there.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, f"{there} is no directory")
+        raise NotADirectoryError(errno.ENOTDIR, f"{there} is not a directory")
     if is_made_by_kernel(there):
         raise OSError(errno.EACCES, f"the kernel makes up what is in {there}")
     if not os.access(there, os.W_OK | os.X_OK):
@@ -164,11 +164,11 @@ def sync_folder(folder: Path) -> None:
 
 
 def read_kept_lines(path: Path, read_line: Callable[[str, int], T], most_bytes: int) -> list[T]:
-    """Return what the lines of JSON of a file say to which one is added with every answer; make it where it is not.
+    """Return the parsed JSON lines of a file that grows by a line per answer. Create a missing file.
 
-    ``read_line`` gets a line and its number, and raises InputError for one that is none of ours. A last line that its
-    writer left half done is cut off, and a whole one that only lacks its end gets it; a file that has anything else in
-    it is left as it is. Raises InputError.
+    ``read_line`` gets a line and its number, and raises InputError for an invalid line. An incomplete last line is
+    removed, and a complete one without a line end gets it. Raise InputError for any other invalid line; the file then
+    stays as it is.
     """
     if not path.exists():
         write_text(path, "")

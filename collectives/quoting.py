@@ -44,7 +44,8 @@ def quote(value: object) -> str:
 
 
 def describe_accepted(problem: str, message: str) -> str:
-    """Return what is accepted in place of a wrong value, to follow it, by the type and message of pydantic's error.
+    """Return the accepted values, as the continuation of a quoted wrong value, for a type and message of pydantic's
+    errors.
 
     >>> "4.5" + describe_accepted("int_type", "Input should be a valid integer")
     '4.5 must be an integer'

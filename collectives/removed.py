@@ -1,4 +1,4 @@
-"""Names that the last release had: what was removed, and what was renamed. The next release deletes this file."""
+"""Names of the last release that were removed or renamed. The next release deletes this file."""
 
 from collections.abc import Iterator
 from typing import Any

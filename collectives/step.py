@@ -5,22 +5,16 @@ collectives. It yields *steps*. A step is a tuple of operations that are posted 
 ``dist.batch_isend_irecv`` followed by ``wait()`` on each. The program sees no tensor, no clock and no network.
 
 * A send reads its chunks as they were before the step. Received data is written when the step completes.
-
 * ``copy`` and ``reduce`` are local: they read chunks as they were before the step, and send nothing.
-
 * A step writes each chunk at most once, or with several ``recv_reduce``, which are applied in the order of the step,
-whichever arrives first. No other operation may write their chunks; put a local ``reduce`` into a step of its own, which
-costs the same. A rank never sends to itself.
-
+  whichever arrives first. No other operation may write their chunks; put a local ``reduce`` into a separate step, which
+  costs the same. A rank never sends to itself.
 * The k-th send from a to b meets the k-th receive at b from a.
-
 * A rank can run several programs at the same time, each on its own *channel*. They use different chunks, and sends meet
-receives of the same channel.
-
+  receives of the same channel.
 * Chunks from ``chunks`` on are scratch: undefined at the start, and as large as chunk ``index % chunks``.
-
 * Data keeps its place: what is sent from chunk k of the buffer, or from scratch of its size, is received in chunk k or
-in such scratch. Only all_to_all moves data, so its chunks are all equally large.
+  in such scratch. Only all_to_all moves data, so its chunks are all equally large.
 """
 
 import sys
@@ -165,7 +159,7 @@ def reduce(chunk: int, into: int, count: int = 1) -> Operation:
 def _check(operation: str, **numbers: Any) -> tuple[int, ...]:
     """Return an operation's arguments as ints. Raise InputError with the line of the operation.
 
-    Symbolic ranks are checked later, with the numbers that they stand for.
+    Symbolic ranks are checked later, with their numbers.
     """
     checked = list[Any]()
     for name, value in numbers.items():
@@ -269,7 +263,7 @@ def as_step(yielded: object) -> Step:
         if not isinstance(entry, Operation):
             hint = "; another program runs by `yield from`" if isinstance(entry, Iterator) else ""
             raise InputError(
-                f"{shorten(entry)} is no operation; a step holds send, recv, recv_reduce, copy and reduce{hint}"
+                f"{shorten(entry)} is not an operation; a step holds send, recv, recv_reduce, copy and reduce{hint}"
             )
     return step
 

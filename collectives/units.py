@@ -32,10 +32,10 @@ _NUMBER = re.compile(r"\s*([0-9]{1,30}(?:\.[0-9]{1,30})?)\s*((?:[kMGT]i?)B?)")
 def _parse(text: object, units: Mapping[str, Fraction | int], what: str, example: str) -> Fraction:
     accepted = f"write a number and one of {', '.join(units)}, for example {quote(_closest(text, units) or example)}"
     if not isinstance(text, str):
-        raise InputError(f"{quote(text)} is no {what}: a bare number has no unit; {accepted}")
+        raise InputError(f"{quote(text)} is not a {what}: the unit is missing; {accepted}")
     number, unit = _read(text.strip())
     if unit not in units:
-        raise InputError(f"{quote(text)} is no {what}; {accepted}")
+        raise InputError(f"{quote(text)} is not a {what}; {accepted}")
     return number * units[unit]
 
 
@@ -52,7 +52,7 @@ def _closest(text: object, units: Mapping[str, Fraction | int]) -> str:
 
 @lru_cache(maxsize=1 << 15)
 def _read(text: str) -> tuple[Fraction, str]:
-    """Return a number and its unit, "" where the text is no quantity; cached, as large clusters repeat their texts."""
+    """Return a number and its unit, or (0, "") for an invalid text. Cached: large clusters repeat texts."""
     match = _QUANTITY.fullmatch(text)
     return (Fraction(0), "") if match is None else (Fraction(match[1]), match[2])
 
@@ -95,7 +95,7 @@ def parse_bandwidth(text: object) -> float:
         return float(text)
     value = _parse(text, RATES, "bandwidth", "10 Gbit/s")
     if value <= 0:
-        raise InputError(f"{quote(text)} is no bandwidth: it must be above zero")
+        raise InputError(f"{quote(text)} is not a bandwidth: it must be above zero")
     return float(value)
 
 
@@ -118,7 +118,7 @@ def parse_size(text: object) -> int:
     """
     value = _parse(text, SIZES, "size", "64 KiB")
     if value.denominator != 1:
-        raise InputError(f"{quote(text)} is no size: it is not a whole number of bytes")
+        raise InputError(f"{quote(text)} is not a size: it must be a whole number of bytes")
     return int(value)
 
 
@@ -149,7 +149,7 @@ def format_size(nbytes: float) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """Return a number and what it counts, in the singular or plural.
+    """Return a number and its noun, in the singular or plural.
 
     >>> count(1, "host"), count(8, "host")
     ('1 host', '8 hosts')
@@ -190,7 +190,7 @@ class TomlFloat(float):
     """
 
     def __new__(cls, text: str) -> "TomlFloat":
-        """Return the number that a text stands for."""
+        """Return the number that a text represents."""
         number = super().__new__(cls, text)
         number.text = text
         return number

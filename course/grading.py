@@ -30,7 +30,7 @@ def can_confine() -> bool:
 
 
 def grade(root: Path, files: Mapping[Path, Lesson], host: VirtualHost) -> Iterator[JudgedLesson]:
-    """Yield the judgment of each lesson file below a folder; a file sees a copy of its own folder only."""
+    """Yield the judgment of each lesson file below a directory. A file runs on a copy of its directory."""
     hidden = tuple(map(str, find_hidden(root, files)))
     for path, lesson in files.items():
         try:

@@ -32,7 +32,7 @@ MOST_TEXT = 2000  # characters of an error
 
 @dataclass(frozen=True)
 class JudgedExercise:
-    """The state of one exercise, ``right``, ``wrong`` or ``to do``, with its error, the line and what it cost."""
+    """The state of one exercise (``right``, ``wrong`` or ``to do``), with its error, line and cost."""
 
     exercise: str
     state: str
@@ -78,10 +78,7 @@ def judge(
     show: Callable[[str, str], object],
     confinement: Confinement | None = None,
 ) -> JudgedLesson:
-    """Check every exercise of a lesson in a learner's file; ``show`` receives what the file prints.
-
-    A ``confinement`` names the files that the learner's file may use.
-    """
+    """Check every exercise of a lesson in a learner's file; ``show`` receives the output of the file."""
     found = [judge_exercise(lesson, path, host, show, exercise, confinement) for exercise in lesson.checks.EXERCISES]
     judged, said = [one for one, _ in found], {name: value for _, said in found for name, value in said.items()}
     wanted = lesson.checks.predicted()

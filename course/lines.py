@@ -26,7 +26,7 @@ class LineNotes(TorchDispatchMode):
     """
 
     def __init__(self, file: str, functions: Collection[str], others: Collection[str]) -> None:
-        """Take the names of the exercise's functions and classes, and those of the file's other exercises."""
+        """Store the names of the exercise's functions and classes, and of the file's other exercises."""
         super().__init__()
         self.file, self.functions, self.others = file, functions, others
         self.written: list[tuple[int, int, int]] = []  # first address, end address, line
@@ -89,7 +89,7 @@ class LineNotes(TorchDispatchMode):
                 self.returned, self.is_procedure = frame.f_lineno, value is None
 
     def line_of(self, error: WrongAnswerError) -> tuple[int, str]:
-        """Return the line that a wrong answer comes from, and in words what the line did."""
+        """Return the line that caused a wrong answer, and in words its effect."""
         tensor = error.tensor
         if isinstance(tensor, torch.Tensor) and is_plain(tensor) and tensor.numel():
             steps = zip(error.place, tensor.stride(), strict=True)
@@ -134,12 +134,12 @@ class LineWatcher(Watcher):
                 self.notes.unwaited[posted] = call
 
     def arrived(self, sender: Any, receiver: Any) -> None:
-        """Record what a message has written."""
+        """Record the tensor that a message has written."""
         if receiver in self._lines:
             self.notes.note(receiver.tensors[0], self._lines[receiver])
 
     def moved(self, collective: Any) -> None:
-        """Record what a collective has written."""
+        """Record the tensors that a collective has written."""
         for call in filter(self._lines.__contains__, collective.calls.values()):
             for tensor in tree_leaves(call.exchange.taken):
                 self.notes.note(tensor, self._lines[call])

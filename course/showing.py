@@ -2,8 +2,8 @@
 
     python -m course.showing FILE LESSON FOLDER
 
-A lesson whose function is called writes into the folder what the rank's tensor holds over time, as ``Contents``. The
-lesson on pipelines runs the file's ``main`` and writes its stages' spans, as ``StageSpan``.
+A lesson whose function is called writes the contents of the rank's tensor over time, as ``Contents``, into the folder.
+The lesson on pipelines runs the file's ``main`` and writes its stages' spans, as ``StageSpan``.
 """
 
 import json
@@ -53,7 +53,7 @@ class TensorWatcher(Watcher):
             self.look()
 
     def met(self, sender: Any, receiver: Any) -> None:
-        """Read what a message carries, and the chunk of the tensor that it comes from or goes to."""
+        """Record the data of a message, and the chunk of the tensor that it comes from or goes to."""
         for half in (sender, receiver):
             if half.rank is self.rank:
                 part, sent = half.tensors[0], sender.tensors[0]
@@ -66,13 +66,13 @@ class TensorWatcher(Watcher):
                 self.contents.met.append((sender.rank.number, receiver.rank.number, chunk, count, value, *lines))
 
     def look(self) -> None:
-        """Record what the tensor holds now."""
+        """Record the present contents of the tensor."""
         held = self.tensor.reshape(-1)[self.contents.places].tolist()
         self.contents.seen.append((self.rank.clock, held))
 
 
 def main() -> None:
-    """Run the learner's file as the lesson shows it, and write what was observed."""
+    """Run the learner's file as the lesson shows it, and write the observations."""
     path, number, folder = Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     warnings.simplefilter("ignore")
     shown = find_lesson(number).shown

@@ -25,7 +25,7 @@ End = tuple[float, str, str]  # height, words, color
 class Curve:
     """The samples/s of all ranks and the efficiency of one gradient sync, for each number of ranks.
 
-    None stands for a training that never ends.
+    None marks a training that never ends.
     """
 
     name: str

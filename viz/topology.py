@@ -111,7 +111,7 @@ def _with_memory(graph: Graph, hosts: Sequence[str]) -> Graph:
 
 
 def _subtitle(graph: Graph, hosts: Sequence[str], network: GroupedNetwork) -> str:
-    """Return the size of the network, and what the picture groups."""
+    """Return the size of the network, and a note if the picture groups nodes."""
     ends = memory_edge(graph, tuple(hosts))
     if ends is not None:
         shared = graph.edges[ends].get("shared_bandwidth", inf)

@@ -5,7 +5,7 @@ down to equal chunks, and at most the time in a buffer rounded up. If each rank 
 rank at a time, no link is shared by messages of two pairs. Then every time is a maximum of sums of message times, and
 lies between the closed forms of the two buffers. Other algorithms have their own argument, at their function.
 
-The network is that of ``closed_forms``. A bracket is exact if its bounds are equal.
+The network is the one of ``closed_forms``. A bracket is exact if its bounds are equal.
 """
 
 from collections.abc import Callable
@@ -69,7 +69,7 @@ def bracket(algorithm: Algorithm, model: CostModel, elements: int) -> Bracket:
 
 
 def least_on_faster(algorithm: Algorithm, model: CostModel, elements: int) -> float:
-    """Return a lower bound in seconds for any network whose messages are not faster than those of ``model``.
+    """Return a lower bound in seconds for any network whose messages are at least as slow as in ``model``.
 
     The bound adds the times of consecutive messages, without sharing. It is 0 if none is known.
     """

@@ -126,7 +126,7 @@ def naive_scatter(m: CostModel) -> float:
 
 
 def direct_all_gather(m: CostModel) -> float:
-    """All messages of a rank share its link and have one latency together."""
+    """Each rank's messages share its link and pay one latency."""
     return m.messages(1, m.others) if m.p > 1 else 0.0
 
 
@@ -188,7 +188,7 @@ def halving_doubling_all_reduce(m: CostModel) -> float:
 
 
 def exchanged_shares(m: CostModel) -> list[float]:
-    """Return the shares of the buffer that rank 0 exchanges in each step: its own parts and those of a spare rank."""
+    """Return the shares of the buffer that rank 0 exchanges in each step: its own parts and its spare rank's."""
     spare, counts = m.p - m.core, [1 << bit for bit in range(m.core.bit_length() - 1)]
     return [(count + min(count, spare)) / m.p for count in counts]
 

@@ -156,7 +156,7 @@ def staging_elements(program: tuple[Step, ...], n: int, chunks: int, slices: int
 
 
 def _needs_staging(op: Operation, step: Step) -> bool:
-    """Return whether ``op`` needs memory besides its target: it reduces, or its step reads the target."""
+    """Return whether ``op`` needs memory in addition to its target: it reduces, or its step reads the target."""
     return op.kind is Kind.RECV_REDUCE or any(not set(op.target).isdisjoint(other.source) for other in step)
 
 

@@ -1,1 +1,1 @@
-"""Other people's programs: a user's file runs in a process of its own, and what its ranks say comes back as numbers."""
+"""User programs: a subprocess executes the user's file and returns the operations of its ranks as numbers."""

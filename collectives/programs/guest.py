@@ -1,7 +1,8 @@
-"""The process in which a user's file is executed, and the server that forks one for each file.
+"""The process that executes a user's file, and the server that forks one for each file.
 
-A guest answers questions about the file. Question and answer lie in one file that it shares with the owner: a line of
-JSON, then bytes; a byte on a socket says that it is there. Whatever a guest sends is taken for what the program says.
+A guest answers questions about the file. Question and answer are in one file that the guest shares with its owner: a
+line of JSON, then bytes. A byte on a socket announces them. The owner treats everything that a guest sends as
+untrusted.
 """
 
 import ctypes
@@ -45,7 +46,7 @@ Answer = tuple[dict[str, Any], bytes]
 
 
 class Here:
-    """What kind of process this is."""
+    """The kind of this process."""
 
     is_guest = False  # it is there for a user's file, and may execute others that the file names
 
@@ -124,10 +125,10 @@ def execute_file(path: Path) -> list[Algorithm]:
 
 
 def _be_guest(talk: int, bell: int, output: int, notes: int) -> NoReturn:
-    """Be a guest: answer the questions in ``talk`` for which ``bell`` rings, until the process is ended.
+    """Work as a guest: answer the questions in ``talk`` that ``bell`` announces, until the process is ended.
 
-    ``output`` stands in for standard output and error; ``notes`` begins with the location, and goes on with the lines
-    in which the interpreter was when it crashed or was aborted.
+    ``output`` replaces standard output and error. ``notes`` starts with the location, followed by the lines in which
+    the interpreter crashed or was aborted.
     """
     try:
         Here.is_guest = True
@@ -155,7 +156,7 @@ def _be_guest(talk: int, bell: int, output: int, notes: int) -> NoReturn:
 
 
 def write_whole(file: int, content: bytes) -> None:
-    """Make ``content`` all that an open file holds."""
+    """Replace the content of an open file."""
     os.ftruncate(file, 0)
     os.lseek(file, 0, os.SEEK_SET)
     with open(file, "wb", closefd=False) as writer:
@@ -163,7 +164,7 @@ def write_whole(file: int, content: bytes) -> None:
 
 
 class Guest:
-    """A user's file and what it declares, once it has been loaded."""
+    """A user's file and its algorithms, once it has been loaded."""
 
     def __init__(self, location: mmap.mmap) -> None:
         self.path, self.location = Path(), location
@@ -185,7 +186,7 @@ class Guest:
             return {"gone": question["name"]}, b""
 
     def _start(self, question: dict[str, Any]) -> Answer:
-        """Import modules of ours, whose memory does not count, and take on the limit."""
+        """Import Ringlab's modules, whose memory does not count, and set the memory limit."""
         self.path = Path(question["file"])
         os.environ.clear()
         os.environ.update(question["environment"])
@@ -206,7 +207,7 @@ class Guest:
         return {"algorithms": [_describe(found) for found in self.found]}, b""
 
     def _call(self, question: dict[str, Any]) -> Answer:
-        """Answer what a function of ours finds in the file; it is named MODULE:FUNCTION and returns what JSON has."""
+        """Answer with the JSON value that one of Ringlab's functions, named MODULE:FUNCTION, returns for the file."""
         module, _, name = question["function"].partition(":")
         try:
             return {"found": getattr(importlib.import_module(module), name)(self.path, *question["given"])}, b""
@@ -236,9 +237,9 @@ class Guest:
         return {"count": int(count)} if small else {"odd": shorten(count)}, b""
 
     def _record(self, question: dict[str, Any]) -> Answer:
-        """Answer what some ranks say: all of them one by one, one alone, or by a symbolic rank for many.
+        """Answer with the operations of some ranks: of all, one by one; of one; or of many, by a symbolic rank.
 
-        Of many ranks, each may have a root of its own.
+        Each of many ranks may have its own root.
         """
         world_size, root = question["world_size"], question["root"]
         ranks: Any = range(world_size)
@@ -258,7 +259,7 @@ class Guest:
 
 
 def is_about_memory(error: BaseException) -> bool:
-    """Return whether it says that there is no memory left, also as torch does."""
+    """Return whether the error reports that memory is exhausted, also in torch's words."""
     cause = error.__cause__ or error
     return isinstance(cause, MemoryError) or "allocate memory" in first_line(cause)
 

@@ -15,7 +15,7 @@ MOST_CHANNELS = 1024  # of one rank
 
 
 class ProgramLimits(NamedTuple):
-    """What a user's file may take to be loaded, and each of its programs to say what all its ranks do.
+    """Limits for loading a user's file, and for running each of its programs on all ranks.
 
     >>> ProgramLimits(seconds=10.0, memory=1 << 29).describe_memory()
     '512 MiB of memory (RINGLAB_PROGRAM_MEMORY="1 GiB" would allow twice as much)'
@@ -35,7 +35,7 @@ class ProgramLimits(NamedTuple):
 
 
 def read_limits() -> ProgramLimits:
-    """Return the limits that the environment sets, or ours. Raise InputError for a variable that says none.
+    """Return the limits of the environment variables, or the defaults. Raise InputError for an invalid variable.
 
     >>> read_limits().seconds > 0
     True

@@ -1,7 +1,6 @@
-"""A rank program of a user's file as this process has it: what its ranks say, recorded elsewhere and read as numbers.
+"""The recorded rank program of a user's file: the operations of its ranks, parsed as numbers.
 
-Nothing of a transcript is trusted: it is checked to be one, and what it says is held to the rules and proved like any
-program.
+A transcript is untrusted: it is parsed strictly, and its operations are checked and proved as those in any program.
 """
 
 import inspect
@@ -45,14 +44,14 @@ class Shown:
 
 
 class RecordedFailure(NamedTuple):
-    """What ended a transcript: where, in which way, and what to say."""
+    """The failure that ended a transcript: location, kind and message."""
 
     at: tuple[int, int, int]  # rank, channel, step; the step is -1 where the program did not begin
     how: str
     text: str
 
     def raise_error(self) -> NoReturn:
-        """Raise what the program's failure is to whoever runs it: InputError, or Undefined."""
+        """Raise the program's failure: InputError, or Undefined."""
         raise (Undefined if self.how == "undefined" else InputError)(self.text)
 
 
@@ -68,7 +67,7 @@ class Transcript:
     failures: dict[int, RecordedFailure]  # by rank
 
     def channels(self, rank: int) -> tuple[Iterator[Step], ...]:
-        """Return the steps of each channel of a rank. Raise what the program raised, there or where it did."""
+        """Return the steps of each channel of a rank. Raise the program's failure, now or at its step."""
         if rank >= len(self.counts):
             next(iter(self.failures.values())).raise_error()
         if rank in self.failures and self.failures[rank].at[2] < 0:
@@ -108,7 +107,7 @@ class Transcript:
     def table(self) -> Ints:
         """Return rank, channel and step of every operation, and its five numbers; [operations, 8].
 
-        Raise InputError where a program failed or said what is no number.
+        Raise InputError if a program failed or used a value that is not a number.
         """
         if self.odd or self.failures:
             raise InputError("not every rank says numbers alone")
@@ -127,10 +126,10 @@ class Transcript:
 
 
 class RecordedProgram:
-    """The function of an algorithm of a user's file: called as that is, it returns what has been recorded."""
+    """The function of an algorithm of a user's file: a call returns the recorded steps."""
 
     def __init__(self, file: ProgramFile, name: str, described: dict[str, Any], leading: tuple[str, ...]) -> None:
-        """Take the algorithm's full name, what the guest says of it, and the arguments that all of its kind take."""
+        """Store the file, the algorithm's full name, the guest's description, and the leading parameters."""
         self.file, self.name, self.first_line = file, name, int(described["line"])
         self.__name__ = make_printable(str(described["function"]), most=200)
         first = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in leading]
@@ -153,7 +152,7 @@ class RecordedProgram:
         return self._transcript(world_size, root, parameters).channels(number)
 
     def table(self, world_size: int, root: int = 0, **parameters: Any) -> Ints:
-        """Return all operations of all ranks as ``Transcript.table`` does. Raise what the program raised, too."""
+        """Return all operations of all ranks as ``Transcript.table`` does. Raise the program's failure."""
         return self._transcript(world_size, root, parameters).table()
 
     def find_line(self, at: tuple[int, int, int] | None, world_size: int, root: int, **parameters: Any) -> int | None:
@@ -199,7 +198,7 @@ class RecordedProgram:
             raise self.file.unreadable(error) from error
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what another process needs to say the same without the user's file."""
+        """Return the state without failures, so that another process needs no user file."""
         return self.__dict__ | {"_transcripts": OrderedDict(
             (key, one) for key, one in self._transcripts.items() if isinstance(one, Transcript)
         )}  # fmt: skip
@@ -267,7 +266,7 @@ def _recorded(file: ProgramFile, described: dict[str, Any]) -> Algorithm:
 
 
 def _rule(program: RecordedProgram, rule: str, described: Any) -> Any:
-    """Return what says a number of chunks: a number, None, a function, or a value that is none of these."""
+    """Return a chunk rule: a number, None, a function, or the printable text of an invalid value."""
     if isinstance(described, list):
         return RecordedCount(program, rule, described)
     return Shown(make_printable(described)) if isinstance(described, str) else described
@@ -303,7 +302,7 @@ def read_transcript(header: dict[str, Any], body: bytes, ranks: Any, world_size:
 
 
 def _odd(value: Any) -> Any:
-    """Return what stands in place of a number: a large one, or the text of what is none."""
+    """Return a large integer unchanged, and any other value as printable text."""
     return value if type(value) is int else Shown(make_printable(str(value)))
 
 
@@ -314,7 +313,7 @@ def _shifted(shift: int, base: int, world_size: int, stride: int) -> ShiftedRank
 
 
 def _failure(found: Any, counts: list[list[int]], file: ProgramFile) -> RecordedFailure:
-    """Return what ended the program of a rank, with the line where there is one."""
+    """Return the failure of a rank's program, with the line if it is known."""
     rank, channel, step = (_whole(number, at_least=-1) for number in found["at"])
     if not 0 <= rank < len(counts) or (step >= 0 and step != counts[rank][channel]):
         raise ValueError("a failure where there is no step")

@@ -1,7 +1,7 @@
-"""What a user's program says, recorded as numbers, in the process that is there for it.
+"""Record the operations of a user's program as numbers. Runs in the guest.
 
-Each step is its line and its number of operations, each operation five numbers. A number may also be symbolic, for a
-run that stands for many ranks, or something that is no number at all, of which only the ``repr`` is kept.
+Each step is its line and its number of operations; each operation is five numbers. In a run that represents many ranks,
+a number may be symbolic. Of other values only the ``repr`` is recorded.
 """
 
 from array import array
@@ -40,7 +40,9 @@ class Recorder:
         self.failures: list[dict[str, Any]] = []  # one of a rank at most
 
     def record(self, ranks: Iterable[Any], world_size: int, root: Any) -> None:
-        """Run the program of each of these ranks, also of those after one that fails: what they say is worth seeing."""
+        """Run the program of each of these ranks. Continue after a failed rank, because the other ranks help to explain
+        it.
+        """
         for number, rank in enumerate(ranks):
             self.channels.append([])
             at = [number, 0, -1]
@@ -76,7 +78,7 @@ class Recorder:
         numbers: list[Any] = list(chain.from_iterable(step))
         for op in step:
             if type(op.kind) is not Kind:
-                raise InputError(f"{shorten(op)} is no operation; make one by send, recv, recv_reduce, copy or reduce")
+                raise InputError(f"{shorten(op)} is not an operation; use send, recv, recv_reduce, copy or reduce")
         if len(self.numbers) + len(numbers) > 5 * self.most:
             raise TooMuch(f"the programs of all ranks yield more than {self.most:,} operations; {more_memory(2)}")
         self.steps.extend((line, len(step)))
@@ -107,7 +109,7 @@ class Recorder:
             self.numbers.append(whole)
 
     def _describe(self, error: BaseException, at: list[int], program: Any) -> dict[str, Any]:
-        """Return what ended the transcript: where, in which way, and what to say."""
+        """Return the failure that ended the transcript: location, kind and message."""
         file, how, text = self.algorithm.source, "refused", first_line(error, most=1000)
         line = line_in(error, file) or line_reached(program, self.file) or self.begin
         if isinstance(error, Undefined):

@@ -1,6 +1,7 @@
-"""Other people's files, each in a guest: a process that is ended where it takes more than its limits.
+"""Run user files, each in a guest: a process that is ended when it exceeds its limits.
 
-Guests are forked from a server that this process starts with the first file. This limits accidents and is no jail.
+Guests are forked from a server that this process starts with the first file. The limits stop accidents; this is not a
+sandbox against attacks.
 """
 
 import atexit
@@ -62,7 +63,7 @@ class ProgramFile:
     """A user's file, in a guest that has loaded it. Every question to it has a limit of time, and it one of memory."""
 
     def __init__(self, path: Path, modules: tuple[str, ...] = ()) -> None:
-        """Take the file, and the modules of ours that the guest is to import before it; they count for no limit."""
+        """Store the file, and Ringlab's modules that the guest imports before it; they count for no limit."""
         self.path, self.modules, self._printed, self._guest = path, modules, 0, list["GuestProcess"]()
         finalize(self, _forget, self._guest)
 
@@ -117,7 +118,7 @@ class ProgramFile:
         )
 
     def _show(self, printed: bytes) -> None:
-        """Pass on to standard error what a program has printed, the first lines of it and nothing that moves there."""
+        """Log the first lines that a program has printed, made printable."""
         for line in printed.decode(errors="replace").splitlines():
             if self._printed < MOST_PRINTED:
                 log.warning("%s prints: %s", self.path.name, make_printable(line, most=MOST_QUOTED))
@@ -127,7 +128,7 @@ class ProgramFile:
 
 
 def _start(path: Path, modules: tuple[str, ...], limits: ProgramLimits) -> dict[str, Any]:
-    """Return what a guest is first asked."""
+    """Return the first question to a guest."""
     try:
         folder = str(Path.cwd())
     except OSError:  # it has been removed
@@ -139,7 +140,7 @@ def _start(path: Path, modules: tuple[str, ...], limits: ProgramLimits) -> dict[
 
 
 class Usage(NamedTuple):
-    """What some processes take."""
+    """Time and memory of some processes."""
 
     seconds: float  # of processors, with those of their children that have ended
     memory: int  # bytes that they share with no file
@@ -147,7 +148,7 @@ class Usage(NamedTuple):
 
 
 def measure(processes: list[psutil.Process]) -> Usage:
-    """Return what these processes have taken so far, but for those that have ended."""
+    """Return the time and memory of these processes so far, without those that have exited."""
     seconds, nbytes, is_awake = 0.0, 0, False
     for process in processes:
         with suppress(psutil.Error), process.oneshot():
@@ -184,9 +185,10 @@ class GuestProcess:
             self._bell.send(b"?")
 
     def wait(self, memory: int, seconds: float, what: str) -> str:
-        """Wait for the answer. Return nothing, or in a word why there is none; say that ``what`` takes long.
+        """Wait for the answer. Return "answer", or the reason in one word why there is none. Log a note if ``what``
+        takes long.
 
-        Seconds are those of processors, or asleep: on a busy machine most would be of waiting for a processor.
+        Seconds are CPU time, or sleep: on a busy machine, waiting for a core would dominate the elapsed time.
         """
         begun = noted = time.monotonic()
         before, spent = measure([self.process]), 0.0
@@ -233,13 +235,13 @@ class GuestProcess:
         return False
 
     def _read_output(self) -> bool:
-        """Take in what the program has printed, without keeping much of it. Return False at its end."""
+        """Read the program's output and keep its beginning. Return False at its end."""
         chunk = os.read(self._output.fileno(), 1 << 16)
         self.printed += chunk[: MOST_OUTPUT - len(self.printed)]
         return bool(chunk)
 
     def read_answer(self) -> Answer | None:
-        """Return the header and the bytes that the guest has written; None for what is no answer."""
+        """Return the header and the bytes that the guest has written; None for an invalid answer."""
         size = os.fstat(self._talk.fileno()).st_size
         # no answer has a gigabyte
         header, _, body = os.pread(self._talk.fileno(), min(size, 1 << 30), 0).partition(b"\n")
@@ -250,13 +252,15 @@ class GuestProcess:
         return (found, body) if isinstance(found, dict) else None
 
     def pause(self) -> None:
-        """Let neither its threads nor what it has started go on until it is asked again."""
+        """Stop the guest's threads until the next question, and end the processes that it started."""
         _signal(self.process, signal.SIGSTOP)
         if self._has_started_others:
             self.server.end_strays()
 
     def describe_end(self, why: str, limits: ProgramLimits) -> ProgramEnded:
-        """Return what became of a guest that did not answer, with the line where it was; it is aborted to say so."""
+        """Return the reason why a guest did not answer, with its line. A guest that still runs is aborted to find the
+        line.
+        """
         status = self.status()
         if status is None:
             with suppress(OSError):  # all at once: on a busy machine they fork faster than they are ended one by one
@@ -294,13 +298,13 @@ class GuestProcess:
         return 0
 
     def end(self) -> None:
-        """End the guest and what it has started, and close what it was connected by."""
+        """End the guest and the processes that it started, and close its connections."""
         self.server.guests.pop(self.process.pid, None)
         self.server.end_strays()
         self.close()
 
     def close(self) -> None:
-        """Close what the guest is connected by."""
+        """Close the guest's connections."""
         for connection in (self._bell, self._output, self._talk, self._notes):
             connection.close()
 
@@ -340,7 +344,7 @@ class Server:
         return None if found < 0 else found
 
     def end_strays(self) -> None:
-        """End all that guests have started."""
+        """End all processes that guests have started."""
         end_processes(lambda: find_descendants(self.process.pid, self.guests))
 
     def close(self) -> None:
@@ -373,7 +377,7 @@ _lock = threading.RLock()  # one question at a time
 
 
 def _server() -> Server:
-    """Return the server of this process; one that was forked from another has one of its own."""
+    """Return the server of this process; a forked process gets a separate one."""
     server = _Only.server
     if server is None or server.owner != os.getpid() or server.process.poll() is not None:
         if server is not None:

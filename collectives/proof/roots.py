@@ -1,7 +1,7 @@
 """Group roots whose programs are equal when ranks are counted from the root, so that one proof serves all.
 
-Moving the root by one is then a permutation of ranks and parts. It maps the program, its rules and its spec to those of
-the next root.
+Moving the root by one is then a permutation of ranks and parts. It maps the program, its rules and its spec to the next
+root's.
 """
 
 from dataclasses import replace

@@ -2,11 +2,11 @@
 
 Numbers can match by luck, contributors cannot. A chunk holds the set of ranks whose data it contains, as the bits of an
 integer (0: undefined), and its *origin*: the chunk of their buffers from which this data comes. Steps complete in the
-order of ``collectives.proof.completion``, which represents every interleaving. For data that is missing at the end, the
-error names the rank that had it last, and what the other rank received instead.
+order of ``collectives.proof.completion``, which represents every interleaving. If data is missing at the end, the error
+names the rank that had it last, and the data that the other rank received instead.
 
 An operation that reads undefined data, adds data of another chunk or counts a contribution twice is a *mistake*. A
-mistake has its own bit above those of the ranks, and is an error only if this bit reaches a result.
+mistake has its own bit above the bits of the ranks, and is an error only if this bit reaches a result.
 
 A chunk also has a *reduction order*: the number of the tree of sums that produced it. Floating-point addition is
 commutative but not associative, so a + b and b + a are one tree, while (a + b) + c and a + (b + c) are two.
@@ -50,9 +50,9 @@ class WrongChunk(NamedTuple):
 
 
 def explain_missing(schedule: Schedule, landings: Sequence[Landing], rank: int, chunk: int, missing: int) -> str:
-    """Return what happened to the contribution of the first rank in ``missing`` to chunk ``chunk`` of ``rank``.
+    """Return the fate of the contribution of the first rank in ``missing`` to chunk ``chunk`` of ``rank``.
 
-    ``landings`` are those of all ranks, in order.
+    ``landings`` has the landings of all ranks, in order.
     """
     contributor = missing & -missing
     which = "it" if missing == contributor else f"that of {_ranks_of(contributor)}"
@@ -89,7 +89,7 @@ def _where_it_stayed(schedule: Schedule, landings: Sequence[Landing], contributo
 
 
 def _never_sent(schedule: Schedule, landings: Sequence[Landing], contributor: int, chunk: int) -> str:
-    """Return a note that a rank never sends its contribution, and what it holds of the chunk at the end."""
+    """Return a note that a rank never sends its contribution, and the rank's data in that chunk at the end."""
     owner = contributor.bit_length() - 1
     own = [one for one in landings if schedule.rank[one.operation] == owner and one.chunk == chunk]
     lost = [one for one in own if one.before & contributor and not one.after & contributor]
@@ -183,7 +183,8 @@ harmless_mistake=None)
 
 
 def verify(algorithm: str | Algorithm, world_size: int, root: int = 0) -> ProofReport:
-    """Prove that every rank ends with what the spec requires, each contribution counted once, and without deadlock.
+    """Prove that every rank ends with the result that the spec requires, each contribution counted once, without
+    deadlock.
 
     Raise ProgramError with the rank, step, chunk and peer of the error. Raise InputError for an unknown algorithm, an
     invalid root, and more chunks than can be tracked.
@@ -307,7 +308,7 @@ class SymbolicRun:
         return 1 << self.schedule.world_size + len(self.mistakes) - 1
 
     def complete(self, rank: int, channel: int, step: int) -> None:
-        """Write what the step receives, copies and reduces, after reading all of it, and post the next step."""
+        """Write the received, copied and reduced data of a step, after reading all of it, and post the next step."""
         landing, match = [], self.match
         who, origin, order = self.who[rank], self.origin[rank], self.order[rank]
         for index, op in enumerate(self.schedule.programs[rank][channel][step], self.first[rank][channel][step]):

@@ -4,13 +4,9 @@
 phases of a training step come from torch's own names:
 
 * *optimizer* is ``Optimizer.step#...``;
-
 * *backward* extends from the first to the last ``autograd::engine::evaluate_function``;
-
 * *forward* extends from the first to the last operator with an arrow to backward;
-
 * *sync* is each ``gloo:...`` or ``nccl:...``, on the GPU's clock if available;
-
 * names from the user's ``record_function`` become spans.
 
 A step is ``ProfilerStep#N``, or ends with the optimizer if there is none. Times of several ranks are comparable if the

@@ -4,9 +4,9 @@ The rule uses only what happened, so it works for simulated networks with known 
 terminal and player all use it.
 
 A cable is both directions of a link. It is *slow* if it is busy for more than a tenth of the time, but never carries
-three quarters of the usual share of its bandwidth. It is *full* if no other cable is used much more. It stands out only
-if at most a quarter of the used cables are like it. ``tests/simcomm/test_limits.py`` tests the rule on hundreds of
-random networks.
+three quarters of the usual share of its bandwidth. It is *full* if no other cable is used much more. Slow or full
+cables are named only if at most a quarter of the used cables are like them. ``tests/simcomm/test_limits.py`` tests the
+rule on hundreds of random networks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,7 +54,7 @@ class Cable:
 
 @dataclass(frozen=True)
 class RunLimits:
-    """The bottleneck of a run in words, with the used cables: those that stand out first, then by utilization."""
+    """The bottleneck of a run in words, with the used cables: the named ones first, then by utilization."""
 
     kind: Literal["stuck", "computing", "slow", "full", "latency", "none", "unknown"]
     heading: str

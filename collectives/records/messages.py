@@ -143,7 +143,7 @@ class Messages(Columnar[Message]):
     collective = Column(np.int64)
 
     def __init__(self, routes: MessageRoutes = NO_ROUTES, **columns: npt.ArrayLike) -> None:
-        """Store columns of one length, each an array or one number; defaults are those of ``Message``.
+        """Store columns of one length, each an array or one number; defaults are the defaults of ``Message``.
 
         ``begin`` may replace ``src_posted`` and ``dst_posted``. ``route`` indexes ``routes``.
         """

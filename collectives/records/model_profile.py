@@ -35,8 +35,8 @@ class Layer(NamedTuple):
     """A layer, in the order of forward, per sample. A multiply-add counts as two FLOPs.
 
     ``tensors`` are the sizes of the parameter tensors, each once. ``block`` is the part of the model after which it can
-    be cut: its output (``output_bytes`` of the block's last layer) is all that the rest needs. ``backward_bytes`` are
-    read or written. ``saved_bytes`` are kept from forward to backward, besides the parameters.
+    be cut: the rest needs only its output (``output_bytes`` of the block's last layer). ``backward_bytes`` are read or
+    written. ``saved_bytes`` are kept from forward to backward, without the parameters.
     """
 
     name: str
@@ -229,10 +229,11 @@ class ModelProfile:
         return tuple(_block(name, [*layers]) for name, layers in groupby(self.layers, key=lambda layer: layer.block))
 
     def with_sequence(self, tokens: int) -> "ModelProfile":
-        """Return the profile of a transformer with samples of so many tokens, with the parameters and no times.
+        """Return the profile of a transformer with samples of ``tokens`` tokens, with the same parameters and without
+        times.
 
-        Attention does as many FLOPs as the square of the tokens, everything else as many as the tokens. Raises
-        InputError for a model that is not a transformer.
+        The FLOPs of attention grow with the square of the tokens, all others in proportion. Raise InputError for a
+        model that is not a transformer.
 
         >>> find_model_profile("gpt2").with_sequence(512).sample
         '512 tokens'
@@ -349,7 +350,7 @@ def is_transformer(text: str) -> bool:
 
 
 def with_sequence(text: str, tokens: int) -> str:
-    """Return a transformer's text for samples of so many tokens. Raise InputError for more than it has positions for.
+    """Return a transformer's text for samples of ``tokens`` tokens. Raise InputError beyond the model's positions.
 
     >>> with_sequence("llama3-8b", 2048), with_sequence("gpt2", 1024)
     ('llama3-8b:context=2048', 'gpt2')
@@ -377,7 +378,7 @@ def parse_transformer(text: str) -> tuple[str, TransformerShape]:
     for part in filter(None, (each.strip() for each in given.split(","))):
         key, _, value = (each.strip() for each in part.partition("="))
         if key not in TransformerShape._fields:
-            raise InputError(f"model {quote(text)}: {quote(key)} is no key; {suggest(key, TransformerShape._fields)}")
+            raise InputError(f"model {quote(text)}: unknown key {quote(key)}; {suggest(key, TransformerShape._fields)}")
         most = MOST.get(key, 1 << 22)
         if not (value.isascii() and value.isdigit()) or not 0 < int(value[:18]) <= most:
             raise InputError(f"model {quote(text)}: {key} is {quote(value)}; give a whole number from 1 to {most}")
@@ -391,8 +392,8 @@ def parse_transformer(text: str) -> tuple[str, TransformerShape]:
     found.setdefault("hidden", usual)
     if found["width"] % found["heads"] or found["heads"] % found["kv_heads"]:
         raise InputError(
-            f"model {quote(text)}: width {found['width']} must be a multiple of heads {found['heads']}, and those of "
-            f"kv_heads {found['kv_heads']}"
+            f"model {quote(text)}: width {found['width']} must be a multiple of heads {found['heads']}, and heads "
+            f"a multiple of kv_heads {found['kv_heads']}"
         )
     return kind, TransformerShape(**found)
 

@@ -26,7 +26,7 @@ LEAST_ELAPSED = 1e-30  # the shortest time other than 0 that a Trace file may gi
 
 
 class LinkRate(NamedTuple):
-    """What a link gives to payload from a time on, bytes per second: to one message alone, to several together."""
+    """Payload rate of a link from a time on, in bytes per second: for one message, and for several together."""
 
     since: float
     alone: float
@@ -57,7 +57,7 @@ class TracedLink(NamedTuple):
 
 
 class Unfinished(NamedTuple):
-    """What a rank waited for when nothing more could happen: its peer's half, or a message that never arrived."""
+    """An operation that never completed: a rank that waits for its peer's half, or for a message that never arrived."""
 
     rank: int
     peer: int
@@ -72,7 +72,7 @@ class Unfinished(NamedTuple):
 
 
 class ProgramFailure(NamedTuple):
-    """Where a rank program goes wrong; the other ranks go on until they wait for that one.
+    """The failure of a rank program; the other ranks continue until they wait for the failed rank.
 
     >>> ProgramFailure(rank=0, step=1, where="my.py:9", text="its contribution would be counted twice").where
     'my.py:9'
@@ -93,13 +93,13 @@ class ProgramFailure(NamedTuple):
 
     @property
     def steps(self) -> int | None:
-        """How many steps of its program the rank takes; None: all that it can."""
+        """Number of steps of its program that the rank takes; None: all that it can."""
         return None if self.circle or self.step is None else self.step + self.lands
 
 
 @dataclass(repr=False)
 class Trace:
-    """What happened in one run: the messages, the spans in which ranks computed, the links, and how long it took.
+    """The record of one run: messages, spans in which ranks computed, links, and the elapsed time.
 
     >>> Trace("all_reduce/ring", "predicted", world_size=8, elapsed=0.0147)
     <Trace all_reduce/ring: predicted, 8 ranks, 14.7 ms>
@@ -147,7 +147,7 @@ class Trace:
         return f"<Trace {self.title}: {self.kind}, {ranks}{messages}, {format_time(self.elapsed)}{end}>"
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: what the run was, how long it took, and what each rank sent at most.
+        """Return the summary for a notebook: the run, its time, and the largest number of bytes sent by a rank.
 
         >>> Trace("broadcast/<naive>", "measured", 2, 1.5e-4)._repr_html_()[:32]
         '<table><caption>broadcast/&lt;na'
@@ -160,7 +160,7 @@ class Trace:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all ranks finished; if not, ``elapsed`` is when the last thing happened."""
+        """Whether all ranks finished. If not, ``elapsed`` is the time of the last event."""
         return not self.unfinished and not self.failed and self.failure is None
 
     def bytes_sent(self) -> list[int]:
@@ -200,9 +200,7 @@ def name_in_library(algorithm: Algorithm) -> str:
 
 
 def read_trace(path: Path | str) -> Trace:
-    """Return the trace in a file that ``Trace.write`` wrote.
-
-    Raises InputError that names the file and what is wrong with it.
+    """Return the trace in a file that ``Trace.write`` wrote. Raise InputError with the file and the error.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -217,7 +215,7 @@ def read_trace(path: Path | str) -> Trace:
 
 
 def _problems(trace: Trace) -> Iterator[str]:
-    """Yield what no run can have left: ranks that do not exist, and times that run backwards."""
+    """Yield the errors of an invalid trace: ranks that do not exist, and times that run backwards."""
     if trace.world_size < 1:
         yield f"world_size is {trace.world_size}"
     if trace.elapsed and not LEAST_ELAPSED <= trace.elapsed <= MOST_SECONDS:

@@ -1,4 +1,4 @@
-"""Who waited for whom in a run, the chain of work that its end waited for (the critical path), and what it consists of.
+"""Find who waited for whom in a run, the chain of work that its end waited for (the critical path), and its parts.
 
 The critical path is divided into the latency of messages, the bandwidth of links, computing, and waiting.
 """
@@ -21,7 +21,7 @@ SPARSE = 4  # pairs of ranks for each wait from which on only those are looked a
 
 
 class Record(Enum):
-    """What is kept of a simulated run."""
+    """The parts of a simulated run that are recorded."""
 
     MESSAGES = "messages, and all else"
     TIMES = "times only"
@@ -30,7 +30,7 @@ class Record(Enum):
 
     @classmethod
     def of(cls, asked: "Record | bool") -> "Record":
-        """Return what is asked for: True for messages, False for times only. Raise InputError for anything else.
+        """Return the requested record: True for messages, False for times only. Raise InputError for other values.
 
         >>> Record.of(False)
         <Record.TIMES: 'times only'>
@@ -43,7 +43,7 @@ class Record(Enum):
 
     @property
     def keeps_messages(self) -> bool:
-        """Whether messages are kept where nothing else tells what is asked for."""
+        """Whether messages are recorded if nothing else has the requested facts."""
         return self in (Record.MESSAGES, Record.WAITS)
 
 
@@ -65,7 +65,7 @@ class Leg(NamedTuple):
 
 @dataclass(repr=False)
 class BriefTrace(Trace):
-    """A run of which it is known who waited for whom and what its end waited for, and that keeps no messages."""
+    """A run without messages, with the waiting times between ranks and the critical path."""
 
     waited: dict[tuple[int, int], float] = field(default_factory=dict)  # seconds, by (rank, peer)
     path: list[Leg] = field(default_factory=list)
@@ -108,9 +108,9 @@ def waiting_seconds(trace: Trace) -> dict[tuple[int, int], float]:
 def critical_path(trace: Trace, *, over_gaps: bool = False) -> list[Leg]:
     """Return the chain of messages and computing that the end of the run waited for, the first leg first.
 
-    It is found backwards: from the end of a message or of computing to its beginning, there to the rank that came
-    last, and on to what that rank was busy with until then. It stops where a rank had nothing to wait for;
-    ``over_gaps`` it goes on with what that rank did last, as in a measured run, where ranks wait for cores too.
+    It is found backwards: from the end of a message or of computing to its beginning, there to the rank that came last,
+    and to that rank's preceding work. It stops at a rank that had nothing to wait for. With ``over_gaps`` it continues
+    with that rank's previous work, as in a measured run, where ranks also wait for cores.
 
     >>> from collectives import Message, Span
     >>> message = Message(0, 1, 0, 0, 64, begin=0.0, end=1.0)
@@ -129,7 +129,7 @@ def critical_path(trace: Trace, *, over_gaps: bool = False) -> list[Leg]:
 
 
 class _Legs:
-    """All messages and spans of a trace as one list of legs, messages first; and of each rank those by their ends."""
+    """All messages and spans of a trace as one list of legs, messages first, and the legs of each rank by end."""
 
     def __init__(self, trace: Trace) -> None:
         messages, spans = trace.messages, trace.spans
@@ -146,7 +146,9 @@ class _Legs:
         self._sort(trace.world_size)
 
     def _sort(self, world_size: int) -> None:
-        """Sort what took time by rank; a message is of two ranks. Those of a rank are sorted when it is first met."""
+        """Sort the legs of positive length by rank; a message belongs to two ranks. A rank's legs are sorted at its
+        first use.
+        """
         takes = np.flatnonzero(self.end > self.begin)
         joins = takes[self.src[takes] != self.dst[takes]]
         rank = np.concatenate([self.src[takes], self.dst[joins]])
@@ -156,7 +158,7 @@ class _Legs:
         self.by_end: dict[int, tuple[Ints, Floats]] = {}
 
     def _of(self, rank: int) -> tuple[Ints, Floats]:
-        """Return what took a rank time, by end, and those ends."""
+        """Return the legs of a rank in order of their ends, and these ends."""
         if rank not in self.by_end:
             own = self.by_rank[self.first[rank] : self.first[rank + 1]]
             own = own[np.argsort(self.end[own], kind="stable")]  # what is nearly in order is sorted much faster
@@ -168,9 +170,9 @@ class _Legs:
         return self._latest(np.flatnonzero(self.end == self.end.max())) if len(self.end) else None
 
     def before(self, leg: int, over_gaps: bool) -> int | None:
-        """Return what the beginning of a leg waited for: of what ended then, the one that began last.
+        """Return the leg that the beginning of a leg waited for: of the legs that ended then, the one that began last.
 
-        ``over_gaps``, where nothing ended then, it is what ended last before.
+        With ``over_gaps``, if none ended then, return the one that ended last before.
         """
         time, (own, ends) = self.begin[leg], self._of(int(self.late[leg]))
         within = time * ROUNDING
@@ -180,9 +182,9 @@ class _Legs:
         return self._latest(own[from_:to][self.begin[own[from_:to]] < time])
 
     def _latest(self, legs: Ints) -> int | None:
-        """Return the leg that began last, of several that of the lowest sender, in whatever order they are.
+        """Return the leg that began last; of several, the one with the lowest sender, in any order of ``legs``.
 
-        Of one sender it is that to the lowest receiver, then of the first collective, channel, step and chunk.
+        Ties are broken by the lowest receiver, then by the first collective, channel, step and chunk.
         """
         for column, best in ((self.begin, np.max), (self.src, np.min), (self.dst, np.min)):
             if len(legs) > 1:
@@ -192,7 +194,7 @@ class _Legs:
         return min(legs.tolist(), key=self._place, default=None)
 
     def _place(self, leg: int) -> tuple[int, ...]:
-        """Return where a leg belongs among those of its ranks."""
+        """Return the sort key of a leg among the legs of its ranks."""
         if leg < self.spans_from:
             kept = self.trace.messages.kept
             return tuple(int(kept[name][leg]) for name in ("collective", "channel", "step", "chunk"))
@@ -227,8 +229,9 @@ class PathStretch(NamedTuple):
 def divide_path(trace: Trace) -> list[PathStretch]:
     """Return the parts of the critical path, one after the other from the start of the run to its end.
 
-    A message is latency first, as long as its route has any, then the bandwidth of the link that was fullest while it
-    flowed; without a known route all of it is bandwidth, of no named link. What is between two legs is waiting.
+    A message is latency first, as long as its route has any. The rest is the bandwidth of the link that was fullest
+    while it flowed. Without a known route, all of it is bandwidth, without a link's name. Time between two legs is
+    waiting.
 
     >>> from collectives.records.messages import Message
     >>> from collectives.records.trace import TracedLink

@@ -123,7 +123,7 @@ def _count_is_positive(columns: OperationColumns, call: ProgramCall) -> Offence 
 
 def _peer_exists(columns: OperationColumns, call: ProgramCall) -> Offence | None:
     absent = (columns.kind < Kind.COPY) & ((columns.peer < 0) | (columns.peer >= call.world_size))
-    return _where(absent, lambda at: f"there is no rank {columns.peer[at]}; ranks are 0..{call.world_size - 1}")
+    return _where(absent, lambda at: f"rank {columns.peer[at]} does not exist; ranks are 0..{call.world_size - 1}")
 
 
 def _peer_is_another(columns: OperationColumns, call: ProgramCall) -> Offence | None:
@@ -142,7 +142,7 @@ def _chunks_exist(columns: OperationColumns, call: ProgramCall) -> Offence | Non
         ends = [int(end) for first in _first_chunks(columns) for end in (first[at], first[at] + columns.count[at] - 1)]
         outside = next(end for end in ends if not 0 <= end < call.total)
         scratch = f", the last {call.scratch} of them scratch" if call.scratch else ""
-        return f"there is no chunk {outside}; chunks are 0..{call.total - 1}{scratch}"
+        return f"chunk {outside} does not exist; chunks are 0..{call.total - 1}{scratch}"
 
     first = _first_chunks(columns)
     absent = [(chunk < 0) | (columns.count > call.total - chunk) for chunk in first]

@@ -201,7 +201,7 @@ def columns_by_step(operations: Ints) -> OperationColumns:
 
 @dataclass(frozen=True, repr=False)
 class Schedule(ProgramCall):
-    """All operations of all ranks, by rank, channel and step. Each array has one entry per operation."""
+    """The operations of all ranks, by rank, channel and step. Each array has one entry per operation."""
 
     programs: tuple[tuple[tuple[Step, ...], ...], ...]  # [rank][channel][step], as yielded
     rank: Ints

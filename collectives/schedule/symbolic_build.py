@@ -1,6 +1,6 @@
 """Build schedules from few runs of a program, because most programs do the same on many ranks.
 
-A *symmetric* program uses its rank only in ``(rank + c) % world_size``. One run of it with a ``ShiftedRank`` stands for
+A *symmetric* program uses its rank only in ``(rank + c) % world_size``. One run of it with a ``ShiftedRank`` represents
 all ranks. Other programs run once with a ``VectorRank`` for all ranks, and once per branch if they branch on their
 rank. Programs that cannot run in this way, or may be rejected, use ``build_schedule``, which reports the error.
 """

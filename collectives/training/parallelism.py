@@ -4,19 +4,14 @@ A mesh has ``data`` x ``tensor`` x ``pipeline`` devices. Neighbors belong to ``t
 in Megatron-LM. ``strategy`` is the strategy of the ``data`` devices:
 
 * ``ddp``: every device has all parameters; gradients are averaged in buckets during backward;
-
 * ``parameter_server``: devices fetch the weights from servers before a step, and send gradients there after backward;
-
 * ``data_parallel``: one process has the parameters and sends them to the others in each step (``nn.DataParallel``);
-
 * ``zero1``, ``zero2``, ``zero3``: optimizer states, then also gradients, then also parameters are sharded (Rajbhandari
-et al., https://arxiv.org/abs/1910.02054);
-
+  et al., https://arxiv.org/abs/1910.02054);
 * ``zero_redundancy``: torch's ZeroRedundancyOptimizer with DDP: gradients are averaged as in ``ddp``, optimizer states
-are sharded as in ``zero1``, and each parameter is broadcast by the device that has its states;
-
+  are sharded as in ``zero1``, and each parameter is broadcast by the device that has its states;
 * ``fsdp``: as ``zero3``, one block of the model at a time; ``hsdp``: the same within groups of ``shard`` devices, with
-averages between the groups (Zhao et al., https://arxiv.org/abs/2304.11277).
+  averages between the groups (Zhao et al., https://arxiv.org/abs/2304.11277).
 """
 
 from dataclasses import dataclass, replace

@@ -143,9 +143,8 @@ class ComputePhases:
 class Training(Recipe, DataLoading):
     """A data-parallel training. ``gradient_sync`` is an all_reduce algorithm, or None for torch's DDP.
 
-    With ``buckets``, gradients travel during backward; with DDP they always do.
-
-    The other fields are those of Recipe and DataLoading.
+    With ``buckets``, gradients travel during backward; with DDP they always do. Recipe and DataLoading have the other
+    fields.
 
     Raise InputError for an unknown model or data set, and for invalid numbers.
 

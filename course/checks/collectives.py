@@ -25,7 +25,7 @@ SMALL = (9, torch.int64), (3, torch.float64), (1, torch.float32)  # also fewer e
 
 
 def values(rank: int, elements: int = ELEMENTS, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Return a rank's whole numbers, those of ``value_at``; their sums are exact in every order."""
+    """Return a rank's test data as in ``value_at``: integers whose sums are exact in every order."""
     return torch.arange(elements, dtype=dtype) % PLACES + OWN * COUNTS**rank
 
 

@@ -1,4 +1,4 @@
-"""Checks of lesson 1: a message and what it costs."""
+"""Checks of lesson 1: a message and its cost."""
 
 from types import ModuleType
 

@@ -55,7 +55,7 @@ def test_off_by_one_step() -> None:
     assert told in refusal("all_reduce", wrong, 4)
 
 
-def test_what_is_said_of_a_missing_contribution_is_of_its_own_chunk() -> None:
+def test_missing_contribution_is_explained_for_its_own_chunk() -> None:
     def wrong(rank, world_size):
         left, right = (rank - 1) % world_size, (rank + 1) % world_size
         for step in range(world_size - 1):
@@ -124,17 +124,17 @@ def test_unmatched_send() -> None:
 @pytest.mark.parametrize(
     ("op", "problem"),
     [
-        (send(3, 0), "send(to rank 3, chunk 0): there is no rank 3; ranks are 0..2"),
-        (Operation(Kind.RECV, -1, 0, 1, 0), "recv(from rank -1, chunk 0): there is no rank -1; ranks are 0..2"),
-        (send(1, 3), "send(to rank 1, chunk 3): there is no chunk 3; chunks are 0..2"),
-        (send(1, 2, count=2), "send(to rank 1, chunk 2..3): there is no chunk 3; chunks are 0..2"),
-        (Operation(Kind.RECV, 1, -1, 1, -1), "recv(from rank 1, chunk -1): there is no chunk -1; chunks are 0..2"),
+        (send(3, 0), "send(to rank 3, chunk 0): rank 3 does not exist; ranks are 0..2"),
+        (Operation(Kind.RECV, -1, 0, 1, 0), "recv(from rank -1, chunk 0): rank -1 does not exist; ranks are 0..2"),
+        (send(1, 3), "send(to rank 1, chunk 3): chunk 3 does not exist; chunks are 0..2"),
+        (send(1, 2, count=2), "send(to rank 1, chunk 2..3): chunk 3 does not exist; chunks are 0..2"),
+        (Operation(Kind.RECV, 1, -1, 1, -1), "recv(from rank 1, chunk -1): chunk -1 does not exist; chunks are 0..2"),
         (Operation(Kind.SEND, 1, 0, 0, -1), "send(to rank 1, chunk 0): count must be at least 1"),
         (send(0, 0), "send(to rank 0, chunk 0): a rank never sends to itself; use copy or reduce"),
-        (Operation(Kind.SEND, 1, 0.5, 1, -1), "send: 0.5 is no whole number; peers, chunks and counts are (divide"),
-        (Operation(Kind.SEND, None, 0, 1, -1), "send: None is no whole number"),
-        (Operation(Kind.RECV, 1, "0", 1, "0"), "recv: '0' is no whole number"),
-        (copy(0, into=3), "copy(chunk 0 into 3): there is no chunk 3; chunks are 0..2"),
+        (Operation(Kind.SEND, 1, 0.5, 1, -1), "send: 0.5 is not a whole number; peers, chunks and counts are (divide"),
+        (Operation(Kind.SEND, None, 0, 1, -1), "send: None is not a whole number"),
+        (Operation(Kind.RECV, 1, "0", 1, "0"), "recv: '0' is not a whole number"),
+        (copy(0, into=3), "copy(chunk 0 into 3): chunk 3 does not exist; chunks are 0..2"),
     ],
 )
 def test_operations_out_of_range(op: Operation, problem: str) -> None:
@@ -159,7 +159,7 @@ def test_outside_the_scratch() -> None:
         yield copy(0, into=2)
 
     message = refusal("all_reduce", wrong, 2, chunks=1, scratch=1)
-    assert message.endswith("there is no chunk 2; chunks are 0..1, the last 1 of them scratch")
+    assert message.endswith("chunk 2 does not exist; chunks are 0..1, the last 1 of them scratch")
 
 
 def test_a_program_that_exits_ends_itself_and_not_the_command() -> None:
@@ -195,7 +195,7 @@ def test_a_program_that_is_no_generator(returned: object) -> None:
         return returned
 
     assert refusal("all_reduce", wrong, 2).startswith(
-        "all_reduce/wrong, world size 2, rank 0, step 0: it is no rank program: it returned "
+        "all_reduce/wrong, world size 2, rank 0, step 0: not a rank program: it returned "
     )
 
 
@@ -205,7 +205,7 @@ def test_a_program_that_yields_something_else() -> None:
         yield None
 
     assert refusal("all_reduce", wrong, 2, chunks=1).endswith(
-        "rank 0, step 1: None is no operation; a step holds send, recv, recv_reduce, copy and reduce"
+        "rank 0, step 1: None is not an operation; a step holds send, recv, recv_reduce, copy and reduce"
     )
 
 
@@ -278,7 +278,7 @@ def test_what_is_smaller_is_right(name: str) -> None:
     assert prove(found, range(1 if name != "empty_scratch" else 2, world_size)).problem is None
 
 
-def test_what_fails_alone_and_together_is_told_of_two_ranks_and_what_fails_alone_only_with_a_hint() -> None:
+def test_failure_on_one_rank_only_gets_a_hint() -> None:
     (found,) = load_file(GALLERY / "empty_scratch.py")
     alone = prove(found, [1]).problem
     assert alone is not None and "world size 1" in alone and "it is right" not in alone

@@ -21,7 +21,7 @@ STAR = simcomm.star(4, "10 Gbit/s", "5 us")
 RING = find_algorithm("all_reduce/ring")
 
 WRONG_TYPES = [
-    ({"nbytes": "8 megs"}, "'8 megs' is no size; write a number and one of"),
+    ({"nbytes": "8 megs"}, "'8 megs' is not a size; write a number and one of"),
     ({"nbytes": None}, "nbytes is None; give a whole number from 0 on or a text like '1 MiB', or buffers"),
     ({"nbytes": True}, "nbytes is True"),
     ({"nbytes": 8.0}, "nbytes is 8.0"),
@@ -279,7 +279,7 @@ def test_a_call_stands_in_place_of_the_algorithm():
 @pytest.mark.parametrize("run", [simcomm.run, realcomm.run])
 @pytest.mark.parametrize("given", [{"nbytes": 16}, {"dtype": "float32"}, {"op": "sum"}, {"root": 0}])
 def test_beside_a_call_nothing_is_said_twice(run, given: dict):
-    with pytest.raises(InputError, match=f"{next(iter(given))} given besides a CollectiveCall"):
+    with pytest.raises(InputError, match=f"{next(iter(given))} given twice, also in the CollectiveCall"):
         run(CollectiveCall(RING, 4), STAR, **given)
 
 
@@ -309,7 +309,7 @@ def test_a_call_is_checked_however_it_was_made(call_: CollectiveCall, message: s
         simcomm.run(call_, STAR)
 
 
-def test_another_algorithm_gets_as_many_elements_as_it_can_work_on():
+def test_replaced_algorithm_gets_a_valid_number_of_elements():
     call = make_call("all_to_all/direct", 4, 1000)
     assert call.elements == 248
     sixteen = find_algorithm("all_reduce/ring")
@@ -326,7 +326,7 @@ def test_another_algorithm_gets_as_many_elements_as_it_can_work_on():
         ("broadcast", 0, 4, "one element"),
     ],
 )
-def test_a_size_of_which_nccl_leaves_nothing_is_refused_as_it_was_given(
+def test_size_that_nccl_rounds_to_nothing_is_rejected_as_given(
     collective: str, nbytes: int, least: int, what: str
 ) -> None:
     said = f"{collective}/nccl: size = {nbytes} bytes; on 2048 ranks give at least {least}, {what}"

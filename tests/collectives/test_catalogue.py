@@ -57,7 +57,7 @@ def test_a_short_name_needs_its_collective() -> None:
     ("name", "collective", "said"),
     [
         ("ring", None, r"no algorithm is called 'ring'; did you mean .*all_reduce/ring.* or FILE.py:NAME"),
-        ("mine.toml", None, r"'mine.toml' is no file of Python; give an algorithm's name, or FILE.py:NAME"),
+        ("mine.toml", None, r"'mine.toml' is not a Python file; give an algorithm's name, or FILE.py:NAME"),
         ("x" * 5000, None, "no algorithm is called"),
         ("broadcast/naive", "all_reduce", "broadcast/naive is not an algorithm for all_reduce"),
     ],
@@ -98,7 +98,7 @@ def chain(rank, world_size, slices=8):  # type: ignore[no-untyped-def]
             yield send(rank + 1, chunk)
 
 
-def test_chunks_receive_the_program_s_parameters_and_their_defaults() -> None:
+def test_chunk_rule_receives_program_parameters_and_defaults() -> None:
     sliced = declared("all_reduce", chain, chunks=lambda world_size, slices: slices)
     assert sliced.chunks(4) == 8
     assert sliced.with_parameters(slices=3).chunks(4) == 3
@@ -228,7 +228,7 @@ def test_the_library_s_algorithms_survive_pickling() -> None:
         assert pickle.loads(pickle.dumps(found)) == found
 
 
-def test_a_user_s_algorithm_survives_pickling_with_its_parameters(mine: Path) -> None:
+def test_user_algorithm_survives_pickling_with_parameters(mine: Path) -> None:
     for reference in ("mine", "my_broadcast"):
         original = find_algorithm(f"{mine}:{reference}", None if reference != "mine" else "all_reduce")
         again = pickle.loads(pickle.dumps(original))
@@ -254,7 +254,7 @@ def test_an_algorithm_that_left_its_file_is_told(mine: Path) -> None:
         again.channels(0, 2)
 
 
-def test_what_was_recorded_is_what_another_process_runs_whatever_becomes_of_the_file(mine: Path) -> None:
+def test_other_process_runs_recorded_program_after_file_changes(mine: Path) -> None:
     sliced = find_algorithm(f"{mine}:sliced")
     before = build_schedule(sliced, 3).programs
     pickled = pickle.dumps(sliced)

@@ -48,7 +48,7 @@ def test_two_channels_are_proved_together(p: int) -> None:
     assert report.ports == (0 if p == 1 else 2)
 
 
-def test_a_schedule_lists_the_channels_of_a_rank_one_after_the_other() -> None:
+def test_schedule_lists_channels_of_rank_in_order() -> None:
     schedule = build_schedule(TWO_RINGS, 3)
     assert schedule.channels == 2
     assert [len(channels) for channels in schedule.programs] == [2, 2, 2]
@@ -57,7 +57,7 @@ def test_a_schedule_lists_the_channels_of_a_rank_one_after_the_other() -> None:
     assert sorted(completion_order(schedule)) == [(r, c, s) for r in range(3) for c in range(2) for s in range(4)]
 
 
-def test_an_algorithm_with_several_channels_has_no_single_program() -> None:
+def test_algorithm_with_several_channels_has_no_single_program() -> None:
     assert len(TWO_RINGS.channels(0, 3)) == 2
     with pytest.raises(InputError, match="all_reduce/both_ways has 2 channels; only one can be run here"):
         TWO_RINGS.steps(0, 3)
@@ -73,7 +73,7 @@ def test_the_engine_reduces_on_two_channels(p: int, n: int) -> None:
     assert all(np.array_equal(array, np.sum(data, axis=0)) for array in held)
 
 
-def test_channels_share_the_link_and_wait_for_their_latencies_together() -> None:
+def test_channels_share_link_and_overlap_latencies() -> None:
     p, nbytes = 4, 8 << 20
     cluster = simcomm.star(p, "8 Gbit/s", "10 us")
     found = simcomm.run(TWO_RINGS, cluster, nbytes)

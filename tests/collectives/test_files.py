@@ -28,7 +28,7 @@ from ringlab.shared.progress import TerminalProgress
 from simcomm.sweeping import SweepFile
 
 
-def test_a_file_is_replaced_with_its_permissions_and_nothing_is_left_beside_it(tmp_path: Path):
+def test_replaced_file_keeps_permissions_and_is_alone(tmp_path: Path):
     file = tmp_path / "a.json"
     write_text(file, "old")
     file.chmod(0o640)
@@ -70,7 +70,7 @@ def test_what_is_no_regular_file_is_not_written(kind: str, tmp_path: Path) -> No
             refuse(file)
 
 
-def test_a_full_disk_is_named_with_the_file_which_stays_as_it_was(tmp_path: Path, full_disk: None) -> None:
+def test_full_disk_is_reported_and_file_is_unchanged(tmp_path: Path, full_disk: None) -> None:
     file = tmp_path / "a.json"
     file.touch()
     with pytest.raises(OSError, match="No space left on device") as error:
@@ -231,9 +231,7 @@ def test_the_answer_is_shown_before_it_cannot_be_written(ringlab, tmp_path: Path
         (["predict", "star88"], "stderr", 2, ""),
     ],
 )
-def test_a_stream_that_takes_nothing_is_named_and_changes_no_status(
-    arguments: list[str], full: str, status: int, said: str
-):
+def test_unwritable_stream_is_reported_and_keeps_exit_status(arguments: list[str], full: str, status: int, said: str):
     with Path("/dev/full").open("w") as device:
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, full: device}
         environment = {**os.environ, "PYTHONPATH": str(Path(ringlab_package.__file__).parents[1])}
@@ -255,7 +253,7 @@ def test_files_are_written_though_nobody_reads_what_is_shown(tmp_path: Path):
     assert len(read_trace(tmp_path / "a.trace.json").messages) > 0
 
 
-def test_of_several_failures_none_is_hidden_by_a_reader_that_is_gone():
+def test_closed_reader_hides_no_other_failure():
     def fail(*arguments: object) -> None:
         raise OSError(*arguments)
 
@@ -288,7 +286,7 @@ def test_two_outputs_are_two_files(ringlab, tmp_path: Path):
     assert not (tmp_path / "a").exists()
 
 
-def test_what_is_refused_for_its_suffix_is_refused_before_measuring(ringlab, tmp_path: Path):
+def test_wrong_suffix_is_rejected_before_measuring(ringlab, tmp_path: Path):
     here = tmp_path / "here.toml"
     here.write_text(
         '[cluster]\npreset = "this-machine"\n[collective]\nname = "all_reduce"\nalgorithms = "ring"\nsizes = "1 KiB"\n'
@@ -298,14 +296,14 @@ def test_what_is_refused_for_its_suffix_is_refused_before_measuring(ringlab, tmp
     assert "x.txt: a report is written as .html or .htm, not '.txt'" in err
 
 
-def test_a_link_to_nothing_in_no_folder_is_refused_and_makes_none(tmp_path: Path) -> None:
+def test_link_into_missing_directory_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "no" / "out.json")
-    with pytest.raises(InputError, match=r"it is a link to .*out\.json, and there is no such folder"):
+    with pytest.raises(InputError, match=r"a link to .*out\.json, whose directory does not exist"):
         check_output(tmp_path / "link")
     assert not (tmp_path / "no").exists()
 
 
-def test_of_an_answer_infinity_is_refused_and_what_is_no_number_is_an_error(tmp_path: Path) -> None:
+def test_json_answer_rejects_infinity_and_nan(tmp_path: Path) -> None:
     answer = Mock()
     answer.to_dict.return_value = {"rows": [{"rate": 1.0}, {"rate": -inf}]}
     with pytest.raises(InputError, match="too large for a float"):

@@ -64,9 +64,9 @@ REFUSED = {
     "recursion": ("    f = lambda n: f(n)\n    yield f(0)", "fails with RecursionError", 8),
     "memory": ("    held = [bytes(1 << 30)]\n    yield ()", "more than 512 MiB of memory", 8),
     "many programs": ("    return tuple(iter(()) for _ in range(10_000))", "it returns 10000 programs", None),
-    "a program of programs": ("    yield (hostile(rank, world_size) for _ in range(3))", "is no operation", 8),
-    "an operation of its own": ("    yield Operation(7, 0, 0, 1, 0)", "is no operation", 8),
-    "a huge number": ("    yield send(10**5000, 0)", "is no whole number", None),
+    "a program of programs": ("    yield (hostile(rank, world_size) for _ in range(3))", "is not an operation", 8),
+    "an operation of its own": ("    yield Operation(7, 0, 0, 1, 0)", "is not an operation", 8),
+    "a huge number": ("    yield send(10**5000, 0)", "is not a whole number", None),
     "a failing repr": ("    yield type('Odd', (), {'__repr__': lambda self: 1 / 0})()", "repr fails with Zero", 8),
     "a failing text": (
         "    raise type('E', (Exception,), {'__str__': lambda self: sys.exit(0)})\n    yield ()",
@@ -90,7 +90,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 UNLINED = {  # a body, what is said of it, and the line that is named for it: of a yield, the first, or the last
     "a number that is none": ("all_reduce", "    yield ()\n    yield send(0.5, 0)", "must be an integer, not 0.5", 6),
-    "no generator": ("all_reduce", "    return 5", "it is no rank program", 3),
+    "no generator": ("all_reduce", "    return 5", "not a rank program", 3),
     "a receive that is not there": (
         "all_reduce", "    if rank: yield send(0, 0)\n    else: yield recv_reduce(1, 0)", "never receives chunk 1", 6,
     ),
@@ -142,7 +142,7 @@ def test_it_is_ended_and_leaves_nothing(name: str, tmp_path: Path, monkeypatch: 
     assert survivors(path) == []
 
 
-def test_what_is_handed_on_while_its_parent_ends_is_looked_for_again() -> None:
+def test_process_orphaned_during_search_is_found_again() -> None:
     """A look at the parent comes after the kernel took its child away, one at ours before it brought it."""
     child = subprocess.Popen(["sleep", "60"])
     looks = [[], [psutil.Process(child.pid)]]
@@ -189,7 +189,7 @@ def test_what_is_left_running_ends_with_the_answer(tmp_path: Path, monkeypatch: 
     del found
 
 
-def test_its_tricks_stay_in_its_process_and_what_it_prints_is_no_answer(tmp_path: Path) -> None:
+def test_tricks_stay_in_guest_and_its_output_is_no_answer(tmp_path: Path) -> None:
     tricks = """    import collectives, collectives.proof.verifier, json
     collectives.proof.verifier.verify = collectives.verify = lambda *given: None
     json.loads = json.dumps = None
@@ -228,7 +228,7 @@ def _wait_until(holds: "object") -> None:
         time.sleep(0.05)
 
 
-def test_a_command_that_ends_at_once_leaves_no_guest_of_a_stopped_server(tmp_path: Path) -> None:
+def test_short_command_leaves_no_guest_of_stopped_server(tmp_path: Path) -> None:
     body = "    open('asked', 'w')\n    os.kill(os.getppid(), signal.SIGSTOP)\n    time.sleep(60)\n    yield ()"
     path = write(tmp_path, body)
     code = (
@@ -261,9 +261,7 @@ def test_waiting_for_a_processor_counts_for_no_limit_of_time(tmp_path: Path) -> 
             other.wait()
 
 
-def test_of_a_program_that_branches_on_its_rank_the_ranks_are_not_asked_one_by_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_branching_program_is_not_run_rank_by_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (found,) = load_file(write(tmp_path, BRANCHED))
     monkeypatch.setattr(RecordedProgram, "_transcript", lambda *of: pytest.fail("every rank is recorded"))
     assert build_compact(found, SMALL + 8).messages == SMALL + 8
@@ -275,7 +273,7 @@ def test_a_limit_of_time_is_waited_for_once(tmp_path: Path) -> None:
     assert verdict.counter_example is not None and verdict.counter_example["world_size"] == 1
 
 
-def test_an_interrupt_ends_the_server_and_the_next_file_has_another(tmp_path: Path) -> None:
+def test_interrupt_ends_server_and_next_file_starts_another(tmp_path: Path) -> None:
     (found,) = load_file(write(tmp_path, RIGHT))
     before = sandbox._Only.server
     assert before is not None

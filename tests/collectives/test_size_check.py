@@ -48,7 +48,7 @@ def counting(algorithm: Algorithm, said: list[int]) -> Algorithm:
 @pytest.mark.parametrize(
     ("name", "hosts"), [("all_to_all/pairwise", 60_000), ("all_to_all/direct", 10_000), ("all_to_all/bruck", 60_000)]
 )
-def test_too_many_hosts_of_all_to_all_are_refused_before_they_are_asked(name: str, hosts: int):
+def test_too_large_all_to_all_is_rejected_before_programs_run(name: str, hosts: int):
     cluster, said = simcomm.star(hosts, "10 Gbit/s", "5 us"), list[int]()
     with pytest.raises(InputError, match=rf"{hosts}.*,\d\d\d,\d\d\d.* fewer ranks"):
         simcomm.run(counting(find_algorithm(name), said), cluster, 1 << 20, record=False)
@@ -91,7 +91,7 @@ def test_more_memory_allows_more(limit: str, name: str, monkeypatch):
         simcomm.run(algorithm, cluster, 1 << 20, record=False)
     monkeypatch.setenv("RINGLAB_MEMORY", re.findall(r'RINGLAB_MEMORY="([^"]*)"', str(refused.value))[0])
     assert simcomm.run(algorithm, cluster, 1 << 20, record=False).elapsed > 0
-    for given, said in (("much", "'much' is no size"), ("0 B", "'0 B' is too little")):
+    for given, said in (("much", "'much' is not a size"), ("0 B", "'0 B' is too little")):
         monkeypatch.setenv("RINGLAB_MEMORY", given)
         schedules.unverified_schedule.cache_clear()
         with pytest.raises(InputError, match=f"RINGLAB_MEMORY: {said}"):
@@ -103,7 +103,7 @@ def test_naive_programs_ask_about_other_ranks_only_at_the_root():
     assert isinstance(found, StepTable) and found.messages == 2 * 19_999
 
 
-def test_routes_with_too_many_links_are_refused_before_they_are_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_routes_with_too_many_links_are_rejected_in_advance(monkeypatch: pytest.MonkeyPatch) -> None:
     far = simcomm.ring(64, "1 GB/s", "1 us")
     monkeypatch.setattr(Gigabyte, "HOPS", 1000)
     with pytest.raises(TooLarge, match=r"63 pairs of hosts have about 1,024 .* up to 1,000 .* such as ring, or fewer"):
@@ -132,7 +132,7 @@ def test_the_simpy_engine_has_a_limit_of_its_own(monkeypatch: pytest.MonkeyPatch
         answer.predict(engine="simpy")
 
 
-def test_a_trace_that_is_too_large_is_refused_before_anything_is_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_trace_is_rejected_before_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
     check_traceable(load("star8"))
     monkeypatch.setattr("collectives.budget.Gigabyte.RECORDED", 100)
     with pytest.raises(
@@ -141,7 +141,7 @@ def test_a_trace_that_is_too_large_is_refused_before_anything_is_simulated(monke
         check_traceable(load("star8", 'collective.algorithms=["naive", "ring"]'))
 
 
-def test_what_is_predicted_without_messages_is_not_refused_for_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prediction_without_messages_has_no_message_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     overlaps = 'training.gradient_sync={name = "ring", overlap = true}'
     scenario = replace(load("star8", "cluster.hosts=500", overlaps), collective=None)
     (training,), star = scenario.trainings, scenario.cluster
@@ -154,9 +154,7 @@ def test_what_is_predicted_without_messages_is_not_refused_for_their_number(monk
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 1000])
-def test_keys_and_hops_are_worked_out_alike_in_pieces_of_any_size(
-    at_once: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keys_and_hops_do_not_depend_on_piece_size(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = np.array([1 << 40, 3, 1 << 40, 0, 5, 3, 1 << 30], np.int64).repeat(30)
     tree = simcomm.two_level_tree(4, 4, "1 GB/s", "1 us", 4.0)
     doubling = find_algorithm("all_reduce/recursive_doubling")
@@ -194,7 +192,7 @@ def test_what_the_limits_allow_of_routes_fits_into_a_gigabyte(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("record", ["path.png", "film.gif", "player.html"])
-def test_a_picture_of_too_many_messages_is_refused_before_any_is_simulated(
+def test_picture_with_too_many_messages_is_rejected_in_advance(
     record: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("collectives.budget.Gigabyte.RECORDED", 300)

@@ -90,7 +90,7 @@ def test_what_never_ended_comes_back(trace: Trace, tmp_path: Path) -> None:
     assert read_trace(tmp_path / "a.trace.json") == trace
 
 
-def test_where_a_program_goes_wrong_comes_back_and_the_run_is_not_complete(trace: Trace, tmp_path: Path) -> None:
+def test_program_failure_is_read_back_and_run_is_incomplete(trace: Trace, tmp_path: Path) -> None:
     assert trace.is_complete
     trace.failure = ProgramFailure(1, 0, "my.py:9", "deadlock")
     written(trace, tmp_path)
@@ -208,8 +208,8 @@ def test_columns_that_no_run_left_are_refused(
     ("changes", "message"),
     [
         ({"rows": 3}, "messages: src: 2 entries for 3 rows"),
-        ({"rows": 10**12}, "messages: rows: 1000000000000 is no whole number from 0 to 4000000"),
-        ({"rows": "2"}, "messages: rows: '2' is no whole number"),
+        ({"rows": 10**12}, "messages: rows: 1000000000000 is not a whole number from 0 to 4000000"),
+        ({"rows": "2"}, "messages: rows: '2' is not a whole number"),
         ({"columns": {}}, "messages: columns: src is missing"),
         (
             {"routes": {"names": [], "count": 1, "nodes": 0, "first": [0, 1], "node": []}},
@@ -266,7 +266,7 @@ def spans(step: int, rank: int, *seconds: float) -> list[Span]:
     return found
 
 
-def test_a_step_takes_the_mean_over_its_ranks_and_warm_up_does_not_count():
+def test_step_time_is_mean_over_ranks_without_warm_up():
     found = [*spans(0, 0, 9, 9, 9, 9), *spans(0, 1, 9, 9, 9, 9)]
     for step in (1, 2, 3):
         found += spans(step, 0, 1, 2, 2, 1) + spans(step, 1, 1, 2, 2, 2)

@@ -307,7 +307,7 @@ FAULTS = {
     "{}['lost']": "the program fails with KeyError: 'lost'",
     "int('x')": "the program fails with ValueError: invalid literal",
     "deep(rank)": "the program fails with ZeroDivisionError",
-    "None": "None is no operation",
+    "None": "None is not an operation",
 }
 BODY = """\
 from collectives import algorithm, recv, recv_reduce, send
@@ -346,7 +346,7 @@ def test_failing_program_names_rank_step_and_line(fault: str, is_file: bool, tmp
 
 RULES = {
     "yield send(rank, 0)": "to itself; use copy or reduce",
-    "yield send(5, 0)": "there is no rank 5; ranks are 0..1",
+    "yield send(5, 0)": "rank 5 does not exist; ranks are 0..1",
     "yield recv_reduce(1 - rank, 0)": "meets nothing: rank 0 sends no message",
 }
 

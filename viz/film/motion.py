@@ -28,7 +28,7 @@ def length(line: Line) -> float:
 
 @dataclass(frozen=True)
 class Motion:
-    """All messages as arrays, one entry per message, and the frames ``[first, last)`` that show it."""
+    """The messages as arrays, one entry per message, and the frames ``[first, last)`` that show it."""
 
     times: Floats  # of the frames
     begin: Floats

@@ -1,1 +1,1 @@
-"""Where nodes and links are in a picture."""
+"""Positions of nodes and links in a picture."""

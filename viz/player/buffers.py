@@ -1,6 +1,6 @@
 """The contents of the buffers during a collective: the contributors of each chunk of each rank after each message.
 
-A symbolic run determines what each message carries and what it changes.
+A symbolic run determines the data of each message and its effect.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -123,7 +123,7 @@ def _cells(run: SymbolicRun, rank: int, operation: Operation) -> list[Cell]:
 def _leave(
     run: SymbolicRun, rank: int, operation: Operation, after: LandedMessage | None, start: Sequence[list[int]]
 ) -> None:
-    """Note what a local operation wrote as left by the last message before it; before any, as there from the start."""
+    """Attribute a local operation's result to the last message before it; without one, to the start of the run."""
     cells = _cells(run, rank, operation)
     if after is not None:
         after.after += cells

@@ -1,6 +1,6 @@
 """The player's page: modules, style and data in one file without external requests.
 
-There is no build step. The modules of ``web/`` are concatenated in import order and minified when a page is written. A
+No build step is needed: the modules of ``web/`` are concatenated in import order and minified when a page is written. A
 content security policy allows only this script and this style, by their hashes.
 """
 

@@ -151,8 +151,8 @@ def aggregate(trace: Trace, loads: LinkLoads, limits: RunLimits, groups: Sequenc
 def list_messages(trace: Trace, limits: RunLimits) -> dict[str, Any]:
     """Return single messages as columns, which the page inflates when you open a rank.
 
-    Small columns contain all messages. Otherwise they contain those of the ranks at unusual cables, of their peers, and
-    of evenly spaced other ranks; the list of ranks is included.
+    Small columns contain all messages. Otherwise they contain the messages of the ranks at unusual cables, of their
+    peers, and of evenly spaced other ranks; the list of ranks is included.
     """
     messages = trace.messages
     columns = _pack_messages(trace, slice(None))
@@ -219,7 +219,9 @@ def _bin(times: Floats, elapsed: float) -> Ints:
 
 
 def _kept_links(limits: RunLimits, loads: LinkLoads) -> list[int]:
-    """Return the links whose utilization over time is exported: those of the listed cables, then the most used."""
+    """Return the links whose utilization over time is exported: first the links of the listed cables, then the most
+    used.
+    """
     first = [link for cable in limits.cables[:SERIES] for link in cable.links]
     return list(dict.fromkeys([*first, *np.argsort(-loads.use)[:SERIES].tolist()]))[:SERIES]
 
@@ -237,8 +239,8 @@ LISTED = 48  # cables
 class PlayedRun:
     """A trace to play, its name, and a sentence about the run without its bottleneck.
 
-    ``buffers`` are the buffer contents if the caller knows them. Default: those of the trace's algorithm, if known.
-    ``lines`` are the lines in the user's program that send and receive each message, if known.
+    ``buffers`` are the buffer contents if the caller knows them. Default: the trace's algorithm determines them, if
+    known. ``lines`` are the lines in the user's program that send and receive each message, if known.
     """
 
     trace: Trace
