@@ -44,7 +44,7 @@ def test_errors_are_relative_to_what_was_measured_and_grouped():
     assert summarize_errors(rows).p90 == pytest.approx(0.37)
 
 
-def test_as_stated_counts_the_rows_whose_measured_time_is_within_what_the_prediction_says():
+def test_as_stated_counts_rows_inside_their_interval():
     rows = [replace(row, uncertainty=0.1) for row in ROWS]
     assert [row.is_as_stated for row in rows] == [False, True, True, None]
     found = AccuracyHere(EmulatedRows((*rows[:3], ROWS[0]), {}, 1.0)).views
@@ -52,7 +52,7 @@ def test_as_stated_counts_the_rows_whose_measured_time_is_within_what_the_predic
     assert AccuracyHere(EmulatedRows(ROWS, {}, 1.0)).views["all"]["all rows"].as_stated is None
 
 
-def test_what_software_takes_makes_an_emulated_row_uncertain_and_links_do_not():
+def test_emulated_row_is_uncertain_through_software_only():
     rounds = [CrowdRound(8, step=1e-4, further=5e-5, waking=2e-3) for _ in range(8)]
     arrived = [(nbytes, nbytes / PAIR.goodput) for nbytes in (1 << 20, 1 << 24)]
     pair = replace(
@@ -99,7 +99,7 @@ def test_a_busy_machine_is_named_and_its_rows_are_marked(accuracy_of: Ringlab, m
     assert replace(answer.found, loads={"star8": loads["star8"]}).busy == ""
 
 
-def test_each_rate_is_measured_once_and_what_cores_do_before_each_scenario(monkeypatch: pytest.MonkeyPatch):
+def test_rates_are_measured_once_and_load_before_each_scenario(monkeypatch: pytest.MonkeyPatch):
     pair, computing = Mock(return_value=PAIR), Mock(return_value=from_pair(PAIR, 2))
     rounds = [CrowdRound(8, step=1e-4 * number, further=5e-5, waking=2e-3) for number in (1, 2)]
     monkeypatch.setattr(emulated_rows, "calibrate_pair", pair)

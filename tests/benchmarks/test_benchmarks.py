@@ -207,7 +207,7 @@ def test_every_fault_that_was_tried_ends_all_ranks_and_goes_on():
     assert found["rows"] and all(row["same_weights"] and row["processes"] == 0 for row in found["rows"])
 
 
-def test_trainings_learn_alike_and_overlapped_steps_are_as_fast_as_ddps():
+def test_overlapped_steps_learn_as_ddp_and_are_as_fast():
     found = json.loads((FOLDER / "results" / "overlap.json").read_text())
     assert {row["way"]: row["ratio"] for row in found["steps"]}["ring[overlap]"] <= 1.05
     curves, chosen = (runpy.run_path(str(FOLDER / "training_curves.py"))[name] for name in ("WAYS", "RECIPE"))
@@ -258,7 +258,7 @@ def test_gloo_is_measured_in_parts_that_belong_together(tmp_path: Path, monkeypa
     assert refused.returncode == 2 and "slice_bytes is 7 there" in refused.stderr
 
 
-def test_the_engines_are_measured_in_parts_with_goals_for_all_ranks_only(tmp_path: Path):
+def test_engine_benchmark_has_parts_and_goals_for_all_ranks(tmp_path: Path):
     file = tmp_path / "found.json"
     first = measured("engine.py", file, "--parts", "reference", *SMALLEST["engine.py"])
     assert_says_where_it_ran(first)

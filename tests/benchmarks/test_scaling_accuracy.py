@@ -44,7 +44,7 @@ def test_the_json_has_the_keys_that_are_promised(accuracy_of: Ringlab, tmp_path:
     assert linear.all()
 
 
-def test_a_source_that_is_held_out_does_not_move_its_own_prediction(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_held_out_source_does_not_change_its_prediction(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half its published throughputs on several GPUs: the refit without it predicts as before."""
     own = [one for one in read_series() if one.source.startswith(("tf_", "tensorpack", "dle_pt_txl"))]
     spoilt = [
@@ -87,7 +87,7 @@ def test_intervals_are_as_wide_as_errors_were() -> None:
             assert held[rows].mean() == pytest.approx(coverage, abs=0.025)
 
 
-def test_intervals_are_wider_where_a_source_was_needed_to_know_how_wide() -> None:
+def test_intervals_are_wider_without_the_source() -> None:
     """Only one of two sources exchanges, and is off by three times what is expected of an exchange beforehand."""
     rng = np.random.default_rng(4)
     exchange, sources = np.repeat([0.5, 0.0], 400), np.repeat(["exchanges", "does not"], 400)
@@ -224,7 +224,7 @@ def test_other_frameworks_say_how_a_job_scales_on_their_machine() -> None:
     assert np.isnan(other_frameworks(make_points(again))[1:]).all()  # of its own framework nothing is learned
 
 
-def test_exact_intervals_hold_fewer_of_the_hard_points_than_of_all() -> None:
+def test_exact_intervals_contain_fewer_hard_points_than_all() -> None:
     """All points are predicted at 0.95 of linear, so that those which come out hard are the unlucky ones."""
     rng = np.random.default_rng(5)
     judged = judge_frozen(read_series())

@@ -92,7 +92,7 @@ def test_uncertainty_grows_with_disagreement_and_age():
     assert combine(0.12, 60.0) == pytest.approx(hypot(0.13, 0.29))
 
 
-def test_who_agrees_to_calibrate_gets_the_answer_also_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calibration_on_demand_answers_on_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     session = Mock(is_calibrated=lambda scenario: False)
     with pytest.raises(InputError, match=r"quickstart: .*; `ringlab calibrate quickstart` does it"):
         _offer_calibration(Mock(), "quickstart", session)
@@ -103,9 +103,7 @@ def test_who_agrees_to_calibrate_gets_the_answer_also_on_a_busy_machine(monkeypa
     assert session.calibrate_for.call_args.kwargs["accept_noise"] is True
 
 
-def test_a_calibration_without_the_overlap_that_a_training_needs_is_made_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_calibration_without_needed_overlap_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here.toml").write_text('[cluster]\npreset = "this-machine"\n[training]\ngradient_sync = "ring"\n')
     kept = {"found": ONE}
     monkeypatch.setattr(Session, "find_calibration", lambda *given: kept["found"])

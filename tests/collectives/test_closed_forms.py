@@ -210,7 +210,7 @@ def test_nothing_beats_the_lower_bounds(name: str, p: int) -> None:
 
 @pytest.mark.parametrize("name", sorted(library()))
 @pytest.mark.parametrize("p", [*SIZES, 12, 16, 17, 33, *LARGER_SIZES])
-def test_the_steps_of_a_proof_are_the_messages_of_the_closed_form(name: str, p: int) -> None:
+def test_proof_steps_equal_messages_of_closed_form(name: str, p: int) -> None:
     found = find_algorithm(name)
     stated = closed_form(found, CostModel(p, nbytes=0.0, alpha=1.0, beta=0.0, gamma=0.0))
     assert stated is not None

@@ -100,7 +100,7 @@ def test_torus_reduces_on_any_shape(p: int, columns: int, rows: int) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in library() if library()[name].spec.moves])
-def test_lengths_that_do_not_fall_into_equal_chunks_are_refused_or_rounded_down(name: str) -> None:
+def test_length_without_equal_chunks_is_rejected_or_rounded_down(name: str) -> None:
     cluster = simcomm.star(4, "1 GB/s", "1 us")
     with pytest.raises(InputError, match=f"{name}: 10 elements do not fall into 4 equal chunks.*a multiple of 4"):
         simcomm.run(name, cluster, buffers=[np.zeros(10) for _ in range(4)])

@@ -85,7 +85,7 @@ def test_every_algorithm_says_its_bytes_and_where_it_is_from(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", library())
-def test_the_steps_that_an_algorithm_states_are_those_of_the_page(name: str) -> None:
+def test_stated_steps_equal_steps_on_page(name: str) -> None:
     formula, holds, _ = FORMULAS[name]
     first = (find_algorithm(name).function.__doc__ or "").partition("\n")[0]
     assert ("At most" in first) == (name in UPPER_BOUNDS)

@@ -47,7 +47,7 @@ def test_the_gallery_goes_as_far_as_it_comes(name: str, tmp_path: Path) -> None:
     assert read_trace(tmp_path / "wrong.trace.json").failure == failure
 
 
-def test_others_go_on_until_they_wait_for_the_rank_that_goes_wrong() -> None:
+def test_other_ranks_continue_until_they_wait_for_failed_rank() -> None:
     def wrong(rank, world_size):
         yield send(rank ^ 1, 0), recv_reduce(rank ^ 1, 0)
         if rank == 0:
@@ -150,14 +150,14 @@ def played(page: Path) -> dict[str, Any]:
     return run
 
 
-def test_buffers_of_a_right_program_of_ones_own_are_those_of_the_library(ringlab: Ringlab, tmp_path: Path) -> None:
+def test_buffers_of_correct_user_program_equal_library(ringlab: Ringlab, tmp_path: Path) -> None:
     mine, ours = tmp_path / "mine.html", tmp_path / "ours.html"
     assert ringlab("animate", own_program(tmp_path), "-o", mine).status == 0
     assert ringlab("animate", "star8", "--algorithm", "ring", "-o", ours).status == 0
     assert played(mine)["buffers"] == played(ours)["buffers"]
 
 
-def test_buffers_of_a_wrong_program_are_followed_up_to_where_it_goes_wrong(ringlab: Ringlab, tmp_path: Path) -> None:
+def test_buffers_of_wrong_program_are_followed_up_to_error(ringlab: Ringlab, tmp_path: Path) -> None:
     page = tmp_path / "wrong.html"
     done = ringlab(
         "animate", "two-racks", "--algorithm", f"{own_program(tmp_path, last='recv_reduce')}:ring", "-o", page

@@ -167,7 +167,7 @@ def test_machine_code_that_is_not_kept_is_told_of():
     assert heard == [simcomm.compiling.NOTE]
 
 
-def test_a_long_prediction_tells_of_all_its_messages_and_begins_with_the_fewest(tmp_path):
+def test_long_prediction_counts_messages_and_starts_with_fewest(tmp_path):
     file = tmp_path / "long.toml"
     file.write_text(LONG.replace("100000", "10000"))
     heard = Heard(interrupt_at=126 + 112)
@@ -180,7 +180,7 @@ def test_a_long_prediction_tells_of_all_its_messages_and_begins_with_the_fewest(
     assert answer.conclusions == ("Stopped: 2 of 4 rows are simulated.",)
 
 
-def test_what_else_may_do_is_said_where_the_choice_of_auto_is_too_large(monkeypatch, tmp_path):
+def test_too_large_auto_choice_names_alternatives(monkeypatch, tmp_path):
     file, plain = tmp_path / "auto.toml", workload.count_work
     file.write_text(LONG.replace("100000", "2").replace('"ring", "naive"', '"auto", "ring"'))
 
@@ -198,7 +198,7 @@ def test_what_else_may_do_is_said_where_the_choice_of_auto_is_too_large(monkeypa
 
 @pytest.mark.parametrize("is_emulated", [False, True])
 @pytest.mark.parametrize("buckets", [None, Buckets(), Buckets(2.0, "ddp")])
-def test_the_messages_that_are_counted_of_a_training_are_simulated(
+def test_counted_messages_of_training_are_simulated(
     buckets: Buckets | None, is_emulated: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain_star, counted = simcomm.star(3, "10 Gbit/s", "5 us"), list[int]()
@@ -275,7 +275,7 @@ def read_until(file: int, wanted: str) -> str:
     return said.decode()
 
 
-def test_an_interrupted_prediction_shows_its_rows_and_ends_with_130(tmp_path):
+def test_interrupted_prediction_shows_rows_and_exits_with_130(tmp_path):
     with start(tmp_path, "predict", "long.toml", "--json", "found.json") as process:
         assert process.stderr is not None
         said = read_until(process.stderr.fileno(), r"\d,\d+/12,600,126 messages, all_reduce/naive")

@@ -189,7 +189,7 @@ def test_check_tells_undefined_from_wrong(
     assert (found["correct"], found["undefined"]) == (status == 0, undefined)
 
 
-def test_a_root_for_which_a_program_is_undefined_is_not_called_proved() -> None:
+def test_root_with_undefined_program_is_not_proved() -> None:
     def even(rank, world_size, root):
         if root % 2:
             raise Undefined("only for even roots")

@@ -78,7 +78,7 @@ def absolute(rank, world_size):
 
 
 @pytest.mark.parametrize("p", [MOST_BRANCHES - 1, MOST_BRANCHES + 1, pytest.param(SMALL + 1, marks=pytest.mark.slow)])
-def test_ranks_that_meet_each_peer_in_turn_are_asked_alike_in_a_file_and_here(tmp_path, p: int):
+def test_rotating_peers_are_recorded_as_in_this_process(tmp_path, p: int):
     (tmp_path / "my.py").write_text(ABSOLUTE, encoding="utf-8")
     (of_file,) = load_file(tmp_path / "my.py")
     names: dict[str, Any] = {}
@@ -104,7 +104,7 @@ def test_rings_are_cyclic_and_doubling_goes_by_branch():
         assert build_symmetric(library()[name], 9) is not None, name
 
 
-def test_a_cyclic_schedule_is_built_from_one_rank_however_many_there_are(monkeypatch):
+def test_cyclic_schedule_is_built_from_one_rank(monkeypatch):
     """Of 4 million messages on two channels: asking every rank takes twenty seconds."""
     run, asked = ProgramCall.run, list[object]()
 
@@ -193,7 +193,7 @@ PIECES = [_up, _mirror, _halves, _pairs, _to_all]
 
 @given(random=st.randoms(use_true_random=False))
 @settings(max_examples=40, deadline=None)
-def test_checking_and_matching_at_once_is_as_strict_as_one_by_one(random: Random):
+def test_vectorized_check_is_as_strict_as_plain_check(random: Random):
     """Whatever is changed in a program that works: the arrays are refused if and only if the plain trace refuses."""
     p, chunks = random.randint(2, 6), random.randint(1, 5)
     programs = random_programs(random, p, chunks, random.choice([1, 2]))
@@ -318,7 +318,7 @@ def test_vectors_diverge_where_a_program_asks_what_differs():
 
 @given(random=st.randoms(use_true_random=False))
 @settings(max_examples=120, deadline=None)
-def test_whatever_is_taken_for_cyclic_is_what_the_plain_trace_says(random: Random):
+def test_cyclic_schedule_equals_plain_trace(random: Random):
     """Chunks of the rank and others, with strides, on one channel or two: what one rank cannot vouch for is left."""
     p = random.choice([2, 3, 4, 6])
     chunks, scratch = random.choice([1, 2, p, 2 * p, 4 * p]), random.choice([0, 0, p, 2 * p])
@@ -387,7 +387,7 @@ def test_a_shift_does_nothing_else():
             refuse(one)
 
 
-def test_a_count_that_is_no_whole_number_is_refused_for_any_number_of_ranks() -> None:
+def test_fractional_count_is_rejected_for_any_number_of_ranks() -> None:
     def half(rank: int, world_size: int) -> Program:
         yield send((rank + 1) % world_size, rank, 1.5), recv((rank - 1) % world_size, (rank - 1) % world_size, 1.5)
 

@@ -41,7 +41,7 @@ def test_groups_reduce_at_once_and_neither_holds_up_the_other() -> None:
     assert not simulation._waiting
 
 
-def test_ranks_that_call_two_collectives_in_two_orders_do_not_mix_them_up() -> None:
+def test_collectives_in_different_orders_do_not_mix() -> None:
     """Both are under way at once, as asynchronous calls are: halves meet within a collective."""
 
     def rank(number: int) -> Any:
@@ -58,7 +58,7 @@ def test_ranks_that_call_two_collectives_in_two_orders_do_not_mix_them_up() -> N
     assert all(step == dst_step for _, step, dst_step in pairs)
 
 
-def test_a_late_rank_holds_up_who_needs_it_and_a_root_leaves_early() -> None:
+def test_late_rank_delays_dependents_and_root_leaves_early() -> None:
     ends = {}
 
     def rank(number: int) -> Any:

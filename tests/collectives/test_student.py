@@ -50,7 +50,7 @@ ANSWERS = {
         (3, "all_reduce/student_ring, world size 2: at the end chunk 0 of rank 0 misses the contribution of rank 1"),
     ],
 )
-def test_the_empty_skeleton_is_told_what_is_missing_and_how_to_begin(number: int, message: str) -> None:
+def test_empty_skeleton_reports_missing_part_and_first_step(number: int, message: str) -> None:
     empty = load_file(SKELETON)[number]
     with pytest.raises(ProgramError) as refusal:
         verify(empty, 2)
@@ -92,7 +92,7 @@ def test_the_skeleton_filled_in_costs_what_its_docstrings_say(tmp_path: Path) ->
         assert verify(done["ring_all_reduce"], p).sent_share == 2 * (p - 1) / p
 
 
-def test_an_all_reduce_of_an_unfinished_broadcast_leaves_the_others_without_the_sum(tmp_path: Path) -> None:
+def test_all_reduce_with_unfinished_broadcast_lacks_the_sum(tmp_path: Path) -> None:
     half_done = filled(tmp_path, "reduce", "all_reduce")["all_reduce"]
     with pytest.raises(
         ProgramError, match="world size 3: at the end chunk 0 of rank 1 misses the contribution of ranks 0, 2"

@@ -103,7 +103,7 @@ def test_the_critical_path_is_the_one_found_leg_by_leg(seed: int) -> None:
     assert critical_path(trace) == plain_path(trace)
 
 
-def test_the_critical_path_is_the_same_in_whatever_order_equal_messages_are() -> None:
+def test_critical_path_does_not_depend_on_message_order() -> None:
     first = [Message(2, dst, 0, 0, 8, 0.0, 1.0) for dst in (0, 1)]
     last = [Message(0, 1, step, 0, 8, 1.0, 2.0, channel=channel) for step, channel in ((1, 0), (1, 1), (2, 0))]
     for early, late in product(permutations(first), permutations(last)):
@@ -141,7 +141,7 @@ def plain_path(trace: Trace) -> list[Leg]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_depths_are_those_found_by_going_round_until_nothing_changes(seed: int) -> None:
+def test_depths_equal_fixed_point_iteration(seed: int) -> None:
     messages = random_trace(np.random.default_rng(seed)).messages
     assert find_depths(messages).tolist() == plain_depths(messages)
     turned = messages.select(np.random.default_rng(seed).permutation(len(messages)))
@@ -163,7 +163,7 @@ def plain_depths(messages: Messages) -> list[int]:
     return depths
 
 
-def test_a_measured_path_goes_on_over_gaps_in_which_ranks_waited_for_cores():
+def test_measured_path_continues_over_waits_for_cores():
     first, then = Message(0, 1, 0, 0, 64, 0.0, 1.0), Message(1, 2, 1, 0, 64, 1.25, 2.0, dst_posted=0.0)
     unrelated = Message(3, 4, 0, 0, 64, 0.0, 1.2)
     trace = Trace("one", "measured", 5, 2.0, [first, then, unrelated])

@@ -114,7 +114,7 @@ def test_brackets_without_parameters_are_refused(reference: str) -> None:
 
 
 @pytest.mark.parametrize("p", range(2, 18))
-def test_the_ring_sends_the_least_and_the_unchunked_ring_half_the_ranks_times_as_much(p: int) -> None:
+def test_ring_sends_least_and_unchunked_ring_p_halves_of_it(p: int) -> None:
     ring = verify(find_algorithm("all_reduce/ring"), p).sent_share
     assert ring == 2 * (p - 1) / p
     assert verify(find_algorithm("all_reduce/unchunked_ring"), p).sent_share == pytest.approx(p / 2 * ring, rel=1e-12)
@@ -191,7 +191,7 @@ def test_no_step_of_the_library_can_be_left_out(name: str, p: int, data: st.Data
         verify(declared(right.spec.name, faulty(right, (rank, channel, step)), **options), p)
 
 
-def test_an_algorithm_that_does_not_exist_for_some_sizes_is_proved_for_the_others() -> None:
+def test_algorithm_undefined_for_some_sizes_is_proved_for_others() -> None:
     found = find_algorithm("all_reduce/hierarchical").with_parameters(gpus=4)
     verdict = prove(found, range(1, 14))
     assert verdict.problem is None
@@ -200,7 +200,7 @@ def test_an_algorithm_that_does_not_exist_for_some_sizes_is_proved_for_the_other
     assert verdict.undefined[5].endswith("world size 5: gpus=4 is for multiples of 4 ranks")
 
 
-def test_an_algorithm_that_is_defined_for_none_is_neither_right_nor_wrong() -> None:
+def test_algorithm_defined_for_no_size_has_no_verdict() -> None:
     verdict = prove(find_algorithm("all_reduce/torus").with_parameters(columns=5), [4])
     assert (verdict.problem, verdict.reports) == (None, ())
     assert verdict.undefined[4].endswith("columns=5 is for multiples of 5 ranks")

@@ -22,21 +22,21 @@ FOUND = page_writer.read_results("nccl_errors")
 REASONS = tomllib.loads(accuracy_table.EXPLAINED.read_text())
 
 
-def test_before_hopper_the_tuner_takes_a_ring_where_the_source_of_crossnic0_speaks_of_one():
+def test_tuner_takes_ring_of_crossnic0_source_before_hopper():
     line = {"nodes": 2, "gpus": 4, "gpu": "A100 SXM", "net": "ib", "nic": 200, "nccl": 2024}
     sizes = [row.nbytes for row in read_tables(["x_2x4_crossnic0_issue1411"])["x_2x4_crossnic0_issue1411"].rows]
     found = {predict_collective(describe_system("older", line), "all_reduce", size).algorithm for size in sizes}
     assert found == {"ring"}, "docs/how-it-works/nccl.md says so under What NCCL chose"
 
 
-def test_names_and_exponents_of_the_equations_are_those_of_the_code():
+def test_equations_have_names_and_exponents_of_code():
     page = (ROOT / "docs" / "how-it-works" / "nccl.md").read_text()
     named = set(re.findall(r"`([a-z_]+(?:\.[a-z0-9_]+)+)`", page.partition("## The parameters")[0]))
     assert {name for name in named if not name.endswith((".py", ".toml"))} <= read_parameters().keys()
     assert f"x^{SHARPNESS:.0f}]^(1/{SHARPNESS:.0f})" in page and f"T_host^{OVERLAP:.0f})^(1/{OVERLAP:.0f})" in page
 
 
-def test_three_rows_of_a_system_that_no_fit_saw_leave_seven_percent():
+def test_three_rows_of_held_out_system_leave_seven_percent():
     gain = next(one for one in FOUND["left_out"]["gains"] if one["sizes"] == [4096, 4194304, None])
     assert all(score["median"] <= 0.07 for score in gain["after"].values())
 
@@ -49,7 +49,7 @@ def test_every_error_above_a_half_is_explained():
 
 
 @pytest.mark.parametrize("slug", REASONS)
-def test_a_reason_is_shown_by_its_source_or_by_what_the_description_lacks(slug: str):
+def test_reason_has_evidence_in_source_or_missing_keys(slug: str):
     one, system = REASONS[slug], read_systems()[slug]
     with (OWN_DATA / "systems.csv").open(encoding="utf-8", newline="") as file:
         line = next(row for row in csv.DictReader(file) if row["slug"] == slug)

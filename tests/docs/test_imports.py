@@ -108,9 +108,7 @@ LAUNCHING = """if True:
 
 
 @pytest.mark.parametrize(("model", "told"), [("resnet18", "False True"), (f"{__file__}:build", "False False")])
-def test_what_launches_a_training_needs_no_torch_and_ranks_of_a_model_of_ones_own_no_torchvision(
-    model: str, told: str
-) -> None:
+def test_launcher_needs_no_torch_and_own_model_no_torchvision(model: str, told: str) -> None:
     done = run_python("-c", LAUNCHING, model)
     assert (done.returncode, done.stdout.strip()) == (0, told), done.stderr
 

@@ -23,7 +23,7 @@ PACKAGES = (
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_wheel_carries_the_scenarios_and_leaves_the_tests_out(tmp_path):
+def test_wheel_has_scenarios_and_no_tests(tmp_path):
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")

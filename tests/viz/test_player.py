@@ -74,7 +74,7 @@ def check_runs(player: Player, runs: list[PlayedRun]) -> None:
         assert start["complete"] < start["wanted"], run.name
 
 
-def test_six_algorithms_from_the_first_message_to_complete_buffers(browser: Browser, star: Any) -> None:
+def test_six_algorithms_play_from_first_message_to_full_buffers(browser: Browser, star: Any) -> None:
     path, runs = star
     with Player(browser, path) as player:
         check_runs(player, runs)
@@ -273,7 +273,7 @@ def test_a_failed_rank_is_crossed_and_what_waits_for_it_dangles(browser: Browser
         player.shoot("failing")
 
 
-def test_a_training_shows_its_phases_and_the_buckets_under_backward(browser: Browser, folder: Path) -> None:
+def test_training_shows_phases_and_buckets_under_backward(browser: Browser, folder: Path) -> None:
     with Player(browser, page_of(folder, "training", player_pages.training()), "#t=0.4") as player:
         assert player.text("caption").startswith("Backward and bucket 0. ")
         player.page.mouse.move(500, 540)

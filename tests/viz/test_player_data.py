@@ -190,7 +190,7 @@ def test_runs_on_different_networks_are_refused():
         page.write_player("x", [PlayedRun(one, "a")], "x.txt")
 
 
-def test_a_scenario_shows_all_its_algorithms_and_what_a_wider_trunk_would_bring():
+def test_scenario_shows_all_algorithms_and_gain_of_wider_trunk():
     runs = predict_runs(OneRun(load("two-racks")))
     assert [run.name for run in runs][-1] == "ring"
     found = re.fullmatch(r"With 2 times the bandwidth there: (\S+) (\S+) → (\S+) (\S+)\.", runs[-1].what_if)

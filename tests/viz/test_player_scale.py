@@ -84,7 +84,7 @@ def test_runs_of_few_and_of_many_messages_stand_side_by_side(own: str) -> None:
     assert all("aggregate" in run for run in data["runs"])
 
 
-def test_a_page_of_many_ranks_of_which_no_links_are_known_is_in_groups() -> None:
+def test_page_of_many_ranks_without_links_is_in_groups() -> None:
     """As of a measured run."""
     messages = [Message(rank, rank + 1, 0, 0, 8, 0.0, 1.0) for rank in range(399)]
     check_drawable(export("x", [PlayedRun(Trace("broadcast/x", "measured", 400, 1.0, messages), "x")]))

@@ -63,9 +63,7 @@ def test_an_mp4_shows_the_frames_as_drawn(tmp_path: Path) -> None:
     assert max(np.abs(frames[index] - drawn.frame(index)).mean() for index in (0, 3, 5)) < 3
 
 
-def test_an_mp4_without_ffmpeg_is_refused_before_anything_is_simulated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mp4_without_ffmpeg_is_rejected_before_simulation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     for what in ("an animation", "a picture of messages"):
         with pytest.raises(InputError, match=r"ring\.mp4: an \.mp4 is encoded by ffmpeg.*pip install imageio-ffmpeg"):
@@ -85,7 +83,7 @@ def test_an_ffmpeg_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest
     assert [file.name for file in tmp_path.iterdir()] == ["bin"]
 
 
-def test_frames_do_not_depend_on_the_order_in_which_they_are_drawn() -> None:
+def test_frames_do_not_depend_on_drawing_order() -> None:
     film = Film(viz_traces.ring(3), 10, 10)
     forwards = [film.frame(index) for index in range(10)]
     backwards = [film.frame(index) for index in reversed(range(10))][::-1]
@@ -125,7 +123,7 @@ def test_every_kind_of_trace_becomes_a_film_that_moves(trace: Trace) -> None:
     assert (film.frame(0) != film.frame(5)).any()
 
 
-def test_thousands_of_messages_at_once_are_sampled_and_it_says_so() -> None:
+def test_thousands_of_messages_are_sampled_with_a_note() -> None:
     messages = [Message(a, b, 0, a, 10, 0.0, 1.0) for a in range(40) for b in range(40) if a != b]
     film = Film(Trace("all_to_all/direct", "predicted", 40, 1.0, messages), 4, 4)
     film.frame(1)
@@ -170,7 +168,7 @@ def test_the_clock_keeps_its_unit_and_digits(time: float, elapsed: float, shown:
 
 
 @pytest.mark.parametrize("count", [2, 9, 10, 64, 128])
-def test_chunks_have_colors_of_their_own_that_numbers_can_be_read_on(count: int) -> None:
+def test_chunk_colors_differ_and_numbers_are_readable(count: int) -> None:
     colors = chunk_colors(count)
     assert len(set(colors)) == count
     for color in colors:

@@ -28,7 +28,7 @@ def apart(layout: Layout, a: str, b: str) -> float:
     return hypot(x - u, y - v)
 
 
-def test_a_star_has_its_switch_in_the_middle_and_ranks_clockwise_from_the_top() -> None:
+def test_star_has_central_switch_and_clockwise_ranks() -> None:
     layout = lay_out(viz_traces.ring(4), BOX)
     assert layout.positions["s0"] == pytest.approx((250, 250))
     assert [layout.positions[f"h{rank}"] for rank in range(4)] == [
@@ -125,7 +125,7 @@ def test_every_ready_made_network_is_drawn_apart_and_inside(name: str) -> None:
         assert (points <= np.array([BOX.right, BOX.top]) + 6).all()
 
 
-def test_memory_is_no_host_and_parts_that_carry_nothing_are_left_out() -> None:
+def test_memory_is_not_a_host_and_idle_parts_are_left_out() -> None:
     detour = lay_out(predicted(preset("rtx4090-pcie")), BOX)
     assert detour.kinds["n0.memory0"] == "memory"
     assert detour.radii["n0.memory0"] <= detour.radius
@@ -134,7 +134,7 @@ def test_memory_is_no_host_and_parts_that_carry_nothing_are_left_out() -> None:
     assert not {"memory", "nic"} & set(direct.kinds.values())
 
 
-def test_gpus_stand_in_a_row_below_their_switches_and_above_the_nvswitch() -> None:
+def test_gpus_are_in_row_between_switches_and_nvswitch() -> None:
     places = lay_out(predicted(preset("dgx-h100")), BOX).positions
     rows = {node: round(y) for node, (_, y) in places.items()}
     assert len({rows[f"n0.gpu{i}"] for i in range(8)}) == 1

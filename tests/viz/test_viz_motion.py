@@ -92,7 +92,7 @@ def test_link_use_adds_the_rates_of_what_crosses_a_link() -> None:
     assert use == {("h1", "s0"): 0.5, ("s0", "h0"): 0.5, ("h2", "s0"): 1.0}
 
 
-def test_a_ring_fills_one_chunk_a_rank_half_way_and_all_at_the_end() -> None:
+def test_ring_fills_one_chunk_halfway_and_all_at_end() -> None:
     trace = viz_traces.ring(4)
     known = find_filling(trace)
     assert known is not None
@@ -119,7 +119,7 @@ def test_the_buffers_of_every_collective_are_complete_in_the_end(name: str) -> N
     assert (known.shares[-1] == 1).all()
 
 
-def test_buffers_are_not_shown_where_the_messages_are_not_those_of_the_program() -> None:
+def test_buffers_are_hidden_if_messages_differ_from_program() -> None:
     trace = viz_traces.ring(3)
     other = [message._replace(chunk=(message.chunk + 1) % 3) for message in trace.messages]
     assert find_filling(replace(trace, messages=other)) is None

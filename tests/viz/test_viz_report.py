@@ -126,7 +126,7 @@ def test_text_is_never_taken_for_markup() -> None:
     assert "A & B  ·  2 cores" in page.words
 
 
-def test_nothing_is_loaded_from_elsewhere_and_pictures_are_inside(tmp_path: Path) -> None:
+def test_report_loads_nothing_and_embeds_pictures(tmp_path: Path) -> None:
     viz.animate(viz_traces.ring(2), tmp_path / "film.gif", seconds=0.5, fps=4)
     still = render_figure(space_time_figure(viz_traces.ring(2)))
     pictures = {"moving": tmp_path / "film.gif", "still": still}
@@ -140,7 +140,7 @@ def test_nothing_is_loaded_from_elsewhere_and_pictures_are_inside(tmp_path: Path
         assert image.size[0] == 1500
 
 
-def test_bars_compare_algorithms_in_the_same_case_only_and_ranges_stand_below() -> None:
+def test_bars_compare_equal_cases_and_ranges_are_below() -> None:
     entries = [collective("naive", 0.2, 0.2, 0.2), collective("ring", 0.05, 0.04, 0.07)]
     times = [row[2] for row in cells(Predicted(**vars(answer([*entries, collective("ring", 0.4, 0.4, 0.4, 8 << 20)]))))]
     assert [cell.share for cell in times] == [1.0, 0.25, 0.0]
@@ -179,7 +179,7 @@ def test_what_cannot_be_reported_is_refused(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_report_answers_a_question_with_pictures_and_folds_its_numbers() -> None:
+def test_report_answers_question_with_pictures_and_folds_numbers() -> None:
     picture, tables = render_figure(space_time_figure(viz_traces.ring(2))), "<table></table>"
     parts = ReportParts(
         pictures={"waterfall": picture}, compared={"beside": picture}, headline="A step takes 300 ms.", tables=tables,
@@ -200,7 +200,7 @@ def test_a_report_answers_a_question_with_pictures_and_folds_its_numbers() -> No
     assert open_to_all.count("<table") == 1, "that of what-ifs; all other numbers are folded away"
 
 
-def test_a_predicted_report_holds_its_cluster_waterfall_curve_and_player(tmp_path: Path) -> None:
+def test_predicted_report_has_cluster_waterfall_curve_and_player(tmp_path: Path) -> None:
     scenario = ringlab.load("faults", "collective.sizes=64 KiB", "collective.algorithms=ring")
     answer = scenario.predict()
     scenario.write_report(answer, tmp_path / "report.html")
@@ -220,7 +220,7 @@ def test_report_leaves_out_a_scaling_curve_of_one_point(hosts: int, has_curve: b
 
 
 @pytest.mark.parametrize(("world_size", "most"), [(1, 1_000_000), (8, 10)])
-def test_a_report_leaves_out_runs_without_messages_and_with_too_many(
+def test_report_omits_runs_without_or_with_too_many_messages(
     world_size: int, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scenario = ringlab.load("star8", f"cluster.world_size={world_size}", "collective.sizes=64 KiB")

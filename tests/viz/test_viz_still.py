@@ -61,7 +61,7 @@ def test_the_waterfall_shows_the_phases_of_the_prediction() -> None:
     assert {"248 ms", "811 ms"} <= set(words(figure))
 
 
-def test_without_a_training_the_waterfall_shows_collectives_at_the_largest_size() -> None:
+def test_waterfall_without_training_shows_largest_collectives() -> None:
     answer = ringlab.load("two-racks").predict()
     subtitle, bars = waterfall(answer)
     largest = max(one.bytes for one in answer.collectives)
@@ -71,7 +71,7 @@ def test_without_a_training_the_waterfall_shows_collectives_at_the_largest_size(
     assert subtitle.startswith("all_reduce of 8 MiB")
 
 
-def test_points_of_a_curve_that_are_too_large_are_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_curve_points_are_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     notes = list[str]()
 
     def simulate_few(model, work, most=4, **options):
@@ -104,7 +104,7 @@ def test_the_scaling_curve_is_that_of_predictions_on_fewer_hosts() -> None:
     np.testing.assert_allclose(lines["ideal"].get_ydata(), ideal * np.array(curves[1].world_sizes))
 
 
-def test_curves_upon_each_other_are_one_and_the_ideal_is_that_of_the_best() -> None:
+def test_overlapping_curves_merge_and_ideal_is_of_the_best() -> None:
     alike = [Curve(name, [1, 8], [100.0, 400.0], [1.0, 0.5]) for name in ("float32", "fp16")]
     axes = scaling_figure("", "", alike).axes[0]
     assert [line.get_gid() for line in axes.lines] == ["ideal", "float32, fp16"]
@@ -147,7 +147,7 @@ def test_parts_follow_each_other_and_make_up_the_run(trace: Trace) -> None:
     assert sum(by_row.values()) == pytest.approx(trace.elapsed)
 
 
-def test_a_path_is_divided_into_latency_links_reductions_and_waiting() -> None:
+def test_path_is_divided_into_latency_links_and_waiting() -> None:
     trace = viz_traces.two_racks()
     late = Message(3, 4, 0, 0, 1_000_000, 0.002, 0.011, ("h3", "s0", "s1", "h4"))
     trace = Trace(
@@ -295,7 +295,7 @@ def test_a_message_leads_from_its_sender_down_to_its_receiver() -> None:
     assert at_left == pytest.approx(top, abs=5) and at_right == pytest.approx(bottom, abs=8)
 
 
-def test_phases_take_their_share_of_the_width_and_four_steps_are_shown() -> None:
+def test_phases_share_width_and_four_steps_are_shown() -> None:
     picture = pixels(viz_traces.training(ranks=1, steps=10))
     columns = {name: len(set(near(picture, color)[:, 1])) for name, color in PHASES.items() if name != "reduce"}
     total = sum(columns.values())
