@@ -29,7 +29,7 @@ from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.output_files import write_text
 from collectives.pipeline import pipeline
-from collectives.records.environment import describe_environment, threads_per_rank
+from collectives.records.environment import describe_measurement, threads_per_rank
 from collectives.spec import find_spec
 from collectives.step import Program, recv, send
 from collectives.units import format_size
@@ -153,7 +153,7 @@ def settings() -> Row:
     return {
         "schema_version": 1,
         "kind": "benchmark",
-        "environment": describe_environment(),
+        "environment": describe_measurement(),
         "slice_bytes": pipeline.SLICE_BYTES,
         "largest_slice_bytes": pipeline.LARGEST_SLICE_BYTES,
         "chains": pipeline.CHAINS,

@@ -20,7 +20,7 @@ from typing import Any
 
 from collectives import CollectiveCall, find_algorithm
 from collectives.output_files import write_text
-from collectives.records.environment import describe_environment
+from collectives.records.environment import describe_measurement
 from simcomm.compiled.engine import by_events
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.schedules import unverified_schedule
@@ -109,7 +109,7 @@ def main() -> None:
     if reason := run_simgrid.why_not():
         print(f"left out: {reason}")
         return
-    answer: Row = {"schema_version": 1, "kind": "benchmark", "environment": describe_environment(), "rows": []}
+    answer: Row = {"schema_version": 1, "kind": "benchmark", "environment": describe_measurement(), "rows": []}
     with run_simgrid.simgrid() as runner:
         answer |= {"simgrid": run_simgrid.version(runner), "settings": run_simgrid.OWN_LATENCIES, "solvers": SOLVERS}
         for algorithm, world_sizes in ASKED.items():

@@ -16,7 +16,7 @@ from typing import Any
 import ringlab
 from benchmarks.torch_strategies.data_parallel import run_data_parallel, why_not
 from collectives.output_files import write_text
-from collectives.records.environment import describe_environment
+from collectives.records.environment import describe_measurement
 from collectives.training.workload import Training
 from realcomm.training.trainer import train
 from ringlab.shared.figures import training_figures
@@ -74,7 +74,7 @@ def main() -> None:
     show(f"Predicted, ResNet-50, {asked.scenario}:", predicted)
     measured = [measure(devices, asked.batch_size) for devices in asked.devices]
     show("Run here, ResNet-18:", measured)
-    found = {"kind": "benchmark", "schema_version": 1, "environment": describe_environment(),
+    found = {"kind": "benchmark", "schema_version": 1, "environment": describe_measurement(),
              "scenario": asked.scenario, "predicted": predicted, "measured": measured}  # fmt: skip
     write_text(asked.output, json.dumps(found, indent=1) + "\n")
 

@@ -30,7 +30,7 @@ import simpy
 import simcomm
 from collectives import CollectiveCall, Transport, find_algorithm
 from collectives.output_files import write_text
-from collectives.records.environment import describe_environment
+from collectives.records.environment import describe_measurement
 from collectives.schedule.symbolic_build import build_compact
 from collectives.step import Kind
 from simcomm import Cluster
@@ -273,7 +273,7 @@ def main() -> None:
     parser.add_argument("--fewer", type=int, default=1, help="so many times fewer ranks, to try it out: without goals")
     parser.add_argument("--add", action="store_true", help="keep the file's parts that are not measured again")
     asked = parser.parse_args()
-    answer: dict[str, Any] = {"schema_version": 1, "kind": "benchmark", "environment": describe_environment()}
+    answer: dict[str, Any] = {"schema_version": 1, "kind": "benchmark", "environment": describe_measurement()}
     known = json.loads(asked.output.read_text()) if asked.add and asked.output.exists() else {**answer, "rows": []}
     if any(known[key] != answer[key] for key in answer):
         parser.error(f"{asked.output} was measured elsewhere, or with other versions; measure it all again")

@@ -233,7 +233,7 @@ def describe_gpus() -> Row:
     """Return the environment with its GPUs, their driver, CUDA and NCCL."""
     import torch
 
-    from collectives.records.environment import describe_environment, installed_version
+    from collectives.records.environment import describe_measurement, installed_version
 
     gpus = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
     asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
@@ -242,7 +242,7 @@ def describe_gpus() -> Row:
     except (OSError, subprocess.SubprocessError):
         driver = []
     return {
-        **describe_environment(),
+        **describe_measurement(),
         "pytest": installed_version("pytest"),
         "gpus": [{"name": gpu.name, "memory_bytes": gpu.total_memory} for gpu in gpus],
         "driver": driver[0] if driver else None,
@@ -283,9 +283,9 @@ def show_plan(parts: Sequence[Part], within_s: float) -> None:
 def write_results(path: Path, asked: Asked, rows: list[Row]) -> None:
     """Write all that is known so far into the file of results, whole or not at all."""
     from collectives.output_files import write_text
-    from collectives.records.environment import describe_environment
+    from collectives.records.environment import describe_measurement
 
-    machine = next((row["found"] for row in rows if row["part"] == "machine"), None) or describe_environment()
+    machine = next((row["found"] for row in rows if row["part"] == "machine"), None) or describe_measurement()
     answer = {"schema_version": 1, "kind": "benchmark", "commit": describe_commit(), "environment": machine}
     answer |= {"asked": asdict(asked), "parts": rows}
     write_text(path, json.dumps(answer, indent=1, allow_nan=False) + "\n")

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from collectives.output_files import write_text
-from collectives.records.environment import describe_environment
+from collectives.records.environment import describe_measurement
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "growth.json"
@@ -186,7 +186,7 @@ def kept_rows(file: Path) -> dict[Case, Row]:
 
 def write(file: Path, rows: Iterable[Row]) -> list[Row]:
     """Write rows and what is fitted to them; return the latter."""
-    answer: dict[str, Any] = {"schema_version": 1, "kind": "benchmark", "environment": describe_environment()}
+    answer: dict[str, Any] = {"schema_version": 1, "kind": "benchmark", "environment": describe_measurement()}
     rows = list(rows)
     fitted = list(fits(rows))
     answer["rows"] = rows + fitted

@@ -20,7 +20,7 @@ from collectives import CollectiveCall, Transport, find_algorithm, library
 from collectives.budget import Gigabyte
 from collectives.errors import TooLarge
 from collectives.output_files import write_text
-from collectives.records.environment import describe_environment
+from collectives.records.environment import describe_measurement
 from collectives.schedule.symbolic_build import AnySchedule, build_symmetric, build_table
 from collectives.schedule.symmetric import SymmetricSchedule
 from simcomm import Cluster
@@ -148,7 +148,7 @@ def main() -> None:
     answer: dict[str, Any] = {
         "schema_version": 1,
         "kind": "benchmark",
-        "environment": describe_environment(),
+        "environment": describe_measurement(),
         "rows": [],
     }
     load_code()

@@ -21,7 +21,7 @@ import torch.distributed as dist
 
 from collectives.catalogue import find_algorithm
 from collectives.output_files import write_text
-from collectives.records.environment import describe_environment, threads_per_rank
+from collectives.records.environment import describe_measurement, threads_per_rank
 from collectives.training.workload import Buckets, Training
 from realcomm.launching.launcher import launch
 from realcomm.launching.status import report_progress
@@ -99,7 +99,7 @@ def main() -> None:
     answer = {
         "kind": "benchmark",
         "schema_version": 1,
-        "environment": describe_environment(),
+        "environment": describe_measurement(),
         **settings,
         "steps": rows,
     }

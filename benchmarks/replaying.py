@@ -15,7 +15,7 @@ from typing import Any
 
 import simcomm
 from collectives.output_files import write_text
-from collectives.records.environment import describe_environment
+from collectives.records.environment import describe_measurement
 from replay.recording import Recording
 from replay.recording_builder import RecordedCollective, RecordingBuilder
 from replay.simulation.replay import Replayer
@@ -93,7 +93,7 @@ def main() -> None:
     ):
         rows.append(measure(recording))
         print(rows[-1], flush=True)
-    content = {"environment": describe_environment(), "rows": rows}
+    content = {"environment": describe_measurement(), "rows": rows}
     write_text(asked.o, json.dumps(content, indent=1) + "\n")
 
 

@@ -312,10 +312,10 @@ def checked_out(place: str) -> Iterator[Path]:
 def measure(asked: argparse.Namespace, work: Asked, before: Path, after: Path) -> None:
     """Measure all parts in both checkouts, and write the rows to the file asked for."""
     from collectives.output_files import write_text
-    from collectives.records.environment import describe_environment
+    from collectives.records.environment import describe_measurement
 
     answer: dict[str, Any] = {
-        "schema_version": 1, "kind": "benchmark", "environment": describe_environment(),
+        "schema_version": 1, "kind": "benchmark", "environment": describe_measurement(),
         "before": revision(before), "after": revision(after),
     }  # fmt: skip
     known = json.loads(asked.output.read_text()) if asked.add and asked.output.exists() else {**answer, "rows": []}

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from collectives.output_files import write_text
-from collectives.records.environment import describe_environment
+from collectives.records.environment import describe_measurement
 from realcomm.calibration.load import watch_load
 from ringlab.commands.measuring.strategies import StrategyAnswer, compare_strategy
 
@@ -110,7 +110,7 @@ def main() -> None:
                     flush=True,
                 )
     load = watch.share_of_others()
-    answer = {"kind": "benchmark", "schema_version": 1, "environment": describe_environment(), "steps": STEPS,
+    answer = {"kind": "benchmark", "schema_version": 1, "environment": describe_measurement(), "steps": STEPS,
               "rounds": asked.rounds, "others": load.others if load else None, "rows": rows}  # fmt: skip
     write_text(asked.output, json.dumps(answer, indent=1, allow_nan=False) + "\n")
     print(asked.output)

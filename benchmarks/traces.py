@@ -17,7 +17,7 @@ from typing import Any
 import simcomm
 from collectives import CollectiveCall, find_algorithm, read_trace
 from collectives.output_files import write_text
-from collectives.records.environment import describe_environment
+from collectives.records.environment import describe_measurement
 from simcomm.compiled.engine import one_by_one
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.traces import make_trace
@@ -38,7 +38,7 @@ def main() -> None:
     answer = {
         "schema_version": 1,
         "kind": "benchmark",
-        "environment": describe_environment(),
+        "environment": describe_measurement(),
         "ranks": options.ranks,
         "jitter": options.jitter,
         **measure_ring(options.ranks, options.jitter),

@@ -20,7 +20,7 @@ from torch.utils.data import Subset
 
 from collectives.catalogue import find_algorithm
 from collectives.output_files import write_text
-from collectives.records.environment import describe_environment
+from collectives.records.environment import describe_measurement
 from collectives.training.workload import Buckets, ComputePhases, Training
 from realcomm.launching.launcher import launch
 from realcomm.training import datasets, running
@@ -166,7 +166,7 @@ def main() -> None:
     for row in parts["ways"]:
         row["furthest"] = furthest(row["losses"], parts["ways"][0]["losses"])
         print(f"{row['way']:16} {'same' if row['furthest'] < SAME else 'another'} curve ({row['furthest']:.1e})")
-    answer = {"kind": "benchmark", "schema_version": 1, "environment": describe_environment(), "model": "resnet18",
+    answer = {"kind": "benchmark", "schema_version": 1, "environment": describe_measurement(), "model": "resnet18",
               "dataset": "digits", "epochs": EPOCHS, **parts}  # fmt: skip
     write_text(asked.output, json.dumps(answer, allow_nan=False) + "\n")
     print(asked.output)

@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from collectives.output_files import write_text
-from collectives.records.environment import describe_environment
+from collectives.records.environment import describe_measurement
 from simcomm import star
 from virtual.hosting.host import VirtualHost
 from virtual.options import LAUNCH_S, VirtualOptions
@@ -105,7 +105,7 @@ def main() -> None:
         }
         rows.append(row)
         print(row, flush=True)
-    found = {**ABOUT, "environment": describe_environment(), "gpu": GPU, "launch_s": LAUNCH_S, "rows": rows}
+    found = {**ABOUT, "environment": describe_measurement(), "gpu": GPU, "launch_s": LAUNCH_S, "rows": rows}
     write_text(asked.o, json.dumps(found, indent=1) + "\n")
 
 

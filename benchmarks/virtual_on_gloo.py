@@ -23,7 +23,7 @@ from collectives.call import CollectiveCall
 from collectives.catalogue import find_algorithm
 from collectives.output_files import write_text
 from collectives.records.calibration import Calibration
-from collectives.records.environment import describe_environment
+from collectives.records.environment import describe_measurement
 from realcomm.calibration.calibration import calibrate
 from replay.recording_builder import STEP
 from replay.simulation.figures import mark_figures
@@ -111,7 +111,7 @@ def main() -> None:
     rows = measure(asked.ranks, asked.rounds, asked.steps)
     for row in rows:
         print(row, flush=True)
-    write_text(asked.o, json.dumps({"environment": describe_environment(), "rows": rows}, indent=1) + "\n")
+    write_text(asked.o, json.dumps({"environment": describe_measurement(), "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from time import process_time
 from typing import Any
 
 from collectives.output_files import write_text
-from collectives.records.environment import describe_environment
+from collectives.records.environment import describe_measurement
 from simcomm import star
 
 ABOUT = {"schema_version": 1, "kind": "benchmark"}
@@ -161,7 +161,7 @@ def main() -> None:
         row = others[name]() if name in others else (measure_program if name in PROGRAMS else measure_number)(name)
         rows.append(row)
         print(row, flush=True)
-    write_text(asked.o, json.dumps({**ABOUT, "environment": describe_environment(), "rows": rows}, indent=1) + "\n")
+    write_text(asked.o, json.dumps({**ABOUT, "environment": describe_measurement(), "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

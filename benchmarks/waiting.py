@@ -23,7 +23,7 @@ from time import perf_counter
 from typing import Any
 
 from collectives.output_files import write_text
-from collectives.records.environment import describe_environment
+from collectives.records.environment import describe_measurement
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results" / "waiting.json"
@@ -173,7 +173,7 @@ def main() -> None:
             rows.append(each)
             goal = f", goal {each['at_most_s']:g} s" if "at_most_s" in each else ""
             print(f"{each['name']}: {each['wall_s']:.3f} s, {each['cpu_s']:.3f} s of a core{goal}", flush=True)
-    answer = {"schema_version": 1, "kind": "benchmark", "environment": describe_environment(), "rows": rows}
+    answer = {"schema_version": 1, "kind": "benchmark", "environment": describe_measurement(), "rows": rows}
     write_text(asked.output, json.dumps(answer, indent=2, allow_nan=False) + "\n")
 
 

@@ -85,7 +85,7 @@ def _noise(groups: list[list[float]]) -> str:
 
 def _where(found: Found) -> str:
     where = found["environment"]
-    return f"{where['cpu']}, {where['cores']} cores, torch {where['torch']}"
+    return f"{where['date']}: {where['cpu']}, {where['cores']} cores, torch {where['torch']}"
 
 
 def _filled(text: str) -> str:

@@ -16,7 +16,7 @@ def engines_table(found: dict[str, Any]) -> str:
 
 def _machine(found: dict[str, Any]) -> str:
     where = found["environment"]
-    return f"{where['cpu']}, {where['cores']} cores; Python {where['python']}."
+    return f"{where['date']}: {where['cpu']}, {where['cores']} cores; Python {where['python']}."
 
 
 def _engine_row(row: dict[str, Any]) -> list[str]:

@@ -15,7 +15,7 @@ def figures(found: dict[str, Any]) -> str:
     where, step, rows = found["environment"], found["step"], found["all_reduce"]
     tables = [_table(name, [row for row in rows if row["algorithm"] == name]) for name in _distinct(rows, "algorithm")]
     return "\n".join([
-        f"Measured on {where['cpu']}, {where['cores']} cores, {where['system']}, torch {where['torch']}.\n",
+        f"{where['date']}: {where['cpu']}, {where['cores']} cores, {where['system']}, torch {where['torch']}.\n",
         f"A step takes {_us(step['executor_s'])} in the executor and {_us(step['bare_s'])} in a bare loop: "
         f"{step['added_s'] * 1e6:+.1f} us, the median of {step['pairs']} pairs "
         f"({step['added_s_low'] * 1e6:+.1f} to {step['added_s_high'] * 1e6:+.1f}).\n",

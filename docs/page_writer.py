@@ -38,6 +38,15 @@ def table(heads: str, rows: Iterable[Sequence[object]]) -> str:
     return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
 
 
+def dated(results: Any, text: str) -> str:
+    """Return a part of a page below the date of its results.
+
+    >>> dated({"environment": {"date": "2026-11-29"}}, "| ring | 3 |\\n")
+    '2026-11-29:\\n\\n| ring | 3 |\\n'
+    """
+    return f"{results['environment']['date']}:\n\n{text}"
+
+
 def write_between(page: str, name: str, text: str) -> str:
     """Return the page with ``text``, of whole lines, between the marks of that name. Raise ValueError without marks.
 

@@ -54,7 +54,9 @@ def hosts(found: Found) -> Iterator[str]:
 def where(environment: Found, others: float | None) -> str:
     """Return the machine of a measurement."""
     busy = "" if others is None else f", {others:.0%} of them busy with other processes"
-    return f"{environment['cpu']}, {environment['cores']} cores{busy}, torch {environment['torch']}"
+    return (
+        f"{environment['date']}: {environment['cpu']}, {environment['cores']} cores{busy}, torch {environment['torch']}"
+    )
 
 
 def _lines(lines: Iterable[str]) -> str:

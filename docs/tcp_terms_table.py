@@ -9,7 +9,7 @@ from math import inf
 from statistics import median
 from typing import Any
 
-from page_writer import Parts, read_results
+from page_writer import Parts, dated, read_results
 
 import simcomm
 from benchmarks.accuracy.emulated_rows import WITHIN
@@ -127,7 +127,8 @@ def misses(rows: Rows) -> Iterator[str]:
 
 
 def _lines(make: Callable[[Rows], Iterator[str]]) -> str:
-    return "\n".join(make(Rows(read_results("accuracy_here")))) + "\n"
+    results = read_results("accuracy_here")
+    return dated(results, "\n".join(make(Rows(results))) + "\n")
 
 
 PARTS: Parts = {

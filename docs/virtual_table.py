@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from page_writer import Parts, read_results, table
+from page_writer import Parts, dated, read_results, table
 
 from collectives.units import format_time
 
@@ -11,7 +11,7 @@ def launches_table(found: dict[str, Any]) -> str:
     """Return one row for each step that ``benchmarks/virtual_launches.py`` carried out."""
     launched = f"{found['launch_s'] * 1e6:g} us per launch, ms: | error:"
     heads = f"model | batch: | measured, ms: | host ahead, ms: | error: | {launched} | held out, ms: | error:"
-    return table(heads, (_launch_row(row) for row in found["rows"]))
+    return dated(found, table(heads, (_launch_row(row) for row in found["rows"])))
 
 
 def _launch_row(row: dict[str, Any]) -> list[str]:
@@ -24,7 +24,8 @@ def _launch_row(row: dict[str, Any]) -> list[str]:
 def programs_table(found: dict[str, Any]) -> str:
     """Return one row for each program that ``benchmarks/virtual_programs.py`` carried out."""
     heads = "program | what it uses | ranks: | calls: | virtual time: | CPU time, s: | findings"
-    return table(heads, (_program_row(row) for row in found["rows"] if row["part"] == "programs"))
+    rows = (_program_row(row) for row in found["rows"] if row["part"] == "programs")
+    return dated(found, table(heads, rows))
 
 
 def _program_row(row: dict[str, Any]) -> list[str]:
@@ -36,7 +37,8 @@ def _program_row(row: dict[str, Any]) -> list[str]:
 def numbers_table(found: dict[str, Any]) -> str:
     """Return one row for each number that ``benchmarks/virtual_programs.py`` measured, with its goal."""
     heads = "quantity | median: | range: | goal"
-    return table(heads, (_number_row(row) for row in found["rows"] if row["part"] == "numbers"))
+    rows = (_number_row(row) for row in found["rows"] if row["part"] == "numbers")
+    return dated(found, table(heads, rows))
 
 
 def _number_row(row: dict[str, Any]) -> list[str]:
@@ -48,7 +50,7 @@ def _number_row(row: dict[str, Any]) -> list[str]:
 def gloo_table(found: dict[str, Any]) -> str:
     """Return one row for each training that ``benchmarks/virtual_on_gloo.py`` ran on real and on virtual ranks."""
     heads = "strategy | model | real ranks, ms: | virtual, ms: | ratio: | range:"
-    return table(heads, map(_gloo_row, found["rows"]))
+    return dated(found, table(heads, map(_gloo_row, found["rows"])))
 
 
 def _gloo_row(row: dict[str, Any]) -> list[str]:

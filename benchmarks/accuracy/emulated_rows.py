@@ -11,7 +11,7 @@ import numpy as np
 import simcomm
 from collectives.errors import InputError, RunFailed
 from collectives.records.calibration import SLOWER, Calibration, MachineLoad, PairProbes
-from collectives.records.environment import describe_environment
+from collectives.records.environment import describe_measurement
 from collectives.records.trace import Trace
 from collectives.training.workload import Training
 from collectives.units import format_bandwidth
@@ -105,7 +105,7 @@ class EmulatedRows(AnswerRecord):
     rows: tuple[EmulatedRow, ...]
     refused: dict[str, str]
     seconds: float
-    environment: dict[str, str | int] = field(default_factory=describe_environment)
+    environment: dict[str, str | int] = field(default_factory=describe_measurement)
     pairs: tuple[dict[str, Any], ...] = ()  # what the predictions were calibrated by
     loads: dict[str, MachineLoad] = field(default_factory=dict)  # what else this machine did, by scenario
 

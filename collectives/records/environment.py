@@ -2,6 +2,7 @@
 
 import os
 import platform
+from datetime import date
 from pathlib import Path
 
 
@@ -51,3 +52,12 @@ def describe_environment() -> dict[str, str | int]:
         "python": platform.python_version(),
         **{package: installed_version(package) for package in ("ringlab", "torch", "torchvision", "numpy", "simpy")},
     }
+
+
+def describe_measurement() -> dict[str, str | int]:
+    """Return the environment, after today's date.
+
+    >>> next(iter(describe_measurement()))
+    'date'
+    """
+    return {"date": date.today().isoformat(), **describe_environment()}

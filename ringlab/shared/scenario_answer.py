@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, ClassVar, Generic
 
-from collectives.records.environment import describe_environment
+from collectives.records.environment import describe_measurement
 from collectives.records.spans import PHASES
 from collectives.units import format_size, format_time
 from ringlab.shared.answer import Answer
@@ -49,7 +49,7 @@ class ScenarioAnswer(Answer, Generic[N]):
     collectives: tuple[CollectiveFigures[N], ...]
     training: tuple[TrainingFigures[N], ...]
     what_ifs: tuple[ClusterFigures[Number], ...] = ()
-    environment: dict[str, str | int] = field(default_factory=describe_environment)
+    environment: dict[str, str | int] = field(default_factory=describe_measurement)
     conclusions: tuple[str, ...] = ()  # a few sentences
     explanations: tuple[str, ...] = ()  # further ones
     interrupted: bool = False  # rows are missing then

@@ -18,7 +18,7 @@ from collectives.checks import check_sequence, check_whole_number
 from collectives.declaration import AUTO, Algorithm, auto
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration
-from collectives.records.environment import describe_environment
+from collectives.records.environment import describe_measurement
 from collectives.records.trace import Trace
 from collectives.spec import check_op, find_spec
 from collectives.units import count
@@ -158,7 +158,7 @@ class BenchAnswer(Answer):
 
     collectives: tuple[BenchRow, ...]
     interrupted: bool
-    environment: dict[str, str | int] = field(default_factory=describe_environment)
+    environment: dict[str, str | int] = field(default_factory=describe_measurement)
 
     @property
     def wrong(self) -> int:
