@@ -13,6 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 FIRST = "83162ea48c2129384629e276d50d94bf75c59008"  # the subjects up to this commit were not checked
 LONGEST_SUBJECT = 72
+LONG_SUBJECTS = 0.05  # largest share of subjects above LONGEST_SUBJECT: landed commits stay as they are
 LONGEST_NAME = 60
 LONG_NAMES = 0.11  # largest share of test names above LONGEST_NAME
 GONE = {  # words in code and pages, and what to write
@@ -28,31 +29,31 @@ def git(*arguments: str, root: Path = ROOT) -> list[str]:
     return done.stdout.splitlines() if done.returncode == 0 else []
 
 
-def subject_problems(subject: str) -> Iterator[str]:
-    """Yield the problems of a commit's subject.
-
-    >>> list(subject_problems("Fix a; fix b"))
-    ['joins changes by ";"; make two commits']
-    """
-    if len(subject) > LONGEST_SUBJECT:
-        yield f"has {len(subject)} characters; write at most {LONGEST_SUBJECT}"
-    if ";" in subject:
-        yield 'joins changes by ";"; make two commits'
-
-
 def commit_problems(root: Path = ROOT) -> Iterator[str]:
     """Yield the problems of the subjects of all commits after ``FIRST``."""
     is_known = bool(git("rev-parse", "--verify", "--quiet", f"{FIRST}^{{commit}}", root=root))
     is_shallow = git("rev-parse", "--is-shallow-repository", root=root) == ["true"]
     if not is_known and not is_shallow:
         return  # an export, or another history
-    for line in git("log", "--no-merges", "--format=%h %s", *([f"{FIRST}..HEAD"] if is_known else []), root=root):
-        commit, _, subject = line.partition(" ")
-        for problem in subject_problems(subject):
-            yield f"commit {commit}: the subject {problem}: {subject}"
+    commits = git("log", "--no-merges", "--format=%h %s", *([f"{FIRST}..HEAD"] if is_known else []), root=root)
+    for commit in commits:
+        if ";" in commit:
+            yield f'commit {commit}: the subject joins changes by ";"; make two commits'
+    for commit in long_texts(commits, LONGEST_SUBJECT, LONG_SUBJECTS):
+        yield f"commit {commit}: the subject is longer than {LONGEST_SUBJECT} characters"
 
 
-def test_names(root: Path = ROOT) -> list[str]:
+def long_texts(lines: list[str], longest: int, share: float) -> list[str]:
+    """Return the lines whose text after the first word is too long, if they are more than a share of all.
+
+    >>> long_texts(["1a short", "2b much longer"], longest=5, share=0.4)
+    ['2b much longer']
+    """
+    long = [line for line in lines if len(line.partition(" ")[2]) > longest]
+    return long if len(long) > share * len(lines) else []
+
+
+def names_of_tests(root: Path = ROOT) -> list[str]:
     """Return the names of all test functions, each with its file and line."""
     return [
         f"{path.relative_to(root)}:{node.lineno}: {node.name}"
@@ -64,9 +65,8 @@ def test_names(root: Path = ROOT) -> list[str]:
 
 def name_problems(names: list[str]) -> Iterator[str]:
     """Yield the test names that are too long, if they are more than a share of all."""
-    long = [name for name in names if len(name.rpartition(" ")[2]) > LONGEST_NAME]
-    if len(long) > LONG_NAMES * len(names):
-        yield from (f"{name} is longer than {LONGEST_NAME} characters" for name in long)
+    for name in long_texts(names, LONGEST_NAME, LONG_NAMES):
+        yield f"{name} is longer than {LONGEST_NAME} characters"
 
 
 def word_problems(path: str, text: str) -> Iterator[str]:
@@ -84,7 +84,7 @@ def word_problems(path: str, text: str) -> Iterator[str]:
 def problems(root: Path = ROOT) -> Iterator[str]:
     """Yield every problem."""
     yield from commit_problems(root)
-    yield from name_problems(test_names(root))
+    yield from name_problems(names_of_tests(root))
     for name in git("ls-files", *TEXTS, root=root):
         if not name.startswith(EXEMPT) and (root / name).is_file():
             yield from word_problems(name, (root / name).read_text(encoding="utf-8"))

@@ -27,15 +27,13 @@ def git(folder: Path, *arguments: str) -> str:
 def test_commits_after_first_are_checked(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_texts, "FIRST", git(repository, "rev-parse", "HEAD~1"))
     (problem,) = check_texts.commit_problems(repository)
-    assert problem.endswith(f'the subject joins changes by ";"; make two commits: {JOINED}')
+    assert problem.endswith(f'{JOINED}: the subject joins changes by ";"; make two commits')
 
 
 def test_all_commits_of_shallow_clone_are_checked(repository: Path, tmp_path: Path) -> None:
     git(tmp_path, "clone", "-q", "--depth", "2", f"file://{repository}", "shallow")
-    assert [problem.rpartition(": ")[2] for problem in check_texts.commit_problems(tmp_path / "shallow")] == [
-        JOINED,
-        LONG,
-    ]
+    joined, long = check_texts.commit_problems(tmp_path / "shallow")
+    assert f" {JOINED}: the subject joins" in joined and f" {LONG}: the subject is longer than 72" in long
 
 
 def test_commits_are_not_checked_without_history(tmp_path: Path, repository: Path) -> None:
