@@ -44,7 +44,7 @@ def test_quantities_are_whole_bytes_and_the_nearest_floats(parse: Callable[[str]
 AMBIGUOUS = ["25 Gb/s", "100Gbps", "100 gbit/s", "10 Gbit", "10 GB", "10 Gbit/", "10 Kibit/s", "1 mbit/s"]
 REFUSED: dict[Callable[[str], float], tuple[str, list[object]]] = {
     parse_bandwidth: (
-        "no bandwidth", [*AMBIGUOUS, "0 bit/s", "-1 Gbit/s", "", "fast", "1e999 bit/s", "1,5 Gbit/s", 10, True],
+        "is not a bandwidth", [*AMBIGUOUS, "0 bit/s", "-1 Gbit/s", "", "fast", "1e999 bit/s", "1,5 Gbit/s", 10, True],
     ),
     parse_size: (
         "is not a size", ["64 kb", "64 K", "64 Kb", "64 kbit", "64", "0.5 B", "1.1 KiB", "٣ B", "1 B B", 64, 64.0],
@@ -55,7 +55,7 @@ REFUSED: dict[Callable[[str], float], tuple[str, list[object]]] = {
 
 @pytest.mark.parametrize(("parse", "text"), [(parse, text) for parse, (_, texts) in REFUSED.items() for text in texts])
 def test_what_is_refused_is_shown(parse: Callable[[object], float], text: object) -> None:
-    with pytest.raises(InputError, match=f"{re.escape(repr(text))} .*{REFUSED[parse][0].removeprefix('is ')}"):
+    with pytest.raises(InputError, match=f"{re.escape(repr(text))} {REFUSED[parse][0]}"):
         parse(text)
 
 
