@@ -40,7 +40,7 @@ PURPOSES = {  # commands by purpose; each name maps to module:function
         "record": "ringlab.commands.measuring.record:command",
         "calibrate": "ringlab.commands.measuring.calibrate:command",
         "doctor": "ringlab.commands.doctor:command",
-        "slurm": "ringlab.jobs.slurm:slurm",
+        "slurm": "ringlab.commands.slurm:slurm",
     },
     "Visualize": {
         "animate": "ringlab.commands.draw:animate_command",

@@ -18,8 +18,7 @@ from collectives.errors import RunFailed
 from realcomm.emulation.network import emulate, try_emulation
 from realcomm.emulation.plan import INTERFACE, InterfaceNames
 from realcomm.watching.log_folder import read_metrics
-from ringlab.jobs.job import JobOptions, make_job
-from ringlab.jobs.slurm import SlurmOptions, write_batch_file
+from ringlab.commands.slurm import JobOptions, SlurmOptions, make_job, write_batch_file
 from ringlab.scenario import load
 
 TESTS = Path(__file__).parent

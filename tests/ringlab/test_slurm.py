@@ -13,8 +13,7 @@ from command_line import ROOT
 
 from collectives.errors import InputError
 from collectives.quoting import quote_for_bash
-from ringlab.jobs.job import Job, JobOptions, make_job
-from ringlab.jobs.slurm import SlurmOptions, check_time_limit, write_batch_file
+from ringlab.commands.slurm import Job, JobOptions, SlurmOptions, make_job, write_batch_file
 from ringlab.scenario import load
 from scenarios import shipped
 
@@ -90,19 +89,19 @@ def words(file: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_every_shipped_scenario_is_a_job_of_its_machines(name):
+def test_every_built_in_scenario_has_a_job(name):
     loaded = load(name)
     job = make_job(loaded, name, JobOptions(backend="gloo"))
     assert job.nodes * job.ranks_per_node == loaded.cluster.world_size
     assert set(directives(write_batch_file(job, SlurmOptions()))) <= SBATCH
 
 
-def test_gpus_of_one_machine_are_on_one_node():
+def test_gpus_of_a_machine_share_a_node():
     assert (make_job(load("two-p5"), "two-p5").nodes, make_job(load("two-p5"), "two-p5").gpus_per_node) == (2, 8)
     assert make_job(load("quickstart"), "quickstart").nodes == 1
 
 
-def test_the_batch_file_asks_slurm_for_what_was_said():
+def test_batch_file_requests_the_options():
     options = SlurmOptions(
         "2-00:00:00", "gpu", "lab", 64, "ib0", directives=["--exclusive", "--job-name=mine", "--output=logs/%j.log"],
     )  # fmt: skip
@@ -119,7 +118,7 @@ def test_the_batch_file_asks_slurm_for_what_was_said():
     )
 
 
-def test_each_node_runs_torchrun_and_the_first_has_the_store(cluster, tmp_path):
+def test_each_node_runs_torchrun_and_the_first_hosts_the_store(cluster, tmp_path):
     options = SlurmOptions(python="python", before=['printf \'%s\' "$PWD" > "$NOTES/before"'], folder=str(tmp_path))
     done = run_batch_file(write_batch_file(JOB, options), cluster, tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -188,7 +187,7 @@ def test_kubernetes_job_of_the_page_starts_torchrun(cluster, tmp_path):
         assert found[-len(asked.command()) :] == asked.command()
 
 
-def test_before_the_time_is_over_the_job_is_queued_again(cluster, tmp_path):
+def test_job_is_requeued_before_its_time_limit(cluster, tmp_path):
     """The signal comes while the ranks run; they go on until Slurm ends them, and here until the note is there."""
     stub(
         cluster,
@@ -208,9 +207,9 @@ def test_time_limit_is_accepted_when_slurm_reads_it(text):
 
 
 @pytest.mark.parametrize("text", ["", "0", "1h", "-5", "1:2:3:4", "24:00:00\n", "٣"])
-def test_another_time_limit_is_refused(text):
+def test_invalid_time_limit_is_rejected(text):
     with pytest.raises(InputError, match="time limit"):
-        check_time_limit(text)
+        write_batch_file(JOB, SlurmOptions(text))
 
 
 @pytest.mark.parametrize(
@@ -223,19 +222,19 @@ def test_another_time_limit_is_refused(text):
         ({"interface": "$(id)"}, "--interface '$(id)' must not contain"),
     ],
 )
-def test_what_slurm_would_read_as_something_else_is_refused(changes, message):
+def test_value_that_slurm_misreads_is_rejected(changes, message):
     with pytest.raises(InputError, match=re.escape(message)):
         write_batch_file(JOB, SlurmOptions(**changes))
 
 
-def test_nodes_that_do_not_hold_the_ranks_are_refused():
+def test_nodes_must_hold_the_ranks():
     for changes in (JobOptions(nodes=3), JobOptions(per_node=16), JobOptions(nodes=2, per_node=2)):
         with pytest.raises(InputError, match="has 8 ranks"):
             make_job(load("star8"), "star8", changes)
     assert make_job(load("star8"), "star8", JobOptions(nodes=2)).ranks_per_node == 4
 
 
-def test_a_checkpoint_folder_keeps_its_name():
+def test_checkpoint_folder_keeps_its_name():
     import tomllib
 
     for name in (HOSTILE, "1", "a\\b", "true"):
@@ -243,7 +242,7 @@ def test_a_checkpoint_folder_keeps_its_name():
         assert tomllib.loads(override.removeprefix("training."))["checkpoints"] == name
 
 
-def test_the_commands_write_files(ringlab, tmp_path):
+def test_slurm_writes_a_file(ringlab, tmp_path):
     status, out, err = ringlab("slurm", "star8", "-N", "2", "-p", "gpu", "-o", tmp_path / "a.sbatch")
     assert (status, err) == (
         0,
@@ -257,14 +256,14 @@ def test_the_commands_write_files(ringlab, tmp_path):
 
 
 @pytest.mark.parametrize("text", ["a\u202eb", "\u2066it's\\n\u00a0\n", "a\udcffb", "\x1b[31m$(touch x)", "plain", ""])
-def test_bash_reads_a_word_as_it_is_and_a_terminal_shows_it(text: str) -> None:
+def test_quoted_word_is_unchanged_for_bash(text: str) -> None:
     word = quote_for_bash(text)
     assert word.isprintable()
     found = subprocess.run(["bash", "-c", f"printf %s {word}"], capture_output=True, timeout=20, check=True)
     assert found.stdout == os.fsencode(text)
 
 
-def test_a_batch_file_passes_on_no_control_of_a_name() -> None:
+def test_batch_file_contains_no_control_characters() -> None:
     text = write_batch_file(replace(JOB, scenario="a\u202eb.toml", title="x\u202ey"), SlurmOptions())
     assert "\u202e" not in text
 

@@ -1,0 +1,356 @@
+"""``ringlab slurm``: a batch file for ``sbatch`` that runs a scenario or a script under torchrun.
+
+Source: the manual pages sbatch(1) and srun(1).
+"""
+
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from jinja2 import Environment, StrictUndefined
+from typer import Option
+
+from collectives.errors import InputError
+from collectives.output_files import write_text
+from collectives.quoting import cut, quote, quote_for_bash
+from collectives.units import count
+from ringlab.session import BACKENDS, load_scenario
+from ringlab.shared.options import with_groups
+from ringlab.shared.output import check_outputs, make_console
+from scenarios import LoadedScenario
+
+Text = str | None
+NOTICE_S = 120  # the job is requeued this long before its time limit, to resume from its last checkpoint
+WAIT_S = 900  # timeout for the other nodes, which may have to fetch an image of many gigabytes
+
+# The port follows from the job's number, so that two jobs on one node use different ports. srun does not inherit
+# --cpus-per-task. Without TORCH_DISABLE_SHARE_RDZV_TCP_STORE, ranks use the agents' store, which keeps addresses from
+# before a restart (https://github.com/pytorch/pytorch/issues/135712). The first node hosts the store; torchrun's own
+# guess compares host names, which a cluster may spell in several ways. $0 is Python and "$@" the rest.
+BATCH_FILE = """\
+#!/bin/bash
+# {{ title }}: {{ job.size }}. Written by `ringlab slurm`; `sbatch FILE` submits it.
+{% for directive in directives %}
+#SBATCH {{ directive }}
+{% endfor %}
+
+set -euo pipefail
+cd -- {{ folder | bash }}
+{% for line in options.before %}
+{{ line }}
+{% endfor %}
+{% if options.interface %}
+export NCCL_SOCKET_IFNAME={{ options.interface | bash }} GLOO_SOCKET_IFNAME={{ options.interface | bash }}
+{% endif %}
+export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
+mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+endpoint=${nodes[0]}:$((20000 + SLURM_JOB_ID % 10000))
+
+{% if job.resumes %}
+# Before its time limit, the job is requeued and resumes from its last checkpoint.
+trap 'scontrol requeue "$SLURM_JOB_ID"' USR1
+{% endif %}
+srun --ntasks-per-node=1 --kill-on-bad-exit=1
+{%- if options.cpus_per_task %} --cpus-per-task={{ options.cpus_per_task }}{% endif %} bash -c \\
+  'exec "$0" -m torch.distributed.run --rdzv-conf "is_host=$((SLURM_NODEID == 0)),{{ timeouts }}" "$@"' \\
+  {{ torchrun | map("bash") | join(" ") }} --rdzv-id "$SLURM_JOB_ID" --rdzv-endpoint "$endpoint" \\
+  {{ job.command() | map("bash") | join(" ") }} &
+srun=$!
+while true; do
+  wait "$srun" && exit 0 || status=$?
+  kill -0 "$srun" 2> /dev/null || exit "$status"  # otherwise a signal ended the wait, not the ranks
+done
+"""
+
+# In a directive, Slurm reads quotes, backslashes, blanks and # as a shell would.
+_VALUE = re.compile(r"[\w.,:+/%@=|&()*\[\]!~^-]+", re.ASCII)
+_TIME_LIMIT = re.compile(r"(?:\d{1,4}-)?\d{1,6}(?::\d{1,4}){0,2}", re.ASCII)
+_DIRECTIVE = re.compile(r"--[a-z][a-z-]*(?:=(?P<value>.*))?", re.ASCII | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """The nodes, the ranks on each, and the files of a job."""
+
+    set_keys: Annotated[
+        list[str], Option("--set", metavar="KEY=VALUE", help="Override a key of the scenario. Repeatable.")
+    ] = field(default_factory=list)  # fmt: skip
+    nodes: Annotated[
+        int | None,
+        Option(
+            "-N", "--nodes", min=1, help="Number of nodes. Default: the scenario's number of hosts; 1 for a script."
+        ),
+    ] = None
+    per_node: Annotated[
+        int | None,
+        Option(
+            "--gpus-per-node",
+            "--gpus",
+            "--ranks-per-node",
+            min=1,
+            help="Ranks per node. With nccl, each rank uses one GPU.",
+        ),
+    ] = None
+    backend: Annotated[
+        str, Option(metavar="gloo|nccl", help="Backend of torch.distributed: gloo (CPUs) or nccl (GPUs).")
+    ] = "nccl"
+    checkpoints: Annotated[
+        Text, Option("--checkpoints", metavar="DIR", help="Checkpoint directory; a restarted job resumes from it.")
+    ] = None
+    log_dir: Annotated[Text, Option("--log-dir", metavar="DIR", help="Directory for metrics and logs.")] = None
+    max_restarts: Annotated[
+        int | None,
+        Option(
+            "--max-restarts", min=0, help="Maximum number of restarts after a rank fails. Default: 3; 0 for a script."
+        ),
+    ] = None
+
+    @property
+    def overrides(self) -> list[str]:
+        """The changes of the scenario, with the checkpoint directory.
+
+        >>> JobOptions(checkpoints="my folder").overrides
+        ['training.checkpoints="my folder"']
+        """
+        folder = json.dumps(self.checkpoints, ensure_ascii=False)
+        return [*self.set_keys, *([f"training.checkpoints={folder}"] if self.checkpoints else [])]
+
+
+@dataclass(frozen=True)
+class SlurmOptions:
+    """The resources to request from Slurm. None leaves the default to Slurm."""
+
+    time_limit: Annotated[
+        str, Option("-t", "--time", metavar="TIME", help="Time limit, such as 24:00:00 or 2-00:00:00.")
+    ] = "24:00:00"
+    partition: Annotated[Text, Option("-p", "--partition", metavar="NAME", help="Slurm partition to submit to.")] = None
+    account: Annotated[Text, Option("-A", "--account", metavar="NAME", help="Slurm account to charge.")] = None
+    cpus_per_task: Annotated[
+        int | None, Option("-c", "--cpus-per-task", min=1, metavar="N", help="CPU cores per node, shared by its ranks.")
+    ] = None
+    interface: Annotated[
+        Text, Option("--interface", metavar="NAME", help="Network interface that connects the nodes.")
+    ] = None
+    python: Annotated[
+        str,
+        Option("--python", metavar="FILE", help="Path of a Python interpreter on the nodes, with Ringlab installed."),
+    ] = sys.executable
+    directives: Annotated[
+        list[str], Option("--sbatch", metavar="--OPTION=VALUE", help="Other option of sbatch. Repeatable.")
+    ] = field(default_factory=list)  # fmt: skip
+    before: Annotated[
+        list[str],
+        Option("--before", metavar="LINE", help="Shell command to run first, such as 'module load cuda'. Repeatable."),
+    ] = field(default_factory=list)  # fmt: skip
+    folder: Text = None  # working directory of the job; None: the current one
+
+
+@with_groups
+def slurm(
+    scenario: Annotated[
+        str, typer.Argument(metavar="SCENARIO|SCRIPT.py", help="Scenario, or a script of your own for torchrun.")
+    ],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- ARGUMENTS]", help="Arguments of the script.")
+    ] = None,
+    output: Annotated[
+        Path | None, Option("-o", "--output", metavar="FILE", help="Output file. Default: standard output.")
+    ] = None,
+    *,
+    job: JobOptions,
+    options: SlurmOptions,
+) -> None:
+    """Write a Slurm batch script that runs a scenario or a script under torchrun. Submit it with `sbatch FILE`."""
+    if scenario.endswith(".py"):
+        check_outputs(output)
+        planned = _make_script_job(scenario, job, arguments or ())
+    elif arguments:
+        raise InputError(f"{scenario}: only a script takes arguments; remove {' '.join(arguments)}")
+    else:
+        loaded = load_scenario(scenario, *job.overrides)
+        check_outputs(output)
+        planned = make_job(loaded, scenario, job)
+    text = write_batch_file(planned, options)
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    write_text(output, text)
+    make_console().print(f"The job: {output}; `sbatch {output}` submits it", soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class Job:
+    """The ranks of a scenario or a script on the nodes of a cluster."""
+
+    scenario: str  # the name of a built-in scenario, or the path of a scenario file or a script on the nodes
+    title: str
+    nodes: int
+    ranks_per_node: int
+    resumes: bool = False  # a restarted job resumes from its last checkpoint
+    options: JobOptions = JobOptions()
+    arguments: tuple[str, ...] = ()  # of a script
+
+    @property
+    def is_script(self) -> bool:
+        """Whether torchrun starts a user's script instead of ``ringlab run``."""
+        return self.scenario.endswith(".py")
+
+    @property
+    def gpus_per_node(self) -> int:
+        """The GPUs of a node: one for each rank with nccl."""
+        return self.ranks_per_node if self.options.backend == "nccl" else 0
+
+    @property
+    def name(self) -> str:
+        """The job's name for the scheduler.
+
+        >>> Job("emulated/My run.toml", "Mine", nodes=1, ranks_per_node=1).name
+        'ringlab-my-run'
+        """
+        words = re.sub(r"[^a-z0-9]+", "-", Path(self.scenario).stem.lower()).strip("-")
+        return f"ringlab-{words}"[:52].rstrip("-")
+
+    @property
+    def size(self) -> str:
+        """The job's size.
+
+        >>> Job("star8", "Eight", nodes=8, ranks_per_node=1).size
+        '8 ranks on 8 nodes, 1 GPU each'
+        """
+        gpus = count(self.gpus_per_node, "GPU") if self.gpus_per_node else "no GPU"
+        ranks = self.nodes * self.ranks_per_node
+        return f"{ranks} ranks on {count(self.nodes, 'node')}, {gpus}{' each' * (self.nodes > 1)}"
+
+    def torchrun_options(self) -> list[str]:
+        """Return the options of torchrun that are the same on every cluster."""
+        nodes = ["--nnodes", str(self.nodes), "--nproc-per-node", str(self.ranks_per_node)]
+        restarts = (0 if self.is_script else 3) if self.options.max_restarts is None else self.options.max_restarts
+        return [*nodes, "--max-restarts", str(restarts), "--rdzv-backend", "c10d"]
+
+    def command(self) -> list[str]:
+        """Return the command of each rank, which follows the options of torchrun.
+
+        >>> Job("star8", "Eight", nodes=8, ranks_per_node=1, resumes=True).command()
+        ['-m', 'ringlab', 'run', '--backend', 'nccl', '--resume', 'auto', 'star8']
+        >>> Job("train.py", "train.py", nodes=2, ranks_per_node=8, arguments=("--epochs", "3")).command()
+        ['train.py', '--epochs', '3']
+        """
+        file = f"./{self.scenario}" if self.scenario.startswith("-") else self.scenario
+        if self.is_script:
+            return [file, *self.arguments]
+        words = ["-m", "ringlab", "run", "--backend", self.options.backend]
+        words += [word for override in self.options.overrides for word in ("--set", override)]
+        words += ["--log-dir", self.options.log_dir] if self.options.log_dir else []
+        words += ["--resume", "auto"] if self.resumes else []
+        return [*words, file]
+
+
+def make_job(scenario: LoadedScenario, reference: str, options: JobOptions | None = None) -> Job:
+    """Return the job of a scenario with the given name or path. Default: one node for each host of its cluster.
+
+    Raises InputError if the nodes do not hold exactly the scenario's ranks, and for an unknown backend.
+    """
+    options = JobOptions() if options is None else options
+    _check_backend(options.backend)
+    cluster, nodes, per_node = scenario.cluster, options.nodes, options.per_node
+    if nodes is None and per_node is None:
+        on_each = {*Counter(cluster.machines()).values()}
+        if len(on_each) > 1:
+            raise InputError(f"the hosts of {cluster.title} have different numbers of ranks; pass --gpus-per-node")
+        (per_node,) = on_each
+    if per_node is None:
+        per_node = max(1, cluster.world_size // (nodes or 1))
+    nodes = nodes or max(1, cluster.world_size // per_node)
+    if nodes * per_node != cluster.world_size:
+        raise InputError(
+            f"{cluster.title} has {cluster.world_size} ranks, but {nodes} nodes with {per_node} ranks each have "
+            f"{nodes * per_node}; change --nodes, --gpus-per-node or the scenario"
+        )
+    resumes = any(getattr(training, "checkpoints", None) for training in scenario.trainings)
+    return Job(reference, scenario.title, nodes, per_node, resumes, options)
+
+
+def _make_script_job(script: str, options: JobOptions, arguments: Sequence[str]) -> Job:
+    """Return the job of a user's script. Raise InputError for a missing file and for options of scenarios."""
+    _check_backend(options.backend)
+    if not Path(script).is_file():
+        raise InputError(f"{script}: no such file; name a scenario or a script")
+    for option, value in (
+        ("--set", options.set_keys), ("--checkpoints", options.checkpoints), ("--log-dir", options.log_dir)
+    ):  # fmt: skip
+        if value:
+            raise InputError(f"{script}: {option} is for scenarios; pass arguments of the script after --")
+    if options.per_node is None:
+        raise InputError(f"{script}: the number of ranks per node is missing; pass for example --gpus 8")
+    return Job(script, script, options.nodes or 1, options.per_node, False, options, tuple(arguments))
+
+
+def _check_backend(backend: str) -> None:
+    if backend not in BACKENDS:
+        raise InputError(f"unknown backend {quote(backend)}; use gloo (CPUs) or nccl (GPUs)")
+
+
+def write_batch_file(job: Job, options: SlurmOptions) -> str:
+    """Return the text of the batch file. Raise InputError for a value that Slurm would misread.
+
+    >>> print(write_batch_file(Job("star8", "Eight hosts", 8, 1), SlurmOptions()).splitlines()[1])
+    # Eight hosts: 8 ranks on 8 nodes, 1 GPU each. Written by `ringlab slurm`; `sbatch FILE` submits it.
+    """
+    if options.interface is not None:
+        _checked("--interface", options.interface)
+    printable = "".join(letter if letter.isprintable() else " " for letter in job.title)
+    environment = Environment(trim_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined)
+    environment.filters["bash"] = quote_for_bash
+    return environment.from_string(BATCH_FILE).render(
+        job=job,
+        options=options,
+        title=cut(" ".join(printable.split()), 80),
+        directives=_directives(job, options),
+        folder=options.folder or str(Path.cwd()),
+        timeouts=f"join_timeout={WAIT_S},read_timeout={WAIT_S}",
+        torchrun=[options.python, *job.torchrun_options()],
+    )
+
+
+def _directives(job: Job, options: SlurmOptions) -> Iterator[str]:
+    """Yield the options of sbatch. Raise InputError."""
+    if not _TIME_LIMIT.fullmatch(options.time_limit) or not re.search("[1-9]", options.time_limit):
+        raise InputError(
+            f"invalid time limit {quote(options.time_limit)}: write minutes, hours as 24:00:00, or days as 2-00:00:00"
+        )
+    given: dict[str, object] = {
+        "job-name": job.name,
+        "nodes": job.nodes,
+        "ntasks-per-node": 1,
+        "gpus-per-node": job.gpus_per_node or None,
+        "cpus-per-task": options.cpus_per_task,
+        "time": options.time_limit,
+        "partition": options.partition,
+        "account": options.account,
+        "output": "%x-%j.log",
+        "open-mode": "append",
+    }
+    others = [directive.partition("=")[0] for directive in options.directives]
+    for name, value in given.items():
+        if value is not None and f"--{name}" not in others:
+            yield f"--{name}={_checked(f'--{name}', str(value))}"
+    yield from ("--requeue", f"--signal=B:USR1@{NOTICE_S}") if job.resumes else ("--no-requeue",)
+    for directive in options.directives:
+        match = _DIRECTIVE.fullmatch(directive)
+        if not match:
+            raise InputError(f"--sbatch {quote(directive)}: expected a long sbatch option, such as --exclusive")
+        if match["value"] is not None:
+            _checked(f"--sbatch {directive.partition('=')[0]}", match["value"])
+        yield directive
+
+
+def _checked(name: str, value: str) -> str:
+    if not _VALUE.fullmatch(value):
+        raise InputError(f"{name} {quote(value)} must not contain blanks, quotes, $, \\ or #")
+    return value
