@@ -39,7 +39,7 @@ def profile(**changes: object) -> ModelProfile:
     return ModelProfile("tiny", "3x32x32", 4, "test", layers, None, (times._replace(**changes),))
 
 
-def test_more_ranks_than_cores_take_turns_with_what_one_rank_takes() -> None:
+def test_ranks_beyond_the_cores_take_turns() -> None:
     trainings = load(SCENARIO).trainings
     found = computing_of(profile(), trainings, "one.json")
     for training in trainings:
@@ -50,7 +50,7 @@ def test_more_ranks_than_cores_take_turns_with_what_one_rank_takes() -> None:
     assert found.overlap[0].gradients == [(4 * PARAMETERS[1], 0.25), (4 * PARAMETERS[0], 1.0)]
 
 
-def test_rings_on_emulated_hosts_take_what_the_profile_and_the_network_say() -> None:
+def test_emulated_rings_combine_profile_and_network() -> None:
     ring = next(one for one in load(SCENARIO).trainings if one.sync_name == "ring")
     found = computing_of(profile(), [ring], "one.json")
     for ranks in (2 * cores(), 4 * cores()):
@@ -73,7 +73,7 @@ def test_another_profile_is_refused(changes: dict[str, object], said: str) -> No
         computing_of(profile(**changes), load(SCENARIO).trainings, "one.json")
 
 
-def test_a_profile_of_another_model_and_one_without_times_are_refused() -> None:
+def test_profile_of_another_model_is_rejected() -> None:
     with pytest.raises(InputError, match="1,115,946 parameters, but the scenario's model 'resnet18' has 11,181,642"):
         computing_of(profile(), [Training(None)], "one.json")
     with pytest.raises(InputError, match=r"profile one\.json contains no times; make one with `ringlab profile"):
@@ -102,7 +102,7 @@ def test_the_command_shows_steps_and_rejects_one_host(
     assert "use `python -m benchmarks.accuracy.one_rank`" in ringlab("compare", SCENARIO, "--devices", "2,4").err
 
 
-def test_scenario_that_fails_is_left_out_and_an_interrupt_ends_the_rest() -> None:
+def test_failed_scenario_is_left_out() -> None:
     row, scenario = EmulatedRow("2", "ring: step", 2, None, 1.1, 1.0), load(SCENARIO)
     compare = Mock(side_effect=[[row], InputError("too wide"), KeyboardInterrupt, [row]])
     found = compare_each([(name, scenario) for name in "abcd"], compare, NoProgress())
@@ -112,7 +112,7 @@ def test_scenario_that_fails_is_left_out_and_an_interrupt_ends_the_rest() -> Non
         compare_each([("a", scenario)], Mock(side_effect=InputError("too wide")), NoProgress())
 
 
-def test_trainings_that_timeouts_disturb_are_run_again_and_other_failures_are_not(monkeypatch: pytest.MonkeyPatch):
+def test_training_is_repeated_after_a_timeout(monkeypatch: pytest.MonkeyPatch):
     scenario, answers = load("emulated/training8"), [RunFailed("h3 timed out"), ["traces"]]
     network = Mock(complaints=lambda: ["TCP on h3 timed out"])
     monkeypatch.setattr(emulated_rows, "_train_once", Mock(side_effect=answers))
@@ -124,7 +124,7 @@ def test_trainings_that_timeouts_disturb_are_run_again_and_other_failures_are_no
     assert broken.call_count == 1
 
 
-def test_the_small_network_has_the_parameters_that_its_scenarios_say():
+def test_small_network_has_the_stated_parameters():
     syncs = {"naive", "ring", "ring[overlap, bucket_mb=1.5]", "ddp"}
     for name, hosts in (("training", 4), ("training8", 8)):
         scenario = load(f"emulated/{name}")
@@ -132,7 +132,7 @@ def test_the_small_network_has_the_parameters_that_its_scenarios_say():
         build_model(scenario.trainings[0], seed=0)  # refuses another number
 
 
-def test_slower_cores_take_longer_to_compute_and_to_handle_messages():
+def test_slower_cores_slow_compute_and_messages():
     phases = ComputePhases(0.03, 0.1, 0.01)
     calibration = replace(from_pair(PAIR, 2), compute=[ComputePoint("resnet18", "digits", 32, 2, 1, phases, 0.1)])
     slower = calibration.with_slower_cores(1.1)
