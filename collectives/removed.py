@@ -16,6 +16,7 @@ OPTIONS: dict[str, str] = {  # "command --option": what to use instead
     "compare --devices": "use `python -m benchmarks.accuracy.one_rank` in a checkout of Ringlab",
     "compare --profile": "use `python -m benchmarks.accuracy.one_rank` in a checkout of Ringlab",
     "predict --framework": "use `--set training.framework=NAME`",
+    "run --predict": "use `ringlab compare`, which predicts, runs and shows both",
     "slurm --job-name": "use `--sbatch=--job-name=NAME`",
     "slurm --qos": "use `--sbatch=--qos=NAME`",
     "slurm --constraint": "use `--sbatch=--constraint=FEATURES`",

@@ -1,4 +1,4 @@
-"""``python -m ringlab``, which is also what ``ringlab`` and torchrun start."""
+"""The entry point of ``ringlab``, ``python -m ringlab`` and torchrun."""
 
 import gc
 
@@ -8,7 +8,7 @@ GARBAGE_EVERY = 400_000  # new objects: what is imported is no garbage, and look
 
 
 def main() -> None:
-    """Run the command line and exit, also when an interrupt comes before the command line is imported."""
+    """Run the command line and exit, also after an interrupt during its import."""
     gc.set_threshold(GARBAGE_EVERY)
     try:
         try:

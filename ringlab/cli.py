@@ -1,4 +1,4 @@
-"""The command line. Each command's module is imported when the command is called."""
+"""The command line. A command's module is imported when the command is called."""
 
 import logging
 import os
@@ -61,28 +61,25 @@ COMMANDS = {name: command for commands in PURPOSES.values() for name, command in
 
 
 def describe_command(name: str) -> str:
-    """Return the first line of a command's docstring.
-
-    It is read from the source file, because importing the module is slow.
-    """
+    """Return the first line of a command's docstring, from its source file, because importing is slow."""
     module, _, function = COMMANDS[name].partition(":")
-    found = find_spec(module)
-    assert found is not None and found.origin is not None
-    text = Path(found.origin).read_text(encoding="utf-8")
+    spec = find_spec(module)
+    assert spec is not None and spec.origin is not None
+    text = Path(spec.origin).read_text(encoding="utf-8")
     return text.partition(f"\ndef {function}(")[2].partition('"""')[2].partition("\n")[0].removesuffix('"""')
 
 
 class CommandList(TyperGroup):
-    """Lists all commands by purpose."""
+    """The list of all commands by purpose."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that the arguments name. Raise InputError for a command that was removed."""
+        """Return the command of the arguments. Raise InputError for a removed command."""
         if removed := describe_removed(REMOVED_COMMANDS, args[0]):
             raise InputError(removed)
         return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print the help without typer's Markdown renderer, which takes longer to import than everything else."""
+        """Print the help without typer's Markdown renderer, which is slow to import."""
         console = Console()
         console.print(f"\n[bold]Usage:[/] {ctx.command_path} COMMAND ...\n\n{self.help}\n")
         options = {" ".join(option.opts): getattr(option, "help", "") for option in self.get_params(ctx)}
@@ -113,7 +110,7 @@ class UnloadedCommand(TyperCommand):
         return load_command(str(self.name)).make_context(info_name, args, parent, **extra)
 
     def get_short_help_str(self, limit: int = 45) -> str:
-        """Return the description that shells show for completion."""
+        """Return the description for shell completion."""
         return describe_command(str(self.name))
 
 
@@ -122,8 +119,8 @@ def load_command(name: str) -> TyperCommand:
     """Import a command and return it with its options."""
     module, _, function = COMMANDS[name].partition(":")
     alone = typer.Typer(add_completion=False)
-    found = import_module(module)
-    alone.command(name, **getattr(found, "SETTINGS", {}))(getattr(found, function))
+    loaded = import_module(module)
+    alone.command(name, **getattr(loaded, "SETTINGS", {}))(getattr(loaded, function))
     command = typer.main.get_command(alone)
     assert isinstance(command, TyperCommand)
     return command
@@ -136,7 +133,7 @@ for _name in COMMANDS:
 def show_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
 ) -> None:
-    """Print a warning about the user's input as one line, and any other as Python does."""
+    """Print a warning about the user's input as one line, and any other warning as Python does."""
     text = f"ringlab: {message}\n"
     if category is not InputWarning:
         text = warnings.formatwarning(message, category, filename, lineno, line)

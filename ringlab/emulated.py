@@ -1,4 +1,4 @@
-"""Scenarios on networks that are built on this machine: build them, and calibrate for them."""
+"""Emulated networks: build a scenario's network on this machine, and calibrate for it."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ AnyScenario = TypeVar("AnyScenario", bound=LoadedScenario)
 
 
 def on_emulated(scenario: AnyScenario) -> AnyScenario:
-    """Return the scenario on its cluster as it is emulated. Raise InputError where it cannot be, or has faults."""
+    """Return the scenario on its emulated cluster. Raise InputError if that is not supported, or with faults."""
     if scenario.faults != NO_FAULTS:
         raise InputError(
             f"{scenario.path}: faults cannot be reproduced on an emulated network; remove [faults], "
@@ -39,7 +39,7 @@ def on_emulated(scenario: AnyScenario) -> AnyScenario:
 
 @contextmanager
 def emulated(cluster: Cluster, progress: Progress) -> Iterator[EmulatedNetwork]:
-    """Build a cluster's network within the context, and say what it is. Raise InputError and RunFailed."""
+    """Emulate a cluster's network during the block, and report it. Raise InputError and RunFailed."""
     with progress.task(f"building {cluster.title} on this machine and measuring its links"):
         network = realcomm.emulate(cluster).__enter__()
     with network:
@@ -48,14 +48,14 @@ def emulated(cluster: Cluster, progress: Progress) -> Iterator[EmulatedNetwork]:
 
 
 def as_built(scenario: AnyScenario, network: EmulatedNetwork) -> AnyScenario:
-    """Return the scenario to predict: its links without latencies where the network has none."""
+    """Return the scenario to predict, without latencies if the emulated network has none."""
     if network.delays or not network.plan.is_delayed:
         return scenario
     return replace(scenario, cluster=without_latencies(scenario.cluster))
 
 
 def without_latencies(cluster: Cluster) -> Cluster:
-    """Return a cluster as it is emulated where the kernel cannot delay packets."""
+    """Return a cluster without latencies, as on kernels that cannot delay packets."""
     graph = cluster.graph.copy()
     for _, _, data in graph.edges(data=True):
         data["latency"] = 0.0
@@ -63,33 +63,33 @@ def without_latencies(cluster: Cluster) -> Cluster:
 
 
 def describe(network: EmulatedNetwork) -> str:
-    """Return what was built, how exact its links are, and what it leaves out."""
+    """Return the size and the accuracy of the network, and latencies that are missing."""
     plan = network.plan
     worst = max(abs(got / want - 1) for got, want in zip(network.goodputs, expected_goodputs(network), strict=True))
     built = f"{count(len(plan.hosts), 'host')}, {count(len(plan.directions) // 2, 'link')}, each within {worst:.2%}"
     if not plan.is_delayed or network.delays:
         return f"emulated: {built}"
-    most = format_time(max(one.latency for one in plan.directions))
+    most = format_time(max(link.latency for link in plan.directions))
     return f"emulated: {built}; latencies of up to {most} are not: this kernel cannot delay packets (netem)"
 
 
 def expected_goodputs(network: EmulatedNetwork) -> list[float]:
-    """Return the bytes/s that TCP should get on each of the network's directions."""
-    return [expected_goodput(one.bandwidth) for one in network.plan.directions]
+    """Return the expected TCP throughput of each direction in bytes/s."""
+    return [expected_goodput(link.bandwidth) for link in network.plan.directions]
 
 
 def hosts_bandwidth(cluster: Cluster) -> float:
-    """Return the bytes/s that the links of most hosts have."""
+    """Return the most frequent link bandwidth of the hosts in bytes/s."""
     plan = plan_network(cluster)
-    return Counter(one.bandwidth for one in plan.directions if one.src in plan.hosts).most_common(1)[0][0]
+    return Counter(link.bandwidth for link in plan.directions if link.src in plan.hosts).most_common(1)[0][0]
 
 
 def calibrate_for_emulation(scenario: LoadedScenario, session: Session) -> Calibration:
-    """Measure two emulated hosts, and the trainings' computing on as many processes as the cluster has ranks.
+    """Measure two emulated hosts, and the trainings' compute times on as many processes as the cluster has ranks.
 
-    The pair has links of the bandwidth that most of the cluster's hosts have.
+    The two hosts have links of the most frequent bandwidth.
     """
     bandwidth, ranks = hosts_bandwidth(scenario.cluster), scenario.cluster.world_size
-    trainings = [one for one in scenario.trainings if one.compute is None or one.gradient_sync is None]
+    trainings = [each for each in scenario.trainings if each.compute is None or each.gradient_sync is None]
     with session.progress.task(f"calibrating on two emulated hosts at {format_bandwidth(bandwidth)}") as tick:
         return calibrate_emulated(bandwidth, ranks, trainings, timeout=session.timeout_s, progress=tick)

@@ -1,4 +1,4 @@
-"""``Session``: what a command is carried out with, whatever it is about; above all its calibration."""
+"""``Session``: the calibration, engine, backend, timeout and progress of a command."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -25,16 +25,16 @@ from simcomm.performance_models.performance_model import performance_model
 from simcomm.uncertainty import find_noise
 
 BACKENDS = ("gloo", "nccl")
-RANKS = 2  # that are calibrated where nothing says how many
-Source = Calibration | Path | str | None  # a calibration, its file, or the cached one
+RANKS = 2  # default number of ranks to calibrate
+Source = Calibration | Path | str | None  # a calibration, its file, or None for the cached one
 
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
     """The options that all layers of a command share.
 
-    ``calibration`` is one, the file of one, or None for the cached one of this machine; ``engine`` is as in
-    ``simcomm.run``. Real runs send by ``backend``, "gloo" or "nccl", and end after ``timeout_s`` seconds.
+    ``calibration`` is a Calibration, its file, or None for the cached one of this machine. ``engine`` is as in
+    ``simcomm.run``. Real ranks use ``backend``, "gloo" or "nccl", and end after ``timeout_s`` seconds.
     """
 
     calibration: Source = None
@@ -45,26 +45,26 @@ class Session:
 
     def __post_init__(self) -> None:
         if self.backend not in BACKENDS:
-            raise InputError(f"backend {quote(self.backend)} is not known; there are {' and '.join(BACKENDS)}")
+            raise InputError(f"unknown backend {quote(self.backend)}; use {' or '.join(BACKENDS)}")
         check_number("timeout", self.timeout_s, "seconds", above=0)
 
     @property
     def file(self) -> Path | None:
-        """The file that the calibration is read from, if one is given."""
+        """The file of the calibration, if given."""
         return None if self.calibration is None or isinstance(self.calibration, Calibration) else Path(self.calibration)
 
     def with_calibration(self, calibration: Calibration | None) -> "Session":
-        """Return the session with a calibration that was found for it."""
+        """Return the session with another calibration."""
         return replace(self, calibration=calibration)
 
     def computing(self, text: str) -> AbstractContextManager[Tick]:
-        """Return a context for computing that may take long, which is shown only if it does."""
+        """Return a context for a computation, which is shown if it takes long."""
         return computing(self.progress, text)
 
     def find_calibration(self, scenario: LoadedScenario) -> Calibration | None:
-        """Return the calibration given or read from a file; else the cached one, if one is needed and is fresh.
+        """Return the given calibration, or the fresh cached one if the scenario requires one.
 
-        Raises InputError for a file that cannot be used, or a value that is neither a calibration nor a file.
+        Raises InputError for an invalid file, and for a given calibration that the scenario does not use.
         """
         given = self.calibration
         file = None if given is None or isinstance(given, Calibration) else check_path("calibration", given)
@@ -78,35 +78,36 @@ class Session:
         return None if ranks is None else find_cached(ranks, self.backend)
 
     def is_calibrated(self, scenario: LoadedScenario) -> bool:
-        """Return whether there is a calibration with all that the scenario needs, or it needs none."""
+        """Return whether the scenario can be predicted without another calibration."""
         if self.calibration is not None or needed_ranks(scenario) is None:
             return True
-        found = self.find_calibration(scenario)
-        if found is None:
+        calibration = self.find_calibration(scenario)
+        if calibration is None:
             return False
-        model = performance_model(scenario.cluster, found)
+        model = performance_model(scenario.cluster, calibration)
         return all(model.is_calibrated_for(training) for training in _trainings_to_time(scenario))
 
     def find_or_calibrate(self, scenario: LoadedScenario) -> Calibration | None:
-        """Return what ``find_calibration`` does; where that lacks something that the scenario needs, calibrate now.
+        """Return the calibration of ``find_calibration``, or a new one if it is missing, incomplete or noisy.
 
-        Messages are then timed at the sizes of the scenario only, unless an algorithm is ``auto``, which takes about 15
-        seconds. A kept calibration that was made while the machine was busy is made again.
+        A new one takes about 15 seconds and measures the scenario's sizes only, unless an algorithm is ``auto``.
         """
         ranks = needed_ranks(scenario)
         if ranks is None or self.is_calibrated(scenario):
-            found = self.find_calibration(scenario)
-            if ranks is None or self.calibration is not None or not (found and found.load and found.load.is_busy):
-                return found
+            calibration = self.find_calibration(scenario)
+            is_noisy = calibration is not None and calibration.load is not None and calibration.load.is_busy
+            if ranks is None or self.calibration is not None or not is_noisy:
+                return calibration
         trainings, calls = _trainings_to_time(scenario), _calls_to_time(scenario)
-        return self.calibrate(ranks, trainings, calls, accept_noise=True, brief=not _chooses(scenario))[0]
+        return self.calibrate(ranks, trainings, calls, accept_noise=True, brief=not _has_auto(scenario))[0]
 
     def calibration_to_choose(self, scenario: LoadedScenario) -> Calibration | None:
-        """Return what resolving ``auto`` needs before a run: nothing where no algorithm is ``auto``.
+        """Return the calibration that resolves ``auto`` before a run; None without ``auto``.
 
-        Ranks that a launcher has started do not calibrate: they would do it beside each other. Raises InputError.
+        Ranks of a launcher do not calibrate, because they would disturb each other. Raises InputError for a given
+        calibration without ``auto``.
         """
-        if not _chooses(scenario):
+        if not _has_auto(scenario):
             if self.calibration is not None:
                 raise InputError(f"{scenario.path}: calibration is for algorithms named auto, and none is; remove it")
             return None
@@ -115,9 +116,9 @@ class Session:
     def calibrate_for(
         self, scenario: LoadedScenario, ranks: int | None = None, accept_noise: bool = False
     ) -> tuple[Calibration, str]:
-        """Calibrate what a scenario needs, with ``ranks`` where it needs no certain number of them.
+        """Calibrate for a scenario as ``calibrate`` does. ``ranks`` defaults to those of the scenario, or 2.
 
-        Raises InputError also for another number of ranks than it needs.
+        Raises InputError, also if the scenario requires another number of ranks; RunFailed.
         """
         needed = needed_ranks(scenario)
         if None not in (ranks, needed) and ranks != needed:
@@ -133,15 +134,12 @@ class Session:
         accept_noise: bool = False,
         brief: bool = False,
     ) -> tuple[Calibration, str]:
-        """Measure this machine with so many ranks, for these calls and trainings, and keep the result in the cache.
+        """Measure this machine for these collectives and trainings, and return the calibration and its cache file.
 
-        Where ``brief``, messages of other sizes than those of the calls are hardly measured, and the answer tells of
-        noise.
-
-        Returns the file too, "" where it could not be written. Raises InputError for what cannot be measured, and
-        RunFailed, also where the machine was busy or the parts disagree, unless ``accept_noise``.
+        The file is "" if it cannot be written. With ``brief``, only a few other message sizes are measured, and noise
+        is not reported. Raises InputError, and RunFailed, also for noisy measurements without ``accept_noise``.
         """
-        import realcomm  # predictions do without what launches ranks
+        import realcomm  # launches ranks; predictions do without
 
         check_whole_number("ranks", ranks, at_least=1)
         for training in check_sequence("trainings", trainings, of="trainings"):
@@ -163,33 +161,38 @@ class Session:
                 "the machine is idle, or save them with --accept-noise"
             )
         if noise and not brief:
-            self.progress.note(f"warning: this machine was not calm while it was measured: {noise}")
-        return calibration, self._keep(calibration)
+            self.progress.note(f"warning: measurements on this machine were noisy: {noise}")
+        return calibration, self._cache(calibration)
+
+    def report_images(self, trainings: Sequence[Training]) -> None:
+        """Report the origin of CIFAR-10's images before a run. Raise InputError if they are missing."""
+        if any(training.dataset == "cifar10" for training in trainings):
+            from realcomm.training.datasets import describe_images  # imports torch
+
+            for note in describe_images(trainings[0]):  # all trainings of a scenario have the same images
+                self.progress.note(note)
 
     def keep_if_none(self, calibration: Calibration) -> None:
-        """Keep a calibration for later predictions where the cache has no fresh one of so many ranks.
+        """Cache a calibration unless a fresh one for as many ranks exists. A ``thorough`` one knows few sizes."""
+        with inputs_protected():  # a file that was only inspected may be replaced
+            cached = find_cached(calibration.ranks, calibration.backend)
+        if cached is None:
+            self._cache(calibration)
 
-        One that was made in turns with a run knows the sizes of that run best.
-        """
-        with inputs_protected():  # what is only looked at may be replaced
-            found = find_cached(calibration.ranks, calibration.backend)
-        if found is None:
-            self._keep(calibration)
-
-    def _keep(self, calibration: Calibration) -> str:
-        """Write a calibration to the cache and return the file; where that fails, say so and return no name."""
+    def _cache(self, calibration: Calibration) -> str:
+        """Write a calibration to the cache and return its file; on failure, report it and return ""."""
         try:
             file = cache_file(calibration.ranks, calibration.backend)
             calibration.write(file)
         except (InputError, OSError) as error:
             why = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else error
-            self.progress.note(f"warning: this calibration is used now but not kept for later: {why}")
+            self.progress.note(f"warning: this calibration is used but was not saved: {why}")
             return ""
         return str(file)
 
 
 def find_cached(ranks: int, backend: str) -> Calibration | None:
-    """Return the cached calibration, if there is one of this machine that is fresh and can be read."""
+    """Return this machine's cached calibration if it is fresh and valid, else None."""
     try:
         return cached_calibration(ranks, backend)
     except (InputError, OSError):
@@ -197,19 +200,19 @@ def find_cached(ranks: int, backend: str) -> Calibration | None:
 
 
 def check_session(session: Session | None) -> Session:
-    """Return the session, a silent one for None. Raise InputError for anything else."""
+    """Return the session, or a silent default one for None. Raise InputError for another type."""
     if not isinstance(session, Session | None):
-        raise InputError(f"session is {quote(session)}; give a ringlab.session.Session")
+        raise InputError(f"session must be a ringlab.session.Session, not {quote(session)}")
     return session or Session()
 
 
 def session_of(progress: Progress | None, **options: Any) -> Session:
-    """Return the session of what is called from Python, where no progress is shown unless it is given."""
+    """Return the session of a call from Python, silent by default."""
     return Session(progress=check_progress(progress), **options)
 
 
 def real_session(options: RealOptions) -> Session:
-    """Return the session of a command that runs ranks of this machine."""
+    """Return the session of a command that runs real ranks."""
     return Session(
         calibration=options.calibration,
         backend=options.backend,
@@ -218,41 +221,47 @@ def real_session(options: RealOptions) -> Session:
     )
 
 
+def gpu_names() -> list[str]:
+    """Return the names of this machine's GPUs, as the driver reports them."""
+    import torch  # not required for CPU ranks
+
+    return [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+
+
 def needed_ranks(scenario: LoadedScenario) -> int | None:
-    """Return for how many ranks this machine must be calibrated to predict the scenario; None where it need not be."""
-    clusters = [scenario.cluster, *(other.cluster for other in scenario.what_ifs)]
+    """Return the number of ranks of the required calibration; None if the scenario requires none."""
+    clusters = [scenario.cluster, *(what_if.cluster for what_if in scenario.what_ifs)]
     if all(cluster.transport is not None for cluster in clusters) and not _trainings_to_time(scenario):
         return None
     return scenario.cluster.calibration_ranks
 
 
 def _uses_calibration(scenario: LoadedScenario) -> bool:
-    """Return whether a prediction of the scenario, or of one of its what-ifs, depends on a calibration."""
+    """Return whether a calibration changes the prediction of the scenario or of a what-if."""
     trainings = [None, *predictable(scenario.trainings)] if scenario.collective else predictable(scenario.trainings)
-    clusters = [scenario.cluster, *(other.cluster for other in scenario.what_ifs)]
+    clusters = [scenario.cluster, *(what_if.cluster for what_if in scenario.what_ifs)]
     return any(uses_calibration(cluster, training) for cluster in clusters for training in trainings)
 
 
-def _chooses(scenario: LoadedScenario) -> bool:
-    """Return whether an algorithm of the scenario is ``auto``."""
+def _has_auto(scenario: LoadedScenario) -> bool:
     comparison, trainings = scenario.collective, predictable(scenario.trainings)
-    algorithms = [*(comparison.algorithms if comparison else ()), *(one.gradient_sync for one in trainings)]
+    algorithms = [*(comparison.algorithms if comparison else ()), *(training.gradient_sync for training in trainings)]
     return any(algorithm is not None and not algorithm.is_decided for algorithm in algorithms)
 
 
 def _calls_to_time(scenario: LoadedScenario) -> list[CollectiveCall]:
-    """Return the calls whose messages are measured at exactly their sizes."""
+    """Return the collectives whose message sizes the calibration measures."""
     asked = scenario.collective.calls(scenario.cluster.world_size) if scenario.collective else ()
     return performance_model(scenario.cluster).calls_to_measure(asked)
 
 
 def _trainings_to_time(scenario: LoadedScenario) -> list[Training]:
-    """Return the trainings whose computing times the scenario does not say; torch's own sync is predicted here only."""
+    """Return the trainings without stated compute times. DistributedDataParallel is predicted on this machine only."""
     trainings = scenario.trainings if scenario.cluster.is_here else predictable(scenario.trainings)
     return [training for training in trainings if training.compute is None]
 
 
 def load_scenario(reference: str | Path, *overrides: str) -> scenarios.LoadedScenario:
-    """Return what ``scenarios.load`` does; a network of very many links takes seconds to build."""
+    """Read a scenario for a command, with progress, because a network of many links takes seconds to build."""
     with computing(TerminalProgress(), f"reading {reference} and building its network"):
         return scenarios.load(reference, overrides)

@@ -1,6 +1,6 @@
-"""A table of cells, drawn in a terminal or as HTML, and how a number stands in a cell.
+"""Tables for a terminal and for HTML, and the formatting of their numbers.
 
-What an answer shows is a sequence of parts: tables, lines, and the sentences below them.
+An answer is shown as a sequence of parts: tables, lines, and sentences.
 """
 
 import re
@@ -22,15 +22,16 @@ from collectives.quoting import make_printable
 from collectives.units import SIZES, TIMES
 
 NOTHING = "-"
-MOST_ROWS = 16  # of a table that may have very many
-MOST_LETTERS = 5000  # of one text
-MOST_SENTENCES = 5  # under the tables of an answer; a line that says that there are more is one of them
+MOST_ROWS = 16  # rows shown of a table that may be very long
+MOST_LETTERS = 5000  # characters shown of one text
+MOST_SENTENCES = 5  # lines under the tables of an answer, with the line that says how many are hidden
 
 Format = Callable[[float], str]
+Bounds = tuple[float, float]  # the low and the high end of an interval
 
 
 class Cell(NamedTuple):
-    """A field of a table; on a page also its kind, a note below it, and a bar of so much of the column."""
+    """A table cell. HTML also shows its quality, a note below it, and a bar with its share of the column."""
 
     text: str
     kind: str = ""  # good, fair or poor
@@ -42,7 +43,7 @@ Row = Sequence[str | Cell]
 
 
 class Line(NamedTuple):
-    """A line of text; one that is not wrapped may be longer than the terminal is wide."""
+    """A line of text. Without ``wrap``, it may be wider than the terminal."""
 
     text: str
     style: str = ""  # bold or dim
@@ -50,20 +51,18 @@ class Line(NamedTuple):
 
 
 class Sentences(NamedTuple):
-    """Sentences under a table: a few of them are shown; ``--explain`` adds the others, and ``more``."""
+    """Sentences under a table. A few are shown; ``--explain`` shows the others and ``more``."""
 
     said: Sequence[str]
     more: Sequence[str] = ()
-    wrap: bool = False
 
 
 @dataclass(frozen=True)
 class Table:
-    """Cells under headings. In a heading a unit stands behind a line end; the first ``words`` columns are words.
+    """Rows under headings. The first ``words`` columns hold text, the others numbers. Units are in headings.
 
-    Of a table in ``sections`` the first column names them: so many rows have each name. In a terminal so many columns
-    stand beside the first one, ``most_beside`` or as many as there is room for if each takes ``letters``; more are in
-    tables of their own.
+    ``sections`` are names of consecutive rows with their number of rows; the first column shows the names. A table with
+    a column width in ``letters`` is split into several tables if the terminal is too narrow.
     """
 
     title: str | None
@@ -71,25 +70,20 @@ class Table:
     rows: Sequence[Row]
     words: int = 1
     sections: Sequence[tuple[str, int]] = ()
-    most_beside: int = 0
     letters: int = 0
 
     def split(self, width: int) -> Iterator["Table"]:
-        """Yield the tables that this one is in a terminal of so many characters."""
-        firsts = [self.headings[:1], *(row[:1] for row in self.rows)]
-        beside = self.most_beside or len(self.headings)
+        """Yield the tables to print in a terminal of ``width`` characters. Each repeats the first column."""
+        step = len(self.headings)
         if self.letters:
-            widest = max(cell_len(_text(first[0])) for first in firsts)
-            beside = max(1, min(beside, (width - widest) // self.letters))
-        for at in range(1, max(2, len(self.headings)), beside):
-            headings, *rows = ([*row[:1], *row[at : at + beside]] for row in (self.headings, *self.rows))
+            names = max(cell_len(_text(row[0])) for row in (self.headings, *self.rows))
+            step = max(1, (width - names) // self.letters)
+        for at in range(1, max(2, len(self.headings)), step):
+            headings, *rows = ([*row[:1], *row[at : at + step]] for row in (self.headings, *self.rows))
             yield replace(self, title=self.title if at == 1 else None, headings=[*map(_text, headings)], rows=rows)
 
     def to_rich(self, width: int = 80) -> rich.table.Table:
-        """Return the table for a terminal of so many characters.
-
-        The name of a section runs down beside its rows, where the width asks for it.
-        """
+        """Return the table for a terminal of ``width`` characters. A long section name continues on the next rows."""
         table = rich.table.Table(
             title=self.title and make_printable(self.title),
             title_justify="left",
@@ -98,7 +92,7 @@ class Table:
             pad_edge=False,
             collapse_padding=True,
         )
-        rows = [[*map(_printable, row)] for row in self._named_rows()]
+        rows = [[make_printable(_text(cell)) for cell in row] for row in self._named_rows()]
         widths = self._widths(rows, width)
         for index, heading in enumerate(self.headings):
             justify: Literal["left", "right"] = "left" if index < self.words else "right"
@@ -106,7 +100,6 @@ class Table:
         if not self.sections:
             for row in rows:
                 table.add_row(*map(_wrap, row, widths))
-            return table
         at = 0
         for name, number in self.sections:
             lines = _wrap(make_printable(name), widths[0]).split("\n")
@@ -118,19 +111,19 @@ class Table:
         return table
 
     def _widths(self, rows: Sequence[Sequence[str]], width: int) -> list[int]:
-        """Return how wide the columns are in a terminal of so many characters.
+        """Return the widths of the columns in a terminal of ``width`` characters.
 
-        Where there is too little room, headings are broken, then cells between words, then words where ``_BREAKS``
-        says, at last anywhere: each only as far as it takes, the widest column first.
+        A table that is too wide breaks its headings first, then cells between words, then words at ``_BREAKS``, then
+        anywhere. Each step narrows the widest column until the table fits.
         """
         columns = [*zip(*rows, strict=True)] or [()] * len(self.headings)
-        least = [_least_widths(*column) for column in zip(self.headings, columns, strict=True)]
-        if self.letters and least[0][0] <= width // 3:  # is read in one line
-            least[0] = least[0][:1] * len(least[0])
-        widths = [whole for whole, *_ in least]
-        for limits in zip(*least, strict=True):
-            while sum(widths) > width - 2 * len(widths) and any(map(gt, widths, limits)):
-                widths[max(range(len(widths)), key=lambda at: (widths[at] > limits[at]) * widths[at])] -= 1
+        limits = [_narrow_widths(*column) for column in zip(self.headings, columns, strict=True)]
+        if self.letters and limits[0][0] <= width // 3:  # the names stay on one line
+            limits[0] = limits[0][:1] * len(limits[0])
+        widths = [whole for whole, *_ in limits]
+        for least in zip(*limits, strict=True):
+            while sum(widths) > width - 2 * len(widths) and any(map(gt, widths, least)):
+                widths[max(range(len(widths)), key=lambda at: (widths[at] > least[at]) * widths[at])] -= 1
         return widths
 
     def to_html(self) -> str:
@@ -140,14 +133,16 @@ class Table:
         '<tr><td class="name">0</td><td class="good">1 s<small>1 to 2 s</small></td></tr>'
         """
         kinds = ["name" * (at < self.words) for at in range(len(self.headings))]
-        head = "".join(f"<th{_class(kind)}>{_html(one)}</th>" for one, kind in zip(self.headings, kinds, strict=True))
+        head = "".join(
+            f"<th{_class(kind)}>{_html(heading)}</th>" for heading, kind in zip(self.headings, kinds, strict=True)
+        )
         lines = [f"<h3>{_html(self.title)}</h3>"] if self.title else []
         lines += ['<div class="wide"><table>', f"<thead><tr>{head}</tr></thead>", "<tbody>"]
         lines += [f"<tr>{''.join(map(_html_cell, row, kinds))}</tr>" for row in self._named_rows()]
         return "\n".join([*lines, "</tbody></table></div>"])
 
     def _named_rows(self) -> Sequence[Row]:
-        """Return the rows, those of sections with the section's name first."""
+        """Return the rows. In a table with sections, each row begins with the name of its section."""
         names = [name for name, number in self.sections for _ in range(number)]
         return [[*names[at : at + 1], *row] for at, row in enumerate(self.rows)]
 
@@ -156,7 +151,7 @@ Part = Table | Line | Sentences | str
 
 
 def print_parts(parts: Iterable[Part], console: Console, explain: bool = False) -> None:
-    """Print tables, lines and sentences; of sentences a few and how many more there are, or with ``explain`` all."""
+    """Print tables, lines and sentences. Without ``explain``, print a few sentences and the number of hidden ones."""
     for part in parts:
         if isinstance(part, Table):
             for table in part.split(console.width):
@@ -164,14 +159,13 @@ def print_parts(parts: Iterable[Part], console: Console, explain: bool = False) 
         elif isinstance(part, Sentences):
             few, hidden = keep_few(part.said, part.more)
             for sentence in (*part.said, *part.more) if explain else few:
-                console.print(make_printable(sentence, most=MOST_LETTERS), soft_wrap=not part.wrap)
+                console.print(make_printable(sentence, most=MOST_LETTERS))
             if hidden and not explain:
-                console.print(f"--explain says more ({len(hidden)}).", style="dim")
+                console.print(f"--explain shows {len(hidden)} more.", style="dim")
         else:
             line = part if isinstance(part, Line) else Line(part)
-            console.print(
-                make_printable(line.text, most=MOST_LETTERS), soft_wrap=not line.wrap, style=line.style or None
-            )
+            text = make_printable(line.text, most=MOST_LETTERS)
+            console.print(text, soft_wrap=not line.wrap, style=line.style or None)
 
 
 def render_html(parts: Iterable[Part]) -> str:
@@ -207,23 +201,19 @@ def _html_cell(cell: str | Cell, usual: str) -> str:
     return f"<td{_class(kind or usual)}>{_html(text)}{bar}{small}</td>"
 
 
-def _printable(cell: str | Cell) -> str:
-    return make_printable(_text(cell))
-
-
 def _text(cell: str | Cell) -> str:
     return cell if isinstance(cell, str) else cell.text
 
 
 _SPACES = re.compile(r"\s")
-_BREAKS = re.compile(r"\s|(?<=[/=])|(?=\[)")  # where a name may be broken that is too long for its column
+_BREAKS = re.compile(r"\s|(?<=[/=])|(?=\[)")  # allowed line breaks within a name that is too long for its column
 
 
-def _least_widths(heading: str, column: Sequence[str]) -> list[int]:
-    """Return the least width of a column: whole, its heading broken, its cells between words, at breaks, anywhere.
+def _narrow_widths(heading: str, column: Sequence[str]) -> list[int]:
+    """Return ever narrower widths of a column: whole, heading broken, cells broken between words, at breaks, anywhere.
 
-    >>> _least_widths("what it chose", ["nvls_tree/simple x16"]), _least_widths("what it chose", ["tree"])
-    ([20, 20, 16, 10, 1], [13, 5, 5, 5, 1])
+    >>> _narrow_widths("algorithm and", ["nvls_tree/simple x16"]), _narrow_widths("algorithm and", ["tree"])
+    ([20, 20, 16, 10, 1], [13, 9, 9, 9, 1])
     """
     word = _longest([heading], _SPACES)
     cells = max(map(cell_len, column), default=0), _longest(column, _SPACES), _longest(column, _BREAKS)
@@ -231,12 +221,11 @@ def _least_widths(heading: str, column: Sequence[str]) -> list[int]:
 
 
 def _longest(texts: Iterable[str], breaks: re.Pattern[str]) -> int:
-    """Return the characters of the longest piece."""
     return max((cell_len(piece) for text in texts for piece in breaks.split(text)), default=0)
 
 
 def _wrap(text: str, width: int) -> str:
-    r"""Return a text in lines of so many characters, between words or, of one that is longer, where names are broken.
+    r"""Return a text in lines of ``width`` characters, broken between words, and in long words at ``_BREAKS``.
 
     >>> _wrap("nvls_tree/simple x16", 12), _wrap("hierarchical[gpus=8]", 14)
     ('nvls_tree/\nsimple x16', 'hierarchical\n[gpus=8]')
@@ -265,7 +254,7 @@ def format_ratio(ratio: float) -> str:
 
 
 def format_digits(value: float) -> str:
-    """Return a number with three significant digits and no exponent, so that a column of them can be compared.
+    """Return a number with three significant digits and without an exponent.
 
     >>> format_digits(0.0123456), format_digits(12.3456), format_digits(12345.6)
     ('0.0123', '12.3', '12346')
@@ -274,8 +263,17 @@ def format_digits(value: float) -> str:
     return f"{value:.{max(0, places)}f}"
 
 
+def format_whole(value: float) -> str:
+    """Return a large number, rounded to three significant digits.
+
+    >>> format_whole(83662.4)
+    '83,700'
+    """
+    return f"{float(f'{value:.3g}'):,.0f}"
+
+
 def time_unit(seconds: Iterable[float | None]) -> tuple[str, Format]:
-    """Return the unit that suits a whole column of seconds, and how to write one of them in it.
+    """Return the unit that suits all times of a column, and the function that formats seconds in this unit.
 
     >>> unit, form = time_unit([0.000151, 0.752, None])
     >>> unit, form(0.000151), form(0.752)
@@ -288,7 +286,7 @@ def time_unit(seconds: Iterable[float | None]) -> tuple[str, Format]:
 
 
 def size_unit(sizes: Iterable[int]) -> tuple[str, Callable[[int], str]]:
-    """Return the largest unit in which all sizes are whole numbers, and how to write one in it.
+    """Return the largest unit in which all sizes are integers, and the function that formats bytes in this unit.
 
     >>> unit, form = size_unit([65536, 1 << 20])
     >>> unit, form(1 << 20)
@@ -300,7 +298,7 @@ def size_unit(sizes: Iterable[int]) -> tuple[str, Callable[[int], str]]:
 
 
 def format_or_dash(value: float | None, form: Format) -> str:
-    """Return the value as ``form`` writes it, or a dash for None.
+    """Return the value in the given format, or a dash for None.
 
     >>> format_or_dash(None, format_ratio)
     '-'
@@ -308,21 +306,21 @@ def format_or_dash(value: float | None, form: Format) -> str:
     return NOTHING if value is None else form(value)
 
 
-def format_interval(value: str, low: str, high: str) -> str:
-    """Return a value with its interval.
+def format_interval(value: float | None, bounds: Bounds | None, form: Format = format_digits) -> str:
+    """Return a value with its interval. Without bounds return the value alone, and a dash without a value.
 
-    >>> format_interval("112", "95", "132")
-    '112 (95-132)'
+    >>> format_interval(112.3, (95.2, 131.9)), format_interval(112.3, None)
+    ('112 (95.2-132)', '112')
     """
-    return f"{value} ({low}-{high})"
+    if value is None or bounds is None:
+        return format_or_dash(value, form)
+    return f"{form(value)} ({form(bounds[0])}-{form(bounds[1])})"
 
 
 def keep_few(
     sentences: Sequence[str], more: Sequence[str] = (), most: int = MOST_SENTENCES
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the sentences that are shown and those that ``--explain`` adds, ``more`` among them.
-
-    Where there are too many, the first ones are left to the latter.
+    """Return the sentences to show, and those that ``--explain`` adds: ``more``, and the first ones of too many.
 
     >>> keep_few(["a", "b", "c"], most=2)
     (('c',), ('a', 'b'))

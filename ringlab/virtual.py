@@ -1,4 +1,4 @@
-"""Programs of torch.distributed on virtual ranks, from Python: ``ringlab.virtual.run``."""
+"""Virtual ranks from Python: ``ringlab.virtual.run``."""
 
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,10 @@ def run(
     show: Show = show_on_own,
     **options: Any,
 ) -> VirtualAnswer:
-    """Run a program of torch.distributed on virtual ranks, in a process of its own.
+    """Run a torch.distributed program on virtual ranks, in a subprocess.
 
-    ``on`` is a cluster or what ``--on`` names; further options are those of ``VirtualOptions``. Raises InputError for
-    what is refused, and RunFailed for what has not ended in ``timeout`` seconds of real time.
+    ``on`` is a cluster or a network as for ``--on``. Further options are the fields of ``VirtualOptions``. Raises
+    InputError, and RunFailed after ``timeout`` seconds of real time.
 
     >>> run("train.py", "--epochs", "1", ranks=64, on="two-racks")  # doctest: +SKIP
     <VirtualAnswer of train.py --epochs 1: 64 ranks, 27.5 ms>

@@ -352,7 +352,7 @@ class MeshAccuracyAnswer(Answer):
                 "rank",
             ]
             yield Table("The mesh that is chosen, against the best that was tried", headings, _choices(found.choice))
-        yield Sentences([*self._sentences()], wrap=True)
+        yield Sentences([*self._sentences()])
 
     def _sentences(self) -> Iterator[str]:
         found = self.found

@@ -1,4 +1,4 @@
-"""``ringlab list``: algorithms, presets, models and scenarios by name, and the hardware catalogue with its sources."""
+"""``ringlab list``: algorithms, presets, models and scenarios by name, and the hardware catalog with its sources."""
 
 import tomllib
 from collections import Counter
@@ -72,7 +72,7 @@ def list_command(
 
 @dataclass(frozen=True)
 class Name(AnswerRecord):
-    """Something that has a name, and a line about it."""
+    """A name, and a line about it."""
 
     name: str
     about: str
@@ -80,7 +80,7 @@ class Name(AnswerRecord):
 
 @dataclass(frozen=True, repr=False)
 class Names(Answer):
-    """What ``list`` found."""
+    """The answer of ``list``."""
 
     algorithms: tuple[Name, ...]
     presets: tuple[Name, ...]
@@ -91,7 +91,7 @@ class Names(Answer):
         return AnswerRecord.to_dict(self)
 
     def show(self) -> Iterator[Part]:
-        for collective, names in groupby(self.algorithms, lambda one: one.name.partition("/")[0]):
+        for collective, names in groupby(self.algorithms, lambda each: each.name.partition("/")[0]):
             rows = [[name.name, name.about.partition(". ")[2] or name.about] for name in names]
             yield Table(f"Algorithms of {collective}", ["name", "about"], rows, words=2)
         for part in fields(self)[1:]:
@@ -103,34 +103,32 @@ class Names(Answer):
 
 
 def list_names(kind: str | None = None) -> Names:
-    """Return names by kind, each with a line about it: an algorithm's docstring, a model's size, a scenario's title.
+    """Return names by category, each with a line: a docstring, a number of parameters, or a title.
 
-    The line about an algorithm also says if its ranks end with different floats.
-
-    With a ``kind`` there are only names of that kind. Raises InputError for one that is not there.
+    With ``kind``, return the names of one category. Raises InputError for an unknown category.
 
     >>> [one.name for one in list_names().scenarios][:3]
     ['dgx-h100', 'faults', 'quickstart']
     """
     machines = {name: entry["title"] for name, entry in machine_entries().items()}
     sizes = {name: find_model_profile(name).parameters for name in shipped_model_profiles()}
-    found = Names(
-        algorithms=tuple(Name(name, _about(found)) for name, found in sorted(library().items())),
+    names = Names(
+        algorithms=tuple(Name(name, _about(names)) for name, names in sorted(library().items())),
         presets=tuple(Name(name, about) for name, about in (PRESETS | machines).items()),
         models=tuple(Name(name, f"{_in_words(size)} parameters") for name, size in sizes.items()),
         scenarios=tuple(Name(name, tomllib.loads(path.read_text())["title"]) for name, path in shipped().items()),
     )
-    kinds = [part.name for part in fields(found)]
+    kinds = [part.name for part in fields(names)]
     if kind is None:
-        return found
+        return names
     if check_text("kind", kind, "models") not in kinds:
         raise InputError(f"unknown category {quote(kind)}; {suggest(kind, [*kinds, 'hardware'])}")
-    return replace(found, **{other: () for other in kinds if other != kind})
+    return replace(names, **{other: () for other in kinds if other != kind})
 
 
 @dataclass(frozen=True, repr=False)
 class HardwareCatalogue(Answer):
-    """Everything that there is, by kind, without sources; each entry has a ``name``."""
+    """All hardware by category, without sources."""
 
     kind = "hardware"
 
@@ -143,7 +141,7 @@ class HardwareCatalogue(Answer):
     networks: tuple[Entry, ...]  # as descriptions of systems name them
 
     def show(self) -> Iterator[Part]:
-        rows = [[one["name"], one["title"], f"{one['gpus']} x {one['gpu']}", _nics(one)] for one in self.machines]
+        rows = [[each["name"], each["title"], f"{each['gpus']} x {each['gpu']}", _nics(each)] for each in self.machines]
         yield Table("Machines", ["name", "", "GPUs", "NICs"], rows, words=4)
         rows = [[gpu["name"], *(gpu.get(column, NOTHING) for column in GPU_COLUMNS)] for gpu in self.gpus]
         yield Table("GPUs: dense peak rates", ["name", *GPU_COLUMNS.values()], rows)
@@ -151,7 +149,7 @@ class HardwareCatalogue(Answer):
         yield Table("Links: GB/s each way, of one lane or link", ["name", *SPEED_COLUMNS], rows)
         rows = [[nic["name"], nic["ports"], nic["port"], nic.get("pcie", NOTHING)] for nic in self.nics]
         yield Table("NICs", ["name", "ports", "port", "PCIe"], rows)
-        rows = [[one["name"], one["year"], one.get("port", NOTHING)] for one in self.generations]
+        rows = [[each["name"], each["year"], each.get("port", NOTHING)] for each in self.generations]
         yield Table("GPU generations", ["name", "year", "usual NIC"], rows)
         rows = [[net["name"], net["title"], net["gbit_per_nic"]] for net in self.networks]
         yield Table("Networks of one kind of NIC", ["name", "", "Gbit/s a NIC"], rows, words=2)
@@ -160,7 +158,7 @@ class HardwareCatalogue(Answer):
 
 @dataclass(frozen=True, repr=False)
 class HardwarePart(Answer):
-    """A machine or another part: every figure with its source, and the cables of a machine, counted."""
+    """A machine or another part: every figure with its source, and the links of a machine."""
 
     kind = "hardware"
 
@@ -171,7 +169,7 @@ class HardwarePart(Answer):
     file: str | None = None  # of its picture
 
     def draw(self, path: Path | str) -> "HardwarePart":
-        """Draw this machine as ``.png``, ``.svg`` or ``.pdf``; return it with ``file``.
+        """Draw the topology of a machine as ``.png``, ``.svg`` or ``.pdf``, and return the answer with ``file``.
 
         Raises InputError for another suffix, and for a part that is not a machine.
 
@@ -200,7 +198,7 @@ class HardwarePart(Answer):
 
 
 def hardware(name: str | None = None) -> HardwareCatalogue | HardwarePart:
-    """Return one part of the hardware catalogue, or all of it. Raises InputError that suggests a name.
+    """Return one part of the hardware catalog, or the whole catalog. Raise InputError for an unknown name.
 
     >>> hardware("dgx-h100").title
     'NVIDIA DGX H100'
@@ -209,8 +207,10 @@ def hardware(name: str | None = None) -> HardwareCatalogue | HardwarePart:
         return hardware_part(name)
 
     def named(kind: str) -> tuple[Entry, ...]:
-        found = parts(kind).items()
-        return tuple({"name": name} | {key: figure.value for key, figure in figures.items()} for name, figures in found)
+        entries = parts(kind).items()
+        return tuple(
+            {"name": name} | {key: figure.value for key, figure in figures.items()} for name, figures in entries
+        )
 
     return HardwareCatalogue(
         machines=tuple(_machine(name, entry) for name, entry in machine_entries().items()),
@@ -224,7 +224,7 @@ def hardware(name: str | None = None) -> HardwareCatalogue | HardwarePart:
 
 
 def hardware_part(name: str) -> HardwarePart:
-    """Return one machine or part with the source of every figure. Raises InputError that suggests a name."""
+    """Return one machine or part, with the source of every figure. Raise InputError for an unknown name."""
     check_text("name", name, "dgx-h100")
     if name in machine_entries():
         entry = machine_entries()[name]
@@ -238,14 +238,14 @@ def hardware_part(name: str) -> HardwarePart:
             return HardwarePart(name, f"{kind} {name}", figures, ())
     names = [*machine_entries(), *(part for kind in ("GPU", "link", "NIC", "switch") for part in parts(kind))]
     if close := close_names(name, names):
-        said = f"did you mean {' or '.join(close)}? (`ringlab list hardware` lists all)"
+        hint = f"did you mean {' or '.join(close)}? (`ringlab list hardware` lists all)"
     else:
-        said = f"`ringlab list hardware` lists all; machines: {', '.join(machine_entries())}"
-    raise InputError(f"{quote(name)} is not in the hardware catalogue; {said}")
+        hint = f"`ringlab list hardware` lists all; machines: {', '.join(machine_entries())}"
+    raise InputError(f"{quote(name)} is not in the hardware catalogue; {hint}")
 
 
 def _about(algorithm: Algorithm) -> str:
-    """Return the first line of an algorithm's docstring, and from how many ranks on its ranks' floats differ."""
+    """Return the first line of an algorithm's docstring, and from how many ranks on its floats differ between ranks."""
     about, fewest = (algorithm.function.__doc__ or "").partition("\n")[0], differs_from(algorithm)
     return about if fewest is None else f"{about} From {fewest} ranks on, floats differ between ranks."
 
@@ -256,18 +256,18 @@ def _machine(name: str, entry: Entry) -> Entry:
 
 
 def _link(name: str) -> Entry:
-    """Return the line rate where a source says it and the usable bandwidth, bytes/s each way, and the latency."""
-    found, is_known = find_link(name), bool(parts("link")[name].keys() & {"lane_rate", "bandwidth"})
+    """Return the line rate if a source states it, the usable bandwidth, both in bytes/s each way, and the latency."""
+    link, is_known = find_link(name), bool(parts("link")[name].keys() & {"lane_rate", "bandwidth"})
     return {
         "name": name,
-        "bandwidth": found.bandwidth if is_known else None,
-        "usable_bandwidth": found.usable,
-        "latency": found.latency,
+        "bandwidth": link.bandwidth if is_known else None,
+        "usable_bandwidth": link.usable,
+        "latency": link.latency,
     }
 
 
 def _cables(cluster: Cluster) -> tuple[Entry, ...]:
-    """Return the cables of each sort: how many, line rate and usable bandwidth in bytes/s each way, latency."""
+    """Return the number, the line rate, the usable bandwidth and the latency of each sort of link."""
     edges = cluster.graph.edges(data=True)
     sorts = Counter((d.get("medium", ""), d["bandwidth"], d.get("usable_bandwidth"), d["latency"]) for _, _, d in edges)
     return tuple(
@@ -283,7 +283,7 @@ def _cables(cluster: Cluster) -> tuple[Entry, ...]:
 
 
 def _in_words(number: float) -> str:
-    """Return a large number with its word.
+    """Return a large number in words.
 
     >>> _in_words(70_553_706_496), _in_words(3_504_872)
     ('70.55 billion', '3.505 million')

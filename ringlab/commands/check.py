@@ -1,4 +1,4 @@
-"""``ringlab check``: algorithms proved at many world sizes with what they cost, or the smallest counter-example."""
+"""``ringlab check``: algorithms proved at many world sizes, with their costs, or the smallest counterexample."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ def command(
 
 @dataclass(frozen=True, repr=False)
 class CheckAnswer(Answer):
-    """What ``check`` found, for each algorithm."""
+    """The answer of ``check``."""
 
     kind = "check"
 
@@ -64,17 +64,17 @@ class CheckAnswer(Answer):
 
     @property
     def wrong(self) -> int:
-        """Number of algorithms that are wrong."""
+        """The number of incorrect algorithms."""
         return sum(verdict.problem is not None for verdict in self.verdicts)
 
     @property
     def undefined(self) -> int:
-        """Number of algorithms that are not defined for any of the world sizes."""
+        """The number of algorithms that are not defined for any of the world sizes."""
         return sum(verdict.problem is None and not verdict.reports for verdict in self.verdicts)
 
     @property
     def is_correct(self) -> bool:
-        """Whether all of them are proved for the world sizes for which they are defined, at least one each."""
+        """Whether all algorithms are proved for the world sizes for which they are defined, at least one each."""
         return not self.wrong and not self.undefined
 
     def __repr__(self) -> str:
@@ -84,11 +84,11 @@ class CheckAnswer(Answer):
         return f"<CheckAnswer: {right} proved, {self.wrong} wrong{undefined}{interrupted}>"
 
     def to_dict(self) -> dict[str, Any]:
-        found = super().to_dict()
-        return {"algorithms" if key == "verdicts" else key: value for key, value in found.items()}
+        content = super().to_dict()
+        return {"algorithms" if key == "verdicts" else key: value for key, value in content.items()}
 
     def show(self) -> Iterator[Part]:
-        """Yield of a few right algorithms the costs at each world size, of many at the largest."""
+        """Yield the costs at each world size, or of many algorithms at the largest, and the verdicts."""
         verdicts = self.verdicts
         if len(verdicts) > FEW and any(verdict.problem is None for verdict in verdicts):
             yield _largest_table(verdicts)
@@ -103,11 +103,11 @@ class CheckAnswer(Answer):
 def check(
     algorithms: str | Algorithm, world_sizes: str | Iterable[int] = "1-33", *, progress: Progress | None = None
 ) -> CheckAnswer:
-    """Prove algorithms right at each world size, or find what is wrong; an interrupt ends it and keeps what is done.
+    """Prove algorithms at each world size, or find what is wrong. After an interrupt, return the verdicts so far.
 
-    ``algorithms`` is an Algorithm, ``all_reduce/ring``, ``FILE.py``, ``FILE.py:NAME``, or ``library`` for all of ours;
-    ``world_sizes`` whole numbers, or a list of them like ``1-8,16``. Raises InputError for what cannot be found, and
-    for world sizes that are none, and KeyboardInterrupt where nothing is done yet.
+    ``algorithms`` is an Algorithm, ``all_reduce/ring``, ``FILE.py``, ``FILE.py:NAME``, or ``library`` for all built-in
+    ones. ``world_sizes`` are integers, or a string such as ``1-8,16``. Raises InputError, and KeyboardInterrupt before
+    the first verdict.
 
     >>> check("all_reduce/ring", "1-4")
     <CheckAnswer: 1 proved, 0 wrong>
@@ -115,9 +115,9 @@ def check(
     sizes = parse_world_sizes(world_sizes) if isinstance(world_sizes, str) else _check_world_sizes(world_sizes)
     verdicts: list[Verdict] = []
     with computing(progress, f"proving {algorithms}") as tick, keeping(verdicts) as interruption:
-        found = find_algorithms(algorithms)
-        total = len(found) * sum(sizes)  # larger world sizes take longer
-        for number, algorithm in enumerate(found):
+        checked = find_algorithms(algorithms)
+        total = len(checked) * sum(sizes)  # larger world sizes take longer
+        for number, algorithm in enumerate(checked):
 
             def tell(done: int, before: int = number * sum(sizes), name: str = algorithm.full_name) -> None:
                 tick(0, before + done, total, f"ranks, {name}")
@@ -130,7 +130,7 @@ def check(
 
 
 def find_algorithms(reference: str | Algorithm) -> list[Algorithm]:
-    """Return the algorithms that a reference names, as ``check`` reads it. Raises InputError."""
+    """Return the algorithms of a reference. Raise InputError."""
     if isinstance(reference, Algorithm):
         return [reference]
     check_text("algorithms", reference, "all_reduce/ring")
@@ -144,7 +144,7 @@ def find_algorithms(reference: str | Algorithm) -> list[Algorithm]:
 def _check_world_sizes(world_sizes: object) -> list[int]:
     if not isinstance(world_sizes, Iterable):
         raise InputError(f"world_sizes must be a list of integers or a string like '1-8,16', not {world_sizes!r}")
-    return sorted({check_whole_number("a world size", one, at_least=1) for one in world_sizes})
+    return sorted({check_whole_number("a world size", size, at_least=1) for size in world_sizes})
 
 
 def _cells(costs: Costs) -> Row:
@@ -158,10 +158,10 @@ def _cells(costs: Costs) -> Row:
 
 
 def _rows_by_size(verdict: Verdict) -> list[Row]:
-    """Return a row for each world size up to 9, then for one in four and the last; the JSON has all."""
+    """Return a row for each world size up to 9, then for every fourth and the last one. The JSON has all."""
     costs = verdict.costs
-    shown = [one for one in costs if one.world_size < 10 or one.world_size % 4 == 0 or one is costs[-1]]
-    return [[str(one.world_size), *_cells(one)] for one in shown]
+    shown = [cost for cost in costs if cost.world_size < 10 or cost.world_size % 4 == 0 or cost is costs[-1]]
+    return [[str(cost.world_size), *_cells(cost)] for cost in shown]
 
 
 def _largest_table(verdicts: Sequence[Verdict]) -> Table:
@@ -191,7 +191,7 @@ def _sentences(verdict: Verdict) -> Iterator[str]:
     else:
         large = f" {_ranks(sorted(verdict.too_large))} take too much memory." if verdict.too_large else ""
         start = verdict.wasteful_from
-        waste = f" From {start} ranks on its busiest rank sends at least twice what it must." if start else ""
+        waste = f" From {start} ranks on, its busiest rank sends at least twice the minimum." if start else ""
         yield f"RIGHT  {name}: proved for {sizes}{roots}.{undefined}{large}{waste}"
     if verdict.differs_at:
         yield (

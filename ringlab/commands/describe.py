@@ -1,4 +1,4 @@
-"""``ringlab describe``: the machine that pasted files describe, as a scenario that other commands take."""
+"""``ringlab describe``: the machine in logs and topology files, as a scenario for the other commands."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from collectives.errors import InputError
 from collectives.output_files import write_text
 from collectives.quoting import make_printable
 from ringlab.shared.answer import NOT_IN_JSON, Answer
-from ringlab.shared.clusters import machine_line, parse_keys
+from ringlab.shared.machines import machine_line, parse_keys
 from ringlab.shared.options import JsonOpt
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.table import Part, Table
@@ -64,7 +64,7 @@ def command(
 
 @dataclass(frozen=True)
 class Description(Answer):
-    """The keys of the machine, each with what says it, and the scenario as text."""
+    """The keys of the machine with their origins, and the scenario as text."""
 
     kind: ClassVar[str] = "description"
 
@@ -75,15 +75,15 @@ class Description(Answer):
     system: System = field(metadata=NOT_IN_JSON)
 
     def show(self) -> Iterator[Part]:
-        """Yield the keys with what says each."""
+        """Yield the keys with their origins."""
         rows = [[key, str(value), self.origins[key]] for key, value in self.keys.items()]
-        yield Table("The machine", ["key", "value", "said by"], rows, words=3)
+        yield Table("The machine", ["key", "value", "origin"], rows, words=3)
         if self.settings:
             yield "NCCL's variables: " + ", ".join(f"{name}={value}" for name, value in self.settings.items())
 
 
 def describe(files: Sequence[Path | str], *, system: str | None = None, keys: Sequence[str] = ()) -> Description:
-    """Return the machine that the files describe, with P2P and GPUDirect as they were seen. Raise InputError.
+    """Return the machine in the files, with the observed P2P and GPUDirect. Raise InputError.
 
     >>> describe(["topo.txt", "system.xml"]).system.gpus  # doctest: +SKIP
     8
@@ -95,33 +95,33 @@ def describe(files: Sequence[Path | str], *, system: str | None = None, keys: Se
     if machine.missing:
         raise InputError(f"{files[0]}: {machine.missing}")
     known = {**machine.keys, **_seen(machine)}
-    line = {key: with_unit(key, one.value) for key, one in known.items()}
-    described = machine.system(**{key: one.value for key, one in _seen(machine).items()})
+    line = {key: with_unit(key, value.value) for key, value in known.items()}
+    described = machine.system(**{key: value.value for key, value in _seen(machine).items()})
     settings = _settings(facts)
-    origins = {key: _origin(one) for key, one in known.items()}
+    origins = {key: _origin(value) for key, value in known.items()}
     return Description(line, origins, settings, _toml(line, origins, settings, files), described)
 
 
 def _seen(machine: DescribedMachine) -> dict[str, KeyValue]:
-    """Return what was seen and goes with the machine: P2P over PCIe, GPUDirect where there are several hosts."""
+    """Return the observed settings that apply to the machine: P2P over PCIe, GPUDirect with several hosts."""
     system = machine.system()
-    found = dict(machine.seen)
+    seen = dict(machine.seen)
     if system.link not in ("pcie", "bridge"):
-        found.pop("p2p", None)
+        seen.pop("p2p", None)
     if system.nodes == 1:
-        found.pop("gdr", None)
-    return found
+        seen.pop("gdr", None)
+    return seen
 
 
-def _origin(one: KeyValue) -> str:
-    """Return what says a key, in a line."""
-    if one.place is None:
-        return one.why if one.why.startswith(("guess", "as you")) else f"guess: {one.why}"
-    return str(one.place)
+def _origin(value: KeyValue) -> str:
+    """Return the origin of a key."""
+    if value.place is None:
+        return value.why if value.why.startswith(("guess", "as you")) else f"guess: {value.why}"
+    return str(value.place)
 
 
 def _settings(facts: Facts) -> dict[str, str]:
-    """Return the variables of NCCL's that a scenario's [nccl] takes, as they were set."""
+    """Return the NCCL variables in the files that a scenario's [nccl] accepts."""
     taken = set(VARIABLES.values())
     return {name: value for name, value in facts.settings().items() if name in taken}
 
@@ -129,11 +129,11 @@ def _settings(facts: Facts) -> dict[str, str]:
 def _toml(
     line: Mapping[str, Any], origins: Mapping[str, str], settings: Mapping[str, str], files: Sequence[Path | str]
 ) -> str:
-    """Return a scenario: the machine's keys with their origins as comments, NCCL's variables, and sizes to look at."""
+    """Return a scenario: the machine's keys with their origins as comments, NCCL's variables, and sizes to explain."""
     named = make_printable(", ".join(Path(file).name for file in files))
     parts = [
         f"# Described by `ringlab describe` from {named}.",
-        "# A key says which line it is from; what is guessed says so.",
+        "# Each key has its origin as a comment; guesses are marked.",
         "",
     ]
     parts += [f"title = {_value(f'Described from {named}')}", "", "[cluster.system]"]
@@ -145,7 +145,7 @@ def _toml(
 
 
 def _value(value: Any) -> str:
-    """Return a value as TOML writes it.
+    """Return a value in TOML syntax.
 
     >>> _value(True), _value(12.5), _value('A "B"')
     ('true', '12.5', '"A \\\\"B\\\\""')

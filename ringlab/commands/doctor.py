@@ -29,7 +29,7 @@ def command(json_to: JsonOpt = None) -> None:
 
 @dataclass(frozen=True)
 class Finding(AnswerRecord):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     subject: str
     works: bool
@@ -38,7 +38,7 @@ class Finding(AnswerRecord):
 
 @dataclass(frozen=True, repr=False)
 class DoctorAnswer(Answer):
-    """What ``doctor`` found."""
+    """The answer of ``doctor``."""
 
     kind = "doctor"
 
@@ -50,28 +50,28 @@ class DoctorAnswer(Answer):
 
     @property
     def missing(self) -> list[str]:
-        """The subjects of what does not work."""
+        """The subjects of the failed checks."""
         return [finding.subject for finding in self.findings if not finding.works]
 
     def show(self) -> Iterator[Part]:
         rows = [[finding.subject, "yes" if finding.works else "no", finding.detail] for finding in self.findings]
         yield Table("This machine", ["", "works", ""], rows, words=3)
-        yield f"Missing: {', '.join(self.missing)}." if self.missing else "Everything is there."
+        yield f"Missing: {', '.join(self.missing)}." if self.missing else "Nothing is missing."
 
 
 def doctor(progress: Progress | None = None) -> DoctorAnswer:
-    """Look at what this machine can run: it takes about a second, in which two hosts are emulated.
+    """Check what this machine can run. This takes about a second, and emulates two hosts.
 
     >>> doctor().findings[0].subject  # doctest: +SKIP
     'Python'
     """
     looks = (_python, _packages, _processor, _memory, _gloo, _gpus, _emulation, _calibration, _disk)
     with computing(progress, "looking at this machine") as tick:
-        found = []
+        findings = []
         for number, look in enumerate(looks):
             tick(0, number, len(looks), f"looks, {look.__name__.strip('_')}")
-            found.append(look())
-    return DoctorAnswer(tuple(found))
+            findings.append(look())
+    return DoctorAnswer(tuple(findings))
 
 
 def _python() -> Finding:
@@ -82,7 +82,7 @@ def _python() -> Finding:
 def _packages() -> Finding:
     missing = [name for name in PACKAGES if not is_installed(name)]
     if not missing:
-        return Finding("packages", True, "all there")
+        return Finding("packages", True, "all installed")
     cure = "; predicting does without, running needs pip install 'ringlab[torch]'" * ({*missing} <= {*WITH_TORCH})
     return Finding("packages", False, f"missing: {', '.join(missing)}{cure}")
 
@@ -115,33 +115,35 @@ def _gpus() -> Finding:
         return Finding("GPUs (NCCL ranks)", False, "torch is not installed")
     import torch
 
-    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    names = ", ".join(sorted({torch.cuda.get_device_name(i) for i in range(found)}))
-    if found and not (torch.distributed.is_available() and torch.distributed.is_nccl_available()):
-        return Finding("GPUs (NCCL ranks)", False, f"{found}: {names}; but torch was built without NCCL")
-    return Finding("GPUs (NCCL ranks)", found > 0, f"{found}: {names}" if found else "none that torch can use")
+    number = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    names = ", ".join(sorted({torch.cuda.get_device_name(i) for i in range(number)}))
+    if number and not (torch.distributed.is_available() and torch.distributed.is_nccl_available()):
+        return Finding("GPUs (NCCL ranks)", False, f"{number}: {names}; but torch was built without NCCL")
+    return Finding("GPUs (NCCL ranks)", number > 0, f"{number}: {names}" if number else "none that torch can use")
 
 
 def _emulation() -> Finding:
-    """Emulate two hosts, and say how fast links may be for this machine to bear them."""
+    """Emulate two hosts, and report the link rates that this machine can emulate."""
     try:
-        found = try_emulation()
+        trial = try_emulation()
     except RunFailed as error:
         return Finding("emulation", False, str(error))
-    rates = " or ".join(f"{ranks} hosts at {format_bandwidth(found.bearable / ranks)}" for ranks in (4, 8))
-    latencies = "emulated" if found.delays else "not emulated, as this kernel has no netem"
-    return Finding("emulation", True, f"{found.rights}; bears {rates}; latencies: {latencies}")
+    rates = " or ".join(f"{ranks} hosts at {format_bandwidth(trial.bearable / ranks)}" for ranks in (4, 8))
+    latencies = "emulated" if trial.delays else "not emulated, as this kernel has no netem"
+    return Finding("emulation", True, f"{trial.rights}; bears {rates}; latencies: {latencies}")
 
 
 def _calibration() -> Finding:
-    found = []
+    calibrations = []
     for file in sorted(cache_file(1).parent.glob("calibration-*.json")):
         try:
             calibration = read_calibration(file)
         except InputError:
             continue
-        found.append(f"{count(calibration.ranks, 'rank')} ({'fresh' if calibration.is_fresh() else 'stale'})")
-    return Finding("calibration", bool(found), ", ".join(found) or "none yet: `ringlab calibrate` makes one")
+        calibrations.append(f"{count(calibration.ranks, 'rank')} ({'fresh' if calibration.is_fresh() else 'stale'})")
+    return Finding(
+        "calibration", bool(calibrations), ", ".join(calibrations) or "none yet: `ringlab calibrate` makes one"
+    )
 
 
 def _disk() -> Finding:

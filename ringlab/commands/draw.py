@@ -36,9 +36,9 @@ USUAL = "star8"  # the network on which a user's file is drawn where no scenario
 
 
 def load_drawn(source: str, algorithm: str | None, set_keys: Sequence[str] = ()) -> tuple[LoadedScenario, str | None]:
-    """Return the scenario to draw, and which of its algorithms; of a user's ``FILE.py[:NAME]`` it is a shipped one.
+    """Return the scenario to draw and the name of its algorithm; for an algorithm file, a built-in scenario.
 
-    An algorithm in a file that the scenario does not name takes the place of those that it has. Raises InputError.
+    An algorithm file that the scenario does not name replaces the scenario's algorithms. Raises InputError.
     """
     if names_program(source):
         if algorithm is not None:
@@ -48,13 +48,13 @@ def load_drawn(source: str, algorithm: str | None, set_keys: Sequence[str] = ())
     if algorithm is None or not names_program(algorithm):
         return scenario, algorithm
     programs = scenario.collective.programs if scenario.collective else ()
-    if algorithm.rpartition(".py:")[2] in [one.name for one in programs if one.source]:
+    if algorithm.rpartition(".py:")[2] in [program.name for program in programs if program.source]:
         return scenario, algorithm
     return _with_programs(source, algorithm, set_keys), None
 
 
 def names_program(reference: str) -> bool:
-    """Return whether a reference is a file of Python, or a name in one.
+    """Return whether a reference is a Python file, or a name in one.
 
     >>> names_program("my.py"), names_program("my.py:ring"), names_program("star8")
     (True, True, False)
@@ -63,18 +63,18 @@ def names_program(reference: str) -> bool:
 
 
 def _with_programs(scenario: str, reference: str, set_keys: Sequence[str]) -> LoadedScenario:
-    """Return a scenario whose algorithms are those of a file, or one of them."""
+    """Return a scenario with the algorithms of a Python file, or one of them. Raise InputError."""
     file, _, name = reference.partition(".py:")
     path = Path(f"{file}.py" if name else reference)
     every = load_file(path)
-    found = [one for one in every if name in ("", one.name, one.full_name)]
-    if len({one.spec.name for one in found}) != 1:  # several are drawn if they do the same
-        names = ", ".join(f"{path}:{one.full_name}" for one in found or every)
+    programs = [program for program in every if name in ("", program.name, program.full_name)]
+    if len({program.spec.name for program in programs}) != 1:  # several are drawn if they do the same
+        names = ", ".join(f"{path}:{program.full_name}" for program in programs or every)
         raise InputError(f"{reference}: specify one of its algorithms as FILE.py:NAME: {names}")
     keys = {
         "title": f"{path.name} on eight hosts of one switch" if scenario == USUAL and not set_keys else path.name,
-        "collective.name": found[0].spec.name,
-        "collective.algorithms": [f"{path.absolute()}:{one.name}" for one in found],
+        "collective.name": programs[0].spec.name,
+        "collective.algorithms": [f"{path.absolute()}:{program.name}" for program in programs],
     }
     return load_scenario(scenario, *(f"{key}={json.dumps(value)}" for key, value in keys.items()), *set_keys)
 
@@ -86,14 +86,14 @@ KINDS = ("step", "scaling", "path", "cluster")
 
 @dataclass(frozen=True)
 class DrawOptions:
-    """What is simulated for a picture, and where the answer is written."""
+    """The simulation of a picture, and the JSON of the answer."""
 
     size: Annotated[str | None, typer.Option(help="Buffer size. Default: the scenario's largest.")] = None
     calibration: CalibrationOpt = None
     json_to: JsonOpt = None
 
     def session(self) -> Session:
-        """Return the session in which is drawn."""
+        """Return the session."""
         return Session(calibration=self.calibration, progress=TerminalProgress())
 
 
@@ -180,7 +180,7 @@ def plot_command(
 
 @dataclass(frozen=True)
 class Picture(Answer):
-    """A picture of a trace, and the file that it was written to."""
+    """A picture, and its file."""
 
     kind: ClassVar[str] = "picture"
 
@@ -189,24 +189,24 @@ class Picture(Answer):
     problem: str | None = None  # which program is wrong, and why; what is drawn then ends there
 
     def show(self) -> Iterator[Part]:
-        """Yield what is wrong with a program, and the file."""
+        """Yield the error of an incorrect program, and the file."""
         if self.problem is not None:
             yield f"WRONG  {self.problem}"
         yield f"{self.title}: {self.file}"
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the picture itself, a player with its controls."""
+        """Return the picture itself for a notebook, or a player with its controls."""
         shown = _embed(Path(self.file))
         return f"{super()._repr_html_()}\n{shown}" if self.problem or not shown else shown
 
     def _repr_png_(self) -> bytes | None:
-        """Return what a notebook keeps for where it shows no HTML: the picture, if it is a .png."""
+        """Return the bytes of a .png, which a notebook shows where it does not show HTML."""
         path = Path(self.file)
         return path.read_bytes() if path.suffix.lower() == ".png" else None
 
 
 def _embed(path: Path) -> str:
-    """Return a picture as HTML that needs no file; nothing for one that a notebook cannot show, or is too large."""
+    """Return a picture as self-contained HTML; "" for a type that notebooks do not show, or a large file."""
     suffix = path.suffix.lower()
     if suffix not in (".html", *IMAGES) or path.stat().st_size > FileBytes.EMBEDDED:
         return ""
@@ -217,7 +217,7 @@ def _embed(path: Path) -> str:
 
 
 def is_record(source: str | Path) -> bool:
-    """Return whether a source of ``animate`` is a record of a run, not a scenario.
+    """Return whether a source of ``animate`` is the record of a run and not a scenario.
 
     >>> is_record("ring.trace.json"), is_record("star8")
     (True, False)
@@ -226,17 +226,14 @@ def is_record(source: str | Path) -> bool:
 
 
 def check_unused(source: str | Path, why: str, **arguments: object) -> None:
-    """Raise InputError for an argument that a picture of ``source`` does not depend on, and say why."""
+    """Raise InputError, with the reason, for an argument that has no effect on a picture of ``source``."""
     given = [name for name, value in arguments.items() if value]
     if given:
         raise InputError(f"{source}: {why}; remove {' and '.join(given)}")
 
 
 def draw_trace(trace: Trace, path: Path | str, session: Session) -> Picture:
-    """Draw a trace: a player as ``.html``, messages moving as ``.gif``, ranks against time as ``.png``.
-
-    Raises InputError.
-    """
+    """Draw a trace: a player as ``.html``, an animation as ``.gif``, a timeline as ``.png``. Raise InputError."""
     with session.computing(f"drawing {path}") as tick:
         if viz.check_file(path, "a picture of messages").suffix.lower() in FILE_TYPES["an animation"]:
             viz.animate(trace, path, progress=lambda done, total: tick(0, done, total, "frames"))
@@ -253,30 +250,30 @@ def draw_scenario(
     size: str | int | None,
     session: Session,
 ) -> Picture:
-    """Simulate one of the scenario's algorithms and draw it; the progress is told which, where it was not said.
+    """Simulate one of the scenario's algorithms and draw it. A player shows all of them by default.
 
-    A player shows all of them, unless one is said. A program that is wrong is drawn as far as it comes, with a mark
-    where it goes wrong.
-
-    Raises InputError for an algorithm that is not in the scenario, and for a suffix that is none of a picture.
+    An incorrect program is drawn up to its first error, with a mark there. Raises InputError for an unknown algorithm
+    or suffix.
     """
     run = _one_run(scenario, algorithm, size, session)
     if viz.check_file(path, "a picture of messages").suffix.lower() == ".html":
         with session.computing(f"drawing {path}") as tick:
             runs = predict_runs(run, tick)
             viz.write_player(scenario.title, runs, path)
-        failures = (f"{one.trace.title} {why}" for one in runs if (why := describe_failure(one.trace)))
+        failures = (f"{each.trace.title} {why}" for each in runs if (why := describe_failure(each.trace)))
         return Picture(scenario.title, str(path), next(failures, None))
     with session.computing("simulating its messages"):
         trace = run.simulate_to_failure()
     names = algorithm_names(scenario)
     if algorithm is None and len(names) > 1:
-        session.progress.note(f"drawn is {names[-1]}, the last of {', '.join(names)}; --algorithm NAME draws another")
+        session.progress.note(
+            f"drawing {names[-1]}, the last of {', '.join(names)}; select another with --algorithm NAME"
+        )
     return draw_trace(trace, path, session)
 
 
 def plot_trace(kind: str, source: Path | str, path: Path | str) -> Picture:
-    """Draw the critical path of a trace in a file. Raise InputError for another kind of picture."""
+    """Draw the critical path of a trace in a file. Raise InputError for another kind of plot."""
     if kind != "path":
         raise InputError(f"{source}: a trace only supports the plot 'path', not {kind!r}")
     trace = read_run(source)
@@ -292,7 +289,7 @@ def plot_scenario(
     size: str | int | None,
     session: Session,
 ) -> Picture:
-    """Simulate what a picture of a scenario needs, and draw it as .png, .svg or .pdf.
+    """Simulate what a plot of a scenario needs, and draw it as .png, .svg or .pdf.
 
     ``algorithm`` and ``size`` are those of the critical path. Raises InputError, and KeyboardInterrupt.
     """
@@ -318,7 +315,7 @@ def plot_scenario(
 
 
 def _check_kind(kind: str, path: Path | str) -> None:
-    """Raise InputError for a kind of picture that is not known, and for a file that cannot be one of that kind."""
+    """Raise InputError for an unknown plot, or a file of another type."""
     if kind not in KINDS:
         raise InputError(f"unknown plot {kind!r}; use one of {', '.join(KINDS)}")
     viz.check_file(path, "a still picture")

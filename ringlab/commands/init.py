@@ -1,4 +1,4 @@
-"""``ringlab init``: a file to begin with, written where you are."""
+"""``ringlab init``: copies of examples and built-in scenarios, to edit."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ def command(
 
 @dataclass(frozen=True, repr=False)
 class Beginnings(Answer):
-    """The files that ``init`` wrote; without a name none, and what there is."""
+    """The files that ``init`` wrote, or the list of names."""
 
     kind = "init"
 
@@ -55,10 +55,10 @@ class Beginnings(Answer):
 
 
 def init(name: str | None = None, output: Path | str | None = None) -> Beginnings:
-    """Write the files of an example, or of a shipped scenario, and return which; without a name write nothing.
+    """Write the files of an example or a built-in scenario. Without a name, write nothing and return the list.
 
-    ``output`` names the first file; the others lie beside it. Raises InputError for a name that is not known, and for
-    a file that is there already.
+    ``output`` is the path of the first file; the others lie next to it. Raises InputError for an unknown name, and if a
+    file exists.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -79,9 +79,10 @@ def init(name: str | None = None, output: Path | str | None = None) -> Beginning
     texts = [read_text(source) for source in sources]
     for target, text in zip(targets, texts, strict=True):
         write_text(target, text)
-    said = [line.lstrip("# ") for line in texts[0].splitlines() if line.lstrip("# ").startswith("ringlab ")]
+    commands = [line.lstrip("# ") for line in texts[0].splitlines() if line.lstrip("# ").startswith("ringlab ")]
     usage = [
-        line.replace(f"examples/{sources[0].name}", str(first)).replace(sources[0].name, str(first)) for line in said
+        line.replace(f"examples/{sources[0].name}", str(first)).replace(sources[0].name, str(first))
+        for line in commands
     ]
     return Beginnings(
         tuple(map(str, targets)), tuple(usage) or (f"ringlab predict {first}",) * (first.suffix == ".toml")

@@ -1,4 +1,4 @@
-"""``ringlab learn``: write a lesson, check it on virtual ranks, show it in the player, grade a class."""
+"""``ringlab learn``: copy a lesson, check it on virtual ranks, show it in the player, grade a class."""
 
 import ast
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ STATES = {"right": "good", "to do": "fair", "wrong": "poor"}
 
 @dataclass(frozen=True)
 class WayOptions:
-    """What to do with a lesson instead of writing its file: one of four."""
+    """The actions on a lesson. At most one may be set; default: copy the lesson's file."""
 
     is_checked: Annotated[bool, typer.Option("--check", help="Check your file on virtual ranks.")] = False
     is_shown: Annotated[
@@ -96,7 +96,7 @@ def command(
     if way.grade is not None:
         answer: Answer = grade_folder(way.grade, number)
     elif number is None:
-        answer = ListedLessons(tuple(ListedLesson(one.number, one.title, one.file_name) for one in LESSONS))
+        answer = ListedLessons(tuple(ListedLesson(lesson.number, lesson.title, lesson.file_name) for lesson in LESSONS))
     elif way.is_checked:
         answer = check_lesson(number, file)
     elif way.real is not None:
@@ -130,14 +130,14 @@ class ListedLessons(Answer):
     lessons: tuple[ListedLesson, ...]
 
     def show(self) -> Iterator[Part]:
-        rows = [[str(one.number), one.title, one.file] for one in self.lessons]
+        rows = [[str(lesson.number), lesson.title, lesson.file] for lesson in self.lessons]
         yield Table("The course", ["lesson", "", "file"], rows, words=2)
         yield "Start with `ringlab learn 1`, which writes the first lesson here."
 
 
 @dataclass(frozen=True)
 class OpenedLesson(Answer):
-    """A lesson's file, as it was written."""
+    """A copied lesson."""
 
     kind = "lesson"
 
@@ -150,7 +150,7 @@ class OpenedLesson(Answer):
 
 
 def open_lesson(number: int, file: Path | None = None) -> OpenedLesson:
-    """Write a lesson's skeleton. Raises InputError if the file exists."""
+    """Copy a lesson's file. Raise InputError if the file exists."""
     lesson = find_lesson(number)
     target = file or Path(lesson.file_name)
     if target.exists():
@@ -161,7 +161,7 @@ def open_lesson(number: int, file: Path | None = None) -> OpenedLesson:
 
 @dataclass(frozen=True)
 class CheckedLessons(Answer):
-    """Learners' files, judged."""
+    """Checked lesson files."""
 
     kind = "checked lessons"
 
@@ -180,77 +180,77 @@ class CheckedLessons(Answer):
         else:
             yield self._summarize()
         if self.left_out:
-            yield f"Not graded, as no lesson has such a name: {', '.join(self.left_out)}."
+            yield f"Not graded, because no lesson has this file name: {', '.join(self.left_out)}."
         if not self.is_confined:
             yield "This machine allows no namespaces: a file could read other submissions. Grade in a container."
 
     def _summarize(self) -> Table:
         rows = []
         for file in self.files:
-            right = sum(one.state == "right" for one in file.exercises)
-            wrong = next((one for one in file.exercises if one.state != "right"), None)
-            said = f"{wrong.exercise}: {_first_line(wrong)}" if wrong is not None else ""
-            rows.append([file.file, str(file.lesson), f"{right} of {len(file.exercises)}", said])
-        return Table("Graded files", ["file", "lesson", "right", "first one that is not"], rows, words=4)
+            right = sum(exercise.state == "right" for exercise in file.exercises)
+            wrong = next((exercise for exercise in file.exercises if exercise.state != "right"), None)
+            problem = f"{wrong.exercise}: {_first_line(wrong)}" if wrong is not None else ""
+            rows.append([file.file, str(file.lesson), f"{right} of {len(file.exercises)}", problem])
+        return Table("Graded files", ["file", "lesson", "right", "first problem"], rows, words=4)
 
 
 def _show_one(file: JudgedLesson) -> Iterator[Part]:
     rows: list[Row] = []
-    for one in file.exercises:
-        passed = ", ".join(map(str, one.world_sizes)) or "-"
-        took = format_time(one.elapsed_s) if one.elapsed_s else "-"
-        sent = format_size(one.sent_bytes) if one.sent_bytes else "-"
-        rows.append([one.exercise, Cell(one.state, STATES[one.state]), passed, took, sent])
+    for each in file.exercises:
+        passed = ", ".join(map(str, each.world_sizes)) or "-"
+        took = format_time(each.elapsed_s) if each.elapsed_s else "-"
+        sent = format_size(each.sent_bytes) if each.sent_bytes else "-"
+        rows.append([each.exercise, Cell(each.state, STATES[each.state]), passed, took, sent])
     headings = ["exercise", "is", "right with\nworld_size", "virtual time", "sent by a rank"]
     yield Table(f"Lesson {file.lesson}: {find_lesson(file.lesson).title}", headings, rows, words=1)
-    for one in file.exercises:
-        if one.state == "to do":
-            yield Line(f"{one.exercise} is to do: {_place(one)}")
-        elif one.state == "wrong":
-            where = f", {_place(one)}: {one.source}" if one.line else ""
-            yield Line(f"{one.exercise}{where}", "bold", wrap=True)
-            for line in one.text.splitlines():
+    for each in file.exercises:
+        if each.state == "to do":
+            yield Line(f"{each.exercise} is to do: {_place(each)}")
+        elif each.state == "wrong":
+            where = f", {_place(each)}: {each.source}" if each.line else ""
+            yield Line(f"{each.exercise}{where}", "bold", wrap=True)
+            for line in each.text.splitlines():
                 yield Line(f"  {line}", wrap=True)
-            yield Line(f"  To read: {one.read}.", wrap=True)
-    said = [one for one in file.predictions if one.said is not None]
-    unsaid = [repr(one.name) for one in file.predictions if one.said is None]
-    if said and not file.is_right:
+            yield Line(f"  To read: {each.read}.", wrap=True)
+    predicted = [each for each in file.predictions if each.said is not None]
+    unsaid = [repr(each.name) for each in file.predictions if each.said is None]
+    if predicted and not file.is_right:
         yield "Your predictions are compared once all exercises are right."
-    if said and file.is_right:
-        rows = [[one.name, f"{one.said:.4g}", f"{one.is_so:.4g}", _compare(one)] for one in said]
+    if predicted and file.is_right:
+        rows = [[each.name, f"{each.said:.4g}", f"{each.is_so:.4g}", _compare(each)] for each in predicted]
         yield Table("Your predictions", ["", "yours", "right", "yours is"], rows, words=1)
-        wrong = [f"{number.name}: {number.why}" for number in said if _compare(number) != "right"]
+        wrong = [f"{number.name}: {number.why}" for number in predicted if _compare(number) != "right"]
         yield from (Line(text, wrap=True) for text in wrong)
     if unsaid and file.is_right:
         yield Line(f"Write a number into PREDICTIONS for {', '.join(unsaid)}.", wrap=True)
 
 
-def _place(one: JudgedExercise) -> str:
-    return f"code cell {one.cell}, line {one.line}" if one.cell else f"line {one.line}"
+def _place(exercise: JudgedExercise) -> str:
+    return f"code cell {exercise.cell}, line {exercise.line}" if exercise.cell else f"line {exercise.line}"
 
 
-def _compare(one: PredictedNumber) -> str:
-    """Return in words how a prediction compares with the right value.
+def _compare(number: PredictedNumber) -> str:
+    """Return how a prediction compares with the right value.
 
     >>> _compare(PredictedNumber("seconds", 2.0, 1.0)), _compare(PredictedNumber("seconds", 2.0, 5.0))
     ('half of that', '2.5 times that')
     >>> _compare(PredictedNumber("ranks that end", 4.0, 0.0))
     'not that'
     """
-    ratio = (one.said or 0.0) / one.is_so if one.is_so else inf
-    if one.said == one.is_so or isclose(ratio, 1, abs_tol=NEAR):
+    ratio = (number.said or 0.0) / number.is_so if number.is_so else inf
+    if number.said == number.is_so or isclose(ratio, 1, abs_tol=NEAR):
         return "right"
     return times(ratio, NEAR) or (f"{ratio:.2g} times that" if ratio and isfinite(ratio) else "not that")
 
 
-def _first_line(one: JudgedExercise) -> str:
-    if one.state != "wrong" or not one.text:
-        return one.state
-    return f"{_place(one)}: " * bool(one.line) + one.text.splitlines()[0]
+def _first_line(exercise: JudgedExercise) -> str:
+    if exercise.state != "wrong" or not exercise.text:
+        return exercise.state
+    return f"{_place(exercise)}: " * bool(exercise.line) + exercise.text.splitlines()[0]
 
 
 def check_lesson(number: int, file: Path | None = None) -> CheckedLessons:
-    """Check a learner's file. Raises InputError if the file does not exist or is not valid Python."""
+    """Check a lesson file. Raise InputError if the file is missing or not valid Python."""
     lesson = find_lesson(number)
     mine = _mine(lesson, file)
     with opened(mine) as script:
@@ -263,38 +263,41 @@ def check_lesson(number: int, file: Path | None = None) -> CheckedLessons:
         check_torch()
         with VirtualHost() as host:
             judged = judge(lesson, script.path, host, show_on_own)
-        exercises = tuple(script.locate(one) for one in judged.exercises)
+        exercises = tuple(script.locate(exercise) for exercise in judged.exercises)
     return CheckedLessons((replace(judged, file=str(mine), exercises=exercises),))
 
 
 def grade_folder(folder: Path, number: int | None = None) -> CheckedLessons:
-    """Check all lesson files, or those of one lesson, below a folder. Raises InputError if it has none."""
+    """Check all lesson files, or those of one lesson, in a folder and its subfolders.
+
+    Raises InputError if there are none.
+    """
     if not folder.is_dir():
         raise InputError(f"{folder} is not a directory")
     found_files = [path for suffix in ("*.py", f"*{NOTEBOOK}") for path in folder.rglob(suffix)]
     files = sorted(path for path in found_files if path.is_file() and not _is_left_out(path, folder))
     lessons = LESSONS if number is None else (find_lesson(number),)
-    found = {path: lesson for path in files if (lesson := lesson_of(path)) in lessons}
-    if not found:
+    chosen = {path: lesson for path in files if (lesson := lesson_of(path)) in lessons}
+    if not chosen:
         which = "a lesson's" if number is None else f"lesson {number}'s"
         raise InputError(f"{folder}: no file is named like {which}, such as {lessons[0].file_name}")
-    if len(found) > MOST_CASES:
-        raise InputError(f"{folder}: {len(found)} lesson files; the maximum is {MOST_CASES:,}")
+    if len(chosen) > MOST_CASES:
+        raise InputError(f"{folder}: {len(chosen)} lesson files; the maximum is {MOST_CASES:,}")
     check_torch()
     with VirtualHost() as host:
-        judged = tuple(grade(folder, found, host))
+        judged = tuple(grade(folder, chosen, host))
     left_out = tuple(str(path.relative_to(folder)) for path in files if lesson_of(path) is None)
     return CheckedLessons(judged, left_out, can_confine())
 
 
 def _is_left_out(path: Path, folder: Path) -> bool:
-    """Return whether a file is a link, or is in a hidden folder such as that of Jupyter's checkpoints."""
+    """Return whether a file is a link or in a hidden folder, such as Jupyter's checkpoints."""
     return path.is_symlink() or any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
 @dataclass(frozen=True)
 class ShownLesson(Answer):
-    """A learner's run on virtual ranks, with its player and its still picture."""
+    """A lesson file's run on virtual ranks, with its player and its still picture."""
 
     kind = "shown lesson"
 
@@ -318,7 +321,7 @@ class ShownLesson(Answer):
 
 
 def show_lesson(number: int, file: Path | None, on: str | None, output: Path | None) -> ShownLesson:
-    """Run a learner's file on virtual ranks; write a player of its messages next to the library's algorithm."""
+    """Run a lesson file on virtual ranks, and write a player of its messages next to the library's algorithm."""
     lesson = find_lesson(number)
     mine, shown = _mine(lesson, file), lesson.shown
     player = output or mine.with_suffix(".html")
@@ -355,8 +358,8 @@ def show_lesson(number: int, file: Path | None, on: str | None, output: Path | N
 
 
 def _draw_picture(number: int, played: "PlayedLesson", ranks: int, file: Path) -> bool:
-    """Draw the still picture of a lesson into a file; return whether there was anything to draw."""
-    deadlock = next((one for one in played.finished.outcome.findings if one.circle), None)
+    """Draw the still picture of a lesson. Return whether there was anything to draw."""
+    deadlock = next((finding for finding in played.finished.outcome.findings if finding.circle), None)
     kind = PICTURES.get(number)
     if (kind == "waits" and deadlock is None) or (kind == "schedules" and not played.spans) or kind is None:
         return False
@@ -370,7 +373,7 @@ def _draw_picture(number: int, played: "PlayedLesson", ranks: int, file: Path) -
 
 
 class PlayedLesson(NamedTuple):
-    """A learner's run, the runs to play, and the spans of a pipeline's stages."""
+    """The run of a lesson file, the runs to play, and the spans of pipeline stages."""
 
     finished: Finished
     runs: list[PlayedRun]
@@ -380,9 +383,9 @@ class PlayedLesson(NamedTuple):
 def play_lesson(
     lesson: Lesson, file: Path, cluster: Cluster, host: VirtualHost, show: Show = show_on_own
 ) -> PlayedLesson:
-    """Run a learner's file; if it sends messages, return its run and the library's algorithm to play.
+    """Run a lesson file. If it sends messages, return its run and the library's algorithm to play.
 
-    ``show`` receives what the file prints.
+    ``show`` receives the file's output.
     """
     shown, ranks = lesson.shown, min(lesson.shown.ranks, cluster.world_size)
     with TemporaryDirectory(prefix="ringlab-learn-") as folder:
@@ -409,7 +412,7 @@ def _show_nothing(stream: str, text: str) -> None:
 
 
 def run_lesson(number: int, file: Path | None, ranks: int) -> RecordAnswer:
-    """Run a learner's file on real ranks over gloo, and write the recording next to the file. Raises RunFailed."""
+    """Run a lesson file on real gloo ranks, and write the recording next to it. Raise RunFailed."""
     mine = _mine(find_lesson(number), file)
     with opened(mine) as script:
         return record_program([str(script.path)], ranks, mine.with_suffix(".json"), REAL_SECONDS)

@@ -1,4 +1,4 @@
-"""``ringlab virtual``: a program of torch.distributed on virtual ranks: how long, who waits, what hangs."""
+"""``ringlab virtual``: a torch.distributed program on virtual ranks: timing, waits, hangs, mistakes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from typer import Option
-from typer.core import TyperCommand
 
 from collectives.budget import Gigabyte, allowed
 from collectives.errors import InputError
@@ -53,7 +52,7 @@ class VirtualRank(AnswerRecord):
 
 @dataclass(frozen=True, repr=False)
 class VirtualAnswer(Answer):
-    """What a program on virtual ranks came to."""
+    """The answer of ``virtual``."""
 
     kind = "virtual"
 
@@ -78,7 +77,7 @@ class VirtualAnswer(Answer):
 
     @classmethod
     def of(cls, finished: Finished, options: VirtualOptions) -> "VirtualAnswer":
-        """Return the answer of a run; one that was only recorded is replayed on the cluster."""
+        """Return the answer of a run. A run that was only recorded is replayed on the cluster."""
         outcome = finished.outcome
         place = _last_with_ranks(finished)
         job, recording = outcome.jobs[place], finished.recordings[place]
@@ -112,7 +111,7 @@ class VirtualAnswer(Answer):
 
     @property
     def trace(self) -> Trace | None:
-        """All messages of the run; None where there are none, or too many."""
+        """All messages of the run; None if there are none, or too many."""
         if self.replayed is None or len(self.replayed.message_end) > allowed(Gigabyte.RECORDED):
             return self.live
         return make_trace(self.replayed)
@@ -126,9 +125,9 @@ class VirtualAnswer(Answer):
     def writers(
         self, trace: Path | None, recording: Path | None, player: Path | None
     ) -> Iterator[Callable[[], object]]:
-        """Yield what writes the files that are asked for, or tells that a run with findings has nothing to write.
+        """Yield a writer for each requested file. After findings, it only reports that there is nothing to write.
 
-        Raises InputError for what another run has not.
+        Raises InputError if a run without findings has nothing to write.
         """
         if recording is not None:
             yield self._writer(self.recording, recording, Recording.write)
@@ -139,15 +138,15 @@ class VirtualAnswer(Answer):
 
             yield self._writer(self.trace, player, partial(draw_trace, session=Session()))
 
-    def _writer(self, found: Any, path: Path, write: Callable[[Any, Path], object]) -> Callable[[], object]:
-        if found is not None:
-            return partial(write, found, path)
+    def _writer(self, content: Any, path: Path, write: Callable[[Any, Path], object]) -> Callable[[], object]:
+        if content is not None:
+            return partial(write, content, path)
         if not self.findings:
             raise InputError(f"{path}: nothing to write, because the program made no group, or has too many messages")
         return partial(make_console(stderr=True).print, f"{path}: nothing to write, because the run has gone wrong")
 
     def show(self) -> Iterator[Part]:
-        """Yield when ranks were through, who waited, and what is wrong."""
+        """Yield the times of the ranks, and the findings."""
         if self.is_repeated:
             text = (
                 "each rank started the ranks of the program, which so ran several times; pass --ranks 0 to run it once"
@@ -166,7 +165,7 @@ class VirtualAnswer(Answer):
             if calls or self.elapsed_s:
                 yield Table(None, ["", "finished", "computed", "waited", "called"], [*self._rows()])
             if not self.has_called:
-                alone = all(one.rank == STARTER for one in self.ranks)
+                alone = all(rank.rank == STARTER for rank in self.ranks)
                 advice = "; give --ranks N unless the program starts its ranks itself" if alone else ""
                 yield f"No rank has called a collective of torch.distributed or sent a message{advice}."
         for finding in self.findings:
@@ -176,55 +175,55 @@ class VirtualAnswer(Answer):
 
     def _rows(self) -> Iterator[Row]:
         if len(self.ranks) <= MOST_ROWS:
-            for one in self.ranks:
-                yield _row(f"rank {one.rank}", one)
+            for rank in self.ranks:
+                yield _row(f"rank {rank.rank}", rank)
             return
         keys = {
-            "first through": lambda one: one.finished_s,
-            "last through": lambda one: -one.finished_s,
-            "waited most": lambda one: -one.waited_s,
-            "computed most": lambda one: -one.computed_s,
+            "first to finish": lambda rank: rank.finished_s,
+            "last to finish": lambda rank: -rank.finished_s,
+            "waited most": lambda rank: -rank.waited_s,
+            "computed most": lambda rank: -rank.computed_s,
         }
         for words, key in keys.items():
-            one = min(self.ranks, key=key)
-            yield _row(f"rank {one.rank}, {words}", one)
+            rank = min(self.ranks, key=key)
+            yield _row(f"rank {rank.rank}, {words}", rank)
 
 
 def _last_with_ranks(finished: Finished) -> int:
-    """Return the number of the last job that communicated, else of the last that has ranks."""
-    recorded = [place for place, one in enumerate(finished.recordings) if one is not None]
+    """Return the number of the last job that communicated, else of the last job with ranks."""
+    recorded = [place for place, recording in enumerate(finished.recordings) if recording is not None]
     ranked = [place for place, job in enumerate(finished.outcome.jobs) if job.ranks]
     return (recorded or ranked or [0])[-1]
 
 
 def _replayed_steps(run: ReplayedRun) -> list[float]:
-    """Return what each step took in a replay, a mean for all."""
-    return [one.mean_s for one in mark_figures(run) if one.name == STEP for _ in range(one.number)]
+    """Return the mean step time of a replay, once for each step."""
+    return [mark.mean_s for mark in mark_figures(run) if mark.name == STEP for _ in range(mark.number)]
 
 
 def _range_of_step(step_s: float | None, options: VirtualOptions) -> tuple[float, float] | None:
-    """Return between which seconds a short step on real ranks of this machine lies; None for every other step."""
+    """Return the range of a short step on real ranks of this machine, in seconds; None for other steps."""
     is_here = options.compute == "measured" and options.cluster.performance_model == "measured"
     if step_s is None or not is_here or step_s >= SHORT_STEP_S:
         return None
     return step_s * SHORT_STEP_RATIOS[0], step_s * SHORT_STEP_RATIOS[1]
 
 
-def _ranks(found: Sequence[Any], run: ReplayedRun | None, recording: Recording | None) -> tuple[VirtualRank, ...]:
-    called = [0.0] * len(found)
+def _ranks(states: Sequence[Any], run: ReplayedRun | None, recording: Recording | None) -> tuple[VirtualRank, ...]:
+    called = [0.0] * len(states)
     if recording is not None:
-        called = np.bincount(recording.calls.rank, recording.calls.nbytes, len(found)).tolist()
+        called = np.bincount(recording.calls.rank, recording.calls.nbytes, len(states)).tolist()
     rows = []
-    for place, one in enumerate(found):
-        finished = one.finished if run is None else float(run.finished[place])
-        waited = one.waited if run is None else max(0.0, finished - one.computed)
-        rows.append(VirtualRank(one.number, finished, one.computed, waited, int(called[place])))
+    for place, state in enumerate(states):
+        finished = state.finished if run is None else float(run.finished[place])
+        waited = state.waited if run is None else max(0.0, finished - state.computed)
+        rows.append(VirtualRank(state.number, finished, state.computed, waited, int(called[place])))
     return tuple(rows)
 
 
-def _row(name: str, one: VirtualRank) -> Row:
-    times = [format_time(seconds) for seconds in (one.finished_s, one.computed_s, one.waited_s)]
-    return [name, *times, format_size(one.called_bytes)]
+def _row(name: str, rank: VirtualRank) -> Row:
+    times = [format_time(seconds) for seconds in (rank.finished_s, rank.computed_s, rank.waited_s)]
+    return [name, *times, format_size(rank.called_bytes)]
 
 
 SHORT_STEP_S = 0.03  # below this, waiting for a core to wake gloo's threads is a large part of a step
@@ -233,43 +232,12 @@ AS_LOADED = "run `ringlab calibrate` under the load of the real run"
 USUAL = 64  # ranks that there is room for where nobody says how many
 
 
-class ProgramCommand(TyperCommand):
-    """A command whose options stand before the program or, where none does, right behind it; others are its own."""
-
-    def parse_args(self, context: Any, args: list[str]) -> list[str]:
-        """Read the command's options; leave all that follows to the program."""
-        return super().parse_args(context, self._separated(list(args)))
-
-    def _separated(self, args: list[str]) -> list[str]:
-        """Return the arguments with ``--`` before the program."""
-        before, rest = self._split(args)
-        if rest[:1] == ["-m"]:
-            before, rest, name = [*before, *rest[:2]], rest[2:], []
-        else:
-            rest = rest[rest[:1] == ["--"] :]
-            name, rest = rest[:1], rest[1:]
-        ours = set[str]() if before else {name for one in self.params for name in one.opts} - {"-m"}
-        behind, rest = self._split(rest, ours)
-        return [*before, *behind, "--", *name, *rest[rest[:1] == ["--"] :]]
-
-    def _split(self, args: list[str], known: set[str] | None = None) -> tuple[list[str], list[str]]:
-        """Return the options at the beginning, of the known names alone where they are given, and what follows them."""
-        flags = {name for one in self.params if getattr(one, "is_flag", False) for name in one.opts}
-        flags |= {"--help", "-h"}
-        place = 0
-        while place < len(args) and args[place].startswith("-") and args[place] not in ("-m", "--"):
-            if known is not None and args[place].partition("=")[0] not in known:
-                break
-            place += 1 if args[place] in flags or "=" in args[place] else 2
-        return args[:place], args[place:]
-
-
-SETTINGS = {"cls": ProgramCommand}
+SETTINGS = {"context_settings": {"allow_interspersed_args": False}}  # later options belong to the program
 
 
 @dataclass(frozen=True)
 class ProgramOptions:
-    """On how many ranks of what a program runs, how its virtual time is found, and what its ranks are like."""
+    """The ranks, the cluster, the timing and the semantics of a run."""
 
     ranks: Annotated[
         int, Option("--ranks", min=0, metavar="N", help="Number of ranks. 0: the program starts its own processes.")
@@ -350,7 +318,7 @@ class ProgramOptions:
 
 @dataclass(frozen=True)
 class FileOptions:
-    """What is written besides."""
+    """The files to write."""
 
     trace: Annotated[
         Path | None, Option("--trace", metavar="FILE", help="Write all messages as a trace for `ringlab animate`.")
@@ -365,10 +333,8 @@ class FileOptions:
 
 @with_groups
 def command(
-    program: Annotated[
-        list[str] | None, typer.Argument(metavar="SCRIPT ARGS", help="Script to run and its arguments.")
-    ] = None,
-    module: Annotated[str | None, Option("-m", metavar="MODULE", help="Run a module instead of a script.")] = None,
+    program: Annotated[list[str], typer.Argument(metavar="SCRIPT [ARGS]...", help="Script to run and its arguments.")],
+    module: Annotated[bool, Option("-m", help="Treat SCRIPT as a module, as python -m does.")] = False,
     *,
     options: ProgramOptions,
     files: FileOptions,
@@ -376,11 +342,10 @@ def command(
 ) -> None:
     """Run an unmodified torch.distributed program on virtual ranks: timing, waits, hangs and silent errors.
 
-    Tensors are real, time is virtual. Options of Ringlab come before the script or directly after `virtual`. Everything
-    after the script, or after --, is passed to the script.
+    Tensors are real, time is virtual. Options of Ringlab come before SCRIPT; everything after it belongs to the script.
     """
     check_outputs(outputs.json_to, files.trace, files.recording, files.report)
-    asked = make_options(_program(module, program or []), options)
+    asked = make_options(UserProgram(program[0], tuple(program[1:]), is_module=module), options)
     if not asked.program.is_module:
         asked.program.compile()  # a name mistyped is told before torch is imported
     check_torch()
@@ -395,16 +360,8 @@ def command(
         raise typer.Exit(1)
 
 
-def _program(module: str | None, words: Sequence[str]) -> UserProgram:
-    if module is not None:
-        return UserProgram(module, tuple(words), is_module=True)
-    if not words:
-        raise InputError("no program given; pass a script or -m MODULE after the options")
-    return UserProgram(words[0], tuple(words[1:]))
-
-
 def make_options(program: UserProgram, asked: ProgramOptions) -> VirtualOptions:
-    """Return how a program is to be run. Raises InputError."""
+    """Return the options of a run. Raise InputError."""
     cluster = choose_cluster(asked.on, asked.ranks)
     return VirtualOptions(
         program,
@@ -425,15 +382,15 @@ def make_options(program: UserProgram, asked: ProgramOptions) -> VirtualOptions:
 
 
 def choose_cluster(word: str | None, ranks: int) -> Cluster:
-    """Return what ``--on`` names with so many ranks; a star where it names nothing. Raises InputError."""
+    """Return the network of ``--on`` for ``ranks`` ranks. Default: a star. Raise InputError."""
     return star(ranks or USUAL, "10 Gbit/s", "5 us") if word is None else read_network(word, ranks).cluster
 
 
 def _gpus_of_a_node(cluster: Cluster) -> int | None:
-    """Return how many ranks share the first machine, where the cluster says so."""
+    """Return the number of ranks that share the first machine; None if it has one."""
     machines = cluster.machines()
-    found = machines.count(machines[0])
-    return found if found > 1 else None
+    ranks = machines.count(machines[0])
+    return ranks if ranks > 1 else None
 
 
 def _numbers(text: str) -> tuple[int, ...]:

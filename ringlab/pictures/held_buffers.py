@@ -1,4 +1,4 @@
-"""A learner's run for the player: steps and chunks of its messages, and which ranks' data each chunk holds."""
+"""A lesson's run for the player: steps and chunks of its messages, and the contents of its buffers."""
 
 import json
 from bisect import bisect_right
@@ -22,7 +22,7 @@ from viz.player.runs import PlayedRun
 
 
 class SeenMessage(NamedTuple):
-    """The chunks and the first value of a message, and the lines of the program that send and receive it.
+    """The chunks and the first value of a message, and the program's lines that send and receive it.
 
     ``chunk`` is the first chunk, -1 for a message that is not part of a rank's tensor.
     """
@@ -35,16 +35,16 @@ class SeenMessage(NamedTuple):
 
 
 def play_contents(name: str, trace: Trace, folder: Path, shown: Shown) -> PlayedRun:
-    """Return a run with the contents of its tensors, as its ranks have written them into a folder.
+    """Return a run with the contents of its buffers, from the files that its ranks wrote into a folder.
 
-    Without a file of every rank, the run has no contents. Messages that no collective sends get steps and chunks.
+    Without a file of every rank, the run has no contents. Messages outside collectives get steps and chunks.
     """
     files = {rank: folder / CONTENTS.format(rank) for rank in range(trace.world_size)}
-    found = {rank: json.loads(file.read_text()) for rank, file in files.items() if file.exists()}
-    if len(found) < trace.world_size:
+    contents = {rank: json.loads(file.read_text()) for rank, file in files.items() if file.exists()}
+    if len(contents) < trace.world_size:
         return PlayedRun(trace, name)
     pairs: dict[tuple[int, int], list[SeenMessage]] = defaultdict(list)
-    for rank, (_, _, met) in found.items():
+    for rank, (_, _, met) in contents.items():
         place: dict[tuple[int, int], int] = defaultdict(int)
         for src, dst, *carried in met:
             pair, number = pairs[src, dst], place[src, dst]
@@ -57,18 +57,18 @@ def play_contents(name: str, trace: Trace, folder: Path, shown: Shown) -> Played
     if sum(map(len, pairs.values())) == len(trace.messages):
         trace, carries = _number(trace, pairs)
     trace = replace(trace, facts={**trace.facts, "nbytes": shown.nbytes})
-    buffers = _find_buffers(trace, found, carries, shown)
+    buffers = _find_buffers(trace, contents, carries, shown)
     if carries:  # a message is added if its receiver then holds more than the message carries
         first = np.cumsum([0, *trace.messages.count.tolist()])[:-1]
         more = buffers.value % COMPLETE & ~buffers.carried[first[buffers.message]] % COMPLETE
         adds = set(buffers.message[more > 0].tolist())
         rows = (row._replace(reduces=number in adds) for number, row in enumerate(trace.messages))
         trace = replace(trace, messages=Messages.of(rows))
-    return PlayedRun(trace, name, buffers=buffers, lines=tuple((one.src_line, one.dst_line) for one in carries))
+    return PlayedRun(trace, name, buffers=buffers, lines=tuple((each.src_line, each.dst_line) for each in carries))
 
 
 def find_wrong_end(buffers: Buffers | None) -> str:
-    """Return the first chunk that is wrong at the end, its data and the right data; "" if all are right."""
+    """Return the first chunk that is wrong at the end, its contents and the right contents; "" if all are right."""
     if buffers is None:
         return ""
     last = dict(enumerate(buffers.start.tolist())) | dict(
@@ -78,8 +78,8 @@ def find_wrong_end(buffers: Buffers | None) -> str:
     if not wrong:
         return ""
     rank, chunk = divmod(wrong[0], buffers.chunks)
-    wanted, held = _whose(int(buffers.wanted[wrong[0]])), _whose(last[wrong[0]])
-    holds = "some of it more than once" if held == wanted else held
+    wanted, contents = _whose(int(buffers.wanted[wrong[0]])), _whose(last[wrong[0]])
+    holds = "some of it more than once" if contents == wanted else contents
     return (
         f"WRONG: at the end chunk {chunk} of rank {rank} must hold {wanted}, and holds {holds} "
         f"({len(wrong)} of {len(last)} chunks are wrong)"
@@ -87,7 +87,7 @@ def find_wrong_end(buffers: Buffers | None) -> str:
 
 
 def _whose(bits: int) -> str:
-    """Return in words which ranks' data a chunk holds.
+    """Return the ranks whose data a chunk holds.
 
     >>> _whose(0b1111), _whose(0b100), _whose(COMPLETE)
     ('data of ranks 0-3', 'data of rank 2', 'data of no rank')
@@ -97,38 +97,38 @@ def _whose(bits: int) -> str:
 
 
 def _number(trace: Trace, pairs: Mapping[tuple[int, int], Sequence[SeenMessage]]) -> tuple[Trace, list[SeenMessage]]:
-    """Return a trace whose messages have steps and chunks, and what each message carries.
+    """Return a trace whose messages have steps and chunks, and the contents of each message.
 
-    All that a rank posts at the same time is one step of its program.
+    All operations that a rank posts at the same time are one step.
     """
-    rows = sorted(trace.messages, key=lambda one: one.collective)
+    rows = sorted(trace.messages, key=lambda message: message.collective)
     times: dict[int, set[float]] = defaultdict(set)
     for row in rows:
         times[row.src].add(row.src_posted)
         times[row.dst].add(row.dst_posted)
-    step = {rank: {time: number for number, time in enumerate(sorted(own))} for rank, own in times.items()}
+    step = {rank: {time: number for number, time in enumerate(sorted(posted))} for rank, posted in times.items()}
     count: dict[tuple[int, int], int] = defaultdict(int)
     numbered = list[tuple[Message, SeenMessage]]()
     for row in rows:
-        what = pairs[row.src, row.dst][count[row.src, row.dst]]
+        seen = pairs[row.src, row.dst][count[row.src, row.dst]]
         count[row.src, row.dst] += 1
         ours, theirs = step[row.src][row.src_posted], step[row.dst][row.dst_posted]
-        row = row._replace(collective=0, chunk=max(what.chunk, 0), count=what.chunks, step=ours, dst_step=theirs)
-        numbered.append((row, what))
-    numbered.sort(key=lambda one: (one[0].begin, one[0].src))
-    return replace(trace, messages=Messages.of([row for row, _ in numbered])), [what for _, what in numbered]
+        row = row._replace(collective=0, chunk=max(seen.chunk, 0), count=seen.chunks, step=ours, dst_step=theirs)
+        numbered.append((row, seen))
+    numbered.sort(key=lambda message: (message[0].begin, message[0].src))
+    return replace(trace, messages=Messages.of([row for row, _ in numbered])), [seen for _, seen in numbered]
 
 
 def _find_buffers(
-    trace: Trace, found: Mapping[int, tuple[list[int], list[tuple[float, list[float]]], object]],
+    trace: Trace, contents: Mapping[int, tuple[list[int], list[tuple[float, list[float]]], object]],
     carried: Sequence[SeenMessage], shown: Shown,
 ) -> Buffers:  # fmt: skip
-    """Return which ranks' data the chunks of all ranks hold over time.
+    """Return the contents of all ranks' chunks over time.
 
-    A chunk that has changed since its rank was last observed was changed by the last message that the rank received.
+    A chunk that changed between two observations was changed by the last message that the rank received.
     """
     messages, ranks = trace.messages, trace.world_size
-    places = found[0][0]
+    places = contents[0][0]
     wanted = tuple(range(ranks)) if shown.root is None else (shown.root,)
     whole = [sum(value_at(rank, place) for rank in wanted) for place in places]
     every, start, changes = sum(1 << rank for rank in wanted), list[int](), list[tuple[float, int, int, int]]()
@@ -138,15 +138,15 @@ def _find_buffers(
         return bits | COMPLETE * (value == whole[at])
 
     for rank in range(ranks):
-        got = sorted((float(messages.end[one]), int(one)) for one in np.flatnonzero(messages.dst == rank))
-        seen = found[rank][1]
+        got = sorted((float(messages.end[each]), int(each)) for each in np.flatnonzero(messages.dst == rank))
+        seen = contents[rank][1]
         start += [encode(value, at) for at, value in enumerate(seen[0][1])]
-        for (_, before), (time, held) in pairwise(seen):
+        for (_, before), (time, after) in pairwise(seen):
             last = bisect_right(got, (time * (1 + 1e-9), len(messages))) - 1
-            for at in [at for at in range(len(places)) if held[at] != before[at]] if last >= 0 else ():
-                changes.append((*got[last], rank * len(places) + at, encode(held[at], at)))
+            for at in [at for at in range(len(places)) if after[at] != before[at]] if last >= 0 else ():
+                changes.append((*got[last], rank * len(places) + at, encode(after[at], at)))
     rows = [change[1:] for change in sorted(changes)]
-    bits = [sum(1 << rank for rank in counts_in(one.value) if rank < ranks) for one in carried]
+    bits = [sum(1 << rank for rank in counts_in(each.value) if rank < ranks) for each in carried]
     message, cell, value = np.array(rows, np.int64).reshape(-1, 3).T
     return Buffers(
         chunks=len(places),
@@ -156,5 +156,8 @@ def _find_buffers(
         message=message,
         cell=cell,
         value=value,
-        carried=np.repeat([one | COMPLETE * (one == every) for one in bits] or np.zeros(len(messages)), messages.count),
+        carried=np.repeat(
+            [each | COMPLETE * (each == every) for each in bits] or np.zeros(len(messages)),
+            messages.count,
+        ),
     )

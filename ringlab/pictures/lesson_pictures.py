@@ -1,4 +1,4 @@
-"""The still pictures of lessons: which rank waits for which, and the schedule of a pipeline."""
+"""The still pictures of lessons: ranks that wait for each other, and pipeline schedules."""
 
 from collections.abc import Sequence
 from math import cos, pi, sin
@@ -28,9 +28,9 @@ WIDTH = 11.0  # inches
 
 
 def draw_waits(finding: ProgramFinding, ranks: int, file: Path) -> None:
-    """Write a picture of the ranks in a circle, with an arrow from each one that waits to the rank that it waits for.
+    """Draw the ranks in a circle, with an arrow from each waiting rank to the rank that it waits for.
 
-    The arrows of a cycle are red; each has the line of the program that waits.
+    The arrows of a cycle are red; each has the waiting line of the program.
     """
     cycle = set(zip(finding.circle, (*finding.circle[1:], *finding.circle[:1]), strict=True))
     words = " -> ".join(map(str, [*finding.circle, finding.circle[0]]))
@@ -70,11 +70,11 @@ def _draw_arrow(axes: Axes, begin: tuple[float, float], end: tuple[float, float]
 
 
 def draw_schedules(spans: Sequence[RankSpan], ranks: int, names: Sequence[str], file: Path) -> None:
-    """Write a picture with a row per rank and a box per forward (F) and backward (B); the gaps are the bubble.
+    """Draw a row per rank and a box per forward (F) and backward (B). The gaps are the bubble.
 
-    A box has the number of its micro batch. ``names`` are those of the schedules, in their order.
+    A box has the number of its micro batch. ``names`` are those of the schedules, in order.
     """
-    schedules = sorted({one.span.schedule for one in spans})
+    schedules = sorted({each.span.schedule for each in spans})
     height = 1.2 + len(schedules) * (0.75 + 0.42 * ranks)
     subtitle = "F: forward, B: backward, each with the number of its micro batch; hatched: the bubble"
     figure = titled_figure("Pipeline schedules", subtitle, WIDTH, height)
@@ -84,20 +84,20 @@ def draw_schedules(spans: Sequence[RankSpan], ranks: int, names: Sequence[str], 
         gridspec_kw={"left": 0.07, "right": 0.98, "top": 1 - 1.05 / height, "bottom": 0.4 / height, "hspace": 0.55},
     )  # fmt: skip
     for schedule, axes in zip(schedules, grid[:, 0], strict=True):
-        mine = [one for one in spans if one.span.schedule == schedule]
+        mine = [each for each in spans if each.span.schedule == schedule]
         _draw_schedule(axes, mine, ranks, names[schedule] if schedule < len(names) else f"schedule {schedule}", until)
     write_figure(figure, file)
 
 
 def _length(spans: Sequence[RankSpan], schedule: int) -> float:
-    mine = [one.span for one in spans if one.span.schedule == schedule]
-    return max(one.end for one in mine) - min(one.begin for one in mine)
+    mine = [each.span for each in spans if each.span.schedule == schedule]
+    return max(each.end for each in mine) - min(each.begin for each in mine)
 
 
 def _draw_schedule(axes: Axes, spans: Sequence[RankSpan], ranks: int, name: str, until: float) -> None:
-    begin, end = min(one.span.begin for one in spans), max(one.span.end for one in spans)
+    begin, end = min(phase.span.begin for phase in spans), max(phase.span.end for phase in spans)
     colors = phase_colors(["forward", "backward"])
-    busy = sum(one.span.end - one.span.begin for one in spans)
+    busy = sum(phase.span.end - phase.span.begin for phase in spans)
     axes.barh(range(ranks), [end - begin] * ranks, height=0.8, color=PAPER, edgecolor=FAINT, hatch="////")
     for rank, span in spans:
         left, width, color = span.begin - begin, span.end - span.begin, colors[span.name]
@@ -114,6 +114,6 @@ def _draw_schedule(axes: Axes, spans: Sequence[RankSpan], ranks: int, name: str,
     label_times(axes.xaxis, until, 8)
     clear_axes(axes)
     axes.tick_params(labelcolor=INK)
-    keys = [Patch(facecolor=colors[one], label=one) for one in colors]
+    keys = [Patch(facecolor=colors[phase], label=phase) for phase in colors]
     keys.append(Patch(facecolor=PAPER, edgecolor=FAINT, hatch="////", label="bubble"))
     axes.legend(handles=keys, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3, frameon=False, fontsize=8)

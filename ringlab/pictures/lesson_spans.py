@@ -1,4 +1,4 @@
-"""The forwards and backwards of a shown pipeline, as its ranks have written them."""
+"""The forwards and backwards of a lesson's pipeline, from the files of its ranks."""
 
 import json
 from pathlib import Path
@@ -16,10 +16,10 @@ class RankSpan(NamedTuple):
 
 
 def read_spans(folder: Path, ranks: int) -> list[RankSpan]:
-    """Return the spans that the ranks of a shown lesson have written into a folder."""
-    found = list[RankSpan]()
+    """Return the spans that the ranks of a lesson wrote into a folder."""
+    spans = list[RankSpan]()
     for rank in range(ranks):
         file = folder / SPANS.format(rank)
         rows = json.loads(file.read_text()) if file.exists() else []
-        found += [RankSpan(rank, StageSpan(*row)) for row in rows]
-    return found
+        spans += [RankSpan(rank, StageSpan(*row)) for row in rows]
+    return spans

@@ -1,4 +1,4 @@
-"""What still pictures of a scenario show: the waterfall of its step, and its scaling curve."""
+"""The data of plots: the waterfall of a training step, and its scaling curve."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -22,35 +22,39 @@ from simcomm.simulate import simulate
 
 
 def waterfall(answer: ScenarioAnswer[Any]) -> "tuple[str, list[viz.Bar]]":
-    """Return a subtitle and a bar for each training, or each collective at the largest size, of an answer's clusters.
+    """Return a subtitle and a bar for each training, else for each collective at the largest size, on all clusters.
 
-    What was measured has a bar of its own below what was predicted. Raises InputError for an answer without either.
+    A measured value has its own bar below the predicted one. Raises InputError if there is neither.
     """
     clusters: Sequence[ClusterFigures[Any]] = [answer.own, *answer.what_ifs]
     below = "; what-ifs below" if answer.what_ifs else ""
     trained = [
         bar
         for cluster in clusters
-        for one in cluster.training
-        for bar in _bars(cluster.title, one.gradient_sync, one.step_s, {p: getattr(one, f"{p}_s") for p in PHASES})
+        for entry in cluster.training
+        for bar in _bars(
+            cluster.title, entry.gradient_sync, entry.step_s, {p: getattr(entry, f"{p}_s") for p in PHASES}
+        )
     ]
     if trained:
         return f"a training step by its phases{below}", trained
     entries: list[tuple[str, CollectiveFigures[Any]]] = [
-        (cluster.title, one) for cluster in clusters for one in cluster.collectives
+        (cluster.title, entry) for cluster in clusters for entry in cluster.collectives
     ]
     if not entries:
         raise InputError(f"{answer.file}: nothing to draw; add a [training] or [collective] table")
-    largest = max(one.bytes for _, one in entries)
-    shown = [(title, one) for title, one in entries if one.bytes == largest]
+    largest = max(entry.bytes for _, entry in entries)
+    shown = [(title, entry) for title, entry in entries if entry.bytes == largest]
     bars = [
-        bar for title, one in shown for bar in _bars(title, one.algorithm, one.time_s, {one.collective: one.time_s})
+        bar
+        for title, entry in shown
+        for bar in _bars(title, entry.algorithm, entry.time_s, {entry.collective: entry.time_s})
     ]
     return f"{shown[0][1].collective} of {format_size(largest)}{below}", bars
 
 
 def _bars(group: str, name: str, whole: Any, parts: Mapping[str, Any]) -> "Iterator[viz.Bar]":
-    """Yield the bar of a figure; where it was predicted and measured, one of each."""
+    """Yield a bar, or a predicted and a measured one."""
     if not isinstance(whole, SideBySide):
         yield viz.Bar(group, name, {} if whole is None else _lasting(parts), whole)
         return
@@ -61,14 +65,14 @@ def _bars(group: str, name: str, whole: Any, parts: Mapping[str, Any]) -> "Itera
 
 
 def _lasting(parts: Mapping[str, float | None]) -> dict[str, float]:
-    """Return the parts of a bar; loading only where it takes time."""
+    """Return the parts of a bar, without a loading that takes no time."""
     return {key: each or 0.0 for key, each in parts.items() if each or key != "loading"}
 
 
 def describe_curves(scenario: LoadedScenario) -> str:
-    """Return the line under the title of the scaling curve."""
+    """Return the subtitle of the scaling curve."""
     quiet = "" if scenario.faults == NO_FAULTS else " without faults"
-    return f"{scenario.cluster.title}; so many of its hosts, predicted{quiet}"
+    return f"{scenario.cluster.title}; predictions on part of its hosts{quiet}"
 
 
 def scaling_curves(
@@ -77,10 +81,10 @@ def scaling_curves(
     tick: Tick = lambda *_: None,
     progress: Progress | None = None,
 ) -> "list[viz.Curve]":
-    """Simulate each training on the first hosts of its cluster, for numbers of ranks that double.
+    """Simulate each training on the first hosts of its cluster, with doubling numbers of ranks.
 
-    ``progress`` is told what is too large and left out.
-    Raises InputError for a scenario without a training, or on this machine, whose calibration is for all its ranks.
+    Runs that are too large are left out and reported to ``progress``. Raises InputError without a training, and for
+    this machine, whose calibration is for all its ranks.
     """
     trainings, whole = predictable(scenario.trainings), scenario.cluster
     if not trainings:
@@ -90,20 +94,20 @@ def scaling_curves(
     points, refused = _points(trainings, firsts, calibration)
     if not any(points):
         raise refused[0]
-    done, total = 0, sum(one.work.messages for row in points for one in row)
+    done, total = 0, sum(resolved.work.messages for row in points for resolved in row)
     curves = []
     for training, row in zip(trainings, points, strict=True):
-        found: dict[int, TrainingFigures[float | None]] = {}
-        for one, model, work in row:
+        figures: dict[int, TrainingFigures[float | None]] = {}
+        for resolved, model, work in row:
             tick(0, done, total, f"messages, {training.sync_name}, {count(model.cluster.world_size, 'rank')}")
             try:
-                found[model.cluster.world_size] = training_figures(simulate(model, one, record=False), one)
+                figures[model.cluster.world_size] = training_figures(simulate(model, resolved, record=False), resolved)
             except TooLarge as error:
                 refused.append(error)
             done += work.messages
-        rates = [one.samples_per_s for one in found.values()]
-        shares = [one.scaling_efficiency for one in found.values()]
-        curves.append(viz.Curve(training.sync_name, list(found), rates, shares))
+        rates = [resolved.samples_per_s for resolved in figures.values()]
+        shares = [resolved.scaling_efficiency for resolved in figures.values()]
+        curves.append(viz.Curve(training.sync_name, list(figures), rates, shares))
     if not any(curve.world_sizes for curve in curves):
         raise refused[0]
     if refused and progress is not None:
@@ -112,7 +116,7 @@ def scaling_curves(
 
 
 class _Point(NamedTuple):
-    """A training on so many hosts, and what there is to simulate for it."""
+    """A training on a number of hosts, and its work."""
 
     training: Training
     model: PerformanceModel
@@ -122,14 +126,14 @@ class _Point(NamedTuple):
 def _points(
     trainings: Sequence[Training], firsts: Sequence[Cluster], calibration: Calibration | None
 ) -> tuple[list[list[_Point]], list[TooLarge]]:
-    """Return the points of each training's curve, and why others are left out."""
+    """Return the points of each training's curve, and the errors of those that are left out."""
     points, refused = list[list[_Point]](), list[TooLarge]()
     for training in trainings:
         points.append([])
         for first in firsts:
             try:
-                one, model = resolve_training(training, first, calibration), performance_model(first, calibration)
-                points[-1].append(_Point(one, model, count_work(one, model, NO_FAULTS)))
+                resolved, model = resolve_training(training, first, calibration), performance_model(first, calibration)
+                points[-1].append(_Point(resolved, model, count_work(resolved, model, NO_FAULTS)))
             except TooLarge as error:
                 refused.append(error)
     return points, refused

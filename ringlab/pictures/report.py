@@ -1,4 +1,4 @@
-"""The reports of a prediction, a comparison and a replay: pictures, player and tables, in one file."""
+"""HTML reports of a prediction, a comparison or a replay: pictures, player and tables in one file."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -36,10 +36,9 @@ from viz.waterfall import MOST_BARS, waterfall_figure
 
 
 def write_report(answer: ScenarioAnswer[Any], scenario: LoadedScenario, path: Path | str, session: Session) -> None:
-    """Write the answer as one HTML page: its cluster, waterfall, scaling curve and player, and predicted and measured.
+    """Write a report with cluster, waterfall, scaling curve, player, and predicted against measured.
 
-    What is too large to be drawn is left out, and so is a run in which nothing is sent. Raises InputError for another
-    suffix than ``.html``.
+    Runs that are too large, or send nothing, are left out. Raises InputError if the suffix is not ``.html``.
     """
     viz.check_file(path, "a report")
     if not isinstance(answer, ScenarioAnswer):
@@ -52,7 +51,7 @@ def write_report(answer: ScenarioAnswer[Any], scenario: LoadedScenario, path: Pa
         with suppress(InputError):  # no training in it, or no calibration for fewer ranks
             curves = scaling_curves(scenario, known, tick, session.progress)
             if any(len(curve.world_sizes) > 1 for curve in curves):
-                caption = "Predicted on so many of the cluster's hosts, next to as many times what one rank does."
+                caption = "Predicted throughput on part of the cluster's hosts, and perfect scaling."
                 pictures[caption] = render_figure(scaling_figure("How it scales", describe_curves(scenario), curves))
         what_ifs = answer.show_what_ifs()
         parts = ReportParts(
@@ -69,9 +68,9 @@ def write_report(answer: ScenarioAnswer[Any], scenario: LoadedScenario, path: Pa
 
 
 def _runs(run: OneRun, tick: Tick, progress: Progress) -> list[PlayedRun]:
-    """Return the runs that the player shows, without those that are too large to be looked at, which are named."""
+    """Return the runs of the player. Runs that are too large are left out and reported."""
     runs = predict_runs(run, tick, leave_out=lambda error: progress.note(f"not drawn: {error}"))
-    return [one for one in runs if _is_shown(one.trace)]
+    return [each for each in runs if _is_shown(each.trace)]
 
 
 def _is_shown(trace: Trace) -> bool:
@@ -81,19 +80,19 @@ def _is_shown(trace: Trace) -> bool:
 def _pictures(
     answer: ScenarioAnswer[Any], scenario: LoadedScenario, calibration: Calibration | None
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield caption and picture of the cluster and the waterfall, each where there is one."""
+    """Yield captions and pictures of the cluster and the waterfall, unless they are too large."""
     cluster = _calibrated(scenario, calibration)
     if len(cluster.graph) <= MOST_NODES:
         yield "The cluster.", render_figure(topology_figure(cluster.graph, cluster.hosts, cluster.title))
     subtitle, bars = waterfall(answer)
     if len(bars) <= MOST_BARS:
         is_compared = answer.kind == "comparison"
-        said = "One bar is predicted, the other measured." if is_compared else "Every bar is predicted."
-        yield said, render_figure(waterfall_figure("Where the time goes", subtitle, bars))
+        caption = "One bar is predicted, the other measured." if is_compared else "Every bar is predicted."
+        yield caption, render_figure(waterfall_figure("Where the time goes", subtitle, bars))
 
 
 def _calibrated(scenario: LoadedScenario, calibration: Calibration | None) -> Cluster:
-    """Return the scenario's cluster with what was measured of this machine, where it needs that and has it."""
+    """Return the scenario's cluster with the measured costs of this machine, if it requires and has them."""
     try:
         return resolve_transport(scenario.cluster, calibration)[0]
     except InputError:
@@ -101,7 +100,7 @@ def _calibrated(scenario: LoadedScenario, calibration: Calibration | None) -> Cl
 
 
 def _critical(runs: Sequence[PlayedRun]) -> Iterator[tuple[str, bytes]]:
-    """Yield the picture of what the end of the quickest run waited for."""
+    """Yield the picture of the fastest run's critical path."""
     ended = [run for run in runs if run.trace.is_complete and 0 < len(run.trace.messages) <= MOST_LOOKED_AT]
     if ended:
         quickest = min(ended, key=lambda run: run.trace.elapsed)
@@ -112,7 +111,7 @@ def _critical(runs: Sequence[PlayedRun]) -> Iterator[tuple[str, bytes]]:
 
 
 def _assumptions(scenario: LoadedScenario, calibration: Calibration | None) -> Iterator[str]:
-    """Yield what the predictions stand on, in sentences."""
+    """Yield the assumptions of the predictions."""
     transport = _calibrated(scenario, calibration).transport
     if transport == IDEAL:
         yield "Messages take the latencies and bandwidths of their links, and nothing else."
@@ -130,20 +129,20 @@ def _assumptions(scenario: LoadedScenario, calibration: Calibration | None) -> I
 
 
 def _compared(answer: ScenarioAnswer[SideBySide]) -> Iterator[tuple[str, bytes]]:
-    """Yield the picture of predicted against measured: a dot a row of the tables, with the range measured."""
+    """Yield the picture of predicted against measured: a dot for each row, with the measured range."""
     dots = []
-    for name in dict.fromkeys(one.algorithm for one in answer.collectives):
+    for name in dict.fromkeys(entry.algorithm for entry in answer.collectives):
         rows = [
-            (one.time_s, (one.time_min_s.measured, one.time_max_s.measured))
-            for one in answer.collectives
-            if one.algorithm == name and _is_compared(one.time_s)
+            (entry.time_s, (entry.time_min_s.measured, entry.time_max_s.measured))
+            for entry in answer.collectives
+            if entry.algorithm == name and _is_compared(entry.time_s)
         ]
         if rows:
             times, ranges = zip(*rows, strict=True)
-            sizes = sorted({one.bytes for one in answer.collectives})
+            sizes = sorted({entry.bytes for entry in answer.collectives})
             panel = f"{format_size(sizes[0])} to {format_size(sizes[-1])}"
             dots.append(Dots(panel, name, [t.measured for t in times], [t.predicted for t in times], ranges))
-    steps = [(one.gradient_sync, one.step_s) for one in answer.training if _is_compared(one.step_s)]
+    steps = [(entry.gradient_sync, entry.step_s) for entry in answer.training if _is_compared(entry.step_s)]
     dots += [Dots("a training step", name, [step.measured or 0.0], [step.predicted or 0.0]) for name, step in steps]
     if dots:
         figure = accuracy_figure("Predicted against measured", answer.cluster, dots)
@@ -155,14 +154,14 @@ def _is_compared(value: SideBySide) -> bool:
 
 
 def _player(answer: ScenarioAnswer[Any], scenario: LoadedScenario, predicted: Sequence[PlayedRun]) -> str:
-    """Return the page that plays the measured runs and their predictions; empty where nothing was drawn."""
+    """Return the player of the measured runs and their predictions; "" without runs."""
     measured = [trace for trace in getattr(answer, "traces", ()) if len(trace.messages)]
     runs = beside_measured(predicted, measured) or predicted
     return render_player(scenario.title, runs) if runs else ""
 
 
 def write_replay_page(answer: Answer, trace: Trace, cluster: str, path: Path) -> None:
-    """Write a replay as one HTML page. Raises InputError for another suffix than ``.html``."""
+    """Write the report of a replay. Raise InputError if the suffix is not ``.html``."""
     answered = answer.to_dict()
     runs = [PlayedRun(trace, cluster)] if len(trace.messages) <= MOST_LOOKED_AT and _is_shown(trace) else []
     parts = ReportParts(
@@ -171,5 +170,5 @@ def write_replay_page(answer: Answer, trace: Trace, cluster: str, path: Path) ->
         player=render_player(trace.title, runs) if runs else "",
         assumptions=answered["notes"],
     )
-    said = {"scenario": {"title": trace.title, "cluster": cluster}, "conclusions": answered["stuck"]}
-    viz.write_report(answered | said, parts, path)
+    head = {"scenario": {"title": trace.title, "cluster": cluster}, "conclusions": answered["stuck"]}
+    viz.write_report(answered | head, parts, path)

@@ -1,7 +1,4 @@
-"""The messages of a scenario's algorithms, simulated: one for a picture or a file, or those that a player shows.
-
-Of these each is with what would be without what limits it.
-"""
+"""The simulated messages of a scenario's algorithms: one for a picture or a file, or several for the player."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -41,10 +38,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class OneRun:
-    """One of a scenario's algorithms at one size: the last at the largest, unless ``algorithm`` or ``nbytes`` say.
+    """One of a scenario's algorithms at one size. Default: the last algorithm at the largest size.
 
-    ``algorithm`` may also be an Algorithm that is not in the scenario. Where the scenario asks for no collective, it is
-    the first steps of a training.
+    ``algorithm`` may be an Algorithm that the scenario does not have. Without a collective, the run is the first steps
+    of a training.
     """
 
     scenario: LoadedScenario
@@ -54,7 +51,7 @@ class OneRun:
     nbytes: int | None = None
 
     def simulate(self) -> Trace:
-        """Return its trace. Raise InputError for a name that is not in the scenario."""
+        """Return the trace. Raise InputError for an unknown name."""
         asked, cluster = self._asked(), self.scenario.cluster
         resolved: CollectiveCall | Training
         if isinstance(asked, Training):
@@ -66,7 +63,7 @@ class OneRun:
         return simulate(model, resolved, engine=self.engine, faults=self.scenario.faults)
 
     def simulate_to_failure(self) -> Trace:
-        """Return its trace or, of a program that is wrong, what happens until it goes wrong. Raise InputError."""
+        """Return the trace; for an incorrect program, the trace up to its first error. Raise InputError."""
         try:
             return self.simulate()
         except ProgramError as error:
@@ -77,9 +74,9 @@ class OneRun:
             return run_to_failure(call, self.scenario.cluster, error, calibration=self.calibration)
 
     def check_recordable(self) -> None:
-        """Raise TooLarge where ``simulate`` will, before anything is simulated; of ``auto`` that is not known yet.
+        """Raise TooLarge if ``simulate`` will, before the simulation. ``auto`` is not resolved yet and passes.
 
-        Raises InputError for a name that is not in the scenario, and ProgramError for a program that cannot work.
+        Raises InputError for an unknown name, and ProgramError for an incorrect program.
         """
         asked = self._asked()
         called = asked.program if isinstance(asked, Training) else asked.algorithm
@@ -87,24 +84,24 @@ class OneRun:
             _check_recorded(asked, performance_model(self.scenario.cluster))
 
     def _asked(self) -> CollectiveCall | Training:
-        """Return what the scenario asks for, which may be ``auto``."""
+        """Return the collective or the training, possibly with ``auto``."""
         comparison = self.scenario.collective
         if comparison is None:
             if self.nbytes is not None:
                 raise InputError(
                     f"{self.scenario.path}: no [collective] table whose size could be another; remove size"
                 )
-            return self._find({one.sync_name: one for one in predictable(self.scenario.trainings)})
+            return self._find({candidate.sync_name: candidate for candidate in predictable(self.scenario.trainings)})
         if isinstance(self.algorithm, Algorithm):
-            found = find_algorithm(self.algorithm, comparison.name)
+            algorithm = find_algorithm(self.algorithm, comparison.name)
         else:
-            found = self._find({one.label: one for one in comparison.programs})
-        return comparison.call(found, self.nbytes or max(comparison.sizes), self.scenario.cluster.world_size)
+            algorithm = self._find({candidate.label: candidate for candidate in comparison.programs})
+        return comparison.call(algorithm, self.nbytes or max(comparison.sizes), self.scenario.cluster.world_size)
 
     def _find(self, candidates: Mapping[str, T]) -> T:
-        """Return the candidate of this label, the last without a name.
+        """Return the candidate with the run's label, the last one without a label.
 
-        A name without parameters will do where one candidate has it, and ``my.py:fancy`` as the scenario writes it.
+        A unique name without parameters also matches, and so does ``my.py:fancy``.
         """
         name = self.algorithm and check_text("algorithm", self.algorithm, "ring").rpartition(".py:")[2]
         known = ", ".join(candidates) or "none that can be predicted"
@@ -112,12 +109,12 @@ class OneRun:
         fitting = fitting or [label for label in candidates if name == label.partition("[")[0]]
         if not fitting or (name is not None and len(fitting) > 1):
             problem = "more than one algorithm" if fitting else "no algorithm"
-            raise InputError(f"{self.scenario.path}: {problem} {quote(name or '')} in it; there are {known}")
+            raise InputError(f"{self.scenario.path}: {problem} {quote(name or '')}; use one of {known}")
         return candidates[fitting[-1]]
 
 
 def _check_recorded(asked: CollectiveCall | Training, model: PerformanceModel) -> None:
-    """Raise TooLarge for more messages than can be looked at one by one, of all steps of a training together."""
+    """Raise TooLarge if a run has too many messages to record, in all steps of a training together."""
     carried = model.carried(asked)
     if carried is not None and (isinstance(asked, CollectiveCall) or not model.has_no_messages(asked)):
         most, too_many = Gigabyte.RECORDED, "to be looked at one by one"
@@ -125,7 +122,7 @@ def _check_recorded(asked: CollectiveCall | Training, model: PerformanceModel) -
 
 
 def check_traceable(scenario: LoadedScenario) -> None:
-    """Raise TooLarge where a trace surely has too many messages to be written, before anything is simulated."""
+    """Raise TooLarge if a trace has too many messages to write, before the simulation."""
     try:
         OneRun(scenario).check_recordable()
     except TooLarge as error:
@@ -133,14 +130,14 @@ def check_traceable(scenario: LoadedScenario) -> None:
 
 
 def algorithm_names(scenario: LoadedScenario) -> list[str]:
-    """Return the names of a scenario's runs, of which the last is taken unless another is named."""
+    """Return the names of a scenario's runs. The last one is the default."""
     if scenario.collective is not None:
         return [algorithm.label for algorithm in scenario.collective.programs]
     return [training.sync_name for training in predictable(scenario.trainings)]
 
 
 def write_run(scenario: LoadedScenario, session: Session, path: Path) -> None:
-    """Write the Trace of the scenario's last algorithm at its largest size, by the session's engine."""
+    """Write the trace of the scenario's last algorithm at its largest size."""
     with session.computing(f"writing {path}"):
         OneRun(scenario, session.find_calibration(scenario), session.engine).simulate().write(path)
 
@@ -148,27 +145,27 @@ def write_run(scenario: LoadedScenario, session: Session, path: Path) -> None:
 def predict_runs(
     run: OneRun, tick: Tick = lambda *_: None, leave_out: Callable[[TooLarge], None] | None = None
 ) -> list[PlayedRun]:
-    """Simulate a run of a scenario or, where it names no algorithm, one of each, the last that fit a player.
+    """Simulate a run, or without an algorithm one run for each algorithm, the last ones that fit into a player.
 
-    Of one algorithm under faults there is also the run without. What is too large is told to ``leave_out`` and left
-    out, if that is given. Raises InputError for a name that is not there, TooLarge for what is not to be left out.
+    A single run under faults is followed by the run without faults. Runs that are too large go to ``leave_out`` if
+    given. Raises InputError for an unknown name, and TooLarge without ``leave_out``.
     """
     names = [] if run.algorithm is not None else algorithm_names(run.scenario)[-MOST_RUNS:]
     every = [replace(run, algorithm=name) for name in names] or [run]
-    for one in every if leave_out is None else ():
+    for each in every if leave_out is None else ():
         with suppress(ProgramError):  # it is shown up to where it goes wrong
-            one.check_recordable()
+            each.check_recordable()
     runs = []
-    for number, one in enumerate(every):
-        tick(0, number, len(every), f"algorithms, {getattr(one.algorithm, 'label', one.algorithm) or 'the last'}")
+    for number, each in enumerate(every):
+        tick(0, number, len(every), f"algorithms, {getattr(each.algorithm, 'label', each.algorithm) or 'the last'}")
         try:
-            trace = one.simulate_to_failure()
+            trace = each.simulate_to_failure()
         except TooLarge as error:
             if leave_out is None:
                 raise
             leave_out(error)
             continue
-        runs.append(PlayedRun(trace, short_name(trace), _say_what_if(one, trace)))
+        runs.append(PlayedRun(trace, short_name(trace), _say_what_if(each, trace)))
     if len(runs) == 1 and run.scenario.faults != NO_FAULTS:
         quiet = replace(every[0], scenario=replace(run.scenario, faults=NO_FAULTS)).simulate()
         runs.append(PlayedRun(quiet, f"{short_name(quiet)} without faults"))
@@ -176,7 +173,7 @@ def predict_runs(
 
 
 def beside_measured(predicted: Sequence[PlayedRun], measured: Sequence[Trace]) -> list[PlayedRun]:
-    """Return the measured runs, each before its prediction; the newest measured ones where there are too many."""
+    """Return the measured runs, each before its prediction; the last ones if there are too many."""
     runs = []
     for trace in measured:
         runs.append(PlayedRun(trace, f"{short_name(trace)}, measured"))
@@ -185,12 +182,12 @@ def beside_measured(predicted: Sequence[PlayedRun], measured: Sequence[Trace]) -
 
 
 def short_name(trace: Trace) -> str:
-    """Return the algorithm's name without its collective: ``ring`` for ``all_reduce/ring``."""
+    """Return an algorithm's name without its collective: ``ring`` for ``all_reduce/ring``."""
     return trace.title.partition("/")[2] or trace.title
 
 
 def _say_what_if(run: OneRun, trace: Trace) -> str:
-    """Return what the run would take if the cables that stand out were as good as the others, or wider."""
+    """Return the time of the run if its bottleneck links were as good as the others, or wider."""
     limits = find_limits(trace)
     if not limits.standing_out or not trace.is_complete:
         return ""
@@ -200,20 +197,20 @@ def _say_what_if(run: OneRun, trace: Trace) -> str:
         for link in cable.links
     }
     then = replace(run, scenario=_mend(run.scenario, cables, limits)).simulate().elapsed
-    one = limits.standing_out == 1
+    is_single = limits.standing_out == 1
     if limits.kind == "slow":
-        full = "the link had its" if one else "all of them had their"
+        full = "the link had its" if is_single else "all of them had their"
         full = f"{full} {format_bandwidth(limits.cables[0].bandwidth)}"
         return f"The run takes {format_time(trace.elapsed)}; it would take {format_time(then)} if {full}."
-    where = "there" if one else "on all of them"
+    where = "there" if is_single else "on all of them"
     return f"With {WIDER:g} times the bandwidth {where}: {format_time(trace.elapsed)} → {format_time(then)}."
 
 
 def _mend(scenario: LoadedScenario, cables: set[frozenset[str]], limits: RunLimits) -> LoadedScenario:
-    """Return the scenario with its slow cables mended, or its full ones wider."""
-    degraded = [one for one in scenario.faults.links if frozenset(one.between) in cables]
+    """Return the scenario with its degraded links repaired, or its saturated links wider."""
+    degraded = [fault for fault in scenario.faults.links if frozenset(fault.between) in cables]
     if limits.kind == "slow" and degraded:
-        kept = tuple(one for one in scenario.faults.links if one not in degraded)
+        kept = tuple(fault for fault in scenario.faults.links if fault not in degraded)
         return replace(scenario, faults=replace(scenario.faults, links=kept))
     graph = scenario.cluster.graph.copy()
     factor = WIDER if limits.kind == "full" else 1 / limits.cables[0].peak

@@ -1,4 +1,4 @@
-"""What all answers are: dataclasses that turn into plain JSON, and into tables and lines for a reader."""
+"""Base classes of answers: dataclasses with plain JSON, and with tables and lines for the terminal."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, fields, is_dataclass
@@ -13,49 +13,51 @@ NOT_IN_JSON = {"json": False}  # the metadata of a field that is no part of the 
 
 
 class AnswerRecord:
-    """Base of the dataclasses that answers are made of."""
+    """Base of the dataclasses in answers."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain JSON; a field whose default is None is left out while it is None."""
+        """Return the fields as plain JSON. Fields that are None by default are left out while they are None."""
         return _fields(self)
 
 
 class Answer(AnswerRecord):
-    """What a command found: its JSON names its kind, and ``show`` says what a reader sees."""
+    """The result of a command. ``kind`` names it in the JSON, and ``show`` yields what the terminal shows."""
 
     kind: ClassVar[str]
     interrupted: bool = False  # whether something is missing, as the command was interrupted
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what the command writes as JSON."""
+        """Return the JSON."""
         stopped = {"interrupted": True} if self.interrupted else {}
         return {"schema_version": SCHEMA_VERSION, "kind": self.kind, **super().to_dict(), **stopped}
 
     def __repr__(self) -> str:
-        """Return the title, and how many there are of what was found."""
-        own: Any = self
-        tuples = {name: found for one in fields(own) if isinstance(found := getattr(own, name := one.name), tuple)}
-        said = [
-            f"{len(found)} {name.replace('_', ' ')}"
-            for name, found in tuples.items()
-            if found and not isinstance(found[0], str)
+        """Return the title and the lengths of the answer's lists."""
+        answer: Any = self
+        tuples = {
+            name: rows for field in fields(answer) if isinstance(rows := getattr(answer, name := field.name), tuple)
+        }
+        parts = [
+            f"{len(rows)} {name.replace('_', ' ')}"
+            for name, rows in tuples.items()
+            if rows and not isinstance(rows[0], str)
         ]
-        said += ["interrupted"] * self.interrupted
-        title = f" of {own.title!r}" if hasattr(own, "title") else ""
-        return f"<{type(self).__name__}{title}{': ' * bool(said)}{', '.join(said)}>"
+        parts += ["interrupted"] * self.interrupted
+        title = f" of {answer.title!r}" if hasattr(answer, "title") else ""
+        return f"<{type(self).__name__}{title}{': ' * bool(parts)}{', '.join(parts)}>"
 
     def show(self) -> Iterator[Part]:
-        """Yield the tables and lines that a reader sees, from top to bottom."""
+        """Yield the tables and lines from top to bottom."""
         raise NotImplementedError
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows."""
+        """Return the answer as HTML for a notebook."""
         return render_html(self.show())
 
     def to_pandas(self, table: str | None = None) -> Any:
-        """Return a list of ``to_dict`` as a DataFrame: the first with rows, or the one called ``table``.
+        """Return a list of ``to_dict`` as a DataFrame: ``table``, or the first list that has rows.
 
-        Raises InputError for a name that is not there, and where pandas is not installed.
+        Raises InputError for an unknown table, and if pandas is not installed.
         """
         lists = {
             key: rows
@@ -74,7 +76,7 @@ class Answer(AnswerRecord):
 
 
 def to_plain(value: Any) -> Any:
-    """Return ``value`` as what JSON knows: dataclasses, named tuples and mappings as dicts, sequences as lists."""
+    """Return ``value`` as JSON types: dataclasses, named tuples and mappings as dicts, sequences as lists."""
     if hasattr(value, "to_dict"):
         return value.to_dict()
     if is_dataclass(value):
@@ -82,26 +84,28 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         value = value._asdict()
     if isinstance(value, Mapping):
-        return {key: to_plain(one) for key, one in value.items()}
+        return {key: to_plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [to_plain(one) for one in value]
+        return [to_plain(each) for each in value]
     return value
 
 
 def _fields(record: Any) -> dict[str, Any]:
-    shown: list[Field[Any]] = [one for one in fields(record) if one.metadata.get("json", True)]
-    found = {one.name: (getattr(record, one.name), one.default) for one in shown if one.name != "interrupted"}
-    return {name: to_plain(value) for name, (value, default) in found.items() if not value is default is None}
+    shown: list[Field[Any]] = [field for field in fields(record) if field.metadata.get("json", True)]
+    values = {
+        field.name: (getattr(record, field.name), field.default) for field in shown if field.name != "interrupted"
+    }
+    return {name: to_plain(value) for name, (value, default) in values.items() if not value is default is None}
 
 
 def shorten(value: Any) -> Any:
-    """Return plain JSON with seven significant digits of each number that is no whole one: no measurement has more.
+    """Return plain JSON with floats rounded to seven significant digits, more than any measurement has.
 
     >>> shorten({"time_s": 0.012345678912, "bytes": 123456789})
     {'time_s': 0.01234568, 'bytes': 123456789}
     """
     if isinstance(value, dict):
-        return {key: shorten(one) for key, one in value.items()}
+        return {key: shorten(each) for key, each in value.items()}
     if isinstance(value, list):
-        return [shorten(one) for one in value]
+        return [shorten(each) for each in value]
     return float(f"{value:.7g}") if isinstance(value, float) else value

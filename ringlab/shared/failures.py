@@ -1,4 +1,4 @@
-"""How a command that fails says so: one line on standard error, and the exit status. Checks the environment."""
+"""Errors of a command: one line on standard error, and the exit status. Checks of the environment."""
 
 import errno
 import importlib.abc
@@ -22,10 +22,10 @@ PACKAGES = Path(__file__).parents[2]
 
 
 class CheckedTorch(importlib.abc.MetaPathFinder):
-    """Has torch looked at when it is about to be imported; it finds no module itself."""
+    """An import hook that checks torch when it is about to be imported. It finds no module itself."""
 
     def find_spec(self, name: str, path: object, target: object = None) -> None:
-        """Raise InputError instead of an import that would die of a variable, or of what is not installed."""
+        """Raise InputError before an import that would fail: a package is missing, or a variable would crash torch."""
         if name in ("torch", "torchvision", "sklearn"):  # as below, which takes a tenth of a second to import
             from realcomm.launching.torch_process import check_installed, check_torch
 
@@ -38,16 +38,16 @@ CHECKED_TORCH = CheckedTorch()
 
 
 def check_environment() -> None:
-    """Raise InputError for a variable that is not what it may be, now or when torch is imported."""
+    """Raise InputError for an invalid environment variable, now or when torch is imported."""
     check_variables()
     if CHECKED_TORCH not in sys.meta_path:
         sys.meta_path.insert(0, CHECKED_TORCH)
 
 
 def exit_with_a_line(app: typer.Typer) -> None:
-    """Run the command that the arguments name, and exit: with 2 and a line for refused input, with 1 for a failure.
+    """Run the command of the arguments, and exit with 2 for invalid input or 1 for a failure, after a line about it.
 
-    Python's development mode (``python -X dev -m ringlab``) shows the traceback of a fault of Ringlab's.
+    Python's development mode (``python -X dev -m ringlab``) shows the traceback of an internal error.
     """
     _escape_what_cannot_be_written()
     try:
@@ -69,16 +69,16 @@ def exit_with_a_line(app: typer.Typer) -> None:
 
 
 @contextmanager
-def refusals_about(what: str) -> Iterator[None]:
-    """Within the context, have a refusal begin with what it is about."""
+def refusals_about(subject: str) -> Iterator[None]:
+    """Put ``subject`` before the messages of InputErrors that the block raises."""
     try:
         yield
     except InputError as error:
-        raise InputError(f"{what}: {error}") from error
+        raise InputError(f"{subject}: {error}") from error
 
 
 def describe_failure(error: Exception) -> str:
-    """Return what a command says about an error: a line, and a line for each of its notes.
+    """Return the line about an error, and a line for each of its notes.
 
     >>> describe_failure(OSError(28, "No space left on device", "a.json"))
     'a.json: No space left on device'
@@ -90,23 +90,23 @@ def _describe(error: Exception) -> str:
     if isinstance(error, OSError):
         return describe_system_error(error)
     if isinstance(error, MemoryError):
-        return f"there is not enough memory for this{': ' * bool(str(error))}{error}"
+        return f"not enough memory{': ' * bool(str(error))}{error}"
     if isinstance(error, UsageError):
         return _describe_usage(error)
     if not _is_unexpected(error):
         return str(error)
-    return f"a fault of Ringlab's: {type(error).__name__}: {error} ({_place(error)})"
+    return f"internal error: {type(error).__name__}: {error} ({_place(error)})"
 
 
 def _describe_usage(error: Any) -> str:
-    """Return what is wrong with the arguments, and where help is; nothing where the help was shown already."""
-    said = make_printable(error.format_message().removesuffix("."), most=300)
+    """Return the error in the arguments, and where help is; "" if the help was already shown."""
+    message = make_printable(error.format_message().removesuffix("."), most=300)
     command = error.ctx.command_path if error.ctx else "ringlab"
     if error.ctx and (
         removed := describe_removed(OPTIONS, f"{error.ctx.info_name} {getattr(error, 'option_name', '')}")
     ):
         return removed
-    return f"{said} (`{command} --help` tells more)" if said else ""
+    return f"{message} (`{command} --help` for help)" if message else ""
 
 
 def _is_unexpected(error: Exception) -> bool:
@@ -114,34 +114,34 @@ def _is_unexpected(error: Exception) -> bool:
 
 
 def _place(error: Exception) -> str:
-    """Return the innermost line of our own code."""
+    """Return the innermost line of Ringlab's code."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if Path(frame.filename).is_relative_to(PACKAGES)] or frames
     return f"{Path(ours[-1].filename).name}, line {ours[-1].lineno}" if ours else "nowhere"
 
 
 def _say(error: Exception) -> None:
-    """Print the error, except where a reader of standard output is gone.
+    """Print the error, unless the reader of standard output is gone.
 
-    Of torchrun's ranks the first speaks, and another one that failed by itself.
+    Under torchrun, rank 0 prints, and so does another rank that failed by itself.
     """
-    said = make_printable(describe_failure(error), keep="\n", most=3000)
+    message = make_printable(describe_failure(error), keep="\n", most=3000)
     has_failed = str(getattr(error, "rank", "")) == os.environ.get("RANK") and not getattr(error, "lost_peer", False)
-    if said and (is_first_rank() or has_failed) and not is_reader_gone(error):
-        print(f"ringlab: {said}", file=sys.stderr)  # noqa: T201
+    if message and (is_first_rank() or has_failed) and not is_reader_gone(error):
+        print(f"ringlab: {message}", file=sys.stderr)  # noqa: T201
 
 
 def _escape_what_cannot_be_written() -> None:
-    """Have letters that the terminal's encoding lacks written as escapes, where Python would raise an error."""
+    """Write characters that the terminal's encoding lacks as escapes, instead of raising an error."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # there may be none, or one of a test's
             stream.reconfigure(errors="backslashreplace")
 
 
 def _flush() -> None:
-    """Write what is left for standard output. Raise OSError once where that fails: Python would try again at its end.
+    """Flush standard output. Raise OSError once if that fails, because Python would try again at its end.
 
-    A closed standard output takes nothing, and is no error.
+    A closed standard output is not an error.
     """
     try:
         if sys.stdout is not None:
@@ -154,7 +154,7 @@ def _flush() -> None:
 
 
 def is_reader_gone(error: Exception) -> bool:
-    """Return whether an error says that nobody reads standard output any more, as with ``| head -1``.
+    """Return whether an error means that nobody reads standard output, as with ``| head -1``.
 
     >>> is_reader_gone(BrokenPipeError(32, "Broken pipe"))
     True
@@ -163,7 +163,7 @@ def is_reader_gone(error: Exception) -> bool:
 
 
 def describe_system_error(error: OSError) -> str:
-    """Return an error of the system as a line: the file and the reason.
+    """Return the file and the reason of an OSError.
 
     >>> describe_system_error(OSError(28, "No space left on device", "a.json"))
     'a.json: No space left on device'

@@ -1,6 +1,6 @@
-"""The figures that answers are made of: one record for each collective and one for each training.
+"""Figures of collectives and trainings, computed from traces: one record for each row of an answer.
 
-``N`` is what stands for a time or a rate: a float (None of a run that never ends), or a ``SideBySide`` of two.
+The type ``N`` of a time or a rate is float, None for a run that never ends, or ``SideBySide``.
 """
 
 from dataclasses import dataclass, replace
@@ -17,42 +17,58 @@ from collectives.training.workload import Training
 from ringlab.shared.answer import AnswerRecord
 from simcomm.repetition import FaultFigures
 
-Number = float | None  # seconds or a rate; None of a run that never ends
+Number = float | None  # seconds or a rate; None for a run that never ends
 COLLECTIVE_FIGURES = ("time_s", "time_min_s", "time_max_s", "algbw_GBps", "busbw_GBps")
 TRAINING_FIGURES = ("step_s", *(f"{phase}_s" for phase in PHASES), "samples_per_s", "scaling_efficiency")
 
 
 @dataclass(frozen=True)
 class SideBySide(AnswerRecord):
-    """A prediction beside its measurement; None for what is not known."""
+    """A predicted and a measured value; None if unknown."""
 
     predicted: float | None
     measured: float | None
     error: float | None  # (predicted - measured) / measured
-    uncertainty: float | None = None  # share of the prediction that it may be off by, in four cases of five
-    trusted: bool = True  # whether the machine was free to be measured
+    uncertainty: float | None = None  # half of the 80 % interval, as a share of the prediction
+    trusted: bool = True  # False if the machine was busy during the measurement
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 80 % interval of the prediction; None if unknown."""
+        return interval_of(self.predicted, self.uncertainty)
+
+
+def interval_of(value: float | None, uncertainty: float | None) -> tuple[float, float] | None:
+    """Return the interval of a value whose half width is a share of it; None if unknown.
+
+    >>> interval_of(200.0, 0.1)
+    (180.0, 220.00000000000003)
+    """
+    if value is None or uncertainty is None:
+        return None
+    return value * max(0.0, 1 - uncertainty), value * (1 + uncertainty)
 
 
 N = TypeVar("N")
 
 
 class Figures(AnswerRecord):
-    """What was found of a collective or a training; in the JSON all about its faults is in one table."""
+    """The figures of a collective or a training. The JSON has one flat table for its faults."""
 
     def to_dict(self) -> dict[str, Any]:
-        found = super().to_dict()
-        if "faults" in found:
-            about = found["faults"]
-            parts = [about.pop(name, {}) for name in ("stuck", "distribution", "waiting")]
-            last = {key: about.pop(key) for key in ("computing", "asked") if key in about}
+        content = super().to_dict()
+        if "faults" in content:
+            faults = content["faults"]
+            parts = [faults.pop(name, {}) for name in ("stuck", "distribution", "waiting")]
+            last = {key: faults.pop(key) for key in ("computing", "asked") if key in faults}
             for part in (*parts, last):
-                about |= part
-        return found
+                faults |= part
+        return content
 
 
 @dataclass(frozen=True, kw_only=True)
 class CollectiveFigures(Figures, Generic[N]):
-    """One collective on a buffer of ``bytes`` bytes a rank; times in seconds, rates in 1e9 bytes/s as in nccl-tests."""
+    """A collective on ``bytes`` bytes per rank: seconds, and rates in 1e9 bytes/s as in nccl-tests."""
 
     collective: str
     algorithm: str
@@ -66,14 +82,14 @@ class CollectiveFigures(Figures, Generic[N]):
     engine: str | None = None  # of a prediction
     method: str | None = None
     faults: FaultFigures | None = None
-    interval_s: tuple[float, float] | None = None  # of a prediction of NCCL: 80 % of measurements should lie in it
-    choice: str | None = None  # what NCCL chose
-    uncertainty: dict[str, float] | None = None  # of a prediction for this machine: shares, by figure
+    interval_s: tuple[float, float] | None = None  # 80 % interval of a prediction of NCCL
+    choice: str | None = None  # NCCL's algorithm, protocol and channels
+    uncertainty: dict[str, float] | None = None  # by figure, of a prediction for this machine
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingFigures(Figures, Generic[N]):
-    """One training: seconds of a step and of its phases, samples/s of all ranks, share of perfect scaling."""
+    """A training: seconds of a step and of its phases, samples/s of all ranks, scaling efficiency."""
 
     gradient_sync: str
     world_size: int
@@ -87,16 +103,16 @@ class TrainingFigures(Figures, Generic[N]):
     scaling_efficiency: N
     test_accuracy: float | None = None  # of a measurement
     examples_seen: float | None = None
-    exposed_s: float | None = None  # of gradients that travel in buckets: what backward does not hide of it
+    exposed_s: float | None = None  # exposed communication of gradient buckets
     engine: str | None = None  # of a prediction
     method: str | None = None
     faults: FaultFigures | None = None
-    uncertainty: dict[str, float] | None = None  # of a prediction for this machine: shares, by figure
+    uncertainty: dict[str, float] | None = None  # by figure, of a prediction for this machine
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterFigures(AnswerRecord, Generic[N]):
-    """What was found about one cluster: the scenario's own or that of a what-if."""
+    """The figures of one cluster: the scenario's own or that of a what-if."""
 
     title: str
     cluster: str
@@ -105,7 +121,7 @@ class ClusterFigures(AnswerRecord, Generic[N]):
 
 
 def collective_figures(trace: Trace, faults: FaultFigures | None = None) -> CollectiveFigures[Number]:
-    """Return the figures of one collective as nccl-tests defines them.
+    """Return the figures of a collective as nccl-tests defines them.
 
     >>> facts = {"nbytes": 1e9, "time_min_s": 0.5, "time_max_s": 0.5}
     >>> collective_figures(Trace("all_reduce/ring", "measured", 4, elapsed=0.5, facts=facts)).busbw_GBps
@@ -114,7 +130,7 @@ def collective_figures(trace: Trace, faults: FaultFigures | None = None) -> Coll
     collective, _, algorithm = trace.title.partition("/")
     nbytes = int(trace.facts["nbytes"])
     algbw = nbytes / trace.elapsed / 1e9 if trace.elapsed > 0 else 0.0
-    found: CollectiveFigures[Number] = CollectiveFigures(
+    figures: CollectiveFigures[Number] = CollectiveFigures(
         collective=collective,
         algorithm=algorithm,
         world_size=trace.world_size,
@@ -131,15 +147,14 @@ def collective_figures(trace: Trace, faults: FaultFigures | None = None) -> Coll
         choice=trace.choice or None,
     )
     unknown: dict[str, Any] = {} if trace.is_complete else dict.fromkeys(COLLECTIVE_FIGURES)
-    return replace(found, **unknown)
+    return replace(figures, **unknown)
 
 
 def training_figures(trace: Trace, training: Training, faults: FaultFigures | None = None) -> TrainingFigures[Number]:
-    """Return the figures of a training, as medians over the steps after warm-up.
+    """Return the figures of a training: medians over the steps after warm-up of the means over the ranks.
 
-    A step and each of its phases take as long as the mean over the ranks. One that is ahead in a step waits in its
-    sync, so over several steps all ranks take the same. Where gradients travel in buckets, ``exposed_s`` is what
-    backward does not hide of that. There are no times of a training that had no step left to take.
+    A rank that is ahead waits in its sync, so over several steps all ranks take the same time. A training that resumed
+    after its last step has no times.
     """
     facts = trace.facts
     unknown: TrainingFigures[Number] = TrainingFigures(
@@ -172,7 +187,7 @@ def training_figures(trace: Trace, training: Training, faults: FaultFigures | No
 
 
 class PhaseSeconds(NamedTuple):
-    """What each phase takes each rank in each step: of steps after warm-up, or of all where the run had no others."""
+    """The seconds of each phase by step and rank, after warm-up, or of all steps if there are no others."""
 
     steps: Ints  # [steps]: their numbers
     phases: Floats  # [PHASES, steps, ranks]
@@ -186,32 +201,31 @@ class PhaseSeconds(NamedTuple):
         site, shape = at * trace.world_size + spans.rank, (len(steps), trace.world_size)
         took_part = np.bincount(site, minlength=len(steps) * trace.world_size).reshape(shape) > 0
         seconds, masks = spans.end - spans.begin, [spans.named(name) for name in PHASES]
-        phases = [np.bincount(site[own], seconds[own], took_part.size).reshape(shape) for own in masks]
+        phases = [np.bincount(site[mask], seconds[mask], took_part.size).reshape(shape) for mask in masks]
         kept = steps >= warmup if (steps >= warmup).any() else np.ones(len(steps), np.bool_)
         return cls(steps[kept], np.array(phases, np.float64)[:, kept], took_part[kept])
 
     def median_over_steps(self, values: Floats) -> float:
-        """Return the median over the steps of the mean of values [steps, ranks] over the ranks that took part."""
-        return median(fmean(row[there].tolist()) for row, there in zip(values, self.took_part, strict=True))
+        """Return the median over the steps of the means over the ranks of values [steps, ranks]."""
+        return median(fmean(row[ranks].tolist()) for row, ranks in zip(values, self.took_part, strict=True))
 
 
 def _exposed_s(trace: Trace, seconds: PhaseSeconds, phases: dict[str, float], training: Training) -> float | None:
-    """Return the seconds of a step's sync that backward does not hide; None without buckets, or if not known.
+    """Return the exposed communication of a step in seconds; None without buckets, or if unknown.
 
-    On GPUs nobody sees when a bucket is full. There the sync makes backward longer than on one rank alone.
+    GPUs do not report when a bucket is full. There it is the sync and what backward takes longer than on one rank.
     """
-    found = trace.facts["exposed_s"] if "exposed_s" in trace.facts else _exposed(trace, seconds)
+    exposed = trace.facts["exposed_s"] if "exposed_s" in trace.facts else _exposed_after_buckets(trace, seconds)
     alone = trace.facts.get("single_rank_backward_s", 0.0)
-    if found is not None or not alone or not (training.gradient_sync is None or training.buckets):
-        return found
+    if exposed is not None or not alone or not (training.gradient_sync is None or training.buckets):
+        return exposed
     return phases["sync_s"] + max(0.0, phases["backward_s"] - alone)
 
 
-def _exposed(trace: Trace, seconds: PhaseSeconds) -> float | None:
-    """Return the seconds of a step's sync that backward does not hide, mean over the ranks; None without buckets.
+def _exposed_after_buckets(trace: Trace, seconds: PhaseSeconds) -> float | None:
+    """Return the exposed communication of a step in seconds, as the mean over the ranks; None without buckets.
 
-    Backward has computed when it fills the last bucket. What is left of it then is waiting, as with torch's own sync,
-    and so is the sync after it.
+    Backward has computed everything when the last bucket is full. The rest of backward, and the sync, are waiting.
     """
     spans = trace.spans
     spans = spans.select(np.isin(spans.step, seconds.steps))
@@ -223,15 +237,15 @@ def _exposed(trace: Trace, seconds: PhaseSeconds) -> float | None:
     np.maximum.at(ends, (at[backward], spans.rank[backward]), spans.end[backward])
     counts = seconds.took_part & np.isfinite(filled) & np.isfinite(ends)
     waited = [
-        fmean((sync + np.maximum(0.0, end - full))[there].tolist())
-        for sync, end, full, there in zip(seconds.phases[PHASES.index("sync")], ends, filled, counts, strict=True)
-        if there.any()
+        fmean((sync + np.maximum(0.0, end - full))[ranks].tolist())
+        for sync, end, full, ranks in zip(seconds.phases[PHASES.index("sync")], ends, filled, counts, strict=True)
+        if ranks.any()
     ]
     return median(waited) if waited else None
 
 
 def side_by_side(predicted: Number, measured: Number, uncertainty: float | None = None) -> SideBySide:
-    """Return both with the relative error of the prediction, which is None where either is missing or zero.
+    """Return both values with the relative error of the prediction, None if either is missing or zero.
 
     >>> side_by_side(0.9, 1.0).error
     -0.09999999999999998

@@ -1,9 +1,4 @@
-"""What a scenario trains: its model, as a job, and as one whose meshes are predicted by closed forms.
-
-A model is shipped, of published trainings, followed on the meta device, or a size alone. Closed forms are of
-transformers on described GPUs; what is believed of cluster and framework is by a file of runs, by runs that are kept,
-or by none.
-"""
+"""The model of a scenario's training: its profile, its job, and its closed forms for transformers on described GPUs."""
 
 import re
 from dataclasses import replace
@@ -32,7 +27,7 @@ from scenarios.training_section import TrainingSection
 
 
 def find_profile(training: TrainingSection, folder: Path) -> ModelProfile:
-    """Return the profile of a scenario in ``folder``: of the file that it names, or of its model. Raise InputError."""
+    """Return the profile of a scenario's model, or the profile file that the scenario names. Raise InputError."""
     if training.compute is not None and training.compute.profile is not None:
         name = training.compute.profile
         return find_model_profile(name) if name in shipped_model_profiles() else read_model_profile(folder / name)
@@ -40,7 +35,7 @@ def find_profile(training: TrainingSection, folder: Path) -> ModelProfile:
 
 
 def find_job(training: TrainingSection, folder: Path) -> TrainingJob:
-    """Return what a scenario in ``folder`` trains. Raise InputError for a model that is not known or followed."""
+    """Return the training job of a scenario in ``folder``. Raise InputError for an unknown model."""
     return TrainingJob(
         model=find_profile(training, folder),
         batch=training.batch_size,
@@ -55,20 +50,20 @@ def find_job(training: TrainingSection, folder: Path) -> TrainingJob:
 
 
 def find_source(training: TrainingSection, batch: int) -> ComputeSource:
-    """Return what a scenario says of how fast one device computes; stated phases are of ``batch`` samples."""
-    said = training.compute
-    if said is None:
+    """Return the source of one device's compute times. Stated times are those of ``batch`` samples."""
+    compute = training.compute
+    if compute is None:
         return ComputeSource()
-    return ComputeSource(said.rate, said.gpu, said.phases, batch, is_profiled=said.profile is not None)
+    return ComputeSource(compute.rate, compute.gpu, compute.phases, batch, is_profiled=compute.profile is not None)
 
 
 def find_training_model(
     name: str, folder: Path, shape: tuple[int, ...] | None = None, parameters: int | None = None
 ) -> ModelProfile:
-    """Return the profile of a model by any name: a shipped one, that of published trainings, or one to follow.
+    """Return the profile of a model: a built-in one, one of published trainings, or one to trace.
 
-    ``shape`` is of a sample where it is not the profile's own; of ``parameters`` alone the layers are alike. Raises
-    InputError.
+    ``shape`` is a sample's shape if it differs from the profile's. With ``parameters`` alone, all layers are equal.
+    Raises InputError.
 
     >>> find_training_model("ResNet-50", Path(".")).model
     'resnet50'
@@ -82,7 +77,7 @@ def find_training_model(
     base, _, tokens = name.partition(":context=")
     if base in shipped_model_profiles() and tokens.isdecimal():
         return find_training_model(base, folder, shape).with_sequence(int(tokens))
-    known, shipped = {_plain(one): one for one in models()}, shipped_model_profiles()
+    known, shipped = {_plain(model): model for model in models()}, shipped_model_profiles()
     named = name if name in shipped else known.get(_plain(name), name)
     followed = PROFILES.get(named, named.lower() if named.lower() in shipped else name)
     if named in known.values() or followed in shipped:
@@ -100,10 +95,10 @@ def _plain(name: str) -> str:
 
 
 def follow_model(model: str, folder: Path, shape: tuple[int, ...] | None = None) -> ModelProfile:
-    """Return the profile of a model of torchvision, of a transformer by its dimensions, or of FILE.py:NAME.
+    """Trace a torchvision model, a transformer by its dimensions, or FILE.py:NAME, and return its profile.
 
-    A file is one in ``folder``, unless its name says where it is; it is executed in a process of its own. ``shape`` is
-    of a sample. Raises InputError for a model that is not known, or that cannot be followed.
+    The path of a file is relative to ``folder``; the file is executed in a subprocess. ``shape`` is a sample's shape.
+    Raises InputError for an unknown model, or one that cannot be traced.
 
     >>> follow_model("gpt:layers=1,width=8,heads=2,context=4,vocabulary=10", Path(".")).parameters
     1000
@@ -121,9 +116,10 @@ _follow_known = lru_cache(maxsize=16)(_follow)  # not of a user's file, which ma
 
 
 def find_language_model(spread: SpreadTraining, job: TrainingJob) -> LanguageModel | None:
-    """Return a scenario's training as closed forms have it; None where it is no language model, or times are stated.
+    """Return the closed forms of a scenario's training; None for other models, and for stated compute times.
 
-    Raises InputError for a framework where it is of nothing."""
+    Raises InputError for a ``framework`` without closed forms.
+    """
     host, training = mesh_cluster(spread.cluster).host, spread.training
     named = replace(job, optimizer=named_optimizer(training))
     if host is None or training.compute is not None or not is_language(named) or not is_known(host.device.name):
@@ -134,29 +130,30 @@ def find_language_model(spread: SpreadTraining, job: TrainingJob) -> LanguageMod
             )
         return None
     check_precision(host.device.name, training.precision, "training.precision")
-    belief, told = find_belief(host.device.name, training.framework)
-    adapted = "" if told is None else f", {told[0].lower()}{told[1:].removesuffix('.')}"
-    if told is None and not is_published(host.device.name):
+    belief, note = find_belief(host.device.name, training.framework)
+    adapted = "" if note is None else f", {note[0].lower()}{note[1:].removesuffix('.')}"
+    if note is None and not is_published(host.device.name):
         adapted = f"; {describe_unpublished([host.device.name])}"
     return LanguageModel(named, host, belief, SOURCE + adapted)
 
 
 def check_precision(gpu: str, precision: str, key: str) -> None:
-    """Raise InputError for a precision that a GPU does not multiply, which names the key that says it."""
+    """Raise InputError, with the key to change, if a GPU does not support a precision."""
     if not can_multiply(gpu, precision):
         known = ", ".join(name for name in PRECISIONS if can_multiply(gpu, name))
         raise InputError(f"{gpu} does not support {precision}; set {key} to {known}")
 
 
 def named_optimizer(training: TrainingSection) -> str:
-    """Return the optimizer that a scenario names; language models are trained by AdamW where it names none."""
+    """Return the scenario's optimizer. Default: AdamW, for language models."""
     return str(training.optimizer) if "optimizer" in training.model_fields_set else "adamw"
 
 
 def find_belief(gpu: str, framework: str, runs: Path | None = None) -> tuple[Belief, str | None]:
-    """Return what is believed, and what to say of it: adapted to a file's runs, or to those kept of this GPU.
+    """Return the parameters of the closed forms, and the runs that they are adapted to.
 
-    Raises InputError for a file without a run that can be used.
+    The runs are those of a file, or saved ones on this GPU; None if there are none. Raises InputError for a file
+    without a valid run.
     """
     if runs is not None:
         return _of_file(runs)
@@ -168,8 +165,8 @@ def find_belief(gpu: str, framework: str, runs: Path | None = None) -> tuple[Bel
 
 @cache
 def _of_file(runs: Path) -> tuple[Belief, str]:
-    found = read_own_runs(runs)
-    rows = count(sum(len(group.rows) for group in found.groups), "run")
-    reasons = "; ".join(found.refused)
-    left = f"; {sum(found.refused.values())} left out: {reasons}" if found.refused else ""
-    return belief_of(found.groups), f"Adapted to {rows} of {runs}{left}."
+    table = read_own_runs(runs)
+    rows = count(sum(len(group.rows) for group in table.groups), "run")
+    reasons = "; ".join(table.refused)
+    left = f"; {sum(table.refused.values())} left out: {reasons}" if table.refused else ""
+    return belief_of(table.groups), f"Adapted to {rows} of {runs}{left}."

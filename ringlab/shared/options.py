@@ -1,4 +1,4 @@
-"""The arguments and options that several commands share, and options in groups: a dataclass, each field an option."""
+"""Arguments and options of several commands, and groups of options: dataclasses whose fields are options."""
 
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
@@ -11,15 +11,15 @@ import typer
 
 
 def complete_scenario(incomplete: str) -> list[str]:
-    """Return what a shell offers for a scenario: shipped ones, folders and files of TOML that begin so.
+    """Return the completions of a scenario: built-in scenarios, folders and TOML files.
 
     >>> complete_scenario("two-")
     ['two-p5', 'two-racks']
     """
     from scenarios.toml_files import shipped  # a command is read without
 
-    there = sorted(Path().glob(f"{incomplete}*")) if not Path(incomplete).is_absolute() else []
-    files = [f"{path}/" if path.is_dir() else str(path) for path in there if path.is_dir() or path.suffix == ".toml"]
+    paths = sorted(Path().glob(f"{incomplete}*")) if not Path(incomplete).is_absolute() else []
+    files = [f"{path}/" if path.is_dir() else str(path) for path in paths if path.is_dir() or path.suffix == ".toml"]
     return [*(name for name in shipped() if name.startswith(incomplete)), *files]
 
 
@@ -67,7 +67,7 @@ CheckOpt = Annotated[
 
 
 def drawing(what: str, about: str, *names: str, metavar: str = "FILE") -> Any:
-    """Return the option of a file in which ``what`` is drawn; another suffix is refused before anything is read."""
+    """Return the option of a file in which ``what`` is drawn. Another suffix is rejected before anything is read."""
 
     def check(path: Path | None) -> Path | None:
         if path is None:
@@ -85,7 +85,7 @@ ExplainOpt = Annotated[bool, typer.Option("--explain", help="Show all notes belo
 
 @dataclass(frozen=True)
 class RealOptions:
-    """How ranks of this machine are run."""
+    """The options of commands that run real ranks."""
 
     backend: BackendOpt = "gloo"
     calibration: CalibrationOpt = None
@@ -95,7 +95,7 @@ class RealOptions:
 
 @dataclass(frozen=True)
 class SizeOptions:
-    """The length of a transformer's samples, and on how many tokens it is trained."""
+    """The sequence length and the number of tokens of a training."""
 
     sequence: Annotated[
         int | None,
@@ -108,7 +108,7 @@ class SizeOptions:
 
     @property
     def overrides(self) -> tuple[str, ...]:
-        """The keys of the scenario that they override.
+        """The scenario keys that the options override.
 
         >>> SizeOptions(sequence=2048).overrides
         ('training.sequence=2048',)
@@ -119,7 +119,7 @@ class SizeOptions:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What a run is checked against, and what of it is written."""
+    """The check and the trace of a run."""
 
     check: CheckOpt = False
     trace: TraceOpt = None
@@ -127,16 +127,16 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class AnswerOptions:
-    """How much of an answer is said, and where its JSON is written."""
+    """The output of an answer."""
 
     explain: ExplainOpt = False
     json_to: JsonOpt = None
 
 
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command that has, in place of each parameter that is a dataclass, the options that its fields say.
+    """Return a command whose dataclass parameters are replaced by options, one for each annotated field.
 
-    A field is an option where its type says how it is called; the others keep their defaults.
+    Fields without ``Annotated`` keep their defaults.
 
     >>> from dataclasses import dataclass
     >>> @dataclass
@@ -158,7 +158,7 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def call(**given: Any) -> None:
         made = {
-            name: group(**{one.name: given.pop(one.name) for one in options[name]}) for name, group in groups.items()
+            name: group(**{each.name: given.pop(each.name) for each in options[name]}) for name, group in groups.items()
         }
         command(**given, **made)
 
@@ -173,16 +173,16 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _options(group: Any) -> list[Parameter]:
-    """Return the fields of a dataclass that are options, as parameters of a command, which are given by name."""
+    """Return the fields of a dataclass that are options, as keyword parameters."""
     hints = get_type_hints(group, include_extras=True)
     return [
-        Parameter(one.name, Parameter.KEYWORD_ONLY, default=_default(one), annotation=hints[one.name])
-        for one in fields(group)
-        if get_origin(hints[one.name]) is Annotated
+        Parameter(each.name, Parameter.KEYWORD_ONLY, default=_default(each), annotation=hints[each.name])
+        for each in fields(group)
+        if get_origin(hints[each.name]) is Annotated
     ]
 
 
-def _default(one: "Field[Any]") -> Any:
-    if one.default_factory is not MISSING:
-        return one.default_factory()
-    return Parameter.empty if one.default is MISSING else one.default
+def _default(option: "Field[Any]") -> Any:
+    if option.default_factory is not MISSING:
+        return option.default_factory()
+    return Parameter.empty if option.default is MISSING else option.default

@@ -1,6 +1,6 @@
-"""How a command hands over its answer: shown to the reader first, then written to the files that were asked for.
+"""Output of an answer: first to the terminal, then to the requested files.
 
-Text of others comes out on the terminal as text, never as commands to the terminal.
+Control characters in foreign text never reach the terminal.
 """
 
 import errno
@@ -30,7 +30,7 @@ from ringlab.table import MOST_LETTERS, print_parts
 
 @contextmanager
 def naming_standard_output() -> Iterator[None]:
-    """Within the context, have an OSError name standard output, unless it says that its reader is gone."""
+    """Name standard output in an OSError that the block raises, unless the reader is gone."""
     try:
         yield
     except OSError as error:
@@ -40,18 +40,18 @@ def naming_standard_output() -> Iterator[None]:
 
 
 class PlainConsole(Console):
-    """A console that reads no markup, and shows control characters in place of obeying them; line ends stay."""
+    """A console without markup that shows control characters instead of obeying them. Line ends stay."""
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Return the text as it is to be shown; rich calls this for every text, also those in tables."""
+        """Return the text to show. rich calls this for every text, also in tables."""
         return super().render_str(make_printable(text, keep="\n", most=MOST_LETTERS), **{**options, "markup": False})
 
     def on_broken_pipe(self) -> None:
-        """Raise the error, where rich would end the process, and with it what is still to be written to files."""
+        """Raise the error. rich would exit, before the files are written."""
         raise  # rich calls this while it handles the error
 
     def _check_buffer(self) -> None:
-        """Write what is to be shown. A standard error that takes nothing any more is left alone: it has no answers."""
+        """Write the buffer. A broken standard error is ignored, because answers do not go there."""
         try:
             with naming_standard_output():
                 super()._check_buffer()
@@ -63,15 +63,15 @@ class PlainConsole(Console):
 
 
 def make_console(stderr: bool = False, quiet: bool = False) -> Console:
-    """Return the console on standard output, or on standard error."""
+    """Return a console on standard output, or on standard error."""
     return PlainConsole(stderr=stderr, quiet=quiet, highlight=False, markup=False, emoji=False)
 
 
 def check_outputs(*files: Path | str | None, reads: Path | None = None) -> None:
-    """Raise InputError unless all files that a command is to write can be written, and no two are one.
+    """Raise InputError unless all files can be written, and no two are the same.
 
-    To be called before what takes long, when all other input than the calibration that it ``reads`` is read. None is
-    no file, and no more is ``-``, which is standard output and only the JSON's.
+    Call this after all other input was read, except the calibration ``reads``, and before long computations. None means
+    no file; ``-`` is standard output, which only the JSON may use.
     """
 
     if reads is not None:
@@ -92,11 +92,10 @@ def check_outputs(*files: Path | str | None, reads: Path | None = None) -> None:
 
 
 def deliver(answer: Answer, json_to: str | None, *writers: Callable[[], object], explain: bool = True) -> None:
-    """Show an answer, write it as JSON to a file and call ``writers``; for ``-`` the JSON is all that is shown.
+    """Show an answer, write its JSON, and call ``writers``. With ``-`` as ``json_to``, only print the JSON.
 
-    All sentences are shown, unless a command with the option ``--explain`` says otherwise. Of several ranks only rank
-    0 writes. Where it cannot be shown, or a file not be written, the others still are. Exits if the command was
-    interrupted. Raises OSError.
+    Without ``explain``, only a few sentences are shown. Only rank 0 writes. Each output is tried even if another fails.
+    Exits if the command was interrupted. Raises OSError.
     """
     if is_first_rank():
         shown = [] if json_to == "-" else [lambda: print_parts(answer.show(), make_console(), explain)]
@@ -107,7 +106,7 @@ def deliver(answer: Answer, json_to: str | None, *writers: Callable[[], object],
 
 @contextmanager
 def keep_broken_trace(path: Path | None) -> Iterator[None]:
-    """Within the context, write the Trace of a run that breaks to ``path``, and add a note that says so."""
+    """Write the trace of a RunFailed that the block raises to ``path``, and note the file in the error."""
     try:
         yield
     except RunFailed as error:
@@ -118,9 +117,9 @@ def keep_broken_trace(path: Path | None) -> Iterator[None]:
 
 
 def write_files(*writers: Callable[[], object]) -> None:
-    """Call all writers. Raise the first one's OSError, with those of others as notes.
+    """Call all writers, then raise the first OSError, with the others as notes.
 
-    A reader of standard output that is gone comes after all other errors, as nothing is said of it.
+    An error of a gone reader comes last, because it is not reported.
     """
     errors = []
     for write in writers:
@@ -137,7 +136,7 @@ def write_files(*writers: Callable[[], object]) -> None:
 
 
 def write_json(answer: AnswerRecord, json_to: str | None) -> None:
-    """Write the answer as JSON to a file or, for ``-``, to standard output. Raises InputError, and OSError."""
+    """Write the JSON to a file, or for ``-`` to standard output. Raises InputError for infinite numbers; OSError."""
     if json_to is None:
         return
 
@@ -153,7 +152,7 @@ def write_json(answer: AnswerRecord, json_to: str | None) -> None:
 
 
 def _has_infinity(content: Any) -> bool:
-    """Return whether a number in nested dicts and lists is infinite.
+    """Return whether nested dicts and lists contain an infinite number.
 
     >>> _has_infinity({"a": [1.0, {"b": float("-inf")}]}), _has_infinity([float("nan"), 1e308])
     (True, False)

@@ -1,4 +1,4 @@
-"""World sizes and buffer sizes as the command line writes them: ``1-8,16``; from ``-b 1K`` to ``-e 16M``."""
+"""World sizes and buffer sizes as command-line text: ``1-8,16``; from ``-b 1K`` to ``-e 16M``."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ MOST_CASES = 6_000  # of one command: sizes, values, cells, machines or files, e
 
 
 def parse_world_sizes(text: str, option: str = "--ranks", most: int = 256) -> list[int]:
-    """Return the numbers of ranks from 1 to ``most`` that a list names, in rising order. Raises InputError.
+    """Return the world sizes of a list, sorted. Raise InputError for sizes below 1 or above ``most``.
 
     >>> parse_world_sizes("16,1-4")
     [1, 2, 3, 4, 16]
@@ -34,7 +34,7 @@ def parse_world_sizes(text: str, option: str = "--ranks", most: int = 256) -> li
 
 
 def format_world_sizes(world_sizes: Sequence[int]) -> str:
-    """Return numbers of ranks in rising order as a list with ranges.
+    """Return sorted world sizes as a list with ranges.
 
     >>> format_world_sizes([3, 5, 6, 7, 9, 10])
     '3, 5-7, 9, 10'
@@ -54,7 +54,7 @@ def _is_number(text: str) -> bool:
 
 
 def grow_sizes(begin: str, end: str, factor: float) -> list[int]:
-    """Return sizes in bytes from ``begin`` up to ``end``, each ``factor`` times the one before, as nccl-tests does.
+    """Return sizes in bytes from ``begin`` to ``end``, each ``factor`` times the previous one, as nccl-tests does.
 
     Raises InputError for sizes that do not grow, or are too many.
 
@@ -80,7 +80,7 @@ def _grow(begin: int, end: int, factor: float) -> Iterator[int]:
 
 
 def parse_short_size(text: str, option: str) -> int:
-    """Return the bytes of ``8``, ``32K`` or ``1M`` as nccl-tests reads them, or of ``1 MiB``. Raises InputError.
+    """Return the bytes of a size of nccl-tests, such as ``8``, ``32K`` or ``1M``, or of ``1 MiB``. Raise InputError.
 
     >>> parse_short_size("32K", "-b"), parse_short_size("32 KiB", "-b")
     (32768, 32768)

@@ -1,6 +1,6 @@
-"""How a command ends on a signal: through its ``finally`` blocks, so that no process and no folder is left.
+"""Exit on signals through all ``finally`` blocks, so that no process and no folder remains.
 
-This module is imported before all that takes long, so that an interrupt is answered nearly from the start.
+This module is imported first, so that interrupts work nearly from the start.
 """
 
 import atexit
@@ -21,7 +21,7 @@ SHOW_CURSOR = "\x1b[?25h"  # a progress bar hides it
 
 
 class Terminated(BaseException):
-    """SIGTERM or SIGHUP has come. No ``SystemExit``, which would be taken for one that a user's program raises."""
+    """SIGTERM or SIGHUP. Not a ``SystemExit``, which a user's program may raise."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -29,7 +29,7 @@ class Terminated(BaseException):
 
 
 class Signals:
-    """The signals that have come to this process, as far as Python has heard of them."""
+    """The signals that this process has received, as far as Python has handled them."""
 
     interrupted = False
     leaving = False  # the command has ended, and with it what an interrupt could keep
@@ -37,7 +37,7 @@ class Signals:
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt; the second time, or when the command is through, end the process at once."""
+    """Raise KeyboardInterrupt. The second time, or after the command has ended, end the process at once."""
     if Signals.interrupted or Signals.leaving:
         end_now()
     Signals.interrupted = True
@@ -45,7 +45,7 @@ def interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def raise_again(unraisable: "sys.UnraisableHookArgs") -> None:
-    """Send an interrupt once more that came where Python can raise nothing, as in a callback of a weak reference."""
+    """Send an interrupt again that Python could not raise, for example in a callback of a weak reference."""
     if not isinstance(unraisable.exc_value, KeyboardInterrupt) or not Signals.interrupted:
         sys.__unraisablehook__(unraisable)
         return
@@ -54,17 +54,14 @@ def raise_again(unraisable: "sys.UnraisableHookArgs") -> None:
 
 
 def end_now() -> None:
-    """Say that there was an interrupt, and end this process here and now: its workers and folders end with it."""
+    """Report the interrupt and end this process at once. Its workers and folders end with it."""
     os.write(2, ((SHOW_CURSOR if os.isatty(2) else "") + WORD).encode())
     os._exit(INTERRUPTED)
 
 
 @contextmanager
 def exit_on_signals() -> Iterator[None]:
-    """Have SIGTERM, SIGHUP and SIGINT end the block, and the command with status 128 and the signal's number.
-
-    What came is said on standard error.
-    """
+    """End the block on SIGTERM, SIGHUP and SIGINT, and exit with 128 plus the signal's number. Report the signal."""
     handlers = {signal.SIGINT: interrupt}
     if not {"RANK", "WORLD_SIZE"} <= os.environ.keys():  # a launcher ends its ranks itself, by signals to all at once
         handlers |= dict.fromkeys((signal.SIGTERM, signal.SIGHUP), _terminate)
@@ -94,9 +91,9 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 
 def watch_interrupts() -> None:
-    """Have interrupts end this process soon, also while it executes machine code that Python cannot interrupt.
+    """End this process soon after an interrupt, even in compiled code, which Python cannot interrupt.
 
-    A signal writes its number to a pipe at once, whatever Python is doing; a thread reads it there.
+    A signal writes its number to a pipe at once; a thread reads the pipe.
     """
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return  # whoever started this process has it ignore them
@@ -109,10 +106,9 @@ def watch_interrupts() -> None:
 
 
 def leave_soon() -> None:
-    """Have this process end once all that other modules do at its end is done.
+    """End this process after all other exit handlers. Python's own shutdown would not react to an interrupt.
 
-    What Python does after that, it does with no answer to an interrupt. To be called first: what is registered first
-    is called last.
+    Call this first: the handler that is registered first is called last.
     """
     atexit.register(_leave)
 

@@ -1,4 +1,4 @@
-"""What is predicted and run of a scenario: its calls and trainings, ``auto`` resolved, and their work."""
+"""The collectives and trainings of a scenario, with ``auto`` resolved, and the number of messages to simulate."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,39 +25,36 @@ MOST_LOOKED_AT = 20_000  # messages of a run that is simulated once more to see 
 def resolve_calls(
     comparison: CollectiveComparison | None, cluster: Cluster, calibration: Calibration | None
 ) -> list[CollectiveCall]:
-    """Return the calls of a scenario, none without a collective; ``auto`` is chosen for each size and cluster."""
+    """Return the collectives of a scenario. ``auto`` is resolved for each size and cluster."""
     calls = comparison.calls(cluster.world_size) if comparison else ()
     return [resolve_auto(call, cluster, calibration) for call in calls]
 
 
 def resolve_training(training: Training, cluster: Cluster, calibration: Calibration | None) -> Training:
-    """Return the training with the algorithm that the model chooses, where its gradient sync is ``auto``.
-
-    Algorithms whose ranks add in different orders are left out.
-    """
+    """Return the training with ``auto`` resolved. Algorithms whose ranks add in different orders are excluded."""
     sync = training.gradient_sync
     if sync is None or sync.is_decided:  # the gradients of a user's model need not be counted to run it
         return training
     call = make_call(sync, cluster.world_size, training.gradient_bytes, op="mean")
     among = (
-        one
-        for one in library_candidates("all_reduce", cluster)
-        if is_bitwise_identical(library()[f"all_reduce/{one.name}"], FEWEST_TO_DIFFER)
+        candidate
+        for candidate in library_candidates("all_reduce", cluster)
+        if is_bitwise_identical(library()[f"all_reduce/{candidate.name}"], FEWEST_TO_DIFFER)
     )
     return replace(training, gradient_sync=resolve_auto(call, cluster, calibration, among).algorithm)
 
 
 def predictable(trainings: Sequence[Training]) -> list[Training]:
-    """Return the trainings that can be predicted: all but torch's DistributedDataParallel, which is only measured."""
+    """Return the trainings that can be predicted. DistributedDataParallel is excluded."""
     return [training for training in trainings if training.gradient_sync is not None]
 
 
 def leave_nccl_out(scenario: LoadedScenario) -> LoadedScenario:
-    """Return the scenario without what NCCL itself does, for another backend. Raise InputError if nothing is left."""
+    """Return the scenario without NCCL's own collectives, for another backend. Raise InputError if nothing remains."""
     collective = scenario.collective
     if collective is not None:
         collective = replace(collective, algorithms=collective.programs) if collective.programs else None
-    trainings = tuple(one for one in scenario.trainings if one.gradient_sync is None or one.program is not None)
+    trainings = tuple(each for each in scenario.trainings if each.gradient_sync is None or each.program is not None)
     if collective is None and not trainings:
         raise InputError(
             f'{scenario.path}: "{NCCL}" cannot run on gloo; add a library algorithm such as ring, '
@@ -67,7 +64,7 @@ def leave_nccl_out(scenario: LoadedScenario) -> LoadedScenario:
 
 
 def check_programs(scenario: LoadedScenario, calls: Sequence[CollectiveCall], trainings: Sequence[Training]) -> None:
-    """Raise ProgramError for an algorithm that cannot work, before anything is measured."""
+    """Raise ProgramError for an incorrect algorithm, before the first measurement."""
     called = [(call.algorithm, call.root) for call in calls if call.algorithm.has_program]
     called += [(training.program, 0) for training in trainings if training.program is not None]
     for algorithm, root in dict.fromkeys(called):
@@ -75,22 +72,22 @@ def check_programs(scenario: LoadedScenario, calls: Sequence[CollectiveCall], tr
 
 
 class WorkCount(NamedTuple):
-    """What there is to simulate for a row."""
+    """The work to simulate a row."""
 
     messages: int = 0  # of all repetitions
     collectives: int = 1  # that are simulated one after the other in a repetition
 
 
 def is_auto(asked: CollectiveCall | Training) -> bool:
-    """Return whether the model chose its algorithm."""
+    """Return whether the algorithm was resolved from ``auto``."""
     algorithm = asked.algorithm if isinstance(asked, CollectiveCall) else asked.gradient_sync
     return algorithm is not None and algorithm.by_model
 
 
 def count_work(asked: CollectiveCall | Training, model: PerformanceModel, faults: Faults) -> WorkCount:
-    """Return how many messages are to be simulated, 0 of what none carries.
+    """Return the number of messages to simulate, 0 if a formula predicts the row.
 
-    Raises TooLarge, and ProgramError for a program that cannot work.
+    Raises TooLarge, and ProgramError for an incorrect program.
     """
     carried = model.carried(asked)
     if carried is None:

@@ -94,7 +94,7 @@ def test_uncertainty_grows_with_disagreement_and_age():
 
 def test_calibration_on_demand_answers_on_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     session = Mock(is_calibrated=lambda scenario: False)
-    with pytest.raises(InputError, match=r"quickstart: .*; `ringlab calibrate quickstart` does it"):
+    with pytest.raises(InputError, match=r"quickstart: .*; run `ringlab calibrate quickstart`"):
         _offer_calibration(Mock(), "quickstart", session)
     for stream in ("stdin", "stderr"):
         monkeypatch.setattr(sys, stream, Mock(isatty=lambda: True))

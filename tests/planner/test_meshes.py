@@ -36,9 +36,9 @@ from planner.search import (
 )
 from planner.stages import LayerSizes, deal_layers
 from planner.step import step_parts, step_seconds
+from ringlab.commands.predicting.mesh_files import FORMATS, torch_script, write_mesh
 from ringlab.commands.predicting.predict_devices import predict_devices
 from ringlab.commands.predicting.search import SearchOptions, find_meshes
-from ringlab.jobs.mesh_files import FORMATS, torch_script, write_mesh
 from simcomm.nccl.descriptions import describe_preset
 
 P = read_shipped().parameters
@@ -292,7 +292,7 @@ def test_the_command_lists_the_fastest_meshes(ringlab, scenario, tmp_path):
         "search", str(scenario), "--devices", "8,64", "--why", "--json", str(tmp_path / "a.json")
     )
     assert status == 0, err
-    assert "tokens/s" in out and "Try these, which differ in what is uncertain" in out and "Why the others lose" in out
+    assert "tokens/s" in out and "Try these, which differ" in out and "Why others are slower" in out
     assert "H100 SXM at $2.50 an hour: training.price_per_hour." in " ".join(out.split())
     answer = json.loads((tmp_path / "a.json").read_text())
     assert [case["devices"] for case in answer["cases"]] == [8, 64]
@@ -324,7 +324,7 @@ def test_runs_are_kept_and_used_until_they_are_removed(ringlab, scenario, tmp_pa
     head = "layers,hidden,heads,kv_heads,ffn,vocab,seq,gpu,gpus,sharding,micro_batch,grad_accum,step_s\n"
     runs.write_text(head + "32,4096,32,8,14336,128256,8192,H100,8,zero3,1,4,6.0\n")
     status, out, err = ringlab("calibrate", "--runs", str(runs), "--json", str(answer))
-    assert status == 0 and "Kept in" in out, err
+    assert status == 0 and "Saved to" in out, err
     kept = json.loads(answer.read_text())["kept"][0]
     assert kept["gpu"] == "H100 SXM" and kept["within_after"] < kept["within"]
     assert abs(kept["runs"][0]["after"] / 6.0 - 1) < abs(kept["runs"][0]["before"] / 6.0 - 1)
@@ -719,7 +719,7 @@ UNLISTED = 'cluster={system={nodes=1, gpus=8, gpu="Z1", generation="hopper", nvl
         (("--devices", "0"), "--devices"),
         (("--runs", "nowhere.csv"), "nowhere.csv"),
         (("--set", 'cluster.transport="ideal"'), "transport"),
-        (("--set", UNLISTED, "--devices", "8"), "search requires the data sheet of a GPU, and the catalogue has none"),
+        (("--set", UNLISTED, "--devices", "8"), "search requires a GPU's data sheet, and the catalog has none"),
         (("--plot", "a.doc"), "a still picture is written as"),
         (("--framework", "jaxtitan"), "jaxtitan"),
         (("--devices", "12"), "12 devices do not fill hosts of 8"),

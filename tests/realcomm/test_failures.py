@@ -258,8 +258,7 @@ CONSTRUCTED = {
 
 @pytest.mark.parametrize(
     ("text", "command"),
-    [(text, "run") for text in CONSTRUCTED]
-    + [([*CONSTRUCTED][-1], name) for name in ("run --predict", "compare", "calibrate")],
+    [(text, "run") for text in CONSTRUCTED] + [([*CONSTRUCTED][-1], name) for name in ("compare", "calibrate")],
 )
 def test_model_that_cannot_be_built_is_named_with_its_line(
     text: str, command: str, here: Path, ringlab: Ringlab

@@ -162,6 +162,6 @@ def test_profile_is_reported_only_after_it_is_written(tmp_path: Path, monkeypatc
     with monkeypatch.context() as full:
         full.setattr("collectives.output_files.os.fdopen", fail)
         done = CliRunner().invoke(app, ["profile", "resnet18", "-o", str(tmp_path / "a.json")])
-    assert isinstance(done.exception, OSError) and "GFLOP" in done.output and "Kept in" not in done.output
+    assert isinstance(done.exception, OSError) and "GFLOP" in done.output and "Saved to" not in done.output
     done = CliRunner().invoke(app, ["profile", "resnet18", "-o", str(tmp_path / "a.json")])
-    assert done.output.endswith(f"Kept in {tmp_path}/a.json.\n")
+    assert done.output.endswith(f"Saved to {tmp_path}/a.json.\n")

@@ -36,11 +36,11 @@ from ringlab.shared.ranges import parse_short_size
 @pytest.mark.parametrize(
     ("text", "nbytes"), [("8", 8), ("32K", 32768), ("1m", 1 << 20), ("1 MiB", 1 << 20), ("1 MB", 10**6)]
 )
-def test_sizes_are_read_as_nccl_tests_reads_them(text: str, nbytes: int):
+def test_size_is_parsed_as_in_nccl_tests(text: str, nbytes: int):
     assert parse_short_size(text, "-b") == nbytes
 
 
-def test_sizes_grow_by_the_factor_up_to_the_end():
+def test_sizes_grow_by_the_factor():
     sizes = [
         measurement.call.elements * 4 for measurement in measurements(BenchOptions(begin="1K", end="20K", factor=4))
     ]
@@ -66,12 +66,12 @@ def test_sizes_grow_by_the_factor_up_to_the_end():
         ({"collective": "broadcast", "root": 2}, "root 2"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_before_anything_starts(asked: dict, message: str):
+def test_bench_rejects_bad_options_before_it_starts(asked: dict, message: str):
     with pytest.raises(InputError, match=message):
         measurements(BenchOptions(**asked))
 
 
-def test_every_row_has_the_figures_of_nccl_tests():
+def test_bench_row_has_the_figures_of_nccl_tests():
     asked = BenchOptions(
         collective="reduce_scatter", algorithms=("ring", "naive"), ranks=2, begin="1K", end="4K", iterations=3
     )
@@ -97,7 +97,7 @@ def shown(options: BenchOptions) -> tuple[list[str], BenchAnswer, Benchmark]:
     return shown.getvalue().splitlines(), answer, benchmark
 
 
-def test_sizes_without_an_element_are_not_called_right_or_fast():
+def test_bench_reports_nothing_for_an_empty_buffer():
     lines, answer, benchmark = shown(BenchOptions(begin="1", end="8", factor=8, iterations=2))
     empty, one = answer.to_dict()["collectives"]
     assert (empty["bytes"], empty["time_s"], empty["busbw_GBps"], empty["error"], empty["wrong"]) == (0, *[None] * 4)
@@ -108,7 +108,7 @@ def test_sizes_without_an_element_are_not_called_right_or_fast():
     assert any(line.endswith("0 not checked") for line in lines) and not any("Avg" in line for line in lines)
 
 
-def test_the_columns_are_as_wide_as_the_longest_algorithm():
+def test_bench_column_fits_the_longest_algorithm():
     wide = "hierarchical[gpus=2, rail=recursive_doubling]"
     asked = BenchOptions(algorithms=("ring", wide), begin="1K", end="1K", iterations=2, check=False)
     lines, *_ = shown(asked)
@@ -117,7 +117,7 @@ def test_the_columns_are_as_wide_as_the_longest_algorithm():
     assert len({len(line) for line in (lines[2], *lines[4:6])}) == 1
 
 
-def test_queued_calls_of_gpus_have_a_column(monkeypatch: pytest.MonkeyPatch):
+def test_bench_has_a_column_for_queued_gpu_calls(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("ringlab.commands.measuring.bench.check_launch", lambda *_: None)
     benchmark = prepare(BenchOptions(begin="1K", end="1K"), backend="nccl")
     row = benchmark._row(benchmark.measurements[0], RankFigures(1e-3, 1e-3, 2e-3, 0, 5e-5))
@@ -127,7 +127,7 @@ def test_queued_calls_of_gpus_have_a_column(monkeypatch: pytest.MonkeyPatch):
     assert next(BenchAnswer((row,), False).show()).headings[-1] == "queued\n(us)"
 
 
-def test_the_answer_on_standard_output_is_json_alone():
+def test_bench_writes_only_json_to_standard_output():
     done = ringlab("-b", "1K", "-e", "1K", "-n", "2", "-c", "0", "--collective", "broadcast", "--json", "-")
     out, err = done.communicate(timeout=60)
     assert done.returncode == 0, err
@@ -135,7 +135,7 @@ def test_the_answer_on_standard_output_is_json_alone():
     assert (row["op"], row["root"], row["wrong"]) == ("none", 0, None)
 
 
-def test_an_interrupt_keeps_what_is_done(tmp_path):
+def test_interrupted_bench_keeps_its_rows(tmp_path):
     file = tmp_path / "rows.json"
     running = ringlab("-b", "1K", "-e", "512M", "-f", "2", "-n", "30", "--json", str(file))
     lines = []
@@ -152,7 +152,7 @@ def test_an_interrupt_keeps_what_is_done(tmp_path):
     assert [row["bytes"] for row in answer["collectives"][:2]] == [1024, 2048]
 
 
-def test_rows_that_nobody_reads_are_kept_for_the_file(ringlab: Ringlab, monkeypatch, tmp_path):
+def test_bench_writes_rows_to_the_file_when_the_pipe_breaks(ringlab: Ringlab, monkeypatch, tmp_path):
     """As with ``ringlab bench --json rows.json | head -1``; without a file the command ends."""
     row = BenchRow(**dict.fromkeys((one.name for one in fields(BenchRow)), None))
     taken: list[BenchRow] = []
@@ -176,7 +176,7 @@ def test_rows_that_nobody_reads_are_kept_for_the_file(ringlab: Ringlab, monkeypa
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_to_all_our_processes_leaves_nothing_behind(number):
+def test_signal_leaves_no_process_and_no_file(number):
     """What ``timeout`` and a closed terminal do."""
     with tempfile.TemporaryDirectory(dir="/tmp") as name:  # short enough for the sockets of those that start
         places, folder = {"TMPDIR": name, "XDG_CACHE_HOME": name}, Path(name)

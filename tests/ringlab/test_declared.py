@@ -116,7 +116,7 @@ def test_declared_function_is_accepted_by(name: str) -> None:
 def test_pictures_show_a_declared_function(tmp_path: Path) -> None:
     for suffix in ("png", "html"):
         assert ringlab.animate("star8", tmp_path / f"mine.{suffix}", through_rank_0, 1024).problem is None
-    assert ringlab.plot("path", "star8", tmp_path / "path.png", through_rank_0, 1024).file
+    assert ringlab.plot("star8", "path", tmp_path / "path.png", through_rank_0, 1024).file
 
 
 @pytest.mark.parametrize("run", [simcomm.run, realcomm.run])

@@ -16,7 +16,7 @@ from scenarios.toml_files import EXAMPLES, FOLDER, beginnings
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_beginning_is_written_once_and_says_what_to_type(ringlab: Ringlab, tmp_path: Path) -> None:
+def test_init_writes_a_file_once_and_shows_its_commands(ringlab: Ringlab, tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     done = ringlab("init", "llama-fsdp", "-o", file)
     assert (done.status, done.err) == (0, "")
@@ -26,7 +26,7 @@ def test_a_beginning_is_written_once_and_says_what_to_type(ringlab: Ringlab, tmp
     assert again == (2, "", f"ringlab: {file} already exists; choose another file with -o\n")
 
 
-def test_an_example_of_two_files_is_written_whole_or_not_at_all(ringlab: Ringlab, tmp_path: Path, monkeypatch) -> None:
+def test_init_writes_all_files_or_none(ringlab: Ringlab, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("resnet_course.toml").write_text("mine")
     assert ringlab("init", "resnet-course").status == 2
@@ -36,7 +36,7 @@ def test_an_example_of_two_files_is_written_whole_or_not_at_all(ringlab: Ringlab
     assert {"resnet_course.py", "resnet_course.toml"} <= {path.name for path in Path().iterdir()}
 
 
-def test_without_a_name_all_are_listed_and_a_wrong_one_is_suggested(ringlab: Ringlab) -> None:
+def test_init_lists_names_and_suggests_one(ringlab: Ringlab) -> None:
     listed = ringlab("init").out
     assert [name for name in beginnings() if name not in listed] == []
     assert (
@@ -46,20 +46,20 @@ def test_without_a_name_all_are_listed_and_a_wrong_one_is_suggested(ringlab: Rin
 
 
 @pytest.mark.parametrize("name", [name for name, files in EXAMPLES.items() if files[0].endswith(".py")])
-def test_the_commands_of_an_example_name_a_file_that_is_written(name: str) -> None:
+def test_commands_of_an_example_name_its_files(name: str) -> None:
     source = FOLDER / EXAMPLES[name][0]
     named = re.findall(r"ringlab \w+ (\S+\.(?:py|toml))", source.read_text())
     assert {Path(file).name for file in named} <= {*EXAMPLES[name]}
 
 
 @pytest.mark.parametrize("name", ["llama-7b", "resnet50"])
-def test_a_model_in_place_of_a_scenario_is_told_what_to_type(ringlab: Ringlab, name: str) -> None:
+def test_predict_explains_a_model_given_as_a_scenario(ringlab: Ringlab, name: str) -> None:
     done = ringlab("predict", name)
     assert (done.status, done.out) == (2, "")
     assert f"{name} is a model" in done.err and "`ringlab init llama-fsdp` writes one" in done.err
 
 
-def test_a_shell_completes_commands_scenarios_and_options() -> None:
+def test_shell_completes_commands_scenarios_and_options() -> None:
     def offered(*words: str) -> list[str]:
         told = {"_RINGLAB_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
         code = "import sys; sys.argv = ['ringlab']; from ringlab.__main__ import main; main()"
@@ -71,7 +71,7 @@ def test_a_shell_completes_commands_scenarios_and_options() -> None:
     assert offered("ringlab", "predict", "--ex") == ["--explain"]
 
 
-def test_the_version_is_said_once() -> None:
+def test_version_is_the_same_everywhere() -> None:
     said = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert ringlab.__version__ == said
     assert f"\nversion: {said}\n" in (ROOT / "CITATION.cff").read_text()

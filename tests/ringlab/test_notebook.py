@@ -24,7 +24,7 @@ def run_cell(source: str, names: dict[str, Any]) -> Any:
     return eval(compile(last, "cell", "eval"), names) if last else None
 
 
-def test_the_notebook_runs_from_top_to_bottom_and_shows_what_it_says(tmp_path: Path, monkeypatch, capsys) -> None:
+def test_notebook_runs_and_shows_its_answers(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     cells = json.loads(find_beginning("notebook")[0].read_text())["cells"]
     names: dict[str, Any] = {}
@@ -38,7 +38,7 @@ def test_the_notebook_runs_from_top_to_bottom_and_shows_what_it_says(tmp_path: P
     assert capsys.readouterr().out.startswith("star9: no such file")
 
 
-def test_an_answer_is_a_table_of_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answer_converts_to_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
     answer = ringlab.load("star8", "collective.sizes=8 MiB").predict()
     pandas = ModuleType("pandas")
     pandas.json_normalize = lambda rows: SimpleNamespace(rows=rows)  # type: ignore[attr-defined]
@@ -52,7 +52,7 @@ def test_an_answer_is_a_table_of_pandas(monkeypatch: pytest.MonkeyPatch) -> None
         answer.to_pandas()
 
 
-def test_a_typo_is_one_line_in_a_notebook() -> None:
+def test_notebook_shows_a_typo_in_one_line() -> None:
     with pytest.raises(InputError) as problem:
         ringlab.load("star9")
     (line,) = problem.value._render_traceback_()

@@ -39,11 +39,11 @@ def as_json(*arguments: str) -> dict:
 
 
 @pytest.mark.parametrize("name", ["star8", "two-racks"])
-def test_a_prediction_is_what_the_command_line_writes(name: str):
+def test_prediction_has_the_json_of_the_command(name: str):
     assert shorten(ringlab.load(name).predict().to_dict()) == as_json("predict", name)
 
 
-def test_overrides_are_those_of_the_command_line():
+def test_changes_are_those_of_the_command():
     found = ringlab.load("star8", "cluster.hosts=3", "collective.sizes=1 KiB").predict()
     assert shorten(found.to_dict()) == as_json(
         "predict", "star8", "--set", "cluster.hosts=3", "--set", "collective.sizes=1 KiB"
@@ -51,7 +51,7 @@ def test_overrides_are_those_of_the_command_line():
     assert {entry.world_size for entry in found.collectives} == {3}
 
 
-def test_what_else_there_is_has_the_command_lines_json(monkeypatch: pytest.MonkeyPatch):
+def test_other_answers_have_the_json_of_the_command(monkeypatch: pytest.MonkeyPatch):
     assert shorten(ringlab.check("all_reduce/ring", "1-5").to_dict()) == as_json(
         "check", "all_reduce/ring", "--ranks", "1-5"
     )
@@ -72,14 +72,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.usefixtures("brief_calibration")
-@pytest.mark.parametrize("name", ["calibrate", "compare", "run", "write_report"])
-def test_the_examples_of_a_scenario_that_start_processes(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("name", ["calibrate", "write_report"])
+def test_examples_of_scenario_methods_run(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch):
     run_examples(getattr(ringlab.Scenario, name), folder, monkeypatch)
 
 
 @pytest.mark.usefixtures("brief_calibration")
 @pytest.mark.parametrize("name", ["bench", "calibrate", "compare", "run"])
-def test_the_examples_that_start_processes(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_examples_of_functions_run(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch):
     run_examples(getattr(ringlab, name), folder, monkeypatch)
 
 
@@ -96,7 +96,7 @@ def run_examples(function: Callable, folder: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("brief_calibration")
-def test_a_scenario_is_run_compared_and_drawn(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_scenario_is_run_compared_and_drawn(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     scenario = ringlab.load(folder / "here.toml")
     run = scenario.run(timeout=60)
@@ -123,13 +123,13 @@ def test_each_public_function_has_an_example(package: str):
     assert [name for name, function in public.items() if ">>>" not in (function.__doc__ or "")] == []
 
 
-def test_a_drawn_machine_is_that_of_the_command_line(tmp_path: Path):
+def test_drawn_machine_is_that_of_the_command(tmp_path: Path):
     drawn = ringlab.hardware("dgx-h100").draw(str(tmp_path / "node.svg"))
     assert shorten(drawn.to_dict()) == as_json("list", "hardware", "dgx-h100", "-o", str(tmp_path / "node.svg"))
     assert (tmp_path / "node.svg").is_file()
 
 
-def test_an_answer_is_one_line_and_cannot_be_changed():
+def test_answer_is_frozen_with_a_short_repr():
     answers = [
         ringlab.predict("star8"),
         ringlab.hardware(),
@@ -143,7 +143,7 @@ def test_an_answer_is_one_line_and_cannot_be_changed():
             answer.kind = "other"  # type: ignore[misc,union-attr]
 
 
-def test_all_that_is_promised_is_there():
+def test_public_names_exist_with_docstrings():
     for name in ringlab.__all__:
         assert getattr(ringlab, name).__doc__, name
     assert {*ringlab.__all__} <= {*dir(ringlab)}
@@ -152,7 +152,7 @@ def test_all_that_is_promised_is_there():
 
 
 @pytest.mark.parametrize("scenario", [8, None, ["star8"]])
-def test_what_names_no_scenario_is_refused(scenario: object) -> None:
+def test_predict_rejects_a_value_that_is_not_a_scenario(scenario: object) -> None:
     with pytest.raises(InputError, match=r"scenario must be a name such as 'star8'"):
         ringlab.predict(scenario)
     with pytest.raises(InputError, match=r"scenario must be a name such as 'star8'"):
@@ -161,7 +161,7 @@ def test_what_names_no_scenario_is_refused(scenario: object) -> None:
         scenarios.load(scenario)
 
 
-def test_a_scenario_is_named_by_a_path_or_what_the_loader_returns(tmp_path: Path) -> None:
+def test_scenario_is_a_name_a_path_or_loaded(tmp_path: Path) -> None:
     file = tmp_path / "star.toml"
     file.write_text(scenarios.shipped()["star8"].read_text())
     shown = repr(ringlab.predict("star8"))
@@ -191,7 +191,7 @@ WRONG_TYPES = {
 
 
 @pytest.mark.parametrize("message", WRONG_TYPES)
-def test_wrong_types_are_refused_like_wrong_values(message: str) -> None:
+def test_wrong_types_are_rejected(message: str) -> None:
     with pytest.raises(InputError, match=re.escape(message)):
         WRONG_TYPES[message]()
 
@@ -229,7 +229,7 @@ def test_dir_of_a_package_lists_public_names(package: str) -> None:
     assert not named & {"Any", "import_module", "exports_of", "Path", "re", "sys"}
 
 
-def test_help_of_ringlab_shows_no_class_of_an_answer() -> None:
+def test_help_of_ringlab_hides_answer_classes() -> None:
     text = pydoc.plain(pydoc.render_doc(ringlab))
     assert re.findall(r"^    class (\w+)", text, re.MULTILINE) == ["BenchOptions", "Scenario"]
     assert "Prediction" in dir(ringlab)

@@ -73,16 +73,14 @@ def scenario(tmp_path: Path) -> Path:
         ("precision='bf16'", "precision = 'bf16' is not supported with [training.parallelism]"),
     ],
 )
-def test_what_ranks_cannot_train_is_refused_in_a_line(ringlab: Ringlab, scenario: Path, key: str, told: str) -> None:
+def test_run_rejects_unsupported_parallelism_in_a_line(ringlab: Ringlab, scenario: Path, key: str, told: str) -> None:
     status, out, err = ringlab("run", scenario, "--set", f"training.{key}")
     assert status == 2 and not out
     [line] = err.splitlines()
     assert str(scenario) in line and told in line
 
 
-def test_the_blocks_of_a_users_model_are_found_in_a_process_of_its_own(
-    ringlab: Ringlab, scenario: Path, tmp_path: Path
-) -> None:
+def test_user_model_is_traced_in_a_subprocess(ringlab: Ringlab, scenario: Path, tmp_path: Path) -> None:
     noted, model = tmp_path / "processes", tmp_path / "mine.py"
     model.write_text(MODEL.format(noted=str(noted)))
     changes = ("training.model='mine.py:build'", "training.image_shape=[3,2,2]", "training.parallelism={pipeline=2}")
@@ -94,7 +92,7 @@ def test_the_blocks_of_a_users_model_are_found_in_a_process_of_its_own(
     assert processes and str(os.getpid()) not in processes
 
 
-def test_a_strategy_is_plain_json_and_a_large_model_is_not_compared() -> None:
+def test_strategy_answer_is_plain_json() -> None:
     answer = StrategyAnswer(
         title="a", file="a.toml", cluster="here", model="mine", strategy="FSDP", world_size=2, batch_size=4,
         step_s=side_by_side(2.0, 1.0), samples_per_s=side_by_side(2.0, 4.0),

@@ -71,12 +71,12 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, ...], 
 
 
 @pytest.mark.parametrize("words", WORKS, ids=" ".join)
-def test_what_predicts_and_draws_works(words: tuple[str, ...], outcomes: dict[tuple[str, ...], list[str]]) -> None:
+def test_predictions_work_without_torch(words: tuple[str, ...], outcomes: dict[tuple[str, ...], list[str]]) -> None:
     assert outcomes[words][-1] == "STATUS 0", outcomes[words]
 
 
 @pytest.mark.parametrize("words", REFUSED, ids=" ".join)
-def test_what_needs_torch_says_so(words: tuple[str, ...], outcomes: dict[tuple[str, ...], list[str]]) -> None:
+def test_runs_name_the_missing_torch(words: tuple[str, ...], outcomes: dict[tuple[str, ...], list[str]]) -> None:
     *_, line, status = outcomes[words]
     assert status == "STATUS 2"
     assert line == "ringlab: this needs torch, which is not installed here: pip install 'ringlab[torch]'"

@@ -196,7 +196,7 @@ def test_plot_draws_a_trace_from_a_file(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert b"<svg" in (tmp_path / "path.svg").read_bytes()
     with pytest.raises(InputError, match="a trace only supports the plot 'path', not 'step'"):
-        ringlab.plot("step", tmp_path / "ring.trace.json", tmp_path / "step.png")
+        ringlab.plot(tmp_path / "ring.trace.json", "step", tmp_path / "step.png")
 
 
 def test_too_many_bars_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""``ringlab bench``: real collectives in the table of nccl-tests with its options, each beside its prediction."""
+"""``ringlab bench``: real collectives with the options and the table of nccl-tests, next to their predictions."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
@@ -51,7 +51,7 @@ QUEUED = ("queued", "(us)")  # the last column, of GPUs
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """What to measure: every algorithm at every size, as nccl-tests' options say it."""
+    """The measurement: each algorithm at each size, with the options of nccl-tests."""
 
     begin: Annotated[
         str, Option("-b", "--minbytes", metavar="SIZE", help="Smallest buffer size, such as 8, 32K or 1M.")
@@ -123,7 +123,7 @@ def command(
 
 @dataclass(frozen=True, kw_only=True)
 class BenchRow(CollectiveFigures[Number]):
-    """One algorithm at one size; no times or rates for a buffer without an element."""
+    """One algorithm at one size. A buffer without elements has no times and rates."""
 
     count: int  # elements, as nccl-tests counts them
     dtype: str
@@ -135,7 +135,7 @@ class BenchRow(CollectiveFigures[Number]):
     queued_s: float | None = None  # of each of several calls that are queued on GPUs
 
     def cells(self, queued: bool) -> list[str]:
-        """Return the row as nccl-tests shows it, with a column of ``queued`` calls if wanted."""
+        """Return the row in the format of nccl-tests. ``queued`` adds a column for queued calls."""
         unknown = "-" if self.bytes else NOT_KNOWN
 
         def show(value: float | None, form: str, scale: float = 1.0) -> str:
@@ -152,7 +152,7 @@ class BenchRow(CollectiveFigures[Number]):
 
 @dataclass(frozen=True, repr=False)
 class BenchAnswer(Answer):
-    """What ``bench`` measured; after an interrupt, what was measured by then."""
+    """The answer of ``bench``; after an interrupt, the rows measured so far."""
 
     kind = "bench"
 
@@ -162,7 +162,7 @@ class BenchAnswer(Answer):
 
     @property
     def wrong(self) -> int:
-        """Elements of all rows that were not what they must be."""
+        """The number of wrong elements in all rows."""
         return sum(row.wrong or 0 for row in self.collectives)
 
     def to_dict(self) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def headings_of(queued: bool) -> list[tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A benchmark that is ready to start: its measurements, and the calibration to predict them with."""
+    """A benchmark that is ready to start: its measurements and the calibration for their predictions."""
 
     options: BenchOptions
     backend: str
@@ -191,7 +191,7 @@ class Benchmark:
     emulated: Cluster | None = None  # the cluster on whose network the ranks run, built on this machine
 
     def run(self, on_row: Callable[[BenchRow], None] | None = None) -> BenchAnswer:
-        """Measure, and hand each row to ``on_row`` as soon as it is known; an interrupt ends it. Raises RunFailed."""
+        """Measure, and pass each row to ``on_row`` at once; an interrupt ends the benchmark. Raise RunFailed."""
         rows: list[BenchRow] = []
 
         def add(measurement: TimedCall, figures: RankFigures) -> None:
@@ -246,10 +246,10 @@ def bench(
     timeout: float = 600.0,
     emulated: LoadedScenario | None = None,
 ) -> BenchAnswer:
-    """Measure collectives on real processes of this machine, and predict each where a calibration is cached.
+    """Measure collectives on real processes of this machine, and predict them if a calibration is cached.
 
-    With a scenario to be ``emulated`` they run on its network, built on this machine, and are not predicted.
-    ``timeout`` is in seconds. Raises InputError for what cannot be measured, and RunFailed.
+    With ``emulated``, a scenario, they run on its network, emulated on this machine, without predictions. ``timeout``
+    is in seconds. Raises InputError and RunFailed.
 
     >>> answer = bench(BenchOptions(begin="1K", end="1K", iterations=1))  # doctest: +SKIP
     >>> answer.collectives[0].algorithm, answer.wrong  # doctest: +SKIP
@@ -262,9 +262,9 @@ def bench(
 def prepare(
     options: BenchOptions, *, backend: str = "gloo", timeout: float = 600.0, emulated: LoadedScenario | None = None
 ) -> Benchmark:
-    """Return the benchmark, ready to start; on the cluster of a scenario if one is to be ``emulated``.
+    """Return the benchmark, ready to start; with ``emulated``, on as many ranks as the scenario's cluster.
 
-    It then has as many ranks, and no prediction. Raises InputError for what cannot be measured.
+    Raises InputError.
     """
     if not isinstance(options, BenchOptions):
         raise InputError(f"options must be BenchOptions, such as BenchOptions(collective='broadcast'), not {options!r}")
@@ -282,9 +282,9 @@ def prepare(
 
 
 def measurements(options: BenchOptions, calibration: Calibration | None = None) -> tuple[TimedCall, ...]:
-    """Return a measurement for each row, sizes rounded down to what the algorithm can work on.
+    """Return a measurement for each row, with sizes rounded down to whole elements.
 
-    ``auto`` is chosen by the calibration. Raises InputError, also where there is none to choose by.
+    The calibration resolves ``auto``. Raises InputError, also for ``auto`` without a calibration.
     """
     check_op(options.op, options.dtype)
     check_whole_number("iterations", options.iterations, at_least=1)
@@ -318,7 +318,7 @@ def _algorithms(options: BenchOptions) -> list[Algorithm]:
 
 
 class BenchTable:
-    """What ``bench`` prints, in the words and columns of nccl-tests; a row as soon as it is known."""
+    """The printed table, in the format of nccl-tests, one row at a time."""
 
     def __init__(self, benchmark: Benchmark, console: Console) -> None:
         self._benchmark, self._console = benchmark, console
@@ -339,7 +339,7 @@ class BenchTable:
         self._print(self._align(row.cells(self._queued)))
 
     def show_foot(self, answer: BenchAnswer) -> None:
-        """Print what it comes to, in nccl-tests' words."""
+        """Print the summary."""
         options, rows = self._benchmark.options, answer.collectives
         busbw = [row.busbw_GBps for row in rows if row.busbw_GBps is not None]
         outcome = ("FAILED" if answer.wrong else "OK") if options.check and busbw else "not checked"

@@ -1,4 +1,4 @@
-"""``ringlab calibrate``: what a prediction of this machine needs, measured; or a user's own measurements, kept."""
+"""``ringlab calibrate``: measure this machine for its predictions, or import your own measurements."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -19,8 +19,7 @@ from planner.parameters import PRIORS
 from planner.runs import OwnRuns, columns_of_runs, compare_runs, complete, read_own_runs
 from ringlab.session import RANKS, Session, load_scenario, session_of
 from ringlab.shared.answer import Answer, AnswerRecord
-from ringlab.shared.clusters import machine_line, parse_keys
-from ringlab.shared.nccl_tables import check_gpu, show_skipped, system_of_scenario
+from ringlab.shared.machines import check_gpu, machine_line, parse_keys, show_skipped, system_of_scenario
 from ringlab.shared.options import TIMEOUT_S, BackendOpt, JsonOpt, SetOpt, TimeoutOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress
@@ -38,7 +37,7 @@ PHASES = ("loading", "forward", "backward", "optimizer")
 
 @dataclass(frozen=True)
 class CalibrateOptions:
-    """What is measured and how, or what nccl-tests wrote and what it was measured on."""
+    """The measurement, or the tables to import and their machine."""
 
     ranks: Annotated[
         int | None,
@@ -93,15 +92,15 @@ def command(
         return
     session = Session(backend=options.backend, timeout_s=options.timeout, progress=TerminalProgress())
     if loaded is None:
-        found = session.calibrate(RANKS if options.ranks is None else options.ranks, accept_noise=options.accept_noise)
+        result = session.calibrate(RANKS if options.ranks is None else options.ranks, accept_noise=options.accept_noise)
     else:
-        found = session.calibrate_for(loaded, options.ranks, options.accept_noise)
-    deliver(CalibrationAnswer(*found), json_to)
+        result = session.calibrate_for(loaded, options.ranks, options.accept_noise)
+    deliver(CalibrationAnswer(*result), json_to)
 
 
 @dataclass(frozen=True)
 class CalibrationAnswer(Answer):
-    """What ``calibrate`` measured, and the file in which predictions find it for a day; "" where none could be."""
+    """The answer of ``calibrate``: the calibration, and its cache file, "" if it could not be written."""
 
     calibration: Calibration
     file: str
@@ -110,9 +109,9 @@ class CalibrationAnswer(Answer):
         return {"kind": "calibration", "file": self.file, **asdict(self.calibration)}
 
     def show(self) -> Iterator[Part]:
-        """Yield what was measured, and how well straight lines describe it."""
-        found = self.calibration
-        lines = {"one way": found.one_way, "both ways": found.both_ways, "reduction": found.reduction}
+        """Yield the measured lines and phases, and how well straight lines fit."""
+        calibration = self.calibration
+        lines = {"one way": calibration.one_way, "both ways": calibration.both_ways, "reduction": calibration.reduction}
         unit, form = time_unit(line.fixed for line in lines.values())
         rows = [
             [
@@ -123,9 +122,9 @@ class CalibrationAnswer(Answer):
             ]
             for name, line in lines.items()
         ]
-        title = f"This machine, {count(found.ranks, 'rank')} of {count(found.threads, 'thread')}"
+        title = f"This machine, {count(calibration.ranks, 'rank')} of {count(calibration.threads, 'thread')}"
         yield Table(title, ["", f"fixed\n({unit})", "GB/s", "worst residual"], rows)
-        unit, form = time_unit(getattr(point.phases, name) for point in found.compute for name in PHASES)
+        unit, form = time_unit(getattr(point.phases, name) for point in calibration.compute for name in PHASES)
         rows = [
             [
                 point.model,
@@ -135,14 +134,14 @@ class CalibrationAnswer(Answer):
                 *(form(getattr(point.phases, name)) for name in PHASES),
                 f"{point.spread:.0%}",
             ]
-            for point in found.compute
+            for point in calibration.compute
         ]
         if rows:
             times = [f"{name}\n({unit})" for name in PHASES]
             headings = ["model", "dataset", "batch", "processes\nx threads", *times, "spread"]
             yield Table("Training step without communication", headings, rows, words=2)
         if self.file:
-            yield f"Kept in {self.file}; predictions use it for a day."
+            yield f"Saved to {self.file}; predictions use it for a day."
 
 
 def calibrate(
@@ -155,10 +154,10 @@ def calibrate(
     progress: Progress | None = None,
     accept_noise: bool = False,
 ) -> CalibrationAnswer:
-    """Measure this machine with so many ranks, for these calls and trainings, and keep the result in the cache.
+    """Measure this machine with ``ranks`` ranks for these collectives and trainings, and cache the result for a day.
 
-    ``backend`` is "gloo" or "nccl"; the launch may take ``timeout`` seconds. Raises InputError for what cannot be
-    measured, and RunFailed, also where the machine was busy or the parts disagree, unless ``accept_noise``.
+    ``backend`` is "gloo" or "nccl"; the launch ends after ``timeout`` seconds. Raises InputError, and RunFailed, also
+    for noisy measurements without ``accept_noise``.
 
     >>> calibrate(1, accept_noise=True).calibration.ranks  # doctest: +SKIP
     1
@@ -169,7 +168,7 @@ def calibrate(
 
 @dataclass(frozen=True)
 class NcclRow(AnswerRecord):
-    """A measured row, and what was predicted before; seconds."""
+    """A measured row and its prediction without this table, in seconds."""
 
     collective: str
     nbytes: int
@@ -179,7 +178,7 @@ class NcclRow(AnswerRecord):
 
 @dataclass(frozen=True)
 class NcclCalibrationAnswer(Answer):
-    """The rows that were read, beside what the model says without them, and the file that keeps them."""
+    """The rows of an nccl-tests table, their predictions without the table, and the file that keeps them."""
 
     system: str
     hosts: int
@@ -192,7 +191,7 @@ class NcclCalibrationAnswer(Answer):
         return {"kind": "nccl calibration", **AnswerRecord.to_dict(self)}
 
     def show(self) -> Iterator[Part]:
-        """Yield each measured row beside what was predicted without it."""
+        """Yield each measured row next to its prediction without the table."""
         unit, form = time_unit(seconds for row in self.rows for seconds in (row.measured, row.predicted))
         rows = [
             [
@@ -207,7 +206,7 @@ class NcclCalibrationAnswer(Answer):
         title = f"{self.system}: {count(self.ranks, 'rank')} on {count(self.hosts, 'host')}"
         yield Table(title, ["", "size", f"measured\n({unit})", f"predicted\n({unit})", "error"], rows)
         yield from show_skipped(self.skipped)
-        yield f"Kept in {self.file}; predictions for this hardware are adapted to it."
+        yield f"Saved to {self.file}; predictions for this hardware are adapted to it."
 
 
 def calibrate_nccl(
@@ -217,21 +216,21 @@ def calibrate_nccl(
     keys: Sequence[str] = (),
     collective: str | None = None,
 ) -> NcclCalibrationAnswer:
-    """Read what nccl-tests wrote, and keep it for predictions of the system that it was measured on.
+    """Read the output of nccl-tests, and keep it for predictions of the system that it was measured on.
 
-    The system is that of a scenario with ``transport = "nccl"``, or ``system``: a described one, a described machine or
-    a machine of the hardware catalogue; without either the GPU that the output names, with ``keys`` like ``net=ib`` of
-    a description's line. Hosts and ranks are those of the output. Raises InputError.
+    The system is that of a scenario with ``transport = "nccl"``, or the machine ``system``, or the GPU that the output
+    names; ``keys`` such as ``net=ib`` complete its description. Hosts and ranks are those of the output. Raises
+    InputError.
     """
-    found = None if scenario is None else system_of_scenario(scenario, "--nccl-tests")
+    described = None if scenario is None else system_of_scenario(scenario, "--nccl-tests")
     given = parse_keys(keys)
-    ranks = found.ranks if found else int(given.get("nodes", 0)) * int(given.get("gpus", 0))
+    ranks = described.ranks if described else int(given.get("nodes", 0)) * int(given.get("gpus", 0))
     output = read_nccl_tests(file, collective, ranks)
     run = output.as_one_run()
-    found = found or _of_words(file, run, system, given)
-    check_gpu(file, run, found)
-    calibration = make_calibration(found, run, str(file))
-    measured = describe_system(found.slug, calibration.system)
+    described = described or _of_words(file, run, system, given)
+    check_gpu(file, run, described)
+    calibration = make_calibration(described, run, str(file))
+    measured = describe_system(described.slug, calibration.system)
     rows = tuple(
         NcclRow(name, nbytes, seconds, float(predict_seconds(measured, name, nbytes)[0]))
         for name, nbytes, seconds in calibration.rows
@@ -240,7 +239,7 @@ def calibrate_nccl(
     path = calibration_file(measured)
     calibration.write(path)
     skipped = tuple(reason for _, reason in output.skipped)
-    return NcclCalibrationAnswer(found.slug, measured.nodes, measured.ranks, rows, str(path), skipped)
+    return NcclCalibrationAnswer(described.slug, measured.nodes, measured.ranks, rows, str(path), skipped)
 
 
 def _of_words(file: Path | str, run: NcclTestsRun, name: str | None, keys: Mapping[str, Any]) -> System:
@@ -276,7 +275,7 @@ STRANGE = 0.2  # of adapted runs, in the median: something else than parameters 
 
 @dataclass(frozen=True)
 class OwnRun(AnswerRecord):
-    """A run: its measured seconds, and those predicted without and with the runs of this table."""
+    """A run: measured seconds, and seconds predicted without and with the runs of the table."""
 
     gpus: int
     mesh: str
@@ -287,7 +286,7 @@ class OwnRun(AnswerRecord):
 
 @dataclass(frozen=True)
 class RunsKept(AnswerRecord):
-    """The runs on one GPU by one framework, what they moved, and the file that keeps them."""
+    """The runs on one GPU with one framework, the parameters that they changed, and the file that keeps them."""
 
     gpu: str
     framework: str
@@ -300,7 +299,7 @@ class RunsKept(AnswerRecord):
 
 @dataclass(frozen=True)
 class RunsCalibrationAnswer(Answer):
-    """What a table of runs made of the predictions of meshes."""
+    """The predictions of meshes before and after a table of runs."""
 
     kind = "runs_calibration"
     source: str
@@ -308,59 +307,61 @@ class RunsCalibrationAnswer(Answer):
     refused: dict[str, int]
 
     def show(self) -> Iterator[Part]:
-        """Yield each run beside what was predicted before and is now."""
-        for one in self.kept:
+        """Yield each run with its predictions before and after."""
+        for group in self.kept:
             rows = [
                 [
                     str(run.gpus), run.mesh, format_digits(run.measured), format_digits(run.before),
                     f"{run.before / run.measured - 1:+.0%}", format_digits(run.after),
                     f"{run.after / run.measured - 1:+.0%}",
                 ]
-                for run in one.runs
+                for run in group.runs
             ]  # fmt: skip
             heads = ["GPUs", "mesh", "step\n(s)", "before\n(s)", "error", "adapted\n(s)", "error"]
-            yield Table(f"{one.gpu}, {one.framework}", heads, rows)
-            moved = ", ".join(f"{name} x {by:.2f}" for name, by in one.moved.items())
-            said = [f"Runs like these are now expected within {one.within_after:.0%} (80 %), before {one.within:.0%}."]
-            left = float(np.median([run.after / run.measured for run in one.runs])) - 1
+            yield Table(f"{group.gpu}, {group.framework}", heads, rows)
+            moved = ", ".join(f"{name} x {by:.2f}" for name, by in group.moved.items())
+            sentences = [
+                f"Runs like these are now expected within {group.within_after:.0%} (80 %), before {group.within:.0%}."
+            ]
+            left = float(np.median([run.after / run.measured for run in group.runs])) - 1
             if abs(left) > STRANGE:
-                said.append(
-                    f"They stay {left:+.0%} off: more than parameters differ between published clusters. See whether "
-                    "the table says all (recompute, nic_gbps, node_gpus, attention, precision), or what else is slow."
+                sentences.append(
+                    f"They are still {left:+.0%} off, more than published clusters differ. Check the table's columns "
+                    "(recompute, nic_gbps, node_gpus, attention, precision), and whether something else is slow."
                 )
-            said += [f"Moved most: {moved}."] if moved else []
-            said.append(
-                f"Kept in {one.file}; search, predict --devices and plan use it for {one.gpu} with framework "
-                f"{one.framework}, and without one where no other is kept."
+            sentences += [f"Moved most: {moved}."] if moved else []
+            sentences.append(
+                f"Saved to {group.file}; search, predict --devices and plan use it for {group.gpu} with framework "
+                f"{group.framework}, and without a framework if no other is saved."
             )
-            yield Sentences(tuple(said), wrap=True)
+            yield Sentences(tuple(sentences))
         if self.refused:
             reasons = "; ".join(f"{reason} ({number})" for reason, number in self.refused.items())
             yield f"{count(sum(self.refused.values()), 'row')} left out: {reasons}."
 
 
 def calibrate_runs(file: Path) -> RunsCalibrationAnswer:
-    """Read a table of runs, and keep them by GPU and framework. Raise InputError for one without a run with a time."""
-    found = read_own_runs(file)
-    return RunsCalibrationAnswer(str(file), tuple(map(_keep, found.groups)), dict(found.refused))
+    """Read a table of runs, and keep them by GPU and framework. Raise InputError for a table without a valid run."""
+    table = read_own_runs(file)
+    return RunsCalibrationAnswer(str(file), tuple(map(_keep, table.groups)), dict(table.refused))
 
 
-def _keep(own: OwnRuns) -> RunsKept:
-    before, after, runs = believe(), own.belief, [complete(row) for row in own.rows]
+def _keep(group: OwnRuns) -> RunsKept:
+    before, after, runs = believe(), group.belief, [complete(row) for row in group.rows]
     slopes = find_slopes(columns_of_runs(runs), after.parameters)
     logs = {name: float(np.log(after.parameters[name] / before.parameters[name])) for name in after.parameters}
     named = (name for name in logs if abs(logs[name]) > MOVED * PRIORS[name].spread)
     moved = sorted(named, key=lambda name: -abs(logs[name]))
     return RunsKept(
-        gpu=own.gpu,
-        framework=own.framework,
+        gpu=group.gpu,
+        framework=group.framework,
         runs=tuple(
-            OwnRun(run["gpus"], _mesh(run), *seconds) for run, seconds in zip(runs, compare_runs(own), strict=True)
+            OwnRun(run["gpus"], _mesh(run), *seconds) for run, seconds in zip(runs, compare_runs(group), strict=True)
         ),
         moved={name: float(np.exp(logs[name])) for name in moved[:MOST_NAMED]},
         within=float(np.log(np.median(before.factors_of(slopes)))),
         within_after=float(np.log(np.median(after.factors_of(slopes)))),
-        file=str(own.write()),
+        file=str(group.write()),
     )
 
 

@@ -1,4 +1,4 @@
-"""``ringlab profile``: what a model computes and keeps, block by block, and how long that takes on one device."""
+"""``ringlab profile``: the FLOPs, bytes and memory of a model by block, and its times on one device."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ from ringlab.table import MOST_ROWS, NOTHING, Line, Part, Table, format_digits
 
 @dataclass(frozen=True)
 class ProfileOptions:
-    """How a batch is timed; nothing is run where none is given."""
+    """The measurement of a batch. Without a batch size, nothing runs."""
 
     batch_size: Annotated[
         int | None,
@@ -85,13 +85,13 @@ def command(
 
     def keep() -> None:
         answer.profile.write(output)
-        make_console(quiet=json_to == "-").print(f"Kept in {output}.", soft_wrap=True)
+        make_console(quiet=json_to == "-").print(f"Saved to {output}.", soft_wrap=True)
 
     deliver(replace(answer, file=str(output)), json_to, keep)
 
 
 class ProfiledBlock(NamedTuple):
-    """A block of a model: work per sample, and seconds of a batch where that was measured."""
+    """A block of a model: work per sample, and seconds of a batch if measured."""
 
     name: str
     parameters: int
@@ -104,7 +104,7 @@ class ProfiledBlock(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class ProfileAnswer(Answer):
-    """A model's profile, and where it was written."""
+    """The answer of ``profile``."""
 
     kind = "profile"
 
@@ -118,32 +118,32 @@ class ProfileAnswer(Answer):
 
     def blocks(self) -> list[ProfiledBlock]:
         """Return the blocks, with the times of the last measurement."""
-        found, first = list[ProfiledBlock](), 0
+        blocks, first = list[ProfiledBlock](), 0
         for block in self.profile.blocks:
             last = first + sum(layer.block == block.name for layer in self.profile.layers)
             times: tuple[float | None, float | None] = (None, None)
-            for one in self.profile.measured[-1:]:
-                times = sum(one.forward[first:last]), sum(one.backward[first:last])
+            for measured in self.profile.measured[-1:]:
+                times = sum(measured.forward[first:last]), sum(measured.backward[first:last])
             work = block.parameters, block.forward_flops, block.backward_flops, block.saved_bytes
-            found.append(ProfiledBlock(block.name, *work, *times))
+            blocks.append(ProfiledBlock(block.name, *work, *times))
             first = last
-        return found
+        return blocks
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what the command writes as JSON; ``measured`` is the last one."""
-        found = super().to_dict()
-        profile, file = self.profile, {"file": found.pop("file")} if self.file else {}
-        del found["profile"]
+        """Return the JSON. ``measured`` is the last measurement."""
+        content = super().to_dict()
+        profile, file = self.profile, {"file": content.pop("file")} if self.file else {}
+        del content["profile"]
         sums = ("model", "sample", "source", "parameters", "forward_flops", "backward_flops", "saved_bytes")
-        found |= {key: getattr(profile, key) for key in sums}
-        found["blocks"] = [block._asdict() for block in self.blocks()]
+        content |= {key: getattr(profile, key) for key in sums}
+        content["blocks"] = [block._asdict() for block in self.blocks()]
         for last in profile.measured[-1:]:
             measured = {key: value for key, value in last._asdict().items() if not isinstance(value, tuple)}
-            found["measured"] = measured | {"forward": sum(last.forward), "backward": sum(last.backward)}
-        return found | file
+            content["measured"] = measured | {"forward": sum(last.forward), "backward": sum(last.backward)}
+        return content | file
 
     def show(self) -> Iterator[Part]:
-        """Yield what each block computes, keeps and takes, and the sums."""
+        """Yield a table of the blocks, and the sums."""
         profile, blocks = self.profile, self.blocks()
         shown = blocks if len(blocks) <= MOST_ROWS else [*blocks[: MOST_ROWS // 2], *blocks[-MOST_ROWS // 2 :]]
         rows = [_row(block) for block in shown]
@@ -157,13 +157,13 @@ class ProfileAnswer(Answer):
             f"A sample takes {format_digits(profile.forward_flops / 1e9)} GFLOP forward, "
             f"{format_digits(profile.backward_flops / 1e9)} backward, and keeps {format_size(profile.saved_bytes)}."
         )
-        for one in profile.measured[-1:]:
-            loading = f", loading {format_time(one.loading)}" if one.loading else ""
-            rate = one.batch_size / one.step if one.step else 0.0
+        for measured in profile.measured[-1:]:
+            loading = f", loading {format_time(measured.loading)}" if measured.loading else ""
+            rate = measured.batch_size / measured.step if measured.step else 0.0
             yield Line(
-                f"A batch of {one.batch_size} in {one.said_precision} on {one.device}: forward "
-                f"{format_time(sum(one.forward))}, backward {format_time(sum(one.backward))}, optimizer "
-                f"{format_time(one.optimizer)}{loading}; {format_digits(rate)} samples/s."
+                f"A batch of {measured.batch_size} in {measured.said_precision} on {measured.device}: forward "
+                f"{format_time(sum(measured.forward))}, backward {format_time(sum(measured.backward))}, optimizer "
+                f"{format_time(measured.optimizer)}{loading}; {format_digits(rate)} samples/s."
             )
 
 
@@ -174,13 +174,11 @@ def _row(block: ProfiledBlock) -> list[str]:
 
 
 def profile_model(model: str, **timing: Any) -> ProfileAnswer:
-    """Return the profile of a model, with the times of a batch where ``batch_size`` is given.
+    """Return the profile of a model. With ``batch_size``, also measure a batch.
 
-    ``model`` is one of torchvision, FILE.py:NAME (executed in a process of its own, and here to be timed), a
-    transformer by its dimensions, or a shipped profile. The keywords are the fields of ``ProfileOptions``: ``shape`` of
-    a sample, ``batch_size``, ``device``, ``precision``, ``steps``, ``threads`` of a processor, ``dataset`` and
-    ``data_folder`` whose loading is timed, and ``trace``, what torch's profiler wrote, in place of measuring here.
-    Raises InputError.
+    ``model`` is a torchvision model, FILE.py:NAME (executed in a subprocess, and in this process to measure it), a
+    transformer by its dimensions, or a built-in profile. The keywords are the fields of ``ProfileOptions``. Raises
+    InputError.
 
     >>> profile_model("gpt:layers=1,width=8,heads=2,context=4,vocabulary=10").profile.parameters
     1000
@@ -214,7 +212,7 @@ def profile_model(model: str, **timing: Any) -> ProfileAnswer:
 
 
 def parse_shape(text: str | None) -> tuple[int, ...] | None:
-    """Return the shape of a sample. Raise InputError.
+    """Parse the shape of a sample. Raise InputError.
 
     >>> parse_shape("3,32,32")
     (3, 32, 32)
@@ -228,7 +226,7 @@ def parse_shape(text: str | None) -> tuple[int, ...] | None:
 
 
 def _loading(model: str, shape: tuple[int, ...] | None, timing: ProfileOptions) -> Training:
-    """Return a training that loads data of the model's shape. Raise InputError where they are not there."""
+    """Return a training that loads data in the model's shape. Raise InputError if the data are missing."""
     from realcomm.profiling.model_sources import find_model  # imports torch
     from realcomm.training.datasets import load_images
 

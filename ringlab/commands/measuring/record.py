@@ -1,4 +1,4 @@
-"""``ringlab record``: what the ranks of a program call and compute on this machine, as it is, in a file to replay."""
+"""``ringlab record``: record the calls and the compute of a program's ranks on this machine, for a replay."""
 
 import os
 import sys
@@ -32,7 +32,7 @@ JOIN_S = 60.0  # that rank 0 waits for the files of others when its own program 
 
 @dataclass(frozen=True)
 class RankOptions:
-    """The ranks that are started."""
+    """The ranks to start."""
 
     ranks: Annotated[int, Option(min=1, help="Number of ranks to start. Under torchrun: the ranks it started.")] = 2
     timeout: TimeoutOpt = 600.0
@@ -60,8 +60,8 @@ def command(
     if is_launched():
         recording = _record_rank([script, *(arguments or [])], output, parts or parts_folder(output), module)
         if recording is not None and parts is None:  # under the user's torchrun; its output is the program's
-            said = f"{len(recording.calls):,} calls of {recording.world_size} ranks are in {output}"
-            sys.stderr.write(f"ringlab: {said}; elsewhere: `ringlab replay {output} --on two-racks`\n")
+            summary = f"{len(recording.calls):,} calls of {recording.world_size} ranks are in {output}"
+            sys.stderr.write(f"ringlab: {summary}; elsewhere: `ringlab replay {output} --on two-racks`\n")
         return
     check_torch()
     check_outputs(json_to, output)
@@ -71,14 +71,14 @@ def command(
 
 
 def record_program(words: list[str], ranks: int, output: Path, timeout: float) -> "RecordAnswer":
-    """Run a program, ``-m`` before a module, on real ranks over gloo and write what they called. Raises RunFailed."""
+    """Run a program, or a module after ``-m``, on real gloo ranks, and write the recording. Raise RunFailed."""
     with TemporaryDirectory(prefix="ringlab-record-") as folder:
         start_ranks(ranks, ["record", "--parts", folder, "-o", str(output.absolute()), *words], timeout)
     return describe_recording(read_recording(output), str(output))
 
 
 def _record_rank(words: list[str], output: Path, folder: Path, module: bool) -> Recording | None:
-    """Execute the program as the rank that the environment says; rank 0 joins all ranks' files and returns them."""
+    """Run the program as this rank. Rank 0 merges the files of all ranks and returns the recording."""
     from replay.capture.recorder import record_script  # imports torch, which the launching process does without
 
     try:
@@ -93,7 +93,7 @@ def _record_rank(words: list[str], output: Path, folder: Path, module: bool) -> 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class RecordAnswer(Answer):
-    """What was recorded, and what its replay on this machine takes beside what it took."""
+    """The recording, and its replay on this machine compared with the run."""
 
     kind: ClassVar[str] = "record"
 
@@ -108,19 +108,19 @@ class RecordAnswer(Answer):
     notes: tuple[str, ...] = ()
 
     def show(self) -> Iterator[Part]:
-        """Yield what was recorded."""
+        """Yield the size of the recording, its times, and the command that replays it."""
         yield Line(f"{self.title}: {self.calls:,} calls of {self.ranks} ranks over {self.where}: {self.file}", "bold")
-        yield f"It took {format_time(self.took_s)}, of which a rank computed {format_time(self.computed_s)}."
+        yield f"It took {format_time(self.took_s)}; a rank computed for {format_time(self.computed_s)} on average."
         if self.replayed_s is None:
-            yield f"How long it would take on another network: `ringlab replay {self.file} --on two-racks`."
+            yield f"Predict its time on another network: `ringlab replay {self.file} --on two-racks`."
         else:
             off = self.replayed_s / self.took_s - 1
-            yield f"Replayed on this machine it takes {format_time(self.replayed_s)}, {off:+.0%}."
+            yield f"Its replay on this machine takes {format_time(self.replayed_s)}, {off:+.0%}."
         yield from self.notes
 
 
 def describe_recording(recording: Recording, file: str) -> RecordAnswer:
-    """Return what a recording holds, and its replay on this machine where that is calibrated."""
+    """Return the answer for a recording. A calibrated machine also replays it."""
     ranks, replayed = recording.world_size, None
     if ranks > 1 and recording.where == "gloo" and is_cached(ranks, "gloo"):
         replayed = replay(recording, this_machine(ranks)).elapsed

@@ -1,36 +1,48 @@
-"""``ringlab run``: a scenario on real processes, with or without its prediction beside."""
+"""``ringlab run``: a scenario on real processes."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 from typer import Option
 
-from collectives.errors import InputError
+import realcomm
+from collectives.call import CollectiveCall
+from collectives.errors import InputError, RunFailed
+from collectives.records.calibration import Calibration
+from collectives.records.trace import Trace
+from collectives.training.workload import RESUME_NEWEST, Training
 from collectives.variables import is_first_rank
 from realcomm.launching.launcher import check_launch
 from realcomm.launching.torchrun import has_stale_store, ranks_started, spans_nodes
-from ringlab.commands.measuring.compare import Comparison, check_comparable, run_beside_prediction
-from ringlab.commands.measuring.measurement import Kept, RunAnswer, measure, with_counted_models
-from ringlab.commands.predicting.prediction import Prediction
+from realcomm.training.model_files import count_parameters
+from realcomm.training.trainer import preload_for
 from ringlab.emulated import emulated, on_emulated
 from ringlab.session import Session, load_scenario, real_session
+from ringlab.shared.answer import NOT_IN_JSON
+from ringlab.shared.conclusions import conclude
+from ringlab.shared.figures import Number, collective_figures, training_figures
 from ringlab.shared.options import AnswerOptions, RealOptions, RunOptions, ScenarioArg, SetOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver, keep_broken_trace, make_console
-from ringlab.shared.workload import leave_nccl_out
-from ringlab.table import Line, print_parts
+from ringlab.shared.progress import Progress
+from ringlab.shared.scenario_answer import ScenarioAnswer
+from ringlab.shared.workload import check_programs, leave_nccl_out, resolve_calls, resolve_training
 from scenarios import LoadedScenario
 from scenarios.loader import is_spread
 
 if TYPE_CHECKING:
+    from realcomm.launching.types import RankNetwork
+    from realcomm.training.checkpoints import Start
+    from realcomm.training.observing import Observer
     from realcomm.watching.watch import Watch
 
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """How a training goes on from a checkpoint, and what is kept of it."""
+    """The checkpoint to resume from, and the files to write."""
 
     resume: Annotated[
         str | None,
@@ -40,7 +52,7 @@ class TrainingOptions:
         bool,
         Option(
             "--elastic",
-            help=("Under torchrun: use as many ranks as it started, even if the scenario has another number."),
+            help="Under torchrun: use as many ranks as it started, even if the scenario has another number.",
         ),
     ] = False
     log_dir: Annotated[
@@ -62,13 +74,13 @@ class TrainingOptions:
     ] = None
 
     def watch(self) -> "Watch | None":
-        """Return what is kept of trainings. Raise InputError for what cannot be kept, or nowhere."""
+        """Return the writer of --log-dir. Raise InputError for its options without --log-dir, or a bad directory."""
         if self.log_dir is None:
             for option, is_given in (("--tensorboard", self.tensorboard), ("--profile", self.profile is not None)):
                 if is_given:
                     raise InputError(f"{option} requires --log-dir")
             return None
-        from realcomm.watching.watch import Watch, parse_steps  # imports torch, which --help does without
+        from realcomm.watching.watch import Watch, parse_steps  # imports torch
 
         watch = Watch(self.log_dir, self.tensorboard, None if self.profile is None else parse_steps(self.profile))
         watch.check(resumes=self.resume is not None)
@@ -80,9 +92,6 @@ def command(
     scenario: ScenarioArg,
     real: RealOptions,
     training: TrainingOptions,
-    predict: Annotated[
-        bool, Option("--predict", help="Show the prediction before the run, and compare it with the result afterwards.")
-    ] = False,
     *,
     also: RunOptions,
     outputs: AnswerOptions,
@@ -96,74 +105,204 @@ def command(
                               ("--resume", training.resume), ("--log-dir", training.log_dir)):  # fmt: skip
             if value:
                 raise InputError(f"{option} cannot be combined with [training.parallelism]")
-        from ringlab.commands.measuring.strategies import carry_out  # others do without
+        from ringlab.commands.measuring.strategies import carry_out  # imports the planner
 
-        carry_out(scenario, changes, real, outputs, also, predict=predict, weights=training.weights)
+        carry_out(scenario, changes, real, outputs, also, predict=False, weights=training.weights)
         return
     if also.check:
         raise InputError("--check requires [training.parallelism]; for replicas, set check_every in [training]")
     loaded = load_scenario(scenario, *changes)
     check_outputs(outputs.json_to, also.trace, training.weights, reads=real.calibration)
-    kept, session = Kept(training.resume, training.watch(), training.weights), real_session(real)
+    kept = Kept(training.resume, training.watch(), training.weights)
     with keep_broken_trace(also.trace):
-        answer: RunAnswer | Comparison
-        if predict and real.emulate:
-            raise InputError("--predict cannot be combined with --emulate; use `ringlab compare SCENARIO --emulate`")
-        if predict:
-            show = partial(_show_prediction, quiet=outputs.json_to == "-")
-            answer = run_next_to_prediction(loaded, show, session, kept)
-        else:
-            answer = run(loaded, session, kept, emulate=real.emulate)
+        answer = run(loaded, real_session(real), kept, emulate=real.emulate)
     writers = [partial(answer.traces[-1].write, also.trace)] if also.trace is not None and answer.traces else []
     deliver(answer, outputs.json_to, *writers, explain=outputs.explain)
     if kept.watch is not None and is_first_rank():
         make_console(stderr=True).print(kept.watch.describe(), soft_wrap=True)
 
 
-def _show_prediction(predicted: Prediction, quiet: bool) -> None:
-    """Show a prediction before the run that it is of."""
-    if is_first_rank() and not quiet:
-        before, after = Line("Predicted:", "bold"), Line("\nMeasured, beside the prediction:", "bold")
-        print_parts([before, *predicted.show(), after], make_console())
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RunAnswer(ScenarioAnswer[Number]):
+    """The answer of ``run``: seconds of this machine."""
+
+    kind: ClassVar[str] = "measurement"
+
+    place: str = field(default="this machine", metadata=NOT_IN_JSON)  # where the ranks ran
+    emulated: bool | None = None  # whether another cluster's network was emulated; None for this machine
+    traces: tuple[Trace, ...] = field(default=(), compare=False, metadata=NOT_IN_JSON)  # at the largest size
+
+    @property
+    def trace(self) -> Trace | None:
+        """The trace of the last algorithm at the largest size, else of the last training."""
+        return self.traces[-1] if self.traces else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON, without what-ifs, which are only predicted."""
+        content = super().to_dict()
+        del content["what_if"]
+        return content
+
+
+class Kept(NamedTuple):
+    """The state of trainings that outlives a run."""
+
+    resume: str | Path | None = None  # the checkpoint to resume from; "auto": the newest complete one of each training
+    watch: "Watch | None" = None  # the writer of metrics and logs
+    weights: Path | None = None  # the file for the weights of the only training
+
+
+class Work(NamedTuple):
+    """The collectives and trainings to measure, with ``auto`` resolved. Equal ones run once."""
+
+    scenario: LoadedScenario
+    calls: list[CollectiveCall]
+    trainings: list[Training]
+
+    @classmethod
+    def of(cls, scenario: LoadedScenario, calibration: Calibration | None) -> "Work":
+        """Return the work of a scenario. The calibration resolves ``auto``. Raise ProgramError."""
+        calls = resolve_calls(scenario.collective, scenario.cluster, calibration)
+        trainings = [resolve_training(training, scenario.cluster, calibration) for training in scenario.trainings]
+        check_programs(scenario, calls, trainings)
+        return cls(scenario, calls, trainings)
+
+    @property
+    def once(self) -> list[CollectiveCall]:
+        """The collectives, each once."""
+        return list(dict.fromkeys(self.calls))
+
+    @property
+    def jobs(self) -> list[Training]:
+        """The trainings, each once."""
+        return list(dict.fromkeys(self.trainings))
+
+    def answer(self, measured: Mapping[CollectiveCall | Training, Trace]) -> RunAnswer:
+        """Return the answer from the trace of each collective and training."""
+        cluster = self.scenario.cluster
+        place, emulated = (cluster.title, None) if spans_nodes() else (cluster.place_of_run, cluster.is_built)
+        collectives = [measured[call] for call in self.calls]
+        trainings = [measured[training] for training in self.trainings]
+        traces = list({id(trace): trace for trace in collectives or trainings[-1:]}.values())
+        largest = max((trace.facts.get("nbytes", 0.0) for trace in traces), default=0.0)
+        answer = RunAnswer(
+            title=self.scenario.title,
+            file=str(self.scenario.path),
+            cluster=cluster.title,
+            collectives=tuple(map(collective_figures, collectives)),
+            training=tuple(map(training_figures, trainings, self.trainings)),
+            place=place,
+            emulated=emulated,
+            traces=tuple(trace for trace in traces if trace.facts.get("nbytes", 0.0) == largest),
+        )
+        return replace(answer, **conclude(answer, self.scenario)._asdict())
 
 
 def run(scenario: LoadedScenario, session: Session, kept: Kept, emulate: bool = False) -> RunAnswer:
-    """Run a scenario on real processes of this machine, or with ``emulate`` on its network, built here.
+    """Run a scenario on real processes of this machine, or with ``emulate`` on its network, emulated here.
 
-    The calibration is for algorithms named ``auto`` only, and made where it is missing. Raises InputError and
-    RunFailed.
+    The calibration resolves algorithms named ``auto``, and is measured if missing. Raises InputError and RunFailed.
     """
     cluster, progress = scenario.cluster, session.progress
     runnable = scenario if session.backend == "nccl" and not emulate else leave_nccl_out(scenario)
     check_launch(cluster.world_size, session.backend, session.timeout_s)
     if emulate:
         runnable = on_emulated(runnable)
-        found = session.calibration_to_choose(runnable)
+        calibration = session.calibration_to_choose(runnable)
         with emulated(runnable.cluster, progress) as network:
-            return measure(runnable, found, session, kept, network)
+            return measure(runnable, calibration, session, kept, network)
     if spans_nodes(session.timeout_s):
-        progress.note(f"warning: the nodes that the ranks were started on are taken for {cluster.title}")
+        progress.note(f"warning: the nodes of the launcher are taken for {cluster.title}")
         if has_stale_store():
             progress.note(
-                "warning: after a restart ranks may look for others where they were before it; set "
-                "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 where torchrun is started"
+                "warning: after a restart, ranks may use the addresses from before it; set "
+                "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 for torchrun"
             )
     elif warning := cluster.warn_of_run(session.backend):
         progress.note(warning)
     if runnable != scenario:
-        progress.note('warning: "nccl" is what NCCL itself does, which is left out, as gloo cannot run it')
+        progress.note('warning: "nccl" is NCCL\'s own choice of algorithms and is left out, because gloo cannot run it')
     return measure(runnable, session.calibration_to_choose(runnable), session, kept)
 
 
-def run_next_to_prediction(
-    scenario: LoadedScenario, show: Callable[[Prediction], None], session: Session, kept: Kept
-) -> Comparison:
-    """Predict a scenario, ``show`` that, then run it as ``run`` does; return both side by side.
+def measure(
+    scenario: LoadedScenario,
+    calibration: Calibration | None,
+    session: Session,
+    kept: Kept,
+    network: "RankNetwork | None" = None,
+) -> RunAnswer:
+    """Run the collectives and trainings of a scenario, on an emulated ``network`` if given.
 
-    Raises InputError, also for a cluster that is not this machine unless ranks were started on several nodes;
-    RunFailed.
+    A training ends after the session's timeout without a step. Raises InputError and, before the first measurement,
+    ProgramError; RunFailed.
     """
-    check_launch(scenario.cluster.world_size, session.backend, session.timeout_s)
-    if not spans_nodes(session.timeout_s):
-        check_comparable(scenario, session.backend)
-    return run_beside_prediction(with_counted_models(scenario), session, kept, show)
+    work, progress, watch = Work.of(scenario, calibration), session.progress, kept.watch
+    _check_single(work.jobs, "--weights", kept.weights)
+    session.report_images(work.jobs)
+    starts = _find_starts(work.jobs, scenario.cluster.world_size, kept.resume, progress)
+    options: dict[str, Any] = {"backend": session.backend, "timeout": session.timeout_s, "network": network}
+    measured: dict[CollectiveCall | Training, Trace] = {}
+    if watch is not None and not work.trainings:
+        raise InputError("--log-dir requires a scenario with a training")
+    watched: AbstractContextManager[list[Observer]] = (
+        nullcontext([]) if watch is None else watch.observing(resumes=kept.resume is not None)
+    )
+    preload_for(work.jobs)  # the server of all ranks starts with the first collective
+    with watched as observers:
+        for call in work.once:
+            with progress.task(f"measuring {call.algorithm.full_name}, {call.nbytes} bytes") as tick:
+                measured[call] = realcomm.run(call, scenario.cluster, **options, progress=tick)
+        for job, start in zip(work.jobs, starts, strict=True):
+            given: dict[str, Any] = {"resume": start, "observers": observers, "weights_file": kept.weights}
+            with _noting_checkpoint(job), progress.task(f"training with {job.sync_name}") as tick:
+                measured[job] = realcomm.train(job, scenario.cluster, **options, **given, progress=tick)
+    return work.answer(measured)
+
+
+@contextmanager
+def _noting_checkpoint(job: Training) -> Iterator[None]:
+    """Add a note with the checkpoint to resume from to the failure of a training."""
+    try:
+        yield
+    except RunFailed as error:
+        if job.checkpoints is not None and is_first_rank():
+            from realcomm.training.checkpoints import newest_note  # imports torch
+
+            error.add_note(newest_note(job))
+        raise
+
+
+def _find_starts(
+    trainings: Sequence[Training], world_size: int, resume: str | Path | None, progress: Progress
+) -> "list[Start | None]":
+    """Return the checkpoint that each training resumes from, and report it. Raise InputError."""
+    if resume is not None and not trainings:
+        raise InputError("--resume requires a scenario with a training")
+    if not trainings or (resume is None and trainings[0].checkpoints is None):
+        return [None] * len(trainings)
+    _check_single(trainings, "--resume", None if resume == RESUME_NEWEST else resume, "take --resume auto, or ")
+    from realcomm.training.checkpoints import find_start  # imports torch
+
+    starts = [find_start(job, world_size, resume) for job in trainings]
+    for start in starts:
+        for note in start.notes:
+            progress.note(note)
+    return [*starts]
+
+
+def _check_single(trainings: Sequence[Training], option: str, file: object, other: str = "") -> None:
+    """Raise InputError if a file of one training is given and the scenario does not have exactly one."""
+    if file is None or len(trainings) == 1:
+        return
+    if not trainings:
+        raise InputError(f"{option} requires a scenario with a training")
+    raise InputError(
+        f"{option} {file} supports a single training, but the scenario has one for each of "
+        f"{', '.join(job.sync_name for job in trainings)}; {other}choose one with --set training.gradient_sync=NAME"
+    )
+
+
+def with_counted_models(scenario: LoadedScenario) -> LoadedScenario:
+    """Return the scenario with the parameters of the user's models counted, as a prediction needs. Raise InputError."""
+    return replace(scenario, trainings=tuple(count_parameters(training) for training in scenario.trainings))

@@ -1,4 +1,4 @@
-"""``run`` and ``compare`` of a scenario with ``[training.parallelism]``: torch's strategies on this machine's ranks."""
+"""``run`` and ``compare`` with ``[training.parallelism]``: torch's own parallelism on ranks of this machine."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +19,6 @@ from realcomm.calibration.load import watch_load
 from realcomm.launching.launcher import check_launch, launch
 from realcomm.launching.server import preload
 from realcomm.launching.torch_process import PRELOAD, check_torch
-from ringlab.commands.measuring.measurement import gpu_names, tell_of_images
 from ringlab.commands.measuring.strategy_job import (
     StrategyJob,
     ask_collectives,
@@ -27,13 +26,25 @@ from ringlab.commands.measuring.strategy_job import (
     predict_step,
     read_strategy_job,
 )
-from ringlab.session import Session, check_session, real_session
+from ringlab.session import Session, check_session, gpu_names, real_session
 from ringlab.shared.answer import NOT_IN_JSON, Answer
 from ringlab.shared.failures import refusals_about
 from ringlab.shared.figures import SideBySide, side_by_side
 from ringlab.shared.options import AnswerOptions, RealOptions, RunOptions
 from ringlab.shared.output import check_outputs, deliver
-from ringlab.table import MOST_ROWS, NOTHING, Line, Part, Sentences, Table, format_digits, format_or_dash
+from ringlab.table import (
+    MOST_ROWS,
+    NOTHING,
+    Bounds,
+    Format,
+    Line,
+    Part,
+    Sentences,
+    Table,
+    format_digits,
+    format_interval,
+    format_or_dash,
+)
 
 if TYPE_CHECKING:
     from realcomm.strategies.training import StrategyResult
@@ -47,10 +58,9 @@ PARTS = {"compute": "computing", "optimizer": "optimizer", "tensor": "within lay
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class StrategyAnswer(Answer):
-    """A training in a parallelism strategy: seconds of a step, bytes that the fullest rank keeps, and its losses.
+    """A training with a parallelism strategy: step time, memory of the fullest rank, and losses.
 
-    ``alone_losses`` are of one rank that trained the same by itself in the first steps. Without a prediction only
-    measurements are there. ``traces`` are no part of the JSON.
+    ``alone_losses`` are those of one rank that trained alone for the first steps.
     """
 
     kind: ClassVar[str] = "strategy"
@@ -76,14 +86,14 @@ class StrategyAnswer(Answer):
 
     @property
     def apart(self) -> float:
-        """The most that a loss differs from that of one rank alone, as a share of it."""
+        """The largest relative difference between the losses and those of one rank alone."""
         pairs = zip(self.losses, self.alone_losses, strict=False)
-        return max((abs(one / other - 1) for one, other in pairs), default=0.0)
+        return max((abs(loss / other - 1) for loss, other in pairs), default=0.0)
 
     def show(self) -> Iterator[Part]:
-        """Yield the step and what a rank keeps, the losses beside those of one rank alone, and what that says."""
+        """Yield the step and the memory, the losses next to those of one rank alone, and sentences."""
         rows = [
-            self._row("step", self.step_s, format_time),
+            self._row("step (80 %)" if self.interval_s else "step", self.step_s, format_time, self.interval_s),
             self._row("samples/s", self.samples_per_s, format_digits),
             *(
                 self._row(f"{name} of a rank", each, lambda size: format_size(round(size)))
@@ -97,11 +107,11 @@ class StrategyAnswer(Answer):
         yield Table(None, ["step", "loss", "of one rank alone"], self._loss_rows())
         yield Sentences([*self._said()])
 
-    def _row(self, name: str, found: SideBySide, strategy: Any) -> list[str]:
+    def _row(self, name: str, pair: SideBySide, strategy: Format, bounds: Bounds | None = None) -> list[str]:
         if self.step_s.predicted is None:
-            return [name, format_or_dash(found.measured, strategy)]
-        error = format_or_dash(found.error, lambda share: f"{share:+.0%}")
-        return [name, format_or_dash(found.predicted, strategy), format_or_dash(found.measured, strategy), error]
+            return [name, format_or_dash(pair.measured, strategy)]
+        error = format_or_dash(pair.error, lambda share: f"{share:+.0%}")
+        return [name, format_interval(pair.predicted, bounds, strategy), format_or_dash(pair.measured, strategy), error]
 
     def _loss_rows(self) -> list[list[str]]:
         last = len(self.losses) - 1
@@ -129,16 +139,12 @@ class StrategyAnswer(Answer):
         if self.parts_s is None or self.interval_s is None or self.step_s.predicted is None:
             return
         parts = ", ".join(f"{PARTS.get(name, name)} {format_time(value)}" for name, value in self.parts_s.items())
-        yield f"The prediction is put together from pieces that all ranks timed in between: {parts}."
+        yield f"The prediction combines pieces that all ranks timed: {parts}."
         low, high = self.interval_s
-        bounds = f"{format_time(low)} to {format_time(high)}"
         if self.load is not None and self.load.is_busy:
-            yield f"Four of five steps should take {bounds}."
-            yield f"This machine was busy: {self.load.describe()}. Times are not to be trusted."
-        elif low <= (self.step_s.measured or 0.0) <= high:
-            yield f"Four of five steps should take {bounds}; this one does."
-        else:
-            yield f"Four of five steps should take {bounds}; this one does not: the prediction is poor here."
+            yield f"This machine was busy: {self.load.describe()}. Do not trust the times."
+        elif not low <= (self.step_s.measured or 0.0) <= high:
+            yield "The measured step is outside the 80 % interval of the prediction."
 
 
 def carry_out(
@@ -151,7 +157,7 @@ def carry_out(
     predict: bool,
     weights: Path | None = None,
 ) -> None:
-    """Carry out ``ringlab run`` or, with its prediction, ``ringlab compare``."""
+    """Carry out ``ringlab run``, or ``ringlab compare`` with ``predict``."""
     check_outputs(outputs.json_to, also.trace, weights)
     act = compare_strategy if predict else run_strategy
     answer = act(scenario, *overrides, session=real_session(real), check_all=also.check, weights=weights)
@@ -166,11 +172,10 @@ def run_strategy(
     check_all: bool = False,
     weights: Path | None = None,
 ) -> StrategyAnswer:
-    """Train a scenario's model by the strategy in ``[training.parallelism]``, with torch's classes, on ranks here.
+    """Train a scenario's model with its ``[training.parallelism]``, by torch's own classes, on ranks of this machine.
 
-    One rank trains the same alone in the first steps, with ``check_all`` in all. The whole model's state_dict is
-    written to ``weights``. Raises InputError, and RunFailed, with
-    ``check_all`` also where losses differ.
+    One rank also trains the first steps alone, all steps with ``check_all``. The model's state_dict is written to
+    ``weights``. Raises InputError, and RunFailed, with ``check_all`` also if the losses differ.
 
     >>> run_strategy("examples/fsdp_here.toml").same  # doctest: +SKIP
     True
@@ -190,7 +195,7 @@ def compare_strategy(
     check_all: bool = False,
     weights: Path | None = None,
 ) -> StrategyAnswer:
-    """Time the pieces of a step on all ranks, predict it from them, and train as ``run_strategy`` does.
+    """Predict a step from its pieces, timed on all ranks, and train as ``run_strategy`` does.
 
     Raises InputError, also for a cluster that is not this machine, and RunFailed.
 
@@ -202,8 +207,8 @@ def compare_strategy(
     with refusals_about(f"{job.spread.path}: cluster"):
         job.spread.cluster.check_measurable(session.backend, gpu_names)
     asked = ask_collectives([job.job], job.world_size)
-    found, load = _launch(job, session, "calibrate_and_train", [job.plan, asked, weights])
-    timed, results = zip(*found, strict=True)
+    ranks, load = _launch(job, session, "calibrate_and_train", [job.plan, asked, weights])
+    timed, results = zip(*ranks, strict=True)
     pieces = known_pieces(job.world_size, job.job.model, asked, timed)
     is_gloo = session.backend == "gloo"
     predicted = predict_step(job.job, job.world_size, pieces, gloo=is_gloo, ahead=job.plan.loads_ahead)
@@ -211,10 +216,10 @@ def compare_strategy(
 
 
 def _launch(job: StrategyJob, session: Session, worker: str, given: list[Any]) -> tuple[list[Any], MachineLoad | None]:
-    """Return what the ranks do, and what else the machine did meanwhile."""
+    """Return the results of the ranks, and the load of other processes."""
     check_launch(job.world_size, session.backend, session.timeout_s)
     check_torch()
-    tell_of_images([job.plan.images] if job.plan.images else [], session.progress)
+    session.report_images([job.plan.images] if job.plan.images else [])
     preload(PRELOAD, "realcomm.strategies.training")
     with session.progress.task(f"training by {job.plan.parallelism.label}") as tick, watch_load() as watch:
         ranks = launch(
@@ -235,15 +240,15 @@ def _answer(
     load: MachineLoad | None,
     predicted: StepPrediction | None = None,
 ) -> StrategyAnswer:
-    """Return what ranks measured, with the prediction beside it where there is one."""
+    """Return the answer, with the prediction if there is one."""
     plan, alone = job.plan, results[0].alone
-    of_replicas = [one.losses for one in results if one.losses]
+    of_replicas = [rank.losses for rank in results if rank.losses]
     losses = tuple(sum(each) / len(each) for each in zip(*of_replicas, strict=True))
-    step = max(median(one.step_s[min(WARM_UP, plan.steps - 1) :]) for one in results)
-    fullest = max((one.held for one in results), key=sum)
+    step = max(median(rank.step_s[min(WARM_UP, plan.steps - 1) :]) for rank in results)
+    fullest = max((rank.held for rank in results), key=sum)
     alone_losses = alone.losses if alone else []
     total = None if predicted is None else predicted.parts.total
-    kept = {} if predicted is None else max(predicted.memory, key=lambda one: one.states).as_dict()
+    kept = {} if predicted is None else max(predicted.memory, key=lambda rank: rank.states).as_dict()
     parts = {} if predicted is None else predicted.parts.as_dict()
     return StrategyAnswer(
         title=job.spread.title,
@@ -268,7 +273,7 @@ def _answer(
 
 
 def _checked(answer: StrategyAnswer, check_all: bool) -> StrategyAnswer:
-    """Return the answer. Raise RunFailed where all its losses are checked and are not those of one rank alone."""
+    """Return the answer. Raise RunFailed if all losses are checked and differ from those of one rank alone."""
     if answer.same or not check_all:
         return answer
     if answer.same is None:
@@ -281,7 +286,7 @@ def _checked(answer: StrategyAnswer, check_all: bool) -> StrategyAnswer:
 
 
 def _trace(job: StrategyJob, results: "Sequence[StrategyResult]") -> Trace:
-    spans = Spans.of(span for one in results for span in one.spans).sorted()
+    spans = Spans.of(span for rank_result in results for span in rank_result.spans).sorted()
     hosts = [f"rank {rank}" for rank in range(job.world_size)]
     label = f"{job.spread.title}: {job.plan.parallelism.label}"
     return Trace(label, "measured", len(hosts), float(spans.end.max()), spans=spans, nodes=sorted(hosts), hosts=hosts)

@@ -1,8 +1,7 @@
-"""A scenario's training in a parallelism strategy, as ranks of this machine are to carry it out, and its prediction.
+"""The training of ``[training.parallelism]``: the plan of its ranks, and its prediction from measured pieces.
 
-A step is predicted from its pieces as this machine takes them; nothing is fitted to a step. All ranks time the model's
-layers, the optimizer, each collective that the strategy is predicted to call, by itself, and a step of the strategy in
-which nothing travels; ``planner.mesh`` puts them together.
+All ranks time the model's layers, the optimizer, each collective alone, and a step without communication;
+``planner.mesh`` combines them. No parameter is fitted to a step.
 """
 
 import os
@@ -55,7 +54,7 @@ NOT_RUN = ("experts", "expert", "top_k", "recompute", "prefetch", "overlap", "sy
 
 @dataclass(frozen=True)
 class StrategyJob:
-    """What ranks train, and the same as it is predicted."""
+    """The plan of the ranks, and the job to predict."""
 
     spread: SpreadTraining
     job: TrainingJob  # on the mesh of all ranks
@@ -63,22 +62,19 @@ class StrategyJob:
 
     @property
     def world_size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         return self.spread.cluster.world_size
 
 
 def read_strategy_job(scenario: str | Path, *overrides: str, check_all: bool = False) -> StrategyJob:
-    """Return what a scenario with ``[training.parallelism]`` has ranks train.
-
-    Raise InputError, which names file, key and value, for what torch's classes cannot give.
-    """
+    """Return the training of a scenario. Raise InputError for settings that torch's classes do not support."""
     spread = read_spread_training(scenario, overrides)
     with refusals_about(f"{spread.path}: training"):
         return make_strategy_job(spread, check_all)
 
 
 def make_strategy_job(spread: SpreadTraining, check_all: bool = False) -> StrategyJob:
-    """Return what ranks are to train; one rank trains the first steps alone, or all. Raise InputError."""
+    """Return the training; one rank also trains the first steps alone, or all. Raise InputError."""
     training, cluster = spread.training, spread.cluster
     _check_keys(training)
     _check_images(training)
@@ -105,9 +101,9 @@ def plan_strategy(
     recipe: Recipe,
     sample: tuple[int, ...] | None = None,
 ) -> "StrategyPlan":
-    """Return what ranks are told of a training in a strategy whose mesh is whole; ``batch_size`` is of all of them.
+    """Return the plan of the ranks. ``batch_size`` is that of all ranks.
 
-    Raises InputError for a strategy that torch's classes cannot give the model, and a pipeline of one without stages.
+    Raises InputError if torch's classes do not support the strategy for the model, and for a pipeline without stages.
     """
     from realcomm.strategies.blocks import block_names
     from realcomm.strategies.plan import StrategyPlan, check_divisible
@@ -121,7 +117,7 @@ def plan_strategy(
 
 
 def _check_keys(training: TrainingSection) -> None:
-    """Raise InputError for keys that a training on a mesh does not have."""
+    """Raise InputError for unsupported keys."""
     asked = {key: getattr(training, key) for key in training.model_fields_set}
     for key in asked.keys() - {*KNOWN, *PREDICTED_BY}:
         if (key, asked[key]) == ("precision", "float32"):
@@ -134,7 +130,7 @@ def _check_keys(training: TrainingSection) -> None:
 
 
 def _check_images(training: TrainingSection) -> None:
-    """Raise InputError for keys of a data set where there is none, and for one that the model does not read."""
+    """Raise InputError for image keys without an image dataset, and for a model that does not read images."""
     if training.dataset in ("", "synthetic"):
         for key in OF_IMAGES:
             if key in training.model_fields_set:
@@ -149,7 +145,7 @@ def _check_images(training: TrainingSection) -> None:
 
 
 def _find_images(training: TrainingSection, plan: "StrategyPlan", folder: Path) -> Training | None:
-    """Return the images of a data set as a replica has them, None where samples are random. Raise InputError."""
+    """Return the image dataset of a replica; None for random samples. Raise InputError."""
     from realcomm.strategies.plan import count_classes
 
     given = {key: getattr(training, key) for key in OF_IMAGES if key in training.model_fields_set}
@@ -173,7 +169,7 @@ def _find_images(training: TrainingSection, plan: "StrategyPlan", folder: Path) 
 
 
 def _runnable(parallelism: Parallelism) -> Parallelism:
-    """Return the strategy that torch's own classes give. Raise InputError where they give none."""
+    """Return the strategy of torch's own classes. Raise InputError if they do not support it."""
     if parallelism.strategy in REPLICAS:
         raise InputError(
             f"parallelism.strategy = {parallelism.strategy} is {REPLICAS[parallelism.strategy]} and can only be "
@@ -194,7 +190,7 @@ def _runnable(parallelism: Parallelism) -> Parallelism:
 
 
 def _batch_size(training: TrainingSection, parallelism: Parallelism) -> int:
-    """Return the samples of a step of all ranks. Raise InputError for ones that replicas cannot share equally."""
+    """Return the samples of a step of all ranks. Raise InputError if the replicas cannot share them equally."""
     if "global_batch_size" not in training.model_fields_set:
         return training.batch_size * parallelism.data
     if training.global_batch_size % parallelism.data:
@@ -214,25 +210,25 @@ def _count_steps(training: TrainingSection, batch_size: int, images: Training | 
 
 
 def stage_blocks(profile: ModelProfile, known: Sequence[str], parts: int) -> tuple[tuple[str, ...], ...]:
-    """Return the names of each stage's blocks; one that the profile has not, as it computes nothing, follows the last.
+    """Return the names of each stage's blocks. A block without compute stays in the stage of the previous one.
 
-    Raises InputError for a profile whose blocks are not these, and for more stages than blocks.
+    Raises InputError if the profile has other blocks, and for more stages than blocks.
     """
     cut = cut_stages(profile, parts)
     stage_of = {block.name: number for number, stage in enumerate(cut) for block in stage}
-    found, last = [list[str]() for _ in cut], 0
+    stages, last = [list[str]() for _ in cut], 0
     for name in known:
         last = stage_of.get(name, last)
-        found[last].append(name)
-    named = [name for stage in found for name in stage]
+        stages[last].append(name)
+    named = [name for stage in stages for name in stage]
     apart = {block.name for block in profile.blocks if block.parameters} - {*known}
     if named != [*known] or apart:
         raise InputError(f"model {quote(profile.model)}: its blocks {', '.join(known)} do not match its profile")
-    return tuple(map(tuple, found))
+    return tuple(map(tuple, stages))
 
 
 class AskedCollectives:
-    """Ranks whose collectives take no time: it notes which ones it is asked for."""
+    """A network on which collectives take no time, to collect the collectives of a step."""
 
     kind, nic, links = "", 1e12, None
 
@@ -240,25 +236,25 @@ class AskedCollectives:
         self.node, self.questions = ranks, dict["Question", None]()
 
     def seconds(self, collective: str, nbytes: float, group: Group) -> float:
-        """Note the question."""
+        """Collect the collective."""
         if group.size > 1 and nbytes > 0:
             self.questions[_question(collective, nbytes, group)] = None
         return 0.0
 
     def serve(self, nbytes: float, largest: float, group: Group) -> Served:
-        """Refuse it: none of the strategies that run here has servers."""
+        """Reject parameter servers, which no strategy here uses."""
         raise AssertionError(f"{nbytes} bytes ({largest} of a layer) are to be served to {group}")
 
 
 class TimedCollectives(AskedCollectives):
-    """Ranks whose collectives take what they took by themselves."""
+    """A network on which collectives take their measured times."""
 
     def __init__(self, ranks: int, known: "dict[Question, float]") -> None:
         super().__init__(ranks)
         self.known = known
 
     def seconds(self, collective: str, nbytes: float, group: Group) -> float:
-        """Return the seconds that were measured."""
+        """Return the measured seconds."""
         return self.known[_question(collective, nbytes, group)] if group.size > 1 and nbytes > 0 else 0.0
 
 
@@ -270,7 +266,7 @@ def _question(collective: str, nbytes: float, group: Group) -> "Question":
 
 
 class KnownPieces(NamedTuple):
-    """What collectives take, of which the slowest rank counts, and computing, of all ranks at once."""
+    """The measured pieces of a step: collectives on the slowest rank, and compute on all ranks at once."""
 
     collectives: TimedCollectives
     computing: Compute
@@ -279,7 +275,7 @@ class KnownPieces(NamedTuple):
 
 
 def ask_collectives(jobs: Sequence[TrainingJob], ranks: int) -> "list[Question]":
-    """Return the collectives, each once, that ranks are predicted to call in a step of each job."""
+    """Return the collectives of a step of each job, each once."""
     asked = AskedCollectives(ranks)
     for job in jobs:
         ones = (1.0,) * len(job.model.layers)
@@ -290,8 +286,8 @@ def ask_collectives(jobs: Sequence[TrainingJob], ranks: int) -> "list[Question]"
 def known_pieces(
     ranks: int, profile: ModelProfile, questions: "Sequence[Question]", pieces: "Sequence[RankTimes]"
 ) -> KnownPieces:
-    """Return the pieces of a step as all ranks have timed them."""
-    seconds = {one: max(rank.collectives_s[place] for rank in pieces) for place, one in enumerate(questions)}
+    """Return the pieces of a step from the times of all ranks."""
+    seconds = {question: max(rank.collectives_s[place] for rank in pieces) for place, question in enumerate(questions)}
     middle = sorted(pieces, key=lambda rank: rank.computing.step)[len(pieces) // 2].computing
     optimizer = median(rank.optimizer_s for rank in pieces)
     computing = replace(as_measured(replace(profile, measured=(middle,))), optimizer=optimizer)
@@ -303,30 +299,30 @@ def known_pieces(
 def predict_step(
     job: TrainingJob, ranks: int, pieces: KnownPieces, *, gloo: bool = True, ahead: bool = False
 ) -> StepPrediction:
-    """Return a step that is put together from its pieces; ``ahead`` says whether batches are loaded beside it.
+    """Combine the pieces into a step. ``ahead`` means that batches are loaded during the step.
 
-    What a rank computes is that of a step in which nothing travels, torch's own copies and dispatch with it. With gloo
-    nothing hides what FSDP exchanges, as torch calls it and waits, nor what others do where all cores compute.
+    Compute is that of a step without communication, including torch's copies and dispatch. With gloo, nothing hides
+    FSDP's collectives, because torch waits for each, nor those of other strategies if all cores compute.
     """
     parallelism = job.parallelism
-    found = StepModel(job, pieces.computing, lambda _: pieces.collectives).predict(ranks)
-    parts = found.parts
+    prediction = StepModel(job, pieces.computing, lambda _: pieces.collectives).predict(ranks)
+    parts = prediction.parts
     if parallelism.pipeline > 1:
         parts = _pipelined(ranks, pieces, parts)
     else:
         parts = replace(parts, compute=max(0.0, pieces.silent - parts.optimizer))
         if gloo and (parallelism.has_dtensors or ranks >= cores()):
-            called = sum(each.times * pieces.collectives.seconds(*each[:3]) for each in found.calls[0])
+            called = sum(each.times * pieces.collectives.seconds(*each[:3]) for each in prediction.calls[0])
             parts = replace(parts, sync=max(0.0, called - parts.tensor), overlap_slowdown=0.0)
     loading = max(0.0, pieces.loading - parts.total) if ahead else pieces.loading
-    return replace(found, parts=replace(parts, input=loading))
+    return replace(prediction, parts=replace(parts, input=loading))
 
 
 def _pipelined(ranks: int, pieces: KnownPieces, parts: StepParts) -> StepParts:
-    """Return the parts of a pipeline's step, as long as its busiest rank takes to compute its stages by themselves.
+    """Return the parts of a pipeline's step.
 
-    Ranks that wait leave their cores to others, so where there are more ranks than cores a rank computes quicker than
-    all at once; but no step is predicted shorter than what all of them compute.
+    Waiting ranks leave their cores to others, so with more ranks than cores a rank computes faster than all at once. A
+    step is never shorter than the compute of all ranks.
     """
     longer = pieces.silent * min(1.0, cores() / ranks) / (parts.compute + parts.optimizer)
     parts = replace(parts, **{name: longer * getattr(parts, name) for name in ("compute", "optimizer", "pipeline")})

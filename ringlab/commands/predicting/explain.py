@@ -1,4 +1,4 @@
-"""``ringlab explain``: what NCCL would pick for a scenario at each size, and why; its topology, rings and trees."""
+"""``ringlab explain``: NCCL's choice at each size and the reasons; topology, rings and trees."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from ringlab.shared.answer import Answer, AnswerRecord
 from ringlab.shared.options import JsonOpt, complete_scenario, drawing
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress, computing, draw_to
-from ringlab.table import Line, Part, Table, format_or_dash, format_ratio, time_unit
+from ringlab.table import Line, Part, Table, format_interval, format_or_dash, format_ratio, time_unit
 from scenarios import LoadedScenario
 from simcomm.nccl.channels import open_channels
 from simcomm.nccl.clusters import NcclCluster
@@ -50,8 +50,8 @@ NETS = {
 }
 DRAWN = 64  # ranks of a ring that are written out
 LEGEND = (
-    '"our time" is a candidate\'s on the GPUs alone; the time of what NCCL picks is a mean over the candidates, by how '
-    "near the tuner has them, with the launch and what was measured on such hosts"
+    '"our time" is the time on the GPUs alone. The time of NCCL\'s choice is a mean over the candidates, weighted by '
+    "the tuner's times, with the launch and the measured offset of such hosts."
 )
 WORDS = {  # of nvidia-smi topo -m, and of NCCL's log
     "NV": "NVLink",
@@ -115,7 +115,7 @@ def command(
 
 @dataclass(frozen=True)
 class OptionExplained(AnswerRecord):
-    """An algorithm with a protocol that NCCL could take: seconds, those that its tuner reckons with, why not."""
+    """An algorithm with a protocol: seconds predicted by our model and by NCCL's tuner, and why NCCL rejects it."""
 
     algorithm: str
     protocol: str
@@ -127,7 +127,7 @@ class OptionExplained(AnswerRecord):
 
 @dataclass(frozen=True)
 class SizeExplained(AnswerRecord):
-    """What NCCL does at one size."""
+    """NCCL's choice at one size."""
 
     bytes: int
     algorithm: str
@@ -141,7 +141,7 @@ class SizeExplained(AnswerRecord):
 
 @dataclass(frozen=True)
 class ClusterExplained(AnswerRecord):
-    """What NCCL sees of a cluster and does on it."""
+    """NCCL's view of a cluster, and its choices."""
 
     title: str
     system: tuple[str, ...]  # lines
@@ -156,7 +156,7 @@ class ClusterExplained(AnswerRecord):
 
 @dataclass(frozen=True, repr=False)
 class Explanation(Answer):
-    """What ``explain`` found."""
+    """The answer of ``explain``."""
 
     kind = "explanation"
 
@@ -166,37 +166,35 @@ class Explanation(Answer):
 
     def draw(self, path: Path | str) -> None:
         """Draw the rings and trees of the scenario's own cluster, as .png, .svg or .pdf. Raise InputError."""
-        own = self.clusters[0]
-        trees = [[(rank, parent) for rank, parent in tree if parent is not None] for tree in own.trees]
-        viz.write_figure(viz.rings_figure(viz.Rings(own.title, own.ranks_per_node, own.rings, trees)), path)
+        cluster = self.clusters[0]
+        trees = [[(rank, parent) for rank, parent in tree if parent is not None] for tree in cluster.trees]
+        viz.write_figure(viz.rings_figure(viz.Rings(cluster.title, cluster.ranks_per_node, cluster.rings, trees)), path)
 
     def show(self) -> Iterator[Part]:
-        """Yield of each cluster what NCCL sees, its rings and trees, its choice at each size, and all candidates."""
+        """Yield the topology, rings, trees, choices and candidates of each cluster."""
         for cluster in self.clusters:
             yield Line(cluster.title, "bold")
-            yield from (f"  {line}" for line in cluster.system)
+            yield from (Line(f"  {line}", wrap=True) for line in cluster.system)
             yield from _paths(cluster)
-            yield from (f"  {line}" for line in _ring_lines(cluster))
-            if self.collective == "all_reduce":  # the only one that NCCL has trees for
-                yield from (f"  {line}" for line in _tree_lines(cluster))
+            yield from (Line(f"  {line}", wrap=True) for line in _ring_lines(cluster))
             yield ""
             yield _choices(self.collective, cluster)
             yield from (_candidates(size) for size in cluster.sizes if size.options)
             if any(size.options for size in cluster.sizes):
-                yield f"  {LEGEND}"
-            yield from (f"  {line}" for line in (*_closed(cluster), *_better(cluster)))
-            yield from (f"  note: {note}" for note in cluster.notes)
+                yield Line(LEGEND, wrap=True)
+            yield from (Line(line, wrap=True) for line in (*_closed(cluster), *_better(cluster)))
+            yield from (Line(f"note: {note}", wrap=True) for note in cluster.notes)
 
 
 def explain(scenario: LoadedScenario, progress: Progress | None = None) -> Explanation:
-    """Return what NCCL would do on the scenario's clusters that it joins. Raise InputError where it joins none.
+    """Return NCCL's choices on the scenario's clusters with ``transport = "nccl"``. Raise InputError if there are none.
 
     >>> from scenarios import load
     >>> explain(load("two-p5")).clusters[0].sizes[-1].protocol
     'simple'
     """
-    clusters = {scenario.cluster.title: scenario.cluster} | {one.title: one.cluster for one in scenario.what_ifs}
-    joined = {title: one for title, one in clusters.items() if isinstance(one, NcclCluster)}
+    clusters = {scenario.cluster.title: scenario.cluster} | {each.title: each.cluster for each in scenario.what_ifs}
+    joined = {title: each for title, each in clusters.items() if isinstance(each, NcclCluster)}
     if not joined:
         raise InputError(f'{scenario.path}: no cluster has transport = "nccl", so there is nothing to explain')
     collective = scenario.collective.name if scenario.collective else "all_reduce"
@@ -204,8 +202,8 @@ def explain(scenario: LoadedScenario, progress: Progress | None = None) -> Expla
         raise InputError(f"{scenario.path}: NCCL does not have {collective}; it has {', '.join(COLLECTIVES)}")
     sizes = scenario.collective.sizes if scenario.collective else USUAL_SIZES
     with computing(progress, f"choosing as NCCL does for {scenario.title}"):
-        found = tuple(_explain(title, cluster, collective, sizes) for title, cluster in joined.items())
-    return Explanation(scenario.title, collective, found)
+        explained = tuple(_explain(title, cluster, collective, sizes) for title, cluster in joined.items())
+    return Explanation(scenario.title, collective, explained)
 
 
 def _explain(title: str, cluster: NcclCluster, collective: str, sizes: tuple[int, ...]) -> ClusterExplained:
@@ -236,7 +234,7 @@ def _path(comm: Communicator, a: int, b: int) -> str:
 
 
 def _lines(cluster: NcclCluster, comm: Communicator) -> Iterator[str]:
-    """Yield what NCCL sees of the system, a line a part."""
+    """Yield a line for each part of the system."""
     system, host = cluster.system, comm.host
     hosts = f"{comm.system.nodes} hosts" if comm.system.nodes > 1 else "one host"
     yield f"{comm.ranks} ranks on {hosts}, {system.gpus} x {system.gpu.name} ({comm.generation}) each"
@@ -249,9 +247,9 @@ def _lines(cluster: NcclCluster, comm: Communicator) -> Iterator[str]:
         yield f"inside a host: {inside}"
     for hop in comm.hops:
         if hop.count and hop.kind in HOPS:
-            what = "through host memory" if hop.kind == "shm" else "GPU to GPU"
+            route = "through host memory" if hop.kind == "shm" else "GPU to GPU"
             shared = f"{_gigabytes(hop.rate)} each when all are busy"
-            yield f"  {hop.count} of a ring's hops: {what} ({HOPS[hop.kind]}), {shared}"
+            yield f"  {hop.count} of a ring's hops: {route} ({HOPS[hop.kind]}), {shared}"
     if comm.network is not None:
         gdr = "GPUDirect RDMA" if comm.network.gdr else "through host memory (no GPUDirect RDMA)"
         kind = NETS.get(comm.network.kind, comm.network.kind)
@@ -268,36 +266,35 @@ def _lines(cluster: NcclCluster, comm: Communicator) -> Iterator[str]:
 
 
 def _gigabytes(rate: float) -> str:
-    """Return GB/s, the unit of busbw."""
     return f"{round(rate, 1):g} GB/s"
 
 
 def _explain_size(cluster: NcclCluster, collective: str, nbytes: int) -> SizeExplained:
-    found = predict_calibrated(cluster.system, collective, nbytes, settings=cluster.settings)
+    prediction = predict_calibrated(cluster.system, collective, nbytes, settings=cluster.settings)
     return SizeExplained(
         bytes=nbytes,
-        algorithm=found.algorithm,
-        protocol=found.protocol,
-        channels=found.channels,
-        time_s=found.seconds,
-        interval_s=(found.low, found.high),
-        busbw_GBps=nbytes / found.seconds / 1e9 * bus_factor(collective, cluster.world_size),
-        options=tuple(_options(found)),
+        algorithm=prediction.algorithm,
+        protocol=prediction.protocol,
+        channels=prediction.channels,
+        time_s=prediction.seconds,
+        interval_s=(prediction.low, prediction.high),
+        busbw_GBps=nbytes / prediction.seconds / 1e9 * bus_factor(collective, cluster.world_size),
+        options=tuple(_options(prediction)),
     )
 
 
-def _options(found: NcclPrediction) -> Iterator[OptionExplained]:
-    """Yield the candidates; of those that lose it says by how much the tuner finds them slower."""
-    best = min((one.tuner_seconds for one in found.candidates if one.tuner_seconds), default=0.0)
-    for one in found.candidates:
-        chosen = (one.algorithm, one.protocol) == (found.algorithm, found.protocol)
-        slower = (one.tuner_seconds or 0.0) / best if one.allowed and not chosen else 0.0
-        reason = f"{slower:.2f} times the tuner's best" if slower else one.reason
-        yield OptionExplained(one.algorithm, one.protocol, chosen, one.seconds, one.tuner_seconds, reason)
+def _options(prediction: NcclPrediction) -> Iterator[OptionExplained]:
+    """Yield the candidates. The reason of an allowed one is how much slower the tuner estimates it."""
+    best = min((each.tuner_seconds for each in prediction.candidates if each.tuner_seconds), default=0.0)
+    for each in prediction.candidates:
+        chosen = (each.algorithm, each.protocol) == (prediction.algorithm, prediction.protocol)
+        slower = (each.tuner_seconds or 0.0) / best if each.allowed and not chosen else 0.0
+        reason = f"{slower:.2f} times the tuner's best" if slower else each.reason
+        yield OptionExplained(each.algorithm, each.protocol, chosen, each.seconds, each.tuner_seconds, reason)
 
 
 def _paths(cluster: ClusterExplained) -> Iterator[Part]:
-    """Yield how the GPUs of a host talk, each pair where not all talk alike, with the words in plain English."""
+    """Yield the paths between the GPUs of a host, as a table if they differ, with an explanation of the words."""
     kinds = sorted({path for row in cluster.paths for path in row if path != "X"})
     # of more GPUs a table of paths is too wide
     if len(kinds) > 1 and len(cluster.paths) <= 8:
@@ -307,13 +304,13 @@ def _paths(cluster: ClusterExplained) -> Iterator[Part]:
         words = dict.fromkeys(word for kind in kinds for word in kind.split())
         yield f"  {'; '.join(f'{word}: {WORDS[word]}' for word in words)}"
     elif kinds:
-        said = [", ".join(f"{WORDS[word]} ({word})" for word in kind.split()) for kind in kinds]
-        yield f"  every two GPUs of a host: {', or '.join(said)}"
+        descriptions = [", ".join(f"{WORDS[word]} ({word})" for word in kind.split()) for kind in kinds]
+        yield f"  every two GPUs of a host: {', or '.join(descriptions)}"
 
 
 def _ring_lines(cluster: ClusterExplained) -> list[str]:
-    """Return the rings as NCCL's log has them, with a bar between nodes."""
-    lines = [f"{count(cluster.channels, 'channel')} over these rings and trees in turn (> inside, ==> between nodes):"]
+    """Return the rings in the format of NCCL's log, with ==> between nodes."""
+    lines = [f"{count(cluster.channels, 'channel')} over these rings (> inside, ==> between nodes); -o draws trees:"]
     for number, ring in enumerate(cluster.rings):
         shown = ring[:DRAWN]
         nodes = [list(ranks) for _, ranks in groupby(shown, key=lambda rank: rank // cluster.ranks_per_node)]
@@ -323,83 +320,48 @@ def _ring_lines(cluster: ClusterExplained) -> list[str]:
     return lines
 
 
-def _tree_lines(cluster: ClusterExplained) -> list[str]:
-    """Return the trees, indented by depth, with a line for each chain of ranks that have one child each."""
-    lines = []
-    for number, tree in enumerate(cluster.trees):
-        children: dict[int | None, list[int]] = {}
-        for rank, parent in tree:
-            children.setdefault(parent, []).append(rank)
-        near = _nearest_ranks(children, DRAWN)
-        drawn = {parent: [rank for rank in ranks if rank in near] for parent, ranks in children.items()}
-        lines.append(f"tree {number}, a < b where b sends its sum to a:")
-        lines += [f"  {line}" for root in drawn[None] for line in _draw_tree(root, drawn, "")]
-        lines += [f"  ... {len(tree) - len(near)} more"] if len(near) < len(tree) else []
-    return lines
-
-
-def _nearest_ranks(children: dict[int | None, list[int]], most: int) -> set[int]:
-    """Return the ranks nearest to the roots, at most so many."""
-    order = list(children[None])
-    for rank in order:
-        if len(order) >= most:
-            break
-        order += children.get(rank, [])
-    return set(order[:most])
-
-
-def _draw_tree(root: int, children: dict[int | None, list[int]], indent: str) -> list[str]:
-    chain = [root]
-    while len(below := children.get(chain[-1], [])) == 1:
-        chain.append(below[0])
-    lines = [f"{indent}{' < '.join(map(str, chain))}"]
-    for child in children.get(chain[-1], []):
-        lines += _draw_tree(child, children, f"{indent}    ")
-    return lines
-
-
 def _choices(collective: str, cluster: ClusterExplained) -> Table:
     unit, form = time_unit(size.time_s for size in cluster.sizes)
-    units = [f"time\n({unit})", f"80 % interval\n({unit})", "busbw\n(GB/s)"]
+    units = [f"time\n({unit}, 80 %)", "busbw\n(GB/s)"]
     rows = [
         [
             format_size(size.bytes), size.algorithm, size.protocol,
             str(size.channels) if size.options else "-",  # of messages between pairs the model knows none
-            form(size.time_s), " to ".join(map(form, size.interval_s)), format_ratio(size.busbw_GBps),
+            format_interval(size.time_s, size.interval_s, form), format_ratio(size.busbw_GBps),
         ]
         for size in cluster.sizes
     ]  # fmt: skip
     headings = ["size", "algorithm", "protocol", "channels", *units]
-    return Table(f"{collective}: what NCCL picks", headings, rows, words=3)
+    return Table(f"{collective}: NCCL's choices", headings, rows, words=3)
 
 
 def _candidates(size: SizeExplained) -> Table:
-    candidates = [one for one in size.options if one.tuner_s is not None]
-    unit, form = time_unit(seconds for one in candidates for seconds in (one.tuner_s, one.time_s))
+    candidates = [candidate for candidate in size.options if candidate.tuner_s is not None]
+    unit, form = time_unit(seconds for candidate in candidates for seconds in (candidate.tuner_s, candidate.time_s))
     rows = []
-    for one in candidates:
-        times = [format_or_dash(value, form) for value in (one.tuner_s, one.time_s)]
-        rows.append([">" * one.is_chosen, one.algorithm, one.protocol, *times, one.reason])
+    for candidate in candidates:
+        times = [format_or_dash(value, form) for value in (candidate.tuner_s, candidate.time_s)]
+        rows.append([">" * candidate.is_chosen, candidate.algorithm, candidate.protocol, *times, candidate.reason])
     headings = ["", "algorithm", "protocol", f"tuner's time\n({unit})", f"our time\n({unit})", "why"]
     return Table(f"Candidates at {format_size(size.bytes)}", headings, rows, words=3)
 
 
 def _closed(cluster: ClusterExplained) -> Iterator[str]:
-    """Yield the candidates that NCCL cannot take here, by reason: it is the same at all sizes."""
+    """Yield the candidates that NCCL cannot use here, by reason. They are the same at all sizes."""
     by_reason: dict[str, list[str]] = {}
-    for one in cluster.sizes[0].options:
-        if one.tuner_s is None:
-            by_reason.setdefault(one.reason, []).append(f"{one.algorithm}/{one.protocol}")
+    for candidate in cluster.sizes[0].options:
+        if candidate.tuner_s is None:
+            by_reason.setdefault(candidate.reason, []).append(f"{candidate.algorithm}/{candidate.protocol}")
     yield from (f"not {', '.join(names)}: {reason}" for reason, names in by_reason.items())
 
 
 def _better(cluster: ClusterExplained) -> Iterator[str]:
-    """Yield of each size what our model finds more than 10 % faster than what NCCL picks."""
+    """Yield the sizes at which our model predicts another candidate to be over 10 % faster than NCCL's choice."""
     for size in cluster.sizes:
-        timed = [(one.time_s, one) for one in size.options if one.time_s]
-        own = next((seconds for seconds, one in timed if one.is_chosen), 0.0)
-        seconds, best = min(timed, key=lambda item: item[0], default=(own, None))
-        if best is not None and seconds < own / 1.1:
+        timed = [(candidate.time_s, candidate) for candidate in size.options if candidate.time_s]
+        chosen_s = next((seconds for seconds, candidate in timed if candidate.is_chosen), 0.0)
+        seconds, best = min(timed, key=lambda item: item[0], default=(chosen_s, None))
+        if best is not None and seconds < chosen_s / 1.1:
             yield (
                 f"at {format_size(size.bytes)} our model finds {best.algorithm}/{best.protocol} faster than the "
                 f"tuner's {size.algorithm}/{size.protocol}: {format_time(seconds)}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,8 @@ from collectives.input_files import MEBIBYTE
 from collectives.quoting import quote
 from collectives.units import count, format_size
 from ringlab.shared.answer import Answer, AnswerRecord
-from ringlab.shared.clusters import parse_keys
-from ringlab.shared.nccl_tables import check_gpu, show_skipped, system_of_scenario
-from ringlab.table import Line, Part, Table, format_or_dash, format_ratio, time_unit
+from ringlab.shared.machines import check_gpu, parse_keys, show_skipped, system_of_scenario
+from ringlab.table import Line, Part, Table, format_interval, format_or_dash, format_ratio, time_unit
 from scenarios import LoadedScenario
 from simcomm.nccl.clusters import NcclCluster
 from simcomm.nccl.descriptions import System, read_keys, with_unit
@@ -33,7 +33,7 @@ ONE_HOST = 8  # ranks that are taken to be on one host where nothing says on how
 
 @dataclass(frozen=True)
 class MeasuredSize(AnswerRecord):
-    """A measured size next to its prediction, seconds; None where the machine is not known."""
+    """A measured size and its prediction in seconds; None if the machine is unknown."""
 
     collective: str
     ranks: int
@@ -47,7 +47,7 @@ class MeasuredSize(AnswerRecord):
 
 @dataclass(frozen=True)
 class MeasuredSweep(AnswerRecord):
-    """The sizes of one collective in a run, with the verdict about them."""
+    """The sizes of one collective in a run, with the verdict."""
 
     line: int
     collective: str
@@ -60,7 +60,7 @@ class MeasuredSweep(AnswerRecord):
 
 @dataclass(frozen=True, repr=False)
 class MeasuredAnswer(Answer):
-    """Tables of a file next to NCCL's model: the verdict first, then size by size."""
+    """The tables of a file next to NCCL's model."""
 
     kind = "measured"
 
@@ -72,13 +72,13 @@ class MeasuredAnswer(Answer):
     skipped: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON, in which ``rows`` are those of all tables."""
-        found = super().to_dict()
-        found["rows"] = [row for table in found["tables"] for row in table.pop("rows")]
-        return found
+        """Return the JSON. ``rows`` has the rows of all tables."""
+        content = super().to_dict()
+        content["rows"] = [row for table in content["tables"] for row in table.pop("rows")]
+        return content
 
     def show(self) -> Iterator[Part]:
-        """Yield the verdict, each table, what is guessed, and the rows that were skipped."""
+        """Yield the verdict, the tables, the guesses, and the skipped rows."""
         yield Line(f"{self.title}: {self.sentence}", "bold", wrap=True)
         for table in self.tables:
             if len(self.tables) > 1:
@@ -87,14 +87,14 @@ class MeasuredAnswer(Answer):
             rows = [
                 [
                     format_size(row.bytes), form(row.measured),
-                    *(format_or_dash(seconds, form) for seconds in (row.predicted, row.low, row.high)),
+                    format_interval(row.predicted, None if row.low is None else (row.low, row.high or inf), form),
                     format_or_dash(row.predicted and row.measured / row.predicted, format_ratio),
                     format_or_dash(row.busbw_GBps, format_ratio),
                 ]
                 for row in table.rows
             ]  # fmt: skip
             machine = f" on {count(table.nodes, 'host')} with {count(table.gpus, 'GPU')} each" * (table.nodes > 0)
-            times = [f"{name}\n({unit})" for name in ("measured", "predicted", "low", "high")]
+            times = [f"measured\n({unit})", f"predicted\n({unit}, 80 %)"]
             yield Table(
                 f"{table.collective}{machine}", ["size", *times, "measured /\npredicted", "busbw\n(GB/s)"], rows
             )
@@ -104,7 +104,7 @@ class MeasuredAnswer(Answer):
 
 @dataclass(frozen=True)
 class _Described:
-    """The machine of a run, if it is known; else why not."""
+    """The machine of a run, or why it is unknown."""
 
     nodes: int
     gpus: int
@@ -116,10 +116,10 @@ class _Described:
 def explain_measured(
     file: Path | str, scenario: LoadedScenario | None = None, keys: Sequence[str] = ()
 ) -> MeasuredAnswer:
-    """Return the measured times of a file next to NCCL's model: of a scenario's cluster, or of the machine it lists.
+    """Return a file's measured times next to NCCL's model, for a scenario's cluster or the machine in the file.
 
-    ``keys`` without a scenario are keys of a description such as ``nic=100 GB/s``, for what the file does not say.
-    Raises InputError.
+    Without a scenario, ``keys`` are keys of a system description such as ``nic=100 GB/s`` that the file lacks. Raises
+    InputError.
 
     >>> explain_measured("all_reduce.txt").verdict  # doctest: +SKIP
     'as expected'
@@ -141,7 +141,7 @@ def explain_measured(
         if run.rows:
             machine = _of_scenario(file, run, system) if system else _describe(facts, run, given)
             series = MeasuredTable(str(file), run.rows).series(run.ranks or machine.nodes * machine.gpus)
-            tables += [_judge(run, one, machine, settings) for one in series.values()]
+            tables += [_judge(run, sizes, machine, settings) for sizes in series.values()]
             notes |= dict.fromkeys((*(f"guess: {guess}" for guess in run.guesses), *machine.notes))
             if machine.system and series:
                 predicted = predict_collective(machine.system, next(iter(series)), MEBIBYTE, settings=settings)
@@ -151,13 +151,13 @@ def explain_measured(
             f"{file}: no row has bytes to send and a time, or a busbw and a known number of ranks; give larger sizes "
             "(-b, -e), or pass for example --set nodes=1 --set gpus=8"
         )
-    found = _conclude(tables)
+    finding = _conclude(tables)
     skipped = tuple(reason for _, reason in output.skipped)
-    return MeasuredAnswer(Path(file).name, found.verdict, found.sentence, tuple(tables), tuple(notes), skipped)
+    return MeasuredAnswer(Path(file).name, finding.verdict, finding.sentence, tuple(tables), tuple(notes), skipped)
 
 
 def _of_scenario(file: Path | str, run: NcclTestsRun, system: System) -> _Described:
-    """Return the machine of a scenario. Raise InputError where the run was measured on another one."""
+    """Return the machine of a scenario. Raise InputError if the run was measured on another machine."""
     check_gpu(f"{file}:{run.line}", run, system)
     if run.ranks not in (0, system.ranks) or (run.hosts and run.hosts != system.nodes):
         hosts = f" on {count(run.hosts, 'host')}" if run.hosts else ""
@@ -169,11 +169,11 @@ def _of_scenario(file: Path | str, run: NcclTestsRun, system: System) -> _Descri
 
 
 def _describe(facts: Facts, run: NcclTestsRun, given: Mapping[str, Any]) -> _Described:
-    """Return the machine that a run's list of devices, a log in the same file and the user's keys describe."""
+    """Return the machine of a run's device list, a log in the same file, and the user's keys."""
     nodes, gpus, notes = _find_shape(facts, run, given)
     if not gpus:
-        said = f"on how many hosts the {run.ranks} ranks are" if run.ranks else "how many ranks there are"
-        missing = f"no list of devices says {said}; pass for example --set nodes=2 --set gpus=8"
+        unknown = f"the number of hosts of the {run.ranks} ranks" if run.ranks else "the number of ranks"
+        missing = f"the file does not list devices, so {unknown} is unknown; pass --set nodes=2 --set gpus=8"
         return _Described(0, run.ranks, None, missing=missing)
     procs = {"procs": run.procs} if run.hosts else {}
     version = {"nccl": ".".join(map(str, run.version))} if run.version else {}
@@ -181,9 +181,9 @@ def _describe(facts: Facts, run: NcclTestsRun, given: Mapping[str, Any]) -> _Des
     if described.missing:
         return _Described(nodes, gpus, None, tuple(notes), described.missing)
     system = described.system()
-    for key, one in described.keys.items():
-        if one.why.startswith("guess"):
-            notes.append(f"guess: {key} = {with_unit(key, one.value)}, {one.why.removeprefix('guess: ')}")
+    for key, value in described.keys.items():
+        if value.why.startswith("guess"):
+            notes.append(f"guess: {key} = {with_unit(key, value.value)}, {value.why.removeprefix('guess: ')}")
     joining = ("link", "pcie", "lanes") if system.link in ("pcie", "bridge") else ("link",)
     usual = [f"{key} = {getattr(system, key)}" for key in joining if system.gpus > 1 and key in system.defaulted]
     notes += [f"guess: {', '.join(usual)}, as is usual for {system.gpu.name}"] if usual else []
@@ -191,7 +191,7 @@ def _describe(facts: Facts, run: NcclTestsRun, given: Mapping[str, Any]) -> _Des
 
 
 def _find_shape(facts: Facts, run: NcclTestsRun, given: Mapping[str, Any]) -> tuple[int, int, list[str]]:
-    """Return hosts and GPUs of each, 0 where they are not known, and what of it is guessed. Raise InputError."""
+    """Return the hosts and the GPUs per host, 0 if unknown, and the guesses. Raise InputError for contradictions."""
     known = describe_machine(facts, given).keys
     nodes, gpus = (int(known[key].value) if key in known else 0 for key in ("nodes", "gpus"))
     if nodes * gpus == run.ranks or (not run.ranks and {"nodes", "gpus"} <= given.keys()):
@@ -201,8 +201,8 @@ def _find_shape(facts: Facts, run: NcclTestsRun, given: Mapping[str, Any]) -> tu
     if run.ranks and "nodes" not in given and "gpus" in given and run.ranks % gpus == 0:
         return run.ranks // gpus, gpus, []
     if run.ranks and {"nodes", "gpus"} & given.keys():
-        said = ", ".join(f"{key} = {given[key]}" for key in ("nodes", "gpus") if key in given)
-        raise InputError(f"--set: {said}, but line {run.line} begins a run of {count(run.ranks, 'rank')}; change it")
+        stated = ", ".join(f"{key} = {given[key]}" for key in ("nodes", "gpus") if key in given)
+        raise InputError(f"--set: {stated}, but line {run.line} begins a run of {count(run.ranks, 'rank')}; change it")
     if run.hosts and run.ranks % run.hosts == 0:
         return run.hosts, run.gpus, []
     if not run.hosts and 0 < run.ranks <= ONE_HOST:
@@ -211,16 +211,16 @@ def _find_shape(facts: Facts, run: NcclTestsRun, given: Mapping[str, Any]) -> tu
 
 
 def _judge(run: NcclTestsRun, series: SizeSeries, machine: _Described, settings: NcclSettings) -> MeasuredSweep:
-    """Return a collective's sizes with their verdicts; of a machine that is not known ``unknown``, with the reason."""
+    """Return a collective's sizes with their verdict: ``unknown`` with the reason for an unknown machine."""
     ranks = machine.nodes * machine.gpus or run.ranks
     missing = "one rank sends nothing" if ranks == 1 else machine.missing
     if machine.system is None or missing:
-        compared, found = None, Finding("unknown", f"unknown, as {missing}")
+        compared, finding = None, Finding("unknown", f"unknown, as {missing}")
     else:
         compared = compare_series(machine.system, series, settings)
-        found = compared.judge()
+        finding = compared.judge()
     rows = tuple(_rows(series, compared, ranks))
-    return MeasuredSweep(run.line, series.collective, machine.nodes, machine.gpus, *found, rows)
+    return MeasuredSweep(run.line, series.collective, machine.nodes, machine.gpus, *finding, rows)
 
 
 def _rows(series: SizeSeries, compared: ComparedSeries | None, ranks: int) -> Iterator[MeasuredSize]:
@@ -232,9 +232,9 @@ def _rows(series: SizeSeries, compared: ComparedSeries | None, ranks: int) -> It
 
 
 def _conclude(tables: Sequence[MeasuredSweep]) -> Finding:
-    """Return the verdict of all tables, and the sentence of the first that has it."""
+    """Return the verdict of all tables, and the sentence of the first table with that verdict."""
     order: tuple[Verdict, ...] = ("slower", "faster", "as expected", "unknown")
-    verdict = next(one for one in order if any(table.verdict == one for table in tables))
+    verdict = next(each for each in order if any(table.verdict == each for table in tables))
     having = [table for table in tables if table.verdict == verdict]
     if len(tables) == 1:
         return Finding(verdict, having[0].sentence)

@@ -25,7 +25,7 @@ from planner.renting.prices import OLD_AFTER_DAYS, InstanceType, is_old, read_pr
 from planner.renting.steps import LanguageSteps, ProfileSteps, Screening, StepSource, screen
 from planner.runs import find_own_runs
 from planner.scaling.gpu_rates import GpuRates
-from ringlab.commands.predicting.devices_answer import WORDS
+from ringlab.commands.predicting.predict_devices import WORDS
 from ringlab.shared.answer import Answer, AnswerRecord
 from ringlab.shared.failures import refusals_about
 from ringlab.shared.models import find_job, named_optimizer
@@ -33,7 +33,7 @@ from ringlab.shared.options import ExplainOpt, JsonOpt, ScenarioArg, SetOpt, Siz
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress, computing, draw_to
 from ringlab.shared.ranges import MOST_CASES
-from ringlab.table import MOST_ROWS, Part, Sentences, Table, format_digits, format_interval
+from ringlab.table import MOST_ROWS, Bounds, Part, Sentences, Table, format_interval
 from scenarios.loader import PlannedTraining, read_planned_training
 from scenarios.sections import PlanSection, parse_hours
 
@@ -43,7 +43,7 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """The goals and limits of a plan; each overrides a key of the scenario's ``[plan]``."""
+    """The goals and limits of a plan. Each one overrides a key of the scenario's ``[plan]``."""
 
     target_samples: Annotated[
         float | None, Option(metavar="N", help="Total number of samples to train on. Default: all epochs.")
@@ -93,7 +93,7 @@ def command(
 
 @dataclass(frozen=True, kw_only=True)
 class PlanRow(AnswerRecord):
-    """A candidate that is on time and on budget. Times are in hours, costs in dollars; intervals hold 80 %."""
+    """A candidate on time and on budget. Times are in hours, costs in dollars; intervals hold 80 %."""
 
     rank: int
     label: str
@@ -114,28 +114,23 @@ class PlanRow(AnswerRecord):
     memory_bytes: float | None  # of the fullest GPU of a language model
     chance_to_run: float | None
     hours: float
-    hours_80: tuple[float, float]
+    hours_80: Bounds
     cost: float
-    cost_80: tuple[float, float]
+    cost_80: Bounds
     high_end_within_limits: bool
     front: bool
 
     def cells(self, limits: Limits) -> list[str]:
-        """Return the row of the table."""
+        """Return the row of the table. A mark shows an interval that ends beyond a limit."""
         return [
             f"{self.rank}{'*' * self.front}",
             self.label,
             *([self.mesh] if self.mesh else []),
             self.bottleneck,
-            _around(self.hours, self.hours_80, limits.deadline),
-            _around(self.cost, self.cost_80, limits.budget),
+            format_interval(self.hours, self.hours_80) + BEYOND * (self.hours_80[1] > limits.deadline),
+            format_interval(self.cost, self.cost_80) + BEYOND * (self.cost_80[1] > limits.budget),
             f"{self.price_per_hour:.2f}{OLD * self.price_is_old}",
         ]
-
-
-def _around(value: float, bounds: tuple[float, float], limit: float) -> str:
-    """Return a value with its interval, marked if that ends beyond a limit."""
-    return format_interval(*map(format_digits, (value, *bounds))) + BEYOND * (bounds[1] > limit)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +149,7 @@ class MemoryRow(AnswerRecord):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class PlanAnswer(Answer):
-    """The answer of ``plan``: the candidates that are on time and on budget, the cheapest first."""
+    """The answer of ``plan``: the candidates on time and on budget, the cheapest first."""
 
     kind = "plan"
 
@@ -175,14 +170,14 @@ class PlanAnswer(Answer):
 
     @property
     def target(self) -> str:
-        """How long the training is: in tokens for a transformer, else in samples."""
-        if self.target_tokens is None:
-            return f"{self.target_samples:,.0f} samples"
-        return f"{self.target_tokens:,.0f} tokens"
+        """The length of the training: in tokens for a transformer, else in samples."""
+        return (
+            f"{self.target_samples:,.0f} samples" if self.target_tokens is None else f"{self.target_tokens:,.0f} tokens"
+        )
 
     @property
     def limits(self) -> Limits:
-        """The deadline and the budget."""
+        """The deadline in hours and the budget in dollars; infinite without a limit."""
         return Limits(self.deadline_hours or inf, self.budget or inf)
 
     def draw(self, path: Path | str) -> None:
@@ -226,7 +221,7 @@ class PlanAnswer(Answer):
             yield f"{more} more expensive candidates are not shown (--json has all)"
         names = dict.fromkeys(row.bottleneck.split()[0] for row in shown)
         words = [f"{name}: {WORDS[name]}" for name in names if name in WORDS and name != "compute"]
-        yield "; ".join(["bottleneck: the largest part of a step besides compute, and its share", *words])
+        yield "; ".join(["bottleneck: the largest part of a step except compute, and its share", *words])
 
     def _marks(self, shown: Sequence[PlanRow]) -> str:
         """Return the meaning of the marks in the table."""
@@ -267,20 +262,24 @@ def plan(
     instances = _offered(read_prices(options.prices), wanted, planned.path)
     candidates = _candidates(instances, wanted)
     with refusals_about(str(planned.path)):
-        steps = _step_source(planned, job, {one.gpu for one in instances})
+        steps = _step_source(planned, job, {estimate.gpu for estimate in instances})
     with computing(progress, f"predicting {len(candidates)} candidates") as tick:
-        found = screen(candidates, steps, samples, lambda done: tick(0, done, len(candidates), "candidates"))
-    if not (found.estimates or found.too_small):  # say why, of the most GPUs
-        reason = max(found.unsupported, key=lambda each: max(one.gpus for one in found.unsupported[each]))
+        screened = screen(candidates, steps, samples, lambda done: tick(0, done, len(candidates), "candidates"))
+    if not (screened.estimates or screened.too_small):  # say why, of the most GPUs
+        reason = max(
+            screened.unsupported, key=lambda each: max(estimate.gpus for estimate in screened.unsupported[each])
+        )
         raise InputError(f"{planned.path}: training: {reason}")
 
     limits = Limits(wanted.deadline or inf, wanted.budget or inf)
-    ranked = sorted(found.estimates, key=lambda one: (one.dollars, one.hours, one.candidate.label))
-    within = [one for one in ranked if limits.allow(one.hours, one.dollars)]
-    front = {*pareto_front([(one.hours, one.dollars) for one in within])}
+    ranked = sorted(
+        screened.estimates, key=lambda estimate: (estimate.dollars, estimate.hours, estimate.candidate.label)
+    )
+    within = [estimate for estimate in ranked if limits.allow(estimate.hours, estimate.dollars)]
+    front = {*pareto_front([(estimate.hours, estimate.dollars) for estimate in within])}
     left_out = [
         f"not supported: {count(len(candidates), 'candidate')} such as {candidates[0].label}: {reason}"
-        for reason, candidates in found.unsupported.items()
+        for reason, candidates in screened.unsupported.items()
     ]
     if len(within) < len(ranked):
         left_out.append(f"late or over budget: {len(ranked) - len(within)} of {len(ranked)} candidates")
@@ -294,79 +293,79 @@ def plan(
         deadline_hours=wanted.deadline,
         budget=wanted.budget,
         prices=source,
-        prices_newest=max(one.dated for one in instances).isoformat(),
-        candidates=tuple(_row(place, one, place in front, limits, when) for place, one in enumerate(within)),
+        prices_newest=max(estimate.dated for estimate in instances).isoformat(),
+        candidates=tuple(_row(place, estimate, place in front, limits, when) for place, estimate in enumerate(within)),
         beyond_limits=len(ranked) - len(within),
         too_little_memory=tuple(
             MemoryRow(gpu=gpu, gpus=gpus, needed_bytes=error.needed, memory_bytes=error.available)
-            for (gpu, gpus), error in found.too_small.items()
+            for (gpu, gpus), error in screened.too_small.items()
         ),
         notes=(*left_out, *steps.notes, *_unpublished(within, steps), *_price_notes(planned, instances, source, when)),
-        advice=_advise(within, ranked, limits) if ranked else _describe_closest(found),
+        advice=_advise(within, ranked, limits) if ranked else _describe_closest(screened),
     )
 
 
 def _samples(planned: PlannedTraining, wanted: PlanSection, context: int | None) -> float:
-    """Return the number of samples to train on: as asked, or those of all epochs. Raise InputError without either."""
+    """Return the number of samples to train on: the target, or those of all epochs. Raise InputError without either."""
     epoch = planned.training.epoch
     with refusals_about(f"{planned.path}: plan"):
-        found = wanted.find_samples(context)
-    if found is None and epoch is None:
+        samples = wanted.find_samples(context)
+    if samples is None and epoch is None:
         raise InputError(
             f"{planned.path}: plan.target_samples is missing; set it, pass --target-samples or --target-tokens, or set "
             "training.samples_per_epoch and epochs"
         )
-    return found or float((epoch or 0) * planned.training.epochs)
+    return samples or float((epoch or 0) * planned.training.epochs)
 
 
 def _offered(instances: Sequence[InstanceType], wanted: PlanSection, path: Path) -> list[InstanceType]:
     """Return the instance types of the wanted providers. Raise InputError for an unknown one."""
-    known = sorted({one.provider for one in instances})
+    known = sorted({instance.provider for instance in instances})
     for name in wanted.providers:
         if name not in known:
             raise InputError(f"{path}: plan.providers: unknown provider {quote(name)}; {suggest(name, known)}")
-    return [one for one in instances if not wanted.providers or one.provider in wanted.providers]
+    return [instance for instance in instances if not wanted.providers or instance.provider in wanted.providers]
 
 
 def _candidates(instances: Iterable[InstanceType], wanted: PlanSection) -> list[Candidate]:
     """Return the candidates. Raise InputError if there are none or too many."""
-    found = [*list_candidates(instances, wanted.most_nodes, wanted.spot)]
-    if not found:
+    candidates = [*list_candidates(instances, wanted.most_nodes, wanted.spot)]
+    if not candidates:
         raise InputError("the price list has spot prices only; pass --spot")
-    if len(found) > MOST_CASES:
+    if len(candidates) > MOST_CASES:
         raise InputError(
-            f"{len(found):,} candidates; at most {MOST_CASES:,} can be compared. Reduce the price list, plan.providers "
-            "or plan.most_nodes"
+            f"{len(candidates):,} candidates; at most {MOST_CASES:,} can be compared. Reduce the price list, "
+            "plan.providers or plan.most_nodes"
         )
-    return found
+    return candidates
 
 
 def _known_rates(planned: PlannedTraining) -> dict[str, float]:
-    """Return the samples a second of one GPU by its type: as stated, or as measured in the scenario's profiles."""
+    """Return the samples per second of one GPU by type: as stated, or as measured in the scenario's profiles."""
     compute, files = planned.training.compute, [*planned.plan.profiles]
-    found = dict(planned.plan.known_rates)
+    rates = dict(planned.plan.known_rates)
     if compute is not None and compute.rate is not None and compute.gpu is not None:
-        found[compute.gpu] = compute.rate
+        rates[compute.gpu] = compute.rate
     if compute is not None and compute.profile is not None and compute.profile not in shipped_model_profiles():
         files.append(compute.profile)
     places = [planned.path.parent / name for name in files]
-    return found | dict(measured_rate(read_model_profile(place), str(place)) for place in places)
+    return rates | dict(measured_rate(read_model_profile(place), str(place)) for place in places)
 
 
 def _step_source(planned: PlannedTraining, job: TrainingJob, gpus: Collection[str]) -> StepSource:
-    """Return the model of the step: closed forms for a language model without a known rate."""
+    """Return the model of the step. Language models without a known rate use closed forms."""
     known = _known_rates(planned)
     language = replace(job, optimizer=named_optimizer(planned.training))
     if known or planned.training.compute is not None or not is_language(language):
         return ProfileSteps(job, GpuRates(job, known, gpus))
-    own = {gpu: runs for gpu in sorted(gpus) if (runs := find_own_runs(gpu, job.framework)) is not None}
+    own_runs = {gpu: runs for gpu in sorted(gpus) if (runs := find_own_runs(gpu, job.framework)) is not None}
     is_searched = "parallelism" not in planned.training.model_fields_set and is_expressible(language)
-    return LanguageSteps(language, is_searched, own)
+    return LanguageSteps(language, is_searched, own_runs)
 
 
 def _unpublished(within: Sequence[CostEstimate], steps: StepSource) -> Iterator[str]:
-    """Yield the GPUs of candidates that no run is on."""
-    gpus = dict.fromkeys(one.candidate.instance.gpu for one in within)
+    """Yield the GPUs of candidates without published runs."""
+    gpus = dict.fromkeys(estimate.candidate.instance.gpu for estimate in within)
     unseen = [gpu for gpu in gpus if not steps.is_published(gpu)]
     if unseen:
         yield describe_unpublished(unseen)
@@ -375,9 +374,9 @@ def _unpublished(within: Sequence[CostEstimate], steps: StepSource) -> Iterator[
 def _price_notes(
     planned: PlannedTraining, instances: Sequence[InstanceType], source: str, today: date
 ) -> Iterator[str]:
-    """Yield the origin of the prices, and a price in the scenario that is not used."""
-    old = sum(is_old(one, today) for one in instances)
-    newest = max(one.dated for one in instances).isoformat()
+    """Yield the origin of the prices, and a scenario's price that is not used."""
+    old = sum(is_old(instance, today) for instance in instances)
+    newest = max(instance.dated for instance in instances).isoformat()
     more = f"; {old} of {len(instances)} are older than {OLD_AFTER_DAYS} days or have no date: check them first"
     yield f"prices: {source}, the newest of {newest}{more if old else ''}"
     if planned.training.price_per_hour is not None:
@@ -389,39 +388,40 @@ def _price_notes(
 
 
 def _advise(within: Sequence[CostEstimate], ranked: Sequence[CostEstimate], limits: Limits) -> str:
-    """Return the cheapest candidate within the limits; if there is none, the fastest and the cheapest of all."""
+    """Return the cheapest candidate within the limits, else the fastest and the cheapest of all."""
     if within:
         first, which = within[0], "Cheapest" if limits == Limits() else "Cheapest on time and on budget"
-        hours, dollars = (" to ".join(map(format_digits, bounds)) for bounds in (first.hours_80, first.dollars_80))
         late, dear = first.hours_80[1] > limits.deadline, first.dollars_80[1] > limits.budget
         beyond = " and ".join(["late"] * late + ["over budget"] * dear)
         more = f"; the high end is {beyond}" if beyond else ""
         step = first.step
-        unsure = describe_chance(f"On {first.candidate.label}", step.memory_bytes or 0.0, step.chance_to_run)
-        cheapest = f"{which}: {_describe(first)}; 80 %: {hours} hours, ${dollars}{more}."
-        return cheapest if unsure is None else f"{cheapest} {unsure}"
+        risk = describe_chance(f"On {first.candidate.label}", step.memory_bytes or 0.0, step.chance_to_run)
+        return " ".join([f"{which}: {_describe(first)}{more}.", *filter(None, [risk])])
     asked = [f"within {limits.deadline:.3g} h"] * (limits.deadline < inf)
     asked += [f"for ${limits.budget:.4g}"] * (limits.budget < inf)
-    fastest = min(ranked, key=lambda one: one.hours)
+    fastest = min(ranked, key=lambda estimate: estimate.hours)
     return (
         f"No candidate finishes {' and '.join(asked)}. Fastest: {_describe(fastest)}. Cheapest: {_describe(ranked[0])}."
     )
 
 
-def _describe(one: CostEstimate) -> str:
-    """Return a candidate with its time and cost."""
-    candidate = one.candidate
-    return f"{candidate.label} ({candidate.order}): {format_digits(one.hours)} hours, ${format_digits(one.dollars)}"
+def _describe(estimate: CostEstimate) -> str:
+    """Return a candidate with its time and cost, each with its 80 % interval."""
+    hours, dollars = (
+        format_interval(estimate.hours, estimate.hours_80),
+        format_interval(estimate.dollars, estimate.dollars_80),
+    )
+    return f"{estimate.candidate.label} ({estimate.candidate.order}): {hours} hours, ${dollars}"
 
 
-def _describe_closest(found: Screening) -> str:
+def _describe_closest(screened: Screening) -> str:
     """Return that no candidate fits, with the memory of the closest one."""
-    closest = min(found.too_small.values(), key=lambda error: error.needed / error.available)
+    closest = min(screened.too_small.values(), key=lambda error: error.needed / error.available)
     return f"No candidate has enough memory. The closest: {closest}."
 
 
-def _row(place: int, one: CostEstimate, is_front: bool, limits: Limits, today: date) -> PlanRow:
-    candidate, instance, step = one.candidate, one.candidate.instance, one.step
+def _row(place: int, estimate: CostEstimate, is_front: bool, limits: Limits, today: date) -> PlanRow:
+    candidate, instance, step = estimate.candidate, estimate.candidate.instance, estimate.step
     return PlanRow(
         rank=place + 1,
         label=candidate.label,
@@ -441,10 +441,10 @@ def _row(place: int, one: CostEstimate, is_front: bool, limits: Limits, today: d
         mesh=step.mesh,
         memory_bytes=step.memory_bytes,
         chance_to_run=step.chance_to_run,
-        hours=one.hours,
-        hours_80=one.hours_80,
-        cost=one.dollars,
-        cost_80=one.dollars_80,
-        high_end_within_limits=limits.allow(one.hours_80[1], one.dollars_80[1]),
+        hours=estimate.hours,
+        hours_80=estimate.hours_80,
+        cost=estimate.dollars,
+        cost_80=estimate.dollars_80,
+        high_end_within_limits=limits.allow(estimate.hours_80[1], estimate.dollars_80[1]),
         front=is_front,
     )

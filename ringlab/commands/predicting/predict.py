@@ -33,7 +33,7 @@ from scenarios.loader import devices_to_predict
 
 @dataclass(frozen=True)
 class PredictOptions:
-    """How a scenario is simulated, once or with each value of a key, or its training on each number of devices."""
+    """The options of a simulation, of a sweep, and of ``--devices``."""
 
     engine: Annotated[
         str | None,
@@ -57,7 +57,7 @@ class PredictOptions:
         str | None,
         typer.Option(
             metavar="1,2,4,8",
-            help=("Predict throughput, step time, memory and cost of training on these numbers of devices."),
+            help="Predict throughput, step time, memory and cost of training on these numbers of devices.",
         ),
     ] = None
     what_if: Annotated[
@@ -103,7 +103,7 @@ def command(
             )
         if options.trace is not None or options.report is not None or options.explain:
             raise InputError("--trace, --report and --explain cannot be combined with --sweep")
-        from ringlab.commands.predicting.predict_sweep import predict_sweep  # one prediction does without processes
+        from ringlab.commands.predicting.predict_sweep import predict_sweep  # imports worker processes
 
         check_outputs(json_to, options.plot, reads=session.file)
         given: dict[str, Any] = {"calibration": session.file, "engine": session.engine, "progress": session.progress}
@@ -116,8 +116,7 @@ def command(
 
 
 def _predict_devices(scenario: str, overrides: tuple[str, ...], options: PredictOptions, json_to: str | None) -> None:
-    """Predict a training on several numbers of devices, show the answer, and write what was asked for."""
-    from ringlab.commands.predicting.predict_devices import predict_devices  # others do without NCCL's model
+    from ringlab.commands.predicting.predict_devices import predict_devices  # imports NCCL's model
 
     devices, what_if = "1,2,4,8" if options.devices is None else options.devices, options.what_if
     counts = parse_world_sizes(devices, "--devices", most=65_536)
@@ -132,11 +131,10 @@ def _predict_devices(scenario: str, overrides: tuple[str, ...], options: Predict
 def _predict_once(
     name: str, overrides: tuple[str, ...], session: Session, options: PredictOptions, json_to: str | None
 ) -> None:
-    """Predict a scenario, show the answer, and write what was asked for."""
     scenario, writers = load_scenario(name, *overrides), list[Any]()
     check_outputs(json_to, options.trace, options.report, reads=session.file)
     if options.trace is not None:
-        from ringlab.pictures.traces import check_traceable, write_run  # a table of times does without
+        from ringlab.pictures.traces import check_traceable, write_run  # imports what draws
 
         check_traceable(scenario)
         writers.append(partial(write_run, scenario, session, options.trace))
@@ -151,16 +149,15 @@ def _predict_once(
 
 
 def _offer_calibration(scenario: LoadedScenario, name: str, session: Session) -> None:
-    """Calibrate what the scenario needs and lacks, if a person at the terminal agrees.
+    """Calibrate this machine if the scenario requires it and the user agrees. A noisy calibration is used, too.
 
-    A machine that is not calm is said to be so, and its calibration used all the same: one command is enough. Raises
-    InputError, which names that command, where nobody is there to ask or the answer is no.
+    Raises InputError with the command to run if the user declines, or if there is no terminal.
     """
     if session.is_calibrated(scenario):
         return
-    missing = f"{name}: this machine is not calibrated for what this scenario needs"
-    asked = f"{missing}. It takes from half a minute to a few. Now?"
-    if sys.stdin.isatty() and sys.stderr.isatty() and typer.confirm(asked, default=True, err=True):
+    missing = f"{name}: this machine is not calibrated for this scenario"
+    question = f"{missing}. Calibration takes from half a minute to a few. Calibrate now?"
+    if sys.stdin.isatty() and sys.stderr.isatty() and typer.confirm(question, default=True, err=True):
         session.calibrate_for(scenario, accept_noise=True)
         return
-    raise InputError(f"{missing}; `ringlab calibrate {name}` does it")
+    raise InputError(f"{missing}; run `ringlab calibrate {name}`")

@@ -1,50 +1,193 @@
-"""``ringlab predict --devices``: a training on 1, 2, 4 ... N devices.
+"""``ringlab predict --devices``: a training step on several numbers of devices: time, throughput, memory and cost."""
 
-Rate, efficiency, where a step's seconds go, memory and cost.
-"""
-
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from math import sqrt
 from pathlib import Path
-from typing import cast
+from typing import Any, ClassVar, NamedTuple, cast
 
+import viz
 from collectives.checks import check_callable, check_sequence
 from collectives.declaration import NCCL
 from collectives.errors import InputError
-from collectives.quoting import cut
+from collectives.quoting import cut, name_some
 from collectives.records.model_profile import flops_per_token, is_transformer, parse_transformer
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace
 from collectives.removed import RENAMED_WHAT_IFS, warn_renamed
-from collectives.units import count
+from collectives.units import count, format_size
+from planner.beliefs import describe_chance
 from planner.gpus import PRECISIONS, find_gpu, is_known
 from planner.mesh.clusters import mesh_cluster
 from planner.mesh.prediction import StepPrediction
 from planner.mesh.step import StepModel
 from planner.scaling.gpu_rates import find_compute
-from ringlab.commands.predicting.devices_answer import Bill, DevicesAnswer, DevicesCase, DevicesRow, Refused, conclude
 from ringlab.commands.predicting.predict_sweep import parse_sweep
+from ringlab.shared.answer import NOT_IN_JSON, Answer
 from ringlab.shared.failures import refusals_about
+from ringlab.shared.machines import find_price
 from ringlab.shared.models import find_job, find_language_model, find_source
-from ringlab.shared.prices import find_price
 from ringlab.shared.progress import Tick
+from ringlab.table import NOTHING, Bounds, Line, Part, Sentences, Table, format_digits, format_interval, format_or_dash
 from scenarios.loader import SpreadTraining, read_spread_training
 from simcomm.cluster.hardware import machine_entries
 from simcomm.nccl.clusters import NcclCluster
 
-COVERAGE = 0.8
+COVERAGE = 0.8  # of the intervals
+COLUMN = 20  # characters of a value with its interval
+WORTH_A_LINE_S = 5e-7  # shorter parts of a step are not shown
+UNITS = (("h", 3600.0, 7200.0), ("s", 1.0, 1.0), ("ms", 1e-3, 1e-3), ("us", 1e-6, 0.0))  # seconds, smallest time
+NOTICED = 0.001  # an efficiency above 1 by less is a rounding error
+PARTS = {
+    "compute": "compute", "optimizer": "optimizer", "tensor": "tensor", "expert": "experts", "pipeline": "pipeline",
+    "sync": "sync", "overlap_slowdown": "overlap slowdown", "copies": "copies", "stragglers": "stragglers",
+    "input": "loading", "processes": "processes",
+}  # fmt: skip
+WORDS = {
+    "sync": "exchanging gradients and parameters", "tensor": "collectives within layers (tensor)",
+    "expert": "all_to_alls of experts", "pipeline": "waiting for other stages of the pipeline",
+    "input": "loading of samples", "copies": "passes over gradients",
+    "processes": "waiting for the other GPUs' processes, which share a host's cores",
+    "stragglers": "waiting for the slowest device", "compute": "computing",
+}  # fmt: skip
 ALIASES = {
     "bandwidth": "cluster.bandwidth", "link": "cluster.bandwidth", "latency": "cluster.latency",
     "batch": "training.batch_size", "bucket": "training.parallelism.bucket_mb", "precision": "training.precision",
     "algorithm": "training.gradient_sync", "strategy": "training.parallelism.strategy", "preset": "cluster.preset",
     "framework": "training.framework",
 }  # fmt: skip
-LINKS = {  # what joins the GPUs of a host, as a what-if calls it: keys of a description
+LINKS = {  # links within a host that --what-if link=... accepts, as keys of a system description
     "nvlink": (), "pcie": ('link="pcie"', "p2p=true"), "host": ('link="pcie"', "p2p=false"),
 }  # fmt: skip
+WITHOUT_EFFECT = {
+    "training.parallelism.bucket_mb": ": buckets count where gradients travel in them during backward (`ddp`, `zero1`, "
+    "`zero2`, `zero_redundancy` with `overlap`)",
+    "training.precision": ": the compute times are given, and gradients travel in 32 bits unless `half_weights`",
+}
 OWN_WORK = (
-    "What torch itself does for each operation on divided parameters ({strategy}) is not in the step: processors take "
-    "longer by it, and GPUs whose kernels are short (docs/how-to/predict-n-gpus.md)."
+    "The step does not include torch's own work for each operation on sharded parameters ({strategy}). It slows "
+    "CPUs, and GPUs with short kernels (docs/how-to/predict-n-gpus.md)."
 )
+NUMBERS = r"(?<![\w.])[0-9][0-9.,]*( [KMGT]?i?B)?"  # numbers with units, in which equal reasons may differ
+
+
+class Bill(NamedTuple):
+    """The time and cost of training on a number of samples, with 80 % intervals."""
+
+    seconds: float
+    interval: Bounds
+    dollars: float | None = None
+    dollars_interval: Bounds | None = None
+
+    @classmethod
+    def of(cls, samples: float, rate: float, bounds: Bounds, hourly: float | None) -> "Bill":
+        """Return the bill at a rate in samples/s, at ``hourly`` dollars for all devices."""
+        seconds, low, high = (samples / each for each in (rate, bounds[1], bounds[0]))
+        if hourly is None:
+            return cls(seconds, (low, high))
+        return cls(seconds, (low, high), seconds * hourly / 3600, (low * hourly / 3600, high * hourly / 3600))
+
+
+class DevicesRow(NamedTuple):
+    """A training step on a number of devices. Rates are those of all devices. Intervals hold 80 %."""
+
+    devices: int
+    parallelism: str
+    samples_per_s: float
+    interval: Bounds  # of samples_per_s
+    efficiency: float
+    efficiency_interval: Bounds  # independent of the rate of one device
+    step_s: float
+    step_interval: Bounds
+    parts: dict[str, float]
+    parts_intervals: dict[str, Bounds]
+    memory: dict[str, float]  # bytes of the fullest device
+    bottleneck: str
+    bottleneck_share: float
+    sent_bytes: float  # in a step, by the device that sends most
+    calls: tuple[dict[str, str | float], ...]  # collectives of this device in a step
+    epoch: Bill | None
+    target: Bill | None  # the whole training, if the scenario states its length
+    tokens_per_s: float | None = None  # of a language model
+    chance_to_run: float | None = None  # probability that a language model fits into memory
+    mfu: float | None = None  # model FLOPs utilization, without recomputation
+
+
+class Refused(NamedTuple):
+    """A number of devices that the training does not support, and the reason."""
+
+    devices: int
+    reason: str
+
+
+class DevicesCase(NamedTuple):
+    """The rows for one value of the key that ``--what-if`` varies, "" without ``--what-if``."""
+
+    value: str
+    rows: tuple[DevicesRow, ...]
+    refused: tuple[Refused, ...]
+
+
+@dataclass(frozen=True, repr=False)
+class DevicesAnswer(Answer):
+    """The answer of ``predict --devices``."""
+
+    kind: ClassVar[str] = "devices"
+
+    title: str
+    file: str
+    cluster: str
+    model: str
+    compute: str  # source of the times of one device
+    cases: tuple[DevicesCase, ...]
+    key: str | None = None
+    conclusions: tuple[str, ...] = ()
+    trace: Trace | None = field(default=None, compare=False, metadata=NOT_IN_JSON)  # of the last number of devices
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON, without ``cases`` if nothing varies."""
+        content = super().to_dict()
+        if self.key is None:
+            (case,) = content.pop("cases")
+            content |= {"rows": case["rows"], "refused": case["refused"]}
+        return content
+
+    def show(self) -> Iterator[Part]:
+        """Yield a table with a column for each number of devices, or with a row for each value that varies."""
+        yield Line(f"{self.title}: {self.model} on {self.cluster}", "bold")
+        if self.key is not None:
+            yield _what_if_table(self.key, self.cases)
+        else:
+            (case,) = self.cases
+            headings = ["devices (80 %)", *(str(row.devices) for row in case.rows)]
+            yield Table(None, headings, _table_rows(case.rows), letters=COLUMN)
+        yield Sentences([*self.conclusions, f"Computing: {self.compute}."])
+
+    def timeline(self) -> Trace:
+        """Return the last step as a trace. Raise InputError if communication does not overlap compute in it."""
+        if self.trace is None:
+            raise InputError(
+                "--trace: a mesh without a data axis and without a pipeline has no communication "
+                "that overlaps compute; use more devices with --devices, or set training.parallelism.pipeline"
+            )
+        return self.trace
+
+    def draw(self, path: Path | str) -> None:
+        """Plot throughput and efficiency against the number of devices, as .png, .svg or .pdf. Raise InputError."""
+        curves = [
+            viz.Curve(
+                f"{self.key.rpartition('.')[2]} = {case.value}" if self.key else self.model,
+                [row.devices for row in case.rows],
+                [row.samples_per_s for row in case.rows],
+                [row.efficiency for row in case.rows],
+            )
+            for case in self.cases
+            if case.rows
+        ]
+        subtitle = f"{self.model} on {self.cluster}" if self.key else self.cluster
+        viz.write_figure(viz.scaling_figure(self.title, subtitle, curves), path)
 
 
 def predict_devices(
@@ -56,86 +199,83 @@ def predict_devices(
 ) -> DevicesAnswer:
     """Predict a scenario's training on each number of devices; ``what_if`` varies a key, as ``batch=16,32,64``.
 
-    A number of devices that the mesh or their memory refuses is left out with the reason, unless all are.
-    ``tick`` is told how many are predicted. Raises InputError.
+    Numbers of devices that the mesh or their memory does not support are left out with the reason. ``tick`` receives
+    the number of predictions made. Raises InputError, also if no number of devices is supported.
 
-    >>> found = predict_devices("star8", [1, 8], "training.compute={rate = 300.0}")
-    >>> [round(row.efficiency, 2) for row in found.cases[0].rows]
+    >>> answer = predict_devices("star8", [1, 8], "training.compute={rate = 300.0}")
+    >>> [round(row.efficiency, 2) for row in answer.cases[0].rows]
     [1.0, 0.17]
     """
     if not check_sequence("devices", devices, of="numbers"):
         raise InputError("devices must not be empty; use for example 1,2,4,8")
     check_callable("tick", tick, of="(rank, done, total, text)")
     key, values = _parse_what_if(what_if)
-    cases, sources, base = list[DevicesCase](), list[str](), read_spread_training(scenario, overrides)
-    prices = dict[str, None]()  # what is said of them
-    spread, model, last, divided = base, None, None, list[str]()
-    for place, value in enumerate(values):
+    base = read_spread_training(scenario, overrides)
+    cases, models, sharded, price_notes = list[DevicesCase](), list[StepModel](), "", dict[str, None]()
+    last: StepPrediction | None = None
+    for number, value in enumerate(values):
 
-        def on_row(number: int, before: int = place * len(devices)) -> None:
-            tick(0, before + number, len(values) * len(devices), f"predictions, {count(devices[number], 'device')}")
+        def on_row(place: int, before: int = number * len(devices)) -> None:
+            tick(0, before + place, len(values) * len(devices), f"predictions, {count(devices[place], 'device')}")
 
         spread = base if key is None else _read_with(scenario, overrides, base, f"{key}={value}")
         model = _step_model(spread, base.training.batch_size)
         price = find_price(spread, base, devices)
-        case, found = _case(value, spread, model, devices, price.dollars, on_row)
+        case, step = _predict_case(value, spread, model, devices, price.dollars, on_row)
         if price.note is not None and any(row.epoch or row.target for row in case.rows):
-            prices[price.note] = None
+            price_notes[price.note] = None
         cases.append(case)
-        sources.append(model.compute.source)
-        if found is not None and found.parallelism.has_dtensors:
-            divided.append(found.parallelism.label)
-        last = found or last
-    assert model is not None
+        models.append(model)
+        if step is not None and step.parallelism.has_dtensors:
+            sharded = OWN_WORK.format(strategy=step.parallelism.label)
+        last = step or last
     if last is None:
-        raise InputError(f"{spread.path}: training: {cases[0].refused[-1].reason}")
-    said = [OWN_WORK.format(strategy=divided[-1])] if divided else []
+        raise InputError(f"{base.path}: training: {cases[0].refused[-1].reason}")
     return DevicesAnswer(
         title=base.title,
         file=str(base.path),
         cluster=base.cluster.title,
-        model=model.job.model.model,
-        compute=_join_sources(values, sources),
+        model=models[-1].job.model.model,
+        compute=_join_sources(values, [model.compute.source for model in models]),
         cases=tuple(cases),
         key=key,
-        conclusions=(*said, *conclude(key, cases), *prices),
-        trace=_trace(base.title, last),
+        conclusions=(*filter(None, [sharded]), *_conclude(key, cases), *price_notes),
+        trace=_make_trace(base.title, last),
     )
 
 
 def _step_model(spread: SpreadTraining, stated_batch: int) -> StepModel:
-    """Return what predicts the steps of a training, whose stated phases are of ``stated_batch`` samples.
+    """Return the model of a training's step. Raise InputError if compute times are unknown.
 
-    Raise InputError where no times of computing are known.
+    ``stated_batch`` is the batch size of compute times in the scenario.
     """
-    training = spread.training
     mesh = mesh_cluster(spread.cluster, spread.algorithm)
     with refusals_about(f"{spread.path}: training"):
-        job = find_job(training, spread.folder)
+        job = find_job(spread.training, spread.folder)
         language = find_language_model(spread, job)
     if language is not None:
         return StepModel(language.job, language.compute, mesh.join, mesh.device, language)
     with refusals_about(f"{spread.path}: training.compute"):
-        compute = find_compute(job, find_source(training, stated_batch), mesh.gpu)
+        compute = find_compute(job, find_source(spread.training, stated_batch), mesh.gpu)
     return StepModel(job, compute, mesh.join, mesh.device)
 
 
 def _join_sources(values: Sequence[str], sources: Sequence[str]) -> str:
-    """Return where the times of one device come from, with whose they are where values differ in that.
+    """Return the sources of the compute times. Several sources are followed by their values of the what-if.
 
     >>> _join_sources(["8", "16"], ["stated", "stated"]), _join_sources(["fp16", "bf16"], ["stated", "published"])
     ('stated', 'stated (fp16); published (bf16)')
     """
-    whose: dict[str, list[str]] = {}
+    values_of: dict[str, list[str]] = {}
     for value, source in zip(values, sources, strict=True):
-        whose.setdefault(source, []).append(value)
-    if len(whose) == 1:
+        values_of.setdefault(source, []).append(value)
+    if len(values_of) == 1:
         return sources[0]
-    return "; ".join(f"{source} ({', '.join(map(cut, named))})" for source, named in whose.items())
+    return "; ".join(f"{source} ({', '.join(map(cut, named))})" for source, named in values_of.items())
 
 
 def _parse_what_if(text: str | None) -> tuple[str | None, list[str]]:
-    """Return the scenario's key and the values that a what-if varies it over; of none no key and one empty value."""
+    """Return the scenario key to vary and its values; None and one empty value without a what-if."""
     if text is None:
         return None, [""]
     key, values = parse_sweep(text, "--what-if")
@@ -148,35 +288,30 @@ def _parse_what_if(text: str | None) -> tuple[str | None, list[str]]:
 
 
 def _read_with(scenario: str | Path, overrides: Sequence[str], base: SpreadTraining, change: str) -> SpreadTraining:
-    """Return the scenario's training with a changed key; ``link`` stands for what joins the GPUs of a host.
+    """Return the scenario's training with one changed key; ``link`` changes the links within a host.
 
-    Raises InputError, also if ``base``, the unchanged training, is not on GPUs that another link can join.
+    Raises InputError, also if the cluster of ``base``, the unchanged training, does not have such a link.
     """
     key, _, link = change.partition("=")
     if key != "link":
         return read_spread_training(scenario, (*overrides, change))
-    cluster = _nccl_cluster(base)
-    if cluster is None:
+    transport = base.cluster.transport
+    if transport is None or transport.name != NCCL:
         raise InputError(
             f"--what-if {change}: {base.cluster.title} does not describe GPUs within a host; use "
             "bandwidths, such as link=1,10Gbit/s"
         )
-    if link == "nvlink" and cluster.system.link == "pcie":
+    system = cast(NcclCluster, base.cluster).system
+    if link == "nvlink" and system.link == "pcie":
         raise InputError(
             f"--what-if {change}: the GPUs of {base.cluster.title} are connected by PCIe (link = "
             '"pcie"); use pcie or host'
         )
-    table = "description" if cluster.system.preset in machine_entries() else "system"
+    table = "description" if system.preset in machine_entries() else "system"
     return read_spread_training(scenario, (*overrides, *(f"cluster.{table}.{change}" for change in LINKS[link])))
 
 
-def _nccl_cluster(spread: SpreadTraining) -> NcclCluster | None:
-    """Return the training's cluster, if NCCL joins it."""
-    transport = spread.cluster.transport
-    return cast(NcclCluster, spread.cluster) if transport is not None and transport.name == NCCL else None
-
-
-def _case(
+def _predict_case(
     value: str,
     spread: SpreadTraining,
     model: StepModel,
@@ -184,98 +319,185 @@ def _case(
     price: float | None,
     on_row: Callable[[int], None],
 ) -> tuple[DevicesCase, StepPrediction | None]:
-    """Return the rows of a value, and the last step that is predicted; ``on_row`` is told the place of each before."""
+    """Return the rows of one value, and the last predicted step. ``on_row`` receives the place of each row."""
     rows, refused, last = list[DevicesRow](), list[Refused](), None
     for place, number in enumerate(devices):
         on_row(place)
         try:
-            found = model.predict(number)
+            last = step = model.predict(number)
         except InputError as error:
             refused.append(Refused(number, str(error)))
             continue
-        alone = model.job.batch / model.compute.step(model.job.batch)
-        rows.append(_row(found, spread, price, alone))
-        last = found
+        rows.append(_make_row(step, spread, price, model.job.batch / model.compute.step(model.job.batch)))
     return DevicesCase(value, tuple(rows), tuple(refused)), last
 
 
-def _row(found: StepPrediction, spread: SpreadTraining, price: float | None, alone: float) -> DevicesRow:
-    """Return what is shown of a step; ``alone`` is the rate of one device in samples/s, to which efficiency refers."""
-    low, high = found.interval(COVERAGE)
-    least, most = found.efficiency_interval(COVERAGE)
-    worst = max(found.memory, key=lambda one: one.total)
-    name, share = found.bottleneck
-    hourly = None if price is None else price * found.devices / 3600
-    epoch, target = spread.training.epoch, _find_target(spread)
-    return DevicesRow(
-        devices=found.devices,
-        parallelism=found.parallelism.label + (f", {spread.algorithm.label}" if spread.algorithm is not None else ""),
-        samples_per_s=found.rate,
-        interval=(low, high),
-        efficiency=found.efficiency * found.alone / alone,
-        efficiency_interval=(least * found.alone / alone, most * found.alone / alone),
-        step_s=found.parts.total,
-        step_interval=(found.parts.total * found.rate / high, found.parts.total * found.rate / low),
-        parts=found.parts.as_dict(),
-        parts_intervals=found.parts_intervals(COVERAGE),
-        memory={**worst.as_dict(), "total": worst.total},
-        bottleneck=name,
-        bottleneck_share=share,
-        sent_bytes=found.sent_bytes,
-        calls=_calls(found),
-        epoch=None if epoch is None else _bill(epoch, found.rate, (low, high), hourly),
-        target=None if target is None else _bill(target, found.rate, (low, high), hourly),
-        chance_to_run=found.chance_to_run,
-        **_of_language(found, spread),
-    )
-
-
-def _find_target(spread: SpreadTraining) -> float | None:
-    """Return the samples of the whole training, where ``[plan]`` says how many. Raise InputError."""
-    model = spread.training.model
+def _make_row(step: StepPrediction, spread: SpreadTraining, price: float | None, alone: float) -> DevicesRow:
+    """Return the row of a step. ``alone`` is the rate of one device in samples/s, the base of the efficiency."""
+    bounds, shares = step.interval(COVERAGE), step.efficiency_interval(COVERAGE)
+    fullest = max(step.memory, key=lambda stage: stage.total)
+    sending = max(step.calls, key=lambda calls: sum(call.sent for call in calls))
+    hourly = None if price is None else price * step.devices
+    model, epoch, tokens_per_s, mfu = spread.training.model, spread.training.epoch, None, None
+    context = parse_transformer(model)[1].context if is_transformer(model) else None
     with refusals_about(f"{spread.path}: plan"):
-        return spread.plan.find_samples(parse_transformer(model)[1].context if is_transformer(model) else None)
-
-
-def _bill(samples: float, rate: float, bounds: tuple[float, float], hourly: float | None) -> Bill:
-    """Return time and cost of samples at a rate and between its bounds; ``hourly`` are dollars a second."""
-    seconds, interval = samples / rate, (samples / bounds[1], samples / bounds[0])
-    if hourly is None:
-        return Bill(seconds, interval)
-    return Bill(seconds, interval, seconds * hourly, (interval[0] * hourly, interval[1] * hourly))
-
-
-def _of_language(found: StepPrediction, spread: SpreadTraining) -> dict[str, float]:
-    """Return the tokens a second of a language model, and of described GPUs the share of their FLOPs that it uses."""
-    if not is_transformer(spread.training.model):
-        return {}
-    kind, shape = parse_transformer(spread.training.model)
-    tokens = found.rate * shape.context
-    gpu, precision = mesh_cluster(spread.cluster).gpu, spread.training.precision
-    if gpu is None or precision not in PRECISIONS or not is_known(gpu):
-        return {"tokens_per_s": tokens}
-    peak = find_gpu(gpu).peak(precision)
-    return {"tokens_per_s": tokens, "mfu": tokens * flops_per_token(kind, shape) / (peak * found.devices)}
-
-
-def _calls(found: StepPrediction) -> tuple[dict[str, str | float], ...]:
-    """Return the calls of the device that sends most, those that are alike in one."""
-    most = max(found.calls, key=lambda calls: sum(call.sent for call in calls))
-    return tuple(
-        {"collective": call.collective, "bytes": call.nbytes, "ranks": call.group.size, "times": call.times}
-        for call in most
+        target = spread.plan.find_samples(context)
+    if context is not None:
+        tokens_per_s = step.rate * context
+        gpu, precision = mesh_cluster(spread.cluster).gpu, spread.training.precision
+        if gpu is not None and precision in PRECISIONS and is_known(gpu):
+            peak = find_gpu(gpu).peak(precision) * step.devices
+            mfu = tokens_per_s * flops_per_token(*parse_transformer(model)) / peak
+    return DevicesRow(
+        devices=step.devices,
+        parallelism=step.parallelism.label + (f", {spread.algorithm.label}" if spread.algorithm is not None else ""),
+        samples_per_s=step.rate,
+        interval=bounds,
+        efficiency=step.efficiency * step.alone / alone,
+        efficiency_interval=(shares[0] * step.alone / alone, shares[1] * step.alone / alone),
+        step_s=step.parts.total,
+        step_interval=(step.parts.total * step.rate / bounds[1], step.parts.total * step.rate / bounds[0]),
+        parts=step.parts.as_dict(),
+        parts_intervals=step.parts_intervals(COVERAGE),
+        memory={**fullest.as_dict(), "total": fullest.total},
+        bottleneck=step.bottleneck[0],
+        bottleneck_share=step.bottleneck[1],
+        sent_bytes=step.sent_bytes,
+        calls=tuple(
+            {"collective": call.collective, "bytes": call.nbytes, "ranks": call.group.size, "times": call.times}
+            for call in sending
+        ),
+        epoch=None if epoch is None else Bill.of(epoch, step.rate, bounds, hourly),
+        target=None if target is None else Bill.of(target, step.rate, bounds, hourly),
+        tokens_per_s=tokens_per_s,
+        chance_to_run=step.chance_to_run,
+        mfu=mfu,
     )
 
 
-def _trace(title: str, found: StepPrediction) -> Trace | None:
-    """Return a step as a Trace with a rank a stage; without a pipeline a rank computes and others communicate."""
-    if not found.spans:
+def _make_trace(title: str, step: StepPrediction) -> Trace | None:
+    """Return a step as a trace with one rank per pipeline stage, or per stream without a pipeline."""
+    if not step.spans:
         return None
-    spans, stages = list[Span](), found.parallelism.pipeline
-    streams = [*dict.fromkeys(("compute", "communication", *(stream for _, stream, _, _ in found.spans)))]
-    for name, stream, begin, end in found.spans:
+    spans, stages = list[Span](), step.parallelism.pipeline
+    streams = [*dict.fromkeys(("compute", "communication", *(stream for _, stream, _, _ in step.spans)))]
+    for name, stream, begin, end in step.spans:
         rank = int(stream.rpartition(" ")[2]) if stages > 1 else streams.index(stream)
         spans.append(Span(rank, name, 0, begin, end, collective=0))
     hosts = [f"stage {stage}" for stage in range(stages)] if stages > 1 else streams
-    label, elapsed = f"{title}: {found.parallelism.label}", max(span.end for span in spans)
+    label, elapsed = f"{title}: {step.parallelism.label}", max(span.end for span in spans)
     return Trace(label, "predicted", len(hosts), elapsed, spans=Spans.of(spans).sorted(), nodes=hosts, hosts=hosts)
+
+
+def _conclude(key: str | None, cases: Sequence[DevicesCase]) -> list[str]:
+    """Return the sentences below the tables: what was left out, and the bottleneck of each value of ``key``."""
+    sentences = [*_describe_refused(key, cases)]  # the first sentences are the first to be left to --explain
+    rates = {tuple((row.devices, row.samples_per_s) for row in case.rows) for case in cases}
+    is_equal = len(cases) > 1 and len(rates) == 1
+    if is_equal:
+        sentences.append(f"The value of {key} changes no rate here{WITHOUT_EFFECT.get(key or '', '')}.")
+    for case in cases[: 1 if is_equal else None]:
+        if not case.rows:
+            continue
+        last = case.rows[-1]
+        where = f"with {key} = {cut(case.value)}, " if key and not is_equal else ""
+        on = f"{where}on {count(last.devices, 'device')}"
+        if last.bottleneck == "compute":
+            sentences.append(f"{on} the step is {last.bottleneck_share:.0%} computing: there is no other bottleneck.")
+        else:
+            gain = 1 / (1 - last.bottleneck_share)
+            sentences.append(
+                f"{on} the bottleneck is {WORDS[last.bottleneck]}, {last.bottleneck_share:.0%} of the step: "
+                f"without it {gain:.2f} times as fast."
+            )
+        if last.efficiency > 1 + NOTICED:
+            sentences.append(f"{on} efficiency is above 100%, because each device updates only its shard.")
+        risk = describe_chance(on, last.memory["total"], last.chance_to_run)
+        sentences += [] if risk is None else [risk]
+    return [sentence[0].upper() + sentence[1:] for sentence in sentences]
+
+
+def _describe_refused(key: str | None, cases: Sequence[DevicesCase]) -> Iterator[str]:
+    """Yield a sentence for each reason. Reasons that differ only in numbers share the sentence of the first one."""
+    kinds: dict[tuple[str, tuple[int, ...]], tuple[list[str], list[str]]] = {}
+    for case in cases:
+        by_reason: dict[str, list[Refused]] = {}
+        for each in case.refused:
+            by_reason.setdefault(re.sub(NUMBERS, "", each.reason), []).append(each)
+        for reason, refused in by_reason.items():
+            reasons, values = kinds.setdefault((reason, tuple(each.devices for each in refused)), ([], []))
+            reasons += [each.reason for each in refused]
+            values.append(case.value)
+    for (_, devices), (reasons, values) in kinds.items():
+        where = f" with {key} = {name_some([*map(cut, values)])}" if key else ""
+        on = count(devices[0], "device") if len(devices) == 1 else f"{name_some(devices)} devices"
+        whose = ""
+        if len(set(reasons)) > 1:
+            first = f" with {key} = {cut(values[0])}" if len(values) > 1 else ""
+            whose = f"; these are the figures of {count(devices[0], 'device')}{first}"
+        yield f"left out, {on}{where}: {reasons[0]}{whose}."
+
+
+def _what_if_table(key: str, cases: Sequence[DevicesCase]) -> Table:
+    """Return throughput and efficiency by value and number of devices. The heading is the last word of the key."""
+    counts = sorted({row.devices for case in cases for row in case.rows})
+    rows = []
+    for case in cases:
+        row_of = {row.devices: row for row in case.rows}
+        cells = [
+            NOTHING if row is None else f"{format_digits(row.samples_per_s)} {row.efficiency:>5.0%}"
+            for row in map(row_of.get, counts)
+        ]
+        rows.append([case.value, *cells])
+    headings = [key.rpartition(".")[2], *(f"samples/s on {devices}\nefficiency" for devices in counts)]
+    return Table(None, headings, rows, letters=len(f"samples/s on {counts[-1]}") + 2 if counts else 0)
+
+
+def _table_rows(rows: Sequence[DevicesRow]) -> list[list[str]]:
+    """Return the rows of the table, without those that are empty for all numbers of devices."""
+    lines = [
+        ["strategy", *(row.parallelism for row in rows)],
+        ["samples/s", *(format_interval(row.samples_per_s, row.interval) for row in rows)],
+        ["tokens/s", *(format_or_dash(row.tokens_per_s, format_digits) for row in rows)],
+        ["MFU", *(format_or_dash(row.mfu, "{:.0%}".format) for row in rows)],
+        ["efficiency", *map(_format_efficiency, rows)],
+        _time_row("step", [row.step_s for row in rows], [row.step_interval for row in rows]),
+        *(_time_row(f"  {PARTS[name]}", [row.parts[name] for row in rows]) for name in PARTS),
+        ["sent by a device", *(NOTHING if not row.sent_bytes else format_size(round(row.sent_bytes)) for row in rows)],
+        ["memory of a device", *(format_size(row.memory["total"]) for row in rows)],
+    ]
+    for name, cost, bills in (
+        ("epoch", "cost of an epoch", [row.epoch for row in rows]),
+        ("training", "cost of training", [row.target for row in rows]),
+    ):
+        lines.append(
+            _time_row(name, [bill and bill.seconds for bill in bills], [bill and bill.interval for bill in bills])
+        )
+        dollars = [format_interval(bill and bill.dollars, bill and bill.dollars_interval) for bill in bills]
+        lines.append([cost, *(cell if cell == NOTHING else f"${cell}" for cell in dollars)])
+    return [line for line in lines if line[0] == "sent by a device" or {*line[1:]} != {NOTHING}]
+
+
+def _time_row(name: str, seconds: Sequence[float | None], bounds: Sequence[Bounds | None] = ()) -> list[str]:
+    """Return a row of times in one unit, with their intervals if there are ``bounds``.
+
+    >>> _time_row("epoch", [4599.0, 8892.0]), _time_row("step", [1.14, None], [(0.9, 1.4), None])
+    (['epoch', '4599 s', '8892 s'], ['step', '1.14 (0.900-1.40) s', '-'])
+    """
+    shown = [each for each in seconds if each and each >= WORTH_A_LINE_S]
+    middle = sqrt(min(shown) * max(shown)) if shown else 0.0
+    unit, size = next((unit, size) for unit, size, least in UNITS if middle >= least)
+    cells = [
+        f"{format_interval(each, limits, lambda value: format_digits(value / size))} {unit}"
+        if each and each >= WORTH_A_LINE_S
+        else NOTHING
+        for each, limits in zip_longest(seconds, bounds)
+    ]
+    return [name, *cells]
+
+
+def _format_efficiency(row: DevicesRow) -> str:
+    if row.devices == 1:
+        return f"{row.efficiency:.0%}"
+    low, high = (f"{100 * bound:.0f}" for bound in row.efficiency_interval)
+    return f"{row.efficiency:.0%} ({low}-{high})"

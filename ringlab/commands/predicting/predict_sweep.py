@@ -1,4 +1,4 @@
-"""``ringlab predict --sweep``: a scenario predicted again and again, with other values of one of its keys."""
+"""``ringlab predict --sweep``: a scenario predicted with each of several values of a key."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,6 @@ from simcomm.parallel import in_any_order
 from simcomm.performance_models.options import check_engine
 
 SIZES = "collective.sizes"
-COLUMNS, LETTERS = 6, 11  # so many columns of numbers side by side in a terminal, and how wide each is
 FACTOR = 2.0  # from one value of a range to the next, unless said
 ACCEPTED = "a range like 1..100Gbit/s or 2..64*4, or values with commas between"
 _NUMBER = r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
@@ -36,7 +35,7 @@ _RANGE = re.compile(rf"({_NUMBER})\s*\.\.\s*({_NUMBER})\s*([^*\d][^*]*)?(?:\*\s*
 
 
 class SweepPoint(NamedTuple):
-    """One value of the key, and what is predicted with it."""
+    """One value of the key, and its prediction."""
 
     value: str
     prediction: Prediction
@@ -44,7 +43,7 @@ class SweepPoint(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class SweepAnswer(Answer):
-    """What ``predict --sweep`` found: the scenario's predictions, value by value."""
+    """The answer of ``predict --sweep``."""
 
     kind: ClassVar[str] = "sweep"
 
@@ -55,18 +54,18 @@ class SweepAnswer(Answer):
     interrupted: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what the command writes as JSON."""
+        """Return the JSON."""
         points = [{"value": point.value, **_figures(point.prediction)} for point in self.points]
         return super().to_dict() | {"points": points}
 
     def show(self) -> Iterator[Part]:
-        """Yield the seconds of everything predicted, by value, a table for a few columns."""
+        """Yield the predicted times by value."""
         lines, values = self.lines(), [point.value for point in self.points]
-        unit, form = time_unit(one for line in lines.values() for one in line.values())
+        unit, form = time_unit(seconds for line in lines.values() for seconds in line.values())
         rows = [[value, *(format_or_dash(line.get(value), form) for line in lines.values())] for value in values]
         headings = ["\n".join([*name.split(", "), f"({unit})"]) for name in lines]
         letters = max((cell_len(part) for heading in headings for part in heading.split("\n")), default=0) + 2
-        yield Table(self.title, [self.key, *headings], rows, most_beside=COLUMNS, letters=letters)
+        yield Table(self.title, [self.key, *headings], rows, letters=letters)
         if self.key == SIZES:
             entries = (entry for point in self.points for entry in point.prediction.collectives)
             yield from describe_crossovers(self.title, entries)
@@ -74,20 +73,20 @@ class SweepAnswer(Answer):
             yield f"Stopped: {count(len(values), 'value')} predicted."
 
     def lines(self) -> dict[str, dict[str, float | None]]:
-        """Return the seconds of each algorithm at a size and of each training, by value; None of what never ends.
+        """Return the seconds of each algorithm at a size and of each training, by value; None if a run never ends.
 
         A sweep of sizes has a line for each algorithm, and none for trainings, which do not depend on the size.
         """
-        found = dict[str, dict[str, float | None]]()
+        lines = dict[str, dict[str, float | None]]()
         for point in self.points:
             rows = [(row.algorithm, row.time_s) for row in point.prediction.collectives]
             named = rows if self.key == SIZES else [*_named_seconds(point.prediction)]
             for name, seconds in named:
-                found.setdefault(name, {})[point.value] = seconds
-        return found
+                lines.setdefault(name, {})[point.value] = seconds
+        return lines
 
     def draw(self, path: Path | str) -> None:
-        """Write the times against the key as .png, .svg or .pdf. Raise InputError for another suffix.
+        """Plot the times against the key, as .png, .svg or .pdf. Raise InputError for another suffix.
 
         >>> from tempfile import TemporaryDirectory
         >>> with TemporaryDirectory() as folder:
@@ -102,7 +101,7 @@ class SweepAnswer(Answer):
 
 
 def _short_size(value: str) -> str:
-    """Return a size in its largest unit, and any other value as it is.
+    """Return a size in its largest unit, and any other value unchanged.
 
     >>> _short_size("65536 KiB"), _short_size("8")
     ('64 MiB', '8')
@@ -114,8 +113,8 @@ def _short_size(value: str) -> str:
 
 
 def _figures(prediction: Prediction) -> dict[str, Any]:
-    found = prediction.to_dict()
-    return {key: found[key] for key in ("cluster", "collectives", "training", "what_if") if key in found}
+    content = prediction.to_dict()
+    return {key: content[key] for key in ("cluster", "collectives", "training", "what_if") if key in content}
 
 
 def _named_seconds(prediction: Prediction) -> Iterator[tuple[str, float | None]]:
@@ -135,9 +134,9 @@ def predict_sweep(
 ) -> SweepAnswer:
     """Predict a scenario with each value of a key, such as ``cluster.bandwidth=1..100Gbit/s``.
 
-    The other arguments are those of ``load`` and ``predict``. ``joblib.parallel_config`` chooses other workers than
-    this machine's cores. An interrupt ends the sweep, and what is done by then is the answer. Raises InputError, and
-    KeyboardInterrupt where nothing is done yet.
+    The other arguments are those of ``load`` and ``predict``. ``joblib.parallel_config`` selects other workers than
+    this machine's cores. After an interrupt, the answer has the values predicted so far. Raises InputError, and
+    KeyboardInterrupt before the first value.
 
     >>> found = predict_sweep("star8", "cluster.bandwidth=1..4Gbit/s", "collective.sizes=1 MiB")
     >>> [(point.value, round(point.prediction.collectives[1].time_s, 6)) for point in found.points]
@@ -150,28 +149,27 @@ def predict_sweep(
     first, _ = (scenarios.load(scenario, each) for each in (every[0], every[-1]))  # refused at once if one is
     title = read_title(scenario, overrides, [f"{key}={values[0]}"])
     task = partial(_predict, str(scenario), replace(session, progress=NoProgress()))
-    found = dict[int, Prediction]()
-    told = f"predicting {title} with {len(values)} values of {key}"
-    with session.computing(told) as tick, keeping(found) as interruption:
+    predictions = dict[int, Prediction]()
+    task_text = f"predicting {title} with {len(values)} values of {key}"
+    with session.computing(task_text) as tick, keeping(predictions) as interruption:
         for number, prediction in in_any_order(task, every):
             if prediction.interrupted:
                 raise KeyboardInterrupt
-            found[number] = prediction
-            tick(0, len(found), len(values), f"values, {values[number]}")
-    points = tuple(SweepPoint(values[number], found[number]) for number in sorted(found))
+            predictions[number] = prediction
+            tick(0, len(predictions), len(values), f"values, {values[number]}")
+    points = tuple(SweepPoint(values[number], predictions[number]) for number in sorted(predictions))
     return SweepAnswer(title=title, file=str(first.path), key=key, points=points, interrupted=interruption.came)
 
 
 def _predict(name: str, session: Session, overrides: tuple[str, ...]) -> Prediction:
-    """Return a prediction, in a process of its own."""
     return predict(scenarios.load(name, overrides), session)
 
 
 def parse_sweep(text: str, option: str = "--sweep") -> tuple[str, list[str]]:
-    """Return the key and its values. Raise InputError that names the option for what is none.
+    """Return the key and its values. Raise InputError, with the name of the option.
 
-    A range begins with its first number, doubles, and ends with its last; ``*4`` after it is another factor. The unit
-    of the last number of a list is that of all where the others have none.
+    A range begins with its first number, doubles, and ends with its last; ``*4`` after the range is another factor. In
+    a list, the unit of the last number applies to the others if they have none.
 
     >>> parse_sweep("cluster.bandwidth=1..5Gbit/s"), parse_sweep("cluster.hosts=2..32*4")
     (('cluster.bandwidth', ['1 Gbit/s', '2 Gbit/s', '4 Gbit/s', '5 Gbit/s']), ('cluster.hosts', ['2', '8', '32']))
@@ -180,10 +178,10 @@ def parse_sweep(text: str, option: str = "--sweep") -> tuple[str, list[str]]:
     where = f"{option} {cut(text)}"
     if not equals or not key.strip() or not given.strip():
         raise InputError(f"{where}: write section.key=values, {ACCEPTED}")
-    found = _RANGE.fullmatch(given.strip())
-    if found:
-        values = _grown(where, float(found[1]), float(found[2]), float(found[4] or FACTOR))
-        unit = f" {found[3].strip()}" if found[3] else ""
+    match = _RANGE.fullmatch(given.strip())
+    if match:
+        values = _grown(where, float(match[1]), float(match[2]), float(match[4] or FACTOR))
+        unit = f" {match[3].strip()}" if match[3] else ""
         return key.strip(), [f"{value:.12g}{unit}" for value in values]
     if ".." in given:
         raise InputError(f"{where}: {quote(given)} is not a valid range; write {ACCEPTED}")
@@ -194,7 +192,7 @@ def parse_sweep(text: str, option: str = "--sweep") -> tuple[str, list[str]]:
 
 
 def _with_unit(values: Sequence[str]) -> list[str]:
-    """Return numbers with the unit of the last one, where no other has one; all else as it is.
+    """Return numbers with the unit of the last one, and any other values unchanged.
 
     >>> _with_unit(["10", "25", "100Gbit/s"]), _with_unit(["gpipe", "1f1b"])
     (['10 Gbit/s', '25 Gbit/s', '100 Gbit/s'], ['gpipe', '1f1b'])
@@ -206,7 +204,7 @@ def _with_unit(values: Sequence[str]) -> list[str]:
 
 
 def _grown(where: str, first: float, last: float, factor: float) -> Sequence[float]:
-    """Return the numbers from first to last, each ``factor`` times the one before. Raise InputError."""
+    """Return the numbers from ``first`` to ``last``, each ``factor`` times the previous one. Raise InputError."""
     if not (0 < first <= last < 1e300 and factor > 1):
         raise InputError(f"{where}: a range needs a positive start and a factor greater than 1")
     values = [first]

@@ -1,4 +1,4 @@
-"""``ringlab replay``: a recorded run on other networks, by other algorithms, without running it again."""
+"""``ringlab replay``: a recorded run on other networks or with other algorithms, without running it again."""
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,7 +47,7 @@ PLACES = ("preset", "topology", "file", "link")  # keys that describe a network 
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    """On what a recording is replayed."""
+    """The network, the algorithms and the ranks of a replay."""
 
     on: Annotated[
         str,
@@ -106,27 +106,27 @@ def command(
 ) -> None:
     """Replay a recorded run on other networks or with other algorithms, without running it again."""
     check_outputs(answer.json_to, plot, trace, report, reads=options.calibration)
-    found = replay_file(file, options, progress=TerminalProgress())
-    writers: list[Callable[[], object]] = [partial(viz.draw, found.trace, plot)] if plot is not None else []
-    writers += [partial(found.trace.write, trace)] if trace is not None else []
+    replayed = replay_file(file, options, progress=TerminalProgress())
+    writers: list[Callable[[], object]] = [partial(viz.draw, replayed.trace, plot)] if plot is not None else []
+    writers += [partial(replayed.trace.write, trace)] if trace is not None else []
     if report is not None:
         from ringlab.pictures.report import write_replay_page  # a table does without what draws
 
-        writers.append(partial(write_replay_page, found, found.trace, found.own.cluster, report))
-    writers += [partial(write_chakra, found.recording, chakra)] if chakra is not None else []
-    deliver(found, answer.json_to, *writers, explain=answer.explain)
+        writers.append(partial(write_replay_page, replayed, replayed.trace, replayed.own.cluster, report))
+    writers += [partial(write_chakra, replayed.recording, chakra)] if chakra is not None else []
+    deliver(replayed, answer.json_to, *writers, explain=answer.explain)
 
 
 class AskedReplay(NamedTuple):
-    """A network and algorithms as a line of words says them."""
+    """A network and algorithms, as parsed from the command line."""
 
     network: str
     changes: tuple[str, ...]  # keys of the network
     algorithms: dict[str, str]
 
 
-def read_what_if(text: str, own: AskedReplay) -> AskedReplay:
-    """Return what a what-if asks, in which its words stand before those of ``own``. Raise InputError.
+def read_what_if(text: str, base: AskedReplay) -> AskedReplay:
+    """Parse a what-if, which overrides the words of ``base``. Raise InputError.
 
     >>> own = AskedReplay("star8", (), {"all_reduce": "ring"})
     >>> read_what_if("all_reduce=naive bandwidth='1 Gbit/s'", own)
@@ -138,7 +138,7 @@ def read_what_if(text: str, own: AskedReplay) -> AskedReplay:
         words = shlex.split(text)
     except ValueError as error:
         raise InputError(f"--what-if {text}: {error}") from error
-    algorithms, keys, network = dict(own.algorithms), list[str](), own.network
+    algorithms, keys, network = dict(base.algorithms), list[str](), base.network
     for word in words:
         name, equals, value = word.partition("=")
         if equals and name in SPECS:
@@ -151,30 +151,30 @@ def read_what_if(text: str, own: AskedReplay) -> AskedReplay:
         raise InputError("--what-if must not be empty; give a network, keys such as hosts=8, or all_reduce=ring")
     if any(key.partition("=")[0].removeprefix("cluster.") in PLACES for key in keys):
         return AskedReplay(shlex.join(keys), (), algorithms)
-    kept = own.changes if network == own.network else ()
+    kept = base.changes if network == base.network else ()
     return AskedReplay(network, (*kept, *keys), algorithms)
 
 
 def read_algorithms(texts: Sequence[str]) -> dict[str, str]:
-    """Return the algorithm of each collective that is given one. Raise InputError.
+    """Parse ``COLLECTIVE=NAME`` strings. Raise InputError.
 
     >>> read_algorithms(["all_reduce=ring"])
     {'all_reduce': 'ring'}
     """
-    found = {}
+    algorithms = {}
     for text in texts:
         collective, equals, name = text.partition("=")
         if not equals or collective not in SPECS:
             raise InputError(f"--algorithm {text}: expected COLLECTIVE=NAME, for example all_reduce=ring")
         if name not in (AUTO, NCCL):
             find_algorithm(name, collective)
-        found[collective] = name
-    return found
+        algorithms[collective] = name
+    return algorithms
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayRow(AnswerRecord):
-    """A replay on one network; seconds."""
+    """A replay on one network, in seconds."""
 
     title: str
     cluster: str
@@ -184,16 +184,16 @@ class ReplayRow(AnswerRecord):
     waited_s: float
     messages: int
 
-    def cells(self, own: float) -> list[str]:
-        """Return the row as it is shown."""
+    def cells(self, base_s: float) -> list[str]:
+        """Return the row of the table. ``base_s`` is the time on the first network."""
         end = format_time(self.elapsed_s) if self.complete else f"never ends ({format_time(self.elapsed_s)})"
-        times = format_ratio(self.elapsed_s / own) if own and self.complete else "-"
+        times = format_ratio(self.elapsed_s / base_s) if base_s and self.complete else "-"
         return [self.title, end, times, format_time(self.computed_s), format_time(self.waited_s), f"{self.messages:,}"]
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class ReplayAnswer(Answer):
-    """A recording on a network, and on others beside it."""
+    """The answer of ``replay``: a recording on a network and its what-ifs."""
 
     kind: ClassVar[str] = "replay"
 
@@ -216,62 +216,68 @@ class ReplayAnswer(Answer):
     recording: Recording = field(metadata=NOT_IN_JSON)  # as it was replayed, on as many ranks as were asked for
 
     def to_dict(self) -> dict[str, object]:
-        """Return what the command writes as JSON."""
-        found = super().to_dict()
-        for line, one in zip(found["lines"], self.lines, strict=True):
-            line |= {"line": str(line.pop("site")), "text": one.site.text}
-        return found
+        """Return the JSON."""
+        content = super().to_dict()
+        for line, waiting in zip(content["lines"], self.lines, strict=True):
+            line |= {"line": str(line.pop("site")), "text": waiting.site.text}
+        return content
 
     def show(self) -> Iterator[Part]:
-        """Yield the tables and lines that a reader sees."""
+        """Yield the networks, the calls, the waiting lines and the critical path."""
         yield Line(f"{self.title}: {self.calls:,} calls of {self.ranks} ranks, recorded on {self.where}", "bold")
-        own = self.own.elapsed_s if self.own.complete else 0.0
+        base_s = self.own.elapsed_s if self.own.complete else 0.0
         headings = ["network", "takes", "times", "a rank\ncomputes", "a rank\nwaits", "messages"]
-        yield Table(self.own.cluster, headings, [row.cells(own) for row in (self.own, *self.what_ifs)])
-        if self.measured_s is not None and own:
+        yield Table(self.own.cluster, headings, [row.cells(base_s) for row in (self.own, *self.what_ifs)])
+        if self.measured_s is not None and base_s:
             off = f"{self.own.elapsed_s / self.measured_s - 1:+.0%}"
-            yield f"Where it was recorded it took {format_time(self.measured_s)}: the replay is {off}."
+            yield f"The recorded run took {format_time(self.measured_s)}: the replay is {off}."
         yield from (Line(sentence, "bold") for sentence in self.stuck)
         yield from self._tables()
         parts = ", ".join(f"{format_time(seconds)} {kind}" for kind, seconds in self.critical_path.items())
-        said = [f"The critical path: {parts}."] if parts and not self.stuck else []
-        yield Sentences([*said, *([] if self.stuck else [self.limits])], self.notes, wrap=True)
+        sentences = [f"The critical path: {parts}."] if parts and not self.stuck else []
+        yield Sentences([*sentences, *([] if self.stuck else [self.limits])], self.notes)
 
     def _tables(self) -> Iterator[Table]:
         if self.collectives:
             calls = [
-                [one.what, f"{one.number:,}", *map(format_size, (one.bytes, one.wire_bytes)), format_time(one.waited_s)]
-                for one in self.collectives
+                [
+                    each.what,
+                    f"{each.number:,}",
+                    *map(format_size, (each.bytes, each.wire_bytes)),
+                    format_time(each.waited_s),
+                ]
+                for each in self.collectives
             ]
             yield Table("Calls", ["what", "calls", "of buffers", "sent", "a rank\nwaits"], calls)
         if self.lines:
             lines = [
-                [one.what, str(one.site), f"{one.calls:,}", format_time(one.mean_s),
-                 f"{format_time(one.most_s)} ({one.most_rank})"]
-                for one in self.lines[:MOST_ROWS]
+                [each.what, str(each.site), f"{each.calls:,}", format_time(each.mean_s),
+                 f"{format_time(each.most_s)} ({each.most_rank})"]
+                for each in self.lines[:MOST_ROWS]
             ]  # fmt: skip
             yield Table("Where ranks wait", ["for", "line", "calls", "a rank", "most (rank)"], lines, words=2)
         if self.marks:
             marks = [
-                [one.name, f"{one.number:,}", format_time(one.mean_s), format_time(one.most_s)] for one in self.marks
+                [each.name, f"{each.number:,}", format_time(each.mean_s), format_time(each.most_s)]
+                for each in self.marks
             ]
             yield Table("Spans of the program", ["name", "times", "mean", "longest"], marks)
 
 
 def replay_file(file: Path | str, options: ReplayOptions, progress: Progress | None = None) -> ReplayAnswer:
-    """Return the replay of a recording in a file. Raise InputError for what cannot be read or replayed."""
+    """Replay a recording in a file. Raise InputError for an invalid file or an unsupported replay."""
     progress = progress or NoProgress()
     with computing(progress, f"reading {file}"):
         recording = read_any_recording(file)
     if options.ranks is not None:
         recording = widen(recording, options.ranks)
     calibration = None if options.calibration is None else read_calibration(options.calibration)
-    own = AskedReplay(options.on, (), read_algorithms(options.algorithm or ()))
-    asked = [(text, read_what_if(text, own)) for text in options.what_if or ()]
+    base = AskedReplay(options.on, (), read_algorithms(options.algorithm or ()))
+    asked = [(text, read_what_if(text, base)) for text in options.what_if or ()]
     with computing(progress, "replaying its messages"):
         replayer = Replayer(recording)
-        run = _replayed(replayer, own, calibration)
-        what_ifs = [_row(text, _replayed(replayer, one, calibration)) for text, one in asked]
+        run = _replayed(replayer, base, calibration)
+        what_ifs = [_row(text, _replayed(replayer, variant, calibration)) for text, variant in asked]
         return _answer(str(file), recording, (options.on, run), what_ifs)
 
 

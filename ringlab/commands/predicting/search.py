@@ -1,7 +1,7 @@
-"""``ringlab search``: all meshes for a model on devices, the fastest first: rate, memory, price, and three to try."""
+"""``ringlab search``: all device meshes for a language model, the fastest first, with memory, cost and what to try."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf, log
 from pathlib import Path
 from statistics import NormalDist
@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from typer import Option
 
+import viz
 from collectives.errors import InputError
 from collectives.output_files import write_text
 from collectives.quoting import quote, suggest
@@ -24,39 +25,50 @@ from planner.mesh.clusters import mesh_cluster
 from planner.search import (
     FoundMeshes,
     MeshJob,
+    SearchedMesh,
     choose_runs,
     choose_tries,
     keep_mesh,
     least_memory,
+    pareto_front,
     search,
     what_would_fit,
     why_others_lose,
     why_too_large,
 )
+from planner.step import PARTS
+from ringlab.commands.predicting.mesh_files import FORMATS, write_mesh
 from ringlab.commands.predicting.predict_sweep import parse_sweep
-from ringlab.commands.predicting.search_answer import Case, Learning, MeshRow, Money, RemedyRow, SearchAnswer
-from ringlab.jobs.mesh_files import FORMATS, write_mesh
+from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
 from ringlab.shared.failures import refusals_about
+from ringlab.shared.machines import find_price
 from ringlab.shared.models import check_precision, find_belief, named_optimizer
 from ringlab.shared.options import JsonOpt, ScenarioArg, SetOpt, SizeOptions, drawing, with_groups
 from ringlab.shared.output import check_outputs, deliver, make_console
-from ringlab.shared.prices import find_price
 from ringlab.shared.progress import TerminalProgress, computing, draw_to
 from ringlab.shared.ranges import parse_world_sizes
+from ringlab.table import NOTHING, Bounds, Part, Sentences, Table, format_digits, format_interval, format_whole
 from scenarios.loader import SpreadTraining, read_spread_training
 from scenarios.sections import parse_hours
 
-KEYS = {  # that a what-if varies: of a scenario
+KEYS = {  # short names of scenario keys that --what-if varies
     "preset": "cluster.preset", "nodes": "cluster.nodes", "model": "training.model",
     "batch_size": "training.batch_size", "price": "training.price_per_hour", "sequence": "training.sequence",
 }  # fmt: skip
-OPTIONS = ("batch", "precision", "framework", "optimizer", "offload", "lora", "bits")  # and of the command
-WHOLE = {"batch": (1, 10**9), "lora": (0, 4096)}  # and what is accepted
+OPTIONS = ("batch", "precision", "framework", "optimizer", "offload", "lora", "bits")  # options that --what-if varies
+INTEGERS = {"batch": (1, 10**9), "lora": (0, 4096)}  # the smallest and largest values of two of them
+BROKEN = {  # headings that are too long for a column
+    "compute": "com-\npute", "pipeline": "pipe-\nline", "optimizer": "opti-\nmizer", "processes": "pro-\ncesses",
+    "stragglers": "strag-\nglers",
+}  # fmt: skip
+GIB = 2**30
+TOKENS, BILLION = "tokens/s (80 %)", "$ a billion\ntokens"
+LIKELY = 0.5  # the smallest probability of a candidate that is recommended
 
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How a training differs from what its scenario says, what is listed of its meshes, and what is written besides."""
+    """Changes to the scenario's training, the meshes to list, and the files to write."""
 
     batch: Annotated[
         int | None, Option(min=1, metavar="N", help="Global batch size in sequences. Default: batch_size per device.")
@@ -91,7 +103,7 @@ class SearchOptions:
         list[str] | None,
         Option(
             metavar="FORMAT=FILE",
-            help=("Write the fastest mesh as a torchtitan, megatron, accelerate or torch configuration. Repeatable."),
+            help="Write the fastest mesh as a torchtitan, megatron, accelerate or torch configuration. Repeatable.",
         ),
     ] = None
     plot: Annotated[
@@ -112,7 +124,7 @@ class SearchOptions:
         Option(
             "--what-if",
             metavar="KEY=VALUES",
-            help=("Also search with other values: preset=dgx-h100,dgx-b200, sequence=..., batch=... Repeatable."),
+            help="Also search with other values: preset=dgx-h100,dgx-b200, sequence=..., batch=... Repeatable.",
         ),
     ] = None
     deadline: Annotated[
@@ -127,12 +139,12 @@ class SearchOptions:
 
     @property
     def hours(self) -> float:
-        """The deadline. Raise InputError for one that is no time."""
+        """The deadline in hours. Raises InputError if it is not a time."""
         with refusals_about("--deadline"):
             return inf if self.deadline is None else parse_hours(self.deadline)
 
     def check(self) -> None:
-        """Raise InputError for a name that is not known, bits that are not frozen, and limits of what has no length."""
+        """Raise InputError for an unknown name, quantized weights without LoRA, or an invalid deadline."""
         for option, value, known in (
             ("precision", self.precision, PRECISIONS), ("framework", self.framework, FRAMEWORKS),
             ("optimizer", self.optimizer, OPTIMIZERS), ("offload", self.offload, OFFLOADED), ("bits", self.bits, BITS),
@@ -144,7 +156,7 @@ class SearchOptions:
         assert self.hours > 0  # raises InputError
 
     def with_plan(self, spread: SpreadTraining) -> "SearchOptions":
-        """Return the options with the goals of the scenario's ``[plan]``, where they say none. Raise InputError."""
+        """Return the options with the missing goals taken from the scenario's ``[plan]``. Raise InputError."""
         plan, tokens = spread.plan, spread.plan.target_tokens
         if plan.target_samples is not None and is_transformer(spread.training.model):
             tokens = plan.target_samples * parse_transformer(spread.training.model)[1].context
@@ -154,21 +166,320 @@ class SearchOptions:
         return replace(self, tokens=tokens, deadline=deadline, budget=self.budget or plan.budget)
 
 
+@with_groups
+def search_meshes(
+    scenario: ScenarioArg,
+    *,
+    options: SearchOptions,
+    size: SizeOptions,
+    json_to: JsonOpt = None,
+    set_keys: SetOpt = None,
+) -> None:
+    """Find the fastest device mesh (data, tensor, pipeline, context and expert parallelism) for a language model."""
+    exports = [parse_export(text) for text in options.export or ()]
+    check_outputs(json_to, options.plot, *(file for _, file in exports))
+    with computing(TerminalProgress(), "searching meshes"):
+        answer = find_meshes(scenario, options, (*(set_keys or ()), *size.overrides))
+    written = [write_mesh(answer.found[-1], answer.model, name) for name, _ in exports]
+
+    def write_exports() -> None:
+        console = make_console(quiet=json_to == "-")
+        for (name, file), (number, text) in zip(exports, written, strict=True):
+            write_text(file, text)
+            console.print(f"For {name}, {answer.found[-1].searched[number].name}: {file}", soft_wrap=True)
+
+    deliver(answer, json_to, draw_to(answer, options.plot, json_to), write_exports)
+
+
+def parse_export(text: str) -> tuple[str, Path]:
+    """Return the format and the file of ``--export``. Raise InputError.
+
+    >>> parse_export("megatron=args.txt")
+    ('megatron', PosixPath('args.txt'))
+    """
+    name, equals, file = text.partition("=")
+    if name not in FORMATS:
+        raise InputError(f"--export {quote(text)}: unknown format {quote(name)}; {suggest(name, FORMATS)}")
+    if not (equals and file):
+        raise InputError(f"--export {quote(text)}: expected FORMAT=FILE, such as {name}=FILE")
+    return name, Path(file)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Money(AnswerRecord):
+    """The time and cost of the whole training, with 80 % intervals."""
+
+    hours: float
+    hours_interval: Bounds
+    dollars: float | None = None
+    dollars_interval: Bounds | None = None
+    chance_within_limits: float | None = None
+
+    @property
+    def days(self) -> str:
+        """The days with their interval."""
+        return format_interval(self.hours / 24, (self.hours_interval[0] / 24, self.hours_interval[1] / 24))
+
+    @property
+    def cost(self) -> str:
+        """The dollars with their interval, or a dash."""
+        return format_interval(self.dollars, self.dollars_interval, format_whole)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeshRow(AnswerRecord):
+    """A mesh with its prediction."""
+
+    mesh: str
+    tensor: int
+    pipeline: int
+    context: int
+    expert: int
+    data: int
+    virtual: int
+    schedule: str
+    strategy: str
+    micro_batch: int
+    microbatches: int
+    recompute: str
+    step_s: float
+    step_interval: Bounds
+    parts: dict[str, float]
+    tokens_per_s: float
+    tokens_interval: Bounds
+    mfu: float
+    tflops_per_gpu: float
+    memory_bytes: float
+    memory_parts: dict[str, float]
+    host_bytes: float
+    chance_to_run: float
+    dollars_per_billion_tokens: float | None = None
+    dollars_interval: Bounds | None = None
+    money: Money | None = None
+
+    @property
+    def tokens(self) -> str:
+        """The tokens per second with their interval."""
+        return format_interval(self.tokens_per_s, self.tokens_interval, format_whole)
+
+    @property
+    def price(self) -> str:
+        """The dollars per billion tokens with their interval, or a dash."""
+        return format_interval(self.dollars_per_billion_tokens, self.dollars_interval)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemedyRow(AnswerRecord):
+    """A change that makes the training fit into memory, and the fastest mesh with it."""
+
+    change: str
+    best: MeshRow
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learning(AnswerRecord):
+    """The most informative runs, and half the 80 % interval of all meshes before and after measuring them."""
+
+    runs: tuple[str, ...]
+    within: float
+    within_after: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case(AnswerRecord):
+    """The meshes for one number of devices and one value of the key that varies."""
+
+    value: str
+    devices: int
+    machine: str
+    batch: int
+    seq: int
+    meshes: int
+    fitting: int
+    best: tuple[MeshRow, ...]
+    tries: tuple[MeshRow, ...] = ()
+    learning: Learning | None = None
+    losers: tuple[tuple[str, str], ...] = ()  # kinds of meshes, and why each is slower
+    would_fit: tuple[RemedyRow, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchAnswer(Answer):
+    """The answer of ``search``."""
+
+    kind = "search"
+    title: str
+    file: str
+    model: str
+    precision: str
+    notes: tuple[str, ...]
+    cases: tuple[Case, ...]
+    key: str | None = None  # that varies
+    refused: tuple[str, ...] = ()  # invalid values, and why
+    tokens: float | None = None
+    found: tuple[FoundMeshes, ...] = field(default=(), compare=False, metadata=NOT_IN_JSON)
+
+    def show(self) -> Iterator[Part]:
+        """Yield the fastest mesh of each case, or the fastest meshes of the only case, and the cost."""
+        if len(self.cases) > 1:
+            yield self._overview()
+        for case in self.cases if self.key is None else ():
+            yield from self._case(case)
+        if self.tokens is not None:
+            yield self._bill()
+            yield Sentences(tuple(self._choice()))
+        if self.refused or self.notes:
+            yield Sentences((*self.refused, *self.notes))
+
+    def _overview(self) -> Table:
+        headings = [*self._key_headings(), "fastest that fits", TOKENS, "MFU", BILLION]
+        rows = []
+        for case in self.cases:
+            cells = ["none fits", *[NOTHING] * 3]
+            for row in case.best[:1]:
+                cells = [row.mesh, row.tokens, f"{row.mfu:.0%}", row.price]
+            rows.append([*self._key_cells(case), *cells])
+        return Table(f"{self.model}: the fastest of each", headings, rows, words=len(headings) - 3)
+
+    def _bill(self) -> Table:
+        """Return the time and cost of the whole training, with a row for each case that fits."""
+        headings = [*self._key_headings(), "days (80 %)", "$ (80 %)", "chance"]
+        rows = []
+        for case, _, money in self._priced():
+            chance = NOTHING if money.chance_within_limits is None else f"{money.chance_within_limits:.0%}"
+            rows.append([*self._key_cells(case), money.days, money.cost, chance])
+        return Table(f"{self.tokens:.3g} tokens", headings, rows)
+
+    def _key_headings(self) -> list[str]:
+        return ["devices"] if self.key is None else [self.key, "devices"]
+
+    def _key_cells(self, case: Case) -> list[str]:
+        return [str(case.devices)] if self.key is None else [case.value, str(case.devices)]
+
+    def _priced(self) -> list[tuple[Case, MeshRow, Money]]:
+        """Return the cases that fit, with the cost of their fastest meshes."""
+        fastest = [(case, case.best[0]) for case in self.cases if case.best]
+        return [(case, row, row.money) for case, row in fastest if row.money is not None]
+
+    def _choice(self) -> Iterator[str]:
+        """Yield the cheapest case that probably keeps the deadline and the budget."""
+        priced = self._priced()
+        likely = [each for each in priced if (each[2].chance_within_limits or 0.0) >= LIKELY]
+        if priced and not likely:
+            yield f"For {self.tokens:.3g} tokens none of these is likely within the limits."
+        if likely:
+            case, row, money = min(likely, key=lambda each: (each[2].dollars is None, each[2].dollars or each[2].hours))
+            cost = "" if money.dollars is None else f" for ${money.cost}"
+            value = f"{self.key} {case.value}, " if self.key else ""
+            yield (
+                f"For {self.tokens:.3g} tokens, cheapest within the limits: {value}{case.devices} x {case.machine}, "
+                f"{row.mesh}: {money.days} days{cost}; probability {money.chance_within_limits or 0:.0%}."
+            )
+
+    def _case(self, case: Case) -> Iterator[Part]:
+        title = f"{self.model} on {case.devices} x {case.machine}, {case.batch} sequences of {case.seq} tokens"
+        if not case.best:
+            yield from _nothing_fits(title, case)
+            return
+        rows = [
+            [str(number), row.mesh, row.tokens, f"{row.mfu:.0%}", format_digits(row.tflops_per_gpu), row.price]
+            for number, row in enumerate(case.best, 1)
+        ]
+        yield Table(title, ["#", "mesh", TOKENS, "MFU", "TFLOP/s\na GPU", BILLION], rows, words=2)
+        yield _step_table(case)
+        if case.losers:
+            yield Table("Why others are slower", ["kind", "its best mesh"], [[*each] for each in case.losers], words=2)
+        yield Sentences(tuple(_sentences(case)))
+
+    def draw(self, path: Path) -> None:
+        """Plot throughput against memory, with the Pareto front, as .png, .svg or .pdf."""
+        jobs = [
+            viz.MeshDots(
+                title=f"{each.job.gpus} x {each.job.gpu}, {each.job.batch} sequences of {each.job.seq}",
+                rates=each.tokens_per_s.tolist(),
+                memory_gib=(each.memory["total"] / GIB).tolist(),
+                strategies=[_kind(mesh) for mesh in each.searched],
+                names=[mesh.name for mesh in each.searched],
+                front=pareto_front(each),
+                limit_gib=float(each.columns.memory_bytes[0]) / GIB,
+            )
+            for each in self.found
+        ]
+        viz.write_figure(viz.meshes_figure(self.model, jobs), path)
+
+
+def _kind(mesh: SearchedMesh) -> str:
+    """Return a mesh's kind for the legend: its axes except data, or else its sharding."""
+    axes = [word for size, word in ((mesh.tp, "tensor"), (mesh.pp, "pipeline")) if size > 1]
+    return " and ".join(axes) if axes else mesh.sharding
+
+
+def _step_table(case: Case) -> Table:
+    """Return the parts of each step, with the numbers of the meshes in the first table."""
+    shown = [name for name in PARTS if any(abs(row.parts[name]) > 0.005 * row.step_s for row in case.best)]
+    host = ["of a host\n(GiB)"] if any(row.host_bytes for row in case.best) else []
+    rows = [
+        [
+            str(number), format_digits(row.step_s), *(f"{row.parts[name] / row.step_s:.0%}" for name in shown),
+            f"{row.memory_bytes / GIB:.1f}", *(f"{row.host_bytes / GIB:.0f}" for _ in host), f"{row.chance_to_run:.0%}",
+        ]
+        for number, row in enumerate(case.best, 1)
+    ]  # fmt: skip
+    headings = ["#", "step\n(s)", *(BROKEN.get(name, name) for name in shown), "memory\n(GiB)", *host, "runs"]
+    return Table(None, headings, rows)
+
+
+def _nothing_fits(title: str, case: Case) -> Iterator[Part]:
+    yield f"{title}: none of {case.meshes} meshes fits."
+    for name, reason in case.losers:
+        yield f"The nearest, {name}: {reason}."
+    if not case.would_fit:
+        yield "No other optimizer, LoRA, offloading or up to 16 times the devices would make it fit."
+        return
+    rows = [
+        [
+            each.change, each.best.mesh, each.best.tokens, f"{each.best.memory_bytes / GIB:.1f}",
+            f"{each.best.host_bytes / GIB:.0f}" if each.best.host_bytes else NOTHING,
+        ]
+        for each in case.would_fit
+    ]  # fmt: skip
+    headings = ["with", "mesh", TOKENS, "memory\n(GiB)", "of a host\n(GiB)"]
+    yield Table("Changes that would make it fit, one at a time", headings, rows, words=2)
+
+
+def _sentences(case: Case) -> Iterator[str]:
+    is_fastest = case.learning is not None or case.fitting == 1  # false with --mesh
+    yield f"{case.meshes} meshes, of which {case.fitting} fit{is_fastest * f'; the fastest: {case.best[0].mesh}'}."
+    parts = ", ".join(f"{name} {nbytes / GIB:.1f}" for name, nbytes in case.best[0].memory_parts.items())
+    yield f"Its {case.best[0].memory_bytes / GIB:.1f} GiB a device: {parts}."
+    if len(case.tries) > 1:
+        yield "Try these, which differ in their uncertainties: " + "; ".join(row.mesh for row in case.tries) + "."
+    if case.learning is not None:
+        learning = case.learning
+        yield (
+            f"Measure these next: {'; '.join(learning.runs)}. Given to `ringlab calibrate --runs`, they narrow the "
+            f"80 % interval from {learning.within:.0%} to {learning.within_after:.0%}."
+        )
+
+
 def find_meshes(scenario: str | Path, options: SearchOptions, overrides: Sequence[str] = ()) -> SearchAnswer:
     """Return the fastest meshes of a scenario's training for each number of devices. Raise InputError.
 
-    >>> found = find_meshes("examples/llama2_70b.toml", SearchOptions(devices="64"))  # doctest: +SKIP
+    >>> answer = find_meshes("examples/llama2_70b.toml", SearchOptions(devices="64"))  # doctest: +SKIP
     """
     options.check()
     base = read_spread_training(scenario, overrides)
     options = options.with_plan(base)
     key, values = (None, [""]) if options.what_if is None else parse_sweep(options.what_if, "--what-if")
-    cases, found, notes, refused = list[Case](), list[FoundMeshes](), list[str](), list[str]()
+    cases, found, notes, refused = list[Case](), list[FoundMeshes](), dict[str, None](), list[str]()
     varied = list[tuple[str, SpreadTraining, SearchOptions, list[int]]]()
     for value in values:
         try:
-            spread, used = (base, options) if key is None else _varied(scenario, overrides, options, key, value)
-            varied.append((value, spread, used, _numbers(spread, used)))
+            spread, used = (base, options) if key is None else _vary(scenario, overrides, options, key, value)
+            counts = [spread.cluster.world_size]
+            if used.devices is not None:
+                counts = parse_world_sizes(used.devices, "--devices", most=1 << 20)
+            varied.append((value, spread, used, counts))
         except InputError as error:
             refused.append(f"{key} {value}: {error}.")
             if key is None:
@@ -178,18 +489,16 @@ def find_meshes(scenario: str | Path, options: SearchOptions, overrides: Sequenc
         try:
             priced = find_price(spread, base, every if KEYS.get(key or "", key) == KEYS["nodes"] else counts)
             for devices in counts:
-                job = _job(spread, devices, used)
-                belief, told = find_belief(job.gpu, job.framework, used.runs)
-                one = search(job, belief, used.fill)
-                fitting = len(one.order)
+                job = _make_job(spread, devices, used)
+                belief, adapted = find_belief(job.gpu, job.framework, used.runs)
+                meshes = search(job, belief, used.fill)
+                fitting = len(meshes.order)
                 if options.mesh is not None:
-                    one, beside = keep_mesh(one, options.mesh)
-                    notes.append(beside)
-                cases.append(replace(_case(value, one, priced.dollars, used), fitting=fitting))
-                found.append(one)
-                notes += [
-                    note for note in (told, _unseen(job.gpu), priced.note) if note is not None and note not in notes
-                ]
+                    meshes, note = keep_mesh(meshes, options.mesh)
+                    notes[note] = None
+                cases.append(replace(_make_case(value, meshes, priced.dollars, used), fitting=fitting))
+                found.append(meshes)
+                notes |= dict.fromkeys(filter(None, (adapted, _describe_unpublished(job.gpu), priced.note)))
         except InputError as error:
             refused.append(f"{key} {value}: {error}.")
             if key is None:
@@ -197,9 +506,9 @@ def find_meshes(scenario: str | Path, options: SearchOptions, overrides: Sequenc
     if not cases:
         raise InputError(refused[0].removesuffix("."))
     if found[0].job.framework == FRAMEWORKS[0]:
-        notes.append("No framework is named: its factor is taken as 1, where those published lie within 10 %.")
+        notes["No framework is named: its factor is 1. The published factors are within 10 % of 1."] = None
     if {*base.training.parallelism} - {"experts", "top_k"}:
-        notes.append("All meshes are searched; that of training.parallelism alone is predicted by `predict --devices`.")
+        notes["All meshes are searched; `predict --devices` predicts the one in training.parallelism."] = None
     return SearchAnswer(
         title=base.title, file=str(base.path), model=base.training.model, precision=found[0].job.precision,
         notes=tuple(notes), found=tuple(found), cases=tuple(cases), key=key, refused=tuple(refused),
@@ -207,16 +516,41 @@ def find_meshes(scenario: str | Path, options: SearchOptions, overrides: Sequenc
     )  # fmt: skip
 
 
-def _job(spread: SpreadTraining, devices: int, options: SearchOptions) -> MeshJob:
-    """Return what is to be searched for so many devices. Raise InputError for a model or cluster that it is not for."""
+def _describe_unpublished(gpu: str) -> str:
+    text = describe_unpublished([gpu])
+    return "" if is_published(gpu) else f"{text[0].upper()}{text[1:]}."
+
+
+def _vary(
+    scenario: str | Path, overrides: Sequence[str], options: SearchOptions, key: str, value: str
+) -> tuple[SpreadTraining, SearchOptions]:
+    """Return the scenario and the options with one value of the key that varies. Raise InputError."""
+    if key not in OPTIONS:
+        name = KEYS.get(key, key)
+        if "." not in name:
+            raise InputError(f"--what-if: unknown key {quote(key)}; {suggest(key, (*KEYS, *OPTIONS))}, or section.key")
+        return read_spread_training(scenario, (*overrides, f"{name}={value}")), options
+    changed: Any = value
+    if key in INTEGERS:
+        least, most = INTEGERS[key]
+        if not (value.isascii() and value.isdigit() and least <= int(value[:12]) <= most):
+            raise InputError(f"--what-if {key}={quote(value)} must be an integer from {least} to {most}")
+        changed = int(value)
+    used = replace(options, **{key: changed})
+    used.check()
+    return read_spread_training(scenario, overrides), used
+
+
+def _make_job(spread: SpreadTraining, devices: int, options: SearchOptions) -> MeshJob:
+    """Return the search problem for a number of devices. Raise InputError for an unsupported model or cluster."""
     training, cluster = spread.training, mesh_cluster(spread.cluster)
     host = cluster.host
     if host is None:
         raise InputError('search requires a GPU cluster: set cluster.preset and transport = "nccl"')
     if cluster.gpu is None:
         raise InputError(
-            f"search requires the data sheet of a GPU, and the catalogue has none of that of {spread.cluster.title}; "
-            "`ringlab list hardware` shows the GPUs; predict --devices takes training.compute = {rate = 500.0}"
+            f"search requires a GPU's data sheet, and the catalog has none for {spread.cluster.title}; "
+            "`ringlab list hardware` shows the GPUs; predict --devices accepts training.compute = {rate = 500.0}"
         )
     if not is_transformer(training.model):
         raise InputError(
@@ -256,136 +590,68 @@ def _job(spread: SpreadTraining, devices: int, options: SearchOptions) -> MeshJo
     )
 
 
-def _unseen(gpu: str) -> str | None:
-    said = describe_unpublished([gpu])
-    return None if is_published(gpu) else f"{said[0].upper()}{said[1:]}."
-
-
-def _varied(
-    scenario: str | Path, overrides: Sequence[str], options: SearchOptions, key: str, value: str
-) -> tuple[SpreadTraining, SearchOptions]:
-    """Return the scenario and options with one value of what varies. Raise InputError."""
-    if key not in OPTIONS:
-        name = KEYS.get(key, key)
-        if "." not in name:
-            raise InputError(f"--what-if: unknown key {quote(key)}; {suggest(key, (*KEYS, *OPTIONS))}, or section.key")
-        return read_spread_training(scenario, (*overrides, f"{name}={value}")), options
-    least, most = WHOLE.get(key, (0, 0))
-    if key in WHOLE and not (value.isascii() and value.isdigit() and least <= int(value[:12]) <= most):
-        raise InputError(f"--what-if {key}={quote(value)} must be an integer from {least} to {most}")
-    change: dict[str, Any] = {key: int(value) if key in WHOLE else value}
-    changed = replace(options, **change)
-    changed.check()
-    return read_spread_training(scenario, overrides), changed
-
-
-def _numbers(spread: SpreadTraining, options: SearchOptions) -> list[int]:
-    if options.devices is None:
-        return [spread.cluster.world_size]
-    return parse_world_sizes(options.devices, "--devices", most=1 << 20)
-
-
-def _case(value: str, found: FoundMeshes, price: float | None, asked: SearchOptions) -> Case:
-    chosen, job = [int(number) for number in found.order[: asked.top]], found.job
-    losers = tuple(why_others_lose(found)) if asked.why and len(found.order) > 1 else ()
+def _make_case(value: str, meshes: FoundMeshes, price: float | None, options: SearchOptions) -> Case:
+    chosen, job = [int(number) for number in meshes.order[: options.top]], meshes.job
+    losers = tuple(why_others_lose(meshes)) if options.why and len(meshes.order) > 1 else ()
     if not chosen:
-        nearest = least_memory(found)
-        losers = ((found.searched[nearest].name, why_too_large(found, nearest)),)
-    remedies = () if chosen else what_would_fit(job, found.belief, asked.fill)
+        nearest = least_memory(meshes)
+        losers = ((meshes.searched[nearest].name, why_too_large(meshes, nearest)),)
+    learning = None
+    if len(meshes.order) > 1:
+        runs, before, after = choose_runs(meshes)
+        names = tuple(meshes.searched[number].name for number in runs)
+        learning = Learning(runs=names, within=before, within_after=after)
+    remedies = () if chosen else what_would_fit(job, meshes.belief, options.fill)
     return Case(
-        value=value, devices=job.gpus, machine=job.gpu, batch=job.batch, seq=job.seq, meshes=len(found.searched),
-        fitting=len(found.order), best=_rows(found, chosen, price, asked),
-        tries=_rows(found, choose_tries(found), price, asked), losers=losers,
-        learning=_learning(found) if len(found.order) > 1 else None,
+        value=value, devices=job.gpus, machine=job.gpu, batch=job.batch, seq=job.seq, meshes=len(meshes.searched),
+        fitting=len(meshes.order), best=_make_rows(meshes, chosen, price, options),
+        tries=_make_rows(meshes, choose_tries(meshes), price, options), losers=losers, learning=learning,
         would_fit=tuple(
-            RemedyRow(change=one.change, best=_rows(one.found, [int(one.found.order[0])], price, asked)[0])
-            for one in remedies
+            RemedyRow(change=each.change, best=_make_rows(each.found, [int(each.found.order[0])], price, options)[0])
+            for each in remedies
         ),
     )  # fmt: skip
 
 
-def _learning(found: FoundMeshes) -> Learning:
-    numbers, before, after = choose_runs(found)
-    names = tuple(found.searched[number].name for number in numbers)
-    return Learning(runs=names, within=before, within_after=after)
-
-
-def _rows(found: FoundMeshes, numbers: Sequence[int], price: float | None, asked: SearchOptions) -> tuple[MeshRow, ...]:
-    factors = found.factors(numbers) if numbers else ()
+def _make_rows(
+    meshes: FoundMeshes, numbers: Sequence[int], price: float | None, options: SearchOptions
+) -> tuple[MeshRow, ...]:
+    factors = meshes.factors(numbers) if numbers else ()
     return tuple(
-        _row(found, number, float(factor), price, asked) for number, factor in zip(numbers, factors, strict=True)
+        _make_row(meshes, number, float(factor), price, options)
+        for number, factor in zip(numbers, factors, strict=True)
     )
 
 
-def _row(found: FoundMeshes, number: int, factor: float, price: float | None, asked: SearchOptions) -> MeshRow:
-    mesh, seconds, rate = found.searched[number], float(found.step_s[number]), float(found.tokens_per_s[number])
-    dollars = None if price is None else price * found.job.gpus / 3600 / rate * 1e9
-    mfu = float(found.mfu[number])
+def _make_row(meshes: FoundMeshes, number: int, factor: float, price: float | None, options: SearchOptions) -> MeshRow:
+    """Return a mesh's row. ``price`` is in dollars per device and hour; ``factor`` is half the interval."""
+    mesh, seconds, rate = meshes.searched[number], float(meshes.step_s[number]), float(meshes.tokens_per_s[number])
+    hourly = None if price is None else price * meshes.job.gpus
+    dollars = None if hourly is None else hourly / 3600 / rate * 1e9
+    mfu = float(meshes.mfu[number])
     return MeshRow(
         mesh=mesh.name, tensor=mesh.tp, pipeline=mesh.pp, context=mesh.cp, expert=mesh.ep, data=mesh.dp,
         virtual=mesh.vp, schedule=mesh.schedule, strategy=mesh.sharding, micro_batch=mesh.micro_batch,
         microbatches=mesh.grad_accum, recompute=mesh.recompute, step_s=seconds,
         step_interval=(seconds / factor, seconds * factor), tokens_per_s=rate,
-        parts={name: float(one[number]) for name, one in found.parts.items()},
+        parts={name: float(part[number]) for name, part in meshes.parts.items()},
         tokens_interval=(rate / factor, rate * factor), mfu=mfu,
-        tflops_per_gpu=mfu * float(found.columns.peak[number]) / 1e12,
-        memory_bytes=float(found.memory["total"][number]),
-        memory_parts={name: float(found.memory[name][number]) for name in MEMORY_PARTS},
-        host_bytes=float(found.host_bytes[number]), chance_to_run=float(found.chance[number]),
+        tflops_per_gpu=mfu * float(meshes.columns.peak[number]) / 1e12,
+        memory_bytes=float(meshes.memory["total"][number]),
+        memory_parts={name: float(meshes.memory[name][number]) for name in MEMORY_PARTS},
+        host_bytes=float(meshes.host_bytes[number]), chance_to_run=float(meshes.chance[number]),
         dollars_per_billion_tokens=dollars,
         dollars_interval=None if dollars is None else (dollars / factor, dollars * factor),
-        money=None if asked.tokens is None else _money(asked, rate, factor, None if price is None else
-                                                       price * found.job.gpus),
+        money=None if options.tokens is None else _make_bill(options, options.tokens / rate / 3600, factor, hourly),
     )  # fmt: skip
 
 
-def _money(asked: SearchOptions, rate: float, factor: float, price: float | None) -> Money:
-    """Return what so many tokens take and cost, at dollars an hour of all devices, and how likely within the limits."""
-    assert asked.tokens is not None
-    hours = asked.tokens / rate / 3600
+def _make_bill(options: SearchOptions, hours: float, factor: float, price: float | None) -> Money:
+    """Return the cost of a training at ``price`` dollars per hour, and the probability of keeping the limits."""
     low, high = hours / factor, hours * factor
-    limit = min(asked.hours, (asked.budget or inf) / price if price is not None else inf)
+    limit = min(options.hours, (options.budget or inf) / price if price is not None else inf)
     chance = 1.0 if limit == inf else NormalDist(log(hours), log(factor) / Z_80).cdf(log(limit))
     return Money(
         hours=hours, hours_interval=(low, high), dollars=None if price is None else hours * price,
         dollars_interval=None if price is None else (low * price, high * price), chance_within_limits=chance,
     )  # fmt: skip
-
-
-def parse_export(text: str) -> tuple[str, Path]:
-    """Return the framework and the file of an export. Raise InputError.
-
-    >>> parse_export("megatron=args.txt")
-    ('megatron', PosixPath('args.txt'))
-    """
-    name, equals, file = text.partition("=")
-    if name not in FORMATS:
-        raise InputError(f"--export {quote(text)}: unknown format {quote(name)}; {suggest(name, FORMATS)}")
-    if not (equals and file):
-        raise InputError(f"--export {quote(text)}: expected FORMAT=FILE, such as {name}=FILE")
-    return name, Path(file)
-
-
-@with_groups
-def search_meshes(
-    scenario: ScenarioArg,
-    *,
-    options: SearchOptions,
-    size: SizeOptions,
-    json_to: JsonOpt = None,
-    set_keys: SetOpt = None,
-) -> None:
-    """Find the fastest device mesh (data, tensor, pipeline, context and expert parallelism) for a language model."""
-    exports = [parse_export(one) for one in options.export or ()]
-    check_outputs(json_to, options.plot, *(file for _, file in exports))
-    with computing(TerminalProgress(), "searching meshes"):
-        answer = find_meshes(scenario, options, (*(set_keys or ()), *size.overrides))
-    written = [write_mesh(answer.found[-1], answer.model, name) for name, _ in exports]
-
-    def write_exports() -> None:
-        console = make_console(quiet=json_to == "-")
-        for (name, file), (number, text) in zip(exports, written, strict=True):
-            write_text(file, text)
-            console.print(f"For {name}, {answer.found[-1].searched[number].name}: {file}", soft_wrap=True)
-
-    deliver(answer, json_to, draw_to(answer, options.plot, json_to), write_exports)

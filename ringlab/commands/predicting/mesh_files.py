@@ -1,8 +1,7 @@
-"""A mesh as the configuration of a framework: torchtitan's TOML, Megatron-LM's arguments, accelerate's FSDP file.
+"""Configurations of a device mesh: torchtitan's TOML, Megatron-LM's arguments, accelerate's FSDP file, a torch script.
 
-Also as a script of plain PyTorch that trains on it: ``realcomm/training/mesh_script.py`` with the mesh in its head.
-
-Sources of the names: torchtitan's ``job_config.py``, Megatron-LM's ``arguments.py``, accelerate's guide of FSDP2.
+The script is ``realcomm/training/mesh_script.py`` with the mesh in its head. Sources of the names: torchtitan's
+``job_config.py``, Megatron-LM's ``arguments.py``, accelerate's guide of FSDP2.
 """
 
 from collections.abc import Callable
@@ -19,20 +18,20 @@ FLAVORS = {"llama3-8b": "8B", "llama3-70b": "70B", "llama3-405b": "405B"}  # of 
 
 
 def _has_whole_keys(job: MeshJob, mesh: SearchedMesh) -> bool:
-    """Return whether a tensor group divides the heads of keys, as code of frameworks wants it."""
+    """Return whether the tensor-parallel size divides the key-value heads, as the frameworks require."""
     return job.shape.kv_heads % mesh.tp == 0
 
 
 def can_torchtitan(job: MeshJob, mesh: SearchedMesh) -> bool:
-    """Return whether torchtitan knows the strategy: replicas, or parameters divided."""
+    """Return whether torchtitan supports the mesh: replicas, or sharded parameters."""
     is_known = mesh.sharding in ("ddp", "zero2", "zero3", "hsdp") and mesh.schedule != "zero_bubble"
     return is_known and _has_whole_keys(job, mesh)
 
 
 def _flavor(job: MeshJob) -> str:
-    """Return what torchtitan's table of flavors needs for a model that it has not.
+    """Return the entry of torchtitan's table of flavors for a model that it lacks.
 
-    It makes an MLP two thirds of four widths, then a multiple of ``multiple_of``.
+    torchtitan computes an MLP width of two thirds of four widths, rounded up to a multiple of ``multiple_of``.
     """
     shape = job.shape
     usual = 8 * shape.width // 3
@@ -44,14 +43,14 @@ def _flavor(job: MeshJob) -> str:
 
 
 def torchtitan(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
-    """Return the TOML of torchtitan, with what is to be added to it for a model that it has not by name."""
+    """Return torchtitan's TOML, with the code to add for a model that it lacks."""
     added = [
         f"# torchtitan has no {model}: add to its torchtitan/models/llama3/__init__.py, in the table of flavors,",
         f'#     "ringlab": {_flavor(job)},',
     ]
-    group, strategy = mesh.dp, mesh.sharding
+    group, form = mesh.dp, mesh.sharding
     inner = min(group, max(1, job.node_gpus // mesh.tp))
-    replicate, shard = {"ddp": (group, 1), "hsdp": (group // inner, inner)}.get(strategy, (1, group))
+    replicate, shard = {"ddp": (group, 1), "hsdp": (group // inner, inner)}.get(form, (1, group))
     schedule = "Interleaved1F1B" if mesh.vp > 1 else "1F1B"
     precision = {"bf16": "bfloat16"}.get(job.precision, job.precision)
     lines = [
@@ -61,7 +60,7 @@ def torchtitan(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
         f"global_batch_size = {job.batch}", f"seq_len = {job.seq}", f"compile = {str(job.is_compiled).lower()}",
         f'mixed_precision_param = "{precision}"', "",
         "[parallelism]", f"data_parallel_replicate_degree = {replicate}", f"data_parallel_shard_degree = {shard}",
-        f'fsdp_reshard_after_forward = "{"never" if strategy == "zero2" else "default"}"',
+        f'fsdp_reshard_after_forward = "{"never" if form == "zero2" else "default"}"',
         f"tensor_parallel_degree = {mesh.tp}", f"context_parallel_degree = {mesh.cp}",
         f"pipeline_parallel_degree = {mesh.pp}",
     ]  # fmt: skip
@@ -76,14 +75,14 @@ def torchtitan(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
 
 
 def can_megatron(job: MeshJob, mesh: SearchedMesh) -> bool:
-    """Return whether Megatron-LM knows the strategy: replicas, or optimizer states divided."""
+    """Return whether Megatron-LM supports the mesh: replicas, or sharded optimizer states."""
     return mesh.sharding in ("ddp", "zero1") and mesh.schedule != "zero_bubble" and _has_whole_keys(job, mesh)
 
 
 def megatron(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
-    """Return the arguments of Megatron-LM's ``pretrain_gpt.py``, a line each, as ``$(< FILE)`` takes them."""
+    """Return the arguments of Megatron-LM's ``pretrain_gpt.py``, one per line, as ``$(< FILE)`` accepts them."""
     shape = job.shape
-    found = [
+    words = [
         f"--num-layers {shape.layers}", f"--hidden-size {shape.width}", f"--ffn-hidden-size {shape.hidden}",
         f"--num-attention-heads {shape.heads}", f"--seq-length {job.seq}", f"--max-position-embeddings {job.seq}",
         f"--tokenizer-type NullTokenizer --vocab-size {shape.vocabulary}",
@@ -92,37 +91,37 @@ def megatron(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
         f"--context-parallel-size {mesh.cp}", "--overlap-grad-reduce", "--use-flash-attn",
     ]  # fmt: skip
     if shape.kv_heads != shape.heads:
-        found.append(f"--group-query-attention --num-query-groups {shape.kv_heads}")
+        words.append(f"--group-query-attention --num-query-groups {shape.kv_heads}")
     if job.kind == "llama":
-        found.append("--swiglu --normalization RMSNorm --disable-bias-linear --position-embedding-type rope")
-        found.append("--untie-embeddings-and-output-weights")
+        words.append("--swiglu --normalization RMSNorm --disable-bias-linear --position-embedding-type rope")
+        words.append("--untie-embeddings-and-output-weights")
     if job.experts:
-        found.append(f"--num-experts {job.experts} --moe-router-topk {job.top_k}")
-        found.append(f"--expert-model-parallel-size {mesh.ep} --moe-token-dispatcher-type alltoall --moe-grouped-gemm")
+        words.append(f"--num-experts {job.experts} --moe-router-topk {job.top_k}")
+        words.append(f"--expert-model-parallel-size {mesh.ep} --moe-token-dispatcher-type alltoall --moe-grouped-gemm")
     if mesh.vp > 1:
-        found.append(f"--num-layers-per-virtual-pipeline-stage {shape.layers // (mesh.pp * mesh.vp)}")
+        words.append(f"--num-layers-per-virtual-pipeline-stage {shape.layers // (mesh.pp * mesh.vp)}")
     if mesh.tp > 1:
-        found.append("--sequence-parallel")
+        words.append("--sequence-parallel")
     if mesh.sharding == "zero1":
-        found.append("--use-distributed-optimizer --overlap-param-gather")
+        words.append("--use-distributed-optimizer --overlap-param-gather")
     if mesh.recompute == "full":
-        found.append("--recompute-granularity full --recompute-method uniform --recompute-num-layers 1")
+        words.append("--recompute-granularity full --recompute-method uniform --recompute-num-layers 1")
     elif mesh.recompute == "selective":
-        found.append("--recompute-granularity selective")
+        words.append("--recompute-granularity selective")
     precision = {"bf16": "--bf16", "fp16": "--fp16", "fp8": "--bf16 --fp8-format hybrid"}
-    found += [precision[job.precision]] if job.precision in precision else []
-    found += ["--optimizer sgd"] if job.optimizer == "sgd" else []
-    return "\n".join(found) + "\n"
+    words += [precision[job.precision]] if job.precision in precision else []
+    words += ["--optimizer sgd"] if job.optimizer == "sgd" else []
+    return "\n".join(words) + "\n"
 
 
 def can_accelerate(job: MeshJob, mesh: SearchedMesh) -> bool:
-    """Return whether accelerate's FSDP plugin knows the strategy: parameters or gradients divided, and nothing else."""
+    """Return whether accelerate's FSDP plugin supports the mesh: sharded parameters or gradients, no other axis."""
     is_alone = mesh.tp == mesh.cp == mesh.pp == mesh.ep == 1
     return mesh.sharding in ("zero2", "zero3") and is_alone and mesh.recompute != "selective"
 
 
 def accelerate(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
-    """Return the YAML of accelerate."""
+    """Return accelerate's YAML."""
     machines = max(1, job.gpus // job.node_gpus)
     precision = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}.get(job.precision, "no")
     lines = [
@@ -139,10 +138,10 @@ def accelerate(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
 
 
 def can_torch(job: MeshJob, mesh: SearchedMesh) -> bool:
-    """Return whether our own script runs the strategy: whole replicas where matrices are not divided, else FSDP.
+    """Return whether our script supports the mesh: FSDP, or whole replicas without tensor and pipeline parallelism.
 
-    Beside divided matrices torch's ``replicate`` averages other gradients, so another model is trained. A tensor group
-    has to divide the heads of keys.
+    With sharded matrices, torch's ``replicate`` averages other gradients, so another model would be trained. The
+    tensor-parallel size must divide the key-value heads.
     """
     is_whole = mesh.sharding in ("ddp", "zero1")
     is_divided = max(mesh.tp, mesh.pp) > 1 and mesh.dp > 1
@@ -155,7 +154,7 @@ def can_torch(job: MeshJob, mesh: SearchedMesh) -> bool:
 
 
 def torch_script(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
-    """Return a script that torchrun starts on the mesh's ranks."""
+    """Return a torchrun script for the mesh."""
     shape = job.shape
     shard = min(mesh.dp, max(1, job.node_gpus // mesh.tp)) if mesh.sharding == "hsdp" else mesh.dp
     about = {
@@ -173,7 +172,10 @@ def torch_script(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
 
 
 class Format(NamedTuple):
-    """A framework's format, and what it says of a training beside its mesh; with accelerate the user's script does."""
+    """A configuration format, and the trainings that it can express.
+
+    With accelerate, the user's script defines the training.
+    """
 
     can: Callable[[MeshJob, SearchedMesh], bool]
     write: Callable[[MeshJob, SearchedMesh, str], str]
@@ -193,34 +195,34 @@ FORMATS = {
 }
 
 
-def write_mesh(found: FoundMeshes, model: str, format_name: str) -> tuple[int, str]:
-    """Return the fastest mesh that a framework can express, and its configuration.
+def write_mesh(meshes: FoundMeshes, model: str, format_name: str) -> tuple[int, str]:
+    """Return the fastest mesh that a format supports, and its configuration.
 
-    Raises InputError for an unknown framework, and where it can express none of those that fit.
+    Raises InputError for an unknown format, and if it supports none of the meshes that fit.
     """
     if format_name not in FORMATS:
         raise InputError(f"export: unknown format {quote(format_name)}; {suggest(format_name, FORMATS)}")
-    _check_said(found.job, format_name)
-    said = FORMATS[format_name]
-    for number in found.order:
-        mesh = found.searched[int(number)]
-        if said.can(found.job, mesh):
-            return int(number), said.write(found.job, mesh, model)
+    _check_said(meshes.job, format_name)
+    target = FORMATS[format_name]
+    for number in meshes.order:
+        mesh = meshes.searched[int(number)]
+        if target.can(meshes.job, mesh):
+            return int(number), target.write(meshes.job, mesh, model)
     raise InputError(f"export {format_name}: the format does not support any of the meshes that fit")
 
 
 def _check_said(job: MeshJob, format_name: str) -> None:
-    """Raise InputError for a training of which a format would say less than what was searched for."""
-    said = FORMATS[format_name]
+    """Raise InputError for a training that a format cannot fully express."""
+    target = FORMATS[format_name]
     unsaid = {
-        f"a {job.kind} (but {', '.join(said.kinds)})": job.kind not in said.kinds,
-        f"{job.precision} (but {', '.join(said.precisions)})": job.precision not in said.precisions,
-        f"optimizer {job.optimizer} (but {', '.join(said.optimizers)})": job.optimizer not in said.optimizers,
-        "experts": job.experts > 0 and not said.experts,
-        "adapters": job.lora > 0 and not said.adapters,
+        f"a {job.kind} (but {', '.join(target.kinds)})": job.kind not in target.kinds,
+        f"{job.precision} (but {', '.join(target.precisions)})": job.precision not in target.precisions,
+        f"optimizer {job.optimizer} (but {', '.join(target.optimizers)})": job.optimizer not in target.optimizers,
+        "experts": job.experts > 0 and not target.experts,
+        "adapters": job.lora > 0 and not target.adapters,
         f"offload of {job.offload}": job.offload != "none",
     }
     if any(unsaid.values()):
         raise InputError(
-            f"export {format_name}: the format does not support {', '.join(one for one in unsaid if unsaid[one])}"
+            f"export {format_name}: the format does not support {', '.join(each for each in unsaid if unsaid[each])}"
         )

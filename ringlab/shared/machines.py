@@ -1,0 +1,113 @@
+"""Machines of options and scenarios: system descriptions, measured tables of them, and the price of a device."""
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from collectives.errors import InputError
+from collectives.quoting import MOST_NAMED, close_names
+from collectives.units import TomlFloat
+from planner.renting.prices import find_gpu_price, read_prices
+from ringlab.table import Line, Part
+from scenarios import LoadedScenario, shipped
+from scenarios.loader import SpreadTraining
+from simcomm.cluster.hardware import machine_entries
+from simcomm.nccl.catalogue import match_gpu
+from simcomm.nccl.clusters import NcclCluster
+from simcomm.nccl.descriptions import System, check_own_line, own_machines
+from simcomm.nccl.measured.nccl_tests_rows import NcclTestsRun
+
+PRICE_KEY = "training.price_per_hour"
+
+
+def machine_line(name: str) -> dict[str, Any]:
+    """Return the keys of a system description that name a machine of ``--system``. Raise InputError."""
+    machines = own_machines()
+    if name in machines:
+        return {"machine": name}
+    described = [machine for machine, line in machines.items() if line.get("preset") == name]
+    if described:
+        return {"machine": described[0]}
+    if name in shipped():
+        raise InputError(f"--system {name} is a scenario; pass it as the first argument instead")
+    close = close_names(name, [*machines, *machine_entries()])
+    meant = f"did you mean {' or '.join(close)}? " if close else ""
+    raise InputError(f"--system {name}: unknown machine; {meant}`ringlab list hardware` lists all machines")
+
+
+def parse_keys(keys: Sequence[str]) -> Mapping[str, Any]:
+    """Return the ``key=value`` strings of ``--set`` as keys of a system description. Raise InputError."""
+    parsed: dict[str, Any] = {}
+    for text in keys:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip().isidentifier():
+            raise InputError(f"--set {text}: expected KEY=VALUE, for example 'nic=25 Gbit/s'")
+        try:
+            parsed[key.strip()] = tomllib.loads(f"value = {value}", parse_float=TomlFloat)["value"]
+        except tomllib.TOMLDecodeError:
+            parsed[key.strip()] = value.strip()
+    check_own_line("--set", parsed)
+    return parsed
+
+
+def system_of_scenario(scenario: LoadedScenario, option: str) -> System:
+    """Return the system description of a scenario. Raise InputError without ``transport = "nccl"``.
+
+    >>> from scenarios import load
+    >>> system_of_scenario(load("two-p5"), "--measured").ranks
+    16
+    """
+    system = getattr(scenario.cluster, "system", None)
+    if not isinstance(system, System):
+        raise InputError(f'{scenario.path}: {option} requires a scenario with transport = "nccl"')
+    return replace(system, slug=scenario.path.name) if isinstance(scenario.path, Path) else system
+
+
+def check_gpu(where: Path | str, run: NcclTestsRun, system: System) -> None:
+    """Raise InputError if a run names another GPU model than the system's. Boards of the same model are equal."""
+    gpu = match_gpu(run.gpu_name) if run.gpu_name else None
+    if gpu is not None and (gpu.generation, gpu.model) != (system.gpu.generation, system.gpu.model):
+        raise InputError(
+            f"{where}: measured on {run.gpu_name!r}, but {system.slug} has {system.gpu.name}; pass the machine that "
+            "was measured"
+        )
+
+
+def show_skipped(reasons: Sequence[str]) -> Iterator[Part]:
+    """Yield the first reasons why rows of a table were skipped, and the number of the others."""
+    yield from (Line(f"skipped: {reason}", wrap=True) for reason in reasons[:MOST_NAMED])
+    if len(reasons) > MOST_NAMED:
+        yield f"skipped: {len(reasons) - MOST_NAMED} more rows"
+
+
+class DevicePrice(NamedTuple):
+    """The price of a device in dollars per hour, None if unknown, and its origin."""
+
+    dollars: float | None
+    note: str | None
+
+
+def find_price(spread: SpreadTraining, base: SpreadTraining, counts: Sequence[int]) -> DevicePrice:
+    """Return the price of a device, the same for all ``counts``: the scenario's, or the cheapest in the built-in list.
+
+    The scenario's price belongs to the machine of ``base``, before a what-if. A price of the list belongs to an
+    instance type: the cluster's own if it is sold, else one with the same GPUs, links and at least as fast NICs.
+    """
+    stated = spread.training.price_per_hour
+    system, own = (each.cluster.system if isinstance(each.cluster, NcclCluster) else None for each in (spread, base))
+    gpu = None
+    if system is not None:
+        gpu = str(machine_entries().get(str(system.preset), {}).get("gpu", system.gpu.name))
+    is_own = system is None or own is None or (system.preset, system.gpu) == (own.preset, own.gpu)
+    if stated is not None and (is_own or stated != base.training.price_per_hour):
+        of = f"{gpu} at " if gpu is not None else ""
+        return DevicePrice(stated, f"{of}${stated:.2f} an hour: {PRICE_KEY}.")
+    if system is None or gpu is None:
+        return DevicePrice(None, None)
+    offer = find_gpu_price(read_prices(), gpu, counts, system)
+    if offer is None:
+        return DevicePrice(None, f"The price list has no instance type like {spread.cluster.title}; set {PRICE_KEY}.")
+    name = f"{offer.instance.name}, {offer.instance.dated.isoformat()}"
+    return DevicePrice(offer.dollars, f"{gpu} at ${offer.dollars:.2f} an hour: {name}.")
