@@ -28,18 +28,14 @@ def systematic_commands() -> Iterator[Case]:
 
 
 SWEEPS = (
-    "", "=", "cluster.hosts", "cluster.hosts=", "=2..4", " = ", "cluster.hosts=2..", "cluster.hosts=..4",
-    "cluster.hosts=4..2", "cluster.hosts=0..4", "cluster.hosts=-2..4", "cluster.hosts=2..4*1", "cluster.hosts=2..4*0",
-    "cluster.hosts=2..4*-2", "cluster.hosts=2..4*nan", "cluster.hosts=2..4*1.0000001", "cluster.hosts=2..9e299",
-    "cluster.hosts=2..1e400", "cluster.hosts=nan..inf", "cluster.hosts=2...4", "cluster.hosts=2..4..8",
-    "cluster.hosts=2,,4", "cluster.hosts=2,4,", "cluster.hosts=2,two", "cluster.hosts=2,4,1000000000",
-    "cluster.hosts=2.5..5", "cluster.bandwidth=1..4", "cluster.bandwidth=1..4 Gbit", "cluster.bandwidth=1..4Gb/s",
-    "cluster.bandwidth=1e-40..1e-39Gbit/s", "cluster.bandwidth=10 Gbit/s,20 Gbit/s,\x1b[31m", "cluster=1,2", "x=1,2",
-    "cluster.hosts.x=1,2", "cluster." * 500 + "hosts=1,2", "cluster.hosts=" + ",".join(["2"] * 5000),
-    "cluster.hosts=" + "9" * 5000, "cluster.topology=star,ring,torus", "collective.algorithms=ring",
-    'collective.algorithms=["ring"],["naive"]', "collective.sizes=[\"1 B\"],[]", "title=\x1b[31m,\u202e",
-    "what_if=1,2", "faults.seed=1..8", "cluster.hosts=\udcff,2", "cluster.hosts=２..４", "cluster.hosts=2..4\n",
-    "cluster.latency=0 us,1 us", "cluster.latency=0..5us",
+    "", "=", "cluster.hosts", "cluster.hosts=", "=2..4", "cluster.hosts=..4", "cluster.hosts=4..2",
+    "cluster.hosts=0..4", "cluster.hosts=2..4*1", "cluster.hosts=2..4*nan", "cluster.hosts=2..4*1.0000001",
+    "cluster.hosts=2..1e400", "cluster.hosts=nan..inf", "cluster.hosts=2..4..8", "cluster.hosts=2,,4",
+    "cluster.hosts=2,two", "cluster.hosts=2,4,1000000000", "cluster.bandwidth=1..4", "cluster.bandwidth=1..4Gb/s",
+    "cluster.bandwidth=1e-40..1e-39Gbit/s", "cluster.bandwidth=10 Gbit/s,20 Gbit/s,\x1b[31m", "cluster=1,2",
+    "cluster." * 500 + "hosts=1,2", "cluster.hosts=" + ",".join(["2"] * 5000), "cluster.hosts=" + "9" * 5000,
+    "cluster.topology=star,ring,torus", 'collective.sizes=["1 B"],[]', "title=\x1b[31m,\u202e", "what_if=1,2",
+    "faults.seed=1..8", "cluster.hosts=\udcff,2", "cluster.hosts=２..４", "cluster.latency=0 us,1 us",
 )  # fmt: skip
 
 
@@ -61,12 +57,9 @@ def _sweeps() -> Iterator[Case]:
 NCCL_CLUSTER = {"preset": "dgx-h100", "nodes": 2, "transport": "nccl"}
 NCCL_ASKS = {"name": "all_reduce", "algorithms": ["nccl"], "sizes": ["1 MiB"]}
 NCCL_SETTINGS: tuple[tuple[str, Tree], ...] = (
-    ("NCCL_ALGO", "ring;tree"), ("NCCL_ALGO", ""), ("NCCL_ALGO", "\x1b[31m"), ("NCCL_ALGO", "^ring,tree"),
-    ("NCCL_ALGO", "allreduce:tree;" * 2000), ("NCCL_PROTO", "LL64"), ("NCCL_PROTO", ["LL"]), ("NCCL_MAX_NCHANNELS", 0),
-    ("NCCL_MAX_NCHANNELS", 10**30), ("NCCL_MIN_NCHANNELS", "x"), ("NCCL_NVLS_ENABLE", True), ("NCCL_P2P_LEVEL",
-    "NODE"),
-    ("NCCL_BUFFSIZE", -1), ("NCCL_NTHREADS", 33), ("NCCL_DEBUG", "INFO"), ("__class__", 1), ("nccl_algo", "ring"),
-    ("NCCL_IB_HCA", "=mlx5_0:1,mlx5_1:1" * 500), ("NCCL_CROSS_NIC", 7), ("version", 2.19), ("version", "2.19.3.4.5"),
+    ("NCCL_ALGO", "ring;tree"), ("NCCL_ALGO", ""), ("NCCL_ALGO", "\x1b[31m"), ("NCCL_ALGO", "allreduce:tree;" * 2000),
+    ("NCCL_PROTO", ["LL"]), ("NCCL_MAX_NCHANNELS", 10**30), ("NCCL_MIN_NCHANNELS", "x"), ("NCCL_NVLS_ENABLE", True),
+    ("NCCL_BUFFSIZE", -1), ("NCCL_NTHREADS", 33), ("__class__", 1), ("version", 2.19), ("version", "2.19.3.4.5"),
 )  # fmt: skip
 
 
@@ -132,13 +125,9 @@ MANIFEST: dict[str, Tree] = {
 NAME = "c/step-00000003"
 RING = ("--set", "training.gradient_sync=ring")  # no real run begins, as what is to be gone on from is refused
 CHANGES: dict[str, Tree] = {
-    "whole": {}, "cut": {"bytes": len(PT) + 1}, "negative": {"bytes": -1}, "corrupt": {"sha256": "0" * 64},
-    "of no hash": {"sha256": "\x1b[31m"}, "of more ranks": {"world_size": 10**30},
-    "of ranks as text": {"world_size": "4"},
-    "of another": {"training": {"\x1b[31m": "\u202e"}}, "of a list": {"training": [1]},
-    "of deep": {"training": {"a": [[]]}},
-    "of another version": {"schema_version": 99}, "of no step": {"step": None}, "far on": {"step": 10**18},
-    "before": {"step": -5}, "with more": {"more": 1}, "of nan": {"epoch": float("nan")},
+    "whole": {}, "cut": {"bytes": len(PT) + 1}, "corrupt": {"sha256": "0" * 64}, "of no step": {"step": None},
+    "of more ranks": {"world_size": 10**30}, "of another version": {"schema_version": 99},
+    "of another": {"training": {"\x1b[31m": "\u202e"}}, "of nan": {"epoch": float("nan")},
 }  # fmt: skip
 
 
@@ -151,11 +140,8 @@ def _checkpoints() -> Iterator[Case]:
         )
         yield Case(f"checkpoint {name}", ("run", "a.toml", *RING, "--resume", f"{NAME}.pt"), there)
     manifests: dict[str, Content] = {
-        "empty": b"", "text": b"x", "list": b"[]", "cut": json.dumps(MANIFEST).encode()[:-20], "deep": b"[" * 100_000,
-        "large": b" " * (2 << 20), "twice": b'{"step": 1, "step": 2}', "bytes": b"\xff\xfe",
-        "folder": lambda path: path.mkdir(),
+        "list": b"[]", "cut": json.dumps(MANIFEST).encode()[:-20], "deep": b"[" * 100_000, "bytes": b"\xff\xfe",
         "pipe": os.mkfifo, "zero": lambda path: path.symlink_to("/dev/zero"),
-        "loop": lambda path: path.symlink_to(path.name),
     }  # fmt: skip
     for name, content in manifests.items():
         there = (("a.toml", TRAINING), (f"{NAME}.pt", PT), (f"{NAME}.json", content))
@@ -181,12 +167,9 @@ ROW = b'{"kind": "step", "step": 0, "gradient_sync": "ring", "attempt": 0}\n'
 
 def _logs() -> Iterator[Case]:
     contents: dict[str, Content] = {
-        "row": ROW, "text": b"precious\n", "unfinished": b"precious, and no end of line", "cut": ROW + b'{"kind": "st',
-        "after text": b"precious\n" + b'{"kind', "list": b"[1, 2]\n", "deep": b"[" * 100_000 + b"\n",
-        "nulls": b"\x00" * 5000,
-        "long": b"x" * (3 << 20), "attempt": ROW.replace(b"0}", b"1e999}"), "of text": ROW.replace(b"0}", b'"x"}'),
-        "folder": lambda path: path.mkdir(), "pipe": os.mkfifo, "zero": lambda path: path.symlink_to("/dev/zero"),
-        "loop": lambda path: path.symlink_to(path.name), "link": lambda path: path.symlink_to("../precious"),
+        "row": ROW, "text": b"precious\n", "cut": ROW + b'{"kind": "st', "deep": b"[" * 100_000 + b"\n",
+        "attempt": ROW.replace(b"0}", b"1e999}"), "folder": lambda path: path.mkdir(), "pipe": os.mkfifo,
+        "link": lambda path: path.symlink_to("../precious"),
     }  # fmt: skip
     for name, content in contents.items():
         there = (("a.toml", TRAINING), ("precious", b"precious, and no end of line"), ("l/metrics.jsonl", content))
@@ -204,11 +187,8 @@ def _logs() -> Iterator[Case]:
 def _runs() -> Iterator[Case]:
     many = ("--set", "cluster.hosts=2000")
     for more in (
-        ("--predict", "--emulate"), ("--predict",), ("--profile", "1"), ("--tensorboard",), ("--predict",
-        "--trace", "/proc/x"),
-        ("--predict", "--json", "a.toml"), ("--resume", "auto"), ("--log-dir", "l"), ("--backend", "nccl"),
-        ("--emulate",),
-        ("--emulate", "--log-dir", "a.toml"), ("--predict", "--calibration", "a.toml"), ("--timeout", "0.0"),
-        ("--timeout", "1e308", "--predict"), ("--explain", "--predict", "--backend", "mpi"),
+        ("--profile", "1"), ("--tensorboard",), ("--trace", "/proc/x"), ("--json", "a.toml"), ("--resume", "auto"),
+        ("--log-dir", "l"), ("--backend", "nccl"), ("--emulate",), ("--emulate", "--log-dir", "a.toml"),
+        ("--calibration", "a.toml"), ("--timeout", "0.0"), ("--timeout", "1e308"), ("--explain", "--backend", "mpi"),
     ):  # fmt: skip
         yield Case(f"run {more}", ("run", "a.toml", *more, *many), ALONE)

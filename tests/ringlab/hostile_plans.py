@@ -44,18 +44,11 @@ HEAD = (
 )
 ROW = "p3.2xlarge,8,61,V100,1,1 x V100,3.06,,us-east-1,AWS,V100 SXM2 16GB,,,,,,2026-08-26,https://example.org\n"
 PRICES: tuple[tuple[str, str], ...] = (
-    ("3.06", "nan"), ("3.06", "inf"), ("3.06", "-1"), ("3.06", "0"), ("3.06", "1e999"), ("3.06", "1e-300"),
-    ("3.06", ""),
-    (",1,1 x", ",0,1 x"), (",1,1 x", ",1000000,1 x"), (",1,1 x", ",x,1 x"), (",1,1 x", ",-8,1 x"),
-    ("2026-08-26", "2026-13-45"),
-    ("2026-08-26", ""), ("2026-08-26", "9999-12-31"), ("2026-08-26", "0001-01-01"), ("AWS", "\x1b[31m"),
-    ("p3.2xlarge", "\u202e"),
-    ("p3.2xlarge", "x" * 100_000), ("p3.2xlarge", '"p3'), ("V100 SXM2 16GB", "T9000"), ("V100 SXM2 16GB", ""),
-    ("Price", "Cost"),
-    ("Price,", "Price,Price,"), ("us-east-1", "us\neast"), (ROW, ""), (ROW, ROW * 2), (ROW, ROW * 30_000),
-    (HEAD, ""), ("\n", "\r"),
-    (",8,61", ",,"), ("https://example.org", "javascript:alert(1)"), (",,us-east", ",5,us-east"),
-    (",,us-east", ",-2,us-east"),
+    ("3.06", "nan"), ("3.06", "-1"), ("3.06", "0"), ("3.06", "1e999"), ("3.06", ""), (",1,1 x", ",0,1 x"),
+    (",1,1 x", ",1000000,1 x"), (",1,1 x", ",x,1 x"), ("2026-08-26", "2026-13-45"), ("2026-08-26", ""),
+    ("AWS", "\x1b[31m"), ("p3.2xlarge", "x" * 100_000), ("p3.2xlarge", '"p3'), ("V100 SXM2 16GB", "T9000"),
+    ("Price", "Cost"), ("Price,", "Price,Price,"), ("us-east-1", "us\neast"), (ROW, ""), (ROW, ROW * 30_000),
+    (HEAD, ""), ("\n", "\r"), ("https://example.org", "javascript:alert(1)"), (",,us-east", ",-2,us-east"),
     (",,,,,2026", ",NVLink,x,9,1e9,2026"),
 )  # fmt: skip
 
@@ -106,13 +99,9 @@ def _prices() -> Iterator[Case]:
 
 
 MODELS = (
-    "", " ", "resnet", "resnet\x1b[31m", "gpt:", "gpt:layers=0", "gpt:layers=-1,width=8",
-    "gpt:layers=1000000000,width=8,heads=2",
-    "gpt:layers=nan", "gpt:layers=1,layers=1", "gpt:width=7,heads=2", "gpt:x=1",
-    "gpt:" + "9" * 400, "gpt:layers=" + "9" * 400,
-    "gpt:layers=1,width=1000000000,heads=1,context=1000000000,vocabulary=1000000000", "mine.py", "mine.py:",
-    "nowhere.py:x", "/dev/zero:x", ".:x",
-    "mine.py:__import__('os')", "../../etc/passwd", "vgg16\udcff", "RESNET50",
+    "", "resnet", "resnet\x1b[31m", "gpt:", "gpt:layers=0", "gpt:layers=1000000000,width=8,heads=2", "gpt:layers=nan",
+    "gpt:layers=1,layers=1", "gpt:width=7,heads=2", "gpt:x=1", "gpt:layers=" + "9" * 400, "mine.py", "mine.py:",
+    "nowhere.py:x", "/dev/zero:x", "mine.py:__import__('os')", "../../etc/passwd", "vgg16\udcff", "RESNET50",
 )  # fmt: skip
 MINE = b"def nobody(): return None\n"
 

@@ -1,33 +1,30 @@
-"""Runs ``ringlab`` on hostile input: in forks of one warm process, watched for silence, memory and losses.
+"""Run ``ringlab`` on hostile input, each case in a fork of a warm process, and watch silence, memory and lost files.
 
-A fork takes longer than most cases, so many share one; a case that misbehaves there is tried again in a fork of its
-own, and so is one that ends the fork or does not end. What it does there counts.
-
-``python tests/ringlab/hostile_runs.py --seeds 100000:105000`` tries more of them than the test does.
+``python tests/ringlab/hostile_runs.py --seeds 100000:105000`` tries more cases than the test does.
 """
 
 import argparse
 import gc
 import json
 import os
-import pickle
 import re
 import resource
 import select
 import shutil
 import signal
 import stat
-import struct
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from hashlib import sha256
 from itertools import chain, islice
+from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import NamedTuple
 
 import typer.main
 
@@ -35,13 +32,11 @@ SILENCE = 5.0  # seconds of computing without a word
 WALL = 30.0  # seconds without a word, whatever the machine is busy with
 MOST_BYTES = 1 << 30
 STATUSES = (0, 1, 2, 130)
-IN_A_FORK = 25  # cases
 HERE = "<here>"  # in the environment of a case: its folder
-REPORTS = 250  # the number of the open file through which a fork of many cases says how each ended
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 UNWANTED = (
     "Traceback (most recent call last)",
-    "a fault of Ringlab's",
+    "internal error",
     "Exception ignored",
     "Warning:",
     "Error in sys.",
@@ -71,15 +66,14 @@ class Ended(NamedTuple):
 Tried = tuple[Case, list[str], float]  # with its problems and the seconds that it took
 
 
-def problems(case: Case, folder: Path, run: "Callable[[Case, Path], Ended] | None" = None) -> list[str]:
-    """Run a case in an empty folder, in a fork of its own unless ``run`` is given; return what it should not do."""
-    run = run or run_in_fork
+def problems(case: Case, folder: Path) -> list[str]:
+    """Run a case in an empty folder, and return what it must not do."""
     for name, content in case.files:
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content) if isinstance(content, bytes) else content(file)
     before = snapshot(folder)
-    ended = run(case, folder)
+    ended = run_in_fork(case, folder)
     return [*_broken_manners(ended), *_losses(case, ended, before, snapshot(folder)), *_bad_json(case, ended)]
 
 
@@ -171,15 +165,23 @@ def run_in_fork(case: Case, folder: Path) -> Ended:
 
 
 def _be_the_command(case: Case, folder: Path, out: int, err: int) -> None:
-    """Run the command line, and never return."""
+    """Run the command line in a process group of its own, with limits of memory and file size, and never return."""
     status = 70
     try:
-        _limit_this_process()
+        os.setpgid(0, 0)
+        for name, number in (
+            (resource.RLIMIT_CORE, 0),
+            (resource.RLIMIT_AS, 8 << 30),
+            (resource.RLIMIT_FSIZE, 1 << 30),
+        ):
+            resource.setrlimit(name, (number, number))
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.chdir(folder)
         os.dup2(out, 1)
         os.dup2(err, 2)
         os.closerange(3, 200)
-        _set_environment(case, folder)
+        given = {name: value.replace(HERE, str(folder)) for name, value in case.environment}
+        os.environ.update({"XDG_CACHE_HOME": str(folder / "cache"), "COLUMNS": "120", **given})
         sys.argv = ["ringlab", *case.arguments]
         sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", errors="backslashreplace")  # noqa: SIM115
         status = _status_of_main()
@@ -189,19 +191,6 @@ def _be_the_command(case: Case, folder: Path, out: int, err: int) -> None:
         os.write(2, traceback.format_exc().encode(errors="backslashreplace"))
     finally:
         os._exit(status)
-
-
-def _limit_this_process() -> None:
-    """Make this process a group of its own without input, and with limits of memory and of files."""
-    os.setpgid(0, 0)
-    for name, number in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, 8 << 30), (resource.RLIMIT_FSIZE, 1 << 30)):
-        resource.setrlimit(name, (number, number))
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-
-
-def _set_environment(case: Case, folder: Path) -> None:
-    given = {name: value.replace(HERE, str(folder)) for name, value in case.environment}
-    os.environ.update({"XDG_CACHE_HOME": str(folder / "cache"), "COLUMNS": "120", **given})
 
 
 def _status_of_main() -> int:
@@ -286,129 +275,28 @@ def _run_here(case: Case, folder: Path) -> None:
         assert status == 0, f"{case.name}: {said.read()}"
 
 
+_cases: list[Case] = []  # their files are functions, which cannot be pickled
+
+
 def try_all(cases: Iterable[Case], workers: int = 1) -> Iterator[Tried]:
-    """Run each case in a new folder, so many forks at a time; yield it with its problems and seconds, in any order."""
-    waiting, running = iter(cases), dict[int, tuple[int, list[Case]]]()
-    while True:
-        while len(running) < workers and (some := list(islice(waiting, IN_A_FORK))):
-            running |= [_begin_batch(some)]
-        if not running:
-            return
-        for pipe in select.select([*running], [], [])[0]:
-            child, some = running.pop(pipe)
-            with os.fdopen(pipe, "rb") as file:
-                ended = pickle.load(file)
-            os.waitpid(child, 0)
-            yield from ((case, *how) for case, how in zip(some, ended, strict=True))
+    """Run each case in a new folder, and yield it with its problems and seconds."""
+    _cases[:] = cases
+    with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
+        for case, (found, seconds) in zip(_cases, pool.map(_try_case, range(len(_cases))), strict=True):
+            yield case, found, seconds
 
 
-def _begin_batch(cases: list[Case]) -> tuple[int, tuple[int, list[Case]]]:
-    """Start a fork that tries cases; return the end of the pipe through which it tells, and the fork with its cases."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(read)
-        try:
-            with os.fdopen(write, "wb") as file:
-                pickle.dump(_try_batch(cases), file)
-        finally:
-            os._exit(0)
-    os.close(write)
-    return read, (child, cases)
-
-
-def _try_batch(cases: list[Case]) -> list[tuple[list[str], float]]:
-    """Return of each case its problems and seconds."""
-    ended: list[tuple[list[str], float]] = []
-    while rest := cases[len(ended) :]:
-        good = try_together(rest)
-        ended += [([], seconds) for seconds in good]
-        if len(good) < len(rest):
-            ended.append(try_alone(rest[len(good)]))
-    return ended
-
-
-def _remove(folder: Path) -> None:
-    """Remove a folder, also with folders in it that one may not write."""
-    for place, names, _ in os.walk(folder):
-        for inner in (Path(place, name) for name in names):
-            if not inner.is_symlink():
-                inner.chmod(0o700)
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def try_alone(case: Case) -> tuple[list[str], float]:
-    """Run a case in a fork of its own; return its problems and the seconds that it took."""
+def _try_case(number: int) -> tuple[list[str], float]:
+    """Return the problems and the seconds of a case."""
     folder, begin = Path(tempfile.mkdtemp(prefix="hostile-")), time.monotonic()
     try:
-        return problems(case, folder), time.monotonic() - begin
+        return problems(_cases[number], folder), time.monotonic() - begin
     finally:
-        _remove(folder)
-
-
-def try_together(cases: list[Case]) -> list[float]:
-    """Run cases one after the other in one fork, up to the first that misbehaves; return the seconds of those before.
-
-    One that is silent for too long misbehaves too, and so does the one with which the fork ends.
-    """
-    folder, (read, write) = Path(tempfile.mkdtemp(prefix="hostile-")), os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(read)
-        _be_the_commands(cases, folder, write)
-    os.close(write)
-    seconds = []
-    try:
-        while select.select([read], [], [], WALL)[0] and (report := os.read(read, 8)):
-            seconds.append(struct.unpack("d", report)[0])
-    finally:
-        os.close(read)
-        with suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        _remove(folder)
-    return seconds
-
-
-def _be_the_commands(cases: list[Case], folder: Path, reports: int) -> None:
-    """Run cases, report the seconds that each took, and never return."""
-    try:
-        os.dup2(reports, REPORTS)
-        _limit_this_process()
-        before = dict(os.environ)
-        for number, case in enumerate(cases):
-            place, begin = folder / str(number), time.monotonic()
-            place.mkdir()
-            os.closerange(3, 200)  # what cases before have left open
-            if problems(case, place, _run_among_others):
-                break
-            os.chdir(folder)
-            os.environ.clear()
-            os.environ.update(before)
-            os.write(REPORTS, struct.pack("d", time.monotonic() - begin))
-    finally:
-        os._exit(0)
-
-
-def _run_among_others(case: Case, folder: Path) -> Ended:
-    """Run a case in this process; all the seconds of computing count as silent, all the memory so far as its own."""
-    said = [folder.with_suffix(suffix) for suffix in (".out", ".err")]
-    os.chdir(folder)
-    for number, file in enumerate(said, start=1):
-        os.dup2(os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND), number)
-    _set_environment(case, folder)
-    sys.argv, begin = ["ringlab", *case.arguments], time.process_time()
-    sys.stdin, sys.stdout, sys.stderr = open(0, closefd=False), *_open_for_saying()  # noqa: SIM115
-    status = _status_of_main()
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    out, err = (file.read_bytes().decode(errors="replace") for file in said)
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-    return Ended(status, out, err, time.process_time() - begin, memory)
-
-
-def _open_for_saying() -> tuple[TextIO, TextIO]:
-    return open(1, "w", closefd=False), open(2, "w", errors="backslashreplace", closefd=False)
+        for place, names, _ in os.walk(folder):  # folders that nobody may write
+            for inner in (Path(place, name) for name in names):
+                if not inner.is_symlink():
+                    inner.chmod(0o700)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def main() -> None:
