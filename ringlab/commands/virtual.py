@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from typer import Option
+from typer.core import TyperCommand
 
 from collectives.budget import Gigabyte, allowed
 from collectives.errors import InputError
@@ -232,7 +233,22 @@ AS_LOADED = "run `ringlab calibrate` under the load of the real run"
 USUAL = 64  # ranks that there is room for where nobody says how many
 
 
-SETTINGS = {"context_settings": {"allow_interspersed_args": False}}  # later options belong to the program
+class ProgramCommand(TyperCommand):
+    """A command whose options come before the program or directly after it. Later options belong to the program."""
+
+    def parse_args(self, context: Any, args: list[str]) -> list[str]:
+        """Parse the options, after moving those that directly follow the program to the front."""
+        program, rest = args[: 1 + (args[:1] == ["-m"])], args[1 + (args[:1] == ["-m"]) :]
+        options = {name: each for each in self.params for name in each.opts if each.name != "module"}
+        place = 0
+        while place < len(rest) and (option := options.get(rest[place].partition("=")[0])) is not None:
+            place += 1 if getattr(option, "is_flag", False) or "=" in rest[place] else 2
+        if program and (program[0] == "-m" or not program[0].startswith("-")):
+            args = [*rest[:place], *program, *rest[place:]]
+        return super().parse_args(context, args)
+
+
+SETTINGS = {"cls": ProgramCommand, "context_settings": {"allow_interspersed_args": False}}
 
 
 @dataclass(frozen=True)
@@ -342,10 +358,12 @@ def command(
 ) -> None:
     """Run an unmodified torch.distributed program on virtual ranks: timing, waits, hangs and silent errors.
 
-    Tensors are real, time is virtual. Options of Ringlab come before SCRIPT; everything after it belongs to the script.
+    Tensors are real, time is virtual. Options of Ringlab come before SCRIPT, or directly after `virtual SCRIPT`. All
+    others, and everything after --, belong to the script.
     """
     check_outputs(outputs.json_to, files.trace, files.recording, files.report)
-    asked = make_options(UserProgram(program[0], tuple(program[1:]), is_module=module), options)
+    words = program[1 + (program[1:2] == ["--"]) :]
+    asked = make_options(UserProgram(program[0], tuple(words), is_module=module), options)
     if not asked.program.is_module:
         asked.program.compile()  # a name mistyped is told before torch is imported
     check_torch()

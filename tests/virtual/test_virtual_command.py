@@ -107,7 +107,7 @@ def test_a_program_that_communicates_nothing_is_told(
     options: tuple[object, ...], said: str, ringlab: Ringlab, tmp_path: Path
 ) -> None:
     (tmp_path / "empty.py").touch()
-    done = ringlab("virtual", *options, tmp_path / "empty.py")
+    done = ringlab("virtual", tmp_path / "empty.py", *options)
     assert done.status == 0 and said in done.out and "finished" not in done.out
 
 
@@ -116,6 +116,17 @@ def test_options_stop_at_the_program(ringlab: Ringlab, tmp_path: Path) -> None:
     program.write_text("import sys\nprint(sys.argv[1:], __name__)\n")
     done = ringlab("virtual", "--ranks", 1, program, "--n", "3", "--ranks", "7", "-m", "x")
     assert "[rank 0] ['--n', '3', '--ranks', '7', '-m', 'x'] __main__" in done.out, done.err
+    done = ringlab("virtual", "--ranks", 1, program, "--", "--n")
+    assert "[rank 0] ['--n'] __main__" in done.out
+
+
+def test_options_may_stand_right_behind_the_program(ringlab: Ringlab, tmp_path: Path) -> None:
+    program = tmp_path / "said.py"
+    program.write_text("import sys\nprint(sys.argv[1:])\n")
+    done = ringlab("virtual", program, "--ranks", 2, "--on=star8", "--lr", "3", "--on", "x")
+    assert "[rank 1] ['--lr', '3', '--on', 'x']" in done.out, done.err
+    done = ringlab("virtual", program, "--ranks", 2, "--", "--ranks", "7")
+    assert "[rank 1] ['--ranks', '7']" in done.out, done.err
 
 
 def test_a_module_takes_the_place_of_a_script(
