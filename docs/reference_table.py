@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
 from importlib import import_module
+from math import inf
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -146,7 +147,7 @@ def _defaults(name: str) -> dict[str, str]:
 
 
 def _default(value: object) -> str:
-    if value is None or value == "" or isinstance(value, list | tuple | dict | BaseModel) or callable(value):
+    if value in (None, "", inf) or isinstance(value, list | tuple | dict | BaseModel) or callable(value):
         return ""
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
