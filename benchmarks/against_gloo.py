@@ -205,7 +205,7 @@ def main() -> None:
     parser.add_argument("--backend", choices=("gloo", "nccl"), default="gloo")
     parser.add_argument("--repetitions", type=int, default=41)
     parser.add_argument("--add", action="store_true", help="keep what the file has and is not measured again")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="in benchmarks/results unless said")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="Default: a file in benchmarks/results.")
     asked = parser.parse_args()
     asked.output = asked.output or RESULTS / f"against_{asked.backend}.json"
     try:

@@ -1,9 +1,9 @@
-"""How well NCCL is predicted: the errors that docs/reports/nccl-systems.md shows, and how long it takes to find them.
+"""Measure the errors of NCCL predictions for docs/reports/nccl-systems.md, and the time to predict.
 
     python benchmarks/nccl_errors.py [--left-out FILE] [-o FILE]
 
-Each system is also predicted by parameters fitted to the others, which takes minutes; FILE, which this program wrote
-before, stands for that.
+Each system is also predicted by parameters fitted to the others, which takes minutes. Pass FILE, an earlier output, to
+reuse that part.
 """
 
 import argparse

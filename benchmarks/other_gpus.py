@@ -1,11 +1,11 @@
-"""What one measured GPU tells of others: profiles of it, and published rates of one GPU of other types beside.
+"""Predict GPU types from profiles of one measured GPU, next to their published rates.
 
     ringlab profile resnet50 --device cuda --batch-size 128 --precision fp16 -o resnet50.json
     ringlab profile resnet34 --device cuda --batch-size 128 --precision fp16 -o resnet34.json
     python benchmarks/other_gpus.py resnet50.json resnet34.json [-o FILE]
 
-Each type is predicted from the profile's rate and from published rates of all other types, none of its own. Of a model
-that no source has on one GPU the predictions stand alone.
+Each type is predicted from the profile's rate and from published rates of all other types, without its own. A model
+without published rates on one GPU has predictions only.
 """
 
 import argparse

@@ -274,7 +274,7 @@ def main() -> None:
     """Read the options and measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--before", help="folder of the checkout to compare with, or a commit of this one")
-    parser.add_argument("--after", type=Path, default=ROOT, help="folder of the other one; this one unless said")
+    parser.add_argument("--after", type=Path, default=ROOT, help="Directory of the other one. Default: this one.")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--fewer", type=int, default=1, help="so many times fewer ranks, to try it out")

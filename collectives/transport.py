@@ -76,7 +76,7 @@ class Transport:
     """
 
     name: str = "ideal"
-    overhead: float = 0.0  # seconds a message spends in software, besides the latency of its route
+    overhead: float = 0.0  # seconds that a message spends in software, in addition to the latency of its route
     goodput: float = 1.0  # share of the line rate that the payload gets
     gamma: float = 0.0  # seconds per byte reduced, copied or scaled by a rank
     source: str = "by definition"

@@ -115,7 +115,7 @@ def scenario_table(name: str) -> str:
 
 
 def clusters() -> str:
-    """Return the keys of each sort of cluster, besides those of every network."""
+    """Return the keys of each sort of cluster that not every network has."""
     rows = [[title, *row] for name, title in SORTS.items() for row in _keys_of(name) or [["", "no other keys", ""]]]
     return table("sort | key | meaning | default", rows)
 

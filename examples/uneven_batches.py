@@ -1,6 +1,6 @@
 """A training that hangs: the data is shared out so that ranks have other numbers of batches.
 
-ringlab virtual --ranks 4 examples/uneven_batches.py     says who waits where for whom, and why
+ringlab virtual --ranks 4 examples/uneven_batches.py     reports which ranks wait, where, and why
 """
 
 import torch

@@ -68,7 +68,7 @@ def as_algorithm(programs: Programs, chunks: int) -> Algorithm:
 
 
 def random_programs(random: Random, p: int, chunks: int, channels: int) -> Programs:
-    """On each channel exchanges one after the other, each among some ranks, so that no message waits for ever."""
+    """On each channel exchanges one after the other, each among some ranks, so that no message waits forever."""
     by_channel = [_random_channel(random, p, range(k * chunks, (k + 1) * chunks), channels) for k in range(channels)]
     return [[channel[rank] for channel in by_channel] for rank in range(p)]
 

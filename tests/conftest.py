@@ -82,7 +82,7 @@ def one_server(virtual: VirtualRuns, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Skip a test that emulates a network where other work has kept the machine from giving its rates meanwhile."""
+    """Skip a test that emulates a network if other work has kept the machine from reaching its rates."""
     try:
         return (yield)
     except (RunFailed, AssertionError) as error:

@@ -1,4 +1,4 @@
-"""What worker processes do in the tests of the real wing; apart, so that they start without pytest."""
+"""Worker processes of realcomm's tests, in a separate module so that they start without pytest."""
 
 import os
 import signal
@@ -174,7 +174,7 @@ def break_training(rank: int, world_size: int, training: Training) -> object:
 
 
 def _break_executions(number: int, step: int, how: str) -> None:
-    """Have this rank break at a step of an execution that it is to tell of."""
+    """Make this rank fail at a step of a recorded execution."""
     complete = Executor._complete
 
     def complete_or_break(self: Executor, one: SliceStep, *rest: Any) -> None:

@@ -26,7 +26,7 @@ from simcomm.nccl.predict import COLLECTIVES
 
 PROGRAMS = {"all_to_all": "alltoall", "send_recv": "sendrecv"}
 COLUMNS = "#       size         count      type   redop    root     time   algbw   busbw #wrong"
-GROUPS = ("seen by the fit", "by which intervals were chosen", "never seen")
+GROUPS = ("in the training set", "used to choose the intervals", "held out")
 
 
 class JudgedTable(NamedTuple):

@@ -18,7 +18,7 @@ from collectives.symbolic_rank import Diverges, VectorRank
 
 Ints = npt.NDArray[Any]
 RUNS_PER_RANK = 4  # of a symbolic program
-MOST_SPLITS = 16  # runs that stand for some roots of a position only; beyond it, a proof for each root is as quick
+MOST_SPLITS = 16  # runs for some roots of a position only; beyond it, a proof for each root is as fast
 
 
 def root_classes(algorithm: Algorithm, world_size: int) -> list[list[int]]:

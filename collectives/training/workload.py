@@ -22,7 +22,7 @@ from collectives.training.gradients import (
 )
 from collectives.training.recipe import Recipe, check_known
 
-PREFETCHED = 2  # batches that each loading process is ahead, unless said, as torch's DataLoader has it
+PREFETCHED = 2  # batches that each loading process is ahead by default, as in torch's DataLoader
 
 
 @dataclass(frozen=True, kw_only=True)

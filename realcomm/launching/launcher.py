@@ -37,7 +37,7 @@ _END_S = 0.2  # from a server's closed pipes to its exit status, at most
 _CAUSE_WAIT_S = 1.0  # how long to wait for the cause when the first failure is a lost peer
 _TELL_WAIT_S = 0.5  # how long ranks may take to report
 _LEAVE_WAIT_S = 5.0  # how long a finished worker may take to exit
-_LEAVE_LOOK_S = 0.1  # how often to look for an interrupt meanwhile
+_LEAVE_LOOK_S = 0.1  # how often to look for an interrupt while waiting
 _RANKS_PER_CORE = 32  # each has a connection to every other; more would exhaust the machine
 _TORCH_EXTRA_S = 60.0  # by which torch's timeout exceeds the launcher's, whose message is better
 

@@ -141,7 +141,7 @@ class _SumOverRanks(torch.autograd.Function):
 class JoinedBatchNorm(nn.Module):
     """Batch norm over the joint batch of all ranks, whose batches have equal sizes.
 
-    Its collectives use a separate group, so that gradient buckets can be in flight meanwhile.
+    Its collectives use a separate group, so that gradient buckets can be in flight at the same time.
     """
 
     def __init__(self, norm: _BatchNorm, group: dist.ProcessGroup) -> None:

@@ -100,7 +100,7 @@ def by_segments(inputs: EngineInput, *, messages: bool = False) -> Timing:
 def by_shortcut(inputs: EngineInput, record: Record = Record.TIMES) -> Timing | None:
     """Return the timing by max-plus, or None if it does not apply.
 
-    ``record`` may ask for ``Timing.by_steps``, which tells who waited for whom. Faults that begin after the run has
+    ``record`` may ask for ``Timing.by_steps``, which records who waited for whom. Faults that begin after the run has
     ended have no effect.
 
     >>> import simcomm

@@ -200,7 +200,7 @@ class Faults:
     def slowdown(self, index: Any, rank: Any, channel: Any, step: Any) -> npt.NDArray[np.float64]:
         """Return the factor by which ranks compute slower, in a step of collective number ``index``.
 
-        Negative channels stand for local compute: ``DIVISION``, ``FORWARD``, ``BACKWARD``, ``OPTIMIZER`` and
+        Negative channels represent local compute: ``DIVISION``, ``FORWARD``, ``BACKWARD``, ``OPTIMIZER`` and
         ``PROGRAM``.
         """
         factors = np.ones(np.shape(rank))

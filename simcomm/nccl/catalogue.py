@@ -18,7 +18,7 @@ AMPERE_OF_8_0 = ("A100", "A800", "A30 ")  # compute capability; other Ampere boa
 
 
 class Gpu(NamedTuple):
-    """A GPU. ``CPU`` stands for MPI on processors, where a "GPU" is a process."""
+    """A GPU. ``CPU`` represents MPI on CPUs, where a "GPU" is a process."""
 
     name: str
     generation: str

@@ -1,4 +1,4 @@
-"""Predict NCCL on a described system: its choice at each size, the time, and an interval.
+"""Predict NCCL from a system description: its choice at each size, the time, and an interval.
 
 >>> from simcomm.nccl.descriptions import describe_system
 >>> system = describe_system("mine", {"nodes": 1, "gpus": 8, "gpu": "A100 SXM"})

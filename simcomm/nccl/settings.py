@@ -41,7 +41,7 @@ class NcclRelease(NamedTuple):
 
 
 def parse_release(value: object) -> NcclRelease:
-    """Return the release that ``nccl = 2.19``, ``"2.19.3"`` or ``2024`` stands for. Raise ValueError.
+    """Return the release that ``nccl = 2.19``, ``"2.19.3"`` or ``2024`` names. Raise ValueError.
 
     >>> parse_release("2.30")
     NcclRelease(version=(2, 30), year=0.0)

@@ -1,4 +1,4 @@
-"""Programs traced into arrays: what they count, and whom each message meets."""
+"""Programs traced into arrays: their counts, and the peer of each message."""
 
 import numpy as np
 import pytest

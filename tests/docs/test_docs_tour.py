@@ -13,7 +13,7 @@ Journey = list[tuple[str, list[str]]]  # module and functions
 
 
 def read_journeys() -> list[Journey]:
-    """Return each table of the page; a row ``1 to 3`` stands for those of the table before."""
+    """Return each table of the page; a row ``1 to 3`` repeats rows of the previous table."""
     found: list[Journey] = []
     for is_table, lines in groupby(PAGE.splitlines(), key=lambda line: line.startswith("|")):
         if is_table:

@@ -1,4 +1,4 @@
-"""The direction of imports: front door, scenarios, wings, collectives; torch in real and virtual ranks only."""
+"""Imports point one way, and only real and virtual ranks import torch."""
 
 import ast
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""The two wings answer the same calls."""
+"""simcomm and realcomm have the same functions."""
 
 from inspect import Parameter, signature
 

@@ -1,4 +1,4 @@
-"""Workers of the tests of asynchronous collectives: ranks that compute, and poll, meanwhile."""
+"""Workers of the tests of asynchronous collectives: ranks that compute and poll at the same time."""
 
 import gc
 import threading

@@ -266,7 +266,7 @@ def test_a_failed_rank_is_crossed_and_what_waits_for_it_dangles(browser: Browser
         player.press("End")
         assert player.color_count("stage", "full") > 100
         assert player.text("limit-head") == "Rank 3 fails"
-        assert "Rank 3 failed. For ever: rank 2 waits in step 5 of its program to send to rank 3" in player.text(
+        assert "Rank 3 failed. Forever: rank 2 waits in step 5 of its program to send to rank 3" in player.text(
             "caption"
         )
         assert "Rank 3 fails at 4 ms.Rank 2 waits from " in player.text("story")

@@ -57,7 +57,7 @@ class Layout:
     hosts: tuple[str, ...]  # node of each rank
     radii: dict[str, float]  # of each node's symbol
     lines: dict[Edge, Line]
-    memory: Box | None = None  # the box that stands for the two ends of this machine's memory
+    memory: Box | None = None  # the box that represents the two ends of this machine's memory
     kinds: dict[str, str] = field(default_factory=dict)  # of the parts of machines, such as nic; others are switches
 
     @property

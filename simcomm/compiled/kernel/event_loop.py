@@ -1,7 +1,7 @@
 """The event loop: stages post messages, messages spend their delay and cross links, and stages end.
 
 An *agent* is one channel of a rank; a *stage* is one of its steps. Events of one instant are processed together: first
-everything that ends, then everything that thereby begins, and then the sharing of links.
+everything that ends, then everything that begins as a result, and then the sharing of links.
 """
 
 from collections.abc import Callable

@@ -213,7 +213,7 @@ def write_line(system: System) -> dict[str, Any]:
 
 
 def make_calibration(system: System, run: NcclTestsRun, source: str) -> NcclCalibration:
-    """Return the record of a run on a described system. Raise InputError if they do not match."""
+    """Return the record of a run on the system of a description. Raise InputError if they do not match."""
     described = f"{system.slug} is described with {system.nodes} and {system.gpus}"
     if run.hosts and (run.hosts, run.gpus) != (system.nodes, system.gpus):
         measured = f"{count(run.hosts, 'host')} with {count(run.gpus, 'rank')} each"

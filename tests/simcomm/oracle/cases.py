@@ -97,7 +97,7 @@ OPERATION = re.compile(r"(?:=|([><+])(\d+):)(\d+)\+(\d+)")
 
 
 def channels_of(text: str, chunks: int) -> Channels:
-    """The programs that a text stands for."""
+    """Return the programs that a text describes."""
     return [[_step(step, chunks) for step in program.split("/") if step.strip()] for program in text.split("|")]
 
 

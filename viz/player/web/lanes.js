@@ -313,7 +313,7 @@ function paintOver(g, {y, lane, h}, {at, receive, bar}, other) {
   g.setLineDash([]);
 }
 
-/** A cross where a rank failed; a rank that waits for ever waits to the right end. */
+/** A cross where a rank failed; a rank that waits forever waits to the right end. */
 function paintTrouble(g, {run, x, y, w, lane}, {at}) {
   fade(g, 1);
   for (const [rank, , , , since] of run.unfinished) {

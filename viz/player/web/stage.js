@@ -156,7 +156,7 @@ function ringHovered(g, run) {
   if (token) dot(g, token.x, token.y, token.radius + 4, null, colour.go, 2.5);
 }
 
-/** A rank that waits for ever holds a line towards its peer, which does not reach it. */
+/** A rank that waits forever has a line towards its peer that does not reach it. */
 function drawWaits(g, run, places, x) {
   if (!isTimed()) return;
   g.setLineDash([5, 4]);

@@ -125,7 +125,7 @@ function endWords(run) {
     : `${done}: every chunk is where it belongs.`;
 }
 
-/** Which ranks have failed or wait for ever by now. */
+/** Which ranks have failed or wait forever by now. */
 function troubleWords(run) {
   if (!isTimed()) return '';
   const failed = run.failed.filter(([, at]) => at <= view.x).map(([rank]) => `rank ${rank}`);
@@ -139,7 +139,7 @@ function troubleWords(run) {
   const more = run.unfinished.length > 3 && waits.length === 3 ? `, and ${run.unfinished.length - 3} more wait` : '';
   return (
     (failed.length ? `${capital(ordered(failed))} ${run.wrong ? 'went wrong' : 'failed'}. ` : '') +
-    (waits.length ? `For ever: ${waits.join('; ')}${more}.` : '')
+    (waits.length ? `Forever: ${waits.join('; ')}${more}.` : '')
   );
 }
 
@@ -320,7 +320,7 @@ function phaseStory(run) {
   return [`A rank takes: ${ordered([...spans].map(([name, [seconds, n]]) => `${name} ${time(seconds / n)}`))}.`];
 }
 
-/** Who failed, and who waits for whom for ever. */
+/** Ranks that failed, and ranks that wait forever. */
 function troubleStory(run) {
   const failed = run.failed.map(([rank, at]) => `Rank ${rank} ${run.wrong ? 'goes wrong' : 'fails'} at ${time(at)}.`);
   const waits = run.unfinished.map(([rank, peer, sends, step, since]) => {
