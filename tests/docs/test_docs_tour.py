@@ -44,8 +44,8 @@ def names_in(path: Path) -> set[str]:
     return found.keys() | methods
 
 
-def test_there_are_all_journeys() -> None:
-    assert [len(journey) for journey in JOURNEYS] == [6, 8, 8, 8, 6, 4, 5, 8]
+def test_journeys_have_these_lengths() -> None:
+    assert [len(journey) for journey in JOURNEYS] == [6, 7, 8, 8, 6, 4, 5, 8]
 
 
 @pytest.mark.parametrize("journey", JOURNEYS, ids=lambda journey: journey[-1][0])
