@@ -46,9 +46,8 @@ fit-nccl: $(STAMP) ## fit the parameters of NCCL's model to the published tables
 	$(BIN)/python -m benchmarks.studies.nccl_fit
 
 .PHONY: fit-scaling
-fit-scaling: $(STAMP) ## fit the parameters of a training step on many GPUs to the published series again (two minutes)
-	$(BIN)/python -m benchmarks.studies.scaling_fit
-	$(BIN)/python -m benchmarks.studies.scaling_left_out
+fit-scaling: $(STAMP) ## fit the parameters of a training step to the published runs and series again (minutes)
+	$(BIN)/python -m benchmarks.studies.step_fit --write
 	$(BIN)/python -m benchmarks.studies.one_gpu_fit
 
 .PHONY: test-fast

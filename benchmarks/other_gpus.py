@@ -18,12 +18,11 @@ from typing import NamedTuple
 from collectives.errors import InputError
 from collectives.output_files import write_text
 from collectives.records.model_profile import ModelProfile, read_model_profile
-from planner.mesh.compute import measured_rate
-from planner.mesh.job import TrainingJob, is_half
-from planner.scaling.descriptions import find_scaling_gpu
-from planner.scaling.gpu_rates import series_gpu
-from planner.scaling.models import PROFILES, find_model
-from planner.scaling.one_gpu import one_gpu_rate, published
+from planner.gpus import find_series_gpu
+from planner.jobs import TrainingJob, is_half
+from planner.models import PROFILES, find_model
+from planner.one_gpu import YOURS, Alone, guess_rates, published
+from planner.rates import measured_rate, series_gpu
 
 
 class Row(NamedTuple):
@@ -51,13 +50,15 @@ def compare(profile: ModelProfile, where: str) -> list[Row]:
     names = [name for name, shipped in PROFILES.items() if shipped == profile.model]
     model = find_model(names[0]) if names else profile
     job = TrainingJob(model, float(batch), precision=precision, framework="PyTorch")
+    own = [Alone(job, find_series_gpu(name), YOURS, each) for name, each in known.items()]
     rates: dict[str, list[float]] = {}
     for one in published():
         alike = one.job.model.model == job.model.model and is_half(one.job.precision) == is_half(precision)
         rates.setdefault(one.gpu.name, []).extend([one.rate] if alike else [])
     rows = list[Row]()
     for gpu in sorted(rates.keys() - known.keys()):
-        found = one_gpu_rate(job, find_scaling_gpu(gpu), known, without=[gpu])
+        others = [one for one in published() if one.gpu.name != gpu] + own
+        (found,) = guess_rates(others, [Alone(job, find_series_gpu(gpu), YOURS)])
         stated = median(rates[gpu]) if rates[gpu] else None
         error = None if stated is None else found.rate / stated - 1
         rows.append(Row(profile.model, measured, gpu, found.rate, *found.interval(0.8), stated, error))

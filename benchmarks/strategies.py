@@ -3,8 +3,8 @@
     python benchmarks/strategies.py [--ranks 2,4] [--rounds 3] [-o FILE]
 
 Models are trained with each strategy by ``ringlab.compare_strategy``: all ranks time the pieces of a step in turns with
-the training, and ``planner.mesh`` puts them together; nothing is fitted to a step. What is *held out* was looked at by
-no choice of how pieces are put together, and says how far the interval holds.
+the training, and ``ringlab/commands/measuring/strategy_job.py`` puts them together; nothing is fitted to a step. What
+is *held out* was looked at by no choice of how pieces are put together, and says how far the interval holds.
 """
 
 import argparse

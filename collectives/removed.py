@@ -30,6 +30,8 @@ OPTIONS: dict[str, str] = {  # "command --option": what to use instead
 }
 KEYS: dict[str, str] = {  # "table.key" of a scenario file: what to write instead
     "training.contention": "remove it; traffic of a step that shares links is no longer predicted",
+    "training.parallelism.prefetch": "remove it; each block is gathered during the one before",
+    "training.parallelism.bucket_view": "remove it; memory is fitted to published runs, which do not name it",
     "training.input_bytes": "remove it; copies of batches are no longer predicted",
     "plan.interruptions_per_day": "subtract the expected downtime from plan.deadline",
     "plan.lost_per_interruption": "subtract the expected downtime from plan.deadline",

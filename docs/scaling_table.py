@@ -1,13 +1,34 @@
-"""Write the tables of data-parallel scaling: errors, parameters, and errors without each term."""
+"""Write the tables of data-parallel scaling: errors and parameters."""
 
 from typing import Any
 
 from page_writer import Parts, read_results, table
 
-from planner.mesh.terms import FILE
-from simcomm.nccl.parameters import read_definitions
+from planner.beliefs import read_shipped
+from planner.parameters import PRIORS
 
-SAME_MACHINE = {"others": "median scaling of the other frameworks", "model": "**model**"}
+MEANINGS = {
+    "eff_link": "share of the bus bandwidth of links inside a host that trainings reach",
+    "eff_network": "share of the NICs' rate, or of the links' if that is less, over a network",
+    "scale": "share of the network's rate lost with each doubling of hosts",
+    "call_us": "microseconds of a collective besides its latency",
+    "data_hop_us": "microseconds of a collective of gradients for each doubling of hosts",
+    "overlap_slowdown_nvlink": "seconds that backward loses for each second of communication during it, over NVLink",
+    "overlap_slowdown_pcie": "the same over PCIe between GPUs",
+    "overlap_slowdown_host": "the same through host memory",
+    "overlap_slowdown_network": "the same over a network of 12.5 GB/s a host or more",
+    "copy_passes": "passes of the gradients' bytes through GPU memory that several GPUs add",
+    "process_ms": "milliseconds of a core that a step waits for each other GPU's process of a host",
+    "jitter": "standard deviation of a GPU's step, as a share of the step",
+    "jitter_variable": "the same for batches of unequal work",
+    "jitter_nodes": "standard deviation of a host's step besides that of its GPUs",
+    "dali_per_core": "images/s that a core decodes with DALI",
+    "decode_per_core": "images/s that a core decodes without DALI",
+    "input_power": "power of the mean of GPUs and loaders, of which the slower one decides",
+    "ps_eff": "share of the bus bandwidth that a parameter server on the GPUs reaches",
+    "ps_GBps": "GB/s of each x16 path through host memory to a parameter server",
+    "ps_one_GBps": "GB/s at which the GPU with the largest layer serves the others through host memory",
+}
 ONE_GPU = {"data_sheet": "from its data sheet", "same_job": "from the same job on other types"}
 
 
@@ -17,9 +38,6 @@ def errors(found: dict[str, Any]) -> str:
     rows = [[f"**model**, {what} points", *_scores(held_out["points"][what])] for what in ("all", "hard")]
     rows += [["**model**, points predicted to be hard", *_scores(held_out["expected_hard"])]]
     rows += [[f"held out, shipped parameters, {what}", *_scores(aside["points"][what])] for what in ("all", "hard")]
-    exact = [_percent(held_out["hard_if_exact"][f"coverage{share}"], 0) for share in (50, 80, 90)]
-    rows += [["hard points if intervals were exact", *[""] * 5, *exact]]
-    machine = [[SAME_MACHINE[key], *_scores(one)[:4]] for key, one in held_out["same_machine"].items()]
     simpler = [
         [name, *(_percent(scores[what][key]) for what in ("all", "hard") for key in ("median", "p90"))]
         for name, scores in held_out["baselines"].items()
@@ -30,10 +48,8 @@ def errors(found: dict[str, Any]) -> str:
               for key, title in (("family", "family"), ("gpus", "GPUs"))}  # fmt: skip
     one = [[title, *_scores(held_out["one_gpu"][key])] for key, title in ONE_GPU.items()]
     return "\n".join([
-        f"{found['date']}; {series}, {found['cpu_seconds']} s of CPU.\n",
+        f"{found['date']}; {series}.\n",
         table(f" | {head}", rows),
-        table("hard points of jobs with several frameworks on one machine | points: | median: | p90: | "
-              "within 15 %:", machine),
         table("baseline | median, all: | p90: | median, hard: | p90:", simpler),
         *(table(f"{title} | {head}", group) for title, group in groups.items()),
         table("one GPU, its type left out | " + head.replace(" | bias:", ""), one),
@@ -41,31 +57,10 @@ def errors(found: dict[str, Any]) -> str:
 
 
 def parameters() -> str:
-    """Return the table of shipped parameters."""
-    rows = [
-        [f"`{name}`", f"{one.value:.3g} {one.unit}".strip(), f"{one.prior:g}", f"{one.meaning}"]
-        for name, one in read_definitions(FILE).items()
-    ]
-    return table("parameter | value: | prior: | meaning:", rows)
-
-
-def terms(found: dict[str, Any]) -> str:
-    """Return the errors without each term."""
-    heads = {
-        "step": ("a step, without", ("all", "hard"), ("median, all", "p90", "median, hard", "p90")),
-        "one_gpu": ("one GPU, without", ("data_sheet", "same_job"),
-                    ("median, data sheet", "p90", "median, same job", "p90")),
-    }  # fmt: skip
-    made_by = "`python -m benchmarks.studies.scaling_terms`"
-    lines = [f"From {made_by}. Held-out systems are in the second table only.\n"]
-    for key, (first, columns, titles) in heads.items():
-        rows = [
-            ["all terms" if name == "all terms" else name]
-            + [_percent(one[what][score]) for what in columns for score in ("median", "p90")]
-            for name, one in found[key].items()
-        ]
-        lines.append(table(" | ".join([first, *(f"{title}:" for title in titles)]), rows))
-    return "\n".join(lines)
+    """Return the table of the shipped parameters that move trainings of known speed."""
+    shipped = read_shipped().parameters
+    rows = [[f"`{name}`", f"{shipped[name]:.3g}", f"{PRIORS[name].value:g}", text] for name, text in MEANINGS.items()]
+    return table("parameter | value: | prior: | meaning", rows)
 
 
 def _scores(score: dict[str, Any]) -> list[str]:
@@ -83,6 +78,5 @@ PARTS: Parts = {
     "docs/reports/scaling.md": {
         "errors": lambda: errors(read_results("scaling")),
         "parameters": parameters,
-        "terms": lambda: terms(read_results("scaling_terms")),
     }
 }

@@ -80,6 +80,15 @@ class Belief:
         result: Array = np.sqrt(np.maximum(found, 0.0) + self.noise**2)
         return result
 
+    def scaling_deviation(self, slopes: Slopes, lost: float) -> float:
+        """Return by how much the logarithm of the loss by several devices may be off, as a standard deviation.
+
+        ``lost`` is the share of the step that one device alone does not need.
+        """
+        known = read_shipped().deviations
+        deviation = replace(self, noise=known["floor"]).deviations(slopes)
+        return float(np.hypot(deviation[0], known["lost"] * lost))
+
     def factors_of(self, slopes: Slopes) -> Array:
         """Return the factor by which each step may be longer or shorter, at 80 %."""
         factors: Array = np.exp(Z_80 * self.deviations(slopes))
@@ -149,7 +158,9 @@ def chance_to_run(columns: Columns, total_bytes: Array) -> Array:
     Most runs with no more layers than stages failed in any memory, and a few of all others.
     """
     chance = read_shipped().chance
-    fits = normal_cdf((np.log(chance["fill"]) - np.log(total_bytes / columns.memory_bytes)) / chance["spread"])
+    fits = normal_cdf(
+        (np.log(chance["fill"]) - np.log(np.maximum(total_bytes / columns.memory_bytes, 1e-9))) / chance["spread"]
+    )
     starts = np.where(
         columns.is_shaped & (columns.pp >= np.maximum(2, columns.layers)), 1 - chance["empty_stages"], 1.0
     )

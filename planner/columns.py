@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from collectives.training.parallelism import FRAMEWORKS
-from planner.gpus import ANY_GPU, GENERATIONS
-from planner.hosts import LINKS, Array, Curves, Group, Host
-from planner.jobs import BITS, CHOICES, DEFAULTS, NUMBERS, ZERO
+from planner.gpus import ANY_GPU, GENERATIONS, is_published
+from planner.hosts import LINKS, Array, Curves, Group, Host, Network
+from planner.jobs import BITS, CHOICES, DEFAULTS, EXCHANGES, NUMBERS, ZERO
 from planner.profiles import add_profiles
 from planner.stages import LayerSizes, deal_layers
+from simcomm.cluster.hardware import parts
 
 WIDE = ("tf32", "float32")  # precisions whose elements have 4 bytes
 MOST_DEVICES = 1 << 20
@@ -20,8 +21,8 @@ MOST_DEVICES = 1 << 20
 class Columns:
     """Arrays by name. Arrays of a profile's units, buckets and stages have a second dimension."""
 
-    def __init__(self, arrays: Mapping[str, Array], curves: Array) -> None:
-        self.arrays, self.curves = dict(arrays), curves
+    def __init__(self, arrays: Mapping[str, Array], curves: Array, network: Network | None = None) -> None:
+        self.arrays, self.curves, self.network = dict(arrays), curves, network
 
     def __getattr__(self, name: str) -> Array:
         try:
@@ -35,17 +36,18 @@ class Columns:
 
     def take(self, rows: Array) -> "Columns":
         """Return some of the trainings, by numbers or by a mask."""
-        return Columns({name: one[rows] for name, one in self.arrays.items()}, self.curves)
+        return Columns({name: one[rows] for name, one in self.arrays.items()}, self.curves, self.network)
 
     def changed(self, **arrays: Array) -> "Columns":
         """Return the trainings with other values."""
-        return Columns({**self.arrays, **arrays}, self.curves)
+        return Columns({**self.arrays, **arrays}, self.curves, self.network)
 
 
 def make_columns(table: Mapping[str, Any], count: int) -> Columns:
     """Return ``count`` trainings: for each name of ``DEFAULTS`` a value of all, or a list with one of each.
 
-    Raises InputError for a GPU whose rates are not known.
+    The hosts have curves of their own, or they all have the network of the first one. Raises InputError for a GPU whose
+    rates are not known.
 
     >>> from planner.hosts import host_of_preset
     >>> columns = make_columns({"host": host_of_preset("dgx-h100"), "dp": [8, 16], "layers": 2, "seq": 512}, 2)
@@ -75,9 +77,10 @@ def make_columns(table: Mapping[str, Any], count: int) -> Columns:
     hosts = _hosts_in_use(each("host"), each("gpus_used"))
     _add_machines(c, hosts, each("precision"), np.broadcast_to(full["gpu_memory"], count))
     _add_stages(c, coded("sharding", {name: float(name == "hsdp") for name in ZERO}) > 0)
-    curves = _add_curves(c, hosts)
-    add_profiles(c, profiles)
-    return Columns(c, curves)
+    network = hosts[0].network if hosts else None
+    curves = _add_curves(c, hosts) if network is None else Curves().table()
+    add_profiles(c, profiles, each("times"))
+    return Columns(c, curves, network)
 
 
 def _hosts_in_use(hosts: Sequence[Host], used: Sequence[int]) -> list[Host]:
@@ -115,11 +118,16 @@ def _add_machines(c: dict[str, Array], hosts: Sequence[Host], precisions: Sequen
     c["neighbors"] = np.minimum(c["node_gpus"], c["gpus"])  # GPUs of a host that take part
     link = each(LINKS.index(host.link) for host, _, _ in found)
     c["link"] = np.where((c["nodes"] > 1) & (link != LINKS.index("")), LINKS.index("network"), link)
+    c["is_unseen"] = each(host.is_unseen for host, _, _ in found) & (c["gpus"] > 1)
+    c["is_unseen_gpu"] = each(gpu is not ANY_GPU and gpu.name in parts("GPU") and not is_published(gpu.name)
+                              for _, gpu, _ in found)  # fmt: skip
     c["is_staged"] = link == LINKS.index("host")
     c["is_efa"] = each(host.system is not None and str(host.system.net).startswith("efa") for host, _, _ in found)
-    pairs = [*zip(of.tolist(), c["neighbors"].tolist(), strict=True)]
+    c["busbw"] = np.ones(len(of))
+    served = np.flatnonzero(c["exchange"] == EXCHANGES.index("server"))
+    pairs = [*zip(of[served].tolist(), c["neighbors"][served].tolist(), strict=True)]
     rates = {pair: found[pair[0]][0].bus_bandwidth(int(pair[1])) or 1.0 for pair in {*pairs}}
-    c["busbw"] = np.array([rates[pair] for pair in pairs])
+    c["busbw"][served] = [rates[pair] for pair in pairs]
     c["slowest"], c["slowest_host"] = _greatest(c["gpus"]), _greatest(c["nodes"])
 
 
@@ -156,17 +164,14 @@ def _add_stages(c: dict[str, Array], is_hybrid: Array) -> None:
     c["shard"] = np.where(is_hybrid, np.clip(c["node_gpus"] // c["tp"], 1, group), group)
 
 
-def _add_curves(c: dict[str, Array], hosts: Sequence[Host]) -> Array:
-    """Add the numbers of the curves of each group's collectives; return the curves.
+def list_groups(c: Mapping[str, Array]) -> dict[str, tuple[str, Array | float, Array | float]]:
+    """Return each group of a training: its collective, its size, and how many devices apart its members are.
 
     Devices of a tensor group are neighbors, then come those of context, of data, and of the next stage.
     """
-    curves, kinds = Curves(), [*{id(host): host for host in hosts}.values()]
-    numbers = {id(host): place for place, host in enumerate(kinds)}
-    number = np.array([numbers[id(host)] for host in hosts], dtype=np.int64)
     tp, cp, node, group = c["tp"], c["cp"], c["node_gpus"], c["dp"] * c["cp"]
     across = np.where(tp * cp > node, node, tp)
-    wanted: dict[str, tuple[str, Array | float, Array | float]] = {
+    return {
         "tensor": ("all_gather", tp, 1.0),
         "context": ("send_recv", np.where(cp > 1, 2, 1), across),
         "expert": ("all_to_all", c["ep"], 1.0),
@@ -175,8 +180,23 @@ def _add_curves(c: dict[str, Array], hosts: Sequence[Host]) -> Array:
         "scatter": ("reduce_scatter", c["shard"], tp),
         "gather": ("all_gather", c["shard"], tp),
         "between": ("all_reduce", group / c["shard"], tp * c["shard"]),
+        "give": ("broadcast", group, tp),
+        "take": ("reduce", group, tp),
+        "serve": ("serve", group, tp),
     }
-    for name, (collective, size, stride) in wanted.items():
+
+
+def _add_curves(c: dict[str, Array], hosts: Sequence[Host]) -> Array:
+    """Add the numbers of the curves of each group's collectives; return the curves."""
+    curves, kinds = Curves(), [*{id(host): host for host in hosts}.values()]
+    numbers = {id(host): place for place, host in enumerate(kinds)}
+    number = np.array([numbers[id(host)] for host in hosts], dtype=np.int64)
+    is_process = c["exchange"] == EXCHANGES.index("process")
+    for name, (collective, size, stride) in list_groups(c).items():
+        if name == "serve":
+            continue  # of networks
+        if name in ("give", "take"):
+            size = np.where(is_process, size, 1)
         sizes, strides = (np.broadcast_to(one, len(number)).astype(np.int64) for one in (size, stride))
         keys, inverse = np.unique((number * MOST_DEVICES + sizes) * MOST_DEVICES + strides, return_inverse=True)
         found = []

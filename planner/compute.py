@@ -86,12 +86,19 @@ def count_held(c: Columns, of: Counts, layers: Array) -> Held:
     return Held((layers * of.layer + count_ends(c) * of.words) / c.tp, layers * of.experts / c.ep)
 
 
+def count_whole(c: Columns) -> Array:
+    """Return the parameters of dense models, words and head too."""
+    one = count_parameters(c)
+    words = np.where(c.tied > 0, 1.0, 2.0) * one.words
+    return np.where(c.is_shaped, c.layers * one.layer + words, c.parameters)
+
+
 class Rates:
     """What the devices of trainings reach."""
 
     def __init__(self, c: Columns, p: Parameters) -> None:
         self.c, self.p = c, p
-        limited = np.where(c.is_limited, p["power_500w"], 1.0)
+        limited = np.where(c.is_limited, p["power_500w"], 1.0) * np.where(c.is_unseen_gpu, p["unseen_gpu"], 1.0)
         shares = np.choose(c.generation, [p[f"gemm_{name}"] for name in GENERATIONS]) * limited
         low = np.choose(c.precision, [p.get(f"precision_{name}", 1.0) for name in PRECISIONS])  # a share
         self.rate_16 = shares * np.minimum(c.matrix_16, c.peak * 2)
@@ -131,12 +138,33 @@ class UnitSeconds(NamedTuple):
 def unit_seconds(c: Columns, p: Parameters, rates: Rates) -> UnitSeconds:
     """Return what a device computes of each unit; a profile's units have shares of the known seconds of a sample."""
     layer_forward, layer_backward, head = _layer(c, p, rates)
+    is_known = c.is_shaped & (c.alone > 0)
+    if is_known.any():
+        known = _known_layer(c)
+        layer_forward, layer_backward, head = (
+            np.where(is_known, *pair) for pair in zip(known, (layer_forward, layer_backward, head), strict=True)
+        )
     sample = (c.alone * c.micro_batch)[:, None]
     forward, backward = sample * c.unit_forward, sample * c.unit_backward
     backward = backward + np.where(c.recompute == FULL, 1.0, 0.0)[:, None] * forward
     forward[:, 0] = np.where(c.is_shaped, layer_forward, forward[:, 0])
     backward[:, 0] = np.where(c.is_shaped, layer_backward, backward[:, 0])
     return UnitSeconds(forward, backward, np.where(c.is_shaped, head, 0.0))
+
+
+def _known_layer(c: Columns) -> tuple[Array, Array, Array]:
+    """Return a transformer's layer, forward and back, and its head, by their shares of the known seconds of a sample.
+
+    The seconds are those of the dense model on one device: they go with the multiplications, of which backward has
+    twice as many as forward. A token visits ``top_k`` experts.
+    """
+    queries, mlp = c.heads * c.head_dim, c.mlp_matrices * c.hidden * c.ffn
+    attention = c.hidden * (2 * queries + 2 * c.kv_heads * c.head_dim) + c.seq * queries
+    whole = c.layers * (attention + mlp) + c.vocab * c.hidden
+    second = c.alone * c.micro_batch / c.cp / whole  # of a multiplication for each token
+    forward = (attention + np.where(c.experts > 0, c.top_k, 1.0) * mlp) / c.tp * second / 3
+    again = np.where(c.recompute == FULL, forward, 0.0)
+    return forward, 2 * forward + again, c.vocab * c.hidden / c.tp * second
 
 
 def _layer(c: Columns, p: Parameters, rates: Rates) -> tuple[Array, Array, Array]:

@@ -98,6 +98,20 @@ def find_gpu(name: str) -> Gpu:
     )
 
 
+SERIES_NAMES = {"V100": "V100 SXM2", "P100": "P100 SXM2", "A100": "A100 40GB SXM", "A100-80": "A100 80GB SXM"}
+
+
+def find_series_gpu(name: str) -> Gpu:
+    """Return a GPU by its name in published series or in the catalogue. Raise InputError.
+
+    >>> find_series_gpu("L40S").matrix_16, find_series_gpu("A100-80").memory_rate
+    (362000000000000.0, 2000000000000.0)
+    """
+    known_as = SERIES_NAMES.get(name, name)
+    find_part("GPU", known_as)  # raises InputError for the names of published runs
+    return find_gpu(known_as)._replace(name=name)
+
+
 def is_known(name: str) -> bool:
     """Return whether the catalogue states the rates and the memory of a GPU.
 

@@ -1,14 +1,16 @@
 """``Host``: the GPUs of a host, what joins them and other hosts, and the seconds of a collective of any group of them.
 
-The seconds come from NCCL's model, from published bus bandwidths, from the rate of a link, or from a simulated network,
-whichever describes the host. The step model sees curves only: the seconds at 29 sizes, computed once for each group and
-read for whole columns at once.
+The seconds come from NCCL's model, from published bus bandwidths, or from the rate of a link, whichever describes the
+host. The step model sees curves only: the seconds at 29 sizes, computed once for each group and read for whole columns
+at once. A simulated network is asked for each collective.
 """
 
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import log2
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -24,14 +26,15 @@ Array = NDArray[Any]
 LINKS = ("nvlink", "pcie", "host", "network", "")  # communication over these slows computing down; "": it does not
 SHARED_LINKS = ("pcie", "bridge")  # between GPUs of a host, that its groups share
 GRID = np.arange(8.0, 37.0)  # log2 of bytes
-SIMULATED_STEP = 4  # of the grid's sizes, one is simulated
 # Bytes that a rank sends over the link that limits a collective, for each byte of the buffer.
 SHARES: dict[str, Callable[[int], float]] = {
     "all_reduce": lambda n: 2 * (n - 1) / n,
     **dict.fromkeys(("all_gather", "reduce_scatter", "all_to_all"), lambda n: (n - 1) / n),
     **dict.fromkeys(("broadcast", "reduce", "send_recv"), lambda n: 1.0),
 }
+LARGE = 2.0**28  # bytes of a collective that links limit
 LATENCY_S = 20e-6  # for each doubling of ranks, where only bandwidths are published
+NODES = Path(__file__).parent / "data" / "nodes.toml"
 CORES = 12  # of a host for each GPU, where nothing says it
 
 
@@ -58,10 +61,13 @@ class Group(NamedTuple):
 
 
 class Network(Protocol):
-    """What gives the seconds of single collectives."""
+    """A network whose collectives are simulated or measured one by one."""
 
     def seconds(self, collective: str, nbytes: float, group: Group) -> float:
-        """Return the seconds of a collective of a buffer of ``nbytes``; for send_recv, of a message."""
+        """Return the seconds of a collective of a buffer of ``nbytes``; for send_recv, of a message.
+
+        The collective "serve" is a server that sends weights to the others and sums their gradients.
+        """
         ...
 
 
@@ -80,12 +86,19 @@ class Host:
     settings: NcclSettings = field(default_factory=NcclSettings)
     peer: float = 0.0  # the rate of a link, where nothing else is known
     paths: int = 1  # x16 paths to host memory
-    network: Network | None = None
+    network: Network | None = None  # instead of all the rest
+    is_published: bool = False  # whether published trainings are on it
 
     @property
     def device(self) -> Gpu:
         """One of the GPUs. Raises InputError for a GPU whose rates are not known."""
         return ANY_GPU if self.gpu is None else find_gpu(self.gpu) if isinstance(self.gpu, str) else self.gpu
+
+    @property
+    def is_unseen(self) -> bool:
+        """Whether several GPUs communicate over PCIe or TCP, on a machine without published trainings."""
+        is_tcp = self.system is not None and self.system.net == "tcp"
+        return not self.is_published and (is_tcp or self.link in ("pcie", "host"))
 
     def split(self, group: Group) -> tuple[int, int]:
         """Return the number of a group's devices on each host, and the number of hosts.
@@ -105,10 +118,6 @@ class Host:
         True
         """
         sizes, (local, nodes) = 2.0**GRID, self.split(group)
-        if self.network is not None:
-            some = GRID[::SIMULATED_STEP]
-            known = [self.network.seconds(collective, 2.0**one, group) for one in some]
-            return np.asarray(np.exp(np.interp(GRID, some, np.log(known))))
         if self.system is not None:
             return _nccl_seconds(self.system, self.settings, collective, sizes, group)
         rate = self.bus_bandwidth(local)
@@ -118,7 +127,13 @@ class Host:
         return np.asarray(SHARES[collective](group.size) * sizes / rate + LATENCY_S * log2(group.size))
 
     def bus_bandwidth(self, gpus: int) -> float:
-        """Return the bus bandwidth of an all_reduce among some of the GPUs, by the next smaller published count."""
+        """Return the bus bandwidth of an all_reduce among some of the GPUs.
+
+        A published one is that of the next smaller count.
+        """
+        if self.system is not None and gpus > 1:
+            seconds = np.interp(log2(LARGE), GRID, self.seconds("all_reduce", Group(gpus)))
+            return SHARES["all_reduce"](gpus) * LARGE / float(seconds)
         if not self.busbw:
             return self.peer
         return max([rate for count, rate in self.busbw if count <= gpus][-1:] or [self.busbw[0][1]])
@@ -177,6 +192,24 @@ def host_of_system(system: System, gpu: str | Gpu | None, settings: NcclSettings
         system.slug, gpu, gpus, link, CORES * gpus, system.nic * 1e9 * gpus / system.gpus, system=system,
         settings=settings or NcclSettings(),
     )  # fmt: skip
+
+
+@cache
+def published_nodes() -> dict[str, Host]:
+    """Return the machines that published trainings ran on, by name."""
+    tables = tomllib.loads(NODES.read_text(encoding="utf-8"))
+    return {
+        name: make_node(name, one["gpus"], one["link"], tables["links"][one["link"]], one["cores"], one["nic_GBps"])
+        for name, one in tables["nodes"].items()
+    }
+
+
+def make_node(name: str, gpus: int, link: str, busbw: Mapping[str, float], cores: int, nic: float) -> Host:
+    """Return a machine with the bus bandwidths of its link class in GB/s by GPU count, and GB/s of all its NICs."""
+    kind = link.partition("_")[0]
+    kind = "nvlink" if kind in ("nvswitch", "cube", "bridge") else "host" if kind == "host" else "pcie"
+    rates = sorted((int(count), rate * 1e9) for count, rate in busbw.items())
+    return Host(name, None, gpus, kind, cores, nic * 1e9, tuple(rates), is_published=True)
 
 
 @lru_cache(maxsize=4096)

@@ -1,13 +1,15 @@
-"""The columns that describe trainings: what each is called, what it may be, and what it is unless stated.
+"""``TrainingJob``, which every command asks about, and the columns of trainings: names, accepted values and defaults.
 
-A training is a transformer, by its dimensions, or a profile of layers whose seconds on one device are known. Its mesh
-has ``dp`` x ``cp`` x ``tp`` x ``pp`` devices; ``dp`` counts replicas without context parallelism. ``micro_batch``
-counts the samples of a device at once, ``count`` the micro batches of a step.
+A training in columns is a transformer, by its dimensions, or a profile of layers whose seconds on one device are known.
+Its mesh has ``dp`` x ``cp`` x ``tp`` x ``pp`` devices; ``dp`` counts replicas without context parallelism.
+``micro_batch`` counts the samples of a device at once, ``count`` the micro batches of a step.
 """
 
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from collectives.training.parallelism import FRAMEWORKS, RECOMPUTED
+from collectives.records.model_profile import ModelProfile
+from collectives.training.parallelism import FRAMEWORKS, RECOMPUTED, Parallelism
 from planner.gpus import PRECISIONS
 
 DIMENSIONS = (
@@ -15,15 +17,16 @@ DIMENSIONS = (
     "top_k", "expert_ffn", "shared_ffn", "dense_layers", "window",
 )  # fmt: skip
 ZERO = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3, "hsdp": 3}  # what is divided: states, gradients, parameters too
-EXCHANGES = ("overlapped", "after", "server", "none")  # how replicas exchange gradients
+EXCHANGES = ("overlapped", "after", "server", "none", "process")  # how replicas exchange gradients
 SCHEDULES = ("none", "1f1b", "gpipe", "interleaved", "zero_bubble")
 OPTIMIZERS = ("adamw", "adamw8bit", "sgd")
 OFFLOADED = ("none", "optimizer", "parameters")  # what the host keeps; with parameters, states too
 BITS = {"16": 2.0, "8": 1.0, "4": 0.516}  # bytes of a frozen weight: NF4 has .127 bits of scales (arXiv:2305.14314)
-LOADERS = ("", "dali", "decode")  # whose rates are limited
+LIMITED_LOADERS = ("dali", "decode")
+LOADERS = ("", *LIMITED_LOADERS)
 NUMBERS = (
     *DIMENSIONS, "dp", "tp", "cp", "pp", "vp", "ep", "sequence_parallel", "async_tp", "bucket_mb", "gradient_bytes",
-    "micro_batch", "count", "compiled", "lora", "alone", "variable", "loader_rate",
+    "micro_batch", "count", "compiled", "lora", "alone", "update", "variable", "loader_rate",
 )  # fmt: skip
 CHOICES = {
     "exchange": EXCHANGES, "framework": FRAMEWORKS, "recompute": RECOMPUTED, "precision": tuple(PRECISIONS),
@@ -33,7 +36,9 @@ CHOICES = {
 DEFAULTS: dict[str, Any] = {
     **dict.fromkeys(DIMENSIONS, 0),
     "profile": None,
-    "alone": 0.0,  # seconds of a sample of a profile on one device that has no others
+    "times": None,  # ``Compute`` whose layers' seconds divide a sample's; None: by the work of the profile's layers
+    "alone": 0.0,  # seconds of a sample on one device that has no others; 0: by a transformer's shapes
+    "update": 0.0,  # seconds of the optimizer on one device; where it is 0, ``alone`` holds it
     "host": None,
     "gpus_used": 0,  # of each host; 0: all
     "gpu_memory": 0.0,  # bytes; 0: the GPU's
@@ -58,3 +63,62 @@ DEFAULTS: dict[str, Any] = {
     "loader_rate": 0.0,  # samples/s of a host; 0: by its cores and the loader
     "variable": 0,  # whether batches are of unequal work
 }
+
+NEVER = 10**12  # steps after which replicas are averaged that exchange nothing
+HALF = ("fp16", "float16", "bf16", "bfloat16", "half", "mixed", "mixed precision", "amp")
+WHOLE = ("fp32", "float32", "tf32", "single", "full", "")
+
+
+def is_half(precision: str) -> bool:
+    """Return whether a precision computes in 16 bits. Names that are not in ``WHOLE`` either are taken as 32 bits.
+
+    >>> is_half("AMP"), is_half("TF32")
+    (True, False)
+    """
+    return precision.lower() in HALF
+
+
+def exchange_of(parallelism: Parallelism) -> str:
+    """Return how replicas exchange gradients, by a name of ``EXCHANGES``.
+
+    >>> exchange_of(Parallelism()), exchange_of(Parallelism(overlap=False))
+    ('overlapped', 'after')
+    """
+    if parallelism.sync_every >= NEVER:
+        return "none"
+    whole = {"parameter_server": "server", "data_parallel": "process"}
+    return whole.get(parallelism.strategy, "overlapped" if parallelism.overlap else "after")
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """A model, its training, and its parallelism. ``batch`` counts samples, or tokens, of each device of the data axis.
+
+    >>> from collectives.records.model_profile import find_model_profile
+    >>> TrainingJob(find_model_profile("gpt2"), 8, Parallelism(tensor=2)).on(8).parallelism.data
+    4
+    """
+
+    model: ModelProfile
+    batch: float  # between two exchanges of gradients, all microbatches together
+    parallelism: Parallelism = field(default_factory=Parallelism)
+    precision: str = "float32"
+    optimizer: str = "sgd"
+    loader: str | None = None  # one of torch's kinds; None: batches never limit
+    loader_rate: float | None = None  # samples/s of a host's loaders; None: by its cores and the kind of loader
+    variable_batches: bool = False  # of unequal work, as sentences of any length
+    framework: str = "other"
+
+    @property
+    def item(self) -> int:
+        """Bytes of an element of activations, and of gathered parameters."""
+        return 2 if is_half(self.precision) or self.parallelism.half_weights else 4
+
+    @property
+    def microbatch(self) -> float:
+        """Samples of a microbatch."""
+        return self.batch / self.parallelism.pieces
+
+    def on(self, devices: int, host: int | None = None) -> "TrainingJob":
+        """Return the job on ``devices``, ``host`` of them on each. Raise InputError if the mesh has another number."""
+        return replace(self, parallelism=self.parallelism.for_devices(devices, host))

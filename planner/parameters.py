@@ -91,6 +91,10 @@ PRIORS: dict[str, Prior] = {
     "host_update": Prior(4.0, 0.5),  # 10^9 parameters/s that a host's processors update (ZeRO-Offload's table of
     # CPU-Adam: 1 billion in .22 s, 10 in 2.6, https://arxiv.org/abs/2101.06840)
     "unpack_bytes": Prior(6.0, 0.6),  # of memory, for a frozen weight of 8 or 4 bits: read, written, read as 16 bits
+    # what differs from machine to machine where no run is published: 1, and wide
+    "unseen_gpu": Prior(1.0, 0.25),  # of the rates of a GPU that no published run of a language model is on
+    "unseen_link": Prior(1.0, 0.85),  # of the rate of a described machine's PCIe or TCP
+    "unseen_several": Prior(1.0, 0.22),  # of the step of several GPUs on such a machine
     # releases of mixtures of experts differ by up to 1.7 times on one job
     "experts": Prior(1.0, 0.25),
     **{f"framework_{name}": Prior(1.0, 0.08) for name in FRAMEWORKS},

@@ -107,7 +107,7 @@ def pipeline_seconds(
     stages, free = forward.shape[1], np.zeros((len(forward), devices))
     ready, sending = dict[Key, Array](), dict[tuple[int, bool], Array]()
     for run in list_runs(schedule, devices, microbatches, stages // devices):
-        begin = free[:, run.device] if run.needs is None else np.maximum(free[:, run.device], ready[run.needs])
+        begin = free[:, run.device].copy() if run.needs is None else np.maximum(free[:, run.device], ready[run.needs])
         end = begin + (backward if run.is_backward else forward)[:, run.stage]
         free[:, run.device] = arrived = end
         if 0 <= (behind := run.stage - run.is_backward) < stages - 1:

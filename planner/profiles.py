@@ -1,8 +1,8 @@
-"""What columns have of a profile: its units, gradients in buckets, stages, and bytes."""
+"""The columns of a profile: its units, gradients in buckets, stages, and bytes."""
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,36 +21,60 @@ BUCKET = ("bucket_share", "bucket_ready")
 STAGE = ("stage_forward", "stage_backward", "stage_parameters", "stage_bytes")
 
 
-def add_profiles(c: dict[str, Array], profiles: Sequence[ModelProfile | None]) -> None:
-    """Add to columns what their profiles have. A transformer has one unit, its layer, as often as there are layers."""
+class Timed(Protocol):
+    """Seconds of a sample in each layer of a profile."""
+
+    @property
+    def forward(self) -> Sequence[float]:
+        """Forward, by layer."""
+        ...
+
+    @property
+    def backward(self) -> Sequence[float]:
+        """Backward, by layer."""
+        ...
+
+
+def add_profiles(c: dict[str, Array], profiles: Sequence[ModelProfile | None], times: Sequence[Timed | None]) -> None:
+    """Add the units, buckets, stages and sizes of profiles to columns.
+
+    A transformer has one unit, its layer, as often as there are layers.
+    """
     is_gathered, is_shaped = bool((c["zero"] == 3).any()), c["is_shaped"]
-    _add(c, UNIT, _each(_units, profiles, np.full(len(profiles), is_gathered)))
+    _add(c, UNIT, _each(_units, profiles, times, np.full(len(profiles), is_gathered)))
     c["unit_count"] = (c["unit_forward"] > 0).astype(float)
     c["unit_count"][is_shaped, 0] = c["layers"][is_shaped]
-    sizes = _each(_sizes, profiles)
+    sizes = _each(_sizes, profiles, times)
     _add(c, SIZES, sizes)
     c.update({name: c[name][:, 0] for name in SIZES})
     is_overlapped = c["exchange"] == OVERLAPPED
-    _add(c, BUCKET, _each(_buckets, profiles, c["gradient_bytes"], c["bucket_mb"], is_overlapped), least=2)
+    _add(c, BUCKET, _each(_buckets, profiles, times, c["gradient_bytes"], c["bucket_mb"], is_overlapped), least=2)
     c["is_bucket"] = c["bucket_share"] > 0
     c["is_bucket"][is_shaped, :2] = True  # a transformer's first and last
     c["bucket_ready"][~c["is_bucket"] | is_shaped[:, None]] = 1.0
-    _add(c, STAGE, _each(_stages, profiles, np.where(c["pp"] > 1, c["pp"] * c["vp"], 0)))
+    _add(c, STAGE, _each(_stages, profiles, times, np.where(c["pp"] > 1, c["pp"] * c["vp"], 0)))
     c["stage_bytes"] *= c["item_bytes"][:, None]
+    for row in np.flatnonzero(~is_shaped & (c["pp"] > 1)):  # "layers" of a profile are shares of its parameters
+        devices, stages = int(c["pp"][row]), int(c["pp"][row] * c["vp"][row])
+        held = c["stage_parameters"][row, :stages].reshape(-1, devices).sum(axis=0) / c["parameters"][row]
+        c["most_layers"][row], c["first_layers"][row], c["last_layers"][row] = held.max(), held[0], held[-1]
 
 
 def _each(
-    function: Callable[..., Array], profiles: Sequence[ModelProfile | None], *columns: Array
+    function: Callable[..., Array],
+    profiles: Sequence[ModelProfile | None],
+    times: Sequence[Timed | None],
+    *columns: Array,
 ) -> list[Array | None]:
-    """Return what a function finds for each training's profile and columns, each kind of training once."""
+    """Return the array of a function for each training's profile, times and columns; alike trainings share it."""
     if not any(profiles):
         return [None] * len(profiles)
-    rows, known = zip(profiles, *(column.tolist() for column in columns), strict=True), dict[Any, Array]()
+    rows, known = zip(profiles, times, *(column.tolist() for column in columns), strict=True), dict[Any, Array]()
     found = list[Array | None]()
-    for profile, *values in rows:
-        key = (id(profile), *values)
+    for profile, timed, *values in rows:
+        key = (id(profile), id(timed), *values)
         if profile is not None and key not in known:
-            known[key] = function(profile, *values)
+            known[key] = function(profile, timed, *values)
         found.append(known.get(key))
     return found
 
@@ -65,24 +89,26 @@ def _add(c: dict[str, Array], names: Sequence[str], found: Sequence[Array | None
     c.update(zip(names, arrays, strict=True))
 
 
-def _sizes(profile: ModelProfile) -> Array:
+def _sizes(profile: ModelProfile, _: Timed | None) -> Array:
     """Return parameters, elements that layers save for backward, that blocks write, parameters of the largest layer."""
     saved = sum(layer.saved_bytes for layer in profile.layers) / profile.item_bytes
     written = sum(block.output_bytes for block in profile.blocks) / profile.item_bytes
     return np.array([[profile.parameters], [saved], [written], [max(layer.parameters for layer in profile.layers)]])
 
 
-def _shares(profile: ModelProfile) -> tuple[list[float], list[float]]:
+def _shares(profile: ModelProfile, timed: Timed | None) -> tuple[list[float], list[float]]:
     """Return each layer's share of a step's computing, forward and backward."""
     forward, backward = (profile.work(is_backward=one) for one in (False, True))
+    if timed is not None:
+        forward, backward = [*timed.forward], [*timed.backward]
     whole = sum(forward) + sum(backward)
     return [one / whole for one in forward], [one / whole for one in backward]
 
 
-def _units(profile: ModelProfile, is_gathered: bool) -> Array:
+def _units(profile: ModelProfile, timed: Timed | None, is_gathered: bool) -> Array:
     """Return the shares of computing and the parameters of each block with parameters, or of the whole model."""
     rows = list[list[float]]()
-    layers = zip(profile.layers, *_shares(profile), strict=True)
+    layers = zip(profile.layers, *_shares(profile, timed), strict=True)
     for _, part in groupby(layers, key=lambda row: row[0].block):
         block = [*part]
         row = [sum(one[1] for one in block), sum(one[2] for one in block), sum(one[0].parameters for one in block)]
@@ -94,22 +120,25 @@ def _units(profile: ModelProfile, is_gathered: bool) -> Array:
     return found if is_gathered else found.sum(axis=1, keepdims=True)
 
 
-def _buckets(profile: ModelProfile, item: float, size_mb: float, is_overlapped: bool) -> Array:
+def _buckets(profile: ModelProfile, timed: Timed | None, item: float, size_mb: float, is_overlapped: bool) -> Array:
     """Return each bucket's share of the bytes, and the share of backward after which it is full."""
     if not is_overlapped:
         return np.array([[1.0], [1.0]])
     size = round(size_mb * MIB)  # torch begins with a smaller one only if no size is set
-    found = fill_buckets(profile.gradients(int(item) or 4), size, FIRST_BYTES if size == BUCKET_BYTES else size)
+    backward = None if timed is None else timed.backward
+    found = fill_buckets(
+        profile.gradients(int(item) or 4, backward), size, FIRST_BYTES if size == BUCKET_BYTES else size
+    )
     sizes = np.array([one.nbytes for one in found], dtype=float)
     return np.array([sizes / sizes.sum(), [one.ready for one in found]])
 
 
-def _stages(profile: ModelProfile, count: float) -> Array:
+def _stages(profile: ModelProfile, timed: Timed | None, count: float) -> Array:
     """Return each stage's shares of computing, its parameters, and the elements that it sends to the next stage."""
     if not count:
         return np.zeros((len(STAGE), 1))
     of = dict[str, list[float]]()
-    for layer, forward, backward in zip(profile.layers, *_shares(profile), strict=True):
+    for layer, forward, backward in zip(profile.layers, *_shares(profile, timed), strict=True):
         shares = of.setdefault(layer.block, [0.0, 0.0])
         shares[0], shares[1] = shares[0] + forward, shares[1] + backward
     return np.array([

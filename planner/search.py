@@ -196,11 +196,6 @@ class FoundMeshes:
         return find_slopes(self.columns.take(self.order[:AMONG]), self.belief.parameters)
 
     @property
-    def context_bytes(self) -> float:
-        """Bytes of a device that are neither the model's nor the training's."""
-        return read_shipped().memory["context_gb"] * 1e9
-
-    @property
     def host_bytes(self) -> Array:
         """Bytes that a host keeps of what is offloaded to it."""
         return host_bytes(self.columns)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from collectives.training.parallelism import FRAMEWORKS
-from planner.columns import Columns
+from planner.columns import Columns, list_groups
 from planner.compute import (
     FULL,
     NVIDIA,
@@ -19,18 +19,19 @@ from planner.compute import (
     UnitSeconds,
     count_held,
     count_parameters,
+    count_whole,
     expert_share,
     join_times,
     local_tokens,
     unit_seconds,
 )
-from planner.hosts import LINKS, Array, read_curves
+from planner.hosts import LINKS, Array, Group, Network, read_curves
 from planner.jobs import EXCHANGES, LOADERS, SCHEDULES
-from planner.pipeline import pipeline_seconds
+from planner.pipeline import PlacedRun, pipeline_seconds
 from planner.profiles import MIB
 
 NANOTRON, NETWORK, ZERO_BUBBLE = FRAMEWORKS.index("nanotron"), LINKS.index("network"), SCHEDULES.index("zero_bubble")
-OVERLAPPED, AFTER, SERVER, NONE = range(len(EXCHANGES))
+OVERLAPPED, AFTER, SERVER, NONE, PROCESS = range(len(EXCHANGES))
 STATE_SHARES = np.array([1.0, 0.6, 0.73])  # by OPTIMIZERS, which move 30, 18 and 22 bytes for each parameter
 USUAL_STEP = 0.2  # s
 FULL_NIC = 12.5e9  # bytes/s of a NIC from which on communication takes as much from computing as it can
@@ -60,17 +61,26 @@ class Links:
     def __init__(self, c: Columns, p: Parameters) -> None:
         self.c, group = c, c.dp * c.cp
         spans: dict[str, Array] = {
-            "tensor": c.tp, "context": c.tp * c.cp, "expert": c.ep, "message": c.gpus, "reduce": group * c.tp,
-            "scatter": c.shard * c.tp, "gather": c.shard * c.tp, "between": group * c.tp,
-        }  # fmt: skip
+            "tensor": c.tp,
+            "context": c.tp * c.cp,
+            "expert": c.ep,
+            "message": c.gpus,
+            "reduce": group * c.tp,
+            "scatter": c.shard * c.tp,
+            "gather": c.shard * c.tp,
+            "between": group * c.tp,
+            "give": group * c.tp,
+            "take": group * c.tp,
+        }
         is_efa = c.is_efa.astype(np.intp)
         hop = 1e-6 * np.choose(is_efa, [p["hop_us"], p["hop_efa_us"]])
         data_hop = 1e-6 * np.choose(is_efa, [p["data_hop_us"], p["data_hop_efa_us"]])
         self.shares, self.latencies = dict[str, Array](), dict[str, Array]()
+        unseen = np.where(c.is_unseen, p["unseen_link"], 1.0)
         for name, span in spans.items():
             nodes = np.maximum(1.0, span / c.node_gpus)
             far = p["eff_network"] * np.maximum(0.3, 1 - p["scale"] * np.log2(nodes))
-            self.shares[name] = np.where(nodes > 1, far, p["eff_link"])
+            self.shares[name] = np.where(nodes > 1, far, p["eff_link"]) * unseen
             ring = data_hop * np.sqrt(nodes - 1)
             late = {
                 "tensor": hop * (span - 1), "message": hop, "reduce": data_hop * np.log2(nodes), "scatter": ring,
@@ -80,11 +90,37 @@ class Links:
 
     def seconds(self, name: str, nbytes: Array) -> Array:
         """Return the seconds of a collective of ``nbytes`` by each training's group of this name."""
+        if self.c.network is not None:
+            return self._ask(self.c.network, name, np.asarray(nbytes))
         found = read_curves(self.c.curves, getattr(self.c, f"curve_{name}"), nbytes)
         share, latency = self.shares[name], self.latencies[name]
         if found.ndim > 1:
             share, latency = share[:, None], latency[:, None]
         return np.asarray(found / share + latency * (found > 0))
+
+    def _ask(self, network: Network, name: str, nbytes: Array) -> Array:
+        """Return the seconds by a network, collective by collective.
+
+        Without sequence parallelism, a gather of a tensor group stands for half of an all_reduce.
+        """
+        collective, *sizes = list_groups(self.c.arrays)[name]
+        rows = nbytes.reshape(len(self.c), -1)
+        places = np.broadcast_arrays(*sizes, self.c.dp)[:2]
+        groups = [Group(int(size), int(stride)) for size, stride in zip(*places, strict=True)]
+        found = np.zeros(rows.shape)
+        for (row, column), size in np.ndenumerate(rows):
+            is_half = name == "tensor" and not self.c.sequence_parallel[row]
+            if groups[row].size > 1 and size > 0:
+                asked = "all_reduce" if is_half else collective
+                found[row, column] = network.seconds(asked, float(size), groups[row]) * (0.5 if is_half else 1.0)
+        return found.reshape(nbytes.shape)
+
+
+# Shares that a network's collectives hide and show: those within layers nothing, those of the data axis all.
+ON_NETWORKS = {
+    **dict.fromkeys(("tensor_hidden", "tensor_async", "context_hidden", "expert_hidden"), 0.0),
+    **dict.fromkeys(("gather_shown", "fsdp_hidden", "p2p_exposed"), 1.0),
+}
 
 
 def _shown(hidden: Any) -> Any:
@@ -107,10 +143,10 @@ def inside_seconds(c: Columns, p: Parameters, links: Links) -> InsideSeconds:
     group once forward and twice backward; experts have two exchanges forward and two backward.
     """
     tokens = local_tokens(c)
-    tensor = links.seconds("tensor", 2 * tokens * c.hidden) * np.where(c.recompute == FULL, 12, 8)
+    tensor = links.seconds("tensor", c.item_bytes * tokens * c.hidden) * np.where(c.recompute == FULL, 12, 8)
     is_hidden = (c.async_tp > 0) | np.isin(c.framework, NVIDIA)
-    context = 3 * (c.cp - 1) * links.seconds("context", 4 * tokens * c.kv_heads * c.head_dim / c.tp)
-    expert = 4 * expert_share(c) * links.seconds("expert", 2 * tokens / c.tp * c.top_k * c.hidden)
+    context = 3 * (c.cp - 1) * links.seconds("context", 2 * c.item_bytes * tokens * c.kv_heads * c.head_dim / c.tp)
+    expert = 4 * expert_share(c) * links.seconds("expert", c.item_bytes * tokens / c.tp * c.top_k * c.hidden)
     return InsideSeconds(
         tensor * _shown(np.where(is_hidden, p["tensor_async"], p["tensor_hidden"])),
         context * _shown(p["context_hidden"]),
@@ -123,8 +159,7 @@ def exchanged_parameters(c: Columns) -> Array:
     size, held = c.dp * c.cp, count_held(c, count_parameters(c, trained=True), c.most_layers)
     copies = np.maximum(1.0, size / c.ep)  # devices that have the same experts
     same = np.where(size > 1, (1 - 1 / copies) / np.maximum(1 - 1 / size, 0.5), 0.0)
-    whole = np.where(c.is_shaped, held.dense + held.experts * same, c.parameters / c.pp)
-    return np.where((size > 1) & (c.exchange != NONE), whole, 0.0)
+    return np.where((size > 1) & (c.exchange != NONE), held.dense + held.experts * same, 0.0)
 
 
 def sync_seconds(c: Columns, p: Parameters, links: Links, units: UnitSeconds, stage_backward: Array) -> Array:
@@ -132,13 +167,25 @@ def sync_seconds(c: Columns, p: Parameters, links: Links, units: UnitSeconds, st
     sent, overlapped = exchanged_parameters(c), c.exchange == OVERLAPPED
     backward = np.where(overlapped, stage_backward, 0.0)
     buckets = _Buckets(c, links, sent, backward, np.where(overlapped, _slowdown(c, p), 0.0))
-    zero1 = np.where(c.zero == 2, c.count, 1.0) * buckets.seconds("scatter") if (c.zero > 0).any() else np.zeros(len(c))
-    pieces, nbytes = np.where(c.is_shaped, buckets.alike, 1.0), np.where(c.is_shaped, c.item_bytes, 4.0) * sent
-    zero1 = zero1 + p["gather_shown"] * pieces * links.seconds("gather", nbytes / pieces)
-    served = _served(c, p, c.gradient_bytes * sent) if (c.exchange == SERVER).any() else 0.0
-    zero3 = _gathered(c, p, links, units, backward) if (c.zero == 3).any() else 0.0
-    cases = [c.exchange == NONE, c.exchange == SERVER, c.zero == 0, c.zero <= 2]
-    return np.select(cases, [0.0, served, buckets.seconds("reduce"), zero1], zero3)
+    weights, gradients = np.where(c.is_shaped, c.item_bytes, 4.0) * sent, c.gradient_bytes * sent
+
+    def divided() -> Array:
+        pieces = np.where(c.is_shaped, buckets.alike, 1.0)
+        gathered = p["gather_shown"] * pieces * links.seconds("gather", weights / pieces)
+        return np.where(c.zero == 2, c.count, 1.0) * buckets.seconds("scatter") + gathered
+
+    found, left = np.zeros(len(c)), c.exchange != NONE
+    for is_case, seconds in (
+        (c.exchange == SERVER, lambda: _served(c, p, links, gradients)),
+        (c.exchange == PROCESS, lambda: links.seconds("give", weights) + links.seconds("take", gradients)),
+        (c.zero == 0, lambda: buckets.seconds("reduce")),
+        (c.zero <= 2, divided),
+        (c.zero == 3, lambda: _gathered(c, p, links, units, backward)),
+    ):
+        rows = is_case & left
+        if rows.any():
+            found, left = np.where(rows, seconds(), found), left & ~is_case
+    return found
 
 
 def _slowdown(c: Columns, p: Parameters) -> Array:
@@ -171,14 +218,24 @@ class _Buckets:
         return np.where(whole > 0, ends.max(axis=1) + whole - self.backward, 0.0)
 
 
-def _gathered(c: Columns, p: Parameters, links: Links, units: UnitSeconds, backward: Array) -> Array:
-    """Return the seconds that gathers of parameters and scatters of gradients add: each hides behind one unit."""
+def _unit_exchange(c: Columns, links: Links) -> tuple[Array, Array, Array]:
+    """Return the seconds of gathering a unit's parameters and of scattering its gradients, and bytes of the latter."""
     whole, trained = count_parameters(c), count_parameters(c, trained=True)
     weights, gradients = c.unit_parameters.copy(), c.unit_parameters.copy()
     weights[:, 0] = np.where(c.is_shaped, whole.layer / c.tp + whole.experts / c.ep, weights[:, 0])
     gradients[:, 0] = np.where(c.is_shaped, trained.layer / c.tp + trained.experts / c.ep, gradients[:, 0])
-    item, each, hidden = np.where(c.lora > 0, c.frozen_bytes, c.item_bytes), c.gradient_bytes[:, None], p["fsdp_hidden"]
-    gather, scatter = links.seconds("gather", item[:, None] * weights), links.seconds("scatter", each * gradients)
+    nbytes = c.gradient_bytes[:, None] * gradients
+    gather = links.seconds("gather", _gathered_item(c)[:, None] * weights)
+    return gather, links.seconds("scatter", nbytes), nbytes
+
+
+def _gathered_item(c: Columns) -> Array:
+    return np.where(c.lora > 0, c.frozen_bytes, c.item_bytes)
+
+
+def _gathered(c: Columns, p: Parameters, links: Links, units: UnitSeconds, backward: Array) -> Array:
+    """Return the seconds that gathers of parameters and scatters of gradients add: each hides behind one unit."""
+    item, hidden, (gather, scatter, nbytes) = _gathered_item(c), p["fsdp_hidden"], _unit_exchange(c, links)
     forward, back = _wide(hidden) * units.forward, _wide(hidden) * units.backward
     both = gather + scatter
     alike = np.maximum(c.unit_count - 1, 0) * (c.most_layers / np.maximum(c.layers, 1))[:, None]
@@ -189,18 +246,20 @@ def _gathered(c: Columns, p: Parameters, links: Links, units: UnitSeconds, backw
         between = positive(gather[:, 1:] - forward[:, :-1], gather[:, 1:]) + positive(both - back[:, 1:], both)
         shown = shown + np.where(c.unit_count[:, 1:] > 0, between, 0.0).sum(axis=1)
     rounds = np.where(c.pp > 1, 1.0, c.count)  # stages keep what they have gathered
-    words = trained.words / c.tp
+    words = count_parameters(c, trained=True).words / c.tp
     root = links.seconds("gather", 2 * item * words) + links.seconds("scatter", 4 * words)
-    average = (c.unit_count * links.seconds("between", each * gradients / c.shard[:, None])).sum(axis=1)
+    average = (c.unit_count * links.seconds("between", nbytes / c.shard[:, None])).sum(axis=1)
     return np.asarray(rounds * shown + root + positive(average - hidden * backward, average))
 
 
-def _served(c: Columns, p: Parameters, nbytes: Array) -> Array:
+def _served(c: Columns, p: Parameters, links: Links, nbytes: Array) -> Array:
     """Return the seconds of fetching weights from servers and sending gradients to them.
 
     GPUs that reach each other serve an equal part each, so that all links work at once. Otherwise all goes through the
-    host's memory, and the largest layer comes from one GPU.
+    host's memory, and the largest layer comes from one GPU. A network has one server, on the host of the first rank.
     """
+    if c.network is not None:
+        return links.seconds("serve", nbytes)
     local = c.neighbors
     there = 2 * nbytes * (local - 1)
     spread = there / local / (p["ps_eff"] * c.busbw)
@@ -253,6 +312,7 @@ def _pipelined_profiles(c: Columns, work: Array, links: Links) -> Array:
 
 def step_parts(c: Columns, p: Parameters) -> dict[str, Array]:
     """Return the seconds of each training's step by ``PARTS``, and their ``total``."""
+    p = p if c.network is None else {**p, **ON_NETWORKS}
     rates, links = Rates(c, p), Links(c, p)
     units, inside = unit_seconds(c, p, rates), inside_seconds(c, p, links)
     forward, backward = ((c.unit_count * one).sum(axis=1) for one in units[:2])
@@ -266,7 +326,8 @@ def step_parts(c: Columns, p: Parameters) -> dict[str, Array]:
     most = np.maximum(c.most_layers * floored, c.last_layers * floored + units.head)
     most = np.where(c.is_shaped, most, whole / c.pp)
     sequence = np.where(c.sequence_parallel > 0, c.tp, 1)
-    message = 2 * links.seconds("message", 2 * local_tokens(c) * c.hidden / sequence)
+    nbytes = np.where(c.is_shaped, c.item_bytes * local_tokens(c) * c.hidden / sequence, 0.0)
+    message = 2 * links.seconds("message", nbytes)
     sends = np.where(c.pp > 1, 2 * c.vp * message * p["p2p_exposed"], 0.0)
     ends = (whole - most + (c.pp - 1) * message) / c.vp  # of a pipeline, which fills and drains
     ends = ends * np.where(c.schedule == ZERO_BUBBLE, p["zero_bubble"], 1.0)
@@ -279,7 +340,8 @@ def step_parts(c: Columns, p: Parameters) -> dict[str, Array]:
     computing = work + parts["optimizer"] + parts["fixed"]
     parts |= _several_seconds(c, p, computing)
     factor = np.choose(c.framework, [p[f"framework_{name}"] for name in FRAMEWORKS])
-    factor = np.where(c.is_shaped, factor * np.where(c.experts > 0, p["experts"], 1.0), 1.0)
+    factor = np.where(c.is_shaped & (c.alone == 0), factor * np.where(c.experts > 0, p["experts"], 1.0), 1.0)
+    factor = factor * np.where(c.is_unseen, p["unseen_several"], 1.0)
     on_devices = (work + sum(parts.values())) * factor
     parts["pipeline"] = work - c.count * whole / c.pp
     each = c.count * np.where(c.is_shaped, c.layers, 0.0) / c.pp
@@ -291,11 +353,12 @@ def step_parts(c: Columns, p: Parameters) -> dict[str, Array]:
 
 
 def _own_seconds(c: Columns, p: Parameters, rates: Rates) -> dict[str, Array]:
-    """Return the seconds of the optimizer and of each step; the known seconds of a profile have them already."""
+    """Return the seconds of the optimizer and of each step, which are in the known seconds of one device already."""
     trained = count_held(c, count_parameters(c, trained=True), c.most_layers).divided(c, data_division(c))
     optimizer = np.where(c.offload > 0, 0.0, p["optimizer_bytes"] * STATE_SHARES[c.optimizer] * trained / rates.memory)
-    fixed = np.where(c.is_shaped, p["step_ms"] * 1e-3, 0.0)
-    return {"optimizer": np.where(c.is_shaped, optimizer, 0.0), "fixed": fixed}
+    is_known, whole = c.alone > 0, np.maximum(count_whole(c), 1.0)
+    optimizer = np.where(is_known | ~c.is_shaped, c.update * trained / whole, optimizer)
+    return {"optimizer": optimizer, "fixed": np.where(c.is_shaped & ~is_known, p["step_ms"] * 1e-3, 0.0)}
 
 
 def _several_seconds(c: Columns, p: Parameters, computing: Array) -> dict[str, Array]:
@@ -332,3 +395,69 @@ def _loading(c: Columns, p: Parameters, on_devices: Array) -> Array:
 def step_seconds(c: Columns, p: Parameters) -> Array:
     """Return the seconds of each training's step."""
     return step_parts(c, p)["total"]
+
+
+def step_spans(c: Columns, p: Parameters) -> list[tuple[str, str, float, float]]:
+    """Return what the streams of the devices of one training do in a step: name, stream, begin and end in seconds.
+
+    A pipeline has a stream for each device. Otherwise one computes, and one communicates: buckets, or what is left of
+    the exchange after backward.
+    """
+    p = p if c.network is None else {**p, **ON_NETWORKS}
+    links, units, parts = Links(c, p), unit_seconds(c, p, Rates(c, p)), step_parts(c, p)
+    forward, backward = (float((c.unit_count * one).sum()) for one in units[:2])
+    count, devices, stages = int(c.count[0]), int(c.pp[0]), int(c.pp[0] * c.vp[0])
+    if devices > 1:
+        shares = (c.stage_forward, c.stage_backward) if not c.is_shaped[0] else (np.ones((1, stages)) / stages,) * 2
+        whole = (float(one.sum()) for one in shares)
+        ahead, back = (
+            share[:, :stages] * seconds / sum_
+            for share, seconds, sum_ in zip(shares, (forward, backward), whole, strict=True)
+        )
+        runs = list[tuple[PlacedRun, Array, Array]]()
+        send = np.zeros((1, stages - 1))
+        pipeline_seconds(SCHEDULES[int(c.schedule[0])], ahead, back, send, devices, count, runs)
+        return [
+            ("backward" if run.is_backward else "forward", f"compute {run.device}", float(begin[0]), float(end[0]))
+            for run, begin, end in runs
+        ]
+    begin = count * forward + (count - 1) * backward
+    found = [("forward", "compute", 0.0, begin), ("backward", "compute", begin, begin + backward)]
+    end = begin
+    if c.exchange[0] == OVERLAPPED and c.zero[0] < 3:
+        buckets = _Buckets(c, links, exchanged_parameters(c), np.array([backward]), np.zeros(1))
+        name = "scatter" if c.zero[0] else "reduce"
+        pieces = int(buckets.alike[0]) if c.is_shaped[0] else int(c.is_bucket[0].sum())
+        nbytes = np.full((1, pieces), 1 / pieces) if c.is_shaped[0] else c.bucket_share[:, :pieces]
+        seconds = links.seconds(name, buckets.nbytes[:, None] * nbytes)[0]
+        ready = (np.arange(pieces) + 1) / pieces if c.is_shaped[0] else buckets.ready[0, :pieces]
+        for full, each in zip(ready, seconds, strict=True):
+            start = max(end, begin + float(full) * backward)
+            end = start + float(each)
+            found.append(("sync", "communication", start, end))
+    elif c.zero[0] == 3 and parts["sync"][0] > 0:
+        return _unit_spans(c, links, units)
+    elif parts["sync"][0] > 0:
+        found.append(("sync", "communication", begin + backward, begin + backward + float(parts["sync"][0])))
+    return found if len(found) > 2 and found[-1][3] > found[-1][2] else []
+
+
+def _unit_spans(c: Columns, links: Links, units: UnitSeconds) -> list[tuple[str, str, float, float]]:
+    """Return the spans of units whose parameters are gathered during the unit before, and scattered behind it."""
+    gather, scatter, _ = _unit_exchange(c, links)
+    order = [unit for unit in range(c.unit_count.shape[1]) for _ in range(int(c.unit_count[0, unit]))]
+    found, linked, began, computed = list[tuple[str, str, float, float]](), 0.0, 0.0, 0.0
+    passes = [("forward", units.forward, order), ("backward", units.backward, order[::-1])]
+    for name, seconds, places in passes * int(c.count[0]):
+        for unit in places:
+            start = max(linked, began)
+            linked = start + float(gather[0, unit])
+            found.append(("all_gather", "communication", start, linked))
+            began = max(computed, linked)
+            computed = began + float(seconds[0, unit])
+            found.append((name, "compute", began, computed))
+            if name == "backward":
+                start = max(linked, computed)
+                linked = start + float(scatter[0, unit])
+                found.append(("reduce_scatter", "communication", start, linked))
+    return found

@@ -13,6 +13,7 @@ from collectives.checks import check_number
 from collectives.errors import InputError
 from collectives.quoting import quote, suggest
 from collectives.records.model_profile import is_transformer, with_sequence
+from collectives.removed import KEYS, describe_removed
 from collectives.training.parallelism import FRAMEWORKS, LOADERS, Parallelism
 from collectives.training.recipe import OPTIMIZERS, PRECISIONS
 from collectives.training.recipe import check_known as check_recipe_words
@@ -118,7 +119,8 @@ def check_parallelism(keys: dict[str, Any]) -> dict[str, Any]:
     """Return the keys of a ``Parallelism``. Raise InputError for an unknown key or a contradiction."""
     known = [field.name for field in fields(Parallelism)]
     for key in keys.keys() - {*known}:
-        raise InputError(f"unknown key {key}; {suggest(key, known)}")
+        removed = describe_removed(KEYS, f"training.parallelism.{key}")
+        raise InputError(removed or f"unknown key {key}; {suggest(key, known)}")
     Parallelism(**keys)
     return keys
 

@@ -1,54 +1,7 @@
-"""Timelines: tasks on the streams of devices, and a backward pass whose gradients are communicated as it runs."""
+"""The timeline of a backward pass whose gradient buckets are communicated as it runs."""
 
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
-
-
-class Task(NamedTuple):
-    """A task that takes ``seconds`` on a stream, after the earlier tasks with the numbers ``after``."""
-
-    name: str
-    stream: tuple[int, str]  # device, and its use: compute or communication
-    seconds: float
-    after: tuple[int, ...] = ()
-
-
-class Interval(NamedTuple):
-    """Begin and end of a task, in seconds."""
-
-    begin: float
-    end: float
-
-
-@dataclass
-class Program:
-    """Tasks in the order in which each stream issues them.
-
-    >>> program = Program()
-    >>> forward = program.add("forward", (0, "compute"), 2.0)
-    >>> gather = program.add("gather", (0, "comm"), 3.0)
-    >>> _ = program.add("backward", (0, "compute"), 1.0, gather)
-    >>> program.intervals()[-1]
-    Interval(begin=3.0, end=4.0)
-    """
-
-    tasks: list[Task] = field(default_factory=list)
-
-    def add(self, name: str, stream: tuple[int, str], seconds: float, *after: int) -> int:
-        """Add a task. Return its number, to pass as ``after`` of later tasks."""
-        self.tasks.append(Task(name, stream, seconds, after))
-        return len(self.tasks) - 1
-
-    def intervals(self) -> list[Interval]:
-        """Return the interval of each task, which begins once its stream is free and its predecessors have ended."""
-        intervals, free_at = list[Interval](), defaultdict[tuple[int, str], float](float)
-        for task in self.tasks:
-            begin = max([free_at[task.stream], *(intervals[number].end for number in task.after)])
-            free_at[task.stream] = begin + task.seconds
-            intervals.append(Interval(begin, begin + task.seconds))
-        return intervals
 
 
 class Overlap(NamedTuple):

@@ -3,7 +3,7 @@
 Every fit starts from the priors.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -12,17 +12,18 @@ import numpy as np
 from scipy.optimize import least_squares
 from threadpoolctl import threadpool_limits
 
+from benchmarks.accuracy.series import OWN_DATA, Series, columns_of_series, read_series
 from collectives.input_files import read_text
+from planner.beliefs import read_shipped
 from planner.columns import Columns
 from planner.compute import Parameters
 from planner.hosts import Array
 from planner.parameters import NAMES, PRIORS
-from planner.scaling.descriptions import OWN_DATA, Series, read_series
-from planner.series import columns_of_series
 from planner.step import step_seconds
 
 RUN_DEVIATION, SERIES_DEVIATION = 0.06, 0.03  # of a residual's logarithm
 HUBER, WEIGHT = 2.0, 60.0  # where a residual counts linearly, in deviations; points that a source counts as, at most
+SOME = 8  # series, of which one tells what parameters move them
 TRIES = 40  # to find one GPU's step from that of several
 MOVED = 0.02  # of a prior's deviation, by which differences are taken
 
@@ -57,6 +58,7 @@ class SeriesSteps:
     columns: Columns
     measured: Array  # seconds
     of: Array  # which series
+    sources: Array
 
     @property
     def first(self) -> Array:
@@ -72,13 +74,36 @@ class SeriesSteps:
         """Return the points of some series, by a mask of all series."""
         rows = chosen[self.of]
         of = np.unique(self.of[rows], return_inverse=True)[1]
-        return SeriesSteps(self.columns.take(rows), self.measured[rows], of)
+        return SeriesSteps(self.columns.take(rows), self.measured[rows], of, self.sources[rows])
 
     def seconds(self, p: Parameters) -> Array:
         """Return the seconds of all points."""
+        return step_seconds(self.columns.changed(alone=self._alone(p)), p)
+
+    def deviations(self, p: Mapping[str, float]) -> Array:
+        """Return the standard deviations of the logarithms of the points that are predicted from others."""
+        known, (moved, lost) = read_shipped().deviations, self.moves(p)
+        return np.sqrt(known["shared"] ** 2 * moved + known["floor"] ** 2 + (known["lost"] * lost) ** 2)
+
+    def moves(self, p: Mapping[str, float]) -> tuple[Array, Array]:
+        """Return the squares of what parameters move the predicted points by, and the shares that several GPUs add.
+
+        The seconds of one device stay; a point moves by as much as it moves more than the first one of its series.
+        """
+        columns, rows = self.columns.changed(alone=self._alone(p)), np.flatnonzero(self.predicted)
+        some = columns.take(self.of % SOME == 0)
+        seconds, few, moved = step_seconds(columns, p), step_seconds(some, p), np.zeros(len(rows))
+        for name in NAMES:
+            other = {**p, name: p[name] * np.exp(MOVED * PRIORS[name].spread)}
+            if np.any(step_seconds(some, other) != few):  # most parameters are of transformers
+                logs = np.log(step_seconds(columns, other) / seconds) / MOVED
+                moved += (logs - logs[self.first])[rows] ** 2
+        return moved, 1 - (columns.alone * columns.micro_batch / seconds)[rows]
+
+    def _alone(self, p: Parameters) -> Array:
+        """Return the seconds of a sample on one device of each point's series."""
         starts = np.flatnonzero(~self.predicted)
-        alone = solve_alone(self.columns.take(starts), self.measured[starts], p)
-        return step_seconds(self.columns.changed(alone=alone[self.of]), p)
+        return solve_alone(self.columns.take(starts), self.measured[starts], p)[self.of]
 
     def logs(self, p: Parameters) -> Array:
         """Return the logarithms of predicted by measured seconds of the points that are predicted."""
@@ -105,7 +130,8 @@ def steps_of_series(series: Sequence[Series]) -> SeriesSteps:
     columns = columns_of_series(series)
     rates = np.array([point.rate for one in series for point in one.points])
     more = np.array([one.more_steps(point.gpus) for one in series for point in one.points])
-    return SeriesSteps(columns, columns.gpus * columns.micro_batch / rates * more, of)
+    sources = np.array([one.source for one in series])[of]
+    return SeriesSteps(columns, columns.gpus * columns.micro_batch / rates * more, of, sources)
 
 
 @dataclass(frozen=True)
@@ -169,8 +195,7 @@ def fitted_series() -> Fitted:
 def fit_of_series(series: Sequence[Series]) -> Fitted:
     """Return series as a fit has them."""
     steps = steps_of_series(series)
-    sources = np.array([one.source for one in series])[steps.of]
-    return Fitted.of(steps, sources[steps.predicted], SERIES_DEVIATION)
+    return Fitted.of(steps, steps.sources[steps.predicted], SERIES_DEVIATION)
 
 
 def put_aside() -> frozenset[str]:

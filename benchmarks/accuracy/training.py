@@ -7,9 +7,9 @@ below ``HARD`` of linear scaling.
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
-from math import isclose
+from functools import cache, cached_property
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -17,19 +17,18 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 import viz
-from benchmarks.accuracy.judging import Judged, Score, score
+from benchmarks.accuracy.judging import Floats, Judged, Score, score
 from benchmarks.accuracy.nccl_answer import describe_left_out, format_percent
-from benchmarks.accuracy.steps import put_aside
+from benchmarks.accuracy.series import OWN_DATA, Point, Series, is_known_precision, read_series
+from benchmarks.accuracy.steps import put_aside, steps_of_series
 from collectives.checks import check_path
 from collectives.errors import InputError, NotKnown
 from collectives.quoting import name_some, quote
 from collectives.training.parallelism import Parallelism
 from collectives.units import count
-from planner.mesh.intervals import COVERAGES, Shares, log_halfwidth
-from planner.mesh.prediction import StepPrediction
-from planner.mesh.terms import LINK_KINDS, Floats
-from planner.scaling.descriptions import NEVER, OWN_DATA, Point, Series, is_known_precision, read_series
-from planner.scaling.gpu_rates import predict_rate
+from planner.beliefs import believe
+from planner.hosts import LINKS
+from planner.jobs import NEVER
 from ringlab.shared.answer import Answer
 from ringlab.shared.progress import Progress, computing
 from ringlab.table import NOTHING, Part, Sentences, Table
@@ -68,9 +67,9 @@ class Points:
 
     @cached_property
     def link(self) -> Rows:
-        """What joins the GPUs, in ``LINK_KINDS``."""
-        kinds = ("network" if point.nodes > 1 else one.node.kind for one in self.series for point in one.points)
-        return np.array([LINK_KINDS.index(kind) for kind in kinds])
+        """What joins the GPUs, in ``LINKS``."""
+        kinds = ("network" if point.nodes > 1 else one.node.link for one in self.series for point in one.points)
+        return np.array([LINKS.index(kind) for kind in kinds])
 
     @cached_property
     def exchanged_bytes(self) -> Floats:
@@ -113,44 +112,28 @@ def measured(series: Sequence[Series]) -> Floats:
     return floats(point.rate for one in series for point in one.points)
 
 
-HARD = 0.9
+HARD, COVERAGES = 0.9, (0.5, 0.8, 0.9)
 SYNC_NAMES = {"none": "no exchange", "ps": "parameter server"}
 INSIDE = {"nvlink": "NVLink", "pcie": "PCIe, peer to peer", "host": "PCIe, host memory"}
 
 
-TRIES, SAME = 40, 1e-9  # to find one GPU's step from that of several
-
-
-def predict_series(one: Series) -> list[StepPrediction]:
-    """Return the steps of all points of a series but the first, from whose rate they are predicted."""
-
-    def predict(point: Point, rate: float) -> StepPrediction:
-        job = one.job_on(point.gpus)
-        return predict_rate(job, one.node, point.gpus, point.nodes, rate, gpu=one.gpu, paths=one.ps_paths)
-
-    first = one.points[0]
-    batch = one.job_on(first.gpus).batch
-    measured = first.gpus * batch / first.rate * one.more_steps(first.gpus)
-    alone = measured  # seconds of one GPU
-    for _ in range(TRIES if first.gpus > 1 or one.job.loader is not None else 0):
-        total = predict(first, batch / alone).parts.total
-        if isclose(total, measured, rel_tol=SAME):
-            break
-        alone = max(alone + measured - total, alone * min(1.0, measured / total) / 2, SAME * measured)
-    return [predict(point, batch / alone) for point in one.points[1:]]
-
-
 def judge_frozen(series: Sequence[Series]) -> Judged:
-    """Return the points of series by the shipped parameters; baselines are fitted to what those were fitted to."""
-    points, own = (Points(tuple(one), measured(one)) for one in (series, seen_series()))
-    predicted, shares = points.linear, np.zeros((len(Shares._fields), len(points.rate)))
-    for number, one in enumerate(series):
-        rows = np.flatnonzero((points.of == number) & points.predicted)
-        for row, point, found in zip(rows, one.points[1:], predict_series(one), strict=True):
-            predicted[row], shares[:, row] = found.rate * one.more_steps(point.gpus), found.rests_on
-    baselines = {name: make(own)(points) for name, make in BASELINES.items()}
-    halves = {share: log_halfwidth(Shares(*shares), share) for share in COVERAGES}
-    return judged_points(points, predicted, Shares(*shares), halves, baselines)
+    """Return the points of series by the shipped parameters; baselines are fitted to what those have seen."""
+    points, steps = Points(tuple(series), measured(series)), steps_of_series(series)
+    parameters = believe().parameters
+    deviations = np.zeros(len(points.rate))
+    deviations[points.predicted] = steps.deviations(parameters)
+    predicted = np.where(points.predicted, points.rate * steps.measured / steps.seconds(parameters), points.rate)
+    baselines = {name: efficiency(points) for name, efficiency in fitted_baselines().items()}
+    return judged_points(points, predicted, deviations, baselines)
+
+
+@cache
+def fitted_baselines() -> dict[str, Callable[[Points], Floats]]:
+    """Return the simpler predictions of efficiency, fitted to the project's own series that are not held out."""
+    seen = tuple(seen_series())
+    own = Points(seen, measured(seen))
+    return {name: make(own) for name, make in BASELINES.items()}
 
 
 def seen_series() -> list[Series]:
@@ -159,21 +142,16 @@ def seen_series() -> list[Series]:
     return [one for one in read_series() if one.system not in hidden]
 
 
-def judged_points(
-    points: Points,
-    predicted: Floats,
-    shares: Shares,
-    halves: Mapping[float, Floats],
-    efficiencies: Mapping[str, Floats],
-) -> Judged:
-    """Return points beside their predictions, by half the intervals in log rate and by baselines' efficiencies.
+def judged_points(points: Points, predicted: Floats, deviations: Floats, efficiencies: Mapping[str, Floats]) -> Judged:
+    """Return points next to their predictions, by deviations of the logarithm of rates and efficiencies of baselines.
 
-    Keys are source, system, model, family, gpus, samples (of a step, on all GPUs), linear (the rate of linear scaling),
-    hard, and what each point rests on (``Shares``), by which intervals are wider.
+    Keys are source, system, model, family, gpus, samples (of a step, on all GPUs), linear (the rate of linear scaling)
+    and hard.
     """
     rows = points.predicted
     of = [points.series[index] for index in points.of[rows]]
     rates = predicted[rows]
+    halves = {coverage: NormalDist().inv_cdf((1 + coverage) / 2) * deviations[rows] for coverage in COVERAGES}
     return Judged(
         keys={
             "source": np.array([one.source for one in of]),
@@ -184,12 +162,11 @@ def judged_points(
             "samples": (points.gpus * points.batch)[rows],
             "linear": points.linear[rows],
             "hard": points.rate[rows] < HARD * points.linear[rows],
-            **shares.take(rows)._asdict(),
         },
         measured=points.rate[rows],
         predicted=rates,
-        low={coverage: rates * np.exp(-half[rows]) for coverage, half in halves.items()},
-        high={coverage: rates * np.exp(half[rows]) for coverage, half in halves.items()},
+        low={coverage: rates * np.exp(-half) for coverage, half in halves.items()},
+        high={coverage: rates * np.exp(half) for coverage, half in halves.items()},
         baselines={name: (points.linear * efficiency)[rows] for name, efficiency in efficiencies.items()},
     )
 
@@ -200,8 +177,8 @@ def family_of(series: Series, point: Point) -> str:
     if sync in SYNC_NAMES:
         return SYNC_NAMES[sync]
     if point.nodes > 1:
-        return "network, up to 12.5 GB/s a node" if series.node.nic_GBps <= 12.5 else "network, faster"
-    return INSIDE[series.node.kind]
+        return "network, up to 12.5 GB/s a node" if series.node.nic <= 12.5e9 else "network, faster"
+    return INSIDE[series.node.link]
 
 
 def score_points(judged: Judged) -> dict[str, Score]:
@@ -265,7 +242,7 @@ def alpha_beta(seen: Points) -> Efficiency:
     return lambda points: _ring_efficiency(points, fitted)
 
 
-PRIORS = np.log([100e9, 15e9, 6e9, 10e9, 1e-4])  # bytes/s of LINK_KINDS, and a latency in seconds
+PRIORS = np.log([100e9, 15e9, 6e9, 10e9, 1e-4])  # bytes/s of LINKS, and a latency in seconds
 
 
 def _ring_efficiency(points: Points, values: Floats) -> Floats:

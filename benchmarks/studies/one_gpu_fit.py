@@ -5,26 +5,31 @@ to its prior by a spring. A fit without a type of GPU is what judges how well th
 closed form, so that one takes a tenth of a second.
 """
 
+import csv
+import io
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
+from benchmarks.accuracy.series import read_series
 from benchmarks.accuracy.steps import put_aside
 from benchmarks.studies.fitting import Springs, fit_likelihood, write_parameters
-from planner.mesh.terms import Floats
-from planner.scaling.descriptions import read_series
-from planner.scaling.one_gpu import (
+from collectives.output_files import write_text
+from planner.one_gpu import (
     ANY,
     FILE,
     MEANS,
     NEAR,
+    PUBLISHED,
     SHARED,
     SHEET,
     Alone,
+    Floats,
     RateFeatures,
     make_columns,
     mean_of,
+    published,
     read_process,
     same_words,
 )
@@ -95,8 +100,23 @@ def fit_process(
     return fit_likelihood(springs, Likelihood(rows), springs.start(start), maxiter=steps)
 
 
+def rates_table() -> str:
+    """Return the published rates of one GPU as the planner reads them."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(("source", "model", "batch", "precision", "framework", "gpu", "rate"))
+    for one in read_series():
+        if one.points[0].gpus == 1:
+            job = one.job
+            rows.writerow((one.source, one.model, f"{job.batch:g}", job.precision, job.framework, one.gpu.name,
+                           f"{one.points[0].rate!r}"))  # fmt: skip
+    return text.getvalue()
+
+
 def main() -> None:
-    """Fit to the published rates of one GPU, without those held out, and write the values."""
+    """Write the published rates of one GPU, fit to those that are not held out, and write the values."""
+    write_text(PUBLISHED, rates_table())
+    published.cache_clear()
     write_parameters(fit_process(seen_rates()), FILE)
     read_process.cache_clear()
 

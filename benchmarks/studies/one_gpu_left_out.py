@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from benchmarks.accuracy.judging import Judged, Score, score
+from benchmarks.accuracy.series import Series
 from benchmarks.studies.one_gpu_fit import fit_process, seen_rates
-from planner.scaling.descriptions import Series
-from planner.scaling.one_gpu import Alone, OneGpuRate, guess_rates, published, read_process
+from planner.one_gpu import Alone, OneGpuRate, guess_rates, published, read_process
 
 UNKNOWN = "unknown"
 

@@ -19,6 +19,7 @@ from scipy.special import expit
 from scipy.stats import norm
 
 from benchmarks.accuracy.meshes import has_memory, mark_slow, measured_memory
+from benchmarks.accuracy.series import Series, read_series
 from benchmarks.accuracy.steps import (
     HUBER,
     RUN_DEVIATION,
@@ -38,7 +39,6 @@ from planner.hosts import Array
 from planner.memory import MEMORY_PRIORS, memory_parts
 from planner.parameters import PRIORS
 from planner.runs import columns_of_runs, has_time, read_table
-from planner.scaling.descriptions import Series, read_series
 
 LOT_SEED, LOT_SOURCES, LOT_SYSTEMS = 20261129, ("ultrascale", "llm-foundry"), 6
 HARD = 0.9  # of linear scaling
@@ -137,6 +137,24 @@ def judge_deviations(logs: Array, moved: Array, sources: Array, noise: float) ->
     return held
 
 
+def fit_losses(steps: SeriesSteps, p: dict[str, float], shared: float) -> dict[str, float]:
+    """Return the deviations of a loss by several devices: a floor, and a share of the loss; the likeliest, of normals.
+
+    Each source counts as the root of its points. Both are held to their usual values (1 % and 15 %).
+    """
+    logs, (moved, lost) = steps.logs(p), steps.moves(p)
+    counts = np.unique(steps.sources[steps.predicted], return_inverse=True, return_counts=True)
+    weights = 1 / np.sqrt(counts[2])[counts[1]]
+
+    def loss(x: Array) -> float:
+        deviation = np.sqrt(shared**2 * moved + np.exp(2 * x[0]) + np.exp(2 * x[1]) * lost**2)
+        held = 0.5 * ((x[0] - np.log(0.01)) ** 2 + (x[1] - np.log(0.15)) ** 2)
+        return float(np.sum(weights * (0.5 * (logs / deviation) ** 2 + np.log(deviation))) + held)
+
+    best = minimize(loss, np.log([0.01, 0.15]), method="Nelder-Mead").x
+    return {"floor": float(np.exp(best[0])), "lost": float(np.exp(best[1]))}
+
+
 def fit_memory(columns: Columns, measured: Array, sources: Sequence[str]) -> dict[str, float]:
     """Return the parameters that explain measured bytes best: residuals of 10 %, parameters held at 40 % of priors."""
     names = list(MEMORY_PRIORS)
@@ -183,10 +201,10 @@ def write_shipped(runs: RunSteps) -> None:
     everything = read_table()[0]
     remembered = [run for run in everything if has_memory(run)]
     known = columns_of_runs(remembered), measured_memory(remembered), [run["source"] for run in remembered]
-    memory = fit_memory(*known)
+    memory, shared = fit_memory(*known), fit_shared(*left_out, runs.sources, noise)
     found = {
         "parameters": parameters,
-        "deviations": {"shared": fit_shared(*left_out, runs.sources, noise), "noise": noise},
+        "deviations": {"shared": shared, "noise": noise, **fit_losses(series.steps, parameters, shared)},
         "memory": memory, "chance": fit_chance(everything, memory),
     }  # fmt: skip
     write_text(FITTED, json.dumps(found, indent=1) + "\n")

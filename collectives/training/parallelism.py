@@ -45,8 +45,7 @@ class Parallelism:
     batch in the order of ``schedule``; ``naive`` is model parallelism without pieces, one device at a time.
     ``interleaved`` gives each device ``virtual`` stages. ``sequence`` also shards the activations that tensor
     parallelism replicates (Korthikanti et al., https://arxiv.org/abs/2205.05198). ``expert`` of the ``data`` devices
-    share the ``experts`` of each block's MLP; a token visits ``top_k`` of them. ``prefetch`` is the number of blocks
-    gathered ahead.
+    share the ``experts`` of each block's MLP; a token visits ``top_k`` of them.
 
     >>> Parallelism(tensor=4).for_devices(8).data
     2
@@ -65,11 +64,9 @@ class Parallelism:
     experts: int = 0
     top_k: int = 1
     recompute: str = "none"
-    prefetch: int = 1
     bucket_mb: float = 25.0
     overlap: bool = True  # gradients travel while backward goes on; else all at once behind it
     sync_every: int = 1  # steps after which ddp's replicas are averaged; above 1 it is local SGD, of the weights
-    bucket_view: bool = False  # DDP's gradient_as_bucket_view: gradients live in the buckets
     half_weights: bool = False  # weights and gradients in 16 bits, beside a float32 copy in the optimizer
     gradient_bytes: int = 0  # of an element as it travels, as a hook of DDP compresses it; 0: as it is computed
 
@@ -79,10 +76,10 @@ class Parallelism:
         check_known("recompute", self.recompute, RECOMPUTED)
         for name in ("tensor", "pipeline", "expert", "virtual", "top_k", "sync_every"):
             check_whole_number(name, getattr(self, name), at_least=1)
-        for name in ("data", "shard", "microbatches", "experts", "prefetch", "gradient_bytes"):
+        for name in ("data", "shard", "microbatches", "experts", "gradient_bytes"):
             check_whole_number(name, getattr(self, name), at_least=0)
         check_number("bucket_mb", self.bucket_mb, "MiB", above=0)
-        for name in ("sequence", "overlap", "bucket_view", "half_weights"):
+        for name in ("sequence", "overlap", "half_weights"):
             if not isinstance(getattr(self, name), bool):
                 raise InputError(f"{name} is {quote(getattr(self, name))}; give True or False")
         self._check_together()

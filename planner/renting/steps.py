@@ -2,31 +2,23 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from math import exp
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from collectives.errors import InputError
 from collectives.training.parallelism import Parallelism
 from collectives.units import format_size
-from planner.beliefs import Z_80, believe
+from planner.beliefs import believe
 from planner.gpus import find_gpu, is_published
-from planner.hosts import Host, host_of_preset
+from planner.hosts import Host, host_of_preset, published_nodes
+from planner.jobs import TrainingJob
 from planner.memory import FILL
-from planner.mesh.compute import Compute, at_rate
-from planner.mesh.interconnect import NodeInterconnect, ScalingNode
-from planner.mesh.job import MeshDevice, TrainingJob
-from planner.mesh.language import LanguageModel, is_expressible
-from planner.mesh.memory import TooLittleMemory
-from planner.mesh.prediction import StepParts
-from planner.mesh.step import StepModel
+from planner.prediction import StepPrediction, TooLittleMemory, Training
+from planner.rates import GpuRates, at_rate, has_published_series, series_gpu
 from planner.renting.candidates import Candidate, CandidateStep, CostEstimate, estimate_cost
 from planner.renting.prices import InstanceType
 from planner.runs import OwnRuns
-from planner.scaling.descriptions import find_node, find_scaling_gpu
-from planner.scaling.gpu_rates import GpuRates, has_published_series, series_gpu
-from planner.search import FoundMeshes, search
-from planner.series import host_of_node
-from simcomm.cluster.hardware import find_link, find_part, memory_bytes
+from planner.search import search
+from simcomm.cluster.hardware import find_link, find_part
 
 ALIKE = {
     ("NVSwitch", "volta"): "dgx-2",
@@ -39,7 +31,7 @@ OVER_PCIE = {"3.0": "k80", "4.0": "ada-pcie", "5.0": "h100-pcie5"}
 OVER_MEMORY = "workstation"
 USUAL_CORES = 8  # for each GPU, if the number of cores is not known
 HOPPER_LINKS = "NVLink 4 x18"
-UNKNOWN_NIC = 1.25  # GB/s; a single node does not use it
+UNKNOWN_NIC = 1.25e9  # bytes/s; a single node does not use it
 
 
 def node_alike(instance: InstanceType) -> str:
@@ -61,81 +53,47 @@ def node_alike(instance: InstanceType) -> str:
     return OVER_PCIE.get(lanes, OVER_PCIE["4.0"]) if instance.peer_to_peer else OVER_MEMORY
 
 
-def scaling_node(instance: InstanceType) -> ScalingNode:
-    """Return an instance type as a node of the step model.
-
-    An NVSwitch generation without a published series is the H100's, scaled by the bandwidth of its NVLinks.
-    """
-    alike = find_node(node_alike(instance))
-    ratio = 1.0
-    if instance.interconnect == "NVSwitch" and alike.name == ALIKE["NVSwitch", "hopper"]:
-        ratio = find_link(find_part("GPU", instance.gpu)["nvlink"].value).bandwidth / find_link(HOPPER_LINKS).bandwidth
-    nic = UNKNOWN_NIC if instance.nic_bandwidth is None else instance.nic_bandwidth / 1e9
-    cores = round(instance.cores) if instance.cores is not None else USUAL_CORES * instance.gpus
-    rates = {count: ratio * rate for count, rate in alike.busbw.items()}
-    return ScalingNode(instance.name, instance.gpus, alike.link, rates, cores, nic, instance.machine)
-
-
 def find_host(instance: InstanceType) -> Host:
-    """Return an instance type as a host: a machine of the hardware catalogue, or as published series have its kind.
+    """Return an instance type as a host: a machine of the hardware catalogue, or like a node of published series.
 
-    Raises InputError if its GPU's rates are not known.
+    An NVSwitch generation without a published series is the H100's, scaled by the bandwidth of its NVLinks. Raises
+    InputError if its GPU's rates are not known.
 
     >>> from planner.renting.prices import read_prices
     >>> {find_host(one).system is None for one in read_prices() if one.machine == "p4d.24xlarge"}
     {False}
     """
-    gpu = find_gpu(instance.gpu)
+    find_gpu(instance.gpu)
     if instance.machine is not None:
         return host_of_preset(instance.machine, instance.gpu)
-    return host_of_node(scaling_node(instance), gpu)
-
-
-class StepSource(Protocol):
-    """A training job whose step can be predicted on a number of nodes of an instance type."""
-
-    @property
-    def notes(self) -> list[str]:
-        """Sentences about the source of the rates."""
-        ...
-
-    def is_published(self, gpu: str) -> bool:
-        """Return whether the rates of a GPU are by runs on it, published or the user's."""
-        ...
-
-    def predict(self, instance: InstanceType, nodes: int) -> CandidateStep:
-        """Return the step. Raise TooLittleMemory, or InputError if the GPU or the mesh is not supported."""
+    alike = published_nodes()[node_alike(instance)]
+    ratio = 1.0
+    if instance.interconnect == "NVSwitch" and alike.name == ALIKE["NVSwitch", "hopper"]:
+        ratio = find_link(find_part("GPU", instance.gpu)["nvlink"].value).bandwidth / find_link(HOPPER_LINKS).bandwidth
+    return replace(
+        alike,
+        is_published=False,
+        name=instance.name,
+        gpu=instance.gpu,
+        gpus=instance.gpus,
+        busbw=tuple((count, ratio * rate) for count, rate in alike.busbw),
+        cores=round(instance.cores) if instance.cores is not None else USUAL_CORES * instance.gpus,
+        nic=UNKNOWN_NIC if instance.nic_bandwidth is None else instance.nic_bandwidth,
+    )
 
 
 @dataclass(frozen=True)
-class ProfileSteps:
-    """A job with a compute time that is known from its rate on one GPU."""
+class CandidateSteps:
+    """A job whose step is predicted on candidates.
 
-    job: TrainingJob
-    rates: GpuRates
-    notes: list[str] = field(default_factory=list)
-
-    def is_published(self, gpu: str) -> bool:
-        """Return whether the rate of a GPU is published or the user's."""
-        return series_gpu(gpu) in self.rates.known or has_published_series(gpu)
-
-    def predict(self, instance: InstanceType, nodes: int) -> CandidateStep:
-        """Return the step. Raise TooLittleMemory, or InputError if the GPU or the mesh is not supported."""
-        alone = self.rates.rate(instance.gpu)
-        compute = replace(at_rate(self.job.model, alone.rate), spread=alone.spread)
-        return _predict(self.job, compute, instance, nodes, memory_bytes(instance.gpu))
-
-
-@dataclass(frozen=True)
-class LanguageSteps:
-    """A language model, whose steps the closed forms predict, adapted to the user's own runs by GPU.
-
-    With ``is_searched``, each candidate has its own fastest mesh; otherwise the mesh is that of the job.
+    With ``rates``, the compute time follows from the rate of one GPU; otherwise from the shapes of a language model,
+    adapted to the user's ``own`` runs by GPU. With ``is_searched``, each candidate has its own fastest mesh.
     """
 
     job: TrainingJob
-    is_searched: bool
+    rates: GpuRates | None = None
     own: Mapping[str, OwnRuns] = field(default_factory=dict)
+    is_searched: bool = False
     solved: dict[tuple[Host, int], CandidateStep] = field(default_factory=dict, compare=False)
 
     @property
@@ -144,68 +102,48 @@ class LanguageSteps:
         return [f"rates of {gpu} are adapted to {one.title}" for gpu, one in self.own.items()]
 
     def is_published(self, gpu: str) -> bool:
-        """Return whether a run on a GPU is published or the user's."""
+        """Return whether a rate or a run on a GPU is published or the user's."""
+        if self.rates is not None:
+            return series_gpu(gpu) in self.rates.known or has_published_series(gpu)
         return gpu in self.own or is_published(gpu)
 
     def predict(self, instance: InstanceType, nodes: int) -> CandidateStep:
         """Return the step. Raise TooLittleMemory, or InputError if the GPU or the mesh is not supported."""
         host, gpus = find_host(instance), nodes * instance.gpus
-        own = self.own.get(instance.gpu)
-        model = LanguageModel(self.job, host, believe() if own is None else own.belief)
-        if not is_expressible(self.job):
-            found = model.stated(gpus, self.job.on(gpus, host.gpus).parallelism)
-            return _with_memory(_predict(self.job, model.compute, instance, nodes), found)
         if (host, gpus) not in self.solved:  # several providers sell the same machine
-            self.solved[host, gpus] = self._solve(model, gpus)
+            training = self._training(host, instance.gpu)
+            predict = self._search if self.is_searched else lambda one, count: _shown(one.predict(count))
+            self.solved[host, gpus] = predict(training, gpus)
         return self.solved[host, gpus]
 
-    def _solve(self, model: LanguageModel, gpus: int) -> CandidateStep:
-        found = self._find(model, gpus)
-        number = int(found.order[0])
-        step = model.of_mesh(found, number)
-        parts = StepParts(**step.parts)
-        rate, width = found.job.batch / parts.total, exp(Z_80 * step.deviations.rate)
-        efficiency = rate / (gpus * step.alone)
-        mesh = found.searched[number].name if self.is_searched else ""
-        predicted = CandidateStep(rate, (rate / width, rate * width), _name(parts.bottleneck), efficiency, mesh)
-        return _with_memory(predicted, found)
+    def _training(self, host: Host, gpu: str) -> Training:
+        if self.rates is not None:
+            alone = self.rates.rate(gpu)
+            return Training(self.job, host, at_rate(self.job.model, alone.rate, spread=alone.spread))
+        return Training(self.job, host, belief=self.own[gpu].belief if gpu in self.own else believe())
 
-    def _find(self, model: LanguageModel, gpus: int) -> FoundMeshes:
-        """Return the meshes of a number of GPUs, at least one of which fits. Raise TooLittleMemory."""
-        if not self.is_searched:
-            return model.stated(gpus, self.job.on(gpus, model.host.gpus).parallelism)
-        found = search(model.mesh_job(gpus, Parallelism(data=gpus)), model.belief)
-        if not len(found.order):
-            needed, available = float(found.memory["total"].min()) / FILL, float(found.columns.memory_bytes[0])
-            raise TooLittleMemory(
-                f"no mesh of {gpus} x {model.host.device.name} fits into memory: each GPU needs {format_size(needed)} "
-                f"and has {format_size(available)}; raise plan.most_nodes, or see `ringlab search` for what would fit",
-                needed,
-                available,
-            )
-        return found
+    def _search(self, training: Training, gpus: int) -> CandidateStep:
+        """Return the step of the fastest mesh that fits. Raise TooLittleMemory if none does."""
+        parallelism = Parallelism(data=gpus)
+        found = search(training.mesh_job(gpus, parallelism), training.belief)
+        if len(found.order):
+            number = int(found.order[0])
+            job = replace(training.job, parallelism=parallelism)
+            return _shown(training.of_mesh(found, number, job), found.searched[number].name)
+        needed, available = float(found.memory["total"].min()) / FILL, float(found.columns.memory_bytes[0])
+        raise TooLittleMemory(
+            f"no mesh of {gpus} x {training.host.device.name} fits into memory: each GPU needs {format_size(needed)} "
+            f"and has {format_size(available)}; raise plan.most_nodes, or see `ringlab search` for what would fit",
+            needed,
+            available,
+        )
 
 
-def _with_memory(step: CandidateStep, found: FoundMeshes) -> CandidateStep:
-    """Return a step with the memory of the fastest mesh and its chance to run."""
-    number = int(found.order[0])
-    return step._replace(memory_bytes=float(found.memory["total"][number]), chance_to_run=float(found.chance[number]))
-
-
-def _predict(
-    job: TrainingJob, compute: Compute, instance: InstanceType, nodes: int, memory: float | None = None
-) -> CandidateStep:
-    """Return the step by the timeline of a device. Raise TooLittleMemory if it needs more than ``memory`` bytes."""
-    gpu, node = find_scaling_gpu(series_gpu(instance.gpu)), scaling_node(instance)
-    joined = NodeInterconnect(node, instance.gpus, nodes)
-    device = MeshDevice(instance.gpu, memory, gpu.memory_rate, node.cores)
-    found = StepModel(job, compute, lambda _: joined, device).predict(nodes * instance.gpus)
-    return CandidateStep(found.rate, found.interval(), _name(found.bottleneck), found.efficiency)
-
-
-def _name(bottleneck: tuple[str, float]) -> str:
-    name, share = bottleneck
-    return name if name == "compute" else f"{name} {share:.0%}"
+def _shown(found: StepPrediction, mesh: str = "") -> CandidateStep:
+    name, share = found.parts.bottleneck
+    bottleneck = name if name == "compute" else f"{name} {share:.0%}"
+    memory, chance = found.memory["total"], found.chance_to_run
+    return CandidateStep(found.rate, found.interval(), bottleneck, found.efficiency, mesh, memory, chance)
 
 
 class Screening(NamedTuple):
@@ -217,7 +155,7 @@ class Screening(NamedTuple):
 
 
 def screen(
-    candidates: Iterable[Candidate], steps: StepSource, samples: float, on_done: Callable[[int], object]
+    candidates: Iterable[Candidate], steps: CandidateSteps, samples: float, on_done: Callable[[int], object]
 ) -> Screening:
     """Return the time and cost of training on ``samples`` samples; ``on_done`` gets the number of screened candidates.
 

@@ -115,12 +115,7 @@ class Spread:
         if parallelism.strategy in WHOLE:
             move(part, own_device())
             group = self._along("data").get_group()
-            return DistributedDataParallel(
-                part,
-                process_group=group,
-                bucket_cap_mb=parallelism.bucket_mb,
-                gradient_as_bucket_view=parallelism.bucket_view,
-            )
+            return DistributedDataParallel(part, process_group=group, bucket_cap_mb=parallelism.bucket_mb)
         mesh = self._along("replicas", "shard") if parallelism.strategy == "hsdp" else self._along("data")
         keeps = parallelism.strategy not in SHARDED  # gathered parameters are kept until backward ends
         names = {module: name for name, module in whole.named_modules()}

@@ -3,13 +3,14 @@
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from collectives.errors import InputError
 from collectives.quoting import MOST_NAMED, close_names
 from collectives.units import TomlFloat
-from planner.renting.prices import find_gpu_price, read_prices
+from planner.renting.prices import OLD_AFTER_DAYS, find_gpu_price, is_old, read_prices
 from ringlab.table import Line, Part
 from scenarios import LoadedScenario, shipped
 from scenarios.loader import SpreadTraining
@@ -110,4 +111,5 @@ def find_price(spread: SpreadTraining, base: SpreadTraining, counts: Sequence[in
     if offer is None:
         return DevicePrice(None, f"The price list has no instance type like {spread.cluster.title}; set {PRICE_KEY}.")
     name = f"{offer.instance.name}, {offer.instance.dated.isoformat()}"
-    return DevicePrice(offer.dollars, f"{gpu} at ${offer.dollars:.2f} an hour: {name}.")
+    old = f", older than {OLD_AFTER_DAYS} days: check it first" if is_old(offer.instance, date.today()) else ""
+    return DevicePrice(offer.dollars, f"{gpu} at ${offer.dollars:.2f} an hour: {name}{old}.")

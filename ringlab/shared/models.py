@@ -15,13 +15,15 @@ from collectives.records.model_profile import (
 )
 from collectives.units import count
 from planner.beliefs import Belief, believe
+from planner.clusters import host_of_cluster
 from planner.gpus import PRECISIONS, can_multiply, describe_unpublished, is_known, is_published
-from planner.mesh.clusters import mesh_cluster
-from planner.mesh.job import TrainingJob
-from planner.mesh.language import SOURCE, LanguageModel, is_language
+from planner.hosts import Host
+from planner.jobs import TrainingJob
+from planner.models import PROFILES, even_model, find_model, models
+from planner.prediction import SOURCE, Training, is_language
+from planner.rates import ComputeSource, find_compute
 from planner.runs import belief_of, find_own_runs, read_own_runs
-from planner.scaling.gpu_rates import ComputeSource
-from planner.scaling.models import PROFILES, even_model, find_model, models
+from ringlab.shared.failures import refusals_about
 from scenarios.loader import SpreadTraining
 from scenarios.training_section import TrainingSection
 
@@ -115,14 +117,29 @@ def _follow(model: str, shape: tuple[int, ...] | None) -> ModelProfile:
 _follow_known = lru_cache(maxsize=16)(_follow)  # not of a user's file, which may change
 
 
-def find_language_model(spread: SpreadTraining, job: TrainingJob) -> LanguageModel | None:
-    """Return the closed forms of a scenario's training; None for other models, and for stated compute times.
+def find_training(spread: SpreadTraining, stated_batch: int) -> Training:
+    """Return a scenario's training; stated phases are of ``stated_batch`` samples. Raise InputError.
 
-    Raises InputError for a ``framework`` without closed forms.
+    The seconds of a language model on known GPUs follow from its shapes, unless the scenario states its compute time.
     """
-    host, training = mesh_cluster(spread.cluster).host, spread.training
+    host = host_of_cluster(spread.cluster, spread.algorithm)
+    with refusals_about(f"{spread.path}: training"):
+        job = find_job(spread.training, spread.folder)
+        language = _find_language_model(spread.training, job, host)
+    if language is not None:
+        return language
+    with refusals_about(f"{spread.path}: training.compute"):
+        gpu = host.gpu if isinstance(host.gpu, str) else None
+        return Training(job, host, find_compute(job, find_source(spread.training, stated_batch), gpu))
+
+
+def _find_language_model(training: TrainingSection, job: TrainingJob, host: Host) -> Training | None:
+    """Return a language model on known GPUs; None for other jobs, and where the scenario states a compute time.
+
+    Raises InputError for a framework that has no effect.
+    """
     named = replace(job, optimizer=named_optimizer(training))
-    if host is None or training.compute is not None or not is_language(named) or not is_known(host.device.name):
+    if host.gpu is None or training.compute is not None or not is_language(named) or not is_known(host.device.name):
         if "framework" in training.model_fields_set:
             raise InputError(
                 f"framework = {quote(training.framework)} only applies to language models on cataloged "
@@ -134,7 +151,7 @@ def find_language_model(spread: SpreadTraining, job: TrainingJob) -> LanguageMod
     adapted = "" if note is None else f", {note[0].lower()}{note[1:].removesuffix('.')}"
     if note is None and not is_published(host.device.name):
         adapted = f"; {describe_unpublished([host.device.name])}"
-    return LanguageModel(named, host, belief, SOURCE + adapted)
+    return Training(named, host, None, belief, SOURCE + adapted)
 
 
 def check_precision(gpu: str, precision: str, key: str) -> None:

@@ -8,11 +8,10 @@ import pytest
 
 from collectives.errors import InputError
 from planner.memory import FILL
-from planner.mesh.language import LanguageModel
-from planner.mesh.memory import TooLittleMemory
+from planner.prediction import TooLittleMemory, Training
 from planner.renting.candidates import Candidate, estimate_cost
 from planner.renting.prices import InstanceType, read_prices
-from planner.renting.steps import LanguageSteps, find_host
+from planner.renting.steps import CandidateSteps, find_host
 from ringlab.commands.predicting.predict_devices import predict_devices
 from ringlab.commands.predicting.search import SearchOptions, find_meshes
 from ringlab.shared.models import find_job, named_optimizer
@@ -53,7 +52,7 @@ def test_predict_search_and_plan_give_one_answer(scenario: Path) -> None:
     machine = str(spread.cluster.system.preset)
     instance, nodes, gpus = instance_of(machine), MACHINES[machine], spread.cluster.world_size
     parallelism = job.on(gpus, instance.gpus).parallelism
-    mesh = LanguageModel(job, find_host(instance)).mesh(parallelism).name
+    mesh = Training(job, find_host(instance)).mesh(parallelism).name
     options = SearchOptions(mesh=mesh, batch=int(job.batch) * parallelism.data)
     try:
         predicted = predict_devices(scenario, [gpus]).cases[0].rows[0]
@@ -62,10 +61,10 @@ def test_predict_search_and_plan_give_one_answer(scenario: Path) -> None:
         with pytest.raises(InputError, match="does not fit"):
             find_meshes(scenario, options)
         with pytest.raises(TooLittleMemory):
-            LanguageSteps(job, is_searched=False).predict(instance, nodes)
+            CandidateSteps(job).predict(instance, nodes)
         return
     searched = find_meshes(scenario, options).cases[0].best[0]
-    planned = LanguageSteps(job, is_searched=False).predict(instance, nodes)
+    planned = CandidateSteps(job).predict(instance, nodes)
     cost = estimate_cost(Candidate(instance, nodes, "on demand"), planned, SAMPLES)
     tokens = predicted.tokens_per_s / predicted.samples_per_s
     assert searched.tokens_per_s / tokens == pytest.approx(predicted.samples_per_s)
@@ -85,16 +84,15 @@ def test_predict_search_and_plan_have_one_memory_limit(scenario: Path) -> None:
     instance, gpus = instance_of("p4d.24xlarge"), spread.cluster.world_size
     parallelism = job.on(gpus, instance.gpus).parallelism
     host = find_host(instance)
-    options = SearchOptions(
-        mesh=LanguageModel(job, host).mesh(parallelism).name, batch=int(job.batch) * parallelism.data
-    )
+    options = SearchOptions(mesh=Training(job, host).mesh(parallelism).name, batch=int(job.batch) * parallelism.data)
     (row,) = find_meshes(scenario, replace(options, fill=1.0)).cases[0].best
     assert FILL < row.memory_bytes / host.device.memory_bytes < 1
-    with pytest.raises(InputError, match=f"of which {FILL:.0%} can be used"):
+    said = rf'of which {FILL:.0%} can be used .* --fill 1 --mesh "{options.mesh}"` predicts it'
+    with pytest.raises(InputError, match=said):
         predict_devices(scenario, [gpus])
     with pytest.raises(InputError, match="does not fit"):
         find_meshes(scenario, options)
     with pytest.raises(TooLittleMemory) as caught:
-        LanguageSteps(job, is_searched=False).predict(instance, MACHINES["p4d.24xlarge"])
+        CandidateSteps(job).predict(instance, MACHINES["p4d.24xlarge"])
     assert caught.value.needed == pytest.approx(row.memory_bytes / FILL)
     assert caught.value.available == host.device.memory_bytes

@@ -13,20 +13,21 @@ from typer.testing import CliRunner
 
 import ringlab
 import viz
+from benchmarks.accuracy.series import read_series
 from collectives.errors import InputError
 from collectives.records.model_profile import Measured, find_model_profile
 from collectives.training.parallelism import Parallelism
-from planner.mesh.compute import MEASURED_SPREAD
-from planner.mesh.job import TrainingJob, is_half
-from planner.mesh.memory import memory_of
+from planner.gpus import find_series_gpu
+from planner.hosts import Host
+from planner.jobs import TrainingJob, is_half
+from planner.models import even_model, find_model
+from planner.one_gpu import YOURS, Alone, OneGpuRate, guess_rates, published
+from planner.prediction import Training
+from planner.rates import MEASURED_SPREAD, SERIES_GPUS, GpuRates, at_rate, series_gpu
 from planner.renting import prices
 from planner.renting.prices import read_prices
-from planner.renting.steps import scaling_node
+from planner.renting.steps import find_host
 from planner.runs import OwnRuns
-from planner.scaling.descriptions import find_scaling_gpu, read_series
-from planner.scaling.gpu_rates import SERIES_GPUS, GpuRates, series_gpu
-from planner.scaling.models import even_model, find_model
-from planner.scaling.one_gpu import YOURS, Alone, OneGpuRate, guess_rates, published
 from ringlab.cli import app
 from scenarios.sections import parse_hours
 from simcomm.cluster.hardware import memory_bytes
@@ -82,17 +83,17 @@ def test_plan_marks_candidates_with_a_high_end_beyond_a_limit(scenario: str) -> 
 
 
 def test_instance_types_are_nodes_with_their_interconnect() -> None:
-    nodes = {one.instance: scaling_node(one) for one in read_prices()}
-    assert (nodes["p3.16xlarge"].link, nodes["p3.16xlarge"].nic_GBps) == ("cube_v100", 3.125)
-    assert nodes["4x-RTX_4090-32-65536"].kind == "host"
-    assert nodes["n3-H100x8"].kind == "pcie"
-    assert nodes["p6-b200.48xlarge"].bandwidth(8) > 1.5 * nodes["p5.48xlarge"].bandwidth(8)
+    hosts = {one.instance: find_host(one) for one in read_prices()}
+    assert (hosts["p3.16xlarge"].link, hosts["p3.16xlarge"].nic) == ("nvlink", 3.125e9)
+    assert hosts["4x-RTX_4090-32-65536"].link == "host"
+    assert hosts["n3-H100x8"].link == "pcie"
+    assert hosts["p6-b200.48xlarge"].bus_bandwidth(8) > 1.5 * hosts["p5.48xlarge"].bus_bandwidth(8)
 
 
 @pytest.mark.parametrize("gpu", ["V100 SXM2 16GB", "A100 40GB SXM", "RTX 4090"])
 def test_unmeasured_gpu_has_the_rate_of_published_runs(gpu: str) -> None:
     job = TrainingJob(find_model("ResNet-50"), 256.0, precision="fp16")
-    (expected,) = guess_rates(published(), [Alone(job, find_scaling_gpu(series_gpu(gpu)), YOURS)])
+    (expected,) = guess_rates(published(), [Alone(job, find_series_gpu(series_gpu(gpu)), YOURS)])
     guessed = GpuRates(job, {}, [gpu, "L40S"]).rate(gpu)
     assert (guessed.rate, guessed.spread) == pytest.approx((expected.rate, expected.spread))
 
@@ -382,6 +383,7 @@ def test_every_published_training_fits_into_memory() -> None:
         if series.gpu.name in smallest and job.batch < 4096 and series.model.startswith(("R", "B", "V", "I", "S")):
             precision = "fp16" if is_half(job.precision) else "float32"
             alone = replace(job, batch=round(job.batch), precision=precision, parallelism=Parallelism(data=1))
-            assert memory_of(alone)[0].total <= smallest[series.gpu.name], series.where
+            kept = Training(alone, Host("any", None, 1, "", 12, 0.0), at_rate(job.model, 1.0)).alone.memory["total"]
+            assert kept <= smallest[series.gpu.name], series.where
             checked += 1
     assert checked > 80

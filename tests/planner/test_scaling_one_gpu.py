@@ -10,18 +10,19 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
+from benchmarks.accuracy.series import read_series
 from benchmarks.studies.one_gpu_fit import Likelihood, fit_process, seen_rates
 from benchmarks.studies.one_gpu_left_out import judge_one_gpu
 from collectives.errors import InputError
 from collectives.records.model_profile import Measured, find_model_profile
-from planner.gpus import find_gpu
-from planner.scaling import TrainingJob, find_model, one_gpu_rate
-from planner.scaling.descriptions import find_scaling_gpu, read_series
-from planner.scaling.gpu_rates import ComputeSource, GpuRates, find_compute
-from planner.scaling.models import even_model
-from planner.scaling.one_gpu import (
+from planner.gpus import Gpu, find_gpu, find_series_gpu
+from planner.jobs import TrainingJob
+from planner.models import even_model, find_model
+from planner.one_gpu import (
     FILE,
+    YOURS,
     Alone,
+    OneGpuRate,
     covariance_of,
     guess_rates,
     make_columns,
@@ -29,18 +30,21 @@ from planner.scaling.one_gpu import (
     published,
     read_process,
 )
+from planner.rates import ComputeSource, GpuRates, find_compute
 from simcomm.cluster.hardware import parts
 from simcomm.nccl.parameters import read_definitions
 
 JOB = TrainingJob(find_model("ResNet-50"), 256.0, precision="fp16")
 
 
-def test_what_was_measured_on_this_gpu_is_what_it_does() -> None:
-    found = one_gpu_rate(JOB, "V100", {"V100": 812.0})
-    assert found.rate == 812.0 and found.interval(0.9)[0] > 750
+def one_gpu_rate(job: TrainingJob, gpu: str | Gpu, known: Mapping[str, float] | None = None) -> OneGpuRate:
+    """The rate of one GPU, given rates of the same job on other types."""
+    own = [Alone(job, find_series_gpu(name), YOURS, rate) for name, rate in (known or {}).items()]
+    board = find_series_gpu(gpu) if isinstance(gpu, str) else gpu
+    return guess_rates([*published(), *own], [Alone(job, board, YOURS)])[0]
 
 
-def test_a_job_that_is_twice_as_slow_elsewhere_is_so_here() -> None:
+def test_known_rates_move_those_of_other_gpus() -> None:
     """Halving all known rates halves the guess, but for what published rates of the model pull."""
     known = {"A100-80": 1582.0, "H100 SXM": 2785.0, "RTX 4090": 1301.0, "V100": 833.0, "RTX 3090": 905.0}
     once = one_gpu_rate(JOB, "H100 PCIe", known)
@@ -50,7 +54,7 @@ def test_a_job_that_is_twice_as_slow_elsewhere_is_so_here() -> None:
     assert once.spread < one_gpu_rate(JOB, "H100 PCIe").spread
 
 
-def test_more_flops_at_the_same_bytes_make_it_slower() -> None:
+def test_rate_falls_with_flops_at_equal_bytes() -> None:
     rates = [
         one_gpu_rate(TrainingJob(find_model(name), 64.0, precision="fp16"), "A100").rate
         for name in ("ResNet-50", "ResNet-101", "ResNet-152")
@@ -58,17 +62,17 @@ def test_more_flops_at_the_same_bytes_make_it_slower() -> None:
     assert rates == sorted(rates, reverse=True)
 
 
-def test_more_watts_and_a_faster_framework_make_it_faster() -> None:
-    board = find_scaling_gpu("RTX 6000 Ada")._replace(name="another")
+def test_rate_rises_with_watts_and_framework() -> None:
+    board = find_series_gpu("RTX 6000 Ada")._replace(name="another")
     less, more = (one_gpu_rate(JOB, board._replace(watts=watts)).rate for watts in (200.0, 450.0))
     assert more > 1.1 * less
     slow, fast = (one_gpu_rate(replace(JOB, framework=name), "A100").rate for name in ("PyTorch", "NGC MXNet"))
     assert fast > 1.2 * slow
 
 
-def test_a_model_that_moves_bytes_gains_more_from_memory() -> None:
+def test_memory_bound_model_gains_more_from_memory_bandwidth() -> None:
     """Twice the memory bandwidth: more for a model of which the roofline says that it only moves bytes."""
-    board = find_scaling_gpu("A100")._replace(name="another")
+    board = find_series_gpu("A100")._replace(name="another")
     twice = board._replace(memory_rate=2 * board.memory_rate)
     gains = []
     for flops, written in ((1e9, 1e9), (1e12, 1e6)):
@@ -77,21 +81,21 @@ def test_a_model_that_moves_bytes_gains_more_from_memory() -> None:
     assert gains[0] > 1.1 * gains[1] > 1.1
 
 
-def test_sequences_of_any_length_share_a_network_and_tf32_is_apart_from_fp32() -> None:
+def test_sequence_lengths_share_a_network_and_tf32_is_apart() -> None:
     """Half the rate of BERT-base at 384 words tells of 128 words more than half the rate of BERT-large does."""
     found = {}
     for name in ("BERT-base-384", "BERT-large-384"):
-        job, board = TrainingJob(find_model(name), 32.0, precision="fp16"), find_scaling_gpu("A100")
+        job, board = TrainingJob(find_model(name), 32.0, precision="fp16"), find_series_gpu("A100")
         asked = [Alone(TrainingJob(find_model("BERT-base-128"), 32.0, precision="fp16"), board, "unknown")]
         once, half = (guess_rates([*published(), Alone(job, board, "mine", rate)], asked) for rate in (400.0, 200.0))
         found[name] = half[0].rate / once[0].rate
     assert found["BERT-base-384"] < found["BERT-large-384"] < 1
-    rows = [Alone(TrainingJob(JOB.model, 32.0, precision=how), find_scaling_gpu(name), "mine") for how, name in
+    rows = [Alone(TrainingJob(JOB.model, 32.0, precision=how), find_series_gpu(name), "mine") for how, name in
             (("fp32", "V100"), ("fp32", "A100"), ("fp32", "H100 SXM"), ("fp16", "A100"))]  # fmt: skip
     assert make_columns(rows).words["arithmetic"].tolist() == ["whole", "tf32", "tf32", "half"]
 
 
-def test_the_fit_raises_the_likelihood_of_what_it_sees() -> None:
+def test_fit_raises_the_likelihood_of_its_rates() -> None:
     """A few steps on some rates: nearer to them than with the priors."""
     rows = [one for one in published() if one.source in ("dle_pt_rn50", "dle_mx_rn50", "dle_tf_rn50")]
     priors = {name: found.prior for name, found in read_definitions(FILE).items()}
@@ -106,7 +110,7 @@ def test_the_fit_raises_the_likelihood_of_what_it_sees() -> None:
     assert likelihood(fitted) > likelihood(priors)
 
 
-def test_the_slopes_of_the_likelihood_are_those_of_small_changes() -> None:
+def test_slopes_of_the_likelihood_equal_differences() -> None:
     likelihood, values = Likelihood(published()[::4]), dict(read_process())
     _, slopes = likelihood(values)
     assert slopes.keys() == values.keys()
@@ -115,7 +119,7 @@ def test_the_slopes_of_the_likelihood_are_those_of_small_changes() -> None:
         assert slopes[name] == pytest.approx((above - below) / 2e-5, rel=1e-4, abs=1e-4), name
 
 
-def test_a_pinned_value_stays_and_the_shipped_ones_are_the_fit() -> None:
+def test_shipped_process_is_the_fit() -> None:
     rows = seen_rates()
     assert fit_process(rows, steps=3, pinned={"watts": 0.0})["watts"] == 0.0
     found = fit_process(rows)
@@ -123,13 +127,13 @@ def test_a_pinned_value_stays_and_the_shipped_ones_are_the_fit() -> None:
         assert value == pytest.approx(found[name], rel=0.02), name
 
 
-def test_the_order_of_what_is_known_does_not_matter() -> None:
+def test_rate_does_not_depend_on_the_order_of_known_rates() -> None:
     asked = [Alone(JOB, published()[0].gpu, "unknown")]
     one, other = (guess_rates(rows, asked)[0] for rows in (published(), published()[::-1]))
     assert one.rate == pytest.approx(other.rate, rel=1e-6)
 
 
-def test_a_type_that_is_judged_was_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_type_is_judged_without_its_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever V100s are published to do, what is judged from is on other types."""
     seen = list[set[str]]()
 
@@ -152,13 +156,7 @@ def test_a_type_that_is_judged_was_not_seen(monkeypatch: pytest.MonkeyPatch) -> 
     assert scores["same_job"].median < scores["data_sheet"].median
 
 
-@pytest.mark.parametrize("known", [{"V100": 0.0}, {"V100": float("nan")}, {"V1000": 1.0}])
-def test_what_no_gpu_does_is_refused(known: dict[str, float]) -> None:
-    with pytest.raises(InputError, match="V100"):
-        one_gpu_rate(JOB, "A100", known)
-
-
-def test_a_profile_of_one_gpu_tells_of_others_of_which_nothing_else_is_seen() -> None:
+def test_profile_of_one_gpu_moves_all_other_types() -> None:
     """Twice the measured rate moves every prediction up; the measured type is not among the rows."""
     script = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "other_gpus.py"))
     rows = []
@@ -187,6 +185,6 @@ def test_each_gpu_of_the_catalogue_has_a_rate() -> None:
 
 
 @pytest.mark.parametrize(("gpu", "is_seen"), [("V100 SXM2", True), ("RTX 3060", False), ("MI300X", False)])
-def test_rate_says_that_no_published_run_is_on_a_gpu(gpu: str, is_seen: bool) -> None:
+def test_rate_names_a_gpu_without_published_runs(gpu: str, is_seen: bool) -> None:
     said = find_compute(JOB, ComputeSource(), gpu).source
     assert (f"no published run is on {gpu}" in said) is not is_seen

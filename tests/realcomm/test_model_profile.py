@@ -18,7 +18,7 @@ from collectives.records.model_profile import (
     with_sequence,
 )
 from collectives.training.gradients import count_parameters, fill_buckets
-from planner.mesh.compute import as_measured
+from planner.rates import as_measured
 from realcomm.profiling.measured import measure
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model

@@ -24,12 +24,8 @@ from collectives.records.model_profile import ModelProfile
 from collectives.training.parallelism import Parallelism
 from collectives.training.recipe import Recipe
 from collectives.training.workload import Training
-from planner.hosts import Group
-from planner.mesh.compute import at_rate
-from planner.mesh.interconnect import Served
-from planner.mesh.job import TrainingJob
-from planner.mesh.prediction import StepPrediction
-from planner.mesh.step import StepModel
+from planner.calls import stage_calls, stage_states
+from planner.jobs import TrainingJob
 from realcomm.execution.own_collective import torchs_function
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
@@ -57,20 +53,7 @@ STRATEGIES = {
     "naive": Parallelism(data=1, pipeline=4, schedule="naive"),
     "naive pairs": Parallelism(data=2, pipeline=2, schedule="naive"),
 }
-PIPELINES = [name for name, parallelism in STRATEGIES.items() if parallelism.pipeline > 1]
 NORM = 4 * 32  # bytes of the weights of a norm
-
-
-class Free:
-    """Devices with free communication."""
-
-    kind, node, nic, links = "", 4, 1e12, None
-
-    def seconds(self, collective: str, nbytes: float, group: Group) -> float:
-        return 0.0
-
-    def serve(self, nbytes: float, largest: float, group: Group) -> Served:
-        return Served(0.0, is_spread=True)
 
 
 def model_of(parallelism: Parallelism) -> str:
@@ -189,11 +172,11 @@ def test_every_strategy_trains_as_one_rank_alone(tmp_path: Path) -> None:
     check_trained(launched, launched.plans)
 
 
-def predicted(name: str) -> StepPrediction:
+def job_of(name: str) -> TrainingJob:
     parallelism = STRATEGIES[name]
-    profile = profile_of(model_of(parallelism))
-    job = TrainingJob(profile, SAMPLES // parallelism.data, parallelism, optimizer="adamw")
-    return StepModel(job, at_rate(profile, 1.0), lambda _: Free()).predict(RANKS)
+    return TrainingJob(
+        profile_of(model_of(parallelism)), SAMPLES // parallelism.data, parallelism, optimizer="adamw"
+    ).on(RANKS)
 
 
 def stage_of(name: str, rank: int) -> int:
@@ -201,7 +184,7 @@ def stage_of(name: str, rank: int) -> int:
 
 
 def expected_calls(name: str, rank: int) -> Counter[tuple[str, float, int]]:
-    calls = predicted(name).calls[stage_of(name, rank)]
+    calls = stage_calls(job_of(name))[stage_of(name, rank)]
     names = {"send_recv": "send"}
     return Counter(
         {(names.get(call.collective, call.collective), call.nbytes, call.group.size): call.times for call in calls}
@@ -233,25 +216,19 @@ def test_predicted_bytes_are_those_of_torch_when_it_groups_calls(measured: dict[
             assert found == expected
 
 
-def test_predicted_memory_is_that_of_a_rank(measured: dict[str, list[CountedStrategy]]) -> None:
-    for name, parallelism in STRATEGIES.items():
-        for rank, result in enumerate(measured[name]):
-            kept = predicted(name).memory[stage_of(name, rank)]
-            within = 0.01 if name == "zero_redundancy" else 1e-9  # it gives whole tensors to each rank
-            assert result.held.optimizer == pytest.approx(kept.optimizer, rel=within), name
-            words = 4 * 64 * 32 * (1 - 1 / parallelism.tensor)  # torch keeps the whole gradient of a sharded embedding
-            extra = words if parallelism.tensor > 1 and parallelism.data == 1 else 0
-            assert result.held.gradients == kept.gradients + extra, name
-            if name != "zero2":  # whole parameters between forward and backward, which torch then shards
-                assert result.held.parameters == kept.parameters, name
-
-
-def test_predicted_activations_are_those_in_flight(measured: dict[str, list[CountedStrategy]]) -> None:
-    """The prediction has a fused attention kernel, which changes activations by a few percent."""
-    for name in PIPELINES:
-        for rank, result in enumerate(measured[name]):
-            expected = predicted(name).memory[stage_of(name, rank)].activations
-            assert result.activations == pytest.approx(expected, rel=0.1), name
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_what_a_device_keeps_is_what_a_rank_has(measured: dict[str, list[CountedStrategy]], name: str) -> None:
+    parallelism = STRATEGIES[name]
+    for rank, result in enumerate(measured[name]):
+        kept = stage_states(job_of(name))[stage_of(name, rank)]
+        within = 0.01 if name == "zero_redundancy" else 1e-9  # it gives whole tensors to each rank
+        assert result.held.optimizer == pytest.approx(kept.optimizer, rel=within)
+        words = 4 * 64 * 32 * (1 - 1 / parallelism.tensor)  # torch leaves the gradient of divided words whole
+        assert result.held.gradients == kept.gradients + (
+            words if parallelism.tensor > 1 and parallelism.data == 1 else 0
+        )
+        if name != "zero2":  # whole parameters between forward and backward, which torch then divides
+            assert result.held.parameters == kept.parameters
 
 
 class SpreadNowhere:

@@ -13,8 +13,6 @@ import ringlab
 from collectives.errors import InputError
 from collectives.records.model_profile import Measured, find_model_profile
 from collectives.records.trace import read_trace
-from planner.mesh.job import TrainingJob
-from planner.scaling.gpu_rates import predict_rate
 from ringlab.commands.predicting.predict_devices import DevicesRow
 from ringlab.commands.predicting.search import SearchOptions, find_meshes
 from ringlab.table import Table
@@ -132,7 +130,7 @@ def test_language_model_has_the_step_of_search() -> None:
 
 
 def test_language_model_has_one_gpu_rate_for_every_strategy() -> None:
-    """What closed forms have no step of is a timeline's, at their rate of one GPU and in their memory."""
+    """Each exchange has the rate and the memory of one GPU alone."""
 
     def rows(strategy: str, devices: Sequence[int] = (1, 8)) -> list[DevicesRow]:
         job = f"training={{model='gpt2', batch_size=8, precision='bf16', parallelism={{{strategy}}}}}"
@@ -148,7 +146,7 @@ def test_language_model_has_one_gpu_rate_for_every_strategy() -> None:
     ):
         alone, joined = rows(strategy)
         assert (alone.samples_per_s, alone.memory["total"]) == pytest.approx((one.samples_per_s, one.memory["total"]))
-        assert 0.8 < joined.samples_per_s / eight.samples_per_s < 1.05, strategy
+        assert 0.8 < joined.samples_per_s / eight.samples_per_s < 1.2, strategy
         assert joined.memory["total"] <= eight.memory["total"]
     assert rows("sync_every=8")[1].samples_per_s >= eight.samples_per_s > rows("overlap=false")[1].samples_per_s
     shipped, all_forwards, in_turn = (
@@ -175,10 +173,20 @@ def test_rate_of_a_gpu_scales_to_another_gpu() -> None:
     assert own.cases[0].rows[0].samples_per_s == pytest.approx(3000)
 
 
+def test_network_and_assumptions_are_named() -> None:
+    cards = "cluster={system = {nodes = 1, gpus = 4, gpu = 'RTX 3060'}}"
+    found = ringlab.predict_devices("dgx-h100", [4], "training.model=resnet50", cards)
+    said = " ".join(found.conclusions)
+    assert "Network: PCIe through host memory inside a host; " in said
+    assert "p2p is not stated" in said and "No published training on several GPUs is on such a machine" in said
+    assert "no published run is on RTX 3060" in found.compute
+
+
 def test_conclusions_group_reasons_and_name_prices() -> None:
     found = ringlab.predict_devices(ROOT / GPT, [8, 16], what_if="batch=8..4096")
-    assert len(found.conclusions) == 4 and "(fsdp 16)" in found.conclusions[0]
-    assert found.conclusions[3].startswith("A100 40GB SXM at $2.74 an hour: AWS p4d.24xlarge, ")
+    assert len(found.conclusions) == 5 and "(fsdp 16)" in found.conclusions[0]
+    assert found.conclusions[3].startswith("Network: NVSwitch inside a host, efa1 at 50 GB/s between hosts; NCCL's ")
+    assert found.conclusions[4].startswith("A100 40GB SXM at $2.74 an hour: AWS p4d.24xlarge, ")
     own = ringlab.predict_devices(ROOT / GPT, [16], "training.price_per_hour=4.1")
     assert "A100 40GB SXM at $4.10 an hour: training.price_per_hour." in own.conclusions
     other = ringlab.predict_devices(
@@ -278,12 +286,10 @@ def test_what_if_varies_links_within_a_host() -> None:
 
 
 def test_unused_gpus_leave_their_cores_to_others() -> None:
-    """Processes of 2 of 8 GPUs wait as the model of published trainings has it, by the cores of the whole host."""
+    """One other process of 2 GPUs, and seven of 8, wait for the cores of the whole host."""
     training = ["training.model=vgg16", "training.compute={rate = 300.0}"]
-    rows = ringlab.predict_devices("dgx-h100", [2, 8], *training).cases[0].rows
-    for row in rows:
-        fitted = predict_rate(TrainingJob(find_model_profile("vgg16"), 32), "dgx-h100", row.devices, 1, 300.0)
-        assert row.parts["processes"] == pytest.approx(fitted.parts.processes)
+    two, eight = ringlab.predict_devices("dgx-h100", [2, 8], *training).cases[0].rows
+    assert eight.parts["processes"] == pytest.approx(7 * two.parts["processes"])
 
 
 def test_rate_of_an_unknown_gpu_names_its_key() -> None:

@@ -14,13 +14,13 @@ from collectives.records.calibration import MachineLoad
 from collectives.records.spans import Spans
 from collectives.records.trace import Trace
 from collectives.units import count, format_size, format_time
-from planner.mesh.prediction import StepPrediction
 from realcomm.calibration.load import watch_load
 from realcomm.launching.launcher import check_launch, launch
 from realcomm.launching.server import preload
 from realcomm.launching.torch_process import PRELOAD, check_torch
 from ringlab.commands.measuring.strategy_job import (
     StrategyJob,
+    StrategyPrediction,
     ask_collectives,
     known_pieces,
     predict_step,
@@ -206,10 +206,10 @@ def compare_strategy(
     weights = None if weights is None else check_path("weights", weights)
     with refusals_about(f"{job.spread.path}: cluster"):
         job.spread.cluster.check_measurable(session.backend, gpu_names)
-    asked = ask_collectives([job.job], job.world_size)
+    asked = ask_collectives([job.job])
     ranks, load = _launch(job, session, "calibrate_and_train", [job.plan, asked, weights])
     timed, results = zip(*ranks, strict=True)
-    pieces = known_pieces(job.world_size, job.job.model, asked, timed)
+    pieces = known_pieces(job.job.model, asked, timed)
     is_gloo = session.backend == "gloo"
     predicted = predict_step(job.job, job.world_size, pieces, gloo=is_gloo, ahead=job.plan.loads_ahead)
     return _checked(_answer(job, results, load, predicted), check_all)
@@ -238,7 +238,7 @@ def _answer(
     job: StrategyJob,
     results: "Sequence[StrategyResult]",
     load: MachineLoad | None,
-    predicted: StepPrediction | None = None,
+    predicted: StrategyPrediction | None = None,
 ) -> StrategyAnswer:
     """Return the answer, with the prediction if there is one."""
     plan, alone = job.plan, results[0].alone
@@ -248,7 +248,7 @@ def _answer(
     fullest = max((rank.held for rank in results), key=sum)
     alone_losses = alone.losses if alone else []
     total = None if predicted is None else predicted.parts.total
-    kept = {} if predicted is None else max(predicted.memory, key=lambda rank: rank.states).as_dict()
+    kept = {} if predicted is None else predicted.states._asdict()
     parts = {} if predicted is None else predicted.parts.as_dict()
     return StrategyAnswer(
         title=job.spread.title,

@@ -1,15 +1,17 @@
 """The training of ``[training.parallelism]``: the plan of its ranks, and its prediction from measured pieces.
 
-All ranks time the model's layers, the optimizer, each collective alone, and a step without communication;
-``planner.mesh`` combines them. No parameter is fitted to a step.
+A step is predicted from its pieces; nothing is fitted to a step. All ranks time the model's layers, the optimizer, each
+collective that the strategy is predicted to call, alone, and a step of the strategy without communication.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from collectives.errors import InputError
 from collectives.quoting import quote
@@ -18,14 +20,12 @@ from collectives.records.model_profile import ModelProfile, is_transformer
 from collectives.training.parallelism import REPLICAS, Parallelism
 from collectives.training.recipe import Recipe, check_known
 from collectives.training.workload import DATASETS, Training, is_file_reference
+from planner.calls import STATES, Call, States, check_strategy, is_unit, stage_calls, stage_states
 from planner.hosts import Group
-from planner.mesh.compute import Compute, as_measured
-from planner.mesh.interconnect import Served
-from planner.mesh.job import TrainingJob
-from planner.mesh.layers import is_unit
-from planner.mesh.memory import check_strategy
-from planner.mesh.prediction import StepParts, StepPrediction
-from planner.mesh.step import StepModel
+from planner.jobs import TrainingJob
+from planner.pipeline import pipeline_seconds
+from planner.prediction import StepParts
+from planner.rates import Compute, as_measured
 from planner.stages import cut_stages
 from realcomm.training.rank_result import count_steps
 from realcomm.training.trainer import count_images
@@ -48,8 +48,7 @@ KNOWN = (*LEARNT_BY, *OF_IMAGES, "model", "dataset", "image_shape", "batch_size"
 PREDICTED_BY = ("compute", "price_per_hour", "loader", "loader_rate", "variable_batches",
                 "framework")  # fmt: skip
 USUAL = Parallelism()
-NOT_RUN = ("experts", "expert", "top_k", "recompute", "prefetch", "overlap", "sync_every", "half_weights",
-           "gradient_bytes")  # fmt: skip
+NOT_RUN = ("experts", "expert", "top_k", "recompute", "overlap", "sync_every", "half_weights", "gradient_bytes")
 
 
 @dataclass(frozen=True)
@@ -227,103 +226,124 @@ def stage_blocks(profile: ModelProfile, known: Sequence[str], parts: int) -> tup
     return tuple(map(tuple, stages))
 
 
-class AskedCollectives:
-    """A network on which collectives take no time, to collect the collectives of a step."""
-
-    kind, nic, links = "", 1e12, None
-
-    def __init__(self, ranks: int) -> None:
-        self.node, self.questions = ranks, dict["Question", None]()
-
-    def seconds(self, collective: str, nbytes: float, group: Group) -> float:
-        """Collect the collective."""
-        if group.size > 1 and nbytes > 0:
-            self.questions[_question(collective, nbytes, group)] = None
-        return 0.0
-
-    def serve(self, nbytes: float, largest: float, group: Group) -> Served:
-        """Reject parameter servers, which no strategy here uses."""
-        raise AssertionError(f"{nbytes} bytes ({largest} of a layer) are to be served to {group}")
-
-
-class TimedCollectives(AskedCollectives):
-    """A network on which collectives take their measured times."""
-
-    def __init__(self, ranks: int, known: "dict[Question, float]") -> None:
-        super().__init__(ranks)
-        self.known = known
-
-    def seconds(self, collective: str, nbytes: float, group: Group) -> float:
-        """Return the measured seconds."""
-        return self.known[_question(collective, nbytes, group)] if group.size > 1 and nbytes > 0 else 0.0
-
-
-def _question(collective: str, nbytes: float, group: Group) -> "Question":
+def question_of(call: Call) -> "Question":
+    """Return what ranks are asked to time for a call."""
     from realcomm.strategies.pieces import Question  # imports torch
 
-    size = 2 if collective == "send_recv" else group.size
-    return Question(collective, round(nbytes), size, group.stride)
+    size = 2 if call.collective == "send_recv" else call.group.size
+    return Question(call.collective, round(call.nbytes), size, call.group.stride)
+
+
+def ask_collectives(jobs: Sequence[TrainingJob]) -> "list[Question]":
+    """Return the collectives, each once, that ranks are predicted to call in a step of each job."""
+    return [*dict.fromkeys(question_of(one) for job in jobs for calls in stage_calls(job) for one in calls)]
 
 
 class KnownPieces(NamedTuple):
-    """The measured pieces of a step: collectives on the slowest rank, and compute on all ranks at once."""
+    """Measured seconds: of collectives on the slowest rank, and of computing on all ranks at once."""
 
-    collectives: TimedCollectives
+    collectives: "dict[Question, float]"
     computing: Compute
-    loading: float  # seconds that a batch takes
-    silent: float  # of a step in which nothing travels, on the slowest rank
+    loading: float  # of a batch
+    silent: float  # of a step without communication, on the slowest rank
+
+    def seconds(self, calls: Iterable[Call]) -> float:
+        """Return the seconds of calls one after the other."""
+        return sum(one.times * self.collectives[question_of(one)] for one in calls)
 
 
-def ask_collectives(jobs: Sequence[TrainingJob], ranks: int) -> "list[Question]":
-    """Return the collectives of a step of each job, each once."""
-    asked = AskedCollectives(ranks)
-    for job in jobs:
-        ones = (1.0,) * len(job.model.layers)
-        StepModel(job, Compute(job.model, ones, ones, 1.0, "", 0.0), lambda _: asked).predict(ranks)
-    return [*asked.questions]
+class StrategyPrediction(NamedTuple):
+    """A predicted step, and the states of the fullest rank in bytes."""
+
+    parts: StepParts
+    states: States
 
 
-def known_pieces(
-    ranks: int, profile: ModelProfile, questions: "Sequence[Question]", pieces: "Sequence[RankTimes]"
-) -> KnownPieces:
-    """Return the pieces of a step from the times of all ranks."""
-    seconds = {question: max(rank.collectives_s[place] for rank in pieces) for place, question in enumerate(questions)}
+def known_pieces(profile: ModelProfile, questions: "Sequence[Question]", pieces: "Sequence[RankTimes]") -> KnownPieces:
+    """Return the pieces of a step as all ranks have timed them."""
+    seconds = {one: max(rank.collectives_s[place] for rank in pieces) for place, one in enumerate(questions)}
     middle = sorted(pieces, key=lambda rank: rank.computing.step)[len(pieces) // 2].computing
     optimizer = median(rank.optimizer_s for rank in pieces)
     computing = replace(as_measured(replace(profile, measured=(middle,))), optimizer=optimizer)
     loading = median(rank.loading_s for rank in pieces)
-    silent = max(rank.silent_s for rank in pieces)
-    return KnownPieces(TimedCollectives(ranks, seconds), computing, loading, silent)
+    return KnownPieces(seconds, computing, loading, max(rank.silent_s for rank in pieces))
 
 
 def predict_step(
     job: TrainingJob, ranks: int, pieces: KnownPieces, *, gloo: bool = True, ahead: bool = False
-) -> StepPrediction:
-    """Combine the pieces into a step. ``ahead`` means that batches are loaded during the step.
+) -> StrategyPrediction:
+    """Return a step that is put together from its pieces; ``ahead``: batches are loaded during computing.
 
-    Compute is that of a step without communication, including torch's copies and dispatch. With gloo, nothing hides
-    FSDP's collectives, because torch waits for each, nor those of other strategies if all cores compute.
+    Computing is that of a step without communication, which includes torch's own copies and dispatch. With gloo nothing
+    hides the exchange of FSDP, as torch calls it and waits, nor that of other strategies where all cores compute.
+    Elsewhere backward hides all but the last call.
     """
-    parallelism = job.parallelism
-    prediction = StepModel(job, pieces.computing, lambda _: pieces.collectives).predict(ranks)
-    parts = prediction.parts
-    if parallelism.pipeline > 1:
-        parts = _pipelined(ranks, pieces, parts)
+    calls, states, optimizer = stage_calls(job), stage_states(job), _optimizer_seconds(job, pieces)
+    if job.parallelism.pipeline > 1:
+        parts = _pipelined(job, ranks, calls, pieces, optimizer)
     else:
-        parts = replace(parts, compute=max(0.0, pieces.silent - parts.optimizer))
-        if gloo and (parallelism.has_dtensors or ranks >= cores()):
-            called = sum(each.times * pieces.collectives.seconds(*each[:3]) for each in prediction.calls[0])
-            parts = replace(parts, sync=max(0.0, called - parts.tensor), overlap_slowdown=0.0)
+        within, exchanged = _split(job, calls[0])
+        tensor, sync = pieces.seconds(within), pieces.seconds(exchanged)
+        compute = max(0.0, pieces.silent - optimizer)
+        if not (gloo and (job.parallelism.has_dtensors or ranks >= cores())) and exchanged:
+            last = pieces.collectives[question_of(exchanged[-1])]
+            sync = max(last, sync - compute * sum(pieces.computing.backward) / pieces.computing.sample)
+        parts = StepParts(compute=compute, optimizer=optimizer, tensor=tensor, sync=sync)
     loading = max(0.0, pieces.loading - parts.total) if ahead else pieces.loading
-    return replace(prediction, parts=replace(parts, input=loading))
+    return StrategyPrediction(replace(parts, input=loading), max(states, key=sum))
 
 
-def _pipelined(ranks: int, pieces: KnownPieces, parts: StepParts) -> StepParts:
-    """Return the parts of a pipeline's step.
+def _optimizer_seconds(job: TrainingJob, pieces: KnownPieces) -> float:
+    """Return the seconds of the optimizer for the states of a rank."""
+    states = max(one.optimizer for one in stage_states(job))
+    return pieces.computing.optimizer * states / (STATES[job.optimizer] * job.model.parameters)
 
-    Waiting ranks leave their cores to others, so with more ranks than cores a rank computes faster than all at once. A
-    step is never shorter than the compute of all ranks.
+
+def _split(job: TrainingJob, calls: Sequence[Call]) -> tuple[list[Call], list[Call]]:
+    """Return the calls within layers and those of the data axis; messages between stages are in neither."""
+    parallelism = job.parallelism
+    within = [one for one in calls if parallelism.tensor > 1 and one.group == Group(parallelism.tensor)]
+    return within, [one for one in calls if one not in within and one.collective != "send_recv"]
+
+
+def _pipelined(
+    job: TrainingJob, ranks: int, calls: Sequence[Sequence[Call]], pieces: KnownPieces, optimizer: float
+) -> StepParts:
+    """Return the parts of a pipeline's step: its busiest rank computes as long as all stages do alone.
+
+    Ranks that wait leave their cores to others, so with more ranks than cores a rank computes faster than all at once.
+    No step is predicted shorter than the computing of all ranks.
     """
-    longer = pieces.silent * min(1.0, cores() / ranks) / (parts.compute + parts.optimizer)
-    parts = replace(parts, **{name: longer * getattr(parts, name) for name in ("compute", "optimizer", "pipeline")})
+    parallelism, profile = job.parallelism, job.model
+    stages = cut_stages(profile, parallelism.pipeline * parallelism.virtual)
+    whole = [a + b for a, b in zip(pieces.computing.forward, pieces.computing.backward, strict=True)]
+    of_block = {block.name: 0.0 for block in profile.blocks}
+    for layer, seconds in zip(profile.layers, whole, strict=True):
+        of_block[layer.block] += job.microbatch * seconds / parallelism.tensor
+    busy = np.array([[sum(of_block[block.name] for block in stage) for stage in stages]])
+    split = [_split(job, one) for one in calls]
+    inside = [pieces.seconds(within) for within, _ in split]
+    each = [
+        inside[number % parallelism.pipeline] / parallelism.pieces / parallelism.virtual
+        for number in range(len(stages))
+    ]
+    messages = [one for own in calls for one in own if one.collective == "send_recv"]
+    send = max((pieces.collectives[question_of(one)] for one in messages), default=0.0)
+    ahead = busy * sum(pieces.computing.forward) / pieces.computing.sample + np.array([each]) / 2
+    back = busy + np.array([each]) - ahead
+    schedule = "gpipe" if parallelism.schedule == "naive" else parallelism.schedule
+    sends = np.full((1, len(stages) - 1), send)
+    end = float(pipeline_seconds(schedule, ahead, back, sends, parallelism.pipeline, parallelism.pieces)[0])
+    computed = parallelism.pieces * busy[0].reshape(-1, parallelism.pipeline).sum(axis=0)
+    most = int(np.argmax(computed + np.array(inside)))
+    compute, waiting = float(computed[most]), end - float(computed[most]) - inside[most]
+    longer = pieces.silent * min(1.0, cores() / ranks) / (compute + optimizer)
+    sync = max(pieces.seconds(exchanged) for _, exchanged in split)
+    parts = StepParts(
+        compute=longer * compute,
+        optimizer=longer * optimizer,
+        pipeline=longer * waiting,
+        tensor=inside[most],
+        sync=sync,
+    )
     return replace(parts, pipeline=parts.pipeline + max(0.0, pieces.silent - parts.total))

@@ -17,14 +17,13 @@ from collectives.records.model_profile import read_model_profile, shipped_model_
 from collectives.units import count
 from planner.beliefs import describe_chance
 from planner.gpus import describe_unpublished
-from planner.mesh.compute import measured_rate
-from planner.mesh.job import TrainingJob
-from planner.mesh.language import is_expressible, is_language
+from planner.jobs import TrainingJob
+from planner.prediction import is_language
+from planner.rates import GpuRates, measured_rate
 from planner.renting.candidates import Candidate, CostEstimate, Limits, list_candidates, pareto_front
 from planner.renting.prices import OLD_AFTER_DAYS, InstanceType, is_old, read_prices
-from planner.renting.steps import LanguageSteps, ProfileSteps, Screening, StepSource, screen
+from planner.renting.steps import CandidateSteps, Screening, screen
 from planner.runs import find_own_runs
-from planner.scaling.gpu_rates import GpuRates
 from ringlab.commands.predicting.predict_devices import WORDS
 from ringlab.shared.answer import Answer, AnswerRecord
 from ringlab.shared.failures import refusals_about
@@ -352,20 +351,20 @@ def _known_rates(planned: PlannedTraining) -> dict[str, float]:
     return rates | dict(measured_rate(read_model_profile(place), str(place)) for place in places)
 
 
-def _step_source(planned: PlannedTraining, job: TrainingJob, gpus: Collection[str]) -> StepSource:
-    """Return the model of the step. Language models without a known rate use closed forms."""
+def _step_source(planned: PlannedTraining, job: TrainingJob, gpus: Collection[str]) -> CandidateSteps:
+    """Return the model of the step: closed forms for a language model without a known rate."""
     known = _known_rates(planned)
     language = replace(job, optimizer=named_optimizer(planned.training))
     if known or planned.training.compute is not None or not is_language(language):
-        return ProfileSteps(job, GpuRates(job, known, gpus))
-    own_runs = {gpu: runs for gpu in sorted(gpus) if (runs := find_own_runs(gpu, job.framework)) is not None}
-    is_searched = "parallelism" not in planned.training.model_fields_set and is_expressible(language)
-    return LanguageSteps(language, is_searched, own_runs)
+        return CandidateSteps(job, GpuRates(job, known, gpus))
+    own = {gpu: runs for gpu in sorted(gpus) if (runs := find_own_runs(gpu, job.framework)) is not None}
+    is_searched = "parallelism" not in planned.training.model_fields_set
+    return CandidateSteps(language, own=own, is_searched=is_searched)
 
 
-def _unpublished(within: Sequence[CostEstimate], steps: StepSource) -> Iterator[str]:
-    """Yield the GPUs of candidates without published runs."""
-    gpus = dict.fromkeys(estimate.candidate.instance.gpu for estimate in within)
+def _unpublished(within: Sequence[CostEstimate], steps: CandidateSteps) -> Iterator[str]:
+    """Yield the GPUs of candidates that no run is on."""
+    gpus = dict.fromkeys(one.candidate.instance.gpu for one in within)
     unseen = [gpu for gpu in gpus if not steps.is_published(gpu)]
     if unseen:
         yield describe_unpublished(unseen)

@@ -19,16 +19,14 @@ from collectives.records.trace import Trace
 from collectives.removed import RENAMED_WHAT_IFS, warn_renamed
 from collectives.units import count, format_size
 from planner.beliefs import describe_chance
+from planner.clusters import check_devices, describe_network, host_of_cluster
 from planner.gpus import PRECISIONS, find_gpu, is_known
-from planner.mesh.clusters import mesh_cluster
-from planner.mesh.prediction import StepPrediction
-from planner.mesh.step import StepModel
-from planner.scaling.gpu_rates import find_compute
+from planner.prediction import StepPrediction, Training
 from ringlab.commands.predicting.predict_sweep import parse_sweep
 from ringlab.shared.answer import NOT_IN_JSON, Answer
 from ringlab.shared.failures import refusals_about
 from ringlab.shared.machines import find_price
-from ringlab.shared.models import find_job, find_language_model, find_source
+from ringlab.shared.models import find_training
 from ringlab.shared.progress import Tick
 from ringlab.table import NOTHING, Bounds, Line, Part, Sentences, Table, format_digits, format_interval, format_or_dash
 from scenarios.loader import SpreadTraining, read_spread_training
@@ -42,7 +40,7 @@ UNITS = (("h", 3600.0, 7200.0), ("s", 1.0, 1.0), ("ms", 1e-3, 1e-3), ("us", 1e-6
 NOTICED = 0.001  # an efficiency above 1 by less is a rounding error
 PARTS = {
     "compute": "compute", "optimizer": "optimizer", "tensor": "tensor", "expert": "experts", "pipeline": "pipeline",
-    "sync": "sync", "overlap_slowdown": "overlap slowdown", "copies": "copies", "stragglers": "stragglers",
+    "sync": "sync", "copies": "copies", "stragglers": "stragglers",
     "input": "loading", "processes": "processes",
 }  # fmt: skip
 WORDS = {
@@ -211,7 +209,8 @@ def predict_devices(
     check_callable("tick", tick, of="(rank, done, total, text)")
     key, values = _parse_what_if(what_if)
     base = read_spread_training(scenario, overrides)
-    cases, models, sharded, price_notes = list[DevicesCase](), list[StepModel](), "", dict[str, None]()
+    cases, trainings, sharded = list[DevicesCase](), list[Training](), ""
+    networks, price_notes = dict[str, None](), dict[str, None]()
     last: StepPrediction | None = None
     for number, value in enumerate(values):
 
@@ -219,13 +218,14 @@ def predict_devices(
             tick(0, before + place, len(values) * len(devices), f"predictions, {count(devices[place], 'device')}")
 
         spread = base if key is None else _read_with(scenario, overrides, base, f"{key}={value}")
-        model = _step_model(spread, base.training.batch_size)
+        training = find_training(spread, base.training.batch_size)
         price = find_price(spread, base, devices)
-        case, step = _predict_case(value, spread, model, devices, price.dollars, on_row)
+        case, step = _predict_case(value, spread, training, devices, price.dollars, on_row)
         if price.note is not None and any(row.epoch or row.target for row in case.rows):
             price_notes[price.note] = None
         cases.append(case)
-        models.append(model)
+        trainings.append(training)
+        networks |= dict.fromkeys(describe_network(spread.cluster))
         if step is not None and step.parallelism.has_dtensors:
             sharded = OWN_WORK.format(strategy=step.parallelism.label)
         last = step or last
@@ -235,29 +235,13 @@ def predict_devices(
         title=base.title,
         file=str(base.path),
         cluster=base.cluster.title,
-        model=models[-1].job.model.model,
-        compute=_join_sources(values, [model.compute.source for model in models]),
+        model=trainings[-1].job.model.model,
+        compute=_join_sources(values, [training.compute_source for training in trainings]),
         cases=tuple(cases),
         key=key,
-        conclusions=(*filter(None, [sharded]), *_conclude(key, cases), *price_notes),
+        conclusions=(*filter(None, [sharded]), *_conclude(key, cases), *networks, *price_notes),
         trace=_make_trace(base.title, last),
     )
-
-
-def _step_model(spread: SpreadTraining, stated_batch: int) -> StepModel:
-    """Return the model of a training's step. Raise InputError if compute times are unknown.
-
-    ``stated_batch`` is the batch size of compute times in the scenario.
-    """
-    mesh = mesh_cluster(spread.cluster, spread.algorithm)
-    with refusals_about(f"{spread.path}: training"):
-        job = find_job(spread.training, spread.folder)
-        language = find_language_model(spread, job)
-    if language is not None:
-        return StepModel(language.job, language.compute, mesh.join, mesh.device, language)
-    with refusals_about(f"{spread.path}: training.compute"):
-        compute = find_compute(job, find_source(spread.training, stated_batch), mesh.gpu)
-    return StepModel(job, compute, mesh.join, mesh.device)
 
 
 def _join_sources(values: Sequence[str], sources: Sequence[str]) -> str:
@@ -314,7 +298,7 @@ def _read_with(scenario: str | Path, overrides: Sequence[str], base: SpreadTrain
 def _predict_case(
     value: str,
     spread: SpreadTraining,
-    model: StepModel,
+    training: Training,
     devices: Sequence[int],
     price: float | None,
     on_row: Callable[[int], None],
@@ -324,19 +308,18 @@ def _predict_case(
     for place, number in enumerate(devices):
         on_row(place)
         try:
-            last = step = model.predict(number)
+            check_devices(spread.cluster, number)
+            last = step = training.predict(number)
         except InputError as error:
             refused.append(Refused(number, str(error)))
             continue
-        rows.append(_make_row(step, spread, price, model.job.batch / model.compute.step(model.job.batch)))
+        rows.append(_make_row(step, spread, price, training.job.batch / float(training.alone.step_s[0])))
     return DevicesCase(value, tuple(rows), tuple(refused)), last
 
 
 def _make_row(step: StepPrediction, spread: SpreadTraining, price: float | None, alone: float) -> DevicesRow:
     """Return the row of a step. ``alone`` is the rate of one device in samples/s, the base of the efficiency."""
     bounds, shares = step.interval(COVERAGE), step.efficiency_interval(COVERAGE)
-    fullest = max(step.memory, key=lambda stage: stage.total)
-    sending = max(step.calls, key=lambda calls: sum(call.sent for call in calls))
     hourly = None if price is None else price * step.devices
     model, epoch, tokens_per_s, mfu = spread.training.model, spread.training.epoch, None, None
     context = parse_transformer(model)[1].context if is_transformer(model) else None
@@ -344,8 +327,8 @@ def _make_row(step: StepPrediction, spread: SpreadTraining, price: float | None,
         target = spread.plan.find_samples(context)
     if context is not None:
         tokens_per_s = step.rate * context
-        gpu, precision = mesh_cluster(spread.cluster).gpu, spread.training.precision
-        if gpu is not None and precision in PRECISIONS and is_known(gpu):
+        gpu, precision = host_of_cluster(spread.cluster).gpu, spread.training.precision
+        if isinstance(gpu, str) and precision in PRECISIONS and is_known(gpu):
             peak = find_gpu(gpu).peak(precision) * step.devices
             mfu = tokens_per_s * flops_per_token(*parse_transformer(model)) / peak
     return DevicesRow(
@@ -359,13 +342,13 @@ def _make_row(step: StepPrediction, spread: SpreadTraining, price: float | None,
         step_interval=(step.parts.total * step.rate / bounds[1], step.parts.total * step.rate / bounds[0]),
         parts=step.parts.as_dict(),
         parts_intervals=step.parts_intervals(COVERAGE),
-        memory={**fullest.as_dict(), "total": fullest.total},
-        bottleneck=step.bottleneck[0],
-        bottleneck_share=step.bottleneck[1],
+        memory=step.memory,
+        bottleneck=step.parts.bottleneck[0],
+        bottleneck_share=step.parts.bottleneck[1],
         sent_bytes=step.sent_bytes,
         calls=tuple(
             {"collective": call.collective, "bytes": call.nbytes, "ranks": call.group.size, "times": call.times}
-            for call in sending
+            for call in step.calls
         ),
         epoch=None if epoch is None else Bill.of(epoch, step.rate, bounds, hourly),
         target=None if target is None else Bill.of(target, step.rate, bounds, hourly),
@@ -377,11 +360,12 @@ def _make_row(step: StepPrediction, spread: SpreadTraining, price: float | None,
 
 def _make_trace(title: str, step: StepPrediction) -> Trace | None:
     """Return a step as a trace with one rank per pipeline stage, or per stream without a pipeline."""
-    if not step.spans:
+    timeline = step.spans
+    if not timeline:
         return None
     spans, stages = list[Span](), step.parallelism.pipeline
-    streams = [*dict.fromkeys(("compute", "communication", *(stream for _, stream, _, _ in step.spans)))]
-    for name, stream, begin, end in step.spans:
+    streams = [*dict.fromkeys(("compute", "communication", *(stream for _, stream, _, _ in timeline)))]
+    for name, stream, begin, end in timeline:
         rank = int(stream.rpartition(" ")[2]) if stages > 1 else streams.index(stream)
         spans.append(Span(rank, name, 0, begin, end, collective=0))
     hosts = [f"stage {stage}" for stage in range(stages)] if stages > 1 else streams

@@ -17,11 +17,11 @@ from collectives.records.model_profile import EXAMPLE, TRANSFORMERS, is_transfor
 from collectives.training.parallelism import FRAMEWORKS
 from collectives.training.recipe import check_known
 from planner.beliefs import Z_80
+from planner.clusters import describe_network, host_of_cluster
 from planner.gpus import PRECISIONS, describe_unpublished, is_published
 from planner.jobs import BITS, OFFLOADED, OPTIMIZERS
 from planner.memory import FILL
 from planner.memory import PARTS as MEMORY_PARTS
-from planner.mesh.clusters import mesh_cluster
 from planner.search import (
     FoundMeshes,
     MeshJob,
@@ -498,7 +498,8 @@ def find_meshes(scenario: str | Path, options: SearchOptions, overrides: Sequenc
                     notes[note] = None
                 cases.append(replace(_make_case(value, meshes, priced.dollars, used), fitting=fitting))
                 found.append(meshes)
-                notes |= dict.fromkeys(filter(None, (adapted, _describe_unpublished(job.gpu), priced.note)))
+                about = (adapted, _describe_unpublished(job.gpu), *describe_network(spread.cluster), priced.note)
+                notes |= dict.fromkeys(filter(None, about))
         except InputError as error:
             refused.append(f"{key} {value}: {error}.")
             if key is None:
@@ -543,11 +544,10 @@ def _vary(
 
 def _make_job(spread: SpreadTraining, devices: int, options: SearchOptions) -> MeshJob:
     """Return the search problem for a number of devices. Raise InputError for an unsupported model or cluster."""
-    training, cluster = spread.training, mesh_cluster(spread.cluster)
-    host = cluster.host
-    if host is None:
+    training, host = spread.training, host_of_cluster(spread.cluster)
+    if host.network is not None:
         raise InputError('search requires a GPU cluster: set cluster.preset and transport = "nccl"')
-    if cluster.gpu is None:
+    if host.gpu is None:
         raise InputError(
             f"search requires a GPU's data sheet, and the catalog has none for {spread.cluster.title}; "
             "`ringlab list hardware` shows the GPUs; predict --devices accepts training.compute = {rate = 500.0}"

@@ -1,4 +1,4 @@
-"""``one_gpu_rate``: what one GPU does of a job, from its data sheet and from what other GPUs are known to do.
+"""The rate of one GPU on a job, from its data sheet and from the known rates of other GPUs.
 
 A Gaussian process over published rates of one GPU. Its mean is a power law of the data sheet: the peak of the
 precision, memory bandwidth, the watts that the GPU may take and the year. Of a model that mostly moves bytes, by the
@@ -8,6 +8,7 @@ framework, the source, the job (model and precision of a source), the type of GP
 other by their data sheets. So other GPUs' rates of the same job move this one's, near ones more.
 """
 
+import csv
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -21,15 +22,17 @@ from numpy.typing import NDArray
 
 from collectives.errors import InputError
 from collectives.records.model_profile import ModelProfile
-from planner.gpus import Gpu
-from planner.mesh.compute import MEASURED_SPREAD
-from planner.mesh.job import TrainingJob, is_half
-from planner.mesh.terms import Floats
-from planner.scaling.descriptions import find_scaling_gpu, read_series
+from planner.gpus import Gpu, find_series_gpu
+from planner.jobs import TrainingJob, is_half
+from planner.models import find_model
 from simcomm.nccl.parameters import read_definitions
 
 YOURS = "yours"  # the source of rates that a caller knows
-FILE = Path(__file__).parent / "one_gpu.toml"
+FILE = Path(__file__).parent / "data" / "one_gpu.toml"
+PUBLISHED = FILE.parent / "one_gpu_rates.csv"  # by benchmarks/studies/one_gpu_fit.py
+Floats = NDArray[np.float64]
+# Standard deviation of the log of a rate: one script on boxes of one kind differs by 3.2 % (published H100 series).
+MEASURED_SPREAD = 0.03
 # A middle of data sheets, around which features are counted: FLOP/s, bytes/s, watts, year, FLOP/s of FP32.
 MIDDLE_FLOPS, MIDDLE_MEMORY, MIDDLE_WATTS, MIDDLE_YEAR, MIDDLE_SHADER = 150e12, 1200e9, 350.0, 2019, 35e12
 FLOPS_SHARE = 0.6  # of FLOPs in a sample's work; the rest are the elements that are written
@@ -76,37 +79,18 @@ def read_process() -> Mapping[str, float]:
     return {name: found.value for name, found in read_definitions(FILE).items()}
 
 
-def one_gpu_rate(
-    job: TrainingJob, gpu: str | Gpu, known: Mapping[str, float] | None = None, *, without: Sequence[str] = ()
-) -> OneGpuRate:
-    """Return the rate of one GPU, from what others (``known``, by name) do of the same job and from published rates.
-
-    ``without`` are GPUs whose published rates are not to be seen. Raises InputError.
-
-    >>> from planner.scaling import find_model
-    >>> job = TrainingJob(find_model("ResNet-50"), 256.0)
-    >>> guess, better = one_gpu_rate(job, "H100 SXM"), one_gpu_rate(job, "H100 SXM", {"A100": 1300.0, "V100": 800.0})
-    >>> better.spread < guess.spread
-    True
-    """
-    board = find_scaling_gpu(gpu) if isinstance(gpu, str) else gpu
-    rates = dict(known or {})
-    for name, rate in rates.items():
-        if not 0 < rate < float("inf"):
-            raise InputError(f"known: {name} = {rate!r}; give samples or tokens per second above 0")
-    if board.name in rates:
-        return OneGpuRate(rates[board.name], MEASURED_SPREAD)
-    seen = [one for one in published() if one.gpu.name not in without]
-    seen += [Alone(job, find_scaling_gpu(name), YOURS, rate) for name, rate in rates.items()]
-    return guess_rates(seen, [Alone(job, board, YOURS)])[0]
-
-
 @cache
 def published() -> tuple[Alone, ...]:
-    """Return the project's published rates of one GPU."""
-    return tuple(
-        Alone(one.job, one.gpu, one.source, one.points[0].rate) for one in read_series() if one.points[0].gpus == 1
-    )
+    """Return the published rates of one GPU."""
+    with PUBLISHED.open(encoding="utf-8", newline="") as lines:
+        return tuple(
+            Alone(
+                TrainingJob(find_model(row["model"]), float(row["batch"]), precision=row["precision"],
+                            framework=row["framework"]),
+                find_series_gpu(row["gpu"]), row["source"], float(row["rate"]),
+            )
+            for row in csv.DictReader(lines)
+        )  # fmt: skip
 
 
 def guess_rates(
@@ -176,7 +160,7 @@ def peak_of(alone: Alone) -> float:
 def network_of(model: ModelProfile) -> str:
     """Return the name of a model without the length of its sequences, whose work its profile says already.
 
-    >>> from planner.scaling import find_model
+    >>> from planner.models import find_model
     >>> network_of(find_model("BERT-base-128")), network_of(find_model("ResNet-50"))
     ('bert-base', 'resnet50')
     """

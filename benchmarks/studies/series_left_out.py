@@ -1,0 +1,85 @@
+"""Predict all published series again, each source by a fit without it, for docs/reports/scaling.md.
+
+    python -m benchmarks.studies.series_left_out
+
+Every fit sees the published runs of language models, too, and no system that is held out. Minutes.
+"""
+
+import json
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.accuracy.judging import Judged, score
+from benchmarks.accuracy.meshes import mark_slow
+from benchmarks.accuracy.series import Series, read_series
+from benchmarks.accuracy.steps import RUN_DEVIATION, Fitted, RunSteps, fit, fit_of_series, put_aside, steps_of_series
+from benchmarks.accuracy.training import (
+    BASELINES,
+    HARD,
+    Points,
+    accuracy_training,
+    judged_points,
+    measured,
+    score_baselines,
+    score_by,
+    score_points,
+)
+from benchmarks.studies.one_gpu_left_out import judge_one_gpu
+from collectives.output_files import write_text
+from planner.runs import columns_of_runs, has_time, read_table
+
+RESULTS = Path(__file__).parent.parent / "results" / "scaling.json"
+FOLDS = 7  # of sources, of which each fit leaves one out
+
+
+def judge_left_out(series: list[Series]) -> Judged:
+    """Return the points of series, each source by parameters and baselines of others."""
+    rows = [run for run in read_table()[0] if has_time(run)]
+    kept = [run for run, slow in zip(rows, mark_slow(rows), strict=True) if not slow]
+    seconds, names = np.array([run["step_s"] for run in kept]), np.array([run["source"] for run in kept])
+    runs = Fitted.of(RunSteps(columns_of_runs(kept), seconds, names), names, RUN_DEVIATION)
+    points, sources, hidden = (
+        Points(tuple(series), measured(series)),
+        sorted({one.source for one in series}),
+        put_aside(),
+    )
+    predicted, deviations = points.linear, np.zeros(len(points.rate))
+    baselines = {name: np.ones(len(points.rate)) for name in BASELINES}
+    for fold in range(FOLDS):
+        left = np.array([one.source in sources[fold::FOLDS] for one in series])
+        others = [one for one, out in zip(series, left, strict=True) if not out and one.system not in hidden]
+        own = [one for one, out in zip(series, left, strict=True) if out]
+        parameters, steps, inside = fit([runs, fit_of_series(others)]), steps_of_series(own), left[points.of]
+        is_predicted = inside & points.predicted
+        predicted[is_predicted] = (points.rate[inside] * steps.measured / steps.seconds(parameters))[steps.predicted]
+        deviations[is_predicted] = steps.deviations(parameters)
+        seen, mine = (Points(tuple(some), measured(some)) for some in (others, own))
+        for name, make in BASELINES.items():
+            baselines[name][inside] = make(seen)(mine)
+        print(f"fold {fold + 1} of {FOLDS}", flush=True)
+    return judged_points(points, predicted, deviations, baselines)
+
+
+def measure() -> dict[str, Any]:
+    """Return the scores of the project's own series, each source left out, and of the systems that are held out."""
+    series = read_series()
+    judged, one_gpu = judge_left_out(series), judge_one_gpu(series, refit=True)
+    held_out = {
+        "points": {name: asdict(one) for name, one in score_points(judged).items()},
+        "baselines": score_baselines(judged),
+        "by": {key: {name: asdict(one) for name, one in score_by(judged, key).items()} for key in ("family", "gpus")},
+        "one_gpu": {name: asdict(one) for name, one in one_gpu.items()},
+        "series": len(series),
+        "sources": len({one.source for one in series}),
+        "expected_hard": asdict(score(judged.take(judged.predicted < HARD * judged.keys["linear"]))),
+    }
+    aside = accuracy_training(only_held_out=True).to_dict()
+    return {"date": datetime.now(UTC).date().isoformat(), "held_out": held_out, "put_aside": aside}
+
+
+if __name__ == "__main__":
+    write_text(RESULTS, json.dumps(measure(), indent=1) + "\n")

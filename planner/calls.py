@@ -1,0 +1,292 @@
+"""The collectives that torch's classes call in a training step, and the states that they leave on a device, by stage.
+
+The profile is that of the dense model. With experts, each layer's MLP exists several times, and a token visits some.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from collectives.errors import InputError
+from collectives.quoting import quote
+from collectives.records.model_profile import Block, Layer, ModelProfile
+from collectives.training.gradients import BUCKET_BYTES, FIRST_BYTES, fill_buckets, gradients_of
+from collectives.training.parallelism import SHARDED, Parallelism
+from planner.hosts import SHARES, Group
+from planner.jobs import TrainingJob
+from planner.profiles import MIB
+from planner.stages import Stage, cut_stages
+
+WHOLE_KINDS, WHOLE_NAMES = ("LayerNorm", "RMSNorm"), ("positions", "types")  # that tensor parallelism does not divide
+BY_ROWS = (".out", ".down")  # matrices divided by rows
+WORDS, HEAD, LOSS = "words", "head", "loss"  # blocks of the transformers of ``realcomm.profiling``
+LOSS_CALLS = 3  # all_reduces of a number a token: the greatest score, the sum of exponentials, the label's score
+STATES = {"sgd": 4, "adamw": 8, "adamw8bit": 2}  # bytes that an optimizer keeps for each parameter
+
+
+class Call(NamedTuple):
+    """A collective of a device, ``times`` in a step: bytes of the whole buffer, and its group.
+
+    With local SGD, ``times`` are those of the mean step.
+    """
+
+    collective: str
+    nbytes: float
+    group: Group
+    times: float = 1
+
+    @property
+    def sent(self) -> float:
+        """Bytes that the device sends, by the best algorithms for large buffers."""
+        return self.times * self.nbytes * SHARES[self.collective](self.group.size)
+
+
+def join_calls(calls: Iterable[Call]) -> tuple[Call, ...]:
+    """Return the calls, equal ones as one.
+
+    >>> join_calls([Call("all_reduce", 8.0, Group(2)), Call("all_reduce", 8.0, Group(2), 3)])
+    (Call(collective='all_reduce', nbytes=8.0, group=Group(size=2, stride=1), times=4),)
+    """
+    found: dict[tuple[str, float, Group], float] = {}
+    for one in calls:
+        if one.group.size > 1 and one.times and one.nbytes:
+            found[one[:3]] = found.get(one[:3], 0) + one.times
+    return tuple(Call(*key, times) for key, times in found.items())
+
+
+class States(NamedTuple):
+    """Bytes of a device's states: parameters, gradients, and what the optimizer keeps."""
+
+    parameters: float
+    gradients: float
+    optimizer: float
+
+
+class Counts(NamedTuple):
+    """Parameters that all devices of the data axis share, and those of a device's own experts."""
+
+    shared: float
+    expert: float
+
+    def divided(self, parallelism: Parallelism) -> float:
+        """Return the parameters of a device that divides them; fewer devices have the same experts."""
+        among = (parallelism.shard if parallelism.strategy == "hsdp" else parallelism.data) or 1
+        return self.shared / among + self.expert / max(1, parallelism.data // parallelism.expert)
+
+
+def check_strategy(job: TrainingJob) -> None:
+    """Raise InputError for a strategy that the model cannot have, and for a model without parameters."""
+    profile, parallelism = job.model, job.parallelism
+    if not profile.parameters:
+        raise InputError(f"the profile of {quote(profile.model)} has no parameters; give a model that is trained")
+    shape = profile.shape
+    if shape is None and (parallelism.tensor > 1 or parallelism.experts):
+        asked = "tensor" if parallelism.tensor > 1 else "experts"
+        raise InputError(
+            f"{asked} is of transformers, and the profile of {quote(profile.model)} has no dimensions of one; "
+            "take gpt:layers=...,width=... or leave it out"
+        )
+    if shape is not None and shape.kv_heads % parallelism.tensor:
+        raise InputError(f"tensor is {parallelism.tensor} and must divide the {shape.kv_heads} heads of the model")
+    if parallelism.pieces > 1 and job.batch % parallelism.pieces:
+        raise InputError(
+            f"batch_size {job.batch} is not divided by {parallelism.pieces} microbatches; give a multiple of them"
+        )
+
+
+def stage_calls(job: TrainingJob) -> list[tuple[Call, ...]]:
+    """Return the calls of a device of each stage; the mesh of the job is whole."""
+    parallelism, profile = job.parallelism, device_part(job.model, job.parallelism)
+    stages, first = cut_stages(profile, parallelism.pipeline * parallelism.virtual), 0
+    calls: list[list[Call]] = [[] for _ in range(parallelism.pipeline)]
+    for number, stage in enumerate(stages):
+        own = calls[number % parallelism.pipeline]
+        for place in range(first, first + len(stage)):
+            own += [one._replace(times=one.times * parallelism.pieces) for one in _within(profile, place, job)]
+        first += len(stage)
+        if number + 1 < len(stages):
+            nbytes = stage[-1].output_bytes * job.microbatch * job.item / profile.item_bytes
+            nbytes /= parallelism.tensor if parallelism.sequence else 1
+            message = Call("send_recv", nbytes, Group(2, parallelism.tensor * parallelism.data), parallelism.pieces)
+            own.append(message)
+            calls[(number + 1) % parallelism.pipeline].append(message)
+    for number, own in enumerate(calls):
+        blocks = [block for stage in stages[number :: parallelism.pipeline] for block in stage]
+        own += [one._replace(times=one.times / parallelism.sync_every) for one in _exchanged(profile, blocks, job)]
+    return [join_calls(own) for own in calls]
+
+
+def stage_states(job: TrainingJob) -> list[States]:
+    """Return the states of a device of each stage, as torch's classes keep them in float32."""
+    parallelism, profile = job.parallelism, device_part(job.model, job.parallelism)
+    stages, found = cut_stages(profile, parallelism.pipeline * parallelism.virtual), list[States]()
+    for number in range(parallelism.pipeline):
+        blocks = [block for stage in stages[number :: parallelism.pipeline] for block in stage]
+        counts = count_parameters(profile, parallelism, blocks)
+        whole, divided, is_sharded = sum(counts), counts.divided(parallelism), parallelism.strategy in SHARDED
+        optimizer = whole if parallelism.strategy in ("ddp", "data_parallel", "parameter_server") else divided
+        found.append(
+            States(
+                4 * (divided if is_sharded else whole),
+                4 * (divided if is_sharded or parallelism.strategy == "zero2" else whole),
+                STATES[job.optimizer] * optimizer,
+            )
+        )
+    return found
+
+
+def device_part(profile: ModelProfile, parallelism: Parallelism) -> ModelProfile:
+    """Return a device's part of a model: its own experts, and its share of matrices.
+
+    Norms, positions, and biases of matrices divided by rows are whole on each device of a tensor group (Shoeybi et al.,
+    https://arxiv.org/abs/1909.08053, section 3).
+
+    >>> from collectives.records.model_profile import find_model_profile
+    >>> gpt = find_model_profile("gpt2")
+    >>> round(device_part(gpt, Parallelism(tensor=4)).parameters / gpt.parameters, 3)
+    0.255
+    """
+    layers = profile.layers
+    if parallelism.experts:
+        own = parallelism.experts // parallelism.expert
+        layers = tuple(one._replace(tensors=one.tensors * own) if is_expert(one) else one for one in layers)
+    if parallelism.tensor > 1:
+        layers = tuple(_divide(layer, parallelism.tensor) for layer in layers)
+    return replace(profile, layers=layers)
+
+
+def _divide(layer: Layer, tensor: int) -> Layer:
+    if layer.kind in WHOLE_KINDS or layer.name in WHOLE_NAMES:
+        return layer
+    divided = tuple(-(-elements // tensor) for elements in layer.tensors)
+    if layer.name.endswith(BY_ROWS) and layer.tensors:
+        divided = (divided[0], *layer.tensors[1:])
+    return layer._replace(tensors=divided)
+
+
+def is_expert(layer: Layer) -> bool:
+    """Return whether a layer is part of an MLP, of which experts are copies."""
+    return ".mlp." in f"{layer.name}."
+
+
+def is_unit(profile: ModelProfile, block: Block) -> bool:
+    """Return whether a block's parameters are gathered alone; otherwise the root gathers them, once in a step.
+
+    Units are the layers of a transformer, as torch's ``fully_shard`` is used, or all blocks with parameters.
+    """
+    return block.parameters > 0 and (profile.shape is None or is_layer(profile, block))
+
+
+def is_layer(profile: ModelProfile, block: Block) -> bool:
+    """Return whether a block is one of a transformer's equal layers."""
+    alike = sum((one.parameters, one.forward_flops) == (block.parameters, block.forward_flops)
+                for one in profile.blocks)  # fmt: skip
+    return profile.shape is not None and block.parameters > 0 and alike >= profile.shape.layers
+
+
+def count_parameters(profile: ModelProfile, parallelism: Parallelism, blocks: Sequence[Block]) -> Counts:
+    """Return the parameters of blocks of a device's part of a model."""
+    names = {block.name for block in blocks}
+    layers = [layer for layer in profile.layers if layer.block in names]
+    whole = float(sum(layer.parameters for layer in layers))
+    own = float(sum(layer.parameters for layer in layers if is_expert(layer))) if parallelism.expert > 1 else 0.0
+    return Counts(whole - own, own)
+
+
+def _within(profile: ModelProfile, number: int, job: TrainingJob) -> tuple[Call, ...]:
+    """Return the calls within a block for a microbatch, forward and backward.
+
+    A layer has two all_reduces in forward and two in backward, the words one in forward and the scores one in backward;
+    with sequence parallelism each is an all_gather and a reduce_scatter (Korthikanti et al.,
+    https://arxiv.org/abs/2205.05198). Experts have two all_to_alls in each (Lepikhin et al.,
+    https://arxiv.org/abs/2006.16668). Recomputing repeats those of forward.
+    """
+    parallelism, shape, block = job.parallelism, profile.shape, profile.blocks[number]
+    if shape is None or max(parallelism.tensor, parallelism.expert) == 1:
+        return ()
+    tokens = job.microbatch * shape.context
+    nbytes, group = tokens * shape.width * job.item, Group(parallelism.tensor)
+    into, out = ("all_gather", "reduce_scatter") if parallelism.sequence else ("", "all_reduce")
+    behind, out_of = (Call(into, nbytes, group),) if parallelism.sequence else (), (Call(out, nbytes, group),)
+    ahead, back = tuple[Call, ...](), tuple[Call, ...]()
+    if is_layer(profile, block):
+        routed = (Call("all_to_all", nbytes * parallelism.top_k, Group(parallelism.expert, parallelism.tensor), 2),)
+        ahead = back = tuple(Call(name, nbytes, group, 2) for name in (into, out) if name) + routed
+    elif block.name == WORDS:
+        ahead, back = out_of, behind
+    elif block.name == HEAD:
+        ahead, back = behind, out_of
+    elif block.name == LOSS:
+        ahead = (Call("all_reduce", tokens * 4, group, LOSS_CALLS),)
+    return ahead * (2 if parallelism.recompute == "full" else 1) + back
+
+
+def _exchanged(profile: ModelProfile, blocks: Stage | Sequence[Block], job: TrainingJob) -> list[Call]:
+    """Return the calls of the data axis for the blocks of a device."""
+    parallelism = job.parallelism
+    if parallelism.data == 1:
+        return []
+    is_sharded, weight = parallelism.strategy in SHARDED, weight_item(job)
+    gradient = gradient_item(job)
+    whole, experts = (
+        Group(parallelism.data, parallelism.tensor),
+        Group(parallelism.data // parallelism.expert, parallelism.tensor * parallelism.expert),
+    )
+    if is_sharded:
+        return _gathered(profile, blocks, job, experts)
+    names = {block.name for block in blocks}
+    layers, found = [layer for layer in profile.layers if layer.block in names], list[Call]()
+    counts = count_parameters(profile, parallelism, blocks)
+    if parallelism.strategy in ("data_parallel", "parameter_server"):
+        return [Call("broadcast", weight * sum(counts), whole), Call("reduce", gradient * sum(counts), whole)]
+    own = [parallelism.expert > 1 and is_expert(layer) for layer in layers]
+    size, is_divided = round(parallelism.bucket_mb * MIB), parallelism.strategy in ("zero1", "zero2")
+    for expert, group, parameters in ((False, whole, counts.shared), (True, experts, counts.expert)):
+        tensors = [layer.tensors if of == expert else () for layer, of in zip(layers, own, strict=True)]
+        gradients = gradients_of(tensors, [0.0] * len(layers), gradient)
+        buckets = fill_buckets(gradients, size, FIRST_BYTES if size == BUCKET_BYTES else size)
+        sizes = [one.nbytes for one in buckets]
+        sizes = sizes if parallelism.overlap or not sizes else [sum(sizes)]
+        found += [Call("reduce_scatter" if is_divided else "all_reduce", nbytes, group) for nbytes in sizes]
+        if is_divided:
+            found.append(Call("all_gather", weight * parameters, group))
+        if parallelism.strategy == "zero_redundancy":
+            found += [Call("broadcast", one.nbytes, group) for one in gradients]
+    return found
+
+
+def _gathered(profile: ModelProfile, blocks: Sequence[Block], job: TrainingJob, experts: Group) -> list[Call]:
+    """Return the calls of ZeRO-3, FSDP and HSDP.
+
+    A unit's parameters are gathered before forward and before backward, its gradients are scattered behind it, and
+    HSDP averages them between its groups. The root's parameters are gathered once, and kept.
+    """
+    parallelism, weight, gradient = job.parallelism, weight_item(job), gradient_item(job)
+    size = parallelism.shard or parallelism.data
+    shard, replicas = Group(size, parallelism.tensor), Group(parallelism.data // size, parallelism.tensor * size)
+    found = list[Call]()
+    units = [(count_parameters(profile, parallelism, [block]), 2) for block in blocks if is_unit(profile, block)]
+    root = count_parameters(profile, parallelism, [block for block in blocks if not is_unit(profile, block)])
+    for counts, times in [*units, (root, 1)]:
+        found += [
+            Call("all_gather", weight * counts.shared, shard, times),
+            Call("reduce_scatter", gradient * counts.shared, shard),
+            Call("all_reduce", gradient * counts.shared / size, replicas),
+            Call("all_gather", weight * counts.expert, experts, times),
+            Call("reduce_scatter", gradient * counts.expert, experts),
+        ]
+    return [one._replace(times=one.times * parallelism.pieces) for one in found]
+
+
+def weight_item(job: TrainingJob) -> int:
+    """Return the bytes of an element of a parameter as it travels."""
+    parallelism = job.parallelism
+    return job.item if parallelism.strategy in SHARDED else 2 if parallelism.half_weights else 4
+
+
+def gradient_item(job: TrainingJob) -> int:
+    """Return the bytes of an element of a gradient as it travels."""
+    parallelism = job.parallelism
+    if parallelism.gradient_bytes:
+        return parallelism.gradient_bytes
+    return 2 if parallelism.half_weights or (parallelism.strategy in SHARDED and job.item == 2) else 4

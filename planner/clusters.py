@@ -1,0 +1,116 @@
+"""The devices of a cluster as hosts of a mesh: GPUs that NCCL's model joins, or ranks on a simulated network."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from collectives.call import make_call
+from collectives.catalogue import find_algorithm
+from collectives.declaration import Algorithm
+from collectives.errors import InputError
+from planner.hosts import CORES, Group, Host, host_of_system
+from simcomm.cluster.cluster import Cluster
+from simcomm.cluster.hardware import machine_entries, parts
+from simcomm.nccl.catalogue import gpus_of_host
+from simcomm.nccl.clusters import NcclCluster
+from simcomm.nccl.measured.calibration import predict_calibrated
+from simcomm.simulate import run
+
+ALGORITHMS = {
+    "all_reduce": "ring", "all_gather": "ring", "reduce_scatter": "ring", "all_to_all": "direct",
+    "broadcast": "binomial", "reduce": "binomial",
+}  # fmt: skip
+
+
+INSIDE = {"nvswitch": "NVSwitch", "mesh": "NVLink mesh", "bridge": "NVLink pairs", "xgmi": "xGMI"}
+SMALL, UNCHECKED = 1024, "no system with"  # bytes; a note about the interval of collectives
+
+
+@dataclass(frozen=True, eq=False)
+class SimulatedNetwork:
+    """A simulated cluster: each group's collectives are simulated alone, on the group's own hosts."""
+
+    cluster: Cluster
+    algorithm: Algorithm | None = None  # of all_reduce. Default: ring
+    known: dict[tuple[str, int, Group], float] = field(default_factory=dict, repr=False)
+
+    def seconds(self, collective: str, nbytes: float, group: Group) -> float:
+        """Return the seconds of a collective among the first such group of the cluster.
+
+        >>> from simcomm import star
+        >>> network = SimulatedNetwork(star(4, bandwidth="10 Gbit/s", latency="5 us"))
+        >>> network.seconds("serve", 1 << 20, Group(4)) > 1.5 * network.seconds("all_reduce", 1 << 20, Group(4))
+        True
+        """
+        if group.size == 1 or nbytes < 1:
+            return 0.0
+        if collective == "send_recv":
+            group = Group(2, group.stride)
+        key = (collective, max(4, round(nbytes / 4) * 4), group)
+        if key not in self.known:
+            hosts = self.cluster.hosts[: group.size * group.stride : group.stride]
+            algorithm = self._algorithm(collective)
+            call = make_call(algorithm, group.size, key[1])
+            self.known[key] = run(call, replace(self.cluster, hosts=hosts), record=False).elapsed
+        return self.known[key]
+
+    def _algorithm(self, collective: str) -> Algorithm:
+        if collective == "all_reduce" and self.algorithm is not None:
+            return self.algorithm
+        naive = {"send_recv": "broadcast/naive", "serve": "all_reduce/naive"}
+        return find_algorithm(naive.get(collective) or f"{collective}/{ALGORITHMS[collective]}")
+
+
+def host_of_cluster(cluster: Cluster, algorithm: Algorithm | None = None) -> Host:
+    """Return a host of a cluster; ``algorithm`` is that of all_reduce on a simulated network.
+
+    Cores are those of the whole machine, whose unused GPUs leave theirs to the others.
+    """
+    if not isinstance(cluster, NcclCluster):
+        network = SimulatedNetwork(cluster, algorithm)
+        gpus = max(1, cluster.local_ranks)
+        return Host(cluster.title, None, gpus, "", CORES * gpus, 0.0, network=network)
+    system, preset = cluster.system, cluster.system.preset
+    name = str(machine_entries()[preset]["gpu"]) if preset in machine_entries() else system.gpu.name
+    host = host_of_system(system, name if name in parts("GPU") else None, cluster.settings)
+    return replace(host, cores=CORES * gpus_of_host(preset)) if preset in machine_entries() else host
+
+
+def describe_network(cluster: Cluster) -> Iterator[str]:
+    """Yield the links of a cluster's GPUs with every assumption about them, and the lack of published trainings.
+
+    >>> from simcomm.nccl.clusters import nccl_cluster
+    >>> from simcomm.nccl.descriptions import describe_preset
+    >>> next(describe_network(nccl_cluster(describe_preset("dgx-h100", 2, 8)))).partition(";")[0]
+    'Network: NVSwitch inside a host, ib at 400 GB/s between hosts'
+    """
+    host = host_of_cluster(cluster)
+    system = host.system
+    if system is None or not isinstance(cluster, NcclCluster):
+        return
+    inside = INSIDE.get(system.link, "PCIe GPU to GPU" if system.p2p else "PCIe through host memory")
+    links = [f"{inside} inside a host"] * (system.gpus > 1)
+    links += [f"{system.net} at {system.nic:g} GB/s between hosts"] * (system.nodes > 1)
+    notes = predict_calibrated(system, "all_reduce", SMALL, settings=cluster.settings).notes
+    known = [f"Network: {', '.join(links)}"] if links else []
+    yield "; ".join([*known, *cluster.assumed, *(note for note in notes if not note.startswith(UNCHECKED))]) + "."
+    if host.is_unseen and system.ranks > 1:
+        yield "No published training on several GPUs is on such a machine with PCIe or TCP, so its intervals are wider."
+
+
+def check_devices(cluster: Cluster, count: int) -> None:
+    """Raise InputError for a number of devices that the cluster cannot have."""
+    if not isinstance(cluster, NcclCluster):
+        if count > cluster.world_size:
+            raise InputError(
+                f"{cluster.title} has {cluster.world_size} devices; for {count} give a larger one, as "
+                f"--set cluster.hosts={count}"
+            )
+        return
+    system = cluster.system
+    nodes = -(-count // system.gpus)
+    if nodes > 1 and count % system.gpus:
+        raise InputError(f"{count} devices do not fill hosts of {system.gpus}; give a multiple of {system.gpus}")
+    if nodes > system.nodes and (system.net is None or not system.nic):
+        raise InputError(
+            f"{cluster.title} has {system.ranks} devices and no network is known; for {count} set cluster.nodes"
+        )

@@ -1,0 +1,74 @@
+"""The models of published trainings: shipped profiles by their published names, and the files of ``data/models``."""
+
+from functools import cache
+from pathlib import Path
+
+from collectives.errors import InputError
+from collectives.quoting import suggest
+from collectives.records.model_profile import (
+    Layer,
+    ModelProfile,
+    find_model_profile,
+    read_model_profile,
+    shipped_model_profiles,
+)
+
+OTHERS = Path(__file__).parent / "data" / "models"
+EVEN_LAYERS = 100  # of a model of which only the size is known
+PROFILES = {  # shipped profiles by the names that published series use
+    "ResNet-18": "resnet18", "ResNet-34": "resnet34", "ResNet-50": "resnet50", "ResNet-101": "resnet101",
+    "ResNet-152": "resnet152", "ResNeXt-101": "resnext101_32x8d", "VGG16": "vgg16", "VGG-16": "vgg16",
+    "AlexNet": "alexnet", "InceptionV3": "inception_v3", "DenseNet-121": "densenet121", "GPT-2": "gpt2",
+    "BERT-base": "bert-base-384", "BERT-large": "bert-large-384",
+}  # fmt: skip
+
+
+def find_model(name: str) -> ModelProfile:
+    """Return a model by its name in published series or by the name of a shipped profile. Raise InputError.
+
+    >>> find_model("ResNet-50").parameters, find_model("BERT-large-384").sample
+    (25557032, '384 tokens')
+    """
+    others, known = _others(), shipped_model_profiles()
+    if name in others:
+        return others[name]
+    shipped = PROFILES.get(name, name.lower())
+    if shipped not in known:
+        raise InputError(f"model = {name!r} is not known; {suggest(name, [*PROFILES, *others, *known])}")
+    return _shipped(shipped)
+
+
+def models() -> dict[str, ModelProfile]:
+    """Return the models of published series by their names there."""
+    return {name: find_model(name) for name in [*PROFILES, *_others()]}
+
+
+@cache
+def _shipped(name: str) -> ModelProfile:
+    return find_model_profile(name)
+
+
+@cache
+def _others() -> dict[str, ModelProfile]:
+    return {one.model: one for one in map(read_model_profile, sorted(OTHERS.glob("*.json")))}
+
+
+def even_model(name: str, parameters: int, flops: float = EVEN_LAYERS, written: float = 0.0) -> ModelProfile:
+    """Return a model of which only sizes are known, with equal layers.
+
+    ``flops`` and the elements ``written`` are those of the forward pass of a sample.
+
+    >>> even_model("mine", 1_700_000_000).parameters
+    1700000000
+    """
+    each = parameters // EVEN_LAYERS
+    sizes = [each] * (EVEN_LAYERS - 1) + [parameters - each * (EVEN_LAYERS - 1)]
+    work, nbytes = round(flops / EVEN_LAYERS), round(4 * written / EVEN_LAYERS)  # elements of float32
+    layers = (
+        Layer(
+            str(number), "Even", str(number), (size,) if size else (), work, round(2 * flops / EVEN_LAYERS),
+            nbytes, nbytes, 3 * nbytes, nbytes, nbytes,
+        )
+        for number, size in enumerate(sizes)
+    )  # fmt: skip
+    return ModelProfile(name, "1 sample", 4, "its size alone", tuple(layers))

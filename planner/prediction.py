@@ -1,0 +1,400 @@
+"""``Training``: a job on hosts of one kind, whose steps are predicted for any number of devices.
+
+A language model's seconds follow from its shapes. Other models, and language models of known speed, have the known
+seconds of one device. Both are rows of the same columns, and go through the same step and the same memory.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from math import exp, hypot, inf
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from collectives.budget import Gigabyte, allowed, more_memory
+from collectives.checks import check_number
+from collectives.errors import InputError, TooLarge
+from collectives.records.model_profile import TransformerShape, is_transformer, parse_transformer
+from collectives.training.parallelism import SHARDED, Parallelism
+from collectives.units import count, format_size
+from planner.beliefs import Belief, Slopes, believe, find_slopes
+from planner.calls import Call, check_strategy, gradient_item, stage_calls
+from planner.columns import Columns
+from planner.gpus import PRECISIONS
+from planner.hosts import Host
+from planner.jobs import LIMITED_LOADERS, OPTIMIZERS, TrainingJob, exchange_of, is_half
+from planner.memory import FILL
+from planner.memory import PARTS as MEMORY_PARTS
+from planner.rates import Compute
+from planner.search import FoundMeshes, MeshJob, SearchedMesh, predict_meshes
+from planner.step import step_spans
+
+SHARDINGS = {
+    "ddp": "ddp", "zero1": "zero1", "zero2": "zero2", "zero3": "zero3", "fsdp": "zero3", "hsdp": "hsdp",
+    "zero_redundancy": "zero1", "data_parallel": "ddp", "parameter_server": "ddp",
+}  # fmt: skip
+KINDS = ("gpt", "llama")  # transformers whose tokens attend to those before them
+SOURCE = "closed forms fitted to published runs of language models"
+NO_SHAPE = TransformerShape(1, 1, 1, 1, 1, 1, 1)  # of a profile
+LARGEST = 1 << 14  # samples of a device that are tried to find a batch that fits
+ADDED_BY_ONE = ("compute", "optimizer")  # parts that a device has alone, too
+
+
+class TooLittleMemory(InputError):  # noqa: N818 - the finding itself
+    """A training step that needs a device of more memory; both in bytes of the fullest device."""
+
+    def __init__(self, message: str, needed: float, available: float) -> None:
+        super().__init__(message)
+        self.needed, self.available = needed, available
+
+
+@dataclass(frozen=True)
+class StepParts:
+    """Seconds of a step by part; they add up to the step.
+
+    ``tensor`` and ``expert`` are collectives within layers, ``pipeline`` is waiting for other stages, ``sync`` the
+    exchange of gradients and parameters that nothing hides, with the computing that it slows down. ``copies`` are
+    passes over gradients, ``processes`` is waiting for the other GPUs' processes, which share a host's cores, and
+    ``input`` waiting for loaders.
+    """
+
+    compute: float
+    optimizer: float
+    tensor: float = 0.0
+    expert: float = 0.0
+    pipeline: float = 0.0
+    sync: float = 0.0
+    copies: float = 0.0
+    stragglers: float = 0.0
+    input: float = 0.0
+    processes: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """Seconds of a step."""
+        return sum(self.as_dict().values())
+
+    @property
+    def bottleneck(self) -> tuple[str, float]:
+        """The largest part besides compute, and its share of the step; "compute" if that share is below 2 %.
+
+        >>> StepParts(compute=0.5, optimizer=0.0, sync=0.5).bottleneck
+        ('sync', 0.5)
+        """
+        parts = {name: value for name, value in self.as_dict().items() if name not in ADDED_BY_ONE}
+        name = max(parts, key=lambda each: parts[each])
+        share = parts[name] / self.total
+        return (name, share) if share >= 0.02 else ("compute", self.compute / self.total)
+
+    def as_dict(self) -> dict[str, float]:
+        """Return the seconds by part."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+
+class Deviations(NamedTuple):
+    """Standard deviations of logarithms: of the rate, of the loss by several devices, of one device's rate."""
+
+    rate: float
+    scaling: float
+    alone: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepPrediction:
+    """A step on a number of devices."""
+
+    job: TrainingJob  # with the mesh of the devices
+    devices: int
+    parts: StepParts
+    memory: dict[str, float]  # bytes of the fullest device by part, and in total
+    alone: float  # samples a second of one device that has no others
+    deviations: Deviations
+    chance_to_run: float | None  # by the share of memory that is filled; None: the memory is not known
+    columns: Columns = field(repr=False)  # of this training
+    belief: Belief = field(repr=False)
+
+    @property
+    def parallelism(self) -> Parallelism:
+        """The mesh of the devices."""
+        return self.job.parallelism
+
+    @property
+    def rate(self) -> float:
+        """Samples a second of all devices."""
+        return self.job.batch * self.parallelism.data / self.parts.total
+
+    @cached_property
+    def calls(self) -> tuple[Call, ...]:
+        """The collectives in a step of the device that sends most."""
+        return max(stage_calls(self.job), key=lambda calls: sum(call.sent for call in calls))
+
+    @property
+    def spans(self) -> list[tuple[str, str, float, float]]:
+        """Name, stream, begin and end of what happens in a step, in seconds; empty if nothing overlaps."""
+        return step_spans(self.columns, self.belief.parameters)
+
+    @property
+    def sent_bytes(self) -> float:
+        """Bytes that this device sends."""
+        return sum(call.sent for call in self.calls)
+
+    @property
+    def efficiency(self) -> float:
+        """The rate, as a share of the rate of as many devices without any exchange."""
+        return self.rate / (self.devices * self.alone)
+
+    def interval(self, coverage: float = 0.8) -> tuple[float, float]:
+        """Return bounds of the rate."""
+        width = exp(_quantile(coverage) * self.deviations.rate)
+        return self.rate / width, self.rate * width
+
+    def efficiency_interval(self, coverage: float = 0.8) -> tuple[float, float]:
+        """Return bounds of the efficiency, at most 1 unless the efficiency itself is above."""
+        width = exp(_quantile(coverage) * self.deviations.scaling)
+        return self.efficiency / width, max(self.efficiency, min(1.0, self.efficiency * width))
+
+    def parts_intervals(self, coverage: float = 0.8) -> dict[str, tuple[float, float]]:
+        """Return bounds of the seconds of each part.
+
+        All parts that several devices add move together, as only the error of their sum is known.
+        """
+        scaling, alone = (exp(_quantile(coverage) * one) for one in self.deviations[1:])
+        total, parts = self.parts.total, self.parts.as_dict()
+        own = sum(parts[name] for name in ADDED_BY_ONE)
+        least, most = max(0.0, total / scaling - own), total * scaling - own
+        few, many = (least / (total - own), most / (total - own)) if total > own else (0.0, 0.0)
+        return {
+            name: (value / alone, value * alone) if name in ADDED_BY_ONE else (value * few, value * many)
+            for name, value in parts.items()
+        }
+
+
+def _quantile(coverage: float) -> float:
+    return NormalDist().inv_cdf((1 + coverage) / 2)
+
+
+def is_language(job: TrainingJob) -> bool:
+    """Return whether a job's seconds follow from the shapes of its model.
+
+    >>> from collectives.records.model_profile import find_model_profile
+    >>> is_language(TrainingJob(find_model_profile("gpt2"), 8, precision="bf16"))
+    True
+    """
+    is_text = is_transformer(job.model.model) and parse_transformer(job.model.model)[0] in KINDS
+    return is_text and job.precision in PRECISIONS and job.optimizer in OPTIMIZERS
+
+
+@dataclass(frozen=True)
+class Training:
+    """A job on hosts of one kind, and the seconds of one device; without them, those of a language model by its shapes.
+
+    >>> from collectives.records.model_profile import find_model_profile
+    >>> from planner.hosts import host_of_preset
+    >>> from planner.rates import at_rate
+    >>> resnet = find_model_profile("resnet50")
+    >>> training = Training(TrainingJob(resnet, 256), host_of_preset("dgx-a100"), at_rate(resnet, 2470.0))
+    >>> found = training.predict(8)
+    >>> 0.5 < found.efficiency < 1, found.interval()[0] < found.rate
+    (True, True)
+    """
+
+    job: TrainingJob
+    host: Host
+    compute: Compute | None = None
+    belief: Belief = field(default_factory=believe)
+    source: str = SOURCE
+
+    @property
+    def compute_source(self) -> str:
+        """The source of the seconds of one device."""
+        if self.compute is not None:
+            return self.compute.source
+        return f"{self.source}: {self.job.batch / float(self.alone.step_s[0]):.4g} samples/s on one device"
+
+    @cached_property
+    def alone(self) -> FoundMeshes:
+        """A step of the whole batch on one device, whatever its memory."""
+        parallelism = self.job.parallelism
+        one = Parallelism(experts=parallelism.experts, top_k=parallelism.top_k, recompute=parallelism.recompute, data=1)
+        job = replace(self.mesh_job(1, one), batch=int(self.job.batch))
+        mesh = self.mesh(one)._replace(
+            micro_batch=int(self.job.batch // parallelism.pieces), grad_accum=parallelism.pieces
+        )
+        return predict_meshes(job, [mesh], self.belief)
+
+    def predict(self, devices: int) -> StepPrediction:
+        """Return a step on a number of devices.
+
+        Raises InputError for a mesh of another number, a strategy that the model cannot have, and a batch that does not
+        fit into memory.
+        """
+        check_number("batch_size", self.job.batch, above=0)
+        job = self.job.on(devices, self.host.gpus)
+        check_strategy(job)
+        self._check_pipeline(job)
+        return self.of_mesh(self.stated(devices, job.parallelism), 0, job)
+
+    def mesh_job(self, devices: int, parallelism: Parallelism) -> MeshJob:
+        """Return the job whose meshes are predicted."""
+        job, is_profile = self.job, self.is_profile(parallelism)
+        kind, shape = ("", NO_SHAPE) if is_profile else parse_transformer(job.model.model)
+        half = "fp16" if is_half(job.precision) else "float32"
+        optimizer = job.optimizer if job.optimizer in OPTIMIZERS else "sgd"
+        return MeshJob(
+            kind=kind, shape=shape, seq=shape.context, batch=int(job.batch * max(1, parallelism.data)), host=self.host,
+            gpus=devices, precision=job.precision if job.precision in PRECISIONS else half, optimizer=optimizer,
+            framework=job.framework if self.compute is None else "other", experts=parallelism.experts,
+            top_k=parallelism.top_k if parallelism.experts else 0, more=self._more(is_profile, parallelism),
+        )  # fmt: skip
+
+    def is_profile(self, parallelism: Parallelism) -> bool:
+        """Return whether the model is a profile of layers, and not a transformer by its dimensions."""
+        return self.compute is not None and parallelism.tensor == 1 and not parallelism.experts
+
+    def _more(self, is_profile: bool, parallelism: Parallelism) -> dict[str, Any]:
+        """Return the columns of the known seconds, of the exchange of gradients, and of loaders."""
+        job, more = self.job, dict[str, Any]()
+        is_usual = self.compute is None and job.parallelism.bucket_mb == Parallelism.bucket_mb
+        if not is_usual:
+            more["bucket_mb"] = job.parallelism.bucket_mb
+        if self.compute is not None:
+            more |= {"alone": self.compute.sample, "update": self.compute.optimizer}
+        if is_profile:
+            more |= {"profile": job.model, "times": self.compute}
+        known = gradient_item(replace(job, parallelism=parallelism))
+        return more | {
+            "exchange": exchange_of(job.parallelism),
+            "gradient_bytes": known if self.compute is not None else job.parallelism.gradient_bytes or 4,
+            "variable": job.variable_batches, "loader_rate": job.loader_rate or 0.0,
+            "loader": job.loader if job.loader in LIMITED_LOADERS else "",
+        }  # fmt: skip
+
+    def mesh(self, parallelism: Parallelism) -> SearchedMesh:
+        """Return the mesh of a strategy."""
+        pieces = parallelism.pieces
+        # the naive schedule is 1F1B of one microbatch
+        schedule = (
+            "none" if parallelism.pipeline == 1 else "1f1b" if parallelism.schedule == "naive" else parallelism.schedule
+        )
+        return SearchedMesh(
+            tp=parallelism.tensor,
+            pp=parallelism.pipeline,
+            dp=max(1, parallelism.data),
+            ep=parallelism.expert,
+            vp=parallelism.virtual,
+            micro_batch=int(self.job.batch // pieces),
+            grad_accum=pieces,
+            sharding=SHARDINGS[parallelism.strategy],
+            recompute=parallelism.recompute,
+            schedule=schedule,
+            sequence_parallel=int(parallelism.sequence),
+        )
+
+    def stated(self, devices: int, parallelism: Parallelism) -> FoundMeshes:
+        """Return the mesh of a strategy. Raise TooLittleMemory if it does not fit."""
+        found = predict_meshes(self.mesh_job(devices, parallelism), [self.mesh(parallelism)], self.belief)
+        if not len(found.order):
+            raise self._too_large(found, devices, parallelism)
+        return found
+
+    def of_mesh(self, found: FoundMeshes, number: int, job: TrainingJob) -> StepPrediction:
+        """Return the step of one of several meshes; ``job`` has its strategy."""
+        memory = float(found.columns.memory_bytes[number])
+        return StepPrediction(
+            job=job,
+            devices=found.job.gpus,
+            parts=self._parts(found, number),
+            memory={name: float(one[number]) for name, one in found.memory.items()},
+            alone=self._alone_rate(found, number),
+            deviations=self.deviations(found, number),
+            chance_to_run=float(found.chance[number]) if memory < inf else None,
+            columns=found.columns.take(np.array([number])),
+            belief=self.belief,
+        )
+
+    def _parts(self, found: FoundMeshes, number: int) -> StepParts:
+        """Return the parts of a step, with local SGD those of the mean step."""
+        parts, every = {name: float(one[number]) for name, one in found.parts.items()}, self.job.parallelism.sync_every
+        rare = ["sync", "copies"]
+        if (
+            found.searched[number].dp == found.job.gpus
+        ):  # others exchange within layers, or between stages, in each step
+            rare.append("processes")
+        for name in rare:
+            parts[name] /= every
+        parts["sync"] += parts["host"]
+        parts["tensor"] += parts["context"]
+        parts["optimizer"] += parts["fixed"]
+        return StepParts(**{each.name: parts[each.name] for each in fields(StepParts)})
+
+    def _alone_rate(self, found: FoundMeshes, number: int) -> float:
+        """Return the samples a second of one device, which updates as much as one of the mesh's devices."""
+        alone = {name: float(one[0]) for name, one in self.alone.parts.items()}
+        if self.compute is not None:
+            return self.job.batch / (alone["total"] - alone["input"])
+        mesh = found.searched[number]
+        spared = alone["optimizer"] - float(found.parts["optimizer"][number]) * mesh.tp * mesh.pp
+        return self.job.batch / (alone["total"] - max(0.0, spared))
+
+    def deviations(self, found: FoundMeshes, number: int) -> Deviations:
+        """Return the deviations of a step: of known seconds and of the loss by several devices they are independent."""
+        slopes = find_slopes(found.columns.take(np.array([number])), self.belief.parameters)
+        if self.compute is not None:
+            parts = self._parts(found, number)
+            lost = 1 - (parts.compute + parts.optimizer) / parts.total
+            scaling = self.belief.scaling_deviation(slopes, lost) if found.job.gpus > 1 else 0.0
+            return Deviations(hypot(scaling, self.compute.spread), scaling, self.compute.spread)
+        one = find_slopes(self.alone.columns, self.belief.parameters)
+        between = Slopes(slopes.logs, slopes.slopes - one.slopes)  # of the efficiency
+        return Deviations(*(float(self.belief.deviations(each)[0]) for each in (slopes, between, one)))
+
+    def _check_pipeline(self, job: TrainingJob) -> None:
+        """Raise InputError for a pipeline that is not predicted, and for one of more tasks than are simulated."""
+        parallelism = job.parallelism
+        if self.compute is not None and parallelism.strategy in SHARDED and parallelism.pipeline > 1:
+            raise InputError(
+                f"strategy {parallelism.strategy} with pipeline = {parallelism.pipeline} gathers parameters for each "
+                "microbatch, and is predicted for language models on described GPUs only; take zero1, or pipeline = 1"
+            )
+        tasks, most = 4 * parallelism.pieces * parallelism.pipeline * parallelism.virtual, allowed(Gigabyte.TASKS)
+        if parallelism.pipeline > 1 and tasks > most:
+            raise TooLarge(
+                f"{parallelism.pieces} microbatches are about {tasks:,} tasks; up to {most:,} will do; give fewer of "
+                f"them, or {more_memory(tasks / most)}"
+            )
+
+    def _too_large(self, found: FoundMeshes, devices: int, parallelism: Parallelism) -> TooLittleMemory:
+        """Return the error for a batch that does not fit into the memory of a device."""
+        memory, kept = float(found.columns.memory_bytes[0]), {name: float(one[0]) for name, one in found.memory.items()}
+        parts = ", ".join(f"{name} {format_size(kept[name])}" for name in MEMORY_PARTS if kept[name] >= 1e6)
+        largest = self._largest_batch(devices, parallelism)
+        advice = f"up to {count(largest, 'sample')} a device fit" if largest else _describe_smaller(parallelism)
+        if self.compute is None:
+            if not largest:
+                advice = "`ringlab search` finds meshes that do, and what would fit where none does"
+            if kept["total"] <= memory:
+                advice += f'; `ringlab search --fill 1 --mesh "{found.searched[0].name}"` predicts it nevertheless'
+        message = (
+            f"batch_size {self.job.batch:.0f} does not fit into {self.host.device.name}: it takes "
+            f"{format_size(kept['total'])} of {format_size(memory)}, of which {FILL:.0%} can be used ({parts}); "
+            f"{'' if largest else 'not one sample fits: '}{advice}"
+        )
+        return TooLittleMemory(message, kept["total"] / FILL, memory)
+
+    def _largest_batch(self, devices: int, parallelism: Parallelism) -> int:
+        """Return the most samples of a device that fit, a power of two times the microbatches; 0: none."""
+        sizes = [2**power for power in range(LARGEST.bit_length()) if 2**power * parallelism.pieces < self.job.batch]
+        if not sizes:
+            return 0
+        meshes: Sequence[SearchedMesh] = [self.mesh(parallelism)._replace(micro_batch=size) for size in sizes]
+        found = predict_meshes(self.mesh_job(devices, parallelism), meshes, self.belief)
+        return sizes[int(max(found.order))] * parallelism.pieces if len(found.order) else 0
+
+
+def _describe_smaller(parallelism: Parallelism) -> str:
+    """Return the advice if not even one sample fits."""
+    more = "strategy = \"fsdp\" divides the states among the devices" if parallelism.strategy not in SHARDED else (
+        "more devices, tensor or pipeline above 1 divide the model")  # fmt: skip
+    return more if parallelism.recompute == "full" else f'{more}; recompute = "full" keeps less'

@@ -1,0 +1,239 @@
+"""The seconds of one device on a model's layers: stated, measured, or by published rates of its GPU."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import exp, isfinite, log
+from statistics import fmean
+from typing import NamedTuple
+
+from collectives.checks import check_number
+from collectives.errors import InputError
+from collectives.quoting import quote, suggest
+from collectives.records.model_profile import ModelProfile
+from collectives.training.workload import ComputePhases
+from planner.gpus import describe_unpublished, find_series_gpu
+from planner.jobs import TrainingJob
+from planner.models import even_model
+from planner.one_gpu import MEASURED_SPREAD, NARROWER, YOURS, Alone, OneGpuRate, guess_rates, network_of, published
+from simcomm.cluster.hardware import parts
+from simcomm.nccl.catalogue import find_gpu, match_gpu
+
+SOME_FLOPS = 1e9  # where a search for those of a sample begins
+SERIES_GPUS = {"V100 ": "V100", "P100 ": "P100", "A100 80GB": "A100-80", "A100 ": "A100"}  # their names, by a beginning
+
+
+@dataclass(frozen=True, eq=False)
+class Compute:
+    """Seconds of a sample in each layer, seconds of the optimizer, and the spread of the rate."""
+
+    profile: ModelProfile
+    forward: tuple[float, ...]  # of a sample
+    backward: tuple[float, ...]
+    optimizer: float  # of all parameters on one device
+    source: str
+    spread: float  # standard deviation of the logarithm of the rate
+
+    @property
+    def sample(self) -> float:
+        """Seconds of a sample, without the optimizer."""
+        return sum(self.forward) + sum(self.backward)
+
+    def step(self, samples: float) -> float:
+        """Return the seconds of a step on one device alone."""
+        return samples * self.sample + self.optimizer
+
+
+def as_measured(profile: ModelProfile, device: str | None = None) -> Compute:
+    """Return the profile's last measured times, those of ``device`` if it is given. Raise InputError without any."""
+    measured = [one for one in profile.measured if device is None or one.device == device]
+    if not measured:
+        raise InputError(
+            f"the profile of {quote(profile.model)} has no times; make one with "
+            "`ringlab profile MODEL --batch-size N -o FILE.json`"
+        )
+    last = measured[-1]
+    forward, backward = (tuple(each / last.batch_size for each in times) for times in (last.forward, last.backward))
+    source = f"measured on {last.device}, batches of {last.batch_size} in {last.said_precision}"
+    return Compute(profile, forward, backward, last.optimizer, source, MEASURED_SPREAD)
+
+
+def measured_rate(profile: ModelProfile, where: str) -> tuple[str, float]:
+    """Return the GPU of a profile's last times, and the samples per second of a step there.
+
+    Raises InputError that names ``where`` the profile is, for one without times and for times of an unknown GPU.
+    """
+    if not profile.measured:
+        as_measured(profile)
+    last = profile.measured[-1]
+    gpu = match_gpu(last.device)
+    if gpu is None:
+        raise InputError(
+            f"{where}: its times are of {last.device!r}, which is no GPU that is known; profile the model on a GPU"
+        )
+    return gpu.name, last.batch_size / last.step
+
+
+def at_rate(profile: ModelProfile, rate: float, source: str = "a known rate", spread: float | None = None) -> Compute:
+    """Return the seconds of each layer on a device of ``rate`` samples per second, by the work of the layers.
+
+    >>> from collectives.records.model_profile import find_model_profile
+    >>> round(at_rate(find_model_profile("resnet50"), 500).step(100), 9)
+    0.2
+    """
+    check_number("rate", rate, "samples a second", above=0)
+    forward, backward = profile.work(is_backward=False), profile.work(is_backward=True)
+    whole = (sum(forward) + sum(backward)) * rate
+    if not isfinite(whole):
+        raise InputError(f"rate is {rate:g} samples a second, which no device reaches; use a measured rate")
+    ahead, back = (tuple(each / whole for each in part) for part in (forward, backward))
+    said = f"{source}: {rate:.4g} samples/s on one device"
+    return Compute(profile, ahead, back, 0.0, said, MEASURED_SPREAD if spread is None else spread)
+
+
+def in_phases(profile: ModelProfile, phases: ComputePhases, batch: float) -> Compute:
+    """Return the stated phases of a batch, divided among the layers by their work.
+
+    Raises InputError if forward and backward take no time.
+    """
+    if phases.forward + phases.backward < 1e-9:
+        raise InputError("forward and backward take no time; give phases that take 1 ns together, or more")
+    ahead, back = (
+        tuple(seconds / batch * each / sum(work) for each in work)
+        for seconds, work in ((phases.forward, profile.work(False)), (phases.backward, profile.work(True)))
+    )
+    return Compute(profile, ahead, back, phases.optimizer, f"stated for batches of {batch}", MEASURED_SPREAD)
+
+
+def series_gpu(name: str) -> str:
+    """Return the name of a GPU of the hardware catalogue in published series.
+
+    >>> series_gpu("A100 80GB SXM"), series_gpu("V100 SXM2 16GB"), series_gpu("RTX 4090")
+    ('A100-80', 'V100', 'RTX 4090')
+    """
+    return next((ours for start, ours in SERIES_GPUS.items() if name.startswith(start)), name)
+
+
+def has_published_series(gpu: str) -> bool:
+    """Return whether a published rate is on a GPU of the hardware catalogue.
+
+    >>> has_published_series("V100 SXM2 16GB"), has_published_series("RTX 3060")
+    (True, False)
+    """
+    return series_gpu(gpu) in {one.gpu.name for one in published()}
+
+
+class GpuRates:
+    """The samples per second of one GPU of each type, with their spread.
+
+    ``known`` are a user's rates; the others are estimated from published rates and data sheets.
+    """
+
+    def __init__(
+        self, job: TrainingJob, known: Mapping[str, float], gpus: Iterable[str], where: str = "plan.known_rates"
+    ) -> None:
+        """Estimate the rates of ``gpus``, by their names in the hardware catalogue.
+
+        Raises InputError for a known rate of an unknown GPU; ``where`` is the key of the rates.
+        """
+        names = {*parts("GPU"), *SERIES_GPUS.values()}
+        for name in known:
+            if name not in names:
+                raise InputError(f"{where}: {quote(name)} is no GPU of the catalogue; {suggest(name, names)}")
+        self.job = job
+        self.known = {series_gpu(name): rate for name, rate in known.items()}
+        self.unknown = dict[str, str]()  # by type: the reason why nothing is estimated
+        self.guessed = self._guess(sorted({series_gpu(name) for name in gpus} - self.known.keys()))
+
+    def rate(self, gpu: str) -> OneGpuRate:
+        """Return the rate of one of the GPUs. Raise InputError if too little is known of it."""
+        name = series_gpu(gpu)
+        if name in self.known:
+            return OneGpuRate(self.known[name], MEASURED_SPREAD)
+        if name in self.unknown:
+            raise InputError(self.unknown[name])
+        return self.guessed[name]
+
+    def _guess(self, names: Iterable[str]) -> dict[str, OneGpuRate]:
+        boards = {}
+        for name in names:
+            try:
+                boards[name] = find_series_gpu(name)
+            except InputError as error:
+                self.unknown[name] = str(error)
+        if not self.known and not self.job.model.written_bytes:
+            said = (
+                f"model {self.job.model.model} is described by its number of parameters only, so its rate cannot be "
+                "estimated; measure one GPU and set plan.known_rates"
+            )
+            self.unknown.update(dict.fromkeys(boards, said))
+            return {}
+        if not boards:
+            return {}
+        job = self.job if self.job.model.written_bytes else self._sized()
+        yours = [Alone(job, find_series_gpu(name), YOURS, rate) for name, rate in self.known.items()]
+        asked = [Alone(job, board, YOURS) for board in boards.values()]
+        rates = guess_rates([*published(), *yours], asked)
+        return {name: _widen(name, rate) for name, rate in zip(boards, rates, strict=True)}
+
+    def _sized(self) -> TrainingJob:
+        """Return the job with a model of unknown layers, as much work as its known rates tell."""
+        name = self.job.model.model
+        asked = [(find_series_gpu(gpu), log(rate)) for gpu, rate in self.known.items()]
+        job = replace(self.job, model=even_model(name, 0, SOME_FLOPS, SOME_FLOPS / 1e3))
+        guessed = guess_rates(published(), [Alone(job, board, YOURS) for board, _ in asked])
+        times = exp(fmean(log(rate.rate) - known for rate, (_, known) in zip(guessed, asked, strict=True)))
+        return replace(self.job, model=even_model(name, 0, SOME_FLOPS * times, SOME_FLOPS / 1e3 * times))
+
+
+def _widen(gpu: str, rate: OneGpuRate) -> OneGpuRate:
+    """Return the rate of a GPU, with the whole spread of the process if no published run is on its maker's GPUs."""
+    is_amd = gpu in parts("GPU") and find_gpu(gpu).generation == "cdna"
+    return replace(rate, spread=rate.spread / NARROWER) if is_amd else rate
+
+
+class ComputeSource(NamedTuple):
+    """What a scenario states about one device's compute time; without any, published rates of its GPU are used."""
+
+    rate: float | None = None  # samples/s of one device
+    gpu: str | None = None  # of that rate, or of the published rates to use
+    phases: ComputePhases | None = None
+    phases_batch: float = 1  # samples of the phases
+    is_profiled: bool = False  # whether the profile's own times are used, if it has any
+
+    def known_rates(self, job: TrainingJob, where: str) -> dict[str, float]:
+        """Return the samples per second of one GPU by its type. Raise InputError that names ``where`` a profile is."""
+        known = {} if self.rate is None or self.gpu is None else {self.gpu: self.rate}
+        if self.is_profiled and job.model.measured:
+            known.update([measured_rate(job.model, where)])
+        return known
+
+
+def find_compute(job: TrainingJob, source: ComputeSource, gpu: str | None) -> Compute:
+    """Return the seconds of one device, by the best source: stated or measured on it, on another GPU, published.
+
+    ``gpu`` is the type of the devices; None: not in the hardware catalogue. Raises InputError.
+    """
+    if source.rate is not None and (source.gpu is None or gpu is None or source.gpu == gpu):
+        return at_rate(job.model, source.rate)
+    if source.phases is not None:
+        return in_phases(job.model, source.phases, source.phases_batch)
+    known = source.known_rates(job, "profile") if gpu is not None else {}
+    if source.is_profiled and job.model.measured and (gpu is None or find_gpu(gpu).name in known):
+        return as_measured(job.model)
+    named = gpu if known or source.gpu is None else source.gpu
+    if named is None:
+        raise InputError(
+            'nothing says how fast a device computes; give compute = {profile = "FILE.json"} with times (ringlab '
+            'profile), {rate = 500.0} or {gpu = "RTX 4090"}'
+        )
+    guess = GpuRates(job, known, [named], "gpu").rate(named)
+    if known:
+        ((other, rate),) = known.items()
+        said = f"{rate:.4g} samples/s on one {other}, and how {named} compares in published rates"
+    else:
+        network = network_of(job.model)
+        is_published = network in {network_of(one.job.model) for one in published()}
+        said = f"published rates of {network if is_published else 'other models'} on one GPU"
+    if not has_published_series(named):
+        said += f"; {describe_unpublished([named])}"
+    return at_rate(job.model, guess.rate, said, guess.spread)

@@ -1,0 +1,142 @@
+"""Described series are read strictly, and models have the sizes that their papers and torchvision give."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from benchmarks.accuracy.series import OWN_DATA, read_series
+from benchmarks.accuracy.steps import put_aside
+from benchmarks.studies.one_gpu_fit import rates_table
+from collectives.errors import InputError
+from planner.gpus import find_series_gpu
+from planner.models import PROFILES, find_model
+from planner.one_gpu import PUBLISHED
+
+SERIES = """
+[[series]]
+source = "mine"
+system = "box"
+model = "ResNet-50"
+framework = "PyTorch"
+precision = "fp16"
+gpu = "V100"
+node = "dlperf"
+batch = 64
+grad_bytes = 4
+sync = "ddp"
+loader = "dali"
+points = [[1, 1, 100], [8, 1, 700.5]]
+"""
+
+
+def read(tmp_path: Path, text: str) -> None:
+    (tmp_path / "series_described.toml").write_text(text)
+    read_series(tmp_path)
+
+
+def test_file_uses_its_own_nodes_and_links(tmp_path: Path) -> None:
+    (tmp_path / "series_described.toml").write_text(
+        '[nodes.box]\ngpus = 8\nlink = "mine"\ncores = 8\nnic_GBps = 1.25\n[links.mine]\n"2" = 7\n"4" = 9.5\n'
+        + SERIES.replace('"dlperf"', '"box"')
+    )
+    (found,) = read_series(tmp_path)
+    assert [found.node.bus_bandwidth(gpus) / 1e9 for gpus in (1, 2, 3, 4, 8)] == [7, 7, 7, 9.5, 9.5]
+    assert [point.rate for point in found.points] == [100, 700.5]
+
+
+def test_figures_of_gpus_have_one_source(tmp_path: Path) -> None:
+    """The project's own series name GPUs of the catalogue only; a stranger's may state figures."""
+    own = tomllib.loads((OWN_DATA / "series_described.toml").read_text(encoding="utf-8"))
+    assert own.keys() == {"series"}
+    (tmp_path / "series_described.toml").write_text(
+        '[gpus."V100"]\nfp32 = 14\nmemory_GBps = 800\nyear = 2018\n[gpus.mine]\ncatalogue = "H100 SXM"\n'
+        + SERIES + SERIES.replace('"V100"', '"mine"') + SERIES.replace('"V100"', '"L40S"')
+    )  # fmt: skip
+    stated, same, known = (one.gpu for one in read_series(tmp_path))
+    assert (stated.vector_32, stated.memory_rate, stated.watts) == (14e12, 800e9, find_series_gpu("V100").watts)
+    assert same == find_series_gpu("H100 SXM")._replace(name="mine")
+    assert known == find_series_gpu("L40S") and known.watts == 350
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (("batch = 64\n", ""), "series 2.batch is missing"),
+        (('sync = "ddp"', 'sync = "ps"'), "series 2: ps_paths is missing"),
+        (('sync = "ddp"', 'sync = "dpp"'), "series 2.sync = 'dpp'"),
+        (("grad_bytes", "grad_byte"), "series 2.grad_bytes is missing"),
+        (("batch = 64", "batch = nan"), "series 2.batch = 'nan'"),
+        (("[8, 1, 700.5]", "[8, 1]"), "series 2.points"),
+        (("[8, 1, 700.5]", "[8, 9, 700.5]"), "series 2: points: 8 GPUs on 9 nodes"),
+        (("[8, 1, 700.5]", "[16, 1, 700.5]"), "series 2: points: 16 GPUs on 1 node; dlperf has 8 GPUs, so give 8 at"),
+        (("[8, 1, 700.5]", "[8, 1, true]"), "series 2.points"),
+        (('"V100"', '"V101"'), "gpu = 'V101' is not described; did you mean V100"),
+        (('"dlperf"', '"dlpref"'), "node = 'dlpref'"),
+        (('"ResNet-50"', '"ResNet-51"'), "series 2: model = 'ResNet-51' is not known; did you mean"),
+        (("[[series]]", "[[serie]]"), "unknown key serie"),
+    ],
+)
+def test_series_are_rejected_with_their_number_and_key(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read(tmp_path, SERIES.replace('"mine"', '"first"') + SERIES.replace(*change))
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("", "series is missing"),
+        ("series = []", "series = "),
+        ("[nodes]\na = 1\n" + SERIES, "nodes.a = "),
+        ('[links.a]\n"two" = 1\n' + SERIES, "links.a.two"),
+        ('[links.a]\n"2" = 0\n' + SERIES, "links.a.2 = '0'"),
+        (SERIES.replace("700.5", "1e-300"), "points.2.3 = '1e-300' should be greater than or equal to 0.0000"),
+        ("[gpus.X]\nfp32 = 1\nyear = 2020\n" + SERIES, "gpus.X: memory_GBps is missing"),
+        ("[nodes.a]\ngpus = 1\nlink = 'zz'\ncores = 1\nnic_GBps = 1\n" + SERIES, "nodes.a: link = 'zz'"),
+        ("[[[", "not a TOML file"),
+    ],
+)
+def test_invalid_files_are_rejected(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read(tmp_path, text)
+
+
+def test_rates_of_the_planner_are_those_of_the_series() -> None:
+    assert PUBLISHED.read_text(encoding="utf-8") == rates_table()
+
+
+def test_a_fifth_of_the_systems_is_held_out() -> None:
+    systems = {one.system for one in read_series()}
+    assert put_aside() < systems
+    assert len(put_aside()) == round(len(systems) / 5)
+
+
+@pytest.mark.parametrize(
+    "name, millions",
+    [
+        ("ResNet-50", 25.557032),
+        ("VGG16", 138.357544),
+        ("InceptionV3", 23.834568),
+        ("SSD300", 22.892214),  # a ResNet-50 without its last stage, and the heads of DeepLearningExamples' SSD300
+        ("TXL-base", 191.72096),  # 192 million in DeepLearningExamples' README
+    ],
+)
+def test_models_have_their_published_parameters(name: str, millions: float) -> None:
+    assert find_model(name).parameters == pytest.approx(millions * 1e6, abs=0.5)
+
+
+def test_gradients_come_in_the_order_of_backward() -> None:
+    for name in [*PROFILES, "BERT-base-128", "GNMT", "SSD300"]:
+        gradients = find_model(name).gradients(4)
+        shares = [gradient.ready for gradient in gradients]
+        assert shares == sorted(shares) and shares[-1] == 1.0
+        assert sum(gradient.nbytes for gradient in gradients) == 4 * find_model(name).parameters
+    vgg = find_model("VGG16").gradients(4)
+    assert [one.nbytes for one in vgg[:2]] == [4 * 1000, 4 * 1000 * 4096]  # the last layer's are the first
+
+
+def test_gpus_of_the_catalogue_are_known_to_series() -> None:
+    assert find_series_gpu("RTX 4070 Ti SUPER").vector_32 > 40e12
+    with pytest.raises(InputError, match=re.escape("not in the catalogue")):
+        find_series_gpu("RTX 4070 Ti SUPERB")

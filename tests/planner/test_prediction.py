@@ -1,0 +1,333 @@
+"""Steps of jobs on devices: volumes of the papers, pipelines in closed form, memory, and what is rejected."""
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from collectives.errors import InputError
+from collectives.records.model_profile import Layer, ModelProfile, TransformerShape, find_model_profile
+from collectives.training.parallelism import Parallelism
+from planner.calls import Call, stage_calls, stage_states
+from planner.gpus import find_gpu
+from planner.hosts import SHARES, Group, Host, host_of_preset
+from planner.jobs import NEVER, TrainingJob
+from planner.pipeline import order_of
+from planner.prediction import StepPrediction, TooLittleMemory, Training
+from planner.rates import as_measured, at_rate
+from planner.stages import cut_stages
+
+SHAPE = TransformerShape(8, 64, 8, 16, 100, 8, 256)
+RESNET, VGG = find_model_profile("resnet50"), find_model_profile("vgg16")
+DGX = host_of_preset("dgx-a100")
+
+
+@dataclass(eq=False)
+class Counted:
+    """A network on which a byte takes ``byte_s`` seconds, and the collectives that it was asked for."""
+
+    byte_s: float = 0.0
+    calls: list[tuple[str, float, Group]] = field(default_factory=list)
+
+    def seconds(self, collective: str, nbytes: float, group: Group) -> float:
+        self.calls.append((collective, nbytes, group))
+        share = 2 * (group.size - 1) if collective == "serve" else SHARES[collective](group.size)
+        return self.byte_s * nbytes * share
+
+
+def alike(blocks: int = 8, shape: TransformerShape | None = SHAPE, parameters: int = 1000) -> ModelProfile:
+    """A model of equal blocks."""
+    layers = (Layer(f"l{n}.mlp.a", "Linear", f"l{n}", (parameters,), 100, 200, 0, 0, 0, 34, 64) for n in range(blocks))
+    name = "gpt:layers=8,width=64,heads=8,context=16,vocabulary=100" if shape else "alike"
+    return ModelProfile(name, "4", 4, "test", tuple(layers), shape)
+
+
+def predict(
+    network: Counted, parallelism: Parallelism, batch: int = 8, devices: int = 8, **more: object
+) -> StepPrediction:
+    """A step of eight equal blocks, which computes for a second a sample."""
+    host, job = Host("counted", None, 8, "", 0, 0.0, network=network), TrainingJob(alike(), batch, parallelism, **more)
+    return Training(job, host, at_rate(alike(), 1.0)).predict(devices)
+
+
+def bubble_share(devices: int, microbatches: int) -> float:
+    """The idle share of a step of equal stages whose messages take no time."""
+    return (devices - 1) / (microbatches + devices - 1)
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved"])
+def test_pipeline_device_does_all_of_its_work_once(schedule: str) -> None:
+    virtual = 2 if schedule == "interleaved" else 1
+    for device in range(4):
+        order = order_of(schedule, device, 4, 8, virtual)
+        assert len({*order}) == len(order) == 2 * 8 * virtual
+        for work in order:
+            if work.is_backward:
+                assert order.index(work._replace(is_backward=False)) < order.index(work)
+
+
+def test_pipeline_waits_as_its_closed_strategy() -> None:
+    for microbatches, schedule in ((4, "gpipe"), (8, "1f1b")):
+        parallelism = Parallelism(data=2, pipeline=4, microbatches=microbatches, schedule=schedule)
+        found = predict(Counted(), parallelism)
+        assert found.parts.compute == pytest.approx(8 / 4)
+        assert found.parts.pipeline / found.parts.total == pytest.approx(bubble_share(4, microbatches))
+    naive = predict(Counted(), Parallelism(data=2, pipeline=4, schedule="naive"))
+    assert naive.parts.total == pytest.approx(8.0)  # one device at a time: as long as one device alone
+    assert naive.efficiency == pytest.approx(1 / 4)
+
+
+def test_pipeline_waits_for_its_messages() -> None:
+    network = Counted(byte_s=1e-3)
+    found = predict(network, Parallelism(data=1, pipeline=8, schedule="naive"), batch=1)
+    assert found.parts.pipeline == pytest.approx(7 / 8 + 2 * 7 * 64 * 1e-3)
+    assert {call[:2] for call in network.calls} == {("send_recv", 64.0)}
+
+
+def test_zero_sends_what_its_paper_says() -> None:
+    """Section 7: stages 1 and 2 send as much as DDP, stage 3 one and a half times as much."""
+    sent = {
+        strategy: predict(Counted(), Parallelism(strategy=strategy)).sent_bytes
+        for strategy in ("ddp", "zero1", "zero2", "zero3")
+    }
+    assert sent["ddp"] == pytest.approx(2 * 7 / 8 * 4 * 8000)
+    assert sent["zero1"] == pytest.approx(sent["ddp"]) == pytest.approx(sent["zero2"])
+    assert sent["zero3"] == pytest.approx(1.5 * sent["ddp"])
+    assert predict(Counted(), Parallelism(strategy="fsdp")).sent_bytes == sent["zero3"]
+
+
+def test_hsdp_gathers_within_a_host_and_averages_between() -> None:
+    found = predict(Counted(), Parallelism(strategy="hsdp", shard=4))
+    assert {(call.collective, call.group) for call in found.calls} == {
+        ("all_gather", Group(4, 1)), ("reduce_scatter", Group(4, 1)), ("all_reduce", Group(2, 4)),
+    }  # fmt: skip
+
+
+def test_tensor_parallelism_has_four_all_reduces_a_layer() -> None:
+    found = predict(Counted(byte_s=1e-6), Parallelism(data=2, tensor=4))
+    once = 1e-6 * 2 * 3 / 4 * 8 * SHAPE.context * SHAPE.width * 4
+    assert found.parts.tensor == pytest.approx(8 * 4 * once)
+    assert found.parts.compute == pytest.approx(8 / 4)
+    sequence = predict(Counted(byte_s=1e-6), Parallelism(data=2, tensor=4, sequence=True))
+    assert sequence.parts.tensor == pytest.approx(found.parts.tensor)  # an all_gather and a reduce_scatter for each
+    again = predict(Counted(byte_s=1e-6), Parallelism(data=2, tensor=4, recompute="full"))
+    assert again.parts.tensor == pytest.approx(1.5 * found.parts.tensor)
+    assert again.parts.compute == pytest.approx(4 / 3 * found.parts.compute, rel=0.05)
+
+
+def test_experts_have_four_all_to_alls_a_layer() -> None:
+    found = predict(Counted(byte_s=1e-6), Parallelism(expert=4, experts=8, top_k=2))
+    once = 1e-6 * 3 / 4 * 8 * SHAPE.context * SHAPE.width * 4 * 2
+    assert found.parts.expert == pytest.approx(8 * 4 * once)
+    assert found.parts.tensor == 0
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "zero1", "zero2", "zero3", "fsdp", "zero_redundancy"])
+def test_experts_exchange_with_the_devices_that_have_the_same(strategy: str) -> None:
+    """All parameters are of experts: eight devices with one of eight each exchange nothing."""
+    exchanged = {"all_reduce", "reduce_scatter", "all_gather", "broadcast"}
+    for expert, group in ((8, None), (4, Group(2, 4))):
+        job = TrainingJob(alike(), 8, Parallelism(strategy=strategy, experts=8, expert=expert)).on(8)
+        (calls,) = stage_calls(job)
+        assert {call.group for call in calls if call.collective in exchanged} == ({group} if group else set())
+        (states,) = stage_states(job)
+        copies = 2 if strategy in ("zero3", "fsdp") and expert == 4 else 1
+        assert states.parameters == 4 * 8000 * (8 // expert) / copies
+
+
+def test_fsdp_exposes_the_first_gather_and_the_last_scatter() -> None:
+    """A gather or scatter takes a tenth of a block's forward."""
+    found = predict(Counted(byte_s=1 / 3 / 10 / (4000 * 7 / 8)), Parallelism(strategy="fsdp"), batch=8)
+    assert found.parts.sync == pytest.approx(2 / 3 / 10, rel=0.05)
+
+
+def test_data_parallel_hides_nothing() -> None:
+    found = predict(Counted(byte_s=1e-6), Parallelism(strategy="data_parallel"))
+    assert found.parts.sync == pytest.approx(2 * 4 * 8000 * 1e-6)
+    assert found.parts.total == pytest.approx(8 + found.parts.sync)
+
+
+def test_parameter_server_of_a_network_sends_to_each() -> None:
+    found = predict(Counted(byte_s=1e-6), Parallelism(strategy="parameter_server"))
+    assert found.parts.sync == pytest.approx(2 * 7 * 4 * 8000 * 1e-6)
+
+
+@pytest.mark.parametrize("strategy", [{}, {"strategy": "fsdp"}, {"tensor": 2, "pipeline": 2}, {"strategy": "zero1"}])
+def test_intervals_hold_the_rate_and_widen_with_coverage(strategy: dict[str, object]) -> None:
+    found = predict(Counted(byte_s=1e-5), Parallelism(**strategy))
+    assert found.rate == pytest.approx(8 * found.parallelism.data / found.parts.total)
+    (low, high), wide = found.interval(), found.interval(0.9)
+    assert wide[0] < low < found.rate < high < wide[1]
+
+
+@pytest.mark.parametrize(
+    "parallelism",
+    [
+        Parallelism(), Parallelism(pipeline=8, microbatches=8), Parallelism(strategy="parameter_server"),
+        Parallelism(strategy="data_parallel"),
+    ],
+)  # fmt: skip
+def test_step_waits_for_the_processes_of_a_host(parallelism: Parallelism) -> None:
+    training = Training(TrainingJob(VGG, 64, parallelism), DGX, at_rate(VGG, 300.0))
+    few = replace(training, host=replace(DGX, cores=DGX.cores // 4))
+    assert few.predict(8).parts.processes == pytest.approx(4 * training.predict(8).parts.processes)
+    assert training.predict(1 if parallelism.pipeline == 1 else 8).parts.processes >= 0
+
+
+def test_local_sgd_exchanges_once_in_several_steps() -> None:
+    once, rarely, never = (
+        Training(TrainingJob(VGG, 64, Parallelism(sync_every=every)), DGX, at_rate(VGG, 300.0)).predict(8).parts
+        for every in (1, 4, NEVER)
+    )
+    for name in ("sync", "copies", "processes"):
+        assert getattr(rarely, name) == pytest.approx(getattr(once, name) / 4)
+        assert getattr(never, name) == 0
+
+
+def test_parameter_server_on_gpus_exposes_more_than_ddp() -> None:
+    servers = Training(
+        TrainingJob(VGG, 64, Parallelism(strategy="parameter_server")), DGX, at_rate(VGG, 300.0)
+    ).predict(8)
+    ddp = Training(TrainingJob(VGG, 64), DGX, at_rate(VGG, 300.0)).predict(8)
+    assert servers.parts.sync > ddp.parts.sync > 0 and servers.sent_bytes > 0
+
+
+def test_equal_calls_are_joined() -> None:
+    job = TrainingJob(alike(), 8, Parallelism(data=1, pipeline=2, microbatches=4)).on(2)
+    assert stage_calls(job) == [(Call("send_recv", 64 * 2, Group(2), 4),)] * 2
+
+
+def test_rates_are_stated_or_measured() -> None:
+    assert at_rate(RESNET, 200.0).step(50) == pytest.approx(0.25)
+    with pytest.raises(InputError, match="has no times; make one with `ringlab profile"):
+        as_measured(RESNET)
+    with pytest.raises(InputError, match="rate is 0"):
+        at_rate(RESNET, 0)
+
+
+@pytest.mark.parametrize(("strategy", "bytes_"), [("ddp", 16), ("zero1", 8 + 8 / 64), ("zero2", 4 + 12 / 64),
+                                              ("zero3", 16 / 64)])  # fmt: skip
+def test_states_are_divided_as_in_the_zero_paper(strategy: str, bytes_: float) -> None:
+    job = TrainingJob(alike(), 8, Parallelism(strategy=strategy), optimizer="adamw").on(64)
+    (states,) = stage_states(job)
+    assert sum(states) == pytest.approx(bytes_ * 8000)
+
+
+def test_pipeline_device_keeps_the_states_of_its_stages() -> None:
+    job = TrainingJob(alike(), 8, Parallelism(data=1, pipeline=4), optimizer="adamw").on(4)
+    assert [sum(one) for one in stage_states(job)] == [16 * 2000] * 4
+
+
+def on_4090(batch: int, parallelism: Parallelism, model: str = "resnet50") -> Training:
+    profile, host = find_model_profile(model), host_of_preset("rtx4090-pcie-4x")
+    return Training(TrainingJob(profile, batch, parallelism), host, at_rate(profile, 100.0))
+
+
+def test_batch_beyond_memory_is_rejected_with_one_that_fits() -> None:
+    with pytest.raises(
+        TooLittleMemory, match=r"batch_size 600 .* of 24 GiB, of which 85% .* up to \d+ samples"
+    ) as told:
+        on_4090(600, Parallelism()).predict(4)
+    assert told.value.needed > told.value.available
+    largest = int(str(told.value).rpartition("up to ")[2].split()[0])
+    found = on_4090(largest, Parallelism()).predict(4)
+    assert found.memory["total"] < 0.85 * 24 * 2**30 and found.chance_to_run is not None
+    with pytest.raises(InputError, match='not one sample fits: strategy = "fsdp"'):
+        on_4090(1, Parallelism(), "llama-7b").predict(4)
+
+
+def test_recomputing_keeps_less_of_a_profile() -> None:
+    kept, again = (on_4090(32, Parallelism(recompute=one)).predict(4) for one in ("none", "full"))
+    assert again.memory["activations"] < 0.7 * kept.memory["activations"]
+    assert again.parts.compute == pytest.approx(4 / 3 * kept.parts.compute, rel=0.05)
+
+
+def test_profile_pipeline_keeps_the_parameters_of_its_fullest_stage() -> None:
+    whole, halved = (
+        on_4090(4, Parallelism(data=4 // stages, pipeline=stages), "vgg16").predict(4) for stages in (1, 2)
+    )
+    assert 0.5 <= halved.memory["optimizer"] / whole.memory["optimizer"] < 1
+
+
+@pytest.mark.parametrize(
+    ("given", "devices", "said"),
+    [
+        ({"data": 2, "tensor": 4}, 16, r"data 2 x tensor 4 x pipeline 1 = 8 devices, and there are 16; .* data = 4"),
+        ({"tensor": 3}, 8, "give tensor x pipeline that divides 8"),
+        ({"expert": 4, "experts": 8}, 6, "expert is 4 and must divide data, which is 6"),
+        ({"strategy": "hsdp", "shard": 3}, 8, "shard is 3 and must divide data"),
+    ],
+)
+def test_mesh_of_another_number_of_devices_is_rejected(given: dict[str, object], devices: int, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        Parallelism(**given).for_devices(devices)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"strategy": "fsdpp"}, "strategy 'fsdpp' is not known"),
+        ({"schedule": "naive", "pipeline": 2, "microbatches": 4}, "the naive schedule has one"),
+        ({"virtual": 2}, "interleaved"),
+        ({"sequence": True}, "tensor above 1"),
+        ({"strategy": "data_parallel", "tensor": 2}, "data_parallel is one process"),
+        ({"expert": 3, "experts": 8}, "a multiple of it; they are 8"),
+        ({"tensor": 0}, "tensor is 0"),
+    ],
+)
+def test_contradictory_strategies_are_rejected(given: dict[str, object], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        Parallelism(**given)
+
+
+@pytest.mark.parametrize(
+    ("model", "strategy", "batch", "said"),
+    [
+        ("resnet50", {"data": 1, "tensor": 2}, 8, "tensor is of transformers"),
+        ("resnet50", {"data": 1, "pipeline": 40}, 40, "40 stages of 'resnet50', which can be cut into"),
+        ("resnet50", {"data": 1, "pipeline": 2}, 3, "batch_size 3 is not divided by 2 microbatches"),
+        ("gpt2", {"data": 1, "tensor": 8}, 8, "must divide the 12 heads"),
+        ("resnet50", {"strategy": "fsdp", "pipeline": 2}, 8, "take zero1, or pipeline = 1"),
+        ("resnet50", {"pipeline": 4, "schedule": "interleaved", "virtual": 2, "microbatches": 6}, 6,
+         "6 microbatches are not divided by the 4 stages"),
+    ],
+)  # fmt: skip
+def test_strategy_that_a_model_cannot_have_is_rejected(
+    model: str, strategy: dict[str, object], batch: int, said: str
+) -> None:
+    parallelism, profile = Parallelism(**strategy), find_model_profile(model)
+    devices = max(1, parallelism.devices) if parallelism.data else 8
+    host = Host("counted", None, 64, "", 0, 0.0, network=Counted())
+    with pytest.raises(InputError, match=said):
+        Training(TrainingJob(profile, batch, parallelism), host, at_rate(profile, 1.0)).predict(devices)
+
+
+def test_model_without_parameters_is_rejected() -> None:
+    relu = ModelProfile("relu", "4", 4, "test", (Layer("a", "ReLU", "a", (), 1, 1, 1, 1, 1, 1, 1),))
+    with pytest.raises(InputError, match="the profile of 'relu' has no parameters; give a model that is trained"):
+        Training(TrainingJob(relu, 8), DGX, at_rate(relu, 1.0)).predict(8)
+
+
+@pytest.mark.parametrize("stages", [1, 2, 4, 8])
+def test_stages_are_cut_evenly(stages: int) -> None:
+    assert [len(stage) for stage in cut_stages(alike(), stages)] == [8 // stages] * stages
+
+
+def width(model: str, host: Host, devices: int) -> float:
+    """The factor between a rate and the high end of its interval."""
+    job = TrainingJob(find_model_profile(model), 16, precision="bf16", optimizer="adamw")
+    found = Training(job, host, at_rate(job.model, 100.0) if model == "resnet50" else None).predict(devices)
+    return found.interval()[1] / found.rate
+
+
+@pytest.mark.parametrize("model", ["resnet50", "gpt2"])
+def test_interval_is_wider_over_pcie_and_tcp_without_published_runs(model: str) -> None:
+    pcie, tcp = host_of_preset("dgx-a100", link="pcie"), host_of_preset("dgx-a100", net="tcp")
+    assert width(model, pcie, 1) == pytest.approx(width(model, DGX, 1))
+    assert width(model, pcie, 8) > 1.1 * width(model, DGX, 8)
+    assert width(model, tcp, 16) > 1.1 * width(model, DGX, 16)
+
+
+def test_interval_is_wider_on_a_gpu_without_published_runs() -> None:
+    gpu = find_gpu("H100 SXM")
+    seen, unseen = (width("gpt2-large", replace(DGX, gpu=one), 1) for one in (gpu, gpu._replace(name="L40S")))
+    assert unseen > 1.05 * seen
