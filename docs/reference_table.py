@@ -71,6 +71,8 @@ def _command(name: str) -> str:
 def _option(option: Any) -> list[str]:
     is_argument = option.param_type_name == "argument"
     value = option.metavar or VALUES.get(option.type_descriptor.annotation, "VALUE")
+    if "|" in value:  # a table cell cannot have a bar
+        value = f"{{{value.replace('|', ',')}}}"
     names = value or (option.name or "").upper() if is_argument else f"{', '.join(option.opts)} {value}".strip()
     default = option.default
     is_shown = (
