@@ -13,8 +13,8 @@ collectives. It yields *steps*. A step is a tuple of operations that are posted 
 * A rank can run several programs at the same time, each on its own *channel*. They use different chunks, and sends meet
   receives of the same channel.
 * Chunks from ``chunks`` on are scratch: undefined at the start, and as large as chunk ``index % chunks``.
-* Data keeps its place: what is sent from chunk k of the buffer, or from scratch of its size, is received in chunk k or
-  in such scratch. Only all_to_all moves data, so its chunks are all equally large.
+* Data keeps its place: data of chunk k, or of scratch of its size, is received in chunk k or in such scratch.
+  Only all_to_all moves data, so its chunks are all equally large.
 """
 
 import sys

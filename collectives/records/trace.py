@@ -93,7 +93,7 @@ class ProgramFailure(NamedTuple):
 
     @property
     def steps(self) -> int | None:
-        """Number of steps of its program that the rank takes; None: all that it can."""
+        """Number of steps of its program that the rank takes; None: as many as possible."""
         return None if self.circle or self.step is None else self.step + self.lands
 
 

@@ -1,6 +1,6 @@
 """``Parallelism``: the strategy that spreads a training over devices, and its device mesh.
 
-A mesh has ``data`` x ``tensor`` x ``pipeline`` devices. Neighbors belong to ``tensor``, then come those of ``data``, as
+A mesh has ``data`` x ``tensor`` x ``pipeline`` devices. Neighbors belong to ``tensor``, then to ``data``, as
 in Megatron-LM. ``strategy`` is the strategy of the ``data`` devices:
 
 * ``ddp``: every device has all parameters; gradients are averaged in buckets during backward;
@@ -100,13 +100,13 @@ class Parallelism:
         if self.gradient_bytes > 8:
             raise InputError(f"gradient_bytes is {self.gradient_bytes}; give 1 to 8, or 0 for as it is computed")
         if self.shard and self.strategy != "hsdp":
-            raise InputError(f"shard is {self.shard}, which only strategy hsdp has; the strategy is {self.strategy}")
+            raise InputError(f"shard ({self.shard}) only applies to strategy hsdp, not {self.strategy}")
         if self.expert > 1 and self.experts % self.expert + (self.experts == 0):
-            raise InputError(f"expert is {self.expert}: give experts, a multiple of it; they are {self.experts}")
+            raise InputError(f"experts must be a multiple of expert ({self.expert}), not {self.experts}")
         if self.top_k > 1 and not self.experts:
-            raise InputError(f"top_k is {self.top_k}, and there are no experts to visit: give experts too")
+            raise InputError(f"top_k is {self.top_k} without experts; set experts too")
         if self.experts and self.top_k > self.experts:
-            raise InputError(f"top_k is {self.top_k} of {self.experts} experts; give at most as many as there are")
+            raise InputError(f"top_k must be at most the number of experts ({self.experts}), not {self.top_k}")
 
     @property
     def devices(self) -> int:
