@@ -270,7 +270,7 @@ def test_mesh_of_another_number_of_devices_is_rejected(given: dict[str, object],
         ({"virtual": 2}, "interleaved"),
         ({"sequence": True}, "tensor above 1"),
         ({"strategy": "data_parallel", "tensor": 2}, "data_parallel is one process"),
-        ({"expert": 3, "experts": 8}, "a multiple of it; they are 8"),
+        ({"expert": 3, "experts": 8}, r"a multiple of expert \(3\), not 8"),
         ({"tensor": 0}, "tensor is 0"),
     ],
 )
