@@ -56,7 +56,7 @@ def test_commands_of_an_example_name_its_files(name: str) -> None:
 def test_predict_explains_a_model_given_as_a_scenario(ringlab: Ringlab, name: str) -> None:
     done = ringlab("predict", name)
     assert (done.status, done.out) == (2, "")
-    assert f"{name} is a model" in done.err and "`ringlab init llama-fsdp` writes one" in done.err
+    assert f"{name} is a model" in done.err and "run `ringlab init llama-fsdp`" in done.err
 
 
 def test_shell_completes_commands_scenarios_and_options() -> None:
