@@ -1,4 +1,4 @@
-"""The lessons' files: their names and folders, and skeletons with a learner's functions filled in."""
+"""The files of lessons: names, folders, and skeletons filled with a learner's functions."""
 
 import ast
 from dataclasses import dataclass
@@ -14,18 +14,9 @@ FOLDER = Path(__file__).parent
 PREDICTIONS, ERROR, OBSERVED, STACK = "predictions.json", "error-{}.json", "observed-{}.json", "stack.txt"
 CONTENTS, SPANS = "contents-{}.json", "spans-{}.json"  # and that ``--show`` writes
 NAMES = (
-    "message",
-    "deadlock",
-    "collectives",
-    "ring",
-    "trees",
-    "data_parallel",
-    "hierarchy",
-    "sharding",
-    "tensor_parallel",
-    "pipeline",
-    "mesh",
-)
+    "message", "deadlock", "collectives", "ring", "trees", "data_parallel", "hierarchy", "sharding", "tensor_parallel",
+    "pipeline", "mesh",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -61,8 +52,8 @@ class Lesson:
     @property
     def shown(self) -> Shown:
         """How ``--show`` runs its file."""
-        found: Shown = self.checks.SHOWN
-        return found
+        shown: Shown = self.checks.SHOWN
+        return shown
 
 
 LESSONS = tuple(Lesson(number) for number in range(1, len(NAMES) + 1))
@@ -76,7 +67,7 @@ def find_lesson(number: int) -> Lesson:
 
 
 def fill(skeleton: str, functions: str) -> str:
-    """Replace a skeleton's functions and classes with definitions of the same names; insert new ones before the first.
+    """Replace a skeleton's functions and classes by those of the same names; insert new ones before the first.
 
     >>> print(fill("def f():\\n    raise NotImplementedError\\n\\nf()", "def f():\\n    return g()\\n\\ndef g(): ..."))
     def g(): ...

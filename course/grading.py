@@ -24,42 +24,44 @@ _NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "*venv*", "node_module
 
 @cache
 def can_confine() -> bool:
-    """Return whether this machine lets a run have a read-only view of the files."""
+    """Return whether this machine allows a run with a read-only view of the file system."""
     module = str(virtual.hosting.confinement.__file__)
     return subprocess.run([sys.executable, "-I", module], capture_output=True).returncode == 0
 
 
 def grade(root: Path, files: Mapping[Path, Lesson], host: VirtualHost) -> Iterator[JudgedLesson]:
-    """Yield the judgment of each lesson file below a directory. A file runs on a copy of its directory."""
+    """Yield the result of each lesson file below ``root``. A file sees only a copy of its own folder."""
     hidden = tuple(map(str, find_hidden(root, files)))
     for path, lesson in files.items():
         try:
             with copied(root, path, hidden) as (copy, confinement), opened(copy) as script:
                 judged = judge(lesson, script.path, host, _show_nothing, confinement)
-                judged = replace(judged, exercises=tuple(script.locate(one) for one in judged.exercises))
+                judged = replace(judged, exercises=tuple(map(script.locate, judged.exercises)))
         except InputError as error:
-            wrong = tuple(JudgedExercise(one.name, "wrong", text=str(error)) for one in lesson.checks.EXERCISES)
+            wrong = tuple(
+                JudgedExercise(exercise.name, "wrong", text=str(error)) for exercise in lesson.checks.EXERCISES
+            )
             judged = JudgedLesson(lesson.number, str(path), wrong, ())
         yield replace(judged, file=str(path))
 
 
 def find_hidden(root: Path, files: Mapping[Path, Lesson]) -> list[Path]:
-    """Return the shipped solutions and all entries of a class's folder with submissions: files, folders of learners."""
+    """Return the paths to hide: the shipped solutions, and the learners' files and folders in ``root``."""
     root = root.resolve()
-    needed = [Path(one).resolve() for one in (sys.prefix, gettempdir(), *course.__path__)]
+    needed = [Path(folder).resolve() for folder in (sys.prefix, gettempdir(), *course.__path__)]
     hidden = dict[Path, None]()
     for path in (file.resolve() for file in files):
-        if not path.is_relative_to(root):  # a link out of the class's folder
+        if not path.is_relative_to(root):  # a symlink out of the class's folder
             hidden[path] = None
             continue
         entry = root / path.relative_to(root).parts[0]
-        hidden[path if any(one.is_relative_to(entry) for one in needed) else entry] = None
+        hidden[path if any(folder.is_relative_to(entry) for folder in needed) else entry] = None
     return [*hidden, *(Path(folder, "solutions") for folder in course.__path__)]
 
 
 @contextmanager
 def copied(root: Path, path: Path, hidden: tuple[str, ...]) -> Iterator[tuple[Path, Confinement]]:
-    """Copy a submission's folder, or a file in the class's own folder alone; yield the copy and its confinement."""
+    """Yield a copy of a submission and its confinement. The copy has the file's folder, unless that is ``root``."""
     with TemporaryDirectory(prefix="ringlab-grade-") as base:
         folder, scratch = Path(base, "submission"), Path(base, "scratch")
         scratch.mkdir()
@@ -72,7 +74,7 @@ def copied(root: Path, path: Path, hidden: tuple[str, ...]) -> Iterator[tuple[Pa
 
 
 def _not_copied(folder: str, names: list[str]) -> set[str]:
-    """Return the names that a copy leaves out: links, which may lead to other submissions, and installed packages."""
+    """Return the names that are not copied: symlinks, which may lead to other submissions, and installed packages."""
     return {name for name in names if Path(folder, name).is_symlink()} | _NOT_COPIED(folder, names)
 
 

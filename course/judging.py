@@ -5,7 +5,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -32,7 +32,7 @@ MOST_TEXT = 2000  # characters of an error
 
 @dataclass(frozen=True)
 class JudgedExercise:
-    """The state of one exercise (``right``, ``wrong`` or ``to do``), with its error, line and cost."""
+    """The state of one exercise, ``right``, ``wrong`` or ``to do``, with its error, line, time and bytes."""
 
     exercise: str
     state: str
@@ -51,8 +51,8 @@ class PredictedNumber:
     """A learner's prediction, the right value, and why it is right."""
 
     name: str
-    is_so: float
-    said: float | None = None
+    right: float
+    answer: float | None = None
     why: str = ""
 
 
@@ -68,7 +68,7 @@ class JudgedLesson:
     @property
     def is_right(self) -> bool:
         """Whether all exercises are right."""
-        return all(one.state == "right" for one in self.exercises)
+        return all(exercise.state == "right" for exercise in self.exercises)
 
 
 def judge(
@@ -78,12 +78,20 @@ def judge(
     show: Callable[[str, str], object],
     confinement: Confinement | None = None,
 ) -> JudgedLesson:
-    """Check every exercise of a lesson in a learner's file; ``show`` receives the output of the file."""
-    found = [judge_exercise(lesson, path, host, show, exercise, confinement) for exercise in lesson.checks.EXERCISES]
-    judged, said = [one for one, _ in found], {name: value for _, said in found for name, value in said.items()}
-    wanted = lesson.checks.predicted()
-    predictions = tuple(PredictedNumber(name, one.value, said.get(name), one.why) for name, one in wanted.items())
-    return JudgedLesson(lesson.number, str(path), tuple(judged), predictions)
+    """Check every exercise of a lesson in a learner's file; ``show`` receives the file's output.
+
+    A ``confinement`` limits the files that the learner's file can use.
+    """
+    exercises, numbers = [], dict[str, float]()
+    for exercise in lesson.checks.EXERCISES:
+        judged, predicted = judge_exercise(lesson, path, host, show, exercise, confinement)
+        exercises.append(judged)
+        numbers |= predicted
+    predictions = tuple(
+        PredictedNumber(name, right.value, numbers.get(name), right.why)
+        for name, right in lesson.checks.predicted().items()
+    )
+    return JudgedLesson(lesson.number, str(path), tuple(exercises), predictions)
 
 
 def judge_exercise(
@@ -94,9 +102,9 @@ def judge_exercise(
     exercise: Exercise,
     confinement: Confinement | None = None,
 ) -> tuple[JudgedExercise, dict[str, float]]:
-    """Check one exercise of a learner's file; return also the numbers that the file predicts."""
+    """Check one exercise of a learner's file. Return the result, and the file's predictions by name."""
     trials = _Trials(lesson, path.resolve(), host, show, exercise, confinement)
-    return trials.judge(), trials.said
+    return trials.judge(), trials.predictions
 
 
 def make_cluster(racks: int, world_size: int) -> Cluster:
@@ -144,7 +152,7 @@ class _Observed:
 
 @dataclass
 class _Trials:
-    """Trials of one exercise, one per world size until one is wrong; ``said`` holds the file's predictions."""
+    """Trials of one exercise, one per world size until one is wrong."""
 
     lesson: Lesson
     path: Path
@@ -152,61 +160,50 @@ class _Trials:
     show: Callable[[str, str], object]
     exercise: Exercise
     confinement: Confinement | None = None
-    said: dict[str, float] = field(default_factory=dict)
+    predictions: dict[str, float] = field(default_factory=dict)
     observed: _Observed = field(default_factory=lambda: _Observed({}, [], Counter()))
 
     def judge(self) -> JudgedExercise:
-        name, passed = self.exercise.name, list[int]()
-        elapsed, sent = None, None
+        judged = JudgedExercise(self.exercise.name, "right")
         for world_size in self.exercise.world_sizes:
-            found, finished = self._try(world_size)
+            error, finished = self._try(world_size)
             if finished is not None:
                 elapsed, sent = self.observed.elapsed, self.observed.most_sent(finished)
-                if found is None or not found.get("to_do"):
-                    found = next(self._wrong_calls(world_size), None) or found
-                found = found or next(self._wrong_cost(world_size, elapsed or 0.0, sent), None)
-            if found is not None:
+                judged = replace(judged, elapsed_s=elapsed, sent_bytes=sent)
+                if error is None or not error.get("to_do"):
+                    error = next(self._wrong_calls(world_size), None) or error
+                error = error or next(self._wrong_cost(world_size, elapsed or 0.0, sent), None)
+            if error is not None:
                 on = f"on {world_size} rank{'s' * (world_size > 1)}: " if max(self.exercise.world_sizes) > 1 else ""
-                line = found.get("line") or self._line_of(name)
-                lines = f"{on}{found['text']}"[:MOST_TEXT].splitlines()
-                text = "\n".join(map(make_printable, lines))
-                state = "to do" if found.get("to_do") else "wrong"
-                return JudgedExercise(
-                    name,
-                    state,
-                    tuple(passed),
-                    text,
-                    line,
-                    source=self._source(line),
-                    elapsed_s=elapsed,
-                    sent_bytes=sent,
-                    read=self.exercise.read,
-                )
-            passed.append(world_size)
-        return JudgedExercise(name, "right", tuple(passed), elapsed_s=elapsed, sent_bytes=sent)
+                line = error.get("line") or self._line_of(self.exercise.name)
+                text = "\n".join(map(make_printable, f"{on}{error['text']}"[:MOST_TEXT].splitlines()))
+                state, source = "to do" if error.get("to_do") else "wrong", self._source(line)
+                return replace(judged, state=state, text=text, line=line, source=source, read=self.exercise.read)
+            judged = replace(judged, world_sizes=(*judged.world_sizes, world_size))
+        return judged
 
     def _try(self, world_size: int) -> tuple[dict[str, Any] | None, Finished | None]:
         """Return the error, if any, and the run, if it came to an end."""
         scratch = self.confinement.scratch if self.confinement is not None else None
         with TemporaryDirectory(prefix="ringlab-learn-", dir=scratch) as folder:
-            asked = (str(self.path), str(self.lesson.number), self.exercise.name, folder)
-            program = UserProgram("course.trial", asked, is_module=True)
+            arguments = (str(self.path), str(self.lesson.number), self.exercise.name, folder)
+            program = UserProgram("course.trial", arguments, is_module=True)
             options = VirtualOptions(program, world_size, make_cluster(self.exercise.racks, world_size), timing="live")
             notes = Path(folder)
             try:
                 finished = self.host.run(options, timeout=TRIAL_SECONDS, show=self.show, confinement=self.confinement)
-            except (InputError, RunFailed) as error:
-                why = str(error).replace(program.title, "your file").removesuffix(MORE_TIME)
+            except (InputError, RunFailed) as failure:
+                why = str(failure).replace(program.title, "your file").removesuffix(MORE_TIME)
                 return self._endless(notes / STACK, why), None
             if (notes / PREDICTIONS).exists():
-                self.said.update(json.loads((notes / PREDICTIONS).read_text()))
+                self.predictions.update(json.loads((notes / PREDICTIONS).read_text()))
             self.observed = _read_observed(notes, world_size)
             for rank in range(world_size):
                 if (notes / ERROR.format(rank)).exists():
-                    found: dict[str, Any] = json.loads((notes / ERROR.format(rank)).read_text())
-                    causes = () if found.get("is_explained") else ("missing wait", "buffer in use")
-                    early = self._mistake(finished, causes) if causes else None
-                    return (early | {"text": f"{found['text']}\n{early['text']}"} if early else found), finished
+                    error: dict[str, Any] = json.loads((notes / ERROR.format(rank)).read_text())
+                    causes = () if error.get("is_explained") else ("missing wait", "buffer in use")
+                    cause = self._mistake(finished, causes) if causes else None
+                    return (cause | {"text": f"{error['text']}\n{cause['text']}"} if cause else error), finished
             return self._mistake(finished), finished
 
     def _endless(self, stack: Path, why: str) -> dict[str, Any]:
@@ -233,17 +230,14 @@ class _Trials:
                 if allowed is not None and call.name not in allowed:
                     names = [f"dist.{name}" for name in sorted(allowed)]
                     only = f"use only {', '.join(names[:-1])} and {names[-1]}"
-                    yield {
-                        "text": f"dist.{call.name} is not allowed in this exercise; {only}",
-                        "line": call.line,
-                    }
+                    yield {"text": f"dist.{call.name} is not allowed in this exercise; {only}", "line": call.line}
                 if receivers is not None and call.receiver >= 0 and call.receiver not in receivers(rank, world_size):
                     to = " or ".join(map(str, sorted(receivers(rank, world_size)))) or "none"
                     yield {"text": f"rank {rank} sends to rank {call.receiver}, not to {to}", "line": call.line}
 
     def _wrong_cost(self, world_size: int, elapsed: float, sent: int) -> Iterator[dict[str, Any]]:
         """Yield each limit that a correct result exceeds or falls below."""
-        exercise = self.exercise
+        exercise, busy = self.exercise, self._busiest_line()
         if exercise.least_bytes is not None and sent < exercise.least_bytes(world_size):
             least = format_size(int(exercise.least_bytes(world_size)))
             yield {
@@ -253,7 +247,7 @@ class _Trials:
             most = format_size(int(exercise.most_bytes(world_size)))
             yield {
                 "text": f"the result is right, but a rank sends {format_size(sent)}; {most} is enough: {exercise.hint}",
-                "line": self._busiest_line(),
+                "line": busy,
             }
         if exercise.all_reduced is not None:
             wanted = sorted(exercise.all_reduced(world_size))
@@ -263,7 +257,7 @@ class _Trials:
                 different = f"all_reduces of {_sizes(got)}, not of {_sizes(wanted)}"
                 calls = number if len(got) != len(wanted) else different
                 text = f"the result is right, but a rank calls {calls}: {exercise.hint}"
-                yield {"text": text, "line": self._busiest_line()}
+                yield {"text": text, "line": busy}
         if exercise.most_seconds is not None and elapsed > exercise.most_seconds(world_size):
             most = format_time(exercise.most_seconds(world_size))
             took = f"the result is right, but takes {format_time(elapsed)}; {most} is enough"
@@ -295,18 +289,18 @@ class _Trials:
 
 
 def _read_observed(notes: Path, world_size: int) -> _Observed:
-    found = _Observed({}, [], Counter())
+    observed = _Observed({}, [], Counter())
     for rank in range(world_size):
         file = notes / OBSERVED.format(rank)
         plain = json.loads(file.read_text()) if file.exists() else {"waited": {}, "calls": [], "measured": []}
-        found.calls[rank] = [LearnerCall(*call) for call in plain["calls"]]
-        found.measured.append(plain["measured"])
-        found.waited.update(plain["waited"])
-    return found
+        observed.calls[rank] = [LearnerCall(*call) for call in plain["calls"]]
+        observed.measured.append(plain["measured"])
+        observed.waited.update(plain["waited"])
+    return observed
 
 
 def _sizes(nbytes: list[int]) -> str:
-    """Return numbers of bytes in words, each with how often it occurs.
+    """Return sizes as text, each with its count.
 
     >>> _sizes([100, 100, 7])
     '2 x 100 B, 7 B'

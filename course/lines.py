@@ -20,13 +20,13 @@ from virtual.ranks.watching import Watcher
 
 
 class LineNotes(TorchDispatchMode):
-    """Records for one rank which line of a file runs each operator and what memory that writes.
+    """Records the line of a file that runs each operator of one rank, and the memory that the operator writes.
 
-    Of all lines on the stack it takes the exercise's own functions and methods, else the innermost line.
+    Lines of the exercise's functions and methods are preferred to the innermost line of the stack.
     """
 
     def __init__(self, file: str, functions: Collection[str], others: Collection[str]) -> None:
-        """Store the names of the exercise's functions and classes, and of the file's other exercises."""
+        """``functions``: names of the exercise's functions and classes. ``others``: those of the other exercises."""
         super().__init__()
         self.file, self.functions, self.others = file, functions, others
         self.written: list[tuple[int, int, int]] = []  # first address, end address, line
@@ -34,29 +34,29 @@ class LineNotes(TorchDispatchMode):
         self.active = 0  # line that wrote or communicated last
         self.waited = Counter[int]()  # seconds by line
         self.calls: list[LearnerCall] = []
-        self.unwaited: dict[Any, LearnerCall] = {}  # by what was posted, without messages that are sent
+        self.unwaited: dict[Any, LearnerCall] = {}  # posted collectives and receives without wait()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # otherwise torch imports its compiler with the first operator, and takes 2 ms for each
+        return False  # else torch imports its compiler, and each operator takes 2 ms
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = func(*args, **(kwargs or {}))
+        results = func(*args, **(kwargs or {}))
         line = self.here()
         if line and not func.is_view:
             self.active = line
             arguments = zip(args, func._schema.arguments, strict=False)
             changed = [argument for argument, declared in arguments if declared.alias_info]
-            for tensor in tree_leaves([changed, found]):
+            for tensor in tree_leaves([changed, results]):
                 self.note(tensor, line)
-        return found
+        return results
 
     def here(self) -> int:
-        """Return the line of the file that is running; 0 if none is."""
+        """Return the running line of the file, or 0."""
         return self.locate()[0]
 
     def locate(self) -> tuple[int, str]:
-        """Return the line of the file that is running, and the function of torch.distributed that it called."""
+        """Return the running line of the file, and the function of torch.distributed that it called."""
         frame: FrameType | None = sys._getframe(1)
         line, called = 0, ""
         while frame is not None:
@@ -89,7 +89,7 @@ class LineNotes(TorchDispatchMode):
                 self.returned, self.is_procedure = frame.f_lineno, value is None
 
     def line_of(self, error: WrongAnswerError) -> tuple[int, str]:
-        """Return the line that caused a wrong answer, and in words its effect."""
+        """Return the line that caused a wrong answer, and the reason as text."""
         tensor = error.tensor
         if isinstance(tensor, torch.Tensor) and is_plain(tensor) and tensor.numel():
             steps = zip(error.place, tensor.stride(), strict=True)
@@ -106,7 +106,7 @@ class LineNotes(TorchDispatchMode):
 
 
 C10D = str(dist.distributed_c10d.__file__)
-HALVES = {"sends": "send", "receives": "recv"}  # names of messages that no function of C10D posts
+HALVES = {"sends": "send", "receives": "recv"}  # messages that no function of C10D posts
 
 
 class LineWatcher(Watcher):

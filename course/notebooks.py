@@ -59,9 +59,8 @@ def read_notebook(path: Path) -> tuple[str, tuple[CellLine, ...]]:
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"{path}: cannot be read as a notebook ({type(error).__name__}); save it in Jupyter"
-        ) from error
+        reason = f"cannot be read as a notebook ({type(error).__name__})"
+        raise InputError(f"{path}: {reason}; save it in Jupyter") from error
     lines, places = list[str](), list[CellLine]()
     for number, source in enumerate(sources, 1):
         is_magic = source.startswith("%%")

@@ -2,8 +2,8 @@
 
     python -m course.showing FILE LESSON FOLDER
 
-A lesson whose function is called writes the contents of the rank's tensor over time, as ``Contents``, into the folder.
-The lesson on pipelines runs the file's ``main`` and writes its stages' spans, as ``StageSpan``.
+If the lesson calls a function, the values of the rank's tensor over time are written to FOLDER, as ``Contents``. The
+lesson on pipelines runs the file's ``main`` and writes the ``StageSpan`` of its stages.
 """
 
 import json
@@ -30,10 +30,8 @@ class Contents(NamedTuple):
 
     places: list[int]  # of the values in the tensor
     seen: list[tuple[float, list[float]]]  # seconds, and the values then
-    met: list[
-        tuple[int, int, int, int, float, int, int]
-    ]  # in order: sender, receiver, first chunk or -1, chunks, value;
-    # the lines that send and receive
+    # messages in order: sender, receiver, first chunk or -1, chunks, value, the lines that send and receive
+    met: list[tuple[int, int, int, int, float, int, int]]
 
 
 class TensorWatcher(Watcher):
@@ -53,7 +51,7 @@ class TensorWatcher(Watcher):
             self.look()
 
     def met(self, sender: Any, receiver: Any) -> None:
-        """Record the data of a message, and the chunk of the tensor that it comes from or goes to."""
+        """Record the value of a message, and the chunk of the tensor that it comes from or goes to."""
         for half in (sender, receiver):
             if half.rank is self.rank:
                 part, sent = half.tensors[0], sender.tensors[0]
@@ -66,9 +64,9 @@ class TensorWatcher(Watcher):
                 self.contents.met.append((sender.rank.number, receiver.rank.number, chunk, count, value, *lines))
 
     def look(self) -> None:
-        """Record the present contents of the tensor."""
-        held = self.tensor.reshape(-1)[self.contents.places].tolist()
-        self.contents.seen.append((self.rank.clock, held))
+        """Record the values of the tensor."""
+        values = self.tensor.reshape(-1)[self.contents.places].tolist()
+        self.contents.seen.append((self.rank.clock, values))
 
 
 def main() -> None:
@@ -83,7 +81,7 @@ def main() -> None:
 
 
 def call_function(path: Path, shown: Shown, folder: Path) -> None:
-    """Call the learner's function on this rank's values, and write what its tensor held."""
+    """Call the learner's function on this rank's values, and write the values of its tensor over time."""
     assert shown.call is not None
     dist.init_process_group("gloo")
     group: Any = dist.group.WORLD
@@ -93,7 +91,7 @@ def call_function(path: Path, shown: Shown, folder: Path) -> None:
     world.watch.put((*world.watch.watchers, watcher))
     try:
         shown.call(load(path, ModuleType("lesson")), tensor)
-    finally:  # also after a deadlock, which ends the call
+    finally:  # a deadlock ends the call
         watcher.look()
         (folder / CONTENTS.format(rank)).write_text(json.dumps(watcher.contents))
 

@@ -32,9 +32,9 @@ def main() -> None:
     warnings.simplefilter("ignore")
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
-    exercises = {one.name: one for one in find_lesson(number).checks.EXERCISES}
+    exercises = {exercise.name: exercise for exercise in find_lesson(number).checks.EXERCISES}
     exercise, own = exercises[name], name.split(", ")
-    others = [one for names in exercises for one in names.split(", ") if one not in own]
+    others = [function for names in exercises for function in names.split(", ") if function not in own]
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     if rank == 0:
@@ -45,20 +45,17 @@ def main() -> None:
             load(path, lesson)
             if rank == 0:
                 (notes / PREDICTIONS).write_text(json.dumps(numbers_in(getattr(lesson, "PREDICTIONS", None))))
-            missing = [one for one in own if not hasattr(lesson, one)]
+            missing = [function for function in own if not hasattr(lesson, function)]
             if missing:
                 raise WrongAnswerError(f"{path.name} has no {missing[0]}; write it again")
             exercise.check(lesson)
         except (Exception, SystemExit) as error:
             (notes / ERROR.format(rank)).write_text(json.dumps(describe(error, path, lines)))
             if not isinstance(error, WrongAnswerError):
-                sys.exit(1)  # a wrong answer lets the run go on, which finds unmatched messages
+                sys.exit(1)  # after a wrong answer the run continues, to find unmatched messages
         finally:
-            observed = {
-                "waited": lines.waited,
-                "calls": lines.calls,
-                "measured": lesson.__dict__.get(MEASURED, []),
-            }
+            measured = lesson.__dict__.get(MEASURED, [])
+            observed = {"waited": lines.waited, "calls": lines.calls, "measured": measured}
             (notes / OBSERVED.format(rank)).write_text(json.dumps(observed))
 
 
@@ -78,12 +75,12 @@ def numbers_in(predictions: Any) -> dict[str, float]:
     """
     if not isinstance(predictions, dict):
         return {}
-    numbers = {str(name): read_number(given) for name, given in predictions.items()}
+    numbers = {str(name): read_number(value) for name, value in predictions.items()}
     return {name: number for name, number in numbers.items() if number is not None}
 
 
 def describe(error: Exception | SystemExit, path: Path, lines: LineNotes) -> dict[str, Any]:
-    """Return the error in words and the learner's line, 0 if no line of the file is at fault."""
+    """Return the error as text, and the learner's line, 0 if no line of the file caused it."""
     if isinstance(error, WrongAnswerError) and lines.unwaited:
         call = next(iter(lines.unwaited.values()))
         why = f"nothing waits for dist.{call.name} in this line; call wait() on the handle before you use the tensor"
@@ -91,21 +88,16 @@ def describe(error: Exception | SystemExit, path: Path, lines: LineNotes) -> dic
     if isinstance(error, WrongAnswerError):
         line, done = lines.line_of(error)
         return {"text": f"{error}; {done}" if done else str(error), "line": line}
-    found = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-    line = (found or [0])[-1] or 0
+    lines_of_file = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    line = (lines_of_file or [0])[-1] or 0
     if isinstance(error, SyntaxError) and error.filename == str(path):
         line = error.lineno or 0
     text = "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])])
     if isinstance(error, SystemExit):
         text = "this line ends the whole program of its rank; return from the function instead"
-    elif is_out_of_memory(error):
+    elif isinstance(error, MemoryError) or "allocate memory" in str(error) or "bad_alloc" in str(error):
         text = f"out of memory: a check may use {MEMORY >> 30} GiB; allocate less"
     return {"text": text, "line": line, "to_do": isinstance(error, NotImplementedError)}
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether Python or torch could not allocate memory."""
-    return isinstance(error, MemoryError) or "allocate memory" in str(error) or "bad_alloc" in str(error)
 
 
 if __name__ == "__main__":

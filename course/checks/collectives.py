@@ -61,19 +61,16 @@ def contents(value: float, place: int) -> str:
 
 
 def whose(counts: dict[int, int]) -> str:
-    each = [f"rank {rank}'s" + (f" {count} times" if count > 1 else "") for rank, count in counts.items()]
-    return " and ".join(filter(None, [", ".join(each[:-1]), each[-1]]))
+    shares = [f"rank {rank}'s" + (f" {count} times" if count > 1 else "") for rank, count in counts.items()]
+    return " and ".join(filter(None, [", ".join(shares[:-1]), shares[-1]]))
 
 
 def broadcast(lesson: ModuleType) -> None:
     rank, last = dist.get_rank(), dist.get_world_size() - 1
-    tensor = values(rank)
-    with measuring(lesson):
-        lesson.broadcast(tensor, 0)
-    expect_sum(tensor, [0], f"rank {rank}: tensor after broadcast from rank 0")
-    for src, (elements, dtype) in zip((last, last // 2, last), SMALL, strict=True):
+    for src, (elements, dtype) in zip((0, last, last // 2, last), (MEASURED, *SMALL), strict=True):
         tensor = values(rank, elements, dtype)
-        lesson.broadcast(tensor, src)
+        with measuring(lesson, (elements, dtype) == MEASURED):
+            lesson.broadcast(tensor, src)
         expect_sum(tensor, [src], f"rank {rank}: tensor after broadcast from rank {src}")
 
 
@@ -81,10 +78,7 @@ def reduce(lesson: ModuleType) -> None:
     rank, last = dist.get_rank(), dist.get_world_size() - 1
     for dst, (elements, dtype) in zip((0, last, last // 2, last), (MEASURED, *SMALL), strict=True):
         tensor = values(rank, elements, dtype)
-        if (elements, dtype) == MEASURED:
-            with measuring(lesson):
-                lesson.reduce(tensor, dst)
-        else:
+        with measuring(lesson, (elements, dtype) == MEASURED):
             lesson.reduce(tensor, dst)
         if rank == dst:
             expect_sum(tensor, range(last + 1), f"rank {rank}: the sum after reduce to rank {dst}")
@@ -103,11 +97,8 @@ def check_sums(
     rank, world_size = dist.get_rank(), dist.get_world_size()
     for number, (elements, dtype) in enumerate(cases):
         tensor = values(rank, elements, dtype)
-        if number:
+        with measuring(lesson, number == 0):
             function(tensor)
-        else:
-            with measuring(lesson):
-                function(tensor)
         of = f" of {elements} element{'s' * (elements > 1)}, {str(dtype).removeprefix('torch.')}," * bool(number)
         expect_sum(tensor, range(world_size), f"rank {rank}: the sum{of}", elements)
 
@@ -128,37 +119,30 @@ def one_by_one(p: int) -> float:
     return 1.01 * (p - 1) * (ALPHA + 4 * ELEMENTS * BETA) + 1e-9
 
 
-HINT = "each rank but one needs one message each way"
+def by_messages(
+    check: Callable[[ModuleType], None], read: str, most_seconds: Callable[[int], float] = one_by_one
+) -> Exercise:
+    return Exercise(
+        check.__name__,
+        check,
+        read,
+        (1, 2, 3, 5),
+        calls=BLOCKING,
+        least_bytes=lambda p: 4 * ELEMENTS * (p > 1),
+        most_seconds=most_seconds,
+        hint="each rank but one needs one message each way",
+    )
+
+
 EXERCISES = [
-    Exercise(
-        "broadcast",
-        broadcast,
-        "torch.distributed.broadcast: what each rank holds before and after; the question above 'Your turn'",
-        (1, 2, 3, 5),
-        calls=BLOCKING,
-        least_bytes=lambda p: 4 * ELEMENTS * (p > 1),
-        most_seconds=one_by_one,
-        hint=HINT,
+    by_messages(
+        broadcast, "torch.distributed.broadcast: what each rank holds before and after; the question above 'Your turn'"
     ),
-    Exercise(
-        "reduce",
-        reduce,
-        "torch.distributed.reduce: what the root holds afterwards, and what the others may hold",
-        (1, 2, 3, 5),
-        calls=BLOCKING,
-        least_bytes=lambda p: 4 * ELEMENTS * (p > 1),
-        most_seconds=one_by_one,
-        hint=HINT,
-    ),
-    Exercise(
-        "all_reduce",
+    by_messages(reduce, "torch.distributed.reduce: what the root holds afterwards, and what the others may hold"),
+    by_messages(
         all_reduce,
         "torch.distributed.all_reduce; your own two functions above it",
-        (1, 2, 3, 5),
-        calls=BLOCKING,
-        least_bytes=lambda p: 4 * ELEMENTS * (p > 1),
-        most_seconds=lambda p: 2 * one_by_one(p),
-        hint=HINT,
+        lambda p: 2 * one_by_one(p),
     ),
     Exercise(
         "all_reduce_seconds",

@@ -69,16 +69,11 @@ def backward(of: nn.Sequential, step: int) -> None:
 def expected_means(of: nn.Sequential, step: int) -> list[torch.Tensor]:
     world_size, means = dist.get_world_size(), []
     parameters = [parameter.detach().clone().requires_grad_() for parameter in of.parameters()]
-    names = [name for name, _ in of.named_parameters()]
+    by_name = {name: parameter for (name, _), parameter in zip(of.named_parameters(), parameters, strict=True)}
     for rank in range(world_size):
         values: Any = inputs_of(of, rank, step)
         for number in range(len(of)):
-            weight, bias = (
-                parameters[names.index(f"{number}.{kind}")] if f"{number}.{kind}" in names else None
-                for kind in ("weight", "bias")
-            )
-            assert weight is not None
-            values = nn.functional.linear(values, weight, bias)
+            values = nn.functional.linear(values, by_name[f"{number}.weight"], by_name.get(f"{number}.bias"))
         means.append([each / world_size for each in torch.autograd.grad(values.sum(), parameters)])
     return [torch.stack(each).sum(0) for each in zip(*means, strict=True)]
 
@@ -95,18 +90,14 @@ def average_gradients(lesson: ModuleType) -> None:
         mine = make()
         for step in range(2):
             mine.zero_grad()
-            if make is model and step == 0:
-                with measuring(lesson):
-                    backward(mine, step)
-                    lesson.average_gradients(mine)
-            else:
+            unused = nn.Parameter(torch.zeros(3))
+            mine.register_parameter("unused", unused)
+            with measuring(lesson, make is model and step == 0):
                 backward(mine, step)
-                unused = nn.Parameter(torch.zeros(3))
-                mine.register_parameter("unused", unused)
                 lesson.average_gradients(mine)
-                mine.register_parameter("unused", None)
-                if unused.grad is not None:
-                    raise WrongAnswerError("a parameter whose gradient is None has one afterwards; it must stay None")
+            mine.register_parameter("unused", None)
+            if unused.grad is not None:
+                raise WrongAnswerError("a parameter whose gradient is None has one afterwards; it must stay None")
             expect_means(mine, step, f"step {step + 1}, " * bool(step))
 
 

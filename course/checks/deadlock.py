@@ -45,7 +45,7 @@ def shift(lesson: ModuleType) -> None:
         expect_equal(mine, torch.full((elements,), rank, dtype=dtype), f"rank {rank}: mine, which must not change,")
 
 
-def circle(lesson: ModuleType) -> None:
+def find_cycle(lesson: ModuleType) -> None:
     cases: list[tuple[dict[int, int], list[int]]] = [
         ({0: 1, 1: 0}, [0, 1]),
         ({0: 1, 1: 2, 2: 3, 3: 1}, [1, 2, 3]),
@@ -57,12 +57,12 @@ def circle(lesson: ModuleType) -> None:
     ]
     for waits_for, wanted in cases:
         try:
-            found = lesson.circle(dict(waits_for))
+            found = lesson.find_cycle(dict(waits_for))
         except Exception as error:
-            error.add_note(f"in circle({waits_for})")
+            error.add_note(f"in find_cycle({waits_for})")
             raise
         if found != wanted:
-            raise WrongAnswerError(f"circle({waits_for}) must be {wanted}, not {found!r}")
+            raise WrongAnswerError(f"find_cycle({waits_for}) must be {wanted}, not {found!r}")
 
 
 EXERCISES = [
@@ -84,8 +84,8 @@ EXERCISES = [
         hint="all ranks can send at the same time: post the send and the receive before you wait for either",
     ),
     Exercise(
-        "circle",
-        circle,
+        "find_cycle",
+        find_cycle,
         "the cycle of `ringlab learn 2 --show`: go from a rank to the one that it waits for, until one comes again",
     ),
 ]
@@ -97,7 +97,7 @@ def predicted() -> dict[str, Predicted]:
             0, "Every rank waits in its send for a neighbor that is itself sending: a cycle, so none goes on."
         ),
         "ranks that end if rank 0 receives first": Predicted(
-            4, "Rank 0 takes rank 3's tensor, so rank 3 can receive from rank 2, and so on around the circle."
+            4, "Rank 0 takes rank 3's tensor, so rank 3 can receive from rank 2, and so on around the ring."
         ),
     }
 

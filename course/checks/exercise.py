@@ -98,15 +98,16 @@ class Predicted:
 
 
 @contextmanager
-def measuring(lesson: ModuleType) -> Iterator[None]:
-    """Measure the virtual time and the bytes of the calling rank inside this block; the slowest block counts."""
+def measuring(lesson: ModuleType, is_measured: bool = True) -> Iterator[None]:
+    """Measure the virtual time and the bytes of this rank inside the block. The slowest measured block counts."""
     import torch.distributed as dist
 
     group: Any = dist.group.WORLD
     rank = group.group.world.me()
     begin = float(rank.clock)
     yield
-    lesson.__dict__.setdefault(MEASURED, []).append((begin, float(rank.clock)))
+    if is_measured:
+        lesson.__dict__.setdefault(MEASURED, []).append((begin, float(rank.clock)))
 
 
 MEASURED = "__measured__"  # in a learner's module: begin and end of each measured block, seconds
@@ -149,10 +150,8 @@ def expect_close(
         hint = "; return it" if got is None else ""
         raise WrongAnswerError(f"{what} must be a number, not {got!r}{hint}")
     if not abs(number - wanted) <= within * abs(wanted) + 1e-12:  # true of nan
-        known = [
-            f"probably {name}" for name, value in (mistakes or {}).items() if abs(number - value) <= within * abs(value)
-        ]
-        why = next(iter(known), "") or times(number / wanted if wanted else 0.0, within)
+        known = [name for name, value in (mistakes or {}).items() if abs(number - value) <= within * abs(value)]
+        why = f"probably {known[0]}" if known else times(number / wanted if wanted else 0.0, within)
         raise WrongAnswerError(f"{what} must be {wanted:.6g}, not {number:.6g}{why and ': '}{why}")
 
 

@@ -19,14 +19,10 @@ PARTS = "compute", "tensor", "context", "pipeline", "sync"
 
 
 @cache
-def found() -> FoundMeshes:
+def meshes() -> FoundMeshes:
     kind, shape = parse_transformer("llama2-70b")
-    return search(
-        MeshJob(
-            kind=kind, shape=shape, seq=shape.context, batch=BATCH, host=host_of_preset("dgx-h100"),
-            gpus=DEVICES,
-        )
-    )  # fmt: skip
+    host = host_of_preset("dgx-h100")
+    return search(MeshJob(kind=kind, shape=shape, seq=shape.context, batch=BATCH, host=host, gpus=DEVICES))
 
 
 def numbers_of(mesh: Any, whose: str) -> list[int]:
@@ -36,14 +32,14 @@ def numbers_of(mesh: Any, whose: str) -> list[int]:
     for key, value in mesh.items():
         allowed = CHOICES.get(key)
         if allowed is None and (not isinstance(value, int) or value < 1):
-            raise WrongAnswerError(f"{whose}: {key} must be a whole number from 1 on, not {value!r}")
+            raise WrongAnswerError(f"{whose}: {key} must be a positive integer, not {value!r}")
         if allowed is not None and value not in allowed:
             raise WrongAnswerError(f"{whose}: {key} must be one of {', '.join(allowed)}, not {value!r}")
     product = mesh["tensor"] * mesh["pipeline"] * mesh["context"] * mesh["data"]
     if product != DEVICES:
         raise WrongAnswerError(f"{whose}: {mesh} must use {DEVICES} devices, not {product}")
     wanted = {KEYS[key]: value for key, value in mesh.items()}
-    same = [n for n, one in enumerate(found().searched) if wanted.items() <= one._asdict().items()]
+    same = [n for n, mesh in enumerate(meshes().searched) if wanted.items() <= mesh._asdict().items()]
     if not same:
         raise WrongAnswerError(
             f"{whose}: `ringlab search` does not list {mesh}; heads, layers and batch must divide evenly, with "
@@ -85,7 +81,7 @@ def dollars(lesson: ModuleType) -> None:
 
 
 def choose(lesson: ModuleType) -> None:
-    every = found()
+    every = meshes()
     same = [n for n in numbers_of(lesson.choose(), "choose()") if n in every.order]
     if not same:
         raise WrongAnswerError("choose(): the mesh does not fit into 80 GiB; divide more, or recompute")
@@ -119,7 +115,7 @@ def defend(lesson: ModuleType) -> None:
 
 
 def reasons(numbers: list[int]) -> set[str]:
-    every, best = found(), int(found().order[0])
+    every, best = meshes(), int(meshes().order[0])
     true = set()
     for number in numbers:
         if number not in every.order:
@@ -131,8 +127,8 @@ def reasons(numbers: list[int]) -> set[str]:
 
 
 def predicted() -> dict[str, Predicted]:
-    best = found().order[0]
-    rate, mfu = float(found().tokens_per_s[best]), float(found().mfu[best])
+    best = meshes().order[0]
+    rate, mfu = float(meshes().tokens_per_s[best]), float(meshes().mfu[best])
     return {
         "tokens a second": Predicted(
             rate, f"The fastest mesh that fits reaches {mfu:.0%} of 64 * 989 TFLOP/s, at 6 * 69e9 FLOPs per token."
@@ -149,11 +145,7 @@ EXERCISES = [
         bytes_per_device,
         "model_state_bytes of lesson 8; the docstring, which says what each size divides",
     ),
-    Exercise(
-        "dollars",
-        dollars,
-        "the units: tokens, tokens per second, hours",
-    ),
+    Exercise("dollars", dollars, "the units: tokens, tokens per second, hours"),
     Exercise(
         "choose",
         choose,

@@ -105,10 +105,7 @@ def run(lesson: ModuleType, schedule: Callable[[Stage, int], None], is_gpipe: bo
     for micro_batches, dtype in cases:
         most_kept = micro_batches if is_gpipe else min(stages_left, micro_batches)
         stage = Stage(most_kept, micro_batches, is_gpipe, dtype)
-        if micro_batches == MICRO_BATCHES:
-            with measuring(lesson):
-                schedule(stage, micro_batches)
-        else:
+        with measuring(lesson, micro_batches == MICRO_BATCHES):
             schedule(stage, micro_batches)
         if sorted(stage.done) != list(range(micro_batches)):
             raise WrongAnswerError(
@@ -146,27 +143,23 @@ def neighbors(rank: int, p: int) -> set[int]:
     return {rank - 1, rank + 1} & set(range(p))
 
 
-HINT = "a stage that waits until its neighbor takes a message cannot compute: see the waits in `--show`"
+READ = {
+    gpipe: "'Your turn': what forward and backward of a stage take and return; `ringlab learn 10 --show`",
+    one_f_one_b: "the order in the docstring; lesson 2 on sending both ways; `ringlab learn 10 --show`",
+}
 EXERCISES = [
-    Exercise(
-        "gpipe",
-        gpipe,
-        "'Your turn': what forward and backward of a stage take and return; `ringlab learn 10 --show`",
-        (1, 2, 3, 5),
-        calls=POINT_TO_POINT,
-        receivers=neighbors,
-        most_seconds=seconds,
-        hint=HINT,
-    ),
-    Exercise(
-        "one_f_one_b",
-        one_f_one_b,
-        "the order in the docstring; lesson 2 on sending both ways; `ringlab learn 10 --show`",
-        (1, 2, 3, 5),
-        calls=POINT_TO_POINT,
-        receivers=neighbors,
-        most_seconds=seconds,
-        hint=HINT,
+    *(
+        Exercise(
+            check.__name__,
+            check,
+            read,
+            (1, 2, 3, 5),
+            calls=POINT_TO_POINT,
+            receivers=neighbors,
+            most_seconds=seconds,
+            hint="a stage that waits until its neighbor takes a message cannot compute: see the waits in `--show`",
+        )
+        for check, read in READ.items()
     ),
     Exercise(
         "bubble",

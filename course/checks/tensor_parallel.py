@@ -95,10 +95,9 @@ def mlp(lesson: ModuleType, sequence: bool, dtype: torch.dtype) -> None:
 
 
 def parallel_mlp(lesson: ModuleType) -> None:
-    mlp(lesson, sequence=False, dtype=torch.float32)
-    mlp(lesson, sequence=True, dtype=torch.float32)
-    mlp(lesson, sequence=False, dtype=torch.float64)
-    mlp(lesson, sequence=True, dtype=torch.float64)
+    for dtype in (torch.float32, torch.float64):
+        for sequence in (False, True):
+            mlp(lesson, sequence, dtype)
 
 
 EXERCISES = [

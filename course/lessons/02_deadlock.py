@@ -4,7 +4,7 @@
 # Assume that `dist.send` waits until the other rank receives. NCCL does. Gloo sometimes buffers a message, but a
 # program must not depend on that.
 #
-# **Question.** Four ranks form a circle. Each one sends a tensor to its right neighbor, then receives one from its left
+# **Question.** Four ranks form a ring. Each one sends a tensor to its right neighbor, then receives one from its left
 # neighbor. Which rank gets its tensor first?
 #
 # **Predict first.** How many of the four ranks will end? How many will end if only rank 0 receives before it sends?
@@ -17,7 +17,7 @@ PREDICTIONS = {"ranks that end if all send first": None, "ranks that end if rank
 #
 # Many people write `exchange` and `shift` as below, and both hang. Run the file as it is: `ringlab learn 2 --show`
 # prints which rank waits for which, and in which line, and draws it. (Real processes hang silently, until a timeout of
-# minutes.) Then repair both functions. `circle` does what the report did: it finds ranks that wait for each other.
+# minutes.) Then repair both functions. `find_cycle` does what the report did: it finds ranks that wait for each other.
 
 # %%
 import os
@@ -46,8 +46,8 @@ def shift(mine: torch.Tensor, received: torch.Tensor) -> None:
     dist.recv(received, (rank - 1) % world_size)
 
 
-def circle(waits_for: dict[int, int]) -> list[int]:
-    """Return ranks that wait for each other in a circle, in order and from the smallest on; [] if there is no circle.
+def find_cycle(waits_for: dict[int, int]) -> list[int]:
+    """Return ranks that wait for each other in a cycle, in order and from the smallest on; [] if there is no cycle.
 
     ``waits_for[rank]`` is the one rank that ``rank`` waits for. A rank that waits for no other has no entry.
     """
@@ -60,7 +60,7 @@ def circle(waits_for: dict[int, int]) -> list[int]:
 
 # %%
 def main() -> None:
-    """Exchange with a peer, then shift around the circle, and print what each rank received."""
+    """Exchange with a peer, then shift around the ring, and print what each rank received."""
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     mine, other = torch.full((4,), float(rank)), torch.zeros(4)
@@ -77,7 +77,7 @@ if __name__ == "__main__" and "RANK" in os.environ:
 # %% [markdown]
 # ## What real clusters do
 #
-# A collective that one rank skips is a larger circle: the other ranks wait for that rank, and it waits for them in its
+# A collective that one rank skips is a larger cycle: the other ranks wait for that rank, and it waits for them in its
 # next call. The timeout of a process group ends such a job after ten minutes (NCCL) or thirty (gloo); these are the
 # defaults of `torch.distributed.init_process_group`. NCCL's Flight Recorder then reports which rank reached which
 # collective.

@@ -21,7 +21,7 @@ def shift(mine: torch.Tensor, received: torch.Tensor) -> None:
         work.wait()
 
 
-def circle(waits_for: dict[int, int]) -> list[int]:
+def find_cycle(waits_for: dict[int, int]) -> list[int]:
     for rank in sorted(waits_for):
         path = [rank]
         while path[-1] in waits_for:

@@ -212,12 +212,12 @@ def _show_one(file: JudgedLesson) -> Iterator[Part]:
             for line in each.text.splitlines():
                 yield Line(f"  {line}", wrap=True)
             yield Line(f"  To read: {each.read}.", wrap=True)
-    predicted = [each for each in file.predictions if each.said is not None]
-    unsaid = [repr(each.name) for each in file.predictions if each.said is None]
+    predicted = [each for each in file.predictions if each.answer is not None]
+    unsaid = [repr(each.name) for each in file.predictions if each.answer is None]
     if predicted and not file.is_right:
         yield "Your predictions are compared once all exercises are right."
     if predicted and file.is_right:
-        rows = [[each.name, f"{each.said:.4g}", f"{each.is_so:.4g}", _compare(each)] for each in predicted]
+        rows = [[each.name, f"{each.answer:.4g}", f"{each.right:.4g}", _compare(each)] for each in predicted]
         yield Table("Your predictions", ["", "yours", "right", "yours is"], rows, words=1)
         wrong = [f"{number.name}: {number.why}" for number in predicted if _compare(number) != "right"]
         yield from (Line(text, wrap=True) for text in wrong)
@@ -237,8 +237,8 @@ def _compare(number: PredictedNumber) -> str:
     >>> _compare(PredictedNumber("ranks that end", 4.0, 0.0))
     'not that'
     """
-    ratio = (number.said or 0.0) / number.is_so if number.is_so else inf
-    if number.said == number.is_so or isclose(ratio, 1, abs_tol=NEAR):
+    ratio = (number.answer or 0.0) / number.right if number.right else inf
+    if number.answer == number.right or isclose(ratio, 1, abs_tol=NEAR):
         return "right"
     return times(ratio, NEAR) or (f"{ratio:.2g} times that" if ratio and isfinite(ratio) else "not that")
 

@@ -119,7 +119,7 @@ def test_file_writes_only_into_its_scratch_folder(tmp_path: Path) -> None:
     (ada / "helper.py").write_text("answer = 0.0")
     (ada / "04_ring.py").write_text(WRITES.format(folder=str(tmp_path)))
     (judged,) = grade_folder(tmp_path, 4).files
-    texts = [one.text for one in judged.exercises]
+    texts = [exercise.text for exercise in judged.exercises]
     assert "Read-only file system" in texts[0] and str(tmp_path / "log") in texts[0]
     assert "Read-only file system" in texts[1]
     assert "must be 9375, not 0" in texts[2], "a module next to the file is imported"

@@ -17,23 +17,23 @@ def row(name: str, predicted: float, measured: float, sync: float = 0.25) -> Sim
     return SimpleNamespace(gradient_sync=name, step_s=step, sync_s=own, world_size=4, test_accuracy=0.9583)
 
 
-def test_its_scenario_trains_naive_ring_buckets_and_ddp():
+def test_scenario_trains_naive_ring_buckets_and_ddp():
     scenario = load(FOLDER / "resnet_course.toml")
     assert [one.sync_name for one in scenario.trainings] == ["naive", "ring", "ring[overlap]", "ddp"]
 
 
 @pytest.mark.parametrize(
-    ("ring", "said"),
+    ("ring", "comparison"),
     [
         (0.8, "a step with the ring takes 20 % less than with naive"),
         (1.01, "a step takes as long with the ring as with naive"),
         (1.5, "a step with the ring takes 50 % more than with naive"),
     ],
 )
-def test_the_answers_are_those_of_the_numbers(ring: float, said: str):
+def test_answers_follow_from_the_figures(ring: float, comparison: str):
     rows = [row("naive", 1.0, 1.0), row("ring", 1.0, ring)]
     faster, expected, why, quickest, error, learned = course.answer_questions(rows)
-    assert faster == f"Is the ring faster here? Measured, {said}."
+    assert faster == f"Is the ring faster here? Measured, {comparison}."
     yes = "Yes" if ring == 1.01 else "No"
     assert expected == f"Did you expect it? {yes}: predicted, a step takes as long with the ring as with naive."
     assert "6 times one after the other in naive, 1.5 times in the ring" in why
@@ -53,7 +53,7 @@ def build():
 
 
 @pytest.mark.usefixtures("brief_calibration")
-def test_it_runs_to_its_end_with_a_small_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+def test_course_runs_with_a_small_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
     (tmp_path / "small.py").write_text(SMALL)
     model = f"training.model={tmp_path / 'small.py'}:build"
     monkeypatch.setattr("sys.argv", ["resnet_course.py", model, "training.parameters=5354", "training.epochs=1"])

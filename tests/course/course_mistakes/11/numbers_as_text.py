@@ -1,4 +1,4 @@
-# reported: choose | tensor must be a whole number | return {
+# reported: choose | tensor must be a positive integer | return {
 def choose():
     return {
         "tensor": "8", "pipeline": "4", "context": "1", "data": "2",

@@ -5,7 +5,7 @@ def shift(mine: torch.Tensor, received: torch.Tensor) -> None:
     going.wait()
 
 
-def circle(waits_for: dict[int, int]) -> list[int]:
+def find_cycle(waits_for: dict[int, int]) -> list[int]:
     left = dict(waits_for)
     while True:  # whoever waits for a rank that goes on will go on as well
         free = [rank for rank, other in left.items() if other not in left]

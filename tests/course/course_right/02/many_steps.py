@@ -1,4 +1,4 @@
-def circle(waits_for: dict[int, int]) -> list[int]:
+def find_cycle(waits_for: dict[int, int]) -> list[int]:
     rank, visited = None, set()
     for start in waits_for:
         rank = start

@@ -8,7 +8,7 @@ def exchange(mine: torch.Tensor, theirs: torch.Tensor, peer: int) -> None:
         dist.send(mine, peer)
 
 
-def circle(waits_for: dict[int, int]) -> list[int]:
+def find_cycle(waits_for: dict[int, int]) -> list[int]:
     for start in waits_for:
         slow = fast = start
         while fast in waits_for and waits_for[fast] in waits_for:

@@ -1,5 +1,5 @@
-# reported: circle | KeyError | rank = waits_for[rank]
-def circle(waits_for):
+# reported: find_cycle | KeyError | rank = waits_for[rank]
+def find_cycle(waits_for):
     for start in sorted(waits_for):
         rank, path = start, []
         while rank not in path:
