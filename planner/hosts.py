@@ -180,7 +180,7 @@ def host_of_preset(preset: str, gpu: str | Gpu | None = None, nic: float | None 
 
 
 def host_of_system(system: System, gpu: str | Gpu | None, settings: NcclSettings | None = None) -> Host:
-    """Return a host of a described system, or an NVLink domain of several of its hosts.
+    """Return a host of a system description, or an NVLink domain of several of its hosts.
 
     A training has a process for each GPU, unless the description says otherwise.
     """

@@ -39,7 +39,7 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.schedules import verified_schedule
 from simcomm.selection import resolve_auto
 
-USUAL = ("ring", "binomial", "pairwise", "dissemination")  # the first of these that a collective has, unless said
+USUAL = ("ring", "binomial", "pairwise", "dissemination")  # the default: the first of these that a collective has
 WIDTHS = (12, 12, 9, 8, 5, 20, 10, 8, 8, 7, 10, 7)
 NOT_KNOWN = "N/A"  # nothing was sent, or nothing checked
 HEADINGS = (

@@ -28,7 +28,7 @@ from simcomm.parallel import in_any_order
 from simcomm.performance_models.options import check_engine
 
 SIZES = "collective.sizes"
-FACTOR = 2.0  # from one value of a range to the next, unless said
+FACTOR = 2.0  # default factor between the values of a range
 ACCEPTED = "a range like 1..100Gbit/s or 2..64*4, or values with commas between"
 _NUMBER = r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
 _RANGE = re.compile(rf"({_NUMBER})\s*\.\.\s*({_NUMBER})\s*([^*\d][^*]*)?(?:\*\s*({_NUMBER}))?")

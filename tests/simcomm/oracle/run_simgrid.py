@@ -31,7 +31,7 @@ PLAIN = {
     "network/bandwidth-factor": "1",
     # Events this close, in seconds, are one to SimGrid. Its default of 1e-9 is as long as the shortest message.
     "surf/precision": "1e-20",
-    "cpu/optim": "Full",  # Lazy sleeps for ever where the precision is below the clock's last bit
+    "cpu/optim": "Full",  # Lazy sleeps forever if the precision is below the clock's last bit
 }
 # maxmin/precision is where the solver takes a sum of weights for zero. Weights are 1 / latency in the first form, so
 # that rounding leaves up to 1e-6, and 1 in the second, where sums are exact. Freed of all that is slower, a link has at
