@@ -24,6 +24,7 @@ START = "import torch, torch.distributed as dist\ndist.init_process_group()\nran
     ("call", "said"),
     [
         ("dist.all_reduce(torch.ones(4, dtype=torch.int16))", "TypeError: Input tensor data type is not supported"),
+        ("dist.all_reduce(torch.ones(4).to(torch.float8_e5m2fnuz))", "TypeError: Unsupported Float8 type"),
         ("dist.broadcast(torch.ones(4, dtype=torch.uint16), 0)", "NCCL process group: UInt16"),
         ("dist.all_reduce(torch.ones(3, 4).t())", "ValueError: Tensors must be contiguous"),
         ("dist.all_gather_into_tensor(torch.ones(4, 2)[:, 0], torch.ones(2))", "Tensors must be contiguous"),
@@ -45,11 +46,13 @@ def test_nccl_refusals_apply_under_as_nccl(virtual: VirtualRuns, tmp_path: Path,
 def test_nccl_accepts_what_gloo_refuses(virtual: VirtualRuns, tmp_path: Path) -> None:
     text = (
         "x = torch.ones(4, dtype=torch.int32) + rank\ndist.all_reduce(x, dist.ReduceOp.AVG)\n"
-        "y = torch.ones(2, 2)\ndist.all_gather_into_tensor(y, torch.ones(2) + rank)\nprint(x.tolist(), y.tolist())\n"
+        "y = torch.ones(2, 2)\ndist.all_gather_into_tensor(y, torch.ones(2) + rank)\n"
+        "z = (torch.ones(2) + rank).to(torch.float8_e4m3fn)\ndist.all_reduce(z)\n"
+        "print(x.tolist(), y.tolist(), z.float().tolist())\n"
     )
     (tmp_path / "allowed.py").write_text(START + text)
     ran = virtual(tmp_path / "allowed.py", 2, acts_as="nccl")
-    assert ran.lines(1) == ["[1, 1, 1, 1] [[1.0, 1.0], [2.0, 2.0]]"] and ran.outcome.findings == ()
+    assert ran.lines(1) == ["[1, 1, 1, 1] [[1.0, 1.0], [2.0, 2.0]] [3.0, 3.0]"] and ran.outcome.findings == ()
 
 
 @pytest.mark.parametrize("wait", ["dist.all_reduce(x, MEAN)", "dist.all_reduce(x, MEAN, async_op=True).wait()"])

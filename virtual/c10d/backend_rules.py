@@ -141,6 +141,8 @@ class NcclRules:
     def check_reduction(self, verb: str, tensors: Tensors, op: Any) -> None:
         self.check_moved(verb, tensors)
         for tensor in tensors:
+            if tensor.dtype in FLOAT8[2:]:
+                raise TypeError("Unsupported Float8 type for NCCL reduction")
             if tensor.is_complex() and op not in (NAMED.SUM, NAMED.AVG, NAMED.PREMUL_SUM):
                 raise RuntimeError(f"{verb} does not support {op.name} on complex tensors")
             if op in BITWISE:

@@ -51,6 +51,8 @@ ADVICE = {
     "before anything is moved to CUDA, or name the GPU in every device: f'cuda:{local_rank}'",
     "invalid device ordinal": "number GPUs on each machine from 0: use LOCAL_RANK, not RANK",
     "only work with single-device": "move the module to the rank's GPU before it is wrapped",
+    "Invalid scalar type": "gloo supports float16, bfloat16, float32, float64, bool, uint8, int8, int32 and int64: "
+    "convert the tensor first; to copy it, pass its bytes, tensor.view(torch.uint8)",
 }  # by a part of torch's message
 NO_DRIVER = "calls of a GPU's driver cannot run on virtual ranks, whose GPUs have none: leave the call out"
 WITHOUT_GPUS = "run the program with --gpu, which provides virtual CUDA devices"

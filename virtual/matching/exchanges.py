@@ -32,7 +32,10 @@ def reduce_tensors(tensors: Tensors, op: str, factor: Any = None) -> torch.Tenso
     """
     if factor is not None:
         tensors = [tensor * factor for tensor in tensors]
-    if tensors[0].dtype is torch.bool:
+    dtype = tensors[0].dtype
+    if dtype.is_floating_point and dtype.itemsize == 1:  # torch cannot add float8 on the CPU; NCCL can on GPUs
+        return reduce_tensors([tensor.float() for tensor in tensors], op).to(dtype)
+    if dtype is torch.bool:
         named = {"sum": torch.logical_or, "max": torch.logical_or, "product": torch.logical_and}
         return reduce(named.get(op, REDUCTIONS[op]), tensors)
     combine, total = REDUCTIONS[op], tensors[0].clone()
