@@ -143,6 +143,23 @@ def test_launcher_in_a_subprocess_is_refused(virtual: VirtualRuns, tmp_path: Pat
     assert "run the script that it launches by ringlab virtual" in finding.text and "launches.py:2" in finding.text
 
 
+POOL = """
+import multiprocessing, torch.distributed as dist
+def work(rank):
+    dist.init_process_group("gloo", init_method="tcp://127.0.0.1:29755", rank=rank, world_size=1)
+if __name__ == "__main__":
+    with multiprocessing.get_context("METHOD").Pool(1) as pool:
+        pool.map(work, [0])
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_group_in_a_pool_worker_is_refused(virtual: VirtualRuns, tmp_path: Path, method: str) -> None:
+    (tmp_path / "pool.py").write_text(POOL.replace("METHOD", method))
+    (finding,) = virtual(tmp_path / "pool.py", 0).outcome.findings
+    assert "start ranks by torch.multiprocessing.spawn" in finding.text and "pool.py:7" in finding.text
+
+
 def test_timeout_names_the_line_that_is_stuck(virtual: VirtualRuns, tmp_path: Path) -> None:
     (tmp_path / "stuck.py").write_text("import os\nos.read(os.pipe()[0], 1)\n")
     options = VirtualOptions(UserProgram(str(tmp_path / "stuck.py")), 2, star(2))

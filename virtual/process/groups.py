@@ -25,6 +25,7 @@ from virtual.c10d.work import waiting_for_futures
 from virtual.matching.group import VirtualGroup
 from virtual.matching.recorder import JobRecorder
 from virtual.matching.timing import CallTiming
+from virtual.process.real_processes import NO_POOL
 from virtual.process.replaced import Replaced
 from virtual.ranks.placement import Placement
 from virtual.ranks.rank import Rank, RankJob
@@ -74,7 +75,9 @@ class GroupMaker:
         """Return the calling rank. Raise RuntimeError for another thread."""
         rank = self.world.me()
         if rank is None:
-            raise RuntimeError("torch.distributed is called by a thread that is no rank's")
+            raise RuntimeError(
+                NO_POOL if self.world.is_forked else "torch.distributed is called by a thread of no rank"
+            )
         return rank
 
     def _create(self, options: Any, _: Any) -> VirtualProcessGroup:

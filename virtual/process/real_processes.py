@@ -2,10 +2,11 @@
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterable
-from multiprocessing import process
+from multiprocessing import process, spawn
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from virtual.process.replaced import Replaced
 from virtual.ranks.rank import Rank
@@ -17,12 +18,18 @@ NO_LAUNCHER = (
     "a launcher of ranks in a subprocess cannot run on virtual ranks, which are threads: run the script that it "
     "launches by ringlab virtual --ranks N SCRIPT"
 )
+NO_POOL = (
+    "torch.distributed in a process of multiprocessing.Pool, of ProcessPoolExecutor or of another library cannot run "
+    "on virtual ranks: start ranks by torch.multiprocessing.spawn or multiprocessing.Process, or run one process by "
+    "ringlab virtual --ranks N SCRIPT"
+)
 
 
 def install_real_processes(world: VirtualWorld, replaced: Replaced) -> None:
     """Give processes the environment of the rank that starts them, and keep those that are not daemons."""
     replaced.put(subprocess.Popen, "__init__", _keeping(world, subprocess.Popen.__init__))
     replaced.put(process.BaseProcess, "start", _keeping(world, process.BaseProcess.start))
+    replaced.put(spawn, "get_preparation_data", _guarding(world, spawn.get_preparation_data))
 
 
 def wait_for_real_processes(rank: Rank, seconds: float, sleep: Callable[[float], None]) -> None:
@@ -46,6 +53,30 @@ def _keeping(world: VirtualWorld, original: Callable[..., None]) -> Callable[...
             rank.extra.setdefault(STARTED, []).append(self)
 
     return start
+
+
+class _Guard:
+    """Refuses groups in the process that unpickles it. A forked process inherits the refusal of virtual groups."""
+
+    def __reduce__(self) -> Any:
+        return _refuse_groups, ()
+
+
+def _guarding(world: VirtualWorld, original: Callable[[str], dict[str, Any]]) -> Callable[[str], dict[str, Any]]:
+    def prepare(name: str) -> dict[str, Any]:
+        prepared = original(name)
+        return prepared if world.me() is None else prepared | {"guard": _Guard()}
+
+    return prepare
+
+
+def _refuse_groups() -> None:
+    import torch.distributed as dist  # the spawned process imports the program, and torch with it
+
+    def refuse(*arguments: Any, **named: Any) -> NoReturn:
+        raise RuntimeError(NO_POOL)
+
+    dist.init_process_group = sys.modules["torch.distributed.distributed_c10d"].init_process_group = refuse  # type: ignore[attr-defined]
 
 
 def _export(rank: Rank, ranks: Iterable[Rank]) -> None:

@@ -82,6 +82,7 @@ class VirtualWorld:
         self._by_thread: dict[int, Rank] = {}
         self._ready: deque[Rank] = deque()
         self._is_over = Event()
+        self.is_forked = False  # whether this process is a fork of the run
         _WORLDS.add(self)
 
     # -- ranks
@@ -96,7 +97,8 @@ class VirtualWorld:
         return self._by_thread.get(get_ident())
 
     def leave_fork(self) -> None:
-        """Have the threads of a forked process, such as a DataLoader's worker, be of no rank."""
+        """Detach the threads of a forked process, such as a DataLoader's worker, from all ranks."""
+        self.is_forked = True
         self._by_thread.clear()
 
     def new_job(self) -> RankJob:
