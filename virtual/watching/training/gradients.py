@@ -1,7 +1,10 @@
 """Gradients whose sum is never divided, or divided twice, or that DDP has already reduced; equal ones of all ranks."""
 
+import ast
 import os
 from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,9 +21,10 @@ from virtual.matching.samples import (
     sample_gradient,
     take_sample,
 )
-from virtual.ranks.rank import Rank
+from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.sites import CallSite, find_site, is_called_within
 from virtual.ranks.watching import Watcher
+from virtual.watching.hand_steps import HandOptimizer
 from virtual.watching.training.bonds import Bond, Bonds
 from virtual.watching.training.logs import OptimizerLog, OptimizerLogs
 from virtual.watching.training.losses import LossScale, read_loss_scale
@@ -30,6 +34,7 @@ SOME = 64  # values of a tensor of gradients that ranks are compared by
 HALVES = 0.02  # relative difference that is rounding of sums in float16 and bfloat16
 OF_FSDP = f"distributed{os.sep}fsdp{os.sep}"
 DIVIDE = "divide by the number of ranks: grad /= dist.get_world_size(), ReduceOp.AVG, or a loss divided by it"
+NEVER_DIVIDED = "gradients are summed over {ranks} ranks and never divided: each step is {ranks} times too large"
 ONCE = "divide only once: DDP and ReduceOp.AVG already divide"
 MEAN_LOSS = (
     'use reduction="mean", or divide the summed loss by the number of samples on all ranks and sum the gradients; '
@@ -51,8 +56,14 @@ class Reduced:
     given: list[Values]
     op: str
     is_early: bool  # while backward went on, so that nobody knows what it was before
-    site: CallSite
+    callers: tuple[CallSite, ...]  # the lines of the program that lead to it, the innermost first
+    ranks: int
     result: list[Values] = field(default_factory=list)
+
+    @property
+    def site(self) -> CallSite:
+        """The line of the call."""
+        return self.callers[0]
 
 
 @dataclass
@@ -148,7 +159,7 @@ class Gradients(Watcher):
         if not is_of_torch:
             for call, parameters in zip(calls, found, strict=True):
                 given = _samples(call.tensors[0], parameters)
-                reduced = Reduced(parameters, given, call.likeness.op, bool(early), call.site)
+                reduced = Reduced(parameters, given, call.likeness.op, bool(early), call.callers, len(calls))
                 self._backwards.setdefault(call.rank, Backward()).reduced.append(reduced)
             self._compare_clipped([call.rank for call in calls])
 
@@ -173,9 +184,20 @@ class Gradients(Watcher):
             if log.count == 0 and now.has_messages and self._are_mixed(now, log.with_gradients):
                 self._meet_mixed(now, log)
 
+    def made_optimizer(self, rank: Rank, optimizer: Any) -> None:
+        if isinstance(optimizer, HandOptimizer):  # its first step is over
+            self._backwards[rank] = Backward()
+
     def stepped(self, rank: Rank, optimizer: Any) -> None:
+        if isinstance(optimizer, HandOptimizer):
+            self._judge_by_hand(rank)
         self._backwards[rank] = Backward()
         self._drawn.discard(rank)
+
+    def ended(self, job: RankJob) -> None:
+        for rank in job.ranks:
+            if any(isinstance(log.optimizer, HandOptimizer) for log in self.logs.of_rank(rank)):
+                self._judge_by_hand(rank)
 
     def _are_mixed(self, now: Backward, parameters: list[torch.Tensor]) -> bool:
         """Return whether gradients have been changed since backward, by more than a factor."""
@@ -212,10 +234,7 @@ class Gradients(Watcher):
             return
         for count in () if now.scale.is_bare_sum else now.scale.counts:
             if all(is_close(factor * count, 1.0) for factor, _ in factors) and site is not None:
-                title = (
-                    f"gradients are summed over {ranks} ranks and never divided: each step is {ranks} times too large"
-                )
-                self._second_time(rank, "sum not averaged", title, site, DIVIDE)
+                self._second_time(rank, "sum not averaged", NEVER_DIVIDED.format(ranks=ranks), site, DIVIDE)
                 return
             if all(is_close(factor * count, 1 / ranks**2) for factor, _ in factors) and (
                 any(all(is_close(late, once) for _, late in factors) for once in (1 / ranks, 1 / ranks**2))
@@ -229,6 +248,25 @@ class Gradients(Watcher):
                 return
         if now.scale.is_summed and now.scale.is_bare_sum and all(is_close(one, 1 / ranks) for one, _ in factors):
             self._tell_summed(rank, ranks, parameters)
+
+    def _judge_by_hand(self, rank: Rank) -> None:
+        """Report sums of gradients in a program without an optimizer whose source never divides by a variable."""
+        now = self._backwards.get(rank)
+        if now is None or now.scale is None or now.since_step != 1 or now.scale.is_bare_sum or not now.reduced:
+            return
+        for one in now.reduced:
+            befores = [now.gradients.get(id(parameter)) for parameter in one.parameters]
+            ratios = [
+                None if before is None else find_ratio(given, before)
+                for given, before in zip(one.given, befores, strict=True)
+            ]
+            if one.op != "sum" or one.is_early or not all(ratio is not None and is_close(ratio, 1) for ratio in ratios):
+                return
+        first = now.reduced[0]
+        is_a_mean = any(is_close(now.scale.factor * count, 1.0) for count in now.scale.counts)
+        if first.ranks > 1 and is_a_mean and not any(_divides(site.file) for site in first.callers):
+            title = NEVER_DIVIDED.format(ranks=first.ranks)
+            self._second_time(rank, "sum not averaged", title, first.site, DIVIDE)
 
     def _tell_summed(self, rank: Rank, ranks: int, parameters: list[torch.Tensor]) -> None:
         """Tell of sums that are averaged, unless the optimizer's steps are of a size of their own."""
@@ -328,6 +366,20 @@ def _samples(tensor: torch.Tensor, parameters: list[torch.Tensor]) -> list[Value
         return [take_sample(tensor, FEW)]
     parts = tensor.detach().reshape(-1).split([one.numel() for one in parameters])
     return [take_sample(part, FEW) for part in parts]
+
+
+@lru_cache(maxsize=64)
+def _divides(file: str) -> bool:
+    """Return whether a file of source divides by something other than a constant, or cannot be read."""
+    try:
+        nodes = [*ast.walk(ast.parse(Path(file).read_bytes()))]
+    except (OSError, SyntaxError, ValueError):
+        return True
+    divisors: list[Any] = [one.right for one in nodes if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div)]
+    divisors += [one.value for one in nodes if isinstance(one, ast.AugAssign) and isinstance(one.op, ast.Div)]
+    calls = [one for one in nodes if isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute)]
+    divisors += [arg for one in calls if "div" in ast.dump(one.func) for arg in one.args]
+    return any(not isinstance(one, ast.Constant) for one in divisors)
 
 
 def _is_sum(reduced: Values, bond: Bond) -> bool:
