@@ -1,1 +1,1 @@
-"""Programs of torch.distributed as they stand, on virtual ranks in one process, in virtual time."""
+"""Run unmodified torch.distributed programs on virtual ranks: threads of one process, in virtual time."""

@@ -1,1 +1,1 @@
-"""How long what a rank computes takes: nothing, as measured, or by a model of flops and bytes."""
+"""The time of compute: zero, measured, or modeled by FLOPs and bytes."""

@@ -1,5 +1,5 @@
-"""Programs that ask for CUDA: devices are renamed on their way into torch, and values come from the CPU.
+"""Run programs that ask for CUDA: device arguments are translated, and values are computed on the CPU.
 
-A rank's clock is that of its compute stream; its host is taken to run ahead. So a wait for a collective that only holds
-back the stream, and one that holds back the rank, are the same.
+A rank's clock is that of its compute stream, and its host runs ahead. A wait that blocks only the stream therefore
+takes the same time as a wait that blocks the rank.
 """

@@ -1,1 +1,1 @@
-"""A program's run in a process of its own, which ends with it: forked from a server that has imported torch."""
+"""Run each program in its own process, forked from a server that has imported torch."""

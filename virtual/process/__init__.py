@@ -1,1 +1,1 @@
-"""What of torch and Python is replaced while virtual ranks run, in a process that ends afterwards."""
+"""The replacements in torch and Python while virtual ranks run, in a process that ends afterwards."""

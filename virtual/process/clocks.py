@@ -23,7 +23,7 @@ CLOCKS = {"time": EPOCH_S, "perf_counter": 0.0, "monotonic": 0.0}
 
 
 def install_clocks(world: VirtualWorld, replaced: Replaced) -> None:
-    """Have the clocks of Python say the calling rank's time; threads of the runtime read real ones."""
+    """Make Python's clocks show the calling rank's time; threads of the runtime read the real clocks."""
     for name, start in CLOCKS.items():
         read = _clock(world, getattr(time, name), start)
         replaced.put(time, name, read)
@@ -71,7 +71,7 @@ def _sleep(world: VirtualWorld, real: Callable[[float], None]) -> Callable[[floa
 
 
 def _replace_timeit(replaced: Replaced) -> None:
-    """Replace the clock that ``timeit`` has taken when it was imported, also as a default argument."""
+    """Replace the clock that ``timeit`` saved at its import, also as a default argument."""
     before = timeit.default_timer
 
     def timer() -> float:
@@ -88,18 +88,18 @@ STEPS = "ends of steps"  # by which a rank keeps them
 
 
 class StepClock:
-    """Notes when the first optimizer of each rank that makes steps in a group ends them."""
+    """Notes when the first optimizer of each rank in a group ends its steps."""
 
     def __init__(self, world: VirtualWorld) -> None:
         self.world = world
         self._hook: Any = None
 
     def install(self) -> None:
-        """Be told of every optimizer's step."""
+        """Observe the steps of all optimizers."""
         self._hook = register_optimizer_step_post_hook(self._note)
 
     def remove(self) -> None:
-        """Be told no more."""
+        """Stop observing."""
         self._hook.remove()
 
     def _note(self, optimizer: Optimizer, args: Any, named: Any) -> None:
@@ -114,6 +114,6 @@ class StepClock:
 
 
 def step_seconds(rank: Rank) -> list[float]:
-    """Return what each step of a rank took by its clock."""
+    """Return the time of each step of a rank, in seconds of its clock."""
     ends: list[float] = rank.extra.get(STEPS, [])
     return [after - before for before, after in pairwise(ends)]

@@ -1,4 +1,4 @@
-"""Launches of torchelastic from within a program: their workers are virtual ranks."""
+"""Launch workers by torchelastic from within a program: they are virtual ranks."""
 
 import os
 from collections.abc import Callable
@@ -28,12 +28,12 @@ class ElasticLauncher:
         self.spawner = spawner
 
     def install(self, replaced: Replaced) -> None:
-        """Have launches of functions make ranks. Commands, other processes and several nodes are refused."""
+        """Start ranks for launches of functions. Reject commands, other processes and several nodes."""
         replaced.put(api.elastic_launch, "__call__", lambda launcher, *args: self.launch(launcher, args))
         replaced.put(PContext, "start", _refuse)
 
     def launch(self, launcher: Any, args: tuple[Any, ...]) -> dict[int, Any]:
-        """Call the launcher's function on each rank; return the results by rank. Raise RuntimeError where refused."""
+        """Call the launcher's function on each rank; return the results by rank. Raise RuntimeError if unsupported."""
         config, function = launcher._config, launcher._entrypoint
         if not callable(function):
             raise RuntimeError(NO_PROCESSES)
@@ -50,7 +50,7 @@ class ElasticLauncher:
 
 
 def _keep(call: Callable[[Rank], Any], results: dict[int, Any]) -> Callable[[Rank], None]:
-    """Return a call that leaves its result under the rank's number."""
+    """Return a function that stores the call's result under the rank's number."""
 
     def body(rank: Rank) -> None:
         results[rank.number] = call(rank)

@@ -36,13 +36,13 @@ NAMESPACE = "_c10d_functional"
 
 
 class FunctionalCollectives:
-    """What a rank has posted by functional collectives and does not wait for yet, by the tensors of the results."""
+    """The pending functional collectives of a rank, by their result tensors."""
 
     def __init__(self) -> None:
         self._works = WeakIdKeyDictionary()
 
     def carry_out(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
-        """Post the collective whose results torch has made, or wait for one."""
+        """Post a collective whose result tensors torch has created, or wait for one."""
         name = func._schema.name.partition("::")[2]
         said = dict(zip((one.name for one in func._schema.arguments), args, strict=False)) | kwargs
         if name == "wait_tensor":
@@ -86,7 +86,7 @@ NO_VALUES = (
 
 
 class RankFakeMode(FakeTensorMode):
-    """The FakeTensorMode of a rank. A float that the program reads is nan, as there is none."""
+    """The FakeTensorMode of a rank. A float that the program reads is nan."""
 
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)
@@ -109,7 +109,7 @@ class RankFakeMode(FakeTensorMode):
 
 
 def install_fake_tensors(world: VirtualWorld, replaced: Replaced, gpu: bool) -> None:
-    """Have what torch needs values for be real, and what DTensor tries for shapes alone take no time."""
+    """Keep the values that torch needs, and exclude DTensor's shape propagation from compute time."""
     if gpu:  # where it is one kernel; on CPUs it is ten operators
         replaced.put(functional, "rms_norm", _as_one_kernel)
     tried = "_propagate_tensor_meta_non_cached"
@@ -137,7 +137,7 @@ def install_fake_tensors(world: VirtualWorld, replaced: Replaced, gpu: bool) -> 
 
 
 def _as_one_kernel(x: Any, shape: Any, weight: Any = None, eps: Any = None) -> Any:
-    """Return what has the shape of an RMS norm, by an operator that reads and writes as much."""
+    """Return a tensor with the shape of an RMS norm, by one operator that moves as many bytes."""
     return functional.layer_norm(x, shape, weight, None, eps or 1e-5)
 
 
@@ -147,7 +147,7 @@ def _refuse() -> NoReturn:
 
 @lru_cache(maxsize=1024)
 def _changes_values_alone(func: Any) -> bool:
-    """Return whether an operator works on lists in place, as optimizers do: nothing of it is seen without data."""
+    """Return whether an operator changes lists of tensors in place, as optimizers do: without data it has no effect."""
     schema = func._schema
     return bool(schema.name.startswith("aten::_foreach_") and not schema.returns)
 
@@ -176,6 +176,6 @@ def _uncounted(world: VirtualWorld, function: Callable[..., Any]) -> Callable[..
 
 
 def _all_at_once(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return an iteration whose numbers are drawn at once, with data."""
+    """Return an iteration that draws all its numbers at once, with data."""
     listed = _with_data(lambda sampler: [*function(sampler)])
     return lambda sampler: iter(listed(sampler))

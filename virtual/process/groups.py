@@ -36,10 +36,10 @@ LOGGED = {"gloo": ["gloo_socket_ifname", "gloo_device_transport"]}  # what DDP l
 
 
 class GroupMaker:
-    """Makes the groups of all jobs.
+    """Creates the process groups of all jobs.
 
-    ``acts_as`` is the backend whose rules hold: "gloo", "nccl", or as asked for; ``usual`` the one that a program has
-    which asks for none. ``placement`` tells GPUs, where there are any.
+    ``acts_as`` is the backend whose rules apply: "gloo", "nccl", or None for the requested one. ``usual`` is the
+    backend of a program that requests none. ``placement`` knows the GPUs, if the run has any.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class GroupMaker:
         self.placement = placement
 
     def install(self, replaced: Replaced) -> None:
-        """Take c10d over."""
+        """Replace c10d's functions that create groups."""
         dist.Backend.register_backend(NAME, self._create, extended_api=True, devices=["cpu", "cuda"])
         replaced.put(c10d, "_world", RankWorlds(self.world))
         torch._C._distributed_c10d._set_thread_isolation_mode(True)  # type: ignore[attr-defined]
@@ -81,7 +81,7 @@ class GroupMaker:
         return rank
 
     def _create(self, options: Any, _: Any) -> VirtualProcessGroup:
-        """Be what c10d calls for a new group."""
+        """Create a group; c10d calls this function."""
         rank = self.caller()
         ranks = tuple(options.global_ranks_in_group) or tuple(range(options.group_size))
         key = (rank.meetings, str(options.group_id), ranks)
@@ -93,14 +93,14 @@ class GroupMaker:
         return VirtualProcessGroup(groups[key], options.group_rank)
 
     def _recorder(self, job: RankJob, ranks: int) -> JobRecorder:
-        """Return the recorder of a job, made with its first group, which is of all its ranks."""
+        """Return the job's recorder, created with its first group, which contains all its ranks."""
         if not job.logs:
             job.logs.append(JobRecorder(self.title, max(ranks, len(job.ranks))))
         found: JobRecorder = job.logs[0]
         return found
 
     def _as_virtual(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function that makes groups, as one that makes those of virtual ranks."""
+        """Return a function that creates groups of virtual ranks."""
 
         def make(size: int, place: int, ranks: list[int], asked: Any, store: Any, *args: Any, **named: Any) -> Any:
             device, _ = named.pop("device_id", None), named.pop("backend_options", None)
@@ -119,7 +119,7 @@ class GroupMaker:
         return make
 
     def _set_backends(self, made: VirtualProcessGroup, asked: str) -> None:
-        """Set the backend whose rules a group follows for tensors of each type of device."""
+        """Set the backend whose rules apply to tensors of each device type."""
         if self.placement is None:
             made.backends = dict.fromkeys(("cpu", "cuda"), "nccl" if made.group.is_ordered else "gloo")
         else:
@@ -135,7 +135,7 @@ class GroupMaker:
         group_desc: str | None = None,
         backend: Any = None,
     ) -> Any:
-        """Be ``split_group``: return the group of the caller's split, of places in a parent; only members make it."""
+        """Replace ``split_group``: return the group of the caller's split, which only members create."""
         if not split_ranks:
             raise ValueError("split_ranks cannot be None or empty")
         if not c10d._get_default_group().bound_device_id:
@@ -151,17 +151,17 @@ class GroupMaker:
         return dist.GroupMember.NON_GROUP_MEMBER
 
     def _unless_few(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the barrier of a new group, at which nobody waits for ranks that do not run."""
+        """Return the barrier of a new group, skipped if only some ranks run."""
         return lambda *args, **named: None if self.caller().job.only else original(*args, **named)
 
     def _note_made(self, ranks: tuple[int, ...]) -> None:
-        """Note a group that the first rank of a job makes, be it a member or not."""
+        """Note a group that the first rank of a job creates, as a member or not."""
         rank = self.caller()
         if rank is rank.job.ranks[0]:
             rank.job.made_groups.append(ranks)
 
     def _meet(self, url: Any, rank: int = -1, world_size: int = -1, **_: Any) -> Iterator[tuple[Any, int, int]]:
-        """Yield a store, the rank and the world's size; a second ``init_process_group`` meets at a fresh store."""
+        """Yield a store, the rank and the world size; a second ``init_process_group`` uses a new store."""
         caller = self.caller()
         caller.meetings += 1
         number = int(os.environ.get("RANK", rank)) if rank < 0 else rank
@@ -175,7 +175,7 @@ class GroupMaker:
         yield store, number, size
 
     def _together(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return ``batch_isend_irecv`` that marks what it posts as one batch."""
+        """Return ``batch_isend_irecv`` that marks its operations as one batch."""
 
         def batched(operations: Any) -> Any:
             rank = self.caller()
@@ -189,7 +189,7 @@ class GroupMaker:
 
 
 def _take_number(rank: Rank, number: int) -> None:
-    """Have a rank be the one that the program calls it: its processes may have been started in another order."""
+    """Give a rank the number that the program uses: processes may be started in another order."""
     ranks = rank.job.ranks
     if 0 <= rank.number < len(ranks) and 0 <= number < len(ranks) and not ranks[number].meetings:
         other = ranks[number]
@@ -198,7 +198,7 @@ def _take_number(rank: Rank, number: int) -> None:
 
 
 def _of_its_thread(original: Callable[..., None]) -> Callable[..., None]:
-    """Return ``DeviceMesh.__init__`` whose hash, by which torch keeps caches, is of the thread too."""
+    """Return ``DeviceMesh.__init__`` whose hash, a key of torch's caches, depends on the thread."""
 
     def init(self: Any, *args: Any, **named: Any) -> None:
         original(self, *args, **named)
@@ -208,7 +208,7 @@ def _of_its_thread(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _naming_backend(original: Callable[[Any], dict[str, Any]]) -> Callable[[Any], dict[str, Any]]:
-    """Return what DDP logs with the backend and the variables of the rank, which C++ does not see."""
+    """Return DDP's log with the backend and the variables of the rank, which C++ does not see."""
 
     def logged(ddp: Any) -> dict[str, Any]:
         found, backend = original(ddp), dist.get_backend(ddp.process_group)
@@ -231,10 +231,10 @@ NO_SOCKETS = (
 
 
 def install_stores(world: VirtualWorld, replaced: Replaced) -> None:
-    """Have stores of a program be virtual ones, one for each address or file and job; refuse RPC and sockets."""
+    """Replace a program's stores by virtual ones, one per address or file and job. Reject RPC and sockets."""
 
     class TCPStore(VirtualStore):
-        """A store at an address, which nobody connects to."""
+        """A store at an address, without a connection."""
 
         def __init__(self, host_name: str, port: int = 0, *args: Any, **named: Any) -> None:
             self.host, self.port = host_name, port
@@ -264,7 +264,7 @@ def install_stores(world: VirtualWorld, replaced: Replaced) -> None:
 
 
 def _shared(world: VirtualWorld, place: tuple[object, ...]) -> tuple[Any, ...]:
-    """Return what a store of the calling rank is made of. Raise RuntimeError for another thread."""
+    """Return the arguments of a store of the calling rank. Raise RuntimeError for another thread."""
     rank = world.me()
     if rank is None:
         raise RuntimeError("a store is made by a thread that is no rank's")

@@ -1,4 +1,4 @@
-"""What ranks print: whole lines, each with its rank; several jobs or launchers are told apart."""
+"""The output of ranks: whole lines, each with the number of its rank."""
 
 from typing import Any, TextIO
 
@@ -7,13 +7,13 @@ from virtual.ranks.world import VirtualWorld
 
 
 class RankedOutput:
-    """Stands for ``sys.stdout`` or ``sys.stderr``; what is asked of it besides writing is the file's."""
+    """Replaces ``sys.stdout`` or ``sys.stderr``; attributes other than writing are those of the file."""
 
     def __init__(self, file: TextIO, world: VirtualWorld, name: str) -> None:
         self._file, self._world, self._key = file, world, f"unfinished line of {name}"
 
     def write(self, text: str) -> int:
-        """Write the lines that are whole, and keep the rest until it is."""
+        """Write the complete lines, and keep the rest."""
         rank = self._world.me()
         if rank is None or rank.number < 0:
             return self._file.write(text)
@@ -29,11 +29,11 @@ class RankedOutput:
             self.write(line)
 
     def flush(self) -> None:
-        """Flush the file; a line that is not whole is kept."""
+        """Flush the file; an incomplete line is kept."""
         self._file.flush()
 
     def end(self) -> None:
-        """Write what ranks have left without an end of line."""
+        """Write the incomplete lines that ranks have left."""
         for rank in self._world.ranks:
             rest = rank.extra.pop(self._key, "")
             if rest:

@@ -1,6 +1,6 @@
-"""Torch's profiler, of which a process has one: the first rank that begins to profile has it, others find nothing.
+"""Torch's profiler, of which a process has one: the first rank that starts it has it, other ranks get empty results.
 
-It profiles the CPU alone, which has no driver of a GPU to ask.
+It profiles the CPU only, because there is no GPU driver.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from virtual.ranks.world import VirtualWorld
 
 
 class EmptyResult:
-    """What the profiler returns to a rank that had to do without it."""
+    """The profiler's result for a rank that could not use it."""
 
     def events(self) -> list[Any]:
         """Return no events."""
@@ -40,7 +40,7 @@ class RankProfiles:
         self._holder: Rank | None = None
 
     def install(self, replaced: Replaced) -> None:
-        """Have torch's profiler ask before it begins."""
+        """Make torch's profiler ask before it starts."""
         module: Any = torch.autograd.profiler  # of which torch exports none of these
         for name in ("_prepare_profiler", "_enable_profiler"):
             replaced.put(module, name, self._beginning(getattr(module, name)))

@@ -13,7 +13,7 @@ from collectives.errors import InputError
 
 @dataclass(frozen=True)
 class UserProgram:
-    """A script, or the module of a name where ``is_module``, and its arguments."""
+    """A script, or a module if ``is_module``, and its arguments."""
 
     name: str
     arguments: tuple[str, ...] = ()
@@ -21,7 +21,7 @@ class UserProgram:
 
     @property
     def title(self) -> str:
-        """The program as one would type it, without the folders of a script."""
+        """The command line of the program, without the folders of a script."""
         name = f"-m {self.name}" if self.is_module else Path(self.name).name
         return " ".join([name, *self.arguments])
 
@@ -32,12 +32,12 @@ class UserProgram:
 
     @property
     def folder(self) -> str:
-        """The folder whose modules are the program's own: the script's, or the working directory."""
+        """The folder that contains the program's own modules: the script's, or the working directory."""
         return str(Path.cwd() if self.is_module else self.path.parent)
 
     @property
     def argv(self) -> list[str]:
-        """What ``sys.argv`` is when it begins."""
+        """The initial ``sys.argv``."""
         return [self.name, *self.arguments]
 
     @cached_property
@@ -46,7 +46,7 @@ class UserProgram:
         return self.compile()
 
     def compile(self) -> CodeType:
-        """Compile the script, and keep nothing. Raises InputError where it cannot be read or is no Python."""
+        """Compile the script without caching it. Raises InputError if it cannot be read or is not valid Python."""
         try:
             return compile(self.path.read_bytes(), str(self.path), "exec")
         except OSError as error:
@@ -55,7 +55,7 @@ class UserProgram:
             raise InputError(f"{self.name}: this is no program of Python: {error}") from error
 
     def carry_out(self) -> None:
-        """Execute it as ``__main__``, as Python would."""
+        """Execute the program as ``__main__``."""
         if self.is_module:
             runpy.run_module(self.name, run_name="__main__", alter_sys=True)
         else:
@@ -80,7 +80,7 @@ ADDRESS, PORT, RUN = "127.0.0.1", "29500", "virtual"  # of a rendezvous that nob
 
 
 def name_as_torchrun(number: int, ranks: int, local_ranks: int) -> dict[str, str]:
-    """Return the environment of a rank, with so many ranks on a machine.
+    """Return torchrun's environment variables of a rank, with ``local_ranks`` ranks on a machine.
 
     >>> found = name_as_torchrun(3, 4, 2)
     >>> found["RANK"], found["LOCAL_RANK"], found["GROUP_RANK"]

@@ -1,4 +1,4 @@
-"""Replacing attributes of modules and classes, all of which a process that goes on can have back."""
+"""Replace attributes of modules and classes, and restore them."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ _MISSING = object()
 
 
 class Replaced:
-    """What was replaced, so that it can be put back.
+    """The replaced attributes.
 
     >>> import math
     >>> replaced = Replaced()
@@ -24,7 +24,7 @@ class Replaced:
         setattr(owner, name, value)
 
     def restore(self) -> None:
-        """Put back all that was replaced, the last first."""
+        """Restore all attributes, the last first."""
         for owner, name, before in reversed(self._before):
             if before is _MISSING:
                 delattr(owner, name)

@@ -1,4 +1,4 @@
-"""Queues, locks and other objects of multiprocessing that the processes of a program share: ranks wait for them."""
+"""Queues, locks and other objects of multiprocessing that ranks share: ranks wait for them in virtual time."""
 
 import multiprocessing
 import pickle
@@ -22,7 +22,7 @@ TOO_OFTEN = "semaphore or lock released too many times"  # as multiprocessing sa
 
 
 def install_shared_objects(world: VirtualWorld, replaced: Replaced) -> None:
-    """Give the program objects for which a rank waits as for a message. Libraries get those of processes."""
+    """Give the program shared objects of virtual ranks. Libraries keep those of processes."""
     for owner in (BaseContext, multiprocessing, torch.multiprocessing):
         for kind, made in KINDS.items():
             replaced.put(owner, kind, _choosing(world, made, getattr(owner, kind)))
@@ -40,9 +40,9 @@ def _choosing(world: VirtualWorld, made: "type[SharedObject]", real: Any) -> Any
 
 
 class SharedObject:
-    """What all ranks of a program see alike; pickled, it is told by its place.
+    """An object that all ranks share; pickling passes a reference.
 
-    A wait with a timeout is over where nothing can happen any more, as queues are polled until all is done.
+    If nothing else can happen, a wait with a timeout ends, so that queues can be polled until all work is done.
     """
 
     def __init__(self, world: VirtualWorld) -> None:
@@ -59,7 +59,7 @@ class SharedObject:
         return caller
 
     def _wait(self, method: str, is_ready: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Wait until something holds; return whether it does, or the timeout has passed."""
+        """Wait for a condition; return whether it holds, or False if the timeout has passed."""
         what, caller = f"{type(self).__name__.removeprefix('Virtual')}.{method}()", self._caller()
         gives_up = timeout is not None and caller.now < POLLING_S
         self._world.wait_until(caller, is_ready, RankWait(what, find_site(), gives_up=gives_up))
@@ -69,25 +69,25 @@ class SharedObject:
         return False
 
     def _changed(self) -> None:
-        """See who can go on."""
+        """Wake the ranks whose conditions hold."""
         self._world.progress += 1
         self._world.poke_all(self._world.ranks)
 
 
 class VirtualQueue(SharedObject):
-    """A queue that is never full; what is put in is pickled, as for another process."""
+    """A queue that is never full; items are pickled, as for another process."""
 
     def __init__(self, world: VirtualWorld, maxsize: int = 0) -> None:
         super().__init__(world)
         self._items = deque[bytes]()
 
     def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
-        """Append an item, and see who waits for it."""
+        """Append an item, and wake a rank that waits for it."""
         self._items.append(pickle.dumps(item))
         self._changed()
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        """Return the first item when one is there. Raise queue.Empty where it is not to be waited for (longer)."""
+        """Return the first item. Raise queue.Empty if there is none and the rank cannot wait (longer)."""
         if not block and not self._items:
             raise queue.Empty
         if not self._wait("get", lambda: bool(self._items), timeout):
@@ -121,14 +121,14 @@ class VirtualQueue(SharedObject):
 
 
 class VirtualSemaphore(SharedObject):
-    """A number of ranks that may hold it at once."""
+    """A semaphore that a given number of ranks can hold."""
 
     def __init__(self, world: VirtualWorld, value: int = 1) -> None:
         super().__init__(world)
         self._free = value
 
     def acquire(self, block: bool = True, timeout: float | None = None) -> bool:
-        """Hold it when it is free. Return whether it is held: not where it is not free and not to be waited for."""
+        """Acquire the semaphore; return whether it succeeded."""
         if not block and not self._free:
             return False
         if not self._wait("acquire", lambda: self._free > 0, timeout):
@@ -137,7 +137,7 @@ class VirtualSemaphore(SharedObject):
         return True
 
     def release(self) -> None:
-        """Let another hold it."""
+        """Release the semaphore."""
         self._free += 1
         self._changed()
 
@@ -188,7 +188,7 @@ class VirtualLock(VirtualSemaphore):
 
 
 class VirtualRLock(VirtualLock):
-    """A lock that its holder can hold again."""
+    """A lock that its holder can acquire again."""
 
     held_again = True
 
@@ -205,12 +205,12 @@ class VirtualEvent(SharedObject):
         return self._flag
 
     def set(self) -> None:
-        """Set the flag, and see who waits for it."""
+        """Set the flag, and wake the ranks that wait for it."""
         self._flag = True
         self._changed()
 
     def clear(self) -> None:
-        """Take the flag back."""
+        """Clear the flag."""
         self._flag = False
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -219,7 +219,7 @@ class VirtualEvent(SharedObject):
 
 
 class VirtualBarrier(SharedObject):
-    """A point that ranks pass together, so many at a time."""
+    """A barrier for a given number of ranks."""
 
     def __init__(
         self, world: VirtualWorld, parties: int, action: Act | None = None, timeout: float | None = None
@@ -230,9 +230,9 @@ class VirtualBarrier(SharedObject):
         self._round = list[bool]()  # while ranks wait empty, then whether they pass
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait until all have come; return how many came before.
+        """Wait until all ranks have arrived; return how many arrived earlier.
 
-        Raises BrokenBarrierError after ``abort``, and where it is reset meanwhile.
+        Raises BrokenBarrierError after ``abort``, and if the barrier is reset during the wait.
         """
         if self.broken:
             raise BrokenBarrierError
@@ -248,12 +248,12 @@ class VirtualBarrier(SharedObject):
         return place
 
     def abort(self) -> None:
-        """Have all who wait, and all who come, raise BrokenBarrierError."""
+        """Make all current and future waits raise BrokenBarrierError."""
         self.broken = True
         self._end_round(False)
 
     def reset(self) -> None:
-        """Begin anew; have all who wait raise BrokenBarrierError."""
+        """Start again; all current waits raise BrokenBarrierError."""
         self.broken = False
         self._end_round(False)
 
@@ -264,7 +264,7 @@ class VirtualBarrier(SharedObject):
 
 
 class VirtualCondition(SharedObject):
-    """A lock that a rank gives away while it waits to be notified."""
+    """A lock that a rank releases while it waits for a notification."""
 
     def __init__(self, world: VirtualWorld, lock: VirtualLock | None = None) -> None:
         super().__init__(world)
@@ -279,7 +279,7 @@ class VirtualCondition(SharedObject):
         self.release()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Give the lock away until notified."""
+        """Release the lock until notified."""
         box = [False]
         self._waiting.append(box)
         self.release()
@@ -287,19 +287,19 @@ class VirtualCondition(SharedObject):
         return self.acquire()
 
     def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
-        """Wait until something holds; return it."""
+        """Wait for a condition, and return its value."""
         while not (found := predicate()):
             self.wait()
         return found
 
     def notify(self, n: int = 1) -> None:
-        """Have as many go on that wait."""
+        """Wake at most ``n`` waiting ranks."""
         for _ in range(min(n, len(self._waiting))):
             self._waiting.popleft()[0] = True
         self._changed()
 
     def notify_all(self) -> None:
-        """Have all go on that wait."""
+        """Wake all waiting ranks."""
         self.notify(len(self._waiting))
 
 

@@ -1,4 +1,4 @@
-"""Processes that a program starts are virtual ranks, a job of their own for each spawn."""
+"""Start processes of a program as virtual ranks: each spawn is a job."""
 
 import io
 import multiprocessing
@@ -27,7 +27,7 @@ MAINS = ("__main__", "__mp_main__")
 
 
 def _find_module(function: Any) -> str | None:
-    """Return the name of the module that a function, or the class of a method, is of."""
+    """Return the name of the module of a function, or of the class of a method."""
     owner = getattr(function, "__self__", None)
     if owner is not None and not isinstance(owner, ModuleType):
         function = owner if isinstance(owner, type) else type(owner)
@@ -35,14 +35,14 @@ def _find_module(function: Any) -> str | None:
 
 
 def _is_programs(function: Any) -> bool:
-    """Return whether a function is the program's own, whoever starts a process for it."""
+    """Return whether a function belongs to the program, even if a library starts the process."""
     name = _find_module(function)
     file = getattr(sys.modules.get(name or ""), "__file__", None)
     return name in MAINS or (file is not None and is_users(file))
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles a pipe's end as for another process, which has one of its own."""
+    """Pickles the end of a pipe as for another process, which has its own."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, Connection):
@@ -63,7 +63,7 @@ class Spawner:
         self.world, self.program, self.start = world, program, start
 
     def install(self, replaced: Replaced) -> None:
-        """Have ``mp.spawn`` and ``Process`` make ranks of the program's functions. A library's own stay processes."""
+        """Make ``mp.spawn`` and ``Process`` start ranks for functions of the program. Libraries keep real processes."""
         for name in ("spawn", "start_processes"):
             replaced.put(torch.multiprocessing, name, self.spawn)
         chosen = _choosing(self, multiprocessing.Process)
@@ -82,7 +82,7 @@ class Spawner:
         daemon: bool = False,
         start_method: str = "spawn",
     ) -> "Spawned | None":
-        """Start ranks that call ``fn(i, *args)``; wait for their ends unless ``join`` is false."""
+        """Start ranks that call ``fn(i, *args)``; wait for their ends unless ``join`` is False."""
         job = self.world.new_job()
         bodies = [self.pack(fn, (place, *args), {}) for place in range(nprocs)]
         for place, body in enumerate(bodies):
@@ -94,7 +94,7 @@ class Spawner:
         return None
 
     def add(self, job: RankJob, number: int, body: Callable[[Rank], Any]) -> Rank:
-        """Have a rank begin, with the environment and arguments of the caller."""
+        """Add a rank with the environment and the arguments of the caller."""
         environment = dict(os.environ._data)  # type: ignore[attr-defined]
         own = OwnState(environment, list(sys.argv), list(sys.path))
         rank = Rank(number, job, body, own, number)
@@ -132,18 +132,18 @@ class Spawner:
 
 
 class Spawned:
-    """The ranks of one spawn: what ``mp.spawn(join=False)`` returns."""
+    """The ranks of one spawn: the result of ``mp.spawn(join=False)``."""
 
     def __init__(self, world: VirtualWorld, job: RankJob) -> None:
         self.world, self.job = world, job
         self.processes: list[Any] = []
 
     def pids(self) -> list[int]:
-        """Return numbers in place of those of processes."""
+        """Return numbers in place of process ids."""
         return [100_000 + rank.number for rank in self.job.ranks]
 
     def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
-        """Wait for the ends of all ranks. Raise ProcessRaisedException where one has failed, or all hang."""
+        """Wait for the ends of all ranks. Raise ProcessRaisedException if one has failed, or if they hang."""
         caller = self.world.me()
         assert caller is not None
         waiting = RankWait("mp.spawn.join()", find_site(), self.job)
@@ -157,7 +157,7 @@ class Spawned:
 
 
 class RanksFailed(ProcessRaisedException):
-    """What ``mp.spawn`` raises for a finding of the ranks that it has started; it is no other mistake of the caller."""
+    """The exception of ``mp.spawn`` for a finding of its ranks; it is not a further error of the caller."""
 
     def __init__(self, finding: ProgramFinding, rank: int) -> None:
         super().__init__(finding.text, error_index=rank, error_pid=100_000 + rank)
@@ -165,7 +165,7 @@ class RanksFailed(ProcessRaisedException):
 
 
 class VirtualProcess:
-    """A process of ``multiprocessing`` that is a rank; those that one rank starts are a job together."""
+    """A process of ``multiprocessing`` as a rank; the processes that one rank starts form a job."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ class VirtualProcess:
         self._status = 0  # with which it has ended by sys.exit
 
     def start(self) -> None:
-        """Have the rank begin."""
+        """Start the rank."""
         world = self.spawner.world
         caller = world.me()
         assert caller is not None
@@ -195,7 +195,7 @@ class VirtualProcess:
         self.pid = 100_000 + self.rank.number
 
     def _body(self) -> Callable[[Rank], None]:
-        """Return what the rank does. Its exit status is for who has started it, as that of a process is."""
+        """Return the function of the rank. Its exit status is that of the process."""
         call = self.spawner.pack(self.target, self.arguments, self.named) if self.target else lambda rank: None
 
         def body(rank: Rank) -> None:
@@ -216,12 +216,12 @@ class VirtualProcess:
         self.spawner.world.wait_until(caller, lambda: rank.state is State.DONE, waiting)
 
     def is_alive(self) -> bool:
-        """Return whether the rank goes on."""
+        """Return whether the rank is running."""
         return self.rank is not None and self.rank.state is not State.DONE
 
     @property
     def exitcode(self) -> int | None:
-        """The status of ``sys.exit``, 1 where its job was stopped by a mistake, 0 where it ended, None before."""
+        """The status of ``sys.exit``; 1 if an error stopped the job, 0 at the end, None before it."""
         if self.rank is None or self.is_alive():
             return None
         return self._status or int(self.rank.job.finding is not None)
@@ -233,7 +233,7 @@ class VirtualProcess:
 
 
 def _choosing(spawner: Spawner, real: Any) -> Any:
-    """Return a class that makes ranks of processes that the program starts, or of its functions; others are real."""
+    """Return a class that starts ranks for processes or functions of the program, and otherwise real processes."""
 
     class Chosen(real):  # type: ignore[misc]  # a class, as multiprocessing reads attributes of it
         def __new__(

@@ -1,1 +1,1 @@
-"""Virtual ranks: threads of which one has the baton, what each has of its own, and where each is in the program."""
+"""Virtual ranks: threads of which one runs at a time, the state of each, and its location in the program."""

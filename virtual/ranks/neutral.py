@@ -1,4 +1,4 @@
-"""Data is moved outside of the running rank's modes: no gradients, no dispatch modes, no torch functions."""
+"""A context for Ringlab's own tensor operations: no gradients, no dispatch modes, no torch functions."""
 
 from types import TracebackType
 
@@ -6,9 +6,9 @@ import torch
 
 
 class Neutral:
-    """A context in which what torch does is nobody's: a rank's modes neither see nor count it.
+    """A context whose tensor operations no rank's modes see or count.
 
-    It is the inference mode, which leaves versions of tensors as they are, as a backend's own writing does.
+    It is the inference mode, which does not change version counters of tensors, like writes of a real backend.
     """
 
     __slots__ = ("_dispatch", "_functions", "_inference")

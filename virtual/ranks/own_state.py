@@ -1,4 +1,4 @@
-"""What of the process belongs to each rank: it is held out when the baton goes, and put back when it comes."""
+"""The state of the process that belongs to each rank: saved when the run token leaves the rank, and restored later."""
 
 import os
 import random
@@ -17,13 +17,13 @@ from virtual.ranks.sites import is_users
 
 OWNED = (
     "accelerate", "deepspeed", "hydra", "lightning", "lightning_fabric", "pytorch_lightning",
-)  # fmt: skip  # packages that keep state of their process
-SEED = 12345  # that random numbers begin with on rank 0; processes begin with seeds that differ
+)  # fmt: skip  # packages with state of their process
+SEED = 12345  # of rank 0; the seed of rank r is SEED + r
 
 
 @dataclass(eq=False)
 class OwnState:
-    """Arguments, environment, modules of the program, random numbers and torch's defaults of one rank."""
+    """One rank's arguments, environment, modules, random numbers and torch defaults."""
 
     environment: dict[bytes, bytes]
     argv: list[str]
@@ -35,35 +35,36 @@ class OwnState:
     numpy_numbers: Any = None
     dtype: torch.dtype = torch.float32
     warning_filters: Any = None
-    warning_shown_by: Any = None  # the functions that show a warning, as catch_warnings replaces them
-    operators: dict[Any, Any] | None = None  # that DTensor treats in a way of their own, as within loss_parallel()
+    warning_shown_by: Any = None  # catch_warnings replaces these functions
+    operators: dict[Any, Any] | None = None  # DTensor's handlers, which loss_parallel() changes
 
     def seed(self, number: int) -> None:
-        """Begin with random numbers of its own, as processes do, though the same in every run."""
+        """Set random states that differ between ranks, as those of processes do, and are equal in every run."""
         self.torch_numbers = torch.Generator().manual_seed(SEED + number).get_state()
         self.numpy_numbers = np.random.MT19937(SEED + number)
         self.python_numbers.seed(SEED + number)
 
 
 class Belongings:
-    """Puts the state of ranks aside and back. ``owned`` are packages of which each rank has modules of its own.
+    """Saves and restores the state of ranks. Each rank has its own modules of the packages ``owned``.
 
-    So are those of ``OWNED``, and what lies in the program's folder or one of PYTHONPATH, but is not installed there.
+    It also has its own modules of the packages in ``OWNED``, and of those in the program's folder or on PYTHONPATH,
+    unless they are installed there.
     """
 
     def __init__(self, folder: str, owned: frozenset[str] = frozenset()) -> None:
         on_path = [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
         self.folders = tuple(str(Path(one).absolute()).rstrip(os.sep) + os.sep for one in (folder, *on_path))
         self.owned = owned.union(OWNED)
-        self.names: set[str] = set()  # of modules that each rank has of its own
-        self._known = set(sys.modules)  # looked at already
+        self.names: set[str] = set()  # of modules that each rank has its own copy of
+        self._known = set(sys.modules)  # checked already
         self._count = len(sys.modules)
         self._filters = list(warnings.filters)
         self._shown_by = warnings.showwarning, warnings._showwarnmsg_impl  # type: ignore[attr-defined]
         self._look_for_modules()
 
     def put_aside(self, own: OwnState) -> None:
-        """Keep what is the running rank's."""
+        """Save the running rank's state."""
         own.argv, own.path, own.main = sys.argv, sys.path, sys.modules.get("__main__")
         own.torch_numbers = torch.get_rng_state()
         own.numpy_numbers = np.random.get_bit_generator()  # type: ignore[attr-defined]
@@ -79,7 +80,7 @@ class Belongings:
         own.modules = {name: modules.pop(name) for name in self.names if name in modules}
 
     def put_back(self, own: OwnState) -> None:
-        """Have the process be this rank's."""
+        """Restore a rank's environment, arguments, modules, random numbers and torch defaults."""
         os.environ._data = own.environment  # type: ignore[attr-defined]
         sys.argv, sys.path = own.argv, own.path
         sys.modules.update(own.modules)
@@ -95,7 +96,7 @@ class Belongings:
         are_others = warnings.filters != own.warning_filters
         warnings.filters = own.warning_filters
         warnings.showwarning, warnings._showwarnmsg_impl = own.warning_shown_by  # type: ignore[attr-defined]
-        if are_others:  # else all that Python has told stays told
+        if are_others:  # show warnings again that another rank has shown
             warnings._filters_mutated()  # type: ignore[attr-defined]
         if torch.get_default_dtype() is not own.dtype:
             torch.set_default_dtype(own.dtype)
@@ -104,7 +105,7 @@ class Belongings:
             dispatcher._custom_op_handlers = own.operators or type(dispatcher)()._custom_op_handlers
 
     def is_owned(self, name: str) -> bool:
-        """Return whether each rank has a module of this name of its own."""
+        """Return whether each rank has its own module of this name."""
         top = name.partition(".")[0]
         if top in self.owned:
             return True
@@ -114,7 +115,7 @@ class Belongings:
         return any(one.startswith(self.folders) and is_users(one) for one in files)
 
     def may_be_owned(self, name: str) -> bool:
-        """Return whether a module that is yet to be imported will be each rank's own."""
+        """Return whether each rank will have its own module of this name, before it is imported."""
         top = name.partition(".")[0]
         if top in self.owned:
             return True
@@ -132,13 +133,13 @@ class Belongings:
 
 
 def _turn_off_fsdps_profiler() -> None:
-    """Have FSDP time nothing: its profiler refuses a phase that is entered twice in a process, as ranks do."""
+    """Turn off FSDP's profiler, which rejects a phase that is entered twice in a process, as ranks do."""
     profiler = getattr(sys.modules.get("torch.distributed.fsdp._debug_utils"), "SimpleProfiler", None)
     if profiler is not None:
         profiler.profile = nullcontext
 
 
 def _find_dispatcher() -> Any:
-    """Return what dispatches DTensor's operators for the whole process; None where there are no DTensors yet."""
+    """Return the process's dispatcher of DTensor operators; None before DTensor is imported."""
     tensor = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
     return getattr(tensor, "_op_dispatcher", None)

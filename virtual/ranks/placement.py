@@ -1,7 +1,7 @@
-"""Where each tensor is: on the CPU or on a GPU. All data is in the CPU's memory; a mark on its storage tells.
+"""The device of each tensor. All data is in the CPU's memory; a mark on its storage names the device.
 
-A tensor has a mark if torch made it at the program's request, or from tensors that have marks. Torch makes some itself,
-such as gradients: they have no mark, and may be anywhere.
+Tensors that torch creates for the program, or from tensors with marks, have a mark. Tensors that torch creates for
+itself, such as gradients, have none: their device is unknown.
 """
 
 import os
@@ -19,7 +19,7 @@ CHOSEN, DEFAULT = "device", "default device"  # by which a rank keeps its curren
 
 
 def find_place(tensor: torch.Tensor) -> int | None:
-    """Return where a tensor is; None if that is not known.
+    """Return the device of a tensor; None if it is unknown.
 
     >>> one = torch.ones(3)
     >>> find_place(one); mark_place(one, 1); find_place(one[1:])
@@ -32,13 +32,13 @@ def find_place(tensor: torch.Tensor) -> int | None:
 
 
 def mark_place(tensor: torch.Tensor, place: int) -> None:
-    """Note where a tensor is."""
+    """Set the device of a tensor."""
     with suppress(NotImplementedError, RuntimeError):
         setattr(tensor.untyped_storage(), MARK, place)
 
 
 def find_common_place(tensors: Sequence[torch.Tensor]) -> int | None:
-    """Return where an operator on tensors leaves its result: on a GPU if one of them is there."""
+    """Return the device of an operator's result: a GPU if one of its tensors is there."""
     places = [find_place(one) for one in tensors]
     on_gpu = [place for place in places if place is not None and place != ON_CPU]
     if on_gpu:
@@ -47,18 +47,18 @@ def find_common_place(tensors: Sequence[torch.Tensor]) -> int | None:
 
 
 class Placement:
-    """What the ranks of a world call their GPUs, and which one is current."""
+    """The GPUs of the ranks, and the current GPU of each."""
 
     def __init__(self, world: VirtualWorld, per_node: int) -> None:
         self.world, self.per_node = world, per_node
 
     def current(self) -> int:
-        """Return the number of the calling rank's current GPU, the first unless it has chosen one."""
+        """Return the number of the calling rank's current GPU. Default: 0."""
         rank = self.world.me()
         return 0 if rank is None else int(rank.extra.get(CHOSEN, 0))
 
     def use(self) -> int:
-        """Return the number of the current GPU, which from now on is in use."""
+        """Return the number of the current GPU, and mark it as in use."""
         rank = self.world.me()
         return 0 if rank is None else int(rank.extra.setdefault(CHOSEN, 0))
 
@@ -75,9 +75,9 @@ class Placement:
             rank.extra[CHOSEN] = number
 
     def number(self, device: Any) -> int:
-        """Return the number of a GPU; negative for none. Raise RuntimeError for one that the machine does not have.
+        """Return the number of a GPU; negative for none. Raise RuntimeError for a GPU that the machine does not have.
 
-        ``device`` is a number, or a device or its name, without a number the current one.
+        ``device`` is a number, a device or a device's name. Without a number, the current GPU is meant.
         """
         if isinstance(device, int):
             number = device
@@ -89,19 +89,19 @@ class Placement:
         return number
 
     def set_default(self, device: torch.device | None) -> None:
-        """Have the calling rank's new tensors go to a GPU, or to the CPU."""
+        """Set the device of the calling rank's new tensors."""
         rank = self.world.me()
         if rank is not None:
             rank.extra[DEFAULT] = device
 
     def default(self) -> int:
-        """Return where the calling rank's new tensors go."""
+        """Return the device of the calling rank's new tensors."""
         rank = self.world.me()
         device = None if rank is None else rank.extra.get(DEFAULT)
         return ON_CPU if device is None else self.number(device)
 
     def hardware(self, number: int) -> tuple[int, str]:
-        """Return which GPU of the cluster one of the calling rank is: its machine, and its name there."""
+        """Return the machine and the name there of one of the calling rank's GPUs."""
         rank = self.world.me()
         machine = 0 if rank is None else max(0, rank.number) // self.per_node
         visible = [one.strip() for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one.strip()]

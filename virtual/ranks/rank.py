@@ -1,4 +1,4 @@
-"""A virtual rank: its thread, the operators that it has launched, its job, and the interface that reports failures."""
+"""A virtual rank: its thread, its launched operators, and its job."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -14,13 +14,15 @@ from virtual.ranks.sites import NOWHERE, CallSite, find_site
 
 
 class ThreadLock:
-    """A lock that a thread holds while it communicates: a rank's own thread always, but while it lends it to others."""
+    """A lock that a thread holds while it communicates. The main thread of a rank holds it unless it lends it to
+    others.
+    """
 
     def __init__(self) -> None:
         self._lock = RLock()
-        self._depth = 0  # how often it is entered by who holds it
-        self.threads: list[Thread] = []  # that the program has started on the rank
-        self.refused: CallSite | None = None  # where one of them waits for the rank to lend it
+        self._depth = 0  # of nested entries by the holder
+        self.threads: list[Thread] = []  # started by the program on the rank
+        self.refused: CallSite | None = None  # where one of them waits for the lock
 
     def __enter__(self) -> None:
         if not self._lock.acquire(blocking=False):
@@ -35,9 +37,9 @@ class ThreadLock:
 
     @contextmanager
     def lend(self) -> Iterator[None]:
-        """A context in which the rank's own thread waits for the others, which may communicate meanwhile.
+        """A context in which the rank's main thread waits for its other threads, which may communicate.
 
-        Within a call, where the runtime waits for its own threads, nothing is lent.
+        Within a call of the runtime, which waits for the runtime's own threads, the lock is not lent.
         """
         if self._depth > 1:
             yield
@@ -52,7 +54,7 @@ class ThreadLock:
 
     @property
     def has_others(self) -> bool:
-        """Whether threads of the rank go on beside its own."""
+        """Whether other threads of the rank are alive."""
         return any(thread.is_alive() for thread in self.threads)
 
     def join(self) -> None:
@@ -64,19 +66,19 @@ class ThreadLock:
 
 @dataclass(slots=True)
 class Launches:
-    """Operators between two places where a rank's host and its device meet, in seconds.
+    """Operators between two synchronizations of a rank's host and its device, in seconds.
 
-    A device that is free at c, with a host that begins at h, has done them at max(c + ``device``, h + ``lead``); the
-    host has launched them at h + ``host``.
+    If the device is free at time c and the host starts at time h, the device is done at max(c + ``device``, h +
+    ``lead``), and the host at h + ``host``.
 
     >>> done = Launches()
     >>> done.add(5.0, 2.0); done.add(5.0, 1.0); done
     Launches(host=10.0, device=3.0, lead=11.0)
     """
 
-    host: float = 0.0  # that launching takes
-    device: float = 0.0  # that operators take
-    lead: float = 0.0  # until all is done, if the device has nothing else to do
+    host: float = 0.0  # time to launch
+    device: float = 0.0  # time to execute
+    lead: float = 0.0  # until all is done, if the device is idle
 
     def add(self, host: float, device: float) -> None:
         """Launch one more operator."""
@@ -85,130 +87,131 @@ class Launches:
         self.lead = max(self.lead, self.host) + device
 
     def follow(self, later: "Launches") -> None:
-        """Launch others behind these."""
+        """Append later operators."""
         self.lead = max(self.lead + later.device, self.host + later.lead)
         self.host += later.host
         self.device += later.device
 
     def take(self) -> "Launches":
-        """Return what was launched, and begin anew."""
+        """Return the operators, and start again with none."""
         found = Launches(self.host, self.device, self.lead)
         self.host = self.device = self.lead = 0.0
         return found
 
 
-REMEMBERED = 6  # calls of a rank that are kept for messages
+REMEMBERED = 6  # calls of a rank to show in findings
 
 
 class Stopped(BaseException):
-    """The job has ended: every thread of it unwinds."""
+    """Unwinds the threads of a job that has ended."""
 
 
 class State(Enum):
-    """What a rank is doing."""
+    """The state of a rank."""
 
-    NEW = "new"  # has not begun
-    READY = "ready"  # can go on as soon as it gets the baton
+    NEW = "new"  # has not started
+    READY = "ready"  # can continue once it has the run token
     RUNNING = "running"
     WAITING = "waiting"
     DONE = "done"
 
 
 class RankWait(NamedTuple):
-    """What a rank waits for, as diagnosis reads it."""
+    """A wait of a rank, for the diagnosis."""
 
-    what: str  # in words: "all_reduce([4] float32, sum)", "store.get(x)"
+    what: str  # as text, such as "all_reduce([4] float32, sum)"
     site: CallSite
-    of: Any = None  # the ``PostedCall``, ``PostedHalf`` or names of keys that it waits for
-    gives_up: bool = False  # when nothing can happen any more, in place of the whole job
+    of: Any = None  # a ``PostedCall``, a ``PostedHalf`` or names of keys
+    gives_up: bool = False  # ends the wait, not the job, when no event can happen
 
 
 class PastCall(NamedTuple):
-    """A call that a rank has made before."""
+    """An earlier call of a rank."""
 
     what: str
     site: CallSite
-    time: float  # seconds of the rank's clock
+    time: float  # of the rank's clock, in seconds
 
 
 @dataclass(eq=False)
 class RankJob:
-    """Ranks that were started together: those of the command, or of one spawn of the program.
+    """Ranks that were started together, by the command or by one spawn of the program.
 
-    Groups and stores belong to a job, so that what ranks of another job make does not meet them.
+    Groups and stores belong to one job and cannot be seen by others.
     """
 
-    number: int  # 0: of the command itself
+    number: int  # 0: started by the command
     ranks: list["Rank"] = field(default_factory=list)
     finding: ProgramFinding | None = None  # why it was stopped
-    raised_in: "Rank | None" = None  # who has been told of that by an exception
-    stores: dict[Any, dict[str, bytes]] = field(default_factory=dict)  # by number of a group of the world, or place
-    groups: dict[Any, Any] = field(default_factory=dict)  # what members share, by name and members
+    raised_in: "Rank | None" = None  # received the finding as an exception
+    stores: dict[Any, dict[str, bytes]] = field(default_factory=dict)  # by number of the world group, or by address
+    groups: dict[Any, Any] = field(default_factory=dict)  # shared by their members, by name and members
     logs: list[Any] = field(default_factory=list)
-    only: tuple[int, ...] = ()  # ranks that run, where others are taken to do what these do; () where all run
-    made_groups: list[tuple[int, ...]] = field(default_factory=list)  # all groups that its first rank has made
+    only: tuple[int, ...] = ()  # ranks that run on behalf of all others; (): all run
+    made_groups: list[tuple[int, ...]] = field(default_factory=list)  # all groups that its first rank created
 
     @property
     def is_over(self) -> bool:
-        """Whether all of its ranks have ended."""
+        """Whether all ranks have ended."""
         return all(rank.state is State.DONE for rank in self.ranks)
 
 
 @dataclass(eq=False)
 class Rank:
-    """One virtual rank: its thread, its clock, and what it has posted and waits for.
+    """One virtual rank: its thread, its clocks, its posted operations and its waits.
 
-    ``clock`` is its own time in seconds of the run; it is ahead of the calendar's while the rank computes. Of a rank
-    whose host launches what a device computes it is the device's, and ``host`` is where its program is.
+    ``clock`` is the rank's time in seconds since the start of the run; it is ahead of the calendar while the rank
+    computes. If the rank's host launches operators, ``clock`` is the time of the device, and ``host`` that of the
+    program.
     """
 
-    number: int  # in its job; -1: the program that starts ranks, which is none
+    number: int  # in its job; -1: the program that starts ranks
     job: RankJob
     body: Callable[["Rank"], None]
     own: OwnState
     local: int = 0  # its number on its machine
-    world_size: int = 0  # of the group of the world that it has made or joins
+    world_size: int = 0  # of the world group that it has joined
     clock: float = 0.0
-    computed: float = 0.0  # seconds in which it computed or slept
-    waited: float = 0.0  # seconds in which it waited for others
+    computed: float = 0.0  # seconds of compute and sleep
+    waited: float = 0.0  # seconds of waiting for other ranks
     busy_since: float = 0.0
-    host: float = 0.0  # when its program goes on, which launches what its device does
-    launches: Launches | None = None  # on the device since they were recorded; None: nothing is launched
+    host: float = 0.0  # time of the program that launches operators
+    launches: Launches | None = None  # not recorded yet; None: no device
     state: State = State.NEW
     waiting: RankWait | None = None
-    is_ready: Callable[[], bool] | None = None  # whether what it waits for is there
+    is_ready: Callable[[], bool] | None = None  # the condition that it waits for
     thread: Thread | None = None
-    baton: Lock = field(default_factory=Lock)
+    run_token: Lock = field(default_factory=Lock)
     thread_lock: ThreadLock = field(default_factory=ThreadLock)
     history: deque[PastCall] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
-    futures: list[Any] = field(default_factory=list)  # works whose futures are not set yet
-    unrecorded: list[Any] = field(
+    futures: list[Any] = field(default_factory=list)  # works with pending futures
+    unrecorded: list[Any] = field(default_factory=list)  # posted operations with set futures, without a wait
+    unwaited: dict[int, Any] = field(default_factory=dict)  # works without a wait, by id
+    stores: list[Any] = field(default_factory=list)  # c10d's C++ wrappers do not keep them alive
+    made_groups: list[tuple[tuple[int, ...], CallSite]] = field(
         default_factory=list
-    )  # what was posted whose futures are set: it is yet to be waited for
-    unwaited: dict[int, Any] = field(default_factory=dict)  # works that nobody has waited for, by id
-    stores: list[Any] = field(default_factory=list)  # that c10d wraps in C++, which keeps no Python object alive
-    made_groups: list[tuple[tuple[int, ...], CallSite]] = field(default_factory=list)  # ranks as given, and where
+    )  # as passed to new_group, with the line
     backwards: int = 0  # backward passes
-    steps: list[int] = field(default_factory=list)  # after which backward pass its optimizers stepped
-    meetings: int = 0  # how many groups of the world it has made
-    batch: Any = None  # of messages that are posted together, while they are
+    steps: list[int] = field(default_factory=list)  # number of backward passes before each optimizer step
+    meetings: int = 0  # number of world groups that it has created
+    batch: Any = None  # mark of messages in one batch_isend_irecv
     error: BaseException | None = None
     ended_at: CallSite = NOWHERE
-    extra: dict[str, Any] = field(default_factory=dict)  # what patches keep of it, by name
+    extra: dict[str, Any] = field(default_factory=dict)  # data of other modules, by name
 
     def __post_init__(self) -> None:
-        self.baton.acquire()
+        self.run_token.acquire()
 
     def __repr__(self) -> str:
         return f"<Rank {self.number} of job {self.job.number}: {self.state.value}>"
 
     @property
     def now(self) -> float:
-        """What the program's clocks say, seconds."""
+        """The time that the program's clocks show, in seconds."""
         return self.clock if self.launches is None else self.host
 
     def spend(self, seconds: float) -> None:
-        """Compute, sleep or poll for a while."""
+        """Let time pass in which the rank computes, sleeps or polls."""
         if self.launches is not None:
             self.launch(Launches(seconds, 0.0, seconds))
             return
@@ -225,7 +228,7 @@ class Rank:
         self.launches.follow(done)
 
     def meet_device(self) -> None:
-        """Have the host wait for its device, where there is one."""
+        """Let the host wait for its device, if the rank has one."""
         if self.launches is not None:
             self.host = self.clock
             for log in self.job.logs if self.number >= 0 else ():  # else it starts ranks, and is none

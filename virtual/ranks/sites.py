@@ -20,7 +20,7 @@ OWN_PACKAGES = ("virtual", "replay", "realcomm", "simcomm", "collectives", "plan
 
 
 def find_installed() -> tuple[str, ...]:
-    """Return the folders of installed packages: this Python's, and where torch was installed."""
+    """Return the folders of installed packages: those of this Python, and torch's."""
     folders = {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
     with suppress(PackageNotFoundError):  # of torch as it was built
         folders.add(Path(str(distribution("torch").locate_file(""))))
@@ -134,7 +134,8 @@ def find_site(frame: FrameType | None = None) -> CallSite:
 
 def find_asked() -> tuple[tuple[CallSite, ...], str, bool]:
     """Return ``find_stack()``, the function that its innermost line calls, and ``is_asked_by_program()``."""
-    called, is_programs, stack = None, True, (NOWHERE,)
+    stack: tuple[CallSite, ...] = (NOWHERE,)
+    called, is_programs = None, True
     for frame in walk_frames():
         code = frame.f_code
         owner = _find_owner(code.co_filename)

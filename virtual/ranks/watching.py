@@ -99,7 +99,7 @@ def nobody(*arguments: Any) -> None:
 
 
 class Watchers:
-    """Has a method for each event of ``EVENTS``, which passes the event on to all watchers that receive it."""
+    """Calls, for each event of ``EVENTS``, all watchers that receive it."""
 
     if TYPE_CHECKING:
 

@@ -24,7 +24,7 @@ Act = Callable[[], object]
 
 
 class RunCalendar:
-    """The virtual time of a run. This one has no time: everything happens at once, and a replay finds the times."""
+    """The virtual time of a run. This base class has no time: every event happens at once."""
 
     has_time = False
 
@@ -45,8 +45,8 @@ class RunCalendar:
         """Record the activity of a rank from ``begin`` to ``end`` seconds."""
 
 
-start_thread = Thread.start  # as Python has it: while programs run it is another
-STACK_BYTES = 16 << 20  # of a rank's thread: autograd and dynamo recurse
+start_thread = Thread.start  # Python's own; replaced during a run
+STACK_BYTES = 16 << 20  # of a rank's thread: autograd and dynamo recurse deeply
 
 
 class Computing:
@@ -64,10 +64,10 @@ class Computing:
 
 
 class VirtualWorld:
-    """All ranks of a run. The rank that runs has the baton; the others' threads sleep on a lock of their own.
+    """All ranks of a run. Only the rank that holds the run token executes; the threads of all others sleep on a lock.
 
-    A rank runs until it must wait. Its own thread then lets things happen until some rank can go on, and wakes that
-    one: there is no other thread, no race, and the order of ranks is that of virtual time.
+    A rank runs until it has to wait. Its thread then lets events happen until some rank can continue, and wakes that
+    rank. There is no other thread and no race, and the order of ranks is that of virtual time.
     """
 
     def __init__(
@@ -77,8 +77,8 @@ class VirtualWorld:
         self.jobs: list[RankJob] = []
         self.findings: list[ProgramFinding] = []
         self.watch = Watchers()
-        self.switches = 0  # how often the baton has gone to another
-        self.progress = 0  # how much has been done of what ranks wait for
+        self.switches = 0  # of the run token
+        self.progress = 0  # number of events that ranks may wait for
         self._by_thread: dict[int, Rank] = {}
         self._ready: deque[Rank] = deque()
         self._is_over = Event()
@@ -93,7 +93,7 @@ class VirtualWorld:
         return [rank for job in self.jobs for rank in job.ranks]
 
     def me(self) -> Rank | None:
-        """Return the rank that this thread is of; None for a thread of the runtime."""
+        """Return the rank of this thread; None for a thread of the runtime."""
         return self._by_thread.get(get_ident())
 
     def leave_fork(self) -> None:
@@ -107,29 +107,29 @@ class VirtualWorld:
         return self.jobs[-1]
 
     def add(self, rank: Rank) -> None:
-        """Have a rank begin now, or as soon as it is its turn."""
+        """Add a rank, which starts at its first turn."""
         rank.clock = rank.host = rank.busy_since = self.calendar.now
         rank.job.ranks.append(rank)
-        # no daemon, as threads that the program starts on it are what it is
+        # not a daemon: threads that the program starts inherit the flag
         rank.thread = Thread(target=self._carry_out, args=(rank,), daemon=False, name=f"rank{rank.number}")
         rank.own.seed(rank.number)
         self._ready.append(rank)
 
     def adopt_thread(self, rank: Rank) -> None:
-        """Have this thread, which a rank has started, speak for that rank."""
+        """Make this thread, which a rank has started, act for that rank."""
         self._by_thread[get_ident()] = rank
 
     def run(self) -> None:
-        """Run all ranks to their ends, or until no rank can go on."""
+        """Run all ranks until they end, or until none can continue."""
         threading.stack_size(STACK_BYTES)
         following = self._next_rank()
         if following is not None:
-            self._pass_baton(following)
+            self._pass_token(following)
             self._is_over.wait()
 
     def _carry_out(self, rank: Rank) -> None:
-        """Be the thread of a rank, from its first turn to its end."""
-        rank.baton.acquire()
+        """Run a rank's thread from its first turn to its end."""
+        rank.run_token.acquire()
         self._by_thread[get_ident()] = rank
         rank.state = State.RUNNING
         self.belongings.put_back(rank.own)
@@ -157,7 +157,7 @@ class VirtualWorld:
         self._give_on(rank)
 
     def say_where(self) -> str:
-        """Return in words where the rank is that has the baton, for a run that does not end."""
+        """Return the line that the running rank executes, as text, for a run that does not end."""
         running = next((rank for rank in self.ranks if rank.state is State.RUNNING), None)
         frame = (
             None if running is None or running.thread is None else sys._current_frames().get(running.thread.ident or 0)
@@ -170,9 +170,9 @@ class VirtualWorld:
     # -- waiting
 
     def wait_until(self, rank: Rank, is_ready: Callable[[], bool], waiting: RankWait) -> None:
-        """Have the calling rank wait until something holds; the calendar catches up with its clock first.
+        """Make the calling rank wait for a condition, after the calendar has caught up with its clock.
 
-        Raises Stopped where the job ends meanwhile.
+        Raises Stopped if the job ends during the wait.
         """
         with rank.thread_lock:
             self.catch_up(rank, waiting)
@@ -186,7 +186,7 @@ class VirtualWorld:
             self.computing.forget(rank)
 
     def catch_up(self, rank: Rank, waiting: RankWait | None = None) -> None:
-        """Let all happen that happens before the calling rank's clock. Raise Stopped where its job has ended."""
+        """Let all events before the calling rank's clock happen. Raise Stopped if its job has ended."""
         self.computing.charge(rank)
         self.check(rank)
         calendar = self.calendar
@@ -200,46 +200,46 @@ class VirtualWorld:
             rank.waiting = None
 
     def give_way(self, rank: Rank) -> None:
-        """Let the others go on, for a rank that polls where there is no calendar."""
+        """Let other ranks continue while a rank polls in a run without a calendar."""
         with rank.thread_lock:
             self.check(rank)
             self._make_ready(rank)
             self._give_on(rank)
 
     def poke(self, rank: Rank) -> None:
-        """See whether a rank that waits can go on."""
+        """Wake a rank if its condition holds."""
         if rank.state is State.WAITING and rank.is_ready is not None and rank.is_ready():
             self._make_ready(rank)
 
     def poke_all(self, ranks: Iterable[Rank]) -> None:
-        """See which of several ranks can go on."""
+        """Wake the ranks whose conditions hold."""
         for rank in ranks:
             self.poke(rank)
 
     def check(self, rank: Rank) -> None:
-        """Raise Stopped if the rank's job has ended, as every call of the program's does."""
+        """Raise Stopped if the rank's job has ended."""
         if rank.job.finding is not None and rank.state is not State.DONE:
             raise Stopped
 
     def _span(self, rank: Rank, name: str, begin: float, end: float) -> None:
-        """Record what a rank did for a while; the program that starts ranks is none."""
+        """Record an activity of a rank; the program that starts ranks is not a rank."""
         if rank.number >= 0:
             self.calendar.span(rank.number, name, begin, end)
 
     # -- ends
 
     def stop(self, job: RankJob, finding: ProgramFinding) -> None:
-        """End a job: all its ranks unwind. What was found first counts."""
+        """End a job: all its ranks unwind. Only the first finding of a job is kept."""
         if job.finding is None:
             job.finding = finding
-            if finding not in self.findings:  # else of a job that this one waited for
+            if finding not in self.findings:  # otherwise it is that of a job which this one waited for
                 self.findings.append(finding)
             for rank in job.ranks:
                 if rank.state is State.WAITING:
                     self._make_ready(rank)
 
     def _at_a_standstill(self) -> bool:
-        """Find what is wrong where nothing can happen. Return whether some rank goes on for that: to its end."""
+        """End a wait with a timeout, or stop a job, when no event can happen. Return whether a rank continues."""
         for rank in self.ranks:
             if rank.state is State.WAITING and rank.waiting is not None and rank.waiting.gives_up:
                 self._make_ready(rank)
@@ -250,10 +250,10 @@ class VirtualWorld:
                 return True
         return False
 
-    # -- the baton
+    # -- the run token
 
     def _wake(self, rank: Rank) -> None:
-        """Let a rank go on whose clock the calendar has come to, unless its job has ended before."""
+        """Wake a rank when the calendar has reached its clock, unless its job has ended."""
         if rank.state is State.WAITING and rank.is_ready is None:
             self._make_ready(rank)
 
@@ -263,7 +263,7 @@ class VirtualWorld:
         self._ready.append(rank)
 
     def _next_rank(self) -> Rank | None:
-        """Let things happen until a rank can go on; return it, or None where all have ended."""
+        """Let events happen until a rank can continue, and return that rank; None if all have ended."""
         ready = self._ready
         while not ready:
             with Neutral():
@@ -274,7 +274,7 @@ class VirtualWorld:
         return ready.popleft()
 
     def _give_on(self, me: Rank) -> None:
-        """Give the baton to who can go on, which may be the calling rank; return when that has it again."""
+        """Pass the run token on, possibly to the calling rank. Return when the calling rank has the token again."""
         following = self._next_rank()
         if following is not me:
             is_done = me.state is State.DONE
@@ -284,22 +284,22 @@ class VirtualWorld:
                 return
             assert following is not None, "a rank that waits is never the last"
             self.belongings.put_aside(me.own)
-            self._pass_baton(following)
+            self._pass_token(following)
             if is_done:
                 return
-            me.baton.acquire()
+            me.run_token.acquire()
             self.belongings.put_back(me.own)
         me.state = State.RUNNING
         self.check(me)
 
-    def _pass_baton(self, rank: Rank) -> None:
-        if rank.thread is not None and rank.thread.ident is None:  # not begun
+    def _pass_token(self, rank: Rank) -> None:
+        if rank.thread is not None and rank.thread.ident is None:  # not started
             start_thread(rank.thread)
-        rank.baton.release()
+        rank.run_token.release()
 
 
 def _site_of(error: BaseException) -> CallSite:
-    """Return the innermost line of the program in the traceback of an exception."""
+    """Return the innermost line of the program in an exception's traceback."""
     found, trace = NOWHERE, error.__traceback__
     while trace is not None:
         if is_users(trace.tb_frame.f_code.co_filename):

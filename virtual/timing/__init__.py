@@ -1,1 +1,1 @@
-"""When what ranks have posted is done: on a simulated network, by NCCL's model, or as measured here."""
+"""The times at which operations finish: by a simulated network, by NCCL's model, or by measurements of this machine."""

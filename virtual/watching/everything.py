@@ -1,4 +1,4 @@
-"""All watchers of a run, those that others need before them."""
+"""The watchers of a run, in order of their dependencies."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,7 +24,7 @@ from virtual.watching.training.shards import ShardFactors
 
 
 def watch_everything(strict: bool) -> Watchers:
-    """Return who hears of what ranks do; ``strict``: those too who cost time, or tell of what may be meant."""
+    """Return all watchers; ``strict`` adds those that are slow, or that report patterns which may be intended."""
     logs, clocks = OptimizerLogs(), Clocks()
     bonds = Bonds(logs)
     more: tuple[Watcher, ...] = (DropoutSeeds(logs, bonds), SampleWeights(logs, bonds), Reads()) if strict else ()
@@ -54,13 +54,13 @@ def watch_everything(strict: bool) -> Watchers:
 
 
 def watch_calls() -> Watchers:
-    """Return who hears of a run without data: those who need no values."""
+    """Return the watchers that need no values, for a run without data."""
     clocks = Clocks()
     return Watchers((clocks, FileRaces(clocks), LateComers(), Grouping()))
 
 
 def tell_silent(watchers: Watchers, job: RankJob) -> list[ProgramFinding]:
-    """Return the mistakes of a job that has ended that stopped nothing."""
+    """Return the errors of a job that did not stop it."""
     if job.finding is None:
         watchers.ended(job)
     elif job.finding.kind == "exception":
@@ -70,7 +70,7 @@ def tell_silent(watchers: Watchers, job: RankJob) -> list[ProgramFinding]:
 
 @contextmanager
 def watching(watchers: Watchers, rank: Rank) -> Iterator[None]:
-    """A context in which a rank's operators are looked at by those who want to."""
+    """A context in which watchers observe a rank's operators."""
     with ExitStack() as stack:
         for one in watchers.watchers:
             mode = one.mode(rank)

@@ -1,4 +1,4 @@
-"""Steps of programs without an optimizer: parameters that change between two backward passes."""
+"""Detect the steps of programs without an optimizer: parameters that change between two backward passes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,9 +14,10 @@ MOST_NODES = 20_000  # of a graph that is gone through
 
 
 class HandOptimizer:
-    """The parameters that a rank changes by itself; its first step, by which it is known, is not seen.
+    """The parameters that a rank updates without an optimizer. Their first update, which identifies them, is not
+    observed.
 
-    ``first_samples`` are those of the parameters before it.
+    ``first_samples`` are samples of the parameters before the first update.
     """
 
     unseen_steps = 1
@@ -27,7 +28,7 @@ class HandOptimizer:
         self.state: dict[Any, Any] = {}
 
     def has_changed(self, samples: list[Values]) -> bool:
-        """Return whether a parameter holds other values than these."""
+        """Return whether the parameters differ from these samples."""
         return any(map(_differ, self.param_groups[0]["params"], samples))
 
     def sample(self) -> list[Values]:
@@ -36,7 +37,7 @@ class HandOptimizer:
 
 
 class HandSteps:
-    """Tells of the steps of ranks that have no optimizer."""
+    """Reports the steps of ranks without an optimizer as events."""
 
     def __init__(self, tell: Callable[..., None]) -> None:
         self.tell = tell
@@ -46,7 +47,7 @@ class HandSteps:
         self._begun: dict[Rank, list[Values]] = {}  # values at the backward pass that a step follows
 
     def begin(self, rank: Rank, roots: tuple[Any, ...]) -> None:
-        """Look at the parameters before a backward pass."""
+        """Observe the parameters before a backward pass."""
         self.end(rank)
         if rank in self._optimizers or rank in self._sharded:
             return
@@ -62,7 +63,7 @@ class HandSteps:
                 self._leaves[rank] = [(one, _sample(one)) for one in leaves if _is_there(one)]
 
     def follow(self, rank: Rank) -> None:
-        """Tell that a step begins, after a backward pass."""
+        """Report that a step begins, after a backward pass."""
         if not all(_is_there(one) for one, _ in self._leaves.get(rank, ())):
             self._sharded.add(rank)
             self._leaves.pop(rank)
@@ -73,7 +74,7 @@ class HandSteps:
             self.tell("stepping", optimizer)
 
     def end(self, rank: Rank) -> None:
-        """Tell that a step has ended, if the parameters have changed since it began."""
+        """Report the end of a step if the parameters have changed since it began."""
         optimizer, before = self._optimizers.get(rank), self._begun.get(rank)
         if optimizer is not None and before is not None and optimizer.has_changed(before):
             del self._begun[rank]
@@ -81,7 +82,7 @@ class HandSteps:
 
 
 def find_leaves(roots: tuple[Any, ...]) -> list[torch.Tensor]:
-    """Return the tensors whose gradients a backward pass from these tensors accumulates, alike on all ranks.
+    """Return the tensors that receive gradients in a backward pass from these tensors, in the same order on all ranks.
 
     >>> w = torch.ones(2, requires_grad=True)
     >>> [one is w for one in find_leaves(((w * 2).sum(),))]
@@ -102,7 +103,7 @@ def find_leaves(roots: tuple[Any, ...]) -> list[torch.Tensor]:
 
 
 def _is_there(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor has its memory, which FSDP frees after use."""
+    """Return whether a tensor's memory is allocated; FSDP frees it after use."""
     return tensor.untyped_storage().nbytes() >= tensor.nbytes
 
 

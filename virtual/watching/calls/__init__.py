@@ -1,1 +1,1 @@
-"""Mistakes in how ranks call: what is at work, who knows what, which files and groups they share."""
+"""Errors in how ranks communicate: pending buffers, file races, groups, and hand-written reductions."""

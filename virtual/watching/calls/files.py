@@ -21,9 +21,9 @@ NOTHING: Clock = np.zeros(0, np.int64)  # of who knows of nothing
 
 
 class Clocks(Watcher):
-    """Each rank's clock counts what watchers note of it, and of each other rank what it can know of.
+    """Vector clocks: each rank counts its own observed events, and those of other ranks that it can know of.
 
-    Clocks are never changed, so that they can be shared: a rank that learns more gets another.
+    Clocks are immutable and shared; a rank that learns more gets a new one.
     """
 
     def __init__(self) -> None:
@@ -32,12 +32,12 @@ class Clocks(Watcher):
         self._keys: defaultdict[tuple[int, str], Clock] = defaultdict(lambda: NOTHING)
 
     def knows(self, rank: Rank, other: Rank, number: int) -> bool:
-        """Return whether a rank can know what another did when it counted to a number."""
+        """Return whether a rank can know of another rank's event with this number."""
         clock = self._clocks[rank]
         return other.number < len(clock) and bool(clock[other.number] >= number)
 
     def tick(self, rank: Rank) -> int:
-        """Count something that a rank does; return its number."""
+        """Count an event of a rank; return its number."""
         clock = _merge([np.zeros(len(rank.job.ranks), np.int64), self._clocks[rank]])
         clock[rank.number] += 1
         self._clocks[rank] = clock
@@ -74,7 +74,7 @@ class Clocks(Watcher):
 
 
 def _merge(clocks: Iterable[Clock]) -> Clock:
-    """Return the clock of who knows all that these do."""
+    """Return the least clock that contains all of these."""
     unlike = {id(clock): clock for clock in clocks if len(clock)}
     if len(unlike) < 2:
         return next(iter(unlike.values()), NOTHING)
@@ -91,7 +91,7 @@ BARRIER = "call barrier() on all ranks between writing and reading"
 
 
 class Access(NamedTuple):
-    """A rank's reading or writing of a file: ``number`` is what its clock counted."""
+    """A read or a write of a file; ``number`` is that of the rank's clock."""
 
     rank: Rank
     writes: bool
@@ -108,7 +108,7 @@ class Race:
 
 
 class FileRaces(Watcher):
-    """Knows who has opened which file, and what comes after what."""
+    """Finds accesses of one file that no communication orders."""
 
     def __init__(self, clocks: Clocks) -> None:
         super().__init__()

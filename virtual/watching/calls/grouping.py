@@ -17,7 +17,7 @@ BY_PLACE = ("all_gather", "gather", "scatter", "reduce_scatter", "all_to_all")
 
 
 class Grouping(Watcher):
-    """Hears of groups that the program makes, and of what it does with them."""
+    """Observes the groups that the program creates, and their use."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,9 +60,9 @@ ADVICE = "do slow work on one rank before creating the group, or pass a longer t
 
 
 class LateComers(Watcher):
-    """Keeps a clock of each rank that goes on with its computing and with whom it waits for.
+    """Computes each rank's clock from its compute time and its waits.
 
-    Without a calendar ranks' own clocks count their computing alone.
+    In a run without a calendar, clocks of ranks contain only their compute time.
     """
 
     def __init__(self) -> None:

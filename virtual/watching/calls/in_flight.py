@@ -1,4 +1,4 @@
-"""Tensors that are written to while a message or collective is at work on them, and handles nobody waits for."""
+"""Find tensors that are written while an operation on them is pending, and handles that are never waited for."""
 
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
@@ -20,7 +20,7 @@ NEVER = "keep the handle and call wait() before using the tensor"
 
 
 class Content(NamedTuple):
-    """A tensor, how often it had been written to, and a checksum of its bytes where it shares memory with others."""
+    """A tensor, its version counter, and a checksum of its bytes if it shares its memory."""
 
     tensor: torch.Tensor
     version: int
@@ -28,7 +28,7 @@ class Content(NamedTuple):
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> "Content":
-        """Return what a tensor holds now."""
+        """Return a tensor's current content."""
         if tensor.nbytes >= tensor.untyped_storage().nbytes():
             return cls(tensor, tensor._version, None)
         with Neutral():
@@ -36,19 +36,19 @@ class Content(NamedTuple):
             return cls(tensor, tensor._version, crc32(octets.numpy().data))
 
     def renewed(self) -> "Content":
-        """Return what the tensor holds now."""
+        """Return the tensor's current content."""
         return self if self.checksum is None and self.is_unchanged else Content.of(self.tensor)
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether nothing was written since; to write to other parts of the memory is none of it."""
+        """Whether the tensor was not written since; writes to other parts of its memory do not count."""
         if self.version == self.tensor._version:
             return True
         return self.checksum is not None and self.checksum == Content.of(self.tensor).checksum
 
 
 class InFlight(Watcher):
-    """Compares how often tensors had been written to when they were posted, carried and waited for."""
+    """Compares the contents of tensors when they are posted, moved and waited for."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class InFlight(Watcher):
             posted.contents = [Content.of(one) for one in posted.tensors if is_plain(one) and not one.is_inference()]
 
     def _compare_receives(self, posted: Any) -> None:
-        """Look whether a message is received into a tensor into which another is, which may still come."""
+        """Find a receive into a tensor for which another receive is pending."""
         tensor = posted.tensors[0]
         if not is_plain(tensor) or not tensor.data_ptr():
             return
@@ -77,7 +77,7 @@ class InFlight(Watcher):
             self.find("buffer in use", title, posted.rank, posted.site, OWN_BUFFERS)
 
     def _look_for_doubles(self, posted: Any) -> None:
-        """Look whether the results of all ranks go into one tensor; some may, to fill up a list, and be dropped."""
+        """Find an all_gather whose outputs are one tensor. Part of a list may repeat a tensor that is ignored."""
         taken = [tensors[0] for tensors in posted.exchange.taken]
         if not taken or not is_plain(taken[0]) or not taken[0].numel():
             return
@@ -143,7 +143,7 @@ def _count_handles(verb: str, numbers: list[int]) -> str:
 
 
 def is_watched(posted: Any) -> bool:
-    """Return whether a tensor's writing says something: what a root gives is taken before all have come."""
+    """Return whether a write to a tensor is an error: a root's data is copied before all ranks have arrived."""
     if posted.way != "calls":
         return posted.asked not in ("send", "recv")  # which return when all is over
     exchange = posted.exchange

@@ -1,7 +1,7 @@
-"""Sums that a program makes by its own messages: which ranks' data each one holds, and how often.
+"""Follow sums that a program builds from its own messages: whose data each contains, and how often.
 
-Each tensor that is sent, received or added is known as a sum of contributions. One is a rank's own tensor, told by a
-sample of its values. A tensor is found again by its memory or, as copies are, by its values.
+Each tensor that is sent, received or added is a sum of contributions. A contribution is a rank's own tensor, identified
+by a sample of its values. A tensor is recognized by its memory or, if it is a copy, by its values.
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ Parts = Counter[Contribution]
 
 @dataclass(eq=False)
 class OwnSum:
-    """A tensor and the contributions that it holds."""
+    """A tensor and its contributions."""
 
     tensor: torch.Tensor | None  # a small one, so that its memory is not used for another
     values: bytes
@@ -43,33 +43,33 @@ class OwnSum:
 
     @property
     def is_there(self) -> bool:
-        """Whether its tensor is kept and holds the same values."""
+        """Whether its tensor is kept and has the same values."""
         return self.tensor is not None and take_sample(self.tensor).tobytes() == self.values
 
     @property
     def holds(self) -> frozenset[int]:
-        """The ranks whose data it holds."""
+        """The ranks whose data it contains."""
         return frozenset(rank for rank, _ in self.parts)
 
     @property
     def is_whole(self) -> bool:
-        """Whether it holds the data of each rank."""
+        """Whether it contains the data of every rank."""
         return self.holds == self.ranks
 
     @property
     def is_partial(self) -> bool:
-        """Whether it holds the data of several ranks, and not of all."""
+        """Whether it contains the data of several ranks, but not of all."""
         return 1 < len(self.holds) < len(self.ranks)
 
     @property
     def doubled(self) -> int | None:
-        """The one rank whose data is in it twice; None where there is none, or more is."""
+        """The only rank whose data it contains twice; None if there is no such rank, or more than one."""
         more = [contribution for contribution, count in self.parts.items() if count > 1]
         return more[0][0] if len(more) == 1 and self.parts[more[0]] == 2 else None
 
 
 class OwnReductions(Watcher):
-    """Follows what ranks send, receive and add, and compares the sums that they end with."""
+    """Follows the tensors that ranks send, receive and add, and compares the final sums."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class OwnReductions(Watcher):
     # -- additions
 
     def adding(self, rank: Rank, tensors: Sequence[Any]) -> None:
-        """Keep what the sum of two tensors will hold, if one of them is made of messages."""
+        """Compute the contributions of a sum of two tensors, if one of them comes from messages."""
         self._adding.pop(rank, None)
         if rank not in self._sums or not all(map(_is_followed, tensors)):
             return
@@ -135,7 +135,7 @@ class OwnReductions(Watcher):
             self._look_for_partial(rank, [one for one in inside if one.is_there])
 
     def _look_for_partial(self, rank: Rank, parts: Sequence[OwnSum | None]) -> None:
-        """Look whether some parts of one result are summed over all ranks and others over some."""
+        """Find results in which some parts are summed over all ranks and others are not."""
         known = [one for one in parts if one is not None]
         if any(one.is_whole for one in known) and any(one.is_partial for one in known):
             self._mixed[rank] = find_site()
@@ -187,11 +187,11 @@ class OwnReductions(Watcher):
     # -- what is known of tensors
 
     def _find(self, rank: Rank, tensor: Any) -> OwnSum | None:
-        """Return the sum that a tensor holds, found by its memory or by its values."""
+        """Return the sum in a tensor, recognized by its memory or its values."""
         return self._look(rank, tensor)[0] if rank in self._sums and _is_followed(tensor) else None
 
     def _look(self, rank: Rank, tensor: torch.Tensor) -> tuple[OwnSum | None, Parts | None]:
-        """Return the sum that a tensor holds, if it is known, and the contributions in it, unless they are not."""
+        """Return the known sum in a tensor, and its contributions unless they are unknown."""
         sample = take_sample(tensor)
         values, sums = sample.tobytes(), self._sums.get(rank)
         if sums is not None:
@@ -209,7 +209,7 @@ class OwnReductions(Watcher):
         return None, Counter({(rank.number, values): 1}) if sample.any() else Counter()
 
     def _is_copy(self, rank: Rank, values: bytes) -> bool:
-        """Return whether a tensor of one value may be a copy of a sum."""
+        """Return whether a constant tensor may be a copy of a sum."""
         return any(one.values == values for one in self._sums[rank].values())
 
     def _note(

@@ -1,4 +1,4 @@
-"""Tensors that are read while they are received or reduced, or where only the root of a reduction has the result."""
+"""Find reads of tensors while they are received or reduced, and of results that only the root has."""
 
 from typing import Any
 
@@ -15,12 +15,12 @@ QUIET = ("detach", "alias", "set_", "record_stream", "_has_compatible_shallow_co
 
 
 def has_memory(tensor: Any) -> bool:
-    """Return whether a tensor has values at an address of its own: those without elements share none."""
+    """Return whether a tensor has data at its own address: tensors without elements share none."""
     return is_plain(tensor) and tensor.numel() > 0
 
 
 class Reads(Watcher):
-    """Knows the memory that a rank must not read; a ``ReadingMode`` asks it of every operator."""
+    """Knows the memory that a rank must not read; ``ReadingMode`` observes every operator."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class Reads(Watcher):
         self._undefined: dict[Rank, dict[int, Any]] = {}  # what reduce has left on others than the root
 
     def mode(self, rank: Rank) -> "ReadingMode":
-        """Return the mode in which a rank's operators are looked at."""
+        """Return the mode that observes a rank's operators."""
         return ReadingMode(self, rank)
 
     def posted(self, posted: Any) -> None:
@@ -51,7 +51,7 @@ class Reads(Watcher):
             )
 
     def looks(self, rank: Rank, reads: list[int], writes: list[int]) -> None:
-        """See what an operator of a rank reads and writes, as addresses."""
+        """Check the addresses that an operator of a rank reads and writes."""
         busy, undefined = self._busy.get(rank, {}), self._undefined.get(rank, {})
         for address in reads:
             if address in busy:
@@ -62,7 +62,7 @@ class Reads(Watcher):
             undefined.pop(address, None)
 
     def is_idle(self, rank: Rank) -> bool:
-        """Return whether there is nothing to look for."""
+        """Return whether there is nothing to check."""
         return not self._busy.get(rank) and not self._undefined.get(rank)
 
     def _read_early(self, rank: Rank, posted: Any, site: CallSite) -> None:
@@ -75,7 +75,7 @@ class Reads(Watcher):
 
 
 class ReadingMode(TorchDispatchMode):
-    """Tells of every operator what memory it reads and writes."""
+    """Passes the memory that each operator reads and writes on to ``Reads``."""
 
     def __init__(self, reads: Reads, rank: Rank) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Which parameters of which ranks should be equal: those whose gradients are reduced together."""
+"""Find parameters of different ranks that should be equal: those whose gradients are reduced together."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ MOST_FORGOTTEN = 0.5  # of an optimizer's parameters may be outside of all bonds
 
 @dataclass(eq=False)
 class Bond:
-    """One parameter of each rank of a group; ``by_ddp``: DDP reduces its gradient."""
+    """One parameter on each rank of a group; ``by_ddp``: DDP reduces its gradient."""
 
     parameters: dict[Rank, torch.Tensor]
     by_ddp: bool = False
@@ -38,7 +38,7 @@ class Bond:
     _given: dict[int, dict[Rank, Values]] = field(default_factory=dict)  # by number of the backward
 
     def give(self, rank: Rank, gradient: Values, backward: int, hook: CallSite) -> None:
-        """Note what a rank gives to a hook of DDP to be reduced."""
+        """Add a rank's input to a DDP hook."""
         self.hook, met = hook, self._given.setdefault(backward, {})
         met[rank] = gradient
         if len(met) == len(self.parameters):
@@ -46,16 +46,14 @@ class Bond:
 
 
 class Bonds(Watcher):
-    """Finds bonds: where DDP wraps a module, and where the program reduces gradients by itself."""
+    """Finds bonds: at DDP's wrapping of a module, and at the program's own reductions of gradients."""
 
     def __init__(self, logs: OptimizerLogs) -> None:
         super().__init__()
         self.logs = logs
         self._of: dict[Rank, WeakIdKeyDictionary] = {}
-        self._wrapped: dict[tuple[Any, int], dict[Rank, list[torch.Tensor]]] = {}
         self._counts: dict[tuple[Rank, Any], int] = {}
         self._splitting: dict[Rank, Any] = {}  # the group with which a rank communicates within backward
-        self._stepping: dict[tuple[Any, int], list[OptimizerLog]] = {}
         self.modules: dict[Rank, list[Any]] = {}
         self._hooked: dict[Rank, torch.Tensor] = {}  # the parameter to whose hook a rank has come
         self.missed = WeakIdKeyDictionary()  # parameters that DDP does not reduce
@@ -72,11 +70,9 @@ class Bonds(Watcher):
             return
         number = self._counts.get((rank, group), 0)
         self._counts[rank, group] = number + 1
-        met = self._wrapped.setdefault((group, number), {})
-        met[rank] = _managed(ddp)
-        if len(met) == len(group.ranks):
-            for parameters in zip(*met.values(), strict=False):
-                self.tie(dict(zip(met, parameters, strict=True)), by_ddp=True)
+        met = self.meet((group, "DDP", number), rank, _managed(ddp), len(group.ranks)) or {}
+        for parameters in zip(*met.values(), strict=False):
+            self.tie(dict(zip(met, parameters, strict=True)), by_ddp=True)
 
     def gradient_ready(self, rank: Rank, parameter: Any, gradient: Any) -> None:
         self._hooked[rank] = parameter
@@ -97,20 +93,19 @@ class Bonds(Watcher):
             self._splitting[rank] = posted.group
 
     def stepping(self, rank: Rank, optimizer: Any) -> None:
-        """Tie the weights of norms on ranks that split the other layers up: each has all of them."""
+        """Tie norm weights of ranks that split the other layers: each rank has all of them."""
         log, group = self.logs.of(rank, optimizer), self._splitting.get(rank)
         if group is None or log.count or len(group.ranks) < 2:
             return
-        met = self._stepping.setdefault((group, log.number), [])
-        met.append(log)
-        if len(met) == len(group.ranks) and len({len(one.parameters) for one in met}) == 1:
+        met = [*(self.meet((group, log.number), rank, log, len(group.ranks)) or {}).values()]
+        if len({len(one.parameters) for one in met}) == 1:
             for place, parameter in enumerate(log.parameters):
                 sample = _first_sample(log, place)
                 if parameter.dim() == 1 and sample.size and bool((sample == 1.0).all()):
                     self._tie_if_equal(met, place, is_drawn=False, of_norm=True)
 
     def complete(self, collective: Any) -> None:
-        """Tie the parameters whose gradients are given to an all_reduce together."""
+        """Tie parameters whose gradients are reduced by one all_reduce."""
         calls = collective.in_order()
         self._untie_local(collective)
         if calls[0].exchange.collective != "all_reduce" or not calls[0].is_programs or len(calls) < 2:
@@ -126,7 +121,7 @@ class Bonds(Watcher):
                     self.tie({call.rank: one for call, one in zip(calls, parameters, strict=True)})
 
     def _untie_local(self, collective: Any) -> None:
-        """Untie what a hook of DDP reduces in a part of its group only, as post-local SGD does."""
+        """Untie parameters that a DDP hook reduces only in a part of the group, as in post-local SGD."""
         part = set(collective.group.ranks)
         for call in collective.calls.values():
             for ddp in self.modules.get(call.rank, ()) if call.asked == "backward" else ():
@@ -135,7 +130,7 @@ class Bonds(Watcher):
                         self._of.get(call.rank, WeakIdKeyDictionary()).pop(parameter, None)
 
     def find_reduced(self, rank: Rank, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """Return the parameters whose gradients a tensor holds: one, or several one after the other."""
+        """Return the parameters whose gradients a tensor contains, one or several concatenated."""
         hooked = self._hooked.get(rank)
         if hooked is not None and hooked.numel() == tensor.numel():
             return [hooked]
@@ -152,7 +147,9 @@ class Bonds(Watcher):
         return [] if tensor.dim() != 1 else self._find_bucket(rank, tensor)
 
     def _find_bucket(self, rank: Rank, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """Return consecutive parameters of an optimizer whose gradients a flat tensor holds, or multiples of them."""
+        """Return consecutive parameters of an optimizer whose gradients a flat tensor contains, possibly times a
+        factor.
+        """
         for log in self.logs.of_rank(rank):
             for parameters in (log.with_gradients, log.with_gradients[::-1]):
                 ends = np.cumsum([0, *(one.numel() for one in parameters)])
@@ -164,7 +161,7 @@ class Bonds(Watcher):
         return []
 
     def tie(self, parameters: dict[Rank, torch.Tensor], by_ddp: bool = False, of_norm: bool = False) -> Bond:
-        """Have parameters be meant to be equal from now on, unless they are already."""
+        """Create a bond, unless the parameters already have one."""
         first_rank, first = next(iter(parameters.items()))
         known = self.of(first_rank, first)
         if known is not None:
@@ -175,7 +172,7 @@ class Bonds(Watcher):
         return bond
 
     def tie_forgotten(self, logs: Sequence[OptimizerLog]) -> None:
-        """Tie parameters that are outside of all bonds while most of their optimizers' are in, and began equal."""
+        """Tie parameters without a bond that started equal, if most parameters of their optimizers have one."""
         first = logs[0]
         bonds = [self.of(first.rank, one) for one in first.parameters]
         group = {log.rank for log in logs}
@@ -188,7 +185,7 @@ class Bonds(Watcher):
             self._tie_if_equal(logs, place, bool(drawn))
 
     def tie_mixed(self, logs: Sequence[OptimizerLog]) -> None:
-        """Tie the parameters of optimizers whose gradients ranks have mixed by messages, if they began equal."""
+        """Tie the parameters of optimizers whose gradients were combined by messages, if they started equal."""
         for place, shape in enumerate(one.shape for one in logs[0].parameters):
             alike = [log.parameters[place] for log in logs if place < len(log.parameters)]
             if len(alike) == len(logs) and all(one.shape == shape for one in alike):
@@ -197,7 +194,9 @@ class Bonds(Watcher):
     def _tie_if_equal(
         self, logs: Sequence[OptimizerLog], place: int, is_drawn: bool = True, of_norm: bool = False
     ) -> None:
-        """Tie a parameter of several ranks that begins with the same values; ``is_drawn``: not with one value alone."""
+        """Tie a parameter that started with equal values on several ranks; ``is_drawn`` rejects constants such as
+        zeros.
+        """
         if logs[0].parameters[place] in self.missed:
             return
         found = [log.first_sample(place) for log in logs]
@@ -207,13 +206,13 @@ class Bonds(Watcher):
 
 
 def _first_sample(log: OptimizerLog, place: int) -> Values:
-    """Return what a parameter held before the first step; nothing of a shard."""
+    """Return a parameter's sample before the first step; empty for a shard."""
     found = log.first_sample(place)
     return np.zeros(0) if found is None else found
 
 
 def _holds(flat: torch.Tensor, parameters: list[torch.Tensor]) -> bool:
-    """Return whether a flat tensor holds the gradients of parameters one after the other, or one multiple of them."""
+    """Return whether a flat tensor contains the concatenated gradients of parameters, possibly times a factor."""
     parts = flat.detach().split([one.numel() for one in parameters])
     ratios = [
         find_ratio(take_sample(part, 8), sample_gradient(one, 8)) for part, one in zip(parts, parameters, strict=True)

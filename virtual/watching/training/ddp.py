@@ -15,7 +15,7 @@ WHOLE_STEP = "move forward into the block: with model.no_sync(): loss = model(ba
 
 
 class LateNoSync(Watcher):
-    """Compares whether DDP reduces gradients in forward and in backward."""
+    """Finds a no_sync context that is entered between forward and backward."""
 
     def __init__(self) -> None:
         super().__init__()

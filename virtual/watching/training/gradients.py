@@ -1,4 +1,4 @@
-"""Gradients whose sum is never divided, or divided twice, or that DDP has already reduced; equal ones of all ranks."""
+"""Find gradients that are summed and never divided, divided twice, reduced twice, or equal on all ranks."""
 
 import ast
 import os
@@ -50,7 +50,7 @@ SEEDS = "give each rank its own data: a DistributedSampler, a slice that depends
 
 @dataclass
 class Reduced:
-    """An all_reduce of a parameter's gradient, or of a flat tensor that holds those of several."""
+    """An all_reduce of a parameter's gradient, or of a flat tensor that contains those of several parameters."""
 
     parameters: list[torch.Tensor]
     given: list[Values]
@@ -68,7 +68,7 @@ class Reduced:
 
 @dataclass
 class Backward:
-    """What a rank's gradients were at the end of the last backward."""
+    """A rank's gradients at the end of its last backward pass."""
 
     scale: LossScale | None = None  # by which the loss is a multiple of a mean or sum; None where that is not known
     gradients: dict[int, Values] = field(default_factory=dict)  # by id of the parameter
@@ -81,7 +81,7 @@ class Backward:
 
 
 class Gradients(Watcher):
-    """Follows what gradients are multiplied by, from the loss to the step."""
+    """Follows the factors of gradients, from the loss to the step."""
 
     def __init__(self, logs: OptimizerLogs, bonds: Bonds, strict: bool) -> None:
         super().__init__()
@@ -89,7 +89,6 @@ class Gradients(Watcher):
         self._backwards: dict[Rank, Backward] = {}
         self._drawn: set[Rank] = set()
         self._equal: dict[Any, int] = {}
-        self._mixed: dict[tuple[int, int], dict[OptimizerLog, tuple[Values, Values]]] = {}
         self._early: set[Any] = set()  # posted while backward went on
         self._of_shards: set[Any] = set()  # posted to reduce the gradients of shards
         self._steps: dict[tuple[Rank, str], int] = {}
@@ -200,17 +199,17 @@ class Gradients(Watcher):
                 self._judge_by_hand(rank)
 
     def _are_mixed(self, now: Backward, parameters: list[torch.Tensor]) -> bool:
-        """Return whether gradients have been changed since backward, by more than a factor."""
+        """Return whether gradients have changed since backward by more than a factor."""
         pairs = [(sample_gradient(one, FEW), now.gradients.get(id(one))) for one in parameters]
         return any(old is not None and old.any() and find_ratio(new, old) is None for new, old in pairs)
 
     def _meet_mixed(self, now: Backward, log: OptimizerLog) -> None:
-        """Compare what messages have made of gradients with what was computed, when all ranks have come."""
+        """Compare gradients that messages have combined with those that were computed, once all ranks have stepped."""
         parameters, rank = log.with_gradients, log.rank
         computed = [now.gradients.get(id(one), np.zeros(0)) for one in parameters]
-        met = self._mixed.setdefault((rank.job.number, log.number), {})
-        met[log] = (np.concatenate(computed), np.concatenate([sample_gradient(one, FEW) for one in parameters]))
-        if len(met) < len(rank.job.ranks):
+        both = np.concatenate(computed), np.concatenate([sample_gradient(one, FEW) for one in parameters])
+        met = self.meet((rank.job.number, log.number), log, both, len(rank.job.ranks))
+        if met is None:
             return
         self.bonds.tie_mixed([*met])
         present = [new for _, new in met.values()]
@@ -269,7 +268,7 @@ class Gradients(Watcher):
             self._second_time(rank, "sum not averaged", title, first.site, DIVIDE)
 
     def _tell_summed(self, rank: Rank, ranks: int, parameters: list[torch.Tensor]) -> None:
-        """Tell of sums that are averaged, unless the optimizer's steps are of a size of their own."""
+        """Report averaged sums, unless the optimizer normalizes its steps."""
         states = [log.optimizer.state.get(parameters[0], {}) for log in self.logs.of_rank(rank)]
         if self.strict or not any("exp_avg" in state for state in states):
             title = (
@@ -279,7 +278,7 @@ class Gradients(Watcher):
             self._second_time(rank, "summed loss", title, find_site(), MEAN_LOSS)
 
     def _second_time(self, rank: Rank, kind: str, title: str, site: CallSite, advice: str) -> None:
-        """Tell of what has happened in two steps: one alone may be a try."""
+        """Report an error when it occurs in a second step; a single one may be an experiment."""
         self._steps[rank, kind] = self._steps.get((rank, kind), 0) + 1
         if self._steps[rank, kind] == 2:
             self.find(kind, title, rank, site, advice)
@@ -287,9 +286,9 @@ class Gradients(Watcher):
     def _factors(
         self, rank: Rank, now: Backward, parameters: list[torch.Tensor], bonds: list[Bond]
     ) -> tuple[list[tuple[float, float]], CallSite | None, int]:
-        """Return by what gradients are multiples of their sums, and how much of that came after they were reduced.
+        """Return the factor of each gradient relative to the sum, and its part after the reduction.
 
-        Also where they are reduced, and over how many ranks. A loss may be divided for other reasons.
+        Also return the line of the reduction and its number of ranks. A loss may be divided for other reasons.
         """
         assert now.scale is not None
         found: list[tuple[float, float]] = []
@@ -321,7 +320,7 @@ class Gradients(Watcher):
     # -- gradients of several ranks
 
     def _compare_clipped(self, ranks: list[Rank]) -> None:
-        """Look whether what ranks have just given to be reduced is clipped by factors of each one's own."""
+        """Find gradients that each rank clips by its own norm before they are reduced."""
         factors = []
         for now in (self._backwards[rank] for rank in ranks):
             first = now.reduced[-1]
@@ -336,7 +335,7 @@ class Gradients(Watcher):
                 self.find("gradient scale mismatch", title, rank, self._backwards[rank].clipped, CLIP_LATER)
 
     def _compare_given(self, collective: Any, calls: list[Any], found: list[Any], is_of_torch: bool) -> None:
-        """Look whether all ranks give equal gradients to be reduced."""
+        """Find equal gradients of all ranks."""
         given = [np.concatenate([take_sample(one, SOME) for one in call.exchange.reduced]) for call in calls]
         if is_constant(given[0]) or not are_equal(given):
             return
@@ -361,7 +360,7 @@ class Gradients(Watcher):
 
 
 def _samples(tensor: torch.Tensor, parameters: list[torch.Tensor]) -> list[Values]:
-    """Return a sample of each parameter's gradient in a tensor that holds one of them, or all one after the other."""
+    """Return a sample of each parameter's gradient in a tensor that contains one gradient or several, concatenated."""
     if len(parameters) == 1:
         return [take_sample(tensor, FEW)]
     parts = tensor.detach().reshape(-1).split([one.numel() for one in parameters])
@@ -383,6 +382,6 @@ def _divides(file: str) -> bool:
 
 
 def _is_sum(reduced: Values, bond: Bond) -> bool:
-    """Return whether a hook of DDP has left the sum of what ranks gave it, also in numbers of half the size."""
+    """Return whether a DDP hook returns the sum of its inputs, also in 16-bit floats."""
     ratio = None if bond.sum_given is None else find_ratio(reduced, bond.sum_given, HALVES)
     return ratio is not None and abs(ratio - 1.0) < HALVES

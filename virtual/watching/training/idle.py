@@ -1,4 +1,4 @@
-"""Ranks that make a group and do not learn by it, optimizers without gradients, and gradients without an optimizer."""
+"""Find ranks that train without communicating, optimizers without gradients, and gradients without an optimizer."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ MOST_LEFT_OUT = 0.5  # of a module's parameters; where more are in no optimizer,
 
 
 class Idleness(Watcher):
-    """Counts what ranks post, and looks for gradients where optimizers step."""
+    """Counts posted operations, and checks gradients when optimizers step."""
 
     def __init__(self, logs: OptimizerLogs, bonds: Bonds) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Idleness(Watcher):
             self._find_left_out(rank)
 
     def _find_left_out(self, rank: Rank) -> None:
-        """Look for parameters whose gradients DDP averages, and that no optimizer has."""
+        """Find parameters whose gradients DDP averages, and that no optimizer has."""
         known = {id(one) for log in self.logs.of_rank(rank) for one in log.parameters}
         for ddp in self.bonds.modules.get(rank, ()):
             learning = [(name, id(one)) for name, one in ddp.module.named_parameters() if one.grad is not None]

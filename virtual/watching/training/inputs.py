@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from virtual.matching.samples import Values, are_unlike, is_plain, take_sample
+from virtual.matching.samples import are_unlike, is_plain, take_sample
 from virtual.ranks.finding import FindingPlace, ProgramFinding, format_ranks
 from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.sites import CallSite, find_site
@@ -20,12 +20,11 @@ ALIKE = (
 
 
 class ReplicatedTensors(Watcher):
-    """Compares what the ranks of a mesh's dimension give as replicated."""
+    """Compares tensors that the ranks of a mesh dimension pass as replicated."""
 
     def __init__(self) -> None:
         super().__init__()
         self._counts: dict[tuple[Rank, Any], int] = {}
-        self._met: dict[tuple[Any, int], dict[Rank, Values]] = {}
         self._told_of: set[Any] = set()
 
     def replicated(self, rank: Rank, tensor: Any, mesh: Any, placements: Any) -> None:
@@ -33,25 +32,23 @@ class ReplicatedTensors(Watcher):
             return
         for dimension, placement in enumerate(placements):
             if placement.is_replicate() and mesh.size(dimension) > 1:
-                self._meet(rank, tensor, mesh.get_group(dimension).group)
+                self._compare(rank, tensor, mesh.get_group(dimension).group)
 
-    def _meet(self, rank: Rank, tensor: Any, group: Any) -> None:
+    def _compare(self, rank: Rank, tensor: Any, group: Any) -> None:
         number = self._counts.get((rank, group), 0)
         self._counts[rank, group] = number + 1
         if number >= MOST or group in self._told_of:
             return
-        met = self._met.setdefault((group, number), {})
-        met[rank] = take_sample(tensor)
-        if len(met) == len(group.ranks):
-            values = list(self._met.pop((group, number)).values())
-            if any(are_unlike(values[0], other, 0.0) for other in values[1:]):
-                self._told_of.add(group)
-                where = FindingPlace(tuple(sorted(one.number for one in met)), "", find_site())
-                title = (
-                    f"a tensor of shape {list(tensor.shape)} differs between {format_ranks(where.ranks)}, "
-                    "whose layers expect it to be replicated"
-                )
-                self.tell(rank.job, ProgramFinding("input mismatch", title, (where,), ALIKE))
+        met = self.meet((group, number), rank, take_sample(tensor), len(group.ranks)) or {}
+        values = [*met.values()]
+        if any(are_unlike(values[0], other, 0.0) for other in values[1:]):
+            self._told_of.add(group)
+            where = FindingPlace(tuple(sorted(one.number for one in met)), "", find_site())
+            title = (
+                f"a tensor of shape {list(tensor.shape)} differs between {format_ranks(where.ranks)}, "
+                "whose layers expect it to be replicated"
+            )
+            self.tell(rank.job, ProgramFinding("input mismatch", title, (where,), ALIKE))
 
 
 OWN_SEED = "after creating the module, use a different seed on each rank: torch.manual_seed(seed + rank)"
@@ -61,13 +58,12 @@ MOST_CALLS = 32  # of a rank that are compared
 
 
 class DropoutSeeds(Watcher):
-    """Compares the states of torch's generator where modules with dropout are called."""
+    """Compares the states of torch's generator when modules with dropout are called."""
 
     def __init__(self, logs: OptimizerLogs, bonds: Bonds) -> None:
         super().__init__()
         self.logs, self.bonds = logs, bonds
         self._calls: dict[tuple[Rank, Any], int] = {}
-        self._met: dict[tuple[Any, int], dict[Rank, bytes]] = {}
         self._equal: dict[Any, int] = {}
         self._own: dict[RankJob, dict[Rank, CallSite]] = {}  # ranks that have called dropout with equal states
 
@@ -75,13 +71,13 @@ class DropoutSeeds(Watcher):
         group = getattr(ddp.process_group, "group", None)
         drops = any(isinstance(one, torch.nn.modules.dropout._DropoutNd) and one.p > 0 for one in ddp.modules())
         if group is not None and ddp.training and drops:
-            for other in self._meet(rank, group, len(group.ranks)):
+            for other in self._compare(rank, group, len(group.ranks)):
                 self.find("same dropout seed", EQUAL, other, find_site(), OWN_SEED)
 
     def dropping(self, rank: Rank) -> None:
-        """Note the line at which ranks draw equal numbers; whether they should is known later."""
+        """Note the line where ranks draw equal numbers; whether that is an error is known at the end."""
         self._own.setdefault(rank.job, {})[rank] = find_site()
-        self._meet(rank, rank.job, len(rank.job.ranks))
+        self._compare(rank, rank.job, len(rank.job.ranks))
 
     def ended(self, job: RankJob) -> None:
         if self._equal.get(job, 0) < TWICE:
@@ -91,22 +87,19 @@ class DropoutSeeds(Watcher):
                 self.find("same dropout seed", EQUAL, rank, site, OWN_SEED)
 
     def _averages(self, rank: Rank) -> bool:
-        """Return whether the program averages the gradients of all of a rank's parameters by itself."""
+        """Return whether the program itself averages the gradients of all of a rank's parameters."""
         bonds = [self.bonds.of(rank, one) for log in self.logs.of_rank(rank) for one in log.parameters]
         are_own = all(bond is not None and not bond.by_ddp and not bond.of_norm for bond in bonds)
         return bool(bonds) and are_own
 
-    def _meet(self, rank: Rank, among: Any, ranks: int) -> list[Rank]:
-        """Return the ranks that have drawn equal numbers twice, when the last of them comes."""
+    def _compare(self, rank: Rank, among: Any, ranks: int) -> list[Rank]:
+        """Return the ranks whose generators were equal in two calls; nothing before the last rank arrives."""
         number = self._calls.get((rank, among), 0)
         self._calls[rank, among] = number + 1
-        if number >= MOST_CALLS:
+        if number >= MOST_CALLS or ranks < 2:
             return []
-        met = self._met.setdefault((among, number), {})
-        met[rank] = torch.get_rng_state().numpy().tobytes()
-        if len(met) < ranks or ranks < 2:
-            return []
-        if len(set(self._met.pop((among, number)).values())) > 1:
+        met = self.meet((among, number), rank, torch.get_rng_state().numpy().tobytes(), ranks)
+        if met is None or len(set(met.values())) > 1:
             return []
         self._equal[among] = self._equal.get(among, 0) + 1
         return list(met) if self._equal[among] == TWICE else []

@@ -43,7 +43,7 @@ KEPT = 4  # steps of which samples are kept
 
 @dataclass
 class Step:
-    """A step of an optimizer: its parameters' values before and after, by their place."""
+    """A step of an optimizer, with samples of its parameters before and after."""
 
     backwards: int  # that the rank had gone through before
     site: CallSite
@@ -67,29 +67,29 @@ class OptimizerLog:
 
     @property
     def unseen(self) -> int:
-        """Steps that were made before the first that is logged."""
+        """The number of steps before the first logged one."""
         found: int = getattr(self.optimizer, "unseen_steps", 0)
         return found
 
     def first_sample(self, place: int) -> Values | None:
-        """Return what a parameter held before the first step; None of a shard, or where it is not known."""
+        """Return a parameter's sample before the first step; None for a shard, or if it is unknown."""
         if hasattr(self.optimizer, "first_samples"):
             sample: Values = self.optimizer.first_samples[place]
             return sample
         return self.steps[0].before[place] if 0 in self.steps else None
 
     def number_of(self, step: int) -> int:
-        """Return the number of a logged step in the program, from 1 on."""
+        """Return the number of a logged step in the program, from 1."""
         return self.unseen + step + 1
 
     @property
     def parameters(self) -> list[torch.Tensor]:
-        """All parameters, in their order."""
+        """All parameters, in order."""
         return [one for group in self.optimizer.param_groups for one in group["params"]]
 
     @property
     def with_gradients(self) -> list[torch.Tensor]:
-        """The parameters that have gradients, in their order."""
+        """The parameters with gradients, in order."""
         return [one for one in self.parameters if one.grad is not None and is_plain(one.grad)]
 
     @property
@@ -99,7 +99,7 @@ class OptimizerLog:
 
     @cached_property
     def sharing(self) -> frozenset[Rank]:
-        """The ranks that hold the shards of what this optimizer has shards of, where all its parameters are shards."""
+        """The ranks that hold this optimizer's shards, if all its parameters are sharded."""
         found = [_find_ranks(one) for one in self.parameters]
         if not all(found):
             return frozenset()
@@ -108,15 +108,15 @@ class OptimizerLog:
 
     @property
     def is_sharded(self) -> bool:
-        """Whether all its parameters are shards."""
+        """Whether all parameters are sharded."""
         return bool(self.sharing)
 
     def is_watched(self, step: int) -> bool:
-        """Return whether a step is looked at."""
+        """Return whether watchers look at a step."""
         return step < EVERY_STEP or step & (step - 1) == 0
 
     def take(self) -> list[Values | None]:
-        """Return samples of all parameters; None of those that are shards, or no tensors of this machine."""
+        """Return samples of all parameters; None for shards and for tensors without data."""
         return [take_sample(one) if is_plain(one) else None for one in self.parameters]
 
 
@@ -127,7 +127,7 @@ def _find_ranks(parameter: Any) -> tuple[int, ...]:
 
 
 class OptimizerLogs(Watcher):
-    """Keeps the logs of all ranks, for those who compare them."""
+    """The optimizer logs of all ranks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ class OptimizerLogs(Watcher):
         yield from self.logs.get(rank, {}).values()
 
     def are_watched(self, rank: Rank) -> bool:
-        """Return whether the next step of some optimizer of a rank is looked at."""
+        """Return whether watchers look at the next step of one of the rank's optimizers."""
         return any(log.is_watched(log.count) for log in self.of_rank(rank))
 
     def made_optimizer(self, rank: Rank, optimizer: Any) -> None:

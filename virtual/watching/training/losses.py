@@ -22,7 +22,7 @@ MEAN, SUM = 1, 2  # as autograd's functions of losses name their reduction
 
 
 class LossScale(NamedTuple):
-    """A loss is ``factor`` times a mean, or a sum, of what ``counts`` says may be the number: elements, or samples."""
+    """A loss is ``factor`` times a mean, or a sum over ``counts`` elements or samples (one of these numbers)."""
 
     factor: float
     counts: tuple[int, ...] = (1,)  # by which a sum is divided to be a mean
@@ -30,12 +30,12 @@ class LossScale(NamedTuple):
 
     @property
     def is_bare_sum(self) -> bool:
-        """Whether the loss is a sum that is divided by nothing."""
+        """Whether the loss is an undivided sum."""
         return self.factor == 1.0 and self.counts != (1,)
 
 
 def read_loss_scale(roots: tuple[Any, ...]) -> LossScale | None:
-    """Return by what a loss is a multiple of a mean or a sum over samples; None where it is neither, or not known.
+    """Return the factor of a loss relative to a mean or a sum over samples; None if it is unknown.
 
     >>> import torch
     >>> x = torch.ones(3, 2, requires_grad=True)
@@ -55,7 +55,7 @@ def read_loss_scale(roots: tuple[Any, ...]) -> LossScale | None:
 
 
 def read_sample_weight(roots: tuple[Any, ...]) -> float | None:
-    """Return the weight of each sample in a loss that is a mean or a sum over samples; None where it is not known.
+    """Return the weight of each sample in a loss that is a mean or a sum over samples; None if it is unknown.
 
     >>> import torch
     >>> x, y = torch.ones(4, 2, requires_grad=True), torch.tensor([0, 1, -100, -100])
@@ -76,7 +76,7 @@ def read_sample_weight(roots: tuple[Any, ...]) -> float | None:
 
 
 def _find_reduction(roots: tuple[Any, ...]) -> tuple[Any, float, bool] | None:
-    """Return autograd's function that reduces samples to a loss, the factor behind it, and whether it is a mean."""
+    """Return autograd's function that reduces samples to a loss, the factor after it, and whether it is a mean."""
     if len(roots) != 1:
         return None
     function, factor = roots[0].grad_fn, 1.0
@@ -98,7 +98,7 @@ def _find_reduction(roots: tuple[Any, ...]) -> tuple[Any, float, bool] | None:
 
 
 def _read_counts(function: Any) -> tuple[int, ...]:
-    """Return how many elements and samples a function of autograd sums over."""
+    """Return the numbers of elements and of samples that an autograd function sums over."""
     try:
         sizes = (
             function._saved_self_sym_sizes if hasattr(function, "_saved_self_sym_sizes") else function._saved_self.shape
@@ -109,7 +109,7 @@ def _read_counts(function: Any) -> tuple[int, ...]:
 
 
 def _read_scale(name: str, function: Any) -> float | None:
-    """Return the constant that a function of autograd multiplies by."""
+    """Return the constant factor of an autograd function."""
     if name not in ("DivBackward0", "MulBackward0"):
         return None
     try:
@@ -120,9 +120,9 @@ def _read_scale(name: str, function: Any) -> float | None:
 
 
 class ReducedLosses(Watcher):
-    """Knows the tensors of autograd that ranks have reduced in place, which autograd does not know of.
+    """Finds losses that ranks have reduced in place, which autograd does not see.
 
-    What a program's own ``torch.autograd.Function`` is given it may reduce: its backward says what is to be done.
+    An input of a custom ``torch.autograd.Function`` may be reduced in place: its backward defines the gradient.
     """
 
     def __init__(self) -> None:
@@ -163,7 +163,6 @@ class SampleWeights(Watcher):
         super().__init__()
         self.logs, self.bonds = logs, bonds
         self._weights: dict[Rank, list[float | None]] = {}  # of the backward passes since the last step
-        self._met: dict[tuple[int, int, int], dict[OptimizerLog, float]] = {}
         self._unlike: dict[tuple[int, int], int] = {}
 
     def backward_begins(self, rank: Rank, roots: tuple[Any, ...]) -> None:
@@ -176,14 +175,11 @@ class SampleWeights(Watcher):
         if len(weights) != 1 or weights[0] is None or not known or not log.is_watched(log.count):
             return
         which = (rank.job.number, log.number)
-        met = self._met.setdefault((*which, log.count), {})
-        met[log] = weights[0]
-        if len(met) == len(known[0].parameters):
-            del self._met[(*which, log.count)]
-            if max(met.values()) - min(met.values()) > SAME * max(map(abs, met.values())):
-                self._unlike[which] = self._unlike.get(which, 0) + 1
-                if self._unlike[which] == TWICE:
-                    self._tell(met)
+        met = self.meet((*which, log.count), log, weights[0], len(known[0].parameters))
+        if met and max(met.values()) - min(met.values()) > SAME * max(map(abs, met.values())):
+            self._unlike[which] = self._unlike.get(which, 0) + 1
+            if self._unlike[which] == TWICE:
+                self._tell(met)
 
     def _tell(self, met: dict[OptimizerLog, float]) -> None:
         logs = sorted(met, key=lambda log: log.rank.number)

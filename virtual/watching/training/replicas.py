@@ -17,9 +17,9 @@ from virtual.watching.training.logs import OptimizerLog, OptimizerLogs, Step
 
 
 def name_parameter(rank: Rank, parameter: torch.Tensor, wrapped: Iterable[Any]) -> str:
-    """Return a parameter's name in its module, as long as it may be; its shape where no module has it.
+    """Return the longest name of a parameter in a module; its shape if no module contains it.
 
-    All modules of the process are looked through, which is done for a message only.
+    All modules of the process are searched, which is slow.
     """
     names = [name for ddp in wrapped for name, one in ddp.module.named_parameters() if one is parameter]
     if not names:
@@ -62,7 +62,7 @@ BUFFERS = "keep broadcast_buffers=True, use SyncBatchNorm, or reduce the statist
 
 
 class Replicas(Watcher):
-    """Compares what ranks hold after the steps of their optimizers."""
+    """Compares parameters, optimizer states and buffers of ranks at their steps."""
 
     def __init__(self, logs: OptimizerLogs, bonds: Bonds, strict: bool) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ class Replicas(Watcher):
             self._compare(key, peers, step, is_after=True)
 
     def _peers(self, log: OptimizerLog) -> list[OptimizerLog]:
-        """Return the logs of the ranks whose parameters are bound to this one's, or their shards; else nothing."""
+        """Return the logs of ranks that share this one's parameters or have their shards; empty if some are missing."""
         bonds = [bond for one in log.parameters if (bond := self.bonds.of(log.rank, one)) is not None]
         known = self._known_peers.get(log)
         if known is not None and known[0] == len(bonds):
@@ -131,7 +131,7 @@ class Replicas(Watcher):
         return peers
 
     def _compare(self, key: Any, peers: list[OptimizerLog], step: int, is_after: bool) -> None:
-        """Compare parameters before the first step, or after any; tell of the first that is not equal."""
+        """Compare parameters before the first step, or after any step; report the first difference."""
         if not is_after and step > 0:
             return
         unlike = [bond for bond in self._bonds(peers) if self._is_unlike(bond, peers, step, is_after)]
@@ -180,14 +180,14 @@ class Replicas(Watcher):
         return any(are_unlike(samples[0], other, scale) for other in samples[1:])
 
     def _was_changed(self, bond: Bond, log: OptimizerLog, step: int) -> bool:
-        """Return whether a rank's parameter was changed between a step and the one before it."""
+        """Return whether a rank's parameter changed between two steps."""
         if step - 1 not in log.steps or log.rank not in bond.parameters:
             return False
         then, now = self._sample(bond, log, step - 1, True), self._sample(bond, log, step, False)
         return then is not None and now is not None and not are_equal([then, now])
 
     def _sample(self, bond: Bond, log: OptimizerLog, step: int, is_after: bool) -> Values | None:
-        """Return a rank's sample of a bond's parameter; None where it is not in this optimizer."""
+        """Return a rank's sample of a bond's parameter; None if it is not in this optimizer."""
         wanted = bond.parameters.get(log.rank)
         for place, parameter in enumerate(log.parameters):
             if parameter is wanted:
@@ -207,7 +207,7 @@ class Replicas(Watcher):
         self._tell(key, "skipped step", title, said, self._together(more))
 
     def _together(self, logs: list[OptimizerLog]) -> str:
-        """Return how all ranks can make the same steps."""
+        """Return advice to make the same steps on all ranks."""
         return ONE_DECISION if any(log.rank in self.logs.scales for log in logs) else SKIPPED
 
     def ended(self, job: RankJob) -> None:
@@ -235,7 +235,7 @@ class Replicas(Watcher):
                 self._tell(key, "skipped step", title, said, self._together(most))
 
     def failed(self, job: RankJob) -> None:
-        """Compare the parameters of ranks that have made the same steps; the exception may be due to them."""
+        """Compare parameters of ranks after equal numbers of steps; the exception may be due to a difference."""
         logs = [log for rank in job.ranks for log in self.logs.of_rank(rank)]
         for number in {log.number for log in logs} - {number for _, number, *_ in self._silent}:
             mine = [log for log in logs if log.number == number]
@@ -265,7 +265,7 @@ class Replicas(Watcher):
     # -- states of optimizers
 
     def _compare_states(self, key: Any, log: OptimizerLog) -> None:
-        """Compare which parameters have a state before the first step: all ranks have loaded one, or none."""
+        """Compare which parameters have an optimizer state before the first step: on all ranks, or on none."""
         met = self._states.setdefault(key, {})
         there = frozenset(at for at, one in enumerate(log.parameters) if log.optimizer.state.get(one))
         met[log.rank] = (log, there, find_site())
@@ -281,12 +281,12 @@ class Replicas(Watcher):
     # -- buffers
 
     def forward_begins(self, rank: Rank, ddp: Any) -> None:
-        """Compare buffers that DDP does not send round first, where it evaluates: results differ by what they do."""
+        """Compare buffers that DDP does not broadcast before an evaluation."""
         if not (ddp.training or ddp.will_sync_module_buffers()) and ddp in self.bonds.modules.get(rank, ()):
             self._meet_buffers(rank, ddp, self._called)
 
     def evaluating(self, rank: Rank, module: Any) -> None:
-        """Keep the buffers of a module that DDP does not keep equal, to be compared unless DDP itself is called."""
+        """Keep the buffers of a module that DDP does not broadcast, to compare them if DDP itself is not called."""
         wrapped = [ddp for ddp in self.bonds.modules.get(rank, ()) if module in (ddp, ddp.module)]
         for ddp in wrapped:
             if not ddp.broadcast_buffers:
@@ -295,7 +295,7 @@ class Replicas(Watcher):
             self._meet_own_buffers(rank, module)
 
     def _meet_own_buffers(self, rank: Rank, module: Any) -> None:
-        """Keep the buffers of a module whose gradients the program averages by itself."""
+        """Keep the buffers of a module whose gradients the program averages itself."""
         bonds = [self.bonds.of(rank, one) for one in module.parameters()]
         groups = {frozenset(bond.parameters) for bond in bonds if bond is not None and not bond.by_ddp}
         buffers = {
@@ -311,7 +311,7 @@ class Replicas(Watcher):
         met.setdefault(rank, (module, buffers, find_site()))
 
     def _meet_buffers(self, rank: Rank, ddp: Any, meetings: dict[Any, Any]) -> None:
-        """Keep a rank's buffers of a module, and compare them if all ranks have come after as many steps."""
+        """Keep a rank's buffers of a module, and compare them once all ranks have made as many steps."""
         group = getattr(ddp.process_group, "group", None)
         if group is None or len(group.ranks) < 2:
             return
@@ -347,7 +347,7 @@ class Replicas(Watcher):
 
 
 def _group(said: Iterable[tuple[Rank, str, CallSite | None]]) -> tuple[FindingPlace, ...]:
-    """Return the places of what is said of ranks, equal words together; where most differ, two stand for all."""
+    """Return places with equal text together; if there are many, two stand for all."""
     together: dict[tuple[str, CallSite | None], list[int]] = {}
     for rank, words, site in said:
         together.setdefault((words, site), []).append(rank.number)
@@ -365,7 +365,7 @@ def _ranks(logs: Iterable[OptimizerLog]) -> str:
 
 
 def _show(name: str, samples: "dict[Any, Values]") -> dict[Any, str]:
-    """Return for each owner the value of its sample where they first differ, in words.
+    """Return for each owner, as text, the value of its sample at the first difference.
 
     >>> _show("w", {0: np.array([1.0, 2.0]), 1: np.array([1.0, 2.5])})
     {0: 'first difference: w has 2', 1: 'first difference: w has 2.5'}

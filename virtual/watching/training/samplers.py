@@ -21,7 +21,7 @@ OWN_PLACE = "pass rank=dist.get_rank(), or omit both rank and num_replicas"
 
 @dataclass(eq=False)
 class SamplerLog:
-    """A sampler of a rank: where it was made, and with which epochs something was learnt."""
+    """A sampler of a rank: its line, and the epochs that it has been trained with."""
 
     site: CallSite
     number: int  # among those of the rank
@@ -31,13 +31,12 @@ class SamplerLog:
 
 
 class Samplers(Watcher):
-    """Knows the samplers of all ranks, and which one each rank goes through."""
+    """Compares the samplers of ranks, and their epochs."""
 
     def __init__(self) -> None:
         super().__init__()
         self._logs: WeakKeyDictionary[Any, SamplerLog] = WeakKeyDictionary()
         self._counts: dict[Rank, int] = {}
-        self._met: dict[tuple[int, int], dict[Rank, Any]] = {}
         self._now: dict[Rank, tuple[Any, int, bool, CallSite]] = {}
 
     def made_sampler(self, rank: Rank, sampler: Any) -> None:
@@ -58,9 +57,8 @@ class Samplers(Watcher):
         log.is_epoch_set = False
         if not log.is_compared:
             log.is_compared = True
-            met = self._met.setdefault((rank.job.number, log.number), {})
-            met[rank] = sampler
-            if len(met) == len(rank.job.ranks) > 1:
+            met = self.meet((rank.job.number, log.number), rank, sampler, len(rank.job.ranks))
+            if met is not None and len(met) > 1:
                 self._compare(met)
 
     def backward_ended(self, rank: Rank) -> None:
@@ -103,7 +101,7 @@ SAME_ORDER = (
 
 
 class GatheredOrder(Watcher):
-    """Knows which tensors hold the results of all ranks one after the other, though a sampler dealt samples out."""
+    """Finds tensors of gathered results in rank order, which a sampler has dealt out in another order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,7 +124,7 @@ class GatheredOrder(Watcher):
                 _keep(self._wholes.setdefault(posted.rank, []), taken[0])
 
     def joined(self, rank: Rank, parts: Sequence[Any], whole: Any) -> None:
-        """Follow a tensor that is made of parts, or of one other row by row."""
+        """Follow a tensor that is made of parts, or of the rows of another tensor."""
         known = self._parts.get(rank, ())
         if len(parts) == 1:
             is_whole = self._is_whole(rank, parts[0])

@@ -1,4 +1,4 @@
-"""Gradients of shards that each rank multiplies by a factor of its own, as by the norm of its shards alone."""
+"""Find gradients of shards that each rank scales by its own factor, such as the norm of its own shards."""
 
 from typing import Any
 
@@ -19,13 +19,12 @@ SAME = 1e-3  # relative difference of factors that is rounding
 
 
 class ShardFactors(Watcher):
-    """Compares by what ranks multiply the gradients of their shards between backward and step."""
+    """Compares the factors that ranks apply to the gradients of their shards between backward and step."""
 
     def __init__(self, logs: OptimizerLogs) -> None:
         super().__init__()
         self.logs = logs
         self._computed: dict[Rank, dict[OptimizerLog, Values]] = {}
-        self._met: dict[tuple[int, int, int], dict[OptimizerLog, float | None]] = {}
         self._told_of: set[tuple[int, int]] = set()
 
     def backward_ended(self, rank: Rank) -> None:
@@ -37,13 +36,11 @@ class ShardFactors(Watcher):
         before, which = self._computed.get(rank, {}).get(log), (rank.job.number, log.number)
         if before is None or which in self._told_of:
             return
-        met = self._met.setdefault((*which, log.count), {})
-        met[log] = find_ratio(_sample(log), before)
-        if len(met) == len(log.sharing):
-            known = [factor for factor in self._met.pop((*which, log.count)).values() if factor is not None]
-            if known and max(known) - min(known) > SAME * max(map(abs, known)):
-                self._told_of.add(which)
-                self._tell(met, log.count + 1)
+        met = self.meet((*which, log.count), log, find_ratio(_sample(log), before), len(log.sharing)) or {}
+        known = [factor for factor in met.values() if factor is not None]
+        if known and max(known) - min(known) > SAME * max(map(abs, known)):
+            self._told_of.add(which)
+            self._tell(met, log.count + 1)
 
     def _tell(self, met: dict[OptimizerLog, float | None], step: int) -> None:
         places = [
@@ -62,7 +59,7 @@ class ShardFactors(Watcher):
 
 
 def _sample(log: OptimizerLog) -> Values:
-    """Return a few values of the gradients that a rank has of its shards."""
+    """Return a few values of the gradients of a rank's shards."""
     gradients = [one.grad for one in log.parameters if one.grad is not None]
     local = [one.to_local() if hasattr(one, "to_local") else one for one in gradients]
     return np.concatenate([np.zeros(0), *(take_sample(one, 8) for one in local if one.numel())])
