@@ -1,4 +1,4 @@
-"""``ringlab virtual``: options before the program, the program's own behind, and what it says."""
+"""``ringlab virtual``: options, exit statuses, messages and files."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ PROGRAMS = Path(__file__).parent / "virtual_programs"
 pytestmark = pytest.mark.usefixtures("one_server")
 
 
-def test_it_says_how_long_a_program_takes_and_writes_what_it_was(ringlab: Ringlab, tmp_path: Path) -> None:
+def test_virtual_reports_times_and_writes_files(ringlab: Ringlab, tmp_path: Path) -> None:
     files = {name: tmp_path / f"{name}.json" for name in ("json", "trace", "recording")}
     options = [word for name, file in files.items() for word in (f"--{name}", file)]
     done = ringlab("virtual", "--ranks", 4, "--on", "two-racks", *options, PROGRAMS / "all_reduce.py", "1000")
@@ -32,7 +32,7 @@ def test_it_says_how_long_a_program_takes_and_writes_what_it_was(ringlab: Ringla
     assert json.loads(again.out)["elapsed_s"] == pytest.approx(answer["elapsed_s"], rel=1e-6)
 
 
-def test_a_program_that_hangs_is_told_and_ends_with_status_1(ringlab: Ringlab, tmp_path: Path) -> None:
+def test_hang_is_reported_with_status_1(ringlab: Ringlab, tmp_path: Path) -> None:
     program = tmp_path / "hang.py"
     program.write_text(
         "import torch, torch.distributed as dist\n"
@@ -54,7 +54,7 @@ dist.all_reduce(torch.ones(4))
 """
 
 
-def test_a_finding_comes_first_when_it_leaves_no_files(ringlab: Ringlab, tmp_path: Path) -> None:
+def test_finding_is_reported_when_no_files_can_be_written(ringlab: Ringlab, tmp_path: Path) -> None:
     (tmp_path / "early.py").write_text(EARLY_EXIT.format(full=""))
     files = [word for name in ("trace", "recording", "json") for word in (f"--{name}", tmp_path / f"{name}.json")]
     done = ringlab("virtual", "--ranks", 2, "--timing", "recorded", *files, tmp_path / "early.py")
@@ -71,13 +71,13 @@ def test_a_finding_comes_first_when_it_leaves_no_files(ringlab: Ringlab, tmp_pat
         ("os._exit(5)", "ended with status 5"),
     ],
 )
-def test_the_end_of_the_program_is_named(fault: str, said: str, ringlab: Ringlab, tmp_path: Path) -> None:
+def test_exit_of_the_process_is_reported(fault: str, said: str, ringlab: Ringlab, tmp_path: Path) -> None:
     (tmp_path / "ends.py").write_text(f"import os\n{fault}\n")
     done = ringlab("virtual", "--ranks", 2, tmp_path / "ends.py")
     assert (done.status, done.err) == (1, f"ringlab: the process of ends.py {said}\n")
 
 
-def test_a_full_disk_does_not_hide_a_finding(ringlab: Ringlab, tmp_path: Path) -> None:
+def test_full_disk_does_not_hide_a_finding(ringlab: Ringlab, tmp_path: Path) -> None:
     full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))"
     (tmp_path / "early.py").write_text(EARLY_EXIT.format(full=full))
     done = ringlab("virtual", "--ranks", 2, tmp_path / "early.py")
@@ -86,7 +86,7 @@ def test_a_full_disk_does_not_hide_a_finding(ringlab: Ringlab, tmp_path: Path) -
     assert "afterwards: OSError: [Errno 27] File too large" in done.err
 
 
-def test_a_full_disk_is_named_where_the_program_has_no_finding(ringlab: Ringlab, tmp_path: Path) -> None:
+def test_full_disk_is_reported_without_a_finding(ringlab: Ringlab, tmp_path: Path) -> None:
     program = EARLY_EXIT.replace("sys.exit()", "pass")
     full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))"
     (tmp_path / "whole.py").write_text(program.format(full=full))
@@ -95,7 +95,7 @@ def test_a_full_disk_is_named_where_the_program_has_no_finding(ringlab: Ringlab,
     assert done.err.startswith("ringlab: the process of whole.py failed with OSError: [Errno 27] File too large: ")
 
 
-def test_the_end_of_the_server_is_named(tmp_path: Path) -> None:
+def test_exit_of_the_server_is_reported(tmp_path: Path) -> None:
     (tmp_path / "kills.py").write_text("import os\nos.kill(os.getppid(), 9)\nwhile True: pass\n")
     options = VirtualOptions(UserProgram(str(tmp_path / "kills.py"), ()), 2, star(2))
     with VirtualHost() as host, pytest.raises(RunFailed, match=r"the server .* was ended by SIGKILL; run again"):
@@ -103,7 +103,7 @@ def test_the_end_of_the_server_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("options", "said"), [((), "give --ranks N unless"), (("--ranks", 2), "sent a message.")])
-def test_a_program_that_communicates_nothing_is_told(
+def test_program_without_communication_is_reported(
     options: tuple[object, ...], said: str, ringlab: Ringlab, tmp_path: Path
 ) -> None:
     (tmp_path / "empty.py").touch()
@@ -111,7 +111,7 @@ def test_a_program_that_communicates_nothing_is_told(
     assert done.status == 0 and said in done.out and "finished" not in done.out
 
 
-def test_options_stop_at_the_program(ringlab: Ringlab, tmp_path: Path) -> None:
+def test_options_after_the_program_belong_to_it(ringlab: Ringlab, tmp_path: Path) -> None:
     program = tmp_path / "said.py"
     program.write_text("import sys\nprint(sys.argv[1:], __name__)\n")
     done = ringlab("virtual", "--ranks", 1, program, "--n", "3", "--ranks", "7", "-m", "x")
@@ -120,7 +120,7 @@ def test_options_stop_at_the_program(ringlab: Ringlab, tmp_path: Path) -> None:
     assert "[rank 0] ['--n'] __main__" in done.out
 
 
-def test_options_may_stand_right_behind_the_program(ringlab: Ringlab, tmp_path: Path) -> None:
+def test_options_directly_after_the_program_are_ours(ringlab: Ringlab, tmp_path: Path) -> None:
     program = tmp_path / "said.py"
     program.write_text("import sys\nprint(sys.argv[1:])\n")
     done = ringlab("virtual", program, "--ranks", 2, "--on=star8", "--lr", "3", "--on", "x")
@@ -129,9 +129,7 @@ def test_options_may_stand_right_behind_the_program(ringlab: Ringlab, tmp_path: 
     assert "[rank 1] ['--ranks', '7']" in done.out, done.err
 
 
-def test_a_module_takes_the_place_of_a_script(
-    ringlab: Ringlab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_virtual_runs_a_module(ringlab: Ringlab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "said.py").write_text("import sys\nprint(sys.argv[1:], __name__)\n")
     monkeypatch.chdir(tmp_path)
     done = ringlab("virtual", "--ranks", 1, "-m", "said", "-q", "--ranks", "3")
@@ -152,7 +150,7 @@ def test_a_module_takes_the_place_of_a_script(
         (["-m", "torch.distributed.run", "x.py"], "run the script that it starts: ringlab virtual --ranks N SCRIPT"),
     ],
 )
-def test_what_is_refused(ringlab: Ringlab, arguments: list[str], said: str) -> None:
+def test_invalid_options_are_rejected(ringlab: Ringlab, arguments: list[str], said: str) -> None:
     done = ringlab("virtual", *arguments)
     assert done.status == 2 and said in done.err, done
 
@@ -166,7 +164,7 @@ def test_what_is_refused(ringlab: Ringlab, arguments: list[str], said: str) -> N
         ("import socket\nwith socket.create_server(('', 0)) as one:\n    one.accept()\n", "sockets between ranks"),
     ],
 )
-def test_what_cannot_run_says_so_at_its_line(ringlab: Ringlab, tmp_path: Path, program: str, said: str) -> None:
+def test_unsupported_call_is_reported_with_its_line(ringlab: Ringlab, tmp_path: Path, program: str, said: str) -> None:
     (tmp_path / "cannot.py").write_text(program)
     done = ringlab("virtual", "--ranks", 2, "--gpu", tmp_path / "cannot.py")
     assert done.status == 1 and said in done.out and f"cannot.py:{program.count(chr(10))}" in done.out
@@ -179,30 +177,22 @@ def test_what_cannot_run_says_so_at_its_line(ringlab: Ringlab, tmp_path: Path, p
         ("import torch\ntorch.ones(1).cuda()\n", "run the program with --gpu"),
         ("import torch\ntorch.cuda.set_device(0)\n", "run the program with --gpu"),
         ("import nothing_like_this\n", "install nothing_like_this in the environment"),
+        ("raise NotImplementedError\n", "implement this line"),
     ],
 )
-def test_what_is_missing_is_named(ringlab: Ringlab, tmp_path: Path, program: str, said: str) -> None:
+def test_exception_has_advice(ringlab: Ringlab, tmp_path: Path, program: str, said: str) -> None:
     (tmp_path / "missing.py").write_text(program)
     done = ringlab("virtual", "--ranks", 2, tmp_path / "missing.py")
     assert done.status == 1 and said in done.out, done
 
 
-def test_what_is_not_written_yet_is_told(ringlab: Ringlab, tmp_path: Path) -> None:
-    (tmp_path / "todo.py").write_text("raise NotImplementedError\n")
-    done = ringlab("virtual", "--ranks", 2, tmp_path / "todo.py")
-    assert done.status == 1 and "implement this line" in done.out
-    assert "raised NotImplementedError\n" in done.out
-
-
-def test_a_file_that_is_not_there_is_told_before_torch_is_imported(
-    ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_file_is_reported_before_torch_is_imported(ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ringlab.commands.virtual.VirtualHost", None)
     done = ringlab("virtual", "--ranks", 2, "none.py")
     assert (done.status, done.err) == (2, "ringlab: none.py: No such file or directory\n")
 
 
-def test_from_python() -> None:
+def test_virtual_runs_from_python() -> None:
     import ringlab
 
     lines: list[str] = []
@@ -211,14 +201,14 @@ def test_from_python() -> None:
     assert "".join(lines).count("True") == 4
 
 
-def test_a_program_that_spawns_on_each_rank_is_warned_of(ringlab: Ringlab) -> None:
+def test_program_that_spawns_on_each_rank_is_warned_about(ringlab: Ringlab) -> None:
     program = PROGRAMS / "right" / "spawn_argparse.py"
     twice, once = (ringlab("virtual", "--ranks", ranks, program) for ranks in (2, 0))
     assert "warning: each rank started the ranks of the program" in twice.out and "--ranks 0" in twice.out
     assert "warning" not in once.out
 
 
-def test_the_step_time_says_that_computing_takes_none(ringlab: Ringlab) -> None:
+def test_step_time_mentions_free_compute(ringlab: Ringlab) -> None:
     program = PROGRAMS / "right" / "ddp_plain.py"
     free, modelled = (ringlab("virtual", "--ranks", 2, "--compute", compute, program) for compute in ("zero", "model"))
     assert "; computing takes no time (--compute zero)" in free.out
