@@ -50,7 +50,7 @@ ADVICE = {
     "Duplicate GPU detected": "give each rank its own GPU: call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) "
     "before anything is moved to CUDA, or name the GPU in every device: f'cuda:{local_rank}'",
     "invalid device ordinal": "number GPUs on each machine from 0: use LOCAL_RANK, not RANK",
-    "only work with single-device": "move the module to the rank's GPU before it is wrapped",
+    "only work with single-device": "move the module to the rank's GPU before it is wrapped; on CPUs, omit device_ids",
     "Invalid scalar type": "gloo supports float16, bfloat16, float32, float64, bool, uint8, int8, int32 and int64: "
     "convert the tensor first; to copy it, pass its bytes, tensor.view(torch.uint8)",
 }  # by a part of torch's message
