@@ -239,7 +239,7 @@ def test_package_that_keeps_a_group_is_named_for_own(
 
 def test_torch_is_a_library_wherever_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
     built = SimpleNamespace(origin="/home/ada/pytorch/torch/__init__.py")
-    monkeypatch.setattr(sites.PathFinder, "find_spec", lambda name: built)
+    monkeypatch.setattr("virtual.ranks.sites.PathFinder.find_spec", lambda name: built)
     monkeypatch.setattr(sites, "distribution", lambda name: SimpleNamespace(locate_file=lambda path: Path("/opt/libs")))
     assert {"/home/ada/pytorch/torch/", "/opt/libs/"} < {*sites.find_libraries()}
     assert "/opt/libs/" in sites.find_installed()

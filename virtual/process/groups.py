@@ -4,16 +4,14 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from importlib import import_module
 from threading import get_ident
 from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
 import torch.distributed.rpc
-from torch.distributed import (
-    device_mesh,
-    rendezvous,  # type: ignore[attr-defined]
-)
+from torch.distributed import device_mesh
 from torch.distributed import distributed_c10d as c10d
 from torch.distributed.distributed_c10d import Backend, BackendConfig
 from torch.nn.parallel import DistributedDataParallel
@@ -247,7 +245,7 @@ def install_stores(world: VirtualWorld, replaced: Replaced) -> None:
             self.path = file_name
             super().__init__(*_shared(world, ("file", file_name)))
 
-    for module in (dist, c10d, rendezvous):
+    for module in (dist, c10d, import_module("torch.distributed.rendezvous")):  # as an attribute, it is a function
         for store in (TCPStore, FileStore):
             if hasattr(module, store.__name__):
                 replaced.put(module, store.__name__, store)
