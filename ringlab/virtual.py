@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from realcomm.launching.torch_process import check_torch
-from ringlab.commands.virtual import VirtualAnswer, choose_cluster
+from ringlab.commands.virtual import VirtualAnswer, choose_cluster, run_virtually
 from simcomm.cluster.cluster import Cluster
-from virtual.hosting.host import Show, VirtualHost, show_on_own
+from virtual.hosting.host import Show, show_on_own
 from virtual.options import VirtualOptions
 from virtual.process.programs import UserProgram
 
@@ -33,5 +33,4 @@ def run(
     cluster = on if isinstance(on, Cluster) else choose_cluster(on, ranks)
     asked = VirtualOptions(UserProgram(str(program), arguments), ranks, cluster, **options)
     check_torch()
-    with VirtualHost() as host:
-        return VirtualAnswer.of(host.run(asked, timeout=timeout, show=show), asked)
+    return run_virtually(asked, timeout, show)

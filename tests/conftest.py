@@ -76,7 +76,7 @@ def virtual() -> Iterator[VirtualRuns]:
 @pytest.fixture
 def one_server(virtual: VirtualRuns, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands run programs on virtual ranks in forks of the tests' server."""
-    for module in ("ringlab.virtual", "ringlab.commands.virtual", "ringlab.commands.learn"):
+    for module in ("ringlab.commands.virtual", "ringlab.commands.learn"):
         monkeypatch.setattr(f"{module}.VirtualHost", lambda: nullcontext(virtual.host))
 
 

@@ -1,6 +1,7 @@
 """``ringlab virtual``: a torch.distributed program on virtual ranks: timing, waits, hangs, mistakes."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -15,11 +16,14 @@ from typer.core import TyperCommand
 from collectives.budget import Gigabyte, allowed
 from collectives.errors import InputError
 from collectives.quoting import make_printable
+from collectives.records.calibration import MachineLoad
 from collectives.records.trace import Trace
 from collectives.units import count, format_size, format_time, parse_latency
+from realcomm.calibration.load import watch_load
 from realcomm.launching.torch_process import check_torch
 from replay.recording import Recording
 from replay.recording_builder import STEP
+from replay.simulation.carriers import MeasuredCarrier
 from replay.simulation.figures import mark_figures
 from replay.simulation.replay import ReplayedRun, replay
 from replay.simulation.traces import make_trace
@@ -65,7 +69,8 @@ class VirtualAnswer(Answer):
     jobs: int
     steps: int = 0  # between the ends of an optimizer's steps
     step_s: float | None = None  # what one takes in the mean
-    step_range_s: tuple[float, float] | None = None  # between which a short step on this machine lies
+    step_range_s: tuple[float, float] | None = None  # of a short step on this machine, by its load
+    load: str = ""  # that the machine had during the run, and not during the calibration
     compute: str = "zero"  # --compute
     is_repeated: bool = False  # each rank has started the program's ranks
     findings: tuple[ProgramFinding, ...] = ()
@@ -77,8 +82,11 @@ class VirtualAnswer(Answer):
     live: Trace | None = field(default=None, metadata=NOT_IN_JSON)  # of a run that was timed meanwhile
 
     @classmethod
-    def of(cls, finished: Finished, options: VirtualOptions) -> "VirtualAnswer":
-        """Return the answer of a run. A run that was only recorded is replayed on the cluster."""
+    def of(cls, finished: Finished, options: VirtualOptions, load: MachineLoad | None = None) -> "VirtualAnswer":
+        """Return the answer of a run; one that was only recorded is replayed on the cluster.
+
+        ``load`` is the other load of this machine during the run.
+        """
         outcome = finished.outcome
         place = _last_with_ranks(finished)
         job, recording = outcome.jobs[place], finished.recordings[place]
@@ -87,6 +95,9 @@ class VirtualAnswer(Answer):
             run = replay(recording, make_room(options.cluster, recording.world_size), options.algorithms)
         steps = job.steps if run is None else _replayed_steps(run)
         step_s = fmean(steps) if steps else None
+        more_load = _describe_more_load(run, load)
+        slowest = BUSIEST if more_load else SLOWEST
+        is_short = load is not None and step_s is not None and step_s < SHORT_STEP_S
         return cls(
             program=outcome.title,
             cluster=options.cluster.title,
@@ -96,7 +107,8 @@ class VirtualAnswer(Answer):
             jobs=len(outcome.jobs),
             steps=len(steps),
             step_s=step_s,
-            step_range_s=_range_of_step(step_s, options),
+            step_range_s=(step_s * FASTEST, step_s * slowest) if step_s is not None and is_short else None,
+            load=more_load if is_short else "",
             compute=options.compute,
             is_repeated=options.ranks > 1
             and not outcome.jobs[0].has_group
@@ -161,7 +173,8 @@ class VirtualAnswer(Answer):
                 yield Line(f"a step takes {format_time(self.step_s)} in the mean of {self.steps}{free}")
             if self.step_range_s is not None:
                 low, high = map(format_time, self.step_range_s)
-                yield Line(f"a step this short depends on the load of the machine: expect {low} to {high}; {AS_LOADED}")
+                why = f"; {self.load}; {AS_LOADED}" if self.load else ""
+                yield Line(f"real steps this short vary with the load of the machine: expect {low} to {high}{why}")
             calls = 0 if self.recording is None else len(self.recording.calls)
             if calls or self.elapsed_s:
                 yield Table(None, ["", "finished", "computed", "waited", "called"], [*self._rows()])
@@ -202,12 +215,14 @@ def _replayed_steps(run: ReplayedRun) -> list[float]:
     return [mark.mean_s for mark in mark_figures(run) if mark.name == STEP for _ in range(mark.number)]
 
 
-def _range_of_step(step_s: float | None, options: VirtualOptions) -> tuple[float, float] | None:
-    """Return the range of a short step on real ranks of this machine, in seconds; None for other steps."""
-    is_here = options.compute == "measured" and options.cluster.performance_model == "measured"
-    if step_s is None or not is_here or step_s >= SHORT_STEP_S:
-        return None
-    return step_s * SHORT_STEP_RATIOS[0], step_s * SHORT_STEP_RATIOS[1]
+def _describe_more_load(run: ReplayedRun | None, load: MachineLoad | None) -> str:
+    """Return the load of this machine if it was higher during the run than during the calibration, as text."""
+    if load is None or run is None or not isinstance(run.carrier, MeasuredCarrier):
+        return ""
+    before = run.carrier.message_costs.load
+    if before is None or load.others < before.others + MORE_LOAD:
+        return ""
+    return f"{load.describe()}, and {before.others:.0%} during the calibration"
 
 
 def _ranks(states: Sequence[Any], run: ReplayedRun | None, recording: Recording | None) -> tuple[VirtualRank, ...]:
@@ -228,7 +243,8 @@ def _row(name: str, rank: VirtualRank) -> Row:
 
 
 SHORT_STEP_S = 0.03  # below this, waiting for a core to wake gloo's threads is a large part of a step
-SHORT_STEP_RATIOS = 0.6, 3.0  # real over predicted; docs/how-it-works/virtual-time.md has the measurements
+FASTEST, SLOWEST, BUSIEST = 0.6, 1.6, 3.0  # real over predicted, the last with more load than during the calibration
+MORE_LOAD = 0.1  # of all cores
 AS_LOADED = "run `ringlab calibrate` under the load of the real run"
 USUAL = 64  # ranks that there is room for where nobody says how many
 
@@ -370,12 +386,19 @@ def command(
     show: Show = show_on_own
     if outputs.json_to == "-":
         show = lambda stream, text: show_on_own("stderr", text)  # noqa: E731
-    with VirtualHost() as host:
-        answer = VirtualAnswer.of(host.run(asked, timeout=options.timeout, show=show), asked)
+    answer = run_virtually(asked, options.timeout, show)
     writers = answer.writers(files.trace, files.recording, files.report)
     deliver(answer, outputs.json_to, *writers, explain=outputs.explain)
     if answer.findings:
         raise typer.Exit(1)
+
+
+def run_virtually(options: VirtualOptions, timeout: float, show: Show) -> VirtualAnswer:
+    """Run a program on virtual ranks, and return the answer. Raises InputError and RunFailed."""
+    is_of_this_machine = options.compute == "measured" and options.cluster.performance_model == "measured"
+    with watch_load() if is_of_this_machine else nullcontext() as watch, VirtualHost() as host:
+        finished = host.run(options, timeout=timeout, show=show)
+    return VirtualAnswer.of(finished, options, watch.share_of_others() if watch is not None else None)
 
 
 def make_options(program: UserProgram, asked: ProgramOptions) -> VirtualOptions:

@@ -1,13 +1,16 @@
 """``ringlab virtual``: options, exit statuses, messages and files."""
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from command_line import Ringlab
 from virtual_runs import star
 
 from collectives.errors import RunFailed
+from collectives.records.calibration import Calibration, FittedLine, MachineLoad, MessageCurve, cache_file
 from virtual.hosting.host import VirtualHost
 from virtual.options import VirtualOptions
 from virtual.process.programs import UserProgram
@@ -213,3 +216,26 @@ def test_step_time_mentions_free_compute(ringlab: Ringlab) -> None:
     free, modelled = (ringlab("virtual", "--ranks", 2, "--compute", compute, program) for compute in ("zero", "model"))
     assert "; computing takes no time (--compute zero)" in free.out
     assert "a step takes" in modelled.out and "takes no time" not in modelled.out
+
+
+@pytest.mark.parametrize("load", [0.0, 0.8])
+def test_short_steps_have_a_range_by_the_machine_load(
+    ringlab: Ringlab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load: float
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    line, latency = FittedLine(1e-5, 1e-9, 0.0), [(1, 1e-5), (1 << 20, 1e-3)]
+    curves = [
+        MessageCurve(pattern, 1, reduces, is_first, latency)
+        for pattern in ("relay", "exchange", "fan in", "fan out")
+        for reduces in (False, True)
+        for is_first in (False, True)
+    ]
+    Calibration(2, 1, line, line, line, message_classes=curves, load=MachineLoad(0.0, 0.0)).write(cache_file(2))
+    watch = Mock(share_of_others=lambda: MachineLoad(load, 0.0, ["make"]))
+    monkeypatch.setattr("ringlab.commands.virtual.watch_load", lambda: nullcontext(watch))
+    program = PROGRAMS / "right" / "ddp_plain.py"
+    done = ringlab("virtual", "--ranks", 2, "--compute", "measured", "--on", "this-machine", "--json", "-", program)
+    answer = json.loads(done.out)
+    low, high = (bound / answer["step_s"] for bound in answer["step_range_s"])
+    assert (low, high) == pytest.approx((0.6, 3.0 if load else 1.6))
+    assert answer["load"].startswith("other processes took 80%" if load else "")
