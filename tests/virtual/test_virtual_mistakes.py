@@ -1,15 +1,17 @@
 """Errors of programs are reported with kind, ranks and lines; correct programs have no findings."""
 
-from collections.abc import Container, Iterator, Sequence
+import json
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gloo_runs import GlooRuns, gloo_runs
 from mistake_corpus import RIGHT, WRONG, CorpusProgram
-from virtual_runs import PRELOADED, Ran, VirtualRuns
+from virtual_runs import Ran, VirtualRuns
+from warm_ranks import run_ranks
 
 ROOT = Path(__file__).parents[2]
+ON_REAL_RANKS = Path(__file__).parent / "virtual_programs" / "digested.py"
 ON_GLOO = {"unused_head", "head_replaced", "own_group", "peers_crossed"}
 SLOW = {"attention_on_shards", "dcp", "fsdp2", "hsdp", "mesh", "tp_sp"}  # a second each, of DTensor's first use
 FIRST = {kind: program for program in reversed(WRONG) for kind in program.kinds}.values()  # of each kind of finding
@@ -44,12 +46,6 @@ def write_fixed(program: CorpusProgram, folder: Path) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def gloo() -> Iterator[GlooRuns]:
-    with gloo_runs(PRELOADED) as runs:
-        yield runs
-
-
 @pytest.mark.parametrize("program", sample(RIGHT))
 def test_correct_program_has_no_findings(virtual: VirtualRuns, program: CorpusProgram) -> None:
     ran = run(virtual, program)
@@ -76,15 +72,18 @@ def test_fixed_program_has_no_findings(virtual: VirtualRuns, program: CorpusProg
 @pytest.mark.parametrize(
     "program", [pytest.param(one, marks=[pytest.mark.slow] * (name(one) not in ON_GLOO)) for one in WRONG], ids=name
 )
-def test_fixed_program_runs_on_gloo(gloo: GlooRuns, program: CorpusProgram, tmp_path: Path) -> None:
+def test_fixed_program_runs_on_gloo(program: CorpusProgram, tmp_path: Path) -> None:
     if not program.ranks:
         pytest.skip("the program starts its own processes")
     if program.options.get("gpu"):
         pytest.skip("the program needs GPUs")
-    ranks = gloo(write_fixed(program, tmp_path), program.ranks, program.options.get("per_node"))
-    assert [rank.error for rank in ranks] == [""] * program.ranks
+    local_ranks = program.options.get("per_node", program.ranks)
+    done = run_ranks(program.ranks, tmp_path, ON_REAL_RANKS, local_ranks, write_fixed(program, tmp_path))
+    assert [err for status, _, err in done if status] == []
+    results = [json.loads(out.splitlines()[-1]) for _, out, _ in done]
+    assert [error for error, _ in results] == [""] * program.ranks
     if not program.has_unlike_parameters:
-        assert all(rank.parameters == ranks[0].parameters for rank in ranks)
+        assert all(parameters == results[0][1] for _, parameters in results)
 
 
 @pytest.mark.slow
