@@ -17,10 +17,10 @@ LAUNCHERS = (
     "accelerate.commands.launch",
     "deepspeed.launcher.runner",
 )
-MOST_LIVE = 16  # ranks that ``auto`` times while they run
-LIVE_MODELS = ("network", "emulated", "nccl")  # of time; hops of this machine are for the replay
+MOST_LIVE = 16  # ranks with live timing by default
+LIVE_MODELS = ("network", "emulated", "nccl")  # performance models that support live timing
 MOST_RANKS = 4096
-LAUNCH_S = 25e-6  # of a host, to launch an operator: benchmarks/virtual_launches.py says of what it is the median
+LAUNCH_S = 25e-6  # to launch an operator: the median of benchmarks/virtual_launches.py
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class VirtualOptions:
     cluster: Cluster
     per_node: int | None = None
     compute: str = "zero"
-    compute_scale: float = 1.0  # of what is measured
+    compute_scale: float = 1.0  # factor of measured times
     timing: Literal["auto", "live", "recorded"] = "auto"
     acts_as: str | None = None
     gpu: bool = False
@@ -53,32 +53,34 @@ class VirtualOptions:
         check_whole_number("ranks", self.ranks, at_least=0)
         if self.program.is_module and self.program.name in LAUNCHERS:
             raise InputError(
-                f"-m {self.program.name} starts processes, which virtual ranks are not; run the script that it starts: "
+                f"-m {self.program.name}: a launcher cannot run on virtual ranks; run the script that it starts: "
                 "ringlab virtual --ranks N SCRIPT ARGS"
             )
         if self.ranks > MOST_RANKS:
-            raise InputError(f"{self.ranks} virtual ranks are too many for one process; at most {MOST_RANKS}")
+            raise InputError(f"ranks must be at most {MOST_RANKS}, not {self.ranks}")
         if self.ranks > self.cluster.world_size:
             raise InputError(f"{self.ranks} ranks do not fit: {self.cluster.title} has {self.cluster.world_size}")
         if self.timing not in TIMING:
-            raise InputError(f"timing is {self.timing!r}; there are {', '.join(TIMING)}")
+            raise InputError(f"timing must be {', '.join(TIMING[:-1])} or {TIMING[-1]}, not {self.timing!r}")
         if self.timing == "live" and self.cluster.performance_model not in LIVE_MODELS:
-            raise InputError(f"{self.cluster.title} has measured hops, by which recorded runs alone are timed")
+            raise InputError(f"timing must be auto or recorded on {self.cluster.title}, not live")
         self._check_fake()
         if self.acts_as not in (None, *BACKENDS):
-            raise InputError(f"the backend is {self.acts_as!r}; there are {' and '.join(BACKENDS)}")
+            raise InputError(f"acts_as must be {' or '.join(BACKENDS)}, not {self.acts_as!r}")
 
     def _check_fake(self) -> None:
         if self.fake and self.compute == "measured":
-            raise InputError("compute is measured, and without data nothing is computed; give model or a GPU")
+            raise InputError("compute must be zero, model or a GPU with fake, not measured")
         if not self.only:
             return
         if not self.fake or not self.ranks:
-            raise InputError("only some ranks can run without data, with a number of all ranks: give fake and ranks")
+            raise InputError("only requires fake, and ranks of at least 1")
         if self.timing == "live":
-            raise InputError("where only some ranks run, times are of a replay: leave timing out")
+            raise InputError("timing must be auto or recorded with only, not live")
         if self.only[0] != 0 or list(self.only) != sorted({*self.only}) or self.only[-1] >= self.ranks:
-            raise InputError(f"only is {list(self.only)}; give rising ranks from 0 to at most {self.ranks - 1}")
+            raise InputError(
+                f"only must list ascending ranks from 0 to at most {self.ranks - 1}, not {list(self.only)}"
+            )
 
     @property
     def is_live(self) -> bool:

@@ -31,7 +31,7 @@ class JobOutcome:
     is_recorded: bool = False
     has_group: bool = False  # a rank has made a process group
     has_called: bool = False  # a rank has called a collective or sent a message, with elements or without
-    steps: tuple[float, ...] = ()  # what each took from an optimizer's step to its next, of all ranks
+    steps: tuple[float, ...] = ()  # times between optimizer steps of all ranks, in seconds
 
     @property
     def elapsed(self) -> float:
@@ -51,7 +51,7 @@ class VirtualOutcome:
 
     title: str
     jobs: tuple[JobOutcome, ...]
-    is_live: bool  # times were found while it ran
+    is_live: bool  # with live timing
     findings: tuple[ProgramFinding, ...] = ()
     seconds: float = 0.0  # of real time that it took
 

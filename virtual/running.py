@@ -71,7 +71,7 @@ class VirtualRun:
         if hasattr(os, "sched_setaffinity"):  # a second core only makes the hand-over slower
             os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         self._install()
-        gc.freeze()  # what is there by now is nobody's garbage: torch's modules are a hundred times the program's
+        gc.freeze()  # torch's modules are never garbage, and slow to scan
         try:
             self._add_ranks()
             self.world.run()
@@ -167,7 +167,7 @@ class VirtualRun:
     def _findings(self) -> tuple[ProgramFinding, ...]:
         """Return the errors that stopped jobs, and the silent ones."""
         silent = [finding for job in self.world.jobs for finding in tell_silent(self.world.watch, job)]
-        for name, error in self.world.watch.broken.items():  # a mistake of ours, which is none of the program's
+        for name, error in self.world.watch.broken.items():  # an internal error, not the program's
             sys.stderr.write(f"ringlab: internal error: the check {name} failed: {type(error).__name__}: {error}\n")
         return (*self.world.findings, *silent)
 

@@ -155,22 +155,22 @@ class VirtualAnswer(Answer):
         if content is not None:
             return partial(write, content, path)
         if not self.findings:
-            raise InputError(f"{path}: nothing to write, because the program made no group, or has too many messages")
-        return partial(make_console(stderr=True).print, f"{path}: nothing to write, because the run has gone wrong")
+            raise InputError(f"{path}: nothing to write; the program created no group, or sent too many messages")
+        return partial(make_console(stderr=True).print, f"{path}: not written, because the run has findings")
 
     def show(self) -> Iterator[Part]:
         """Yield the times of the ranks, and the findings."""
         if self.is_repeated:
             text = (
-                "each rank started the ranks of the program, which so ran several times; pass --ranks 0 to run it once"
+                "each rank started the program's ranks, so the program ran several times; pass --ranks 0 to run it once"
             )
             yield Line(f"warning: {text}")
         if self.timing != "none":
             how = f"on {self.cluster}, " + ("timed while it ran" if self.timing == "live" else "replayed")
             yield Line(f"{self.program}: {format_time(self.elapsed_s)} of virtual time {how}", "bold")
             if self.step_s is not None:
-                free = "; computing takes no time (--compute zero)" if self.compute == "zero" else ""
-                yield Line(f"a step takes {format_time(self.step_s)} in the mean of {self.steps}{free}")
+                free = "; compute takes no time (--compute zero)" if self.compute == "zero" else ""
+                yield Line(f"a step takes {format_time(self.step_s)}, the mean of {self.steps}{free}")
             if self.step_range_s is not None:
                 low, high = map(format_time, self.step_range_s)
                 why = f"; {self.load}; {AS_LOADED}" if self.load else ""
@@ -180,8 +180,8 @@ class VirtualAnswer(Answer):
                 yield Table(None, ["", "finished", "computed", "waited", "called"], [*self._rows()])
             if not self.has_called:
                 alone = all(rank.rank == STARTER for rank in self.ranks)
-                advice = "; give --ranks N unless the program starts its ranks itself" if alone else ""
-                yield f"No rank has called a collective of torch.distributed or sent a message{advice}."
+                advice = "; pass --ranks N unless the program starts its own ranks" if alone else ""
+                yield f"No rank called a collective of torch.distributed or sent a message{advice}."
         for finding in self.findings:
             first, *others = finding.text.splitlines()
             yield Line(make_printable(first), "bold")

@@ -106,7 +106,7 @@ def test_elastic_launch_of_a_command_is_refused(virtual: VirtualRuns, tmp_path: 
         "from torch.distributed.launcher.api import LaunchConfig, elastic_launch\n"
         "elastic_launch(LaunchConfig({nodes}, {nodes}, 2), {what})()\n"
     )
-    for nodes, what, said in ((1, "'python'", "give elastic_launch a function"), (2, "print", "give min_nodes=1")):
+    for nodes, what, said in ((1, "'python'", "pass a function to elastic_launch"), (2, "print", "pass min_nodes=1")):
         (tmp_path / "launch.py").write_text(text.format(nodes=nodes, what=what))
         (finding,) = virtual(tmp_path / "launch.py", 0).outcome.findings
         assert said in finding.text and "launch.py:2" in finding.text
@@ -163,7 +163,7 @@ def test_group_in_a_pool_worker_is_refused(virtual: VirtualRuns, tmp_path: Path,
 def test_timeout_names_the_line_that_is_stuck(virtual: VirtualRuns, tmp_path: Path) -> None:
     (tmp_path / "stuck.py").write_text("import os\nos.read(os.pipe()[0], 1)\n")
     options = VirtualOptions(UserProgram(str(tmp_path / "stuck.py")), 2, star(2))
-    with pytest.raises(RunFailed, match=r"has not ended in 1 s; rank 0 is at stuck\.py:2  .*; give --timeout more"):
+    with pytest.raises(RunFailed, match=r"did not end in 1 s; rank 0 is at stuck\.py:2  .*; pass a longer --timeout"):
         virtual.host.run(options, timeout=1.0)
 
 
@@ -247,7 +247,7 @@ def test_torch_is_a_library_wherever_it_lies(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_single_process_program_suggests_number_of_ranks(virtual: VirtualRuns) -> None:
     ran = virtual(PROGRAMS / "joined.py", 0)
-    assert "give --ranks 2;" in ran.outcome.findings[0].text
+    assert "pass --ranks 2 if" in ran.outcome.findings[0].text
 
 
 def test_thread_can_communicate_while_rank_joins_it(virtual: VirtualRuns) -> None:
@@ -336,16 +336,16 @@ def test_fake_run_rejects_data_dependent_programs(virtual: VirtualRuns, tmp_path
     program.write_text("import torch\nx = torch.randn(4)\nif (x > 0).any():\n    print(x)\n")
     (finding,) = virtual(program, 1, fake=True).outcome.findings
     assert "run it without --fake" in finding.text and "deciding.py:3" in finding.text
-    with pytest.raises(InputError, match="without data nothing is computed"):
+    with pytest.raises(InputError, match="with fake, not measured"):
         VirtualOptions(UserProgram("x.py"), 4, star(4), compute="measured", fake=True)
-    with pytest.raises(InputError, match="give rising ranks from 0 to at most 3"):
+    with pytest.raises(InputError, match="ascending ranks from 0 to at most 3, not"):
         VirtualOptions(UserProgram("x.py"), 4, star(4), fake=True, only=(0, 4))
 
 
 def test_rejects_file_with_syntax_error(virtual: VirtualRuns, tmp_path: Path) -> None:
     broken = tmp_path / "broken.py"
     broken.write_text("def (:\n")
-    with pytest.raises(InputError, match=r"broken\.py: this is no program of Python"):
+    with pytest.raises(InputError, match=r"broken\.py: not a Python program"):
         virtual(broken, 2)
 
 

@@ -62,7 +62,7 @@ def test_finding_is_reported_when_no_files_can_be_written(ringlab: Ringlab, tmp_
     files = [word for name in ("trace", "recording", "json") for word in (f"--{name}", tmp_path / f"{name}.json")]
     done = ringlab("virtual", "--ranks", 2, "--timing", "recorded", *files, tmp_path / "early.py")
     assert done.status == 1 and "rank 1 exited after 0 collectives" in done.out
-    assert f"{tmp_path / 'trace.json'}: nothing to write, because the run has gone wrong" in done.err
+    assert f"{tmp_path / 'trace.json'}: not written, because the run has findings" in done.err
     assert json.loads((tmp_path / "json.json").read_text())["findings"]
 
 
@@ -105,7 +105,7 @@ def test_exit_of_the_server_is_reported(tmp_path: Path) -> None:
         host.run(options, timeout=60)
 
 
-@pytest.mark.parametrize(("options", "said"), [((), "give --ranks N unless"), (("--ranks", 2), "sent a message.")])
+@pytest.mark.parametrize(("options", "said"), [((), "pass --ranks N unless"), (("--ranks", 2), "sent a message.")])
 def test_program_without_communication_is_reported(
     options: tuple[object, ...], said: str, ringlab: Ringlab, tmp_path: Path
 ) -> None:
@@ -145,11 +145,11 @@ def test_virtual_runs_a_module(ringlab: Ringlab, tmp_path: Path, monkeypatch: py
         (["--ranks", "2"], "Missing argument 'SCRIPT"),
         (["--ranks", "99", "--on", "two-p5", "x.py"], "99 ranks do not fit"),
         (["--on", "star9", "x.py"], "unknown scenario or machine 'star9'"),
-        (["--compute", "H1000", "--ranks", "1", str(PROGRAMS / "ring.py")], "compute is 'H1000'"),
+        (["--compute", "H1000", "--ranks", "1", str(PROGRAMS / "ring.py")], "unknown compute 'H1000'"),
         (["--algorithm", "ring", "x.py"], "expected COLLECTIVE=NAME"),
         (["--only", "0,x", "x.py"], "expected ranks, such as 0,32"),
-        (["--only", "0", "--ranks", "2", "x.py"], "only some ranks can run without data"),
-        (["--as", "mpi", "x.py"], "there are gloo and nccl"),
+        (["--only", "0", "--ranks", "2", "x.py"], "only requires fake"),
+        (["--as", "mpi", "x.py"], "must be gloo or nccl, not 'mpi'"),
         (["-m", "torch.distributed.run", "x.py"], "run the script that it starts: ringlab virtual --ranks N SCRIPT"),
     ],
 )
@@ -214,7 +214,7 @@ def test_program_that_spawns_on_each_rank_is_warned_about(ringlab: Ringlab) -> N
 def test_step_time_mentions_free_compute(ringlab: Ringlab) -> None:
     program = PROGRAMS / "right" / "ddp_plain.py"
     free, modelled = (ringlab("virtual", "--ranks", 2, "--compute", compute, program) for compute in ("zero", "model"))
-    assert "; computing takes no time (--compute zero)" in free.out
+    assert "; compute takes no time (--compute zero)" in free.out
     assert "a step takes" in modelled.out and "takes no time" not in modelled.out
 
 

@@ -76,7 +76,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
     def __repr__(self) -> str:
         return f"<group {self._name} of {format_ranks(self.group.ranks)}>"
 
-    # -- what c10d asks
+    # -- methods that c10d calls
 
     def rank(self) -> int:
         """Return the caller's rank in the group."""
@@ -125,11 +125,13 @@ class VirtualProcessGroup(dist.ProcessGroup):
     def _caller(self) -> Rank:
         rank = self.group.world.me()
         if rank is not None and rank.number == STARTER:
-            own = f"this one is itself one of {rank.world_size}: give --ranks {rank.world_size}"
-            why = own if rank.world_size else "threads of one process cannot run on virtual ranks"
+            size = rank.world_size
+            own = (
+                f"this process is one of {size}: pass --ranks {size} if each rank runs this program, or start all ranks"
+            )
             raise RuntimeError(
-                f"--ranks 0 is for programs whose ranks multiprocessing starts, and {why}; "
-                "processes of subprocess cannot join virtual ranks"
+                "the program that starts ranks cannot run on virtual ranks as a rank; "
+                + (f"{own} by multiprocessing" if size else "start ranks by multiprocessing, not by threads")
             )
         if rank is None or rank.number not in self.group.places:
             raise RuntimeError(_say_not_in_group(self, rank))
@@ -156,7 +158,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         words += [f"{'src' if exchange.from_root else 'dst'}={root}"] * rooted
         callers, asked, is_programs = find_asked()
         if "object" in asked:
-            verb = asked  # as the program knows it, rather than by the tensors that carry what is pickled
+            verb = asked  # the program's name for it; tensors carry the pickled objects
         call = PostedCall(rank, group, f"{verb}({', '.join(words)})", callers[0], shown, is_programs, callers, asked)
         call.gpu = self._find_gpu(shown, asked)
         call.likeness, call.exchange = Likeness(verb, lengths, dtype, op, root), exchange
@@ -384,11 +386,11 @@ class VirtualProcessGroup(dist.ProcessGroup):
 
 
 def _say_not_in_group(group: VirtualProcessGroup, rank: Rank | None) -> str:
-    """Return what is wrong where a rank, or a thread of none, uses a group that it is not in."""
+    """Return an error for a rank, or a thread without a rank, that uses a group of other ranks."""
     if rank is None:
-        return f"{group!r} is used by a thread that is none of its ranks"
+        return f"{group!r} is used by a thread that does not belong to a rank"
     package = find_caller_package() or "PACKAGE"
-    why = "if a package keeps one group for its whole process, give each rank a copy of it"
+    why = "if a package keeps one group for its process, give each rank its own copy"
     return f"rank {rank.number} uses {group!r}: {why}: --own {package}"
 
 

@@ -114,5 +114,5 @@ class VirtualStore(dist.Store):  # type: ignore[misc, name-defined]
     def _caller(self) -> Rank:
         rank = self.world.me()
         if rank is None:
-            raise RuntimeError("a store of virtual ranks is waited at by a thread that is not a rank's")
+            raise RuntimeError("a thread that does not belong to a rank waits for a store")
         return rank

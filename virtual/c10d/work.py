@@ -11,8 +11,8 @@ from virtual.matching.posted import Posted, PostedCall, PostedHalf
 from virtual.ranks.rank import Rank, RankWait
 from virtual.ranks.world import VirtualWorld
 
-POLL_S = 1e-6  # that a look takes: a loop of looks would never end otherwise
-VAIN_POLLS = 100_000  # looks at what never is done
+POLL_S = 1e-6  # per query, so that a polling loop ends
+VAIN_POLLS = 100_000  # queries of an operation that never finishes
 
 
 class VirtualWork(dist.Work):
@@ -125,7 +125,7 @@ class VirtualWork(dist.Work):
 def poll(world: VirtualWorld, rank: Rank, waiting: RankWait) -> None:
     """Let a rank query an operation while other ranks continue. Report a rank that polls forever."""
     world.computing.charge(rank)
-    rank.host = rank.clock  # who looks does nothing else
+    rank.host = rank.clock  # a rank that polls has no other work
     rank.spend(POLL_S)
     seen = rank.extra.setdefault("polls", [world.progress, 0])
     if seen[0] != world.progress:

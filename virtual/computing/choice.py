@@ -50,8 +50,8 @@ def find_rates(gpu: str) -> DeviceRates:
     """
     known = parts("GPU")
     if gpu not in known:
-        words = "there are zero, model, measured and the GPUs of `ringlab list hardware`"
-        raise InputError(f"compute is {quote(gpu)}; {words}: {suggest(gpu, known)}")
+        words = "use zero, model, measured or a GPU of `ringlab list hardware`"
+        raise InputError(f"unknown compute {quote(gpu)}; {words}: {suggest(gpu, known)}")
     found, shares = find_gpu(gpu), read_shipped().parameters
     product, attention = (shares[f"{kind}_{found.generation}"] for kind in ("gemm", "flash"))
     return DeviceRates(

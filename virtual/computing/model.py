@@ -16,7 +16,7 @@ from virtual.ranks.rank import Launches, Rank
 from virtual.ranks.sites import is_called_within
 from virtual.ranks.world import Computing
 
-UNCOUNTED = ("prim", "c10d", "_c10d_functional")  # namespaces of attributes, and of what communication itself takes
+UNCOUNTED = ("prim", "c10d", "_c10d_functional")  # namespaces of attributes and of communication
 NO_WORK = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view",
            "_local_scalar_dense")  # fmt: skip
 
@@ -109,7 +109,7 @@ class _CountingMode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if types and any(map(is_traceable_wrapper_subclass_type, types)):
-            return NotImplemented  # of a DTensor what its shard takes counts, which comes here afterwards
+            return NotImplemented  # a DTensor's local operators are counted instead
         found = func(*args, **(kwargs or {}))
         operator = _describe(func)
         if operator.does_work:

@@ -77,7 +77,7 @@ class CudaOnCpu(TorchFunctionMode):
         if name == "__get__" and func.__self__ in QUERIES and not is_asked_by_torch(sys._getframe(1)):
             return self._answer(QUERIES[func.__self__], args[0])
         if name in READ:
-            torch.cuda.synchronize()  # the host waits for what it reads
+            torch.cuda.synchronize()  # the host waits for the value
         if name in ("to", "cuda", "cpu") and args and isinstance(args[0], torch.Tensor):
             return self._move(func, name, args, named)
         if name == "pin_memory" and args and isinstance(args[0], torch.Tensor):

@@ -27,8 +27,7 @@ START = (
     "serve(socket.socket(fileno=int(sys.argv[2])), json.loads(sys.argv[3]))"
 )
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-MORE_TIME = "; give --timeout more"
-TELL_S = 1.0  # that a run has to say where it is
+TELL_S = 1.0  # for a run to report its current line
 PIECE = 1 << 16  # bytes of output that are read at once
 
 Show = Callable[[str, str], object]
@@ -95,7 +94,7 @@ class VirtualHost:
         Raises InputError if the program is rejected. Raises RunFailed after ``timeout`` seconds, or if the child
         process ended in another way than a program does.
         """
-        if select.select([self._control], [], [], 0)[0]:  # nothing is said between runs: a program has ended the server
+        if select.select([self._control], [], [], 0)[0]:  # a program has ended the server
             self.close()
             self._start()
         with TemporaryDirectory(prefix="ringlab-virtual-") as name:
@@ -111,7 +110,7 @@ class VirtualHost:
                 raise InputError(run.why)
             if status is None:
                 where = f"; {run.why}" if run.why else ""
-                raise RunFailed(f"{options.program.title} has not ended in {timeout:g} s{where}{MORE_TIME}")
+                raise RunFailed(f"{options.program.title} did not end in {timeout:g} s{where}; pass a longer --timeout")
             if status not in (0, 1):
                 how = f"failed with {run.why}" if status == CRASHED and run.why else describe_exit(status)
                 raise RunFailed(f"the process of {options.program.title} {how}")

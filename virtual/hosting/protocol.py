@@ -11,9 +11,9 @@ from virtual.options import VirtualOptions
 
 REQUEST = "request.pickle"
 STARTED, ENDED = "started", "ended"
-REFUSED, CRASHED = 2, 97  # the exit statuses of a run that is refused, and of one that fails for a reason of ours
-TELL = signal.SIGUSR1  # at which a run says where it is
-PIPES = ("stdout", "stderr", "why")  # from a run to its host; the last for the reason of such a status
+REFUSED, CRASHED = 2, 97  # exit statuses of a rejected run, and of an internal error
+TELL = signal.SIGUSR1  # asks a run for its current line
+PIPES = ("stdout", "stderr", "why")  # from a run to its host; the last has the reason of such a status
 UNCOMPILED = {"TORCH_COMPILE_DISABLE": "1"}  # torch's compiler would trace into the ranks' process groups
 
 

@@ -23,10 +23,10 @@ class Batch:
     them.
     """
 
-    mark: object  # of messages that were given to one ``batch_isend_irecv``
+    mark: object  # of messages in one ``batch_isend_irecv``
     first: Posted
     waiting: list[tuple[Posted, Act]] = field(default_factory=list)
-    left: int = 0  # that are not done
+    left: int = 0  # number of unfinished operations
 
 
 class VirtualGroup:
@@ -55,8 +55,8 @@ class VirtualGroup:
         self.gpus: dict[tuple[int, str], int] = {}  # the rank that each GPU belongs to, as far as known
         self.counts = [0] * len(ranks)  # collectives that each rank has called
         self.callers: list[list[tuple[CallSite, ...]]] = [[] for _ in ranks]
-        self._callers: dict[tuple[CallSite, ...], tuple[CallSite, ...]] = {}  # one of each
-        self.collectives: dict[int, Collective] = {}  # that not all ranks are through with
+        self._callers: dict[tuple[CallSite, ...], tuple[CallSite, ...]] = {}  # deduplicated
+        self.collectives: dict[int, Collective] = {}  # incomplete ones
         self.sends: defaultdict[tuple[int, int, int], deque[PostedHalf]] = defaultdict(
             deque
         )  # not met; by src, dst, tag
@@ -97,7 +97,7 @@ class VirtualGroup:
         elif collective.is_complete and not collective.is_unlike:
             collective.is_unlike = not type(call.exchange).fits([one.exchange for one in collective.in_order()])
         if collective.is_unlike:
-            if collective.is_complete:  # else it is told when no more can come
+            if collective.is_complete:  # otherwise it is reported when no rank can continue
                 self.world.stop(self.job, self.world.diagnoser.mismatched_calls(collective))
             return
         if collective.is_complete:

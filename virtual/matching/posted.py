@@ -53,16 +53,16 @@ class Posted:
     is_done: bool = False
     call: int | None = None  # its number in the recording, if it is there
     recorded: int | None = None  # the same until it has been waited for
-    behind: "Posted | None" = None  # a call of the same communicator that NCCL does before it
-    error: Exception | None = None  # what went wrong while it was carried out
+    behind: "Posted | None" = None  # an earlier call that NCCL runs first
+    error: Exception | None = None  # of the operation
     gpu: tuple[int, str] | None = None  # the machine and GPU that no other rank of the call may use
     when_done: Callable[[], object] | None = None
-    contents: Any = None  # what its tensors held; of who watches, as all below
+    contents: Any = None  # of its tensors; like all fields below, for watchers
     reduces: Any = None  # the parameters whose gradients it reduces
-    clock: Any = None  # what its rank knew of others when it was posted
-    learnt: Any = None  # what its rank knows of others when it has waited
+    clock: Any = None  # vector clock of its rank when it was posted
+    learnt: Any = None  # vector clock that its rank merges after the wait
     came: float = 0.0  # when its rank posted it, seconds
-    ready: float | None = None  # when all whom it needs had come, seconds
+    ready: float | None = None  # when all ranks that it needs had arrived, seconds
 
     way: ClassVar[str] = "calls"  # a collective; or "sends", "receives"
 
@@ -113,7 +113,7 @@ class PostedHalf(Posted):
     peer: int | None = None
     tag: int = 0
     version: int | None = None  # of the tensor when it was posted: another means that it was changed
-    source: int | None = None  # of what was received: a rank of the group
+    source: int | None = None  # of a received message: a rank of the group
 
     @property
     def way(self) -> str:  # type: ignore[override]
@@ -162,7 +162,7 @@ class Collective:
     key: int  # among all of the run
     calls: dict[int, PostedCall] = field(default_factory=dict)  # by rank of the group
     is_unlike: bool = False  # its calls are not alike
-    error: Exception | None = None  # what went wrong while it was carried out
+    error: Exception | None = None  # of the operation
 
     @property
     def is_complete(self) -> bool:

@@ -16,9 +16,9 @@ from virtual.ranks.rank import Rank, RankWait
 from virtual.ranks.sites import find_site
 from virtual.ranks.world import VirtualWorld
 
-EPOCH_S = 1_800_000_000.0  # what ``time.time`` says when a run begins
-LATE_S = 1e-6  # that a rank sleeps longer than asked: a difference of ``time.time`` is rounded to a quarter of that
-READ_S = 5e-8  # that reading a clock takes: a loop that waits for a time would never end otherwise
+EPOCH_S = 1_800_000_000.0  # ``time.time()`` at the start of a run
+LATE_S = 1e-6  # that a sleep takes longer: ``time.time`` has a resolution of a quarter of it
+READ_S = 5e-8  # to read a clock, so that a loop that waits for a time ends
 CLOCKS = {"time": EPOCH_S, "perf_counter": 0.0, "monotonic": 0.0}
 
 
@@ -84,7 +84,7 @@ def _replace_timeit(replaced: Replaced) -> None:
         replaced.put(function, "__defaults__", defaults)
 
 
-STEPS = "ends of steps"  # by which a rank keeps them
+STEPS = "ends of steps"  # key of Rank.extra
 
 
 class StepClock:

@@ -13,12 +13,10 @@ from virtual.process.spawning import Spawned, Spawner
 from virtual.ranks.rank import Rank
 
 NO_PROCESSES = (
-    "commands and processes of torchelastic cannot run on virtual ranks, which are threads: give elastic_launch a "
-    "function, or run the script by ringlab virtual --ranks N SCRIPT"
+    "commands and processes of torchelastic cannot run on virtual ranks, which are threads: pass a function to "
+    "elastic_launch, or run the script by ringlab virtual --ranks N SCRIPT"
 )
-NO_NODES = (
-    "torchelastic on several nodes cannot run on virtual ranks, where agents never meet: give min_nodes=1, max_nodes=1"
-)
+NO_NODES = "torchelastic on several nodes cannot run on virtual ranks: pass min_nodes=1, max_nodes=1"
 
 
 class ElasticLauncher:

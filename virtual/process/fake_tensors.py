@@ -80,8 +80,8 @@ OBJECTS = (
 MESHES = ("__init__", "_flatten", "_unflatten", "_create_sub_mesh", "_get_all_submeshes")
 READ = torch.ops.aten._local_scalar_dense.default
 NO_VALUES = (
-    "the program reads a value, or a shape that depends on values, and this run has none; a float that is read is nan, "
-    "whole numbers and truths are refused: run it without --fake, or leave out what needs them"
+    "the program reads an integer, a boolean or a data-dependent shape, and --fake has no values (floats read as nan): "
+    "run it without --fake, or remove this line"
 )
 
 
@@ -95,7 +95,7 @@ class RankFakeMode(FakeTensorMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if _changes_values_alone(func):
             for tensor in args[0]:
-                tensor.constant = None  # what torch knows of small ones is true no more
+                tensor.constant = None  # torch's cached value of small tensors is outdated
             return None
         try:
             result = super().__torch_dispatch__(func, types, args, kwargs)

@@ -30,7 +30,7 @@ from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.world import VirtualWorld
 
 NAME = "virtual"  # of the backend
-LOGGED = {"gloo": ["gloo_socket_ifname", "gloo_device_transport"]}  # what DDP logs of a backend besides
+LOGGED = {"gloo": ["gloo_socket_ifname", "gloo_device_transport"]}  # further fields of DDP's log, by backend
 
 
 class GroupMaker:
@@ -219,12 +219,12 @@ def _naming_backend(original: Callable[[Any], dict[str, Any]]) -> Callable[[Any]
 
 
 NO_RPC = (
-    "torch.distributed.rpc cannot run on virtual ranks: its agents talk over sockets of their own, in which no virtual "
-    "time passes; send and receive, or call collectives"
+    "torch.distributed.rpc cannot run on virtual ranks: its agents use their own sockets, without virtual time; use "
+    "messages or collectives of torch.distributed"
 )
 NO_SOCKETS = (
-    "sockets between ranks cannot run on virtual ranks, where the others do nothing while one waits in accept(), and "
-    "no virtual time passes; send and receive, or call collectives"
+    "sockets between ranks cannot run on virtual ranks: no other rank runs while one waits in accept(); use messages "
+    "or collectives of torch.distributed"
 )
 
 
@@ -265,7 +265,7 @@ def _shared(world: VirtualWorld, place: tuple[object, ...]) -> tuple[Any, ...]:
     """Return the arguments of a store of the calling rank. Raise RuntimeError for another thread."""
     rank = world.me()
     if rank is None:
-        raise RuntimeError("a store is made by a thread that is no rank's")
+        raise RuntimeError("a store is created by a thread that does not belong to a rank")
     return world, rank.job, rank.job.stores.setdefault(place, {})
 
 

@@ -52,7 +52,7 @@ class UserProgram:
         except OSError as error:
             raise InputError(f"{self.name}: {error.strerror}") from error
         except (SyntaxError, ValueError) as error:
-            raise InputError(f"{self.name}: this is no program of Python: {error}") from error
+            raise InputError(f"{self.name}: not a Python program: {error}") from error
 
     def carry_out(self) -> None:
         """Execute the program as ``__main__``."""

@@ -16,9 +16,9 @@ from virtual.ranks.rank import Rank, RankWait
 from virtual.ranks.sites import find_site, is_asked_by_program_or_tests
 from virtual.ranks.world import Act, VirtualWorld
 
-POLLING_S = 1800.0  # of virtual time, as groups wait, after which whoever polls in vain is told to be stuck
-POLL_S = 0.01  # a poll takes at least
-TOO_OFTEN = "semaphore or lock released too many times"  # as multiprocessing says it
+POLLING_S = 1800.0  # of virtual time; ranks that still poll are reported as stuck
+POLL_S = 0.01  # minimum time of a poll
+TOO_OFTEN = "semaphore or lock released too many times"  # multiprocessing's message
 
 
 def install_shared_objects(world: VirtualWorld, replaced: Replaced) -> None:
@@ -92,7 +92,7 @@ class VirtualQueue(SharedObject):
             raise queue.Empty
         if not self._wait("get", lambda: bool(self._items), timeout):
             raise queue.Empty
-        return pickle.loads(self._items.popleft())  # what this process has pickled
+        return pickle.loads(self._items.popleft())  # pickled by this process
 
     def put_nowait(self, item: Any) -> None:
         """Append an item."""

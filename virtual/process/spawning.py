@@ -125,7 +125,7 @@ class Spawner:
                 self.program.execute("__mp_main__")
             if module is not None and module not in MAINS:
                 import_module(module)
-            found, given, keys = pickle.loads(packed)  # what this process has pickled
+            found, given, keys = pickle.loads(packed)  # pickled by this process
             return found(*given, **keys)
 
         return body

@@ -17,7 +17,7 @@ from virtual.ranks.watching import Watcher
 Clock = npt.NDArray[np.int64]
 
 
-NOTHING: Clock = np.zeros(0, np.int64)  # of who knows of nothing
+NOTHING: Clock = np.zeros(0, np.int64)  # of a rank without events
 
 
 class Clocks(Watcher):
@@ -84,7 +84,7 @@ def _merge(clocks: Iterable[Clock]) -> Clock:
     return found
 
 
-UNTOLD = (".py", ".pyc", ".lock", ".so")  # code, and files that are there to be fought for
+UNTOLD = (".py", ".pyc", ".lock", ".so")  # code and lock files
 NO_FILES = ("/dev/", "/proc/", "/sys/")
 SAVE_ONCE = "save only on rank 0 (if dist.get_rank() == 0), or to a separate file on each rank"
 BARRIER = "call barrier() on all ranks between writing and reading"

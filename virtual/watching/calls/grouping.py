@@ -67,7 +67,7 @@ class LateComers(Watcher):
 
     def __init__(self) -> None:
         super().__init__()
-        self._clocks: dict[Rank, tuple[float, float]] = {}  # its clock, and what it had computed then
+        self._clocks: dict[Rank, tuple[float, float]] = {}  # its clock, and its compute time then
 
     def now(self, rank: Rank) -> float:
         """Return a rank's clock, in seconds."""

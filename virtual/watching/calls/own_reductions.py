@@ -17,7 +17,7 @@ from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.sites import NOWHERE, CallSite, find_site
 from virtual.ranks.watching import Watcher
 
-MOST_SUMS = 500  # that a rank receives or makes; a program with more is not judged
+MOST_SUMS = 500  # of a rank; programs with more are not checked
 MOST_ELEMENTS = 1 << 22  # of a tensor that is followed
 MOST_PARTS = 2  # contributions of each rank in a sum that is followed
 MOST_KEPT = 1024  # elements of a tensor that is kept
@@ -184,7 +184,7 @@ class OwnReductions(Watcher):
         )
         self.tell(job, ProgramFinding("wrong all_reduce", title, places, CHECK_STEPS))
 
-    # -- what is known of tensors
+    # -- known sums
 
     def _find(self, rank: Rank, tensor: Any) -> OwnSum | None:
         """Return the sum in a tensor, recognized by its memory or its values."""
@@ -217,7 +217,7 @@ class OwnReductions(Watcher):
     ) -> None:
         if not _is_followed(tensor) or site == NOWHERE:
             return
-        self._mixed.pop(rank, None)  # the reduction goes on
+        self._mixed.pop(rank, None)  # the reduction continues
         self._counts[rank] = self._counts.get(rank, 0) + 1
         if self._counts[rank] > MOST_SUMS:
             self._sums.pop(rank, None)

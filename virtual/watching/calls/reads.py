@@ -24,8 +24,8 @@ class Reads(Watcher):
 
     def __init__(self) -> None:
         super().__init__()
-        self._busy: dict[Rank, dict[int, Any]] = {}  # what was posted and is not waited for, by address
-        self._undefined: dict[Rank, dict[int, Any]] = {}  # what reduce has left on others than the root
+        self._busy: dict[Rank, dict[int, Any]] = {}  # pending operations, by address
+        self._undefined: dict[Rank, dict[int, Any]] = {}  # buffers of reduce on other ranks than the root
 
     def mode(self, rank: Rank) -> "ReadingMode":
         """Return the mode that observes a rank's operators."""

@@ -22,8 +22,8 @@ from virtual.ranks.sites import CallSite
 from virtual.ranks.watching import Watcher
 from virtual.watching.training.logs import OptimizerLog, OptimizerLogs
 
-SPLITTING = ("all_reduce", "all_gather", "reduce_scatter")  # collectives by which layers are split up over ranks
-MOST_FORGOTTEN = 0.5  # of an optimizer's parameters may be outside of all bonds, and are meant to be in
+SPLITTING = ("all_reduce", "all_gather", "reduce_scatter")  # collectives of hand-written tensor parallelism
+MOST_FORGOTTEN = 0.5  # share of an optimizer's parameters that may be forgotten
 
 
 @dataclass(eq=False)
@@ -32,10 +32,10 @@ class Bond:
 
     parameters: dict[Rank, torch.Tensor]
     by_ddp: bool = False
-    of_norm: bool = False  # a weight of ones that ranks share which split up layers by hand
-    hook: CallSite | None = None  # where the program has registered what DDP reduces it by
-    sum_given: Values | None = None  # of all ranks' gradients that the hook was last given, a sample
-    _given: dict[int, dict[Rank, Values]] = field(default_factory=dict)  # by number of the backward
+    of_norm: bool = False  # a norm's weight, replicated by hand-written tensor parallelism
+    hook: CallSite | None = None  # line that registered the communication hook
+    sum_given: Values | None = None  # sample of the sum of the hook's last inputs
+    _given: dict[int, dict[Rank, Values]] = field(default_factory=dict)  # by number of the backward pass
 
     def give(self, rank: Rank, gradient: Values, backward: int, hook: CallSite) -> None:
         """Add a rank's input to a DDP hook."""

@@ -29,9 +29,9 @@ from virtual.watching.training.bonds import Bond, Bonds
 from virtual.watching.training.logs import OptimizerLog, OptimizerLogs
 from virtual.watching.training.losses import LossScale, read_loss_scale
 
-FEW = 8  # values of each parameter that factors are found by
-SOME = 64  # values of a tensor of gradients that ranks are compared by
-HALVES = 0.02  # relative difference that is rounding of sums in float16 and bfloat16
+FEW = 8  # values of each parameter for its factor
+SOME = 64  # values of a gradient to compare between ranks
+HALVES = 0.02  # relative rounding error of 16-bit sums
 OF_FSDP = f"distributed{os.sep}fsdp{os.sep}"
 DIVIDE = "divide by the number of ranks: grad /= dist.get_world_size(), ReduceOp.AVG, or a loss divided by it"
 NEVER_DIVIDED = "gradients are summed over {ranks} ranks and never divided: each step is {ranks} times too large"
@@ -40,7 +40,7 @@ MEAN_LOSS = (
     'use reduction="mean", or divide the summed loss by the number of samples on all ranks and sum the gradients; '
     "with DDP, also multiply that loss by the number of ranks"
 )
-USUAL = ((2, 3, 4, 5, 8, 10), (2,))  # numbers that a mean, and a sum, are divided by for reasons of their own
+USUAL = ((2, 3, 4, 5, 8, 10), (2,))  # common divisors of means and of sums for other reasons
 CHECK_SUM = "compare your all_reduce with dist.all_reduce on values that differ by rank; is a chunk sent too early?"
 CLIP_LATER = "clip after gradients are averaged, so that all ranks use the norm of the same gradient"
 LEAVE = "remove this all_reduce, or do not wrap the module in DDP"
@@ -55,7 +55,7 @@ class Reduced:
     parameters: list[torch.Tensor]
     given: list[Values]
     op: str
-    is_early: bool  # while backward went on, so that nobody knows what it was before
+    is_early: bool  # during backward, when the gradient was not sampled yet
     callers: tuple[CallSite, ...]  # the lines of the program that lead to it, the innermost first
     ranks: int
     result: list[Values] = field(default_factory=list)
@@ -70,14 +70,14 @@ class Reduced:
 class Backward:
     """A rank's gradients at the end of its last backward pass."""
 
-    scale: LossScale | None = None  # by which the loss is a multiple of a mean or sum; None where that is not known
+    scale: LossScale | None = None  # of the loss; None if it is unknown
     gradients: dict[int, Values] = field(default_factory=dict)  # by id of the parameter
     ready: dict[int, Values] = field(default_factory=dict)  # given to hooks of the program, by id of the parameter
     reduced: list[Reduced] = field(default_factory=list)
     is_over: bool = False
     since_step: int = 0  # backwards since the last step
-    has_messages: bool = False  # since backward has ended
-    clipped: CallSite | None = None  # where they were clipped by their norm, before any was reduced
+    has_messages: bool = False  # received after backward
+    clipped: CallSite | None = None  # line that clipped them before they were reduced
 
 
 class Gradients(Watcher):
@@ -89,7 +89,7 @@ class Gradients(Watcher):
         self._backwards: dict[Rank, Backward] = {}
         self._drawn: set[Rank] = set()
         self._equal: dict[Any, int] = {}
-        self._early: set[Any] = set()  # posted while backward went on
+        self._early: set[Any] = set()  # posted during backward
         self._of_shards: set[Any] = set()  # posted to reduce the gradients of shards
         self._steps: dict[tuple[Rank, str], int] = {}
 
@@ -220,7 +220,7 @@ class Gradients(Watcher):
                     title = "your all_reduce leaves equal gradients on all ranks, but not the sum of what they computed"
                     self.find("wrong all_reduce", title, other.rank, other.last, CHECK_SUM)
 
-    # -- what gradients are multiplied by
+    # -- factors
 
     def _judge(self, rank: Rank, now: Backward, parameters: list[torch.Tensor]) -> None:
         if now.scale is None or now.since_step != 1 or not parameters:

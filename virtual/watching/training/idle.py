@@ -13,7 +13,7 @@ from virtual.watching.training.logs import OptimizerLogs
 AVERAGE = "wrap the module in DistributedDataParallel, or average the gradients after each backward"
 MAKE_LATER = "create the optimizer after fully_shard, FSDP or to_empty has replaced the parameters"
 GIVE = "pass all parameters of the module to the optimizer, including those added later, or set requires_grad=False"
-MOST_OF_METRICS = 8  # elements of what ranks reduce for their logs: losses, counts
+MOST_OF_METRICS = 8  # elements of a reduced loss or count
 MOST_LEFT_OUT = 0.5  # of a module's parameters; where more are in no optimizer, a part of it is trained on purpose
 
 

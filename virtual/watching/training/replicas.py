@@ -29,7 +29,7 @@ def name_parameter(rank: Rank, parameter: torch.Tensor, wrapped: Iterable[Any]) 
     return found
 
 
-MOST_PLACES = 4  # of unlike ranks that are told one by one
+MOST_PLACES = 4  # ranks with different values that are listed separately
 BEFORE = (
     "start with equal parameters: broadcast those of rank 0 after creating or loading them, use one seed, or wrap the "
     "module in DDP"
@@ -68,7 +68,7 @@ class Replicas(Watcher):
         super().__init__()
         self.logs, self.bonds, self.strict = logs, bonds, strict
         self._known_peers: dict[OptimizerLog, tuple[int, list[OptimizerLog]]] = {}  # by how many bonds there were
-        self._silent: set[Any] = set()  # optimizers' numbers, by job, of which something was told
+        self._silent: set[Any] = set()  # optimizers with a finding, by job and number
         self._called: dict[Any, dict[Rank, tuple[Any, dict[str, Values], CallSite]]] = {}  # modules under DDP
         self._evaluated: dict[Any, dict[Rank, tuple[Any, dict[str, Values], CallSite]]] = {}
         self._own_modules: dict[Rank, list[Any]] = {}  # whose gradients the program averages by itself
