@@ -279,9 +279,9 @@ class VirtualProcessGroup(dist.ProcessGroup):
         exchange = AllGather(self.rank(), given=ins, taken=taken, world_size=len(self.group.ranks))
         self._rules(ins).check_moved("all_gather", ins)
         lengths = tuple(one.numel() for tensors in taken for one in tensors)
-        mine = [one.numel() for one in taken[self.rank()]]
-        if mine != [one.numel() for one in ins]:
-            raise RuntimeError(f"{verb}: a rank gives {_lengths(ins)} elements and takes {mine} of itself")
+        given, mine = ([one.numel() for one in tensors] for tensors in (ins, taken[self.rank()]))
+        if mine != given:
+            raise RuntimeError(f"{verb}: the input has {given} elements, but the output has {mine} for this rank")
         return self._call(verb, exchange, ins, result, lengths=lengths)
 
     def reduce_scatter(self, outs: Tensors, ins: Sequence[Tensors], opts: Any) -> VirtualWork:
@@ -415,7 +415,3 @@ def _split(tensor: torch.Tensor, sizes: Any, ranks: int) -> Tensors:
     if rows % ranks:
         raise RuntimeError("Tensor's dim 0 does not divide equally across group size")
     return tensor.detach().chunk(ranks)
-
-
-def _lengths(tensors: Tensors) -> list[int]:
-    return [one.numel() for one in tensors]

@@ -3,8 +3,7 @@
 import networkx as nx
 
 from virtual.diagnosis.locations import awaited_post, awaited_ranks, waiting_locations
-from virtual.matching.group import VirtualGroup
-from virtual.matching.posted import Posted, PostedHalf
+from virtual.matching.posted import Posted
 from virtual.ranks.finding import ProgramFinding, format_ranks, say_wait
 from virtual.ranks.rank import Rank, RankJob
 
@@ -78,7 +77,7 @@ def _classify(members: list[Rank]) -> tuple[str, str, str]:
             return "deadlock", f"{who} wait for each other: {crossed}", WRONG_PEER
         return "deadlock", f"{who} all send first, and no rank receives", SEND_FIRST
     if ways == {"calls"}:
-        names = ", ".join(sorted({_group_name(post) for post in posts}))
+        names = ", ".join(sorted({f"{post.group.name} of {format_ranks(post.group.ranks)}" for post in posts}))
         title = f"{who} wait for each other in collectives of different groups ({names})"
         return "group order", title, GROUP_ORDER
     advice = ACROSS_COLLECTIVE if "calls" in ways else RECEIVE_FIRST
@@ -88,17 +87,14 @@ def _classify(members: list[Rank]) -> tuple[str, str, str]:
 def _find_unclaimed(posts: list[Posted]) -> list[str]:
     """Describe the messages that these ranks have sent each other and that their receivers do not ask for."""
     sources = {post.rank.number: post.awaits for post in posts}
-    sent = [(half, half.peer_in_world) for group in {post.group for post in posts} for half in _unmatched_sends(group)]
+    queues = [queue for group in {post.group for post in posts} for queue in group.sends.values()]
+    sent = [(half, half.peer_in_world) for queue in queues for half in queue]
     found = [
         f"rank {half.rank.number} has sent to rank {peer}, which receives from {format_ranks(sources[peer])}"
         for half, peer in sent
         if peer in sources and half.rank.number in sources and half.rank.number not in sources[peer]
     ]
     return found[:SHOWN_MESSAGES] + ["..."] * (len(found) > SHOWN_MESSAGES)
-
-
-def _unmatched_sends(group: VirtualGroup) -> list[PostedHalf]:
-    return [half for queue in group.sends.values() for half in queue]
 
 
 def _find_crossed(post: Posted) -> str | None:
@@ -109,8 +105,3 @@ def _find_crossed(post: Posted) -> str | None:
         if receiver in post.awaits and source is not None and post.group.ranks[source] != sender:
             return f"rank {sender} sends to rank {receiver}, which receives from rank {post.group.ranks[source]}"
     return None
-
-
-def _group_name(post: Posted) -> str:
-    """Return the group's name and ranks."""
-    return f"{post.group.name} of {format_ranks(post.group.ranks)}"

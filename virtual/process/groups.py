@@ -64,7 +64,8 @@ class GroupMaker:
         logged = _naming_backend(DistributedDataParallel._get_ddp_logging_data)
         replaced.put(DistributedDataParallel, "_get_ddp_logging_data", logged)
         replaced.put(device_mesh.DeviceMesh, "__init__", _of_its_thread(device_mesh.DeviceMesh.__init__))
-        replaced.put(c10d, "_store_based_barrier", self._unless_few(c10d._store_based_barrier))
+        barrier = c10d._store_based_barrier  # skipped where only some ranks run
+        replaced.put(c10d, "_store_based_barrier", lambda *args: None if self.caller().job.only else barrier(*args))
         for module in (dist, c10d):
             replaced.put(module, "split_group", self._split)
             replaced.put(module, "batch_isend_irecv", self._together(c10d.batch_isend_irecv))
@@ -102,7 +103,9 @@ class GroupMaker:
 
         def make(size: int, place: int, ranks: list[int], asked: Any, store: Any, *args: Any, **named: Any) -> Any:
             device, _ = named.pop("device_id", None), named.pop("backend_options", None)
-            self._note_made(tuple(ranks) or tuple(range(size)))
+            rank = self.caller()
+            if rank is rank.job.ranks[0]:
+                rank.job.made_groups.append(tuple(ranks) or tuple(range(size)))
             made, own_store = original(size, place, ranks, NAME, store, *args, **named)
             name = self.usual if asked in (None, "undefined", "") else str(asked)
             if isinstance(made, VirtualProcessGroup):
@@ -147,16 +150,6 @@ class GroupMaker:
                     ranks, timeout, backend, use_local_synchronization=True, group_desc=group_desc, sort_ranks=False
                 )
         return dist.GroupMember.NON_GROUP_MEMBER
-
-    def _unless_few(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the barrier of a new group, skipped if only some ranks run."""
-        return lambda *args, **named: None if self.caller().job.only else original(*args, **named)
-
-    def _note_made(self, ranks: tuple[int, ...]) -> None:
-        """Note a group that the first rank of a job creates, as a member or not."""
-        rank = self.caller()
-        if rank is rank.job.ranks[0]:
-            rank.job.made_groups.append(ranks)
 
     def _meet(self, url: Any, rank: int = -1, world_size: int = -1, **_: Any) -> Iterator[tuple[Any, int, int]]:
         """Yield a store, the rank and the world size; a second ``init_process_group`` uses a new store."""

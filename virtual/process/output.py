@@ -2,7 +2,6 @@
 
 from typing import Any, TextIO
 
-from virtual.ranks.rank import Rank
 from virtual.ranks.world import VirtualWorld
 
 
@@ -20,7 +19,7 @@ class RankedOutput:
         *lines, rest = (rank.extra.get(self._key, "") + text).split("\n")
         rank.extra[self._key] = rest
         for line in lines:
-            self._file.write(f"[{prefix(rank)}] {line}\n")
+            self._file.write(f"[rank {rank.number}] {line}\n")
         return len(text)
 
     def writelines(self, lines: Any) -> None:
@@ -37,13 +36,8 @@ class RankedOutput:
         for rank in self._world.ranks:
             rest = rank.extra.pop(self._key, "")
             if rest:
-                self._file.write(f"[{prefix(rank)}] {rest}\n")
+                self._file.write(f"[rank {rank.number}] {rest}\n")
         self._file.flush()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
-
-
-def prefix(rank: Rank) -> str:
-    """Return what a rank's lines begin with."""
-    return f"rank {rank.number}"

@@ -80,11 +80,11 @@ class FindingPlace:
             return ""
         if len(set(self.awaits)) == 1:
             return f"waits for {format_ranks(self.awaits[0])}"
-        pairs = [f"{rank} for {format_runs(others) or 'anyone'}" for rank, others in self._pairs()]
+        pairs = [
+            f"{rank} for {format_runs(others) or 'anyone'}"
+            for rank, others in zip(self.ranks, self.awaits, strict=True)
+        ]
         return "waiting: " + ", ".join(pairs[:SHOWN_PAIRS]) + ", ..." * (len(pairs) > SHOWN_PAIRS)
-
-    def _pairs(self) -> list[tuple[int, tuple[int, ...]]]:
-        return list(zip(self.ranks, self.awaits, strict=True))
 
 
 @dataclass(frozen=True)

@@ -204,13 +204,9 @@ class OwnReductions(Watcher):
                     return known, known.parts
             elif not sample[0]:
                 return None, Counter()
-            elif self._is_copy(rank, values):
-                return None, None
+            elif any(one.values == values for one in self._sums[rank].values()):
+                return None, None  # it may be a copy of a sum
         return None, Counter({(rank.number, values): 1}) if sample.any() else Counter()
-
-    def _is_copy(self, rank: Rank, values: bytes) -> bool:
-        """Return whether a constant tensor may be a copy of a sum."""
-        return any(one.values == values for one in self._sums[rank].values())
 
     def _note(
         self, rank: Rank, tensor: Any, parts: Parts, ranks: frozenset[int], site: CallSite, is_last: bool

@@ -6,7 +6,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from virtual.matching.samples import is_plain
 from virtual.ranks.rank import Rank
-from virtual.ranks.sites import CallSite, find_site
+from virtual.ranks.sites import find_site
 from virtual.ranks.watching import Watcher
 
 WAIT_FIRST = "call wait() on the handle before reading the tensor"
@@ -55,23 +55,19 @@ class Reads(Watcher):
         busy, undefined = self._busy.get(rank, {}), self._undefined.get(rank, {})
         for address in reads:
             if address in busy:
-                self._read_early(rank, busy[address], find_site())
+                verb, site = busy[address].what.partition("(")[0], busy[address].site
+                title = f"a tensor is read while {verb} at {site} is pending"
+                self.find("buffer in use", title, rank, find_site(), WAIT_FIRST)
             if address in undefined:
-                self._read_elsewhere(rank, undefined.pop(address), find_site())
+                site = undefined.pop(address).site
+                title = f"{{ranks}} read a tensor after reduce ({site}), but only the root has the result"
+                self.find("undefined result", title, rank, find_site(), ALL_REDUCE)
         for address in writes:
             undefined.pop(address, None)
 
     def is_idle(self, rank: Rank) -> bool:
         """Return whether there is nothing to check."""
         return not self._busy.get(rank) and not self._undefined.get(rank)
-
-    def _read_early(self, rank: Rank, posted: Any, site: CallSite) -> None:
-        verb = posted.what.partition("(")[0]
-        self.find("buffer in use", f"a tensor is read while {verb} at {posted.site} is pending", rank, site, WAIT_FIRST)
-
-    def _read_elsewhere(self, rank: Rank, posted: Any, site: CallSite) -> None:
-        title = f"{{ranks}} read a tensor after reduce ({posted.site}), but only the root has the result"
-        self.find("undefined result", title, rank, site, ALL_REDUCE)
 
 
 class ReadingMode(TorchDispatchMode):
