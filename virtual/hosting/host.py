@@ -27,6 +27,7 @@ START = (
     "serve(socket.socket(fileno=int(sys.argv[2])), json.loads(sys.argv[3]))"
 )
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+MORE_TIME = "; pass a longer --timeout"
 TELL_S = 1.0  # for a run to report its current line
 PIECE = 1 << 16  # bytes of output that are read at once
 
@@ -110,7 +111,7 @@ class VirtualHost:
                 raise InputError(run.why)
             if status is None:
                 where = f"; {run.why}" if run.why else ""
-                raise RunFailed(f"{options.program.title} did not end in {timeout:g} s{where}; pass a longer --timeout")
+                raise RunFailed(f"{options.program.title} did not end in {timeout:g} s{where}{MORE_TIME}")
             if status not in (0, 1):
                 how = f"failed with {run.why}" if status == CRASHED and run.why else describe_exit(status)
                 raise RunFailed(f"the process of {options.program.title} {how}")

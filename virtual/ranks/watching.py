@@ -107,6 +107,10 @@ class Watchers:
 
     def __init__(self, watchers: tuple[Watcher, ...] = ()) -> None:
         self.broken: dict[str, BaseException] = {}  # exceptions of watchers, by class name
+        self.put(watchers)
+
+    def put(self, watchers: tuple[Watcher, ...]) -> None:
+        """Replace the watchers."""
         self.watchers = watchers
         for event in EVENTS:
             receivers = [(type(one).__name__, getattr(one, event)) for one in watchers if hasattr(one, event)]
