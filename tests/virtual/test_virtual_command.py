@@ -207,7 +207,7 @@ def test_virtual_runs_from_python() -> None:
 def test_program_that_spawns_on_each_rank_is_warned_about(ringlab: Ringlab) -> None:
     program = PROGRAMS / "right" / "spawn_argparse.py"
     twice, once = (ringlab("virtual", "--ranks", ranks, program) for ranks in (2, 0))
-    assert "warning: each rank started the ranks of the program" in twice.out and "--ranks 0" in twice.out
+    assert "warning: each rank started the program's ranks" in twice.out and "--ranks 0" in twice.out
     assert "warning" not in once.out
 
 
