@@ -1,11 +1,11 @@
 from viz.accuracy import Dots as Dots
 from viz.accuracy import accuracy_figure as accuracy_figure
+from viz.animation.animation import animate as animate
 from viz.curves import Curve as Curve
 from viz.curves import SweepLine as SweepLine
 from viz.curves import scaling_figure as scaling_figure
 from viz.curves import sweep_figure as sweep_figure
 from viz.file_types import check_file as check_file
-from viz.film.animation import animate as animate
 from viz.fronts import MeshDots as MeshDots
 from viz.fronts import Priced as Priced
 from viz.fronts import meshes_figure as meshes_figure

@@ -42,16 +42,16 @@ def accuracy_figure(title: str, subtitle: str, dots: Sequence[Dots]) -> Figure:
     """
     check_text("title", title, "Two racks")
     check_text("subtitle", subtitle, "of 16 hosts")
-    if not any(len(one.measured) for one in dots):
+    if not any(len(series.measured) for series in dots):
         raise InputError(f"{title}: nothing to draw: no rows")
-    panels = list(dict.fromkeys(one.panel for one in dots))
-    families = sorted({one.family for one in dots})
+    panels = list(dict.fromkeys(series.panel for series in dots))
+    families = sorted({series.family for series in dots})
     colors = dict(zip(families, chunk_colors(len(families)), strict=True))
     figure = Figure(figsize=(4.2 * len(panels) + 0.6, 5.4), dpi=DPI, facecolor=PAPER)
     for index, panel in enumerate(panels):
         width = 1 / len(panels)
         axes = figure.add_axes((index * width + 0.2 * width, 0.24, 0.74 * width, 0.58))
-        _draw_panel(axes, panel, [one for one in dots if one.panel == panel], colors)
+        _draw_panel(axes, panel, [series for series in dots if series.panel == panel], colors)
     figure.text(0.03, 0.94, title, fontsize=13, fontweight="bold", color=INK, parse_math=False)
     figure.text(0.03, 0.895, subtitle, fontsize=9.5, color=GREY, parse_math=False)
     handles = [figure.axes[0].plot([], [], "o", color=colors[family], label=family)[0] for family in families]
@@ -73,19 +73,19 @@ def _add_legend(figure: Figure, handles: Sequence[Any]) -> None:
 
 def _draw_panel(axes: Axes, panel: str, dots: Sequence[Dots], colors: dict[str, str]) -> None:
     """Draw one class: the diagonal, the band around it, and each family's dots."""
-    every = np.concatenate([[*one.measured, *one.predicted] for one in dots])
-    ranges = [each for one in dots for each in (*one.measured_range, *one.predicted_range)]
+    every = np.concatenate([[*series.measured, *series.predicted] for series in dots])
+    ranges = [each for series in dots for each in (*series.measured_range, *series.predicted_range)]
     every = np.concatenate([every, np.ravel(ranges)])
     ends = np.array([every.min() / 1.5, every.max() * 1.5])
     axes.fill_between(ends, ends / BAND, ends * BAND, color=FAINT, linewidth=0)
     axes.plot(ends, ends, color=GREY, linewidth=0.8)
-    for one in dots:
-        look: dict[str, Any] = {"color": colors[one.family], "linewidth": 1.0, "alpha": 0.7}
-        if one.measured_range:
-            axes.hlines(one.predicted, *np.transpose(one.measured_range), **look)
-        if one.predicted_range:
-            axes.vlines(one.measured, *np.transpose(one.predicted_range), **look)
-        axes.plot(one.measured, one.predicted, "o", color=colors[one.family], markersize=3, alpha=0.7)
+    for series in dots:
+        look: dict[str, Any] = {"color": colors[series.family], "linewidth": 1.0, "alpha": 0.7}
+        if series.measured_range:
+            axes.hlines(series.predicted, *np.transpose(series.measured_range), **look)
+        if series.predicted_range:
+            axes.vlines(series.measured, *np.transpose(series.predicted_range), **look)
+        axes.plot(series.measured, series.predicted, "o", color=colors[series.family], markersize=3, alpha=0.7)
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, aspect="equal")
     axes.set_title(panel, fontsize=10, color=INK, loc="left")
     axes.set_xlabel("measured", fontsize=9, color=INK)
@@ -107,7 +107,7 @@ def _ticks(low: float, high: float) -> list[float]:
         (1.0, 1.5, 2.0, 3.0, 5.0, 7.0),
         tuple(np.arange(1.0, 10.0, 0.5)),
     ):
-        found = [step * 10.0**decade for decade in decades for step in steps if low <= step * 10.0**decade <= high]
-        if len(found) >= 2:
+        ticks = [step * 10.0**decade for decade in decades for step in steps if low <= step * 10.0**decade <= high]
+        if len(ticks) >= 2:
             break
-    return found[:: -(-len(found) // 6) or 1]
+    return ticks[:: -(-len(ticks) // 6) or 1]

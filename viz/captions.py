@@ -3,7 +3,7 @@
 from math import floor, inf, isfinite, log10
 
 from collectives.errors import InputError
-from collectives.records.trace import Trace, TracedLink
+from collectives.records.trace import Trace
 from collectives.units import TIMES, format_bandwidth, format_size, format_time
 from viz.layout.geometry import Edge, natural_order
 from viz.layout.layout import is_through_memory
@@ -61,7 +61,7 @@ def describe_failure(trace: Trace) -> str:
         return ""
     where = f" ({failure.where})" if failure.where else ""
     if failure.circle:
-        return f"comes to a {failure.text}"
+        return f"ends in a {failure.text}"
     at = f"rank {failure.rank}, " + ("at its end" if failure.step is None else f"step {failure.step}")
     return f"goes wrong at {at}{where}: {failure.text}"
 
@@ -73,8 +73,8 @@ def is_stuck_at_once(trace: Trace) -> bool:
 
 def describe_busiest_link(trace: Trace) -> str:
     """Return the most used links and their utilization, or "" if no link's bandwidth is known."""
-    carried = {(link.src, link.dst): link.could_carry(trace.elapsed) for link in _finite(trace.links)}
-    use = {(link.src, link.dst): link.nbytes / (carried[link.src, link.dst] or inf) for link in _finite(trace.links)}
+    known = [link for link in trace.links if isfinite(link.bandwidth)]
+    use = {(link.src, link.dst): link.nbytes / (link.could_carry(trace.elapsed) or inf) for link in known}
     top = min(max(use.values(), default=0.0), 1.0)
     most = [edge for edge, share in use.items() if share > 0.99 * top]
     if not top:
@@ -84,11 +84,6 @@ def describe_busiest_link(trace: Trace) -> str:
     if len({frozenset(edge) for edge in most}) == 1:
         return f"busiest link: {_link_name(trace, most)}, {100 * top:.0f} % of what it could carry"
     return f"busiest: {len(most)} of {len(use)} links, each {100 * top:.0f} % of what it could carry"
-
-
-def _finite(links: list[TracedLink]) -> list[TracedLink]:
-    """Return the links whose bandwidth is known."""
-    return [link for link in links if isfinite(link.bandwidth)]
 
 
 def _link_name(trace: Trace, edges: list[Edge]) -> str:

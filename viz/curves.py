@@ -15,8 +15,8 @@ from viz.style import GREY, INK, chunk_colors, clear_axes, log_ticks, titled_fig
 
 IDEAL = "ideal"
 APART, LOWEST = 0.1, 0.02  # of the height: between words of two lines, and the lowest of them
-CLOSE = 1.25  # of the highest rate over the lowest
-SAME = 0.99  # of a rate: what is nearer is drawn as one ideal
+CLOSE = 1.25  # ratio of the highest rate to the lowest
+SAME = 0.99  # ratio of two rates that are drawn as one ideal
 Points = tuple[tuple[int, float, float], ...]  # ranks, samples a second, share of the ideal
 End = tuple[float, str, str]  # height, words, color
 
@@ -50,7 +50,7 @@ def scaling_figure(title: str, subtitle: str, curves: Sequence[Curve]) -> Figure
         )
     figure = titled_figure(title, subtitle, 9.0, 5.6)
     axes = figure.add_axes((0.095, 0.11, 0.68, 0.74))
-    ranks, is_each = sorted({ranks for found in points for ranks, _, _ in found}), _are_close(points)
+    ranks, is_each = sorted({ranks for curve in points for ranks, _, _ in curve}), _are_close(points)
     axes.set(xscale="log", yscale="linear" if is_each else "log")
     ends = _draw_lines(axes, points, ranks, is_each)
     axes.xaxis.set_major_locator(FixedLocator(_spaced(ranks)))
@@ -77,24 +77,24 @@ def scaling_figure(title: str, subtitle: str, curves: Sequence[Curve]) -> Figure
 def _draw_lines(axes: Axes, points: Mapping[Points, str], ranks: Sequence[int], is_each: bool) -> list[End]:
     """Draw the ideal and the curves, in total or per rank. Return the end, label and color of each."""
     one_rank, ideal = _ideal(points)
-    across = ranks if len(ranks) > 1 else [ranks[0] / 2, ranks[0] * 2]  # of one number a level line on both sides
+    across = ranks if len(ranks) > 1 else [ranks[0] / 2, ranks[0] * 2]  # for one number, a level line on both sides
     of = ranks if len(ranks) > 1 else [ranks[0]] * 2
     heights = [one_rank * (1 if is_each else count) for count in of]
     axes.plot(across, heights, "--", color=GREY, linewidth=1.2, gid=IDEAL)
     ends = [(heights[-1], ideal, GREY)]
-    for (found, name), color in zip(points.items(), chunk_colors(len(points)), strict=True):
-        rates = [rate / (count if is_each else 1) for count, rate, _ in found]
-        counts = [count for count, _, _ in found]
+    for (curve, name), color in zip(points.items(), chunk_colors(len(points)), strict=True):
+        rates = [rate / (count if is_each else 1) for count, rate, _ in curve]
+        counts = [count for count, _, _ in curve]
         axes.plot(counts, rates, "o-", color=color, linewidth=2, markersize=4.5, gid=name, clip_on=False)
-        ends.append((rates[-1], f"{name}\n{found[-1][2]:.0%} at {counts[-1]}", color))
+        ends.append((rates[-1], f"{name}\n{curve[-1][2]:.0%} at {counts[-1]}", color))
     return ends
 
 
 def _are_close(points: Mapping[Points, str]) -> bool:
     """Return whether there are several curves and no two differ visibly on an axis of total rates."""
     rates: dict[int, list[float]] = {}
-    for found in points:
-        for count, rate, _ in found:
+    for curve in points:
+        for count, rate, _ in curve:
             rates.setdefault(count, []).append(rate)
     return len(points) > 1 and all(max(each) <= CLOSE * min(each) for each in rates.values())
 
@@ -104,17 +104,17 @@ def _by_points(curves: Sequence[Curve]) -> dict[Points, str]:
 
     Curves with the same points become one entry with all names.
     """
-    found: dict[Points, list[str]] = {}
+    names_by_points: dict[Points, list[str]] = {}
     for curve in curves:
         every = zip(curve.world_sizes, curve.samples_per_s, curve.efficiency, strict=True)
         if points := tuple((ranks, rate, share) for ranks, rate, share in every if rate and share):
-            found.setdefault(points, []).append(curve.name)
-    return {points: ", ".join(names) for points, names in found.items()}
+            names_by_points.setdefault(points, []).append(curve.name)
+    return {points: ", ".join(names) for points, names in names_by_points.items()}
 
 
 def _ideal(points: Mapping[Points, str]) -> tuple[float, str]:
     """Return the highest rate of one rank, and its label, which names the curve if the rates differ."""
-    alone = {max(rate / share / ranks for ranks, rate, share in found): name for found, name in points.items()}
+    alone = {max(rate / share / ranks for ranks, rate, share in curve): name for curve, name in points.items()}
     most = max(alone)
     return most, IDEAL if min(alone) > SAME * most else f"{IDEAL} of {alone[most]}"
 
@@ -130,18 +130,21 @@ def _spaced(ranks: Sequence[int]) -> list[int]:
 
 def _apart(wanted: Sequence[float]) -> list[float]:
     """Return the height of each label as a share of the axes: near its curve's end, without overlap."""
-    found, above = list(wanted), 2.0
+    heights, above = list(wanted), 2.0
     falling = sorted(range(len(wanted)), key=lambda index: -wanted[index])
     for index in falling:
-        above = found[index] = min(wanted[index], above - APART)
+        above = heights[index] = min(wanted[index], above - APART)
     below = LOWEST - APART
-    for index in reversed(falling):  # what has come to stand below the axes goes up again, and what is upon it
-        below = found[index] = max(found[index], below + APART)
-    return found
+    for index in reversed(falling):  # labels below the axes move up, with those above them
+        below = heights[index] = max(heights[index], below + APART)
+    return heights
 
 
 MARKERS = "os^D"  # in turn
-WIDTHS, MARKER_SIZES = (3.4, 1.2), (8.0, 3.0)  # points, first and last: of lines that lie on each other both are seen
+WIDTHS, MARKER_SIZES = (
+    (3.4, 1.2),
+    (8.0, 3.0),
+)  # points, of the first and the last line; both are visible if they coincide
 
 
 @dataclass(frozen=True)
@@ -161,7 +164,9 @@ def sweep_figure(title: str, key: str, lines: Sequence[SweepLine]) -> Figure:
     >>> len(sweep_figure("star", "hosts", [SweepLine("ring", ["2", "4"], [0.1, 0.2])]).axes[0].lines)
     1
     """
-    order = {value: place for place, value in enumerate(dict.fromkeys(one for line in lines for one in line.values))}
+    order = {
+        value: place for place, value in enumerate(dict.fromkeys(value for line in lines for value in line.values))
+    }
     points = [
         [(order[value], seconds) for value, seconds in zip(line.values, line.seconds, strict=True) if seconds]
         for line in lines
@@ -180,7 +185,7 @@ def sweep_figure(title: str, key: str, lines: Sequence[SweepLine]) -> Figure:
             marker = MARKERS[number % len(MARKERS)]
             axes.plot(across, seconds, f"-{marker}", gid=line.name, label=line.name, **look)
     axes.set(yscale="log")
-    stride = -(-len(order) // 14)  # values whose words have room below the axis
+    stride = -(-len(order) // 14)  # so that labels fit below the axis
     axes.set_xticks([*order.values()][::stride], [*order][::stride], rotation=25, ha="right")
     axes.yaxis.set_major_locator(log_ticks(*axes.get_ylim()))
     axes.yaxis.set_minor_locator(NullLocator())

@@ -12,7 +12,7 @@ FILE_TYPES = {
     "a player": (".html",),
     "a picture of messages": (".html", ".gif", ".mp4", ".png", ".svg", ".pdf", ".perfetto.json"),
     "a trace for Perfetto": (".perfetto.json",),
-    "a still picture": (".png", ".svg", ".pdf"),
+    "a plot": (".png", ".svg", ".pdf"),
     "a report": (".html", ".htm"),
 }
 WITHOUT_FFMPEG = "an .mp4 is encoded by ffmpeg; install it with `pip install imageio-ffmpeg`, or write a .gif"

@@ -37,26 +37,24 @@ def money_figure(title: str, subtitle: str, candidates: Sequence[Priced], limits
     figure = titled_figure(title, subtitle, 9.6, 6.2)
     axes = figure.add_axes((0.085, 0.1, 0.63, 0.74))
     colors = _colors(candidates)
-    for one in candidates:
-        color = colors.get(one.kind, FAINT)
-        hours, dollars = one.hours[1], one.dollars[1]
-        if one.is_front:
-            axes.plot(one.hours[::2], [dollars] * 2, color=color, linewidth=1.1, alpha=0.7, zorder=3)
-            axes.plot([hours] * 2, one.dollars[::2], color=color, linewidth=1.1, alpha=0.7, zorder=3)
-        size = 8.0 if one.is_front else 4.5
-        edge = INK if one.is_front else PAPER
+    for candidate in candidates:
+        color = colors.get(candidate.kind, FAINT)
+        hours, dollars = candidate.hours[1], candidate.dollars[1]
+        if candidate.is_front:
+            axes.plot(candidate.hours[::2], [dollars] * 2, color=color, linewidth=1.1, alpha=0.7, zorder=3)
+            axes.plot([hours] * 2, candidate.dollars[::2], color=color, linewidth=1.1, alpha=0.7, zorder=3)
+        size = 8.0 if candidate.is_front else 4.5
+        edge = INK if candidate.is_front else PAPER
         axes.plot(
             hours, dollars, "o", color=color, markersize=size, markeredgecolor=edge, markeredgewidth=0.7,
-            zorder=4 if one.is_front else 2, gid=one.label,
+            zorder=4 if candidate.is_front else 2, gid=candidate.label,
         )  # fmt: skip
     if not candidates:
         axes.set(xlim=(1, 10), ylim=(1, 10))
         axes.text(0.5, 0.5, "no candidates", color=GREY, fontsize=13, ha="center", transform=axes.transAxes)
-    front = sorted((one for one in candidates if one.is_front), key=lambda one: one.hours[1])
-    axes.step(
-        [one.hours[1] for one in front], [one.dollars[1] for one in front], where="post", color=GREY, linewidth=1.2,
-        linestyle="--", zorder=1, gid="front",
-    )  # fmt: skip
+    front = sorted((point for point in candidates if point.is_front), key=lambda point: point.hours[1])
+    steps = [point.hours[1] for point in front], [point.dollars[1] for point in front]
+    axes.step(*steps, where="post", color=GREY, linewidth=1.2, linestyle="--", zorder=1, gid="front")
     _scale(axes)
     _draw_limits(axes, limits)
     _draw_labels(axes, front, colors)
@@ -66,8 +64,8 @@ def money_figure(title: str, subtitle: str, candidates: Sequence[Priced], limits
 
 def _colors(candidates: Sequence[Priced]) -> dict[str, str]:
     """Return a color for each kind, kinds on the front first."""
-    kinds = dict.fromkeys(one.kind for one in sorted(candidates, key=lambda one: (not one.is_front, one.dollars[1])))
-    chosen = list(kinds)[:8]  # the others are grey
+    order = sorted(candidates, key=lambda point: (not point.is_front, point.dollars[1]))
+    chosen = list(dict.fromkeys(point.kind for point in order))[:8]  # the others are grey
     return dict(zip(chosen, chunk_colors(len(chosen)), strict=True))
 
 
@@ -97,13 +95,13 @@ def _draw_labels(axes: Axes, front: Sequence[Priced], colors: dict[str, str]) ->
     """Label the front to the right of the axes, at the height of each dot if there is room."""
     low, high = axes.get_ylim()
     above = 1.0 + LINE_APART
-    for one in sorted(front, key=lambda one: -one.dollars[1]):
-        height = log(one.dollars[1] / low) / log(high / low)
+    for candidate in sorted(front, key=lambda point: -point.dollars[1]):
+        height = log(candidate.dollars[1] / low) / log(high / low)
         above = min(height, above - LINE_APART)
         axes.annotate(
-            fit_words(one.label, LABEL_WIDTH, LABEL_SIZE), xy=(one.hours[1], one.dollars[1]),
+            fit_words(candidate.label, LABEL_WIDTH, LABEL_SIZE), xy=(candidate.hours[1], candidate.dollars[1]),
             xytext=(1.02, above), textcoords="axes fraction",
-            fontsize=LABEL_SIZE, color=colors.get(one.kind, GREY), va="center", parse_math=False,
+            fontsize=LABEL_SIZE, color=colors.get(candidate.kind, GREY), va="center", parse_math=False,
             arrowprops={"arrowstyle": "-", "color": FAINT, "linewidth": 0.7},
         )  # fmt: skip
 
@@ -125,7 +123,7 @@ class MeshDots:
     strategies: Sequence[str]
     names: Sequence[str]
     front: Sequence[int]
-    limit_gib: float  # of what a device has
+    limit_gib: float  # memory of a device
 
 
 def meshes_figure(title: str, jobs: Sequence[MeshDots]) -> Figure:
@@ -145,7 +143,7 @@ def meshes_figure(title: str, jobs: Sequence[MeshDots]) -> Figure:
     for number, job in enumerate(jobs):
         axes = figure.add_subplot(1, len(jobs), number + 1, facecolor=PAPER)
         for strategy in strategies:
-            chosen = [k for k, one in enumerate(job.strategies) if one == strategy]
+            chosen = [k for k, other in enumerate(job.strategies) if other == strategy]
             axes.scatter(
                 [job.memory_gib[k] for k in chosen], [job.rates[k] for k in chosen], s=7, alpha=0.5, linewidths=0,
                 color=colors[strategy], label=strategy if number == 0 else None,
@@ -164,11 +162,6 @@ def meshes_figure(title: str, jobs: Sequence[MeshDots]) -> Figure:
         axes.grid(color=FAINT, linewidth=0.5)
         if number == 0:
             axes.set_ylabel("tokens/s", color=INK)
-    figure.legend(
-        loc="outside lower center",
-        ncols=min(4 * len(jobs), len(strategies)),
-        frameon=False,
-        fontsize=9,
-        markerscale=2.5,
-    )
+    columns = min(4 * len(jobs), len(strategies))
+    figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=9, markerscale=2.5)
     return figure

@@ -7,8 +7,9 @@ it leaves out. Times are rounded to nanoseconds, as in Perfetto.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,36 +61,24 @@ def write_perfetto(traces: Trace | Sequence[Trace], path: Path | str) -> None:
     several = [traces] if isinstance(traces, Trace) else list(traces)
     for trace in several:
         check_something_happens(trace)
-    numbers, events, notes = _Numbers(), list[Event](), list[str]()
+    numbers, events, notes = count(1), list[Event](), list[str]()
     for trace in several:
         prefix = f"{trace.kind}, " if len(several) > 1 else ""
-        found = _TraceEvents(trace, prefix, numbers)
-        events += found.events
-        notes.append(f"{trace.title}, {describe_trace(trace)}{found.left_out}")
-    events += _describe_process(numbers.next(), "  |  ".join(notes), -1)
+        converted = _TraceEvents(trace, prefix, numbers)
+        events += converted.events
+        notes.append(f"{trace.title}, {describe_trace(trace)}{converted.left_out}")
+    events += _describe_process(next(numbers), "  |  ".join(notes), -1)
     content = {"traceEvents": events, "displayTimeUnit": "ns", "otherData": {"notes": notes}}
     write_text(path, json.dumps(content, allow_nan=False, separators=(",", ":")))
 
 
-class _Numbers:
-    """Unique numbers for processes, tracks and arrows."""
-
-    def __init__(self) -> None:
-        self._last = 0
-
-    def next(self) -> int:
-        """Return a new number, starting at 1."""
-        self._last += 1
-        return self._last
-
-
 class _TraceEvents:
-    """The events of one trace."""
+    """The events of one trace; ``numbers`` are unique numbers for processes, tracks and arrows."""
 
-    def __init__(self, trace: Trace, prefix: str, numbers: _Numbers) -> None:
+    def __init__(self, trace: Trace, prefix: str, numbers: Iterator[int]) -> None:
         self.trace, self.numbers, self.events = trace, numbers, list[Event]()
         self.left_out = ""
-        self.pid = [numbers.next() for _ in range(trace.world_size)]
+        self.pid = [next(numbers) for _ in range(trace.world_size)]
         for rank, pid in enumerate(self.pid):
             self.events += _describe_process(pid, f"{prefix}rank {rank}", pid)
         self._add_spans()
@@ -105,8 +94,8 @@ class _TraceEvents:
         for span in spans:
             kind = reductions if span.name == "reduce" else phases
             begin, args = _ns(span.begin), {"step": span.step}
-            one = EventSlice(span.name, span.name, begin, begin, _ns(span.end), "", args)
-            kind.setdefault(span.rank, []).append(one)
+            piece = EventSlice(span.name, span.name, begin, begin, _ns(span.end), "", args)
+            kind.setdefault(span.rank, []).append(piece)
         self._add_tracks(phases, "phases", 0)
         self._add_tracks(reductions, "reduces", 100)
 
@@ -124,17 +113,8 @@ class _TraceEvents:
                 (sends, message.src, message.dst, "send", "send to", message.src_posted),
                 (receives, message.dst, message.src, "receive", receive, message.dst_posted),
             ):
-                one = EventSlice(
-                    name=f"{verb} rank {peer}",
-                    category=category,
-                    posted=min(begin, _ns(posted)),
-                    begin=begin,
-                    end=end,
-                    wait=f"wait for rank {peer}",
-                    args=args,
-                    arrow=arrow,
-                )
-                slices.setdefault(rank, []).append(one)
+                name, wait, since = f"{verb} rank {peer}", f"wait for rank {peer}", min(begin, _ns(posted))
+                slices.setdefault(rank, []).append(EventSlice(name, category, since, begin, end, wait, args, arrow))
         self._add_tracks(sends, "sends", 200)
         self._add_tracks(receives, "receives", 300)
 
@@ -147,17 +127,17 @@ class _TraceEvents:
             path = {leg.number for leg in critical_path(self.trace) if leg.name == "message"}
             chosen = sorted(can, key=lambda number: number not in path)[:MOST_ARROWS]
         self._leave_out(len(messages) - len(chosen), len(messages), "arrows")
-        return {number: self.numbers.next() for number in chosen}
+        return {number: next(self.numbers) for number in chosen}
 
     def _add_ends(self) -> None:
         """Add unfinished operations and failed ranks."""
         end, stuck = _ns(self.trace.elapsed), dict[int, list[EventSlice]]()
-        for one in self.trace.unfinished:
-            verb = f"{'send to' if one.sends else 'receive from'} rank {one.peer}"
-            name = f"{verb}: {'stuck on its way' if one.is_under_way else 'never met'}"
-            since = min(_ns(one.since), end)
-            args = {"step": one.step, "chunk": one.chunk, "chunks": one.count, "channel": one.channel}
-            stuck.setdefault(one.rank, []).append(EventSlice(name, "unfinished", since, since, end, "", args))
+        for wait in self.trace.unfinished:
+            verb = f"{'send to' if wait.sends else 'receive from'} rank {wait.peer}"
+            name = f"{verb}: {'stuck in flight' if wait.is_under_way else 'never matched'}"
+            since = min(_ns(wait.since), end)
+            args = {"step": wait.step, "chunk": wait.chunk, "chunks": wait.count, "channel": wait.channel}
+            stuck.setdefault(wait.rank, []).append(EventSlice(name, "unfinished", since, since, end, "", args))
         self._add_tracks(stuck, "never ended", 400)
         failures = [(rank, time, "failed") for rank, time in self.trace.failed.items() if time <= self.trace.elapsed]
         if self.trace.failure is not None:
@@ -170,13 +150,13 @@ class _TraceEvents:
     def _add_tracks(self, slices: dict[int, list[EventSlice]], name: str, order: int) -> None:
         """Add the slices of each rank, on as many tracks as they need to avoid overlap."""
         for rank, own in slices.items():
-            track = assign_tracks([(one.posted, one.end) for one in own])
-            tids = [self.numbers.next() for _ in range(max(track) + 1)]
+            track = assign_tracks([(piece.posted, piece.end) for piece in own])
+            tids = [next(self.numbers) for _ in range(max(track) + 1)]
             for number, tid in enumerate(tids):
                 label = f"{name} {number + 1}" if number else name
                 self.events += _describe("thread", self.pid[rank], tid, label, order + number)
-            for one, number in zip(own, track, strict=True):
-                self.events += _slice_events(one, self.pid[rank], tids[number])
+            for piece, number in zip(own, track, strict=True):
+                self.events += _slice_events(piece, self.pid[rank], tids[number])
 
     def _add_counters(self, prefix: str) -> None:
         """Add counters of load over time for the links with the highest utilization."""
@@ -188,7 +168,7 @@ class _TraceEvents:
         while len(chosen) and np.diff(loads.first)[chosen].sum() > 100_000:
             chosen = chosen[:-1]
         self._leave_out(len(used) - len(chosen), len(used), "links")
-        pid = self.numbers.next()
+        pid = next(self.numbers)
         self.events += _describe_process(pid, f"{prefix}links", pid)
         for number in chosen.tolist():
             link, own = self.trace.links[number], slice(loads.first[number], loads.first[number + 1])
@@ -212,36 +192,36 @@ def assign_tracks(intervals: Iterable[tuple[int, int]]) -> list[int]:
     [0, 1, 1, 0]
     """
     numbered = sorted((begin, end, number) for number, (begin, end) in enumerate(intervals))
-    found, busy, free = [0] * len(numbered), list[tuple[int, int]](), list[int]()
+    tracks, busy, free = [0] * len(numbered), list[tuple[int, int]](), list[int]()
     for begin, end, number in numbered:
         while busy and busy[0][0] <= begin:
             heappush(free, heappop(busy)[1])
-        found[number] = heappop(free) if free else len(busy)
-        heappush(busy, (max(end, begin + 1), found[number]))
-    return found
+        tracks[number] = heappop(free) if free else len(busy)
+        heappush(busy, (max(end, begin + 1), tracks[number]))
+    return tracks
 
 
-def _slice_events(one: EventSlice, pid: int, tid: int) -> list[Event]:
+def _slice_events(piece: EventSlice, pid: int, tid: int) -> list[Event]:
     """Return the events of a slice, of the wait before it, and of its end of an arrow."""
     place = {"pid": pid, "tid": tid}
-    own: Event = {"ph": "X", "name": one.name, "cat": one.category, "ts": one.begin / 1000}
-    events = [{**own, "dur": (one.end - one.begin) / 1000, **place, "args": one.args}]
-    if one.posted < one.begin:
-        waited = (one.begin - one.posted) / 1000
-        events.append({"ph": "X", "name": one.wait, "cat": "wait", "ts": one.posted / 1000, "dur": waited, **place})
-    if one.arrow >= 0:
-        flow: Event = {"name": "message", "cat": "message", "id": one.arrow, **place}
-        leaves = {"ph": "s", "ts": one.begin / 1000}
-        comes = {"ph": "f", "bp": "e", "ts": (one.end - 1) / 1000}
-        events.append({**flow, **(leaves if one.category == "send" else comes)})
+    own: Event = {"ph": "X", "name": piece.name, "cat": piece.category, "ts": piece.begin / 1000}
+    events = [{**own, "dur": (piece.end - piece.begin) / 1000, **place, "args": piece.args}]
+    if piece.posted < piece.begin:
+        waited = (piece.begin - piece.posted) / 1000
+        events.append({"ph": "X", "name": piece.wait, "cat": "wait", "ts": piece.posted / 1000, "dur": waited, **place})
+    if piece.arrow >= 0:
+        flow: Event = {"name": "message", "cat": "message", "id": piece.arrow, **place}
+        leaves = {"ph": "s", "ts": piece.begin / 1000}
+        comes = {"ph": "f", "bp": "e", "ts": (piece.end - 1) / 1000}
+        events.append({**flow, **(leaves if piece.category == "send" else comes)})
     return events
 
 
 def _describe_message(message: Message) -> Event:
-    found = {"bytes": message.nbytes, "chunk": message.chunk, "chunks": message.count, "into": message.into}
-    found |= {"step of the sender": message.step, "step of the receiver": message.dst_step}
-    found |= {"channel": message.channel} if message.channel else {}
-    return found | ({"route": " > ".join(message.route)} if message.route else {})
+    args = {"bytes": message.nbytes, "chunk": message.chunk, "chunks": message.count, "into": message.into}
+    args |= {"step of the sender": message.step, "step of the receiver": message.dst_step}
+    args |= {"channel": message.channel} if message.channel else {}
+    return args | ({"route": " > ".join(message.route)} if message.route else {})
 
 
 def _describe_process(pid: int, name: str, order: int) -> list[Event]:

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from collectives.records.trace import Trace
+from viz.animation.animation import animate
 from viz.file_types import check_file
-from viz.film.animation import animate
 from viz.perfetto import write_perfetto
 from viz.player.page import write_player
 from viz.player.runs import PlayedRun

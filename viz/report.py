@@ -31,7 +31,7 @@ _KINDS = {
         "A recorded run on another network: communication times are virtual, computing times as recorded.",
     ),
 }
-SPACES = "\n\t\xa0\u2009\u202f"  # that are not printable by themselves, and harmless
+SPACES = "\n\t\xa0\u2009\u202f"  # not printable, but harmless
 _SIGNATURES = {b"\x89PNG": "image/png", b"GIF8": "image/gif", b"\xff\xd8\xff": "image/jpeg"}
 
 
@@ -75,13 +75,10 @@ def write_report(answer: Mapping[str, Any], parts: ReportParts, path: Path | str
 
 def render_report(answer: Mapping[str, Any], parts: ReportParts) -> str:
     """Return the report as HTML text. Raise InputError as ``write_report`` does."""
-    shown = {name: _embed(getattr(parts, name)) for name in ("pictures", "critical", "compared")}
-    content = _content(answer, parts.headline) | vars(parts) | shown
-    return _environment().get_template("report.html.jinja").render(content)
-
-
-def _environment() -> Environment:
-    return Environment(
+    content = _content(answer, parts.headline) | vars(parts)
+    for name in ("pictures", "critical", "compared"):
+        content[name] = [(caption, _as_data_uri(caption, picture)) for caption, picture in content[name].items()]
+    environment = Environment(
         loader=PackageLoader("viz", ""),
         autoescape=True,
         finalize=_show,
@@ -89,6 +86,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    return environment.get_template("report.html.jinja").render(content)
 
 
 def _show(value: object) -> object:
@@ -110,11 +108,11 @@ def _content(answer: object, headline: str) -> dict[str, Any]:
     return {
         "kind": kind,
         "title": scenario.get("title") or "Ringlab",
-        "subtitle": "" if kind == "prediction" else _subtitle(environment),  # it says nothing about virtual time
+        "subtitle": "" if kind == "prediction" else _subtitle(environment),  # the machine has no effect on virtual time
         "heading": heading,
         "explanation": explanation,
         "question": _question(answer, scenario),
-        "conclusions": [one for one in answer.get("conclusions") or [] if one != headline],
+        "conclusions": [text for text in answer.get("conclusions") or [] if text != headline],
         "explanations": answer.get("explanations") or [],
         "limits": answer.get("limits") or "",
         "origins": [("Scenario", list(_flatten(scenario))), ("Environment", list(_flatten(environment)))],
@@ -127,14 +125,10 @@ def _question(answer: Mapping[str, Any], scenario: Mapping[str, Any]) -> str:
     where = f" on {scenario['cluster']}" if isinstance(scenario.get("cluster"), str) else ""
     if answer["kind"] == "replay":
         return f"How long does the run take{where}, and what limits it?"
-    names = list(dict.fromkeys(one.get("collective", "") for one in answer.get("collectives") or []))
+    names = list(dict.fromkeys(row.get("collective", "") for row in answer.get("collectives") or []))
     if answer.get("training"):
         return f"How long does a training step take{where}, and what limits it?"
     return f"How fast is {' and '.join(names)}{where}, and what limits it?" if names else ""
-
-
-def _embed(pictures: Pictures) -> list[tuple[str, str]]:
-    return [(caption, _as_data_uri(caption, picture)) for caption, picture in pictures.items()]
 
 
 def _subtitle(environment: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from textwrap import shorten, wrap
-from typing import Literal
+from typing import Any
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -28,9 +28,9 @@ from viz.captions import (
 from viz.style import DPI, FAINT, GREY, INK, PAPER, WRONG, chunk_colors, clear_axes, label_times, phase_colors
 
 WIDTH = 10.0  # inches
-TRAINING_STEPS = 4  # shown of a training
+TRAINING_STEPS = 4  # of a training
 MOST_MESSAGES = 20_000
-LINE = 125  # characters of small text that fit side by side
+LINE = 125  # characters of a line of small text
 
 
 def space_time_figure(trace: Trace) -> Figure:
@@ -64,25 +64,16 @@ def space_time_figure(trace: Trace) -> Figure:
 
 def _mark_failure(axes: Axes, failure: ProgramFailure, until: float) -> None:
     """Mark the rank of a failure with a cross, or write at each deadlocked rank which rank it waits for."""
-    at, circle = min(failure.at, until), failure.circle
-    for rank, peer in zip(circle, (*circle[1:], *circle[:1]), strict=True):
-        words = f"waits for rank {peer}"
-        place = (8, 0) if at < until / 2 else (-8, 0)
-        side = "left" if at < until / 2 else "right"
-        axes.annotate(
-            words, (at, rank), place, textcoords="offset points", ha=side, va="center", fontsize=9, color=WRONG
-        )
+    at, cycle = min(failure.at, until), failure.circle
+    offset, side = ((8, 0), "left") if at < until / 2 else ((-8, 0), "right")
+    for rank, peer in zip(cycle, (*cycle[1:], *cycle[:1]), strict=True):
+        look: dict[str, Any] = {"ha": side, "va": "center", "fontsize": 9, "color": WRONG}
+        axes.annotate(f"waits for rank {peer}", (at, rank), offset, textcoords="offset points", **look)
     axes.scatter(
-        [at] * len(failure.ranks),
-        failure.ranks,
-        s=50 if circle else 110,
-        marker="o" if circle else "X",
-        color=PAPER if circle else WRONG,
-        edgecolors=WRONG if circle else PAPER,
-        linewidths=1.5 if circle else 1,
-        zorder=6,
-        clip_on=False,
-    )
+        [at] * len(failure.ranks), failure.ranks, s=50 if cycle else 110, marker="o" if cycle else "X",
+        color=PAPER if cycle else WRONG, edgecolors=WRONG if cycle else PAPER, linewidths=1.5 if cycle else 1,
+        zorder=6, clip_on=False,
+    )  # fmt: skip
 
 
 def _shown_until(trace: Trace) -> float:
@@ -141,12 +132,10 @@ def _draw_messages(axes: Axes, messages: Messages) -> None:
 def _key(axes: Axes, handles: Sequence[Artist], title: str, at_top: bool) -> Legend:
     """Return a legend to the right of the picture, at its upper or lower end."""
     words = [str(handle.get_label()) for handle in handles]
-    corner: tuple[Literal["upper left", "lower left"], float] = (
-        ("upper left", 1.03) if at_top else ("lower left", -0.03)
-    )
+    corner, height = ("upper left", 1.03) if at_top else ("lower left", -0.03)
     key = Legend(
         axes, handles, words, title=title, frameon=False, fontsize=8, title_fontsize=8, labelcolor=INK,
-        loc=corner[0], bbox_to_anchor=(1.01, corner[1]), ncols=1 if len(handles) <= 8 else 2, handlelength=1.2,
+        loc=corner, bbox_to_anchor=(1.01, height), ncols=1 if len(handles) <= 8 else 2, handlelength=1.2,
         labelspacing=0.35, columnspacing=1.0, alignment="left",
     )  # fmt: skip
     key.get_title().set_color(GREY)

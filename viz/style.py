@@ -3,7 +3,7 @@
 import colorsys
 from io import BytesIO
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
@@ -40,13 +40,9 @@ def chunk_colors(count: int) -> list[str]:
     """
     if count <= len(_MUTED):
         return list(_MUTED[:count])
-    return [_gradient(index / (count - 1)) for index in range(count)]
-
-
-def _gradient(share: float) -> str:
-    """Return the color at ``share``, from 0 to 1, of a gradient from dark violet to light yellow."""
-    red, green, blue = colorsys.hls_to_rgb(0.77 - 0.62 * share, 0.28 + 0.36 * share, 0.55)
-    return f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"
+    shares = [index / (count - 1) for index in range(count)]  # of a gradient from dark violet to light yellow
+    colors = [colorsys.hls_to_rgb(0.77 - 0.62 * share, 0.28 + 0.36 * share, 0.55) for share in shares]
+    return ["#" + "".join(f"{round(part * 255):02x}" for part in color) for color in colors]
 
 
 def phase_colors(names: list[str]) -> dict[str, str]:
@@ -93,8 +89,8 @@ def log_ticks(low: float, high: float) -> Locator:
     [1, 2, 5, 10]
     """
     ticks: Locator = LogLocator(subs=(1.0, 2.0, 5.0))
-    found = sum(low <= tick <= high for tick in ticks.tick_values(low, high))
-    return ticks if found >= FEWEST_TICKS else MaxNLocator(6)
+    number = sum(low <= tick <= high for tick in ticks.tick_values(low, high))
+    return ticks if number >= FEWEST_TICKS else MaxNLocator(6)
 
 
 def titled_figure(title: str, subtitle: str, width: float, height: float) -> Figure:
@@ -102,19 +98,9 @@ def titled_figure(title: str, subtitle: str, width: float, height: float) -> Fig
     check_text("title", title, "Two racks")
     check_text("subtitle", subtitle, "of 16 hosts")
     figure = Figure(figsize=(width, height), dpi=DPI, facecolor=PAPER)
-    left = 0.2 / width
-    figure.text(
-        left,
-        1 - 0.36 / height,
-        fit_words(title, width - 0.4, 13),
-        fontsize=13,
-        fontweight="bold",
-        color=INK,
-        parse_math=False,
-    )
-    figure.text(
-        left, 1 - 0.6 / height, fit_words(subtitle, width - 0.4, 9.5), fontsize=9.5, color=GREY, parse_math=False
-    )
+    for text, down, size, weight, color in ((title, 0.36, 13, "bold", INK), (subtitle, 0.6, 9.5, "normal", GREY)):
+        look: dict[str, Any] = {"fontsize": size, "fontweight": weight, "color": color, "parse_math": False}
+        figure.text(0.2 / width, 1 - down / height, fit_words(text, width - 0.4, size), **look)
     return figure
 
 
@@ -163,5 +149,5 @@ def write_figure(figure: Figure, path: Path | str) -> None:
     ...     Path(folder, "none.png").stat().st_size > 1000
     True
     """
-    path = check_file(path, "a still picture")
+    path = check_file(path, "a plot")
     write_bytes(path, render_figure(figure, path.suffix[1:].lower()))

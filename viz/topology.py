@@ -28,23 +28,16 @@ from viz.layout.machines import place_in_rows
 from viz.style import FAINT, GREY, INK, PANE, PAPER, titled_figure
 
 MOST_NODES = 2000
-COLUMN, ROW = 0.46, 0.85  # inches between neighbours in a row of nodes, and between rows
-WIDE_COLUMN, FULL = 0.8, 6.2  # inches between neighbours where there is room, and of a row that fills the paper
+COLUMN, ROW = 0.46, 0.85  # inches between neighbors in a row, and between rows
+WIDE_COLUMN, FULL = 0.8, 6.2  # inches between neighbors if there is room, and of a full row
 GROUP_COLUMN, GROUP_ROW = 1.15, 1.05  # of groups
 ROUND = (5.6, 3.0)  # inches of a circle of few hosts
 MARGIN, HEAD = 0.45, 1.25  # inches next to and above the network
 # Okabe and Ito, "Color Universal Design" (2008), as in the other pictures.
 FAMILIES = {
-    "NVLink-C2C": "#56b4e9",
-    "NVLink": "#009e73",
-    "PCIe": "#0072b2",
-    "memory": "#cc79a7",
-    "InfiniBand": "#d55e00",
-    "EFA": "#d55e00",
-    "ENA": "#d55e00",
-    "NIC": "#d55e00",
-    "": "#5f6b7d",
-}
+    "NVLink-C2C": "#56b4e9", "NVLink": "#009e73", "PCIe": "#0072b2", "memory": "#cc79a7", "InfiniBand": "#d55e00",
+    "EFA": "#d55e00", "ENA": "#d55e00", "NIC": "#d55e00", "": "#5f6b7d",
+}  # fmt: skip
 NAMES = {
     "host": "host", "gpu": "GPU", "pcie": "PCIe switch", "cpu": "CPU", "memory": "its memory", "nic": "NIC",
     "nvswitch": "NVSwitch", "switch": "switch",
@@ -147,7 +140,7 @@ def _extent(network: GroupedNetwork, kind: str, at: Mapping[str, Point]) -> tupl
         column, row = (COLUMN, ROW) if network.is_whole else (GROUP_COLUMN, GROUP_ROW)
         return max(5.0, min(13.0, column * widest)), row * max(len(rows) - 1, 1) * (1.4 if widest > 16 else 1.0)
     if kind == "grid":
-        planes = 1.0 if widest * len(rows) == len(at) else 1.8  # those behind each other need room between columns
+        planes = 1.0 if widest * len(rows) == len(at) else 1.8  # planes behind each other need room between columns
         return 0.85 * planes / _least_gap(at, 0), 0.75 * planes / _least_gap(at, 1)
     if len(network.hosts) <= 2:
         return 3.6, 1.0
@@ -185,13 +178,13 @@ def _draw_frames(axes: Axes, at: Mapping[str, Point], lines: Mapping[Edge, Line]
 
 def _sorts(network: GroupedNetwork) -> list[Sort]:
     """Return the label, color and bytes/s of each sort of link, widest first."""
-    found = {}
+    sorts = {}
     for _, _, data in network.graph.edges(data=True):
         cables: Mapping[Cable, int] = data["cables"]
         words = " and ".join(_cable_words(cable, number) for cable, number in sorted(cables.items()))
         total = sum(bandwidth * number for (_, bandwidth), number in cables.items())
-        found[words] = (words, _medium_color(next(iter(cables))[0]), total)
-    return sorted(found.values(), key=lambda sort: (-sort[2] if sort[2] < inf else 0.0, sort[0]))
+        sorts[words] = (words, _medium_color(next(iter(cables))[0]), total)
+    return sorted(sorts.values(), key=lambda sort: (-sort[2] if sort[2] < inf else 0.0, sort[0]))
 
 
 def _look(cables: Mapping[Cable, int], sorts: Sequence[Sort]) -> tuple[str, str, float]:
@@ -250,7 +243,7 @@ def _draw_nodes(axes: Axes, network: GroupedNetwork, at: Mapping[str, Point]) ->
             color=PAPER if has_rank and fits else GREY, parse_math=False,
             bbox=None if fits else {"facecolor": PAPER, "edgecolor": "none", "pad": 0.5, "alpha": 0.85},
         )  # fmt: skip
-        if has_rank and size > 11 and not PART.fullmatch(name):  # links are named by it; it stands outside of them
+        if has_rank and size > 11 and not PART.fullmatch(name):
             above = (y > middle) != axes.yaxis_inverted()
             axes.annotate(
                 name, (x, y), (0, size if above else -size), ha="center", va="center", fontsize=6, color=GREY,
@@ -313,14 +306,14 @@ def _draw_keys(figure: Figure, network: GroupedNetwork, sorts: Sequence[Sort], s
     key = figure.legend(handles=links, loc="lower left", bbox_to_anchor=corner, ncols=columns, **look)
     for text in key.get_texts():
         text.set_parse_math(False)
-    there = {group.kind: bool(group.ranks) for group in network.groups.values() if len(group.members) == 1}
+    has_ranks = {group.kind: bool(group.ranks) for group in network.groups.values() if len(group.members) == 1}
     symbols = [
         Line2D(
             [], [], linestyle="none", marker=SYMBOLS[kind], markersize=7, markeredgecolor=GREY,
-            markerfacecolor=INK if there[kind] else PANE, label=f"{name} with its rank" if there[kind] else name,
+            markerfacecolor=INK if has_ranks[kind] else PANE, label=name + " with its rank" * has_ranks[kind],
         )
         for kind, name in NAMES.items()
-        if kind in there
+        if kind in has_ranks
     ]  # fmt: skip
     under_title = (0.14 / width, 1 - 0.78 / height)
     look |= {"columnspacing": 1.2, "handletextpad": 0.3}

@@ -17,7 +17,7 @@ from viz.style import GREY, INK, PAPER, WRONG, clear_axes, label_times, phase_co
 
 MOST_BARS = 40
 NAME_WIDTH = 38  # characters of a line of a bar's name
-CHARACTER = 0.0125  # of the longest bar: the width of one in a part
+CHARACTER = 0.0125  # width of a character, as a share of the longest bar
 
 
 @dataclass(frozen=True)

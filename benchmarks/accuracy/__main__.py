@@ -40,7 +40,7 @@ def main(
     meshes: Annotated[bool, Option("--meshes", help=MESHES)] = False,
     leave_one_out: Annotated[bool, Option("--leave-one-out", help=LEFT_OUT)] = False,
     plot: Annotated[
-        Path | None, drawing("a still picture", "Plot predicted against measured times, as .png, .svg or .pdf.")
+        Path | None, drawing("a plot", "Plot predicted against measured times, as .png, .svg or .pdf.")
     ] = None,
     explain: ExplainOpt = False,
     json_to: JsonOpt = None,

@@ -53,7 +53,7 @@ def list_command(
     ] = None,
     output: Annotated[
         Path | None,
-        drawing("a still picture", "Draw the topology of the machine NAME, as .png, .svg or .pdf.", "-o", "--output"),
+        drawing("a plot", "Draw the topology of the machine NAME, as .png, .svg or .pdf.", "-o", "--output"),
     ] = None,
     json_to: JsonOpt = None,
 ) -> None:

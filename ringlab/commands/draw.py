@@ -318,7 +318,7 @@ def _check_kind(kind: str, path: Path | str) -> None:
     """Raise InputError for an unknown plot, or a file of another type."""
     if kind not in KINDS:
         raise InputError(f"unknown plot {kind!r}; use one of {', '.join(KINDS)}")
-    viz.check_file(path, "a still picture")
+    viz.check_file(path, "a plot")
 
 
 def _one_run(

@@ -297,7 +297,7 @@ def _is_left_out(path: Path, folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class ShownLesson(Answer):
-    """A lesson file's run on virtual ranks, with its player and its still picture."""
+    """A lesson file's run on virtual ranks, with its player and its plot."""
 
     kind = "shown lesson"
 
@@ -330,7 +330,7 @@ def show_lesson(number: int, file: Path | None, on: str | None, output: Path | N
     check_file(player, "a player")
     picture = player.with_suffix(".svg")
     if number in PICTURES:
-        check_file(picture, "a still picture")
+        check_file(picture, "a plot")
     cluster = make_cluster(shown.racks, shown.ranks) if on is None else load(on, []).cluster
     ranks = min(shown.ranks, cluster.world_size)
     check_torch()
@@ -358,7 +358,7 @@ def show_lesson(number: int, file: Path | None, on: str | None, output: Path | N
 
 
 def _draw_picture(number: int, played: "PlayedLesson", ranks: int, file: Path) -> bool:
-    """Draw the still picture of a lesson. Return whether there was anything to draw."""
+    """Draw the plot of a lesson. Return whether there was anything to draw."""
     deadlock = next((finding for finding in played.finished.outcome.findings if finding.circle), None)
     kind = PICTURES.get(number)
     if (kind == "waits" and deadlock is None) or (kind == "schedules" and not played.spans) or kind is None:

@@ -1,4 +1,4 @@
-"""The still pictures of lessons: ranks that wait for each other, and pipeline schedules."""
+"""The plots of lessons: ranks that wait for each other, and pipeline schedules."""
 
 from collections.abc import Sequence
 from math import cos, pi, sin

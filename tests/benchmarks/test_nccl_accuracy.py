@@ -278,7 +278,7 @@ def test_directory_without_tables_is_rejected(tmp_path: Path):
     with pytest.raises(InputError, match=r"no table <slug>\.csv found for any system in"):
         accuracy(tmp_path)
     (tmp_path / "other.csv").rename(tmp_path / "b.csv")
-    with pytest.raises(InputError, match=r"x\.gif: a still picture is written as \.png or \.svg or \.pdf"):
+    with pytest.raises(InputError, match=r"x\.gif: a plot is written as \.png or \.svg or \.pdf"):
         accuracy(tmp_path, only_held_out=True).draw(tmp_path / "x.gif")
 
 

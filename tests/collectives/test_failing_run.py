@@ -15,8 +15,8 @@ from collectives import Algorithm, ProgramError, Trace, algorithm, make_call, re
 from collectives.catalogue import load_file
 from collectives.records.limits import _stuck_words
 from simcomm.failing_run import run_to_failure
+from viz.animation.animation import Animation
 from viz.captions import describe_failure
-from viz.film.animation import Film
 from viz.player.buffers import follow_buffers
 from viz.space_time import space_time_figure
 from viz.style import WRONG, rgb
@@ -91,7 +91,7 @@ def red_pixels(frame: np.ndarray) -> int:
 
 def test_the_rank_that_goes_wrong_is_crossed_out_from_then_on() -> None:
     (found,) = load_file(GALLERY / "double_count.py")
-    film = Film(failing(found, 3)[0], 3, 1)
+    film = Animation(failing(found, 3)[0], 3, 1)
     assert [red_pixels(film.frame(index)[20:]) > 100 for index in range(3)] == [False, False, True]
 
 
@@ -111,10 +111,10 @@ sizes = ["1 KiB"]
 """)
     done = ringlab("animate", scenario, "-o", tmp_path / "wrong.png")
     assert (done.status, done.err) == (0, "")
-    assert done.out.startswith("WRONG  all_reduce/wrong comes to a deadlock: rank 0 in step 0 (line 10 of")
+    assert done.out.startswith("WRONG  all_reduce/wrong ends in a deadlock: rank 0 in step 0 (line 10 of")
     assert (tmp_path / "wrong.png").stat().st_size > 1000
     trace = failing(load_file(file)[0], 3)[0]
-    film = Film(trace, 2, 1)
+    film = Animation(trace, 2, 1)
     assert red_pixels(film.frame(0)[20:]) > 100
     (axes,) = (figure := space_time_figure(trace)).axes
     assert [text.get_text() for text in axes.texts] == [f"waits for rank {rank}" for rank in (1, 2, 0)]
@@ -175,7 +175,7 @@ def test_a_deadlock_is_a_circle_in_which_no_rank_has_failed(ringlab: Ringlab, tm
     page = tmp_path / "dead.html"
     file = own_program(tmp_path, then="\n        yield ")
     done = ringlab("animate", file, "-o", page)
-    assert done.out.startswith("WRONG  all_reduce/ring comes to a deadlock: rank 0 in step 0")
+    assert done.out.startswith("WRONG  all_reduce/ring ends in a deadlock: rank 0 in step 0")
     run = played(page)
     assert (run["failed"], run["count"]) == ([], 0)
     assert [(rank, peer) for rank, peer, *_ in run["unfinished"]] == [(rank, (rank + 1) % 8) for rank in range(8)]

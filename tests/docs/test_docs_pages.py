@@ -33,7 +33,7 @@ def test_generated_parts_of_page_are_current(page: str) -> None:
         ("[a](#no-such)", "page.md:2: broken link #no-such"),
         ("[a](#the-page) [b](https://example.org)", None),
         ("`viz/nowhere.py`", "page.md:2: viz/nowhere.py does not exist"),
-        ("`viz/*.py` and `viz/film/`", None),
+        ("`viz/*.py` and `viz/animation/`", None),
         ("`viz.nothing`", "page.md:2: viz.nothing does not exist"),
         ("`viz.no.thing`", "page.md:2: viz.no.thing does not exist"),
         ("`viz.draw`, `collectives.records.trace.Trace.write` and `my.file`", None),

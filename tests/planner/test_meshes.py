@@ -720,7 +720,7 @@ UNLISTED = 'cluster={system={nodes=1, gpus=8, gpu="Z1", generation="hopper", nvl
         (("--runs", "nowhere.csv"), "nowhere.csv"),
         (("--set", 'cluster.transport="ideal"'), "transport"),
         (("--set", UNLISTED, "--devices", "8"), "search requires a GPU's data sheet, and the catalog has none"),
-        (("--plot", "a.doc"), "a still picture is written as"),
+        (("--plot", "a.doc"), "a plot is written as"),
         (("--framework", "jaxtitan"), "jaxtitan"),
         (("--devices", "12"), "12 devices do not fill hosts of 8"),
         (("--bits", "4"), "requires --lora RANK"),

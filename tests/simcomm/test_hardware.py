@@ -185,7 +185,7 @@ WRONG = {
     "'H100' is not in the hardware catalogue; did you mean": lambda: hardware_part("H100"),
     "'T4' is not a machine and has no topology": lambda: hardware_part("T4").draw(Path("t4.png")),
     "-o x.png: specify a machine": lambda: list_command("hardware", None, Path("x.png")),
-    "x.gif: a still picture is written as .png or .svg or .pdf": lambda: hardware_part("dgx-h100").draw(Path("x.gif")),
+    "x.gif: a plot is written as .png or .svg or .pdf": lambda: hardware_part("dgx-h100").draw(Path("x.gif")),
     "list models 'T4': only hardware": lambda: list_command("models", "T4"),
     "unknown category 'T4'; there are algorithms": lambda: list_command("T4"),
 }

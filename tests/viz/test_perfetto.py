@@ -31,11 +31,13 @@ FAULT_CASES = {
 NAMES = ("all_reduce/ring", "all_reduce/double_tree", "all_to_all/direct", "reduce/naive", "all_gather/bruck")
 CASES = [f"{name} {engine}" for name in NAMES for engine in ("simpy", "compiled")]
 CASES += ["thin", "down", "stops", "training", "this machine"]
+QUICK = {"all_reduce/ring simpy", "all_to_all/direct compiled", "stops", "training", "this machine"}
+CASES = [pytest.param(case, marks=[pytest.mark.slow] * (case not in QUICK)) for case in CASES]
 
 
 @cache
 def made(case: str) -> Trace:
-    """The trace of a case, made once."""
+    """Return the trace of a case."""
     if case == "training":
         job = Training(find_algorithm("all_reduce/ring"), compute=ComputePhases(0.1, 0.2, 0.05))
         return simcomm.train(job, STAR)
@@ -55,7 +57,7 @@ def export(traces: Trace | list[Trace], folder: Path) -> dict[str, Any]:
 
 
 def slices(content: dict[str, Any]) -> dict[tuple[int, int], list[dict[str, Any]]]:
-    """The slices of each track, in whole nanoseconds."""
+    """Return the slices of each track, in nanoseconds."""
     found = defaultdict(list)
     for event in content["traceEvents"]:
         if event["ph"] == "X":
@@ -65,7 +67,7 @@ def slices(content: dict[str, Any]) -> dict[tuple[int, int], list[dict[str, Any]
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_slices_nest_and_arrows_bind(case: str, tmp_path: Path):
+def test_slices_nest_and_arrows_connect(case: str, tmp_path: Path):
     trace = made(case)
     content = export(trace, tmp_path)
     by_track = slices(content)
@@ -73,7 +75,7 @@ def test_slices_nest_and_arrows_bind(case: str, tmp_path: Path):
         open_until: list[int] = []
         for one in sorted(track, key=lambda one: (one["begin"], -one["end"])):
             open_until = [end for end in open_until if end > one["begin"]]
-            assert all(one["end"] <= end for end in open_until), "a slice reaches out of the one that it begins in"
+            assert all(one["end"] <= end for end in open_until), "a slice ends after the slice that contains its begin"
             open_until.append(one["end"])
     arrows: dict[int, dict[str, Any]] = defaultdict(dict)
     for event in content["traceEvents"]:
@@ -101,8 +103,8 @@ NEEDED = {  # keys by phase, as the Trace Event Format has them, and the type of
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_event_is_as_the_format_has_it(case: str, tmp_path: Path):
-    """What Perfetto counts as an error: a missing key, a wrong type, an unknown name, time out of order."""
+def test_events_follow_the_trace_event_format(case: str, tmp_path: Path):
+    """Perfetto counts missing keys, wrong types, unknown names and times out of order as errors."""
     content = export(made(case), tmp_path)
     assert content.keys() == {"traceEvents", "displayTimeUnit", "otherData"}
     named, counted, starts, ends = set(), dict[str, float](), dict[int, float](), dict[int, float]()
@@ -131,7 +133,7 @@ def test_every_event_is_as_the_format_has_it(case: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_numbers_are_those_of_the_trace(case: str, tmp_path: Path):
+def test_perfetto_file_has_the_numbers_of_the_trace(case: str, tmp_path: Path):
     trace = made(case)
     content = export(trace, tmp_path)
     names = {event["pid"]: event["args"]["name"] for event in content["traceEvents"] if event["name"] == "process_name"}
@@ -150,7 +152,7 @@ def test_the_numbers_are_those_of_the_trace(case: str, tmp_path: Path):
         assert seconds[name] == pytest.approx(float((own.end - own.begin).sum()), abs=1e-9 * len(own))
 
 
-def test_counters_are_the_bytes_of_the_links(tmp_path: Path):
+def test_counters_add_up_to_the_bytes_of_links(tmp_path: Path):
     trace = simcomm.run("all_reduce/ring", STAR, 1_200_000)
     loads = defaultdict(list)
     for event in export(trace, tmp_path)["traceEvents"]:
@@ -163,7 +165,7 @@ def test_counters_are_the_bytes_of_the_links(tmp_path: Path):
         assert carried == pytest.approx(link.nbytes, rel=1e-3)
 
 
-def test_too_much_is_left_out_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_perfetto_file_reports_omissions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(perfetto, "MOST_ARROWS", 7)
     monkeypatch.setattr(perfetto, "MOST_MESSAGES", 20)
     monkeypatch.setattr(perfetto, "COUNTERS", 3)
@@ -176,7 +178,7 @@ def test_too_much_is_left_out_and_said(tmp_path: Path, monkeypatch: pytest.Monke
     assert any(said in event["args"].get("name", "") for event in content["traceEvents"] if event["ph"] == "M")
 
 
-def test_what_never_ended_and_who_failed_is_shown(tmp_path: Path):
+def test_perfetto_file_shows_unfinished_and_failed_ranks(tmp_path: Path):
     trace = simcomm.run("all_reduce/ring", STAR, 12_000, faults=FAULT_CASES["stops"])
     trace.failure = ProgramFailure(2, 1, "my.py:3", "it sends to itself")
     events = export(trace, tmp_path)["traceEvents"]
@@ -186,14 +188,14 @@ def test_what_never_ended_and_who_failed_is_shown(tmp_path: Path):
     assert [event["name"] for event in events if event["ph"] == "i"] == ["failed", "it sends to itself"]
 
 
-def test_predicted_and_measured_stand_one_below_the_other(tmp_path: Path):
+def test_perfetto_file_shows_predicted_and_measured_ranks(tmp_path: Path):
     one, other = viz_traces.ring(3), viz_traces.training(3)
     names = [e["args"]["name"] for e in export([one, other], tmp_path)["traceEvents"] if e["name"] == "process_name"]
     assert names[:3] == ["predicted, rank 0", "predicted, rank 1", "predicted, rank 2"]
     assert "measured, rank 2" in names
 
 
-def test_the_command_and_the_suffix(tmp_path: Path):
+def test_perfetto_file_needs_its_suffix_and_a_trace(tmp_path: Path):
     assert ringlab.animate("star8", tmp_path / "ring.perfetto.json", "ring", "1 KiB").title == "all_reduce/ring"
     assert json.loads((tmp_path / "ring.perfetto.json").read_text())["displayTimeUnit"] == "ns"
     with pytest.raises(InputError, match=r"a trace for Perfetto is written as \.perfetto\.json"):
@@ -202,7 +204,7 @@ def test_the_command_and_the_suffix(tmp_path: Path):
         viz.write_perfetto(Trace("all_reduce/ring", "predicted", 2, 0.0), tmp_path / "none.perfetto.json")
 
 
-def test_a_message_that_takes_no_time_has_no_arrow(tmp_path: Path):
+def test_message_without_duration_has_no_arrow(tmp_path: Path):
     trace = Trace("x", "predicted", 2, 1.0, [Message(0, 1, 0, 0, 8, 0.5, 0.5), Message(0, 1, 1, 0, 8, 0.5, 1.0)])
     content = export(trace, tmp_path)
     assert [event["ph"] for event in content["traceEvents"]].count("s") == 1
@@ -210,7 +212,7 @@ def test_a_message_that_takes_no_time_has_no_arrow(tmp_path: Path):
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 10)), max_size=40))
-def test_tracks_do_not_overlap_and_are_as_few_as_can_be(drawn: list[tuple[int, int]]):
+def test_tracks_are_minimal_and_do_not_overlap(drawn: list[tuple[int, int]]):
     intervals = [(begin, begin + lasting) for begin, lasting in drawn]
     track = assign_tracks(intervals)
     longest = [(begin, max(end, begin + 1)) for begin, end in intervals]

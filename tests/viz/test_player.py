@@ -74,7 +74,7 @@ def check_runs(player: Player, runs: list[PlayedRun]) -> None:
         assert start["complete"] < start["wanted"], run.name
 
 
-def test_six_algorithms_play_from_first_message_to_full_buffers(browser: Browser, star: Any) -> None:
+def test_algorithms_play_until_buffers_are_complete(browser: Browser, star: Any) -> None:
     path, runs = star
     with Player(browser, path) as player:
         check_runs(player, runs)
@@ -82,13 +82,13 @@ def test_six_algorithms_play_from_first_message_to_full_buffers(browser: Browser
         assert not any(value >= 1 << 30 for value in player.ask(BUFFERS, [1, 0.0]))
 
 
-def test_every_other_collective_ends_as_promised(browser: Browser, folder: Path) -> None:
+def test_other_collectives_end_complete(browser: Browser, folder: Path) -> None:
     runs = player_pages.other_collectives()
     with Player(browser, page_of(folder, "others", runs)) as player:
         check_runs(player, runs)
 
 
-def test_measured_beside_predicted(browser: Browser, folder: Path) -> None:
+def test_player_compares_measured_with_predicted(browser: Browser, folder: Path) -> None:
     call = make_call(find_algorithm("all_reduce/ring"), 2, 1 << 20)
     measured = realcomm.run(call, simcomm.this_machine(2), timeout=120.0, repetitions=1, warmup=0)
     predicted = simcomm.run("all_reduce/ring", simcomm.star(2, "10 Gbit/s", "5 us"), 1 << 20)
@@ -101,7 +101,7 @@ def test_measured_beside_predicted(browser: Browser, folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_firefox_draws_it_too(folder: Path, tmp_path: Path) -> None:
+def test_player_works_in_firefox(folder: Path, tmp_path: Path) -> None:
     """Firefox as Debian has it takes no orders of playwright's, but makes a picture of a page that has just loaded."""
     program = shutil.which("firefox-esr") or shutil.which("firefox")
     if program is None:
@@ -120,7 +120,7 @@ def test_firefox_draws_it_too(folder: Path, tmp_path: Path) -> None:
     pytest.fail(f"pixels of each chunk in {picture}: {drawn}")
 
 
-def test_paper_shows_the_frame_in_light(browser: Browser, star: Any) -> None:
+def test_printed_page_uses_light_colors(browser: Browser, star: Any) -> None:
     with Player(browser, star[0], "#t=0.4") as player:
         player.press("d")
         player.ask("dispatchEvent(new Event('beforeprint'))")
@@ -131,7 +131,7 @@ def test_paper_shows_the_frame_in_light(browser: Browser, star: Any) -> None:
         assert len(player.page.pdf()) > 50_000
 
 
-def test_play_moves_and_pause_holds(browser: Browser, star: Any) -> None:
+def test_play_moves_and_pause_stops(browser: Browser, star: Any) -> None:
     with Player(browser, star[0]) as player:
         before = player.pixels("stage")
         player.press(" ")
@@ -150,7 +150,7 @@ def test_play_moves_and_pause_holds(browser: Browser, star: Any) -> None:
         assert player.x < end
 
 
-def test_steps_land_on_the_right_state(browser: Browser, star: Any) -> None:
+def test_step_keys_show_the_right_state(browser: Browser, star: Any) -> None:
     with Player(browser, star[0]) as player:
         player.press("Home", *["Shift+ArrowRight"] * 3)
         assert player.x == pytest.approx(player.ask("player.data.runs[1].stepEnd[2]"))
@@ -170,7 +170,7 @@ def test_steps_land_on_the_right_state(browser: Browser, star: Any) -> None:
         )
 
 
-def test_keys_choose_views_runs_and_ranks(browser: Browser, star: Any) -> None:
+def test_keys_select_views_runs_and_ranks(browser: Browser, star: Any) -> None:
     with Player(browser, star[0]) as player:
         player.press("v")
         assert player.ask("player.view.kind") == "wires"
@@ -232,7 +232,7 @@ def test_wheel_and_drag_zoom_time_and_the_network(browser: Browser, star: Any) -
         assert moved["scale"] > 2
 
 
-def test_two_fingers_zoom(browser: Browser, star: Any) -> None:
+def test_pinch_zooms(browser: Browser, star: Any) -> None:
     with Player(browser, star[0], has_touch=True) as player:
         session = player.context.new_cdp_session(player.page)
         for spread in (20, 60, 100):
@@ -244,7 +244,7 @@ def test_two_fingers_zoom(browser: Browser, star: Any) -> None:
         assert player.ask("player.view.zoom.scale") == pytest.approx(5, rel=0.2)
 
 
-def test_the_slow_cable_is_red_and_nothing_else_is(browser: Browser, folder: Path, star: Any) -> None:
+def test_only_the_slow_link_is_red(browser: Browser, folder: Path, star: Any) -> None:
     with Player(browser, page_of(folder, "slow", player_pages.racks()), "#t=0.3") as player:
         assert player.text("limit-head") == "rank 13 ↔ s1 is slow"
         assert player.text("limit").startswith("It behaves like a link of 2 Gbit/s, not 10 Gbit/s, in use all the time")
@@ -258,7 +258,7 @@ def test_the_slow_cable_is_red_and_nothing_else_is(browser: Browser, folder: Pat
         assert player.color_count("stage", "full") == 0
 
 
-def test_a_failed_rank_is_crossed_and_what_waits_for_it_dangles(browser: Browser, folder: Path) -> None:
+def test_failed_rank_is_crossed_out(browser: Browser, folder: Path) -> None:
     runs = player_pages.failing()
     assert runs[0].trace.unfinished
     with Player(browser, page_of(folder, "failing", runs), "#t=0.1") as player:
@@ -273,7 +273,7 @@ def test_a_failed_rank_is_crossed_and_what_waits_for_it_dangles(browser: Browser
         player.shoot("failing")
 
 
-def test_training_shows_phases_and_buckets_under_backward(browser: Browser, folder: Path) -> None:
+def test_training_shows_phases_and_buckets(browser: Browser, folder: Path) -> None:
     with Player(browser, page_of(folder, "training", player_pages.training()), "#t=0.4") as player:
         assert player.text("caption").startswith("Backward and bucket 0. ")
         player.page.mouse.move(500, 540)
@@ -283,7 +283,7 @@ def test_training_shows_phases_and_buckets_under_backward(browser: Browser, fold
         player.shoot("training")
 
 
-def test_hostile_names_stay_text(browser: Browser, folder: Path) -> None:
+def test_names_are_never_markup_in_the_player(browser: Browser, folder: Path) -> None:
     with Player(browser, page_of(folder, player_pages.EVIL.replace("/", "|"), player_pages.hostile())) as player:
         assert player.ask("document.images.length") == 0
         assert player_pages.EVIL.replace("/", "|") in player.text("title")
@@ -299,7 +299,7 @@ def test_hostile_names_stay_text(browser: Browser, folder: Path) -> None:
         player.problems.clear()
 
 
-def test_a_phone_shows_all_without_scrolling_sideways(browser: Browser, star: Any) -> None:
+def test_phone_needs_no_sideways_scrolling(browser: Browser, star: Any) -> None:
     phone = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
     with Player(browser, star[0], "#t=0.3", **phone) as player:
         assert player.ask("document.documentElement.scrollWidth") <= 390
@@ -307,7 +307,7 @@ def test_a_phone_shows_all_without_scrolling_sideways(browser: Browser, star: An
         player.shoot("phone")
 
 
-def test_reduced_motion_waits_and_goes_step_by_step(browser: Browser, star: Any) -> None:
+def test_reduced_motion_plays_step_by_step(browser: Browser, star: Any) -> None:
     with Player(browser, star[0], "", reduced_motion="reduce") as player:
         assert not player.ask("player.view.playing")
         player.press(" ")
@@ -316,7 +316,7 @@ def test_reduced_motion_waits_and_goes_step_by_step(browser: Browser, star: Any)
         assert player.x in [pytest.approx(end) for end in steps]
 
 
-def test_what_happens_is_said_and_written(browser: Browser, star: Any) -> None:
+def test_player_announces_events(browser: Browser, star: Any) -> None:
     with Player(browser, star[0], "#t=0.3") as player:
         assert player.page.get_by_role("status").text_content() == player.text("caption")
         assert "Step 7, done at 5.94 ms: 8 messages, 8 MiB in all, added to what is there;" in player.text("story")
@@ -326,7 +326,7 @@ def test_what_happens_is_said_and_written(browser: Browser, star: Any) -> None:
         assert not player.page.locator("#play").is_visible()
 
 
-def test_many_ranks_open_by_groups(browser: Browser, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_of_ranks_can_be_opened(browser: Browser, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """32 ranks, shown as a thousand would be: by aggregates, in which the bad cable's rank is the darkest row."""
     monkeypatch.setattr(player_runs, "MOST_MESSAGES", 100)
     runs = player_pages.racks()
@@ -364,7 +364,7 @@ def test_many_ranks_open_by_groups(browser: Browser, folder: Path, monkeypatch: 
         assert player.ask("player.view.group") == -1
 
 
-def test_a_report_plays_the_runs_within(browser: Browser, folder: Path) -> None:
+def test_report_contains_a_player(browser: Browser, folder: Path) -> None:
     player = render_player("Two runs", player_pages.star(("ring", "naive"), 1 << 20))
     viz.write_report({"kind": "prediction"}, ReportParts(player=player), folder / "report.html")
     page = browser.new_page()
@@ -379,7 +379,7 @@ def test_a_report_plays_the_runs_within(browser: Browser, folder: Path) -> None:
     assert problems == []
 
 
-def test_the_page_of_a_trace_file_is_what_the_command_writes(browser: Browser, ringlab: Any, tmp_path: Path) -> None:
+def test_animate_writes_the_page_of_a_trace_file(browser: Browser, ringlab: Any, tmp_path: Path) -> None:
     trace = simcomm.run("all_reduce/ring", simcomm.star(4, "10 Gbit/s", "5 us"), 1 << 20)
     trace.write(tmp_path / "ring.trace.json")
     status, out, _ = ringlab("animate", tmp_path / "ring.trace.json", "-o", tmp_path / "ring.html")

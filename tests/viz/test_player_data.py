@@ -1,4 +1,4 @@
-"""The data of the player: columns, depths, buffers, places and aggregates; and the page that holds them."""
+"""The data of the player: columns, buffers, positions and aggregates; and its page."""
 
 import json
 import re
@@ -41,29 +41,28 @@ faults = { link = [{ between = ["h3", "s0"], share = 0.2 }] }
 
 
 def unpack(column):
-    """What columns.js makes of a packed column."""
+    """Unpack a column as columns.js does."""
     planes = np.frombuffer(decompress(b64decode(column["text"])), np.uint8)
     kind = np.dtype(column["type"]).newbyteorder("<")
     return np.ascontiguousarray(planes.reshape(kind.itemsize, -1).T).view(kind).reshape(-1)
 
 
 @given(st.lists(st.integers(-(2**40), 2**40)) | st.lists(st.floats(allow_nan=False)))
-def test_a_column_comes_out_as_it_went_in(values):
+def test_packed_column_round_trips(values):
     column = pack(np.array(values))
     assert column["length"] == len(values)
     assert unpack(column).tolist() == values if values else column["text"]
 
 
-def test_times_are_ticks_of_the_run():
+def test_times_become_ticks():
     assert ticks(np.array([0.0, 1e-3, 2e-3, 3e-3]), 2e-3).tolist() == [0, 1 << 29, 1 << 30, 1 << 30]
 
 
-def programs():
-    return [name for name in library() if not name.startswith("barrier/")]
+PROGRAMS = [name for name in library() if not name.startswith("barrier/")]
 
 
-@pytest.mark.parametrize("name", programs())
-def test_the_buffers_of_every_algorithm_end_as_promised(name):
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_buffers_of_all_algorithms_end_complete(name):
     trace = simcomm.run(name, simcomm.star(8, "10 Gbit/s", "5 us"), 1 << 16)
     messages = trace.messages
     buffers = follow_buffers(trace)
@@ -79,7 +78,7 @@ def test_the_buffers_of_every_algorithm_end_as_promised(name):
     assert len(buffers.carried) == messages.count.sum()
 
 
-def test_more_ranks_are_counted_and_many_not_followed():
+def test_buffers_of_many_ranks_are_counted_or_omitted():
     def follow(ranks):
         trace = simcomm.run("all_reduce/ring", simcomm.star(ranks, "10 Gbit/s", "5 us"), 1 << 20)
         return follow_buffers(trace)
@@ -88,8 +87,8 @@ def test_more_ranks_are_counted_and_many_not_followed():
     assert follow(65) is None
 
 
-def test_a_name_from_a_file_runs_no_program(tmp_path):
-    """A trace may come from anybody; its title must not have a file executed."""
+def test_trace_title_never_executes_a_file(tmp_path):
+    """A trace can come from an untrusted file."""
     script = tmp_path / "mine.py"
     script.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     trace = Trace(f"all_reduce/{script}:mine", "predicted", 2, 1.0, viz_traces.ring(2).messages, algorithm=str(script))
@@ -107,7 +106,7 @@ CLUSTERS = {
 
 
 @pytest.mark.parametrize("kind", CLUSTERS)
-def test_nodes_stand_apart_inside_the_box(kind):
+def test_player_nodes_do_not_overlap(kind):
     cluster = CLUSTERS[kind]
     trace = simcomm.run("all_reduce/ring", cluster, 1 << 20)
     used = {node for message in trace.messages for node in message.route}
@@ -119,13 +118,13 @@ def test_nodes_stand_apart_inside_the_box(kind):
     assert min(dist(a, b) for i, a in enumerate(places) for b in places[:i]) > 0.03
 
 
-def test_groups_are_machines_or_switches_in_the_order_of_ranks():
+def test_groups_are_switches_in_the_order_of_ranks():
     cluster = two_level_tree(4, 8, "10 Gbit/s", "5 us", 1.0)
     trace = simcomm.run("all_reduce/ring", cluster, 1 << 20)
     assert find_groups(trace, trace.hosts) == [("s0", 8), ("s1", 8), ("s2", 8), ("s3", 8)]
 
 
-def test_aggregates_count_what_the_messages_do():
+def test_aggregates_agree_with_messages():
     trace = simcomm.run("all_reduce/ring", two_level_tree(4, 2, "10 Gbit/s", "5 us", 1.0), 8 << 20)
     messages = trace.messages
     loads = link_loads(trace)
@@ -142,7 +141,7 @@ def test_aggregates_count_what_the_messages_do():
     assert series.mean() == pytest.approx(loads.use[link], abs=0.01)
 
 
-def test_of_many_messages_those_of_some_ranks_are_listed(monkeypatch):
+def test_many_messages_are_listed_for_some_ranks(monkeypatch):
     trace = player_pages.racks()[0].trace
     messages, limits = trace.messages, find_limits(trace)
 
@@ -164,7 +163,7 @@ def test_of_many_messages_those_of_some_ranks_are_listed(monkeypatch):
     assert columns["src"].tolist() == messages.src[own].tolist()
 
 
-def test_the_data_is_that_of_the_trace():
+def test_exported_data_agrees_with_the_trace():
     runs = player_pages.star(("ring",))
     [run], trace = export("ring", runs)["runs"], runs[0].trace
     columns = {name: unpack(column) for name, column in run["columns"].items()}
@@ -178,7 +177,7 @@ def test_the_data_is_that_of_the_trace():
     assert run["limits"]["heading"] == find_limits(trace).heading
 
 
-def test_runs_on_different_networks_are_refused():
+def test_runs_on_different_networks_are_rejected():
     one = simcomm.run("all_reduce/ring", CLUSTERS["star"], 1 << 10)
     with pytest.raises(InputError, match="8 and 4 ranks; a player needs runs on one network"):
         export("x", [PlayedRun(one, "a"), PlayedRun(viz_traces.ring(4), "b")])
@@ -197,7 +196,7 @@ def test_scenario_shows_all_algorithms_and_gain_of_wider_trunk():
     assert found, runs[-1].what_if
 
 
-def test_a_scenario_says_what_a_slow_link_costs(tmp_path):
+def test_player_reports_the_cost_of_a_slow_link(tmp_path):
     (tmp_path / "slow.toml").write_text(SLOW)
     slow, quiet = predict_runs(OneRun(load(tmp_path / "slow.toml")))
     mended = format_time(quiet.trace.elapsed)
@@ -211,14 +210,14 @@ def modules() -> dict[str, str]:
 
 
 def declared_in(text: str) -> set[str]:
-    """What a module declares at its top: one name a statement, or several in braces."""
+    """Return the names that a module declares at its top level."""
     single = re.findall(r"^(?:export )?(?:async )?(?:function|const|let) (\w+)", text, re.MULTILINE)
     groups = re.findall(r"^export const \{([^}]*)\}", text, re.MULTILINE)
     return {*single, *(name for group in groups for name in re.findall(r"\w+", group))}
 
 
-def test_modules_declare_each_name_once_and_import_what_there_is():
-    """They share one scope in the page, so that two functions of one name would be one."""
+def test_modules_declare_names_once_and_import_them():
+    """All modules share one scope in the page."""
     home: dict[str, str] = {}
     for name, text in modules().items():
         for found in declared_in(text):
@@ -230,7 +229,7 @@ def test_modules_declare_each_name_once_and_import_what_there_is():
             assert not missing, f"{name} imports {missing} from {module}.js"
 
 
-def test_modules_use_what_they_import():
+def test_modules_use_their_imports():
     for name, text in modules().items():
         body = page.IMPORT.sub("", text)
         for names in re.findall(r"^import \{([^}]*)\}", text, re.MULTILINE):
@@ -238,14 +237,14 @@ def test_modules_use_what_they_import():
             assert not unused, f"{name}: {unused}"
 
 
-def test_modules_can_be_read():
+def test_modules_have_a_header_and_short_lines():
     for name, text in modules().items():
         assert text.startswith("// "), f"{name} does not say what it is"
         long = [number for number, line in enumerate(text.splitlines(), 1) if len(line) > 120]
         assert not long, f"{name}: lines {long} are longer than 120"
 
 
-def test_the_page_is_small_and_allows_only_itself():
+def test_page_is_small_and_has_a_strict_policy():
     text = page.render_player("Title", player_pages.star(("ring",), 1 << 10))
     script, style, body = page.read_sources()
     assert sum(len(part.encode()) for part in (script, style, body)) < 64 * 1024
@@ -260,7 +259,7 @@ def test_the_page_is_small_and_allows_only_itself():
     assert not re.search(r"""https?://|style=["']|\ssrc=|@import|url\(""", text)
 
 
-def test_the_data_ends_no_element_and_is_json():
+def test_page_data_is_escaped_json():
     text = page.render_player(player_pages.EVIL, player_pages.hostile())
     assert text.count("</script>") == 2
     [data] = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)

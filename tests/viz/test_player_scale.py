@@ -1,4 +1,4 @@
-"""Pages of the player from 16 to 2,048 ranks: all that a page draws is in its data, whatever the algorithm."""
+"""Player pages of 16 to 2,048 ranks contain all data that they draw."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +29,7 @@ def line(rank, world_size, root):
     if place + 1 < world_size:
         yield send((rank + 1) % world_size, 0)
 '''
-RANKS = {  # what some choose by default; by ``make test-all`` each is tried on all of them
+RANKS = {  # the first number in the default suite, all with ``make test-all``
     "all_reduce/double_tree": (16, 300, 301, 2048),
     "all_reduce/halving_doubling": (300, 16, 301, 2048),
     "OWN": (301, 16, 300, 2048),
@@ -52,13 +52,13 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def simulate(name: str, ranks: int, own: str) -> PlayedRun:
-    """An algorithm, or the user's one, on hosts of one switch."""
+    """Return a run of an algorithm, or of the user's, on hosts of one switch."""
     found = find_algorithm(own if name == "OWN" else name)
     return PlayedRun(simcomm.run(found, simcomm.star(ranks, "100 Gbit/s", "5 us"), 16 << 20), found.name)
 
 
 def check_drawable(data: dict[str, Any]) -> None:
-    """Every rank has a place of its own, or all runs are drawn in groups that hold every rank once."""
+    """Assert that each rank has a position, or is in one group."""
     ranks = data["ranks"]
     for run in data["runs"]:
         if "aggregate" not in run:
@@ -73,19 +73,18 @@ def check_drawable(data: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("name", "ranks"), CASES)
-def test_a_page_holds_all_that_it_draws(name: str, ranks: int, own: str) -> None:
+def test_page_data_is_complete_at_scale(name: str, ranks: int, own: str) -> None:
     check_drawable(export("x", [simulate(name, ranks, own)]))
 
 
-def test_runs_of_few_and_of_many_messages_stand_side_by_side(own: str) -> None:
+def test_runs_of_few_and_many_messages_share_a_page(own: str) -> None:
     names = ("all_reduce/ring", "all_reduce/double_tree")
     data = export("x", [simulate(name, 512, own) for name in names])
     check_drawable(data)
     assert all("aggregate" in run for run in data["runs"])
 
 
-def test_page_of_many_ranks_without_links_is_in_groups() -> None:
-    """As of a measured run."""
+def test_many_ranks_without_links_are_grouped() -> None:
     messages = [Message(rank, rank + 1, 0, 0, 8, 0.0, 1.0) for rank in range(399)]
     check_drawable(export("x", [PlayedRun(Trace("broadcast/x", "measured", 400, 1.0, messages), "x")]))
 
@@ -98,10 +97,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.mark.browser
 @pytest.mark.parametrize(("name", "ranks"), CASES)
-def test_a_page_of_many_ranks_opens_without_an_error(
-    browser: Browser, tmp_path: Path, own: str, name: str, ranks: int
-) -> None:
-    """Drawn half-way and at the end; those whose messages grow with the square of the ranks at fewer of them."""
+def test_page_of_many_ranks_opens(browser: Browser, tmp_path: Path, own: str, name: str, ranks: int) -> None:
     write_player("x", [simulate(name, ranks, own)], tmp_path / "x.html")
     with Player(browser, tmp_path / "x.html", "#t=0.5") as player:
         player.shoot(f"scale-{name.split('/')[-1]}-{ranks}")
@@ -110,7 +106,7 @@ def test_a_page_of_many_ranks_opens_without_an_error(
         assert player.text("caption")
 
 
-def test_what_takes_a_route_for_each_message_is_refused_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limit_counts_routes_of_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Gigabyte, "ROUTED", 100)
     simcomm.run("all_reduce/ring", simcomm.star(16, "10 Gbit/s", "5 us"), 1 << 20, engine="compiled")
     with pytest.raises(TooLarge, match=r"routes of its 240 pairs of ranks .* up to 100 will do"):

@@ -15,13 +15,13 @@ from PIL import Image, ImageSequence
 import viz
 from collectives import Message, Trace
 from collectives.errors import InputError
+from viz.animation.animation import HEIGHT, Animation
 from viz.captions import describe_busiest_link, describe_trace, format_clock
-from viz.film.animation import HEIGHT, Film
 from viz.style import chunk_colors, rgb, text_color
 
 
 def color_at(pixels: np.ndarray, x: float, y: float) -> tuple[int, ...]:
-    """Of the pixel at a point whose y runs upwards."""
+    """Return the pixel at a point; y points upwards."""
     return tuple(int(value) for value in pixels[HEIGHT - 1 - int(y), int(x)])
 
 
@@ -29,28 +29,28 @@ def as_pixel(color: str) -> tuple[int, ...]:
     return tuple(round(255 * part) for part in rgb(color))
 
 
-def test_a_gif_has_the_asked_frames_size_and_speed(tmp_path: Path) -> None:
+def test_gif_has_the_requested_frames_and_speed(tmp_path: Path) -> None:
     viz.animate(viz_traces.ring(4), tmp_path / "ring.gif", seconds=2, fps=10)
-    with Image.open(tmp_path / "ring.gif") as film:
-        assert (film.format, film.size, getattr(film, "n_frames", 1)) == ("GIF", (720, 480), 20)
-        assert film.info["loop"] == 0
-        frames = [(np.asarray(frame.convert("RGB")), frame.info["duration"]) for frame in ImageSequence.Iterator(film)]
+    with Image.open(tmp_path / "ring.gif") as image:
+        assert (image.format, image.size, getattr(image, "n_frames", 1)) == ("GIF", (720, 480), 20)
+        assert image.info["loop"] == 0
+        frames = [(np.asarray(frame.convert("RGB")), frame.info["duration"]) for frame in ImageSequence.Iterator(image)]
     assert [duration for _, duration in frames] == [100] * 19 + [2000]
     assert all((one != other).any() for (one, _), (other, _) in pairwise(frames))
 
 
-def test_the_file_shows_the_frames_as_drawn(tmp_path: Path) -> None:
+def test_gif_shows_the_frames_as_drawn(tmp_path: Path) -> None:
     trace = viz_traces.two_racks()
-    viz.animate(trace, tmp_path / "film.gif", seconds=1, fps=10)
-    drawn = Film(trace, 10, 10)
-    with Image.open(tmp_path / "film.gif") as film:
-        for index, frame in enumerate(ImageSequence.Iterator(film)):
+    viz.animate(trace, tmp_path / "racks.gif", seconds=1, fps=10)
+    drawn = Animation(trace, 10, 10)
+    with Image.open(tmp_path / "racks.gif") as image:
+        for index, frame in enumerate(ImageSequence.Iterator(image)):
             difference = np.abs(np.asarray(frame.convert("RGB")).astype(int) - drawn.frame(index))
             assert difference.mean() < 0.5
             assert np.count_nonzero(difference.max(axis=2) > 40) < 50
 
 
-def test_an_mp4_shows_the_frames_as_drawn(tmp_path: Path) -> None:
+def test_mp4_shows_the_frames_as_drawn(tmp_path: Path) -> None:
     ffmpeg = pytest.importorskip("imageio_ffmpeg").get_ffmpeg_exe()
     trace = viz_traces.ring(3)
     viz.animate(trace, tmp_path / "ring.mp4", seconds=1, fps=6)
@@ -59,7 +59,7 @@ def test_an_mp4_shows_the_frames_as_drawn(tmp_path: Path) -> None:
     frames = np.frombuffer(read.stdout, np.uint8).reshape(-1, HEIGHT, 720, 3).astype(int)
     assert len(frames) == 6 + 12, "the last stays for two seconds"
     assert b"Duration: 00:00:03.00" in read.stderr
-    drawn = Film(trace, 6, 6)
+    drawn = Animation(trace, 6, 6)
     assert max(np.abs(frames[index] - drawn.frame(index)).mean() for index in (0, 3, 5)) < 3
 
 
@@ -72,7 +72,7 @@ def test_mp4_without_ffmpeg_is_rejected_before_simulation(tmp_path: Path, monkey
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # imageio leaves the pipe open then
-def test_an_ffmpeg_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_ffmpeg_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = tmp_path / "bin" / "ffmpeg"
     broken.parent.mkdir()
     broken.write_text("#!/bin/sh\necho 'Unknown encoder' >&2; exit 1\n")
@@ -84,17 +84,17 @@ def test_an_ffmpeg_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest
 
 
 def test_frames_do_not_depend_on_drawing_order() -> None:
-    film = Film(viz_traces.ring(3), 10, 10)
-    forwards = [film.frame(index) for index in range(10)]
-    backwards = [film.frame(index) for index in reversed(range(10))][::-1]
+    animation = Animation(viz_traces.ring(3), 10, 10)
+    forwards = [animation.frame(index) for index in range(10)]
+    backwards = [animation.frame(index) for index in reversed(range(10))][::-1]
     assert all((a == b).all() for a, b in zip(forwards, backwards, strict=True))
 
 
-def test_a_dot_in_its_chunks_color_is_where_the_message_is() -> None:
-    film = Film(viz_traces.ring(4), 60, 10)
-    moving = film._motion
+def test_dot_has_its_position_and_color() -> None:
+    animation = Animation(viz_traces.ring(4), 60, 10)
+    moving = animation._motion
     for frame in (3, 17, 44):
-        pixels = film.frame(frame)
+        pixels = animation.frame(frame)
         for index in moving.active(frame):
             x, y = moving.position(index, frame)
             wanted = as_pixel(chunk_colors(4)[moving.chunk[index]])
@@ -102,35 +102,35 @@ def test_a_dot_in_its_chunks_color_is_where_the_message_is() -> None:
             assert wanted in around
 
 
-def test_what_is_done_fills_the_bar_and_the_sums() -> None:
-    film = Film(viz_traces.ring(4), 20, 10)
-    start, end = film.frame(0), film.frame(19)
+def test_progress_fills_the_bar_and_the_buffers() -> None:
+    animation = Animation(viz_traces.ring(4), 20, 10)
+    start, end = animation.frame(0), animation.frame(19)
     assert color_at(start, 600, 26) != color_at(end, 600, 26) == as_pixel("#1b2433")
     for color in chunk_colors(4):
         assert np.count_nonzero((end == as_pixel(color)).all(axis=2)) > 4 * 25 * 20
 
 
-def test_two_messages_in_one_place_are_both_seen() -> None:
+def test_coincident_messages_are_all_visible() -> None:
     messages = [Message(a, 0, 0, a, 1000, 0.0, 1.0, (f"h{a}", "s0", "h0")) for a in (1, 2, 3)]
-    pixels = Film(viz_traces.on_links("x/y", 4, 1.0, messages, 1000.0), 10, 10).frame(8)
+    pixels = Animation(viz_traces.on_links("x/y", 4, 1.0, messages, 1000.0), 10, 10).frame(8)
     seen = [np.count_nonzero((pixels == as_pixel(color)).all(axis=2)) for color in chunk_colors(3)]
     assert min(seen) > 100
 
 
 @pytest.mark.parametrize("trace", [viz_traces.this_machine(2), viz_traces.this_machine(12), viz_traces.training()])
-def test_every_kind_of_trace_becomes_a_film_that_moves(trace: Trace) -> None:
-    film = Film(trace, 8, 8)
-    assert (film.frame(0) != film.frame(5)).any()
+def test_animation_of_each_kind_of_trace_moves(trace: Trace) -> None:
+    animation = Animation(trace, 8, 8)
+    assert (animation.frame(0) != animation.frame(5)).any()
 
 
 def test_thousands_of_messages_are_sampled_with_a_note() -> None:
     messages = [Message(a, b, 0, a, 10, 0.0, 1.0) for a in range(40) for b in range(40) if a != b]
-    film = Film(Trace("all_to_all/direct", "predicted", 40, 1.0, messages), 4, 4)
-    film.frame(1)
-    assert film._speed.get_text() == "showing 256 of 1560 messages under way"
+    animation = Animation(Trace("all_to_all/direct", "predicted", 40, 1.0, messages), 4, 4)
+    animation.frame(1)
+    assert animation._speed.get_text() == "showing 256 of 1560 messages in flight"
 
 
-def test_a_trace_without_a_topology_is_drawn_all_the_same(tmp_path: Path) -> None:
+def test_trace_without_a_topology_is_drawn(tmp_path: Path) -> None:
     trace = viz_traces.ring(3)
     bare = [message._replace(route=()) for message in trace.messages]
     trace = replace(trace, kind="measured", messages=bare, links=[], nodes=[], hosts=[])
@@ -138,32 +138,21 @@ def test_a_trace_without_a_topology_is_drawn_all_the_same(tmp_path: Path) -> Non
     assert (tmp_path / "bare.gif").stat().st_size > 1000
 
 
-def test_words_say_what_is_slow() -> None:
+def test_captions_describe_the_trace_and_its_busiest_link() -> None:
     trace = replace(viz_traces.two_racks(), elapsed=0.01)
     assert describe_busiest_link(trace) == "busiest link: s0 ↔ s1, 80 % of what it could carry"
     assert describe_busiest_link(viz_traces.ring(8)).startswith("all 16 links equally busy: 99 %")
     assert describe_busiest_link(viz_traces.this_machine(2)).startswith("busiest link: memory, 100 %")
     assert describe_busiest_link(viz_traces.naive(3)).startswith("busiest link: rank 0 ↔ s0, ")
-    assert describe_trace(viz_traces.ring(8)).split("  ·  ") == [
-        "predicted",
-        "8 ranks",
-        "8 MiB",
-        "112 messages",
-        "links of 10 Gbit/s",
-    ]
+    parts = ["predicted", "8 ranks", "8 MiB", "112 messages", "links of 10 Gbit/s"]
+    assert describe_trace(viz_traces.ring(8)) == "  ·  ".join(parts)
 
 
 @pytest.mark.parametrize(
     ("time", "elapsed", "shown"),
-    [
-        (0, 0.0125, "0.0 ms"),
-        (0.00123, 0.0125, "1.2 ms"),
-        (0.5, 1.18, "0.50 s"),
-        (0.1, 0.9999, "0.10 s"),
-        (3e-6, 503e-6, "3 us"),
-    ],
+    [(0, 0.0125, "0.0 ms"), (0.5, 1.18, "0.50 s"), (0.1, 0.9999, "0.10 s"), (3e-6, 503e-6, "3 us")],
 )
-def test_the_clock_keeps_its_unit_and_digits(time: float, elapsed: float, shown: str) -> None:
+def test_clock_keeps_its_unit_and_digits(time: float, elapsed: float, shown: str) -> None:
     assert format_clock(time, elapsed) == shown
 
 
@@ -179,17 +168,17 @@ def test_chunk_colors_differ_and_numbers_are_readable(count: int) -> None:
 @pytest.mark.parametrize(
     ("path", "options", "message"),
     [
-        ("film.avi", {}, r"film\.avi: an animation is written as \.gif or \.mp4"),
-        ("film.gif", {"fps": 0}, "fps must be above 0 and at most 50, not 0"),
-        ("film.gif", {"fps": 51}, "fps must be .* not 51"),
-        ("film.gif", {"seconds": -1}, "-1 s at 12 frames per second: an animation has 2 to 600 frames"),
-        ("film.gif", {"seconds": 1000}, "1000 s at 12"),
-        ("film.gif", {"seconds": float("nan")}, "nan s at 12"),
-        ("film.gif", {"seconds": "ten"}, "seconds is 'ten'; give a number"),
-        ("film.gif", {"fps": None}, "fps is None; give a number"),
+        ("x.avi", {}, r"x\.avi: an animation is written as \.gif or \.mp4"),
+        ("x.gif", {"fps": 0}, "fps must be above 0 and at most 50, not 0"),
+        ("x.gif", {"fps": 51}, "fps must be .* not 51"),
+        ("x.gif", {"seconds": -1}, "-1 s at 12 frames per second: an animation has 2 to 600 frames"),
+        ("x.gif", {"seconds": 1000}, "1000 s at 12"),
+        ("x.gif", {"seconds": float("nan")}, "nan s at 12"),
+        ("x.gif", {"seconds": "ten"}, "seconds is 'ten'; give a number"),
+        ("x.gif", {"fps": None}, "fps is None; give a number"),
     ],
 )
-def test_what_cannot_be_filmed_is_refused(tmp_path: Path, path: str, options: dict[str, float], message: str) -> None:
+def test_invalid_animation_is_rejected(tmp_path: Path, path: str, options: dict[str, float], message: str) -> None:
     with pytest.raises(InputError, match=message):
         viz.animate(viz_traces.ring(2), tmp_path / path, **options)
     assert not list(tmp_path.iterdir())
@@ -198,9 +187,9 @@ def test_what_cannot_be_filmed_is_refused(tmp_path: Path, path: str, options: di
 @pytest.mark.parametrize("name", ["ring.gif", "ring.mp4"])
 def test_animate_counts_each_frame_once(tmp_path: Path, name: str) -> None:
     pytest.importorskip("imageio_ffmpeg")
-    told: list[tuple[int, int]] = []
-    viz.animate(viz_traces.ring(4), tmp_path / name, seconds=2, fps=10, progress=lambda *now: told.append(now))
-    assert told == [(done, 20) for done in range(1, 21)]
+    calls: list[tuple[int, int]] = []
+    viz.animate(viz_traces.ring(4), tmp_path / name, seconds=2, fps=10, progress=lambda *now: calls.append(now))
+    assert calls == [(done, 20) for done in range(1, 21)]
     with pytest.raises(InputError, match="progress must be a function of two integers, not True"):
         viz.animate(viz_traces.ring(4), tmp_path / name, progress=True)
 
@@ -214,27 +203,27 @@ def test_animate_counts_each_frame_once(tmp_path: Path, name: str) -> None:
     ],
 )
 @pytest.mark.parametrize("suffix", ["gif", "png"])
-def test_a_trace_in_which_nothing_happens_is_refused(tmp_path: Path, trace: Trace, message: str, suffix: str) -> None:
+def test_empty_trace_is_rejected(tmp_path: Path, trace: Trace, message: str, suffix: str) -> None:
     with pytest.raises(InputError, match=message):
         viz.draw(trace, tmp_path / f"nothing.{suffix}")
 
 
-@pytest.mark.parametrize("name", ["film.bmp", "film.htmlx", "film"])
-def test_other_suffixes_are_refused_with_the_accepted_ones(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["x.bmp", "x.htmlx", "x"])
+def test_other_suffix_is_rejected(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match=r"\.html or \.gif or \.mp4 or \.png or \.svg or \.pdf or \.perfetto"):
         viz.draw(viz_traces.ring(2), tmp_path / name)
 
 
-def test_drawing_leaves_no_figure_and_importing_no_library() -> None:
+def test_import_loads_no_drawing_library() -> None:
     code = (
         "import sys, viz; print(sorted({'matplotlib', 'PIL', 'jinja2', 'networkx'} & set(sys.modules)));"
-        "import viz.film.animation, viz.space_time; print('matplotlib.pyplot' in sys.modules)"
+        "import viz.animation.animation, viz.space_time; print('matplotlib.pyplot' in sys.modules)"
     )
     done = run_python("-c", code)
     assert done.stdout.splitlines() == ["[]", "False"], done.stderr
 
 
-def test_no_public_name_is_also_a_module() -> None:
+def test_public_names_are_not_modules() -> None:
     """A function that shares its name with a module is replaced by it once the module is imported."""
     folder = Path(viz.__file__).parent
     assert not set(viz.__all__) & {path.stem for path in folder.iterdir()}

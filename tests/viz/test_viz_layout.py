@@ -1,4 +1,4 @@
-"""Where the pictures put things: inside, apart, in an order, and the same every time."""
+"""Layouts: nodes inside the box, apart, in order, and reproducible."""
 
 import tracemalloc
 from collections.abc import Callable
@@ -36,7 +36,7 @@ def test_star_has_central_switch_and_clockwise_ranks() -> None:
     ]
 
 
-def test_two_racks_stand_left_and_right_each_round_its_switch() -> None:
+def test_two_racks_are_left_and_right() -> None:
     layout = lay_out(viz_traces.two_racks(), BOX)
     assert all(layout.positions[f"h{rank}"][0] < 250 for rank in range(4))
     assert all(layout.positions[f"h{rank}"][0] > 250 for rank in range(4, 8))
@@ -45,13 +45,13 @@ def test_two_racks_stand_left_and_right_each_round_its_switch() -> None:
         assert apart(layout, f"h{rank}", own) < apart(layout, f"h{rank}", other)
 
 
-def test_the_two_directions_of_a_link_have_lines_of_their_own() -> None:
+def test_directions_of_a_link_have_separate_lines() -> None:
     layout = lay_out(viz_traces.ring(8), BOX)
     there, back = layout.lines["h2", "s0"], layout.lines["s0", "h2"]
     assert hypot(*(there.mean(axis=0) - back.mean(axis=0))) > 5
 
 
-def test_a_line_begins_at_its_sender_and_ends_at_its_receiver() -> None:
+def test_line_connects_sender_and_receiver() -> None:
     trace = viz_traces.two_racks()
     layout = lay_out(trace, BOX)
     line = layout.route_line(3, 4, trace.messages[0].route)
@@ -59,7 +59,7 @@ def test_a_line_begins_at_its_sender_and_ends_at_its_receiver() -> None:
         assert hypot(*(point - np.array(layout.positions[host]))) < 1.2 * layout.radius
 
 
-def test_without_a_route_the_line_is_straight() -> None:
+def test_line_without_a_route_is_straight() -> None:
     trace = replace(viz_traces.ring(4), links=[], hosts=[], nodes=[], messages=[])
     line = lay_out(trace, BOX).route_line(0, 2, ())
     assert len(line) == 2
@@ -75,14 +75,14 @@ def test_messages_on_this_machine_cross_its_memory(ranks: int) -> None:
     assert line[0][1] == line[3][1] > layout.memory.top
 
 
-def test_the_order_of_links_does_not_matter() -> None:
+def test_layout_does_not_depend_on_link_order() -> None:
     trace = viz_traces.two_racks()
     turned = lay_out(replace(trace, links=trace.links[::-1]), BOX)
     assert turned.positions == lay_out(trace, BOX).positions
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=12), st.integers(1, 9))
-def test_any_network_gets_a_place_for_every_node(joined: list[tuple[int, int]], ranks: int) -> None:
+def test_layout_places_all_nodes(joined: list[tuple[int, int]], ranks: int) -> None:
     ends = [(f"h{rank}", f"s{rank % 3}") for rank in range(ranks)] + [(f"s{a}", f"s{b}") for a, b in joined if a != b]
     links = [TracedLink(a, b, 1e9, 0.0, 0.0) for a, b in ends]
     trace = Trace("x", "predicted", ranks, 1.0, links=links, hosts=[f"h{rank}" for rank in range(ranks)])
@@ -112,7 +112,7 @@ NETWORKS: dict[str, Callable[[], Cluster]] = {
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_every_ready_made_network_is_drawn_apart_and_inside(name: str) -> None:
+def test_nodes_are_apart_and_inside_the_box(name: str) -> None:
     layout = lay_out(predicted(NETWORKS[name]()), BOX)
     nodes = list(layout.positions)
     at, radii = np.array(list(layout.positions.values())), np.array([layout.radii[node] for node in nodes])
@@ -125,7 +125,7 @@ def test_every_ready_made_network_is_drawn_apart_and_inside(name: str) -> None:
         assert (points <= np.array([BOX.right, BOX.top]) + 6).all()
 
 
-def test_memory_is_not_a_host_and_idle_parts_are_left_out() -> None:
+def test_layout_omits_idle_parts_of_machines() -> None:
     detour = lay_out(predicted(preset("rtx4090-pcie")), BOX)
     assert detour.kinds["n0.memory0"] == "memory"
     assert detour.radii["n0.memory0"] <= detour.radius
@@ -134,7 +134,7 @@ def test_memory_is_not_a_host_and_idle_parts_are_left_out() -> None:
     assert not {"memory", "nic"} & set(direct.kinds.values())
 
 
-def test_gpus_are_in_row_between_switches_and_nvswitch() -> None:
+def test_gpus_are_between_switches_and_nvswitch() -> None:
     places = lay_out(predicted(preset("dgx-h100")), BOX).positions
     rows = {node: round(y) for node, (_, y) in places.items()}
     assert len({rows[f"n0.gpu{i}"] for i in range(8)}) == 1
@@ -142,7 +142,7 @@ def test_gpus_are_in_row_between_switches_and_nvswitch() -> None:
     assert [places[f"n0.gpu{i}"][0] for i in range(8)] == sorted(places[f"n0.gpu{i}"][0] for i in range(8))
 
 
-def test_nvlinks_past_other_gpus_are_arcs_below_them() -> None:
+def test_nvlinks_past_gpus_are_arcs() -> None:
     layout = lay_out(predicted(preset("dgx-1-v100")), BOX)
     far, near = layout.lines["n0.gpu0", "n0.gpu3"], layout.lines["n0.gpu0", "n0.gpu1"]
     assert far[:, 1].min() < layout.positions["n0.gpu0"][1] - layout.radius / 2
@@ -150,7 +150,7 @@ def test_nvlinks_past_other_gpus_are_arcs_below_them() -> None:
     assert layout.route_line(0, 3, ("n0.gpu0", "n0.gpu3")).tolist() == far.tolist()
 
 
-def test_a_torus_stands_in_rows_and_columns_with_arcs_back() -> None:
+def test_torus_has_rows_columns_and_arcs() -> None:
     layout = lay_out(predicted(topologies.torus([3, 5], *LINK)), BOX)
     assert len({round(y) for _, y in layout.positions.values()}) == 3
     assert len({round(x) for x, _ in layout.positions.values()}) == 5
@@ -159,7 +159,7 @@ def test_a_torus_stands_in_rows_and_columns_with_arcs_back() -> None:
     assert len(layout.lines["h0", "h1"]) == 2
 
 
-def test_planes_of_a_torus_stand_one_behind_the_other() -> None:
+def test_torus_planes_are_behind_each_other() -> None:
     layout = lay_out(predicted(topologies.torus([3, 2, 4], *LINK)), BOX)
     (x, y), (u, v), (far, high) = (layout.positions[f"h{index}"] for index in (0, 8, 16))
     assert (u - x, v - y) == pytest.approx((far - u, high - v))
@@ -167,14 +167,14 @@ def test_planes_of_a_torus_stand_one_behind_the_other() -> None:
     assert len(layout.lines["h0", "h8"]) == 2 < len(layout.lines["h0", "h16"])
 
 
-def test_a_ring_of_hosts_is_no_torus() -> None:
+def test_ring_is_not_a_torus() -> None:
     places = lay_out(predicted(topologies.ring(8, *LINK)), BOX).positions
     assert len({round(y) for _, y in places.values()}) > 3
 
 
-def test_distances_of_many_nodes_need_no_room_for_all_pairs() -> None:
+def test_nearest_distances_use_little_memory() -> None:
     positions = {f"h{i}": (float(i), float(i % 7)) for i in range(4000)}
-    nearest_distances(dict(list(positions.items())[:2]))  # what it needs is loaded
+    nearest_distances(dict(list(positions.items())[:2]))  # load libraries
     tracemalloc.start()
     try:
         found = nearest_distances(positions)

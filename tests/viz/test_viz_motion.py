@@ -1,4 +1,4 @@
-"""What is where at which time, and whose data each chunk holds: the pure part of the animation."""
+"""Motion of messages and contents of buffers in an animation, without drawing."""
 
 from dataclasses import replace
 
@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import simcomm
 from collectives import Message, Span, Trace
-from viz.film.motion import Motion, follow_messages, frame_times, link_use, point_along
-from viz.film.panels import StepCounter, find_filling
+from viz.animation.motion import Motion, follow_messages, frame_times, link_use, point_along
+from viz.animation.panels import StepCounter, find_filling
 from viz.layout.geometry import Box
 from viz.layout.layout import lay_out
 
@@ -19,20 +19,20 @@ BOX = Box(50, 100, 450, 400)
 CORNER = np.array([(0.0, 0.0), (30.0, 0.0), (30.0, 10.0)])
 
 
-def film(trace: Trace, count: int = 120) -> Motion:
+def follow(trace: Trace, count: int = 120) -> Motion:
     return follow_messages(trace, lay_out(trace, BOX), frame_times(trace, count))
 
 
 @pytest.mark.parametrize(
     ("share", "point"), [(0, (0, 0)), (0.375, (15, 0)), (0.75, (30, 0)), (0.875, (30, 5)), (1, (30, 10)), (-1, (0, 0))]
 )
-def test_a_share_of_a_line_is_measured_round_corners(share: float, point: tuple[float, float]) -> None:
+def test_point_along_a_bent_line(share: float, point: tuple[float, float]) -> None:
     assert point_along(CORNER, share) == pytest.approx(point)
 
 
-def test_a_message_is_as_far_on_its_line_as_its_time_says() -> None:
+def test_message_position_follows_its_time() -> None:
     trace = viz_traces.ring(8)
-    moving = film(trace)
+    moving = follow(trace)
     for frame in range(0, 119, 7):
         for index in moving.active(frame):
             message, line = trace.messages[index], moving.lines[moving.line[index]]
@@ -40,26 +40,26 @@ def test_a_message_is_as_far_on_its_line_as_its_time_says() -> None:
             assert moving.position(index, frame) == pytest.approx(point_along(line, share))
 
 
-def test_all_ranks_of_a_ring_send_at_once() -> None:
-    moving = film(viz_traces.ring(8))
+def test_ring_has_one_message_per_rank_in_flight() -> None:
+    moving = follow(viz_traces.ring(8))
     assert [len(moving.active(frame)) for frame in range(119)] == [8] * 119
     assert not len(moving.active(119))
 
 
-def test_steps_of_equal_length_are_filmed_at_even_speed() -> None:
+def test_equal_steps_have_evenly_spaced_frames() -> None:
     trace = viz_traces.ring(8)
     assert frame_times(trace, 120) == pytest.approx(np.linspace(0, trace.elapsed, 120))
 
 
-def test_short_phases_between_long_ones_are_slowed_down() -> None:
+def test_short_messages_are_slowed_down() -> None:
     short = [Message(0, 1, step, 0, 1000, step * 0.001, (step + 1) * 0.001) for step in range(5)]
     trace = Trace("all_reduce/x", "predicted", 2, 1.0, [*short, Message(1, 0, 5, 0, 10**6, 0.005, 1.0)])
-    shown = [sum(index in film(trace).active(frame) for frame in range(120)) for index in range(6)]
+    shown = [sum(index in follow(trace).active(frame) for frame in range(120)) for index in range(6)]
     assert min(shown) >= 3
     assert shown[5] > 50
 
 
-def test_of_very_many_steps_the_first_can_be_followed() -> None:
+def test_first_of_many_steps_is_slowed_down() -> None:
     trace = viz_traces.ring(64)
     times = frame_times(trace, 120)
     assert times[0] == 0 and times[-1] == trace.elapsed and (np.diff(times) > 0).all()
@@ -72,9 +72,9 @@ moments = st.floats(0, 1, allow_nan=False)
 
 
 @given(st.lists(st.tuples(moments, moments), min_size=1, max_size=30), st.integers(2, 60))
-def test_every_message_is_shown_and_none_before_its_begin(times: list[tuple[float, float]], count: int) -> None:
+def test_messages_are_shown_while_in_flight(times: list[tuple[float, float]], count: int) -> None:
     messages = [Message(i % 3, (i + 1) % 3, i, i, 100, min(pair), max(pair)) for i, pair in enumerate(times)]
-    moving = film(Trace("x", "measured", 3, 1.0, messages), count)
+    moving = follow(Trace("x", "measured", 3, 1.0, messages), count)
     assert (np.diff(moving.times) >= 0).all() and moving.times[0] == 0 and moving.times[-1] == 1
     for index, message in enumerate(messages):
         frames = [frame for frame in range(count) if index in moving.active(frame)]
@@ -85,38 +85,38 @@ def test_every_message_is_shown_and_none_before_its_begin(times: list[tuple[floa
             assert 0 <= moving.share(index, frame) <= 1
 
 
-def test_link_use_adds_the_rates_of_what_crosses_a_link() -> None:
+def test_link_use_adds_message_rates() -> None:
     messages = [Message(a, 0, 0, 0, 1000, 0.0, 2.0, (f"h{a}", "s0", "h0")) for a in (1, 2)]
-    moving = film(Trace("x", "predicted", 3, 2.0, messages, hosts=["h0", "h1", "h2"]))
+    moving = follow(Trace("x", "predicted", 3, 2.0, messages, hosts=["h0", "h1", "h2"]))
     use = link_use(moving, moving.active(5), {("h1", "s0"): 1000.0, ("s0", "h0"): 2000.0, ("h2", "s0"): 100.0})
     assert use == {("h1", "s0"): 0.5, ("s0", "h0"): 0.5, ("h2", "s0"): 1.0}
 
 
 def test_ring_fills_one_chunk_halfway_and_all_at_end() -> None:
     trace = viz_traces.ring(4)
-    known = find_filling(trace)
-    assert known is not None
-    assert (known.at(0)[0] == 0.25).all() and not known.at(0)[1].any()
-    shares, complete = known.at(trace.elapsed / 2 + 1e-9)
+    filling = find_filling(trace)
+    assert filling is not None
+    assert (filling.at(0)[0] == 0.25).all() and not filling.at(0)[1].any()
+    shares, complete = filling.at(trace.elapsed / 2 + 1e-9)
     visited = np.array([[(rank - chunk - 1) % 4 + 1 for chunk in range(4)] for rank in range(4)])  # from c + 1 on
     assert shares == pytest.approx(visited / 4)
     assert (complete == (visited == 4)).all()
-    assert known.at(trace.elapsed)[1].all()
+    assert filling.at(trace.elapsed)[1].all()
 
 
 def test_naive_completes_at_the_root_first() -> None:
-    known = find_filling(viz_traces.naive(4))
-    assert known is not None
-    assert known.at(known.times[3])[0][:, 0] == pytest.approx([1, 0.25, 0.25, 0.25])
+    filling = find_filling(viz_traces.naive(4))
+    assert filling is not None
+    assert filling.at(filling.times[3])[0][:, 0] == pytest.approx([1, 0.25, 0.25, 0.25])
 
 
 @pytest.mark.parametrize("name", ["all_reduce/torus", "all_gather/bruck", "all_to_all/direct"])
-def test_the_buffers_of_every_collective_are_complete_in_the_end(name: str) -> None:
+def test_buffers_are_complete_at_the_end(name: str) -> None:
     ranks = 20 if "torus" in name else 5
-    known = find_filling(simcomm.run(name, simcomm.star(ranks, "1 GB/s", "1 us"), nbytes=ranks * 800))
-    assert known is not None
-    assert not known.complete[0].all() and known.complete[-1].all()
-    assert (known.shares[-1] == 1).all()
+    filling = find_filling(simcomm.run(name, simcomm.star(ranks, "1 GB/s", "1 us"), nbytes=ranks * 800))
+    assert filling is not None
+    assert not filling.complete[0].all() and filling.complete[-1].all()
+    assert (filling.shares[-1] == 1).all()
 
 
 def test_buffers_are_hidden_if_messages_differ_from_program() -> None:
@@ -128,7 +128,7 @@ def test_buffers_are_hidden_if_messages_differ_from_program() -> None:
     assert find_filling(replace(trace, messages=[])) is None
 
 
-def test_steps_are_counted_where_all_ranks_take_them_together() -> None:
+def test_common_steps_are_counted() -> None:
     trace = viz_traces.ring(8)
     progress = StepCounter(trace)
     assert progress.describe(0.0) == "step 1 of 14"
@@ -137,12 +137,12 @@ def test_steps_are_counted_where_all_ranks_take_them_together() -> None:
     assert progress.marks() == pytest.approx(np.arange(14) / 14)
 
 
-def test_messages_are_counted_where_each_rank_has_its_own_steps() -> None:
+def test_messages_are_counted_without_common_steps() -> None:
     trace = viz_traces.naive(4)
     assert StepCounter(trace).describe(trace.elapsed * 0.4) == "message 3 of 6"
     assert StepCounter(viz_traces.training()).describe(2.5) == "training step 3 of 10"
 
 
-def test_reducing_is_said_where_nothing_is_under_way() -> None:
+def test_reducing_is_reported_without_messages_in_flight() -> None:
     trace = replace(viz_traces.naive(2), elapsed=10.0, spans=[Span(0, "reduce", 0, 8.0, 9.0)])
     assert [StepCounter(trace).describe(time) for time in (7.0, 8.5, 10.0)] == ["", "reducing", "done"]

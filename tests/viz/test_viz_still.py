@@ -1,4 +1,4 @@
-"""Waterfall, scaling curve, critical path and space-time: what is drawn is what the prediction or the Trace says."""
+"""Static plots agree with the prediction or trace: waterfall, scaling curve, critical path, space-time."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -44,7 +44,7 @@ def widths(figure: Figure) -> list[tuple[str | None, float]]:
     return [(bar.get_gid(), bar.get_width()) for axes in figure.axes for bar in axes.patches]  # type: ignore[attr-defined]
 
 
-def test_the_waterfall_shows_the_phases_of_the_prediction() -> None:
+def test_waterfall_shows_the_predicted_phases() -> None:
     answer = ringlab.load("faults", "collective.sizes=64 KiB").predict()
     subtitle, bars = waterfall(answer)
     figure = waterfall_figure(answer.title, subtitle, bars)
@@ -71,7 +71,7 @@ def test_waterfall_without_training_shows_largest_collectives() -> None:
     assert subtitle.startswith("all_reduce of 8 MiB")
 
 
-def test_too_large_curve_points_are_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_points_of_a_curve_are_omitted(monkeypatch: pytest.MonkeyPatch) -> None:
     notes = list[str]()
 
     def simulate_few(model, work, most=4, **options):
@@ -89,7 +89,7 @@ def test_too_large_curve_points_are_left_out_and_named(monkeypatch: pytest.Monke
         scaling_curves(ringlab.load("star8"), None)
 
 
-def test_the_scaling_curve_is_that_of_predictions_on_fewer_hosts() -> None:
+def test_scaling_curve_agrees_with_predictions() -> None:
     scenario = ringlab.load("star8")
     curves = scaling_curves(scenario, None)
     assert [curve.name for curve in curves] == ["naive", "ring"]
@@ -104,7 +104,7 @@ def test_the_scaling_curve_is_that_of_predictions_on_fewer_hosts() -> None:
     np.testing.assert_allclose(lines["ideal"].get_ydata(), ideal * np.array(curves[1].world_sizes))
 
 
-def test_overlapping_curves_merge_and_ideal_is_of_the_best() -> None:
+def test_equal_curves_merge_and_ideal_is_of_the_best() -> None:
     alike = [Curve(name, [1, 8], [100.0, 400.0], [1.0, 0.5]) for name in ("float32", "fp16")]
     axes = scaling_figure("", "", alike).axes[0]
     assert [line.get_gid() for line in axes.lines] == ["ideal", "float32, fp16"]
@@ -117,7 +117,7 @@ def test_overlapping_curves_merge_and_ideal_is_of_the_best() -> None:
     assert list(heights) == [256.0, 256.0] and left < 8 < right
 
 
-def test_curves_that_are_close_are_drawn_by_rank() -> None:
+def test_close_curves_are_drawn_per_rank() -> None:
     curves = [Curve(name, [2, 4], [2 * rate, 4 * rate], [rate / 10] * 2) for name, rate in (("1", 8.0), ("25", 9.0))]
     axes = scaling_figure("", "", curves).axes[0]
     assert axes.get_ylabel() == "throughput of each rank (samples/s)" and axes.get_yscale() == "linear"
@@ -130,7 +130,7 @@ def test_curves_that_are_close_are_drawn_by_rank() -> None:
     assert far.get_ylabel() == "throughput of all ranks (samples/s)" and far.get_yscale() == "log"
 
 
-def test_a_training_that_never_ends_has_no_point() -> None:
+def test_endless_training_has_no_point() -> None:
     figure = scaling_figure("", "", [Curve("ring", [2, 4], [60.0, None], [0.9, None])])
     assert {line.get_gid(): list(line.get_xdata()) for line in figure.axes[0].lines}["ring"] == [2]
     with pytest.raises(InputError, match="not 1 and 0"):
@@ -138,7 +138,7 @@ def test_a_training_that_never_ends_has_no_point() -> None:
 
 
 @pytest.mark.parametrize("trace", [viz_traces.ring(8), viz_traces.naive(4), viz_traces.this_machine(2)])
-def test_parts_follow_each_other_and_make_up_the_run(trace: Trace) -> None:
+def test_parts_of_the_critical_path_make_up_the_run(trace: Trace) -> None:
     parts = divide_path(trace)
     assert parts[0].begin == 0
     assert parts[-1].end == pytest.approx(trace.elapsed)
@@ -164,7 +164,7 @@ def test_path_is_divided_into_latency_links_and_waiting() -> None:
     assert {"bandwidth of s0 → s1", "latency", "reduce", "waiting"} <= {name for name, _ in widths(path_figure(trace))}
 
 
-def test_the_links_of_a_path_are_those_that_its_messages_cross() -> None:
+def test_critical_path_names_the_trunk() -> None:
     trace = ringlab.load("two-racks").trace("ring", "1 MiB")
     seconds: dict[str | None, float] = dict(widths(path_figure(trace)))
     assert max(seconds, key=lambda name: seconds[name]) == "bandwidth of s0 → s1"
@@ -176,11 +176,11 @@ def test_the_links_of_a_path_are_those_that_its_messages_cross() -> None:
     ("arguments", "message"),
     [
         (["piechart", "star8", "-o", "x.png"], "unknown plot 'piechart'; use one of step, scaling, path"),
-        (["step", "star8", "-o", "x.gif"], "a still picture is written as .png or .svg or .pdf, not '.gif'"),
+        (["step", "star8", "-o", "x.gif"], "a plot is written as .png or .svg or .pdf, not '.gif'"),
         (["scaling", "two-racks", "-o", "x.png"], "a [training] table is required"),
     ],
 )
-def test_plot_says_what_it_cannot_draw(
+def test_invalid_plot_is_rejected(
     arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -199,12 +199,12 @@ def test_plot_draws_a_trace_from_a_file(tmp_path: Path) -> None:
         ringlab.plot(tmp_path / "ring.trace.json", "step", tmp_path / "step.png")
 
 
-def test_too_many_bars_are_refused() -> None:
+def test_too_many_bars_are_rejected() -> None:
     with pytest.raises(InputError, match="a waterfall needs 1 to 40 bars, not 41"):
         waterfall_figure("", "", [Bar("here", "ring", {"sync": 1.0}, 1.0)] * 41)
 
 
-def test_the_gallery_shows_every_picture_that_make_draws() -> None:
+def test_gallery_shows_all_pictures_of_the_makefile() -> None:
     root = Path(__file__).parents[2]
     made = set(findall(r"(?:-o|--plot) docs/(pictures/\S+)", (root / "Makefile").read_text()))
     shown = set(findall(r"\]\(\.\./(pictures/[^)]+)\)", (root / "docs/how-to/pictures.md").read_text()))
@@ -212,7 +212,7 @@ def test_the_gallery_shows_every_picture_that_make_draws() -> None:
     assert {f"pictures/{file.name}" for file in (root / "docs/pictures").iterdir()} == made
 
 
-def test_measured_bars_stand_beside_predicted_ones() -> None:
+def test_measured_bars_follow_predicted_ones() -> None:
     predicted = ringlab.load("star8", "collective.sizes=1 KiB").predict()
     step = predicted.training[0]
     both = replace(
@@ -232,12 +232,12 @@ def test_measured_bars_stand_beside_predicted_ones() -> None:
 
 
 @pytest.mark.parametrize("draw", [path_figure, space_time_figure])
-def test_names_of_a_trace_are_never_taken_for_formulas(draw: Callable[[Trace], Figure]) -> None:
+def test_names_of_a_trace_are_never_formulas(draw: Callable[[Trace], Figure]) -> None:
     trace = replace(viz_traces.ring(2), title=FORMULA, spans=[Span(0, FORMULA, 0, 0.0, 1e-4)])
     assert named(draw(trace)) >= 1
 
 
-def test_a_legend_is_as_wide_as_its_picture_at_most() -> None:
+def test_legend_fits_its_figure() -> None:
     families = [f"network, up to {rate} GB/s a node" for rate in range(9)]
     dots = [Dots(panel, family, [1.0], [1.0]) for panel in ("easy", "hard") for family in families]
     figure = accuracy_figure("", "", dots)
@@ -246,7 +246,7 @@ def test_a_legend_is_as_wide_as_its_picture_at_most() -> None:
     assert legend.get_window_extent().width <= figure.bbox.width
 
 
-def test_names_of_others_are_never_taken_for_formulas() -> None:
+def test_names_in_figures_are_never_formulas() -> None:
     bars = [Bar(FORMULA, FORMULA, {FORMULA: 1.0}, 1.0), Bar("c", FORMULA, {}, None)]
     assert named(waterfall_figure(FORMULA, FORMULA, bars)) == 4
     assert named(scaling_figure(FORMULA, FORMULA, [Curve(FORMULA, [2], [1.0], [0.5])])) == 3
@@ -274,17 +274,17 @@ def near(picture: np.ndarray, color: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("ranks", "height"), [(2, 510), (8, 759), (64, 1800)])
-def test_the_picture_grows_with_the_ranks(tmp_path: Path, ranks: int, height: int) -> None:
+def test_space_time_grows_with_the_ranks(tmp_path: Path, ranks: int, height: int) -> None:
     viz.draw(viz_traces.ring(ranks), tmp_path / "ring.png")
     with Image.open(tmp_path / "ring.png") as image:
         assert (image.format, image.size) == ("PNG", (1500, height))
 
 
-def test_the_same_trace_gives_the_same_bytes() -> None:
+def test_equal_traces_give_equal_pictures() -> None:
     assert render_figure(space_time_figure(viz_traces.ring(3))) == render_figure(space_time_figure(viz_traces.ring(3)))
 
 
-def test_a_message_leads_from_its_sender_down_to_its_receiver() -> None:
+def test_message_line_connects_its_ranks() -> None:
     trace = Trace("x", "measured", 2, 1.0, [Message(0, 1, 0, 0, 10, 0.25, 0.75)])
     marks = near(pixels(trace), chunk_colors(1)[0])
     (top, left), (bottom, right) = marks.min(axis=0), marks.max(axis=0)
@@ -295,7 +295,7 @@ def test_a_message_leads_from_its_sender_down_to_its_receiver() -> None:
     assert at_left == pytest.approx(top, abs=5) and at_right == pytest.approx(bottom, abs=8)
 
 
-def test_phases_share_width_and_four_steps_are_shown() -> None:
+def test_space_time_shows_phases_of_four_steps() -> None:
     picture = pixels(viz_traces.training(ranks=1, steps=10))
     columns = {name: len(set(near(picture, color)[:, 1])) for name, color in PHASES.items() if name != "reduce"}
     total = sum(columns.values())
@@ -306,14 +306,14 @@ def test_phases_share_width_and_four_steps_are_shown() -> None:
     assert np.count_nonzero(runs > 5) == 3
 
 
-def test_very_many_messages_are_drawn() -> None:
+def test_many_messages_are_sampled_in_space_time() -> None:
     trace = viz_traces.ring(8)
     many = [message for message in trace.messages for _ in range(200)]
     assert len(render_figure(space_time_figure(replace(trace, messages=many)))) > 10_000
 
 
 @pytest.mark.parametrize("rates", [[8.0, 16.0], [210.0, 230.0], [3.0, 3000.0]])
-def test_rates_and_times_have_two_ticks_and_units(rates: list[float]) -> None:
+def test_axes_have_ticks_and_units(rates: list[float]) -> None:
     scaling = scaling_figure("", "", [Curve("ring", [8, 16], rates, [1.0, 0.9])]).axes[0]
     sweep = sweep_figure("", "collective.sizes", [SweepLine("ring", ["1 KiB", "64 MiB"], rates)]).axes[0]
     for axes, unit in ((scaling, "(samples/s)"), (sweep, "(s)")):

@@ -1,4 +1,4 @@
-"""The picture of a topology: every cable is in it with its bandwidth, nothing is upon another."""
+"""The picture of a topology: all links with their bandwidth, without overlapping labels."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -48,7 +48,7 @@ def cables(cluster: Cluster) -> Counter[tuple[str, float]]:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_groups_hold_every_node_rank_and_cable_once(name: str) -> None:
+def test_groups_contain_each_node_rank_and_cable_once(name: str) -> None:
     cluster = NETWORKS[name]()
     found = group_nodes(cluster.graph, cluster.hosts)
     members = [member for group in found.groups.values() for member in group.members]
@@ -69,7 +69,7 @@ def test_groups_hold_every_node_rank_and_cable_once(name: str) -> None:
 
 @given(st.integers(0, 5), st.lists(st.tuples(st.integers(0, 90), st.integers(0, 90)), max_size=60))
 @settings(max_examples=12, deadline=None)
-def test_any_network_is_grouped_without_loss(switches: int, joined: list[tuple[int, int]]) -> None:
+def test_grouping_loses_no_node(switches: int, joined: list[tuple[int, int]]) -> None:
     links = [(f"h{host}", f"s{host % (switches + 1)}", *LINK) for host in range(60)]
     links += [(f"s{a}", f"s{b}", *LINK) for a, b in {(min(pair), max(pair)) for pair in joined} if a != b]
     links += [(f"s{number}", "s91", *LINK) for number in range(91)]
@@ -80,7 +80,7 @@ def test_any_network_is_grouped_without_loss(switches: int, joined: list[tuple[i
 
 
 @pytest.mark.parametrize("name", ["DGX-1", "fat tree of 16 hosts", "two racks", "torus"])
-def test_a_line_says_the_bandwidth_of_its_link(name: str) -> None:
+def test_line_has_the_bandwidth_of_its_link(name: str) -> None:
     cluster = NETWORKS[name]()
     drawn = {
         str(line.get_gid()): str(line.get_label())
@@ -99,7 +99,7 @@ def test_a_line_says_the_bandwidth_of_its_link(name: str) -> None:
         )
 
 
-def test_a_fat_tree_of_128_hosts_is_eight_pods_below_their_core() -> None:
+def test_large_fat_tree_is_drawn_as_pods() -> None:
     figure = picture(NETWORKS["fat tree of 128 hosts"]())
     words = Counter(text.get_text() for axes in figure.axes for text in axes.texts)
     assert [words[f"16 hosts\nranks {16 * pod}–{16 * pod + 15}"] for pod in range(8)] == [1] * 8
@@ -111,7 +111,7 @@ def test_a_fat_tree_of_128_hosts_is_eight_pods_below_their_core() -> None:
 @pytest.mark.parametrize(
     "name", ["DGX-1", "4 x DGX-1", "16 x DGX H100", "fat tree of 128 hosts", "100 racks", "two racks"]
 )
-def test_no_words_are_upon_others_or_off_the_paper(name: str) -> None:
+def test_labels_do_not_overlap(name: str) -> None:
     figure = picture(NETWORKS[name]())
     FigureCanvasAgg(figure).draw()
     texts = [text for text in figure.findobj(Text) if isinstance(text, Text) and text.get_text().strip()]
@@ -123,14 +123,14 @@ def test_no_words_are_upon_others_or_off_the_paper(name: str) -> None:
     assert all(paper.x0 <= at.x0 and at.x1 <= paper.x1 and paper.y0 <= at.y0 and at.y1 <= paper.y1 for at in places)
 
 
-def test_the_memory_of_this_machine_is_a_box_and_no_host() -> None:
+def test_memory_of_this_machine_is_a_box() -> None:
     figure = picture(simcomm.this_machine(4))
     words = [text.get_text() for text in figure.axes[0].texts]
     assert sorted(words) == ["0", "1", "2", "3", "h0", "h1", "h2", "h3", "memory of this machine"]
     assert len([line for line in figure.axes[0].lines if line.get_gid()]) == 4
 
 
-def test_names_are_never_taken_for_formulas() -> None:
+def test_topology_names_are_never_formulas() -> None:
     graph: nx.DiGraph[str] = nx.DiGraph()
     for host in ("$\\frac", "h$1$"):
         graph.add_edge(host, "s$^{", bandwidth=1e9, medium="$x^")

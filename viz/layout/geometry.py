@@ -69,11 +69,9 @@ class Layout:
         """Return the line between two ranks along ``route``, or a straight line if the route is empty."""
         if self.memory and len(route) == 4:
             return self._memory_line(self.memory, *route)
-        nodes = route if len(route) > 1 else (self.hosts[src], self.hosts[dst])
-        return np.concatenate([self._link_line(a, b) for a, b in pairwise(nodes)])
-
-    def _link_line(self, a: str, b: str) -> Line:
-        return self.lines[a, b] if (a, b) in self.lines else line_between(self.positions, a, b, self.radii)
+        links = pairwise(route if len(route) > 1 else (self.hosts[src], self.hosts[dst]))
+        lines = [self.lines.get((a, b), line_between(self.positions, a, b, self.radii)) for a, b in links]
+        return np.concatenate(lines)
 
     def _memory_line(self, memory: Box, src: str, into: str, out: str, dst: str) -> Line:
         """Return the line from ``src`` into the memory box, along its middle, and out to ``dst``."""
@@ -197,11 +195,11 @@ def _ports(at: Mapping[str, Point], arcs: Iterable[Edge]) -> dict[Edge, tuple[fl
         length = at[b][0] - at[a][0]
         ends[a].append((length > 0, -abs(length) if length > 0 else abs(length), (a, b)))
         ends[b].append((length < 0, -abs(length) if length < 0 else abs(length), (a, b)))
-    found: dict[tuple[str, Edge], float] = {}
+    offsets: dict[tuple[str, Edge], float] = {}
     for node, own in ends.items():
         for number, (_, _, edge) in enumerate(sorted(own)):
-            found[node, edge] = PORT * (number - (len(own) - 1) / 2)
-    return {(a, b): (found[a, (a, b)], found[b, (a, b)]) for a, b in arcs}
+            offsets[node, edge] = PORT * (number - (len(own) - 1) / 2)
+    return {(a, b): (offsets[a, (a, b)], offsets[b, (a, b)]) for a, b in arcs}
 
 
 def _arc(start: Point, end: Point, ports: tuple[float, float], height: float) -> Line:

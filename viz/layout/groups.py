@@ -8,7 +8,6 @@ between two groups counts its cables.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import networkx as nx
 
@@ -76,42 +75,37 @@ def _machine(graph: Graph, node: str) -> str:
 
 def _join(graph: Graph, hosts: Sequence[str], of: dict[str, str]) -> dict[str, str]:
     """Return the group of each node, joined until no row is too wide."""
-    for _ in range(8):  # a network of more tiers than that stays as wide as it is then
+    for _ in range(8):  # networks of more tiers stay wide
         for key in (_twins, _above_the_same, _below_the_same):
-            found = _network(graph, hosts, of)
-            if _widest(found) <= WIDEST_OF_GROUPS:
+            network = _network(graph, hosts, of)
+            if max(Counter(find_tiers(network.graph, network.hosts).values()).values(), default=0) <= WIDEST_OF_GROUPS:
                 return of
-            key_of = key(found)
+            key_of = key(network)
             first: dict[Hashable, str] = {}
-            joined = {name: first.setdefault(key_of(name), name) for name in found.groups}
+            joined = {name: first.setdefault(key_of(name), name) for name in network.groups}
             of = {node: joined[group] for node, group in of.items()}
     return of
 
 
-def _widest(found: GroupedNetwork) -> int:
-    tiers = Counter(find_tiers(found.graph, found.hosts).values())
-    return max(tiers.values(), default=0)
-
-
-def _twins(found: GroupedNetwork) -> KeyOf:
+def _twins(network: GroupedNetwork) -> KeyOf:
     """Join hosts with the same neighbors."""
-    hosts = set(found.hosts)
+    hosts = set(network.hosts)
     return lambda name: (
-        (found.groups[name].kind, frozenset(found.graph[name])) if name in hosts and found.graph[name] else name
+        (network.groups[name].kind, frozenset(network.graph[name])) if name in hosts and network.graph[name] else name
     )
 
 
-def _above_the_same(found: GroupedNetwork) -> KeyOf:
+def _above_the_same(network: GroupedNetwork) -> KeyOf:
     """Join switches that are above the same groups."""
-    hosts, tiers = set(found.hosts), find_tiers(found.graph, found.hosts)
-    below = {name: frozenset(p for p in found.graph[name] if tiers[p] < tiers[name]) for name in found.groups}
+    hosts, tiers = set(network.hosts), find_tiers(network.graph, network.hosts)
+    below = {name: frozenset(p for p in network.graph[name] if tiers[p] < tiers[name]) for name in network.groups}
     return lambda name: name if name in hosts or not below[name] else (tiers[name], below[name])
 
 
-def _below_the_same(found: GroupedNetwork) -> KeyOf:
+def _below_the_same(network: GroupedNetwork) -> KeyOf:
     """Join switches of the lowest tier that are below the same groups."""
-    tiers = find_tiers(found.graph, found.hosts)
-    above = {name: frozenset(p for p in found.graph[name] if tiers[p] > tiers[name]) for name in found.groups}
+    tiers = find_tiers(network.graph, network.hosts)
+    above = {name: frozenset(p for p in network.graph[name] if tiers[p] > tiers[name]) for name in network.groups}
     return lambda name: (tiers[name], above[name]) if tiers[name] == 1 and above[name] else name
 
 
@@ -122,22 +116,20 @@ def _network(graph: Graph, hosts: Sequence[str], of: Mapping[str, str]) -> Group
         ranks[of[host]].append(rank)
     for node in graph:
         members[of[node]].append(node)
-    groups = {
-        name: NodeGroup(_kind(graph, nodes, hosts), tuple(nodes), tuple(ranks.get(name, ())))
-        for name, nodes in members.items()
-    }
+    groups = dict[str, NodeGroup]()
+    for name, nodes in members.items():
+        kinds = {kind_of(graph, node, hosts) for node in nodes}
+        kind = kinds.pop() if len(kinds) == 1 else "machine"
+        groups[name] = NodeGroup(kind, tuple(nodes), tuple(ranks.get(name, ())))
     return GroupedNetwork(groups, _links(graph, of), tuple(ranks), len(groups) == len(graph))
-
-
-def _kind(graph: Graph, nodes: Sequence[str], hosts: Sequence[str]) -> str:
-    kinds = {kind_of(graph, node, hosts) for node in nodes}
-    return kinds.pop() if len(kinds) == 1 else "machine"
 
 
 def _links(graph: Graph, of: Mapping[str, str]) -> Graph:
     """Return the links between groups with their cables, without links inside a group."""
-    found: Graph = nx.DiGraph()
-    found.add_nodes_from((of[node], _shared(graph, node, of)) for node in graph)
+    links: Graph = nx.DiGraph()
+    for node, data in graph.nodes(data=True):  # a node that is drawn alone keeps its kind and tier
+        kept = {key: value for key, value in data.items() if key in ("kind", "tier") and of[node] == node}
+        links.add_node(of[node], **kept)
     seen = set()
     for a, b, data in sorted(graph.edges(data=True), key=lambda edge: (natural_order(edge[0]), natural_order(edge[1]))):
         cable = frozenset((a, b))
@@ -145,12 +137,7 @@ def _links(graph: Graph, of: Mapping[str, str]) -> Graph:
             continue
         seen.add(cable)
         for src, dst in ((of[a], of[b]), (of[b], of[a])):
-            if not found.has_edge(src, dst):
-                found.add_edge(src, dst, cables=Counter())
-            found.edges[src, dst]["cables"][data.get("medium", ""), data["bandwidth"]] += 1
-    return found
-
-
-def _shared(graph: Graph, node: str, of: Mapping[str, str]) -> dict[str, Any]:
-    """Return the kind and tier of a node that is drawn alone, or nothing."""
-    return {key: value for key, value in graph.nodes[node].items() if key in ("kind", "tier") and of[node] == node}
+            if not links.has_edge(src, dst):
+                links.add_edge(src, dst, cables=Counter())
+            links.edges[src, dst]["cables"][data.get("medium", ""), data["bandwidth"]] += 1
+    return links

@@ -117,9 +117,9 @@ def place_nodes(graph: Graph, hosts: Sequence[str]) -> Placement:
 
 def find_tiers(graph: Graph, hosts: Sequence[str]) -> dict[str, int]:
     """Return the number of links between each node and the nearest of ``hosts``, or 1 if they are not connected."""
-    there = [host for host in hosts if host in graph]
-    found = nx.multi_source_dijkstra_path_length(graph.to_undirected(as_view=True), set(there), weight=lambda *_: 1)
-    return {node: int(found.get(node, 1)) for node in graph}
+    sources = {host for host in hosts if host in graph}
+    lengths = nx.multi_source_dijkstra_path_length(graph.to_undirected(as_view=True), sources, weight=lambda *_: 1)
+    return {node: int(lengths.get(node, 1)) for node in graph}
 
 
 def _circle(names: Sequence[str], start: float | None = None) -> dict[str, Point]:
@@ -212,14 +212,8 @@ def lay_out(trace: Trace, box: Box) -> Layout:
     if regular:
         return regular
     all_hosts = tuple(dict.fromkeys((*hosts, *idle_hosts(graph, hosts))))
-    memory = memory_edge(graph, all_hosts)
-    if memory:
+    if memory := memory_edge(graph, all_hosts):
         return lay_out_memory(all_hosts, hosts, memory, box)
-    return _lay_out_placed(graph, all_hosts, hosts, box)
-
-
-def _lay_out_placed(graph: Graph, all_hosts: tuple[str, ...], hosts: tuple[str, ...], box: Box) -> Layout:
-    """Return the layout of any network, with straight lines as links."""
     placed = place_nodes(graph, all_hosts)
     positions = fit_into(box, {node: (x, -y) for node, (x, y) in placed.at.items()})
     radius = fitting_radius([positions[host] for host in all_hosts])

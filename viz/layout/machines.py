@@ -28,16 +28,8 @@ from viz.layout.geometry import (
     nearest_distances,
 )
 
-ROWS = {
-    "nvswitch": 0,
-    "gpu": 1,
-    "host": 1,
-    "pcie": 2,
-    "cpu": 3,
-    "memory": 4,
-    "nic": 5,
-    "switch": 6,
-}  # a switch of a higher tier stands above that
+# rows from the bottom; a switch of a higher tier stands above the last row
+ROWS = {"nvswitch": 0, "gpu": 1, "host": 1, "pcie": 2, "cpu": 3, "memory": 4, "nic": 5, "switch": 6}
 
 
 def place_in_rows(graph: Graph, hosts: Sequence[str]) -> dict[str, Point]:
@@ -112,9 +104,10 @@ def lay_out_machines(graph: Graph, hosts: tuple[str, ...], used: set[str], box: 
     room = nearest_distances(positions)
     radii = {n: radius if n in hosts else max(SMALLEST, min(LARGEST, 0.36 * room[n])) for n in positions}
     kinds = {node: kind for node in shown if (kind := part_kind(node)) is not None}
-    lines = {
-        (a, b): _link_line(positions, a, b, radii, _arc_height(at, a, b, kinds.get(a) == "gpu")) for a, b in shown.edges
-    }
+    lines = {(a, b): line_between(positions, a, b, radii) for a, b in shown.edges}
+    for a, b in lines:
+        if height := _arc_height(at, a, b, kinds.get(a) == "gpu"):
+            lines[a, b] = bend_line(lines[a, b], (0.0, height))
     return Layout(positions, hosts, radii, lines, kinds=kinds)
 
 
@@ -172,11 +165,6 @@ def _arc_height(at: dict[str, Point], a: str, b: str, is_gpu: bool) -> float:
     return ARC_HEIGHT * min(1.0, 0.3 + 0.1 * abs(far)) * (1.0 if far > 0 else 0.85) * (-1 if is_gpu else 1)
 
 
-def _link_line(positions: dict[str, Point], a: str, b: str, radii: dict[str, float], height: float) -> Line:
-    line = line_between(positions, a, b, radii)
-    return bend_line(line, (0.0, height)) if height else line
-
-
 ARC_SHARE = 0.36  # height of an arc as a share of the distance between rows or columns
 HIGHEST = 26.0  # pixels of an arc
 BEHIND = 0.27  # of a column to the right and of a row up, from one plane to the next
@@ -194,7 +182,8 @@ def lay_out_torus(graph: Graph, hosts: tuple[str, ...], box: Box) -> Layout | No
     positions = fit_into(Box(box.left, box.bottom, box.right - HIGHEST, box.top - HIGHEST), at)
     radius = fitting_radius(list(positions.values()))
     radii = dict.fromkeys(seats, radius)
-    cell = _cell_size(positions, at)
+    (x, y), (u, v) = np.ptp(list(positions.values()), axis=0), np.ptp(list(at.values()), axis=0)
+    cell = float(x / u), float(y / v)  # pixels between columns and between rows
     lines = {(a, b): _torus_line(positions, seats, a, b, radii, cell) for a, b in graph.edges}
     return Layout(positions, hosts, radii, lines)
 
@@ -226,12 +215,6 @@ def _torus_edges(nodes: list[str], shape: Shape) -> set[Edge]:
     at = np.arange(len(nodes)).reshape(shape)
     neighbours = [np.roll(at, step, axis).ravel() for axis in range(3) if shape[axis] > 1 for step in (1, -1)]
     return {(node, nodes[peers[index]]) for peers in neighbours for index, node in enumerate(nodes)}
-
-
-def _cell_size(positions: dict[str, Point], at: dict[str, Point]) -> Point:
-    """Return the distance in pixels between columns and between rows."""
-    (x, y), (u, v) = np.ptp(list(positions.values()), axis=0), np.ptp(list(at.values()), axis=0)
-    return float(x / u), float(y / v)
 
 
 def _torus_line(

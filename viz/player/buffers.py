@@ -34,7 +34,7 @@ class LandedMessage:
     step: int  # of the receiver
     into: int
     carried: list[int]  # contributors of each of its chunks
-    after: list[Cell]  # cells that are no longer what they were, once it and local work after it are done
+    after: list[Cell]  # cells changed by it and by the local operations after it
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Contributions:
     """The contributors of each chunk of each rank at the start and at the end, and the effect of each message."""
 
     start: list[list[int]]  # [rank][chunk], scratch left out
-    wanted: list[list[int]]  # [rank][chunk]: what the collective promises; 0 where it promises nothing
+    wanted: list[list[int]]  # [rank][chunk]: contributors at the end; 0 where the collective promises nothing
     landings: dict[Sent, LandedMessage]
 
 
@@ -139,13 +139,13 @@ def _wanted(run: SymbolicRun, rank: int) -> list[int]:
     return [parts[chunk * run.schedule.world_size // chunks] for chunk in range(chunks)]
 
 
-TOLD_APART = 16  # ranks that are told apart; of more, how many have contributed is said
+DISTINCT_RANKS = 16  # for more ranks, contributors are counted
 COMPLETE = 1 << 30  # a flag next to the contributors: the chunk is as the collective promises
 
 
 @dataclass(frozen=True)
 class Buffers:
-    """Contributors of chunks: one bit per rank up to ``TOLD_APART`` ranks, a count for more."""
+    """Contributors of chunks: one bit per rank up to ``DISTINCT_RANKS`` ranks, a count for more."""
 
     chunks: int
     is_exact: bool
@@ -210,7 +210,7 @@ class _Encoder:
 
     def __init__(self, wanted: list[list[int]], world_size: int) -> None:
         self.wanted = wanted
-        self.is_exact = world_size <= TOLD_APART
+        self.is_exact = world_size <= DISTINCT_RANKS
 
     def __call__(self, rank: int, chunk: int, bits: int) -> int:
         """Return the code of a chunk's contributors. Scratch is never complete."""
@@ -227,7 +227,7 @@ def _contributions(trace: Trace) -> Contributions | None:
 
     A trace can come from someone else's file. A program that is not in memory is looked up in the library only.
     """
-    # buffers of more ranks are too small to be seen
+    # more buffers would be too small
     if trace.title.startswith("training/") or trace.world_size > 64:
         return None  # each sync of a training begins with other gradients
     try:

@@ -29,7 +29,7 @@ from viz.layout.geometry import Point
 from viz.layout.layout import hosts_of, place_nodes, used_nodes
 from viz.player.runs import PlayedRun, export_run, pack
 
-MOST_NODES = 300  # ranks that stand by themselves; of more, groups do
+MOST_NODES = 300  # ranks that are shown; more are grouped
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ def place(trace: Trace, hosts: Sequence[str], used: set[str]) -> ShownNodes:
     graph.add_edges_from((link.src, link.dst) for link in trace.links)
     idle = [node for node in graph if used and node not in used and node not in hosts]
     graph.remove_nodes_from(idle)
-    found = place_nodes(graph, hosts)
-    return ShownNodes(found.kind, {node: (round(x, 4), round(y, 4)) for node, (x, y) in found.at.items()}, len(idle))
+    placed = place_nodes(graph, hosts)
+    return ShownNodes(placed.kind, {node: (round(x, 4), round(y, 4)) for node, (x, y) in placed.at.items()}, len(idle))
 
 
 def find_groups(trace: Trace, hosts: Sequence[str], most: int = 64) -> list[tuple[str, int]]:
@@ -117,8 +117,7 @@ def export(title: str, runs: Sequence[PlayedRun], teaches: bool = False) -> dict
         "nodes": names,  # those of the ranks first
         "at": [placement.at.get(name) for name in names],
         "links": {
-            "src": pack([number[link.src] for link in base.links]),
-            "dst": pack([number[link.dst] for link in base.links]),
+            **{end: pack([number[getattr(link, end)] for link in base.links]) for end in ("src", "dst")},
             "bandwidth": pack(bandwidth),
             "latency": pack(np.array([link.latency for link in base.links], float)),
         },
@@ -141,7 +140,7 @@ def _check(runs: Sequence[PlayedRun]) -> None:
 
 
 IMPORT = re.compile(r"^import \{[^}]*\} from '\./([a-z]+)\.js';\n", re.MULTILINE)
-# Of JSON, what could end its element or a line of JavaScript.
+# characters of JSON that could end its element or a line of JavaScript
 ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
@@ -197,14 +196,14 @@ def read_sources() -> tuple[str, str, str]:
     return minify.string("text/javascript", script), minify.string("text/css", style), body.strip()
 
 
-def _in_order(name: str, found: dict[str, str]) -> dict[str, str]:
+def _in_order(name: str, texts: dict[str, str]) -> dict[str, str]:
     """Return the text of a module and of those that it imports, dependencies first."""
     text = (files("viz.player") / "web" / f"{name}.js").read_text(encoding="utf-8")
     for needed in IMPORT.findall(text):
-        if needed not in found:
-            _in_order(needed, found)
-    found[name] = text
-    return found
+        if needed not in texts:
+            _in_order(needed, texts)
+    texts[name] = text
+    return texts
 
 
 def escape(data: Mapping[str, Any]) -> str:
@@ -214,7 +213,7 @@ def escape(data: Mapping[str, Any]) -> str:
     '{"title":"\\\\u003c/script\\\\u003e"}'
     """
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return re.sub("[<>&\u2028\u2029]", lambda found: ESCAPES[found[0]], text)
+    return re.sub("[<>&\u2028\u2029]", lambda match: ESCAPES[match[0]], text)
 
 
 def _digest(text: str) -> str:

@@ -20,8 +20,8 @@ from collectives.records.messages import Messages
 from collectives.records.trace import Trace
 from viz.player.buffers import Buffers, follow_buffers
 
-TICKS = 1 << 30  # of a run: times are whole numbers of its elapsed seconds over this
-TYPES = ("u1", "u2", "i4", "f8")  # that columns.js knows
+TICKS = 1 << 30  # of a run's elapsed time
+TYPES = ("u1", "u2", "i4", "f8")  # of columns.js
 
 
 def pack(values: npt.ArrayLike) -> dict[str, Any]:
@@ -114,10 +114,10 @@ def _program_steps(messages: Messages) -> tuple[Ints, Ints, Ints]:
 
 
 BINS = 480  # of time
-ROWS = 2048  # of ranks: each has its own up to so many
-SERIES = 48  # links whose use over time is kept
+ROWS = 2048  # of ranks; ranks share rows if there are more
+SERIES = 48  # links with their use over time
 MOST_PACKED = 4_000_000  # letters of all single messages; of more, only some ranks' are listed
-MOST_MESSAGES = 200_000  # that a page holds one by one; of more aggregates, and those of some ranks
+MOST_MESSAGES = 200_000  # of a page; for more, it has aggregates and the messages of some ranks
 
 
 def aggregate(trace: Trace, loads: LinkLoads, limits: RunLimits, groups: Sequence[tuple[str, int]]) -> dict[str, Any]:
@@ -131,7 +131,11 @@ def aggregate(trace: Trace, loads: LinkLoads, limits: RunLimits, groups: Sequenc
     np.maximum.at(most, row, per_rank)
     busy = np.add.reduceat(per_rank, np.cumsum([0, *sizes[:-1]]), axis=0) / np.array(sizes)[:, None]
     flow = np.bincount(group[messages.src] * len(groups) + group[messages.dst], messages.nbytes, len(groups) ** 2)
-    links = _kept_links(limits, loads)
+    listed = [link for cable in limits.cables[:SERIES] for link in cable.links]
+    links = list(dict.fromkeys([*listed, *np.argsort(-loads.use)[:SERIES].tolist()]))[:SERIES]
+    edges = np.linspace(0.0, trace.elapsed, BINS + 1)
+    reached = np.zeros(BINS, np.int64)  # the latest step with a finished message at the end of each bin
+    np.maximum.at(reached, _bin(messages.end, trace.elapsed), messages.step)
     return {
         "listed": list_messages(trace, limits),
         "bins": BINS,
@@ -139,12 +143,12 @@ def aggregate(trace: Trace, loads: LinkLoads, limits: RunLimits, groups: Sequenc
         "most": _share(most),
         "busy": _share(busy),
         "got": _share(_received(messages, group, trace.elapsed, len(groups))),
-        "reached": pack(_reached(messages, trace.elapsed)),
+        "reached": pack(np.maximum.accumulate(reached)),
         "groups": [name for name, _ in groups],
         "sizes": sizes,
         "flow": pack(flow),
         "links": links,
-        "series": _share(np.array([_series(loads, link, trace.elapsed) for link in links])),
+        "series": _share(np.array([loads.mean_share(link, edges[:-1], edges[1:]) for link in links])),
     }
 
 
@@ -207,29 +211,8 @@ def _received(messages: Messages, group: Ints, elapsed: float, count: int) -> Fl
     return np.asarray(until / np.maximum(until[:, -1:], 1))
 
 
-def _reached(messages: Messages, elapsed: float) -> Ints:
-    """Return the latest step with a finished message at the end of each bin."""
-    reached = np.zeros(BINS, np.int64)
-    np.maximum.at(reached, _bin(messages.end, elapsed), messages.step)
-    return np.asarray(np.maximum.accumulate(reached))
-
-
 def _bin(times: Floats, elapsed: float) -> Ints:
     return np.asarray(np.clip(times / elapsed * BINS, 0, BINS - 1).astype(np.int64))
-
-
-def _kept_links(limits: RunLimits, loads: LinkLoads) -> list[int]:
-    """Return the links whose utilization over time is exported: first the links of the listed cables, then the most
-    used.
-    """
-    first = [link for cable in limits.cables[:SERIES] for link in cable.links]
-    return list(dict.fromkeys([*first, *np.argsort(-loads.use)[:SERIES].tolist()]))[:SERIES]
-
-
-def _series(loads: LinkLoads, link: int, elapsed: float) -> Floats:
-    """Return the utilization of a link in each bin."""
-    edges = np.linspace(0.0, elapsed, BINS + 1)
-    return loads.mean_share(link, edges[:-1], edges[1:])
 
 
 LISTED = 48  # cables
@@ -258,29 +241,12 @@ def export_run(run: PlayedRun, groups: Sequence[tuple[str, int]], in_groups: boo
     trace = run.trace
     loads = link_loads(trace)
     limits = find_limits(trace, loads)
-    told = {
-        **_whole(trace, run.name),
-        "limits": _limits(limits, run.what_if),
-        "cables": [_cable(cable, loads) for cable in limits.cables[:LISTED]],
-        "used": len(limits.cables),
-        "use": pack(loads.use),
-        "failed": _failed(trace),
-        "wrong": trace.failure is not None,
-        "unfinished": [[wait.rank, wait.peer, int(wait.sends), wait.step, wait.since] for wait in trace.unfinished],
-    }
-    if in_groups or len(trace.messages) > MOST_MESSAGES:
-        return {
-            **told,
-            "aggregate": aggregate(trace, loads, limits, groups),
-            "steps": int(trace.messages.step.max()) + 1,
-        }
-    return {**told, **_in_full(run, loads.routes)}
-
-
-def _whole(trace: Trace, name: str) -> dict[str, Any]:
-    """Return the figures of the whole run."""
-    return {
-        "name": name,
+    failed = dict(trace.failed)
+    if trace.failure is not None and not trace.failure.circle:
+        failed.setdefault(trace.failure.rank, trace.failure.at)
+    sentence = f"{limits.sentence} {run.what_if}".strip()
+    figures = {
+        "name": run.name,
         "title": trace.title,
         "kind": trace.kind,
         "elapsed": trace.elapsed,
@@ -288,32 +254,30 @@ def _whole(trace: Trace, name: str) -> dict[str, Any]:
         "nbytes": trace.facts.get("nbytes", 0),
         "count": len(trace.messages),
         "sent": float(max(trace.bytes_sent(), default=0)),
+        "limits": {
+            "kind": limits.kind,
+            "heading": limits.heading,
+            "sentence": sentence,
+            "standing": limits.standing_out,
+        },
+        "cables": [_cable(cable, loads) for cable in limits.cables[:LISTED]],
+        "used": len(limits.cables),
+        "use": pack(loads.use),
+        "failed": [[rank, time] for rank, time in failed.items()],
+        "wrong": trace.failure is not None,
+        "unfinished": [[wait.rank, wait.peer, int(wait.sends), wait.step, wait.since] for wait in trace.unfinished],
     }
-
-
-def _failed(trace: Trace) -> list[list[float]]:
-    """Return the ranks that stop and their times, including the rank of a program failure."""
-    failed = dict(trace.failed)
-    if trace.failure is not None and not trace.failure.circle:
-        failed.setdefault(trace.failure.rank, trace.failure.at)
-    return [[rank, time] for rank, time in failed.items()]
-
-
-def _limits(limits: RunLimits, what_if: str) -> dict[str, Any]:
-    sentence = f"{limits.sentence} {what_if}".strip()
-    return {"kind": limits.kind, "heading": limits.heading, "sentence": sentence, "standing": limits.standing_out}
+    if in_groups or len(trace.messages) > MOST_MESSAGES:
+        steps = int(trace.messages.step.max()) + 1
+        return {**figures, "aggregate": aggregate(trace, loads, limits, groups), "steps": steps}
+    return {**figures, **_in_full(run, loads.routes)}
 
 
 def _cable(cable: Any, loads: LinkLoads) -> dict[str, Any]:
     """Return a cable with its busier link first."""
     links = sorted(cable.links, key=lambda link: -loads.use[link])
-    figures = {
-        "use": round(cable.use, 4),
-        "peak": round(cable.peak, 4),
-        "busy": round(cable.busy, 4),
-        "most": cable.most,
-    }
-    return {"name": cable.name, "links": links, "bandwidth": cable.bandwidth, **figures}
+    figures = {name: round(getattr(cable, name), 4) for name in ("use", "peak", "busy")}
+    return {"name": cable.name, "links": links, "bandwidth": cable.bandwidth, "most": cable.most, **figures}
 
 
 def _in_full(run: PlayedRun, routes: LinkRoutes) -> dict[str, Any]:
@@ -343,12 +307,8 @@ def _in_full(run: PlayedRun, routes: LinkRoutes) -> dict[str, Any]:
         packed = {name: pack(getattr(buffers, name)) for name in names}
         full["buffers"] = {"chunks": buffers.chunks, "exact": buffers.is_exact, **packed}
     if len(trace.spans):
-        full["spans"] = _spans(trace)
+        spans = {"rank": trace.spans.rank, "name": trace.spans.name, "step": trace.spans.step}
+        spans |= {name: ticks(getattr(trace.spans, name), trace.elapsed) for name in ("begin", "end")}
+        columns_of_spans = {name: pack(column) for name, column in spans.items()}
+        full["spans"] = {"names": list(trace.spans.names), "columns": columns_of_spans}
     return full
-
-
-def _spans(trace: Trace) -> dict[str, Any]:
-    spans = trace.spans
-    columns = {"rank": spans.rank, "name": spans.name, "step": spans.step}
-    columns |= {"begin": ticks(spans.begin, trace.elapsed), "end": ticks(spans.end, trace.elapsed)}
-    return {"names": list(spans.names), "columns": {name: pack(column) for name, column in columns.items()}}

@@ -82,7 +82,7 @@ def command(
         ),
     ] = None,
     output: Annotated[
-        Path | None, drawing("a still picture", "Draw the rings and trees, as .png, .svg or .pdf.", "-o", "--output")
+        Path | None, drawing("a plot", "Draw the rings and trees, as .png, .svg or .pdf.", "-o", "--output")
     ] = None,
     json_to: JsonOpt = None,
     set_keys: Annotated[

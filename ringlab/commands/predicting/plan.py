@@ -77,7 +77,7 @@ def command(
     *,
     options: PlanOptions,
     size: SizeOptions,
-    plot: Annotated[Path | None, drawing("a still picture", "Plot time against cost, as .png, .svg or .pdf.")] = None,
+    plot: Annotated[Path | None, drawing("a plot", "Plot time against cost, as .png, .svg or .pdf.")] = None,
     explain: ExplainOpt = False,
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,

@@ -51,7 +51,7 @@ class PredictOptions:
         ),
     ] = None
     plot: Annotated[
-        Path | None, drawing("a still picture", "Plot the results of --sweep or --devices, as .png, .svg or .pdf.")
+        Path | None, drawing("a plot", "Plot the results of --sweep or --devices, as .png, .svg or .pdf.")
     ] = None
     devices: Annotated[
         str | None,

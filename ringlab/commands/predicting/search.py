@@ -106,9 +106,7 @@ class SearchOptions:
             help="Write the fastest mesh as a torchtitan, megatron, accelerate or torch configuration. Repeatable.",
         ),
     ] = None
-    plot: Annotated[
-        Path | None, drawing("a still picture", "Plot throughput against memory, as .png, .svg or .pdf.")
-    ] = None
+    plot: Annotated[Path | None, drawing("a plot", "Plot throughput against memory, as .png, .svg or .pdf.")] = None
     devices: Annotated[
         str | None, Option(metavar="LIST", help="Numbers of devices, such as 8,64,512. Default: the whole cluster.")
     ] = None

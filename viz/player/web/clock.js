@@ -41,7 +41,7 @@ export function pause() {
 
 export const toggle = () => (view.playing ? pause() : play());
 
-/** The messages that are under way at a time. */
+/** The messages that are in flight at a time. */
 export function activeAt(run, x) {
   const key = `${x} ${view.clock}`;
   if (run.activeKey === key) return run.active;

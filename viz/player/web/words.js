@@ -71,7 +71,7 @@ function raceCaption(run) {
     x = min(view.x, lengthOf(run));
   if (view.x <= 0) return `${run.name}: ${buffer} on each rank`;
   const words = run.aggregate ? [percent(x / lengthOf(run))] : phaseWords(run, activeAt(run, x));
-  return `${run.name}: ${words.filter(Boolean).join(', ') || 'nothing is under way'}`;
+  return `${run.name}: ${words.filter(Boolean).join(', ') || 'nothing is in flight'}`;
 }
 
 function captionOf(run) {
@@ -83,7 +83,7 @@ function captionOf(run) {
     active = activeAt(run, min(view.x, lengthOf(run)));
   const spans = run.hasPhases && isTimed() ? spansNow(run) : '',
     phases = spans && `${capital(spans)}. `;
-  const now = active.length ? activeWords(run, active) : phases ? '' : 'Nothing is under way. ';
+  const now = active.length ? activeWords(run, active) : phases ? '' : 'Nothing is in flight. ';
   return phases + now + (data.teaches ? waitWords(run) : '') + (trouble && ` ${trouble}`);
 }
 
@@ -245,7 +245,7 @@ function waitWords(run) {
   return words + (more > 0 ? ` So ${more > 1 ? 'do' : 'does'} ${many(more, 'more rank')}.` : '');
 }
 
-/** What a rank waits for now: messages under way, and peers that have not come. */
+/** What a rank waits for now: messages in flight, and peers that have not come. */
 function whyRankWaits(run, rank) {
   if (!run.c || !isTimed()) return [];
   const {src, dst, chunk} = run.c,

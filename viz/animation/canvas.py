@@ -1,6 +1,6 @@
 """A figure measured in pixels: the background is drawn once, and moving artists are drawn over it in each frame."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -28,7 +28,7 @@ class Canvas:
     def __init__(self, width: int, height: int) -> None:
         self.width, self.height = width, height
         figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI, facecolor=PAPER)
-        self._agg: Any = FigureCanvasAgg(figure)  # much of it is not typed
+        self._agg: Any = FigureCanvasAgg(figure)  # partly untyped
         self.axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
         self.axes.set(xlim=(0, width), ylim=(0, height))
         self.axes.set_axis_off()
@@ -86,12 +86,10 @@ class Canvas:
     def frame(self) -> npt.NDArray[np.uint8]:
         """Return the current pixels: background and moving artists, shape [height, width, 3]."""
         self._agg.restore_region(self._background)
-        for artist in self._visible():
-            self.axes.draw_artist(artist)
+        for artist in self._moving:
+            if artist.get_visible():
+                self.axes.draw_artist(artist)
         return np.asarray(self._agg.buffer_rgba())[:, :, :3].copy()
-
-    def _visible(self) -> Iterable[Artist]:
-        return (artist for artist in self._moving if artist.get_visible())
 
 
 class Bars:

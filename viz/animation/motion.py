@@ -94,7 +94,7 @@ def link_use(motion: Motion, active: Ints, bandwidths: dict[Edge, float]) -> dic
     return {edge: min(share, 1.0) for edge, share in used.items()}
 
 
-FRAMES_TO_FOLLOW = 3  # the eye can follow a dot that is there for so many frames
+FRAMES_TO_FOLLOW = 3  # frames in which a dot must be for the eye to follow it
 
 
 def frame_times(trace: Trace, count: int) -> Floats:
@@ -114,11 +114,18 @@ def frame_times(trace: Trace, count: int) -> Floats:
         return even
     if np.quantile(_frames_covered(even, begin, end), 0.1) >= FRAMES_TO_FOLLOW:
         return even
-    busy = _slow_where_busy(_distinct_moments(begin, end, trace.elapsed), count)
+    # half of the frames are spread evenly over time, and half over the moments at which something begins or ends
+    grain = trace.elapsed * 1e-6  # moments that are closer are one
+    moments = np.concatenate([[0.0], begin, end, [trace.elapsed]])
+    moments = np.unique((moments / grain).round() * grain).clip(0.0, trace.elapsed)
+    positions = 0.5 * moments / moments[-1] + 0.5 * np.linspace(0.0, 1.0, len(moments))
+    busy = np.interp(np.linspace(0.0, 1.0, count), positions, moments)
     if _weighted_median(_frames_covered(busy, begin, end), end - begin) >= FRAMES_TO_FOLLOW:
         return busy
     slow_until = begin.min() + float(np.median(end - begin)) * count / (4 * FRAMES_TO_FOLLOW)
-    return even if slow_until >= trace.elapsed / 2 else _slow_beginning(slow_until, trace.elapsed, count)
+    if slow_until >= trace.elapsed / 2:
+        return even
+    return np.interp(np.linspace(0.0, 1.0, count), [0.0, 0.5, 1.0], [0.0, slow_until, trace.elapsed])
 
 
 def _frames_covered(times: Floats, begin: Floats, end: Floats) -> Floats:
@@ -131,20 +138,3 @@ def _weighted_median(values: Floats, weights: Floats) -> float:
     order = np.argsort(values)
     heaped = np.cumsum(weights[order])
     return float(values[order][np.searchsorted(heaped, heaped[-1] / 2)])
-
-
-def _distinct_moments(begin: Floats, end: Floats, elapsed: float) -> Floats:
-    """Return the times at which something begins or ends, merged within a millionth of ``elapsed``."""
-    grain = elapsed * 1e-6
-    return np.unique((np.concatenate([[0.0], begin, end, [elapsed]]) / grain).round() * grain).clip(0.0, elapsed)
-
-
-def _slow_where_busy(moments: Floats, count: int) -> Floats:
-    """Return frame times, half spread evenly over time and half evenly over ``moments``."""
-    film = 0.5 * moments / moments[-1] + 0.5 * np.linspace(0.0, 1.0, len(moments))
-    return np.interp(np.linspace(0.0, 1.0, count), film, moments)
-
-
-def _slow_beginning(until: float, elapsed: float, count: int) -> Floats:
-    """Return frame times, half before ``until`` and half after it."""
-    return np.interp(np.linspace(0.0, 1.0, count), [0.0, 0.5, 1.0], [0.0, until, elapsed])

@@ -25,6 +25,10 @@ from collectives.output_files import write_bytes
 from collectives.quoting import quote
 from collectives.records.trace import Trace
 from collectives.units import format_time
+from viz.animation.canvas import Bars, Canvas
+from viz.animation.motion import follow_messages, frame_times
+from viz.animation.panels import StepCounter, add_panel, has_room
+from viz.animation.scene import MOST_DOTS, Scene
 from viz.captions import (
     check_something_happens,
     describe_busiest_link,
@@ -34,10 +38,6 @@ from viz.captions import (
     is_stuck_at_once,
 )
 from viz.file_types import check_file
-from viz.film.canvas import Bars, Canvas
-from viz.film.motion import follow_messages, frame_times
-from viz.film.panels import StepCounter, add_panel, has_room
-from viz.film.scene import MOST_DOTS, Scene
 from viz.layout.geometry import Box
 from viz.layout.layout import lay_out
 from viz.style import FAINT, GREY, INK, PAPER, WRONG, chunk_colors, phase_colors, text_color, use_color
@@ -46,10 +46,10 @@ Pixels = npt.NDArray[np.uint8]  # [height, width, 3]
 Progress = Callable[[int, int], object]
 Codes = npt.NDArray[np.int64]  # red, green and blue in one number
 
-EXACT, MIXED = 191, 64  # palette entries for the most frequent colors as they are, and for mixtures of the rest
-UNCHANGED = EXACT + MIXED  # the transparent palette entry, through which the frame before is seen
+EXACT, MIXED = 191, 64  # palette entries: the most frequent colors, and mixtures of the others
+UNCHANGED = EXACT + MIXED  # the transparent palette entry, which shows the previous frame
 SAMPLES = 9  # frames that the palette is made from
-TIMEOUT = 300.0  # seconds that ffmpeg may take once it has every frame
+TIMEOUT = 300.0  # seconds of ffmpeg after the last frame
 
 
 def encode_gif(frame: Callable[[int], Pixels], count: int, fps: float, hold: float) -> bytes:
@@ -64,7 +64,7 @@ def encode_gif(frame: Callable[[int], Pixels], count: int, fps: float, hold: flo
     drawn = {index: frame(index) for index in samples}
     palette = _palette([*drawn.values()])
     pictures = _changes((drawn.pop(index) if index in drawn else frame(index) for index in range(count)), palette)
-    durations = [round(100 / fps) * 10] * (count - 1) + [round(hold * 1000)]  # a GIF counts in hundredths of a second
+    durations = [round(100 / fps) * 10] * (count - 1) + [round(hold * 1000)]  # a GIF has hundredths of a second
     content = BytesIO()
     next(pictures).save(
         content, "GIF", save_all=True, append_images=pictures, duration=durations, loop=0, disposal=1,
@@ -85,8 +85,8 @@ class _Palette:
         """Return the palette entry of each pixel: its exact color if available, else a similar one."""
         near = np.asarray(Image.fromarray(pixels).quantize(palette=self.image, dither=Image.Dither.NONE))
         codes = _codes(pixels)
-        found = np.minimum(np.searchsorted(self.exact, codes), len(self.exact) - 1)
-        return np.where(self.exact[found] == codes, self.entries[found], near)
+        place = np.minimum(np.searchsorted(self.exact, codes), len(self.exact) - 1)
+        return np.where(self.exact[place] == codes, self.entries[place], near)
 
 
 def _codes(pixels: Pixels) -> Codes:
@@ -97,7 +97,7 @@ def _codes(pixels: Pixels) -> Codes:
 
 def _palette(frames: Sequence[Pixels]) -> _Palette:
     """Return a palette of the colors of some frames."""
-    colors, times = np.unique(np.concatenate([_codes(one).ravel() for one in frames]), return_counts=True)
+    colors, times = np.unique(np.concatenate([_codes(frame).ravel() for frame in frames]), return_counts=True)
     by_use = colors[np.argsort(-times, kind="stable")]
     channels = np.stack([by_use >> 16, by_use >> 8 & 255, by_use & 255], axis=1).astype(np.uint8)
     exact, order = by_use[:EXACT], np.argsort(by_use[:EXACT])
@@ -136,10 +136,10 @@ def encode_mp4(frame: Callable[[int], Pixels], count: int, fps: float, hold: flo
     pixels = frame(0)
     height, width, _ = pixels.shape
     with TemporaryDirectory(prefix="ringlab-") as folder:
-        film = Path(folder, "film.mp4")
+        file = Path(folder, "animation.mp4")
         try:
             writer = import_module("imageio_ffmpeg").write_frames(
-                film, (width, height), fps=fps, quality=None, ffmpeg_log_level="error", ffmpeg_timeout=TIMEOUT,
+                file, (width, height), fps=fps, quality=None, ffmpeg_log_level="error", ffmpeg_timeout=TIMEOUT,
                 output_params=["-movflags", "+faststart"],
             )  # fmt: skip
             with closing(writer):
@@ -147,7 +147,7 @@ def encode_mp4(frame: Callable[[int], Pixels], count: int, fps: float, hold: flo
                 for index in range(count + round(hold * fps)):
                     pixels = frame(index) if 0 < index < count else pixels
                     writer.send(np.ascontiguousarray(pixels))
-            return film.read_bytes()
+            return file.read_bytes()
         except (OSError, RuntimeError) as error:
             raise InputError(
                 f"ffmpeg cannot encode the animation: {str(error).strip().partition(chr(10))[0]}"
@@ -182,10 +182,10 @@ def animate(
     if progress is not None and not callable(progress):
         raise InputError(f"progress must be a function of two integers, not {quote(progress)}")
     count = _frame_count(seconds, fps)
-    film, drawn = Film(trace, count, fps), itertools.count(1)
+    animation, drawn = Animation(trace, count, fps), itertools.count(1)
 
     def frame(index: int) -> Pixels:
-        pixels = film.frame(index)
+        pixels = animation.frame(index)
         if progress is not None:
             progress(next(drawn), count)
         return pixels
@@ -207,7 +207,7 @@ def _frame_count(seconds: float, fps: float) -> int:
     return round(seconds * fps)
 
 
-class Film:
+class Animation:
     """The frames of an animation as pixels, in any order."""
 
     def __init__(self, trace: Trace, count: int, fps: float) -> None:
@@ -233,17 +233,12 @@ class Film:
         if trace.failure is None:
             draw.fit(draw.text(24, 417, describe_busiest_link(trace), 11, GREY), 640)
         else:
-            self._draw_failure()
+            first, *more = wrap(describe_failure(trace), LINE)
+            draw.text(24, 417, first, 11, WRONG)
+            draw.fit(draw.text(24, 402, " ".join(more), 11, WRONG), WIDTH - 48)
         self._clock = draw.add_moving(draw.text(WIDTH - 24, 456, "", 20, INK, "right", bold=True))
         if not is_stuck_at_once(trace):
             draw.text(WIDTH - 24, 434, f"of {format_time(trace.elapsed)}", 11, GREY, "right")
-
-    def _draw_failure(self) -> None:
-        """Write the location of the failure on at most two lines."""
-        first, *more = wrap(describe_failure(self._trace), LINE)
-        self._canvas.text(24, 417, first, 11, WRONG)
-        if more:
-            self._canvas.fit(self._canvas.text(24, 402, " ".join(more), 11, WRONG), WIDTH - 48)
 
     def _draw_footer(self) -> None:
         draw = self._canvas
@@ -265,15 +260,13 @@ class Film:
         if len(self._trace.messages):
             draw.fill(Box.around(x, y, 7), CHUNK_ZERO, round_by=7)
             draw.text(x, y, "k" if self._scene.numbered else "", 9, text_color(CHUNK_ZERO), "center", bold=True)
-            x += 28 + draw.text_width(draw.text(x + 13, y, self._dot_words(), 11, GREY))
+            sizes = self._trace.messages.nbytes.tolist()
+            words = "message with chunk k" if self._scene.numbered else "message, colored by chunk"
+            words += ", larger with more bytes" if max(sizes) > 1.1 * min(sizes) else ""
+            x += 28 + draw.text_width(draw.text(x + 13, y, words, 11, GREY))
         for name, color in phases.items():
             draw.fill(Box.around(x, y, 5), PAPER, color, round_by=5, line=3)
             x += 28 + draw.text_width(draw.text(x + 11, y, name, 11, GREY))
-
-    def _dot_words(self) -> str:
-        sizes = self._trace.messages.nbytes.tolist()
-        what = "message with chunk k" if self._scene.numbered else "message, colored by chunk"
-        return what + (", larger with more bytes" if max(sizes) > 1.1 * min(sizes) else "")
 
     def _draw_use_scale(self) -> None:
         draw, left = self._canvas, WIDTH - 124
@@ -285,18 +278,18 @@ class Film:
     def frame(self, index: int) -> Pixels:
         """Return one frame, shape [480, 720, 3]."""
         time = float(self._motion.times[index])
-        under_way = self._scene.show(index)
+        in_flight = self._scene.show(index)
         self._panel(time)
         if not is_stuck_at_once(self._trace):
             self._clock.set_text(format_clock(time, self._trace.elapsed))
-            self._speed.set_text(self._speed_words(index, under_way))
+            self._speed.set_text(self._speed_words(index, in_flight))
         self._bar.resize((BAR.right - BAR.left) * min(time / self._trace.elapsed, 1.0), BAR.top - BAR.bottom)
         self._step.set_text(self._progress.describe(time))
         return self._canvas.frame()
 
-    def _speed_words(self, index: int, under_way: int) -> str:
-        if under_way > MOST_DOTS:
-            return f"showing {MOST_DOTS} of {under_way} messages under way"
+    def _speed_words(self, index: int, in_flight: int) -> str:
+        if in_flight > MOST_DOTS:
+            return f"showing {MOST_DOTS} of {in_flight} messages in flight"
         times = self._motion.times
         here = min(index, len(times) - 2)
         return f"1 s of animation = {format_time(float(times[here + 1] - times[here]) * self._fps)}"

@@ -9,8 +9,8 @@ import numpy.typing as npt
 from collectives.records.columns import Floats, Ints
 from collectives.records.trace import Trace
 from collectives.units import format_size
-from viz.film.canvas import Bars, Canvas
-from viz.film.motion import phases_at
+from viz.animation.canvas import Bars, Canvas
+from viz.animation.motion import phases_at
 from viz.layout.geometry import Box
 from viz.player.buffers import COMPLETE, follow_buffers
 from viz.style import FAINT, GREY, INK, PANE, chunk_colors, text_color
@@ -26,8 +26,8 @@ class Filling:
 
     def at(self, time: float) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
         """Return the shares and the complete flags at a time, each of shape [ranks, chunks]."""
-        found = np.searchsorted(self.times, time, side="right") - 1
-        return np.asarray(self.shares[found]), np.asarray(self.complete[found])
+        index = np.searchsorted(self.times, time, side="right") - 1
+        return np.asarray(self.shares[index]), np.asarray(self.complete[index])
 
 
 def find_filling(trace: Trace) -> Filling | None:
@@ -87,7 +87,7 @@ class StepCounter:
             return "reducing"
         if self._failure is not None and time >= self._failure.at:
             stuck = len(self._failure.circle)
-            return f"{stuck} ranks wait for each other" if stuck else f"rank {self._failure.rank} has gone wrong"
+            return f"{stuck} ranks wait for each other" if stuck else f"rank {self._failure.rank} failed"
         return "done" if time >= self._elapsed else ""
 
     def marks(self) -> npt.NDArray[np.float64]:
@@ -144,12 +144,10 @@ def _rows(canvas: Canvas, ranks: int, box: Box, heading: str, caption: str, tall
 
 
 def _buffers_panel(canvas: Canvas, known: Filling, box: Box) -> Panel:
-    """Draw a cell for each chunk of each rank that fills up with whose data is in it; solid once it is as promised."""
+    """Draw a cell for each chunk of each rank. It fills with contributions, and is solid when it is complete."""
     ranks, chunks = known.shares.shape[1:]
     wide = min(30.0, (box.right - box.left - 52) / chunks)
-    height, top = _rows(
-        canvas, ranks, box, "In the buffers", "by chunk; solid once it is the result", min(30.0, 1.5 * wide)
-    )
+    height, top = _rows(canvas, ranks, box, "Buffers", "by chunk; solid when complete", min(30.0, 1.5 * wide))
     left = box.left + 52
     colors = chunk_colors(chunks)
     for chunk, color in enumerate(colors):
@@ -195,7 +193,7 @@ def _received_panel(canvas: Canvas, trace: Trace, box: Box) -> Panel:
 
 def _phases_panel(canvas: Canvas, trace: Trace, phases: dict[str, str], box: Box) -> Panel:
     """Draw a box per rank in the color of its phase, with the phase's name."""
-    height, top = _rows(canvas, trace.world_size, box, "What each rank does", "phases of a training step", 26)
+    height, top = _rows(canvas, trace.world_size, box, "Phase of each rank", "of a training step", 26)
     corners = np.array([(box.left + 54, top - (r + 1) * height + 1) for r in range(trace.world_size)])
     room = box.right - box.left - 54
     bars = Bars(canvas, corners, [FAINT])

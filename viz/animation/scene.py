@@ -9,16 +9,16 @@ from matplotlib.collections import EllipseCollection, LineCollection
 from collectives.records.columns import Ints
 from collectives.records.trace import Trace
 from collectives.units import format_bandwidth
-from viz.film.canvas import POINTS, Canvas
-from viz.film.motion import Motion, length, link_use, phases_at
+from viz.animation.canvas import POINTS, Canvas
+from viz.animation.motion import Motion, length, link_use, phases_at
 from viz.layout.geometry import Box, Edge, Layout, natural_order
 from viz.style import BUSY, FAINT, GREY, INK, PANE, PAPER, WRONG, chunk_colors, rgb, text_color, use_color
 
-LONGEST_QUEUE = 6  # dots one behind the other at one position; further ones hide each other
+LONGEST_QUEUE = 6  # dots behind each other at one position; more overlap
 MOST_DOTS = 256  # in one frame
-NUMBERS = 64  # of dots; where there are more, none has one
+NUMBERS = 64  # of dots; with more dots, none has a number
 SMALLEST_NUMBERED = 6  # pixels of a dot's radius
-# Parts of a machine: how tall for its width, and how round. Memory is flat, as its modules are.
+# parts of a machine: height and roundness as shares of the width; memory is flat, like its modules
 SHAPES = {"memory": (0.45, 0.1), "cpu": (1.0, 0.15), "pcie": (0.6, 1.0), "nic": (0.7, 0.15), "nvswitch": (0.7, 1.0)}
 LETTERS = {"memory": "RAM", "cpu": "CPU", "pcie": "PCIe", "nic": "NIC", "nvswitch": "NVS"}
 
@@ -32,30 +32,22 @@ class Scene:
         self._chunks = np.unique(trace.messages.chunk).tolist()
         self._colors = dict(zip(self._chunks, chunk_colors(len(self._chunks)), strict=True))
         self._lengths = [length(line) for line in motion.lines]
-        self._lines = self._all_lines()
-        self._draw_memory(canvas)
+        unrouted = sorted({(message.src, message.dst) for message in trace.messages if not message.route})
+        direct = {(layout.hosts[a], layout.hosts[b]): layout.route_line(a, b, ()) for a, b in unrouted}
+        self._lines = layout.lines | direct
         self._draw_links(canvas)
         self._add_moving_artists(canvas)
         self._draw_nodes(canvas)
         self._draw_bandwidths(canvas)
-        self._radii = self._dot_radii()
+        largest, full = motion.nbytes.max(initial=1.0) or 1.0, min(10.5, max(2.5, 0.8 * layout.radius))
+        self._radii = full * np.maximum(0.45, np.sqrt(motion.nbytes / largest))  # pixels; the area grows with the bytes
 
-    def _all_lines(self) -> dict[Edge, np.ndarray]:
-        """Return the lines of links, and a line between hosts for messages without a route."""
-        unrouted = {(m.src, m.dst) for m in self._trace.messages if not m.route}
-        hosts = self._layout.hosts
-        return self._layout.lines | {
-            (hosts[a], hosts[b]): self._layout.route_line(a, b, ()) for a, b in sorted(unrouted)
-        }
-
-    def _draw_memory(self, canvas: Canvas) -> None:
+    def _draw_links(self, canvas: Canvas) -> None:
         if box := self._layout.memory:
             canvas.fill(box, PANE, FAINT, round_by=8)
             rates = [link.bandwidth for link in self._trace.links if np.isfinite(link.bandwidth)]
             words = ["memory of this machine", *(format_bandwidth(rate) for rate in rates[:1])]
             canvas.text(box.left + 12, box.bottom + 12, "  ·  ".join(words), 11, GREY)
-
-    def _draw_links(self, canvas: Canvas) -> None:
         thin = 0.7 if len(self._lines) > 400 else 1.6
         canvas.axes.add_collection(
             LineCollection(list(self._lines.values()), colors=FAINT, linewidths=thin, capstyle="round", zorder=1)
@@ -125,12 +117,6 @@ class Scene:
             words = canvas.text(x + reach * aside[0], y + 12 * aside[1], format_bandwidth(bandwidth), 10, INK, "center")
             words.set_bbox({"facecolor": PAPER, "edgecolor": "none", "pad": 1, "alpha": 0.85})
 
-    def _dot_radii(self) -> np.ndarray:
-        """Return the radius of each message's dot in pixels. The area grows with the bytes."""
-        largest = self._motion.nbytes.max(initial=1.0) or 1.0
-        full = min(10.5, max(2.5, 0.8 * self._layout.radius))
-        return np.asarray(full * np.maximum(0.45, np.sqrt(self._motion.nbytes / largest)))
-
     @property
     def numbered(self) -> bool:
         """Whether the largest dots carry their chunk's number."""
@@ -143,7 +129,9 @@ class Scene:
                 mark.set_visible(bool(self._motion.times[frame] >= self._trace.failure.at))
         active = self._motion.active(frame)
         self._show_use(active)
-        self._show_phases(float(self._motion.times[frame]))
+        now, clear = phases_at(self._trace, float(self._motion.times[frame])), (0.0, 0.0, 0.0, 0.0)
+        ranks = range(self._trace.world_size)
+        self._rings.set_edgecolor([(*rgb(self._phases[now[r]]), 1.0) if r in now else clear for r in ranks])
         shown = active if len(active) <= MOST_DOTS else active[np.linspace(0, len(active) - 1, MOST_DOTS).astype(int)]
         self._show_dots(shown, frame)
         return len(active)
@@ -165,13 +153,6 @@ class Scene:
             self._layout.memory is not None and edge[0] not in self._layout.hosts and edge[1] not in self._layout.hosts
         )
         return (1.6 + 2.2 * use) * (2.5 if across_memory else 1.0) * min(1.0, max(0.3, self._layout.radius / 12))
-
-    def _show_phases(self, time: float) -> None:
-        now = phases_at(self._trace, time)
-        clear = (0.0, 0.0, 0.0, 0.0)
-        self._rings.set_edgecolor(
-            [(*rgb(self._phases[now[r]]), 1.0) if r in now else clear for r in range(self._trace.world_size)]
-        )
 
     def _show_dots(self, shown: Ints, frame: int) -> None:
         positions = self._positions_apart(shown, frame)
@@ -199,30 +180,24 @@ class Scene:
             x, y = self._motion.position(index, frame)
             spot = round(x / 8), round(y / 8)
             if taken[spot]:
-                x, y = self._position_behind(index, frame, 2.2 * self._radii[index] * min(taken[spot], LONGEST_QUEUE))
+                pixels = 2.2 * self._radii[index] * min(taken[spot], LONGEST_QUEUE)
+                back = pixels / (self._lengths[self._motion.line[index]] or 1.0)
+                x, y = self._motion.position(index, frame, back)
             taken[spot] += 1
             positions.append((x, y))
         return np.array(positions, float).reshape(-1, 2)
-
-    def _position_behind(self, index: int, frame: int, pixels: float) -> tuple[float, float]:
-        """Return the position ``pixels`` behind a message at a frame."""
-        line = self._motion.line[index]
-        return self._motion.position(index, frame, back=pixels / (self._lengths[line] or 1.0))
 
 
 def odd_links(trace: Trace) -> dict[Edge, float]:
     """Return the unusual bandwidths of at most six links, once per link if both directions are equal."""
     finite = {(link.src, link.dst): link.bandwidth for link in trace.links if np.isfinite(link.bandwidth)}
-    if len(trace.links) - len(finite) or not finite:
-        return _if_few(finite)
-    usual = Counter(finite.values()).most_common(1)[0][0]
-    odd = {edge: rate for edge, rate in finite.items() if rate != usual}
-    once = {
-        (a, b): rate for (a, b), rate in odd.items() if odd.get((b, a)) != rate or natural_order(a) < natural_order(b)
-    }
-    return _if_few(once)
-
-
-def _if_few(found: dict[Edge, float]) -> dict[Edge, float]:
-    """Return the argument, or nothing if its labels would not fit."""
-    return found if len(found) <= 6 else {}
+    odd = finite
+    if finite and len(trace.links) == len(finite):
+        usual = Counter(finite.values()).most_common(1)[0][0]
+        odd = {edge: rate for edge, rate in finite.items() if rate != usual}
+        odd = {
+            (a, b): rate
+            for (a, b), rate in odd.items()
+            if odd.get((b, a)) != rate or natural_order(a) < natural_order(b)
+        }
+    return odd if len(odd) <= 6 else {}  # more labels would not fit
