@@ -82,7 +82,7 @@ def judge(
 
     A ``confinement`` limits the files that the learner's file can use.
     """
-    exercises, numbers = [], dict[str, float]()
+    exercises, numbers = list[JudgedExercise](), dict[str, float]()
     for exercise in lesson.checks.EXERCISES:
         judged, predicted = judge_exercise(lesson, path, host, show, exercise, confinement)
         exercises.append(judged)

@@ -146,9 +146,9 @@ def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -
     section = read_section(toml_files.tables(path, overrides), builder.where, ScenarioSection)
     builder.check_spread(section)
     training, cluster = builder.training(section), builder.build_cluster(section.cluster, "cluster", section.nccl)
-    sync, algorithm = (training.gradient_sync or [None])[0], None
-    if sync is not None and sync.name not in OVERLAPPED:
-        algorithm = builder.find_sync(sync, (cluster,), "training.gradient_sync.0")
+    algorithm: Algorithm | None = None
+    if training.gradient_sync and training.gradient_sync[0].name not in OVERLAPPED:
+        algorithm = builder.find_sync(training.gradient_sync[0], (cluster,), "training.gradient_sync.0")
     with builder.at("training.parallelism"):
         parallelism = training.mesh
     return SpreadTraining(

@@ -100,13 +100,8 @@ def _draw_panel(axes: Axes, panel: str, dots: Sequence[Dots], colors: dict[str, 
 def _ticks(low: float, high: float) -> list[float]:
     """Return two to six round numbers of seconds between ``low`` and ``high``, or fewer if there are not as many."""
     decades = range(floor(log10(low)), ceil(log10(high)) + 1)
-    for steps in (
-        (1.0,),
-        (1.0, 3.0),
-        (1.0, 2.0, 5.0),
-        (1.0, 1.5, 2.0, 3.0, 5.0, 7.0),
-        tuple(np.arange(1.0, 10.0, 0.5)),
-    ):
+    for text in ("1", "1 3", "1 2 5", "1 1.5 2 3 5 7", "1 1.5 2 2.5 3 3.5 4 4.5 5 5.5 6 6.5 7 7.5 8 8.5 9 9.5"):
+        steps = [float(step) for step in text.split()]
         ticks = [step * 10.0**decade for decade in decades for step in steps if low <= step * 10.0**decade <= high]
         if len(ticks) >= 2:
             break

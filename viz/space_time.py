@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from textwrap import shorten, wrap
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -132,11 +132,11 @@ def _draw_messages(axes: Axes, messages: Messages) -> None:
 def _key(axes: Axes, handles: Sequence[Artist], title: str, at_top: bool) -> Legend:
     """Return a legend to the right of the picture, at its upper or lower end."""
     words = [str(handle.get_label()) for handle in handles]
-    corner, height = ("upper left", 1.03) if at_top else ("lower left", -0.03)
+    corner: Literal["upper left", "lower left"] = "upper left" if at_top else "lower left"
     key = Legend(
         axes, handles, words, title=title, frameon=False, fontsize=8, title_fontsize=8, labelcolor=INK,
-        loc=corner, bbox_to_anchor=(1.01, height), ncols=1 if len(handles) <= 8 else 2, handlelength=1.2,
-        labelspacing=0.35, columnspacing=1.0, alignment="left",
+        loc=corner, bbox_to_anchor=(1.01, 1.03 if at_top else -0.03), ncols=1 if len(handles) <= 8 else 2,
+        handlelength=1.2, labelspacing=0.35, columnspacing=1.0, alignment="left",
     )  # fmt: skip
     key.get_title().set_color(GREY)
     return key

@@ -53,16 +53,14 @@ HALF = f"{THIN}, share=0.5"
 
 
 def test_reads_faults_table(tmp_path: Path):
-    faults = load(write(tmp_path, STAR + FAULTS)).faults
+    scenario = load(write(tmp_path, STAR + FAULTS), ["cluster.sharing=fifo"])
+    faults = scenario.faults
+    assert scenario.cluster.sharing == "fifo"
     assert faults.ranks == (RankFault(1, 2.0),)
     assert faults.links == (LinkFault(("h3", "s0"), 0.5, 1e-3, 2e-3, 5e-3),)
     assert faults.messages == Jitter("exponential", 50e-6)
     assert faults.compute == Jitter("lognormal", 0.1, 0.2)
     assert (faults.seed, faults.repetitions) == (3, 20)
-
-
-def test_sharing_can_be_fifo(tmp_path: Path):
-    assert load(write(tmp_path, STAR), ["cluster.sharing=fifo"]).cluster.sharing == "fifo"
 
 
 WRONG = {
@@ -84,9 +82,9 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("given", WRONG)
-def test_invalid_key_is_rejected(tmp_path: Path, given: str):
-    check_refused(tmp_path, STAR, WRONG[given], given)
+@pytest.mark.parametrize("override", WRONG)
+def test_invalid_key_is_rejected(tmp_path: Path, override: str):
+    check_refused(tmp_path, STAR, WRONG[override], override)
 
 
 def test_prediction_under_faults_is_a_distribution(tmp_path: Path):
@@ -149,18 +147,18 @@ def test_conclusion_says_when_a_link_is_degraded(tmp_path: Path, keys: str, said
     assert said in line
 
 
-def test_failed_rank_is_reported(tmp_path: Path):
-    text = STAR + '[[faults.rank]]\nrank = 2\nfails_at = "1 ms"\n'
-    answer = predict(load(write(tmp_path, text)))
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ('rank]]\nrank = 2\nfails_at = "1 ms"\n', "rank 2 failed at 1 ms; rank 1 waits in step"),
+        ('link]]\nbetween = ["h3", "s0"]\nshare = 0\nat = "10 us"\n', "h3 - s0 is down since 10 us; rank"),
+    ],
+)
+def test_endless_run_has_a_reason(tmp_path: Path, fault: str, reason: str):
+    answer = predict(load(write(tmp_path, f"{STAR}[[faults.{fault}")))
     assert answer.collectives[0].time_s is None
-    (said,) = reasons(answer.own)
-    assert "it never ends: rank 2 failed at 1 ms; rank 1 waits in step" in said
-
-
-def test_link_down_is_reported(tmp_path: Path):
-    text = STAR + '[[faults.link]]\nbetween = ["h3", "s0"]\nshare = 0\nat = "10 us"\n'
-    (said,) = reasons(predict(load(write(tmp_path, text))).own)
-    assert "it never ends: h3 - s0 is down since 10 us; rank" in said
+    (line,) = reasons(answer.own)
+    assert f"it never ends: {reason}" in line
 
 
 def next_of(runs: Iterator[Trace], **_: object) -> Trace:

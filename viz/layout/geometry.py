@@ -69,9 +69,11 @@ class Layout:
         """Return the line between two ranks along ``route``, or a straight line if the route is empty."""
         if self.memory and len(route) == 4:
             return self._memory_line(self.memory, *route)
-        links = pairwise(route if len(route) > 1 else (self.hosts[src], self.hosts[dst]))
-        lines = [self.lines.get((a, b), line_between(self.positions, a, b, self.radii)) for a, b in links]
-        return np.concatenate(lines)
+        nodes = route if len(route) > 1 else (self.hosts[src], self.hosts[dst])
+        return np.concatenate([self._link_line(a, b) for a, b in pairwise(nodes)])
+
+    def _link_line(self, a: str, b: str) -> Line:
+        return self.lines[a, b] if (a, b) in self.lines else line_between(self.positions, a, b, self.radii)
 
     def _memory_line(self, memory: Box, src: str, into: str, out: str, dst: str) -> Line:
         """Return the line from ``src`` into the memory box, along its middle, and out to ``dst``."""
