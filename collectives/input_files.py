@@ -29,7 +29,6 @@ class FileBytes:
     PROFILER = 256 * MEBIBYTE  # packed or not; its text is in memory twice while it is read
     NCCL_TESTS = 100_000_000  # a thousand times what a sweep prints
     PRICES = 64 * MEBIBYTE
-    SWEEP = 1024 * MEBIBYTE  # some four million predictions
     LOG = 1024 * MEBIBYTE
     EMBEDDED = 32 * MEBIBYTE  # a picture that becomes part of a notebook
     CHECKPOINT = 64 << 30
@@ -59,8 +58,8 @@ def is_input(status: os.stat_result) -> bool:
     return (status.st_dev, status.st_ino) in (_files_read.get() or ())
 
 
-def check_input(path: Path, most_bytes: int = FileBytes.USUAL, will_change: bool = False) -> None:
-    """Record a file that is about to be read, unless the command also appends to it.
+def check_input(path: Path, most_bytes: int = FileBytes.USUAL) -> None:
+    """Record a file that is about to be read, so that the command does not overwrite it.
 
     Raise InputError unless it exists, is regular, is outside ``/proc`` and ``/sys``, and has at most ``most_bytes``
     bytes.
@@ -80,20 +79,20 @@ def check_input(path: Path, most_bytes: int = FileBytes.USUAL, will_change: bool
         size, most = (f"{bytes_ / MEBIBYTE:.4g} MiB" for bytes_ in (status.st_size, most_bytes))
         raise InputError(f"{path} is too large: {size}, {most} at most")
     files = _files_read.get()
-    if files is not None and not will_change:
+    if files is not None:
         files.add((status.st_dev, status.st_ino))
 
 
-def read_bytes(path: Path, most_bytes: int = FileBytes.USUAL, will_change: bool = False) -> bytes:
+def read_bytes(path: Path, most_bytes: int = FileBytes.USUAL) -> bytes:
     """Return the content of a regular file. Raise InputError as ``check_input`` does."""
-    check_input(path, most_bytes, will_change)
+    check_input(path, most_bytes)
     try:
         return path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: {reason(error)}") from error
 
 
-def read_text(path: Path, most_bytes: int = FileBytes.USUAL, will_change: bool = False) -> str:
+def read_text(path: Path, most_bytes: int = FileBytes.USUAL) -> str:
     """Return the UTF-8 text of a regular file, without a byte order mark. Raise InputError with the line.
 
     >>> read_text(Path("/dev/null"), 100)
@@ -101,7 +100,7 @@ def read_text(path: Path, most_bytes: int = FileBytes.USUAL, will_change: bool =
     collectives.errors.InputError: /dev/null is a device; a regular file is needed
     """
     try:
-        return read_bytes(path, most_bytes, will_change).decode().removeprefix("\ufeff")
+        return read_bytes(path, most_bytes).decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise InputError(f"{path}: line {line} is not UTF-8 text") from error

@@ -4,24 +4,16 @@ A symbolic link stays, and its target is written.
 """
 
 import errno
-import json
 import os
 import secrets
 import stat
-from collections.abc import Callable
 from contextlib import suppress
-from hashlib import sha256
 from pathlib import Path
-from typing import TypeVar
 
 from collectives.errors import InputError
-from collectives.input_files import KINDS, is_input, is_made_by_kernel, read_text, reason
+from collectives.input_files import KINDS, is_input, is_made_by_kernel, reason
 
 TEMPORARY = ".ringlab-"  # how the name of a file begins that is not yet whole
-KEY_DIGITS = 32
-BEGIN = '{"key": "'  # of every line of a file of lines
-
-T = TypeVar("T")
 
 
 def cache_folder() -> Path:
@@ -134,26 +126,6 @@ def write_text(path: Path | str, content: str, durable: bool = False) -> None:
     write_bytes(path, content.encode(errors="backslashreplace"), durable)
 
 
-def append_text(path: Path | str, content: str) -> None:
-    """Append text to a file, or create it.
-
-    Raise InputError as ``check_output`` does, and OSError with ``path`` if the system fails.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     for line in ("one", "two"):
-    ...         append_text(Path(folder, "a.txt"), f"{line};")
-    ...     Path(folder, "a.txt").read_text()
-    'one;two;'
-    """
-    check_output(path)
-    try:
-        with Path(path).open("ab", buffering=0) as file:
-            file.write(content.encode(errors="backslashreplace"))
-    except OSError as error:
-        raise OSError(error.errno, reason(error), str(path)) from error
-
-
 def sync_folder(folder: Path) -> None:
     """Write the names in ``folder`` to disk, including removals. Raise OSError."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -161,47 +133,3 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def read_kept_lines(path: Path, read_line: Callable[[str, int], T], most_bytes: int) -> list[T]:
-    """Return the parsed JSON lines of a file that grows by a line per answer. Create a missing file.
-
-    ``read_line`` gets a line and its number, and raises InputError for an invalid line. An incomplete last line is
-    removed, and a complete one without a line end gets it. Raise InputError for any other invalid line; the file then
-    stays as it is.
-    """
-    if not path.exists():
-        write_text(path, "")
-        return []
-    *whole, last = read_text(path, most_bytes, will_change=True).split("\n")
-    found = [read_line(line, number) for number, line in enumerate(whole, start=1)]
-    if last:
-        try:
-            found.append(read_line(last, len(whole) + 1))
-        except InputError:
-            if not _is_half_done(last):
-                raise
-            write_text(path, "".join(f"{line}\n" for line in whole))
-        else:
-            append_text(path, "\n")
-    return found
-
-
-def key_of(content: object) -> str:
-    """Return the key of a cached line: a hash of everything that its answer depends on."""
-    return sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:KEY_DIGITS]
-
-
-def _is_half_done(line: str) -> bool:
-    """Return whether a line begins as all do and its JSON has no end.
-
-    >>> [_is_half_done(line) for line in ('{"ke', '{"key": "k", "no', '{"key": "k"}', '{"key": "k"} and more', "[1")]
-    [True, True, False, False, False]
-    """
-    try:
-        json.JSONDecoder().raw_decode(line)
-    except json.JSONDecodeError:
-        return line.startswith(BEGIN) or BEGIN.startswith(line)
-    except (ValueError, RecursionError):  # numbers of thousands of digits, or very deep lists: no line of ours
-        pass
-    return False

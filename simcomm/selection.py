@@ -1,8 +1,7 @@
 """Choose the fastest algorithm for a size, a number of ranks and a cluster, by the performance model."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from math import inf
 from typing import NamedTuple
 
 from collectives.call import CollectiveCall, make_call
@@ -21,26 +20,11 @@ SLICES = (2, 8, 32)  # of the pipelined algorithms
 SAME = 1e-9  # relative difference of equal times; of these, fewer operations win
 
 
-class Candidate(NamedTuple):
-    """An algorithm and its predicted seconds."""
+class AlgorithmChoice(NamedTuple):
+    """The fastest algorithm and its predicted seconds."""
 
     algorithm: Algorithm
     seconds: float
-
-
-@dataclass(frozen=True)
-class AlgorithmChoice:
-    """The fastest algorithm, and all candidates from fastest to slowest."""
-
-    algorithm: Algorithm
-    seconds: float
-    candidates: tuple[Candidate, ...]  # all that may be first or next best
-
-    @property
-    def next_best(self) -> Candidate | None:
-        """The fastest other algorithm; variants with other numbers of slices do not count."""
-        others = (candidate for candidate in self.candidates if candidate.algorithm.name != self.algorithm.name)
-        return next(others, None)
 
 
 def library_candidates(collective: str, cluster: Cluster | None = None) -> Iterator[Algorithm]:
@@ -89,28 +73,32 @@ def choose(
     named = None
     if among is not None:
         named = [find_algorithm(name, collective) for name in check_several("among", among, of="algorithms")]
-    return _choose(performance_model(cluster, calibration).estimator(call), named)
-
-
-def _choose(estimator: Estimator, among: Iterable[Algorithm] | None) -> AlgorithmChoice:
-    contenders = _narrow(_contenders(estimator.call, among, estimator), estimator, names=2)
-    exact = (Candidate(each.algorithm, each.least) for each in contenders if each.is_exact)
-    candidates = sorted(exact, key=lambda candidate: candidate.seconds)
-    equal = [candidate for candidate in candidates if candidate.seconds <= candidates[0].seconds * (1 + SAME)]
-    best = min(equal, key=lambda candidate: _effort(candidate.algorithm, estimator)) if equal[1:] else equal[0]
-    others = (candidate for candidate in candidates if candidate is not best)
-    return AlgorithmChoice(best.algorithm, best.seconds, (best, *others))
-
-
-def _fastest(
-    call: CollectiveCall, cluster: Cluster, calibration: Calibration | None, among: Iterable[Algorithm] | None
-) -> Algorithm:
-    """Return the algorithm that ``_choose`` returns, possibly without its time."""
     estimator = performance_model(cluster, calibration).estimator(call)
-    contenders = _narrow(_contenders(call, among, estimator), estimator, names=1)
-    limit = min(each.most for each in contenders)
-    equal = [each.algorithm for each in contenders if each.least <= limit * (1 + SAME)]
-    return min(equal, key=lambda algorithm: _effort(algorithm, estimator)) if equal[1:] else equal[0]
+    best = _fastest(estimator, named)
+    return AlgorithmChoice(best.algorithm, best.least if best.is_exact else estimator.seconds(best.algorithm))
+
+
+def _fastest(estimator: Estimator, among: Iterable[Algorithm] | None) -> "_Contender":
+    """Return the fastest algorithm, possibly without its exact time.
+
+    Contenders are simulated only while several may be the fastest. One that is too large to simulate is dropped. Raise
+    TooLarge if none is left.
+    """
+    contenders, too_large = _contenders(among, estimator), None
+    while contenders:
+        limit = min(each.most for each in contenders) * (1 + SAME)
+        may_win = [each for each in contenders if each.least <= limit]
+        uncertain = [each for each in may_win if not each.is_exact]
+        if not uncertain or len(may_win) == 1:
+            return min(may_win, key=lambda each: _effort(each.algorithm, estimator)) if may_win[1:] else may_win[0]
+        first = min(uncertain, key=lambda each: each.least)
+        contenders.remove(first)
+        try:
+            contenders.append(_with_more_known(first, estimator))
+        except TooLarge as error:
+            too_large = too_large or error
+    assert too_large is not None
+    raise too_large
 
 
 @dataclass(frozen=True)
@@ -128,13 +116,10 @@ class _Contender:
         return self.least == self.most
 
 
-def _contenders(call: CollectiveCall, among: Iterable[Algorithm] | None, estimator: Estimator) -> list[_Contender]:
-    """Return the algorithms defined for this number of ranks, with their bounds without simulation.
-
-    Raise InputError if there are none.
-    """
-    contenders = list[_Contender]()
-    for algorithm in library_candidates(call.spec.name, estimator.cluster) if among is None else among:
+def _contenders(among: Iterable[Algorithm] | None, estimator: Estimator) -> list[_Contender]:
+    """Return the algorithms defined for this number of ranks, with bounds. Raise InputError if there are none."""
+    contenders, name = list[_Contender](), estimator.call.spec.name
+    for algorithm in library_candidates(name, estimator.cluster) if among is None else among:
         try:
             seconds = estimator.closed_form(algorithm)
             bounds = estimator.bracket(algorithm) if seconds is None else (seconds, seconds)
@@ -142,40 +127,8 @@ def _contenders(call: CollectiveCall, among: Iterable[Algorithm] | None, estimat
             continue
         contenders.append(_Contender(algorithm, *bounds))
     if not contenders:
-        name, ranks = call.spec.name, estimator.world_size
-        raise InputError(f"{name}: no candidate algorithm is defined for {ranks} ranks")
+        raise InputError(f"{name}: no candidate algorithm is defined for {estimator.world_size} ranks")
     return contenders
-
-
-def _narrow(contenders: list[_Contender], estimator: Estimator, names: int) -> list[_Contender]:
-    """Return the contenders with bounds tight enough to tell the fastest; with ``names`` 2, also the next best.
-
-    The next best has another name. With ``names`` 2 both times are exact; otherwise contenders are simulated only while
-    several may be the fastest. One that is too large to simulate is dropped. Raise TooLarge if none is left.
-    """
-    too_large: TooLarge | None = None
-    while contenders:
-        may_win = _may_win(contenders, names)
-        open_ones = [each for each in may_win if not each.is_exact]
-        if not open_ones or (names == 1 and len(may_win) == 1):
-            return contenders
-        first = min(open_ones, key=lambda each: each.least)
-        contenders.remove(first)
-        try:
-            contenders.append(_with_more_known(first, estimator))
-        except TooLarge as error:
-            too_large = too_large or error
-    assert too_large is not None
-    raise too_large
-
-
-def _may_win(contenders: Sequence[_Contender], names: int) -> list[_Contender]:
-    """Return those that may be the fastest or, with ``names`` 2, the next best of another name."""
-    best = dict[str, float]()
-    for each in contenders:
-        best[each.algorithm.name] = min(each.most, best.get(each.algorithm.name, inf))
-    limit = sorted(best.values())[names - 1] if len(best) >= names else inf
-    return [each for each in contenders if each.least <= limit * (1 + SAME)]
 
 
 def _with_more_known(contender: _Contender, estimator: Estimator) -> _Contender:
@@ -209,5 +162,9 @@ def resolve_auto(
     >>> resolve_auto(call, simcomm.star(8, "10 Gbit/s", "5 us")).algorithm.label
     'auto (binomial)'
     """
-    chosen = call.algorithm.decide(lambda: _fastest(call, cluster, calibration, among))
+
+    def decide() -> Algorithm:
+        return _fastest(performance_model(cluster, calibration).estimator(call), among).algorithm
+
+    chosen = call.algorithm.decide(decide)
     return call if chosen is call.algorithm else call.with_algorithm(chosen, cluster.world_size)

@@ -1,16 +1,10 @@
-"""Many predictions in one call: algorithms on clusters at sizes, with shared work done once.
+"""Many predictions in one call: algorithms on clusters at sizes, with shared work done once."""
 
-A file can cache the predictions: one JSON line each, found by the key of its question.
-"""
-
-import json
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import groupby, product
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,14 +12,11 @@ import numpy.typing as npt
 
 from collectives.call import CollectiveCall, make_call
 from collectives.catalogue import find_algorithm
-from collectives.checks import check_cluster, check_path, check_several, is_finite_number
+from collectives.checks import check_cluster, check_several
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
-from collectives.input_files import FileBytes, parse_json
-from collectives.output_files import append_text, key_of, read_kept_lines
 from collectives.quoting import quote
 from collectives.records.calibration import Calibration
-from collectives.records.environment import installed_version
 from collectives.units import as_bytes
 from simcomm import compiled
 from simcomm.cluster.calibrated import check_used, resolve_transport
@@ -34,101 +25,6 @@ from simcomm.model.faults import NO_FAULTS, Faults, check_faults
 from simcomm.parallel import in_any_order
 from simcomm.performance_models.network_model import simulator_of
 from simcomm.schedules import compact_schedule
-
-Question = dict[str, Any]
-
-
-def describe_questions(
-    clusters: Sequence[Cluster], calls: Sequence[CollectiveCall], each: int, faults: Faults
-) -> list[Question]:
-    """Return the cached description of every call; ``each`` calls belong to one cluster.
-
-    The key is a hash of everything that affects the answer: the cluster's nodes and links, the program, the faults, and
-    the version of this package. Your own routing policy is identified by its name only.
-    """
-    world = {"version": installed_version("ringlab"), "faults": asdict(faults)}
-    digests = [key_of({**world, "cluster": describe_cluster(cluster)}) for cluster in clusters]
-    programs: dict[int, str] = {}
-    questions = list[Question]()
-    for number, call in enumerate(calls):
-        algorithm = call.algorithm
-        if id(algorithm) not in programs:
-            programs[id(algorithm)] = f"{algorithm.full_name} {_text_of(algorithm)}"
-        arguments = {"bytes": call.nbytes, "dtype": call.dtype, "op": call.op, "root": call.root}
-        key = key_of([digests[number // each], programs[id(algorithm)], arguments])
-        cluster = clusters[number // each]
-        names = {"algorithm": algorithm.full_name, "cluster": cluster.title, "ranks": cluster.world_size}
-        questions.append({"key": key, **names, **arguments})
-    return questions
-
-
-def _text_of(algorithm: Algorithm) -> str:
-    """Return the file of a user's program. Raise InputError if changes to the program would go unnoticed."""
-    if algorithm.is_builtin:
-        return ""
-    try:
-        return Path(algorithm.file or ".").read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(
-            f"kept: the program of {algorithm.full_name} is not in a file, so later changes would go unnoticed; "
-            "save it in a file and pass FILE.py:NAME"
-        ) from error
-
-
-def describe_cluster(cluster: Cluster) -> dict[str, object]:
-    """Return everything that predictions on a cluster depend on, as JSON content."""
-    graph = cluster.graph
-    return {
-        "nodes": [[node, sorted(data.items())] for node, data in graph.nodes(data=True)],
-        "links": [[src, dst, sorted(data.items())] for src, dst, data in graph.edges(data=True)],
-        "hosts": cluster.hosts,
-        "sharing": cluster.sharing,
-        "transport": asdict(cluster.transport) if cluster.transport is not None else None,
-        "routing": _policy_name(cluster.routing),
-    }
-
-
-def _policy_name(routing: Any) -> object:
-    if isinstance(routing, partial):
-        keywords = {key: _policy_name(value) for key, value in routing.keywords.items()}
-        return [_policy_name(routing.func), [_policy_name(value) for value in routing.args], keywords]
-    return f"{routing.__module__}.{routing.__qualname__}" if callable(routing) else routing
-
-
-class SweepFile:
-    """The cache file of a sweep's predictions."""
-
-    def __init__(self, path: Path | str, questions: Sequence[Question]) -> None:
-        """Read the file if it exists. Raise InputError with file and line if it is not a sweep's."""
-        self.path, self._questions = check_path("kept", path), questions
-        known = self._read()
-        self.known = [known.get(question["key"], math.nan) for question in questions]
-
-    def add(self, places: Sequence[int], seconds: Sequence[float]) -> None:
-        """Append the predictions of the questions at these indices."""
-        lines = (
-            json.dumps({**self._questions[place], "seconds": None if math.isinf(time) else time})
-            for place, time in zip(places, seconds, strict=True)
-        )
-        append_text(self.path, "".join(f"{line}\n" for line in lines))
-
-    def _read(self) -> dict[str, float]:
-        return dict(read_kept_lines(self.path, self._line, FileBytes.SWEEP))
-
-    def _line(self, line: str, number: int) -> tuple[str, float]:
-        try:
-            read = parse_json(line)
-        except (ValueError, RecursionError):
-            read = None
-        fields: Mapping[str, Any] = read if isinstance(read, Mapping) else {}
-        key, seconds = fields.get("key"), fields.get("seconds", "")
-        is_time = seconds is None or (is_finite_number(seconds) and seconds >= 0)
-        if not isinstance(key, str) or not is_time:
-            raise InputError(
-                f"{self.path}, line {number}: not a prediction of a sweep: {quote(line)}; pass another file"
-            )
-        return key, math.inf if seconds is None else float(seconds)
-
 
 BLOCK_CLUSTERS = 16  # clusters per task
 
@@ -179,7 +75,7 @@ class SweepBlock(NamedTuple):
     """An algorithm for one number of ranks, on clusters, at sizes: a unit of work."""
 
     clusters: tuple[Cluster, ...]  # with their transports
-    calls: tuple[tuple[CollectiveCall, ...], ...]  # of each cluster, without cached ones
+    calls: tuple[tuple[CollectiveCall, ...], ...]  # of each cluster
     faults: Faults
 
 
@@ -193,16 +89,14 @@ def sweep(
     root: int | None = None,
     calibration: Calibration | None = None,
     faults: Faults = NO_FAULTS,
-    kept: Path | str | None = None,
     progress: bool | Report | None = None,
 ) -> Sweep:
     """Predict each algorithm on each cluster at each of ``sizes``: bytes per rank, or text such as "1 MiB".
 
     The answers equal those of ``simcomm.run(..., engine="compiled", record=False)`` to the last bit. Programs are
     traced and proved, and routes found, once for all clusters that differ only in speeds. If much is left after a
-    second, all cores work, or the backend of ``joblib.parallel_config``. Predictions in the file ``kept`` (one JSON
-    line each) are reused, and new ones are appended. ``progress(done, total)`` is called with numbers of predictions;
-    True shows a bar on standard error. An interrupt returns the finished part.
+    second, all cores work, or the backend of ``joblib.parallel_config``. ``progress(done, total)`` is called with
+    numbers of predictions; True shows a bar on standard error. An interrupt returns the finished part.
 
     Raise InputError, ProgramError and TooLarge as ``run`` does, and KeyboardInterrupt if nothing is finished.
 
@@ -217,21 +111,14 @@ def sweep(
     calls = [
         call(algorithm, cluster.world_size, size) for cluster, algorithm, size in product(described, named, nbytes_of)
     ]
-    shape = len(described), len(named), len(nbytes_of)
-    seconds, file = np.full(shape, np.nan), None
-    if kept is not None:
-        file = SweepFile(kept, describe_questions(described, calls, shape[1] * shape[2], faults))
-        seconds.reshape(-1)[:] = file.known
-    nbytes = np.array([call.nbytes for call in calls], np.int64).reshape(shape)
-    blocks = list(_blocks(described, calls, np.isnan(seconds), faults))
+    seconds = np.full((len(described), len(named), len(nbytes_of)), np.nan)
+    nbytes = np.array([call.nbytes for call in calls], np.int64).reshape(seconds.shape)
+    blocks = list(_blocks(described, calls, seconds.shape, faults))
     interrupted = False
     try:
-        with _reporting(progress, int(np.count_nonzero(~np.isnan(seconds))), seconds.size) as report:
+        with _reporting(progress, seconds.size) as report:
             for number, results in in_any_order(predict_block, [block for block, _ in blocks]):
-                places = blocks[number][1]
-                seconds.reshape(-1)[places] = results
-                if file is not None:
-                    file.add(places, results)
+                seconds.reshape(-1)[blocks[number][1]] = results
                 report(int(np.count_nonzero(~np.isnan(seconds))), seconds.size)
     except KeyboardInterrupt:
         if np.isnan(seconds).all():
@@ -267,25 +154,23 @@ def _check_arguments(
 
 
 def _blocks(
-    clusters: Sequence[Cluster], calls: Sequence[CollectiveCall], is_missing: npt.NDArray[np.bool_], faults: Faults
+    clusters: Sequence[Cluster], calls: Sequence[CollectiveCall], shape: tuple[int, ...], faults: Faults
 ) -> Iterator[tuple[SweepBlock, list[int]]]:
-    """Yield the missing predictions [clusters, algorithms, sizes] in blocks, with their indices in the results."""
-    numbers = np.arange(is_missing.size).reshape(is_missing.shape)
+    """Yield the predictions [clusters, algorithms, sizes] in blocks, with their indices in the results."""
+    numbers = np.arange(len(calls)).reshape(shape)
     by_ranks = sorted(range(len(clusters)), key=lambda c: clusters[c].world_size)
     for _, same in groupby(by_ranks, key=lambda c: clusters[c].world_size):
         chosen = list(same)
-        for a, begin in product(range(is_missing.shape[1]), range(0, len(chosen), BLOCK_CLUSTERS)):
+        for a, begin in product(range(shape[1]), range(0, len(chosen), BLOCK_CLUSTERS)):
             part = chosen[begin : begin + BLOCK_CLUSTERS]
-            places = [numbers[c, a][is_missing[c, a]].tolist() for c in part]
-            if any(places):
-                of_clusters = tuple(tuple(calls[place] for place in each) for each in places)
-                block = SweepBlock(tuple(clusters[c] for c in part), of_clusters, faults)
-                yield block, [place for each in places for place in each]
+            places = numbers[part, a]
+            of_clusters = tuple(tuple(calls[place] for place in each) for each in places.tolist())
+            yield SweepBlock(tuple(clusters[c] for c in part), of_clusters, faults), places.reshape(-1).tolist()
 
 
 def predict_block(block: SweepBlock) -> list[float]:
     """Return the seconds of a block's calls, by cluster."""
-    first = next(call for calls in block.calls for call in calls)
+    first = block.calls[0][0]
     schedule = compact_schedule(first.algorithm, block.clusters[0].world_size, first.root)
     shared, seconds = compiled.SharedInputs(schedule), list[float]()
     for cluster, calls in zip(block.clusters, block.calls, strict=True):
@@ -295,8 +180,8 @@ def predict_block(block: SweepBlock) -> list[float]:
 
 
 @contextmanager
-def _reporting(progress: bool | Report | None, done: int, total: int) -> Iterator[Report]:
-    """Within the context, return the progress callback: a bar that starts at ``done``, the given one, or a dummy.
+def _reporting(progress: bool | Report | None, total: int) -> Iterator[Report]:
+    """Within the context, return the progress callback: a bar, the given one, or a dummy.
 
     If standard error is not a terminal, the bar is one line at the end. Raise InputError unless ``progress`` is True,
     False, None or callable.
@@ -311,7 +196,7 @@ def _reporting(progress: bool | Report | None, done: int, total: int) -> Iterato
 
         columns = *Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn()
         with Progress(*columns, console=Console(stderr=True)) as bar:
-            task = bar.add_task("predictions", total=total, completed=done)
+            task = bar.add_task("predictions", total=total)
             yield lambda done, total: bar.update(task, completed=done, total=total)
     else:
         raise InputError(f"progress must be True for a bar, or a function of two integers, not {quote(progress)}")

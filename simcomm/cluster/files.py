@@ -1,11 +1,6 @@
-"""Read clusters from files: GraphML, and JSON in networkx' node-link form.
+"""Read clusters from files: JSON in networkx' node-link form, and GraphML, which is converted to it."""
 
-GraphML is checked as strictly as JSON: an element or attribute that would be ignored is an error.
-"""
-
-import re
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -44,18 +39,79 @@ def read_cluster(path: Path | str, transport: Transport | None = IDEAL) -> Clust
         )
     text = read_text(path, FileBytes.GRAPH)
     try:
-        graph = check_graph(read_graphml(text) if path.suffix == ".graphml" else _read_json(text))
+        graph = check_graph(_graph_of(_read_graphml(text) if path.suffix == ".graphml" else _read_json(text)))
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
     hosts = tuple(sorted(rank_nodes(graph), key=natural_key))
     return Cluster(f"{path.name}: {count(len(hosts), 'host')}", graph, hosts, transport)
 
 
-def _read_json(text: str) -> "nx.Graph[Any]":
+def _read_json(text: str) -> Any:
     try:
-        content = parse_json(text)
+        return parse_json(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"not JSON: {error}") from error
+
+
+BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+TYPES = {"boolean": BOOLEANS.__getitem__, "int": int, "long": int, "float": float, "double": float, "string": str}
+INSIDE = {
+    "graphml": {"key", "graph", "desc"},
+    "key": {"desc"},
+    "graph": {"node", "edge", "desc"},
+    "node": {"data"},
+    "edge": {"data"},
+}
+
+
+def _read_graphml(text: str) -> dict[str, Any]:
+    """Return a GraphML text in node-link form. Raise InputError for elements that would be ignored."""
+    if "<!DOCTYPE" in text:  # could declare entities
+        raise InputError("the file declares a document type; remove <!DOCTYPE ...> and write entities out")
+    try:
+        root = ElementTree.fromstring(text)
+    except (ElementTree.ParseError, RecursionError) as error:
+        raise InputError(f"not GraphML: {error}") from error
+    for element in root.iter():
+        element.tag = element.tag.rpartition("}")[2]  # without its namespace
+    graphs = root.findall("graph")
+    if root.tag != "graphml" or len(graphs) != 1:
+        raise InputError(f"the file must have one <graph> in <graphml>, not {len(graphs)} in <{root.tag}>")
+    for element in (root, *root.findall("key"), graphs[0], *graphs[0]):
+        for child in element:
+            if child.tag not in INSIDE.get(element.tag, ()):
+                raise InputError(f"<{element.tag}> must not contain <{quote(child.tag)[1:-1]}>")
+    keys = {key.get("id"): key for key in root.findall("key")}
+    direction = graphs[0].get("edgedefault")
+    if direction not in ("directed", "undirected"):
+        raise InputError(f"edgedefault must be directed or undirected, not {quote(direction)}")
+    nodes = [{**_values(node, keys), **node.attrib} for node in graphs[0].findall("node")]
+    edges = [{**_values(edge, keys), **edge.attrib} for edge in graphs[0].findall("edge")]
+    for edge in edges:
+        edge.pop("id", None)  # other programs number edges
+    return {"directed": direction == "directed", "nodes": nodes, "edges": edges}
+
+
+def _values(element: ElementTree.Element, keys: dict[str | None, ElementTree.Element]) -> dict[str, Any]:
+    """Return the values of a node or an edge, by name."""
+    where, values = f"{element.tag} {quote(' - '.join(element.attrib.values()))}", dict[str, Any]()
+    for data in element:
+        key = keys.get(data.get("key"))
+        if key is None or key.get("for", "all") not in (element.tag, "all") or len(data):
+            raise InputError(f"{where}: key {quote(data.get('key'))} must be declared for {element.tag}s, with a value")
+        name, type_name = key.get("attr.name", ""), key.get("attr.type", "")
+        if name in values:
+            raise InputError(f"{where}: duplicate {quote(name)}")
+        try:
+            values[name] = TYPES[type_name]((data.text or "").strip())
+        except (KeyError, ValueError) as error:
+            text = f"must be of type {type_name}, one of {', '.join(TYPES)}"
+            raise InputError(f"{where}: {name} {text}, not {quote(data.text)}") from error
+    return values
+
+
+def _graph_of(content: Any) -> "nx.Graph[Any]":
+    """Return the graph of a content in node-link form. Raise InputError with the entry and the key."""
     edges = "links" if isinstance(content, dict) and "links" in content else "edges"
     if not isinstance(content, dict) or not all(isinstance(content.get(key), list) for key in ("nodes", edges)):
         raise InputError('not a graph in node-link form: an object with lists "nodes" and "edges" is needed')
@@ -69,27 +125,20 @@ def _read_json(text: str) -> "nx.Graph[Any]":
         return nx.MultiGraph()  # check_graph rejects it
     graph: nx.Graph[Any] = nx.DiGraph() if content.get("directed") is True else nx.Graph()
     for number, entry in enumerate(content["nodes"]):
-        _add_node(graph, f"nodes.{number}", entry)
+        node = _name(f"nodes.{number}", entry, "id")
+        if node in graph:
+            raise InputError(f"nodes.{number}: duplicate node {quote(node)}")
+        graph.add_node(node, **_finite_values(f"nodes.{number}", entry, ("id",)))
     for number, entry in enumerate(content[edges]):
-        _add_edge(graph, f"{edges}.{number}", entry)
+        where = f"{edges}.{number}"
+        a, b = _name(where, entry, "source"), _name(where, entry, "target")
+        for end in (a, b):
+            if end not in graph:
+                raise InputError(f"{where}: node {quote(end)} does not exist")
+        if graph.has_edge(a, b):
+            raise InputError(f"{where}: duplicate link {a} - {b}")
+        graph.add_edge(a, b, **_finite_values(where, entry, ("source", "target")))
     return graph
-
-
-def _add_node(graph: "nx.Graph[Any]", where: str, entry: Any) -> None:
-    node = _name(where, entry, "id")
-    if node in graph:
-        raise InputError(f"{where}: duplicate node {quote(node)}")
-    graph.add_node(node, **_finite_values(where, entry, ("id",)))
-
-
-def _add_edge(graph: "nx.Graph[Any]", where: str, entry: Any) -> None:
-    a, b = _name(where, entry, "source"), _name(where, entry, "target")
-    for end in (a, b):
-        if end not in graph:
-            raise InputError(f"{where}: node {quote(end)} does not exist")
-    if graph.has_edge(a, b):
-        raise InputError(f"{where}: duplicate link {a} - {b}")
-    graph.add_edge(a, b, **_finite_values(where, entry, ("source", "target")))
 
 
 def _name(where: str, entry: object, key: str) -> str:
@@ -106,140 +155,3 @@ def _finite_values(where: str, entry: Mapping[str, Any], names: tuple[str, ...])
         if isinstance(value, float) and not isfinite(value):
             raise InputError(f"{where}: {key} must be a finite number, not {value}")
     return values
-
-
-DIRECTIONS = ("directed", "undirected")
-WHOLE = r"\s*[+-]?[0-9]+\s*"
-DECIMAL = r"\s*[+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|inf|INF|nan|NaN)\s*"
-TYPES = {"boolean": r"true|false|0|1", "int": WHOLE, "long": WHOLE, "float": DECIMAL, "double": DECIMAL, "string": ""}
-INSIDE = {
-    "graphml": {"key", "graph", "desc"},
-    "key": {"desc"},
-    "graph": {"node", "edge", "data", "desc"},
-    "node": {"data"},
-    "edge": {"data"},
-}
-ATTRIBUTES = {
-    "key": {"id", "for", "attr.name", "attr.type"},
-    "node": {"id", "parse.indegree", "parse.outdegree"},
-    "edge": {"id", "source", "target", "directed"},
-}
-ENCODING = re.compile(r"""<\?xml[^>]*\sencoding\s*=\s*["'](?!utf-?8["'])([^"']*)""", re.IGNORECASE)
-Keys = dict[str | None, ElementTree.Element]  # by id
-
-
-class _Builder(ElementTree.TreeBuilder):
-    """Builds the tree of a file, and rejects a document type, which could declare entities."""
-
-    def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
-        raise InputError("the file declares a document type; remove <!DOCTYPE ...> and write entities out")
-
-
-def read_graphml(text: str) -> "nx.Graph[Any]":
-    """Return the graph of a GraphML text. Raise InputError with the node or edge.
-
-    >>> read_graphml("<graphml/>")
-    Traceback (most recent call last):
-    collectives.errors.InputError: the file must have one graph, not 0
-    """
-    encoding = ENCODING.match(text)
-    if encoding and not text.isascii():
-        raise InputError(f"the file declares encoding {quote(encoding[1])}; write it in UTF-8")
-    try:
-        return _read_graph(ElementTree.fromstring(text, ElementTree.XMLParser(target=_Builder())))
-    except InputError:
-        raise
-    except (ElementTree.ParseError, LookupError, ValueError, RecursionError) as error:
-        raise InputError(f"not GraphML: {quote(str(error))[1:-1]}") from error
-
-
-def _read_graph(root: ElementTree.Element) -> "nx.Graph[Any]":
-    if _tag(root) != "graphml":
-        raise InputError(f"not GraphML: it begins with <{_tag(root)}>")
-    _check_children(root, "graphml")
-    graphs = list(_children(root, "graph"))
-    if len(graphs) != 1:
-        raise InputError(f"the file must have one graph, not {len(graphs)}")
-    (element,) = graphs
-    _check_children(element, "graph")
-    if element.get("edgedefault") not in DIRECTIONS:
-        raise InputError(f"edgedefault must be {' or '.join(DIRECTIONS)}, not {quote(element.get('edgedefault'))}")
-    keys, is_directed = _read_keys(root), element.get("edgedefault") == "directed"
-    graph: nx.Graph[Any] = nx.DiGraph() if is_directed else nx.Graph()
-    for number, node in enumerate(_children(element, "node")):
-        where = f"node {quote(node.get('id', number))}"
-        _add_node(graph, where, {**_values(where, node, "node", keys), "id": node.get("id")})
-    for edge in _children(element, "edge"):
-        ends = {"source": edge.get("source"), "target": edge.get("target")}
-        where = f"edge {' - '.join(map(quote, ends.values()))}"
-        if edge.get("directed") not in (None, str(is_directed).lower()):
-            raise InputError(f"{where}: directed = {quote(edge.get('directed'))}, unlike the graph")
-        _add_edge(graph, where, {**_values(where, edge, "edge", keys), **ends})
-    return graph
-
-
-def _read_keys(root: ElementTree.Element) -> Keys:
-    """Return the declarations of values, by id."""
-    keys = list(_children(root, "key"))
-    for key in keys:
-        where = f"key {quote(key.get('id'))}"
-        if key.get("attr.type") not in TYPES:
-            raise InputError(f"{where}: attr.type must be one of {', '.join(TYPES)}, not {quote(key.get('attr.type'))}")
-        if key.get("attr.name", "") in ("", "id", "source", "target"):
-            raise InputError(f"{where}: attr.name must be the name of a value, not {quote(key.get('attr.name'))}")
-        _check_children(key, "key")
-    _check_unique("key", [key.get("id") for key in keys])
-    return {key.get("id"): key for key in keys}
-
-
-def _values(where: str, element: ElementTree.Element, kind: str, keys: Keys) -> dict[str, Any]:
-    """Return the values of a node or an edge, by name."""
-    _check_children(element, kind)
-    values = []
-    for data in element:
-        key = keys.get(data.get("key"))
-        if key is None or key.get("for", "all") not in (kind, "all"):
-            raise InputError(f"{where}: key {quote(data.get('key'))} is not declared for {kind}s")
-        if len(data):
-            raise InputError(f"{where}: key {quote(data.get('key'))} must have a value, not elements")
-        name, type_name, text = key.get("attr.name", ""), key.get("attr.type", ""), data.text or ""
-        if type_name != "string" and not re.fullmatch(TYPES[type_name], text, re.ASCII):
-            raise InputError(f"{where}: {name} must be of type {type_name}, not {quote(text)}")
-        values.append((name, _converted(text, type_name)))
-    _check_unique(f"{where}:", [name for name, _ in values])
-    return dict(values)
-
-
-def _converted(text: str, type_name: str) -> Any:
-    if type_name == "boolean":
-        return text in ("true", "1")
-    return text if type_name == "string" else int(text) if TYPES[type_name] == WHOLE else float(text)
-
-
-def _check_children(element: ElementTree.Element, kind: str) -> None:
-    """Raise InputError for elements and attributes that would be ignored."""
-    for name in {*element.keys()} - ATTRIBUTES.get(kind, {*element.keys()}):
-        if not name.startswith("{"):  # attributes of XML itself
-            raise InputError(f"<{kind}> has an unknown attribute {quote(name)}; write values as <data>")
-    for child in element:
-        if _tag(child) not in INSIDE[kind] or _space(child) != _space(element):
-            raise InputError(f"<{kind}> must not contain <{quote(_tag(child))[1:-1]}>")
-
-
-def _check_unique(what: str, names: list[Any]) -> None:
-    for name, times in Counter(names).items():
-        if times > 1:
-            raise InputError(f"{what} duplicate {quote(name)}")
-
-
-def _children(element: ElementTree.Element, tag: str) -> Iterator[ElementTree.Element]:
-    return (child for child in element if _tag(child) == tag)
-
-
-def _tag(element: ElementTree.Element) -> str:
-    return str(element.tag).rpartition("}")[2]
-
-
-def _space(element: ElementTree.Element) -> str:
-    """Return the namespace of an element."""
-    return str(element.tag).rpartition("}")[0]

@@ -7,7 +7,6 @@ import socket
 import stat
 import subprocess
 import sys
-from contextlib import nullcontext
 from functools import partial
 from io import StringIO
 from math import inf, nan
@@ -25,7 +24,6 @@ from collectives.quoting import make_printable
 from ringlab.cli import app
 from ringlab.shared.output import make_console, write_files, write_json
 from ringlab.shared.progress import TerminalProgress
-from simcomm.sweeping import SweepFile
 
 
 def test_replaced_file_keeps_permissions_and_is_alone(tmp_path: Path):
@@ -118,34 +116,6 @@ def test_nothing_that_was_read_is_overwritten_by_whatever_name(tmp_path: Path):
             with pytest.raises(InputError, match="is read by this command"):
                 write_text(tmp_path / name, "x")
     write_text(file, "x")
-
-
-ROW = '{"key": "k", "what": "a prediction of a sweep", "seconds": 1.0}'
-
-
-@pytest.mark.parametrize(
-    ("there", "left"),
-    [
-        (f"{ROW}\n", f"{ROW}\n"),
-        (ROW, f"{ROW}\n"),
-        (f"{ROW}\n{ROW[:30]}", f"{ROW}\n"),
-        (f"{ROW}\n{ROW[:3]}", f"{ROW}\n"),
-        ("precious, and no end of line", None),
-        (f"precious\n{ROW[:30]}", None),
-        (f"{ROW}\nprecious", None),
-        ('{"key": "mine", "note": "precious"}', None),
-        (f'{ROW}\n{{"key": "mine"}} precious', None),
-        (f"{ROW}\n\n", None),
-        (ROW.replace("1.0", "1" + "0" * 400) + "\n", None),
-        (ROW.replace("1.0", "true") + "\n", None),
-    ],
-)
-def test_of_a_file_of_lines_only_what_is_half_a_line_is_cut_off(there: str, left: str | None, tmp_path: Path) -> None:
-    file = tmp_path / "kept"
-    file.write_text(there)
-    with nullcontext() if left is not None else pytest.raises(InputError, match=r"kept, line \d: .* pass another file"):
-        SweepFile(file, [])
-    assert file.read_text() == (there if left is None else left)
 
 
 @pytest.mark.parametrize("command", ["doctor", "list", "profile resnet18", "check all_reduce/ring", "list hardware"])

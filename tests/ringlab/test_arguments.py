@@ -37,7 +37,7 @@ from realcomm.training.observing import Observer
 from realcomm.watching.watch import Watch
 from replay.recording_builder import RecordedCollective, RecordingBuilder
 from ringlab.session import Session
-from simcomm.sweeping import Sweep, describe_cluster
+from simcomm.sweeping import Sweep
 from viz.accuracy import Dots
 from viz.curves import Curve, SweepLine
 from viz.fronts import MeshDots, Priced
@@ -333,7 +333,7 @@ def _of_simcomm(files: Mapping[str, Path]) -> dict[str, Trial]:
             simcomm.sweep, lambda: {"algorithms": RING, "clusters": STAR, "sizes": [1024]},
             {"algorithms": NAIVE, "clusters": [simcomm.star(3, **LINK)], "sizes": ["1 MiB"], "dtype": "float63",
              "op": "xor", "root": 1, "calibration": calibration(), "faults": FAILS,
-             "kept": files["one"], "progress": Heard()},
+             "progress": Heard()},
         ),
         "simcomm.this_machine": Trial(simcomm.this_machine, lambda: {"ranks": 2}, {"ranks": 3}),
         "simcomm.train": Trial(
@@ -625,7 +625,8 @@ class _Processes:
 def _digest(value: object) -> str:
     """Return all of a value that a caller may see."""
     if isinstance(value, simcomm.Cluster):
-        return json.dumps([describe_cluster(value), value.title], default=str, sort_keys=True)
+        graph = [*value.graph.nodes(data=True)], [*value.graph.edges(data=True)]
+        return str([graph, value.title, value.hosts, value.sharing, value.transport, value.routing])
     if isinstance(value, Figure):
         return hashlib.sha256(render_figure(value)).hexdigest()
     if isinstance(value, Path):

@@ -1,10 +1,8 @@
 """``simcomm.sweep`` equals ``simcomm.run`` bit for bit, and does shared work once."""
 
-import json
 import os
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import joblib
@@ -141,39 +139,21 @@ def test_tasks_known_to_be_long_start_in_other_processes(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("progress", "is_drawn"), [(True, True), (False, False), (None, False)])
-def test_progress_bar_starts_at_cached_predictions(
-    progress: bool | None, is_drawn: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    arguments = {"algorithms": ALGORITHMS[:2], "clusters": STARS, "kept": tmp_path / "kept.jsonl"}
-    simcomm.sweep(**arguments, sizes=SIZES[:2])
-    assert capsys.readouterr() == ("", "")
-    results = simcomm.sweep(**arguments, sizes=SIZES, progress=progress)
+def test_progress_bar_counts_predictions(progress: bool | None, is_drawn: bool, capsys: pytest.CaptureFixture[str]):
+    results = simcomm.sweep(ALGORITHMS[:2], STARS, SIZES, progress=progress)
     out, err = capsys.readouterr()
     assert not np.isnan(results.seconds).any() and out == ""
     assert ("predictions" in err and "24/24" in err) if is_drawn else err == ""
 
 
-def test_cached_predictions_are_reused(tmp_path: Path):
+def test_interrupted_sweep_returns_finished_predictions():
     def interrupt(done: int, total: int) -> None:
         if done >= 20:
             raise KeyboardInterrupt
 
-    file, news = tmp_path / "kept.jsonl", list[tuple[int, int]]()
-    arguments = {"algorithms": ALGORITHMS, "clusters": STARS, "sizes": SIZES, "kept": file}
-    stopped = simcomm.sweep(**arguments, progress=interrupt)
-    lines = file.read_text().splitlines()
+    stopped = simcomm.sweep(ALGORITHMS, STARS, SIZES, progress=interrupt)
     assert stopped.interrupted and "interrupted" in repr(stopped)
-    assert len(lines) == np.count_nonzero(~np.isnan(stopped.seconds)) == 24  # two programs, three stars, four sizes
-    file.write_text(file.read_text() + '{"key": "cut')
-    whole = simcomm.sweep(**arguments, progress=lambda *now: news.append(now))
-    assert (news[0], news[-1]) == ((36, 48), (48, 48))
-    assert np.array_equal(whole.seconds, one_by_one(STARS))
-    assert len(file.read_text().splitlines()) == 48 and file.read_text().startswith("\n".join(lines))
-    again = simcomm.sweep(**arguments, progress=lambda *now: pytest.fail("predicted again"))
-    assert np.array_equal(again.seconds, whole.seconds)
-    assert {json.loads(line)["cluster"] for line in lines} == {star.title for star in STARS}
-    slower = [simcomm.star(8, "1 Gbit/s", "6 us")]
-    assert not np.array_equal(simcomm.sweep(**{**arguments, "clusters": slower}).seconds, whole.seconds[:1])
+    assert np.count_nonzero(~np.isnan(stopped.seconds)) == 24  # two programs, three stars, four sizes
 
 
 def test_interrupt_before_the_first_prediction_is_raised(monkeypatch: pytest.MonkeyPatch):
@@ -183,16 +163,6 @@ def test_interrupt_before_the_first_prediction_is_raised(monkeypatch: pytest.Mon
     monkeypatch.setattr("simcomm.sweeping.predict_block", interrupt)
     with pytest.raises(KeyboardInterrupt):
         simcomm.sweep(ALGORITHMS, STARS, SIZES)
-
-
-@pytest.mark.parametrize(
-    "line", ["no json", "[]", '{"key": 3, "seconds": 1}', '{"key": "a"}', '{"key":"a","seconds":-1}']
-)
-def test_file_of_another_kind_is_rejected_with_its_line(tmp_path: Path, line: str):
-    file = tmp_path / "kept.jsonl"
-    file.write_text(f'{{"key": "a", "seconds": 1.5}}\n{line}\n')
-    with pytest.raises(InputError, match=r"kept.jsonl, line 2: not a prediction of a sweep"):
-        simcomm.sweep(ALGORITHMS, STARS, SIZES, kept=file)
 
 
 @pytest.mark.parametrize(
