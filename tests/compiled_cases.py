@@ -13,7 +13,7 @@ from collectives.declaration import Algorithm
 from collectives.schedule.build import build_schedule
 from collectives.schedule.schedule import Schedule
 from collectives.spec import find_spec
-from collectives.step import Kind, Operation, Step, copy, recv, recv_reduce, reduce, send
+from collectives.step import Kind, Step, copy, recv, recv_reduce, reduce, send
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.planning.engine_input import EngineInput
@@ -48,10 +48,10 @@ class Case:
         return self.cluster.transport
 
 
-def random_case(random: Random, most_ranks: int, tree: bool = False) -> Case:
+def random_case(random: Random, most_ranks: int) -> Case:
     """A program of up to so many ranks that ends, on a network that joins them."""
     p = random.randint(1, most_ranks)
-    cluster = random_cluster(random, p, tree)
+    cluster = random_cluster(random, p)
     chunks, channels = random.choice([1, p, 2 * p, 4 * p]), random.choice([1, 1, 2])
     n = random.choice([1, chunks, 3 * chunks, 17 * chunks + 5, 100_000])
     programs = random_programs(random, p, chunks, channels)
@@ -110,22 +110,20 @@ def _add_local(random: Random, step: list[Any], written: set[int], chunks: range
         step.append(random.choice([copy, reduce])(chunk, chunk + scratch))
 
 
-def random_cluster(random: Random, p: int, tree: bool = False) -> Cluster:
-    """Hosts at random places of a tree or a mesh; equal numbers often, so that much happens at the same time."""
+def random_cluster(random: Random, p: int) -> Cluster:
+    """Hosts at random places of a mesh; equal numbers often, so that much happens at the same time."""
     rates = random.choice([[1e9], [1e9, 1e9, 4e9], [random.uniform(1e8, 1e10) for _ in range(30)]])
     latencies = random.choice([[0.0], [5e-6], [0.0, 1e-6], [random.uniform(1e-7, 1e-4) for _ in range(30)]])
     switches = random.randint(1, 4)
     hosts = [f"h{i}" for i in range(random.choice([p, p, max(1, p - 1)]))]
     joined = [(f"s{i}", f"s{random.randrange(i)}") for i in range(1, switches)]
     joined += [(host, f"s{random.randrange(switches)}") for host in hosts]
-    if not tree:
-        joined += [(a, b) for a, b in (random.sample([*hosts, "s0"], 2) for _ in range(random.choice([0, 0, 3])))]
+    joined += [(a, b) for a, b in (random.sample([*hosts, "s0"], 2) for _ in range(random.choice([0, 0, 3])))]
     graph: nx.DiGraph[str] = nx.DiGraph()
     for a, b in joined:
         for src, dst in ((a, b), (b, a)):
             graph.add_edge(src, dst, bandwidth=random.choice(rates), latency=random.choice(latencies))
-            if not tree:
-                _make_odd(random, graph.edges[src, dst], rates)
+            _make_odd(random, graph.edges[src, dst], rates)
     placed = tuple(random.choice(hosts) for _ in range(p)) if len(hosts) < p else tuple(hosts)
     transport = Transport(
         "random", random.choice([0.0, 3e-6]), random.choice([1.0, 0.9]), random.choice([0.0, 0.0, 1e-9])
@@ -189,30 +187,3 @@ def simulated_by_simpy(case: Case, faults: Faults = NO_FAULTS) -> tuple[Simulati
         for rank, programs in enumerate(case.schedule.programs)
     )
     return simulation, elapsed
-
-
-def lifted(case: Case, copies: int) -> Case:
-    """Every host so many times and every link between switches so many times as wide: each copy takes the same time.
-
-    Rank r of copy k is rank ``r * copies + k``. The network must be a tree.
-    """
-    schedule = case.schedule
-    programs = [
-        [[tuple(_moved(op, copies, copy_) for op in step) for step in channel] for channel in channels]
-        for channels in schedule.programs
-        for copy_ in range(copies)
-    ]
-    graph: nx.DiGraph[str] = nx.DiGraph()
-    for a, b, data in case.cluster.graph.edges(data=True):
-        if a.startswith("h") or b.startswith("h"):
-            for k in range(copies):
-                graph.add_edge(*(f"{node}x{k}" if node.startswith("h") else node for node in (a, b)), **data)
-        else:
-            graph.add_edge(a, b, **{**data, "bandwidth": copies * data["bandwidth"]})
-    hosts = tuple(f"{host}x{k}" for host in case.cluster.hosts for k in range(copies))
-    cluster = Cluster("lifted", graph, hosts, case.transport)
-    return Case(build_schedule(as_algorithm(programs, schedule.chunks), len(hosts)), cluster, case.n)
-
-
-def _moved(op: Operation, copies: int, copy_: int) -> Operation:
-    return op if op.kind.is_local else op._replace(peer=op.peer * copies + copy_)

@@ -17,7 +17,6 @@ from collectives.schedule.symbolic_build import build_symmetric, build_table
 from collectives.step import recv, send
 from simcomm import Cluster
 from simcomm.cluster.topologies import fat_tree
-from simcomm.compiled import engine
 from simcomm.compiled.engine import Timing, by_shortcut, one_by_one
 from simcomm.compiled.planning.engine_input import EngineInput
 
@@ -110,27 +109,3 @@ def test_empty_program_takes_no_time(p: int):
     schedule = build_schedule(as_algorithm([[[]] for _ in range(p)], 1), p)
     timing = simulate(Case(schedule, simcomm.star(p, "1 GB/s", "1 us", TRANSPORT), 8))
     assert (timing.elapsed, timing.messages, rows(timing)) == (0.0, 0, [])
-
-
-@pytest.mark.parametrize(("instant_s", "at_most"), [(0.01, 20), (1.0, 2), (1e-7, engine.INSTANTS_A_LOOK)])
-def test_slow_machine_code_is_called_for_fewer_instants(
-    instant_s: float, at_most: int, monkeypatch: pytest.MonkeyPatch
-):
-    """An interrupt is only noticed between two calls."""
-    now, calls = 0.0, list[int]()
-
-    def advance(world: object, instants: int, *_: float) -> bool:
-        nonlocal now
-        now += instants * instant_s
-        calls.append(instants)
-        return len(calls) == 20
-
-    monkeypatch.setattr("simcomm.compiled.kernel.event_loop.advance", advance)
-    monkeypatch.setattr(engine, "monotonic", lambda: now)
-    ring = build_symmetric(library()["all_reduce/ring"], 4)
-    inputs = EngineInput(
-        CollectiveCall(ring.algorithm, 16), ring, simcomm.star(4, "1 GB/s", "1 us", TRANSPORT), TRANSPORT
-    )
-    engine.run_kernel(inputs.schedule_plan.plan, inputs.link_records)
-    assert calls[0] <= engine.FIRST_LOOK
-    assert at_most / 2 <= max(calls[-5:]) <= at_most

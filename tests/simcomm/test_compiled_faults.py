@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compiled_cases import Case, as_algorithm, lifted, random_case, random_faults, simulated_by_simpy
+from compiled_cases import Case, as_algorithm, random_case, random_faults, simulated_by_simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_invariants import check, check_ends
@@ -231,20 +231,3 @@ def test_degraded_link_keeps_max_plus():
     assert (quick.method, full.method) == ("max-plus", "events")
     assert quick.elapsed == pytest.approx(full.elapsed, rel=CLOSE)
     assert quick.elapsed > 1.5 * simcomm.run("all_reduce/ring", LARGE, 1 << 20, record=False).elapsed
-
-
-@pytest.mark.parametrize("copies", [2, 5])
-@pytest.mark.parametrize("seed", range(12))
-def test_copies_of_a_case_take_the_time_of_one(seed: int, copies: int):
-    small = random_case(Random(seed), 12, tree=True)
-    one, other = (one_by_one(case.inputs(), messages=True) for case in (small, lifted(small, copies)))
-    assert other.elapsed == pytest.approx(one.elapsed, rel=1e-9)
-    np.testing.assert_allclose(other.finished, np.repeat(one.finished, copies), rtol=1e-9)
-    for number in range(copies):
-        mine = other.times.src % copies == number
-        for name in ("begin", "end"):
-            keys = ("src", "dst", "step", "chunk", name)
-            rows = zip(*(getattr(other.times, key)[mine] for key in keys), strict=True)
-            expected = sorted(zip(*(getattr(one.times, key) for key in keys), strict=True))
-            copied = sorted((a // copies, b // copies, *rest) for a, b, *rest in rows)
-            np.testing.assert_allclose(copied, expected, rtol=1e-9)

@@ -15,37 +15,15 @@ from simcomm.cluster.graph import Link
 from simcomm.model.sharing import fair
 from simcomm.reference.network import Flow, Network
 
-ENV = simpy.Environment()
 
-
-def flow(*links: str) -> Flow:
-    """Return a flow over links written as two letters."""
-    return Flow(tuple((link[0], link[1]) for link in links), 1.0, ENV.event())
-
-
-def capacities(**links: float) -> dict[tuple[str, str], tuple[float, float]]:
-    return {(name[0], name[1]): (capacity, capacity) for name, capacity in links.items()}
-
-
-def test_long_flow_gets_half_of_tight_link():
-    long, first, second = flow("ab", "bc"), flow("ab"), flow("bc")
-    fair([long, first, second], capacities(ab=10.0, bc=30.0))
-    assert (long.rate, first.rate, second.rate) == (5.0, 5.0, 25.0)
-
-
-def test_flow_over_unlimited_link_ends_at_once():
-    free = flow("ab")
-    fair([free], capacities(ab=inf))
-    assert (free.rate, free.seconds_left) == (inf, 0.0)
-
-
-def test_shared_link_can_have_another_capacity():
-    links = {("a", "b"): (10.0, 16.0)}
-    flows = [flow("ab"), flow("ab")]
-    fair(flows[:1], links)
-    assert flows[0].rate == 10.0
-    fair(flows, links)
-    assert [each.rate for each in flows] == [8.0, 8.0]
+def test_links_are_shared_max_min_fairly():
+    ab, bc, unlimited = ("a", "b"), ("b", "c"), ("c", "d")
+    event, capacities = simpy.Environment().event(), {ab: (10.0, 16.0), bc: (30.0, 30.0), unlimited: (inf, inf)}
+    flows = [Flow(links, 1.0, event) for links in ((ab,), (ab, bc), (bc,), (unlimited,))]
+    fair(flows, capacities)
+    assert [each.rate for each in flows] == [8.0, 8.0, 22.0, inf]
+    fair(flows[:1], capacities)  # alone, the link has another capacity
+    assert (flows[0].rate, flows[3].seconds_left) == (10.0, 0.0)
 
 
 def line(rates: list[float]) -> "nx.DiGraph[str]":

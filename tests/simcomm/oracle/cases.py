@@ -92,7 +92,6 @@ def sent(schedule: Schedule, nbytes: int) -> Iterator[Sent]:
 
 
 MAKE = {">": send, "<": recv, "+": recv_reduce}
-SIGN = {Kind.SEND: ">", Kind.RECV: "<", Kind.RECV_REDUCE: "+"}
 OPERATION = re.compile(r"(?:=|([><+])(\d+):)(\d+)\+(\d+)")
 
 
@@ -112,15 +111,6 @@ def _operation(word: str, chunks: int) -> Operation:
     if sign is None:
         return copy(int(chunk), chunks + int(chunk), int(count))
     return MAKE[sign](int(peer), int(chunk), int(count))
-
-
-def text_of(channels: Channels) -> str:
-    """The text of a rank's programs; their only local operations are copies into the same place of the scratch."""
-    return " | ".join(" / ".join(" ".join(map(_word, step)) for step in program) for program in channels)
-
-
-def _word(op: Operation) -> str:
-    return ("=" if op.kind is Kind.COPY else f"{SIGN[op.kind]}{op.peer}:") + f"{op.chunk}+{op.count}"
 
 
 def read_cases(path: Path = FILE) -> tuple[dict[str, Any], list[Case]]:
