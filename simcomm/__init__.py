@@ -3,8 +3,7 @@
 * ``run`` simulates a collective, ``train`` a training, ``sweep`` many collectives.
 * ``choose`` returns the fastest algorithm.
 * ``star``, ``ring``, ``torus``, ``fat_tree``, ``two_level_tree``, ``dragonfly`` and ``fully_connected`` build networks;
-  ``nvswitch``, ``nvlink_pairs``, ``pcie_tree`` and ``cube_mesh`` build a machine; ``preset`` returns a machine of the
-  catalogue.
+  ``preset`` returns machines of the catalogue.
 * ``from_links``, ``from_graph`` and ``read_cluster`` take your own network, ``this_machine`` your computer.
 * ``Faults`` slow down or stop ranks and links.
 

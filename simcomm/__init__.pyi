@@ -5,10 +5,6 @@ from simcomm.cluster.custom import from_graph as from_graph
 from simcomm.cluster.custom import from_links as from_links
 from simcomm.cluster.files import read_cluster as read_cluster
 from simcomm.cluster.hardware import preset as preset
-from simcomm.cluster.machines import cube_mesh as cube_mesh
-from simcomm.cluster.machines import nvlink_pairs as nvlink_pairs
-from simcomm.cluster.machines import nvswitch as nvswitch
-from simcomm.cluster.machines import pcie_tree as pcie_tree
 from simcomm.cluster.placement import place_in_blocks as place_in_blocks
 from simcomm.cluster.placement import place_on as place_on
 from simcomm.cluster.placement import place_round_robin as place_round_robin

@@ -7,20 +7,20 @@ the sockets of one board are linked. Several NVSwitch chips are one node without
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import combinations
 
 import networkx as nx
 
 from collectives.checks import check_number, check_whole_number
 from collectives.errors import InputError
-from collectives.quoting import quote
 from collectives.transport import Transport
-from collectives.units import Bandwidth, Latency
 from simcomm.cluster.cluster import IDEAL, Cluster
-from simcomm.cluster.graph import P2P_LEVELS, LinkSpec, add_link, empty_graph, link_spec
+from simcomm.cluster.graph import P2P_LEVELS, LinkSpec, add_link, empty_graph
 
 AddNVLinks = Callable[["nx.DiGraph[str]", str, Sequence[str]], None]  # adds NVLinks among a machine's GPUs
+# NVLinks between GPUs 0 to 7 of the hybrid cube mesh: two squares with both diagonals, corners joined across.
+# Numbers of links with V100 (``nvidia-smi topo -m`` of a DGX-1V in microsoft/msccl-tools, tests/test_topologies.py);
+# with P100, which has four NVLinks instead of six, all are 1.
 CUBE_MESH = {(0, 1): 1, (0, 2): 1, (0, 3): 2, (1, 2): 2, (1, 3): 1, (2, 3): 2}
 CUBE_MESH_ACROSS = {0: 2, 1: 2, 2: 1, 3: 1}
 
@@ -124,9 +124,6 @@ def _parent(name: str, sockets: int, switches: int, index: int, count: int) -> s
     return f"{name}.cpu{_part_of(index, count, sockets)}"
 
 
-# NVLinks between GPUs 0 to 7 of the hybrid cube mesh: two squares with both diagonals, corners joined across.
-# Numbers of links with V100 (``nvidia-smi topo -m`` of a DGX-1V in microsoft/msccl-tools, tests/test_topologies.py);
-# with P100, which has four NVLinks instead of six, all are 1.
 def add_nvswitch(graph: "nx.DiGraph[str]", name: str, gpus: Sequence[str], link: LinkSpec) -> None:
     """Link every GPU to one NVSwitch with all its NVLinks."""
     graph.add_node(f"{name}.nvswitch", kind="nvswitch", machine=graph.nodes[gpus[0]]["machine"])
@@ -260,91 +257,3 @@ def _add_spines(graph: "nx.DiGraph[str]", leaves: Sequence[str], spines: int, li
 
 def _title(machine: Machine, nodes: int) -> str:
     return machine.title if nodes == 1 else f"{nodes} x {machine.title}"
-
-
-def single_machine(machine: Machine, transport: Transport | None = IDEAL) -> Cluster:
-    """Return a cluster of one machine, with a rank on each GPU."""
-    graph = empty_graph()
-    gpus = add_machine(graph, 0, machine)
-    return Cluster(machine.title, graph, tuple(gpus), transport)
-
-
-def pcie_tree(
-    gpus: int,
-    bandwidth: str | Bandwidth,
-    latency: str | Latency,
-    *,
-    sockets: int = 1,
-    switches: int = 0,
-    socket_bandwidth: str | Bandwidth | None = None,
-    peer_to_peer: bool = True,
-    memory_bandwidth: str | Bandwidth | None = None,
-    transport: Transport | None = IDEAL,
-) -> Cluster:
-    """Build a machine of GPUs on PCIe links of ``bandwidth`` and ``latency``, to their CPU socket or to switches.
-
-    Without peer-to-peer access, every message goes through the receiver's host memory. A link of ``socket_bandwidth``
-    joins the sockets, and is required for two or more. Raise InputError.
-
-    >>> pcie_tree(4, "24 GB/s", "1 us", switches=2)
-    <Cluster 4 GPUs on PCIe: 4 ranks, 8 nodes, 14 links>
-    """
-    if check_whole_number("sockets", sockets, at_least=1) > 1 and socket_bandwidth is None:
-        raise InputError(f"{sockets} sockets require socket_bandwidth, the rate of the link between them")
-    if sockets == 1 and socket_bandwidth is not None:
-        raise InputError("socket_bandwidth requires several sockets; remove it, or set sockets")
-    if not isinstance(peer_to_peer, bool):
-        raise InputError(f"peer_to_peer must be True or False, not {quote(peer_to_peer)}")
-    machine = Machine(
-        f"{gpus} GPUs on PCIe" + ("" if peer_to_peer else " without peer-to-peer access"),
-        gpus,
-        link_spec(bandwidth, latency, "PCIe"),
-        sockets=sockets,
-        pcie_switches=switches,
-        socket=link_spec(socket_bandwidth, "0 us", "socket link") if socket_bandwidth else None,
-        memory=link_spec(memory_bandwidth, "0 us", "memory") if memory_bandwidth else LinkSpec(medium="memory"),
-        p2p_level="SYS" if peer_to_peer else "NVL",
-    )
-    return single_machine(machine, transport)
-
-
-def nvlink_pairs(
-    gpus: int,
-    nvlink_bandwidth: str | Bandwidth,
-    pcie_bandwidth: str | Bandwidth,
-    latency: str | Latency,
-    transport: Transport | None = IDEAL,
-) -> Cluster:
-    """Build GPUs in NVLink pairs, all joined by PCIe through one CPU without peer-to-peer access.
-
-    >>> nvlink_pairs(4, "56 GB/s", "24 GB/s", "1 us")
-    <Cluster 4 GPUs in NVLink pairs: 4 ranks, 6 nodes, 14 links>
-    """
-    bridge = partial(add_nvlink_pairs, link=link_spec(nvlink_bandwidth, latency, "NVLink"))
-    pcie = link_spec(pcie_bandwidth, latency, "PCIe")
-    machine = Machine(f"{gpus} GPUs in NVLink pairs", gpus, pcie, nvlinks=bridge, p2p_level="NVL")
-    return single_machine(machine, transport)
-
-
-def cube_mesh(
-    bandwidth: str | Bandwidth, latency: str | Latency, bricks: int = 6, transport: Transport | None = IDEAL
-) -> Cluster:
-    """Build eight GPUs in a hybrid cube mesh of ``bricks`` NVLinks each, with ``bandwidth`` per link, without PCIe.
-
-    >>> cube_mesh("25 GB/s", "1 us")
-    <Cluster hybrid cube mesh, 6 NVLinks a GPU: 8 ranks, 8 nodes, 32 links>
-    """
-    mesh = partial(add_cube_mesh, brick=link_spec(bandwidth, latency, "NVLink"), bricks=bricks)
-    return single_machine(Machine(f"hybrid cube mesh, {bricks} NVLinks a GPU", 8, nvlinks=mesh), transport)
-
-
-def nvswitch(
-    gpus: int, bandwidth: str | Bandwidth, latency: str | Latency, transport: Transport | None = IDEAL
-) -> Cluster:
-    """Build GPUs on an NVSwitch; ``bandwidth`` is that of all NVLinks of a GPU. 72 GPUs are an NVL72.
-
-    >>> nvswitch(8, "450 GB/s", "1 us")
-    <Cluster 8 GPUs on an NVSwitch: 8 ranks, 9 nodes, 16 links>
-    """
-    switch = partial(add_nvswitch, link=link_spec(bandwidth, latency, "NVLink"))
-    return single_machine(Machine(f"{gpus} GPUs on an NVSwitch", gpus, nvlinks=switch), transport)

@@ -247,20 +247,12 @@ def _of_simcomm(files: Mapping[str, Path]) -> dict[str, Trial]:
     found = {
         name: cluster_trial(name, base, others)
         for name, base, others in (
-            ("cube_mesh", LINK, {"bricks": 4}),
             ("dragonfly", {"hosts_per_router": 2, "routers_per_group": 2, "global_links": 1, **LINK},
              {"hosts_per_router": 1, "routers_per_group": 3, "global_links": 2, "groups": 2}),
             ("fat_tree", {"ports": 4, **LINK}, {"ports": 2}),
             ("from_graph", {"graph": STAR.graph}, {"graph": simcomm.ring(3, **LINK).graph, "title": "other"}),
             ("from_links", {"links": LINKS}, {"links": LINKS[:1], "title": "other", "world_size": 1}),
             ("fully_connected", {"hosts": 3, **LINK}, {"hosts": 4}),
-            ("nvlink_pairs",
-             {"gpus": 4, "nvlink_bandwidth": "100 GB/s", "pcie_bandwidth": "10 GB/s", "latency": "1 us"},
-             {"gpus": 2, "nvlink_bandwidth": "10 GB/s", "pcie_bandwidth": "1 GB/s"}),
-            ("nvswitch", {"gpus": 4, **LINK}, {"gpus": 2}),
-            ("pcie_tree", {"gpus": 4, **LINK},
-             {"gpus": 2, "sockets": Given(2, {"socket_bandwidth": "9 GB/s"}), "switches": 2, "peer_to_peer": False,
-              "socket_bandwidth": "1 GB/s", "memory_bandwidth": "9 GB/s"}),
             ("preset", {"name": "dgx-h100", "nodes": 2},
              {"name": "dgx-a100", "nodes": 3, "gpus_per_node": 4, "nodes_per_leaf": 1, "oversubscription": 2.0,
               "bandwidth": "1 Gbit/s", "latency": "9 us"}),
@@ -755,9 +747,6 @@ UNUSED: dict[str, Callable[[], Any]] = {  # an argument that a call does not dep
     ),
     "two-p5.toml: engine is not used, as no messages are simulated; remove it": lambda: ringlab.predict(
         ringlab.load("two-p5", "collective.algorithms=['nccl']"), engine="simpy"
-    ),
-    "socket_bandwidth requires several sockets": lambda: simcomm.pcie_tree(
-        4, "9 GB/s", "1 us", socket_bandwidth="9 GB/s"
     ),
     "star8.toml has 8; remove ranks": lambda: ringlab.bench(ringlab.BenchOptions(ranks=3), emulated=on_star()),
     "ranks is 3 and its cluster has 2; remove ranks": lambda: ringlab.load("quickstart").calibrate(3),
