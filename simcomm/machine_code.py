@@ -14,7 +14,7 @@ from time import monotonic
 from collectives.transport import TcpTerms
 from simcomm.cluster.cluster import IDEAL
 from simcomm.cluster.topologies import star, two_level_tree
-from simcomm.compiling import NOTE, reporting_compilation
+from simcomm.compiling import reporting_compilation
 from simcomm.model.faults import NO_FAULTS, Faults, LinkFault
 from simcomm.parallel import in_any_order
 from simcomm.simulate import run
@@ -39,30 +39,23 @@ def _routes() -> None:
     tree.router().links([(a, b) for a in tree.hosts for b in tree.hosts])
 
 
-USES: dict[str, Callable[[], None]] = {  # longest first
-    "messages, event by event": _events,
-    "segments of TCP": _tcp,
-    "routes of many pairs": _routes,
-}
+USES: tuple[Callable[[], None], ...] = (_events, _tcp, _routes)  # longest first
 
 
-def _compile(use: str) -> tuple[bool, float]:
-    """Compile one use. Return whether anything was compiled, and the seconds."""
-    notes, start = list[str](), monotonic()
+def _compile(use: Callable[[], None]) -> bool:
+    """Compile one use. Return whether anything was compiled."""
+    notes = list[str]()
     with reporting_compilation(notes.append):
-        USES[use]()
-    return bool(notes), monotonic() - start
+        use()
+    return bool(notes)
 
 
 def main() -> None:
     """Compile everything on all cores, and report compilations on standard error."""
-    start, is_noted, names = monotonic(), False, list(USES)
-    for number, (is_compiled, seconds) in in_any_order(_compile, names, takes_long=True):
-        if is_compiled:
-            sys.stderr.write(("" if is_noted else f"{NOTE}\n") + f"  {names[number]}: {seconds:.1f} s\n")
-            is_noted = True
-    if is_noted:
-        sys.stderr.write(f"  done in {monotonic() - start:.1f} s\n")
+    start = monotonic()
+    is_compiled = dict(in_any_order(_compile, USES, takes_long=True))
+    if any(is_compiled.values()):
+        sys.stderr.write(f"compiled the simulator's machine code in {monotonic() - start:.1f} s\n")
 
 
 if __name__ == "__main__":

@@ -28,9 +28,6 @@ class ThisMachine(Cluster):
     def machines(self) -> list[object]:
         return [self.title] * self.world_size
 
-    def world_sizes(self) -> list[int]:
-        return [self.world_size]
-
     def on_first(self, world_size: int) -> Cluster:
         """Return the cluster with all its ranks, because it is calibrated for them only. Raise InputError for fewer."""
         if world_size != self.world_size:
@@ -117,9 +114,8 @@ def uses_calibration(cluster: Cluster, training: Training | None = None) -> bool
 
 def check_used(calibration: Calibration | None, clusters: Sequence[Cluster], training: Training | None = None) -> None:
     """Raise InputError for a calibration that no prediction uses."""
-    found = check_calibration(calibration)
-    described = [one.title for one in clusters if not uses_calibration(one, training)]
-    if found is not None and len(described) == len(clusters) > 0:
+    described = [cluster.title for cluster in clusters if not uses_calibration(cluster, training)]
+    if check_calibration(calibration) is not None and len(described) == len(clusters) > 0:
         raise InputError(f"calibration is not used on {described[0]}, which describes its own costs; remove it")
 
 
