@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from time import monotonic
 
+import numpy as np
+
 from collectives.transport import TcpTerms
 from simcomm.cluster.cluster import IDEAL
 from simcomm.cluster.topologies import star, two_level_tree
@@ -36,7 +38,7 @@ def _tcp() -> None:
 
 def _routes() -> None:
     tree = two_level_tree(2, LARGE // 2, "1 GB/s", "1 us", oversubscription=4)
-    tree.router().links([(a, b) for a in tree.hosts for b in tree.hosts])
+    tree.router().links_between(tree.hosts, *np.indices((LARGE, LARGE)).reshape(2, -1))
 
 
 USES: tuple[Callable[[], None], ...] = (_events, _tcp, _routes)  # longest first

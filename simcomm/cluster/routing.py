@@ -52,15 +52,12 @@ class Router:
     def _find(self, src: str, dst: str) -> Route:
         raise NotImplementedError
 
-    def links(self, pairs: Sequence[tuple[str, str]]) -> RouteLinks:
-        """Return the links of the routes of all pairs, numbered in the graph's edge order. Raise InputError."""
-        links = [[self.paths.link[edge] for edge in pairwise(self.route(src, dst))] for src, dst in pairs]
+    def links_between(self, nodes: Sequence[str], src: npt.NDArray[Any], dst: npt.NDArray[Any]) -> RouteLinks:
+        """Return the links of the routes between pairs of indices into ``nodes``, in the graph's edge order."""
+        pairs = zip(src.tolist(), dst.tolist(), strict=True)
+        links = [[self.paths.link[edge] for edge in pairwise(self.route(nodes[a], nodes[b]))] for a, b in pairs]
         first = np.cumsum([0, *(len(each) for each in links)])
         return RouteLinks(first.astype(np.int32), np.array([link for each in links for link in each], dtype=np.int32))
-
-    def links_between(self, nodes: Sequence[str], src: npt.NDArray[Any], dst: npt.NDArray[Any]) -> RouteLinks:
-        """Return the same as ``links`` for pairs of indices into ``nodes``. Raise InputError."""
-        return self.links([(nodes[a], nodes[b]) for a, b in zip(src.tolist(), dst.tolist(), strict=True)])
 
 
 class ShortestRouter(Router):
@@ -92,28 +89,21 @@ class ShortestRouter(Router):
             raise InputError(f"no route from {src} to {dst}")
         return route
 
-    def links(self, pairs: Sequence[tuple[str, str]]) -> RouteLinks:
-        """Return the same as ``Router.links``, for all pairs at once, and singly for routes with a detour."""
-        return self._links(self.paths.ends(pairs), pairs.__getitem__)
-
     def links_between(self, nodes: Sequence[str], src: npt.NDArray[Any], dst: npt.NDArray[Any]) -> RouteLinks:
-        """Return the same as ``Router.links_between``, without a tuple per pair."""
+        """Return the same as ``Router.links_between``: all routes at once, except those with a detour."""
         number = self.paths.ends([(node, node) for node in nodes])[:, 0]
-        return self._links(np.stack([number[src], number[dst]], axis=1), lambda at: (nodes[src[at]], nodes[dst[at]]))
-
-    def _links(self, ends: Ints, pair: Callable[[int], tuple[str, str]]) -> RouteLinks:
-        """Return the links of the routes between ``ends``, shape [pairs, 2]; ``pair`` returns their names."""
+        ends = np.stack([number[src], number[dst]], axis=1)
         routes = self.paths.paths(ends, self._choices(ends))
-        for number in np.flatnonzero(np.diff(routes.first) == 0).tolist():
-            self.route(*pair(number))  # raises InputError if there is no route
+        for at in np.flatnonzero(np.diff(routes.first) == 0).tolist():
+            self.route(nodes[src[at]], nodes[dst[at]])  # raises InputError if there is no route
         if not self._any_may_need_memory:
             return routes
         crossing = np.repeat(np.arange(len(ends), dtype=np.int32), np.diff(routes.first))
-        numbers = np.unique(crossing[self._may_need_memory[routes.link]]).tolist()
-        for number in numbers:
-            links = routes.link[routes.first[number] : routes.first[number + 1]].tolist()
-            self._known[pair(number)] = self._with_detour(self.paths.nodes_of(links))
-        return _replace_routes(routes, numbers, super().links([pair(number) for number in numbers]))
+        detours = np.unique(crossing[self._may_need_memory[routes.link]])
+        for at in detours.tolist():
+            links = routes.link[routes.first[at] : routes.first[at + 1]].tolist()
+            self._known[nodes[src[at]], nodes[dst[at]]] = self._with_detour(self.paths.nodes_of(links))
+        return _replace_routes(routes, detours, super().links_between(nodes, src[detours], dst[detours]))
 
     @cached_property
     def _may_need_memory(self) -> "npt.NDArray[np.bool_]":
@@ -168,12 +158,8 @@ class RailAwareRouter(ShortestRouter):
         stops = dict.fromkeys((src, gateway, leaving, arriving, dst))
         return self._with_detour(join_legs(self._leg(a, b) for a, b in pairwise(stops)))
 
-    def links(self, pairs: Sequence[tuple[str, str]]) -> RouteLinks:
-        """Return the links of the routes, each computed singly."""
-        return Router.links(self, pairs)
-
     def links_between(self, nodes: Sequence[str], src: npt.NDArray[Any], dst: npt.NDArray[Any]) -> RouteLinks:
-        """Return the same for pairs of indices into ``nodes``."""
+        """Return the same as ``Router.links_between``, one route after the other."""
         return Router.links_between(self, nodes, src, dst)
 
 
@@ -260,7 +246,7 @@ def join_legs(legs: Iterable[Route]) -> Route:
     return (*first, *(node for leg in others for node in leg[1:]))
 
 
-def _replace_routes(routes: RouteLinks, numbers: Sequence[int], others: RouteLinks) -> RouteLinks:
+def _replace_routes(routes: RouteLinks, numbers: npt.NDArray[Any], others: RouteLinks) -> RouteLinks:
     """Return ``routes`` with those at ``numbers`` replaced, in this order, by ``others``."""
     old = np.diff(routes.first)
     lengths, stays = old.copy(), np.ones(len(old), dtype=bool)
