@@ -40,13 +40,9 @@ def _push(w: TcpWorld, time: float, order: int, event: int) -> None:
     w.state[0].events = at + 1
     while at > 0:
         above = (at - 1) >> 1
-        if events[above].time < time or (events[above].time == time and events[above].order < order):
+        if (events[above].time, events[above].order) < (time, order):
             break
-        events[at].time, events[at].order, events[at].event = (
-            events[above].time,
-            events[above].order,
-            events[above].event,
-        )
+        events[at] = events[above]
         at = above
     events[at].time, events[at].order, events[at].event = time, order, event
 
@@ -54,32 +50,20 @@ def _push(w: TcpWorld, time: float, order: int, event: int) -> None:
 @inline
 def _pop(w: TcpWorld) -> int:
     """Remove the first event, set the clock to its time, and return it."""
-    events = w.events
-    event = events[0].event
-    w.state[0].now = events[0].time
-    size = w.state[0].events - 1
-    w.state[0].events = size
-    time, order, last = events[size].time, events[size].order, events[size].event
-    at = np.int64(0)
-    while True:
+    events, size, at = w.events, w.state[0].events - 1, np.int64(0)
+    event, last = events[0].event, (events[size].time, events[size].order)
+    w.state[0].now, w.state[0].events = events[0].time, size
+    while 2 * at + 1 < size:
         below = 2 * at + 1
-        if below >= size:
+        first = (events[below].time, events[below].order)
+        if below + 1 < size and (events[below + 1].time, events[below + 1].order) < first:
+            below += 1
+            first = (events[below].time, events[below].order)
+        if last < first:
             break
-        other = below + 1
-        if other < size and (
-            events[other].time < events[below].time
-            or (events[other].time == events[below].time and events[other].order < events[below].order)
-        ):
-            below = other
-        if time < events[below].time or (time == events[below].time and order < events[below].order):
-            break
-        events[at].time, events[at].order, events[at].event = (
-            events[below].time,
-            events[below].order,
-            events[below].event,
-        )
+        events[at] = events[below]
         at = below
-    events[at].time, events[at].order, events[at].event = time, order, last
+    events[at] = events[size]
     return event
 
 
