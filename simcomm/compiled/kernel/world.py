@@ -104,18 +104,9 @@ def new_world(plan: Plan, network: LinkRecords, messages: bool) -> World:
     begin, end, started = (np.full(count if messages else 0, np.nan) for count in counts)
     sizes = np.zeros(STACKS, np.int64)
     sizes[FREE], sizes[READY] = most_flows, np.count_nonzero(plan.first_stage >= 0)
+    inputs = {**plan._asdict(), **network._asdict()}
     return World(
-        stages=plan.stages,
-        messages=plan.messages,
-        ops=plan.ops,
-        cost=plan.cost,
-        extra=plan.extra,
-        fails_at=plan.fails_at,
-        arrival_order=plan.arrival_order,
-        routes=network.routes,
-        hop_link=network.hop_link,
-        hop_link_pair=network.hop_link_pair,
-        link_pairs=network.link_pairs,
+        **{name: inputs[name] for name in World._fields if name in inputs},
         links=_new_links(network),
         flows=_new_flows(most_flows),
         chain=np.full((most_flows * most_hops, 2), -1, np.int32).view(CHAIN)[:, 0],
