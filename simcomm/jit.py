@@ -106,10 +106,10 @@ def _load_at_once(compiled: Any) -> None:
 class _Listener(event.Listener):
     """Reports compilations. numba is silent about code found on disk."""
 
-    def on_start(self, found: event.Event) -> None:
+    def on_start(self, compilation: event.Event) -> None:
         report_compilation()
 
-    def on_end(self, found: event.Event) -> None:
+    def on_end(self, compilation: event.Event) -> None:
         pass
 
 

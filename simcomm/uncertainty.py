@@ -55,17 +55,6 @@ def drift(age_s: float) -> float:
     return read_curve([(log10(age), share) for age, share in DRIFT], log10(age_s))
 
 
-def share_of_cores(seconds: float, slower: float) -> float:
-    """Return the percentage by which a prediction grows if all work of cores takes one percent longer.
-
-    ``slower`` is the prediction with cores that take ``SLOWER`` times as long.
-
-    >>> round(share_of_cores(1.0, slower=1.05), 3), round(share_of_cores(1.0, slower=1.1), 3)
-    (0.5, 1.0)
-    """
-    return max(0.0, slower / seconds - 1) / (SLOWER - 1) if seconds > 0 else 0.0
-
-
 def combine(disagreeing: float | None, age_s: float, drifts: float = 1.0) -> float | None:
     """Return the uncertainty of a row from disagreement, age and model, or None without a disagreement.
 
@@ -89,8 +78,8 @@ def of_emulated(seconds: float, parts: Sequence[float | None], slower: float | N
     >>> round(of_emulated(1.0, [1.0, 1.0, 1.0, 1.0], slower=1.05, age_s=60.0), 3)
     0.153
     """
-    share = share_of_cores(seconds, seconds if slower is None else slower)
-    return combine(disagreement(parts), max(LATER_S, age_s), share)
+    share_of_cores = 0.0 if slower is None or seconds <= 0 else max(0.0, slower / seconds - 1) / (SLOWER - 1)
+    return combine(disagreement(parts), max(LATER_S, age_s), share_of_cores)
 
 
 def find_noise(calibration: Calibration) -> list[str]:

@@ -76,11 +76,11 @@ def find_part(kind: str, name: str) -> dict[str, Figure]:
     return find_entry(parts(kind), kind, name)
 
 
-def find_entry(known: Mapping[str, Entry], what: str, name: str) -> Entry:
+def find_entry(known: Mapping[str, Entry], kind: str, name: str) -> Entry:
     """Return the entry with this name. Raise InputError with a suggestion from ``known``."""
     if isinstance(name, str) and name in known:
         return known[name]
-    raise InputError(f"{what} {quote(name)} is not in the catalogue; {suggest(str(name), known)}")
+    raise InputError(f"{kind} {quote(name)} is not in the catalogue; {suggest(str(name), known)}")
 
 
 def find_link(name: str) -> LinkSpec:

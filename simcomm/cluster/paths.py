@@ -146,32 +146,33 @@ class ShortestPaths:
         """
         sources, targets, arrays = ends[:, 0], ends[:, 1], self._arrays
         starts = _neighbours(sources, arrays.up, arrays.dst)
-        doors = _neighbours(targets, arrays.down, arrays.src)
-        order = np.argsort(doors, kind="stable")
-        counts, links = self._by_door(doors[order], [column[order] for column in (sources, starts, targets, choices)])
+        gateways = _neighbours(targets, arrays.down, arrays.src)
+        order = np.argsort(gateways, kind="stable")
+        queries = [column[order] for column in (sources, starts, targets, choices)]
+        counts, links = self._by_gateway(gateways[order], queries)
         return _by_number(order, counts, links)
 
-    def _by_door(self, doors: Ints, given: list[Ints]) -> tuple[Ints, Ints]:
+    def _by_gateway(self, gateways: Ints, queries: list[Ints]) -> tuple[Ints, Ints]:
         """Return the lengths and links of paths sorted by their last non-leaf node.
 
         Each such node is searched from only once.
         """
-        cuts = [0, *(np.flatnonzero(np.diff(doors)) + 1).tolist(), len(doors)] if len(doors) else [0]
-        large = len(cuts) * len(self._arrays.out) + len(doors) * LOOKS_ON_A_PATH > WORTH_COMPILING
+        cuts = [0, *(np.flatnonzero(np.diff(gateways)) + 1).tolist(), len(gateways)] if len(gateways) else [0]
+        large = len(cuts) * len(self._arrays.out) + len(gateways) * LOOKS_ON_A_PATH > WORTH_COMPILING
         find_paths = _compiled() if large else PLAIN
         net, scratch = (self._arrays, self._scratch) if large else self._lists
-        counts, links, number = np.zeros(len(doors), np.int64), [np.zeros(0, np.int32)], 0
+        counts, links, number = np.zeros(len(gateways), np.int64), [np.zeros(0, np.int32)], 0
         for begin, end in pairwise(cuts):
-            mine = [column[begin:end] if large else column[begin:end].tolist() for column in given]
-            seen, length = find_paths.measure(net, int(doors[begin]), mine[1], scratch)
+            mine = [column[begin:end] if large else column[begin:end].tolist() for column in queries]
+            seen, length = find_paths.measure(net, int(gateways[begin]), mine[1], scratch)
             number += length
             try:
-                check_hops(number, end, len(doors), Gigabyte.HOPS)
+                check_hops(number, end, len(gateways), Gigabyte.HOPS)
             except TooLarge:
                 for node in scratch[2][:seen]:  # reset the distances, as ``descend`` does, for later calls
                     scratch[0][node] = -1
                 raise
-            path = find_paths.descend(net, int(doors[begin]), tuple(mine), scratch, seen, counts[begin:end])
+            path = find_paths.descend(net, int(gateways[begin]), tuple(mine), scratch, seen, counts[begin:end])
             links.append(np.asarray(path, dtype=np.int32))
         return counts, np.concatenate(links)
 
@@ -179,9 +180,9 @@ class ShortestPaths:
         """Return the nodes of one path with both ends, equal to that of ``paths``; empty if there is no path."""
         net, scratch = self._lists
         start = source if net.up[source] < 0 else net.dst[net.up[source]]
-        door = target if net.down[target] < 0 else net.src[net.down[target]]
-        seen, _ = PLAIN.measure(net, door, [start], scratch)
-        links = PLAIN.descend(net, door, ([source], [start], [target], [choice]), scratch, seen, [0])
+        gateway = target if net.down[target] < 0 else net.src[net.down[target]]
+        seen, _ = PLAIN.measure(net, gateway, [start], scratch)
+        links = PLAIN.descend(net, gateway, ([source], [start], [target], [choice]), scratch, seen, [0])
         return self.nodes_of(links.tolist())
 
     def nodes_of(self, links: Iterable[int]) -> tuple[str, ...]:
@@ -272,14 +273,14 @@ def check_hops(number: int, found: int, pairs: int, most: int) -> None:
         check_fits(about, most, what, SHORTER_ROUTES)
 
 
-def _measure(net: Any, door: int, starts: Any, scratch: Any) -> tuple[int, int]:
+def _measure(net: Any, gateway: int, starts: Any, scratch: Any) -> tuple[int, int]:
     """Search breadth first from the end node backward until every start has its distance and lowest cost.
 
     Return the number of visited nodes, which are first in the queue, and the total length of all paths from the starts.
     Plain loops serve Python and numba.
     """
     level, best, queue, _ = scratch
-    level[door], best[door], queue[0] = 0, 0, door
+    level[gateway], best[gateway], queue[0] = 0, 0, gateway
     head, tail, depth = 0, 1, -1
     while head < tail:
         node = queue[head]
@@ -304,11 +305,11 @@ def _measure(net: Any, door: int, starts: Any, scratch: Any) -> tuple[int, int]:
     return tail, length
 
 
-def _descend(net: Any, door: int, queries: Any, scratch: Any, seen: int, counts: Any) -> Any:
+def _descend(net: Any, gateway: int, queries: Any, scratch: Any, seen: int, counts: Any) -> Any:
     """Walk from each source by descending distance to the end node and its target, then reset all distances.
 
-    ``asked`` are the sources, the start nodes of the paths, the targets, and the choices among equal paths. Return the
-    links of all paths, one path after the other.
+    ``queries`` are the sources, the start nodes of the paths, the targets, and the choices among equal paths.
+    Return the links of all paths, one path after the other.
     """
     sources, starts, targets, choices = queries
     level, best, queue, equal_links = scratch
@@ -319,7 +320,7 @@ def _descend(net: Any, door: int, queries: Any, scratch: Any, seen: int, counts:
             continue
         if net.up[source] >= 0:
             links.append(net.up[source])
-        while node != door:
+        while node != gateway:
             equals = 0
             for at in range(net.first_out[node], net.first_out[node + 1]):
                 link = net.out[at]

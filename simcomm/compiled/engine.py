@@ -166,8 +166,8 @@ def by_events(inputs: EngineInput, *, messages: bool = False) -> Timing:
     """
     messages = messages or inputs.faults.may_hang
     needs_names = messages or inputs.is_fifo or inputs.faults.affects_ranks
-    says_once = isinstance(inputs.schedule, SymmetricSchedule)  # without empty messages, it is a plan already
-    if needs_names or (says_once and inputs.sent < inputs.posted):
+    is_symmetric = isinstance(inputs.schedule, SymmetricSchedule)  # without empty messages, it is a plan already
+    if needs_names or (is_symmetric and inputs.sent < inputs.posted):
         inputs = inputs.with_table()
     inputs.check_number(Gigabyte.MESSAGES)
     links = link_records_of(inputs)

@@ -55,14 +55,14 @@ class SimulatedSync:
 
     def reductions(self) -> Spans:
         """Return the reductions and copies, in seconds from the start of the training."""
-        found = trace_reductions(self.inputs, self.timing)
-        return Spans(found.names, **{**found.kept, "begin": self.base + found.begin, "end": self.base + found.end})
+        spans = trace_reductions(self.inputs, self.timing)
+        return Spans(spans.names, **{**spans.kept, "begin": self.base + spans.begin, "end": self.base + spans.end})
 
     def standstill(self) -> Standstill:
         """Return the end of the last message or computation, and the operations that are then unfinished."""
-        found = stopped(self.inputs, self.timing)
-        later = tuple(operation._replace(since=self.base + operation.since) for operation in found.unfinished)
-        return Standstill(self.base + found.last, later)
+        last, unfinished = stopped(self.inputs, self.timing)
+        later = (operation._replace(since=self.base + operation.since) for operation in unfinished)
+        return Standstill(self.base + last, tuple(later))
 
 
 class _Ranks:

@@ -120,9 +120,7 @@ class _MaxPlusClock:
         self.messages: dict[int, Message] = {}
         self.left: dict[int, float] = {}  # when the sender of each message goes on
         self.spans: list[Span] = []
-        self.of_step: defaultdict[Location, list[int]] = defaultdict(
-            list
-        )  # messages of each step, by index of the receive
+        self.of_step = defaultdict[Location, list[int]](list)  # messages of each step, by index of the receive
         self.message_classes = find_message_kinds(call.algorithm, schedule.world_size, call.root)
         for index, kind in self.message_classes.items():
             self.of_step[kind.src].append(index)

@@ -60,7 +60,7 @@ class MessageNames(NamedTuple):
 Value = TypeVar("Value")
 
 
-class worked_out(Generic[Value]):  # noqa: N801  # it is used as a decorator
+class derived_property(Generic[Value]):  # noqa: N801  # it is used as a decorator
     """A cached property, shared by all inputs that differ in their faults only."""
 
     def __init__(self, function: "Callable[[EngineInput], Value]") -> None:
@@ -124,7 +124,7 @@ class EngineInput:
         """Number of messages of the schedule, including empty ones."""
         return self.schedule.messages
 
-    @worked_out
+    @derived_property
     def sent(self) -> int:
         """Number of messages that are sent: all but empty ones."""
         if isinstance(self.schedule, SymmetricSchedule):
@@ -133,7 +133,7 @@ class EngineInput:
             return sent_messages(self.schedule, self.sizes)
         return len(self.schedule_plan.plan.messages)
 
-    @worked_out
+    @derived_property
     def schedule_plan(self) -> SchedulePlan:
         """Stages, messages and pairs of ranks. A symmetric schedule must not have empty messages.
 
@@ -149,14 +149,14 @@ class EngineInput:
         messages = f"{self.schedule.describe()}: its {self.posted:,} messages"
         check_fits(self.posted, most, f"{messages} take too much memory to simulate one by one")
 
-    @worked_out
+    @derived_property
     def names(self) -> MessageNames:
         """The identity of each sent message. The schedule must be expanded."""
         columns, sends = self.schedule.table().columns, self.schedule_plan.sends
         assert sends is not None, "only a schedule written out names its messages: use with_table"
         return MessageNames(*(getattr(columns, name)[sends] for name in ("rank", "peer", "channel", "step", "chunk")))
 
-    @worked_out
+    @derived_property
     def pairs(self) -> Pairs:
         """The pairs of ranks that send to each other. Raises TooLarge if there are too many."""
         if isinstance(self.schedule, SymmetricSchedule):
@@ -170,7 +170,7 @@ class EngineInput:
         object.__setattr__(other, "derived", self.derived)
         return other
 
-    @worked_out
+    @derived_property
     def found_routes(self) -> Routes:
         """The route of each pair, with links as they are without faults."""
         return find_routes(self.cluster, self.transport, self.pairs)
@@ -198,7 +198,7 @@ class EngineInput:
         records: LinkRecords = self.derived[key]
         return records
 
-    @worked_out
+    @derived_property
     def private(self) -> Bools:
         """Which links never carry two messages at once."""
         is_symmetric = isinstance(self.schedule, SymmetricSchedule)
@@ -295,9 +295,9 @@ class SharedInputs:
         if plan is not None:
             derived["schedule_plan"] = plan
         if last is not None and last.cluster is cluster and last.transport == transport:
-            _hand_on(last, derived, ("pairs", "found_routes", "private", ("link_records", ())))
+            _reuse(last, derived, ("pairs", "found_routes", "private", ("link_records", ())))
         elif last is not None and "found_routes" in last.derived and same_paths(last.cluster, cluster):
-            _hand_on(last, derived, ("pairs", "private"))
+            _reuse(last, derived, ("pairs", "private"))
             derived["found_routes"] = with_speeds(last.found_routes, cluster, transport)
         self._last = inputs
         return inputs
@@ -313,7 +313,7 @@ def _plan_key(inputs: EngineInput) -> tuple[int, int, float]:
     return inputs.call.elements, inputs.call.itemsize, inputs.transport.gamma
 
 
-def _hand_on(last: EngineInput, derived: dict[Any, Any], names: tuple[Any, ...]) -> None:
+def _reuse(last: EngineInput, derived: dict[Any, Any], names: tuple[Any, ...]) -> None:
     derived.update({name: last.derived[name] for name in names if name in last.derived})
 
 
@@ -334,7 +334,7 @@ def same_paths(one: Cluster, other: Cluster) -> bool:
         return False
     widths: dict[float, float] = {}
     for (src, dst, data), (other_src, other_dst, other_data) in zip(*edges, strict=True):
-        if (src, dst) != (other_src, other_dst) or _beside_speeds(data) != _beside_speeds(other_data):
+        if (src, dst) != (other_src, other_dst) or _without_speeds(data) != _without_speeds(other_data):
             return False
         if widths.setdefault(data["bandwidth"], other_data["bandwidth"]) != other_data["bandwidth"]:
             return False
@@ -342,7 +342,7 @@ def same_paths(one: Cluster, other: Cluster) -> bool:
     return len(widths) <= 16 and all(a / b == widths[a] / widths[b] for a, b in product(widths, repeat=2) if a != b)
 
 
-def _beside_speeds(data: Mapping[str, Any]) -> dict[str, Any]:
+def _without_speeds(data: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in data.items() if key not in SPEEDS}
 
 

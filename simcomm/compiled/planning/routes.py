@@ -101,10 +101,11 @@ class SingleMessages(NamedTuple):
     pair: Bools  # [pairs]
 
 
-def one_at_a_time(found: SchedulePlan) -> SingleMessages:
+def one_at_a_time(schedule_plan: SchedulePlan) -> SingleMessages:
     """Return which ranks and pairs of a plan have one message at a time."""
-    numbers = [found.plan.most_at_once(end).reshape(-1, found.channels).sum(axis=1) for end in ("source", "sink")]
-    return SingleMessages(numbers[0] <= 1, numbers[1] <= 1, _pairs_one_at_a_time(found))
+    most, channels = schedule_plan.plan.most_at_once, schedule_plan.channels
+    sent, received = (most(end).reshape(-1, channels).sum(axis=1) for end in ("source", "sink"))
+    return SingleMessages(sent <= 1, received <= 1, _pairs_one_at_a_time(schedule_plan))
 
 
 def cyclic_one_at_a_time(cyclic: SymmetricSchedule) -> SingleMessages:

@@ -346,9 +346,9 @@ def _bytes_of_all(nbytes: Floats, at: Ints, is_shifted: Bools, p: int) -> Floats
     """Return the bytes of each row if all ranks have the same, else NaN."""
     blocks = nbytes[: len(nbytes) // (2 * p) * 2 * p * int(is_shifted.any())].reshape(-1, 2 * p)
     alike = np.where((blocks == blocks[:, :1]).all(axis=1), blocks[:, 0], np.nan)
-    found = nbytes[at].copy()
-    found[is_shifted] = alike[at[is_shifted] // (2 * p)]
-    return found
+    of_rows = nbytes[at].copy()
+    of_rows[is_shifted] = alike[at[is_shifted] // (2 * p)]
+    return of_rows
 
 
 def _last_alike(first: Ints, rows: Floats, to_next: Ints | None = None) -> Ints:

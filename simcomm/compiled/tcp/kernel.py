@@ -165,7 +165,7 @@ def _start_data(w: TcpWorld, message: int) -> None:
 
 
 @inline
-def _be_notified(w: TcpWorld, message: int) -> None:
+def _deliver_notification(w: TcpWorld, message: int) -> None:
     """Deliver the receive-ready notification of a message to its sender."""
     w.messages[message].is_notified = 1
     if w.messages[message].is_posted:
@@ -264,7 +264,7 @@ def _send(w: TcpWorld, stream: int) -> None:
 
 
 @inline
-def _enter(w: TcpWorld, item: int) -> None:
+def _enter_stream(w: TcpWorld, item: int) -> None:
     stream = np.int64(w.items[item].stream)
     w.streams[stream].put += w.items[item].nbytes
     w.items[item].end = w.streams[stream].put
@@ -285,7 +285,7 @@ def _enter(w: TcpWorld, item: int) -> None:
 def _arrive(w: TcpWorld, item: int) -> None:
     """Handle the arrival of an item's last byte: data of a message, or a notification."""
     if item >= len(w.messages):
-        _be_notified(w, item - len(w.messages))
+        _deliver_notification(w, item - len(w.messages))
         return
     w.messages[item].has_arrived = 1
     w.messages[item].end = w.state[0].now
@@ -293,7 +293,7 @@ def _arrive(w: TcpWorld, item: int) -> None:
 
 
 @inline
-def _come(w: TcpWorld, segment: int) -> None:
+def _inform_receiver(w: TcpWorld, segment: int) -> None:
     """Inform the receiver of a segment's item once a core has had time for it, in order of arrival."""
     stream, item = np.int64(w.segments[segment].stream), np.int64(w.segments[segment].item)
     if w.terms[0].arrival_cpu == 0:
@@ -307,7 +307,7 @@ def _come(w: TcpWorld, segment: int) -> None:
 
 
 @inline
-def _go_on_with_segment(w: TcpWorld, segment: int) -> None:
+def _advance_segment(w: TcpWorld, segment: int) -> None:
     """Advance a segment: over links, to its receiver, back as an acknowledgement, and to its sender."""
     if w.segments[segment].hop != THROUGH:
         _cross(w, segment)
@@ -321,7 +321,7 @@ def _go_on_with_segment(w: TcpWorld, segment: int) -> None:
         _send(w, stream)
         return
     if w.segments[segment].is_last:
-        _come(w, segment)
+        _inform_receiver(w, segment)
     packets = np.ceil(nbytes / w.terms[0].payload)
     w.segments[segment].on_wire = packets / w.terms[0].packets_acknowledged * w.terms[0].acknowledgement
     w.segments[segment].is_back, w.segments[segment].hop = 1, 0
@@ -366,14 +366,14 @@ def _run_rank(w: TcpWorld, rank: int) -> None:
             if w.terms[0].receive_ready:
                 _put(w, len(w.messages) + message, rank, w.terms[0].receive_ready_overhead)
             else:
-                _be_notified(w, message)
+                _deliver_notification(w, message)
         w.done[at] = now
         w.ranks[rank].at = at + 1
     w.ranks[rank].finished = now
 
 
 @inline
-def _happen(w: TcpWorld, event: int) -> None:
+def _process_event(w: TcpWorld, event: int) -> None:
     """Process one event."""
     if event >= PASSED_FROM:
         segment = event - PASSED_FROM
@@ -387,17 +387,17 @@ def _happen(w: TcpWorld, event: int) -> None:
         end = _serve_core(w, w.occupied[at]) - (w.occupied[at] - w.seconds[at])
         _push(w, now + (end - now), rank, RANKS_FROM + rank)
     elif event >= ITEMS_FROM:
-        _enter(w, event - ITEMS_FROM)
+        _enter_stream(w, event - ITEMS_FROM)
     elif event >= RANKS_FROM:
         _end_action(w, event - RANKS_FROM)
     else:
-        _go_on_with_segment(w, event)
+        _advance_segment(w, event)
 
 
 def _entry(version: int) -> Callable[[TcpWorld, int], bool]:
     @entry
     def simulate_tcp(w: TcpWorld, most_events: int) -> bool:
-        """Do what ``advance_tcp`` does. Ranks that are ready go on first."""
+        """Do the work of ``advance_tcp``. Ready ranks continue before any event."""
         for _ in range(most_events):
             while w.state[0].ready_ranks > 0:
                 w.state[0].ready_ranks -= 1
@@ -405,7 +405,7 @@ def _entry(version: int) -> Callable[[TcpWorld, int], bool]:
                 w.ranks[rank].is_ready = 0
                 _run_rank(w, rank)
             if w.state[0].events > 0 and w.events[0].time < w.state[0].share_ends_at:
-                _happen(w, _pop(w))
+                _process_event(w, _pop(w))
             elif w.state[0].share_ends_at < np.inf:
                 _end_shares(w)
             else:
@@ -415,9 +415,9 @@ def _entry(version: int) -> Callable[[TcpWorld, int], bool]:
     return simulate_tcp
 
 
-_go_on = _entry(source_hash(__file__))
+_simulate = _entry(source_hash(__file__))
 
 
 def advance_tcp(w: TcpWorld, most_events: int) -> bool:
     """Process up to ``most_events`` events. Return whether no event remains."""
-    return _go_on(w, most_events)
+    return _simulate(w, most_events)
