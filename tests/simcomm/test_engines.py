@@ -15,7 +15,6 @@ from collectives import Algorithm, InputError, ProgramError, Trace, Transport, f
 from collectives.records.calibration import Calibration, ComputePoint, FittedLine
 from collectives.records.environment import threads_per_rank
 from collectives.records.files import write_record
-from collectives.records.trace import read_trace
 from collectives.spec import find_spec
 from collectives.step import Program, recv, send
 from collectives.training.workload import ComputePhases, Training
@@ -124,15 +123,6 @@ def test_engines_agree_on_training(sync: str, phases: ComputePhases, engine: str
     assert rounded(one) == rounded(other)
     assert (one.title, one.facts, one.links) == (other.title, other.facts, other.links)
     assert other.elapsed == pytest.approx(one.elapsed, rel=1e-12)
-
-
-def test_trace_is_written_by_either_engine(predict: Predict, tmp_path: Path):
-    paths = [tmp_path / f"{engine}.trace.json" for engine in ENGINES]
-    for engine, path in zip(ENGINES, paths, strict=True):
-        predict("two-racks", "--engine", engine, "--trace", path)
-    one, other = map(read_trace, paths)
-    assert (one.engine, other.engine) == ENGINES
-    assert rounded(one) == rounded(other) != []
 
 
 def test_unsupported_engines_are_rejected():

@@ -56,7 +56,7 @@ def assert_same_end(one: Trace, other: Trace) -> None:
     p=st.integers(2, 9), n=st.sampled_from([1, 7, 3000, 100_000]), random=st.randoms(use_true_random=False),
     gamma=st.sampled_from([0.0, 1e-10, 1e-9]), late=st.booleans(),
 )  # fmt: skip
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_max_plus_halts_as_events_do(
     name: str, topology: Any, p: int, n: int, random: Random, gamma: float, late: bool
 ):

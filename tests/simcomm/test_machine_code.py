@@ -29,6 +29,7 @@ def entries() -> set[str]:
     return names
 
 
+@pytest.mark.slow  # three processes
 def test_all_entries_are_compiled_and_load_without_compiler() -> None:
     code = """if True:
         import gc

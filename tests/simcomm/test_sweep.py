@@ -61,26 +61,6 @@ def test_sweep_equals_run_under_faults():
     assert np.isinf(simcomm.sweep("all_reduce/ring", STARS[0], [1 << 10], faults=failing).seconds).all()
 
 
-def test_programs_are_proved_and_routed_once(monkeypatch: pytest.MonkeyPatch):
-    from simcomm import schedules
-
-    calls = {"routers": 0, "proofs": 0}
-
-    def count(name: str, call: Any) -> Any:
-        def counted(*arguments: Any) -> Any:
-            calls[name] += 1
-            return call(*arguments)
-
-        return counted
-
-    for cached in (schedules.compact_schedule, schedules._proved_schedule):
-        cached.cache_clear()
-    monkeypatch.setattr(Cluster, "router", count("routers", Cluster.router))
-    monkeypatch.setattr(schedules, "verify", count("proofs", schedules.verify))
-    simcomm.sweep(ALGORITHMS, STARS, SIZES[2:])
-    assert calls == {"routers": len(ALGORITHMS), "proofs": len(ALGORITHMS)}
-
-
 def test_routes_are_shared_between_clusters_with_same_paths():
     tree, ring = CLUSTERS[5], simcomm.ring(8, "1 GB/s", "1 us")
     own = replace(STARS[0], routing=lambda graph: simcomm.shortest(graph))
