@@ -15,7 +15,7 @@ from ringlab.shared.progress import Progress, Tick
 from ringlab.shared.scenario_answer import ScenarioAnswer
 from ringlab.shared.workload import WorkCount, count_work, predictable, resolve_training
 from scenarios import LoadedScenario
-from simcomm.cluster.cluster import Cluster, doublings
+from simcomm.cluster.cluster import Cluster
 from simcomm.model.faults import NO_FAULTS
 from simcomm.performance_models.performance_model import PerformanceModel, performance_model
 from simcomm.simulate import simulate
@@ -137,3 +137,13 @@ def _points(
             except TooLarge as error:
                 refused.append(error)
     return points, refused
+
+
+def doublings(most: int) -> list[int]:
+    """Return the powers of two up to ``most``, one number halfway between each pair, and ``most``.
+
+    >>> doublings(10), doublings(1)
+    ([2, 3, 4, 6, 8, 10], [1])
+    """
+    powers = [1 << bit for bit in range(1, most.bit_length())]
+    return sorted({p for power in powers for p in (power, power * 3 // 2) if p <= most} | {most})

@@ -122,16 +122,6 @@ class Cluster:
         return replace(self, hosts=self.hosts[:world_size])
 
 
-def doublings(most: int) -> list[int]:
-    """Return the powers of two up to ``most``, one number halfway between each pair, and ``most``.
-
-    >>> doublings(10), doublings(1)
-    ([2, 3, 4, 6, 8, 10], [1])
-    """
-    powers = [1 << bit for bit in range(1, most.bit_length())]
-    return sorted({p for power in powers for p in (power, power * 3 // 2) if p <= most} | {most})
-
-
 def with_usable_bandwidths(cluster: Cluster) -> Cluster:
     """Return the cluster with the usable bandwidth in place of the line rate on each link that has one.
 
