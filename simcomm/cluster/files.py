@@ -1,6 +1,6 @@
 """Read clusters from files: JSON in networkx' node-link form, and GraphML, which is converted to it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,9 @@ def _read_json(text: str) -> Any:
 
 
 BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
-TYPES = {"boolean": BOOLEANS.__getitem__, "int": int, "long": int, "float": float, "double": float, "string": str}
+TYPES: dict[str, Callable[[str], Any]] = {
+    "boolean": BOOLEANS.__getitem__, "int": int, "long": int, "float": float, "double": float, "string": str
+}  # fmt: skip
 INSIDE = {
     "graphml": {"key", "graph", "desc"},
     "key": {"desc"},

@@ -170,7 +170,7 @@ ROOM = 4  # pairs of links with the memory of a message
 def make_link_records(routes: Routes, private: Bools, messages: int = 0) -> LinkRecords:
     """Return the kernel's records of routes. ``private`` [links] marks links that never carry two messages at once.
 
-    Raises TooLarge if the records of so many routes and ``messages`` exceed the memory limit.
+    Raises TooLarge if the records of the routes and ``messages`` exceed the memory limit.
     """
     routes = without_idle_links(routes, private)
     alone, shared = np.minimum(routes.alone, UNLIMITED), np.minimum(routes.shared, UNLIMITED)
