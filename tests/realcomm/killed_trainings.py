@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import psutil
 import torch
+from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map_only
 
 import realcomm
 from collectives.catalogue import find_algorithm
@@ -115,7 +116,8 @@ def learned(folder: Path) -> Learned:
     assert newest is not None
     names = ("kind", "step", "epoch", "loss", "learning_rate", "test_accuracy", "examples_seen")
     rows = [tuple(row.get(name) for name in names) for row in read_metrics(folder / "logs" / METRICS)]
-    return Learned(_copy(newest.state), rows)
+    state = tree_map_only(torch.Tensor, torch.clone, newest.state)  # independent of the file
+    return Learned(state, rows)
 
 
 @cache
@@ -127,28 +129,14 @@ def undisturbed(name: str, ranks: int, every: int) -> Learned:
         return learned(Path(folder))
 
 
-def _copy(value: Any) -> Any:
-    """Return a state as plain dicts and lists, with tensors that are independent of its file."""
-    if isinstance(value, torch.Tensor):
-        return value.clone()
-    if isinstance(value, dict):
-        return {key: _copy(each) for key, each in value.items()}
-    return [*map(_copy, value)] if isinstance(value, list | tuple) else value
-
-
 def differences(one: Any, other: Any, place: str) -> Iterator[str]:
     """Yield the places in which two states differ bitwise."""
-    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-        if one.dtype != other.dtype or not one.equal(other):
-            yield place
-    elif isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
-        for key in one:
-            yield from differences(one[key], other[key], f"{place}[{key}]")
-    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        for number, pair in enumerate(zip(one, other, strict=True)):
-            yield from differences(*pair, f"{place}[{number}]")
-    elif type(one) is not type(other) or one != other:
-        yield f"{place}: {one} and {other}"
+    (leaves, form), (others, other_form) = tree_flatten_with_path(one), tree_flatten_with_path(other)
+    if form != other_form:
+        yield f"{place}: {form} and {other_form}"
+    for (path, leaf), (_, found) in zip(leaves, others, strict=False):
+        if not (leaf.equal(found) if isinstance(leaf, torch.Tensor) else leaf == found):
+            yield f"{place}{keystr(path)}: {leaf} and {found}"
 
 
 def try_seed(seed: int) -> Tried:

@@ -52,12 +52,6 @@ def post_by_gloo() -> None:
         setattr(place, name, value)
 
 
-def grouped_beside_torch(rank: int, world_size: int, asked: Sequence[real_cases.Case] | bool) -> tuple[int, list[str]]:
-    """Compare with torch, with grouped messages and a communicator for each channel, as for NCCL."""
-    post_by_gloo()
-    return real_cases.compare_with_torch(rank, world_size, asked)
-
-
 class Posted:
     """A message group in its communicator's order."""
 

@@ -3,7 +3,6 @@
 A sample runs by default. All world sizes, lengths, roots and dtypes, and more random cases, are slow.
 """
 
-import nccl_on_gloo
 import pytest
 import real_cases
 import torch
@@ -26,12 +25,6 @@ def test_every_algorithm_matches_torch_and_its_schedule(world_size: int, whole: 
     cases = len([*real_cases.cases(world_size, whole)])
     assert cases >= 3 * len(library())
     assert launch(real_cases.compare_with_torch, world_size, whole, timeout=120) == [(cases, [])] * world_size
-
-
-@pytest.mark.parametrize(("world_size", "whole"), WORLDS)
-def test_grouped_messages_match_torch(world_size: int, whole: bool):
-    cases = len([*real_cases.cases(world_size, whole)])
-    assert launch(nccl_on_gloo.grouped_beside_torch, world_size, whole, timeout=120) == [(cases, [])] * world_size
 
 
 @pytest.mark.slow

@@ -84,21 +84,6 @@ def test_damaged_checkpoint_is_skipped_with_the_reason(spoil, message, tmp_path:
         open_checkpoint(last)
 
 
-@pytest.mark.parametrize(
-    ("training", "world_size", "message"),
-    [
-        (TRAINING, 3, "has 2 ranks and 64 images a step, but this run has 3 ranks and 96 images"),
-        (TRAINING | {"model": "resnet34"}, 2, "another training: model is 'resnet18' there and 'resnet34' here"),
-        ({"model": "resnet18"}, 2, "another training: batch_size is 32 there and None here"),
-    ],
-)
-def test_checkpoint_of_another_training_is_rejected(training, world_size, message, tmp_path: Path):
-    checkpoint = open_checkpoint(write(tmp_path, 10)[0])
-    checkpoint.check_fits(TRAINING, 2)
-    with pytest.raises(InputError, match=message):
-        checkpoint.check_fits(training, world_size)
-
-
 def test_checkpoint_folder_accepts_one_writer_and_no_old_files(tmp_path: Path):
     folder = tmp_path / "new" / "deep"
     check_folder(folder)

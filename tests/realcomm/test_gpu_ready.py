@@ -185,15 +185,6 @@ def test_part_may_use_time_left_by_earlier_parts_only(tmp_path: Path, monkeypatc
     assert limits == [65 - 50, 65 - 4 - 30, 65 - 8]
 
 
-def test_results_of_a_stopped_test_run_are_counted():
-    lines = [
-        "tests/a.py::test_b[2] PASSED      [ 50%]",
-        "tests/a.py::test_c SKIPPED (no GPU) [ 75%]",
-        "tests/a.py::test_d ",
-    ]
-    assert GPU["read_tests"](lines) == {"tests/a.py::test_b[2]": "passed", "tests/a.py::test_c": "skipped"}
-
-
 def test_plan_is_shown_before_anything_is_installed():
     make = ["make", "--no-print-directory", "-n", "gpu"]
     said = [subprocess.run([*make, *options], cwd=ROOT, capture_output=True, text=True, timeout=60).stdout
@@ -366,11 +357,6 @@ def test_gloo_leaves_the_loopback(routes: dict[str, str], chosen: str | None, mo
     del os.environ["GLOO_SOCKET_IFNAME"]
     group.reach_other_hosts()
     assert os.environ.get("GLOO_SOCKET_IFNAME") == chosen
-
-
-def test_own_address_is_that_of_the_route():
-    assert group._own_address("127.0.1.1") == "127.0.0.1"
-    assert group._own_address("no such host") == ""
 
 
 def test_cuda_stays_off_in_ranks_on_cpus(monkeypatch: pytest.MonkeyPatch):

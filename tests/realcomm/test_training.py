@@ -1,6 +1,7 @@
 """Training on real ranks gives the same model on all of them, equal to one process on the joint batch."""
 
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -25,12 +26,13 @@ from simcomm import this_machine
 
 RING, NAIVE = find_algorithm("all_reduce/ring"), find_algorithm("all_reduce/naive")
 TWO = SimpleNamespace(world_size=2, hosts=("h0", "h0"))
+MODEL = f"{Path(__file__).with_name('faulty_model.py')}:build"
 STEPS = 4
 PHASES = ["loading", "forward", "backward", "sync", "optimizer"]
 
 
 def small(gradient_sync, **changed):
-    return Training(gradient_sync, **{"batch_size": 8, "epochs": 1, **changed})
+    return Training(gradient_sync, **{"model": MODEL, "batch_size": 8, "epochs": 1, **changed})
 
 
 @pytest.fixture(scope="module")
