@@ -51,13 +51,7 @@ def trace_broken_run(call: CollectiveCall, cluster: Ranks, error: LaunchFailed) 
         return None
     start = min(account.begin for account in accounts.values())
     messages, unfinished = follow_messages(call, cluster.world_size, accounts, start)
-    spans = [
-        Span(rank, "reduce", one.step, one.begin - start, one.end - start, one.channel)
-        for rank, account in accounts.items()
-        for one in account.events
-        if one.operation.kind.is_local
-    ]
-    trace = make_broken_trace(cluster, error, start, messages, spans, unfinished)
+    trace = make_broken_trace(cluster, error, start, messages, local_spans(accounts, start), unfinished)
     return replace(
         trace,
         title=call.algorithm.full_name,
@@ -73,6 +67,16 @@ def latest_accounts(error: LaunchFailed) -> dict[int, Account]:
     accounts = {rank: account for rank, account in reports.items() if isinstance(account, Account)}
     latest = max((account.number for account in accounts.values()), default=0)
     return {rank: account for rank, account in accounts.items() if account.number == latest}
+
+
+def local_spans(accounts: Mapping[int, Account], start: float) -> list[Span]:
+    """Return each rank's reductions and copies, both called "reduce" as in a prediction."""
+    return [
+        Span(rank, "reduce", event.step, event.begin - start, event.end - start, event.channel)
+        for rank, account in accounts.items()
+        for event in account.events
+        if event.operation.kind.is_local
+    ]
 
 
 def make_broken_trace(

@@ -2,7 +2,6 @@
 
 import json
 import tempfile
-from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,12 +17,11 @@ from collectives.checks import check_cluster, check_whole_number
 from collectives.declaration import Algorithm
 from collectives.errors import InputError, failure_first
 from collectives.proof.verifier import verify
-from collectives.records.messages import Message, Messages
-from collectives.records.spans import Span, Spans
+from collectives.records.messages import Messages
+from collectives.records.spans import Spans
 from collectives.records.trace import Trace
-from collectives.step import Kind, extent
-from realcomm.execution.broken_run import tracing_what_breaks
-from realcomm.execution.events import Event
+from realcomm.execution.broken_run import follow_messages, local_spans, tracing_what_breaks
+from realcomm.execution.events import Account, Event
 from realcomm.launching.launcher import check_launch, launch
 from realcomm.launching.types import Progress, RankNetwork, Ranks
 
@@ -146,62 +144,29 @@ def _save(buffers: Sequence[Array] | None) -> Iterator[Path | None]:
 
 def make_trace(cluster: Ranks, measurement: TimedCall, ranks: list[RankMeasurement]) -> Trace:
     """Return the measurements of all ranks as one trace."""
-    seconds, start, hosts = ranks[0].seconds, ranks[0].begin, list(cluster.hosts)
+    call, seconds, start, hosts = measurement.call, ranks[0].seconds, ranks[0].begin, list(cluster.hosts)
+    accounts = {rank: Account(0, call.elements, start, found.events) for rank, found in enumerate(ranks)}
+    messages, _ = follow_messages(call, cluster.world_size, accounts, start) if call.algorithm.has_program else ([], [])
     facts = {
-        "nbytes": float(measurement.call.nbytes),
+        "nbytes": float(call.nbytes),
         "time_min_s": min(seconds),
         "time_max_s": max(seconds),
         "repetitions": float(len(seconds)),
         "wrong": float(sum(rank.wrong for rank in ranks)),
     }
     return Trace(
-        measurement.call.algorithm.full_name,
+        call.algorithm.full_name,
         "measured",
         cluster.world_size,
         median_low(seconds),
-        Messages.of(_messages(measurement, ranks, start)).sorted(),
-        Spans.of(_spans(ranks, start)).sorted(),
+        Messages.of(messages).sorted(),
+        Spans.of(local_spans(accounts, start)).sorted(),
         nodes=list(dict.fromkeys(hosts)),
         hosts=hosts,
         facts=facts,
-        root=measurement.call.root,
-        chunks=measurement.call.algorithm.chunks(cluster.world_size),
-    ).of_program(measurement.call.algorithm)
-
-
-def _messages(measurement: TimedCall, ranks: list[RankMeasurement], start: float) -> Iterator[Message]:
-    """Yield every message from its posting by both ranks to its receipt.
-
-    The k-th send from a to b matches b's k-th receive.
-    """
-    arrivals: dict[tuple[int, int, int], deque[Event]] = defaultdict(deque)
-    for dst, rank in enumerate(ranks):
-        for event in (event for event in rank.events if event.operation.kind.receives):
-            arrivals[event.operation.peer, dst, event.channel].append(event)
-    chunks, itemsize = measurement.call.algorithm.chunks(len(ranks)), measurement.call.itemsize
-    for src, rank in enumerate(ranks):
-        for step, op, posted, _, channel in (event for event in rank.events if event.operation.kind is Kind.SEND):
-            arrival = arrivals[src, op.peer, channel].popleft()
-            nbytes = extent(op.chunk, op.count, measurement.call.elements, chunks) * itemsize
-            begin, end = max(posted, arrival.begin) - start, arrival.end - start
-            yield Message(
-                *(src, op.peer, step, op.chunk, nbytes, begin, end),
-                channel=channel,
-                dst_step=arrival.step,
-                count=op.count,
-                into=arrival.operation.into,
-                reduces=arrival.operation.kind.combines,
-                src_posted=posted - start,
-                dst_posted=arrival.begin - start,
-            )
-
-
-def _spans(ranks: list[RankMeasurement], start: float) -> Iterator[Span]:
-    """Yield each rank's local operations: reductions and copies, both called "reduce" as in a prediction."""
-    for rank, found in enumerate(ranks):
-        for step, op, begin, end, channel in found.events:
-            if op.kind.is_local:
-                yield Span(rank, "reduce", step, begin - start, end - start, channel)
+        root=call.root,
+        chunks=call.algorithm.chunks(cluster.world_size),
+    ).of_program(call.algorithm)
 
 
 def measure_all(

@@ -20,7 +20,8 @@ from realcomm.profiling.measured import measure
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.strategies.blocks import named_blocks
 from realcomm.strategies.plan import StrategyPlan, batches_of, build
-from realcomm.strategies.spread import Spread, loss_of, mesh_of, move, optimizer_of
+from realcomm.strategies.spread import Spread, loss_of, mesh_of, move
+from realcomm.training.replica import optimizer_of
 from realcomm.training.running import EndlessBatches
 
 WARM_UP, REPEATED = 2, 7
@@ -79,7 +80,7 @@ def _time_pieces(plan: StrategyPlan) -> RankTimes:
     optimizer = kind(model.parameters(), **given)
     for each in model.parameters():
         each.grad = torch.zeros_like(each)
-    return RankTimes(computing, _median_seconds(lambda: _done(optimizer.step())), _time_loading(plan))
+    return RankTimes(computing, _median_seconds(optimizer.step), _time_loading(plan))
 
 
 def _time_loading(plan: StrategyPlan) -> float:
@@ -88,7 +89,7 @@ def _time_loading(plan: StrategyPlan) -> float:
         return 0.0
     batches = EndlessBatches(plan.images, 0, plan.parallelism.data)
     batches.take_prefetched()
-    return _median_seconds(lambda: _done(next(batches)))
+    return _median_seconds(lambda: next(batches))
 
 
 class Turns:
@@ -120,7 +121,7 @@ class Turns:
         return found._replace(silent_s=silent, collectives_s=[each / IN_A_ROW for each in collectives])
 
 
-def _in_a_row(call: Callable[[], None]) -> Callable[[], None]:
+def _in_a_row(call: Callable[[], object]) -> Callable[[], object]:
     """Return a function that makes ``IN_A_ROW`` consecutive calls, so that ranks wait for each other only once."""
 
     def calls() -> None:
@@ -130,7 +131,7 @@ def _in_a_row(call: Callable[[], None]) -> Callable[[], None]:
     return calls
 
 
-def silent_step(plan: StrategyPlan, rank: int, world_size: int) -> Callable[[], None]:
+def silent_step(plan: StrategyPlan, rank: int, world_size: int) -> Callable[[], object]:
     """Return a function that runs a step of a strategy without communication: all compute and copies of this rank.
 
     Torch's classes run on a mesh of the strategy's shape whose collectives return at once. For a pipeline, this rank's
@@ -164,7 +165,7 @@ def _own_gradients(_: object, bucket: dist.GradBucket) -> torch.futures.Future[t
 
 def _stages_step(
     plan: StrategyPlan, model: torch.nn.Module, place: int, samples: torch.Tensor, targets: torch.Tensor
-) -> Callable[[], None]:
+) -> Callable[[], object]:
     """Return a function that computes a pipeline rank's stages on each micro-batch."""
     blocks, pieces = named_blocks(model, plan.model), plan.parallelism.pieces
     stages, given = (
@@ -209,19 +210,19 @@ def own_group(rank: int, world_size: int, size: int, stride: int, backend: str |
     return own
 
 
-def _call(rank: int, question: Question, group: dist.ProcessGroup) -> Callable[[], None]:
+def _call(rank: int, question: Question, group: dist.ProcessGroup) -> Callable[[], object]:
     """Return a function that runs a collective as torch's strategies call it."""
     members = dist.get_process_group_ranks(group)
     count = max(1, question.nbytes // FLOAT // question.size) * question.size
     whole, part = (torch.zeros(each, device=own_device()) for each in (count, count // question.size))
     if question.collective == "all_reduce":
-        return lambda: _done(dist.all_reduce(whole, group=group))
+        return lambda: dist.all_reduce(whole, group=group)
     if question.collective == "all_gather":
-        return lambda: _done(all_gather_single(whole, part, group=group))
+        return lambda: all_gather_single(whole, part, group=group)
     if question.collective == "reduce_scatter":
-        return lambda: _done(reduce_scatter_single(part, whole, group=group))
+        return lambda: reduce_scatter_single(part, whole, group=group)
     if question.collective == "broadcast":
-        return lambda: _done(dist.broadcast(whole, members[0], group=group))
+        return lambda: dist.broadcast(whole, members[0], group=group)
     if question.collective == "send_recv":
         return lambda: _pass_on(rank, members, whole)
     raise ValueError(f"no strategy calls {question.collective}")
@@ -234,11 +235,7 @@ def _pass_on(rank: int, members: Sequence[int], whole: torch.Tensor) -> None:
         dist.recv(whole, members[0])
 
 
-def _done(_: object) -> None:
-    """Discard the result of a call."""
-
-
-def _median_seconds(call: Callable[[], None]) -> float:
+def _median_seconds(call: Callable[[], object]) -> float:
     seconds = list[float]()
     for _ in range(WARM_UP + REPEATED):
         dist.barrier()

@@ -19,6 +19,7 @@ from realcomm.launching.group import own_device
 from realcomm.launching.torch_process import importing_compiler
 from realcomm.profiling.model_sources import Attention, Transformer, TransformerBlock
 from realcomm.strategies.blocks import named_blocks
+from realcomm.training.replica import optimizer_of
 
 with importing_compiler():  # imported by these modules
     from torch.distributed.fsdp import fully_shard
@@ -276,14 +277,6 @@ def divide_tensors(model: Transformer, mesh: DeviceMesh, sequence: bool) -> None
     if sequence:
         ends["last_norm"] = SequenceParallel(use_local_output=True)
     parallelize_module(model, mesh, ends)
-
-
-def optimizer_of(recipe: Recipe) -> tuple[Any, dict[str, Any]]:
-    """Return torch's class of a recipe's optimizer, and its arguments."""
-    arguments: dict[str, Any] = {"lr": recipe.learning_rate, "weight_decay": recipe.weight_decay}
-    if recipe.optimizer == "adamw":
-        return torch.optim.AdamW, arguments
-    return torch.optim.SGD, {**arguments, "momentum": recipe.momentum}
 
 
 def loss_of(scores: Tensor, targets: Tensor) -> Tensor:

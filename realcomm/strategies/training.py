@@ -17,8 +17,8 @@ from realcomm.launching.group import own_device
 from realcomm.launching.status import report_progress, set_status
 from realcomm.strategies.pieces import Question, RankTimes, Turns, time_pieces
 from realcomm.strategies.plan import StrategyPlan, batches_of, build
-from realcomm.strategies.spread import Spread, loss_of, optimizer_of
-from realcomm.training.replica import save_weights
+from realcomm.strategies.spread import Spread, loss_of
+from realcomm.training.replica import optimizer_of, save_weights
 from realcomm.training.stopwatch import Stopwatch
 
 

@@ -46,15 +46,19 @@ class Replica:
 def make_replica(model: nn.Module, recipe: Recipe, world_size: int = 1, steps: int = 1) -> Replica:
     """Return a model ready to train for ``steps`` steps with a recipe. Its gradients are zero."""
     import_compiler()
-    learning_rate = recipe.scaled_learning_rate(world_size)
-    optimizer: Optimizer
-    if recipe.optimizer == "adamw":
-        optimizer = AdamW(model.parameters(), learning_rate, weight_decay=recipe.weight_decay)
-    else:
-        optimizer = SGD(model.parameters(), learning_rate, recipe.momentum, weight_decay=recipe.weight_decay)
+    kind, arguments = optimizer_of(recipe)
+    optimizer = kind(model.parameters(), **arguments | {"lr": recipe.scaled_learning_rate(world_size)})
     scheduler = LambdaLR(optimizer, lambda step: recipe.learning_rate_factor(step, steps))
     scaler = torch.amp.GradScaler(own_device().type, enabled=recipe.precision == "fp16")
     return Replica(model, flat_gradients(model), optimizer, scheduler, scaler, recipe)
+
+
+def optimizer_of(recipe: Recipe) -> tuple[type[Optimizer], dict[str, Any]]:
+    """Return torch's class of a recipe's optimizer, and its arguments."""
+    arguments: dict[str, Any] = {"lr": recipe.learning_rate, "weight_decay": recipe.weight_decay}
+    if recipe.optimizer == "adamw":
+        return AdamW, arguments
+    return SGD, {**arguments, "momentum": recipe.momentum}
 
 
 def load_schedule(replica: Replica, optimizer: dict[str, Any], scheduler: dict[str, Any]) -> None:

@@ -1,18 +1,10 @@
-"""`make gpu` without a GPU: its plan, time limits and wheels, and the code for NCCL on simulated GPUs or gloo."""
+"""The code for NCCL, on simulated GPUs or on gloo."""
 
 import json
 import os
-import re
-import runpy
-import signal
 import socket
-import subprocess
-import sys
 import time
-import tomllib
-import zipfile
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,13 +13,11 @@ import psutil
 import pytest
 import torch
 import torch.distributed as dist
-from command_line import ROOT, run_python
 from torch import nn
 from torch._C import _distributed_c10d
 from warm_ranks import run_ranks
 
 import realcomm
-from collectives.catalogue import find_algorithm
 from collectives.errors import InputError
 from realcomm.execution import group_memory
 from realcomm.execution.device_clock import HostClock
@@ -43,212 +33,6 @@ from realcomm.profiling.model_sources import find_model
 from realcomm.training import models
 from realcomm.training.stopwatch import Stopwatch
 from ringlab.commands import doctor
-from scenarios import load
-
-GPU = runpy.run_path(str(ROOT / "benchmarks" / "gpu.py"))
-WHEELS = runpy.run_path(str(ROOT / "benchmarks" / "gpu_wheels.py"))
-Part, Asked = GPU["Part"], GPU["Asked"]
-
-
-def python(text: str) -> tuple[str, ...]:
-    return sys.executable, "-c", text
-
-
-def plan(small: bool = False) -> list[Any]:
-    found: list[Any] = GPU["make_plan"](Asked("nccl", 2, small), Path("folder"))
-    return found
-
-
-def test_install_and_parts_take_less_than_nine_minutes():
-    parts = plan()
-    ending = 2 * GPU["ENDING_S"] * len(parts)
-    assert sum(part.limit_s for part in parts) + ending <= GPU["WHOLE_S"] <= 540 - WHEELS["INSTALL_S"]
-    trial = GPU["make_plan"](Asked("gloo", 2, True), Path("folder"))
-    assert [part.limit_s for part in trial] == [4 * part.limit_s for part in parts], "a trial on a CPU has more time"
-
-
-def test_plan_has_all_parts_with_existing_names():
-    parts = {part.name: part for part in plan()}
-    checks = ["trains", "strategies", "record", "groups", "tests"]
-    measured = ["one rank", "calibration", "bench", "beside", "naive", "ring", "ddp"]
-    assert list(parts) == ["machine", *checks, *measured]
-    for collective, names in GPU["BENCHES"]:
-        assert all(find_algorithm(name, collective) for name in names)
-    (command,) = parts["beside"].commands
-    names = command[command.index("--algorithm") + 1 : command.index("--repetitions")]
-    assert all(find_algorithm(name, "all_reduce") for name in names)
-    assert "--accept-noise" in parts["calibration"].commands[0], "a machine that is not calm loses nothing"
-    training = load(ROOT / "benchmarks" / "gpu_training.toml").trainings
-    assert [one.sync_name for one in training] == ["naive", "ring", "ddp"]
-    assert {one.model for one in training} == {"resnet34"}
-    assert all("nccl" in command for name in measured[1:] for command in parts[name].commands)
-    profile, first, resumed = parts["one rank"].commands
-    assert "cuda" in profile and "nccl" in first and resumed[resumed.index("--resume") + 1] == "auto"
-    assert "cluster.world_size=1" in first
-
-
-def test_each_check_on_gpus_has_tests_and_each_test_a_check():
-    text = (ROOT / GPU["ON_GPUS"]).read_text()
-    names = re.findall(r"@pytest.mark.gpu\n(?:@.*\n)*def (\w+)", text)
-    chosen = {name: [one for one in names if word in one] for name, (_, word) in GPU["CHECKS"].items()}
-    assert all(chosen.values()) and sorted(chain(*chosen.values())) == sorted(names)
-
-
-def test_gpus_that_are_hidden_do_not_count(monkeypatch: pytest.MonkeyPatch):
-    listed = SimpleNamespace(stdout="GPU 0: H200\nGPU 1: H200\n")
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: listed)
-    for visible, count in (("1", 1), ("", 0), ("-1", 0), ("0,1", 2), ("0,1,2", 2)):
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        assert GPU["count_gpus"]() == count
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    assert GPU["count_gpus"]() == 2
-
-
-def test_results_name_their_commit_when_git_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def commit() -> Any:
-        GPU["write_results"](tmp_path / "found.json", Asked("gloo", 1, True), [])
-        return json.loads((tmp_path / "found.json").read_text())["commit"]
-
-    assert re.fullmatch(r"[0-9a-f]{40}( and changes)?", commit())
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert commit() == ""
-
-
-def test_plan_has_all_gpu_tests():
-    marked = {
-        file.name
-        for file in (ROOT / "tests").rglob("test_*.py")
-        if re.search(r"^@pytest.mark.gpu", file.read_text(), re.M)
-    }
-    assert {Path(name).name for name in GPU["gpu_tests"]()} == marked >= {"test_executor.py", "test_functional.py"}
-
-
-def runs(process: int) -> bool:
-    """Return whether a process is running, and not a zombie."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def test_failed_or_hanging_part_does_not_stop_the_others(tmp_path: Path):
-    written: list[list[Any]] = []
-    sleeper = "import os, time; os.fork(); os.write(1, b'%d\\n' % os.getpid()); time.sleep(60)"
-    finds = f"import json; json.dump({{'answer': 42}}, open({str(tmp_path / 'found.json')!r}, 'w'))"
-    parts = [
-        Part("hanging", 3, (python(sleeper), python("pass"))),
-        Part("broken", 60, (python("raise SystemExit(3)"),)),
-        Part("found", 60, (python(finds),)),
-    ]
-    rows = GPU["measure"](parts, tmp_path, 123.0, lambda known: written.append(list(known)))
-    assert [row["status"] for row in rows] == [rows[0]["status"], "failed with status 3", "done"]
-    assert rows[0]["status"].startswith("stopped after ")
-    assert rows[2]["found"] == {"answer": 42}
-    assert [len(known) for known in written] == [1, 2, 3]
-    parent_and_child = [int(line) for line in rows[0]["output"] if line.isdecimal()]
-    assert len(parent_and_child) == 2
-    assert not any(runs(process) for process in parent_and_child)
-
-
-def test_part_ends_when_make_gpu_is_terminated(tmp_path: Path):
-    sleeper = python("import os, time; print(os.getpid(), flush=True); time.sleep(60)")
-    whole = f"""
-import runpy
-from pathlib import Path
-gpu = runpy.run_path({str(ROOT / "benchmarks" / "gpu.py")!r})
-gpu["end_parts_on_termination"]()
-gpu["run_part"](gpu["Part"]("sleeping", 60, ({sleeper!r},)), Path({str(tmp_path)!r}), 60.0)
-"""
-    process, output = subprocess.Popen(python(whole)), tmp_path / "output"
-    until = time.monotonic() + 60
-    while not (output.exists() and output.read_text().endswith("\n")) and time.monotonic() < until:
-        time.sleep(0.02)
-    process.terminate()
-    assert process.wait(30) == 128 + signal.SIGTERM
-    while runs(int(output.read_text())):
-        assert time.monotonic() < until, "the part still runs"
-        time.sleep(0.02)
-
-
-def test_part_may_use_time_left_by_earlier_parts_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    inside, now, limits = GPU["measure"].__globals__, [100.0], []
-
-    def run_part(part: Any, folder: Path, limit_s: float) -> dict[str, Any]:
-        limits.append(limit_s)
-        now[0] += 4  # of the part's seconds
-        return {"part": part.name, "status": "done", "seconds": 4.0, "limit_s": limit_s, "output": []}
-
-    monkeypatch.setitem(inside, "run_part", run_part)
-    monkeypatch.setitem(inside, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    parts = [Part(name, limit, ()) for name, limit in (("a", 10), ("b", 20), ("c", 30))]
-    GPU["measure"](parts, tmp_path, 65.0, lambda known: None)
-    assert limits == [65 - 50, 65 - 4 - 30, 65 - 8]
-
-
-def test_plan_is_shown_before_anything_is_installed():
-    make = ["make", "--no-print-directory", "-n", "gpu"]
-    said = [subprocess.run([*make, *options], cwd=ROOT, capture_output=True, text=True, timeout=60).stdout
-            for options in ([], ["GPU_OPTIONS=--plan --small", "PYTHON=python3"])]  # fmt: skip
-    assert "gpu_wheels.py install" in said[0] and "/bin/python benchmarks/gpu.py" in said[0]
-    assert said[1] == "python3 benchmarks/gpu.py --plan --small\n"
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu_nothing_is_started():
-    done = run_python("benchmarks/gpu.py")
-    assert done.returncode == 1 and "there is no NVIDIA GPU here" in done.stderr and not done.stdout
-    refused = run_python("benchmarks/gpu.py", "--ranks", 0, "--plan")
-    assert refused.returncode == 2 and "--ranks must be 1 or more, not 0" in refused.stderr
-
-
-@pytest.mark.slow
-def test_make_gpu_runs_on_the_cpu_with_gloo(tmp_path: Path):
-    file = tmp_path / "found.json"
-    done = run_python("benchmarks/gpu.py", "--backend", "gloo", "--small", "-o", file, timeout_s=2400)
-    found = json.loads(file.read_text())
-    assert done.returncode == 0 and {row["status"] for row in found["parts"]} == {"done"}
-    parts = {row["part"]: row["found"] for row in found["parts"]}
-    assert set(parts["tests"].values()) <= {"passed", "skipped"} and len(parts["tests"]) >= 4
-    assert {row["algorithm"] for row in parts["beside"]["all_reduce"]} == {"ring"}
-    assert set(parts["one rank"]) == {"profile", "first epoch", "resumed"}
-    assert set(parts["bench"]) == {collective for collective, _ in GPU["BENCHES"]}
-    for sync in ("naive", "ring"):
-        (training,) = parts[sync]["training"]
-        assert training["step_s"]["predicted"] > 0 and training["step_s"]["measured"] > 0
-    assert parts["ddp"]["training"][0]["step_s"]["measured"] > 0
-
-
-def test_wheels_have_all_dependencies_except_torch():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = {WHEELS["package"](line) for line in WHEELS["read_requirements"]()}
-    lines = [*project["dependencies"], *project["optional-dependencies"]["torch"]]
-    needed = {WHEELS["package"](line) for line in lines}
-    assert wanted == needed - {"torch", "torchvision"} | {"pytest", "hypothesis"}
-    options = WHEELS["target"]("3.12")
-    assert options[options.index("--python-version") + 1] == "3.12" and "manylinux_2_28_x86_64" in options
-
-
-@pytest.mark.slow
-def test_wheels_are_installed_offline_with_the_existing_torch(tmp_path, monkeypatch, capsys):
-    wheels, into = tmp_path / "wheels", tmp_path / "venv"
-    wheels.mkdir()
-    with zipfile.ZipFile(wheels / "ringlab_tiny-1.0-py3-none-any.whl", "w") as wheel:
-        wheel.writestr("ringlab_tiny.py", "answer = 42\n")
-        wheel.writestr(
-            "ringlab_tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: ringlab-tiny\nVersion: 1.0\n"
-        )
-        wheel.writestr(
-            "ringlab_tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        wheel.writestr("ringlab_tiny-1.0.dist-info/RECORD", "")
-    monkeypatch.setitem(WHEELS["install"].__globals__, "read_requirements", lambda: ["ringlab-tiny>=1", "numpy>=2"])
-    WHEELS["install"](wheels, into)
-    assert f"ready, with torch {torch.__version__.partition('+')[0]}" in capsys.readouterr().out
-    look = "import ringlab_tiny; from importlib.util import find_spec as find; "
-    look += "print(ringlab_tiny.answer, find('torch').origin)"
-    done = subprocess.run([into / "bin" / "python", "-P", "-c", look], capture_output=True, text=True, cwd=tmp_path)
-    assert done.stdout.split() == ["42", torch.__file__], done.stderr
-    assert not list(into.glob("lib/python*/site-packages/numpy"))
 
 
 @pytest.fixture
@@ -483,19 +267,6 @@ def test_only_rank_0_tries_torchs_variables(monkeypatch: pytest.MonkeyPatch):
 
 def test_aborted_communicator_is_a_lost_peer():
     assert is_peer_lost(dist.DistBackendError("NCCL communicator was aborted on rank 1."))
-
-
-def test_old_torch_and_hidden_gpus_are_rejected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    with monkeypatch.context() as changed, pytest.raises(SystemExit, match=r"has torch 2\.9\.1; torch>=.* is needed"):
-        changed.setitem(WHEELS["install"].__globals__, "torch_version", lambda: "2.9.1")
-        WHEELS["install"](tmp_path, tmp_path / "venv")
-    for hidden in ("", " ", "-1"):
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
-        with pytest.raises(SystemExit, match=r"CUDA_VISIBLE_DEVICES is '.*', which hides all GPUs"):
-            WHEELS["install"](tmp_path, tmp_path / "venv")
-    assert not (tmp_path / "venv").exists()
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    WHEELS["check_visible_gpus"]()
 
 
 def wait_on_hosts(rank: int, world_size: int) -> tuple[bool, bool, str]:
