@@ -130,7 +130,7 @@ def make_calibration(blocks: Sequence[CalibrationBlock], setting: Setting) -> Ca
 
     Each of its ``parts`` uses every fourth block.
     """
-    parts = [_make_one(own, setting) for own in split(blocks)] if len(blocks) >= PARTS else []
+    parts = [_make_one(share, setting) for share in split(blocks)] if len(blocks) >= PARTS else []
     return replace(_make_one(blocks, setting), parts=parts)
 
 
@@ -155,7 +155,7 @@ def _make_one(blocks: Sequence[CalibrationBlock], setting: Setting) -> Calibrati
     beside = _join(block.beside_steps() for block in blocks)
     alone = _join(block.ranks[0].alone for block in blocks)
     message_classes = _curves(
-        {probe: median(found) for probe, found in probes.items()}, setting.ranks, in_training=False
+        {probe: median(seconds) for probe, seconds in probes.items()}, setting.ranks, in_training=False
     )
     for of_kind in steps.values():
         message_classes += _curves(_exchange_seconds(of_kind), setting.ranks, in_training=True)
@@ -166,7 +166,7 @@ def _make_one(blocks: Sequence[CalibrationBlock], setting: Setting) -> Calibrati
         setting.threads,
         one_way=_line(message_classes, RELAY),
         both_ways=_line(message_classes, EXCHANGE),
-        reduction=fit_line([(nbytes, median(found)) for nbytes, found in sorted(reductions.items())]),
+        reduction=fit_line([(nbytes, median(seconds)) for nbytes, seconds in sorted(reductions.items())]),
         backend=setting.backend,
         compute=compute,
         message_classes=message_classes,
@@ -276,9 +276,9 @@ def _waits(ranks: Sequence[BlockStep]) -> list[float]:
 
 def _alone(kind: TrainingKind, threads: int, steps: Sequence[ComputePhases]) -> ComputePoint:
     phases = ComputePhases(
-        *(median(getattr(one, name) for one in steps) for name in ("forward", "backward", "optimizer", "loading"))
+        *(median(getattr(step, name) for step in steps) for name in ("forward", "backward", "optimizer", "loading"))
     )
-    return ComputePoint(*kind, 1, threads, phases, _spread([one.total for one in steps]))
+    return ComputePoint(*kind, 1, threads, phases, _spread([step.total for step in steps]))
 
 
 def _spread(seconds: Sequence[float]) -> float:
@@ -316,7 +316,7 @@ def fit_line(points: Points) -> FittedLine:
     alone = relative.sum(axis=0) / (relative**2).sum(axis=0)  # each coefficient alone
     candidates = [both, alone * (1, 0), alone * (0, 1)]
     fixed, per_byte = min(
-        (one for one in candidates if (one >= 0).all()), key=lambda one: float(((relative @ one - 1) ** 2).sum())
+        (line for line in candidates if (line >= 0).all()), key=lambda line: float(((relative @ line - 1) ** 2).sum())
     )
     worst = float(np.abs(relative @ (fixed, per_byte) - 1).max())
     return FittedLine(float(fixed), float(per_byte), worst, points)

@@ -130,7 +130,7 @@ def _probes(message_classes: Iterable[MessageClass], ranks: int) -> tuple[Probe,
     return tuple(dict.fromkeys(probe for message_class in message_classes for probe in probes_of(message_class, ranks)))
 
 
-def _synchronised(training: Training) -> list[int]:
+def _synchronized(training: Training) -> list[int]:
     """Return the bytes of each sync of a step: of all gradients, or of each bucket."""
     if training.buckets is None:
         return [training.gradient_bytes]
@@ -141,7 +141,7 @@ def _training_plan(ranks: int, same: Sequence[Training], runs: bool) -> Training
     syncs = [
         CollectiveCall(training.program, nbytes // 4, op="mean")
         for training in same
-        for nbytes in _synchronised(training)
+        for nbytes in _synchronized(training)
         if training.program is not None
     ]
     message_classes = (

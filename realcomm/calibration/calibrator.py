@@ -215,14 +215,14 @@ def take_turns(rank: int, world_size: int, plan: CalibrationPlan) -> RankTurns:
 
 def _report_blocks(rank: int, plan: CalibrationPlan, done: int) -> None:
     blocks = (plan.message_turns + 1) * bool(plan.probes or plan.reductions)
-    blocks += sum(plan.turns * len(_in_groups(one.runs)) + 1 for one in plan.trainings)
+    blocks += sum(plan.turns * len(_in_groups(training.runs)) + 1 for training in plan.trainings)
     if rank == 0:
         report_progress(done, blocks, "blocks of calibrating")
 
 
 def _in_groups(runs: Sequence[T]) -> list[list[T]]:
     """Return the trainings of a turn, grouped by the block that follows them: one each, or all together if over two."""
-    return [[*runs]] if len(runs) > 2 else [[one] for one in runs] or [[]]
+    return [[*runs]] if len(runs) > 2 else [[run] for run in runs] or [[]]
 
 
 def _calibrate_messages(bench: ProbeBench, queue: QueueBench | None, plan: CalibrationPlan) -> RankBlock:

@@ -109,7 +109,7 @@ def with_pair(calibration: Calibration, pair: PairProbes) -> Calibration:
     alone = replace(calibration, parts=[])
     of_pair = pair.parts or [pair] * len(calibration.parts)
     of_computing = calibration.parts or [alone] * len(of_pair)
-    parts = [replace(here, pair=own) for here, own in zip(of_computing, of_pair, strict=True)]
+    parts = [replace(here, pair=part) for here, part in zip(of_computing, of_pair, strict=True)]
     return replace(calibration, pair=pair, parts=parts)
 
 

@@ -198,8 +198,8 @@ def _crowd_round(world_size: int, repetitions: list[list[Interval]]) -> CrowdRou
     seconds, messages, steps = _medians(repetitions), world_size // 2, TINY_EXCHANGES
     few, many, few_wide, many_wide = seconds[:4]
     step, wide = ((more - less) / (steps[1] - steps[0]) for less, more in ((few, many), (few_wide, many_wide)))
-    own = [*zip(_own(world_size), seconds[4:], strict=True)]
-    return CrowdRound(world_size, step, (wide - step) / (messages - 1), few - steps[0] * step, own)
+    times = [*zip(_own(world_size), seconds[4:], strict=True)]
+    return CrowdRound(world_size, step, (wide - step) / (messages - 1), few - steps[0] * step, times)
 
 
 def _medians(repetitions: list[list[Interval]]) -> list[float]:

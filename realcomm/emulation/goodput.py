@@ -5,6 +5,7 @@ import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import linear_regression
 
 from realcomm.emulation.plan import BURST, FRAME, MTU, PAYLOAD, QUEUE, run_batch
 from realcomm.launching.namespaces import OWN_NETWORK, enter_network, new_network
@@ -52,6 +53,11 @@ class TimedTransfer:
             pass
         self.arrived.append((time.perf_counter(), self.total))
 
+    def speed(self, since: float) -> float:
+        """Return the bytes/s of the least-squares line through the received bytes since a time."""
+        times, received = zip(*(point for point in self.arrived if point[0] >= since), strict=True)
+        return linear_regression(times, received).slope
+
     def close(self) -> None:
         self.sender.close()
         self.receiver.close()
@@ -84,7 +90,7 @@ def measure_goodput(pairs: Sequence[tuple[Endpoint, Endpoint]], seconds: float =
             for transfer in transfers:
                 transfer.move()
             time.sleep(LOOK_S)
-        return [slope([each for each in transfer.arrived if each[0] >= begin + WARM_UP_S]) for transfer in transfers]
+        return [transfer.speed(begin + WARM_UP_S) for transfer in transfers]
     finally:
         for transfer in transfers:
             transfer.close()
@@ -111,18 +117,6 @@ def connect(sender: Endpoint, receiver: Endpoint) -> TimedTransfer:
     sending.setblocking(False)
     receiving.setblocking(False)
     return TimedTransfer(sending, receiving)
-
-
-def slope(points: Sequence[tuple[float, int]]) -> float:
-    """Return the bytes/s of the least-squares line through (time, bytes).
-
-    >>> slope([(0.0, 0), (1.0, 10), (2.0, 20)])
-    10.0
-    """
-    count = len(points)
-    mean_t, mean_b = sum(t for t, _ in points) / count, sum(b for _, b in points) / count
-    spread = sum((t - mean_t) ** 2 for t, _ in points)
-    return sum((t - mean_t) * (b - mean_b) for t, b in points) / spread if spread else 0.0
 
 
 def measure_speed() -> float:

@@ -74,12 +74,12 @@ class NetworkPlan:
     @property
     def rate(self) -> float:
         """The bytes/s of all hosts sending at once, which this machine must move."""
-        return sum(one.bandwidth for one in self.directions if one.src in self.hosts)
+        return sum(direction.bandwidth for direction in self.directions if direction.src in self.hosts)
 
     @property
     def is_delayed(self) -> bool:
         """Whether the cluster has latencies."""
-        return any(one.latency > 0 for one in self.directions)
+        return any(direction.latency > 0 for direction in self.directions)
 
 
 def plan_network(cluster: Emulable) -> NetworkPlan:
@@ -157,8 +157,7 @@ def _forwarding(routes: list[tuple[str, ...]], hosts: tuple[str, ...], switches:
             if known != onward:
                 raise InputError(
                     f"the routing cannot be emulated: the next hop of {node} to {dst} is {known} or {onward}, "
-                    "depending "
-                    'on the sender; use routing by destination, for example routing = "shortest"'
+                    'depending on the sender; use routing by destination, for example routing = "shortest"'
                 )
     return next_hops
 
@@ -236,13 +235,13 @@ class InterfaceNames:
         """Return the bridge of a switch."""
         return f"s{self._number[switch]}"
 
-    def end(self, node: str, neighbour: str) -> End:
+    def end(self, node: str, neighbor: str) -> End:
         """Return a node's end of its link to a neighbor. A host with its own switch is its own neighbor."""
         if node not in self.plan.switches or node.startswith("@"):
             return End(node, INTERFACE)
-        if neighbour.startswith("@"):
+        if neighbor.startswith("@"):
             return End(None, f"q{self._number[node]}")
-        return End(None, f"p{self._number[node]}-{self._number[neighbour]}")
+        return End(None, f"p{self._number[node]}-{self._number[neighbor]}")
 
     def _kind_and_number(self, host: str) -> tuple[int, int]:
         return int(host.startswith("@")), self._number[host.removeprefix("@")]
@@ -266,8 +265,8 @@ def core_links(names: InterfaceNames, namespace: dict[str, str]) -> Iterator[str
     for switch in names.plan.switches:
         yield f"link add {names.bridge(switch)} mtu {MTU} type bridge stp_state 0 mcast_snooping 0"
         yield f"link set {names.bridge(switch)} up"
-    for one, other in cables(names):
-        ends = [_end_arguments(names, end, namespace) for end in (one, other)]
+    for cable in cables(names):
+        ends = [_end_arguments(names, end, namespace) for end in cable]
         yield f"link add {ends[0]} type veth peer {ends[1]}"
     quiet = "learning off flood off mcast_flood off bcast_flood off"
     for switch, port in ports(names):
@@ -284,10 +283,10 @@ def _end_arguments(names: InterfaceNames, end: End, namespace: dict[str, str]) -
 def ports(names: InterfaceNames) -> Iterator[tuple[str, str]]:
     """Yield each switch with each port of its bridge."""
     for switch in names.plan.switches:
-        neighbours = [one.dst for one in names.plan.directions if one.src == switch]
-        own = [switch] if switch in names.plan.hosts else []
-        for neighbour in [*neighbours, *own, f"@{switch}"]:
-            yield switch, names.end(switch, neighbour).interface
+        neighbors = [direction.dst for direction in names.plan.directions if direction.src == switch]
+        itself = [switch] if switch in names.plan.hosts else []
+        for neighbor in [*neighbors, *itself, f"@{switch}"]:
+            yield switch, names.end(switch, neighbor).interface
 
 
 def forwarding_entries(names: InterfaceNames) -> Iterator[str]:
@@ -296,7 +295,11 @@ def forwarding_entries(names: InterfaceNames) -> Iterator[str]:
     for switch in plan.switches:
         by_host = dict(plan.forwarding[switch])
         by_host[f"@{switch}"] = f"@{switch}"
-        by_host |= {f"@{one.dst}": one.dst for one in plan.directions if one.src == switch and one.dst in plan.switches}
+        by_host |= {
+            f"@{direction.dst}": direction.dst
+            for direction in plan.directions
+            if direction.src == switch and direction.dst in plan.switches
+        }
         for host, onward in by_host.items():
             yield f"fdb replace {names.mac(host)} dev {names.end(switch, onward).interface} master static"
 
@@ -311,7 +314,7 @@ def host_settings(names: InterfaceNames, host: str) -> Iterator[str]:
     for other in [*names.plan.hosts, *names.probes]:
         if other != host:
             address = f"{names.address(other)} lladdr {names.mac(other)}"
-            yield f"neighbour replace {address} dev {INTERFACE} nud permanent"
+            yield f"neighbor replace {address} dev {INTERFACE} nud permanent"
 
 
 def shapers(names: InterfaceNames, host: str | None, *, delays: bool) -> Iterator[str]:
@@ -319,15 +322,15 @@ def shapers(names: InterfaceNames, host: str | None, *, delays: bool) -> Iterato
 
     With ``delays``, frames first wait for the link's latency (``netem``).
     """
-    for one in names.plan.directions:
-        end = names.end(one.src, one.dst)
+    for direction in names.plan.directions:
+        end = names.end(direction.src, direction.dst)
         if end.host != host:
             continue
         above = "root handle 1:"
-        if delays and one.latency > 0:
-            yield f"qdisc add dev {end.interface} {above} netem delay {one.latency * 1e6:.0f}us limit 1000000"
+        if delays and direction.latency > 0:
+            yield f"qdisc add dev {end.interface} {above} netem delay {direction.latency * 1e6:.0f}us limit 1000000"
             above = "parent 1: handle 10:"
-        rate = f"rate {one.bandwidth * 8:.0f}bit burst {BURST} limit {QUEUE}"
+        rate = f"rate {direction.bandwidth * 8:.0f}bit burst {BURST} limit {QUEUE}"
         yield f"qdisc add dev {end.interface} {above} tbf {rate}"
 
 

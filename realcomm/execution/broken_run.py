@@ -139,7 +139,7 @@ def _pairs(
     """Yield both halves of each message: the k-th send from a to b matches the k-th receive."""
     halves: dict[tuple[bool, int, int, int], list[MessageHalf]] = defaultdict(list)
     for rank in range(world_size):
-        events = {(one.channel, one.step, one.operation): one for one in _events(accounts.get(rank))}
+        events = {(event.channel, event.step, event.operation): event for event in _events(accounts.get(rank))}
         for channel, program in enumerate(call.algorithm.channels(rank, world_size, call.root)):
             for step, operations in enumerate(program):
                 for op in operations:
@@ -159,20 +159,20 @@ def _events(account: Account | None) -> Sequence[Event]:
 
 def _has_arrived(sent: MessageHalf, received: MessageHalf, tells: bool) -> bool:
     """Return whether a message has arrived; ``tells`` is whether its receiver has reported."""
-    one = received if tells else sent
-    return one.event is not None and not isnan(one.event.end)
+    half = received if tells else sent
+    return half.event is not None and not isnan(half.event.end)
 
 
 def _message(sent: MessageHalf, received: MessageHalf, nbytes: int, start: float) -> Message:
     """Return a message. A rank without a report is assumed to have posted its half when its peer did."""
-    there, here = received.event or sent.event, sent.event or received.event
-    assert there is not None
-    assert here is not None
-    src_posted, dst_posted = here.begin - start, there.begin - start
+    arrival, posting = received.event or sent.event, sent.event or received.event
+    assert arrival is not None
+    assert posting is not None
+    src_posted, dst_posted = posting.begin - start, arrival.begin - start
     return Message(
         *(sent.rank, received.rank, sent.step, sent.operation.chunk, nbytes),
         begin=max(src_posted, dst_posted),
-        end=max(there.end - start, src_posted, dst_posted),
+        end=max(arrival.end - start, src_posted, dst_posted),
         channel=sent.channel,
         dst_step=received.step,
         count=sent.operation.count,

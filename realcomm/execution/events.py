@@ -88,9 +88,10 @@ class EventRecorder:
     def account(self) -> Account:
         """Return the report of this execution so far, on a CPU. Safe to call from another thread."""
         begun = [
-            Event(one.step, one.operation, one.posted, nan, channel) for channel, one in list(self._under_way.values())
+            Event(event.step, event.operation, event.posted, nan, channel)
+            for channel, event in list(self._under_way.values())
         ]
-        open_now = {(one.channel, one.step, one.operation) for one in begun}  # some slices may have arrived
+        open_now = {(event.channel, event.step, event.operation) for event in begun}  # some slices may have arrived
         done = [*dict(self._messages).values(), *list(self._local)]
-        ended = [one for one in done if (one.channel, one.step, one.operation) not in open_now]
+        ended = [event for event in done if (event.channel, event.step, event.operation) not in open_now]
         return Account(self._number, self._elements, self._begin, ended + begun)

@@ -69,7 +69,7 @@ def make_communicators(group: dist.ProcessGroup, channels: int, device: torch.de
     """
     others: list[dist.ProcessGroup] = keep_for(group, ("communicators", device), lambda: _first(group, device))
     for _ in range(channels - 1 - len(others)):
-        others.append(_initialised(_like(group, device), device))
+        others.append(_initialized(_like(group, device), device))
     return group, *others[: channels - 1]
 
 
@@ -81,7 +81,7 @@ def ranks_of(group: dist.ProcessGroup) -> list[int]:
 def _first(group: dist.ProcessGroup, device: torch.device) -> list[dist.ProcessGroup]:
     """Initialize ``group`` and return the still empty list of its further communicators, which ends with the group."""
     others: list[dist.ProcessGroup] = []
-    _initialised(group, device)
+    _initialized(group, device)
     weakref.finalize(group, _destroy, others).atexit = False
     return others
 
@@ -97,8 +97,8 @@ def _like(group: dist.ProcessGroup, device: torch.device) -> dist.ProcessGroup:
     make: Any = type(backend)
     other = dist.ProcessGroup(store, group.rank(), group.size())
     kind = dist.Backend.backend_type_map[backends(group)[device.type]]
-    own = make(store, group.rank(), group.size(), timeout=backend.options._timeout)
-    other._register_backend(device, kind, own)
+    new_backend = make(store, group.rank(), group.size(), timeout=backend.options._timeout)
+    other._register_backend(device, kind, new_backend)
     other._set_group_name(name)  # type: ignore[arg-type]
     _copied[other] = refer(group)
     return other
@@ -115,7 +115,7 @@ def timeout_of(group: dist.ProcessGroup, device: torch.device) -> float:
     return timeout.total_seconds()
 
 
-def _initialised(group: dist.ProcessGroup, device: torch.device) -> dist.ProcessGroup:
+def _initialized(group: dist.ProcessGroup, device: torch.device) -> dist.ProcessGroup:
     group.allreduce([torch.zeros(1, device=device)]).wait()
     return group
 

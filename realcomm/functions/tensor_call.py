@@ -150,34 +150,34 @@ class AlikeTensors(NamedTuple):
 
         If ``wanted`` is 0, ``root_name`` is the argument that selects the rank with the list.
         """
-        found = () if tensors is None else tensors
-        if not isinstance(found, list | tuple):
-            raise WrongType(f"{name} must be a list of tensors, not {type(found).__name__}")
-        if len(found) != wanted:
+        listed = () if tensors is None else tensors
+        if not isinstance(listed, list | tuple):
+            raise WrongType(f"{name} must be a list of tensors, not {type(listed).__name__}")
+        if len(listed) != wanted:
             needed = f"{wanted}, one for each rank" if wanted else f"none; only {root_name} passes them"
-            raise InputError(f"{name} has {len(found)} tensors, but needs {needed}")
+            raise InputError(f"{name} has {len(listed)} tensors, but needs {needed}")
         like = self.like
-        for number, tensor in enumerate(found):
+        for number, tensor in enumerate(listed):
             check_input(tensor, f"{name}[{number}]", self.group)
             if (tensor.shape, tensor.dtype, tensor.device) != (like.shape, like.dtype, like.device):
                 raise InputError(
                     f"{name}[{number}] is {describe_tensor(tensor)} and {self.name} is {describe_tensor(like)}; they "
                     f"must match, because unequal parts are not supported"
                 )
-        return found
+        return listed
 
     def check_outputs(self, tensors: Tensors | None, name: str, wanted: int, root_name: str = "") -> Tensors:
         """Check as ``check_inputs`` does. Also raise InputError if elements share memory."""
-        found = self.check_inputs(tensors, name, wanted, root_name)
+        listed = self.check_inputs(tensors, name, wanted, root_name)
         starts = dict[int, int]()
-        for number, tensor in enumerate(found):
+        for number, tensor in enumerate(listed):
             check_output(tensor, f"{name}[{number}]", self.group)
             other = starts.setdefault(tensor.data_ptr(), number)
             if other != number and tensor.numel():
                 raise InputError(
                     f"{name}[{other}] and {name}[{number}] share memory; pass a separate tensor for each rank"
                 )
-        return found
+        return listed
 
 
 def first_tensor(tensors: object, name: str, group: Group) -> torch.Tensor:

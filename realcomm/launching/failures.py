@@ -179,11 +179,11 @@ def _mentions(error: BaseException | None, words: tuple[str, ...]) -> bool:
 def _users_file(error: BaseException) -> Path | None:
     """Return the innermost file of a traceback that belongs to the user, or None."""
     files = [Path(frame.f_code.co_filename) for frame, _ in traceback.walk_tb(error.__traceback__)]
-    own = [
+    users_files = [
         file
         for file in files
         if file.suffix == ".py"
         and not any(name in file.parts for name in _INSTALLED)
         and not any(file.is_relative_to(folder) for folder in _NOT_THE_USERS)
     ]
-    return own[-1] if own else None
+    return users_files[-1] if users_files else None

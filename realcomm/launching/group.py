@@ -38,8 +38,8 @@ def join_by_environment(
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if store is None:
         store, rank, world_size = next(rendezvous("env://", timeout=timeout))
-    own = dist.PrefixStore(f"attempt {attempt}", store)  # type: ignore[attr-defined]
-    _join(backend, own, rank, world_size, local_rank, timeout)
+    prefix_store = dist.PrefixStore(f"attempt {attempt}", store)  # type: ignore[attr-defined]
+    _join(backend, prefix_store, rank, world_size, local_rank, timeout)
 
 
 def _join(backend: str, store: Store, rank: int, world_size: int, local_rank: int, timeout: timedelta) -> None:

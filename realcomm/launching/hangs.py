@@ -79,7 +79,7 @@ def _look_again() -> None:
 
 def look_once() -> bool:
     """Call all looks, and report the first hang; return whether there was one to report."""
-    pending = [found for found in [look() for look in _Watch.looks] if found is not None and found.hangs]
+    pending = [call for call in [look() for look in _Watch.looks] if call is not None and call.hangs]
     if pending and _Watch.report is not None:
         _Watch.report(pending[0].text)
         return True

@@ -169,15 +169,15 @@ def told_by_torchrun() -> LocalRanks | None:
 
 def find_local_ranks(rendezvous: "Rendezvous") -> LocalRanks:
     """Exchange all ranks' locations; return which are on this host. Raise InputError if they contradict each other."""
-    own = Place.own()
-    texts = rendezvous.exchange("place", json.dumps(asdict(own)), lambda text: _check_world(own, json.loads(text)))
+    place = Place.own()
+    texts = rendezvous.exchange("place", json.dumps(asdict(place)), lambda text: _check_world(place, json.loads(text)))
     return local_ranks([Place(**json.loads(text)) for text in texts], rendezvous.rank)
 
 
-def _check_world(own: Place, other: dict[str, int]) -> None:
-    if other["world_size"] != own.world_size:
+def _check_world(place: Place, other: dict[str, int]) -> None:
+    if other["world_size"] != place.world_size:
         raise InputError(
-            f"WORLD_SIZE is {own.world_size} on this rank and {other['world_size']} on another; set the same everywhere"
+            f"WORLD_SIZE is {place.world_size} on this rank but {other['world_size']} on another; set one value"
         )
 
 

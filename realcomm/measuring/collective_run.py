@@ -145,7 +145,7 @@ def _save(buffers: Sequence[Array] | None) -> Iterator[Path | None]:
 def make_trace(cluster: Ranks, measurement: TimedCall, ranks: list[RankMeasurement]) -> Trace:
     """Return the measurements of all ranks as one trace."""
     call, seconds, start, hosts = measurement.call, ranks[0].seconds, ranks[0].begin, list(cluster.hosts)
-    accounts = {rank: Account(0, call.elements, start, found.events) for rank, found in enumerate(ranks)}
+    accounts = {rank: Account(0, call.elements, start, rank_result.events) for rank, rank_result in enumerate(ranks)}
     messages, _ = follow_messages(call, cluster.world_size, accounts, start) if call.algorithm.has_program else ([], [])
     facts = {
         "nbytes": float(call.nbytes),

@@ -92,9 +92,9 @@ def _sleep_until(instant: float) -> None:
         pass
 
 
-def gather_intervals(own: list[Interval]) -> list[list[Interval]]:
+def gather_intervals(intervals: list[Interval]) -> list[list[Interval]]:
     """Return the intervals of all ranks, by rank. Every rank has equally many."""
-    mine = torch.tensor(own, dtype=torch.float64, device=own_device())
+    mine = torch.tensor(intervals, dtype=torch.float64, device=own_device())
     everyones = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
     dist.all_gather(everyones, mine)
     return [[(begin, end) for begin, end in theirs.tolist()] for theirs in everyones]

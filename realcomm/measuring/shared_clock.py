@@ -46,7 +46,7 @@ class ClockOffset:
         self.measured = clock()
 
 
-def offset_of(round_trip: float, found: float) -> float:
+def offset_of(round_trip: float, offset: float) -> float:
     """Return an offset measured by a round trip, or 0 if zero is within its error.
 
     Rank 0 read its clock within the round trip, so the error is at most half of it.
@@ -54,7 +54,7 @@ def offset_of(round_trip: float, found: float) -> float:
     >>> offset_of(0.002, 3.5), offset_of(0.002, 0.0009)
     (3.5, 0.0)
     """
-    return found if abs(found) > round_trip / 2 else 0.0
+    return offset if abs(offset) > round_trip / 2 else 0.0
 
 
 def clock_offset() -> ClockOffset:

@@ -151,7 +151,7 @@ def _shares(
     steps = [_watch_step(model, batch, precision, clock) for _ in range(WATCHED)]
     seconds = {key: median(step[key] for step in steps) for key in steps[0]}
     return {
-        name: _normalised([seconds.get((is_backward, layer.name), 0.0) for layer in profile.layers])
+        name: _normalized([seconds.get((is_backward, layer.name), 0.0) for layer in profile.layers])
         for name, is_backward in (("forward", False), ("backward", True))
     }
 
@@ -179,7 +179,7 @@ def _watch_step(model: nn.Module, batch: Tensor, precision: str, clock: HostCloc
     return seconds
 
 
-def _normalised(values: Sequence[float]) -> list[float]:
+def _normalized(values: Sequence[float]) -> list[float]:
     whole = sum(values)
     return [value / whole for value in values] if whole > 0 else [1 / len(values)] * len(values)
 

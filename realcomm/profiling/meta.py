@@ -66,7 +66,7 @@ class WatchedOps(TorchDispatchMode, AbstractContextManager[Any]):
 
         return enter
 
-    def _leave(self, module: nn.Module, given: Any, found: Any) -> None:
+    def _leave(self, module: nn.Module, given: Any, output: Any) -> None:
         self.stack.pop()
 
     @property
@@ -135,7 +135,7 @@ class _TracedStep:
         return tensor
 
 
-def _flops(op: Any, args: Sequence[Any], kwargs: dict[str, Any], found: Any) -> int:
+def _flops(op: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> int:
     """Return the FLOPs of an operation from torch's counter, except for a convolution's backward.
 
     Each of its two products takes as much work as forward, also for grouped convolutions, where the counter
@@ -145,7 +145,7 @@ def _flops(op: Any, args: Sequence[Any], kwargs: dict[str, Any], found: Any) -> 
         (grad, given, weight), is_transposed, wanted = args[:3], args[7], args[10]
         return int(2 * (given if is_transposed else grad).numel() * weight[0].numel() * sum(wanted[:2]))
     count = flop_registry.get(op)
-    return int(count(*args, **kwargs, out_val=found)) if count is not None else 0
+    return int(count(*args, **kwargs, out_val=result)) if count is not None else 0
 
 
 class _FlashAttention(TorchFunctionMode):

@@ -100,8 +100,10 @@ class Turns:
 
     def __init__(self, rank: int, world_size: int, plan: StrategyPlan, asked: Sequence[Question]) -> None:
         """Prepare the timed calls, and warm them up."""
-        groups = {shape: own_group(rank, world_size, *shape) for shape in dict.fromkeys(one[2:] for one in asked)}
-        calls = (_call(rank, one, groups[one[2:]]) for one in asked)
+        groups = {
+            shape: own_group(rank, world_size, *shape) for shape in dict.fromkeys(question[2:] for question in asked)
+        }
+        calls = (_call(rank, question, groups[question[2:]]) for question in asked)
         self._calls = [silent_step(plan, rank, world_size), *map(_in_a_row, calls)]
         self._seconds = [list[float]() for _ in self._calls]
         for _ in range(WARM_UP):
@@ -115,10 +117,10 @@ class Turns:
             dist.barrier()
             seconds.append(seconds_of(call, own_device()))
 
-    def complete(self, found: RankTimes) -> RankTimes:
+    def complete(self, times: RankTimes) -> RankTimes:
         """Return a rank's times with the medians over all turns."""
         silent, *collectives = map(median, self._seconds)
-        return found._replace(silent_s=silent, collectives_s=[each / IN_A_ROW for each in collectives])
+        return times._replace(silent_s=silent, collectives_s=[each / IN_A_ROW for each in collectives])
 
 
 def _in_a_row(call: Callable[[], object]) -> Callable[[], object]:
@@ -188,11 +190,11 @@ def _stages_step(
         for number in own:
             for _ in range(pieces):
                 taken = given[number].detach()
-                found = stages[number](taken.requires_grad_(taken.is_floating_point()))
+                output = stages[number](taken.requires_grad_(taken.is_floating_point()))
                 if number == len(stages) - 1:
-                    loss_of(found, aims).backward()
+                    loss_of(output, aims).backward()
                 else:
-                    found.backward(torch.ones_like(found))
+                    output.backward(torch.ones_like(output))
         optimizer.step()
 
     return step
@@ -205,9 +207,9 @@ def own_group(rank: int, world_size: int, size: int, stride: int, backend: str |
     groups_made = [
         (dist.new_group(members, backend=backend), members) for members in groups if members[-1] < world_size
     ]
-    own = next(group for group, members in groups_made if rank in members)
-    assert isinstance(own, dist.ProcessGroup)
-    return own
+    matching = next(group for group, members in groups_made if rank in members)
+    assert isinstance(matching, dist.ProcessGroup)
+    return matching
 
 
 def _call(rank: int, question: Question, group: dist.ProcessGroup) -> Callable[[], object]:

@@ -154,9 +154,9 @@ class Spread:
             return own if dist.get_rank() == 0 else None
         group = self._along("pipeline").get_group()
         first = dist.get_global_rank(group, 0)
-        found: list[Any] | None = [None] * self.parallelism.pipeline if dist.get_rank() == first else None
-        dist.gather_object(own, found, first, group)
-        return {name: each for part in found for name, each in part.items()} if found and first == 0 else None
+        parts: list[Any] | None = [None] * self.parallelism.pipeline if dist.get_rank() == first else None
+        dist.gather_object(own, parts, first, group)
+        return {name: each for part in parts for name, each in part.items()} if parts and first == 0 else None
 
     def _in_order_of_model(self, attention: nn.Module, weight: Tensor) -> Tensor:
         """Return the rows of queries, keys and values in the order before ``divide_tensors``."""
@@ -202,8 +202,8 @@ class Spread:
 
     def _average(self) -> None:
         """Average this rank's gradients over the data axis, in one flat buffer."""
-        found = [each.grad for each in self.model.parameters() if each.grad is not None]
-        gradients = [each.to_local() if isinstance(each, DTensor) else each for each in found]
+        with_gradient = [each.grad for each in self.model.parameters() if each.grad is not None]
+        gradients = [each.to_local() if isinstance(each, DTensor) else each for each in with_gradient]
         flat = torch.cat([each.flatten() for each in gradients])
         dist.all_reduce(flat, group=self._along("data").get_group())
         flat /= self.parallelism.data

@@ -118,9 +118,9 @@ def train_alone(plan: StrategyPlan) -> LoneSteps:
         def take_step(drawn: Sequence[tuple[Tensor, Tensor]] = drawn) -> None:
             optimizer.zero_grad()
             batches = (zip(samples.chunk(parts), targets.chunk(parts), strict=True) for samples, targets in drawn)
-            found = [_step(model, *piece, pieces) for batch in batches for piece in batch]
+            piece_losses = [_step(model, *piece, pieces) for batch in batches for piece in batch]
             optimizer.step()
-            losses.append(sum(found) / pieces)
+            losses.append(sum(piece_losses) / pieces)
 
         seconds.append(seconds_of(take_step, device))
     return LoneSteps(losses, seconds)
@@ -143,10 +143,10 @@ def calibrate_and_train(
 
 def held_bytes(model: nn.Module, optimizer: torch.optim.Optimizer) -> KeptBytes:
     """Return a rank's memory for a model and its optimizer, without step counters."""
-    own = getattr(optimizer, "optim", optimizer)  # ZeroRedundancyOptimizer's inner optimizer has this rank's states
+    inner = getattr(optimizer, "optim", optimizer)  # ZeroRedundancyOptimizer's inner optimizer has this rank's states
     parameters = [*model.parameters()]
     states = [
-        value for kept in own.state.values() for value in kept.values() if isinstance(value, Tensor) and value.dim()
+        value for kept in inner.state.values() for value in kept.values() if isinstance(value, Tensor) and value.dim()
     ]
     return KeptBytes(
         _nbytes(parameters), _nbytes(each.grad for each in parameters if each.grad is not None), _nbytes(states)

@@ -259,10 +259,12 @@ def check_start(checkpoint: Checkpoint, training: Training, world_size: int) -> 
 
 def describe_training(training: Training, images: int) -> dict[str, Any]:
     """Return the settings that a training and its checkpoint must share; ``images`` is the size of the data set."""
-    compared = sorted({one.name for one in fields(training)} - _NOT_COMPARED)
+    compared = sorted({field.name for field in fields(training)} - _NOT_COMPARED)
     plain = {name: getattr(training, name) for name in compared}
-    found = {key: value if isinstance(value, str | int | float | None) else str(value) for key, value in plain.items()}
-    return {"gradient_sync": training.sync_name, **found, "images": images}
+    settings = {
+        key: value if isinstance(value, str | int | float | None) else str(value) for key, value in plain.items()
+    }
+    return {"gradient_sync": training.sync_name, **settings, "images": images}
 
 
 def folder_of(training: Training) -> Path | None:

@@ -26,7 +26,7 @@ from realcomm.training.cifar10 import CLASSES, find_altered, find_layout, read_c
 from realcomm.training.rank_result import count_steps
 from realcomm.training.stopwatch import Stopwatch
 
-Images = Dataset[Any]  # of pairs: image float32 of the training's image_shape, normalised; label 0..classes-1
+Images = Dataset[Any]  # of pairs: image float32 of the training's image_shape, normalized; label 0..classes-1
 HELD_OUT = 0.2  # of the digits, in equal shares of every class; the same images for every seed of a training
 SPLIT_SEED = 0
 
@@ -157,8 +157,8 @@ def _digits(train: bool) -> Images:
     images = interpolate(torch.from_numpy(pixels).float().view(-1, 1, 8, 8), size=32, mode="bilinear")
     mean, std = images[training_rows].mean(), images[training_rows].std()
     chosen = training_rows if train else held_out_rows
-    normalised = ((images - mean) / std)[chosen].expand(-1, 3, -1, -1)
-    return TensorDataset(normalised, torch.from_numpy(labels)[chosen])
+    normalized = ((images - mean) / std)[chosen].expand(-1, 3, -1, -1)
+    return TensorDataset(normalized, torch.from_numpy(labels)[chosen])
 
 
 def _cifar10(training: Training, train: bool) -> Images:

@@ -236,7 +236,7 @@ def step_of(
 
 def make_optimizer(about: dict[str, Any], stages: list[MeshStage]) -> torch.optim.Optimizer:
     """Return AdamW; with zero1, its states are sharded over the data axis."""
-    parameters = [one for stage in stages for one in stage.parameters()]
+    parameters = [parameter for stage in stages for parameter in stage.parameters()]
     if about["sharding"] == "zero1" and about["dp"] > 1:
         return ZeroRedundancyOptimizer(parameters, torch.optim.AdamW, lr=LEARNING_RATE)
     return torch.optim.AdamW(parameters, lr=LEARNING_RATE)
@@ -290,8 +290,8 @@ def main() -> None:
         median = seconds[len(seconds) // 2]
         tokens = about["dp"] * about["micro_batch"] * about["grad_accum"] * about["seq"]
         memory = torch.cuda.max_memory_reserved(device) / 2**30 if is_gpu else 0.0
-        said = f"step_s {median:.4f} tokens_per_s {tokens / median:.0f} memory_gb {memory:.1f}"
-        print(said, flush=True)  # noqa: T201
+        line = f"step_s {median:.4f} tokens_per_s {tokens / median:.0f} memory_gb {memory:.1f}"
+        print(line, flush=True)  # noqa: T201
     destroy_process_group()
 
 

@@ -31,7 +31,7 @@ def build_model(training: Training, seed: int) -> nn.Module:
         model = _build_by_file(training) if is_file_reference(training.model) else build_resnet(training)
     _store_repeats(model)
     if training.sync_batch_norm:
-        model = synchronise_batch_norm(model)
+        model = synchronize_batch_norm(model)
     return model.to(own_device())
 
 
@@ -164,10 +164,10 @@ class JoinedBatchNorm(nn.Module):
             squares = (images - mean.view(shape)).square().sum(axes)
             variance = cast(torch.Tensor, _SumOverRanks.apply(squares, self._group)) / count
             self._note(mean.detach(), variance.detach() * count / max(1, count - 1))
-        normalised = (images - mean.view(shape)) * (variance.view(shape) + self.eps).rsqrt()
+        normalized = (images - mean.view(shape)) * (variance.view(shape) + self.eps).rsqrt()
         if self.weight is None or self.bias is None:
-            return normalised
-        return normalised * self.weight.view(shape) + self.bias.view(shape)
+            return normalized
+        return normalized * self.weight.view(shape) + self.bias.view(shape)
 
     def _note(self, mean: torch.Tensor, variance: torch.Tensor) -> None:
         if not isinstance(self.running_mean, torch.Tensor):
@@ -180,7 +180,7 @@ class JoinedBatchNorm(nn.Module):
         cast(torch.Tensor, self.running_var).lerp_(variance, share)
 
 
-def synchronise_batch_norm(model: nn.Module) -> nn.Module:
+def synchronize_batch_norm(model: nn.Module) -> nn.Module:
     """Return the model with batch norm over the batches of all ranks. All ranks of the default group call this."""
     if not dist.is_initialized():  # a rank alone
         return model

@@ -95,26 +95,28 @@ class GradientChecks(Observer):
             logger.log(logging.WARNING if are_odd(inspected) else logging.INFO, text)
 
 
-def describe_gradients(found: list[RankGradients]) -> str:
+def describe_gradients(inspected: list[RankGradients]) -> str:
     """Describe each rank's gradient norm, and the parameters without a gradient.
 
     >>> describe_gradients([RankGradients(1.25, []), RankGradients(0.5, ["second.weight"])])
     'gradient norms by rank: 1.25, 0.5; rank 1 has none for second.weight'
     """
-    norms = ", ".join(f"{each.norm:.4g}" for each in found)
-    unused = [f"rank {rank} has none for {', '.join(each.unused)}" for rank, each in enumerate(found) if each.unused]
+    norms = ", ".join(f"{each.norm:.4g}" for each in inspected)
+    unused = [
+        f"rank {rank} has none for {', '.join(each.unused)}" for rank, each in enumerate(inspected) if each.unused
+    ]
     return "; ".join([f"gradient norms by rank: {norms}", *unused])
 
 
-def are_odd(found: list[RankGradients]) -> bool:
+def are_odd(inspected: list[RankGradients]) -> bool:
     """Return whether parameters lack a gradient, or norms differ strongly or are not finite.
 
     >>> are_odd([RankGradients(1.25, []), RankGradients(0.5, [])])
     False
     """
-    norms = [each.norm for each in found]
+    norms = [each.norm for each in inspected]
     is_even = all(map(isfinite, norms)) and max(norms) <= UNLIKE * min(norms)
-    return not is_even or any(each.unused for each in found)
+    return not is_even or any(each.unused for each in inspected)
 
 
 def inspect_gradients(
@@ -140,10 +142,12 @@ def inspect_gradients(
         for each, saved in buffers:
             each.copy_(saved)
     set_random_states(random)
-    own = torch.tensor([norm, *(float(parameter not in with_gradient) for _, parameter in named)], dtype=torch.float64)
+    values = torch.tensor(
+        [norm, *(float(parameter not in with_gradient) for _, parameter in named)], dtype=torch.float64
+    )
     return [
         RankGradients(row[0], [name for (name, _), unused in zip(named, row[1:], strict=True) if unused])
-        for row in _gather(own).tolist()
+        for row in _gather(values).tolist()
     ]
 
 
@@ -171,10 +175,10 @@ def _hash(tensor: torch.Tensor) -> int:
     return int.from_bytes(summed.digest()[:8], "little", signed=True)
 
 
-def _gather(own: torch.Tensor) -> torch.Tensor:
+def _gather(row: torch.Tensor) -> torch.Tensor:
     """Return a row for each rank."""
-    rows = [torch.empty_like(own, device=own_device()) for _ in range(dist.get_world_size())]
-    dist.all_gather(rows, own.to(own_device()))
+    rows = [torch.empty_like(row, device=own_device()) for _ in range(dist.get_world_size())]
+    dist.all_gather(rows, row.to(own_device()))
     return torch.stack(rows).cpu()
 
 

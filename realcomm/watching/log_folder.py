@@ -137,7 +137,7 @@ def read_metrics(path: Path | str, gradient_sync: str | None = None, kind: str |
             raise InputError(f"{path}: line {number} is not a row of metrics: {quote(line[:100])}")
         if gradient_sync in (None, row.get("gradient_sync")) and kind in (None, row.get("kind")):
             key = tuple(row.get(name) for name in ("kind", "gradient_sync", "step"))
-            rows[key if all(isinstance(one, str | int) for one in key) else number] = row
+            rows[key if all(isinstance(part, str | int) for part in key) else number] = row
     return list(rows.values())
 
 

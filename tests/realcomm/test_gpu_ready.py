@@ -247,7 +247,7 @@ def test_sync_batch_norm_has_its_own_communicator(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(models, "own_device", lambda: torch.device("cuda", 0))
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     try:
-        [norm] = models.synchronise_batch_norm(nn.Sequential(nn.BatchNorm2d(4))).children()
+        [norm] = models.synchronize_batch_norm(nn.Sequential(nn.BatchNorm2d(4))).children()
         assert isinstance(norm, nn.SyncBatchNorm) and norm.process_group not in (None, dist.group.WORLD)
     finally:
         dist.destroy_process_group()

@@ -16,7 +16,7 @@ from collectives.training.gradients import Gradient
 from collectives.training.workload import Buckets, Training
 from realcomm.launching.launcher import launch
 from realcomm.training.gradient_sync import LocalSteps, no_sync
-from realcomm.training.models import synchronise_batch_norm
+from realcomm.training.models import synchronize_batch_norm
 from realcomm.training.replica import Replica, make_replica, take_step
 from realcomm.training.replica_checks import (
     GradientChecks,
@@ -95,7 +95,7 @@ def all_ways(rank: int, world_size: int):
     for name, way in WAYS.items():
         found[name], sync, _ = train_tiny(rank, world_size, way)
         overlapped = sync if name == "ring[overlap]" else overlapped
-    norm = synchronise_batch_norm(tiny_model(nn.BatchNorm1d(16)))
+    norm = synchronize_batch_norm(tiny_model(nn.BatchNorm1d(16)))
     found["norm"] = train_tiny(rank, world_size, {"buckets": Buckets()}, norm)[0]
     filled = [torchs_buckets(rank, world_size, mb) for mb in (Buckets.mb, 10)]
     return found, overlapped.order, [len(each.parameters) for each in overlapped._buckets], overlapped.unused, filled
