@@ -138,8 +138,8 @@ def repetitions_within(total: float, seconds: float, least: int, most: int) -> i
 
     The number is odd, so that one repetition is the median.
 
-    >>> repetitions_within(1.0, seconds=0.1, least=5, most=49)
-    11
+    >>> [repetitions_within(1.0, seconds, least=5, most=49) for seconds in (0.0, 0.1, 10.0)]
+    [49, 11, 5]
     """
     count = min(max(total / max(seconds, 1e-9), least), most)
     return int(count) | 1

@@ -16,19 +16,13 @@ from real_functions import FUNCTIONS
 import realcomm
 from collectives.call import part_slice
 from collectives.catalogue import library
+from realcomm.execution.own_collective import REDUCE
 
 OF_GLOO = [
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.uint8, torch.int32, torch.int64,
 ]  # fmt: skip
 REDUCED = [*OF_GLOO, torch.complex64]
 MOVED = [*REDUCED, torch.bool, torch.uint16, torch.float8_e4m3fn]
-OPS = {
-    "sum": dist.ReduceOp.SUM,
-    "mean": dist.ReduceOp.SUM,
-    "min": dist.ReduceOp.MIN,
-    "max": dist.ReduceOp.MAX,
-    "product": dist.ReduceOp.PRODUCT,
-}
 COLLECTIVES = {
     "all_gather_into_tensor": "all_gather",
     "reduce_scatter_tensor": "reduce_scatter",
@@ -115,7 +109,7 @@ def torchs_results(call: Call, rank: int, p: int, group: Any) -> list[torch.Tens
     """Return the results of torch.distributed's own call, flattened as by ``flat``."""
     if call.reduces and call.dtype.is_complex:  # gloo has sums of them only
         return _complex_results(call, rank, p)
-    own = _build(call, rank, p, dist, lambda values, _: flat(values), {"op": OPS[call.op]} if call.reduces else {})
+    own = _build(call, rank, p, dist, lambda values, _: flat(values), {"op": REDUCE[call.op]} if call.reduces else {})
     own.make(group)
     return [one / p if call.reduces and call.op == "mean" else one for one in own.results]
 

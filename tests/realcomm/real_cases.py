@@ -14,14 +14,8 @@ from collectives.pipeline import pipeline
 from collectives.schedule.build import build_schedule
 from collectives.spec import Spec
 from realcomm.execution.executor import Executor, dtype_name
+from realcomm.execution.own_collective import REDUCE
 
-REDUCE_OPS = {
-    "sum": dist.ReduceOp.SUM,
-    "mean": dist.ReduceOp.SUM,
-    "min": dist.ReduceOp.MIN,
-    "max": dist.ReduceOp.MAX,
-    "product": dist.ReduceOp.PRODUCT,
-}
 TYPED_OPS = [
     *((torch.float32, op) for op in ("mean", "min", "max", "product")),
     *((torch.int64, op) for op in ("sum", "min", "max", "product")),
@@ -93,7 +87,7 @@ def torchs_own(
         cuts = [part_slice(spec.origin(rank, part), n, world_size) for part in range(world_size)]
         tensor = torch.cat([data[cut] for data, cut in zip(everyones, cuts, strict=True)])
     elif spec.reduces:
-        dist.all_reduce(tensor, REDUCE_OPS[op])
+        dist.all_reduce(tensor, REDUCE[op])
         tensor = tensor / world_size if op == "mean" else tensor
     if not parts or spec.repeats:
         return None

@@ -12,7 +12,7 @@ from collectives.training.workload import Training
 from realcomm.calibration import calibrator
 from realcomm.calibration.calibrator import CalibrationTraining
 from realcomm.execution import gpu_progress
-from realcomm.execution.device_clock import HostClock, device_clock
+from realcomm.execution.device_clock import device_clock
 from realcomm.execution.gpu_progress import StepMark
 from realcomm.launching import hangs
 from realcomm.launching.status import padded, private_slot
@@ -193,11 +193,3 @@ def test_hang_is_reported_before_torchs_watchdog(gpu: SimulatedGpu, monkeypatch:
     gpu.host += 1.0
     assert hangs.look_once()
     assert reports == ["all_reduce/ring, channel 1, step 3, waiting for rank 2"]
-
-
-def test_host_clock_reads_marks_at_once():
-    clock = device_clock(torch.device("cpu"))
-    assert isinstance(clock, HostClock)
-    first, second = clock.now(), clock.now()
-    assert (clock.seconds(first), clock.seconds(second)) == (first, second) and first <= second
-    assert clock.has_passed(second)

@@ -80,12 +80,9 @@ def test_examples_that_start_processes(name: str):
     assert report == []
 
 
-def test_package_names_are_not_module_names():
+def test_package_lists_its_names_which_are_not_module_names():
     stems = {path.stem for path in Path(realcomm.__file__).parent.rglob("*.py")}
     assert stems & {*realcomm.__all__} == {"classroom"}
-
-
-def test_late_receives_complete():
     assert {*realcomm.__all__} <= {*dir(realcomm)}
     assert all(hasattr(realcomm, name) for name in dir(realcomm))
 

@@ -24,10 +24,7 @@ from realcomm.measuring.collective_run import RankMeasurement, TimedCall, make_t
 from realcomm.measuring.rank_measurement import (
     exact_input,
     exact_result,
-    first_to_last,
-    median_index,
     neutral_buffer,
-    repetitions_within,
 )
 
 SHORT = {"warmup": 0, "repetitions": 3}
@@ -217,13 +214,3 @@ def test_measurement_is_right_when_host_clocks_differ():
     assert all(abs(message.begin) < whole and abs(message.end) < whole for message in trace.messages)
     begins = [step.begin for step in chain(*steps)]
     assert max(begins) - min(begins) < whole
-
-
-def test_repetition_lasts_from_first_start_to_last_end():
-    two_ranks = [[(0.0, 1.0), (5.0, 6.5)], [(0.25, 2.0), (4.0, 4.5)]]
-    assert first_to_last(two_ranks) == [(0.0, 2.0), (4.0, 6.5)]
-    assert median_index([(0.0, 3.0), (0.0, 1.0), (1.0, 3.0)]) == 2
-
-
-def test_repetitions_are_odd_and_within_bounds():
-    assert [repetitions_within(1.0, seconds, 5, 49) for seconds in (0.0, 1e-3, 0.1, 0.099, 10.0)] == [49, 49, 11, 11, 5]

@@ -181,20 +181,26 @@ def test_every_held_out_image_is_tested_by_one_rank():
     assert len(torch.cat(shares).unique(dim=0)) == 360
 
 
+@pytest.fixture
+def no_launch(monkeypatch):
+    """No process may start."""
+    monkeypatch.setattr("realcomm.training.trainer.launch", lambda *args, **named: pytest.fail("a process was started"))
+
+
+@pytest.mark.usefixtures("no_launch")
 @pytest.mark.parametrize(
-    ("changed", "steps", "message"),
+    ("changed", "message"),
     [
-        ({"dataset": "imagefolder"}, None, "needs data_folder"),
-        ({"num_workers": -1}, None, "num_workers is -1"),
-        ({"random_crop": 33}, None, "random_crop is 33, and images are 32 x 32; give less"),
-        ({"flip": "yes"}, None, "flip is 'yes'; give True or False"),
-        ({"batch_size": 1000}, None, "2000 images a step, but digits has 1437.*at most 718"),
+        ({"dataset": "imagefolder"}, "needs data_folder"),
+        ({"num_workers": -1}, "num_workers is -1"),
+        ({"random_crop": 33}, "random_crop is 33, and images are 32 x 32; give less"),
+        ({"flip": "yes"}, "flip is 'yes'; give True or False"),
+        ({"batch_size": 1000}, "2000 images a step, but digits has 1437.*at most 718"),
     ],
 )
-def test_invalid_training_is_rejected_before_any_process_starts(changed, steps, message, monkeypatch):
-    monkeypatch.setattr("realcomm.training.trainer.launch", lambda *args, **named: pytest.fail("a process was started"))
+def test_invalid_training_is_rejected_before_any_process_starts(changed, message):
     with pytest.raises(InputError, match=message):
-        train(small(RING, **changed), TWO, steps=steps)
+        train(small(RING, **changed), TWO)
 
 
 @algorithm("all_reduce", chunks=1)
@@ -202,14 +208,14 @@ def forgets_to_add(rank, world_size):
     yield send(1 - rank, 0), recv(1 - rank, 0)
 
 
-def test_sync_that_does_not_average_is_rejected(monkeypatch):
-    monkeypatch.setattr("realcomm.training.trainer.launch", lambda *args, **named: pytest.fail("a process was started"))
+@pytest.mark.usefixtures("no_launch")
+def test_sync_that_does_not_average_is_rejected():
     with pytest.raises(InputError, match="misses the contribution of rank 0"):
         train(small(forgets_to_add), TWO)
 
 
-def test_sync_with_differing_addition_orders_is_rejected(monkeypatch):
-    monkeypatch.setattr("realcomm.training.trainer.launch", lambda *args, **named: pytest.fail("a process was started"))
+@pytest.mark.usefixtures("no_launch")
+def test_sync_with_differing_addition_orders_is_rejected():
     sync = find_algorithm("all_reduce/unchunked_ring")
     for changed in ({}, {"sync_every": 2}, {"buckets": Buckets()}, {"buckets": Buckets(hook="ddp")}):
         with pytest.raises(InputError, match="its 3 ranks add in different orders"):
