@@ -13,7 +13,7 @@ from math import inf
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-FIRST = "83162ea48c2129384629e276d50d94bf75c59008"  # the subjects up to this commit were not checked
+FIRST = "d5d6cab3f3ccb82679a6d0200e92ffd98c1363b8"  # the subjects up to this commit were not checked
 LONGEST_SUBJECT = 72
 LONG_SUBJECTS = 0.05  # largest share of subjects above LONGEST_SUBJECT: landed commits stay as they are
 LONGEST_NAME = 60
