@@ -55,27 +55,27 @@ def _is_time(model: Faulty) -> bool:
 
 def go_wrong(model: Faulty, place: str) -> None:
     """Execute the fault of the environment in its phase."""
-    what, _, where = os.environ.get("RINGLAB_FAULT", "").partition(" ")
+    fault, _, where = os.environ.get("RINGLAB_FAULT", "").partition(" ")
     is_time = dist.is_initialized() if place == "constructor" else _is_time(model)
     if where != place or not is_time:
         return
-    if what.startswith("SIG"):
-        os.kill(os.getpid(), signal.Signals[what])
-    if what.isdecimal():  # a signal without a name
-        os.kill(os.getpid(), int(what))
-    if what == "segfault":
+    if fault.startswith("SIG"):
+        os.kill(os.getpid(), signal.Signals[fault])
+    if fault.isdecimal():  # a signal without a name
+        os.kill(os.getpid(), int(fault))
+    if fault == "segfault":
         ctypes.string_at(0)
-    if what == "raise":
+    if fault == "raise":
         raise ZeroDivisionError("a fault of the user's")
-    if what == "silent":
+    if fault == "silent":
         raise SilentError
-    if what == "exit":
+    if fault == "exit":
         sys.exit(3)
-    if what == "_exit":
+    if fault == "_exit":
         os._exit(3)
-    if what == "memory":
+    if fault == "memory":
         torch.empty(1 << 50)
-    if what == "hang":
+    if fault == "hang":
         time.sleep(600)
 
 

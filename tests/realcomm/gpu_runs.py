@@ -56,7 +56,7 @@ def train_in_every_way(rank: int, world_size: int, folder: Path) -> dict[str, li
     torch.backends.cudnn.allow_tf32 = False
     vars(datasets).update(load_images=few_images)
     vars(running).update(measure_alone=lambda training: ComputePhases(0.0, 0.0, 0.0))
-    found = {}
+    losses_by_way = {}
     for name, way in TRAININGS.items():
         layout = torch.channels_last if name == "channels_last" else torch.contiguous_format
         vars(models).update(build_resnet=partial(convolution, layout=layout))
@@ -67,8 +67,8 @@ def train_in_every_way(rank: int, world_size: int, folder: Path) -> dict[str, li
             start = find_start(training, world_size, resume).checkpoint if rank == 0 and kept else None
             looking_on = [losses, *([Checkpointing(training, start)] if kept else ())]
             train_rank(rank, world_size, training, steps, observers=looking_on)
-        found[name] = losses.losses
-    return found
+        losses_by_way[name] = losses.losses
+    return losses_by_way
 
 
 def train_with_every_strategy(rank: int, world_size: int) -> dict[str, list[float]]:

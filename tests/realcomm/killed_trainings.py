@@ -129,14 +129,14 @@ def undisturbed(name: str, ranks: int, every: int) -> Learned:
         return learned(Path(folder))
 
 
-def differences(one: Any, other: Any, place: str) -> Iterator[str]:
+def differences(state: Any, other_state: Any, place: str) -> Iterator[str]:
     """Yield the places in which two states differ bitwise."""
-    (leaves, form), (others, other_form) = tree_flatten_with_path(one), tree_flatten_with_path(other)
+    (leaves, form), (others, other_form) = tree_flatten_with_path(state), tree_flatten_with_path(other_state)
     if form != other_form:
         yield f"{place}: {form} and {other_form}"
-    for (path, leaf), (_, found) in zip(leaves, others, strict=False):
-        if not (leaf.equal(found) if isinstance(leaf, torch.Tensor) else leaf == found):
-            yield f"{place}{keystr(path)}: {leaf} and {found}"
+    for (path, leaf), (_, other_leaf) in zip(leaves, others, strict=False):
+        if not (leaf.equal(other_leaf) if isinstance(leaf, torch.Tensor) else leaf == other_leaf):
+            yield f"{place}{keystr(path)}: {leaf} and {other_leaf}"
 
 
 def try_seed(seed: int) -> Tried:
@@ -164,9 +164,9 @@ def try_seed(seed: int) -> Tried:
                     problems.append(f"{about}, rank {rank}: {error}")
         else:
             train(name, ranks, every, folder)
-        found = learned(folder)
-        problems += [f"{about}: {place} differs" for place in differences(whole.state, found.state, "state")][:3]
-        problems += [f"{about}: {place} differs" for place in differences(whole.metrics, found.metrics, "metrics")][:3]
+        ended = learned(folder)
+        problems += [f"{about}: {place} differs" for place in differences(whole.state, ended.state, "state")][:3]
+        problems += [f"{about}: {place} differs" for place in differences(whole.metrics, ended.metrics, "metrics")][:3]
         left = [path.name for path in folder.glob("kept/*/.ringlab-*")]
         problems += [f"{about}: {left} is left"] if left else []
     return Tried(kills, named, problems)

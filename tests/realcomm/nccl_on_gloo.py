@@ -133,10 +133,10 @@ def recorded_run(
     self: Executor, tensor: torch.Tensor, record: list[Event] | None = None, collective: Collective | None = None
 ) -> None:
     """Run a program with a record, whether or not one is requested."""
-    found: list[Event] = []
+    recorded: list[Event] = []
     begin = perf_counter()
-    run(self, tensor, found, collective)
-    assert all(begin <= event.begin <= event.end for event in found)
+    run(self, tensor, recorded, collective)
+    assert all(begin <= event.begin <= event.end for event in recorded)
 
 
 def record_all(rank: int, world_size: int, cases: Sequence[real_cases.Case]) -> tuple[int, list[str]]:

@@ -95,7 +95,7 @@ def fifty_groups(rank: int, world_size: int) -> tuple[list[float], int, int, int
     for thread in known:
         thread.join(10)
     left = sum(thread.is_alive() for thread in known)
-    return wrong, len(known), left, sum(one() is not None for one in memory) + len(held) - 10
+    return wrong, len(known), left, sum(reference() is not None for reference in memory) + len(held) - 10
 
 
 def own_threads() -> list[threading.Thread]:

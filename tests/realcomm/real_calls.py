@@ -63,7 +63,7 @@ def draw_call(draw: random.Random, world_size: int) -> Call:
     """Return a random call."""
     name = draw.choice(FUNCTIONS)
     collective = COLLECTIVES.get(name, name)
-    known = [one.label for one in library().values() if one.spec.name == collective]
+    known = [algorithm.label for algorithm in library().values() if algorithm.spec.name == collective]
     dtype = draw.choice(REDUCED if name in REDUCING else MOVED)
     ops = ["sum", "product"] if dtype.is_complex else ["sum", "sum", "min", "max", "product"]
     ops += ["mean"] if dtype.is_floating_point or dtype.is_complex else []
@@ -109,9 +109,11 @@ def torchs_results(call: Call, rank: int, p: int, group: Any) -> list[torch.Tens
     """Return the results of torch.distributed's own call, flattened as by ``flat``."""
     if call.reduces and call.dtype.is_complex:  # gloo has sums of them only
         return _complex_results(call, rank, p)
-    own = _build(call, rank, p, dist, lambda values, _: flat(values), {"op": REDUCE[call.op]} if call.reduces else {})
-    own.make(group)
-    return [one / p if call.reduces and call.op == "mean" else one for one in own.results]
+    torchs = _build(
+        call, rank, p, dist, lambda values, _: flat(values), {"op": REDUCE[call.op]} if call.reduces else {}
+    )
+    torchs.make(group)
+    return [result / p if call.reduces and call.op == "mean" else result for result in torchs.results]
 
 
 def flat(tensor: torch.Tensor) -> torch.Tensor:
@@ -123,8 +125,8 @@ def flat(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _complex_results(call: Call, rank: int, p: int) -> list[torch.Tensor]:
-    every = [_build(call, one, p, realcomm, lambda values, _: values.reshape(-1), {}) for one in range(p)]
-    given = torch.stack([torch.cat([*(one.inputs or one.arguments[:1])]) for one in every])
+    every = [_build(call, number, p, realcomm, lambda values, _: values.reshape(-1), {}) for number in range(p)]
+    given = torch.stack([torch.cat([*(number.inputs or number.arguments[:1])]) for number in every])
     reduced = given.prod(0) if call.op == "product" else given.sum(0) / (p if call.op == "mean" else 1)
     part = slice(None) if call.name in ("all_reduce", "reduce") else part_slice(rank, len(reduced), p)
     return [flat(reduced[part])] if every[rank].results else []

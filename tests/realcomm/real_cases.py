@@ -55,14 +55,14 @@ def cases(world_size: int, whole: bool) -> Iterator[Case]:
 def compare_with_torch(rank: int, world_size: int, asked: Sequence[Case] | bool) -> tuple[int, list[str]]:
     """Return the number of cases, and those after which this rank has wrong data or has sent wrong messages."""
     tried, wrong = 0, []
-    own, traced = lru_cache(maxsize=None)(torchs_own), lru_cache(maxsize=None)(build_schedule)
+    expected_of, traced = lru_cache(maxsize=None)(torchs_own), lru_cache(maxsize=None)(build_schedule)
     for case in cases(world_size, whole=asked) if isinstance(asked, bool) else asked:
         tried += 1
         algorithm, root = case.algorithm, case.root
         n = max(round_down(algorithm, case.n, world_size), int(algorithm.spec.repeats))
         tensor = start(rank, n, case.dtype)
         pipeline.SLICE_BYTES, pipeline.LARGEST_SLICE_BYTES = case.slice_bytes, 4 * case.slice_bytes
-        expected = own(algorithm.spec, rank, n, case.dtype, case.op, root)
+        expected = expected_of(algorithm.spec, rank, n, case.dtype, case.op, root)
         executor = Executor(CollectiveCall(algorithm, n, dtype_name(case.dtype), case.op, root), rank, world_size)
         executor.run(tensor)
         sent = traced(algorithm, world_size, root).elements_sent(n)[rank] * case.dtype.itemsize

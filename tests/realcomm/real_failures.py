@@ -27,16 +27,16 @@ def failing_next(group: dist.ProcessGroup, error: BaseException, after: int = BE
     The next one is the one that is called first, also if another thread executes it.
     """
     begin, run, complete = CollectiveSequence.begin, Executor._run, Executor._complete
-    own, chosen, done = sequence_of(group), list[Collective](), list[object]()
+    sequence, chosen, done = sequence_of(group), list[Collective](), list[object]()
 
     def note(self: CollectiveSequence, name: str) -> Collective:
-        found = begin(self, name)
-        if self is own and not chosen:
-            chosen.append(found)
-        return found
+        collective = begin(self, name)
+        if self is sequence and not chosen:
+            chosen.append(collective)
+        return collective
 
     def run_until(self: Executor, tensor: torch.Tensor, record: Any, number: int) -> None:
-        fails = self._sequence is own and bool(chosen) and chosen[0].number == number
+        fails = self._sequence is sequence and bool(chosen) and chosen[0].number == number
         if fails and not after:
             raise error
         self._complete = (lambda *given: count(self, *given)) if fails else complete.__get__(self)  # type: ignore[method-assign]
@@ -72,21 +72,23 @@ def outcome(call: Callable[[], Any]) -> str:
 
 def all_functions_fail(rank: int, world_size: int, after: int, async_op: bool) -> dict[str, list[str]]:
     """Fail each function on rank 1 in its own group; return this rank's outcome, then that of a barrier."""
-    found = dict[str, list[str]]()
+    outcomes = dict[str, list[str]]()
     groups = {name: dist.new_group(timeout=timedelta(seconds=1)) for name in FUNCTIONS}
     for name, group in groups.items():
         if rank == 1:
             with failing_next(group, OSError("on purpose"), after):
-                found[name] = [outcome(lambda name=name, group=group: call_on(name, group, async_op))]
-            found[name] += [outcome(lambda group=group: realcomm.barrier(group))]
-            found[name] += [outcome(lambda group=group: realcomm.execute("barrier/naive", torch.ones(1), group=group))]
+                outcomes[name] = [outcome(lambda name=name, group=group: call_on(name, group, async_op))]
+            outcomes[name] += [outcome(lambda group=group: realcomm.barrier(group))]
+            outcomes[name] += [
+                outcome(lambda group=group: realcomm.execute("barrier/naive", torch.ones(1), group=group))
+            ]
     if rank != 1:  # all at once, as each waits for rank 1 until its group's timeout
         works = {name: call_on(name, group, async_op=True) for name, group in groups.items()}
-        found = {name: [outcome(lambda work=work: work)] for name, work in works.items()}
-        later = {name: group for name, group in groups.items() if found[name] != ["done"]}
+        outcomes = {name: [outcome(lambda work=work: work)] for name, work in works.items()}
+        later = {name: group for name, group in groups.items() if outcomes[name] != ["done"]}
         for name, group in later.items():
-            found[name] += [outcome(lambda group=group: realcomm.barrier(group))]
-    return found
+            outcomes[name] += [outcome(lambda group=group: realcomm.barrier(group))]
+    return outcomes
 
 
 def queued_behind_a_failure(rank: int, world_size: int) -> list[str]:
@@ -103,15 +105,15 @@ def queued_behind_a_failure(rank: int, world_size: int) -> list[str]:
 
 def interrupted(rank: int, world_size: int) -> list[str]:
     """Interrupt a queued collective, and a running one; return the outcome of the next one."""
-    found = []
+    outcomes = []
     for at_work in (False, True):
         group = dist.new_group(timeout=timedelta(seconds=5))
         works = [realcomm.all_reduce(torch.ones(3), group=group, async_op=True)]
         with failing_next(group, KeyboardInterrupt(), MIDDLE) if at_work else interrupting_the_queue():
-            found.append(outcome(lambda group=group: realcomm.barrier(group)))
-        found.append(outcome(lambda group=group: realcomm.broadcast(torch.ones(1), group=group)))
+            outcomes.append(outcome(lambda group=group: realcomm.barrier(group)))
+        outcomes.append(outcome(lambda group=group: realcomm.broadcast(torch.ones(1), group=group)))
         works[0].wait()
-    return found
+    return outcomes
 
 
 @contextmanager
@@ -127,7 +129,7 @@ def interrupting_the_queue() -> Iterator[None]:
 
 def numbers_apart(rank: int, world_size: int) -> list[str]:
     """Let ranks be at different collectives of a group; return their outcomes, without each other's data."""
-    found = []
+    outcomes = []
     calls = [
         lambda group: realcomm.all_reduce(torch.ones(8), group=group),  # rank 0 is one collective ahead
         lambda group: realcomm.all_reduce(torch.ones(8 - 4 * rank), group=group),
@@ -138,14 +140,14 @@ def numbers_apart(rank: int, world_size: int) -> list[str]:
         group = dist.new_group(timeout=timedelta(seconds=0.5))
         if number == 0 and rank == 0:
             sequence_of(group).begin("a collective that only this rank has called")
-        found.append(outcome(lambda call=call, group=group: call(group)))
+        outcomes.append(outcome(lambda call=call, group=group: call(group)))
         dist.barrier()
-    return found
+    return outcomes
 
 
 def wrong_arguments(rank: int, world_size: int) -> list[str]:
     """Give wrong arguments, on one rank and on all, and repeat the call; return the sums."""
-    found = []
+    results = []
     for ranks in ([0], list(range(world_size))):
         tensor = torch.full((5,), rank + 1.0)
         if rank in ranks:
@@ -153,22 +155,22 @@ def wrong_arguments(rank: int, world_size: int) -> list[str]:
                 try:
                     realcomm.all_reduce(tensor, async_op=True, **wrong)
                 except InputError as error:
-                    found.append(type(error).__name__)
+                    results.append(type(error).__name__)
         realcomm.all_reduce(tensor)
-        found.append(str(tensor.unique().item()))
-    return found
+        results.append(str(tensor.unique().item()))
+    return results
 
 
 def a_new_group_after_a_failure(rank: int, world_size: int) -> tuple[list[str], float]:
     """Fail in a group, destroy it and create one of the same ranks; other groups continue meanwhile."""
     group, tensor = dist.new_group(), torch.full((5,), rank + 1.0)
     with failing_next(group, OSError("on purpose")):
-        found = [outcome(lambda: realcomm.barrier(group))]
-    found += [outcome(lambda: realcomm.barrier(group)), outcome(lambda: realcomm.barrier())]
+        outcomes = [outcome(lambda: realcomm.barrier(group))]
+    outcomes += [outcome(lambda: realcomm.barrier(group)), outcome(lambda: realcomm.barrier())]
     dist.destroy_process_group(group)
     group = dist.new_group()
     realcomm.all_reduce(tensor, group=group)
-    return found, float(tensor.unique().item())
+    return outcomes, float(tensor.unique().item())
 
 
 def a_lost_peer(rank: int, world_size: int) -> list[str]:

@@ -48,13 +48,13 @@ def in_a_group(rank: int, world_size: int) -> list[float]:
 
 def _by_the_groups_ranks(rank: int, group: dist.ProcessGroup) -> None:
     """Compare roots given by ``group_src`` and ``group_dst`` with torch's own."""
-    for one in (dist, realcomm):
+    for module in (dist, realcomm):
         sent, total, share = torch.full((2,), float(rank)), torch.full((2,), float(rank)), torch.zeros(2)
-        one.broadcast(sent, group_src=1, group=group)
-        one.reduce(total, group_dst=1, group=group)
+        module.broadcast(sent, group_src=1, group=group)
+        module.reduce(total, group_dst=1, group=group)
         gathered = [torch.zeros(2), torch.zeros(2)] if rank == 3 else None
-        one.gather(torch.full((2,), float(rank)), gathered, group_dst=1, group=group)
-        one.scatter(share, gathered, group_src=1, group=group)
+        module.gather(torch.full((2,), float(rank)), gathered, group_dst=1, group=group)
+        module.scatter(share, gathered, group_src=1, group=group)
         assert sent.tolist() == [3.0, 3.0] and share.tolist() == [float(rank)] * 2
         assert rank != 3 or total.tolist() == [4.0, 4.0]
     sent, total = torch.full((2,), float(rank)), torch.full((2,), float(rank))

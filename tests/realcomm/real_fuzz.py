@@ -84,25 +84,25 @@ class Fuzz:
         while len(self.pending) > self.own.randrange(PENDING):
             self.pending.pop(self.own.randrange(len(self.pending)))()
 
-    def note(self, call: Call, is_right: bool, what: str) -> None:
+    def note(self, call: Call, is_right: bool, problem: str) -> None:
         if not is_right:
-            self.wrong.append(f"seed {self.seed}, rank {dist.get_rank()}, {sum(self.made.values())}: {call}: {what}")
+            self.wrong.append(f"seed {self.seed}, rank {dist.get_rank()}, {sum(self.made.values())}: {call}: {problem}")
 
     def compare(self, call: Call, group: Group, async_op: bool) -> None:
         """Make a call with realcomm and with torch; compare the results when it is done."""
         wanted = torchs_results(call, *group.place, group.group)
         built = build(call, *group.place)
-        before = [flat(one) for one in built.inputs]
+        before = [flat(tensor) for tensor in built.inputs]
         work = built.make(group.group, async_op)
         self.made[call.name] += 1
 
         def check() -> None:
             if work is not None:
                 self.note(call, work.wait(), "wait() returned False")
-            found = [flat(one) for one in built.results]
-            equal = len(found) == len(wanted) and all(map(torch.equal, found, wanted))
-            self.note(call, equal, f"{found} is not {wanted}")
-            kept = [one for one in built.inputs if not any(one is result for result in built.results)]
+            results = [flat(tensor) for tensor in built.results]
+            equal = len(results) == len(wanted) and all(map(torch.equal, results, wanted))
+            self.note(call, equal, f"{results} is not {wanted}")
+            kept = [tensor for tensor in built.inputs if not any(tensor is result for result in built.results)]
             self.note(call, all(map(torch.equal, map(flat, kept), before)), "an input has changed")
             self.note(call, all(map(has_ones_around, built.results)), "memory around a result has changed")
 
@@ -133,7 +133,7 @@ class Fuzz:
                 is_right = built.function.__module__.startswith("torch")
                 self.note(call, is_right, f"a wrong argument is refused with {error!r}")
             else:
-                self.note(call, is_right=False, what=f"a wrong argument is taken by {built.function}")
+                self.note(call, is_right=False, problem=f"a wrong argument is taken by {built.function}")
 
     def fail(self) -> None:
         """Let a call fail on some ranks of a new group. No rank may get other data than from torch's own call."""
@@ -147,19 +147,19 @@ class Fuzz:
             wanted = [torchs_results(call, *group.place, group.group) for call in calls]
             built = [build(call, *group.place) for call in calls]
             works = [one.make(group.group, self.own.random() < 0.5) for one in built[:number]]
-            said = [outcome(lambda work=work: work) for work in works]
+            outcomes = [outcome(lambda work=work: work) for work in works]
             if dist.get_rank() in failing:
                 with failing_next(group.group, error, after):
-                    said += self.make_all(built[number:], group)
-                self.note(calls[number], said[number] != "done", "it did not fail")  # or another failing rank's absence
-                for call, one in zip(calls[number + 1 :], said[number + 1 :], strict=True):
+                    outcomes += self.make_all(built[number:], group)
+                self.note(calls[number], outcomes[number] != "done", "it did not fail")  # or lose a failing rank
+                for call, one in zip(calls[number + 1 :], outcomes[number + 1 :], strict=True):
                     self.note(call, one.startswith("DistBackendError"), f"{one} after a failure")
             else:
-                said += self.make_all(built[number:], group)
-            for call, told, tensors, results in zip(calls, said, built, wanted, strict=True):
+                outcomes += self.make_all(built[number:], group)
+            for call, outcome_of_call, tensors, results in zip(calls, outcomes, built, wanted, strict=True):
                 self.made["beside a failure"] += 1
                 right = all(map(torch.equal, map(flat, tensors.results), results))
-                self.note(call, told != "done" or right, f"{said}: {tensors.results} is not {results}")
+                self.note(call, outcome_of_call != "done" or right, f"{outcomes}: {tensors.results} is not {results}")
             dist.destroy_process_group(group.group)
         dist.barrier()
 
@@ -172,8 +172,8 @@ class Fuzz:
                 work = one.make(group.group, async_op)
                 started.append(lambda work=work: outcome(lambda: work))
             except BaseException as error:
-                told = f"{type(error).__name__}: {error}"
-                started.append(lambda told=told: told)
+                message = f"{type(error).__name__}: {error}"
+                started.append(lambda message=message: message)
         return [one() for one in started]
 
     def settle(self) -> None:

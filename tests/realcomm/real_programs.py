@@ -64,7 +64,7 @@ def several(rank: int, world_size: int, workers: Sequence[Callable[[int, int], A
 
 def by_worker(ranks: list[dict[str, Any]]) -> dict[str, list[Any]]:
     """Return the results of ``several`` by worker, each by rank."""
-    return {name: [found[name] for found in ranks] for name in ranks[0]}
+    return {name: [results[name] for results in ranks] for name in ranks[0]}
 
 
 Rounds = list[list[list[Operation]]]  # [round][rank] -> the operations of its step
@@ -106,9 +106,9 @@ def oracle(rounds: Rounds, buffers: list[torch.Tensor], chunks: int) -> list[tor
     """Return the buffers that the contract defines, chunk by chunk, from each round's old values."""
     n = len(buffers[0])
     cuts = [slice(k * n // chunks, (k + 1) * n // chunks) for k in range(chunks)]
-    held = [[buffer[cut].clone() for cut in cuts] + [torch.empty(0)] * chunks for buffer in buffers]
+    current = [[buffer[cut].clone() for cut in cuts] + [torch.empty(0)] * chunks for buffer in buffers]
     for steps in rounds:
-        before = [list(own) for own in held]
+        before = [list(buffer) for buffer in current]
         sent = {
             (rank, op.peer): [o for o in step if o.kind is Kind.SEND and o.peer == op.peer]
             for rank, step in enumerate(steps)
@@ -123,8 +123,8 @@ def oracle(rounds: Rounds, buffers: list[torch.Tensor], chunks: int) -> list[tor
                 first = op.chunk if op.kind.is_local else sent[op.peer, rank].pop(0).chunk
                 for k in range(op.count):
                     value = before[src][first + k]
-                    held[rank][op.into + k] = held[rank][op.into + k] + value if op.kind.combines else value
-    return [torch.cat(own[:chunks]) for own in held]
+                    current[rank][op.into + k] = current[rank][op.into + k] + value if op.kind.combines else value
+    return [torch.cat(buffer[:chunks]) for buffer in current]
 
 
 def compare_with_oracle(rank: int, world_size: int, seeds: range, grouped: bool) -> list[str]:
@@ -144,10 +144,10 @@ def compare_with_oracle(rank: int, world_size: int, seeds: range, grouped: bool)
         buffers = [start(r, n, torch.float64) for r in range(world_size)]
         expected = oracle(rounds, buffers, chunks)[rank]
         program = ad_hoc(partial(_own_steps, rounds), chunks, scratch=chunks)
-        own = buffers[rank].to(device)
-        execute(program, own)
-        if not torch.equal(own.cpu(), expected):
-            wrong.append(f"seed {seed}, chunks {chunks}, n {n}: {own} is not {expected}")
+        buffer = buffers[rank].to(device)
+        execute(program, buffer)
+        if not torch.equal(buffer.cpu(), expected):
+            wrong.append(f"seed {seed}, chunks {chunks}, n {n}: {buffer} is not {expected}")
     return wrong
 
 
@@ -168,14 +168,14 @@ def _several_into_one(rank: int, world_size: int) -> Program:
 
 def in_the_order_written(rank: int, world_size: int) -> list[list[float]]:
     """Return rank 0's sums, whose order shows in the last bits. The first message of each arrives last."""
-    found = []
+    sums = []
     for late in (1, 3):
         if rank == late:
             time.sleep(0.2)
         tensor = torch.tensor([[1e8, 7.0], [-1e8, 1.0], [1.0, 0.0], [1e8, 0.0]][rank])
         execute(ad_hoc(_several_into_one, chunks=2), tensor)
-        found.append(tensor.tolist())
-    return found
+        sums.append(tensor.tolist())
+    return sums
 
 
 def shapes(rank: int, world_size: int) -> list[str]:
@@ -231,10 +231,10 @@ def recorded(rank: int, world_size: int, n: int) -> tuple[float, list[Event], fl
 def recorded_slowly(rank: int, world_size: int) -> list[Event]:
     """Return the events of a ring in which posting a message returns long after its arrival."""
     executor, record = Executor(CollectiveCall(library()["all_reduce/ring"], 8), rank, world_size), list[Event]()
-    own = executor._send
+    post = executor._send
 
     def send(*args: Any) -> Any:
-        work = own(*args)
+        work = post(*args)
         time.sleep(0.02)
         return work
 
@@ -288,9 +288,9 @@ def groups_after_channels(rank: int, world_size: int, store: Path | None = None)
         execute(library()["all_reduce/bidirectional_ring"], torch.ones(8, device=device), group=part)
     later = dist.new_group()
     assert isinstance(later, dist.ProcessGroup)
-    found = torch.ones(1, device=device)
-    dist.all_reduce(found, group=later)
-    return later.group_name, found.item()
+    total = torch.ones(1, device=device)
+    dist.all_reduce(total, group=later)
+    return later.group_name, total.item()
 
 
 def probed_messages(probe: Probe, rank: int, world_size: int) -> list[str]:

@@ -41,11 +41,11 @@ def test_trace_of_a_failed_run_has_what_happened(how: str, tmp_path: Path):
     assert find_limits(trace).heading == ("The run never ends" if how == "hang" else "Rank 2 fails")
     assert list(trace.failed) == ([] if how == "hang" else [BAD])
     assert all(0 < at <= trace.elapsed for at in trace.failed.values())
-    steps = {rank: [one.dst_step for one in trace.messages if one.dst == rank] for rank in range(RANKS)}
+    steps = {rank: [message.dst_step for message in trace.messages if message.dst == rank] for rank in range(RANKS)}
     if how != "kill":  # then it can tell
         assert steps[BAD] == list(range(STEP)), "it has received in every step before the one in which it breaks"
     assert steps[(BAD + 1) % RANKS] == list(range(STEP + 1)), "what it had posted there has arrived"
-    waits = {(one.rank, one.peer, one.sends, one.step) for one in trace.unfinished}
+    waits = {(message.rank, message.peer, message.sends, message.step) for message in trace.unfinished}
     assert ((BAD + 1) % RANKS, BAD, False, STEP + 1) in waits
     trace.write(tmp_path / "broken.trace.json")
     assert read_trace(tmp_path / "broken.trace.json") == trace
@@ -60,8 +60,8 @@ def test_failed_training_has_a_trace_of_phases_and_sync():
     assert (trace.title, list(trace.failed)) == ("training/ring", [1])
     names = [span.name for span in trace.spans if span.rank == 0]
     assert names == ["forward", "backward", "sync", "optimizer", "forward", "backward"], "the second sync never ends"
-    assert {one.collective for one in trace.messages} == {1}
-    assert (0, 1, False) in {(one.rank, one.peer, one.sends) for one in trace.unfinished}
+    assert {message.collective for message in trace.messages} == {1}
+    assert (0, 1, False) in {(message.rank, message.peer, message.sends) for message in trace.unfinished}
 
 
 def test_command_writes_the_trace_of_a_failed_run(ringlab: Ringlab, monkeypatch, tmp_path: Path):

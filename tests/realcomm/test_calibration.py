@@ -16,7 +16,6 @@ from collectives.records.calibration import PARTS, MessageCurve, read_calibratio
 from collectives.records.environment import threads_per_rank
 from collectives.training.gradients import Gradient
 from collectives.training.workload import ComputePhases, Training
-from realcomm.calibration import calibration
 from realcomm.calibration.blocks import (
     BesideTimes,
     BlockStep,
@@ -70,26 +69,26 @@ def training_block(late: float = 0.01) -> CalibrationBlock:
 
 
 def test_later_message_is_the_increment_of_a_longer_relay():
-    found = make_calibration([block()], TWO)
+    calibration = make_calibration([block()], TWO)
     first, later = (MessageClass(RELAY, 1, False, 4096, is_first) for is_first in (True, False))
-    assert found.message_seconds(first) == pytest.approx(5e-4)
-    assert found.message_seconds(later) == pytest.approx(1e-4)
-    assert found.message_seconds(first._replace(reduces=True)) == pytest.approx(6e-4)
-    assert found.reduction.points == [(4096, pytest.approx(2e-6))]  # the slowest rank's
+    assert calibration.message_seconds(first) == pytest.approx(5e-4)
+    assert calibration.message_seconds(later) == pytest.approx(1e-4)
+    assert calibration.message_seconds(first._replace(reduces=True)) == pytest.approx(6e-4)
+    assert calibration.reduction.points == [(4096, pytest.approx(2e-6))]  # the slowest rank's
 
 
 def test_two_ranks_take_a_first_message_and_a_later_one():
-    found = make_calibration([block()], TWO)
-    trace = simcomm.run(NAIVE, simcomm.this_machine(2), 4096, calibration=found)
+    calibration = make_calibration([block()], TWO)
+    trace = simcomm.run(NAIVE, simcomm.this_machine(2), 4096, calibration=calibration)
     assert trace.elapsed == pytest.approx(6e-4 + 1e-4)
     assert (trace.method, len(trace.messages)) == ("message classes", 2)
 
 
 def test_training_waits_for_the_slowest_rank():
-    found = make_calibration([training_block(late=0.01)], TWO)
-    (point,) = found.compute
+    calibration = make_calibration([training_block(late=0.01)], TWO)
+    (point,) = calibration.compute
     assert point.wait_s == pytest.approx(0.005)  # the first rank waits 10 ms, the second none
-    entry = training_figures(simcomm.train(JOB, simcomm.this_machine(2), calibration=_with_lone(found)), JOB)
+    entry = training_figures(simcomm.train(JOB, simcomm.this_machine(2), calibration=_with_lone(calibration)), JOB)
     assert entry.forward_s == pytest.approx(0.1)
     assert entry.backward_s == pytest.approx(0.205)
     assert entry.sync_s == pytest.approx(0.02 + 0.02 + 0.004 + 0.005)  # two messages, the division, waiting
@@ -97,9 +96,9 @@ def test_training_waits_for_the_slowest_rank():
     assert entry.step_s == pytest.approx(0.02 + 0.1 + 0.21 + 0.044 + 0.03)
 
 
-def _with_lone(found):
-    (point,) = found.compute
-    return replace(found, compute=[point, replace(point, processes=1)])
+def _with_lone(calibration):
+    (point,) = calibration.compute
+    return replace(calibration, compute=[point, replace(point, processes=1)])
 
 
 def test_ddp_prediction_has_overlapped_and_exposed_parts():
@@ -111,10 +110,10 @@ def test_ddp_prediction_has_overlapped_and_exposed_parts():
     measured = training_block(late=0.0)
     for rank in measured.ranks:
         rank.beside[KIND] = [pieces]
-    found = _with_lone(make_calibration([measured], TWO))
-    assert found.overlap[0].overlap_slowdown == pytest.approx(0.5)
+    calibration = _with_lone(make_calibration([measured], TWO))
+    assert calibration.overlap[0].overlap_slowdown == pytest.approx(0.5)
     job = Training(None)
-    entry = training_figures(simcomm.train(job, simcomm.this_machine(2), calibration=found), job)
+    entry = training_figures(simcomm.train(job, simcomm.this_machine(2), calibration=calibration), job)
     assert entry.forward_s == pytest.approx(0.1 + 0.001)
     assert entry.backward_s == pytest.approx(0.2 + 0.5 * 0.02 + 0.02 + 0.01)
     assert entry.sync_s == 0.0
@@ -123,7 +122,7 @@ def test_ddp_prediction_has_overlapped_and_exposed_parts():
 
 
 def test_measured_run_does_not_change_its_prediction(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(calibration, "MESSAGE_TURNS", PARTS - 1)
+    monkeypatch.setattr("realcomm.calibration.calibration.MESSAGE_TURNS", PARTS - 1)
     calls = [make_call(NAIVE, 2, 4096)]
     turns = run_in_turns(calls, [], simcomm.this_machine(2), timeout=300)
     assert len(turns.calibration) == PARTS and len(turns.collectives) == 1
@@ -138,9 +137,9 @@ def test_measured_run_does_not_change_its_prediction(monkeypatch: pytest.MonkeyP
 
 
 def test_calibration_file_keeps_its_parts(tmp_path: Path):
-    found = make_calibration([block(1 + 0.1 * number) for number in range(5)], TWO)
-    found.write(tmp_path / "two.json")
-    assert read_calibration(tmp_path / "two.json") == found
+    calibration = make_calibration([block(1 + 0.1 * number) for number in range(5)], TWO)
+    calibration.write(tmp_path / "two.json")
+    assert read_calibration(tmp_path / "two.json") == calibration
 
 
 def test_blocks_are_split_over_the_whole_launch():
@@ -174,12 +173,14 @@ def test_probe_sends_the_messages_of_its_pattern(probe: Probe, rank: int, does: 
 
 
 def test_message_is_read_from_the_most_similar_curve():
-    found = make_calibration([block()], TWO)
+    calibration = make_calibration([block()], TWO)
     wide = MessageCurve(EXCHANGE, 1, False, False, [(1000, 1e-4), (2000, 3e-4)])
-    found = replace(found, message_classes=[*found.message_classes, wide])
-    assert found.message_seconds(MessageClass(EXCHANGE, 1, False, 1500, False)) == pytest.approx(2e-4)
-    assert found.message_seconds(MessageClass(EXCHANGE, 3, False, 1500, False)) == pytest.approx(6e-4)  # three messages
-    assert found.message_seconds(MessageClass(EXCHANGE, 1, False, 3000, False)) == pytest.approx(
+    calibration = replace(calibration, message_classes=[*calibration.message_classes, wide])
+    assert calibration.message_seconds(MessageClass(EXCHANGE, 1, False, 1500, False)) == pytest.approx(2e-4)
+    assert calibration.message_seconds(MessageClass(EXCHANGE, 3, False, 1500, False)) == pytest.approx(
+        6e-4
+    )  # three messages
+    assert calibration.message_seconds(MessageClass(EXCHANGE, 1, False, 3000, False)) == pytest.approx(
         5e-4
     )  # at the last slope
 

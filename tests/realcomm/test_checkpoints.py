@@ -147,8 +147,8 @@ def test_checkpoint_is_synced_before_it_is_renamed(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(Path, "replace", named)
     write(tmp_path / "checkpoints", 10)
-    one = ["sync .ringlab-", "name {}", "sync checkpoin"]
-    assert done[:3] == [text.format(".pt") for text in one]
+    order = ["sync .ringlab-", "name {}", "sync checkpoin"]
+    assert done[:3] == [text.format(".pt") for text in order]
 
 
 KILLED = """

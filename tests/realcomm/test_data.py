@@ -61,8 +61,8 @@ def test_cifar10_without_a_folder_is_synthetic_with_a_note():
     by_class = images.mean(dim=(1, 2, 3)).view(2, 10)
     assert (by_class[:, 9] > by_class[:, 0]).all()  # there is something to learn
     assert len(tensors(load("cifar10", train=False, images=20))[0]) == 5
-    [said] = describe_images(Training(None, dataset="cifar10", images=20))
-    assert said.startswith("dataset cifar10 without data_folder: 20 synthetic images of its shape are used")
+    [note] = describe_images(Training(None, dataset="cifar10", images=20))
+    assert note.startswith("dataset cifar10 without data_folder: 20 synthetic images of its shape are used")
     assert describe_images(Training(None)) == []
 
 
@@ -181,12 +181,12 @@ def test_hostile_cifar10_pickle_is_never_read(tmp_path):
 def test_malformed_binary_cifar10_is_rejected(tmp_path):
     where = write_copy(tmp_path, cifar10.BINARY)
     good = (where / "test_batch.bin").read_bytes()
-    for held, message in (
+    for content, message in (
         (good[:-1], "test_batch.bin is truncated: 12291 bytes are not a multiple of 3073"),
         (b"", "test_batch.bin is truncated"),
         (b"\x0b" + good[1:], "the label of image 0 must be from 0 to 9, not 11"),
     ):
-        (where / "test_batch.bin").write_bytes(held)
+        (where / "test_batch.bin").write_bytes(content)
         with pytest.raises(InputError, match=message):
             cifar10.read_cifar10(tmp_path, train=False, verify=False)
     (where / "data_batch_4.bin").unlink()

@@ -72,8 +72,8 @@ def namespaces() -> None:
 def test_network_plan_forwards_along_the_routes():
     plan = plan_network(TWO_RACKS.on_first(3))
     assert plan.hosts == ("h0", "h1", "h2") and plan.switches == ("s0", "s1")
-    assert {(one.src, one.dst): one.bandwidth * 8 / 1e6 for one in plan.directions}["s0", "s1"] == 20
-    assert "h3" not in {one.src for one in plan.directions}  # no rank is there
+    assert {(link.src, link.dst): link.bandwidth * 8 / 1e6 for link in plan.directions}["s0", "s1"] == 20
+    assert "h3" not in {link.src for link in plan.directions}  # no rank is there
     assert plan.forwarding["s0"] == {"h0": "h0", "h1": "h1", "h2": "s1"}
     assert plan.rate == pytest.approx(3 * 40e6 / 8)
 
@@ -102,7 +102,7 @@ def test_forwarding_entries_follow_the_routes(cluster: simcomm.Cluster):
             route = [src]
             while route[-1] != dst:
                 here = route[-1]
-                first = next((one.dst for one in plan.directions if one.src == here), "")
+                first = next((link.dst for link in plan.directions if link.src == here), "")
                 route.append(plan.forwarding[here][dst] if here in plan.forwarding else first)
             assert tuple(route) == cluster.router().route(src, dst)
 
@@ -146,11 +146,11 @@ def test_cluster_that_cannot_be_emulated_is_rejected(cluster: simcomm.Cluster, w
 
 def test_no_group_measures_both_directions_of_a_link():
     plan = plan_network(simcomm.star(8, "60 Mbit/s", "0 us"))
-    found = groups(plan.directions)
-    assert sorted(one for group in found for one in group) == sorted(plan.directions)
-    for group in found:
-        assert sum(one.bandwidth for one in group) <= building.AT_ONCE
-        assert not {(one.src, one.dst) for one in group} & {(one.dst, one.src) for one in group}
+    measured_groups = groups(plan.directions)
+    assert sorted(link for group in measured_groups for link in group) == sorted(plan.directions)
+    for group in measured_groups:
+        assert sum(link.bandwidth for link in group) <= building.AT_ONCE
+        assert not {(link.src, link.dst) for link in group} & {(link.dst, link.src) for link in group}
 
 
 # What is built
@@ -158,20 +158,20 @@ def test_no_group_measures_both_directions_of_a_link():
 
 def inodes(network: EmulatedNetwork) -> set[int]:
     """The network namespaces of a network's hosts."""
-    return {Path(one.files[-1]).stat().st_ino for one in network.namespaces}
+    return {Path(namespace.files[-1]).stat().st_ino for namespace in network.namespaces}
 
 
 def users_of(namespaces: Iterable[int]) -> list[int]:
     """Processes inside one of these network namespaces, or with it open."""
-    found = []
+    users = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             links = {str(link.readlink()) for link in (process / "ns" / "net", *(process / "fd").iterdir())}
         except OSError:
             continue
         if links & {f"net:[{inode}]" for inode in namespaces}:
-            found.append(int(process.name))
-    return found
+            users.append(int(process.name))
+    return users
 
 
 @pytest.mark.namespaces
@@ -225,22 +225,22 @@ def test_doctor_reports_emulation_for_an_unprivileged_user(namespaces: None):
 @pytest.mark.namespaces
 def test_link_that_is_off_is_named_with_its_goodput(namespaces: None):
     plan = plan_network(simcomm.star(2, "20 Mbit/s", "0 us"))
-    wrong = replace(plan, directions=tuple(one._replace(bandwidth=one.bandwidth * 1.05) for one in plan.directions))
+    wrong = replace(plan, directions=tuple(link._replace(bandwidth=link.bandwidth * 1.05) for link in plan.directions))
     reader, writer = os.pipe()
     if os.fork() == 0:
         try:
-            found = building.NetworkBuilder(plan)
-            found.plan, building.ATTEMPTS = wrong, 1  # built as the one, measured as the other
-            found.verify()
+            builder = building.NetworkBuilder(plan)
+            builder.plan, building.ATTEMPTS = wrong, 1  # built as planned, measured as another
+            builder.verify()
         except RunFailed as error:
             os.write(writer, str(error).encode())
         os._exit(0)
     os.close(writer)
     os.wait()
     with os.fdopen(reader) as pipe:
-        said = pipe.read()
-    assert "the link h0 - s0 has a TCP goodput of 19.1" in said and ", not 20.08 Mbit/s" in said
-    assert "and 3 more links are off" in said
+        message = pipe.read()
+    assert "the link h0 - s0 has a TCP goodput of 19.1" in message and ", not 20.08 Mbit/s" in message
+    assert "and 3 more links are off" in message
 
 
 def reduce_some(rank: int, world_size: int) -> None:
@@ -299,8 +299,8 @@ def test_nothing_is_left_however_the_launcher_ends(namespaces: None, number: sig
     call = [sys.executable, str(script)]
     errors = tmp_path / "errors"
     with (
-        errors.open("w", encoding="utf-8") as told,
-        subprocess.Popen(call, env=environment, stdout=subprocess.PIPE, stderr=told, text=True) as done,
+        errors.open("w", encoding="utf-8") as stderr,
+        subprocess.Popen(call, env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True) as done,
     ):
         assert done.stdout is not None
         names = {int(word) for word in done.stdout.readline().split()}

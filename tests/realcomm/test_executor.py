@@ -56,13 +56,13 @@ def test_channel_communicators_are_reused_and_end_with_the_group():
 
 
 def test_new_group_after_channels_of_a_subgroup_has_all_ranks():
-    (name, found), *others = launch(real_programs.groups_after_channels, 3, timeout=60)
-    assert others == [(name, found)] * 2 and found == 3.0
+    (name, total), *others = launch(real_programs.groups_after_channels, 3, timeout=60)
+    assert others == [(name, total)] * 2 and total == 3.0
 
 
 def test_each_waiting_step_gets_a_mark():
     steps = [(0, 2), (1, 2)], [(0, 1), (1, 1)]
-    assert launch(real_programs.marked_steps, 3) == [[], *(["begin", *own, "begin", *own] for own in steps)]
+    assert launch(real_programs.marked_steps, 3) == [[], *(["begin", *marks, "begin", *marks] for marks in steps)]
 
 
 def test_messages_of_a_step_are_posted_as_one_group():
@@ -119,15 +119,17 @@ def test_messages_arrive_after_they_are_sent(pair: dict[str, list[Any]]):
 
 
 def test_empty_operations_are_not_sent():
-    (_, one, _), (_, other, _), (_, third, _) = launch(real_programs.recorded, 3, 1)
-    assert len(one) + len(other) + len(third) == 4 * 2 + 2  # one chunk of one element travels four times; two reduces
+    (_, first, _), (_, second, _), (_, third, _) = launch(real_programs.recorded, 3, 1)
+    assert (
+        len(first) + len(second) + len(third) == 4 * 2 + 2
+    )  # one chunk of one element travels four times; two reduces
 
 
 def bind(*step, n: int = 8, chunks: int = 4, scratch: int = 0) -> tuple[BoundStep[torch.Tensor], SliceMemory]:
     staging = torch.empty(staging_elements((step,), n, chunks))
     memory = SliceMemory(torch.arange(float(n)), torch.empty(scratch * n // chunks), staging, chunks)
-    (found,) = bind_steps((step,), memory)
-    return found, memory
+    (bound,) = bind_steps((step,), memory)
+    return bound, memory
 
 
 def inside(part: torch.Tensor, whole: torch.Tensor) -> bool:

@@ -19,8 +19,8 @@ REASON = " failed with OSError: on purpose; destroy the group and create a new o
 def test_group_rejects_collectives_after_a_failure(after: int, async_op: bool):
     others, failing, _ = launch(real_failures.all_functions_fail, 3, after, async_op, timeout=120)
     assert [*failing] == FUNCTIONS
-    for name, (told, *later) in failing.items():
-        assert told == "OSError: on purpose", name
+    for name, (outcome, *later) in failing.items():
+        assert outcome == "OSError: on purpose", name
         for said, barrier in zip(later, ("dissemination", "naive"), strict=True):
             assert said.startswith(REFUSED.format(barrier)) and said.endswith(REASON), (name, said)
     for name, said in others.items():
@@ -39,7 +39,7 @@ def test_collectives_after_a_failed_one_are_rejected(failed: dict[str, list[Any]
     (first, *later), _ = failed["queued_behind_a_failure"]
     assert first == "MemoryError: on purpose"
     assert len(later) == 3
-    assert all("its collective 0, all_reduce/ring, failed with MemoryError" in said for said in later)
+    assert all("its collective 0, all_reduce/ring, failed with MemoryError" in outcome for outcome in later)
 
 
 def test_interrupt_is_a_failure(failed: dict[str, list[Any]]):
@@ -51,9 +51,9 @@ def test_interrupt_is_a_failure(failed: dict[str, list[Any]]):
 
 
 def test_ranks_in_different_collectives_get_no_data(failed: dict[str, list[Any]]):
-    for said in failed["numbers_apart"]:
-        assert len(said) == 4
-        assert all(one.startswith("RuntimeError: ") for one in said), said
+    for outcomes in failed["numbers_apart"]:
+        assert len(outcomes) == 4
+        assert all(outcome.startswith("RuntimeError: ") for outcome in outcomes), outcomes
 
 
 def test_wrong_arguments_leave_the_group_as_it_was(failed: dict[str, list[Any]]):

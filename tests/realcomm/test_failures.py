@@ -55,10 +55,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def check_failed(done: Done, said: str) -> list[str]:
+def check_failed(done: Done, message: str) -> list[str]:
     """Check that a command failed with this message; return the lines after it."""
     first, *notes = [line for line in done.err.partition("ringlab: ")[2].splitlines() if line]
-    assert done.status == 1 and re.match(said, first), done.err
+    assert done.status == 1 and re.match(message, first), done.err
     return notes
 
 
@@ -242,10 +242,10 @@ def test_launch_on_a_full_disk_names_the_file(tmp_path: Path) -> None:
 def test_hang_of_a_users_model_is_reported(here: Path, ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RINGLAB_FAULT", "hang forward")
     done = ringlab("run", "own.toml", "--timeout", 3, "--trace", "t.json")
-    said = (
+    message = (
         "no progress for 3 s; rank 0: training step 3, sync, .* waiting for rank 1; rank 1: training step 3, forward;"
     )
-    notes = check_failed(done, f"{said} the others wait for rank 1")
+    notes = check_failed(done, f"{message} the others wait for rank 1")
     assert notes[-1] == "The trace up to this point is in t.json"
 
 

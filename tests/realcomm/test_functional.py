@@ -122,10 +122,10 @@ REFUSED_TYPES = [
 
 
 def test_invalid_arguments_are_rejected_before_anything_is_sent(two: dict[str, list[Any]]):
-    for told in two["refusals"]:
-        for wanted, (said, _) in zip(REFUSED + REFUSED_TYPES, told, strict=True):
-            assert re.search(wanted, said)
-        assert [of_type for _, of_type in told] == [False] * len(REFUSED) + [True] * len(REFUSED_TYPES)
+    for refusals in two["refusals"]:
+        for wanted, (message, _) in zip(REFUSED + REFUSED_TYPES, refusals, strict=True):
+            assert re.search(wanted, message)
+        assert [of_type for _, of_type in refusals] == [False] * len(REFUSED) + [True] * len(REFUSED_TYPES)
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
@@ -171,8 +171,8 @@ def test_wait_timeout_names_the_awaited_peer(two: dict[str, list[Any]]):
 
 
 def test_failed_collective_raises_in_every_waiter(two: dict[str, list[Any]]):
-    told, others = two["broken"]
-    assert len(told) == 3 and all("imed out" in said for said in told) and others == []
+    messages, others = two["broken"]
+    assert len(messages) == 3 and all("imed out" in message for message in messages) and others == []
 
 
 @pytest.mark.gpu

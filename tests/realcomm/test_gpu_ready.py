@@ -70,7 +70,7 @@ def test_rank_of_a_users_group_gets_its_own_gpu(four_gpus: list[object], monkeyp
     assert group.own_device() == torch.device("cpu")
 
 
-def test_gloo_group_works_on_cpus_when_gpus_exist(monkeypatch: pytest.MonkeyPatch):
+def test_gloo_works_on_cpus_when_gpus_exist(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     dist.init_process_group("cpu:gloo,cuda:gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     try:
@@ -160,15 +160,22 @@ def test_torch_without_nccl_is_rejected(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(dist, "is_nccl_available", lambda: False)
     with pytest.raises(InputError, match="this torch was built without NCCL"):
         check_launch(1, "nccl", 60)
-    found = doctor._gpus()
-    assert not found.works and found.detail == "1: H200; but torch was built without NCCL"
+    check = doctor._gpus()
+    assert not check.works and check.detail == "1: H200; but torch was built without NCCL"
 
 
 def call(name: str, number: int, state: str, is_p2p: bool = False) -> dict[str, Any]:
     """Return a call as torch's flight recorder lists it; the other kind of call has another number."""
-    own, other = ("p2p_seq_id", "collective_seq_id") if is_p2p else ("collective_seq_id", "p2p_seq_id")
+    key, other_key = ("p2p_seq_id", "collective_seq_id") if is_p2p else ("collective_seq_id", "p2p_seq_id")
     group = ["0", "default_pg"]
-    return {"profiling_name": name, own: number, other: 99, "process_group": group, "state": state, "is_p2p": is_p2p}
+    return {
+        "profiling_name": name,
+        key: number,
+        other_key: 99,
+        "process_group": group,
+        "state": state,
+        "is_p2p": is_p2p,
+    }
 
 
 MESSAGES = [call(f"nccl:{name}", 1, "scheduled", is_p2p=True) for name in ("recv 0<-1", "send 0->1")]  # done long ago
@@ -272,11 +279,11 @@ def test_aborted_communicator_is_a_lost_peer():
 def wait_on_hosts(rank: int, world_size: int) -> tuple[bool, bool, str]:
     """Return whether a rank on a GPU has one gloo group for host work, and what it exchanges there."""
     vars(group_memory)["own_device"] = lambda: torch.device("cuda")
-    found = group_memory.host_group()
+    gloo = group_memory.host_group()
     group_memory.host_barrier()
     heard = [None] * world_size if rank == 0 else None
-    dist.gather_object(rank, heard, group=found)
-    return found is group_memory.host_group(), found is dist.group.WORLD, f"{dist.get_backend(found)} {heard}"
+    dist.gather_object(rank, heard, group=gloo)
+    return (gloo is group_memory.host_group(), gloo is dist.group.WORLD, f"{dist.get_backend(gloo)} {heard}")
 
 
 def test_ranks_on_gpus_wait_for_each_other_on_hosts():

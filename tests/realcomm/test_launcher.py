@@ -105,7 +105,7 @@ def test_progress_reaches_the_launcher():
 def test_process_in_a_group_works_as_its_rank():
     """As in a process of ``torch.multiprocessing.spawn``; here in a launch within a launch."""
     inner = [(rank, 1, 5.0) for rank in range(2)]
-    assert [[(rank, 1, total) for rank, _, total in found] for found in launch(launch_again, 2)] == [inner, inner]
+    assert [[(rank, 1, total) for rank, _, total in results] for results in launch(launch_again, 2)] == [inner, inner]
 
 
 def launch_again(rank: int, world_size: int) -> list[tuple[int, int, float]]:
@@ -308,14 +308,14 @@ def test_launcher_can_be_killed_while_its_server_imports(tmp_path: Path, number:
 
 def session(leader: int) -> list[int]:
     """Processes in the session of ``leader``."""
-    found = []
+    pids = []
     for pid, _ in processes():
         try:
             if os.getsid(pid) == leader:
-                found.append(pid)
+                pids.append(pid)
         except ProcessLookupError:
             pass
-    return found
+    return pids
 
 
 def wait_until(is_so, seconds: float = 60.0) -> None:

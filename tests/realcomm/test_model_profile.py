@@ -173,8 +173,8 @@ def test_measured_time_is_distributed_over_all_layers(tmp_path: Path) -> None:
     assert measured.batch_size == 3 and measured.loading == 0
     assert len(measured.forward) == len(measured.backward) == len(answer.profile.layers)
     assert sum(measured.forward) > 0 and sum(measured.backward) > 0
-    found = answer.to_dict()["measured"]
-    assert found["forward"] == pytest.approx(sum(block["forward_s"] for block in answer.to_dict()["blocks"]))
+    times = answer.to_dict()["measured"]
+    assert times["forward"] == pytest.approx(sum(block["forward_s"] for block in answer.to_dict()["blocks"]))
     answer.profile.write(tmp_path / "one.json")
     assert read_model_profile(tmp_path / "one.json").measured == (measured,)
 

@@ -38,10 +38,10 @@ dist.destroy_process_group()
 @pytest.mark.slow
 def test_every_way_and_strategy_trains_alike_on_cpus(tmp_path: Path):
     """Keeps the code of the tests for GPUs working."""
-    found = launch(gpu_runs.train_in_every_way, 2, tmp_path, timeout=200)[0]
-    assert all(len(losses) == gpu_runs.STEPS for losses in found.values())
+    losses_by_way = launch(gpu_runs.train_in_every_way, 2, tmp_path, timeout=200)[0]
+    assert all(len(losses) == gpu_runs.STEPS for losses in losses_by_way.values())
     for name in ("our buckets", "our algorithm in DDP", "DDP", "channels_last"):
-        assert found[name] == pytest.approx(found["after backward"], rel=1e-4), name
+        assert losses_by_way[name] == pytest.approx(losses_by_way["after backward"], rel=1e-4), name
     strategies = launch(gpu_runs.train_with_every_strategy, 4, timeout=200)[-1]
     assert strategies["tensor"] == pytest.approx(strategies["1f1b"], rel=1e-4)
 
@@ -49,21 +49,21 @@ def test_every_way_and_strategy_trains_alike_on_cpus(tmp_path: Path):
 @pytest.mark.gpu
 @ON_GPU
 def test_trains_on_gpus_as_on_cpus(tmp_path: Path):
-    found, expected = (
+    on_gpus, on_cpus = (
         launch(gpu_runs.train_in_every_way, 2, tmp_path / backend, backend=backend, timeout=200)[0]
         for backend in ("nccl", "gloo")
     )
-    for name, losses in found.items():
-        assert losses == pytest.approx(expected[name], rel=WITHIN.get(name, 1e-3)), name
+    for name, losses in on_gpus.items():
+        assert losses == pytest.approx(on_cpus[name], rel=WITHIN.get(name, 1e-3)), name
 
 
 @pytest.mark.gpu
 @ON_GPU
 def test_strategies_on_gpus_train_as_on_cpus():
-    found, expected = (
+    on_gpus, on_cpus = (
         launch(gpu_runs.train_with_every_strategy, 4, backend=backend, timeout=200) for backend in ("nccl", "gloo")
     )
-    for of_rank, wanted in zip(found, expected, strict=True):
+    for of_rank, wanted in zip(on_gpus, on_cpus, strict=True):
         for name, losses in of_rank.items():
             assert losses == pytest.approx(wanted[name], rel=1e-3), name
 
@@ -73,8 +73,8 @@ def test_strategies_on_gpus_train_as_on_cpus():
 @pytest.mark.parametrize("bound", [False, True], ids=["current device", "device_id"])
 def test_groups_after_channels_on_gpus_have_all_ranks(bound: bool, tmp_path: Path):
     store = tmp_path / "store" if bound else None
-    (name, found), *others = launch(real_programs.groups_after_channels, 3, store, backend="nccl", timeout=60)
-    assert others == [(name, found)] * 2 and found == 3.0
+    (name, total), *others = launch(real_programs.groups_after_channels, 3, store, backend="nccl", timeout=60)
+    assert others == [(name, total)] * 2 and total == 3.0
 
 
 @pytest.mark.gpu

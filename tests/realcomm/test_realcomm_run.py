@@ -21,11 +21,7 @@ from collectives.spec import FLOATING, ITEM_BYTES, OPS
 from realcomm.execution.executor import COMBINE
 from realcomm.launching.launcher import launch
 from realcomm.measuring.collective_run import RankMeasurement, TimedCall, make_trace
-from realcomm.measuring.rank_measurement import (
-    exact_input,
-    exact_result,
-    neutral_buffer,
-)
+from realcomm.measuring.rank_measurement import exact_input, exact_result, neutral_buffer
 
 SHORT = {"warmup": 0, "repetitions": 3}
 
@@ -206,9 +202,9 @@ def test_ranks_begin_together_when_some_arrive_late():
 def test_measurement_is_right_when_host_clocks_differ():
     call = make_call("all_reduce/ring", 3, 4096)
     begin = time.perf_counter()
-    found = launch(real_programs.measure_by_unlike_clocks, 3, TimedCall(call, 1, 3, None), timeout=120)
+    results = launch(real_programs.measure_by_unlike_clocks, 3, TimedCall(call, 1, 3, None), timeout=120)
     whole = time.perf_counter() - begin
-    measured, steps = zip(*found, strict=True)
+    measured, steps = zip(*results, strict=True)
     trace = make_trace(simcomm.this_machine(3), TimedCall(call, 1, 3, None), list(measured))
     assert 0 < trace.elapsed < whole
     assert all(abs(message.begin) < whole and abs(message.end) < whole for message in trace.messages)

@@ -88,8 +88,8 @@ def test_other_rank_counts_need_the_same_global_batch(scenario: Path):
 @pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 150), marks=pytest.mark.slow)])
 def test_killed_and_resumed_training_is_bitwise_equal(seeds: range) -> None:
     tried = [killed_trainings.try_seed(seed) for seed in seeds]
-    assert [problem for one in tried for problem in one.problems] == []
-    assert sum(one.kills for one in tried) == sum(one.named for one in tried) >= 1
+    assert [problem for result in tried for problem in result.problems] == []
+    assert sum(result.kills for result in tried) == sum(result.named for result in tried) >= 1
 
 
 @pytest.mark.parametrize(
@@ -155,11 +155,11 @@ def test_metrics_are_written_before_their_checkpoint(tmp_path: Path, monkeypatch
     written: list[int] = []
     monkeypatch.setattr(Checkpointing, "_write", lambda self, running, step: written.append(step))
     for step in range(6):  # two epochs of four steps and two
-        running, told = SimpleNamespace(done=step + 1, at_epoch_end=step in (3, 5)), SimpleNamespace(step=step)
-        last.step_done(running, told)
+        running, record = SimpleNamespace(done=step + 1, at_epoch_end=step in (3, 5)), SimpleNamespace(step=step)
+        last.step_done(running, record)
         assert written == [2, 3][: (step > 1) + (step > 3)]
         if running.at_epoch_end:
-            last.epoch_done(running, told)
+            last.epoch_done(running, record)
     assert written == [2, 3, 5]
 
 
@@ -261,10 +261,10 @@ def test_damaged_checkpoint_is_skipped_with_a_warning(scenario: Path):
     assert find_start(training, 2, "auto").notes == ["ring: no complete checkpoint in kept/ring; starting afresh"]
     last = [keep(scenario / "kept" / "ring", step) for step in (10, 20)][-1]
     last.write_bytes(last.read_bytes()[:-1])
-    warning, said = find_start(training, 2, "auto").notes
+    warning, note = find_start(training, 2, "auto").notes
     assert (
         "step-00000020.pt is not a checkpoint, or is truncated" in warning
-        and "resumes from kept/ring/step-00000010.pt" in said
+        and "resumes from kept/ring/step-00000010.pt" in note
     )
     with pytest.raises(InputError, match=r"step-00000020\.pt is not a checkpoint, or is truncated"):
         find_start(training, 2, last)
@@ -290,8 +290,8 @@ def test_failed_run_says_how_to_resume(scenario: Path, ringlab: Ringlab, monkeyp
     monkeypatch.setattr("realcomm.training.trainer.launch", broken)
     done = ringlab("run", "ring.toml")
     assert done.status == 1 and "rank 1 was killed by SIGKILL (status: training step 12, sync)" in done.err
-    said = "the newest checkpoint is kept/ring/step-00000010.pt (step 10, epoch 1); resume it with --resume auto"
-    assert said in " ".join(done.err.split())
+    note = "the newest checkpoint is kept/ring/step-00000010.pt (step 10, epoch 1); resume it with --resume auto"
+    assert note in " ".join(done.err.split())
 
 
 def test_checkpoint_beyond_the_last_epoch_is_rejected(scenario: Path):

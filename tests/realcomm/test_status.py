@@ -84,6 +84,6 @@ def test_error_of_a_backend_collective_names_it(monkeypatch: pytest.MonkeyPatch)
     ],
 )
 def test_contradictory_local_world_sizes_are_rejected(local: list[str | None], message: str) -> None:
-    places = [Place(host, f"boot {host}", 7, 2, own) for host, own in zip("ab", local, strict=True)]
+    places = [Place(host, f"boot {host}", 7, 2, size) for host, size in zip("ab", local, strict=True)]
     with pytest.raises(InputError, match=message):
         local_ranks(places, 0)

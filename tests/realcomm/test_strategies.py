@@ -103,9 +103,9 @@ def on_digits(parallelism: Parallelism, model: str) -> StrategyPlan:
 def plans_in(folder: Path, names: Iterable[str]) -> dict[str, StrategyPlan]:
     """Return the trainings to run, on random tokens and on digits, by name."""
     (folder / "network.py").write_text(NETWORK)
-    found = {name: plan_of({**STRATEGIES, **MESHES}[name]) for name in (*names, *MESHES)}
-    found |= {name: on_digits(strategy, f"{folder / 'network.py'}:build") for name, strategy in OF_NETWORK.items()}
-    return {name: plan._replace(steps=STEPS, checked=STEPS) for name, plan in found.items()}
+    plans = {name: plan_of({**STRATEGIES, **MESHES}[name]) for name in (*names, *MESHES)}
+    plans |= {name: on_digits(strategy, f"{folder / 'network.py'}:build") for name, strategy in OF_NETWORK.items()}
+    return {name: plan._replace(steps=STEPS, checked=STEPS) for name, plan in plans.items()}
 
 
 class Launched(NamedTuple):
@@ -146,9 +146,11 @@ def measured(launched: Launched) -> dict[str, list[CountedStrategy]]:
 def check_trained(launched: Launched, kept: Iterable[str]) -> None:
     """Check the losses of all trainings, and the weights of some by the loss of one more step."""
     for name, results in launched.trained.items():
-        own = [sum(each) / len(each) for each in zip(*(one.losses for one in results if one.losses), strict=True)]
+        means = [
+            sum(each) / len(each) for each in zip(*(result.losses for result in results if result.losses), strict=True)
+        ]
         assert results[0].alone is not None, name
-        assert own == pytest.approx(results[0].alone.losses, rel=1e-5) and len({*own}) == STEPS, name
+        assert means == pytest.approx(results[0].alone.losses, rel=1e-5) and len({*means}) == STEPS, name
     for name in kept:
         plan = launched.plans[name]._replace(steps=STEPS + 1, checked=STEPS + 1)
         model = build(plan)
@@ -198,22 +200,22 @@ def test_predicted_calls_are_those_of_torch(measured: dict[str, list[CountedStra
     """With ``sequence``, torch's optimizer also sums the gradients of norms three times."""
     for name in STRATEGIES.keys() - REGROUPED:
         for rank, result in enumerate(measured[name]):
-            found = Counter(map(tuple, result.calls))
+            calls = Counter(map(tuple, result.calls))
             if name == "sequence":
-                assert found.pop(("all_reduce", NORM, 4)) == 3 * (2 * LAYERS + 1)
-            assert found == expected_calls(name, rank), name
+                assert calls.pop(("all_reduce", NORM, 4)) == 3 * (2 * LAYERS + 1)
+            assert calls == expected_calls(name, rank), name
 
 
 def test_predicted_bytes_are_those_of_torch_when_it_groups_calls(measured: dict[str, list[CountedStrategy]]) -> None:
     """Without resharding, FSDP sends units instead of buckets. Gradients of pairs are one buffer."""
     for name in REGROUPED:
         for rank, result in enumerate(measured[name]):
-            found, expected = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
+            sent, expected = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
             for collective, nbytes, ranks in result.calls:
-                found[collective, ranks] += nbytes
+                sent[collective, ranks] += nbytes
             for (collective, nbytes, ranks), times in expected_calls(name, rank).items():
                 expected[collective, ranks] += round(nbytes) * times
-            assert found == expected
+            assert sent == expected
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -300,9 +302,9 @@ def test_meshes_and_stages_use_the_ranks_device(monkeypatch: pytest.MonkeyPatch)
     spread.Spread(model, STRATEGIES["hsdp"], recipe)
     halves = ("words", "blocks.0"), ("last_norm", "head")
     assert not moved, "torch shards each unit when it has moved it"
-    found = spread.Spread(model, Parallelism(data=1, pipeline=2, microbatches=2), recipe, stages=halves)
+    distributed = spread.Spread(model, Parallelism(data=1, pipeline=2, microbatches=2), recipe, stages=halves)
     assert asked == ["cuda", "cuda", gpu]
-    assert moved == [(gpu, parameters(found.model))] and moved[0][1] < parameters(model)
+    assert moved == [(gpu, parameters(distributed.model))] and moved[0][1] < parameters(model)
 
 
 def test_lone_training_is_skipped_when_the_model_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,8 +326,8 @@ def test_prediction_needs_the_whole_model_on_one_device(monkeypatch: pytest.Monk
 
 def test_older_names_of_torch_functions_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(dist, "all_gather_single", raising=False)
-    found = torchs_function("all_gather_single", "all_gather_into_tensor")
-    assert found is dist.all_gather_into_tensor
+    function = torchs_function("all_gather_single", "all_gather_into_tensor")
+    assert function is dist.all_gather_into_tensor
 
 
 def test_consecutive_blocks_of_a_resnet_are_the_model() -> None:

@@ -118,12 +118,12 @@ def test_accuracy_is_that_of_the_saved_weights(ring):
 
 
 def test_non_finite_loss_names_step_phase_and_source():
-    one = SimpleNamespace(rank=1, done=7, model=nn.Linear(2, 2), batch=(torch.ones(2), torch.zeros(2)))
-    for spoil, why in ((None, "weights and images are finite"), (one.batch[0], "images"), (one.model.bias, "bias")):
+    run = SimpleNamespace(rank=1, done=7, model=nn.Linear(2, 2), batch=(torch.ones(2), torch.zeros(2)))
+    for spoil, why in ((None, "weights and images are finite"), (run.batch[0], "images"), (run.model.bias, "bias")):
         if spoil is not None:
             spoil.data[1] = torch.inf
         with pytest.raises(RunFailed, match=f"^the loss of step 7 is nan, in phase forward; its {why}"):
-            RunningTraining._check_loss(one, float("nan"))  # type: ignore[arg-type]
+            RunningTraining._check_loss(run, float("nan"))  # type: ignore[arg-type]
 
 
 def tiny_model():
@@ -228,14 +228,14 @@ def test_gradients_match_torchvision_in_backward_order(name, stem):
     with torch.device("meta"):
         model = build_resnet(Training(RING, name, stem=stem, classes=7))
     sizes = [parameter.nbytes for parameter in model.parameters()]
-    found = gradients_in_order(name, 7, stem)
-    assert sorted(gradient.nbytes for gradient in found) == sorted(sizes)
-    assert [gradient.nbytes for gradient in found[:2]] == sizes[:-3:-1] and found[-1].nbytes == sizes[0]
-    assert [gradient.ready for gradient in found] == sorted(gradient.ready for gradient in found)
+    gradients = gradients_in_order(name, 7, stem)
+    assert sorted(gradient.nbytes for gradient in gradients) == sorted(sizes)
+    assert [gradient.nbytes for gradient in gradients[:2]] == sizes[:-3:-1] and gradients[-1].nbytes == sizes[0]
+    assert [gradient.ready for gradient in gradients] == sorted(gradient.ready for gradient in gradients)
     assert count_parameters(name, 7, stem) * 4 == sum(sizes)
 
 
 def test_lone_process_times_its_phases():
     phases = LoneTraining(small(RING, batch_size=2), threads=1).take_steps(2)
     assert len(phases) == 2
-    assert all(0 < seconds < 10 for one in phases for seconds in vars(one).values())
+    assert all(0 < seconds < 10 for step in phases for seconds in vars(step).values())

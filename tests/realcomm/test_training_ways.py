@@ -91,23 +91,23 @@ def torchs_buckets(rank: int, world_size: int, mb: float) -> tuple[int, int]:
 
 def all_ways(rank: int, world_size: int):
     """Return weights by way of syncing; for the overlapped one also order, buckets and unused parameters."""
-    found, overlapped = {}, None
+    weights, overlapped = {}, None
     for name, way in WAYS.items():
-        found[name], sync, _ = train_tiny(rank, world_size, way)
+        weights[name], sync, _ = train_tiny(rank, world_size, way)
         overlapped = sync if name == "ring[overlap]" else overlapped
     norm = synchronize_batch_norm(tiny_model(nn.BatchNorm1d(16)))
-    found["norm"] = train_tiny(rank, world_size, {"buckets": Buckets()}, norm)[0]
+    weights["norm"] = train_tiny(rank, world_size, {"buckets": Buckets()}, norm)[0]
     filled = [torchs_buckets(rank, world_size, mb) for mb in (Buckets.mb, 10)]
-    return found, overlapped.order, [len(each.parameters) for each in overlapped._buckets], overlapped.unused, filled
+    return weights, overlapped.order, [len(each.parameters) for each in overlapped._buckets], overlapped.unused, filled
 
 
 @pytest.mark.parametrize("world_size", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_every_sync_trains_as_one_process_on_the_joint_batch(world_size):
     expected = {name: train_alone(way) for name, way in WAYS.items()}
     expected["norm"] = train_alone({}, tiny_model(nn.BatchNorm1d(16)))
-    for found, order, buckets, unused, filled in launch(all_ways, world_size):
+    for weights_by_way, order, buckets, unused, filled in launch(all_ways, world_size):
         for name, weights in expected.items():
-            torch.testing.assert_close(found[name], weights, rtol=1e-4, atol=1e-6, msg=f"{name} differs")
+            torch.testing.assert_close(weights_by_way[name], weights, rtol=1e-4, atol=1e-6, msg=f"{name} differs")
         assert (sorted(order), unused, buckets) == ([0, 1, 2, 3], [], [2, 2])
         assert filled == [(2, 2), (1, 1)], "torch begins with a bucket of 1 MiB only where it is told no size"
     assert not torch.equal(expected["ring"][0], expected["ring, two pieces"][0]), "the gradients are clipped"
@@ -137,36 +137,36 @@ def warned() -> Iterator[list[str]]:
 
 def faults(rank: int, world_size: int):
     """Return the results of the checks on ranks that differ in weights, branches and steps, and of local SGD."""
-    said = {}
+    results = {}
     weights, sync, _ = train_tiny(rank, world_size, {"buckets": Buckets(mb=0.0001)}, Branches(rank == 1))
-    said["branches"], said["unused"] = weights, sync.unused
+    results["branches"], results["unused"] = weights, sync.unused
     model = Branches(rank == 1)
     images, labels = joined_batch()
-    said["gradients"] = inspect_gradients(model, sync, images, labels)
+    results["gradients"] = inspect_gradients(model, sync, images, labels)
     looked = SimpleNamespace(model=model, sync=sync, batch=(images, labels), rank=rank, done=4, inspected=[])
     with warned() as lines:
         GradientChecks(4).step_done(looked, SimpleNamespace(step=3, gradient_sync="ring"))  # type: ignore[arg-type]
-    said["inspected"], said["warned"] = looked.inspected, lines
-    said["alike"] = find_difference(model)
+    results["inspected"], results["warned"] = looked.inspected, lines
+    results["alike"] = find_difference(model)
     with torch.no_grad():
         model.second.bias[3] += float(rank)
-    said["different"] = find_difference(model)
+    results["different"] = find_difference(model)
     running = SimpleNamespace(model=model, done=4, steps=5 + rank, training=SimpleNamespace(sync_every=1))
     for name, check in (("check", lambda: ReplicaChecks(2).step_done(running, SimpleNamespace(step=3))),
                         ("steps", lambda: check_equal_steps(running))):  # fmt: skip
         with pytest.raises(RunFailed) as caught:
             check()
-        said[name] = str(caught.value)
+        results[name] = str(caught.value)
     torch.manual_seed(rank)  # no broadcast: every rank begins elsewhere
     unlike = nn.Linear(8, 10)
     train_tiny(rank, world_size, {}, unlike)
-    said["without the broadcast"] = find_difference(unlike)
+    results["without the broadcast"] = find_difference(unlike)
     _, local, replica = train_tiny(rank, world_size, {"sync_every": 4})
     assert isinstance(local, LocalSteps)
-    said["local before"] = [each.detach().clone() for each in replica.model.parameters()]
+    results["local before"] = [each.detach().clone() for each in replica.model.parameters()]
     local.average_weights(replica.gradients)
-    said["local after"] = [each.detach() for each in replica.model.parameters()]
-    return said
+    results["local after"] = [each.detach() for each in replica.model.parameters()]
+    return results
 
 
 def test_differences_between_ranks_are_named():
@@ -186,10 +186,12 @@ def test_differences_between_ranks_are_named():
     )
     assert "rank 0 has 5, rank 1 has 6; use the same images on all ranks" in second["steps"]
     assert first["without the broadcast"] == ("weight", [1]), "averaged gradients do not bring weights together"
-    means = [(one + other) / 2 for one, other in zip(first["local before"], second["local before"], strict=True)]
+    means = [
+        (weights + others) / 2 for weights, others in zip(first["local before"], second["local before"], strict=True)
+    ]
     assert not torch.equal(first["local before"][0], second["local before"][0])
-    for said in (first, second):
-        torch.testing.assert_close(said["local after"], means)
+    for results in (first, second):
+        torch.testing.assert_close(results["local after"], means)
 
 
 OWN = """

@@ -74,8 +74,8 @@ def test_two_nodes_resume_after_a_rank_is_killed(tmp_path: Path):
         )  # fmt: skip
     logs = [(tmp_path / f"node{number}.log").read_text() for number in range(2)]
     assert (done.returncode, done.stdout) == (0, ""), (done.stderr, *logs)
-    said = "\n".join(logs)
-    assert "kept/ring/step-00000003.pt (step 3, epoch 2)" in said and "no complete checkpoint in kept/ring" in said
+    output = "\n".join(logs)
+    assert "kept/ring/step-00000003.pt (step 3, epoch 2)" in output and "no complete checkpoint in kept/ring" in output
     rows = read_metrics(tmp_path / "logs" / "metrics.jsonl", "ring", "step")
     assert [(row["step"], row["attempt"]) for row in rows] == [*((number, 0) for number in range(3)),
         *((number, 1) for number in range(3, 6))]  # fmt: skip
@@ -128,18 +128,23 @@ def on_two_nodes(*pairs: Sequence[dict[str, str]]) -> list[list[Said]]:
         for number, pair in enumerate(pairs):
             for rank, (place, address) in enumerate(zip(network.namespaces, addresses, strict=True)):
                 call = [*entering(place.files), "unshare", "--uts", sys.executable, "-c", BARE]
-                own = {"RANK": str(rank), "ADDRESS": address, "MASTER_PORT": str(29500 + number), **pair[rank]}
+                given = {"RANK": str(rank), "ADDRESS": address, "MASTER_PORT": str(29500 + number), **pair[rank]}
                 started.append(
                     subprocess.Popen(
-                        call, env={**usual, **own}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=TESTS
+                        call,
+                        env={**usual, **given},
+                        stdout=subprocess.PIPE,
+                        stderr=subprocess.PIPE,
+                        text=True,
+                        cwd=TESTS,
                     )
                 )
                 ends.callback(started[-1].kill)
-        said = []
+        outcomes = []
         for process in started:
             texts = process.communicate(timeout=150)
-            said.append((process.returncode, *texts))
-    return [said[at : at + 2] for at in range(0, len(said), 2)]
+            outcomes.append((process.returncode, *texts))
+    return [outcomes[at : at + 2] for at in range(0, len(outcomes), 2)]
 
 
 def entering(files: Sequence[str]) -> list[str]:
@@ -154,11 +159,11 @@ def entering(files: Sequence[str]) -> list[str]:
 def test_ranks_detect_two_nodes_and_reject_contradictions(
     disagreeing: list[tuple[tuple[dict[str, str], ...], str]],
 ) -> None:
-    found, *refused = on_two_nodes(PLAIN, *(pair for pair, _ in disagreeing))
-    assert [(status, output) for status, output, _ in found] == [(0, "True\n")] * 2, found
-    for ranks, (_, said) in zip(refused, disagreeing, strict=True):
+    accepted, *refused = on_two_nodes(PLAIN, *(pair for pair, _ in disagreeing))
+    assert [(status, output) for status, output, _ in accepted] == [(0, "True\n")] * 2, accepted
+    for ranks, (_, message) in zip(refused, disagreeing, strict=True):
         for status, _, errors in ranks:
-            assert status == 1 and re.search(f"InputError: .*{said}", errors), errors
+            assert status == 1 and re.search(f"InputError: .*{message}", errors), errors
 
 
 @pytest.fixture
@@ -206,13 +211,13 @@ def test_returning_node_joins_the_training(tmp_path: Path, nodes: Callable[..., 
         assert first.poll() is None and time.monotonic() < deadline, (tmp_path / "node0.log").read_text()
         time.sleep(0.5)
     second = nodes("again", LOST_NODE="0", WAITS="1")
-    statuses, said = (first.wait(200), second.wait(60)), (tmp_path / "node0.log").read_text()
-    assert statuses == (0, 0), said
+    statuses, output = (first.wait(200), second.wait(60)), (tmp_path / "node0.log").read_text()
+    assert statuses == (0, 0), output
     rows = read_metrics(metrics, "ring", "step")
     assert [row["step"] for row in rows] == list(range(300))
     attempts = [row["attempt"] for row in rows]
     assert attempts == sorted(attempts) and len(set(attempts)) == 3, set(attempts)
-    plain = " ".join(said.split())
+    plain = " ".join(output.split())
     assert "on 1 ranks instead of 2" in plain and "on 2 ranks instead of 1" in plain
 
 

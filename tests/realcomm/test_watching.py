@@ -81,9 +81,9 @@ def test_only_rank_0_writes_metrics_and_every_rank_its_log(tmp_path, capsys):
     assert " rank 1 INFO training/ring: resnet18 on digits, step 0 of 8, 2 ranks, cpu, " in logs[1]
     assert " rank 1 INFO a line of mine ?[31m\n" in logs[1]
     assert " rank 1 INFO failed in step 3, sync\n" in logs[1] and logs[1].endswith("ZeroDivisionError: no sheep\n")
-    said = 'metrics.jsonl: its last line was incomplete and is dropped: {"ste\n'
-    assert logs[0].count(said) == 1 and said not in logs[1]
-    assert capsys.readouterr() == ("", said)  # rank 0 speaks, of what is wrong
+    warning = 'metrics.jsonl: its last line was incomplete and is dropped: {"ste\n'
+    assert logs[0].count(warning) == 1 and warning not in logs[1]
+    assert capsys.readouterr() == ("", warning)  # rank 0 speaks, of what is wrong
 
 
 def test_incomplete_row_of_a_killed_writer_is_repaired(tmp_path):
@@ -131,9 +131,13 @@ def test_training_continues_when_the_disk_is_full(tmp_path, capsys):
         for number in range(3):
             observer.step_done(running(), step(number))
         observer.end(running(done=8), None)
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 2 and "metrics.jsonl is not writable: " in said[0] and "the training continues" in said[0]
-    assert said[1].endswith("its last 3 rows are missing")
+    warnings = capsys.readouterr().err.splitlines()
+    assert (
+        len(warnings) == 2
+        and "metrics.jsonl is not writable: " in warnings[0]
+        and "the training continues" in warnings[0]
+    )
+    assert warnings[1].endswith("its last 3 rows are missing")
     assert (tmp_path / "metrics.jsonl").read_text() == ""
 
 
@@ -156,8 +160,8 @@ def test_last_row_of_a_repeated_step_counts(tmp_path):
                 observer.step_done(running(), step(number, "naive"))
             observer.end(running(done=8), None)
     assert len(rows_of(tmp_path / "metrics.jsonl")) == 10
-    found = read_metrics(tmp_path / "metrics.jsonl", "ring", "step")
-    assert [(row["step"], row["attempt"]) for row in found] == [(0, 0), (1, 0), (2, 1), (3, 1)]
+    rows = read_metrics(tmp_path / "metrics.jsonl", "ring", "step")
+    assert [(row["step"], row["attempt"]) for row in rows] == [(0, 0), (1, 0), (2, 1), (3, 1)]
 
 
 def test_invalid_row_is_named(tmp_path):
@@ -185,9 +189,9 @@ def test_ranks_write_metrics_logs_and_profiles(tmp_path, monkeypatch):
     start = find_start(training, 2, "auto")
     with watch.observing(resumes=True) as observers:
         launch(training_workers.train_with, 2, training, observers, start.checkpoint, timeout=120.0)
-    found = [(row["kind"], row["step"], row["attempt"]) for row in rows_of(watch.folder / "metrics.jsonl")]
+    written = [(row["kind"], row["step"], row["attempt"]) for row in rows_of(watch.folder / "metrics.jsonl")]
     before = [*(("step", number, 0) for number in range(3)), ("epoch", 2, 0), ("step", 3, 0)]
-    assert found == [*before, *(("step", number, 1) for number in range(3, 6)), ("epoch", 5, 1)]
+    assert written == [*before, *(("step", number, 1) for number in range(3, 6)), ("epoch", 5, 1)]
     rows = read_metrics(watch.folder / "metrics.jsonl", "ring", "step")
     assert [row["attempt"] for row in rows] == [0, 0, 0, 1, 1, 1]
     assert rows_of(watch.folder / "metrics.jsonl")[4]["loss"] == rows[3]["loss"]  # the same step, done again

@@ -90,7 +90,7 @@ def train_small(rank: int, training: Training, seed: int, resume: str | Path | N
 def go_on_in_every_way(rank: int, world_size: int, folder: Path) -> dict[str, list[tuple[list[float], str]]]:
     """Train in one go, and from two checkpoints of a training of one epoch: its second step's and its newest."""
     make_small()
-    found = {}
+    runs = {}
     pictures = {"dataset": "imagefolder", "data_folder": folder / "pictures", "classes": 2, "random_crop": 4}
     recipes = RECIPES | {"pictures": RECIPES["ring"] | pictures | {"flip": True, "num_workers": 1}}
     for name, recipe in recipes.items():
@@ -101,8 +101,8 @@ def go_on_in_every_way(rank: int, world_size: int, folder: Path) -> dict[str, li
         from_second = train_small(rank, small(**recipe, epochs=3), 5, second)
         from_newest = train_small(rank, small(**recipe, **kept, epochs=3), 9, "auto")
         at_the_end = train_small(rank, small(**recipe, **kept, epochs=3), 9, "auto")
-        found[name] = [whole, from_second, from_newest, at_the_end]
-    return found
+        runs[name] = [whole, from_second, from_newest, at_the_end]
+    return runs
 
 
 def learn_together(rank: int, world_size: int, folder: Path, start: Path | None) -> tuple[list[float], Any, float]:
