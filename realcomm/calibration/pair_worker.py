@@ -57,6 +57,7 @@ SMALL, LEAST_SMALL = 64 * KIB, 15  # ... with more for messages up to this size,
 SLOWER, ATTEMPTS = 5e-3, 4  # relative delay that repeats a long message, and most tries
 POSTED_BEFORE_S = 0.02  # a receive before its send
 TAG = 77
+SAMPLE_S = 5e-3  # between samples of the bytes in flight
 
 
 class TcpInfo(NamedTuple):
@@ -91,12 +92,12 @@ def _read(file: int) -> Iterator[TcpInfo]:
 
 
 @contextmanager
-def sampling_in_flight(every_s: float = 5e-3) -> Iterator[list[int]]:
+def sampling_in_flight() -> Iterator[list[int]]:
     """Within the context, sample the bytes in flight on the busiest connection."""
     samples, is_over = list[int](), threading.Event()
 
     def look() -> None:
-        while not is_over.wait(every_s):
+        while not is_over.wait(SAMPLE_S):
             samples.append(max((each.in_flight for each in read_connections()), default=0))
 
     thread = threading.Thread(target=look, daemon=True)

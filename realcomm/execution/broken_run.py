@@ -32,12 +32,12 @@ class MessageHalf(NamedTuple):
 
 
 @contextmanager
-def tracing_what_breaks(call: CollectiveCall, cluster: Ranks) -> Iterator[None]:
-    """Within the context, set the ``trace`` of a LaunchFailed to the Trace of the failed run."""
+def tracing_failures(trace: Callable[[LaunchFailed], Trace | None]) -> Iterator[None]:
+    """Within the context, set the ``trace`` of a LaunchFailed to the result of ``trace``."""
     try:
         yield
     except LaunchFailed as error:
-        error.trace = trace_broken_run(call, cluster, error)
+        error.trace = trace(error)
         raise
 
 

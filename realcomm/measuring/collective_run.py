@@ -20,7 +20,7 @@ from collectives.proof.verifier import verify
 from collectives.records.messages import Messages
 from collectives.records.spans import Spans
 from collectives.records.trace import Trace
-from realcomm.execution.broken_run import follow_messages, local_spans, tracing_what_breaks
+from realcomm.execution.broken_run import follow_messages, local_spans, trace_broken_run, tracing_failures
 from realcomm.execution.events import Account, Event
 from realcomm.launching.launcher import check_launch, launch
 from realcomm.launching.types import Progress, RankNetwork, Ranks
@@ -111,7 +111,7 @@ def run(
         raise InputError(f"{call.algorithm.full_name} is NCCL's own collective, but the backend is {backend}")
     with _save(buffers) as inputs:
         measurement = TimedCall(call, warmup, repetitions, inputs)
-        with tracing_what_breaks(call, cluster):
+        with tracing_failures(lambda error: trace_broken_run(call, cluster, error)):
             ranks = launch(
                 *(f"{WORKERS}:measure_rank", cluster.world_size, measurement),
                 backend=backend,

@@ -54,12 +54,9 @@ class StrategyPlan(NamedTuple):
         return max(1, self.batch_size // (parallelism.data * parallelism.pieces * parallelism.tensor))
 
 
-def batch_of(plan: StrategyPlan, step: int, samples: int | None = None) -> tuple[Tensor, Tensor]:
-    """Return the random samples of a step and their targets (next tokens, or labels), equal on every rank.
-
-    Default for ``samples``: those of all ranks together.
-    """
-    source, count = plan.source, samples or plan.batch_size
+def batch_of(plan: StrategyPlan, step: int) -> tuple[Tensor, Tensor]:
+    """Return the random samples of a step of all ranks and their targets (next tokens, or labels), equal everywhere."""
+    source, count = plan.source, plan.batch_size
     made = torch.Generator().manual_seed(plan.seed + 1_000_003 * (step + 1))
     if source.vocabulary is not None:
         words = torch.randint(source.vocabulary, (count, *source.sample), generator=made)

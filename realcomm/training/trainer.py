@@ -1,10 +1,10 @@
 """Data-parallel training on real ranks: a rank program averages the gradients, and every phase of a step is timed."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from collectives.call import CollectiveCall
 from collectives.checks import check_cluster, check_path, check_sequence
@@ -17,7 +17,7 @@ from collectives.records.spans import Spans
 from collectives.records.trace import Trace, Unfinished, name_in_library
 from collectives.training.workload import Training, check_training, is_file_reference
 from collectives.variables import is_first_rank
-from realcomm.execution.broken_run import follow_messages, latest_accounts, make_broken_trace
+from realcomm.execution.broken_run import follow_messages, latest_accounts, make_broken_trace, tracing_failures
 from realcomm.launching.failures import LaunchFailed
 from realcomm.launching.launcher import check_launch, launch
 from realcomm.launching.server import preload
@@ -96,12 +96,16 @@ def train(
 
         start = resume if isinstance(resume, Start) else find_start(training, cluster.world_size, resume)
         observers, removing = (*observers, Checkpointing(training, start.checkpoint)), removing_remains(training)
-    arguments = (training, steps, weights, tuple(observers))
-    options: dict[str, Any] = {"backend": backend, "timeout": timeout, "progress": progress, "network": network}
-    options["renews"] = True
     preload_for([training])
-    with tracing_what_breaks(training, cluster), removing:
-        ranks = launch(train_rank, cluster.world_size, *arguments, **options)
+    with tracing_failures(lambda error: trace_broken_training(training, cluster, error)), removing:
+        ranks = launch(
+            *(train_rank, cluster.world_size, training, steps, weights, tuple(observers)),
+            backend=backend,
+            timeout=timeout,
+            progress=progress,
+            network=network,
+            renews=True,
+        )
     return make_trace(training, cluster, ranks)
 
 
@@ -180,16 +184,6 @@ def preload_for(trainings: Iterable[Training]) -> None:
         preload(*_ALL, *_BY_DATASET.get(training.dataset, ()))
         if not is_file_reference(training.model):
             preload("torchvision")
-
-
-@contextmanager
-def tracing_what_breaks(training: Training, cluster: Ranks) -> Iterator[None]:
-    """Within the context, set the ``trace`` of a LaunchFailed to the Trace of the failed training."""
-    try:
-        yield
-    except LaunchFailed as error:
-        error.trace = trace_broken_training(training, cluster, error)
-        raise
 
 
 def trace_broken_training(training: Training, cluster: Ranks, error: LaunchFailed) -> Trace | None:

@@ -14,7 +14,7 @@ from collectives.errors import RunFailed
 from collectives.records.limits import find_limits
 from collectives.training.workload import Training
 from realcomm.execution import broken_run
-from realcomm.launching.failures import LaunchFailed, RankFailed, TimedOut
+from realcomm.launching.failures import RankFailed, TimedOut
 from realcomm.launching.launcher import launch
 from realcomm.measuring.collective_run import TimedCall
 from realcomm.training import trainer
@@ -23,20 +23,15 @@ from ringlab.shared.output import keep_broken_trace
 RANKS, BAD, STEP = 4, 2, 3
 
 
-def break_run(how: str, name: str = "all_reduce/ring", timeout: float = 60.0) -> LaunchFailed:
-    """What a launch raises in which rank 2 breaks in step 4 of the third execution."""
-    call, cluster = make_call(find_algorithm(name), RANKS, 1 << 12), simcomm.this_machine(RANKS)
-    measurement = TimedCall(call, 1, 3, None)
-    with pytest.raises(LaunchFailed) as caught, broken_run.tracing_what_breaks(call, cluster):
-        launch(real_workers.break_in_step, RANKS, measurement, BAD, STEP, how, timeout=timeout)
-    return caught.value
-
-
 @pytest.mark.parametrize("how", ["kill", "raise", pytest.param("hang", marks=pytest.mark.slow)])
 def test_trace_of_a_failed_run_has_what_happened(how: str, tmp_path: Path):
-    error = break_run(how, timeout=20.0 if how == "hang" else 60.0)
-    assert isinstance(error, TimedOut if how == "hang" else RankFailed)
-    trace = error.trace
+    """Rank 2 fails in the fourth step of the third execution."""
+    call = make_call(find_algorithm("all_reduce/ring"), RANKS, 1 << 12)
+    work = TimedCall(call, 1, 3, None), BAD, STEP, how
+    with pytest.raises(TimedOut if how == "hang" else RankFailed) as caught:
+        launch(real_workers.break_in_step, RANKS, *work, timeout=20.0 if how == "hang" else 60.0)
+    trace = broken_run.trace_broken_run(call, simcomm.this_machine(RANKS), caught.value)
+    assert trace is not None
     assert not trace.is_complete
     assert find_limits(trace).heading == ("The run never ends" if how == "hang" else "Rank 2 fails")
     assert list(trace.failed) == ([] if how == "hang" else [BAD])
@@ -54,9 +49,10 @@ def test_trace_of_a_failed_run_has_what_happened(how: str, tmp_path: Path):
 @pytest.mark.slow
 def test_failed_training_has_a_trace_of_phases_and_sync():
     training = Training(find_algorithm("all_reduce/ring"), batch_size=4)
-    with pytest.raises(RankFailed) as caught, trainer.tracing_what_breaks(training, simcomm.this_machine(2)):
+    with pytest.raises(RankFailed) as caught:
         launch(real_workers.break_training, 2, training, timeout=120.0)
-    trace = caught.value.trace
+    trace = trainer.trace_broken_training(training, simcomm.this_machine(2), caught.value)
+    assert trace is not None
     assert (trace.title, list(trace.failed)) == ("training/ring", [1])
     names = [span.name for span in trace.spans if span.rank == 0]
     assert names == ["forward", "backward", "sync", "optimizer", "forward", "backward"], "the second sync never ends"

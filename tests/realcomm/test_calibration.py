@@ -176,13 +176,9 @@ def test_message_is_read_from_the_most_similar_curve():
     calibration = make_calibration([block()], TWO)
     wide = MessageCurve(EXCHANGE, 1, False, False, [(1000, 1e-4), (2000, 3e-4)])
     calibration = replace(calibration, message_classes=[*calibration.message_classes, wide])
-    assert calibration.message_seconds(MessageClass(EXCHANGE, 1, False, 1500, False)) == pytest.approx(2e-4)
-    assert calibration.message_seconds(MessageClass(EXCHANGE, 3, False, 1500, False)) == pytest.approx(
-        6e-4
-    )  # three messages
-    assert calibration.message_seconds(MessageClass(EXCHANGE, 1, False, 3000, False)) == pytest.approx(
-        5e-4
-    )  # at the last slope
+    for width, nbytes, seconds in ((1, 1500, 2e-4), (3, 1500, 6e-4), (1, 3000, 5e-4)):  # beyond, at the last slope
+        message_class = MessageClass(EXCHANGE, width, False, nbytes, False)
+        assert calibration.message_seconds(message_class) == pytest.approx(seconds)
 
 
 nanoseconds = st.integers(0, 10**6).map(lambda n: n * 1e-9)

@@ -120,9 +120,8 @@ def test_messages_arrive_after_they_are_sent(pair: dict[str, list[Any]]):
 
 def test_empty_operations_are_not_sent():
     (_, first, _), (_, second, _), (_, third, _) = launch(real_programs.recorded, 3, 1)
-    assert (
-        len(first) + len(second) + len(third) == 4 * 2 + 2
-    )  # one chunk of one element travels four times; two reduces
+    # one chunk of one element travels four times, and two ranks reduce it
+    assert len(first) + len(second) + len(third) == 4 * 2 + 2
 
 
 def bind(*step, n: int = 8, chunks: int = 4, scratch: int = 0) -> tuple[BoundStep[torch.Tensor], SliceMemory]:
