@@ -205,9 +205,9 @@ AFRESH = Start(None, [])
 def find_start(training: Training, world_size: int, resume: str | Path | None) -> Start:
     """Return where a training starts; ``resume`` is a checkpoint, "auto" for the newest, or None.
 
-    Raise InputError for a checkpoint that is incomplete or belongs to another training, for a folder that is not
-    writable, and for one that contains checkpoints if the training is not resumed. If this process is a rank, only rank
-    0 looks.
+    If this process is a rank, only rank 0 looks. Raise InputError for a checkpoint that is incomplete or belongs to
+    another training, and for a folder that is not writable. A training that is not resumed needs a folder without
+    checkpoints.
     """
     if not is_first_rank() or (dist.is_initialized() and dist.get_rank() != 0):
         return AFRESH
