@@ -362,7 +362,8 @@ if restarts():
     raise SystemExit(print(f"done in attempt {restarts()}") if rank == 0 else None)
 assert launch(real_workers.report_three, 2, progress=lambda *news: heard.append(news[:2])) == [None, None]
 assert heard == [(rank, done) for done in (1, 2, 3)], heard
-assert set(launch(real_workers.settings, 2, "RANK")[0][2]) <= {"0100007F"}
+addresses = launch(real_workers.settings, 2, "RANK")[0][2]
+assert set(addresses) <= {"0100007F"} or "TORCHELASTIC_RUN_ID" not in os.environ  # else rank 0 has the store
 buffers = [np.full(3, 1.0), np.full(3, 2.0)]
 trace = realcomm.run("all_reduce/ring", simcomm.this_machine(2), buffers=buffers, repetitions=1)
 assert [buffer.tolist() for buffer in buffers] == [[3.0] * 3] * 2 and trace.facts["wrong"] == 0
