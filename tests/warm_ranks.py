@@ -1,4 +1,4 @@
-"""Ranks of any program, with torchrun's variables, in forks of the server that has imported torch for all tests."""
+"""Run ranks of any program with torchrun's variables, forked from the tests' server, which has imported torch."""
 
 import os
 import runpy
@@ -12,9 +12,9 @@ from realcomm.launching.server import start_server, without_main
 
 
 def run_ranks(ranks: int, folder: Path, *words: object) -> list[tuple[int, str, str]]:
-    """Run a program, or a module after "-m", on ranks that meet on loopback; return each one's status, output, errors.
+    """Run a program, or a module after "-m", on ranks of the loopback; return each rank's status, output and errors.
 
-    What they say goes through files in a folder.
+    Output and errors are files in ``folder``.
     """
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

@@ -140,7 +140,7 @@ def differences(state: Any, other_state: Any, place: str) -> Iterator[str]:
 
 
 def try_seed(seed: int) -> Tried:
-    """Kill and resume a training as a seed says."""
+    """Kill and resume a training at random; the seed determines everything."""
     drawn = random.Random(seed)
     name, ranks, every = drawn.choice([*RECIPES]), drawn.choice((2, 2, 3)), drawn.choice((1, 2, 5))
     whole, kills, named, problems = undisturbed(name, ranks, every), 0, 0, list[str]()

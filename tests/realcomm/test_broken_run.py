@@ -1,4 +1,4 @@
-"""The Trace of a real run that breaks: messages up to there, who failed, and who waits for whom."""
+"""The Trace of a failed run: its messages, the failed rank, and the ranks that wait for each other."""
 
 from pathlib import Path
 from unittest.mock import Mock

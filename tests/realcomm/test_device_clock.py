@@ -29,7 +29,7 @@ def test_stream_clock_waits_only_when_a_time_is_read(gpu: SimulatedGpu):
     gpu.compute.queue(1.0)
     clock = device_clock(torch.device("cuda"))
     assert gpu.host == 101.0, "the clock counts from when the stream has got to it"
-    gpu.channel.queue(50.0)  # what waits for a peer
+    gpu.channel.queue(50.0)  # waits for a peer
     begin = clock.now()
     gpu.compute.queue(2.0)
     end = clock.now()

@@ -66,7 +66,7 @@ def namespaces() -> None:
         pytest.skip(reason)
 
 
-# What is to be built
+# Plans
 
 
 def test_network_plan_forwards_along_the_routes():
@@ -153,7 +153,7 @@ def test_no_group_measures_both_directions_of_a_link():
         assert not {(link.src, link.dst) for link in group} & {(link.dst, link.src) for link in group}
 
 
-# What is built
+# Networks
 
 
 def inodes(network: EmulatedNetwork) -> set[int]:
@@ -269,7 +269,7 @@ class ShortQueues(EmulatedNetwork):
         return self
 
 
-# What is left
+# Removal
 
 
 KILLED = """
@@ -333,7 +333,7 @@ def test_network_needs_its_number_of_ranks_and_an_open_context():
         network.mark()
 
 
-# What the commands make of it
+# Commands
 
 
 @pytest.mark.parametrize("name", [name for name in shipped() if name.startswith("emulated/")])
@@ -345,7 +345,7 @@ def test_shipped_scenarios_can_be_emulated(name: str):
 @pytest.mark.namespaces
 def test_run_says_that_the_cluster_is_emulated(namespaces: None, ringlab: Ringlab):
     sizes = ["--set", "collective.sizes=16 KiB", "--set", "collective.algorithms=ring", "--set", "cluster.latency=5 us"]
-    for _ in range(3):  # other tests run beside this one, and what they disturb is refused
+    for _ in range(3):  # other tests may disturb the network, which is then rejected
         done = ringlab("run", "emulated/star4", "--emulate", *sizes, "--json", "-")
         if "cannot emulate" not in done.err:
             break

@@ -220,7 +220,7 @@ def test_times_of_a_gpu_are_those_of_its_kernels(tmp_path: Path) -> None:
     assert measured.device == "NVIDIA H100 80GB HBM3"
     assert sum(measured.forward) == pytest.approx(500e-6)
     assert sum(measured.backward) == pytest.approx(900e-6)
-    assert measured.optimizer == pytest.approx(100e-6)  # with what the GPU waited between its two kernels
+    assert measured.optimizer == pytest.approx(100e-6)  # includes the wait between its two kernels
 
 
 @pytest.mark.parametrize(

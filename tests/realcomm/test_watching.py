@@ -83,7 +83,7 @@ def test_only_rank_0_writes_metrics_and_every_rank_its_log(tmp_path, capsys):
     assert " rank 1 INFO failed in step 3, sync\n" in logs[1] and logs[1].endswith("ZeroDivisionError: no sheep\n")
     warning = 'metrics.jsonl: its last line was incomplete and is dropped: {"ste\n'
     assert logs[0].count(warning) == 1 and warning not in logs[1]
-    assert capsys.readouterr() == ("", warning)  # rank 0 speaks, of what is wrong
+    assert capsys.readouterr() == ("", warning)  # only rank 0 warns
 
 
 def test_incomplete_row_of_a_killed_writer_is_repaired(tmp_path):

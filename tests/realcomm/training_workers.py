@@ -95,7 +95,7 @@ def go_on_in_every_way(rank: int, world_size: int, folder: Path) -> dict[str, li
     recipes = RECIPES | {"pictures": RECIPES["ring"] | pictures | {"flip": True, "num_workers": 1}}
     for name, recipe in recipes.items():
         kept = {"checkpoints": folder / name, "checkpoint_every": 2}
-        whole = train_small(rank, small(**recipe, epochs=3, inspect_every=2), seed=1)  # what inspects changes nothing
+        whole = train_small(rank, small(**recipe, epochs=3, inspect_every=2), seed=1)  # inspecting changes nothing
         train_small(rank, small(**recipe, **kept, epochs=1), seed=1)
         [second] = (folder / name).glob("*/step-00000002.pt")
         from_second = train_small(rank, small(**recipe, epochs=3), 5, second)
