@@ -6,12 +6,12 @@ the work of another channel may need messages that are not posted yet.
 
 from collections.abc import Callable
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:  # a launcher that receives events need not import torch
     import torch
 
-    from realcomm.execution.events import Event
+T = TypeVar("T")  # a record with a ``begin`` and an ``end``
 
 
 class HostClock:
@@ -35,7 +35,7 @@ class HostClock:
         """Return when the device reached a mark, in seconds of ``time.perf_counter``. Wait for it if necessary."""
         return mark
 
-    def date(self, events: "list[Event]") -> "list[Event]":
+    def date(self, events: list[T]) -> list[T]:
         """Return events with their marks converted to seconds. Wait for the last of them."""
         return events
 
@@ -67,8 +67,9 @@ class StreamClock(HostClock):
         event.synchronize()
         return self._begin + float(self._base.elapsed_time(event)) / 1e3
 
-    def date(self, events: "list[Event]") -> "list[Event]":
-        return [event._replace(begin=self.seconds(event.begin), end=self.seconds(event.end)) for event in events]
+    def date(self, events: list[T]) -> list[T]:
+        marked: list[Any] = events
+        return [event._replace(begin=self.seconds(event.begin), end=self.seconds(event.end)) for event in marked]
 
     def _record(self) -> "torch.cuda.Event":
         import torch

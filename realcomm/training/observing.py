@@ -1,9 +1,6 @@
 """Observers of a training, and the records that they receive after each step and epoch."""
 
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from realcomm.training.running import RunningTraining
+from typing import Any, NamedTuple
 
 State = dict[str, Any]
 
@@ -38,23 +35,23 @@ class EpochRecord(NamedTuple):
 
 
 class Observer:
-    """Observes a training on each rank. Each method does nothing unless it is overridden.
+    """Observes a training on each rank, a RunningTraining. Each method does nothing unless it is overridden.
 
     Observers are passed to ``train`` and pickled for the ranks. All ranks have the same ones, so their methods may run
     collectives. Their time belongs to no phase.
     """
 
-    def load(self, running: "RunningTraining") -> None:
+    def load(self, running: Any) -> None:
         """Called once before any observer begins. May restore a state of the training."""
 
-    def begin(self, running: "RunningTraining") -> None:
+    def begin(self, running: Any) -> None:
         """Called once before the first step."""
 
-    def step_done(self, running: "RunningTraining", record: StepRecord) -> None:
+    def step_done(self, running: Any, record: StepRecord) -> None:
         """Called after each step, on all ranks."""
 
-    def epoch_done(self, running: "RunningTraining", record: EpochRecord) -> None:
+    def epoch_done(self, running: Any, record: EpochRecord) -> None:
         """Called after each epoch and after the last step, on all ranks, following ``step_done``."""
 
-    def end(self, running: "RunningTraining", error: BaseException | None) -> None:
+    def end(self, running: Any, error: BaseException | None) -> None:
         """Called once after the last step, or after an ``error`` on this rank, which is raised afterwards."""

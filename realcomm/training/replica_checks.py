@@ -3,7 +3,7 @@
 import hashlib
 import logging
 from math import isfinite
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -16,9 +16,6 @@ from realcomm.launching.group import own_device
 from realcomm.training.gradient_sync import GradientSync, named_parameters
 from realcomm.training.observing import Observer, RankGradients, StepRecord
 from realcomm.training.replica import get_random_states, set_random_states, to_bytes
-
-if TYPE_CHECKING:
-    from realcomm.training.running import RunningTraining
 
 logger = logging.getLogger("ringlab")
 UNLIKE = 10.0  # ratio of two ranks' gradient norms that is worth a warning
@@ -48,7 +45,7 @@ class ReplicaChecks(Observer):
     def __init__(self, every: int) -> None:
         self._every, self._alike_after = every, -1
 
-    def step_done(self, running: "RunningTraining", record: StepRecord) -> None:
+    def step_done(self, running: Any, record: StepRecord) -> None:
         """Raise RunFailed if a parameter differs, with the ranks and the last step at which they were equal."""
         together = running.done % running.training.sync_every == 0  # with local SGD, replicas differ between averages
         if running.done % self._every or not together:
@@ -69,7 +66,7 @@ def make_checks(training: Training) -> list[Observer]:
     return [*checks, GradientChecks(training.inspect_every)] if training.inspect_every else checks
 
 
-def check_equal_steps(running: "RunningTraining") -> None:
+def check_equal_steps(running: Any) -> None:
     """Raise RunFailed if ranks have different numbers of batches, because some ranks would wait forever."""
     steps = [int(each) for each in _gather(torch.tensor([running.steps])).flatten().tolist()]
     if len(set(steps)) > 1:
@@ -86,7 +83,7 @@ class GradientChecks(Observer):
     def __init__(self, every: int) -> None:
         self._every = every
 
-    def step_done(self, running: "RunningTraining", record: StepRecord) -> None:
+    def step_done(self, running: Any, record: StepRecord) -> None:
         if running.done % self._every:
             return
         inspected = running.inspected = inspect_gradients(running.model, running.sync, *running.batch)
