@@ -46,7 +46,7 @@ def grade(root: Path, files: Mapping[Path, Lesson], host: VirtualHost) -> Iterat
 
 
 def find_hidden(root: Path, files: Mapping[Path, Lesson]) -> list[Path]:
-    """Return the paths to hide: the shipped solutions, and the learners' files and folders in ``root``."""
+    """Return the paths to hide: the solutions of a checkout, and the learners' files and folders in ``root``."""
     root = root.resolve()
     needed = [Path(folder).resolve() for folder in (sys.prefix, gettempdir(), *course.__path__)]
     hidden = dict[Path, None]()
@@ -56,7 +56,8 @@ def find_hidden(root: Path, files: Mapping[Path, Lesson]) -> list[Path]:
             continue
         entry = root / path.relative_to(root).parts[0]
         hidden[path if any(folder.is_relative_to(entry) for folder in needed) else entry] = None
-    return [*hidden, *(Path(folder, "solutions") for folder in course.__path__)]
+    tests = [Path(folder).parent / "tests" / "course" for folder in course.__path__]  # in a checkout
+    return [*hidden, *filter(Path.exists, tests)]
 
 
 @contextmanager

@@ -13,11 +13,11 @@ import pytest
 from _pytest.mark.structures import ParameterSet
 from browser import Player, running_browser
 from command_line import Ringlab
-from course_files import solved
+from course_files import SOLUTIONS, solved
 from virtual_runs import VirtualRuns
 
 from collectives.errors import InputError
-from course.files import FOLDER, LESSONS, Lesson, find_lesson
+from course.files import LESSONS, Lesson, find_lesson
 from course.judging import JudgedExercise, JudgedLesson, PredictedNumber, judge, judge_exercise, make_cluster
 from ringlab.commands.learn import CheckedLessons, play_lesson
 from ringlab.pictures.held_buffers import find_wrong_end
@@ -76,7 +76,7 @@ def test_shown_buffers_fill_step_by_step(number: int, steps: int, virtual: Virtu
 
 def test_wrong_sum_is_not_shown_as_complete(virtual: VirtualRuns, tmp_path: Path) -> None:
     lesson, twice = find_lesson(4), tmp_path / "twice.py"
-    twice.write_text((FOLDER / "solutions" / lesson.file_name).read_text().replace("+= ", "+= 2 * "))
+    twice.write_text((SOLUTIONS / lesson.file_name).read_text().replace("+= ", "+= 2 * "))
     file = solved(lesson, tmp_path, twice)
     assert "+= 2 * " in file.read_text()
     _, (yours, _), _ = play_lesson(lesson, file, make_cluster(0, 8), virtual.host)
@@ -320,7 +320,7 @@ def test_schedules_have_equal_time_and_bytes(virtual: VirtualRuns, tmp_path: Pat
 
 @pytest.mark.usefixtures("one_server")
 def test_notebook_is_checked_by_its_cells(ringlab: Ringlab, tmp_path: Path) -> None:
-    functions = (FOLDER / "solutions" / "01_message.py").read_text().replace("/ 2", "/ 1")
+    functions = (SOLUTIONS / "01_message.py").read_text().replace("/ 2", "/ 1")
     cells = [
         {"cell_type": "markdown", "source": ["# A lesson"]},
         {"cell_type": "code", "source": ["%matplotlib inline\n", "!pip install jupytext"]},

@@ -5,11 +5,10 @@ import os
 from pathlib import Path
 
 import pytest
-from course_files import solved
+from course_files import SOLUTIONS, solved
 
-import course
 from collectives.errors import InputError
-from course.files import FOLDER, LESSONS
+from course.files import LESSONS
 from course.grading import can_confine
 from ringlab.commands.learn import CheckedLessons, grade_folder
 from virtual.hosting.confinement import Confinement
@@ -100,7 +99,7 @@ def test_file_cannot_read_its_neighbors_or_the_solution(tmp_path: Path) -> None:
     ada = tmp_path / "ada"
     ada.mkdir()
     solved(LESSONS[3], ada)
-    sources = {"bob": ada / "04_ring.py", "eve": Path(course.__path__[0], "solutions", "04_ring.py")}
+    sources = {"bob": ada / "04_ring.py", "eve": SOLUTIONS / "04_ring.py"}
     assert all(source.exists() for source in sources.values())
     right, *thieves = grade_texts(
         tmp_path, **{name: READS.format(neighbor=str(path)) for name, path in sources.items()}
@@ -169,7 +168,7 @@ def test_endless_loop_is_named_with_its_line(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("one_server")
 def test_notebooks_are_graded(tmp_path: Path) -> None:
-    cells = [{"cell_type": "code", "source": (FOLDER / "solutions" / "01_message.py").read_text()}]
+    cells = [{"cell_type": "code", "source": (SOLUTIONS / "01_message.py").read_text()}]
     for name, text in (("ada", json.dumps({"cells": cells})), ("bob", "{}")):
         (tmp_path / name / ".ipynb_checkpoints").mkdir(parents=True)
         for folder in (tmp_path / name, tmp_path / name / ".ipynb_checkpoints"):

@@ -34,7 +34,7 @@ def test_wheel_has_scenarios_and_no_tests(tmp_path):
     assert {f"{package}/py.typed" for package in PACKAGES} <= set(names)
     assert {f"scenarios/examples/{file}" for files in EXAMPLES.values() for file in files} <= set(names)
     assert {f"course/lessons/{lesson.file_name}" for lesson in LESSONS} <= set(names)
-    left_out = ("tests/", "examples/", "benchmarks/", "course/solutions/")
+    left_out = ("tests/", "examples/", "benchmarks/")
     assert not [name for name in names if name.startswith(left_out)]
 
 
