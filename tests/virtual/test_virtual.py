@@ -250,6 +250,24 @@ def test_single_process_program_suggests_number_of_ranks(virtual: VirtualRuns) -
     assert "pass --ranks 2 if" in ran.outcome.findings[0].text
 
 
+STARTER = """
+import multiprocessing, torch, torch.distributed as dist
+def work(rank):
+    dist.init_process_group("gloo", init_method="tcp://127.0.0.1:29777", rank=rank, world_size=2)
+    dist.barrier()
+if __name__ == "__main__":
+    process = multiprocessing.get_context("spawn").Process(target=work, args=(1,))
+    process.start()
+    work(0)
+"""
+
+
+def test_program_that_starts_ranks_cannot_be_one(virtual: VirtualRuns, tmp_path: Path) -> None:
+    (tmp_path / "starter.py").write_text(STARTER)
+    texts = [finding.text for finding in virtual(tmp_path / "starter.py", 0).outcome.findings]
+    assert "starter.py:5" in texts[0] and "start all ranks" in texts[0], texts
+
+
 def test_thread_can_communicate_while_rank_joins_it(virtual: VirtualRuns) -> None:
     ran = virtual(PROGRAMS / "threads.py", 3)
     assert [ran.lines(rank) for rank in range(3)] == [["last 9.0"]] * 3, ran.err

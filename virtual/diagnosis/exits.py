@@ -8,10 +8,11 @@ from difflib import get_close_matches
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from collectives.units import count
 from virtual.diagnosis.extra_calls import SAME_CALLS, find_extra_call
 from virtual.diagnosis.locations import all_locations, awaited_post, awaited_ranks, ranks_except, waiting_locations
 from virtual.matching.posted import Posted
-from virtual.ranks.finding import FindingPlace, ProgramFinding, format_ranks, say_wait
+from virtual.ranks.finding import STARTER, FindingPlace, ProgramFinding, format_ranks, say_wait
 from virtual.ranks.rank import Rank, RankJob, State
 from virtual.ranks.sites import find_package
 
@@ -132,9 +133,13 @@ def find_missing_ranks(job: RankJob) -> ProgramFinding | None:
     waiting = [rank for rank in job.ranks if not started.issuperset(awaited_ranks(rank))]
     if not waiting:
         return None
-    size = max(rank.world_size for rank in waiting)
-    title = f"the world size is {size}, but {len(job.ranks)} ranks were started"
+    size, post = max(rank.world_size for rank in waiting), awaited_post(waiting[0])
+    title = f"the world size is {size}, but {count(len(job.ranks), 'rank')} started"
     advice = f"start {size} processes, or set world_size={len(job.ranks)}; real ranks would wait in init_process_group"
+    starters = [] if post is None else [rank for rank in post.group.world.ranks if rank.number == STARTER]
+    if any(rank.world_size == size for rank in starters):
+        title += ", and the program that starts ranks joins their group"
+        advice = "start all ranks by multiprocessing: the program that starts them cannot be a virtual rank itself"
     return ProgramFinding("missing ranks", title, waiting_locations(waiting), advice)
 
 
