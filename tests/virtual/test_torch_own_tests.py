@@ -19,7 +19,7 @@ def host() -> Iterator[VirtualHost]:
         yield host
 
 
-def test_nine_in_ten_of_those_that_gloo_passes_pass() -> None:
+def test_nine_in_ten_tests_pass_as_on_gloo() -> None:
     assert len(PASSED) >= 90 and FAILED.keys() <= {*PASSED}
     assert all(FAILED.values()), "each that fails has its reason"
     assert len(FAILED) <= 0.1 * len(PASSED)
@@ -27,11 +27,11 @@ def test_nine_in_ten_of_those_that_gloo_passes_pass() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in PASSED if name not in FAILED])
-def test_a_test_of_torch_passes(host: VirtualHost, name: str) -> None:
+def test_torch_test_passes(host: VirtualHost, name: str) -> None:
     assert run_virtually(host, name) == "passed"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAILED)
-def test_what_is_known_to_fail_still_does(host: VirtualHost, name: str) -> None:
+def test_known_failure_still_fails(host: VirtualHost, name: str) -> None:
     assert run_virtually(host, name) != "passed", "take it out of the list"
