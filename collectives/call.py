@@ -124,7 +124,7 @@ def _refuse_besides_call(**arguments: object) -> None:
     given = [name for name, value in arguments.items() if value is not None]
     if given:
         raise InputError(
-            f"{' and '.join(given)} given twice, also in the CollectiveCall; use dataclasses.replace on it"
+            f"{' and '.join(given)} given in addition to a CollectiveCall; use dataclasses.replace on the call"
         )
 
 
@@ -178,7 +178,7 @@ def _problem_of(buffer: Any) -> str:
 
 
 def _difference(buffer: Array, first: Array) -> str:
-    """Return the difference between a buffer and rank 0's, or an empty string."""
+    """Return the difference between a buffer and the buffer of rank 0, or an empty string."""
     if (buffer.size, buffer.dtype) == (first.size, first.dtype):
         return ""
     return f"has {buffer.size} elements of {buffer.dtype}; buffers[0] has {first.size} of {first.dtype}: make all alike"

@@ -91,17 +91,17 @@ def no_algorithm(value: object) -> InputError:
 
 
 def load_file(path: Path) -> list[Algorithm]:
-    """Return the algorithms that a user's Python file declares. The file runs in a subprocess.
+    """Return the algorithms that a user's Python file declares. The file runs in a worker process.
 
     Raise InputError if the file is missing, fails, exceeds its limits, or declares no algorithm.
     """
-    from collectives.programs.guest import Here, execute_file  # what it takes is slow to import
     from collectives.programs.recorded import load_recorded
+    from collectives.programs.worker import Here, execute_file  # what it takes is slow to import
 
     path = path.absolute()
     check_input(path, FileBytes.PROGRAM)
     path = path.resolve()
-    found = execute_file(path) if Here.is_guest else load_recorded(path)
+    found = execute_file(path) if Here.is_worker else load_recorded(path)
     _check_names(path, found)
     if not found:
         raise InputError(f'{path}: declares no algorithm; put @algorithm("all_reduce") above a rank program')
@@ -174,7 +174,7 @@ def rebuild_algorithm(collective: str, *fields: Any) -> Algorithm:
 
 
 def _gloos_own() -> GloosOwn:
-    """Return gloo's own all_reduce, as rank programs of the library."""
+    """Return gloo's own all_reduce, which is made of library programs."""
     found: GloosOwn = importlib.import_module("collectives.algorithms.ring").ALL_REDUCE
     return found
 

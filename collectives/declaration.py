@@ -200,7 +200,7 @@ class Algorithm(Generic[Arguments, Returned]):
         return tuple((as_step(yielded) for yielded in program) for program in self.start(rank, world_size, root))
 
     def start(self, rank: int, world_size: int, root: int = 0) -> tuple[Program, ...]:
-        """Return the programs of one rank as the function made them; each yields steps or single operations.
+        """Return the programs of one rank as the function returned them; each yields steps or single operations.
 
         Raise InputError as ``channels`` does.
         """
@@ -210,7 +210,7 @@ class Algorithm(Generic[Arguments, Returned]):
         programs = returned if type(returned) is tuple and returned else (returned,)
         for program in programs:
             if program is not None and not isinstance(program, Iterator):
-                raise InputError(f"not a rank program: it returned {shorten(returned)}; it must yield its steps")
+                raise InputError(f"it is not a rank program: it returned {shorten(returned)}; it must yield its steps")
         return tuple(iter(()) if program is None else program for program in programs)
 
     def recorded(self, world_size: int, root: int = 0) -> npt.NDArray[np.int32] | None:
@@ -285,12 +285,12 @@ class Algorithm(Generic[Arguments, Returned]):
             ) from error
 
     def rule_arguments(self, rule: Callable[..., int]) -> dict[str, Parameter]:
-        """Return the arguments of a rule after the world size: the program's parameters that the rule accepts."""
+        """Return the program's parameters that a rule for chunks accepts in addition to the world size."""
         accepted = list(inspect.signature(rule).parameters)[1:]
         return {key: value for key, value in self._values().items() if key in accepted}
 
     def _values(self) -> dict[str, Parameter]:
-        """Return the value of every parameter: set, or default. Raise InputError if a parameter has neither."""
+        """Return the value of every parameter, set or default. Raise InputError if a parameter has neither."""
         values = {}
         for parameter in self.parameters_taken:
             value = self.parameters.get(parameter.name, parameter.default)
@@ -301,12 +301,12 @@ class Algorithm(Generic[Arguments, Returned]):
 
     @property
     def parameters_taken(self) -> tuple[inspect.Parameter, ...]:
-        """The program's parameters after rank, world_size and root."""
+        """The parameters of the program without rank, world_size and root."""
         return function_parameters(self.function)[len(first_arguments(self.spec)) :]
 
 
 def check_applies(algorithm: Algorithm, *, op: bool = False, root: bool = False) -> None:
-    """Raise InputError where an operator or a root is given and the collective has none."""
+    """Raise InputError for an operator or a root that the collective does not have."""
     spec = algorithm.spec
     if op and not spec.reduces:
         raise InputError(f"{algorithm.full_name}: {spec.name} does not reduce; remove op")
@@ -324,7 +324,7 @@ class Undecided(Algorithm):
 
 
 class NcclsOwn(Algorithm):
-    """NCCL's own collective, which ``simcomm.nccl`` predicts; it has no rank program."""
+    """NCCL's own implementation, which ``simcomm.nccl`` predicts. It does not have a rank program."""
 
     backend, has_program = NCCL, False
 
@@ -333,12 +333,12 @@ class NcclsOwn(Algorithm):
         return self.spec.moves or self.spec.has_parts  # whose parts are all of one length
 
     def least_elements(self, world_size: int) -> int:
-        """Return an element, or one for each rank: NCCL's model knows no time of nothing."""
+        """Return the minimum number of elements: one, or one per rank. NCCL's model has no times for empty buffers."""
         return world_size if self.needs_equal_chunks else 1
 
 
 class GloosOwn(Algorithm):
-    """gloo's own collective as a rank program; real ranks call gloo."""
+    """gloo's own implementation as a rank program. Real ranks call gloo."""
 
     backend = GLOO
 
@@ -350,12 +350,13 @@ class GloosOwn(Algorithm):
 def algorithm(
     collective: str, name: str | None = None, chunks: CountRule = None, scratch: CountRule = 0
 ) -> Callable[[Callable[Arguments, Returned]], Algorithm[Arguments, Returned]]:
-    """Declare a rank program as an algorithm for ``collective``: the function becomes an ``Algorithm``.
+    """Declare a rank program as an algorithm for ``collective``; the decorated function becomes an ``Algorithm``.
 
-    Pass it to ``simcomm.run``, ``verify`` and every other function that takes an algorithm, or call it from another
-    program. ``chunks`` is the number of chunks of the buffer (default: ``world_size``). ``scratch`` is the number of
-    additional chunks that the program may use. Each is a number, or a function of ``world_size`` and the program's own
-    parameters. Raise InputError for an unknown collective, or a function whose parameters do not fit.
+    ``simcomm.run``, ``verify`` and other functions accept the algorithm, and other programs can call it. ``chunks`` is
+    the number of chunks of the buffer (default: ``world_size``), and ``scratch`` the number of additional chunks. Each
+    is a number, or a function of ``world_size`` and the program's parameters.
+
+    Raise InputError for an unknown collective, or a function without the required arguments.
 
     >>> from collectives import algorithm, recv, send, verify
     >>> @algorithm("broadcast", chunks=1)
@@ -390,12 +391,12 @@ def algorithm(
 
 
 def first_arguments(spec: Spec) -> tuple[str, ...]:
-    """Return the names of the arguments that every program of a collective takes."""
+    """Return the names of the leading arguments of a collective's programs."""
     return ("rank", "world_size", "root") if spec.rooted else ("rank", "world_size")
 
 
 def declared_in(module: ModuleType, source: Path | None = None) -> list[Algorithm]:
-    """Return the algorithms that a module itself declares, in the order of its text."""
+    """Return the algorithms that a module declares itself, in source order."""
     return [
         replace(value, source=source)
         for value in vars(module).values()

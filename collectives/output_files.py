@@ -133,3 +133,47 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def read_kept_lines(path: Path, read_line: Callable[[str, int], T], most_bytes: int) -> list[T]:
+    """Return the lines of a JSON lines file that gets a line per answer. Create the file if it is missing.
+
+    ``read_line`` parses a line with its number and raises InputError for an invalid one. An incomplete last line is
+    removed, and a complete one gets its missing line end. A file with any other content stays unchanged: raise
+    InputError.
+    """
+    if not path.exists():
+        write_text(path, "")
+        return []
+    *whole, last = read_text(path, most_bytes, will_change=True).split("\n")
+    answers = [read_line(line, number) for number, line in enumerate(whole, start=1)]
+    if last:
+        try:
+            answers.append(read_line(last, len(whole) + 1))
+        except InputError:
+            if not _is_half_done(last):
+                raise
+            write_text(path, "".join(f"{line}\n" for line in whole))
+        else:
+            append_text(path, "\n")
+    return answers
+
+
+def key_of(content: object) -> str:
+    """Return the key of a cached line: a hash of everything that its answer depends on."""
+    return sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:KEY_DIGITS]
+
+
+def _is_half_done(line: str) -> bool:
+    """Return whether a line is the beginning of a valid line.
+
+    >>> [_is_half_done(line) for line in ('{"ke', '{"key": "k", "no', '{"key": "k"}', '{"key": "k"} and more', "[1")]
+    [True, True, False, False, False]
+    """
+    try:
+        json.JSONDecoder().raw_decode(line)
+    except json.JSONDecodeError:
+        return line.startswith(BEGIN) or BEGIN.startswith(line)
+    except (ValueError, RecursionError):  # numbers of thousands of digits, or very deep lists: no line of ours
+        pass
+    return False

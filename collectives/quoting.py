@@ -44,8 +44,7 @@ def quote(value: object) -> str:
 
 
 def describe_accepted(problem: str, message: str) -> str:
-    """Return the accepted values, as the continuation of a quoted wrong value, for a type and message of pydantic's
-    errors.
+    """Return the text about accepted values that follows a wrong value, from the type and message of pydantic's error.
 
     >>> "4.5" + describe_accepted("int_type", "Input should be a valid integer")
     '4.5 must be an integer'

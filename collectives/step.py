@@ -263,7 +263,7 @@ def as_step(yielded: object) -> Step:
         if not isinstance(entry, Operation):
             hint = "; another program runs by `yield from`" if isinstance(entry, Iterator) else ""
             raise InputError(
-                f"{shorten(entry)} is not an operation; a step holds send, recv, recv_reduce, copy and reduce{hint}"
+                f"{shorten(entry)} is not an operation; a step has send, recv, recv_reduce, copy and reduce{hint}"
             )
     return step
 

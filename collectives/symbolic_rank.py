@@ -1,8 +1,8 @@
-"""Symbolic ranks replace the rank number, so that one run of a program yields the operations of many ranks.
+"""Run a rank program once for many ranks, with a symbol in place of the rank number.
 
-A ``ShiftedRank`` represents all ranks at once, a ``VectorRank`` some ranks by the value of each. Both support only
-operations that give each rank its own result. If ranks would take different branches, they raise ``Diverges``. For any
-other use of the rank, Python raises TypeError; the schedule is then built in another way.
+A ``ShiftedRank`` represents all ranks at once, a ``VectorRank`` some ranks by the value of each. Their operations
+return the correct result for each rank. If ranks would take different execution paths, they raise ``Diverges``. Python
+raises TypeError for any other use of the rank. The schedule is then built another way.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ LARGEST = 2**31 - 1  # beyond it a product could overflow
 
 
 class Diverges(BaseException):  # not an error of the program, so its own `except Exception` must not stop it
-    """Ranks have different values where the program needs one; ``values`` has each rank's, or is None."""
+    """Ranks have different values where the program needs one. ``values`` has the value of each, or is None."""
 
     def __init__(self, values: Values | None = None) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ def vectorise(values: npt.NDArray[Any]) -> "VectorRank | int":
 
 
 def look_up(table: Sequence[int], index: Any) -> Any:
-    """Return ``table[index]``; for a symbolic index, the value of each rank.
+    """Return ``table[index]``; for a symbolic index, the entry for each rank.
 
     >>> look_up((5, 7, 9), VectorRank(np.array([2, 0]))).values
     array([9, 5])
@@ -120,7 +120,7 @@ def _reflected(
 
 
 def _right(other: Any) -> Any:
-    """Return the other operand for numpy; None unless it is an integer within the limits."""
+    """Return the other operand for numpy, or None if it is not an integer or is too large."""
     if isinstance(other, VectorRank):
         return other.values
     if isinstance(other, int | np.integer) and -LARGEST <= other <= LARGEST:
@@ -177,7 +177,7 @@ class ShiftedRank:
 
     @property
     def values(self) -> range:
-        """The values on all ranks."""
+        """All values on some rank."""
         return range(self.base, self.base + self.stride * self.world_size, self.stride)
 
     def __add__(self, other: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Quantities with units: parsed strictly, kept in bytes and seconds, formatted for tables and pictures.
+"""Parse quantities with units strictly, store them as bytes and seconds, and format them for tables and pictures.
 
-Ambiguous spellings (``25 Gb/s``, ``100Gbps``) and bare numbers are refused rather than guessed. Units are exact
-fractions, so that ``"1.001 MB"`` is a whole number of bytes and ``"3 us"`` is the float ``3e-6``.
+Ambiguous spellings (``25 Gb/s``, ``100Gbps``) and bare numbers are rejected. Units are exact fractions, so that
+``"1.001 MB"`` is a whole number of bytes and ``"3 us"`` is the float ``3e-6``.
 """
 
 import re
@@ -32,7 +32,7 @@ _NUMBER = re.compile(r"\s*([0-9]{1,30}(?:\.[0-9]{1,30})?)\s*((?:[kMGT]i?)B?)")
 def _parse(text: object, units: Mapping[str, Fraction | int], what: str, example: str) -> Fraction:
     accepted = f"write a number and one of {', '.join(units)}, for example {quote(_closest(text, units) or example)}"
     if not isinstance(text, str):
-        raise InputError(f"{quote(text)} is not a {what}: the unit is missing; {accepted}")
+        raise InputError(f"{quote(text)} is not a {what}: a bare number has no unit; {accepted}")
     number, unit = _read(text.strip())
     if unit not in units:
         raise InputError(f"{quote(text)} is not a {what}; {accepted}")
@@ -40,7 +40,7 @@ def _parse(text: object, units: Mapping[str, Fraction | int], what: str, example
 
 
 def _closest(text: object, units: Mapping[str, Fraction | int]) -> str:
-    """Return a quantity as its unit was probably meant, by its prefix; "" where that is not known.
+    """Return the probable quantity with a valid unit, or an empty string.
 
     >>> _closest("2.5GbE", RATES), _closest("100Gbps", RATES), _closest("64", SIZES)
     ('2.5 Gbit/s', '100 Gbit/s', '')
@@ -52,13 +52,13 @@ def _closest(text: object, units: Mapping[str, Fraction | int]) -> str:
 
 @lru_cache(maxsize=1 << 15)
 def _read(text: str) -> tuple[Fraction, str]:
-    """Return a number and its unit, or (0, "") for an invalid text. Cached: large clusters repeat texts."""
+    """Return a number and its unit, "" if the text is invalid; cached, as large clusters repeat their texts."""
     match = _QUANTITY.fullmatch(text)
     return (Fraction(0), "") if match is None else (Fraction(match[1]), match[2])
 
 
 class Bandwidth(float):
-    """Bytes per second that were read from a text with a unit; builders of clusters take it in place of the text."""
+    """Bytes per second that were parsed from a text with a unit. Builders of clusters accept it instead of the text."""
 
     @classmethod
     def parse(cls, text: object) -> "Bandwidth":
@@ -71,7 +71,7 @@ class Bandwidth(float):
 
 
 class Latency(float):
-    """Seconds that were read from a text with a unit; builders of clusters take it in place of the text."""
+    """Seconds that were parsed from a text with a unit. Builders of clusters accept it instead of the text."""
 
     @classmethod
     def parse(cls, text: object) -> "Latency":
@@ -118,14 +118,14 @@ def parse_size(text: object) -> int:
     """
     value = _parse(text, SIZES, "size", "64 KiB")
     if value.denominator != 1:
-        raise InputError(f"{quote(text)} is not a size: it must be a whole number of bytes")
+        raise InputError(f"{quote(text)} is not a size: it is not a whole number of bytes")
     return int(value)
 
 
 def as_bytes(value: object, name: str, instead: str = "") -> int:
-    """Return a number of bytes that is given as such, or as a text. Raise InputError that names the argument.
+    """Return bytes given as a number or a text. Raise InputError with the argument's name.
 
-    ``instead`` is what else would be accepted.
+    ``instead`` names other accepted values in the message.
 
     >>> as_bytes(1024, "nbytes"), as_bytes("1 KiB", "nbytes")
     (1024, 1024)
@@ -136,7 +136,7 @@ def as_bytes(value: object, name: str, instead: str = "") -> int:
 
 
 def format_size(nbytes: float) -> str:
-    """Return bytes in binary units, with four digits or all before the point.
+    """Return bytes as text in binary units, with four digits, or with all digits before the point.
 
     >>> format_size(65536), format_size(20_000 * 2**30)
     ('64 KiB', '20,000 GiB')
@@ -149,7 +149,7 @@ def format_size(nbytes: float) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """Return a number and its noun, in the singular or plural.
+    """Return a number and a noun, singular or plural.
 
     >>> count(1, "host"), count(8, "host")
     ('1 host', '8 hosts')
@@ -158,7 +158,7 @@ def count(number: int, noun: str) -> str:
 
 
 def format_time(seconds: float) -> str:
-    """Return seconds in the unit that suits them, with three digits.
+    """Return seconds as text in a suitable unit, with three digits.
 
     >>> format_time(0.0123)
     '12.3 ms'
@@ -171,7 +171,7 @@ def format_time(seconds: float) -> str:
 
 
 def format_bandwidth(bytes_per_second: float) -> str:
-    """Return bytes per second in bits, with four digits.
+    """Return bytes per second as text in bit/s, with four digits.
 
     >>> format_bandwidth(1.25e9)
     '10 Gbit/s'
@@ -183,14 +183,14 @@ def format_bandwidth(bytes_per_second: float) -> str:
 
 
 class TomlFloat(float):
-    """A number of a TOML file that remembers how it was written: NCCL 2.30 is not NCCL 2.3.
+    """A float of a TOML file that keeps its text: NCCL 2.30 is not NCCL 2.3.
 
     >>> TomlFloat("2.30").text
     '2.30'
     """
 
     def __new__(cls, text: str) -> "TomlFloat":
-        """Return the number that a text represents."""
+        """Return the float of a text."""
         number = super().__new__(cls, text)
         number.text = text
         return number

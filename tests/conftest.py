@@ -42,7 +42,7 @@ NOT_BORNE = "this machine is busy or cannot emulate this rate"  # as `realcomm.e
 
 preload_for([Training(None)])  # one server has the ranks of all tests, whichever is the first to launch some
 LEAN_START = sandbox.START
-sandbox.START = f"import torch; {LEAN_START}"  # once for the guests of all tests, of which many trace models
+sandbox.START = f"import torch; {LEAN_START}"  # once for the workers of all tests, of which many trace models
 
 
 @pytest.fixture
@@ -112,17 +112,17 @@ def signals_as_in_a_terminal() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def lean_guests() -> Iterator[None]:
+def lean_workers() -> Iterator[None]:
     """Guests have no more than a user's have, for tests of what they take."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sandbox, "START", LEAN_START)
-        end_server_of_guests()
+        end_server_of_workers()
         yield
-    end_server_of_guests()
+    end_server_of_workers()
 
 
-def end_server_of_guests() -> None:
-    """Have the next guest come from another server."""
+def end_server_of_workers() -> None:
+    """Have the next worker come from another server."""
     if sandbox._Only.server is not None:
         sandbox._Only.server.close()
 

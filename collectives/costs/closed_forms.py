@@ -126,7 +126,7 @@ def naive_scatter(m: CostModel) -> float:
 
 
 def direct_all_gather(m: CostModel) -> float:
-    """Each rank's messages share its link and pay one latency."""
+    """Return the seconds of simultaneous messages: they share the link and pay one latency."""
     return m.messages(1, m.others) if m.p > 1 else 0.0
 
 

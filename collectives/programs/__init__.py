@@ -1,1 +1,1 @@
-"""User programs: a subprocess executes the user's file and returns the operations of its ranks as numbers."""
+"""Run users' Python files in separate worker processes, and record the operations of their rank programs."""

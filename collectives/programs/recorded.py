@@ -1,6 +1,6 @@
-"""The recorded rank program of a user's file: the operations of its ranks, parsed as numbers.
+"""Replay the recorded operations of a user's rank program as an ``Algorithm`` of this process.
 
-A transcript is untrusted: it is parsed strictly, and its operations are checked and proved as those in any program.
+Recorded steps are not trusted. Their format is checked here, and then they are checked and proved like any program.
 """
 
 import inspect
@@ -25,12 +25,13 @@ from collectives.step import Kind, Operation, Step
 from collectives.symbolic_rank import Diverges, ShiftedRank, VectorRank
 
 KINDS = tuple(Kind)
+MOST_CACHED = 16_000_000  # operations
 Ints = npt.NDArray[np.int32]
 Parameters = dict[str, Any]
 
 
 class Shown:
-    """A value in the user's process, of which only the ``repr`` is known.
+    """A value of the worker process, of which only the ``repr`` is known.
 
     >>> Shown("<object>")
     <object>
@@ -44,30 +45,30 @@ class Shown:
 
 
 class RecordedFailure(NamedTuple):
-    """The failure that ended a transcript: location, kind and message."""
+    """The location, kind and text of a program's failure."""
 
-    at: tuple[int, int, int]  # rank, channel, step; the step is -1 where the program did not begin
+    at: tuple[int, int, int]  # rank, channel, step; step -1: the program did not start
     how: str
     text: str
 
     def raise_error(self) -> NoReturn:
-        """Raise the program's failure: InputError, or Undefined."""
+        """Raise the program's failure as InputError or Undefined."""
         raise (Undefined if self.how == "undefined" else InputError)(self.text)
 
 
 @dataclass(frozen=True)
-class Transcript:
-    """The steps of some ranks: ``counts[rank][channel]`` steps each, every step its line and its operations."""
+class RecordedSteps:
+    """The recorded steps of some ranks: ``counts[rank][channel]`` steps each."""
 
     counts: list[list[int]]
-    lines: Ints  # of each step; 0 where it is not known
-    ends: Ints  # index of the operation after each step's last
+    lines: Ints  # of each step; 0: unknown
+    ends: Ints  # index after each step's last operation
     numbers: Ints  # [operations, 5]
-    odd: dict[int, Any]  # by index, what stands in place of a number
+    odd: dict[int, Any]  # index of a number to its replacement
     failures: dict[int, RecordedFailure]  # by rank
 
     def channels(self, rank: int) -> tuple[Iterator[Step], ...]:
-        """Return the steps of each channel of a rank. Raise the program's failure, now or at its step."""
+        """Return the steps of each channel of a rank. Raise the program's failure, here or when its step is reached."""
         if rank >= len(self.counts):
             next(iter(self.failures.values())).raise_error()
         if rank in self.failures and self.failures[rank].at[2] < 0:
@@ -97,7 +98,6 @@ class Transcript:
         return [0, *accumulate(map(sum, self.counts))]
 
     def _operations(self, begin: int, end: int) -> list[Operation]:
-        """Return some operations in a row."""
         rows = self.numbers[begin:end].tolist()
         if self.odd:
             for at, row in enumerate(rows, begin):
@@ -105,12 +105,12 @@ class Transcript:
         return [Operation(KINDS[kind], peer, chunk, count, into) for kind, peer, chunk, count, into in rows]
 
     def table(self) -> Ints:
-        """Return rank, channel and step of every operation, and its five numbers; [operations, 8].
+        """Return the rank, channel, step and five numbers of each operation; shape [operations, 8].
 
-        Raise InputError if a program failed or used a value that is not a number.
+        Raise InputError if a program failed or has values that are not numbers.
         """
         if self.odd or self.failures:
-            raise InputError("not every rank says numbers alone")
+            raise InputError("a rank has failed or has values that are not numbers")
         locations = [(rank, channel) for rank, counts in enumerate(self.counts) for channel in range(len(counts))]
         counts = np.array([count for counts in self.counts for count in counts], np.int32)
         steps = np.arange(counts.sum(), dtype=np.int32) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -119,67 +119,66 @@ class Transcript:
         return np.column_stack([of_operations, self.numbers]).astype(np.int32, copy=False)
 
     def line(self, rank: int, channel: int, step: int) -> int:
-        """Return the line that yields a step; 0 where it is not known."""
+        """Return the line that yields a step, or 0 if unknown."""
         if rank >= len(self.counts) or channel >= len(self.counts[rank]) or step >= self.counts[rank][channel]:
             return 0
         return int(self.lines[self.first_step(rank, channel) + step])
 
 
 class RecordedProgram:
-    """The function of an algorithm of a user's file: a call returns the recorded steps."""
+    """The function of a user's algorithm: a call returns the recorded steps."""
 
     def __init__(self, file: ProgramFile, name: str, described: dict[str, Any], leading: tuple[str, ...]) -> None:
-        """Store the file, the algorithm's full name, the guest's description, and the leading parameters."""
+        """Create the function from the full name, the worker's description, and the names of the leading arguments."""
         self.file, self.name, self.first_line = file, name, int(described["line"])
         self.__name__ = make_printable(str(described["function"]), most=200)
         first = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in leading]
-        own = [_parameter(one) for one in described["parameters"]]
+        own = [_parameter(parameter) for parameter in described["parameters"]]
         self.__signature__ = inspect.Signature(first + own)
-        self._transcripts: OrderedDict[Any, Transcript | ProgramEnded] = OrderedDict()
+        self._recorded: OrderedDict[Any, RecordedSteps | ProgramEnded] = OrderedDict()
         self.counts: dict[Any, Any] = {}
 
     def __call__(self, rank: Any, world_size: int, root: Any = 0, **parameters: Any) -> tuple[Iterator[Step], ...]:
-        """Return the steps of each channel of a rank, a number or a symbol. Raise InputError or Diverges.
+        """Return the steps of each channel of a rank, which can be symbolic. Raise InputError or Diverges.
 
-        A root may be a symbol if the rank is one: each rank has its own root then.
+        If the rank is symbolic, the root can be symbolic too: each rank has its own root.
         """
         if isinstance(rank, VectorRank):
             root = tuple(root.values.tolist()) if isinstance(root, VectorRank) else root
             return self._record(world_size, root, parameters, rank.values.tolist()).channels(0)
         if isinstance(rank, ShiftedRank):
             return self._record(world_size, root, parameters, "shifted").channels(0)
-        number = int(rank)  # other symbols raise Diverges, before all ranks are recorded for nothing
-        return self._transcript(world_size, root, parameters).channels(number)
+        number = int(rank)  # other symbols raise Diverges before all ranks are recorded
+        return self._record_all(world_size, root, parameters).channels(number)
 
     def table(self, world_size: int, root: int = 0, **parameters: Any) -> Ints:
-        """Return all operations of all ranks as ``Transcript.table`` does. Raise the program's failure."""
-        return self._transcript(world_size, root, parameters).table()
+        """Return all operations of all ranks, as ``RecordedSteps.table`` does. Raise the program's failure."""
+        return self._record_all(world_size, root, parameters).table()
 
     def find_line(self, at: tuple[int, int, int] | None, world_size: int, root: int, **parameters: Any) -> int | None:
-        """Return the line that yields a step of a rank and channel; without one that in which the program begins."""
+        """Return the line that yields a step, or the first line of the program if ``at`` is None or unknown."""
         if at is None:
             return self.first_line
-        transcript = self._transcripts.get(_key(world_size, root, parameters))
-        return (transcript.line(*at) if isinstance(transcript, Transcript) else 0) or self.first_line
+        recorded = self._recorded.get(_key(world_size, root, parameters))
+        return (recorded.line(*at) if isinstance(recorded, RecordedSteps) else 0) or self.first_line
 
-    def _transcript(self, world_size: int, root: int, parameters: Parameters) -> Transcript:
-        """Return the transcript of all ranks, the same one for as long as it is kept."""
+    def _record_all(self, world_size: int, root: int, parameters: Parameters) -> RecordedSteps:
+        """Return the recorded steps of all ranks, from a cache if possible."""
         key = _key(world_size, root, parameters)
-        if key not in self._transcripts:
-            self._transcripts[key] = self._record(world_size, root, parameters, "all")
-            kept = [len(one.numbers) for one in self._transcripts.values() if isinstance(one, Transcript)]
-            # operations in all transcripts that are kept
-            while len(self._transcripts) > 1 and sum(kept) > 16_000_000:
-                self._transcripts.popitem(last=False)
-                kept.pop(0)
-        found = self._transcripts[key]
-        if isinstance(found, ProgramEnded):
-            raise found
-        return found
+        if key not in self._recorded:
+            self._recorded[key] = self._record(world_size, root, parameters, "all")
+            sizes = [len(steps.numbers) for steps in self._recorded.values() if isinstance(steps, RecordedSteps)]
+            while len(self._recorded) > 1 and sum(sizes) > MOST_CACHED:
+                self._recorded.popitem(last=False)
+                sizes.pop(0)
+        recorded = self._recorded[key]
+        if isinstance(recorded, ProgramEnded):
+            raise recorded
+        return recorded
 
-    def _record(self, world_size: int, root: Any, parameters: Parameters, ranks: Any) -> Transcript:
-        ended = self._transcripts.get(key := _key(world_size, root, parameters))
-        if isinstance(ended, ProgramEnded):  # whichever rank it is asked for: it would end again
+    def _record(self, world_size: int, root: Any, parameters: Parameters, ranks: Any) -> RecordedSteps:
+        ended = self._recorded.get(key := _key(world_size, root, parameters))
+        if isinstance(ended, ProgramEnded):  # the program would end again, on any rank
             raise ended
         question = {
             "do": "record", "name": self.name, "parameters": _given(parameters), "world_size": world_size,
@@ -188,24 +187,24 @@ class RecordedProgram:
         try:
             header, body = self.file.ask(question)
         except ProgramEnded as error:
-            self._transcripts[key] = error
+            self._recorded[key] = error
             raise
         try:
             if "diverges" in header:
                 raise Diverges(_differing(header["diverges"], ranks))
-            return read_transcript(header, body, ranks, world_size, self.file)
+            return read_recorded_steps(header, body, ranks, world_size, self.file)
         except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
             raise self.file.unreadable(error) from error
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without failures, so that another process needs no user file."""
-        return self.__dict__ | {"_transcripts": OrderedDict(
-            (key, one) for key, one in self._transcripts.items() if isinstance(one, Transcript)
+        """Return a state without cached failures, which other processes cannot reproduce."""
+        return self.__dict__ | {"_recorded": OrderedDict(
+            (key, steps) for key, steps in self._recorded.items() if isinstance(steps, RecordedSteps)
         )}  # fmt: skip
 
 
 class RecordedCount:
-    """The rule of an algorithm of a user's file that says its number of chunks or of scratch chunks."""
+    """The rule of a user's algorithm for its number of chunks or scratch chunks."""
 
     def __init__(self, program: RecordedProgram, rule: str, accepted: list[str]) -> None:
         self.program, self.rule = program, rule
@@ -214,7 +213,7 @@ class RecordedCount:
         self.__signature__ = inspect.Signature(parameters)
 
     def __call__(self, world_size: int, **values: Any) -> Any:
-        """Return the number for a world size. Raise InputError, and Undefined where there is none."""
+        """Return the number for a world size. Raise InputError, or Undefined if the algorithm has none for it."""
         key = (self.rule, *_key(world_size, 0, values))
         if key not in self.program.counts:
             question = {
@@ -238,7 +237,7 @@ class RecordedCount:
 
 
 def load_recorded(path: Path) -> list[Algorithm]:
-    """Return algorithms whose programs are recorded in the process that has executed the file."""
+    """Return a file's algorithms, with programs that are recorded in its worker process. Raise InputError."""
     file = ProgramFile(path)
     try:
         header, _ = file.ask({"do": "load"})
@@ -255,38 +254,40 @@ def load_recorded(path: Path) -> list[Algorithm]:
 
 
 def _recorded(file: ProgramFile, described: dict[str, Any]) -> Algorithm:
-    """Return one of a file's algorithms. Raises InputError for a name that cannot be shown."""
+    """Return one of a file's algorithms. Raise InputError for a name that cannot be printed."""
     spec, name = find_spec(described["collective"]), str(described["name"])
     if not name.isprintable() or not 0 < len(name) <= 100:
         shown = make_printable(name, most=80)
-        raise InputError(f"{file.path}: the name {shown!r} cannot be shown on a line; give another")
+        raise InputError(f"{file.path}: the name {shown!r} must be printable and have at most 100 characters")
     program = RecordedProgram(file, f"{spec.name}/{name}", described, first_arguments(spec))
     chunks, scratch = (_rule(program, rule, described[rule]) for rule in ("chunks", "scratch"))
     return Algorithm(spec, name, program, chunks, scratch, source=file.path)
 
 
 def _rule(program: RecordedProgram, rule: str, described: Any) -> Any:
-    """Return a chunk rule: a number, None, a function, or the printable text of an invalid value."""
+    """Return a rule for chunks: a number, None, a function, or the text of another value."""
     if isinstance(described, list):
         return RecordedCount(program, rule, described)
     return Shown(make_printable(described)) if isinstance(described, str) else described
 
 
-def read_transcript(header: dict[str, Any], body: bytes, ranks: Any, world_size: int, file: ProgramFile) -> Transcript:
-    """Return the transcript in a guest's answer. Raises KeyError, TypeError, ValueError or IndexError if it is none."""
+def read_recorded_steps(
+    header: dict[str, Any], body: bytes, ranks: Any, world_size: int, file: ProgramFile
+) -> RecordedSteps:
+    """Return the steps in a worker's answer. Raise KeyError, TypeError, ValueError or IndexError if it is invalid."""
     counts = [[_whole(count) for count in channels] for channels in header["channels"]]
     steps, operations, shifted, vectors = (_whole(header[key]) for key in ("steps", "operations", "shifted", "vectors"))
     width = len(ranks) if isinstance(ranks, list) else 0
     lengths = [8 * steps, 20 * operations, 32 * shifted, 8 * vectors, 8 * vectors * width]
     if len(body) != sum(lengths) or sum(map(sum, counts)) != steps or len(counts) > world_size:
-        raise ValueError("lengths that do not fit together")
+        raise ValueError("inconsistent lengths")
     ends = list(accumulate(lengths))
     parts = [body[end - length : end] for length, end in zip(lengths, ends, strict=True)]
     lines, sizes = np.frombuffer(parts[0], np.int32).reshape(-1, 2).T
     numbers = np.frombuffer(parts[1], np.int32).reshape(-1, 5)
     kinds = numbers[:, 0]
     if (sizes < 0).any() or sizes.sum(dtype=np.int64) != operations or not ((kinds >= 0) & (kinds < len(KINDS))).all():
-        raise ValueError("steps or kinds that cannot be")
+        raise ValueError("invalid steps or kinds")
     odd: dict[int, Any] = {_whole(index): _odd(value) for index, value in header["odd"]}
     for index, shift, base, stride in np.frombuffer(parts[2], np.int64).reshape(-1, 4).tolist():
         odd[index] = _shifted(shift, base, world_size, stride)
@@ -294,51 +295,51 @@ def read_transcript(header: dict[str, Any], body: bytes, ranks: Any, world_size:
     for index, row in zip(np.frombuffer(parts[3], np.int64).tolist(), values, strict=True):
         odd[index] = VectorRank(row)
     if any(index % 5 == 0 for index in odd):
-        raise ValueError("a kind of operation that is none")
+        raise ValueError("an invalid kind of operation")
     failures = {failure.at[0]: failure for failure in (_failure(one, counts, file) for one in header["failures"])}
     if len(counts) < (world_size if ranks == "all" else 1) and len(counts) - 1 not in failures:
-        raise ValueError("ranks of which nothing is said")
-    return Transcript(counts, lines.copy(), np.cumsum(sizes, dtype=np.int32), numbers, odd, failures)
+        raise ValueError("missing ranks")
+    return RecordedSteps(counts, lines.copy(), np.cumsum(sizes, dtype=np.int32), numbers, odd, failures)
 
 
 def _odd(value: Any) -> Any:
-    """Return a large integer unchanged, and any other value as printable text."""
+    """Return the replacement of a number: a large integer, or the text of another value."""
     return value if type(value) is int else Shown(make_printable(str(value)))
 
 
 def _shifted(shift: int, base: int, world_size: int, stride: int) -> ShiftedRank:
     if not (0 <= shift < world_size and abs(base) < 2**31 and 0 < stride < 2**31):
-        raise ValueError("a symbolic rank that cannot be")
+        raise ValueError("an invalid symbolic rank")
     return ShiftedRank(world_size, base, stride, shift)
 
 
-def _failure(found: Any, counts: list[list[int]], file: ProgramFile) -> RecordedFailure:
-    """Return the failure of a rank's program, with the line if it is known."""
-    rank, channel, step = (_whole(number, at_least=-1) for number in found["at"])
+def _failure(described: Any, counts: list[list[int]], file: ProgramFile) -> RecordedFailure:
+    """Return a rank's failure, with its line if known."""
+    rank, channel, step = (_whole(number, at_least=-1) for number in described["at"])
     if not 0 <= rank < len(counts) or (step >= 0 and step != counts[rank][channel]):
-        raise ValueError("a failure where there is no step")
-    text = make_printable(str(found["text"]))
-    if found["how"] == "memory":
+        raise ValueError("a failure without a step")
+    text = make_printable(str(described["text"]))
+    if described["how"] == "memory":
         text = f"it takes more than {read_limits().describe_memory()}"
-    if found["how"] == "failed":
+    if described["how"] == "failed":
         text = f"the program fails with {text}"
-    elif found["line"]:
-        text = with_line(text, _whole(found["line"]), file.path)
-    return RecordedFailure((rank, channel, step), str(found["how"]), text)
+    elif described["line"]:
+        text = with_line(text, _whole(described["line"]), file.path)
+    return RecordedFailure((rank, channel, step), str(described["how"]), text)
 
 
-def _differing(found: Any, ranks: Any) -> npt.NDArray[np.int64] | None:
-    """Return the values that tell the ranks of a branch apart. Raises ValueError if they are not one each."""
-    if found is None:
+def _differing(values: Any, ranks: Any) -> npt.NDArray[np.int64] | None:
+    """Return the values that divide the ranks of an execution path. Raise ValueError if they are invalid."""
+    if values is None:
         return None
-    if not isinstance(ranks, list) or len(found) != len(ranks) or len(set(found)) < 2:
-        raise ValueError("values that tell no ranks apart")
-    return np.array([_whole(value, at_least=-(2**62)) for value in found], np.int64)
+    if not isinstance(ranks, list) or len(values) != len(ranks) or len(set(values)) < 2:
+        raise ValueError("values that do not divide the ranks")
+    return np.array([_whole(value, at_least=-(2**62)) for value in values], np.int64)
 
 
 def _whole(value: Any, at_least: int = 0) -> int:
     if type(value) is not int or not at_least <= value < 2**62:
-        raise ValueError(f"{value!r} in place of a whole number")
+        raise ValueError(f"{value!r} is not a valid integer")
     return value
 
 
@@ -347,12 +348,12 @@ def _key(world_size: int, root: Any, parameters: Parameters) -> tuple[Any, ...]:
 
 
 def _given(parameters: Parameters) -> Parameters:
-    """Return the parameters without defaults that only the user's process knows."""
+    """Return the parameters without defaults that only the worker process knows."""
     return {key: value for key, value in parameters.items() if not isinstance(value, Shown)}
 
 
 def _parameter(described: dict[str, Any]) -> inspect.Parameter:
-    """Return a parameter of a program as the guest describes it. Raises ValueError for a name that is none."""
+    """Return a parameter of a program from the worker's description. Raise ValueError for an invalid name."""
     empty = inspect.Parameter.empty
     default = described.get("default", empty)
     if "odd_default" in described:

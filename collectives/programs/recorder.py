@@ -1,7 +1,7 @@
-"""Record the operations of a user's program as numbers. Runs in the guest.
+"""Record the operations of a user's rank program as numbers, inside the worker process.
 
-Each step is its line and its number of operations; each operation is five numbers. In a run that represents many ranks,
-a number may be symbolic. Of other values only the ``repr`` is recorded.
+A step is recorded as its line and its number of operations, an operation as five numbers. A number can be symbolic, in
+a run for many ranks. For values that are not numbers, only the ``repr`` is recorded.
 """
 
 from array import array
@@ -18,31 +18,29 @@ from collectives.programs.limits import MOST_CHANNELS, MOST_STEPS
 from collectives.step import Kind, Step, as_step, line_reached
 from collectives.symbolic_rank import Diverges, ShiftedRank, VectorRank
 
-PLAIN = frozenset({int, Kind})  # types of numbers that need no second look
-Note = Callable[[int, int, int, int], None]  # told the rank, channel, step and line that a program is in
+PLAIN = frozenset({int, Kind})  # types of ordinary numbers
+Note = Callable[[int, int, int, int], None]  # called with the rank, channel, step and line of a program
 
 
-class TooMuch(InputError):  # noqa: N818 - what is said
-    """A program that says more than any that ends."""
+class TooMuch(InputError):  # noqa: N818
+    """A program that yields more than the limits allow."""
 
 
 class Recorder:
-    """The steps of all ranks of one call so far."""
+    """The recorded steps of all ranks of one call."""
 
     def __init__(self, algorithm: Algorithm, note: Note) -> None:
         self.algorithm, self.note, self.file = algorithm, note, str(algorithm.source)
         self.begin = algorithm.first_line
         self.most = allowed(Gigabyte.SAID)  # operations
         self.channels: list[list[int]] = []  # steps of each channel of each rank
-        self.steps, self.numbers = array("i"), array("i")  # line and size of each step; five numbers an operation
-        self.odd: list[list[Any]] = []  # index of a number, and a text or large number in its place
+        self.steps, self.numbers = array("i"), array("i")  # line and size of each step; five numbers per operation
+        self.odd: list[list[Any]] = []  # index of a number, and its replacement: a text or a large number
         self.shifted, self.vectors, self.values = array("q"), array("q"), list[Any]()
-        self.failures: list[dict[str, Any]] = []  # one of a rank at most
+        self.failures: list[dict[str, Any]] = []  # at most one per rank
 
     def record(self, ranks: Iterable[Any], world_size: int, root: Any) -> None:
-        """Run the program of each of these ranks. Continue after a failed rank, because the other ranks help to explain
-        it.
-        """
+        """Run the program of each rank. A failing rank does not stop the others, unless it exceeds a limit."""
         for number, rank in enumerate(ranks):
             self.channels.append([])
             at = [number, 0, -1]
@@ -64,7 +62,7 @@ class Recorder:
                     return
 
     def _run(self, program: Any, at: list[int]) -> None:
-        """Record one channel of a rank; ``at`` counts its steps."""
+        """Record one channel of a rank; ``at`` is updated to the location."""
         rank, channel, step = at
         for yielded in program:
             if step == MOST_STEPS:
@@ -91,7 +89,7 @@ class Recorder:
             self._add_odd(numbers)
 
     def _add_odd(self, numbers: list[Any]) -> None:
-        """Add numbers of which some are symbolic, too large, or none."""
+        """Add numbers, some of which are symbolic, too large, or not numbers."""
         for number in numbers:
             index = len(self.numbers)
             whole = 0
@@ -109,7 +107,7 @@ class Recorder:
             self.numbers.append(whole)
 
     def _describe(self, error: BaseException, at: list[int], program: Any) -> dict[str, Any]:
-        """Return the failure that ended the transcript: location, kind and message."""
+        """Return the location, kind and text of a program's failure."""
         file, how, text = self.algorithm.source, "refused", first_line(error, most=1000)
         line = line_in(error, file) or line_reached(program, self.file) or self.begin
         if isinstance(error, Undefined):
@@ -121,7 +119,7 @@ class Recorder:
         return {"at": at, "how": how, "text": text, "line": line}
 
     def answer(self) -> tuple[dict[str, Any], bytes]:
-        """Return header and bytes of the frame that brings the transcript to who asked for it."""
+        """Return the header and the bytes of the recorded steps."""
         header = {
             "channels": self.channels, "steps": len(self.steps) // 2, "operations": len(self.numbers) // 5,
             "odd": self.odd, "shifted": len(self.shifted) // 4, "vectors": len(self.vectors),

@@ -50,7 +50,7 @@ class WrongChunk(NamedTuple):
 
 
 def explain_missing(schedule: Schedule, landings: Sequence[Landing], rank: int, chunk: int, missing: int) -> str:
-    """Return the fate of the contribution of the first rank in ``missing`` to chunk ``chunk`` of ``rank``.
+    """Explain the loss of a contribution to ``chunk`` of ``rank``, for the first rank in the bit set ``missing``.
 
     ``landings`` has the landings of all ranks, in order.
     """
@@ -89,7 +89,7 @@ def _where_it_stayed(schedule: Schedule, landings: Sequence[Landing], contributo
 
 
 def _never_sent(schedule: Schedule, landings: Sequence[Landing], contributor: int, chunk: int) -> str:
-    """Return a note that a rank never sends its contribution, and the rank's data in that chunk at the end."""
+    """Return a note that a rank never sends its contribution, and the chunk's content on that rank at the end."""
     owner = contributor.bit_length() - 1
     own = [one for one in landings if schedule.rank[one.operation] == owner and one.chunk == chunk]
     lost = [one for one in own if one.before & contributor and not one.after & contributor]
@@ -308,7 +308,7 @@ class SymbolicRun:
         return 1 << self.schedule.world_size + len(self.mistakes) - 1
 
     def complete(self, rank: int, channel: int, step: int) -> None:
-        """Write the received, copied and reduced data of a step, after reading all of it, and post the next step."""
+        """Write the data that a step receives, copies and reduces, after all reads, and post the next step."""
         landing, match = [], self.match
         who, origin, order = self.who[rank], self.origin[rank], self.order[rank]
         for index, op in enumerate(self.schedule.programs[rank][channel][step], self.first[rank][channel][step]):

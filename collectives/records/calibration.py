@@ -277,7 +277,7 @@ class Calibration:
                 f"created is {quote(self.created)}; give a time with its zone, like 2026-01-31T12:00:00+00:00"
             )
         if any(part.parts for part in self.parts):
-            raise InputError("a part of a calibration cannot have parts")
+            raise InputError("parts of a calibration must not have parts")
 
     def with_slower_cores(self, times: float) -> "Calibration":
         """Return the calibration of an emulated cluster whose software and computing take ``times`` as long.
@@ -319,8 +319,8 @@ class Calibration:
     def message_seconds(self, message_class: MessageClass, in_training: bool = False) -> float:
         """Return the seconds of a message class, from the curve measured under the most similar conditions.
 
-        Times of a fan scale with its width, times of a relay or exchange with the number of messages. Raise InputError
-        if no message class was measured.
+        Times of a fan scale with its width, times of a relay or exchange with its messages. Raise InputError if no
+        message class was measured.
         """
         if not self.message_classes:
             raise InputError("the calibration has no message classes; make one with `ringlab calibrate`")

@@ -211,7 +211,7 @@ def check_rows(rows: object, name: str) -> int:
     """
     most = allowed(Gigabyte.ROWS)
     if type(rows) is not int or not 0 <= rows <= most:
-        raise ValueError(f"{name}: {_shown(rows)} is not a whole number from 0 to {most}; for more, {more_memory(2)}")
+        raise ValueError(f"{name}: {_shown(rows)} is not an integer from 0 to {most}; for more, {more_memory(2)}")
     return rows
 
 

@@ -35,8 +35,8 @@ class Layer(NamedTuple):
     """A layer, in the order of forward, per sample. A multiply-add counts as two FLOPs.
 
     ``tensors`` are the sizes of the parameter tensors, each once. ``block`` is the part of the model after which it can
-    be cut: the rest needs only its output (``output_bytes`` of the block's last layer). ``backward_bytes`` are read or
-    written. ``saved_bytes`` are kept from forward to backward, without the parameters.
+    be cut: the rest needs only the ``output_bytes`` of the block's last layer. ``backward_bytes`` are read or written.
+    ``saved_bytes`` are stored from forward to backward, without the parameters.
     """
 
     name: str
@@ -229,11 +229,11 @@ class ModelProfile:
         return tuple(_block(name, [*layers]) for name, layers in groupby(self.layers, key=lambda layer: layer.block))
 
     def with_sequence(self, tokens: int) -> "ModelProfile":
-        """Return the profile of a transformer with samples of ``tokens`` tokens, with the same parameters and without
+        """Return the profile of a transformer for samples of ``tokens`` tokens, with the same parameters and without
         times.
 
-        The FLOPs of attention grow with the square of the tokens, all others in proportion. Raise InputError for a
-        model that is not a transformer.
+        The FLOPs of attention grow with the square of the tokens, all others linearly. Raise InputError if the model is
+        not a transformer.
 
         >>> find_model_profile("gpt2").with_sequence(512).sample
         '512 tokens'
@@ -350,7 +350,7 @@ def is_transformer(text: str) -> bool:
 
 
 def with_sequence(text: str, tokens: int) -> str:
-    """Return a transformer's text for samples of ``tokens`` tokens. Raise InputError beyond the model's positions.
+    """Return a transformer's text for samples of ``tokens`` tokens. Raise InputError if it has fewer positions.
 
     >>> with_sequence("llama3-8b", 2048), with_sequence("gpt2", 1024)
     ('llama3-8b:context=2048', 'gpt2')

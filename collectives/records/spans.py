@@ -136,7 +136,7 @@ def join_spans(parts: Sequence[Spans]) -> Spans:
 
 
 def find_problems(spans: Spans, world_size: int) -> Iterator[str]:
-    """Yield the errors of invalid spans: ranks that do not exist, and times that run backwards."""
+    """Yield errors that no run can produce: ranks that do not exist, and times that run backwards."""
     rank, begin, end = spans.rank, spans.begin, spans.end
     for number in np.flatnonzero((rank < 0) | (rank >= world_size))[:1].tolist():
         yield f"spans.{number} is of rank {rank[number]} of {world_size}"

@@ -1,6 +1,6 @@
-"""The record of what happened, simulated or measured alike; every picture, table and figure is made from it.
+"""Define the trace of a run, simulated or measured. All pictures, tables and figures are made from traces.
 
-Times are seconds from the common start. On disk a trace is JSON with a schema version, topology included.
+Times are seconds from the common start. A trace file is JSON with a schema version and the topology.
 """
 
 from collections.abc import Iterator
@@ -22,11 +22,11 @@ from collectives.records.messages import Messages
 from collectives.records.spans import Spans
 from collectives.units import format_size, format_time
 
-LEAST_ELAPSED = 1e-30  # the shortest time other than 0 that a Trace file may give for a run, in seconds
+LEAST_ELAPSED = 1e-30  # seconds; the shortest time of a run in a trace file, except 0
 
 
 class LinkRate(NamedTuple):
-    """Payload rate of a link from a time on, in bytes per second: for one message, and for several together."""
+    """The bandwidth of a link from a time on, in bytes per second: for one message alone, and for several together."""
 
     since: float
     alone: float
@@ -34,30 +34,30 @@ class LinkRate(NamedTuple):
 
 
 class TracedLink(NamedTuple):
-    """One direction of a link as it was, and the bytes that crossed it.
+    """One direction of a link, and the bytes that crossed it.
 
-    >>> rates = (LinkRate(0.0, 1e9, 1e9), LinkRate(2.0, 5e8, 5e8))  # half as wide from 2 s on
+    >>> rates = (LinkRate(0.0, 1e9, 1e9), LinkRate(2.0, 5e8, 5e8))  # half the bandwidth from 2 s on
     >>> TracedLink("h0", "s0", bandwidth=1e9, latency=1e-6, nbytes=64, rates=rates).could_carry(3.0)
     2500000000.0
     """
 
     src: str
     dst: str
-    bandwidth: float  # nominal: bytes per second, before transport and faults take their share
+    bandwidth: float  # nominal, in bytes per second: without transport and faults
     latency: float
     nbytes: float
-    rates: tuple[LinkRate, ...] = ()  # what was left of it, by time; empty: the nominal bandwidth all the time
+    rates: tuple[LinkRate, ...] = ()  # available bandwidth by time; empty: always the nominal one
 
     def could_carry(self, seconds: float) -> float:
-        """Return the bytes of payload that it could have carried in the first ``seconds`` of the run."""
+        """Return the capacity of the link in the first ``seconds`` of the run, in payload bytes."""
         rates = self.rates or (LinkRate(0.0, self.bandwidth, self.bandwidth),)
         ends = [*(rate.since for rate in rates[1:]), seconds]
-        each = zip(rates, ends, strict=True)
-        return sum(max(rate[1:]) * (min(end, seconds) - rate.since) for rate, end in each if rate.since < seconds)
+        periods = zip(rates, ends, strict=True)
+        return sum(max(rate[1:]) * (min(end, seconds) - rate.since) for rate, end in periods if rate.since < seconds)
 
 
 class Unfinished(NamedTuple):
-    """An operation that never completed: a rank that waits for its peer's half, or for a message that never arrived."""
+    """The wait of a rank in a hanging run: for its peer's half, or for a message that never arrives."""
 
     rank: int
     peer: int
@@ -66,40 +66,44 @@ class Unfinished(NamedTuple):
     channel: int
     since: float
     is_under_way: bool
-    chunk: int = 0  # first of those it sends, or is written to
-    count: int = 1  # type: ignore[assignment]  # a tuple's count is nothing that anyone asks for
+    chunk: int = 0  # first chunk that is sent or written
+    count: int = 1  # type: ignore[assignment]  # hides tuple.count
     collective: int = 0
 
 
 class ProgramFailure(NamedTuple):
-    """The failure of a rank program; the other ranks continue until they wait for the failed rank.
+    """The point where a rank program goes wrong. The other ranks continue until they wait for this rank.
 
     >>> ProgramFailure(rank=0, step=1, where="my.py:9", text="its contribution would be counted twice").where
     'my.py:9'
     """
 
     rank: int
-    step: int | None  # of its program, counted from 0; None where all programs end and the result is wrong
-    where: str  # file and line that yields the step, such as "my.py:9"; empty where it is not known
+    step: int | None  # from 0; None: all programs end, and the result is wrong
+    where: str  # file and line that yields the step, such as "my.py:9"; empty if unknown
     text: str
-    at: float = 0.0  # seconds; from then on the rank does nothing
-    lands: bool = False  # whether the step takes place, and what arrives in it is wrong
-    circle: tuple[int, ...] = ()  # of a deadlock: the ranks that wait for each other, none of which has failed
+    at: float = 0.0  # seconds; the rank does nothing afterwards
+    lands: bool = False  # whether the step completes, with wrong data
+    circle: tuple[int, ...] = ()  # the ranks of a deadlock, none of which has failed
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """The ranks that are to be marked: the one that goes wrong, or all of a deadlock."""
+        """The ranks to mark: the failing rank, or all ranks of a deadlock."""
         return self.circle or (self.rank,)
 
     @property
     def steps(self) -> int | None:
-        """Number of steps of its program that the rank takes; None: as many as possible."""
+        """The number of steps that the rank runs; None: as many as it can."""
         return None if self.circle or self.step is None else self.step + self.lands
 
 
 @dataclass(repr=False)
 class Trace:
-    """The record of one run: messages, spans in which ranks computed, links, and the elapsed time.
+    """The record of one run: messages, computing spans, links, and elapsed seconds.
+
+    ``messages`` and ``spans`` can be passed as rows and are stored as columns. ``facts`` are numbers of the whole run:
+    ``nbytes``, ``time_min_s`` and ``time_max_s`` of a collective, or ``batch_size``, ``single_rank_step_s`` and, if
+    measured, ``test_accuracy`` and ``examples_seen`` of a training.
 
     >>> Trace("all_reduce/ring", "predicted", world_size=8, elapsed=0.0147)
     <Trace all_reduce/ring: predicted, 8 ranks, 14.7 ms>
@@ -119,18 +123,18 @@ class Trace:
     spans: Spans = field(default_factory=lambda: Spans.of(()))
     links: list[TracedLink] = field(default_factory=list)
     nodes: list[str] = field(default_factory=list)
-    hosts: list[str] = field(default_factory=list)  # node of each rank
+    hosts: list[str] = field(default_factory=list)  # the node of each rank
     facts: dict[str, float] = field(default_factory=dict)
-    engine: str = ""  # what simulated it: "simpy" or "compiled"; of a measurement none
-    method: str = ""  # how it did: "events", every message simulated, or the exact shortcut "max-plus"
-    failed: dict[int, float] = field(default_factory=dict)  # ranks that failed, and when
-    unfinished: list[Unfinished] = field(default_factory=list)  # of a run that never ends
-    failure: ProgramFailure | None = None  # of a program that is wrong: what happened up to there is what it shows
-    algorithm: str = ""  # by which ``find_algorithm`` finds the program; empty for a user's own
+    engine: str = ""  # "simpy" or "compiled"; empty for a measured run
+    method: str = ""  # "events": every message simulated; or "max-plus", an exact recurrence
+    failed: dict[int, float] = field(default_factory=dict)  # seconds of each failure, by rank
+    unfinished: list[Unfinished] = field(default_factory=list)  # of a hanging run
+    failure: ProgramFailure | None = None  # of a wrong program; the trace ends there
+    algorithm: str = ""  # library name of the program; empty for a user's program
     root: int = 0
-    chunks: int = 0  # into which the program cuts the buffer; 0: not known
-    choice: str = ""  # of what NCCL does itself: its algorithm, protocol and channels
-    program: Any = field(default=None, init=False, compare=False)  # an Algorithm, where it is at hand; in no file
+    chunks: int = 0  # of the buffer; 0: unknown
+    choice: str = ""  # of NCCL: its algorithm, protocol and channels
+    program: Any = field(default=None, init=False, compare=False)  # the Algorithm, if available; not in files
 
     def __post_init__(self) -> None:
         check_printable("title", self.title)
@@ -147,7 +151,7 @@ class Trace:
         return f"<Trace {self.title}: {self.kind}, {ranks}{messages}, {format_time(self.elapsed)}{end}>"
 
     def _repr_html_(self) -> str:
-        """Return the summary for a notebook: the run, its time, and the largest number of bytes sent by a rank.
+        """Return a table for notebooks: kind, ranks, time, and bytes.
 
         >>> Trace("broadcast/<naive>", "measured", 2, 1.5e-4)._repr_html_()[:32]
         '<table><caption>broadcast/&lt;na'
@@ -174,23 +178,23 @@ class Trace:
         return [int(nbytes) for nbytes in sent.tolist()]
 
     def of_program(self, program: Algorithm) -> "Trace":
-        """Keep which program this is a run of: its name where it is in the library, and for pictures itself."""
+        """Store the program of the run: its library name, and the program itself for pictures. Return the trace."""
         self.algorithm, self.program = name_in_library(program), program
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the trace as its file holds it: plain JSON, long columns packed."""
-        said = {one.name: getattr(self, one.name) for one in fields(Trace) if one.init}
-        said |= {"messages": self.messages.to_plain(), "spans": self.spans.to_plain()}
-        return {"schema_version": self.SCHEMA_VERSION, **said}
+        """Return the content of a trace file: plain JSON, with long columns packed."""
+        content = {column.name: getattr(self, column.name) for column in fields(Trace) if column.init}
+        content |= {"messages": self.messages.to_plain(), "spans": self.spans.to_plain()}
+        return {"schema_version": self.SCHEMA_VERSION, **content}
 
     def write(self, path: Path | str) -> None:
-        """Write the trace to ``path`` as JSON, whole or not at all; ``read_trace`` reads it."""
+        """Write the trace to ``path`` as JSON, completely or not at all. ``read_trace`` reads it."""
         write_content(path, self.to_dict())
 
 
 def name_in_library(algorithm: Algorithm) -> str:
-    """Return the name by which ``find_algorithm`` finds an algorithm of the library; empty for a user's own.
+    """Return the name by which ``find_algorithm`` finds a library algorithm, or an empty string for a user's algorithm.
 
     >>> from collectives import find_algorithm
     >>> name_in_library(find_algorithm("broadcast/chain[slices=4]"))
@@ -200,7 +204,7 @@ def name_in_library(algorithm: Algorithm) -> str:
 
 
 def read_trace(path: Path | str) -> Trace:
-    """Return the trace in a file that ``Trace.write`` wrote. Raise InputError with the file and the error.
+    """Return the trace in a file written by ``Trace.write``. Raise InputError with the file and the error.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -215,7 +219,7 @@ def read_trace(path: Path | str) -> Trace:
 
 
 def _problems(trace: Trace) -> Iterator[str]:
-    """Yield the errors of an invalid trace: ranks that do not exist, and times that run backwards."""
+    """Yield errors that no run can produce, such as missing ranks and times that run backwards."""
     if trace.world_size < 1:
         yield f"world_size is {trace.world_size}"
     if trace.elapsed and not LEAST_ELAPSED <= trace.elapsed <= MOST_SECONDS:

@@ -1,6 +1,7 @@
-"""Find who waited for whom in a run, the chain of work that its end waited for (the critical path), and its parts.
+"""Find the waits of a run: seconds per pair of ranks, and the critical path, divided by kind.
 
-The critical path is divided into the latency of messages, the bandwidth of links, computing, and waiting.
+The critical path is the chain of messages and computing that the end of the run waited for. It is divided into message
+latency, link bandwidth, computing and waiting.
 """
 
 from collections.abc import Sequence
@@ -16,21 +17,21 @@ from collectives.records.columns import Bools, Floats, Ints
 from collectives.records.link_loads import LinkLoads, link_loads
 from collectives.records.trace import Trace
 
-ROUNDING = 1e-12  # of a time
-SPARSE = 4  # pairs of ranks for each wait from which on only those are looked at that occur
+ROUNDING = 1e-12  # relative error of a time
+SPARSE = 4  # pairs of ranks per wait above which only occurring pairs are counted
 
 
 class Record(Enum):
     """The parts of a simulated run that are recorded."""
 
-    MESSAGES = "messages, and all else"
+    MESSAGES = "messages and everything else"
     TIMES = "times only"
-    WAITS = "who waited for whom; messages only where these have to say it"
-    BRIEF_WAITS = "who waited for whom, if it is known without messages"
+    WAITS = "waits per pair of ranks; messages only if they are needed for them"
+    BRIEF_WAITS = "waits per pair of ranks, if they are known without messages"
 
     @classmethod
     def of(cls, asked: "Record | bool") -> "Record":
-        """Return the requested record: True for messages, False for times only. Raise InputError for other values.
+        """Return the record for True (messages), False (times only) or a Record. Raise InputError for other values.
 
         >>> Record.of(False)
         <Record.TIMES: 'times only'>
@@ -38,17 +39,17 @@ class Record(Enum):
         if isinstance(asked, bool):
             return cls.MESSAGES if asked else cls.TIMES
         if not isinstance(asked, cls):
-            raise InputError(f"record is {quote(asked)}; give True, False or a Record")
+            raise InputError(f"record must be True, False or a Record, not {quote(asked)}")
         return asked
 
     @property
     def keeps_messages(self) -> bool:
-        """Whether messages are recorded if nothing else has the requested facts."""
+        """Whether messages are recorded if the engine cannot derive the result without them."""
         return self in (Record.MESSAGES, Record.WAITS)
 
 
 class Leg(NamedTuple):
-    """A stretch of the critical path: a message, or a rank that computes (then src == dst)."""
+    """A stretch of the critical path: a message, or computing of one rank (``src == dst``)."""
 
     name: str  # "message", or the name of the span
     src: int
@@ -59,27 +60,29 @@ class Leg(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """The duration in seconds."""
         return self.end - self.begin
 
 
 @dataclass(repr=False)
 class BriefTrace(Trace):
-    """A run without messages, with the waiting times between ranks and the critical path."""
+    """A trace without messages, with the waits and the critical path of the run."""
 
-    waited: dict[tuple[int, int], float] = field(default_factory=dict)  # seconds, by (rank, peer)
+    waited: dict[tuple[int, int], float] = field(default_factory=dict)  # seconds by (rank, peer)
     path: list[Leg] = field(default_factory=list)
 
     @classmethod
     def of(cls, trace: Trace, waited: dict[tuple[int, int], float], path: list[Leg]) -> "BriefTrace":
-        """Return a trace with how long each rank waited for a peer, and its critical path."""
+        """Return a copy of a trace with the waits by (rank, peer) and the critical path."""
         return cls(
-            **{one.name: getattr(trace, one.name) for one in fields(trace) if one.init}, waited=waited, path=path
+            **{column.name: getattr(trace, column.name) for column in fields(trace) if column.init},
+            waited=waited,
+            path=path,
         )
 
 
 def waiting_seconds(trace: Trace) -> dict[tuple[int, int], float]:
-    """Return how long each rank waited, with its half of a message posted, for a peer's half: by (rank, peer).
+    """Return the seconds that each rank, with its half of a message posted, waited for its peer: by (rank, peer).
 
     >>> from collectives import Message
     >>> late = Message(0, 1, 0, 0, 64, begin=3.0, end=4.0, src_posted=1.0)  # rank 1 posted its receive late
@@ -93,24 +96,24 @@ def waiting_seconds(trace: Trace) -> dict[tuple[int, int], float]:
     pair = np.concatenate([src, dst]) * trace.world_size + np.concatenate([dst, src])
     waited = np.concatenate([begin - messages.src_posted, begin - messages.dst_posted])
     pair, waited = pair[waited > 0], waited[waited > 0]
-    if trace.world_size**2 <= SPARSE * len(pair):  # no need to sort them
-        of_all = np.bincount(pair, waited, trace.world_size**2)
-        pairs = np.flatnonzero(of_all > 0)
-        seconds = of_all[pairs]
+    if trace.world_size**2 <= SPARSE * len(pair):  # no sorting
+        totals = np.bincount(pair, waited, trace.world_size**2)
+        pairs = np.flatnonzero(totals > 0)
+        seconds = totals[pairs]
     else:
         pairs, where = np.unique(pair, return_inverse=True)
         seconds = np.bincount(where, waited, len(pairs))
     return {
-        divmod(number, trace.world_size): each for number, each in zip(pairs.tolist(), seconds.tolist(), strict=True)
+        divmod(number, trace.world_size): total for number, total in zip(pairs.tolist(), seconds.tolist(), strict=True)
     }
 
 
 def critical_path(trace: Trace, *, over_gaps: bool = False) -> list[Leg]:
-    """Return the chain of messages and computing that the end of the run waited for, the first leg first.
+    """Return the chain of messages and computing that the end of the run waited for, in order of time.
 
-    It is found backwards: from the end of a message or of computing to its beginning, there to the rank that came last,
-    and to that rank's preceding work. It stops at a rank that had nothing to wait for. With ``over_gaps`` it continues
-    with that rank's previous work, as in a measured run, where ranks also wait for cores.
+    The search runs backwards: from the end of a leg to its beginning, then to the previous leg of the rank that was
+    late. It stops where that rank had no previous leg that ended then. With ``over_gaps`` it continues with the rank's
+    last leg before, as measured runs need, where ranks also wait for cores.
 
     >>> from collectives import Message, Span
     >>> message = Message(0, 1, 0, 0, 64, begin=0.0, end=1.0)
@@ -120,16 +123,16 @@ def critical_path(trace: Trace, *, over_gaps: bool = False) -> list[Leg]:
     """
     if isinstance(trace, BriefTrace):
         return trace.path
-    work = _Legs(trace)
-    at, path = work.last(), list[Leg]()
-    while at is not None:
-        path.append(work.leg(at))
-        at = work.before(at, over_gaps)
+    legs = _Legs(trace)
+    number, path = legs.last(), list[Leg]()
+    while number is not None:
+        path.append(legs.leg(number))
+        number = legs.before(number, over_gaps)
     return path[::-1]
 
 
 class _Legs:
-    """All messages and spans of a trace as one list of legs, messages first, and the legs of each rank by end."""
+    """The messages and spans of a trace as one list of legs, messages first; each rank's legs sorted by end."""
 
     def __init__(self, trace: Trace) -> None:
         messages, spans = trace.messages, trace.spans
@@ -146,46 +149,41 @@ class _Legs:
         self._sort(trace.world_size)
 
     def _sort(self, world_size: int) -> None:
-        """Sort the legs of positive length by rank; a message belongs to two ranks. A rank's legs are sorted at its
-        first use.
-        """
+        """Sort legs with a duration by rank; a message belongs to two ranks. A rank's legs are sorted on first use."""
         takes = np.flatnonzero(self.end > self.begin)
         joins = takes[self.src[takes] != self.dst[takes]]
         rank = np.concatenate([self.src[takes], self.dst[joins]])
-        short = rank.astype(np.min_scalar_type(world_size))  # sorted much faster
+        short = rank.astype(np.min_scalar_type(world_size))  # sorts faster
         self.by_rank: Ints = np.concatenate([takes, joins])[np.argsort(short, kind="stable")]
         self.first: Ints = np.append(0, np.cumsum(np.bincount(rank, minlength=world_size)))
         self.by_end: dict[int, tuple[Ints, Floats]] = {}
 
     def _of(self, rank: int) -> tuple[Ints, Floats]:
-        """Return the legs of a rank in order of their ends, and these ends."""
+        """Return the legs of a rank, sorted by end, and their ends."""
         if rank not in self.by_end:
-            own = self.by_rank[self.first[rank] : self.first[rank + 1]]
-            own = own[np.argsort(self.end[own], kind="stable")]  # what is nearly in order is sorted much faster
-            self.by_end[rank] = own, self.end[own]
+            legs = self.by_rank[self.first[rank] : self.first[rank + 1]]
+            legs = legs[np.argsort(self.end[legs], kind="stable")]  # fast, as they are nearly in order
+            self.by_end[rank] = legs, self.end[legs]
         return self.by_end[rank]
 
     def last(self) -> int | None:
-        """Return the leg that ended last, of several the one that began last."""
+        """Return the leg that ended last; of several, the one that began last."""
         return self._latest(np.flatnonzero(self.end == self.end.max())) if len(self.end) else None
 
     def before(self, leg: int, over_gaps: bool) -> int | None:
-        """Return the leg that the beginning of a leg waited for: of the legs that ended then, the one that began last.
+        """Return the leg that ended when this leg began; of several, the one that began last.
 
-        With ``over_gaps``, if none ended then, return the one that ended last before.
+        With ``over_gaps``, if no leg ended then, return the last one before.
         """
-        time, (own, ends) = self.begin[leg], self._of(int(self.late[leg]))
+        time, (legs, ends) = self.begin[leg], self._of(int(self.late[leg]))
         within = time * ROUNDING
         from_, to = ends.searchsorted(time - within), ends.searchsorted(time + within, side="right")
         if over_gaps and from_ == to > 0:
             from_ = ends.searchsorted(ends[to - 1])
-        return self._latest(own[from_:to][self.begin[own[from_:to]] < time])
+        return self._latest(legs[from_:to][self.begin[legs[from_:to]] < time])
 
     def _latest(self, legs: Ints) -> int | None:
-        """Return the leg that began last; of several, the one with the lowest sender, in any order of ``legs``.
-
-        Ties are broken by the lowest receiver, then by the first collective, channel, step and chunk.
-        """
+        """Return the leg that began last; of several, the one with the lowest sender, then receiver, then place."""
         for column, best in ((self.begin, np.max), (self.src, np.min), (self.dst, np.min)):
             if len(legs) > 1:
                 legs = legs[column[legs] == best(column[legs])]
@@ -194,7 +192,7 @@ class _Legs:
         return min(legs.tolist(), key=self._place, default=None)
 
     def _place(self, leg: int) -> tuple[int, ...]:
-        """Return the sort key of a leg among the legs of its ranks."""
+        """Return the sort key of a leg among those of the same ranks."""
         if leg < self.spans_from:
             kept = self.trace.messages.kept
             return tuple(int(kept[name][leg]) for name in ("collective", "channel", "step", "chunk"))
@@ -202,7 +200,7 @@ class _Legs:
         return tuple(int(kept[name][index]) for name in ("collective", "channel", "step", "name"))
 
     def leg(self, number: int) -> Leg:
-        """Return a leg as it is shown."""
+        """Return a leg as a ``Leg``."""
         name, index = "message", number
         if number >= self.spans_from:
             index = int(self.kept[number - self.spans_from])
@@ -211,13 +209,13 @@ class _Legs:
         return Leg(name, *ends, float(self.begin[number]), float(self.end[number]), index)
 
 
-NEARLY = 0.95  # of the fullest link's fullness: as full
+NEARLY = 0.95  # share of the fullest link's load that counts as equally full
 
 
 class PathStretch(NamedTuple):
-    """A stretch of the critical path, in seconds from the start.
+    """A part of the critical path, in seconds from the start.
 
-    ``name`` is of a link, as in "h0 → s0", where the kind is bandwidth, and of a span where it is computing.
+    ``name`` is a link such as "h0 → s0" if the kind is bandwidth, and a span's name if it is computing.
     """
 
     kind: Literal["latency", "bandwidth", "computing", "waiting"]
@@ -227,11 +225,10 @@ class PathStretch(NamedTuple):
 
 
 def divide_path(trace: Trace) -> list[PathStretch]:
-    """Return the parts of the critical path, one after the other from the start of the run to its end.
+    """Return the parts of the critical path, in order from the start of the run to its end.
 
-    A message is latency first, as long as its route has any. The rest is the bandwidth of the link that was fullest
-    while it flowed. Without a known route, all of it is bandwidth, without a link's name. Time between two legs is
-    waiting.
+    A message is latency first, as long as its route's latency, and then bandwidth of its route's fullest link. Without
+    a known route, all of it is bandwidth without a name. Gaps between legs are waiting.
 
     >>> from collectives.records.messages import Message
     >>> from collectives.records.trace import TracedLink
@@ -262,9 +259,9 @@ def divide_path(trace: Trace) -> list[PathStretch]:
 
 
 def fullest_link(loads: LinkLoads, route: Sequence[int], begin: float, end: float) -> int:
-    """Return the link of a route that was fullest between two times, of nearly equal ones the one used most overall.
+    """Return the fullest link of a route between two times; of nearly equal links, the one used most over the run.
 
-    It is -1 for a route without links.
+    Return -1 for a route without links.
     """
     if not route:
         return -1

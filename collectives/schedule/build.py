@@ -145,7 +145,7 @@ def _is_usual(number: object) -> bool:
 def _describe_odd(number: object) -> str:
     if isinstance(number, int | np.integer):
         return f"{number} is larger than any peer, chunk or count can be"
-    return f"{number!r} is not a whole number; peers, chunks and counts are (divide with //)"
+    return f"{number!r} is not an integer; peers, chunks and counts are (divide with //)"
 
 
 def _mismatch_error(schedule: Schedule, key: Keys, index: int) -> ProgramError:

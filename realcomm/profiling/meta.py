@@ -283,7 +283,7 @@ def _nbytes(tensor: Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def trace_in_guest(path: Path, name: str, text: str, sample: list[int] | None) -> dict[str, Any]:
+def trace_in_worker(path: Path, name: str, text: str, sample: list[int] | None) -> dict[str, Any]:
     """Return the fields of the profile of a user's model, in the file's subprocess."""
     source = find_model(text, None if sample is None else tuple(sample))
     source = source._replace(build=lambda: build_from_file(f"{path}:{name}"), file=path)

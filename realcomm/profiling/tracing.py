@@ -22,7 +22,9 @@ def trace_model(text: str, sample: tuple[int, ...] | None = None) -> ModelProfil
     """
     if is_file_reference(text):
         arguments = [text, None if sample is None else [*sample]]
-        file, fields = ask_file(text, "realcomm.profiling.meta:trace_in_guest", arguments, ("realcomm.profiling.meta",))
+        file, fields = ask_file(
+            text, "realcomm.profiling.meta:trace_in_worker", arguments, ("realcomm.profiling.meta",)
+        )
         if not isinstance(fields, dict):
             raise file.unreadable(TypeError("not an object"))
         return parse_record(fields, ModelProfile, file.path)

@@ -25,13 +25,13 @@ def block_names(model: str) -> list[str]:
     if not is_file_reference(model):
         with torch.device("meta"):
             return [*named_blocks(find_model(model).build(), model)]
-    file, names = ask_file(model, f"{__name__}:blocks_in_guest", [model], (__name__,))
+    file, names = ask_file(model, f"{__name__}:blocks_in_worker", [model], (__name__,))
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise file.unreadable(TypeError("not a list of names"))
     return names
 
 
-def blocks_in_guest(path: Path, name: str, model: str) -> list[str]:
+def blocks_in_worker(path: Path, name: str, model: str) -> list[str]:
     """Return the names of the blocks of a user's model, in the file's subprocess."""
     with torch.device("meta"):
         return [*named_blocks(build_from_file(f"{path}:{name}"), model)]

@@ -131,10 +131,10 @@ def test_unmatched_send() -> None:
         (Operation(Kind.RECV, 1, -1, 1, -1), "recv(from rank 1, chunk -1): chunk -1 does not exist; chunks are 0..2"),
         (Operation(Kind.SEND, 1, 0, 0, -1), "send(to rank 1, chunk 0): count must be at least 1"),
         (send(0, 0), "send(to rank 0, chunk 0): a rank never sends to itself; use copy or reduce"),
-        (Operation(Kind.SEND, 1, 0.5, 1, -1), "send: 0.5 is not a whole number; peers, chunks and counts are (divide"),
-        (Operation(Kind.SEND, None, 0, 1, -1), "send: None is not a whole number"),
-        (Operation(Kind.RECV, 1, "0", 1, "0"), "recv: '0' is not a whole number"),
-        (copy(0, into=3), "copy(chunk 0 into 3): chunk 3 does not exist; chunks are 0..2"),
+        (Operation(Kind.SEND, 1, 0.5, 1, -1), "send: 0.5 is not an integer; peers, chunks and counts are (divide"),
+        (Operation(Kind.SEND, None, 0, 1, -1), "send: None is not an integer"),
+        (Operation(Kind.RECV, 1, "0", 1, "0"), "recv: '0' is not an integer"),
+        (copy(0, into=3), "copy(chunk 0 into 3): there is no chunk 3; chunks are 0..2"),
     ],
 )
 def test_operations_out_of_range(op: Operation, problem: str) -> None:
@@ -195,7 +195,7 @@ def test_a_program_that_is_no_generator(returned: object) -> None:
         return returned
 
     assert refusal("all_reduce", wrong, 2).startswith(
-        "all_reduce/wrong, world size 2, rank 0, step 0: not a rank program: it returned "
+        "all_reduce/wrong, world size 2, rank 0, step 0: it is not a rank program: it returned "
     )
 
 
@@ -205,7 +205,7 @@ def test_a_program_that_yields_something_else() -> None:
         yield None
 
     assert refusal("all_reduce", wrong, 2, chunks=1).endswith(
-        "rank 0, step 1: None is not an operation; a step holds send, recv, recv_reduce, copy and reduce"
+        "rank 0, step 1: None is not an operation; a step has send, recv, recv_reduce, copy and reduce"
     )
 
 

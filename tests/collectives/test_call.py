@@ -279,7 +279,7 @@ def test_a_call_stands_in_place_of_the_algorithm():
 @pytest.mark.parametrize("run", [simcomm.run, realcomm.run])
 @pytest.mark.parametrize("given", [{"nbytes": 16}, {"dtype": "float32"}, {"op": "sum"}, {"root": 0}])
 def test_beside_a_call_nothing_is_said_twice(run, given: dict):
-    with pytest.raises(InputError, match=f"{next(iter(given))} given twice, also in the CollectiveCall"):
+    with pytest.raises(InputError, match=f"{next(iter(given))} given in addition to a CollectiveCall"):
         run(CollectiveCall(RING, 4), STAR, **given)
 
 

@@ -250,7 +250,7 @@ def test_an_algorithm_that_left_its_file_is_told(mine: Path) -> None:
     pickled = pickle.dumps(find_algorithm(f"{mine}:sliced"))
     mine.write_text(MINE.replace("def sliced", "def renamed"))
     again = pickle.loads(pickled)
-    with pytest.raises(InputError, match=r"mine.py: all_reduce/sliced is no longer there"):
+    with pytest.raises(InputError, match=r"mine.py: all_reduce/sliced does not exist any more"):
         again.channels(0, 2)
 
 

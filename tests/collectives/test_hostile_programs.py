@@ -15,13 +15,13 @@ from command_line import run_python
 from collectives import InputError, verify
 from collectives.catalogue import find_algorithm, load_file
 from collectives.programs import sandbox
-from collectives.programs.guest import end_processes
-from collectives.programs.recorded import RecordedProgram, read_transcript
+from collectives.programs.recorded import RecordedProgram, read_recorded_steps
 from collectives.programs.sandbox import ProgramFile
+from collectives.programs.worker import end_processes
 from collectives.schedule.symbolic_build import SMALL, build_compact
 from collectives.verdict import prove
 
-pytestmark = pytest.mark.usefixtures("lean_guests")
+pytestmark = pytest.mark.usefixtures("lean_workers")
 
 HEAD = """import ctypes, os, signal, sys, threading, time
 from collectives import Operation, algorithm, recv, recv_reduce, send
@@ -36,7 +36,7 @@ RIGHT = "    yield send(1 - rank, 0), recv_reduce(1 - rank, 0)"
 ENDED = {  # the body, and what is said of it, with the line in which it was
     "an endless loop": ("    while True: pass\n    yield ()", "longer than 1 s", 8),
     "sleep": ("    yield ()\n    time.sleep(60)", "longer than 1 s", 9),
-    "os._exit": ("    yield ()\n    os._exit(0)", "ends its process with status 0", None),
+    "os._exit": ("    yield ()\n    os._exit(0)", "exits with status 0", None),
     "a fork bomb": ("    while True: os.fork()\n    yield ()", "more than 16 processes", None),
     "forks": ("    for _ in range(40): os.fork() or time.sleep(60)\n    yield ()", "more than 16 processes", None),
     "a crash": ("    yield ()\n    ctypes.string_at(0)", "ended by SIGSEGV", 9),
@@ -47,14 +47,14 @@ ENDED = {  # the body, and what is said of it, with the line in which it was
         "    if os.fork() == 0: time.sleep(60)\n    os.kill(os.getppid(), 19)\n    time.sleep(60)\n    yield ()",
         "longer than 1 s", 10,
     ),
-    "closing files": ("    os.closerange(0, 100)\n    yield ()", "closed a file that is not its own", None),
+    "closing files": ("    os.closerange(0, 100)\n    yield ()", "closed a file that Ringlab uses", None),
     "writing to files": (
         "    for file in range(3, 20):\n        try: os.write(file, b'no')\n        except OSError: 0\n    yield ()",
-        "written to a file that is not its own", None,
+        "wrote to a file that Ringlab uses", None,
     ),
     "ending its server": (
         "    if os.fork() == 0: time.sleep(60)\n    os.kill(os.getppid(), 9)\n    time.sleep(60)\n    yield ()",
-        "keeps it", None,
+        "enforces its limits", None,
     ),
 }  # fmt: skip
 REFUSED = {
@@ -66,7 +66,7 @@ REFUSED = {
     "many programs": ("    return tuple(iter(()) for _ in range(10_000))", "it returns 10000 programs", None),
     "a program of programs": ("    yield (hostile(rank, world_size) for _ in range(3))", "is not an operation", 8),
     "an operation of its own": ("    yield Operation(7, 0, 0, 1, 0)", "is not an operation", 8),
-    "a huge number": ("    yield send(10**5000, 0)", "is not a whole number", None),
+    "a huge number": ("    yield send(10**5000, 0)", "is not an integer", None),
     "a failing repr": ("    yield type('Odd', (), {'__repr__': lambda self: 1 / 0})()", "repr fails with Zero", 8),
     "a failing text": (
         "    raise type('E', (Exception,), {'__str__': lambda self: sys.exit(0)})\n    yield ()",
@@ -90,7 +90,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 UNLINED = {  # a body, what is said of it, and the line that is named for it: of a yield, the first, or the last
     "a number that is none": ("all_reduce", "    yield ()\n    yield send(0.5, 0)", "must be an integer, not 0.5", 6),
-    "no generator": ("all_reduce", "    return 5", "not a rank program", 3),
+    "no generator": ("all_reduce", "    return 5", "it is not a rank program", 3),
     "a receive that is not there": (
         "all_reduce", "    if rank: yield send(0, 0)\n    else: yield recv_reduce(1, 0)", "never receives chunk 1", 6,
     ),
@@ -119,7 +119,7 @@ def write(folder: Path, body: str) -> Path:
 
 
 def survivors(path: Path) -> list[int]:
-    """The processes that have the file's folder as theirs, other than guests which wait for a question."""
+    """The processes that have the file's folder as theirs, other than workers which wait for a question."""
     return [int(cwd.parent.name) for cwd in Path("/proc").glob("[0-9]*/cwd") if _leads_to(cwd, path.parent)]
 
 
@@ -133,7 +133,7 @@ def _leads_to(link: Path, folder: Path) -> bool:
 @pytest.mark.parametrize("name", ENDED)
 def test_it_is_ended_and_leaves_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     body, said, line = ENDED[name]
-    monkeypatch.chdir(tmp_path)  # a guest's folder is its owner's
+    monkeypatch.chdir(tmp_path)  # a worker's folder is its owner's
     path = write(tmp_path, body)
     (found,) = load_file(path)
     problem = prove(found, [2]).problem
@@ -162,12 +162,12 @@ def test_it_is_told_like_any_mistake(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("import os; os._exit(0)", "ends its process with status 0"),
+        ("import os; os._exit(0)", "exits with status 0"),
         ("import time\ntime.sleep(60)", r"longer than 1 s \(RINGLAB_PROGRAM_SECONDS=10 .*line 2 of hostile.py"),
         ("raise KeyboardInterrupt", r"KeyboardInterrupt \(line 1"),
         ("held = bytes(1 << 30)", "more than 512 MiB"),
         ("from collectives import algorithm\n@algorithm('barrier', name='\\x1b[31m')\ndef f(rank, world_size): ...",
-         "cannot be shown"),
+         "must be printable"),
     ],
 )  # fmt: skip
 def test_a_file_that_cannot_be_loaded_is_refused(text: str, said: str, tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_what_is_left_running_ends_with_the_answer(tmp_path: Path, monkeypatch: 
     path = write(tmp_path, daemon + RIGHT)
     (found,) = load_file(path)
     assert verify(found, 2).messages == 2
-    assert len(survivors(path)) == 1  # the guest, which is stopped
+    assert len(survivors(path)) == 1  # the worker, which is stopped
     del found
 
 
@@ -208,13 +208,13 @@ def test_it_may_import_what_stands_beside_it(tmp_path: Path) -> None:
     assert verify(load_file(write(tmp_path, body))[0], 2).messages == 2
 
 
-def test_a_guest_ends_with_the_process_that_asked(tmp_path: Path) -> None:
+def test_a_worker_ends_with_the_process_that_asked(tmp_path: Path) -> None:
     path = write(tmp_path, "    time.sleep(60)\n    yield ()")
     code = f"from collectives import verify; verify({str(path) + ':hostile'!r}, 2)"
     environment = os.environ | {"RINGLAB_PROGRAM_SECONDS": "60"}
     owner = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=environment, start_new_session=True)
     try:
-        _wait_until(lambda: len(survivors(path)) == 2)  # the owner and the guest; the server stays where it began
+        _wait_until(lambda: len(survivors(path)) == 2)  # the owner and the worker; the server stays where it began
     finally:
         owner.send_signal(signal.SIGKILL)
         owner.wait()
@@ -228,7 +228,7 @@ def _wait_until(holds: "object") -> None:
         time.sleep(0.05)
 
 
-def test_short_command_leaves_no_guest_of_stopped_server(tmp_path: Path) -> None:
+def test_a_command_that_ends_at_once_leaves_no_worker_of_a_stopped_server(tmp_path: Path) -> None:
     body = "    open('asked', 'w')\n    os.kill(os.getppid(), signal.SIGSTOP)\n    time.sleep(60)\n    yield ()"
     path = write(tmp_path, body)
     code = (
@@ -263,7 +263,7 @@ def test_waiting_for_a_processor_counts_for_no_limit_of_time(tmp_path: Path) -> 
 
 def test_branching_program_is_not_run_rank_by_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (found,) = load_file(write(tmp_path, BRANCHED))
-    monkeypatch.setattr(RecordedProgram, "_transcript", lambda *of: pytest.fail("every rank is recorded"))
+    monkeypatch.setattr(RecordedProgram, "_record_all", lambda *of: pytest.fail("every rank is recorded"))
     assert build_compact(found, SMALL + 8).messages == SMALL + 8
 
 
@@ -299,9 +299,9 @@ WHOLE = {"channels": [[1], [0]], "steps": 1, "operations": 0, "shifted": 0, "vec
     ],
 )
 def test_what_is_no_transcript_is_refused(changes: dict[str, object], body: bytes, tmp_path: Path) -> None:
-    assert read_transcript(WHOLE, bytes(8), "all", 2, ProgramFile(tmp_path / "my.py")).counts == [[1], [0]]
+    assert read_recorded_steps(WHOLE, bytes(8), "all", 2, ProgramFile(tmp_path / "my.py")).counts == [[1], [0]]
     with pytest.raises((KeyError, TypeError, ValueError, IndexError)):
-        read_transcript(WHOLE | changes, body, "all", 2, ProgramFile(tmp_path / "my.py"))
+        read_recorded_steps(WHOLE | changes, body, "all", 2, ProgramFile(tmp_path / "my.py"))
 
 
 def test_limits_that_are_none_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

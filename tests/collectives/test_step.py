@@ -81,7 +81,7 @@ def test_a_step_is_a_tuple_a_list_or_one_operation() -> None:
 
 @pytest.mark.parametrize("yielded", [None, 3, "send", (send(1, 0), None), [(send(1, 0), recv(1, 0))]])
 def test_anything_else_is_no_step(yielded: object) -> None:
-    with pytest.raises(InputError, match="is not an operation; a step holds send, recv, recv_reduce, copy and reduce"):
+    with pytest.raises(InputError, match="is not an operation; a step has send, recv, recv_reduce, copy and reduce"):
         as_step(yielded)
 
 

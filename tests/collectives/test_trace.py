@@ -208,8 +208,8 @@ def test_columns_that_no_run_left_are_refused(
     ("changes", "message"),
     [
         ({"rows": 3}, "messages: src: 2 entries for 3 rows"),
-        ({"rows": 10**12}, "messages: rows: 1000000000000 is not a whole number from 0 to 4000000"),
-        ({"rows": "2"}, "messages: rows: '2' is not a whole number"),
+        ({"rows": 10**12}, "messages: rows: 1000000000000 is not an integer from 0 to 4000000"),
+        ({"rows": "2"}, "messages: rows: '2' is not an integer"),
         ({"columns": {}}, "messages: columns: src is missing"),
         (
             {"routes": {"names": [], "count": 1, "nodes": 0, "first": [0, 1], "node": []}},

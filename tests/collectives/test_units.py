@@ -68,7 +68,7 @@ def test_a_refusal_says_what_is_accepted(text: str) -> None:
 
 
 def test_a_bare_number_is_told_that_it_lacks_a_unit() -> None:
-    with pytest.raises(InputError, match="5 is not a time: the unit is missing"):
+    with pytest.raises(InputError, match="5 is not a time: a bare number has no unit"):
         parse_latency(5)
 
 

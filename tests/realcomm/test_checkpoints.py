@@ -70,7 +70,7 @@ def be_a_pipe(path: Path) -> None:
     [
         (cut, r"step-00000030\.pt is not a checkpoint, or is truncated"),
         (flip, r"step-00000030\.pt is corrupt: the CRC-32 of its record \S*data/0 is wrong"),
-        (be_a_pipe, r"step-00000030\.pt is a pipe; a regular file is needed"),
+        (be_a_pipe, r"step-00000030\.pt is a pipe; pass a regular file"),
     ],
 )
 def test_damaged_checkpoint_is_skipped_with_the_reason(spoil, message, tmp_path: Path):

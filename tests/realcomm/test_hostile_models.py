@@ -32,13 +32,13 @@ def told():
 """
 ENDED = {  # of the limits that test_hostile_programs.py has, one of each kind
     "loop": (r"longer than 1 s \(RINGLAB_PROGRAM_SECONDS=10 would", 3),
-    "quit": ("ends its process with status 0", None),
+    "quit": ("exits with status 0", None),
     "deep": ("RecursionError", 7),
     "large": (r"more than 512 MiB of memory \(RINGLAB_PROGRAM_MEMORY", 9),
 }
 
 
-def call_in_guest(path: Path, name: str) -> Any:
+def call_in_worker(path: Path, name: str) -> Any:
     """Replaces tracing with torch, which takes seconds to import."""
     code = compile(path.read_text(), str(path), "exec")
     names: dict[str, Any] = {}
@@ -46,7 +46,7 @@ def call_in_guest(path: Path, name: str) -> Any:
     return names[name]()
 
 
-HERE = f"{__name__}:call_in_guest"
+HERE = f"{__name__}:call_in_worker"
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_profile_from_a_model_file_is_validated(file: Path, monkeypatch: pytest.
 @pytest.mark.parametrize("line", ["3; rm", [3], {"a": 3}, float("inf"), float("nan")])
 def test_line_forged_by_a_model_file_is_rejected(line: Any, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ProgramFile, "ask", lambda *_: ({"memory": True, "line": line}, b""))
-    with pytest.raises(InputError, match=r"mine.py: what its process answered cannot be read"):
+    with pytest.raises(InputError, match=r"mine.py: its process sent an invalid answer"):
         ask_file(f"{file}:told", HERE, [], ())
 
 

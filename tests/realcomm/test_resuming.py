@@ -226,7 +226,7 @@ def keep(folder: Path, step: int, world_size: int = 2, **changed: object) -> Pat
     [
         ([], r"kept/ring already contains checkpoints, up to step-00000010.pt; resume them with --resume auto"),
         (["--resume", "nowhere.pt"], "nowhere.pt: no such file"),
-        (["--resume", "kept"], "kept is a directory; a regular file is needed"),
+        (["--resume", "kept"], "kept is a directory; pass a regular file"),
         (["--resume", "ring.toml"], "ring.toml is not a checkpoint, or is truncated: BadZipFile"),
         (
             ["--resume", "auto", "--set", "cluster.world_size=3"],

@@ -137,7 +137,7 @@ class SearchOptions:
 
     @property
     def hours(self) -> float:
-        """The deadline in hours. Raises InputError if it is not a time."""
+        """The deadline. Raise InputError for one that is not a time."""
         with refusals_about("--deadline"):
             return inf if self.deadline is None else parse_hours(self.deadline)
 

@@ -1,8 +1,7 @@
-"""The process that executes a user's file, and the server that forks one for each file.
+"""Run in the worker process that executes a user's file, and in the server that forks a worker per file.
 
-A guest answers questions about the file. Question and answer are in one file that the guest shares with its owner: a
-line of JSON, then bytes. A byte on a socket announces them. The owner treats everything that a guest sends as
-untrusted.
+A worker answers questions about its file. Question and answer are in one file that owner and worker share: a line of
+JSON, then bytes. A byte on a socket announces each of them. The owner does not trust any answer.
 """
 
 import ctypes
@@ -33,27 +32,25 @@ from collectives.errors import InputError, Undefined, describe_error, first_line
 from collectives.programs.recorder import Recorder
 from collectives.symbolic_rank import Diverges, ShiftedRank, VectorRank
 
-LOCATION = struct.Struct(
-    "5q"
-)  # whether it is at a rank, then rank, channel, step, line: what a guest notes all the time
-RUNG = b"."  # what says on the socket that an answer is there
-CLOSED = 97  # exit status of a guest whose connection the program has closed
-GIVE_UP_S = 10.0  # after so long of ending processes that start others
-PR_SET_PDEATHSIG = 1  # <linux/prctl.h>: the signal that comes when the owner ends
-PR_SET_CHILD_SUBREAPER = 36  # what our descendants leave behind becomes ours, not init's
+LOCATION = struct.Struct("5q")  # whether a rank runs, then rank, channel, step, line
+RUNG = b"."  # announces an answer
+CLOSED = 97  # exit status of a worker whose connection was closed
+GIVE_UP_S = 10.0  # for ending processes that start others
+PR_SET_PDEATHSIG = 1  # <linux/prctl.h>: the signal when the owner exits
+PR_SET_CHILD_SUBREAPER = 36  # orphans become children of this process, not of init
 
 Answer = tuple[dict[str, Any], bytes]
 
 
 class Here:
-    """The kind of this process."""
+    """The role of this process."""
 
-    is_guest = False  # it is there for a user's file, and may execute others that the file names
+    is_worker = False  # whether it executes a user's file, and may execute others that the file names
 
 
 def serve(owner: socket.socket) -> None:
-    """Fork a guest for four files, tell how those have ended that are asked about, and end all when the owner ends."""
-    with suppress(OSError, AttributeError):  # other systems than Linux have no prctl
+    """Fork a worker for each message with four files, report exit statuses, and end all workers at the end."""
+    with suppress(OSError, AttributeError):  # only Linux has prctl
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGCONT)  # a program may have stopped this process
     ended: dict[int, int] = {}
@@ -65,7 +62,7 @@ def serve(owner: socket.socket) -> None:
         if files:
             if (process := os.fork()) == 0:
                 owner.close()
-                _be_guest(*files)
+                _run_worker(*files)
             for file in files:
                 os.close(file)
             owner.send(b"%d" % process)
@@ -77,61 +74,61 @@ def serve(owner: socket.socket) -> None:
 
 
 def find_descendants(process: int, kept: Collection[int] = ()) -> list[psutil.Process]:
-    """Return the living processes that come from one but those in ``kept``, whose own are included."""
+    """Return the living descendants of a process, except ``kept`` processes and their own descendants."""
     with suppress(psutil.Error):
-        found = psutil.Process(process).children(recursive=True)
-        return [one for one in found if one.pid not in kept and is_alive(one)]
+        children = psutil.Process(process).children(recursive=True)
+        return [child for child in children if child.pid not in kept and is_alive(child)]
     return []
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Return whether a process is still there, and does not only wait to be collected."""
+    """Return whether a process exists and is not a zombie."""
     with suppress(psutil.Error):
         return bool(process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD))
     return False
 
 
 def end_processes(find: Callable[[], list[psutil.Process]]) -> None:
-    """End all processes that are found, until two looks in a row find none.
+    """Kill all processes that ``find`` returns, until it returns none twice in a row.
 
-    While one ends, the kernel hands its children on, and a look may find them in neither place.
+    A child changes its parent when the parent ends, so a single search can miss it.
     """
-    in_vain, give_up = 0, time.monotonic() + GIVE_UP_S
-    while in_vain < 2 and time.monotonic() < give_up:
-        found = find()
-        for process in found:
+    empty, give_up = 0, time.monotonic() + GIVE_UP_S
+    while empty < 2 and time.monotonic() < give_up:
+        processes = find()
+        for process in processes:
             with suppress(psutil.Error):
                 process.kill()
-        in_vain = 0 if found else in_vain + 1
+        empty = 0 if processes else empty + 1
 
 
 def execute_file(path: Path) -> list[Algorithm]:
-    """Execute a Python file and return the algorithms that it declares. Raises InputError for one that fails."""
+    """Execute a Python file and return the algorithms that it declares. Raise InputError if it fails."""
     name = f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise InputError(f"{path}: not a Python file (its name must end in .py)")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    keeps, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # nothing is to be left beside a user's file
+    previous, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # write nothing next to a user's file
     try:
         spec.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[name]
         raise InputError(f"{path}: {describe_error(error, path)}") from error
     finally:
-        sys.dont_write_bytecode = keeps
+        sys.dont_write_bytecode = previous
     return declared_in(module, source=path)
 
 
-def _be_guest(talk: int, bell: int, output: int, notes: int) -> NoReturn:
-    """Work as a guest: answer the questions in ``talk`` that ``bell`` announces, until the process is ended.
+def _run_worker(talk: int, bell: int, output: int, notes: int) -> NoReturn:
+    """Answer the questions in the file ``talk``, each announced on ``bell``, until the process is ended.
 
-    ``output`` replaces standard output and error. ``notes`` starts with the location, followed by the lines in which
-    the interpreter crashed or was aborted.
+    ``output`` replaces standard output and error. ``notes`` has the current location, followed by the traceback that
+    the interpreter writes when it crashes or is aborted.
     """
     try:
-        Here.is_guest = True
+        Here.is_worker = True
         os.setsid()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         for stream in (sys.stdout, sys.stderr):
@@ -139,12 +136,12 @@ def _be_guest(talk: int, bell: int, output: int, notes: int) -> NoReturn:
             os.dup2(output, stream.fileno())
         os.close(output)
         faulthandler.enable(notes, all_threads=False)
-        guest, process = Guest(mmap.mmap(notes, LOCATION.size)), os.getpid()
+        worker, process = Worker(mmap.mmap(notes, LOCATION.size)), os.getpid()
         while os.read(bell, 1):
             content = os.pread(talk, os.fstat(talk).st_size, 0)
             os.ftruncate(talk, 0)
-            header, body = guest.answer(json.loads(content))
-            if os.getpid() != process:  # one that the program has forked
+            header, body = worker.answer(json.loads(content))
+            if os.getpid() != process:  # a fork of the program
                 os._exit(0)
             with suppress(Exception):
                 sys.stdout.flush()
@@ -163,19 +160,19 @@ def write_whole(file: int, content: bytes) -> None:
         writer.write(content)
 
 
-class Guest:
-    """A user's file and its algorithms, once it has been loaded."""
+class Worker:
+    """A user's file and the algorithms that it declares."""
 
     def __init__(self, location: mmap.mmap) -> None:
         self.path, self.location = Path(), location
-        self.found: list[Algorithm] = []
+        self.algorithms: list[Algorithm] = []
 
     def note(self, rank: int, channel: int, step: int, line: int) -> None:
-        """Note where the program is, for the owner to read if the process ends there."""
+        """Write the program's location to the shared notes, which the owner reads if the process ends."""
         LOCATION.pack_into(self.location, 0, 1, rank, channel, step, line)
 
     def answer(self, question: dict[str, Any]) -> Answer:
-        """Return the answer to a question, whatever the user's code does in between."""
+        """Return the answer to a question."""
         LOCATION.pack_into(self.location, 0, 0, 0, 0, 0, 0)
         answers: dict[str, Callable[[dict[str, Any]], Answer]] = {
             "start": self._start, "load": self._load, "count": self._count, "record": self._record, "call": self._call,
@@ -186,7 +183,7 @@ class Guest:
             return {"gone": question["name"]}, b""
 
     def _start(self, question: dict[str, Any]) -> Answer:
-        """Import Ringlab's modules, whose memory does not count, and set the memory limit."""
+        """Set up the environment, import Ringlab's modules, and then limit the memory."""
         self.path = Path(question["file"])
         os.environ.clear()
         os.environ.update(question["environment"])
@@ -201,13 +198,13 @@ class Guest:
 
     def _load(self, _: dict[str, Any]) -> Answer:
         try:
-            self.found = execute_file(self.path)
+            self.algorithms = execute_file(self.path)
         except BaseException as error:
             return {"refused": first_line(error, most=1000), "memory": is_about_memory(error)}, b""
-        return {"algorithms": [_describe(found) for found in self.found]}, b""
+        return {"algorithms": [_describe(declared) for declared in self.algorithms]}, b""
 
     def _call(self, question: dict[str, Any]) -> Answer:
-        """Answer with the JSON value that one of Ringlab's functions, named MODULE:FUNCTION, returns for the file."""
+        """Call the Ringlab function ``MODULE:FUNCTION`` on the file; its result must be JSON data."""
         module, _, name = question["function"].partition(":")
         try:
             return {"found": getattr(importlib.import_module(module), name)(self.path, *question["given"])}, b""
@@ -218,12 +215,12 @@ class Guest:
             return {"refused": text, "memory": is_about_memory(error), "line": line}, b""
 
     def _algorithm(self, question: dict[str, Any]) -> Algorithm:
-        """Return the algorithm that is asked about. Raise StopIteration if the file no longer declares it."""
-        named = (found for found in self.found if found.full_name == question["name"])
+        """Return the algorithm of a question. Raise StopIteration if the file does not declare it any more."""
+        named = (declared for declared in self.algorithms if declared.full_name == question["name"])
         return next(named).with_parameters(**question["parameters"])
 
     def _count(self, question: dict[str, Any]) -> Answer:
-        """Answer how many chunks or scratch chunks a rule of the user's wants."""
+        """Return the result of the user's rule for chunks or scratch chunks."""
         algorithm = self._algorithm(question)
         rule: Any = algorithm.chunks_rule if question["rule"] == "chunks" else algorithm.scratch_rule
         try:
@@ -237,9 +234,9 @@ class Guest:
         return {"count": int(count)} if small else {"odd": shorten(count)}, b""
 
     def _record(self, question: dict[str, Any]) -> Answer:
-        """Answer with the operations of some ranks: of all, one by one; of one; or of many, by a symbolic rank.
+        """Record the operations of all ranks one by one, of one rank, or of many ranks by a symbolic rank.
 
-        Each of many ranks may have its own root.
+        Each of many ranks can have its own root.
         """
         world_size, root = question["world_size"], question["root"]
         ranks: Any = range(world_size)
@@ -259,23 +256,23 @@ class Guest:
 
 
 def is_about_memory(error: BaseException) -> bool:
-    """Return whether the error reports that memory is exhausted, also in torch's words."""
+    """Return whether an exception reports that memory is exhausted, also if torch raises it."""
     cause = error.__cause__ or error
     return isinstance(cause, MemoryError) or "allocate memory" in first_line(cause)
 
 
-def _describe(found: Algorithm) -> dict[str, Any]:
-    """Return an algorithm as what can be sent."""
+def _describe(algorithm: Algorithm) -> dict[str, Any]:
+    """Return the JSON description of an algorithm."""
     return {
-        "collective": found.spec.name, "name": found.name, "function": found.function.__name__,
-        "line": found.first_line,
-        "chunks": _describe_rule(found.chunks_rule), "scratch": _describe_rule(found.scratch_rule),
-        "parameters": [_describe_parameter(one) for one in found.parameters_taken],
+        "collective": algorithm.spec.name, "name": algorithm.name, "function": algorithm.function.__name__,
+        "line": algorithm.first_line,
+        "chunks": _describe_rule(algorithm.chunks_rule), "scratch": _describe_rule(algorithm.scratch_rule),
+        "parameters": [_describe_parameter(parameter) for parameter in algorithm.parameters_taken],
     }  # fmt: skip
 
 
 def _describe_rule(rule: Any) -> Any:
-    """Return a rule as its number, None, the names of the arguments that its function takes, or a text for others."""
+    """Return a rule: its number, None, the argument names of its function, or a text for other values."""
     if callable(rule):
         return list(inspect.signature(rule).parameters)[1:]
     plain = rule is None or (isinstance(rule, int) and abs(rule) < 2**62)
@@ -283,10 +280,10 @@ def _describe_rule(rule: Any) -> Any:
 
 
 def _describe_parameter(parameter: inspect.Parameter) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": parameter.name}
+    described: dict[str, Any] = {"name": parameter.name}
     if parameter.annotation is not parameter.empty:
-        found["annotation"] = inspect.formatannotation(parameter.annotation)[:200]
+        described["annotation"] = inspect.formatannotation(parameter.annotation)[:200]
     if parameter.default is not parameter.empty:
         plain = parameter.default is None or type(parameter.default) in (int, str)
-        found["default" if plain else "odd_default"] = parameter.default if plain else shorten(parameter.default)
-    return found
+        described["default" if plain else "odd_default"] = parameter.default if plain else shorten(parameter.default)
+    return described
