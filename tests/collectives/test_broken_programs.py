@@ -33,7 +33,7 @@ def refusal(collective: str, function: Callable[..., Any], world_size: int, root
     return IN_LINES.sub("", str(failure.value))
 
 
-def test_a_deadlock_of_two_names_only_the_two() -> None:
+def test_deadlock_names_only_the_ranks_in_it() -> None:
     def wrong(rank, world_size):
         if rank < 2:
             yield recv_reduce(1 - rank, 0)
@@ -44,7 +44,7 @@ def test_a_deadlock_of_two_names_only_the_two() -> None:
     assert "rank 2" not in message
 
 
-def test_off_by_one_step() -> None:
+def test_missing_step_names_the_lost_contribution() -> None:
     def wrong(rank, world_size):
         left, right = (rank - 1) % world_size, (rank + 1) % world_size
         for step in range(world_size - 2):
@@ -55,7 +55,7 @@ def test_off_by_one_step() -> None:
     assert told in refusal("all_reduce", wrong, 4)
 
 
-def test_missing_contribution_is_explained_for_its_own_chunk() -> None:
+def test_missing_contribution_is_explained_for_its_chunk() -> None:
     def wrong(rank, world_size):
         left, right = (rank - 1) % world_size, (rank + 1) % world_size
         for step in range(world_size - 1):
@@ -66,7 +66,7 @@ def test_missing_contribution_is_explained_for_its_own_chunk() -> None:
         assert refusal(collective, wrong, 2).endswith(told)
 
 
-def test_a_contribution_that_is_overwritten_before_it_is_sent() -> None:
+def test_overwritten_contribution_is_rejected() -> None:
     def wrong(rank, world_size):
         yield send(1, 0) if rank == 0 else recv(0, 0)
         yield recv(1, 0) if rank == 0 else send(0, 0)
@@ -76,7 +76,7 @@ def test_a_contribution_that_is_overwritten_before_it_is_sent() -> None:
     assert told.endswith("last in step 1, where recv(from rank 1, chunk 0) brings the data of rank 0")
 
 
-def test_a_broadcast_that_leaves_out_the_last_rank() -> None:
+def test_broadcast_without_the_last_rank_is_rejected() -> None:
     def wrong(rank, world_size, root):
         yield from naive_broadcast(rank, world_size - 1, root) if rank < world_size - 1 else ()
 
@@ -86,7 +86,7 @@ def test_a_broadcast_that_leaves_out_the_last_rank() -> None:
     )
 
 
-def test_a_reduce_that_overwrites_instead_of_adding() -> None:
+def test_reduce_that_overwrites_is_rejected() -> None:
     def wrong(rank, world_size, root):
         for peer in range(world_size):
             if rank == root != peer:
@@ -100,7 +100,7 @@ def test_a_reduce_that_overwrites_instead_of_adding() -> None:
     )
 
 
-def test_wrong_root() -> None:
+def test_reduce_to_the_wrong_root_is_rejected() -> None:
     def wrong(rank, world_size, root):
         yield from naive_reduce(rank, world_size, 0)
 
@@ -109,7 +109,7 @@ def test_wrong_root() -> None:
     assert refusal("reduce", wrong, 3, root=2, chunks=1).startswith(told)
 
 
-def test_unmatched_send() -> None:
+def test_unmatched_send_is_rejected() -> None:
     def sends(rank, world_size):
         if rank == 1:
             yield send(0, 0)
@@ -137,7 +137,7 @@ def test_unmatched_send() -> None:
         (copy(0, into=3), "copy(chunk 0 into 3): there is no chunk 3; chunks are 0..2"),
     ],
 )
-def test_operations_out_of_range(op: Operation, problem: str) -> None:
+def test_invalid_operation_is_named(op: Operation, problem: str) -> None:
     def wrong(rank, world_size):
         if rank == 0:
             yield ()
@@ -146,7 +146,7 @@ def test_operations_out_of_range(op: Operation, problem: str) -> None:
     assert refusal("all_reduce", wrong, 3).startswith(f"all_reduce/wrong, world size 3, rank 0, step 1: {problem}")
 
 
-def test_chunks_across_the_end_of_the_buffer() -> None:
+def test_chunks_across_the_end_of_the_buffer_are_rejected() -> None:
     def wrong(rank, world_size):
         yield copy(1, into=3, count=2)
 
@@ -154,7 +154,7 @@ def test_chunks_across_the_end_of_the_buffer() -> None:
     assert message.endswith("copy(chunk 1..2 into 3): its chunks begin in the buffer and end in the scratch")
 
 
-def test_outside_the_scratch() -> None:
+def test_chunk_outside_the_scratch_is_rejected() -> None:
     def wrong(rank, world_size):
         yield copy(0, into=2)
 
@@ -162,7 +162,7 @@ def test_outside_the_scratch() -> None:
     assert message.endswith("chunk 2 does not exist; chunks are 0..1, the last 1 of them scratch")
 
 
-def test_a_program_that_exits_ends_itself_and_not_the_command() -> None:
+def test_program_that_exits_fails() -> None:
     def wrong(rank, world_size):
         yield ()
         sys.exit(*[3] * rank)
@@ -171,7 +171,7 @@ def test_a_program_that_exits_ends_itself_and_not_the_command() -> None:
     assert refusal("all_reduce", wrong, 2) == expected
 
 
-def test_an_interrupt_inside_a_program_is_no_fault_of_it() -> None:
+def test_interrupt_in_a_program_is_not_caught() -> None:
     def wrong(rank, world_size):
         yield ()
         raise KeyboardInterrupt
@@ -180,7 +180,7 @@ def test_an_interrupt_inside_a_program_is_no_fault_of_it() -> None:
         verify(declared("all_reduce", wrong), 2)
 
 
-def test_a_program_that_refuses_a_world_size_is_heard() -> None:
+def test_program_error_for_a_world_size_is_reported() -> None:
     def wrong(rank, world_size):
         if world_size % 2:
             raise InputError(f"world size {world_size} is odd; the ranks work in pairs")
@@ -190,7 +190,7 @@ def test_a_program_that_refuses_a_world_size_is_heard() -> None:
 
 
 @pytest.mark.parametrize("returned", [5, "steps", [send(1, 0)], (send(1, 0), recv(1, 0)), (), (None, 3)])
-def test_a_program_that_is_no_generator(returned: object) -> None:
+def test_program_that_is_not_a_generator_is_rejected(returned: object) -> None:
     def wrong(rank, world_size):
         return returned
 
@@ -199,7 +199,7 @@ def test_a_program_that_is_no_generator(returned: object) -> None:
     )
 
 
-def test_a_program_that_yields_something_else() -> None:
+def test_program_that_yields_other_values_is_rejected() -> None:
     def wrong(rank, world_size):
         yield send(1 - rank, 0), recv_reduce(1 - rank, 0)
         yield None
@@ -209,7 +209,7 @@ def test_a_program_that_yields_something_else() -> None:
     )
 
 
-def test_a_sum_of_different_chunks() -> None:
+def test_sum_of_different_chunks_is_rejected() -> None:
     def wrong(rank, world_size):
         yield send(1 - rank, 0), recv_reduce(1 - rank, 1)
 
@@ -217,7 +217,7 @@ def test_a_sum_of_different_chunks() -> None:
     assert refusal("all_to_all", wrong, 2).endswith(told)
 
 
-def test_chunks_that_lie_apart_in_a_group_cannot_travel_together() -> None:
+def test_group_chunks_that_are_not_contiguous_are_rejected() -> None:
     def pair(rank):
         yield send(1 - rank, 0, count=2), recv_reduce(1 - rank, 0, count=2)
 
@@ -228,7 +228,7 @@ def test_chunks_that_lie_apart_in_a_group_cannot_travel_together() -> None:
     assert refusal("all_reduce", wrong, 2, chunks=4).endswith(told)
 
 
-def test_many_ranks_are_not_all_listed() -> None:
+def test_long_rank_lists_are_shortened() -> None:
     def wrong(rank, world_size):
         yield ()
 
@@ -256,12 +256,12 @@ CAUGHT = {  # smallest world size and root, but for one rank, and where and what
 }
 
 
-def test_every_broken_program_is_here() -> None:
+def test_every_broken_program_has_a_case() -> None:
     assert {path.stem for path in GALLERY.glob("*.py")} == CAUGHT.keys()
 
 
 @pytest.mark.parametrize("name", CAUGHT)
-def test_the_shortest_counter_example_is_told(name: str) -> None:
+def test_broken_program_has_its_smallest_counterexample(name: str) -> None:
     (found,) = load_file(GALLERY / f"{name}.py")
     verdict = prove(found, parse_world_sizes("1-33"))
     world_size, root, said = CAUGHT[name]
@@ -272,13 +272,13 @@ def test_the_shortest_counter_example_is_told(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CAUGHT)
-def test_what_is_smaller_is_right(name: str) -> None:
+def test_broken_program_is_correct_on_fewer_ranks(name: str) -> None:
     (found,) = load_file(GALLERY / f"{name}.py")
     world_size, *_ = CAUGHT[name]
     assert prove(found, range(1 if name != "empty_scratch" else 2, world_size)).problem is None
 
 
-def test_failure_on_one_rank_only_gets_a_hint() -> None:
+def test_failure_on_one_rank_only_has_a_hint() -> None:
     (found,) = load_file(GALLERY / "empty_scratch.py")
     alone = prove(found, [1]).problem
     assert alone is not None and "world size 1" in alone and "it is right" not in alone

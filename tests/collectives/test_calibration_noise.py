@@ -30,12 +30,12 @@ def with_parts(*factors: float) -> Calibration:
 BUSY = replace(ONE, load=MachineLoad(0.34, 0.0, ["cc1plus"]))
 
 
-def test_a_calm_machine_has_none():
+def test_quiet_machine_has_no_noise():
     assert find_noise(ONE) == []
     assert find_noise(with_parts(1.0, 1.02, 0.98, 1.0)) == []
 
 
-def test_parts_that_disagree():
+def test_disagreeing_parts_are_noise():
     (found,) = find_noise(with_parts(1.0, 1.5, 0.7, 1.2))
     assert found.startswith("its folds disagree by 35%")
 
@@ -49,7 +49,7 @@ def test_parts_that_disagree():
         (0.035, 0.034, []),
     ],
 )
-def test_phases_that_contradict_each_other(alone: float, together: float, said: list[str]) -> None:
+def test_contradicting_phases_are_noise(alone: float, together: float, said: list[str]) -> None:
     points = [
         replace(POINT, processes=processes, phases=ComputePhases(forward, 0.1, 0.01))
         for processes, forward in ((1, alone), (2, together))
@@ -59,11 +59,11 @@ def test_phases_that_contradict_each_other(alone: float, together: float, said: 
     assert find_noise(replace(ONE, compute=others)) == []
 
 
-def test_other_work_is_named():
+def test_other_processes_are_named():
     assert find_noise(BUSY) == ["other processes took 34% of this machine's cores (cc1plus)"]
 
 
-def test_it_is_refused_and_not_kept_unless_accepted(monkeypatch, tmp_path):
+def test_noisy_calibration_is_saved_only_if_accepted(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("realcomm.calibrate", lambda *_, **__: BUSY)
     with pytest.raises(RunFailed, match=r"took 34% .* \(cc1plus\)\. Nothing was saved; .* --accept-noise"):
@@ -73,7 +73,7 @@ def test_it_is_refused_and_not_kept_unless_accepted(monkeypatch, tmp_path):
     assert len([*tmp_path.rglob("*.json")]) == 1
 
 
-def test_what_the_ranks_take_is_not_other_work(monkeypatch):
+def test_ranks_do_not_count_as_other_processes(monkeypatch):
     counters = [Counters(1.0, 0.0, 10.0, {1: ("init", 0.05), 7: ("make", 0.1)})]
     counters.append(Counters(4.0, 0.2, 20.0, {1: ("init", 0.06), 7: ("make", 1.1), 8: ("new", 0.9)}))
     monkeypatch.setattr("realcomm.calibration.load.read_counters", lambda: counters.pop(0))
@@ -92,7 +92,7 @@ def test_uncertainty_grows_with_disagreement_and_age():
     assert combine(0.12, 60.0) == pytest.approx(hypot(0.13, 0.29))
 
 
-def test_calibration_on_demand_answers_on_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_confirmed_calibration_succeeds_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     session = Mock(is_calibrated=lambda scenario: False)
     with pytest.raises(InputError, match=r"quickstart: .*; run `ringlab calibrate quickstart`"):
         _offer_calibration(Mock(), "quickstart", session)
@@ -103,7 +103,7 @@ def test_calibration_on_demand_answers_on_busy_machine(monkeypatch: pytest.Monke
     assert session.calibrate_for.call_args.kwargs["accept_noise"] is True
 
 
-def test_calibration_without_needed_overlap_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calibration_without_needed_overlap_is_redone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here.toml").write_text('[cluster]\npreset = "this-machine"\n[training]\ngradient_sync = "ring"\n')
     kept = {"found": ONE}
     monkeypatch.setattr(Session, "find_calibration", lambda *given: kept["found"])
@@ -118,7 +118,7 @@ def test_calibration_without_needed_overlap_is_repeated(tmp_path: Path, monkeypa
     assert is_enough(overlaps)
 
 
-def test_calibration_of_a_busy_machine_is_made_again_by_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noisy_calibration_is_redone_by_the_next_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "here.toml").write_text(
         '[cluster]\npreset = "this-machine"\n'

@@ -38,14 +38,14 @@ WRONG_TYPES = [
     ("given", "message"),
     [*WRONG_TYPES, ({"buffers": [[0.0], [0.0], [0.0], [0.0]]}, "give a numpy array for each rank")],
 )
-def test_wrong_types_are_refused_like_wrong_values(run, given: dict, message: str):
+def test_run_rejects_wrong_types(run, given: dict, message: str):
     with pytest.raises(InputError, match=message):
         run("all_reduce/ring", STAR, **given)
 
 
 @pytest.mark.parametrize("run", [simcomm.run, realcomm.run])
 @pytest.mark.parametrize("root", ["0", 1.0, False])
-def test_run_rejects_a_root_that_is_no_integer(run, root: object):
+def test_run_rejects_a_root_that_is_not_an_integer(run, root: object):
     with pytest.raises(InputError, match=f"root is {root!r}; give a whole number"):
         run("reduce/naive", STAR, 8, root=root)
 
@@ -76,7 +76,7 @@ ODD_BUFFERS = {  # what stands in place of rank 2's, and what is said of it
 
 @pytest.mark.parametrize("run", [simcomm.run, realcomm.run])
 @pytest.mark.parametrize("message", ODD_BUFFERS)
-def test_run_writes_no_buffer_when_one_cannot_be_written(run, message: str):
+def test_run_writes_no_buffer_when_one_is_invalid(run, message: str):
     buffers: list = [np.arange(4.0) + rank for rank in range(4)]
     before = [buffer.copy() for buffer in buffers]
     asked = [*buffers[:2], ODD_BUFFERS[message](buffers[2]), buffers[3]]
@@ -94,7 +94,7 @@ def test_run_rejects_buffers_that_share_memory(run):
     assert (one == 1).all() and (whole == 1).all()
 
 
-def test_buffers_may_be_views_that_interleave_and_hold_nan(tmp_path):
+def test_run_accepts_interleaved_views_and_memory_maps(tmp_path):
     columns = np.arange(12.0).reshape(3, 4)
     columns[0, 1] = np.nan
     total = columns.sum(axis=1)
@@ -118,14 +118,14 @@ def test_buffers_may_be_views_that_interleave_and_hold_nan(tmp_path):
         ("all_reduce/ring", {"dtype": "float32", "buffers": 4}, "dtype is float32 and the buffers have float64"),
     ],
 )
-def test_run_rejects_an_argument_that_has_no_effect(run, name: str, given: dict, message: str):
+def test_run_rejects_an_argument_without_effect(run, name: str, given: dict, message: str):
     if "buffers" in given:
         given = given | {"buffers": [np.ones(4) for _ in range(given["buffers"])]}
     with pytest.raises(InputError, match=message):
         run(name, STAR, **given)
 
 
-def test_a_size_is_a_text_as_in_scenarios():
+def test_size_can_be_a_text():
     assert simcomm.run("all_reduce/ring", STAR, "1 MiB") == simcomm.run("all_reduce/ring", STAR, 1 << 20)
     assert choose("all_reduce", STAR, "1 MiB") == choose("all_reduce", STAR, 1 << 20)
     found = simcomm.sweep("all_reduce/ring", STAR, ["1 KiB", 1 << 20])
@@ -146,13 +146,13 @@ def test_a_size_is_a_text_as_in_scenarios():
         (None, STAR, "algorithm is None"),
     ],
 )
-def test_neither_cluster_nor_algorithm_is_guessed(run, algorithm, cluster, message: str):
+def test_run_rejects_other_clusters_and_algorithms(run, algorithm, cluster, message: str):
     with pytest.raises(InputError, match=message):
         run(algorithm, cluster, 1024)
 
 
 @pytest.mark.parametrize("train", [simcomm.train, realcomm.train])
-def test_a_training_needs_a_training_and_a_cluster(train):
+def test_train_rejects_wrong_types(train):
     with pytest.raises(InputError, match="training is 'resnet18'"):
         train("resnet18", STAR)
     with pytest.raises(InputError, match="cluster is 4"):
@@ -180,13 +180,13 @@ def test_a_training_needs_a_training_and_a_cluster(train):
         ({"compute": (0.1, 0.2, 0.05)}, "compute is .*; give ComputePhases"),
     ],
 )
-def test_a_training_is_checked_when_it_is_made(given: dict, message: str):
+def test_training_checks_its_fields(given: dict, message: str):
     with pytest.raises(InputError, match=message):
         Training(RING, **given)
 
 
 @pytest.mark.parametrize("seconds", [-0.1, "1 ms", None, float("nan"), float("inf")])
-def test_phases_are_seconds_from_0_on(seconds):
+def test_phases_must_be_non_negative_seconds(seconds):
     for given in ((seconds, 0, 0), (0, seconds, 0), (0, 0, seconds)):
         with pytest.raises(InputError, match=r"is .*; give a number of seconds from 0 on"):
             ComputePhases(*given)
@@ -202,13 +202,13 @@ def test_phases_are_seconds_from_0_on(seconds):
         ({"goodput": 1.5}, "goodput is 1.5; give a share of the wire's rate, above 0 and at most 1"),
     ],
 )
-def test_a_transport_is_checked_when_it_is_made(given: dict, message: str):
+def test_transport_checks_its_fields(given: dict, message: str):
     with pytest.raises(InputError, match=message):
         Transport("test", **given)
 
 
 @pytest.mark.parametrize("world_size", ["4", 4.0, True, None, 0])
-def test_a_world_size_is_a_whole_number(world_size):
+def test_world_size_must_be_a_positive_integer(world_size):
     message = f"world_size is {re.escape(repr(world_size))}; give a whole number from 1 on"
     calls = [lambda size: verify(RING, size), lambda size: verify("all_reduce/ring", size), RING.chunks, RING.scratch]
     for call in (*calls, lambda size: RING.channels(0, size), lambda size: make_call(RING, size, 1024)):
@@ -217,7 +217,7 @@ def test_a_world_size_is_a_whole_number(world_size):
 
 
 @pytest.mark.parametrize("algorithm", [print, 3, None])
-def test_what_is_no_algorithm_is_not_looked_for(algorithm):
+def test_verify_rejects_other_algorithms_and_roots(algorithm):
     for call in (verify, lambda algorithm, world_size: find_algorithm(algorithm)):
         with pytest.raises(InputError, match="give an Algorithm or a name like 'all_reduce/ring'"):
             call(algorithm, 4)
@@ -261,16 +261,16 @@ ONES = torch.ones(4)
         (lambda: realcomm.launch(3, 2), r"worker must be a function of \(rank, world_size\), not 3"),
     ],
 )
-def test_an_argument_of_another_type_is_named(call, message: str):
+def test_wrong_argument_type_is_named(call, message: str):
     with pytest.raises(InputError, match=message):
         call()
 
 
-def test_a_schedule_is_built_of_a_name_too():
+def test_schedule_is_built_from_a_name():
     assert build_schedule("all_reduce/ring", 4).programs == build_schedule(RING, 4).programs
 
 
-def test_a_call_stands_in_place_of_the_algorithm():
+def test_run_accepts_a_call():
     call = make_call("reduce/binomial", 4, 1 << 20, dtype="float64", op="max", root=3)
     said = simcomm.run(call, STAR)
     assert said == simcomm.run("reduce/binomial", STAR, 1 << 20, dtype="float64", op="max", root=3)
@@ -278,12 +278,12 @@ def test_a_call_stands_in_place_of_the_algorithm():
 
 @pytest.mark.parametrize("run", [simcomm.run, realcomm.run])
 @pytest.mark.parametrize("given", [{"nbytes": 16}, {"dtype": "float32"}, {"op": "sum"}, {"root": 0}])
-def test_beside_a_call_nothing_is_said_twice(run, given: dict):
+def test_run_rejects_arguments_next_to_a_call(run, given: dict):
     with pytest.raises(InputError, match=f"{next(iter(given))} given in addition to a CollectiveCall"):
         run(CollectiveCall(RING, 4), STAR, **given)
 
 
-def test_buffers_are_those_of_the_call():
+def test_buffers_must_match_the_call():
     call = CollectiveCall(RING, 4, op="max")
     buffers = [np.full(4, rank, np.float32) for rank in range(4)]
     simcomm.run(call, STAR, buffers=buffers)
@@ -304,12 +304,12 @@ def test_buffers_are_those_of_the_call():
         (CollectiveCall(find_algorithm("broadcast/naive"), 4, op="max"), "broadcast does not reduce; remove op"),
     ],
 )
-def test_a_call_is_checked_however_it_was_made(call_: CollectiveCall, message: str):
+def test_call_is_checked_on_use(call_: CollectiveCall, message: str):
     with pytest.raises(InputError, match=message):
         simcomm.run(call_, STAR)
 
 
-def test_replaced_algorithm_gets_a_valid_number_of_elements():
+def test_call_keeps_its_elements_with_another_algorithm():
     call = make_call("all_to_all/direct", 4, 1000)
     assert call.elements == 248
     sixteen = find_algorithm("all_reduce/ring")
@@ -326,9 +326,7 @@ def test_replaced_algorithm_gets_a_valid_number_of_elements():
         ("broadcast", 0, 4, "one element"),
     ],
 )
-def test_size_that_nccl_rounds_to_nothing_is_rejected_as_given(
-    collective: str, nbytes: int, least: int, what: str
-) -> None:
+def test_size_too_small_for_nccl_is_rejected(collective: str, nbytes: int, least: int, what: str) -> None:
     said = f"{collective}/nccl: size = {nbytes} bytes; on 2048 ranks give at least {least}, {what}"
     with pytest.raises(InputError, match=said):
         make_call(nccl(collective), 2048, nbytes)

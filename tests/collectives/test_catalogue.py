@@ -44,12 +44,12 @@ def idle(rank, world_size):  # type: ignore[no-untyped-def]
     yield from ()
 
 
-def test_the_library_is_found_by_full_name() -> None:
+def test_library_has_full_names() -> None:
     assert {"broadcast/naive", "reduce/naive", "all_reduce/naive", "all_reduce/ring"} <= library().keys()
     assert all(found.full_name == name and found.source is None for name, found in library().items())
 
 
-def test_a_short_name_needs_its_collective() -> None:
+def test_short_name_needs_its_collective() -> None:
     assert find_algorithm("ring", "all_reduce") is find_algorithm("all_reduce/ring")
 
 
@@ -62,30 +62,28 @@ def test_a_short_name_needs_its_collective() -> None:
         ("broadcast/naive", "all_reduce", "broadcast/naive is not an algorithm for all_reduce"),
     ],
 )
-def test_what_is_no_algorithm_of_the_collective_is_refused(
-    name: str, collective: str | None, said: str, tmp_path: Path
-) -> None:
+def test_unknown_algorithm_is_rejected(name: str, collective: str | None, said: str, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").touch()
     with pytest.raises(InputError, match=said):
         find_algorithm(name, collective, folder=tmp_path)
 
 
-def test_the_name_is_the_function_s_unless_given() -> None:
+def test_name_defaults_to_the_function_name() -> None:
     assert declared("all_reduce", idle).full_name == "all_reduce/idle"
     assert declared("all_reduce", idle, name="lazy").full_name == "all_reduce/lazy"
 
 
-def test_an_unknown_collective_is_refused() -> None:
+def test_unknown_collective_is_rejected() -> None:
     with pytest.raises(InputError, match=r"no collective is called 'all_to_none'; did you mean all_to_all\? \(of "):
         algorithm("all_to_none")
 
 
-def test_a_program_must_take_rank_world_size_and_root() -> None:
+def test_program_must_take_its_arguments() -> None:
     with pytest.raises(InputError, match=r"broadcast/idle: the program must take \(rank, world_size, root\)"):
         declared("broadcast", idle)
 
 
-def test_chunks_are_one_a_rank_unless_said() -> None:
+def test_chunks_default_to_one_per_rank() -> None:
     assert declared("all_reduce", idle).chunks(5) == 5
     assert declared("all_reduce", idle, chunks=1).chunks(5) == 1
     assert declared("all_reduce", idle, chunks=lambda world_size: 2 * world_size).chunks(5) == 10
@@ -98,7 +96,7 @@ def chain(rank, world_size, slices=8):  # type: ignore[no-untyped-def]
             yield send(rank + 1, chunk)
 
 
-def test_chunk_rule_receives_program_parameters_and_defaults() -> None:
+def test_chunk_rule_gets_parameters_and_defaults() -> None:
     sliced = declared("all_reduce", chain, chunks=lambda world_size, slices: slices)
     assert sliced.chunks(4) == 8
     assert sliced.with_parameters(slices=3).chunks(4) == 3
@@ -106,20 +104,20 @@ def test_chunk_rule_receives_program_parameters_and_defaults() -> None:
     assert sliced.with_parameters(slices=3).full_name == "all_reduce/chain[slices=3]"
 
 
-def test_a_rule_takes_only_the_parameters_it_asks_for() -> None:
+def test_chunk_rule_gets_only_its_own_parameters() -> None:
     rule = declared("all_reduce", chain, chunks=lambda world_size: 2 * world_size).with_parameters(slices=3)
     assert rule.chunks(4) == 8
 
 
 @pytest.mark.parametrize("count", [0, -1, 2.5, None])
-def test_a_count_that_is_none_is_refused(count: object) -> None:
+def test_invalid_chunk_count_is_rejected(count: object) -> None:
     wrong = declared("all_reduce", idle, chunks=lambda world_size: count)
     with pytest.raises(InputError, match=r"all_reduce/idle asks for .* chunks; a whole number from 1 on is needed"):
         wrong.chunks(4)
 
 
 @pytest.mark.parametrize("count", [10**10, 10**15, 10**30])
-def test_more_chunks_than_can_be_numbered_are_refused(count: int) -> None:
+def test_too_many_chunks_are_rejected(count: int) -> None:
     wrong = declared("all_reduce", idle, chunks=count, scratch=count)
     with pytest.raises(InputError, match=r"all_reduce/idle asks for 10+ chunks; there may be 1,000,000,000 at most"):
         wrong.chunks(4)
@@ -128,21 +126,21 @@ def test_more_chunks_than_can_be_numbered_are_refused(count: int) -> None:
 
 
 @pytest.mark.parametrize("rule", [lambda world_size: 1 // (world_size - 2), sys.exit])
-def test_a_rule_that_fails_or_exits_is_named(rule: Callable[[int], int]) -> None:
+def test_failing_chunk_rule_is_named(rule: Callable[[int], int]) -> None:
     wrong = declared("all_reduce", idle, chunks=lambda world_size: rule(world_size))
     said = "all_reduce/idle, world size 2: its number of chunks fails with (ZeroDivisionError|SystemExit: 2)"
     with pytest.raises(InputError, match=said):
         wrong.chunks(2)
 
 
-def test_an_unknown_parameter_is_refused() -> None:
+def test_unknown_parameter_is_rejected() -> None:
     with pytest.raises(InputError, match="all_reduce/chain has no parameter 'slice'; it has: slices"):
         declared("all_reduce", chain).with_parameters(slice=3)
     with pytest.raises(InputError, match="all_reduce/ring has no parameter 'gpus'; it has: none"):
         find_algorithm("all_reduce/ring").with_parameters(gpus=2)
 
 
-def test_a_parameter_without_value_is_asked_for() -> None:
+def test_parameter_without_value_is_rejected() -> None:
     def grouped(rank, world_size, gpus):  # type: ignore[no-untyped-def]
         yield from ()
 
@@ -157,20 +155,20 @@ def test_algorithms_are_hashable() -> None:
     assert len({ring, ring.with_parameters(), find_algorithm("all_reduce/naive")}) == 2
 
 
-def test_a_user_s_file_is_found_by_name_from_a_folder(mine: Path) -> None:
+def test_user_file_is_found_in_a_folder(mine: Path) -> None:
     assert [found.full_name for found in load_file(mine)] == ["all_reduce/mine", "broadcast/mine", "all_reduce/sliced"]
     found = find_algorithm("mine.py:sliced", "all_reduce", folder=mine.parent)
     assert (found.full_name, found.source, found.chunks(2)) == ("all_reduce/sliced", mine, 3)
 
 
-def test_the_collective_tells_namesakes_apart(mine: Path) -> None:
+def test_collective_selects_among_equal_names(mine: Path) -> None:
     assert find_algorithm(f"{mine}:mine", "broadcast").full_name == "broadcast/mine"
     assert find_algorithm(str(mine), "broadcast").full_name == "broadcast/mine"
     assert find_algorithm(f"{mine}:broadcast/mine").full_name == "broadcast/mine"
     assert find_algorithm(f"{mine}:my_broadcast").full_name == "broadcast/mine"
 
 
-def test_a_reference_into_a_file_must_name_one(mine: Path) -> None:
+def test_ambiguous_file_reference_is_rejected(mine: Path) -> None:
     with pytest.raises(InputError, match="fits more than one of its algorithms; add :NAME of one of all_reduce/mine"):
         find_algorithm(f"{mine}:mine")
     with pytest.raises(InputError, match=r"names none of its algorithms; .* broadcast/mine, all_reduce/sliced"):
@@ -201,14 +199,14 @@ HEAD = "from collectives import algorithm\n"
         ),
     ],
 )
-def test_files_that_are_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_file_is_rejected(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "wrong.py"
     path.write_text(text)
     with pytest.raises(InputError, match=message):
         load_file(path)
 
 
-def test_a_missing_file_and_one_that_is_no_python(tmp_path: Path) -> None:
+def test_missing_or_other_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         load_file(tmp_path / "absent.py")
     (tmp_path / "notes.txt").write_text("x")
@@ -216,19 +214,19 @@ def test_a_missing_file_and_one_that_is_no_python(tmp_path: Path) -> None:
         load_file(tmp_path / "notes.txt")
 
 
-def test_what_a_file_imports_is_not_its_own(tmp_path: Path) -> None:
+def test_imported_algorithms_are_not_declared(tmp_path: Path) -> None:
     path = tmp_path / "borrowed.py"
     path.write_text("from collectives.algorithms.ring import ring_all_reduce\n")
     with pytest.raises(InputError, match="declares no algorithm"):
         load_file(path)
 
 
-def test_the_library_s_algorithms_survive_pickling() -> None:
+def test_library_algorithms_survive_pickling() -> None:
     for found in library().values():
         assert pickle.loads(pickle.dumps(found)) == found
 
 
-def test_user_algorithm_survives_pickling_with_parameters(mine: Path) -> None:
+def test_user_algorithm_survives_pickling(mine: Path) -> None:
     for reference in ("mine", "my_broadcast"):
         original = find_algorithm(f"{mine}:{reference}", None if reference != "mine" else "all_reduce")
         again = pickle.loads(pickle.dumps(original))
@@ -238,7 +236,7 @@ def test_user_algorithm_survives_pickling_with_parameters(mine: Path) -> None:
     assert pickle.loads(pickle.dumps(sliced)).chunks(2) == 5
 
 
-def test_another_process_finds_a_user_s_algorithm_again(mine: Path, tmp_path: Path) -> None:
+def test_user_algorithm_unpickles_in_another_process(mine: Path, tmp_path: Path) -> None:
     pickled = tmp_path / "algorithm.pickle"
     pickled.write_bytes(pickle.dumps(find_algorithm(f"{mine}:my_broadcast")))
     code = f"import pickle; print(pickle.load(open({str(pickled)!r}, 'rb')).full_name)"
@@ -246,7 +244,7 @@ def test_another_process_finds_a_user_s_algorithm_again(mine: Path, tmp_path: Pa
     assert done.stdout.strip() == "broadcast/mine"
 
 
-def test_an_algorithm_that_left_its_file_is_told(mine: Path) -> None:
+def test_removed_user_algorithm_is_reported(mine: Path) -> None:
     pickled = pickle.dumps(find_algorithm(f"{mine}:sliced"))
     mine.write_text(MINE.replace("def sliced", "def renamed"))
     again = pickle.loads(pickled)
@@ -254,7 +252,7 @@ def test_an_algorithm_that_left_its_file_is_told(mine: Path) -> None:
         again.channels(0, 2)
 
 
-def test_other_process_runs_recorded_program_after_file_changes(mine: Path) -> None:
+def test_recorded_program_outlives_its_file(mine: Path) -> None:
     sliced = find_algorithm(f"{mine}:sliced")
     before = build_schedule(sliced, 3).programs
     pickled = pickle.dumps(sliced)
@@ -262,17 +260,17 @@ def test_other_process_runs_recorded_program_after_file_changes(mine: Path) -> N
     assert build_schedule(pickle.loads(pickled), 3).programs == before
 
 
-def test_a_program_that_returns_nothing_yields_no_steps() -> None:
+def test_program_that_returns_none_has_no_steps() -> None:
     def empty(rank, world_size):  # type: ignore[no-untyped-def]
         ...
 
     assert list(declared("all_reduce", empty).steps(0, 2)) == []
 
 
-def test_a_file_s_algorithm_is_verified_like_any(mine: Path) -> None:
+def test_user_algorithm_is_verified(mine: Path) -> None:
     assert verify(find_algorithm(f"{mine}:my_broadcast"), 5, root=3).messages == 4
 
 
-def test_a_former_name_finds_the_algorithm_under_its_present_one() -> None:
+def test_former_name_finds_the_algorithm() -> None:
     assert find_algorithm("naive", "all_to_all") == find_algorithm("all_to_all/direct")
     assert find_algorithm("all_to_all/naive").label == "direct"

@@ -48,7 +48,7 @@ def test_two_channels_are_proved_together(p: int) -> None:
     assert report.ports == (0 if p == 1 else 2)
 
 
-def test_schedule_lists_channels_of_rank_in_order() -> None:
+def test_schedule_lists_channels_in_order() -> None:
     schedule = build_schedule(TWO_RINGS, 3)
     assert schedule.channels == 2
     assert [len(channels) for channels in schedule.programs] == [2, 2, 2]
@@ -57,7 +57,7 @@ def test_schedule_lists_channels_of_rank_in_order() -> None:
     assert sorted(completion_order(schedule)) == [(r, c, s) for r in range(3) for c in range(2) for s in range(4)]
 
 
-def test_algorithm_with_several_channels_has_no_single_program() -> None:
+def test_algorithm_with_channels_has_no_single_program() -> None:
     assert len(TWO_RINGS.channels(0, 3)) == 2
     with pytest.raises(InputError, match="all_reduce/both_ways has 2 channels; only one can be run here"):
         TWO_RINGS.steps(0, 3)
@@ -73,7 +73,7 @@ def test_the_engine_reduces_on_two_channels(p: int, n: int) -> None:
     assert all(np.array_equal(array, np.sum(data, axis=0)) for array in held)
 
 
-def test_channels_share_link_and_overlap_latencies() -> None:
+def test_channels_share_bandwidth_but_not_latency() -> None:
     p, nbytes = 4, 8 << 20
     cluster = simcomm.star(p, "8 Gbit/s", "10 us")
     found = simcomm.run(TWO_RINGS, cluster, nbytes)
@@ -98,7 +98,7 @@ def test_local_work_waits_for_its_own_channel_only(on_two_channels: bool, second
     assert simcomm.run(found, cluster, 2000).elapsed == pytest.approx(seconds)
 
 
-def test_a_message_meets_its_receive_on_its_own_channel_only() -> None:
+def test_messages_match_within_a_channel() -> None:
     def crossed(rank, world_size):
         def first():
             yield send(1 - rank, 0) if rank == 0 else recv_reduce(1 - rank, 0)
@@ -112,7 +112,7 @@ def test_a_message_meets_its_receive_on_its_own_channel_only() -> None:
         verify(declared("all_reduce", crossed, chunks=2), 2)
 
 
-def test_a_message_without_other_end_names_its_channel() -> None:
+def test_unmatched_message_names_its_channel() -> None:
     def alone(rank, world_size):
         def nothing():
             yield from ()
@@ -130,7 +130,7 @@ def test_a_message_without_other_end_names_its_channel() -> None:
     )
 
 
-def test_a_deadlock_names_its_channel() -> None:
+def test_deadlock_names_its_channel() -> None:
     def stuck(rank, world_size):
         def idle():
             yield from ()
@@ -145,7 +145,7 @@ def test_a_deadlock_names_its_channel() -> None:
         verify(declared("all_reduce", stuck, chunks=1), 2)
 
 
-def test_a_program_that_fails_names_its_channel() -> None:
+def test_failing_program_names_its_channel() -> None:
     def failing(rank, world_size):
         def idle():
             yield from ()
@@ -160,17 +160,17 @@ def test_a_program_that_fails_names_its_channel() -> None:
         verify(declared("all_reduce", failing, chunks=1), 2)
 
 
-def test_a_group_has_its_own_ranks_and_chunks() -> None:
+def test_group_translates_ranks_and_chunks() -> None:
     program = [(send(1, 2), recv(0, 3, count=2), copy(0, into=4))]
     (step,) = on_group(iter(program), [7, 5], count=3, first_chunk=10)
     assert step == (send(5, 16, count=3), recv(7, 19, count=6), copy(10, into=22, count=3))
 
 
-def test_a_peer_outside_the_group_is_refused() -> None:
+def test_peer_outside_the_group_is_rejected() -> None:
     with pytest.raises(InputError, match="rank 2 does not exist in a group of 2"):
         list(on_group(iter([send(2, 0)]), [4, 5]))
 
 
-def test_two_messages_to_the_same_rank_take_one_port() -> None:
+def test_messages_to_one_rank_use_one_port() -> None:
     assert verify(find_algorithm("all_gather/bruck"), 7).ports == 1
     assert verify(find_algorithm("all_to_all/direct"), 7).ports == 6

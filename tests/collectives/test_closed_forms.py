@@ -53,14 +53,14 @@ def divisible(found: Algorithm, p: int) -> int:
     return 4 * lcm(found.chunks(p), p)
 
 
-def test_every_algorithm_of_the_library_has_a_closed_form() -> None:
+def test_every_library_algorithm_has_a_closed_form() -> None:
     assert FORMS.keys() == library().keys()
     assert FORMS.keys() >= UPPER_BOUNDS
 
 
 @pytest.mark.parametrize("name", sorted(FORMS.keys() - UPPER_BOUNDS))
 @pytest.mark.parametrize("p", MORE_SIZES)
-def test_closed_forms_are_what_is_simulated(name: str, p: int) -> None:
+def test_closed_forms_equal_the_simulation(name: str, p: int) -> None:
     found = find_algorithm(name)
     for times, latency in ((1, 40), (2000, 0)):
         nbytes = divisible(found, p) * times
@@ -79,7 +79,7 @@ def test_closed_forms_hold_for_any_size_and_latency(name: str, p: int, times: in
 
 @pytest.mark.parametrize("name", sorted(UPPER_BOUNDS))
 @pytest.mark.parametrize("p", MORE_SIZES)
-def test_no_run_exceeds_a_bound_or_beats_it_by_far(name: str, p: int) -> None:
+def test_upper_bounds_hold_and_are_close(name: str, p: int) -> None:
     found = find_algorithm(name)
     for times, latency in ((1, 40), (2000, 0)):
         nbytes = divisible(found, p) * times
@@ -88,7 +88,7 @@ def test_no_run_exceeds_a_bound_or_beats_it_by_far(name: str, p: int) -> None:
 
 
 @pytest.mark.parametrize("p", [2, 3, 4, 5, 8, 9, 31, 32, 33, 511, 512, 513])
-def test_a_tree_in_order_is_as_deep_as_the_forms_say(p: int) -> None:
+def test_in_order_tree_has_the_stated_depth(p: int) -> None:
     model = CostModel(p, 1.0, 1.0, 0.0, 0.0)  # a second a message: a slice goes down the tree, or up in steps
 
     def depth(position: int) -> int:
@@ -111,7 +111,7 @@ def test_a_tree_in_order_is_as_deep_as_the_forms_say(p: int) -> None:
         pytest.param((*range(10, 16), 31, 32, 33), id="many ranks", marks=pytest.mark.slow),
     ],
 )
-def test_no_run_goes_below_the_least(name: str, slices: int, world_sizes: tuple[int, ...]) -> None:
+def test_lower_bounds_of_two_trees_hold_and_are_close(name: str, slices: int, world_sizes: tuple[int, ...]) -> None:
     found = find_algorithm(name).with_parameters(slices=slices)
     for p in world_sizes:
         for times, latency in ((1, 40), (50, 5), (2000, 0)):
@@ -135,7 +135,7 @@ TORI = [
 
 
 @pytest.mark.parametrize(("p", "columns", "rows"), TORI)
-def test_closed_form_of_a_torus_is_exact_for_any_shape(p: int, columns: int, rows: int) -> None:
+def test_torus_closed_form_is_exact_for_any_shape(p: int, columns: int, rows: int) -> None:
     found = find_algorithm("all_reduce/torus").with_parameters(columns=columns, rows=rows)
     for times, latency in ((1, 40), (50, 5), (2000, 0)):
         nbytes = divisible(found, p) * times
@@ -160,7 +160,7 @@ def test_closed_forms_take_the_parameters(name: str, p: int, parameters: dict[st
     assert formula(found, p, nbytes, 5) == pytest.approx(simulated(found, p, nbytes, 5), rel=1e-9)
 
 
-def test_a_hierarchy_of_several_channels_has_no_closed_form() -> None:
+def test_hierarchy_with_channels_has_no_closed_form() -> None:
     found = find_algorithm("all_reduce/hierarchical[rail=double_tree]")
     assert closed_form(found, CostModel(16, 1 << 20, 1e-6, 1e-9, 0)) is None
 
@@ -222,18 +222,18 @@ def test_proof_steps_equal_messages_of_closed_form(name: str, p: int) -> None:
     ("ports", "steps"),
     [(1, {1: 0, 2: 1, 3: 2, 4: 2, 5: 3, 8: 3, 9: 4, 1024: 10}), (2, {9: 2, 10: 3}), (3, {1: 0}), (7, {8: 1, 9: 2})],
 )
-def test_each_step_reaches_as_many_more_as_there_are_ports(ports: int, steps: dict[int, int]) -> None:
+def test_least_steps_depend_on_ports(ports: int, steps: dict[int, int]) -> None:
     assert {p: least_steps(p, ports) for p in steps} == steps
 
 
-def test_bounds_and_factors_are_there_for_every_collective() -> None:
+def test_every_collective_has_bounds_and_a_bus_factor() -> None:
     for collective in SPECS:
         assert least_sent_share(collective, 1) == 0
         assert least_sent_share(collective, 4) > 0
         assert bus_factor(collective, 4) > 0
 
 
-def test_bus_factors_are_those_of_nccl_tests() -> None:
+def test_bus_factors_equal_nccl_tests() -> None:
     assert [bus_factor("all_reduce", p) for p in (2, 4, 8)] == [1.0, 1.5, 1.75]
     assert {bus_factor(name, p) for name in ("broadcast", "reduce") for p in (2, 4, 8)} == {1.0}
     others = ("scatter", "gather", "all_gather", "reduce_scatter", "all_to_all")
@@ -250,7 +250,7 @@ def test_the_replay_counts_a_step_s_operations_at_once() -> None:
     ("collective", "name"), [("all_reduce", "halving_doubling"), ("all_gather", "bruck"), ("scatter", "binomial")]
 )
 @pytest.mark.parametrize("p", [2, 4, 8, 16])
-def test_some_meet_both_bounds_at_powers_of_two(collective: str, name: str, p: int) -> None:
+def test_optimal_algorithms_meet_both_bounds(collective: str, name: str, p: int) -> None:
     report = verify(find_algorithm(name, collective), p)
     assert report.sent_share == least_sent_share(collective, p)
     assert report.steps == (2 if collective == "all_reduce" else 1) * least_steps(p)

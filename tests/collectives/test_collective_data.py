@@ -29,7 +29,7 @@ def differences(found: Algorithm, p: int, n: int, op: str = "sum", root: int = 0
 
 @pytest.mark.parametrize("p", SIZES)
 @pytest.mark.parametrize("name", library())
-def test_every_length(name: str, p: int) -> None:
+def test_every_buffer_length_is_correct(name: str, p: int) -> None:
     found = find_algorithm(name)
     lengths = oracle.lengths(found, p)
     for n in lengths if p < 9 else {lengths[-1], lengths[p % len(lengths)]}:
@@ -38,7 +38,7 @@ def test_every_length(name: str, p: int) -> None:
 
 @pytest.mark.parametrize("p", SIZES)
 @pytest.mark.parametrize("name", [name for name in library() if len(oracle.ops(library()[name])) > 1])
-def test_every_operator(name: str, p: int) -> None:
+def test_every_operator_is_correct(name: str, p: int) -> None:
     found = find_algorithm(name)
     others = oracle.ops(found)[1:]
     for op in others if p < 9 else [others[p % len(others)]]:
@@ -47,14 +47,14 @@ def test_every_operator(name: str, p: int) -> None:
 
 @pytest.mark.parametrize("p", range(1, 8))
 @pytest.mark.parametrize("name", [name for name in library() if library()[name].spec.rooted])
-def test_every_root(name: str, p: int) -> None:
+def test_every_root_is_correct(name: str, p: int) -> None:
     for root in range(p):
         assert not differences(find_algorithm(name), p, p + 3, root=root)
 
 
 @given(st.sampled_from(sorted(library())), st.integers(1, 20), st.integers(1, 300), st.data())
 @settings(max_examples=60, deadline=None)
-def test_any_ranks_length_and_root(name: str, p: int, n: int, data: st.DataObject) -> None:
+def test_random_calls_are_correct(name: str, p: int, n: int, data: st.DataObject) -> None:
     found = find_algorithm(name)
     n = n * found.chunks(p) if found.spec.moves else n
     root = data.draw(st.integers(0, p - 1)) if found.spec.rooted else 0
@@ -63,7 +63,7 @@ def test_any_ranks_length_and_root(name: str, p: int, n: int, data: st.DataObjec
 
 @given(st.sampled_from(["chain", "double_tree"]), st.sampled_from(["broadcast", "reduce", "all_reduce"]), st.data())
 @settings(max_examples=40, deadline=None)
-def test_any_number_of_slices(name: str, collective: str, data: st.DataObject) -> None:
+def test_any_number_of_slices_is_correct(name: str, collective: str, data: st.DataObject) -> None:
     p, n, slices = (data.draw(st.integers(1, most)) for most in (12, 100, 20))
     found = find_algorithm(name, collective).with_parameters(slices=slices)
     root = data.draw(st.integers(0, p - 1)) if found.spec.rooted else 0
@@ -75,7 +75,7 @@ def test_any_number_of_slices(name: str, collective: str, data: st.DataObject) -
 )
 @pytest.mark.parametrize("node", ["ring", "bidirectional_ring"])
 @pytest.mark.parametrize(("p", "gpus"), [(1, 1), (6, 2), (6, 3), (8, 4), (12, 4), (15, 5), (12, 12), (7, 1)])
-def test_any_algorithm_inside_the_hierarchy(p: int, gpus: int, node: str, rail: str) -> None:
+def test_any_algorithm_in_a_hierarchy_is_correct(p: int, gpus: int, node: str, rail: str) -> None:
     found = find_algorithm("all_reduce/hierarchical").with_parameters(gpus=gpus, node=node, rail=rail)
     assert not differences(found, p, 103)
 
@@ -100,19 +100,19 @@ def test_torus_reduces_on_any_shape(p: int, columns: int, rows: int) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in library() if library()[name].spec.moves])
-def test_length_without_equal_chunks_is_rejected_or_rounded_down(name: str) -> None:
+def test_uneven_lengths_are_rejected_or_rounded_down(name: str) -> None:
     cluster = simcomm.star(4, "1 GB/s", "1 us")
     with pytest.raises(InputError, match=f"{name}: 10 elements do not fall into 4 equal chunks.*a multiple of 4"):
         simcomm.run(name, cluster, buffers=[np.zeros(10) for _ in range(4)])
     assert simcomm.run(name, cluster, nbytes=43).facts["nbytes"] == 32
 
 
-def test_a_barrier_needs_a_token() -> None:
+def test_barrier_needs_a_token() -> None:
     with pytest.raises(InputError, match="barrier/dissemination: no elements; its token needs at least one"):
         simcomm.run("barrier/dissemination", simcomm.star(2, "1 GB/s", "1 us"), nbytes=3)
 
 
-def test_mean_divides_what_is_reduced_and_nothing_else() -> None:
+def test_mean_divides_only_reduced_data() -> None:
     held = [np.full(4, 2.0 + rank) for rank in range(2)]
     simcomm.run("reduce_scatter/ring", simcomm.star(2, "1 GB/s", "1 us"), op="mean", buffers=held)
     assert held[0][:2].tolist() == held[1][2:].tolist() == [2.5, 2.5]

@@ -5,7 +5,7 @@ import inspect
 import collectives
 
 
-def test_what_is_exported_is_there_and_says_what_it_is() -> None:
+def test_exported_names_have_docstrings() -> None:
     assert sorted(collectives.__all__) == collectives.__all__
     for name in collectives.__all__:
         exported = getattr(collectives, name)
@@ -13,7 +13,7 @@ def test_what_is_exported_is_there_and_says_what_it_is() -> None:
         assert exported.__module__.startswith("collectives.")
 
 
-def test_every_function_and_record_shows_an_example() -> None:
+def test_exported_functions_have_examples() -> None:
     """Exceptions are raised in other examples, programs yield operations, and ``build_schedule`` shows a schedule."""
     for name in {*collectives.__all__} - {"Kind", "Operation", "Schedule"}:
         exported = getattr(collectives, name)

@@ -40,7 +40,7 @@ def spans(draw: Any) -> Span:
 
 @settings(deadline=None, max_examples=40)
 @given(st.lists(messages(), max_size=12), st.lists(spans(), max_size=12), st.sampled_from([0, 5, 2000]))
-def test_rows_come_back_from_columns_and_from_a_file(
+def test_columns_round_trip_to_rows_and_files(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Message], named: list[Span], plain_up_to: int
 ):
     trace = Trace("all_reduce/ring", "predicted", 5, 1.0, rows, named)
@@ -59,7 +59,7 @@ def test_rows_come_back_from_columns_and_from_a_file(
 
 @settings(deadline=None, max_examples=40)
 @given(st.lists(messages(), min_size=1, max_size=12), st.randoms(use_true_random=False))
-def test_messages_are_equal_whatever_the_numbers_of_their_routes(rows: list[Message], random: Any):
+def test_message_equality_ignores_route_numbers(rows: list[Message], random: Any):
     one = Messages.of(rows)
     routes = list({row.route for row in rows})
     random.shuffle(routes)
@@ -87,7 +87,7 @@ def test_links_of_routes():
 
 
 @pytest.mark.parametrize("name", ["all_reduce/ring", "all_to_all/direct", "broadcast/chain", "all_gather/bruck"])
-def test_both_engines_say_where_messages_land_and_who_waited(name: str):
+def test_engines_agree_on_chunks_and_waits(name: str):
     star = simcomm.star(6, "10 Gbit/s", "5 us")
     one, other = (simcomm.run(name, star, 12_000, engine=engine) for engine in ENGINES)
     for column in ("src", "dst", "step", "dst_step", "chunk", "count", "into", "reduces", "nbytes", "channel"):
@@ -101,7 +101,7 @@ def test_both_engines_say_where_messages_land_and_who_waited(name: str):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_links_carry_what_trouble_left_of_them_over_time(engine: str):
+def test_links_record_their_degraded_capacity(engine: str):
     star = simcomm.star(3, "8 Gbit/s", "1 us")
     faults = simcomm.Faults(links=(simcomm.LinkFault(("h1", "s0"), 0.25, at=1e-3, lasting=1e-3),))
     trace = simcomm.run("all_reduce/ring", star, 6_000_000, faults=faults, engine=engine)

@@ -46,13 +46,13 @@ def stated_steps(docstring: str, m: CostModel, s: int = 8) -> float:
     return float(eval(formula.strip(), {"p": m.p, "L": m.doublings, "s": s, "g": side, "r": side, "c": side}))
 
 
-def test_the_page_has_every_algorithm_and_every_collective() -> None:
+def test_costs_page_has_all_algorithms_and_collectives() -> None:
     assert FORMULAS.keys() == library().keys()
     assert LEAST.keys() == SPECS.keys()
 
 
 @pytest.mark.parametrize("name", FORMULAS)
-def test_each_formula_is_the_library_s(name: str) -> None:
+def test_costs_page_formulas_equal_the_library(name: str) -> None:
     formula, holds, _ = FORMULAS[name]
     assert holds.startswith("at most") == (name in UPPER_BOUNDS)
     pipelined = "slices" in find_algorithm(name).parameters
@@ -68,7 +68,7 @@ def test_each_formula_is_the_library_s(name: str) -> None:
 
 
 @pytest.mark.parametrize("collective", LEAST)
-def test_each_lower_bound_is_the_library_s(collective: str) -> None:
+def test_costs_page_bounds_equal_the_library(collective: str) -> None:
     steps, sent, _ = LEAST[collective]
     for p in range(2, 37):
         model = CostModel(p, 1e6, 1.0, 1.0, 1.0)
@@ -77,7 +77,7 @@ def test_each_lower_bound_is_the_library_s(collective: str) -> None:
 
 
 @pytest.mark.parametrize("name", library())
-def test_every_algorithm_says_its_bytes_and_where_it_is_from(name: str) -> None:
+def test_algorithm_docstrings_state_bytes_and_source(name: str) -> None:
     found = find_algorithm(name)
     assert re.search(r"\b[Nn]o(ne| rank) sends|\bbytes\b|\btoken\b", found.function.__doc__ or "")
     family = sys.modules[found.function.__module__].__doc__ or ""
@@ -85,7 +85,7 @@ def test_every_algorithm_says_its_bytes_and_where_it_is_from(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", library())
-def test_stated_steps_equal_steps_on_page(name: str) -> None:
+def test_algorithm_docstrings_state_the_page_steps(name: str) -> None:
     formula, holds, _ = FORMULAS[name]
     first = (find_algorithm(name).function.__doc__ or "").partition("\n")[0]
     assert ("At most" in first) == (name in UPPER_BOUNDS)
@@ -95,7 +95,7 @@ def test_stated_steps_equal_steps_on_page(name: str) -> None:
 
 
 @pytest.mark.parametrize("collective", ["broadcast", "reduce", "all_reduce"])
-def test_the_two_trees_send_no_more_than_they_say(collective: str) -> None:
+def test_two_trees_send_the_stated_bytes(collective: str) -> None:
     said = (find_algorithm(f"{collective}/double_tree").function.__doc__ or "").partition("\n")[0]
     most = 2 if "2 n bytes" in said else 1
     assert "n bytes" in said
@@ -104,7 +104,7 @@ def test_the_two_trees_send_no_more_than_they_say(collective: str) -> None:
     } == {16 * most}
 
 
-def test_every_reference_that_is_cited_is_listed() -> None:
+def test_costs_page_lists_every_cited_reference() -> None:
     listed = {int(number) for number in re.findall(r"^(\d+)\. ", PAGE, re.MULTILINE)}
     cited = {int(number) for number in re.findall(r"\[(\d+)\]", PAGE)}
     assert cited == listed

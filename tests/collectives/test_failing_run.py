@@ -35,7 +35,7 @@ def failing(found: Algorithm, ranks: int, root: int = 0) -> tuple[Trace, Program
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_the_gallery_goes_as_far_as_it_comes(name: str, tmp_path: Path) -> None:
+def test_broken_programs_run_up_to_their_failure(name: str, tmp_path: Path) -> None:
     (ranks, root, _), (found,) = CAUGHT[name], load_file(GALLERY / f"{name}.py")
     trace, error = failing(found, ranks, root)
     failure = trace.failure
@@ -47,7 +47,7 @@ def test_the_gallery_goes_as_far_as_it_comes(name: str, tmp_path: Path) -> None:
     assert read_trace(tmp_path / "wrong.trace.json").failure == failure
 
 
-def test_other_ranks_continue_until_they_wait_for_failed_rank() -> None:
+def test_other_ranks_run_until_they_wait_for_the_failed_one() -> None:
     def wrong(rank, world_size):
         yield send(rank ^ 1, 0), recv_reduce(rank ^ 1, 0)
         if rank == 0:
@@ -62,7 +62,7 @@ def test_other_ranks_continue_until_they_wait_for_failed_rank() -> None:
     assert {waiting.rank for waiting in trace.unfinished} == {2}
 
 
-def test_what_is_wrong_only_at_the_end_is_told_without_a_step(tmp_path: Path) -> None:
+def test_wrong_result_has_no_failing_step(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(
         "from collectives import algorithm, recv_reduce, send\n\n@algorithm('all_reduce', chunks=1)\n"
@@ -77,7 +77,7 @@ def test_what_is_wrong_only_at_the_end_is_told_without_a_step(tmp_path: Path) ->
     assert _stuck_words(trace)[0] == "Rank 1 goes wrong in step 0"
 
 
-def test_what_lands_wrong_is_seen_to_land() -> None:
+def test_wrong_data_is_shown_when_it_arrives() -> None:
     (found,) = load_file(GALLERY / "double_count.py")
     trace, error = failing(found, 3)
     assert error.lands and trace.failure is not None
@@ -89,13 +89,13 @@ def red_pixels(frame: np.ndarray) -> int:
     return int((np.abs(frame[80:372].astype(float) - color).sum(axis=2) < 12).sum())
 
 
-def test_the_rank_that_goes_wrong_is_crossed_out_from_then_on() -> None:
+def test_failed_rank_is_crossed_out() -> None:
     (found,) = load_file(GALLERY / "double_count.py")
     film = Animation(failing(found, 3)[0], 3, 1)
     assert [red_pixels(film.frame(index)[20:]) > 100 for index in range(3)] == [False, False, True]
 
 
-def test_a_deadlock_at_once_is_drawn_too(tmp_path: Path, ringlab: Ringlab) -> None:
+def test_immediate_deadlock_is_drawn(tmp_path: Path, ringlab: Ringlab) -> None:
     scenario = tmp_path / "wrong.toml"
     file = GALLERY / "send_before_receive.py"
     scenario.write_text(f"""
@@ -150,14 +150,14 @@ def played(page: Path) -> dict[str, Any]:
     return run
 
 
-def test_buffers_of_correct_user_program_equal_library(ringlab: Ringlab, tmp_path: Path) -> None:
+def test_correct_user_program_shows_library_buffers(ringlab: Ringlab, tmp_path: Path) -> None:
     mine, ours = tmp_path / "mine.html", tmp_path / "ours.html"
     assert ringlab("animate", own_program(tmp_path), "-o", mine).status == 0
     assert ringlab("animate", "star8", "--algorithm", "ring", "-o", ours).status == 0
     assert played(mine)["buffers"] == played(ours)["buffers"]
 
 
-def test_buffers_of_wrong_program_are_followed_up_to_error(ringlab: Ringlab, tmp_path: Path) -> None:
+def test_wrong_user_program_shows_buffers_up_to_its_failure(ringlab: Ringlab, tmp_path: Path) -> None:
     page = tmp_path / "wrong.html"
     done = ringlab(
         "animate", "two-racks", "--algorithm", f"{own_program(tmp_path, last='recv_reduce')}:ring", "-o", page
@@ -171,7 +171,7 @@ def test_buffers_of_wrong_program_are_followed_up_to_error(ringlab: Ringlab, tmp
     assert played(page)["wrong"] and played(page)["failed"]
 
 
-def test_a_deadlock_is_a_circle_in_which_no_rank_has_failed(ringlab: Ringlab, tmp_path: Path) -> None:
+def test_deadlock_is_shown_as_a_cycle(ringlab: Ringlab, tmp_path: Path) -> None:
     page = tmp_path / "dead.html"
     file = own_program(tmp_path, then="\n        yield ")
     done = ringlab("animate", file, "-o", page)
@@ -182,7 +182,7 @@ def test_a_deadlock_is_a_circle_in_which_no_rank_has_failed(ringlab: Ringlab, tm
     assert run["limits"]["heading"] == "8 ranks wait for each other"
 
 
-def test_a_file_of_several_collectives_asks_for_a_name(ringlab: Ringlab, tmp_path: Path) -> None:
+def test_file_with_several_collectives_needs_a_name(ringlab: Ringlab, tmp_path: Path) -> None:
     file = own_program(tmp_path)
     file.write_text(file.read_text() + '\n@algorithm("barrier")\ndef wait(rank, world_size):\n    yield ()\n')
     done = ringlab("animate", file, "-o", tmp_path / "x.html")

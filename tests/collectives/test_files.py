@@ -26,7 +26,7 @@ from ringlab.shared.output import make_console, write_files, write_json
 from ringlab.shared.progress import TerminalProgress
 
 
-def test_replaced_file_keeps_permissions_and_is_alone(tmp_path: Path):
+def test_replaced_file_keeps_its_permissions(tmp_path: Path):
     file = tmp_path / "a.json"
     write_text(file, "old")
     file.chmod(0o640)
@@ -35,7 +35,7 @@ def test_replaced_file_keeps_permissions_and_is_alone(tmp_path: Path):
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
 
-def test_a_new_file_has_the_permissions_that_the_umask_leaves(tmp_path: Path):
+def test_new_file_respects_the_umask(tmp_path: Path):
     before = os.umask(0o027)
     try:
         write_text(tmp_path / "a.json", "new")
@@ -45,7 +45,7 @@ def test_a_new_file_has_the_permissions_that_the_umask_leaves(tmp_path: Path):
 
 
 @pytest.mark.parametrize("target", ["there", "not there"])
-def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path: Path, target: str):
+def test_write_follows_links(tmp_path: Path, target: str):
     (tmp_path / "there").write_text("old")
     link = tmp_path / "link"
     link.symlink_to(target)
@@ -54,7 +54,7 @@ def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path: Path, target: st
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "socket"])
-def test_what_is_no_regular_file_is_not_written(kind: str, tmp_path: Path) -> None:
+def test_special_files_are_not_written(kind: str, tmp_path: Path) -> None:
     file = tmp_path / "out"
     if kind == "pipe":
         os.mkfifo(file)
@@ -68,7 +68,7 @@ def test_what_is_no_regular_file_is_not_written(kind: str, tmp_path: Path) -> No
             refuse(file)
 
 
-def test_full_disk_is_reported_and_file_is_unchanged(tmp_path: Path, full_disk: None) -> None:
+def test_full_disk_leaves_the_file_unchanged(tmp_path: Path, full_disk: None) -> None:
     file = tmp_path / "a.json"
     file.touch()
     with pytest.raises(OSError, match="No space left on device") as error:
@@ -95,7 +95,7 @@ UNWRITABLE = {
 
 
 @pytest.mark.parametrize("message", UNWRITABLE)
-def test_what_cannot_be_written_is_refused_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, message: str):
+def test_unwritable_paths_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, message: str):
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("precious")
     Path("loop").symlink_to("loop")
@@ -105,7 +105,7 @@ def test_what_cannot_be_written_is_refused_before(tmp_path: Path, monkeypatch: p
     assert Path("file").read_text() == "precious"
 
 
-def test_nothing_that_was_read_is_overwritten_by_whatever_name(tmp_path: Path):
+def test_inputs_are_not_overwritten(tmp_path: Path):
     file = tmp_path / "a.toml"
     file.write_text("precious")
     (tmp_path / "link").symlink_to("a.toml")
@@ -118,8 +118,36 @@ def test_nothing_that_was_read_is_overwritten_by_whatever_name(tmp_path: Path):
     write_text(file, "x")
 
 
+ROW = '{"key": "k", "what": "a prediction of a sweep", "seconds": 1.0}'
+
+
+@pytest.mark.parametrize(
+    ("there", "left"),
+    [
+        (f"{ROW}\n", f"{ROW}\n"),
+        (ROW, f"{ROW}\n"),
+        (f"{ROW}\n{ROW[:30]}", f"{ROW}\n"),
+        (f"{ROW}\n{ROW[:3]}", f"{ROW}\n"),
+        ("precious, and no end of line", None),
+        (f"precious\n{ROW[:30]}", None),
+        (f"{ROW}\nprecious", None),
+        ('{"key": "mine", "note": "precious"}', None),
+        (f'{ROW}\n{{"key": "mine"}} precious', None),
+        (f"{ROW}\n\n", None),
+        (ROW.replace("1.0", "1" + "0" * 400) + "\n", None),
+        (ROW.replace("1.0", "true") + "\n", None),
+    ],
+)
+def test_only_an_incomplete_last_line_is_removed(there: str, left: str | None, tmp_path: Path) -> None:
+    file = tmp_path / "kept"
+    file.write_text(there)
+    with nullcontext() if left is not None else pytest.raises(InputError, match=r"kept, line \d: .* pass another file"):
+        SweepFile(file, [])
+    assert file.read_text() == (there if left is None else left)
+
+
 @pytest.mark.parametrize("command", ["doctor", "list", "profile resnet18", "check all_reduce/ring", "list hardware"])
-def test_a_command_refuses_a_pipe_before_it_works(command: str, tmp_path: Path) -> None:
+def test_command_rejects_a_pipe_before_work(command: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     done = CliRunner().invoke(app, [*command.split(), "--json", str(tmp_path / "pipe")])
     assert isinstance(done.exception, InputError) and not done.stdout
@@ -137,7 +165,7 @@ def test_a_command_refuses_a_pipe_before_it_works(command: str, tmp_path: Path) 
         ("a\0b", "embedded null"),
     ],
 )
-def test_only_regular_files_of_sane_size_are_read(
+def test_only_regular_files_of_limited_size_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, message: str
 ):
     monkeypatch.chdir(tmp_path)
@@ -158,12 +186,12 @@ def test_only_regular_files_of_sane_size_are_read(
         ("\udcff", "\\udcff"),
     ],
 )
-def test_text_of_others_is_shown_and_not_obeyed(text: str, shown: str):
+def test_control_characters_are_escaped(text: str, shown: str):
     assert make_printable(text) == shown
     assert len(make_printable("a" * 10**6)) < 1100
 
 
-def test_markup_in_a_title_is_shown_as_it_is(ringlab, tmp_path: Path):
+def test_markup_in_a_title_is_not_interpreted(ringlab, tmp_path: Path):
     file = tmp_path / "a.toml"
     file.write_text("""title = "[red]r[/] :smile:"
 [cluster]
@@ -185,7 +213,7 @@ sizes = "1 KiB"
     assert "[red]r[/] :smile:" in out and "[bold]b[/]" in out
 
 
-def test_the_answer_is_shown_before_it_cannot_be_written(ringlab, tmp_path: Path, full_disk: None) -> None:
+def test_answer_is_shown_when_files_cannot_be_written(ringlab, tmp_path: Path, full_disk: None) -> None:
     json_to, trace = tmp_path / "a.json", tmp_path / "a.trace.json"
     status, out, err = ringlab("predict", "star8", "--json", json_to, "--trace", trace)
     said = "No space left on device"
@@ -201,7 +229,7 @@ def test_the_answer_is_shown_before_it_cannot_be_written(ringlab, tmp_path: Path
         (["predict", "star88"], "stderr", 2, ""),
     ],
 )
-def test_unwritable_stream_is_reported_and_keeps_exit_status(arguments: list[str], full: str, status: int, said: str):
+def test_full_output_stream_is_reported(arguments: list[str], full: str, status: int, said: str):
     with Path("/dev/full").open("w") as device:
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, full: device}
         environment = {**os.environ, "PYTHONPATH": str(Path(ringlab_package.__file__).parents[1])}
@@ -210,7 +238,7 @@ def test_unwritable_stream_is_reported_and_keeps_exit_status(arguments: list[str
     assert (done.returncode, done.stderr or "") == (status, said)
 
 
-def test_files_are_written_though_nobody_reads_what_is_shown(tmp_path: Path):
+def test_files_are_written_when_stdout_is_closed(tmp_path: Path):
     """As with ``ringlab predict star8 --json a.json 2>&1 | head -1``."""
     read, write = os.pipe()
     os.close(read)
@@ -223,7 +251,7 @@ def test_files_are_written_though_nobody_reads_what_is_shown(tmp_path: Path):
     assert len(read_trace(tmp_path / "a.trace.json").messages) > 0
 
 
-def test_closed_reader_hides_no_other_failure():
+def test_closed_stdout_hides_no_write_failure():
     def fail(*arguments: object) -> None:
         raise OSError(*arguments)
 
@@ -235,7 +263,7 @@ def test_closed_reader_hides_no_other_failure():
         write_files(gone, gone)
 
 
-def test_standard_error_that_takes_nothing_costs_no_answer(monkeypatch):
+def test_full_stderr_does_not_stop_the_answer(monkeypatch):
     class Full(StringIO):
         def write(self, text: str) -> int:
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -250,13 +278,13 @@ def test_standard_error_that_takes_nothing_costs_no_answer(monkeypatch):
         make_console().print("an answer")
 
 
-def test_two_outputs_are_two_files(ringlab, tmp_path: Path):
+def test_two_outputs_must_be_different_files(ringlab, tmp_path: Path):
     status, _, err = ringlab("predict", "star8", "--json", tmp_path / "a", "--trace", tmp_path / "." / "a")
     assert status == 2 and "are the same file; use different files" in err
     assert not (tmp_path / "a").exists()
 
 
-def test_wrong_suffix_is_rejected_before_measuring(ringlab, tmp_path: Path):
+def test_invalid_suffix_is_rejected_before_measuring(ringlab, tmp_path: Path):
     here = tmp_path / "here.toml"
     here.write_text(
         '[cluster]\npreset = "this-machine"\n[collective]\nname = "all_reduce"\nalgorithms = "ring"\nsizes = "1 KiB"\n'
@@ -266,7 +294,7 @@ def test_wrong_suffix_is_rejected_before_measuring(ringlab, tmp_path: Path):
     assert "x.txt: a report is written as .html or .htm, not '.txt'" in err
 
 
-def test_link_into_missing_directory_is_rejected(tmp_path: Path) -> None:
+def test_link_into_a_missing_folder_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "no" / "out.json")
     with pytest.raises(InputError, match=r"a link to .*out\.json, whose directory does not exist"):
         check_output(tmp_path / "link")

@@ -37,25 +37,25 @@ def check(cluster: simcomm.Cluster) -> None:
     assert simcomm.run("all_reduce/ring", cluster, nbytes=1 << 16).elapsed > 0
 
 
-def test_any_networkx_graph_makes_a_cluster():
+def test_networkx_graph_makes_a_cluster():
     check(simcomm.from_graph(undirected()))
     check(simcomm.from_graph(undirected().to_directed()))
 
 
-def test_a_graphml_file_makes_a_cluster(tmp_path: Path):
+def test_graphml_file_makes_a_cluster(tmp_path: Path):
     nx.write_graphml(undirected(), tmp_path / "net.graphml")
     check(simcomm.read_cluster(tmp_path / "net.graphml"))
 
 
 @pytest.mark.parametrize("edges", ["edges", "links"])
-def test_a_node_link_file_makes_a_cluster(tmp_path: Path, edges: str):
+def test_node_link_file_makes_a_cluster(tmp_path: Path, edges: str):
     content = as_node_link(undirected())
     content[edges] = content.pop("edges")
     (tmp_path / "net.json").write_text(json.dumps(content))
     check(simcomm.read_cluster(tmp_path / "net.json"))
 
 
-def test_a_machine_survives_both_kinds_of_file_with_its_detours(tmp_path: Path):
+def test_machine_round_trips_through_both_formats(tmp_path: Path):
     machine = simcomm.preset("rtx4090-pcie")
     graph = machine.graph.copy()
     for _, _, data in graph.edges(data=True):
@@ -118,13 +118,13 @@ WRONG = {
 
 
 @pytest.mark.parametrize("message", WRONG)
-def test_a_graph_that_is_no_network_is_refused_by_edge_and_key(message: str):
+def test_invalid_graph_names_edge_and_key(message: str):
     with pytest.raises(InputError) as refusal:
         simcomm.from_graph(WRONG[message]())
     assert message in str(refusal.value)
 
 
-def test_a_link_to_itself_is_refused():
+def test_self_loop_is_rejected():
     graph = undirected()
     graph.add_edge("s0", "s0", **GOOD)
     with pytest.raises(InputError, match="link s0 - s0: a link needs two different nodes"):
@@ -206,7 +206,7 @@ WRONG_GRAPHML = {
 
 
 @pytest.mark.parametrize("message", WRONG_GRAPHML)
-def test_graphml_is_read_as_strictly_as_json(tmp_path: Path, message: str):
+def test_graphml_is_read_strictly(tmp_path: Path, message: str):
     file = tmp_path / "net.graphml"
     file.write_text(_graphml("", ""))
     assert simcomm.read_cluster(file).world_size == 2
@@ -216,14 +216,14 @@ def test_graphml_is_read_as_strictly_as_json(tmp_path: Path, message: str):
     assert str(refusal.value).startswith(f"{file}: ") and message in str(refusal.value)
 
 
-def test_names_that_a_line_has_no_place_for_are_refused():
+def test_unprintable_names_are_rejected():
     for name in ("h\x1b[31m", "h" * 101, "h\n0"):
         with pytest.raises(InputError, match="a name must be 1 to 100 printable characters"):
             simcomm.from_graph(nx.relabel_nodes(undirected(), {"h2": name}))
 
 
 @pytest.mark.parametrize("name", WRONG_FILES)
-def test_a_file_that_is_no_network_is_refused_by_name(tmp_path: Path, name: str):
+def test_invalid_network_file_is_named(tmp_path: Path, name: str):
     text, message = WRONG_FILES[name]
     (tmp_path / name).write_text(text)
     with pytest.raises(InputError) as refusal:
@@ -233,7 +233,7 @@ def test_a_file_that_is_no_network_is_refused_by_name(tmp_path: Path, name: str)
     assert message in said
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path):
+def test_missing_network_file_is_rejected(tmp_path: Path):
     with pytest.raises(InputError) as missing:
         simcomm.read_cluster(tmp_path / "none.json")
     assert str(missing.value) == f"{tmp_path / 'none.json'}: no such file"

@@ -103,7 +103,7 @@ UNLINED = {  # a body, what is said of it, and the line that is named for it: of
 
 
 @pytest.mark.parametrize("name", UNLINED)
-def test_a_line_is_named_also_for_what_never_happens(name: str, tmp_path: Path) -> None:
+def test_missing_operation_names_a_line(name: str, tmp_path: Path) -> None:
     collective, body, said, line = UNLINED[name]
     path = tmp_path / "mine.py"
     head = f"from collectives import algorithm, recv, recv_reduce, send\n\n@algorithm({collective!r})\n"
@@ -131,7 +131,7 @@ def _leads_to(link: Path, folder: Path) -> bool:
 
 
 @pytest.mark.parametrize("name", ENDED)
-def test_it_is_ended_and_leaves_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hostile_program_is_ended_without_leftovers(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     body, said, line = ENDED[name]
     monkeypatch.chdir(tmp_path)  # a worker's folder is its owner's
     path = write(tmp_path, body)
@@ -142,7 +142,7 @@ def test_it_is_ended_and_leaves_nothing(name: str, tmp_path: Path, monkeypatch: 
     assert survivors(path) == []
 
 
-def test_process_orphaned_during_search_is_found_again() -> None:
+def test_orphaned_processes_are_found() -> None:
     """A look at the parent comes after the kernel took its child away, one at ours before it brought it."""
     child = subprocess.Popen(["sleep", "60"])
     looks = [[], [psutil.Process(child.pid)]]
@@ -151,7 +151,7 @@ def test_process_orphaned_during_search_is_found_again() -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_it_is_told_like_any_mistake(name: str, tmp_path: Path) -> None:
+def test_hostile_program_fails_with_its_line(name: str, tmp_path: Path) -> None:
     body, said, line = REFUSED[name]
     (found,) = load_file(write(tmp_path, body))
     problem = prove(found, [2]).problem
@@ -170,14 +170,14 @@ def test_it_is_told_like_any_mistake(name: str, tmp_path: Path) -> None:
          "must be printable"),
     ],
 )  # fmt: skip
-def test_a_file_that_cannot_be_loaded_is_refused(text: str, said: str, tmp_path: Path) -> None:
+def test_file_that_fails_to_load_is_rejected(text: str, said: str, tmp_path: Path) -> None:
     path = tmp_path / "hostile.py"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=said):
         load_file(path)
 
 
-def test_what_is_left_running_ends_with_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_background_work_ends_with_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     daemon = (
         "    if os.fork() == 0:\n        os.setsid()\n        os.fork() or time.sleep(60)\n        time.sleep(60)\n"
@@ -189,7 +189,7 @@ def test_what_is_left_running_ends_with_the_answer(tmp_path: Path, monkeypatch: 
     del found
 
 
-def test_tricks_stay_in_guest_and_its_output_is_no_answer(tmp_path: Path) -> None:
+def test_hostile_file_cannot_change_ringlab(tmp_path: Path) -> None:
     tricks = """    import collectives, collectives.proof.verifier, json
     collectives.proof.verifier.verify = collectives.verify = lambda *given: None
     json.loads = json.dumps = None
@@ -202,13 +202,13 @@ def test_tricks_stay_in_guest_and_its_output_is_no_answer(tmp_path: Path) -> Non
     assert "hostile.py prints: {\\x1b[31m{" in done.stderr and "\x1b" not in done.stderr
 
 
-def test_it_may_import_what_stands_beside_it(tmp_path: Path) -> None:
+def test_user_file_imports_its_neighbors(tmp_path: Path) -> None:
     (tmp_path / "beside_it.py").write_text("CHUNK = 0\n")
     body = "    from beside_it import CHUNK\n    yield send(1 - rank, CHUNK), recv_reduce(1 - rank, CHUNK)"
     assert verify(load_file(write(tmp_path, body))[0], 2).messages == 2
 
 
-def test_a_worker_ends_with_the_process_that_asked(tmp_path: Path) -> None:
+def test_worker_ends_with_its_owner(tmp_path: Path) -> None:
     path = write(tmp_path, "    time.sleep(60)\n    yield ()")
     code = f"from collectives import verify; verify({str(path) + ':hostile'!r}, 2)"
     environment = os.environ | {"RINGLAB_PROGRAM_SECONDS": "60"}
@@ -228,7 +228,7 @@ def _wait_until(holds: "object") -> None:
         time.sleep(0.05)
 
 
-def test_a_command_that_ends_at_once_leaves_no_worker_of_a_stopped_server(tmp_path: Path) -> None:
+def test_short_command_leaves_no_worker(tmp_path: Path) -> None:
     body = "    open('asked', 'w')\n    os.kill(os.getppid(), signal.SIGSTOP)\n    time.sleep(60)\n    yield ()"
     path = write(tmp_path, body)
     code = (
@@ -245,7 +245,7 @@ def test_a_command_that_ends_at_once_leaves_no_worker_of_a_stopped_server(tmp_pa
     _wait_until(lambda: not survivors(path))
 
 
-def test_waiting_for_a_processor_counts_for_no_limit_of_time(tmp_path: Path) -> None:
+def test_waiting_for_a_processor_is_not_limited(tmp_path: Path) -> None:
     core = min(os.sched_getaffinity(0))
     pinned = f"import os; os.sched_setaffinity(0, {{{core}}})"
     computing = f"    exec({pinned!r})\n    while time.process_time() < 0.5: pass\n"  # half of its limit
@@ -261,19 +261,19 @@ def test_waiting_for_a_processor_counts_for_no_limit_of_time(tmp_path: Path) -> 
             other.wait()
 
 
-def test_branching_program_is_not_run_rank_by_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_branching_program_is_recorded_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (found,) = load_file(write(tmp_path, BRANCHED))
     monkeypatch.setattr(RecordedProgram, "_record_all", lambda *of: pytest.fail("every rank is recorded"))
     assert build_compact(found, SMALL + 8).messages == SMALL + 8
 
 
-def test_a_limit_of_time_is_waited_for_once(tmp_path: Path) -> None:
+def test_time_limit_is_reached_once(tmp_path: Path) -> None:
     (found,) = load_file(write(tmp_path, "    while True: pass\n    yield ()"))
     verdict = prove(found, [1, 2, 3])
     assert verdict.counter_example is not None and verdict.counter_example["world_size"] == 1
 
 
-def test_interrupt_ends_server_and_next_file_starts_another(tmp_path: Path) -> None:
+def test_interrupt_restarts_the_server(tmp_path: Path) -> None:
     (found,) = load_file(write(tmp_path, RIGHT))
     before = sandbox._Only.server
     assert before is not None
@@ -298,13 +298,13 @@ WHOLE = {"channels": [[1], [0]], "steps": 1, "operations": 0, "shifted": 0, "vec
         ({"channels": [[1]]}, bytes(8)),
     ],
 )
-def test_what_is_no_transcript_is_refused(changes: dict[str, object], body: bytes, tmp_path: Path) -> None:
+def test_invalid_recorded_steps_are_rejected(changes: dict[str, object], body: bytes, tmp_path: Path) -> None:
     assert read_recorded_steps(WHOLE, bytes(8), "all", 2, ProgramFile(tmp_path / "my.py")).counts == [[1], [0]]
     with pytest.raises((KeyError, TypeError, ValueError, IndexError)):
         read_recorded_steps(WHOLE | changes, body, "all", 2, ProgramFile(tmp_path / "my.py"))
 
 
-def test_limits_that_are_none_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_limits_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path, RIGHT)
     for key, value in (("SECONDS", "soon"), ("SECONDS", "0"), ("MEMORY", "lots"), ("MEMORY", "1 KiB")):
         with monkeypatch.context() as changed, pytest.raises(InputError, match=f"RINGLAB_PROGRAM_{key}"):

@@ -55,21 +55,21 @@ def answer(ringlab: Ringlab, *arguments: str) -> dict[str, list[dict[str, object
     return found
 
 
-def test_it_is_proved(folder: Path, ringlab: Ringlab) -> None:
+def test_user_algorithm_is_proved(folder: Path, ringlab: Ringlab) -> None:
     done = ringlab("check", NAME, "--ranks", "1-9")
     assert done.status == 0, done.err
     assert "RIGHT  all_reduce/fancy_all_reduce: proved for 1-9 ranks." in done.out
 
 
 @pytest.mark.parametrize("command", ["predict", "run"])
-def test_it_stands_beside_the_ring(folder: Path, ringlab: Ringlab, command: str) -> None:
+def test_user_algorithm_is_compared_with_the_ring(folder: Path, ringlab: Ringlab, command: str) -> None:
     found = answer(ringlab, command, "asked.toml")["collectives"]
     assert [entry["algorithm"] for entry in found] == ["ring", "fancy_all_reduce"]
     assert all(isinstance(entry["time_s"], float) and entry["time_s"] > 0 for entry in found)
 
 
 @pytest.mark.parametrize("command", ["predict", "run"])
-def test_a_mistake_is_told_before_anything_is_measured(folder: Path, ringlab: Ringlab, command: str) -> None:
+def test_user_mistake_is_reported_before_measuring(folder: Path, ringlab: Ringlab, command: str) -> None:
     (folder / "my.py").write_text(FANCY.replace("rank - step - 1", "rank - step - 2"), encoding="utf-8")
     done = ringlab(command, "asked.toml")
     assert (done.status, done.out) == (2, "")
@@ -78,14 +78,14 @@ def test_a_mistake_is_told_before_anything_is_measured(folder: Path, ringlab: Ri
 
 
 @pytest.mark.parametrize("name", [NAME, "fancy_all_reduce"])
-def test_it_is_drawn_by_its_name(folder: Path, ringlab: Ringlab, name: str) -> None:
+def test_user_algorithm_is_drawn_by_its_name(folder: Path, ringlab: Ringlab, name: str) -> None:
     done = ringlab("animate", "asked.toml", "--algorithm", name, "-o", "mine.png")
     assert (done.status, done.err) == (0, "")
     assert done.out.startswith("all_reduce/fancy_all_reduce: ")
     assert (folder / "mine.png").stat().st_size > 1000
 
 
-def test_own_algorithm_is_chosen_when_it_is_fastest(folder: Path) -> None:
+def test_user_algorithm_is_chosen_when_fastest(folder: Path) -> None:
     among = [find_algorithm(name, "all_reduce", folder=folder) for name in (NAME, "naive")]
     found = simcomm.choose("all_reduce", simcomm.star(8, "10 Gbit/s", "5 us"), 1 << 20, among=among)
     assert found.algorithm.name == "fancy_all_reduce"

@@ -88,14 +88,14 @@ def lines(monkeypatch) -> tuple[TerminalProgress, io.StringIO]:
     return TerminalProgress(PlainConsole(file=file, force_terminal=False, width=100)), file
 
 
-def test_what_is_quick_is_not_told_of(lines):
+def test_quick_task_shows_no_progress(lines):
     progress, file = lines
     with progress.task("a task", late_s=10) as tick:
         tick(0, 1, 2, "parts")
     assert file.getvalue() == ""
 
 
-def test_what_is_late_is_told_of_also_without_news(lines):
+def test_slow_task_shows_progress_regularly(lines):
     progress, file = lines
     with progress.task("a task", late_s=0.01) as tick:
         tick(0, 1000, 2000, "parts")
@@ -107,14 +107,14 @@ def test_what_is_late_is_told_of_also_without_news(lines):
     assert len(said) > 3 and all(re.match(r"  1,000/2,000 parts, \d+ s", line) for line in said[1:-1])
 
 
-def test_a_task_that_fails_is_not_called_done(lines):
+def test_failed_task_is_not_reported_as_done(lines):
     progress, file = lines
     with pytest.raises(ZeroDivisionError), progress.task("a task"):
         raise ZeroDivisionError
     assert file.getvalue() == "a task ...\n"
 
 
-def test_compiling_is_told_of_once():
+def test_compilation_is_reported_once():
     heard = Heard()
     with computing(heard, "simulating"):
         simcomm.compiling.report_compilation()
@@ -123,7 +123,7 @@ def test_compiling_is_told_of_once():
     assert heard.notes == [simcomm.compiling.NOTE]
 
 
-def test_time_that_is_left_is_not_of_compiling(monkeypatch):
+def test_remaining_time_excludes_compilation(monkeypatch):
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     shown = terminal_progress._Lines(PlainConsole(), "simulating")
@@ -137,7 +137,7 @@ def test_time_that_is_left_is_not_of_compiling(monkeypatch):
     assert shown.left() == "about 16 s left"
 
 
-def test_time_that_is_left_is_of_what_is_counted_now(monkeypatch):
+def test_remaining_time_restarts_with_each_count(monkeypatch):
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     shown = terminal_progress._Lines(PlainConsole(), "in turns")
@@ -155,7 +155,7 @@ def test_time_that_is_left_is_of_what_is_counted_now(monkeypatch):
     assert shown.left() == ""
 
 
-def test_machine_code_that_is_not_kept_is_told_of():
+def test_warns_when_compiled_code_is_not_cached():
     import numba
 
     from simcomm.jit import OPTIONS
@@ -167,7 +167,7 @@ def test_machine_code_that_is_not_kept_is_told_of():
     assert heard == [simcomm.compiling.NOTE]
 
 
-def test_long_prediction_counts_messages_and_starts_with_fewest(tmp_path):
+def test_long_prediction_counts_messages_smallest_row_first(tmp_path):
     file = tmp_path / "long.toml"
     file.write_text(LONG.replace("100000", "10000"))
     heard = Heard(interrupt_at=126 + 112)
@@ -180,7 +180,7 @@ def test_long_prediction_counts_messages_and_starts_with_fewest(tmp_path):
     assert answer.conclusions == ("Stopped: 2 of 4 rows are simulated.",)
 
 
-def test_too_large_auto_choice_names_alternatives(monkeypatch, tmp_path):
+def test_too_large_auto_choice_suggests_alternatives(monkeypatch, tmp_path):
     file, plain = tmp_path / "auto.toml", workload.count_work
     file.write_text(LONG.replace("100000", "2").replace('"ring", "naive"', '"auto", "ring"'))
 
@@ -198,7 +198,7 @@ def test_too_large_auto_choice_names_alternatives(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("is_emulated", [False, True])
 @pytest.mark.parametrize("buckets", [None, Buckets(), Buckets(2.0, "ddp")])
-def test_counted_messages_of_training_are_simulated(
+def test_counted_training_messages_are_simulated(
     buckets: Buckets | None, is_emulated: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain_star, counted = simcomm.star(3, "10 Gbit/s", "5 us"), list[int]()
@@ -216,14 +216,14 @@ def test_counted_messages_of_training_are_simulated(
     assert workload.count_work(training, performance_model(star), NO_FAULTS).messages == simulated > 0
 
 
-def test_a_short_prediction_says_nothing_first():
+def test_short_prediction_has_no_notes():
     heard = Heard()
     answer = prediction.predict(load("star8"), Session(progress=heard))
     assert heard.notes == [] and not answer.interrupted and "interrupted" not in answer.to_dict()
     assert heard.news[-1][0] == heard.news[-1][1]
 
 
-def test_animation_counts_frames_and_only_forward(tmp_path: Path):
+def test_animation_progress_counts_frames(tmp_path: Path):
     heard = Heard()
     ringlab.animate("star8", tmp_path / "ring.gif", "ring", "1 KiB", progress=heard)
     frames = [(done, total) for done, total, now in heard.news if now == "frames"]
@@ -231,12 +231,12 @@ def test_animation_counts_frames_and_only_forward(tmp_path: Path):
     assert heard.news[-120:] == [(done, 120, "frames") for done in range(1, 121)]
 
 
-def test_an_interrupt_before_the_first_row_is_one():
+def test_interrupt_before_the_first_row_is_raised():
     with pytest.raises(KeyboardInterrupt):
         prediction.predict(load("star8"), Session(progress=Heard(interrupt_at=1)))
 
 
-def test_an_interrupted_check_keeps_what_is_proved(monkeypatch):
+def test_interrupted_check_keeps_its_proofs(monkeypatch):
     verify = verifier.verify
 
     def verify_four(algorithm, world_size, root):
@@ -275,7 +275,7 @@ def read_until(file: int, wanted: str) -> str:
     return said.decode()
 
 
-def test_interrupted_prediction_shows_rows_and_exits_with_130(tmp_path):
+def test_interrupted_prediction_shows_rows_and_exits_130(tmp_path):
     with start(tmp_path, "predict", "long.toml", "--json", "found.json") as process:
         assert process.stderr is not None
         said = read_until(process.stderr.fileno(), r"\d,\d+/12,600,126 messages, all_reduce/naive")
@@ -288,7 +288,7 @@ def test_interrupted_prediction_shows_rows_and_exits_with_130(tmp_path):
     assert found["interrupted"] and len(found["collectives"]) == 2
 
 
-def test_a_terminal_shows_a_bar_and_gets_its_cursor_back(tmp_path):
+def test_terminal_shows_a_bar_and_restores_the_cursor(tmp_path):
     ours, theirs = pty.openpty()
     with start(tmp_path, "predict", "long.toml", "--json", "-", stderr=theirs) as process:
         os.close(theirs)
@@ -304,7 +304,7 @@ def test_a_terminal_shows_a_bar_and_gets_its_cursor_back(tmp_path):
     assert found["interrupted"] and len(found["collectives"]) == 2
 
 
-def test_reading_a_large_network_says_so(tmp_path, monkeypatch, capfd):
+def test_reading_a_large_network_shows_progress(tmp_path, monkeypatch, capfd):
     is_shown = Event()
 
     def begin(shown: terminal_progress._Shown) -> None:
@@ -326,7 +326,7 @@ def test_reading_a_large_network_says_so(tmp_path, monkeypatch, capfd):
 @pytest.mark.parametrize(
     ("given", "said"), [("1", "1 device ..."), ("8", "8 devices ..."), ("1,8", "2 numbers of dev")]
 )
-def test_predicting_on_devices_says_on_how_many(given: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_predict_devices_shows_their_number(given: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ringlab.shared.progress.LATE_S", 0.0)
     done = CliRunner().invoke(app, ["predict", "star8", "--devices", given, "--set", "training.compute={rate = 300.0}"])
     assert f"predicting star8 on {said}" in done.stderr

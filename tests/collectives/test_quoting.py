@@ -22,15 +22,15 @@ KNOWN = ("all_reduce/ring", "all_gather/ring", "all_reduce/chain")
         ("all_reduce/xyz", "there are all_reduce/ring, all_gather/ring, all_reduce/chain"),
     ],
 )
-def test_what_is_close_is_offered_first(name: str, start: str) -> None:
+def test_close_names_are_suggested_first(name: str, start: str) -> None:
     assert suggest(name, KNOWN).startswith(start)
 
 
-def test_more_is_said_at_the_end() -> None:
+def test_long_suggestions_count_the_rest() -> None:
     assert suggest("x", ["a", "b"], ", or FILE.py:NAME") == "there are a, b, or FILE.py:NAME"
 
 
-def test_a_range_that_runs_backwards_is_turned() -> None:
+def test_backward_range_suggests_its_reverse() -> None:
     with pytest.raises(InputError, match="--ranks '8-2': 8-2 is reversed; write 2-8"):
         parse_world_sizes("8-2")
 
@@ -46,7 +46,7 @@ def written(folder: Path, name: str, title: str = "") -> Path:
 
 
 @pytest.mark.parametrize("key", ["title", "what_if.0.title"])
-def test_a_title_is_letters_that_can_be_shown(key: str, tmp_path: Path) -> None:
+def test_title_must_be_printable(key: str, tmp_path: Path) -> None:
     head = 'title = "a\\u202eb"\n' if key == "title" else ""
     file = written(tmp_path, "s.toml", head)
     if not head:
@@ -56,13 +56,13 @@ def test_a_title_is_letters_that_can_be_shown(key: str, tmp_path: Path) -> None:
         load(str(file))
 
 
-def test_a_trace_has_a_title_and_nodes_that_can_be_shown() -> None:
+def test_trace_names_must_be_printable() -> None:
     for given in ({"title": TURNED}, {"title": "a", "nodes": [TURNED]}):
         with pytest.raises(InputError, match="give letters that can be shown on a line"):
             Trace(**{"kind": "predicted", "world_size": 1, "elapsed": 1.0, **given})  # type: ignore[arg-type]
 
 
-def test_pages_show_what_a_files_name_hides(tmp_path: Path) -> None:
+def test_pages_escape_file_names(tmp_path: Path) -> None:
     scenario = load(str(written(tmp_path, f"{TURNED}.toml")))
     assert scenario.title == "a\\u202e\\x1b[31mb"
     scenario.write_report(scenario.predict(), tmp_path / "r.html")

@@ -44,7 +44,7 @@ def is_refused(algorithm: Algorithm, p: int, root: int = 0) -> bool:
 
 
 @pytest.mark.parametrize("seeds", SEEDS, ids=lambda seeds: f"{seeds.start}-{seeds.stop - 1}")
-def test_the_proof_agrees_with_an_execution(seeds: range) -> None:
+def test_proof_agrees_with_execution(seeds: range) -> None:
     outcomes = set()
     for seed in seeds:
         rng = Random(seed)
@@ -63,7 +63,7 @@ def test_the_proof_agrees_with_an_execution(seeds: range) -> None:
 
 
 @pytest.mark.parametrize("seeds", SEEDS, ids=lambda seeds: f"{seeds.start}-{seeds.stop - 1}")
-def test_no_random_program_beats_the_lower_bounds(seeds: range) -> None:
+def test_random_programs_respect_the_lower_bounds(seeds: range) -> None:
     for seed in seeds:
         rng = Random(seed)
         p = rng.randint(1, 24)
@@ -76,7 +76,7 @@ def test_no_random_program_beats_the_lower_bounds(seeds: range) -> None:
 
 
 @pytest.mark.parametrize("seed", [*range(30), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(30, 600))])
-def test_steps_are_the_latencies_of_a_simulation(seed: int) -> None:
+def test_steps_equal_simulated_latencies(seed: int) -> None:
     rng = Random(seed)
     p, collective = rng.randint(2, 12), rng.choice(DRAWN)
     programs, chunks = draw_program(rng, collective, p)

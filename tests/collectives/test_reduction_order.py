@@ -38,11 +38,11 @@ def has_equal_bits(algorithm: Algorithm, p: int, seed: int = 0) -> bool:
 
 @pytest.mark.parametrize("p", [1, 2, 3, 4, 5, 6, 7, 12, *MORE])
 @pytest.mark.parametrize("name", SHARED)
-def test_bits_are_equal_exactly_where_the_proof_says_so(name: str, p: int) -> None:
+def test_equal_bits_agree_with_the_proof(name: str, p: int) -> None:
     assert has_equal_bits(library()[name], p) == is_bitwise_identical(library()[name], p)
 
 
-def test_only_the_unchunked_ring_differs_from_three_ranks_on() -> None:
+def test_only_the_unchunked_ring_has_unequal_bits() -> None:
     differing = {(name, p) for name in SHARED for p in range(1, 18) if not is_bitwise_identical(library()[name], p)}
     assert differing == {("all_reduce/unchunked_ring", p) for p in range(3, 18)}
 
@@ -80,18 +80,18 @@ def summing_orders(draw: st.DrawFn) -> list[list[tuple[int, int]]]:
 
 @settings(deadline=None, max_examples=60)
 @given(summing_orders(), st.integers(0, 2**32))
-def test_any_order_of_sums_is_judged_as_its_bits_are(sums: list[list[tuple[int, int]]], seed: int) -> None:
+def test_sum_order_verdict_equals_the_bits(sums: list[list[tuple[int, int]]], seed: int) -> None:
     algorithm = summed_in(sums)
     assert has_equal_bits(algorithm, len(sums), seed) == is_bitwise_identical(algorithm, len(sums))
 
 
-def test_operands_may_be_swapped_but_not_regrouped() -> None:
+def test_sum_order_ignores_swapped_operands() -> None:
     left, swapped, right = [(0, 1), (1, 2)], [(1, 0), (0, 2)], [(1, 2), (2, 0)]
     assert is_bitwise_identical(summed_in([left, swapped, swapped]), 3)
     assert not is_bitwise_identical(summed_in([left, left, right]), 3)
 
 
-def test_check_warns_and_stays_right(ringlab: Ringlab) -> None:
+def test_check_warns_of_unequal_bits(ringlab: Ringlab) -> None:
     done = ringlab("check", "all_reduce/unchunked_ring", "--ranks", "1-4")
     assert done.status == 0
     assert "RIGHT  all_reduce/unchunked_ring" in done.out
@@ -99,14 +99,14 @@ def test_check_warns_and_stays_right(ringlab: Ringlab) -> None:
     assert "WARNING" not in ringlab("check", "all_reduce/ring", "--ranks", "1-4").out
 
 
-def test_the_json_of_check_has_it_for_each_world_size(ringlab: Ringlab) -> None:
+def test_check_json_has_equal_bits_per_world_size(ringlab: Ringlab) -> None:
     done = ringlab("check", "all_reduce/unchunked_ring", "--ranks", "1-4", "--json", "-")
     (found,) = json.loads(done.out)["algorithms"]
     assert found["correct"]
     assert [one["bitwise_identical"] for one in found["world_sizes"]] == [True, True, False, False]
 
 
-def test_list_names_the_algorithms_that_differ(ringlab: Ringlab) -> None:
+def test_list_names_algorithms_with_unequal_bits(ringlab: Ringlab) -> None:
     names = json.loads(ringlab("list", "algorithms", "--json", "-").out)["algorithms"]
     differing = [one["name"] for one in names if "floats differ between ranks" in one["about"]]
     assert differing == ["all_reduce/unchunked_ring"]

@@ -45,19 +45,19 @@ def chain_file(folder: Path, wrong: str) -> Path:
 
 @pytest.mark.parametrize("p", [1, 2, 3, 7, 12, 33])
 @pytest.mark.parametrize("name", RELATIVE)
-def test_a_program_that_counts_from_the_root_needs_one_proof(name: str, p: int) -> None:
+def test_program_relative_to_the_root_needs_one_proof(name: str, p: int) -> None:
     assert root_classes(find_algorithm(name), p) == [[*range(p)]]
 
 
 @pytest.mark.parametrize("p", [5, 12])
 @pytest.mark.parametrize("name", ROOTED)
-def test_the_costs_of_all_roots_of_a_class_are_equal(name: str, p: int) -> None:
+def test_roots_of_a_class_have_equal_costs(name: str, p: int) -> None:
     for roots in root_classes(find_algorithm(name), p):
         reports = [verify(find_algorithm(name), p, root) for root in roots]
         assert len({(one.steps, one.messages, one.sent_share, one.ports) for one in reports}) == 1
 
 
-def test_a_class_is_proved_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_root_class_is_proved_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     proved = Mock(side_effect=verify)
     monkeypatch.setattr("collectives.verdict.verify", proved)
     for algorithm in (find_algorithm("broadcast/chain"), load_file(chain_file(tmp_path, "False"))[0]):
@@ -67,7 +67,7 @@ def test_a_class_is_proved_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 
 @pytest.mark.parametrize("root", range(12))
-def test_a_mistake_at_one_root_is_found(root: int, tmp_path: Path) -> None:
+def test_mistake_at_one_root_is_found(root: int, tmp_path: Path) -> None:
     (found,) = load_file(chain_file(tmp_path, f"world_size >= 10 and root == {root} and position == world_size - 1"))
     assert root_classes(found, 12) == sorted([[root], [one for one in range(12) if one != root]])
     verdict = prove(found, [3, 9, 12])
@@ -107,7 +107,7 @@ def naive(rank, world_size, root) -> Program:
 
 
 @pytest.mark.parametrize(("program", "root"), [(without_modulo, 1), (by_name, 7), (by_table, 7), (by_loop, 7)])
-def test_a_root_that_differs_in_an_odd_way_is_found(program, root: int) -> None:
+def test_root_with_an_odd_difference_is_found(program, root: int) -> None:
     verdict = prove(declared("broadcast", program, chunks=1), [12])
     assert verdict.counter_example is not None and verdict.counter_example["root"] == root
 
@@ -124,7 +124,7 @@ SEEDS = [range(30), *(pytest.param(range(at, at + 200), marks=pytest.mark.slow) 
 
 
 @pytest.mark.parametrize("seeds", SEEDS, ids=lambda seeds: f"{seeds.start}-{seeds.stop - 1}")
-def test_the_verdict_on_all_roots_agrees_with_executions(seeds: range) -> None:
+def test_verdict_on_roots_agrees_with_executions(seeds: range) -> None:
     wrong = 0
     for seed in seeds:
         rng = Random(seed)
@@ -143,7 +143,7 @@ def test_the_verdict_on_all_roots_agrees_with_executions(seeds: range) -> None:
     assert 0 < wrong < len(seeds)
 
 
-def test_check_says_that_every_root_is_proved(ringlab: Ringlab, tmp_path: Path) -> None:
+def test_check_reports_proof_of_every_root(ringlab: Ringlab, tmp_path: Path) -> None:
     assert "proved for 1-12 ranks and every root." in ringlab("check", "reduce/chain", "--ranks", "1-12").out
     done = ringlab("check", chain_file(tmp_path, "root == 5 and position == world_size - 1"), "--ranks", "12")
     assert done.status == 1
@@ -178,7 +178,7 @@ NOWHERE = "UNDEFINED  all_reduce/doubling, world size 3: only for powers of"
         ("3,5-7", "", 2, [3, 5, 6, 7], f"{NOWHERE} two (line 8 of doubling.py). Not defined for 3, 5-7 ranks."),
     ],
 )
-def test_check_tells_undefined_from_wrong(
+def test_check_separates_undefined_from_wrong(
     ringlab: Ringlab, tmp_path: Path, ranks: str, wrong: str, status: int, undefined: list[int], told: str
 ) -> None:
     file = tmp_path / "doubling.py"
@@ -189,7 +189,7 @@ def test_check_tells_undefined_from_wrong(
     assert (found["correct"], found["undefined"]) == (status == 0, undefined)
 
 
-def test_root_with_undefined_program_is_not_proved() -> None:
+def test_undefined_root_is_not_reported_as_proved() -> None:
     def even(rank, world_size, root):
         if root % 2:
             raise Undefined("only for even roots")

@@ -22,26 +22,26 @@ every_algorithm = pytest.mark.parametrize("name", sorted(library()))
 
 
 @pytest.mark.parametrize("p", SIZES)
-def test_counts_of_the_naive_algorithms(p: int) -> None:
+def test_naive_algorithms_have_their_counts(p: int) -> None:
     for name, times in (("broadcast/naive", 1), ("reduce/naive", 1), ("all_reduce/naive", 2)):
         schedule = build_schedule(find_algorithm(name), p)
         assert (schedule.steps, schedule.messages) == (times * (p - 1), times * (p - 1))
 
 
 @pytest.mark.parametrize("p", SIZES)
-def test_counts_of_the_ring(p: int) -> None:
+def test_ring_has_its_counts(p: int) -> None:
     schedule = build_schedule(find_algorithm("all_reduce/ring"), p)
     assert (schedule.steps, schedule.messages) == (2 * (p - 1), 2 * p * (p - 1))
 
 
 @pytest.mark.parametrize("p", SIZES)
-def test_counts_of_the_unchunked_ring(p: int) -> None:
+def test_unchunked_ring_has_its_counts(p: int) -> None:
     schedule = build_schedule(find_algorithm("all_reduce/unchunked_ring"), p)
     assert (schedule.steps, schedule.messages) == (1 + 2 * (p - 1), p * (p - 1))
 
 
 @pytest.mark.parametrize("p", SIZES)
-def test_bytes_of_the_docstrings_for_a_buffer_that_divides(p: int) -> None:
+def test_algorithms_send_their_stated_bytes(p: int) -> None:
     n, root = 60 * p, p - 1
     sent = {
         name: build_schedule(find_algorithm(name), p, root if found.spec.rooted else 0).elements_sent(n)
@@ -57,7 +57,7 @@ def test_bytes_of_the_docstrings_for_a_buffer_that_divides(p: int) -> None:
 
 @settings(deadline=None)
 @given(st.sampled_from(sorted(library())), st.integers(1, 9), st.integers(0, 40))
-def test_elements_sent_add_up_whatever_the_length(name: str, p: int, n: int) -> None:
+def test_elements_sent_add_up_for_any_length(name: str, p: int, n: int) -> None:
     schedule = build_schedule(find_algorithm(name), p)
     by_hand = [
         sum(extent(op.chunk, op.count, n, schedule.chunks) for op in said(programs) if op.kind is Kind.SEND)
@@ -68,7 +68,7 @@ def test_elements_sent_add_up_whatever_the_length(name: str, p: int, n: int) -> 
 
 @every_algorithm
 @pytest.mark.parametrize("p", [1, 2, 5, 8])
-def test_matching_is_mutual_and_joins_equal_ends(name: str, p: int) -> None:
+def test_matched_messages_agree(name: str, p: int) -> None:
     schedule = build_schedule(find_algorithm(name), p)
     for index, match in enumerate(schedule.match.tolist()):
         op = schedule.operation(index)
@@ -82,7 +82,7 @@ def test_matching_is_mutual_and_joins_equal_ends(name: str, p: int) -> None:
         assert op.count == other.count
 
 
-def test_the_k_th_send_meets_the_k_th_receive() -> None:
+def test_kth_send_meets_kth_receive() -> None:
     def twice(rank, world_size):  # type: ignore[no-untyped-def]
         if rank == 0:
             yield send(1, 0), send(1, 1)
@@ -96,13 +96,13 @@ def test_the_k_th_send_meets_the_k_th_receive() -> None:
 
 
 @every_algorithm
-def test_the_arrays_say_what_the_programs_yielded(name: str) -> None:
+def test_schedule_equals_the_program(name: str) -> None:
     schedule = build_schedule(find_algorithm(name), 4)
     yielded = [op for programs in schedule.programs for op in said(programs)]
     assert [schedule.operation(index) for index in range(len(schedule.rank))] == yielded
 
 
-def test_a_world_without_ranks_or_a_root_outside_is_refused() -> None:
+def test_invalid_world_size_and_root_are_rejected() -> None:
     with pytest.raises(InputError, match="world_size is 0; give a whole number from 1 on"):
         build_schedule(find_algorithm("all_reduce/ring"), 0)
     for root in (-1, 4):
@@ -110,7 +110,7 @@ def test_a_world_without_ranks_or_a_root_outside_is_refused() -> None:
             build_schedule(find_algorithm("broadcast/naive"), 4, root)
 
 
-def test_an_empty_step_is_a_step() -> None:
+def test_empty_step_counts_as_a_step() -> None:
     def waits(rank, world_size):  # type: ignore[no-untyped-def]
         yield ()
 

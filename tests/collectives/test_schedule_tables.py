@@ -38,7 +38,7 @@ def here(program: Callable[..., Any], chunks: Any = None, scratch: Any = 0) -> A
 
 @pytest.mark.parametrize("name", library())
 @pytest.mark.parametrize("p", [1, 2, 3, 4, 6, 7, 16, 33])
-def test_the_library_is_traced_alike_by_every_way(name: str, p: int):
+def test_library_tables_are_equal_by_every_method(name: str, p: int):
     algorithm = library()[name]
     for root in {0, p - 1} if algorithm.spec.rooted else {0}:
         try:
@@ -78,7 +78,7 @@ def absolute(rank, world_size):
 
 
 @pytest.mark.parametrize("p", [MOST_BRANCHES - 1, MOST_BRANCHES + 1, pytest.param(SMALL + 1, marks=pytest.mark.slow)])
-def test_rotating_peers_are_recorded_as_in_this_process(tmp_path, p: int):
+def test_user_file_and_function_give_equal_tables(tmp_path, p: int):
     (tmp_path / "my.py").write_text(ABSOLUTE, encoding="utf-8")
     (of_file,) = load_file(tmp_path / "my.py")
     names: dict[str, Any] = {}
@@ -92,7 +92,7 @@ def test_rotating_peers_are_recorded_as_in_this_process(tmp_path, p: int):
         assert of_file.find_line(at, p) == f"line {1 + lines.index(' ' * 8 + text)} of my.py"
 
 
-def test_rings_are_cyclic_and_doubling_goes_by_branch():
+def test_rings_are_symmetric_and_doubling_is_not():
     rings = ("ring", "bidirectional_ring")
     for name in [f"{of}/{ring}" for of in ("all_reduce", "all_gather", "reduce_scatter") for ring in rings]:
         assert build_symmetric(library()[name], 9) is not None, name
@@ -104,7 +104,7 @@ def test_rings_are_cyclic_and_doubling_goes_by_branch():
         assert build_symmetric(library()[name], 9) is not None, name
 
 
-def test_cyclic_schedule_is_built_from_one_rank(monkeypatch):
+def test_symmetric_schedule_is_built_from_one_rank(monkeypatch):
     """Of 4 million messages on two channels: asking every rank takes twenty seconds."""
     run, asked = ProgramCall.run, list[object]()
 
@@ -121,7 +121,7 @@ def test_cyclic_schedule_is_built_from_one_rank(monkeypatch):
 
 @given(random=st.randoms(use_true_random=False))
 @settings(max_examples=60, deadline=None)
-def test_programs_drawn_from_pieces_are_traced_alike(random: Random):
+def test_random_programs_give_equal_tables(random: Random):
     p = random.choice([2, 3, 4, 5, 8, 13, 16])
     algorithm = here(drawn_program(random, p), scratch=p)
     assert_same(build_table(algorithm, p), build_schedule(algorithm, p).table())
@@ -193,7 +193,7 @@ PIECES = [_up, _mirror, _halves, _pairs, _to_all]
 
 @given(random=st.randoms(use_true_random=False))
 @settings(max_examples=40, deadline=None)
-def test_vectorized_check_is_as_strict_as_plain_check(random: Random):
+def test_array_checks_are_as_strict_as_plain_ones(random: Random):
     """Whatever is changed in a program that works: the arrays are refused if and only if the plain trace refuses."""
     p, chunks = random.randint(2, 6), random.randint(1, 5)
     programs = random_programs(random, p, chunks, random.choice([1, 2]))
@@ -261,7 +261,7 @@ REFUSED = [(nowhere, 0), (unheard, 4), (twice, 4), (endless, 4), (stumbles, 0), 
 
 
 @pytest.mark.parametrize(("program", "scratch"), REFUSED)
-def test_what_is_refused_is_refused_in_the_same_words(program: Any, scratch: int, monkeypatch: pytest.MonkeyPatch):
+def test_array_checks_have_the_same_messages(program: Any, scratch: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("collectives.schedule.schedule.MOST_STEPS", 50)
     with pytest.raises(ProgramError) as plain:
         build_schedule(here(program, scratch=scratch), 4)
@@ -277,7 +277,7 @@ def test_what_is_refused_is_refused_in_the_same_words(program: Any, scratch: int
     turned=st.booleans(),
 )
 @settings(max_examples=120, deadline=None)
-def test_vectors_reckon_as_integers_do(name: str, left: list[int], right: int | list[int], turned: bool):
+def test_vector_ranks_compute_like_integers(name: str, left: list[int], right: int | list[int], turned: bool):
     function = getattr(operator, name)
     rights = [right] * len(left) if isinstance(right, int) else right[: len(left)]
     one: Any = vectorise(np.array(left))
@@ -299,7 +299,7 @@ def test_vectors_reckon_as_integers_do(name: str, left: list[int], right: int | 
     assert (found.values.tolist() if isinstance(found, VectorRank) else [int(found)] * len(left)) == wanted
 
 
-def test_vectors_diverge_where_a_program_asks_what_differs():
+def test_vector_ranks_diverge_on_different_answers():
     some: Any = vectorise(np.array([0, 1, 2]))
     asks: list[Callable[[], Any]] = [
         lambda: bool(some), lambda: range(some), lambda: hash(some), lambda: some in (1,), lambda: int(some),
@@ -318,7 +318,7 @@ def test_vectors_diverge_where_a_program_asks_what_differs():
 
 @given(random=st.randoms(use_true_random=False))
 @settings(max_examples=120, deadline=None)
-def test_cyclic_schedule_equals_plain_trace(random: Random):
+def test_symmetric_schedules_equal_the_plain_ones(random: Random):
     """Chunks of the rank and others, with strides, on one channel or two: what one rank cannot vouch for is left."""
     p = random.choice([2, 3, 4, 6])
     chunks, scratch = random.choice([1, 2, p, 2 * p, 4 * p]), random.choice([0, 0, p, 2 * p])
@@ -359,7 +359,7 @@ def _said(rank: Any, p: int, ops: Any) -> Any:
 
 
 @given(p=st.integers(2, 9), numbers=st.lists(st.integers(-30, 30), min_size=1, max_size=4))
-def test_a_shift_stands_for_every_rank(p: int, numbers: list[int]):
+def test_shifted_rank_equals_every_rank(p: int, numbers: list[int]):
     shifts: list[Any] = [ShiftedRank(p)]
     values = [list(range(p))]
     for number in numbers:
@@ -377,7 +377,7 @@ def test_a_shift_stands_for_every_rank(p: int, numbers: list[int]):
                     assert len(answers) == 2 or compare in (operator.eq, operator.ne)
 
 
-def test_a_shift_does_nothing_else():
+def test_shifted_rank_rejects_other_operations():
     one: Any = ShiftedRank(5)
     for refuse in (bool, hash, lambda x: x == 0, lambda x: x != 0, lambda x: x in (1, 2), lambda x: x < 3):
         with pytest.raises(Diverges):
@@ -387,7 +387,7 @@ def test_a_shift_does_nothing_else():
             refuse(one)
 
 
-def test_fractional_count_is_rejected_for_any_number_of_ranks() -> None:
+def test_fractional_count_is_rejected() -> None:
     def half(rank: int, world_size: int) -> Program:
         yield send((rank + 1) % world_size, rank, 1.5), recv((rank - 1) % world_size, (rank - 1) % world_size, 1.5)
 
@@ -397,7 +397,7 @@ def test_fractional_count_is_rejected_for_any_number_of_ranks() -> None:
 
 
 @pytest.mark.parametrize("most", [0, 127, 128, 32_767, 32_768])
-def test_numbers_keep_their_values_in_small_types(most: int) -> None:
+def test_small_types_keep_values(most: int) -> None:
     column, other = np.array([0, most], np.int32), np.array([3, 4], np.int32)
     columns = OperationColumns(other, column, column, np.array([0, 1], np.int32), other, other, column, column, other)
     found = columns.in_little_memory()

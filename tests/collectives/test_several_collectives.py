@@ -29,7 +29,7 @@ def simulate(ranks: Any) -> tuple[float, Simulation]:
     return simulation.run(rank(simulation) for rank in ranks), simulation
 
 
-def test_groups_reduce_at_once_and_neither_holds_up_the_other() -> None:
+def test_groups_reduce_in_parallel() -> None:
     def both(rank: int, group: tuple[int, ...], number: int) -> Any:
         return lambda simulation: part(simulation, "all_reduce/ring", group, rank, number)
 
@@ -41,7 +41,7 @@ def test_groups_reduce_at_once_and_neither_holds_up_the_other() -> None:
     assert not simulation._waiting
 
 
-def test_collectives_in_different_orders_do_not_mix() -> None:
+def test_calls_in_different_orders_are_not_mixed() -> None:
     """Both are under way at once, as asynchronous calls are: halves meet within a collective."""
 
     def rank(number: int) -> Any:
@@ -58,7 +58,7 @@ def test_collectives_in_different_orders_do_not_mix() -> None:
     assert all(step == dst_step for _, step, dst_step in pairs)
 
 
-def test_late_rank_delays_dependents_and_root_leaves_early() -> None:
+def test_late_rank_delays_only_dependent_ranks() -> None:
     ends = {}
 
     def rank(number: int) -> Any:
@@ -75,7 +75,7 @@ def test_late_rank_delays_dependents_and_root_leaves_early() -> None:
     assert ends[1] < ends[2] < 0.01
 
 
-def test_a_message_of_a_programs_own_meets_its_half() -> None:
+def test_own_messages_of_a_program_match() -> None:
     def rank(number: int) -> Any:
         def run(simulation: Simulation) -> Process:
             kind = (Kind.SEND, Kind.RECV)[number]

@@ -31,7 +31,7 @@ def star_reduce(order: list[int]) -> Algorithm:
 
 
 @pytest.mark.parametrize(("order", "total"), [([3, 1, 2], 1.0), ([1, 3, 2], 1.0), ([2, 1, 3], 0.0), ([1, 2, 3], 0.0)])
-def test_the_simulator_reduces_in_the_order_written(order: list[int], total: float) -> None:
+def test_simulator_reduces_in_program_order(order: list[int], total: float) -> None:
     """1 is lost where it is added to 1e8 or its opposite; the messages of rank 3 are slow, and come last."""
     links = [(f"h{i}", "s0", "1 GB/s", "1 us" if i < 3 else "1 ms") for i in range(4)]
     buffers = [np.array([value], np.float32) for value in (0, -1e8, 1, 1e8)]
@@ -39,7 +39,7 @@ def test_the_simulator_reduces_in_the_order_written(order: list[int], total: flo
     assert [buffer.item() for buffer in buffers] == [total] * 4
 
 
-def test_a_contribution_that_comes_twice_in_one_step_is_found() -> None:
+def test_contribution_counted_twice_in_a_step_is_found() -> None:
     def twice(rank: int, world_size: int) -> Any:
         yield send(1 - rank, 0), send(1 - rank, 0), recv_reduce(1 - rank, 0), recv_reduce(1 - rank, 0)
 
@@ -48,7 +48,7 @@ def test_a_contribution_that_comes_twice_in_one_step_is_found() -> None:
 
 
 @pytest.mark.parametrize("other", [recv(2, 0), recv(2, 1, count=1), copy(2, into=0), reduce(2, into=0)])
-def test_nothing_else_may_write_a_chunk_that_is_reduced_into(other: Operation) -> None:
+def test_reduced_chunk_has_no_other_writer(other: Operation) -> None:
     def mixed(rank: int, world_size: int) -> Any:
         if rank == 0:
             yield recv_reduce(1, 0, count=2), recv_reduce(2, 0, count=2), other
@@ -63,7 +63,7 @@ def test_nothing_else_may_write_a_chunk_that_is_reduced_into(other: Operation) -
 
 
 @pytest.mark.parametrize("p", [1, 2, 3, 8])
-def test_the_direct_algorithms_take_the_fewest_steps_and_bytes(p: int) -> None:
+def test_direct_algorithms_meet_both_bounds(p: int) -> None:
     for name, steps in (("reduce_scatter", 1), ("all_gather", 1), ("all_to_all", 1), ("all_reduce", 2)):
         report = verify(find_algorithm(f"{name}/direct"), p)
         assert (report.steps, report.messages) == (steps * (p > 1), steps * p * (p - 1))

@@ -48,14 +48,14 @@ def counting(algorithm: Algorithm, said: list[int]) -> Algorithm:
 @pytest.mark.parametrize(
     ("name", "hosts"), [("all_to_all/pairwise", 60_000), ("all_to_all/direct", 10_000), ("all_to_all/bruck", 60_000)]
 )
-def test_too_large_all_to_all_is_rejected_before_programs_run(name: str, hosts: int):
+def test_too_many_messages_are_rejected_before_recording(name: str, hosts: int):
     cluster, said = simcomm.star(hosts, "10 Gbit/s", "5 us"), list[int]()
     with pytest.raises(InputError, match=rf"{hosts}.*,\d\d\d,\d\d\d.* fewer ranks"):
         simcomm.run(counting(find_algorithm(name), said), cluster, 1 << 20, record=False)
     assert 0 < sum(said) < 10 * hosts * 2  # what a few ranks say
 
 
-def test_a_refusal_names_the_true_count():
+def test_rejection_names_the_true_count():
     pairwise = find_algorithm("all_to_all/pairwise")
     with pytest.raises(
         InputError, match=r"about 1,799,940,000 operations .*; up to 4,200,000 will do; .* such as ring, or fewer"
@@ -63,14 +63,14 @@ def test_a_refusal_names_the_true_count():
         check_operations(pairwise, 30_000)
 
 
-def test_a_row_that_is_refused_stops_no_other(monkeypatch):
+def test_rejected_row_does_not_stop_others(monkeypatch):
     monkeypatch.setattr(Gigabyte, "PAIRS", 5000)  # to be quick
     found = load("star8", "cluster.hosts=101", 'collective.algorithms=["direct", "ring"]').predict()
     assert {one.algorithm for one in found.collectives} == {"ring"} and len(found.collectives) == 5
     assert [one for one in found.conclusions if re.match(r"Left out: all_reduce/direct, .* fewer ranks", one)]
 
 
-def test_auto_is_chosen_among_those_that_are_not_too_large(monkeypatch):
+def test_auto_ignores_algorithms_that_are_too_large(monkeypatch):
     cluster = simcomm.two_level_tree(4, 26, "10 Gbit/s", "5 us")
     assert choose("all_reduce", cluster, 64).algorithm.name == "direct"
     monkeypatch.setattr(Gigabyte, "PAIRS", 5000)  # to be quick
@@ -97,12 +97,12 @@ def test_more_memory_allows_more(limit: str, name: str, monkeypatch):
             simcomm.run(algorithm, cluster, 1 << 20, record=False)
 
 
-def test_naive_programs_ask_about_other_ranks_only_at_the_root():
+def test_naive_programs_need_few_recordings():
     found = compact_schedule(find_algorithm("all_reduce/naive"), 20_000)
     assert isinstance(found, StepTable) and found.messages == 2 * 19_999
 
 
-def test_routes_with_too_many_links_are_rejected_in_advance(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_route_links_are_rejected_early(monkeypatch: pytest.MonkeyPatch) -> None:
     far = simcomm.ring(64, "1 GB/s", "1 us")
     monkeypatch.setattr(Gigabyte, "HOPS", 1000)
     with pytest.raises(TooLarge, match=r"63 pairs of hosts have about 1,024 .* up to 1,000 .* such as ring, or fewer"):
@@ -113,14 +113,14 @@ def test_routes_with_too_many_links_are_rejected_in_advance(monkeypatch: pytest.
         simcomm.run("reduce/naive", far, 4096, engine="simpy")
 
 
-def test_too_many_links_of_one_route_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_links_of_one_route_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Gigabyte, "TOGETHER", 1000)
     said = r"126 routes with up to 26 links .* 2,358 pairs of links next to 126 messages; up to 496 will do"
     with pytest.raises(TooLarge, match=said):
         simcomm.run("all_reduce/binomial", simcomm.ring(64, "1 GB/s", "1 us"), 4096, engine="compiled")
 
 
-def test_the_simpy_engine_has_a_limit_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simpy_engine_has_its_own_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     star = simcomm.star(300, "1 GB/s", "1 us")
     assert simcomm.run("broadcast/binomial", star, 4096, engine="simpy", record=False).elapsed > 0
     monkeypatch.setattr("collectives.budget.Gigabyte.SIMPY", 298)
@@ -168,7 +168,7 @@ def test_keys_and_hops_do_not_depend_on_piece_size(at_once: int, monkeypatch: py
     assert all(map(np.array_equal, routes.make_link_records(pieces, inputs.private), records))
 
 
-def test_what_the_limits_allow_of_routes_fits_into_a_gigabyte(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_allowed_routes_fit_into_a_gigabyte(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name in ((arrays, "AT_ONCE"), (routes, "HOPS_AT_ONCE")):
         monkeypatch.setattr(module, name, 5_000)  # few beside all, as a million is
     direct, taken = find_algorithm("all_to_all/direct"), list[tuple[int, int, int, int]]()
@@ -191,7 +191,7 @@ def test_what_the_limits_allow_of_routes_fits_into_a_gigabyte(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("record", ["path.png", "film.gif", "player.html"])
-def test_picture_with_too_many_messages_is_rejected_in_advance(
+def test_too_large_picture_is_rejected_before_simulation(
     record: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("collectives.budget.Gigabyte.RECORDED", 300)
@@ -207,14 +207,14 @@ def test_picture_with_too_many_messages_is_rejected_in_advance(
     assert not file.exists()
 
 
-def test_what_is_a_little_too_much_for_a_picture_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slightly_too_large_picture_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("collectives.budget.Gigabyte.RECORDED", 100)
     with pytest.raises(TooLarge, match=r"its 112 messages .* up to 100 will do; .*RINGLAB_MEMORY"):
         load("star8").trace("ring")
     assert len(load("star8").trace("naive").messages) == 14
 
 
-def test_a_search_for_paths_leaves_nothing_behind() -> None:
+def test_path_search_leaves_no_references() -> None:
     pod = simcomm.preset("dgx-h100", nodes=2)
     before = pod.router().links_between(pod.hosts, *np.triu_indices(16, 1))
     with paths.keeping_paths():

@@ -26,39 +26,39 @@ def test_chunks_cover_the_buffer_in_order(n: int, chunks: int) -> None:
 
 
 @given(lengths, cuts, st.integers(1, 8))
-def test_boundaries_of_coarse_and_fine_chunks_nest(n: int, chunks: int, finer: int) -> None:
+def test_coarse_and_fine_chunks_share_boundaries(n: int, chunks: int, finer: int) -> None:
     for k in range(chunks + 1):
         assert offset(k, n, chunks) == offset(k * finer, n, chunks * finer)
 
 
 @given(lengths, cuts)
-def test_an_array_of_chunks_begins_where_each_of_them_does(n: int, chunks: int) -> None:
+def test_offset_accepts_an_array(n: int, chunks: int) -> None:
     assert offset(np.arange(3 * chunks), n, chunks).tolist() == [offset(k, n, chunks) for k in range(3 * chunks)]
 
 
 @given(lengths, cuts, st.integers(0, 200))
-def test_scratch_repeats_the_sizes_of_the_buffer(n: int, chunks: int, index: int) -> None:
+def test_scratch_chunks_repeat_buffer_sizes(n: int, chunks: int, index: int) -> None:
     assert extent(index, 1, n, chunks) == extent(index % chunks, 1, n, chunks)
     assert offset(index + chunks, n, chunks) == offset(index, n, chunks) + n
 
 
 @given(lengths, cuts, st.integers(0, 100), st.integers(0, 5), st.integers(1, 100))
-def test_runs_from_the_same_chunk_are_equally_large(n: int, chunks: int, one: int, multiple: int, count: int) -> None:
+def test_equivalent_chunk_runs_have_equal_size(n: int, chunks: int, one: int, multiple: int, count: int) -> None:
     other = one + multiple * chunks
     assert same_chunks(np.array([one], np.int32), np.array([other], np.int32), chunks).all()
     assert extent(one, count, n, chunks) == extent(other, count, n, chunks)
 
 
-def test_scratch_stands_for_a_chunk_of_the_buffer() -> None:
+def test_same_chunks_matches_scratch_with_buffer() -> None:
     index = np.arange(7, dtype=np.int32)
     assert same_chunks(np.zeros_like(index), index, 3).tolist() == [True, False, False, True, False, False, True]
 
 
-def test_a_buffer_shorter_than_its_chunks_leaves_some_empty() -> None:
+def test_short_buffer_has_empty_chunks() -> None:
     assert [extent(k, 1, 2, 4) for k in range(4)] == [0, 1, 0, 1]
 
 
-def test_operations_say_what_they_read_and_write() -> None:
+def test_operations_have_source_and_target() -> None:
     assert (list(send(1, 3, count=2).source), list(send(1, 3, count=2).target)) == ([3, 4], [])
     assert (list(recv(1, 3).source), list(recv(1, 3).target)) == ([], [3])
     assert (list(recv_reduce(1, 3).source), list(recv_reduce(1, 3).target)) == ([], [3])
@@ -66,13 +66,13 @@ def test_operations_say_what_they_read_and_write() -> None:
     assert (list(reduce(0, into=5).source), list(reduce(0, into=5).target)) == ([0], [5])
 
 
-def test_operations_read_as_their_program_wrote_them() -> None:
+def test_operations_print_like_their_code() -> None:
     assert str(send(1, 3)) == "send(to rank 1, chunk 3)"
     assert str(recv_reduce(2, 0, count=4)) == "recv_reduce(from rank 2, chunk 0..3)"
     assert str(copy(0, into=1)) == "copy(chunk 0 into 1)"
 
 
-def test_a_step_is_a_tuple_a_list_or_one_operation() -> None:
+def test_step_is_a_tuple_list_or_operation() -> None:
     both = send(1, 0), recv(1, 1)
     assert as_step(both) == as_step(list(both)) == both
     assert as_step(both[0]) == (both[0],)
@@ -80,12 +80,12 @@ def test_a_step_is_a_tuple_a_list_or_one_operation() -> None:
 
 
 @pytest.mark.parametrize("yielded", [None, 3, "send", (send(1, 0), None), [(send(1, 0), recv(1, 0))]])
-def test_anything_else_is_no_step(yielded: object) -> None:
+def test_other_values_are_not_steps(yielded: object) -> None:
     with pytest.raises(InputError, match="is not an operation; a step has send, recv, recv_reduce, copy and reduce"):
         as_step(yielded)
 
 
-def test_a_program_in_place_of_a_step_is_told_of_yield_from() -> None:
+def test_program_as_a_step_hints_at_yield_from() -> None:
     with pytest.raises(InputError, match="another program runs by `yield from`"):
         as_step(iter([send(1, 0)]))
 
@@ -94,7 +94,7 @@ CASES = [(world_size, root) for world_size in range(1, 8) for root in range(worl
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
-def test_a_rank_ends_with_all_parts_its_own_or_none(spec: Spec) -> None:
+def test_spec_result_equals_defined_parts(spec: Spec) -> None:
     for world_size, root in CASES:
         for rank in range(world_size):
             defined = [part for part in range(world_size) if spec.end(rank, part, world_size, root) is not None]
@@ -103,7 +103,7 @@ def test_a_rank_ends_with_all_parts_its_own_or_none(spec: Spec) -> None:
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 @pytest.mark.parametrize("n", [0, 1, 5, 12, 1 << 40])
-def test_counts_of_all_ranks_are_those_of_each(spec: Spec, n: int) -> None:
+def test_reduced_counts_equal_the_slices(spec: Spec, n: int) -> None:
     for world_size, root in CASES:
         slices = [reduced_slice(spec, rank, world_size, root, n) for rank in range(world_size)]
         assert reduced_counts(spec, world_size, root, n).tolist() == [one.stop - one.start for one in slices]

@@ -50,7 +50,7 @@ ANSWERS = {
         (3, "all_reduce/student_ring, world size 2: at the end chunk 0 of rank 0 misses the contribution of rank 1"),
     ],
 )
-def test_empty_skeleton_reports_missing_part_and_first_step(number: int, message: str) -> None:
+def test_empty_skeleton_explains_the_first_task(number: int, message: str) -> None:
     empty = load_file(SKELETON)[number]
     with pytest.raises(ProgramError) as refusal:
         verify(empty, 2)
@@ -78,21 +78,21 @@ def filled(folder: Path, *done: str) -> dict[str, Algorithm]:
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_the_skeleton_filled_in_is_correct(tmp_path: Path, name: str) -> None:
+def test_completed_skeleton_is_correct(tmp_path: Path, name: str) -> None:
     found = filled(tmp_path, *ANSWERS)[name]
     for world_size in range(1, 10):
         for root in range(world_size if found.spec.rooted else 1):
             verify(found, world_size, root)
 
 
-def test_the_skeleton_filled_in_costs_what_its_docstrings_say(tmp_path: Path) -> None:
+def test_completed_skeleton_has_the_stated_costs(tmp_path: Path) -> None:
     done = filled(tmp_path, *ANSWERS)
     for p in range(2, 10):
         assert verify(done["all_reduce"], p).steps == 2 * (p - 1)
         assert verify(done["ring_all_reduce"], p).sent_share == 2 * (p - 1) / p
 
 
-def test_all_reduce_with_unfinished_broadcast_lacks_the_sum(tmp_path: Path) -> None:
+def test_unfinished_broadcast_explains_the_missing_sum(tmp_path: Path) -> None:
     half_done = filled(tmp_path, "reduce", "all_reduce")["all_reduce"]
     with pytest.raises(
         ProgramError, match="world size 3: at the end chunk 0 of rank 1 misses the contribution of ranks 0, 2"

@@ -8,7 +8,7 @@ import pytest
 TOY = Path(__file__).parents[2] / "examples" / "toy.py"
 
 
-def test_both_ranks_end_at_1_4_really_and_simulated(capfd: pytest.CaptureFixture[str]) -> None:
+def test_toy_ranks_agree_real_and_simulated(capfd: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(TOY), run_name="__main__")
     assert capfd.readouterr().out.splitlines() == [
         "real rank 0: 1.4",

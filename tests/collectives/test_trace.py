@@ -52,7 +52,7 @@ def trace() -> Trace:
 
 
 @pytest.mark.parametrize("path", [3, None, b"x.json", ["x.json"]])
-def test_what_is_no_path_is_refused(trace: Trace, path: Any):
+def test_paths_must_be_names(trace: Trace, path: Any):
     figure = viz.space_time_figure(trace)
     calls: list[Callable[[Any], object]] = [
         trace.write,
@@ -76,7 +76,7 @@ def written(trace: Trace, folder: Path) -> dict[str, Any]:
     return content
 
 
-def test_what_is_written_comes_back(trace: Trace, tmp_path: Path) -> None:
+def test_trace_round_trips_through_a_file(trace: Trace, tmp_path: Path) -> None:
     trace.write(tmp_path / "new folder" / "a.trace.json")
     again = read_trace(tmp_path / "new folder" / "a.trace.json")
     assert again == trace
@@ -84,13 +84,13 @@ def test_what_is_written_comes_back(trace: Trace, tmp_path: Path) -> None:
     assert again.messages[0].route == ("h0", "s0", "h1")
 
 
-def test_what_never_ended_comes_back(trace: Trace, tmp_path: Path) -> None:
+def test_unfinished_trace_round_trips(trace: Trace, tmp_path: Path) -> None:
     trace.failed, trace.unfinished = {1: 2e-3}, [Unfinished(0, 1, True, 1, 0, 2e-3, False, 1)]
     trace.write(tmp_path / "a.trace.json")
     assert read_trace(tmp_path / "a.trace.json") == trace
 
 
-def test_program_failure_is_read_back_and_run_is_incomplete(trace: Trace, tmp_path: Path) -> None:
+def test_failed_trace_round_trips_and_is_incomplete(trace: Trace, tmp_path: Path) -> None:
     assert trace.is_complete
     trace.failure = ProgramFailure(1, 0, "my.py:9", "deadlock")
     written(trace, tmp_path)
@@ -102,20 +102,20 @@ def test_program_failure_is_read_back_and_run_is_incomplete(trace: Trace, tmp_pa
         read_trace(next(tmp_path.iterdir()))
 
 
-def test_a_trace_of_more_routes_than_are_listed_comes_back(tmp_path: Path) -> None:
+def test_trace_with_many_routes_round_trips(tmp_path: Path) -> None:
     trace = simcomm.run("all_to_all/direct", simcomm.star(50, "10 Gbit/s", "5 us"), 50 * 64)
     trace.write(tmp_path / "a.trace.json")
     assert len(trace.messages.routes) > 2000
     assert read_trace(tmp_path / "a.trace.json") == trace
 
 
-def test_a_file_has_a_schema_version_and_no_infinity(trace: Trace, tmp_path: Path) -> None:
+def test_trace_file_has_a_schema_version_and_no_infinity(trace: Trace, tmp_path: Path) -> None:
     content = written(trace, tmp_path)  # refuses the constants that JSON does not have
     assert content["schema_version"] == 3
     assert content["title"] == "all_reduce/ring"
 
 
-def test_bytes_sent_by_each_rank(trace: Trace) -> None:
+def test_bytes_sent_are_counted_by_rank(trace: Trace) -> None:
     assert trace.bytes_sent() == [512, 512]
 
 
@@ -138,7 +138,7 @@ def test_bytes_sent_by_each_rank(trace: Trace) -> None:
         (b'{"schema_version": 3}', "not a trace: title: Field required"),
     ],
 )
-def test_garbage_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+def test_invalid_trace_file_is_rejected(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "garbage.json"
     path.write_bytes(content)
     with pytest.raises(InputError, match=f"garbage.json: {message}"):
@@ -160,9 +160,7 @@ def test_garbage_is_refused(tmp_path: Path, content: bytes, message: str) -> Non
         ({"unfinished": [[0]]}, "unfinished.0.1: Field required"),
     ],
 )
-def test_traces_that_no_run_left_are_refused(
-    trace: Trace, tmp_path: Path, changes: dict[str, Any], message: str
-) -> None:
+def test_impossible_traces_are_rejected(trace: Trace, tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     path = tmp_path / "changed.json"
     path.write_text(json.dumps(written(trace, tmp_path) | changes))
     with pytest.raises(InputError, match=f"changed.json: not a trace: {message}"):
@@ -194,7 +192,7 @@ def test_traces_that_no_run_left_are_refused(
         ("spans", "name", [1, 0], "spans: columns: name.0: 1 is none of 1 names"),
     ],
 )
-def test_columns_that_no_run_left_are_refused(
+def test_impossible_columns_are_rejected(
     trace: Trace, tmp_path: Path, table: str, column: str, values: Any, message: str
 ) -> None:
     path, content = tmp_path / "changed.json", written(trace, tmp_path)
@@ -220,7 +218,7 @@ def test_columns_that_no_run_left_are_refused(
         ({"more": 1}, "messages: 'more' is not a key; there are rows, columns, routes"),
     ],
 )
-def test_tables_of_another_shape_are_refused(trace: Trace, tmp_path: Path, changes: Any, message: str) -> None:
+def test_tables_of_another_shape_are_rejected(trace: Trace, tmp_path: Path, changes: Any, message: str) -> None:
     path, content = tmp_path / "changed.json", written(trace, tmp_path)
     content["messages"] |= changes
     path.write_text(json.dumps(content))
@@ -228,7 +226,7 @@ def test_tables_of_another_shape_are_refused(trace: Trace, tmp_path: Path, chang
         read_trace(path)
 
 
-def test_little_more_memory_is_needed_than_is_held(tmp_path: Path) -> None:
+def test_trace_needs_little_more_memory_than_it_holds(tmp_path: Path) -> None:
     """Of a Trace of 130,560 messages: what is needed while it is made from an engine's times, and while it is read."""
     file, ring = tmp_path / "ring.trace.json", find_algorithm("all_reduce/ring")
     star = simcomm.star(256, "10 Gbit/s", "5 us")
@@ -249,7 +247,7 @@ def test_little_more_memory_is_needed_than_is_held(tmp_path: Path) -> None:
 JOB = Training(find_algorithm("all_reduce/ring"), batch_size=10)
 
 
-def test_bandwidths_are_those_of_nccl_tests():
+def test_bandwidths_equal_nccl_tests():
     facts = {"nbytes": 8e9, "time_min_s": 1.9, "time_max_s": 2.5}
     entry = collective_figures(Trace("all_reduce/ring", "measured", 4, 2.0, facts=facts))
     assert entry.to_dict() == {
@@ -266,7 +264,7 @@ def spans(step: int, rank: int, *seconds: float) -> list[Span]:
     return found
 
 
-def test_step_time_is_mean_over_ranks_without_warm_up():
+def test_step_time_is_a_mean_without_warm_up():
     found = [*spans(0, 0, 9, 9, 9, 9), *spans(0, 1, 9, 9, 9, 9)]
     for step in (1, 2, 3):
         found += spans(step, 0, 1, 2, 2, 1) + spans(step, 1, 1, 2, 2, 2)
@@ -280,7 +278,7 @@ def test_step_time_is_mean_over_ranks_without_warm_up():
     assert entry.examples_seen is None
 
 
-def test_of_buckets_what_backward_does_not_hide_is_said():
+def test_exposed_time_of_buckets_is_reported():
     found = []
     for rank, (full, backward, sync) in enumerate([(2.5, 3.0, 0.5), (2.0, 3.0, 0.0)]):
         found += spans(0, rank, 1, backward - 1, sync, 1)
@@ -292,7 +290,7 @@ def test_of_buckets_what_backward_does_not_hide_is_said():
     assert training_figures(alone, JOB).exposed_s is None
 
 
-def test_sync_on_gpus_is_what_makes_backward_longer():
+def test_gpu_sync_is_the_extra_backward_time():
     facts = {"batch_size": 10.0, "single_rank_step_s": 3.5, "single_rank_backward_s": 1.5, "warmup_steps": 0.0}
     found = [span for rank in range(2) for span in spans(0, rank, 1, 2, 0, 1)]
     trace = Trace("training/ddp", "measured", 2, 9.0, spans=found, facts=facts)

@@ -46,7 +46,7 @@ def random_trace(random: Generator, count: int = 60) -> Trace:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_loads_of_links_are_those_of_their_messages_one_by_one(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_link_loads_equal_plain_sums(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = random_trace(np.random.default_rng(seed))
     monkeypatch.setattr(loads_module, "AT_ONCE", [1, 7, 1 << 15][seed % 3])
     loads = link_loads(trace)
@@ -90,7 +90,7 @@ def flow_between(start: float, message: Message, begin: float, end: float) -> fl
     return message.nbytes * share
 
 
-def test_a_route_over_a_link_that_is_not_listed_is_not_known() -> None:
+def test_route_over_a_missing_link_is_unknown() -> None:
     messages = [Message(0, 1, 0, 0, 8, 0.0, 1.0, ("a", "b", "c")), Message(0, 1, 1, 0, 8, 0.0, 1.0, ("a", "b"))]
     trace = Trace("two", "predicted", 2, 1.0, messages, links=[TracedLink("a", "b", 1e3, 0.0, 16.0)])
     routes = link_routes(trace)
@@ -98,12 +98,12 @@ def test_a_route_over_a_link_that_is_not_listed_is_not_known() -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_critical_path_is_the_one_found_leg_by_leg(seed: int) -> None:
+def test_critical_path_equals_a_plain_search(seed: int) -> None:
     trace = random_trace(np.random.default_rng(seed))
     assert critical_path(trace) == plain_path(trace)
 
 
-def test_critical_path_does_not_depend_on_message_order() -> None:
+def test_critical_path_ignores_message_order() -> None:
     first = [Message(2, dst, 0, 0, 8, 0.0, 1.0) for dst in (0, 1)]
     last = [Message(0, 1, step, 0, 8, 1.0, 2.0, channel=channel) for step, channel in ((1, 0), (1, 1), (2, 0))]
     for early, late in product(permutations(first), permutations(last)):
@@ -141,7 +141,7 @@ def plain_path(trace: Trace) -> list[Leg]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_depths_equal_fixed_point_iteration(seed: int) -> None:
+def test_depths_equal_a_plain_iteration(seed: int) -> None:
     messages = random_trace(np.random.default_rng(seed)).messages
     assert find_depths(messages).tolist() == plain_depths(messages)
     turned = messages.select(np.random.default_rng(seed).permutation(len(messages)))
@@ -163,7 +163,7 @@ def plain_depths(messages: Messages) -> list[int]:
     return depths
 
 
-def test_measured_path_continues_over_waits_for_cores():
+def test_measured_path_continues_over_gaps():
     first, then = Message(0, 1, 0, 0, 64, 0.0, 1.0), Message(1, 2, 1, 0, 64, 1.25, 2.0, dst_posted=0.0)
     unrelated = Message(3, 4, 0, 0, 64, 0.0, 1.2)
     trace = Trace("one", "measured", 5, 2.0, [first, then, unrelated])
@@ -171,6 +171,6 @@ def test_measured_path_continues_over_waits_for_cores():
     assert [leg.number for leg in critical_path(trace, over_gaps=True)] == [0, 1]
 
 
-def test_a_training_without_a_sync_has_limits_too() -> None:
+def test_training_without_sync_has_limits() -> None:
     trace = Trace("training/ring", "predicted", 1, 4.0, spans=Spans.of([Span(0, "backward", 0, 1.0, 2.0)]))
     assert find_limits(trace).sentence.startswith("Gradient sync takes 0 % of the time. ")

@@ -33,7 +33,7 @@ from ringlab.commands.check import check, find_algorithms
 
 @pytest.mark.parametrize("worlds", [[*range(1, 18), 33], pytest.param(list(range(18, 33)), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", sorted(library()))
-def test_the_library_is_correct(name: str, worlds: list[int]) -> None:
+def test_library_is_correct(name: str, worlds: list[int]) -> None:
     verdict = prove(find_algorithm(name), worlds)
     assert (verdict.problem, verdict.undefined) == (None, {})
     assert [report.world_size for report in verdict.reports] == worlds
@@ -42,7 +42,7 @@ def test_the_library_is_correct(name: str, worlds: list[int]) -> None:
 @pytest.mark.parametrize("p", [1, 2, 4, 6, 12, 18, 24, 32])
 @pytest.mark.parametrize("gpus", [1, 2, 3, 4, 6, 8])
 @pytest.mark.parametrize("rail", ["ring", "chain", "recursive_doubling"])
-def test_the_hierarchy_is_correct_for_nodes_of_any_size(p: int, gpus: int, rail: str) -> None:
+def test_hierarchy_is_correct_for_any_node_size(p: int, gpus: int, rail: str) -> None:
     found = find_algorithm("all_reduce/hierarchical").with_parameters(gpus=gpus, rail=rail)
     if p % gpus:
         with pytest.raises(Undefined, match=f"world size {p}: gpus={gpus} is for multiples of {gpus} ranks"):
@@ -60,12 +60,12 @@ INSIDE = [name.partition("/")[2] for name in library() if name.startswith("all_r
     [("ring", None), ("naive", "bidirectional_ring"), ("bidirectional_ring", None), ("recursive_halving", "bruck")],
 )
 @pytest.mark.parametrize(("p", "gpus"), [(1, 1), (6, 2), (8, 8), (12, 3), (16, 4)])
-def test_any_algorithm_runs_inside_the_hierarchy(p: int, gpus: int, node: str, gather: str | None, rail: str) -> None:
+def test_any_algorithm_runs_in_a_hierarchy(p: int, gpus: int, node: str, gather: str | None, rail: str) -> None:
     found = find_algorithm("all_reduce/hierarchical").with_parameters(gpus=gpus, node=node, rail=rail, gather=gather)
     assert verify(found, p).world_size == p
 
 
-def test_the_channels_of_what_runs_inside_run_at_the_same_time() -> None:
+def test_inner_channels_run_in_parallel() -> None:
     plain = verify(find_algorithm("all_reduce/hierarchical[gpus=4]"), 16)
     both = find_algorithm("all_reduce/hierarchical[gpus=4, node=bidirectional_ring, rail=bidirectional_ring]")
     assert len(both.channels(0, 16)) == 2
@@ -74,7 +74,7 @@ def test_the_channels_of_what_runs_inside_run_at_the_same_time() -> None:
     assert whole.scratch(4) == whole.chunks(4)  # a buffer as large again
 
 
-def test_channels_that_do_not_share_the_parts_cannot_run_inside(tmp_path: Path) -> None:
+def test_uneven_inner_channels_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         """from collectives import algorithm, recv_reduce, send
 
@@ -103,24 +103,24 @@ def part_of(rank, part):
          "hierarchical[rail=hierarchical[gpus=2, rail=naive], gpus=4]"),
     ],
 )  # fmt: skip
-def test_parameters_are_read_as_labels_show_them(reference: str, label: str) -> None:
+def test_parameters_are_parsed_from_labels(reference: str, label: str) -> None:
     assert find_algorithm(reference, "all_reduce").label == label
 
 
 @pytest.mark.parametrize("reference", ["chain[]", "chain[slices]", "chain[=4]", "chain[slices=]"])
-def test_brackets_without_parameters_are_refused(reference: str) -> None:
+def test_brackets_without_parameters_are_rejected(reference: str) -> None:
     with pytest.raises(InputError, match=r"parameters are written like chain\[slices=4\]"):
         find_algorithm(reference, "all_reduce")
 
 
 @pytest.mark.parametrize("p", range(2, 18))
-def test_ring_sends_least_and_unchunked_ring_p_halves_of_it(p: int) -> None:
+def test_ring_sends_the_minimum_and_the_unchunked_ring_more(p: int) -> None:
     ring = verify(find_algorithm("all_reduce/ring"), p).sent_share
     assert ring == 2 * (p - 1) / p
     assert verify(find_algorithm("all_reduce/unchunked_ring"), p).sent_share == pytest.approx(p / 2 * ring, rel=1e-12)
 
 
-def test_a_message_may_meet_its_receive_in_a_later_step() -> None:
+def test_message_can_meet_its_receive_in_a_later_step() -> None:
     def staggered(rank, world_size, root):
         if rank == 0:
             yield send(1, 0), send(1, 0)
@@ -131,7 +131,7 @@ def test_a_message_may_meet_its_receive_in_a_later_step() -> None:
     assert verify(declared("broadcast", staggered, chunks=1), 2).messages == 2
 
 
-def test_recursive_doubling_sends_what_was_there_before_the_step() -> None:
+def test_sends_read_chunks_as_before_the_step() -> None:
     def doubling(rank, world_size):
         distance = 1
         while distance < world_size:
@@ -144,7 +144,7 @@ def test_recursive_doubling_sends_what_was_there_before_the_step() -> None:
 
 @settings(deadline=None)
 @given(st.sampled_from(sorted(library())), st.integers(1, 9))
-def test_steps_complete_once_each_and_in_order(name: str, p: int) -> None:
+def test_steps_complete_once_and_in_order(name: str, p: int) -> None:
     schedule = build_schedule(find_algorithm(name), p)
     done = list(completion_order(schedule))
     assert len(done) == len(set(done)) == sum(len(program) for programs in schedule.programs for program in programs)
@@ -153,7 +153,7 @@ def test_steps_complete_once_each_and_in_order(name: str, p: int) -> None:
             assert [step for who, on, step in done if (who, on) == (rank, channel)] == list(range(len(program)))
 
 
-def test_more_chunks_than_can_be_followed_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_tracked_chunks_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that declares a billion is refused at once, and larger worlds than fit are left out."""
     with pytest.raises(TooLarge, match=r"world size 2: all ranks have 2,000,000,000 chunks together, .* declare fewer"):
         prove(declared("all_reduce", lambda rank, p: iter(()), chunks=10**9), [2])
@@ -179,7 +179,7 @@ def faulty(right: Algorithm, place: tuple[int, int, int]) -> Callable[..., Any]:
 
 @settings(deadline=None, max_examples=120)
 @given(st.sampled_from(sorted(library().keys() - {"all_to_all/bruck"})), st.integers(2, 9), st.data())
-def test_no_step_of_the_library_can_be_left_out(name: str, p: int, data: st.DataObject) -> None:
+def test_no_library_step_can_be_omitted(name: str, p: int, data: st.DataObject) -> None:
     right = find_algorithm(name)  # Bruck's rotation moves nothing on rank 0
     rank = data.draw(st.integers(0, p - 1))
     programs = [list(program) for program in right.channels(rank, p, 0)]
@@ -191,7 +191,7 @@ def test_no_step_of_the_library_can_be_left_out(name: str, p: int, data: st.Data
         verify(declared(right.spec.name, faulty(right, (rank, channel, step)), **options), p)
 
 
-def test_algorithm_undefined_for_some_sizes_is_proved_for_others() -> None:
+def test_undefined_sizes_are_skipped() -> None:
     found = find_algorithm("all_reduce/hierarchical").with_parameters(gpus=4)
     verdict = prove(found, range(1, 14))
     assert verdict.problem is None
@@ -200,34 +200,34 @@ def test_algorithm_undefined_for_some_sizes_is_proved_for_others() -> None:
     assert verdict.undefined[5].endswith("world size 5: gpus=4 is for multiples of 4 ranks")
 
 
-def test_algorithm_defined_for_no_size_has_no_verdict() -> None:
+def test_algorithm_without_sizes_has_no_verdict() -> None:
     verdict = prove(find_algorithm("all_reduce/torus").with_parameters(columns=5), [4])
     assert (verdict.problem, verdict.reports) == (None, ())
     assert verdict.undefined[4].endswith("columns=5 is for multiples of 5 ranks")
     assert not verdict.to_dict()["correct"]
 
 
-def test_the_whole_library_has_a_name() -> None:
+def test_library_reference_covers_all_algorithms() -> None:
     assert [found.full_name for found in find_algorithms("library")] == list(library())
 
 
-def test_a_barrier_wastes_nothing_as_its_bytes_mean_nothing() -> None:
+def test_barrier_is_never_wasteful() -> None:
     assert prove(find_algorithm("barrier/naive"), range(1, 9)).wasteful_from is None
     assert prove(find_algorithm("all_reduce/naive"), range(1, 9)).wasteful_from == 4
 
 
-def test_the_cost_is_also_told_as_a_multiple_of_the_least() -> None:
+def test_cost_is_a_multiple_of_the_minimum() -> None:
     alone, *_, eight = prove(find_algorithm("all_reduce/naive"), [1, 8]).to_dict()["world_sizes"]
     assert (alone["steps_ratio"], alone["sent_ratio"]) == (None, None)
     assert (eight["steps_ratio"], eight["sent_ratio"]) == (14 / 3, 4.0)
 
 
-def test_the_page_about_algorithms_has_them_all() -> None:
+def test_algorithms_page_lists_the_library() -> None:
     page = Path(__file__).parents[2].joinpath("docs", "reference", "algorithms.md").read_text(encoding="utf-8")
     assert all(f"`{name}`" in page for name in library())
 
 
-def test_a_world_size_that_is_given_twice_is_proved_once(monkeypatch: pytest.MonkeyPatch):
+def test_repeated_world_size_is_proved_once(monkeypatch: pytest.MonkeyPatch):
     proved = Mock(side_effect=verify)
     monkeypatch.setattr("collectives.verdict.verify", proved)
     assert len(check("all_reduce/ring", [3, 2, 3]).verdicts[0].reports) == 2
