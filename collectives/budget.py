@@ -48,12 +48,12 @@ def allowed(most: int) -> int:
     if given is None:
         return most
     try:
-        found = int(most * (parse_size(given) / USUAL_MEMORY))
+        allowance = int(most * (parse_size(given) / USUAL_MEMORY))
     except InputError as error:
         raise InputError(f"{MEMORY_KEY}: {error}") from error
-    if found < 1:
+    if allowance < 1:
         raise InputError(f"{MEMORY_KEY}: {quote(given)} is too little for anything; give a size such as 4 GiB")
-    return found
+    return allowance
 
 
 def check_fits(number: int, most: int, what: str, way: str = "") -> None:

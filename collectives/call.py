@@ -114,10 +114,10 @@ def make_call(
     return call
 
 
-def _check_same(algorithm: Algorithm, name: str, given: object, found: object) -> None:
+def _check_same(algorithm: Algorithm, name: str, given: object, actual: object) -> None:
     """Raise InputError if an argument contradicts the buffers."""
-    if given not in (None, found):
-        raise InputError(f"{algorithm.full_name}: {name} is {given} and the buffers have {found}; remove {name}")
+    if given not in (None, actual):
+        raise InputError(f"{algorithm.full_name}: {name} is {given} and the buffers have {actual}; remove {name}")
 
 
 def _refuse_besides_call(**arguments: object) -> None:

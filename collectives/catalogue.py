@@ -45,7 +45,7 @@ def library() -> dict[str, Algorithm]:
     modules = [
         importlib.import_module(f"{package.__name__}.{info.name}") for info in pkgutil.iter_modules(package.__path__)
     ]
-    return {found.full_name: found for module in modules for found in declared_in(module)}
+    return {algorithm.full_name: algorithm for module in modules for algorithm in declared_in(module)}
 
 
 def find_algorithm(reference: str | Algorithm, collective: str | None = None, folder: Path | None = None) -> Algorithm:
@@ -79,9 +79,9 @@ def find_algorithm(reference: str | Algorithm, collective: str | None = None, fo
             raise InputError(f"{quote(reference)} is not a Python file; give an algorithm's name, or FILE.py:NAME")
         known = [name for name in library() if collective is None or name.startswith(f"{collective}/")]
         raise InputError(f"no algorithm is called {quote(full_name)}; {suggest(full_name, known, ', or FILE.py:NAME')}")
-    found = library()[full_name]
-    _check_collective(found, collective)
-    return found
+    builtin = library()[full_name]
+    _check_collective(builtin, collective)
+    return builtin
 
 
 def no_algorithm(value: object) -> InputError:
@@ -101,15 +101,15 @@ def load_file(path: Path) -> list[Algorithm]:
     path = path.absolute()
     check_input(path, FileBytes.PROGRAM)
     path = path.resolve()
-    found = execute_file(path) if Here.is_worker else load_recorded(path)
-    _check_names(path, found)
-    if not found:
+    declared = execute_file(path) if Here.is_worker else load_recorded(path)
+    _check_names(path, declared)
+    if not declared:
         raise InputError(f'{path}: declares no algorithm; put @algorithm("all_reduce") above a rank program')
-    return found
+    return declared
 
 
-def _check_names(path: Path, found: list[Algorithm]) -> None:
-    names = [algorithm.full_name for algorithm in found]
+def _check_names(path: Path, algorithms: list[Algorithm]) -> None:
+    names = [algorithm.full_name for algorithm in algorithms]
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"{path}: {name} is declared {names.count(name)} times; give each its own name")
@@ -118,20 +118,26 @@ def _check_names(path: Path, found: list[Algorithm]) -> None:
 def _find_in_file(reference: str, collective: str | None, folder: Path | None) -> Algorithm:
     file, _, name = reference.rpartition(":") if ".py:" in reference else (reference, "", "")
     candidates = load_file((folder or Path()) / file)
-    named = [found for found in candidates if name in ("", found.name, found.full_name, found.function.__name__)]
-    fitting = [found for found in named if collective in (None, found.spec.name)]
+    named = [
+        candidate
+        for candidate in candidates
+        if name in ("", candidate.name, candidate.full_name, candidate.function.__name__)
+    ]
+    fitting = [candidate for candidate in named if collective in (None, candidate.spec.name)]
     chosen = fitting or named
     if len(chosen) != 1:
-        known = ", ".join(found.full_name for found in candidates)
+        known = ", ".join(candidate.full_name for candidate in candidates)
         problem = "fits more than one of its algorithms" if chosen else "names none of its algorithms"
         raise InputError(f"{reference} {problem}; add :NAME of one of {known}")
     _check_collective(chosen[0], collective)
     return chosen[0]
 
 
-def _check_collective(found: Algorithm, collective: str | None) -> None:
-    if collective is not None and found.spec.name != collective:
-        raise InputError(f"{found.full_name} is not an algorithm for {collective}; use one that was declared for it")
+def _check_collective(candidate: Algorithm, collective: str | None) -> None:
+    if collective is not None and candidate.spec.name != collective:
+        raise InputError(
+            f"{candidate.full_name} is not an algorithm for {collective}; use one that was declared for it"
+        )
 
 
 def _reduce(algorithm: Algorithm) -> tuple[Any, ...]:
@@ -164,8 +170,8 @@ def _find_again(full_name: str, parameters: dict[str, Parameter], by_model: bool
 
 
 def _import_again(module: str, name: str, parameters: dict[str, Parameter], by_model: bool) -> Algorithm:
-    found: Algorithm = attrgetter(name)(importlib.import_module(module))
-    return replace(found.with_parameters(**parameters), by_model=by_model)
+    imported: Algorithm = attrgetter(name)(importlib.import_module(module))
+    return replace(imported.with_parameters(**parameters), by_model=by_model)
 
 
 def rebuild_algorithm(collective: str, *fields: Any) -> Algorithm:

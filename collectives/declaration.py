@@ -59,8 +59,8 @@ def check_parameters(what: str, known: Sequence[inspect.Parameter], given: Mappi
 
 def _kinds(parameter: inspect.Parameter) -> list[type]:
     """Return the types of a parameter: from its annotation, else from its default, else all types."""
-    said = inspect.formatannotation(parameter.annotation)
-    annotated = [kind for kind in KINDS if re.search(rf"\b{kind.__name__}\b", said)]
+    written = inspect.formatannotation(parameter.annotation)
+    annotated = [kind for kind in KINDS if re.search(rf"\b{kind.__name__}\b", written)]
     alike = [kind for kind in KINDS if type(parameter.default) is kind]
     return annotated or alike or [*KINDS]
 
@@ -71,18 +71,18 @@ def split_parameters(reference: str) -> tuple[str, dict[str, Parameter]]:
     >>> split_parameters("chain[slices=4]")
     ('chain', {'slices': 4})
     """
-    found = BRACKETED.fullmatch(reference)
-    if found is None:
+    match = BRACKETED.fullmatch(reference)
+    if match is None:
         return reference, {}
     given: dict[str, Parameter] = {}
-    for part in OUTSIDE_BRACKETS.split(found["given"]):
+    for part in OUTSIDE_BRACKETS.split(match["given"]):
         key, _, value = (side.strip() for side in part.partition("="))
         if not key or not value:
             raise InputError(
                 f"{reference}: parameters are written like chain[slices=4] or hierarchical[gpus=4, rail=ring]"
             )
         given[key] = int(value) if re.fullmatch(r"-?\d+", value) else value
-    return found["name"], given
+    return match["name"], given
 
 
 MOST_CHUNKS, MOST_SCRATCH = 10**9, 10**6  # columns of 32 bits number both; a proof keeps all scratch of all ranks

@@ -120,11 +120,11 @@ def parse_json(text: str, parse_constant: Callable[[str], Any] | None = None) ->
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    content = dict(pairs)
+    if len(content) < len(pairs):
         twice = next(key for key, number in Counter(key for key, _ in pairs).items() if number > 1)
         raise ValueError(f"key {quote(twice)} is there twice in one object")
-    return found
+    return content
 
 
 def is_made_by_kernel(path: Path) -> bool:

@@ -45,9 +45,9 @@ def _closest(text: object, units: Mapping[str, Fraction | int]) -> str:
     >>> _closest("2.5GbE", RATES), _closest("100Gbps", RATES), _closest("64", SIZES)
     ('2.5 Gbit/s', '100 Gbit/s', '')
     """
-    found = _NUMBER.match(text) if isinstance(text, str) else None
-    unit = next((unit for unit in units if found and unit.startswith(found[2])), "")
-    return f"{found[1]} {unit}" if found and unit else ""
+    number = _NUMBER.match(text) if isinstance(text, str) else None
+    unit = next((unit for unit in units if number and unit.startswith(number[2])), "")
+    return f"{number[1]} {unit}" if number and unit else ""
 
 
 @lru_cache(maxsize=1 << 15)

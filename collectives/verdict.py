@@ -99,10 +99,10 @@ def prove(
     for world_size in sorted(world_sizes):
         root = 0
         try:
-            found: list[ProofReport] = []
+            root_reports: list[ProofReport] = []
             for root, *_ in root_classes(algorithm, world_size):
                 try:
-                    found.append(verify(algorithm, world_size, root))
+                    root_reports.append(verify(algorithm, world_size, root))
                 except Undefined as why:
                     undefined[world_size] = str(why)
         except TooLarge as why:
@@ -120,12 +120,12 @@ def prove(
             alone = failure
         if alone is not None and world_size > 1:
             break
-        if found and world_size not in undefined | too_large:
-            reports.append(max(found, key=lambda report: (report.sent_share, report.steps)))
+        if root_reports and world_size not in undefined | too_large:
+            reports.append(max(root_reports, key=lambda report: (report.sent_share, report.steps)))
         done += world_size
         on_proved(done)
     if alone is not None:
-        hint = "".join(f"; with {report.world_size} ranks it is right" for report in found[:1])
+        hint = "".join(f"; with {report.world_size} ranks it is right" for report in root_reports[:1])
         return verdict(alone[0] + hint, alone[1])
     return verdict()
 

@@ -246,9 +246,9 @@ class Recording:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of the recording's file as plain JSON, with long columns packed."""
-        said = {one.name: getattr(self, one.name) for one in fields(Recording)}
-        said |= {"calls": self.calls.to_plain(), "entries": self.entries.to_plain()}
-        return {"schema_version": self.SCHEMA_VERSION, **said}
+        fields_ = {one.name: getattr(self, one.name) for one in fields(Recording)}
+        fields_ |= {"calls": self.calls.to_plain(), "entries": self.entries.to_plain()}
+        return {"schema_version": self.SCHEMA_VERSION, **fields_}
 
     def write(self, path: Path | str) -> None:
         """Write the recording to ``path`` as JSON, atomically; ``read_recording`` reads it."""

@@ -163,11 +163,11 @@ def _location(schedule: Schedule, index: int) -> Location:
 
 def _by_step(schedule: Schedule, *kinds: Kind) -> dict[Location, list[int]]:
     """Return the indices of the operations of these kinds, by step."""
-    found: defaultdict[Location, list[int]] = defaultdict(list)
+    by_step: defaultdict[Location, list[int]] = defaultdict(list)
     for index, kind in enumerate(schedule.kind.tolist()):
         if kind in kinds:
-            found[_location(schedule, index)].append(index)
-    return dict(found)
+            by_step[_location(schedule, index)].append(index)
+    return dict(by_step)
 
 
 def _before(depth: dict[Location, int], location: Location) -> int:
@@ -188,11 +188,11 @@ def _fans(
         peers = (_location(schedule, int(schedule.match[index])) for index in own[location])
         return all(_before(depth, peer) < _before(depth, location) for peer in peers)
 
-    found: dict[Location, tuple[int, bool]] = {}
+    width_of: dict[Location, tuple[int, bool]] = {}
     for row in _rows(own, other, were_ready):
         width = sum(len(own[location]) for location in row)
-        found |= dict.fromkeys(row, (width, _before(depth, row[0]) == 0))
-    return found
+        width_of |= dict.fromkeys(row, (width, _before(depth, row[0]) == 0))
+    return width_of
 
 
 def _rows(

@@ -84,8 +84,8 @@ def _where_it_stayed(schedule: Schedule, landings: Sequence[Landing], contributo
         return _never_sent(schedule, landings, contributor, chunk)
     last = came[-1]
     holder = int(schedule.rank[last.operation])
-    told = f"{which} came last to rank {holder}, in {_step(schedule, last.operation)}"
-    return told if any(_later_sends(schedule, last)) else f"{told}, which never sends it on"
+    stay = f"{which} came last to rank {holder}, in {_step(schedule, last.operation)}"
+    return stay if any(_later_sends(schedule, last)) else f"{stay}, which never sends it on"
 
 
 def _never_sent(schedule: Schedule, landings: Sequence[Landing], contributor: int, chunk: int) -> str:
@@ -340,12 +340,12 @@ class SymbolicRun:
 
     def _reduce(self, rank: int, index: int, op: Operation, values: list[int], origins: list[int]) -> list[int]:
         """Return the contributors of chunks after others are reduced into them."""
-        held = self.who[rank][op.into : op.into + op.count]
+        before = self.who[rank][op.into : op.into + op.count]
         at = self.origin[rank][op.into : op.into + op.count]
-        if 0 not in held and at == origins and (self.spec.repeats or not any(map(and_, held, values))):
-            return [*map(or_, held, values)]
-        found = []
-        for chunk, one, other, here, origin in zip(op.target, held, values, at, origins, strict=True):
+        if 0 not in before and at == origins and (self.spec.repeats or not any(map(and_, before, values))):
+            return [*map(or_, before, values)]
+        results = []
+        for chunk, one, other, here, origin in zip(op.target, before, values, at, origins, strict=True):
             twice = 0 if self.spec.repeats else one & other & self.everyone
             problem = ""
             if one == 0:
@@ -357,18 +357,18 @@ class SymbolicRun:
                     f"the contribution of {_ranks_of(twice)} would be counted twice: chunk {chunk} already "
                     f"holds {self._ranks_in(one)} and {self._ranks_in(other)} would be added"
                 )
-            found.append(one | other | (self._mistake(index, problem) if problem else 0))
-        return found
+            results.append(one | other | (self._mistake(index, problem) if problem else 0))
+        return results
 
     def _ranks_in(self, value: int) -> str:
         return _ranks_of(value & self.everyone)
 
-    def _add(self, held: list[int], brought: list[int]) -> list[int]:
+    def _add(self, current: list[int], brought: list[int]) -> list[int]:
         """Return the reduction orders of chunks after others are reduced into them."""
         sums, p = self.sums, self.schedule.world_size
         return [
             sums.setdefault((one, other) if one < other else (other, one), p + len(sums))
-            for one, other in zip(held, brought, strict=True)
+            for one, other in zip(current, brought, strict=True)
         ]
 
     def has_one_order(self) -> bool:

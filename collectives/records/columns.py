@@ -56,8 +56,8 @@ class Columnar(ABC, Generic[Row]):
     COLUMNS: ClassVar[dict[str, type[np.generic]]]  # what numbers each column has
 
     def __init_subclass__(cls) -> None:
-        found = ((name, value.kind) for name, value in vars(cls).items() if isinstance(value, Column))
-        cls.COLUMNS = dict(found)
+        columns = ((name, value.kind) for name, value in vars(cls).items() if isinstance(value, Column))
+        cls.COLUMNS = dict(columns)
 
     def __init__(self, columns: dict[str, npt.ArrayLike]) -> None:
         """Store columns of one length. A column may be a single number, which applies to all rows."""
@@ -197,9 +197,9 @@ def column_to_plain(column: npt.NDArray[Any]) -> list[Any] | dict[str, Any]:
 
 def read_columns(plain: object, kinds: Mapping[str, type[np.generic]]) -> dict[str, npt.NDArray[Any]]:
     """Return the columns from the content that ``columns_to_plain`` returned. Raise ValueError with the error."""
-    held = take(plain, ("rows", "columns"))
-    rows = check_rows(held["rows"], "rows")
-    columns = take(held["columns"], tuple(kinds), "columns")
+    table = take(plain, ("rows", "columns"))
+    rows = check_rows(table["rows"], "rows")
+    columns = take(table["columns"], tuple(kinds), "columns")
     return {name: read_column(columns[name], kind, rows, name) for name, kind in kinds.items()}
 
 
@@ -274,12 +274,12 @@ def _unpack(plain: dict[str, Any], kind: type[np.generic], rows: int, name: str)
     kept: np.dtype[Any] = np.dtype("<" + plain["type"])
     expected = rows * kept.itemsize
     try:
-        column, found = _inflate(base64.b64decode(text, validate=True), kept, rows)
+        column, nbytes = _inflate(base64.b64decode(text, validate=True), kept, rows)
     except (TypeError, ValueError, binascii.Error, zlib.error) as error:
         raise ValueError(f"{name}.deflated: {error}") from error
     if column is None:
-        said = f"more than {expected}" if found > expected else found
-        raise ValueError(f"{name}.deflated: {said} bytes where {rows} rows take {expected}, or an incomplete stream")
+        actual = f"more than {expected}" if nbytes > expected else nbytes
+        raise ValueError(f"{name}.deflated: {actual} bytes where {rows} rows take {expected}, or an incomplete stream")
     if plain["type"] == "b1" and column.view(np.uint8).max(initial=0) > 1:
         raise ValueError(f"{name}.deflated: a byte that is neither 0 nor 1")
     if plain["type"] == "u8" and rows and column.max() >= 1 << 63:

@@ -179,14 +179,14 @@ def _on_gpu(profile: Profile, spans: Sequence[Span], first: int) -> list[Span]:
             place = int(np.searchsorted(begins, at, side="right")) - 1
             if place >= 0 and at <= phases[place].end:
                 kernels.setdefault(place, []).append(one)
-    found = list[Span]()
+    on_gpu = list[Span]()
     for place in sorted(kernels):
         phase, begin = phases[place], (min(one.begin for one in kernels[place]) - first) / 1e9
         end = (max(one.end for one in kernels[place]) - first) / 1e9
-        if found and found[-1].step == phase.step:
-            begin = found[-1].end
-        found.append(phase._replace(begin=min(begin, end), end=end))
-    return found
+        if on_gpu and on_gpu[-1].step == phase.step:
+            begin = on_gpu[-1].end
+        on_gpu.append(phase._replace(begin=min(begin, end), end=end))
+    return on_gpu
 
 
 def read_run(path: Path | str) -> Trace:
@@ -222,13 +222,13 @@ def is_profile(path: Path) -> bool:
 def _files(path: Path | str | Sequence[Path | str]) -> list[Path]:
     """Return the given profile files, or those in a directory."""
     if not isinstance(path, str | Path):
-        found = [check_path("path", one) for one in path]
+        paths = [check_path("path", one) for one in path]
     else:
         given = check_path("path", path)
-        found = sorted(each for each in given.iterdir() if is_profile_name(each)) if given.is_dir() else [given]
-    if not found:
+        paths = sorted(each for each in given.iterdir() if is_profile_name(each)) if given.is_dir() else [given]
+    if not paths:
         raise InputError(f"{path}: no profile in it; torch's profiler writes .json or .json.gz")
-    return found
+    return paths
 
 
 def is_profile_name(path: Path) -> bool:
@@ -269,8 +269,8 @@ def _read(path: Path) -> Profile:
 
 def _gpu_name(content: dict[str, Any]) -> str:
     """Return the name of the first GPU in the profile, or ""."""
-    found = content.get("deviceProperties")
-    first = found[0] if isinstance(found, list) and found else None
+    devices = content.get("deviceProperties")
+    first = devices[0] if isinstance(devices, list) and devices else None
     return str(first.get("name", ""))[:LONGEST_NAME] if isinstance(first, dict) else ""
 
 

@@ -204,18 +204,18 @@ def _not_limited_elsewhere(trace: Trace, loads: LinkLoads, slow: Sequence[Cable]
     message, link = message[concerned[message]], link[concerned[message]]
     seconds = trace.messages.end - trace.messages.begin
     share = _shares(loads, link, trace.messages.begin[message], trace.messages.end[message])
-    load, held, found = np.zeros(len(seconds)), np.zeros(len(seconds), np.bool_), list[Cable]()
+    load, is_limited, unlimited = np.zeros(len(seconds)), np.zeros(len(seconds), np.bool_), list[Cable]()
     for cable in slow:
         is_own = np.isin(link, cable.links)
         mine = np.unique(message[is_own])
         load[message[is_own]] = share[is_own]
-        held[mine] = False
+        is_limited[mine] = False
         on_way = np.flatnonzero(np.isin(message, mine) & ~is_own)
         more = suspect[link[on_way]] & (share[on_way] > MORE_LOADED * load[message[on_way]])
-        held[message[on_way[(share[on_way] >= FULL * usual) | more]]] = True
-        if seconds[mine[held[mine]]].sum() <= seconds[mine[~held[mine]]].sum():
-            found.append(cable)
-    return found
+        is_limited[message[on_way[(share[on_way] >= FULL * usual) | more]]] = True
+        if seconds[mine[is_limited[mine]]].sum() <= seconds[mine[~is_limited[mine]]].sum():
+            unlimited.append(cable)
+    return unlimited
 
 
 def _shares(loads: LinkLoads, link: Ints, begin: Floats, end: Floats) -> Floats:
@@ -268,11 +268,11 @@ def _blame(
             shares = [float(loads.mean_share(link, begin, end)) for link in (fullest, *others)]
             if fullest not in others and all(share < FULL * shares[0] for share in shares[1:]):
                 sole[owner[fullest]] += end - begin - delay
-    found = [
+    blamed = [
         replace(cable, blame=float(seconds), crossing=float(over), sole=float(alone))
         for cable, seconds, over, alone in zip(cables, blame, crossing, sole, strict=True)
     ]
-    return found, latency
+    return blamed, latency
 
 
 def _cable_name(trace: Trace, numbers: Sequence[int], ranks: Mapping[str, str]) -> str:

@@ -120,9 +120,9 @@ class _Crossings:
 
     def greatest(self, values: Floats | Ints, first: Ints) -> Floats:
         """Return the maximum value of each link, or 0; ``first`` is the start of each link's entries."""
-        found, used = np.zeros(len(first) - 1), np.flatnonzero(np.diff(first))
-        found[used] = np.maximum.reduceat(values, first[used]) if len(used) else 0.0
-        return found
+        greatest_values, used = np.zeros(len(first) - 1), np.flatnonzero(np.diff(first))
+        greatest_values[used] = np.maximum.reduceat(values, first[used]) if len(used) else 0.0
+        return greatest_values
 
 
 def link_loads(trace: Trace) -> LinkLoads:
@@ -222,11 +222,11 @@ def _events(part: _Crossings) -> tuple[Floats, Floats, Ints]:
     rate = np.where(part.end > part.start, part.rate, 0.0)  # what takes no time would only leave its rounding
     changes = np.concatenate([-rate, rate])
     order = _order(links, times)  # at one time ends come first
-    load, held = np.cumsum(changes[order]), np.cumsum(np.where(order < number, -1, 1))
+    load, flowing = np.cumsum(changes[order]), np.cumsum(np.where(order < number, -1, 1))
     first = 2 * part.first
     before = np.where(first[:-1] > 0, load[first[:-1] - 1], 0.0) if number else np.zeros(len(first) - 1)
     load -= np.repeat(before, np.diff(first))
-    return times[order], np.maximum(load, 0.0), held
+    return times[order], np.maximum(load, 0.0), flowing
 
 
 def _order(link: Ints, time: Floats) -> Ints:

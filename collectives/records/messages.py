@@ -188,9 +188,9 @@ class Messages(Columnar[Message]):
     @classmethod
     def from_plain(cls, plain: object) -> Self:
         """Return the messages from the content that ``to_plain`` returned. Raise ValueError with the error."""
-        held = dict(take(plain, ("rows", "columns", "routes")))
-        routes = _read_routes(held.pop("routes"))
-        columns = read_columns(held, cls.COLUMNS)
+        table = dict(take(plain, ("rows", "columns", "routes")))
+        routes = _read_routes(table.pop("routes"))
+        columns = read_columns(table, cls.COLUMNS)
         for number in _first(columns["route"] >= len(routes)):
             raise ValueError(f"columns: route.{number}: {columns['route'][number]} is none of {len(routes)} routes")
         return cls(routes, **columns)
@@ -245,14 +245,14 @@ def join_messages(parts: Sequence[Messages]) -> Messages:
 
 def _read_routes(plain: object) -> MessageRoutes:
     """Return the routes in a file. Raise ValueError with the error."""
-    held = take(plain, ("names", "count", "nodes", "first", "node"), "routes")
-    names, count, nodes = held["names"], held["count"], held["nodes"]
+    table = take(plain, ("names", "count", "nodes", "first", "node"), "routes")
+    names, count, nodes = table["names"], table["count"], table["nodes"]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError("routes.names: they are not a list of texts")
     for name, number in (("count", count), ("nodes", nodes)):
         check_rows(number, f"routes.{name}")
-    first = read_column(held["first"], np.int64, count + 1, "routes.first")
-    node = read_column(held["node"], np.int64, nodes, "routes.node")
+    first = read_column(table["first"], np.int64, count + 1, "routes.first")
+    node = read_column(table["node"], np.int64, nodes, "routes.node")
     if first[0] != 0 or first[-1] != nodes or (np.diff(first.astype(np.int64)) < 0).any():
         raise ValueError(f"routes.first: it does not go from 0 to {nodes} without a step back")
     if nodes and node.max() >= len(names):

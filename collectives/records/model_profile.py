@@ -374,7 +374,7 @@ def parse_transformer(text: str) -> tuple[str, TransformerShape]:
     name, _, given = text.partition(":")
     kind, _, own = TRANSFORMERS.get(name, f"{name}:").partition(":")
     given = f"{own},{given}"
-    found: dict[str, int] = {}
+    values: dict[str, int] = {}
     for part in filter(None, (each.strip() for each in given.split(","))):
         key, _, value = (each.strip() for each in part.partition("="))
         if key not in TransformerShape._fields:
@@ -382,20 +382,20 @@ def parse_transformer(text: str) -> tuple[str, TransformerShape]:
         most = MOST.get(key, 1 << 22)
         if not (value.isascii() and value.isdigit()) or not 0 < int(value[:18]) <= most:
             raise InputError(f"model {quote(text)}: {key} is {quote(value)}; give a whole number from 1 to {most}")
-        found[key] = int(value)
-    missing = [key for key in NEEDED if key not in found]
+        values[key] = int(value)
+    missing = [key for key in NEEDED if key not in values]
     example = TRANSFORMERS["llama-7b"] if kind == "llama" else EXAMPLE
     if missing:
         raise InputError(f"model {quote(text)}: {', '.join(missing)} is missing; write {example}")
-    found.setdefault("kv_heads", found["heads"])
-    usual = 4 * found["width"] if kind != "llama" else -(-8 * found["width"] // 3 // 256) * 256
-    found.setdefault("hidden", usual)
-    if found["width"] % found["heads"] or found["heads"] % found["kv_heads"]:
+    values.setdefault("kv_heads", values["heads"])
+    usual = 4 * values["width"] if kind != "llama" else -(-8 * values["width"] // 3 // 256) * 256
+    values.setdefault("hidden", usual)
+    if values["width"] % values["heads"] or values["heads"] % values["kv_heads"]:
         raise InputError(
-            f"model {quote(text)}: width {found['width']} must be a multiple of heads {found['heads']}, and heads "
-            f"a multiple of kv_heads {found['kv_heads']}"
+            f"model {quote(text)}: width {values['width']} must be a multiple of heads {values['heads']}, and heads "
+            f"a multiple of kv_heads {values['kv_heads']}"
         )
-    return kind, TransformerShape(**found)
+    return kind, TransformerShape(**values)
 
 
 def flops_per_token(kind: str, shape: TransformerShape, *, is_frozen: bool = False) -> float:

@@ -82,19 +82,19 @@ class Spans(Columnar[Span]):
     @classmethod
     def from_plain(cls, plain: object) -> Self:
         """Return the spans from the content that ``to_plain`` returned. Raise ValueError with the error."""
-        held = dict(take(plain, ("rows", "columns", "names")))
-        names = held.pop("names")
+        table = dict(take(plain, ("rows", "columns", "names")))
+        names = table.pop("names")
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise ValueError("names: they are not a list of texts")
-        columns = read_columns(held, cls.COLUMNS)
+        columns = read_columns(table, cls.COLUMNS)
         for number in np.flatnonzero(columns["name"] >= len(names))[:1].tolist():
             raise ValueError(f"columns: name.{number}: {columns['name'][number]} is none of {len(names)} names")
         return cls(names, **columns)
 
     def named(self, *names: str) -> Bools:
         """Return which spans have one of these names."""
-        found: Bools = np.array([name in names for name in self.names], np.bool_)[self.name]
-        return found
+        is_named: Bools = np.array([name in names for name in self.names], np.bool_)[self.name]
+        return is_named
 
     def select(self, which: npt.NDArray[Any] | slice) -> Self:
         """Return some spans: by index, by a slice, or where an array of bool says so."""

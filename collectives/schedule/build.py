@@ -197,16 +197,16 @@ def sound_schedule(algorithm: Algorithm, world_size: int, root: int, rank: int, 
 
 def _run_tolerantly(call: ProgramCall) -> Programs:
     """Return the steps of all ranks, each up to its failure."""
-    found: Programs = []
+    programs: Programs = []
     for rank in range(call.world_size):
-        found.append([])
+        programs.append([])
         with suppress(Exception, SystemExit):  # what it is has been told already
             for program in call.run(rank):
-                found[-1].append([])
+                programs[-1].append([])
                 # a program that never ends has gone wrong long before
                 for step in islice(program, 10_000):
-                    found[-1][-1].append(step)
-    return found
+                    programs[-1][-1].append(step)
+    return programs
 
 
 def _cut_offences(call: ProgramCall, programs: Programs) -> Programs:

@@ -82,8 +82,8 @@ def first_mismatch(columns: OperationColumns, call: ProgramCall, key: Keys) -> i
     sends = np.flatnonzero((columns.kind == Kind.SEND) & ~alone)
     there = columns.match[sends]
     counts, chunks = (columns.count[sends], columns.count[there]), (columns.chunk[sends], columns.into[there])
-    found = np.append(np.flatnonzero(alone), sends[~ends_agree(call, counts, chunks)])
-    return int(found[np.lexsort((found, alone[found], key[found]))[0]]) if len(found) else None
+    wrong = np.append(np.flatnonzero(alone), sends[~ends_agree(call, counts, chunks)])
+    return int(wrong[np.lexsort((wrong, alone[wrong], key[wrong]))[0]]) if len(wrong) else None
 
 
 Longs = npt.NDArray[np.int64]
@@ -102,13 +102,13 @@ def first_offence(columns: OperationColumns, call: ProgramCall) -> Offence | Non
 
     The columns may contain all ranks or some of them, because no rule compares ranks.
     """
-    found = _first(rule(columns, call) for rule in OF_ONE)
-    sound = columns if found is None else columns.head(found.at)  # the others trust peers, chunks and counts
-    return _first(rule(sound, call) for rule in OF_SEVERAL) or found
+    offence = _first(rule(columns, call) for rule in OF_ONE)
+    sound = columns if offence is None else columns.head(offence.at)  # the others trust peers, chunks and counts
+    return _first(rule(sound, call) for rule in OF_SEVERAL) or offence
 
 
-def _first(found: Iterable[Offence | None]) -> Offence | None:
-    return min((one for one in found if one is not None), key=lambda one: one.at, default=None)
+def _first(offences: Iterable[Offence | None]) -> Offence | None:
+    return min((one for one in offences if one is not None), key=lambda one: one.at, default=None)
 
 
 def _where(broken: Bools, problem: Callable[[int], str]) -> Offence | None:

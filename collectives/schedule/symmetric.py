@@ -41,11 +41,11 @@ class ShiftedNumbers(NamedTuple):
 
     def on(self, ranks: Ints, world_size: int) -> Ints:
         """Return the numbers on these ranks, [ranks] or one per entry, [entries, 1]; the result is [entries, ranks]."""
-        found: Ints = ranks + self.shift[:, None]
-        found %= np.int32(world_size)
-        found *= self.stride[:, None]
-        found += self.base[:, None]
-        return found
+        values: Ints = ranks + self.shift[:, None]
+        values %= np.int32(world_size)
+        values *= self.stride[:, None]
+        values += self.base[:, None]
+        return values
 
 
 @dataclass(frozen=True, repr=False)
@@ -82,8 +82,8 @@ class SymmetricSchedule(ProgramCall):
 
     def ranks_at(self, distance: Ints, ranks: Ints) -> Ints:
         """Return the ranks at these distances from each of ``ranks``; [distances, ranks]."""
-        found: Ints = (ranks + distance[:, None]) % np.int32(self.world_size)
-        return found
+        peers: Ints = (ranks + distance[:, None]) % np.int32(self.world_size)
+        return peers
 
     @property
     def stride(self) -> int:
@@ -130,55 +130,57 @@ class SymmetricSchedule(ProgramCall):
         return StepTable(self.algorithm, p, self.root, self.chunks, self.scratch, columns)
 
 
-def match_symmetric(found: SymmetricSchedule) -> SymmetricSchedule | None:
+def match_symmetric(symmetric: SymmetricSchedule) -> SymmetricSchedule | None:
     """Return the schedule with its messages matched, or None if its program may be rejected.
 
     Only rank 0 is checked. If ranks differ by permutations of the chunks, its result holds for all ranks.
     """
-    if not _ranks_are_permuted(found):
+    if not _ranks_are_permuted(symmetric):
         return None
-    rank0 = merge_blocks([found.block(np.zeros(1, np.int32))])
-    if first_offence(rank0, found) is not None:
+    rank0 = merge_blocks([symmetric.block(np.zeros(1, np.int32))])
+    if first_offence(rank0, symmetric) is not None:
         return None
-    distance = np.where(found.kind == Kind.SEND, found.peer, -found.peer) % found.world_size  # from sender to receiver
-    match = match_halves(found.kind, distance.astype(np.int64) * found.channels + found.channel)
-    if (match[found.kind < Kind.COPY] < 0).any():
+    distance = (
+        np.where(symmetric.kind == Kind.SEND, symmetric.peer, -symmetric.peer) % symmetric.world_size
+    )  # from sender to receiver
+    match = match_halves(symmetric.kind, distance.astype(np.int64) * symmetric.channels + symmetric.channel)
+    if (match[symmetric.kind < Kind.COPY] < 0).any():
         return None
-    sends = np.flatnonzero(found.kind == Kind.SEND)
+    sends = np.flatnonzero(symmetric.kind == Kind.SEND)
     there = match[sends]
-    sent, landed = found.read.select(sends), found.written.select(there)
+    sent, landed = symmetric.read.select(sends), symmetric.written.select(there)
     if (sent.stride != landed.stride).any():
         return None
-    at_peer = landed.on(found.peer[sends, None], found.world_size)[:, 0]
-    if not ends_agree(found, (found.count[sends], found.count[there]), (rank0.chunk[sends], at_peer)).all():
+    at_peer = landed.on(symmetric.peer[sends, None], symmetric.world_size)[:, 0]
+    if not ends_agree(symmetric, (symmetric.count[sends], symmetric.count[there]), (rank0.chunk[sends], at_peer)).all():
         return None
-    return replace(found, match=match)
+    return replace(symmetric, match=match)
 
 
-def _ranks_are_permuted(found: SymmetricSchedule) -> bool:
+def _ranks_are_permuted(schedule: SymmetricSchedule) -> bool:
     """Return whether adding one to the rank is one permutation of the chunks for all operations.
 
     Chunks form *groups* of ``world_size`` times the stride. The permutation moves a chunk of a moving group one stride
     further, and the last ones to the front. Other groups stay. An operation uses one chunk of a moving group, whole
     groups, or chunks that stay.
     """
-    reads, writes = (found.kind == Kind.SEND) | (found.kind >= Kind.COPY), found.kind != Kind.SEND
-    local = found.kind >= Kind.COPY
-    if (found.read.stride != found.written.stride)[local].any():
+    reads, writes = (schedule.kind == Kind.SEND) | (schedule.kind >= Kind.COPY), schedule.kind != Kind.SEND
+    local = schedule.kind >= Kind.COPY
+    if (schedule.read.stride != schedule.written.stride)[local].any():
         return False
-    used = found.read.select(np.flatnonzero(reads)), found.written.select(np.flatnonzero(writes))
+    used = schedule.read.select(np.flatnonzero(reads)), schedule.written.select(np.flatnonzero(writes))
     base, stride = np.concatenate([one.base for one in used]), np.concatenate([one.stride for one in used])
-    count, moves = np.concatenate([found.count[reads], found.count[writes]]), stride > 0
+    count, moves = np.concatenate([schedule.count[reads], schedule.count[writes]]), stride > 0
     if not moves.any():
         return True
-    size = found.stride * found.world_size
-    if found.chunks % size or found.scratch % size or (base < 0).any() or (base + count > found.total).any():
+    size = schedule.stride * schedule.world_size
+    if schedule.chunks % size or schedule.scratch % size or (base < 0).any() or (base + count > schedule.total).any():
         return False
     group, within = np.divmod(base, size)
-    group_moves = np.zeros(found.total // size, np.bool_)
+    group_moves = np.zeros(schedule.total // size, np.bool_)
     group_moves[group[moves]] = True
     before = np.append(0, np.cumsum(group_moves))
     stays = before[(base + count - 1) // size + 1] == before[group]
-    is_chunk = (stride == found.stride) & (within < stride) & (count == 1)
+    is_chunk = (stride == schedule.stride) & (within < stride) & (count == 1)
     is_whole = ~moves & (within == 0) & (count % size == 0)
     return bool((stays | is_chunk | is_whole).all())

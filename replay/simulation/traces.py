@@ -100,10 +100,10 @@ def _marks_at(recording: Recording, entry: Ints, stream: Ints) -> tuple[Ints, tu
     """Return the innermost mark around the computing before each entry, and the marks."""
     entries, marks = recording.entries, (*recording.marks, COMPUTE)
     changes, opened = [-1], [len(marks) - 1]
-    told = np.flatnonzero((entries.did == Did.BEGIN) | (entries.did == Did.END))
+    marks_at = np.flatnonzero((entries.did == Did.BEGIN) | (entries.did == Did.END))
     stack: list[int] = []
     before = -1
-    for at in told.tolist():
+    for at in marks_at.tolist():
         of = int(entries.stream[at])
         if of != before:
             stack, before = [], of

@@ -306,10 +306,10 @@ def _list_candidates(
 
 def _notes(system: System, comm: Communicator) -> tuple[str, ...]:
     """Return the prediction's assumptions and limits, in words."""
-    said = ("nccl",) if comm.settings.version else ()
+    known = ("nccl",) if comm.settings.version else ()
     guesses = {"nccl": f"NCCL's version (nccl) is a guess: {'.'.join(map(str, system.version))}",
                "nic": f"the rate of a host's NICs (nic) is a guess: {system.nic:g} GB/s"}  # fmt: skip
-    notes = [guesses[key] for key in system.guessed if key not in said]
+    notes = [guesses[key] for key in system.guessed if key not in known]
     notes += [f"{key} is not stated: {MEANINGS[key, getattr(system, key)]}" for key in ("layout", "procs")
               if key in system.defaulted and _matters(key, comm)]  # fmt: skip
     notes += _notes_on_p2p(system, comm)

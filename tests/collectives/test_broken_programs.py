@@ -1,4 +1,4 @@
-"""Programs that cannot work, and the gallery of broken ones: what is wrong is named by rank, step, chunk and peer."""
+"""Reject wrong programs, and the gallery of broken ones, with rank, step, chunk and peer."""
 
 import re
 import sys
@@ -20,13 +20,13 @@ from ringlab.shared.ranges import parse_world_sizes
 # mypy: allow-untyped-defs
 
 
-IN_LINES = re.compile(  # what messages say of lines
+IN_LINES = re.compile(  # the lines in messages
     r"(, up to its last step, \d+)?(, as it yields no step)? ?\((it begins in )?line \d+ of \w+\.py\)|, line \d+(?=\))"
 )
 
 
 def refusal(collective: str, function: Callable[..., Any], world_size: int, root: int = 0, **options: Any) -> str:
-    """Return why a program is wrong, without the lines, which move with every change of this file."""
+    """Return the error of a program without line numbers."""
     with pytest.raises(ProgramError) as failure:
         verify(declared(collective, function, name="wrong", **options), world_size, root)
     assert failure.value.world_size == world_size
@@ -237,7 +237,7 @@ def test_long_rank_lists_are_shortened() -> None:
 
 
 GALLERY = Path(__file__).parent / "broken"
-CAUGHT = {  # smallest world size and root, but for one rank, and where and what is told to be wrong
+CAUGHT = {  # smallest failing world size (from 2 on) and root, and the message
     "crashes": (2, 0, r"rank 0, step 0: .* fails with ZeroDivisionError: integer modulo by zero \(line 9 of"),
     "double_count": (3, 0, r"rank 0, step 1 \(line 10 .*contribution of rank 0 would be counted twice"),
     "empty_scratch": (2, 0, r"rank 1, step 0 \(line 8 .*: chunk 1 holds nothing yet \(scratch is undefined"),

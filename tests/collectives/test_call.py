@@ -1,4 +1,4 @@
-"""One call of a collective as a value, and what no call can ask for: wrong types are refused like wrong values."""
+"""Check calls of collectives and the rejection of invalid arguments."""
 
 import re
 
@@ -56,7 +56,7 @@ def read_only(buffer: np.ndarray) -> np.ndarray:
 
 
 STRIDES = np.lib.stride_tricks.as_strided
-ODD_BUFFERS = {  # what stands in place of rank 2's, and what is said of it
+ODD_BUFFERS = {  # message to invalid buffer of rank 2
     "is read-only; give a copy of it": read_only,
     "has the dtype '>f8'; use one of float32, ": lambda buffer: buffer.astype(">f8"),
     "has the dtype '|O'; use one of": lambda buffer: buffer.astype(object),

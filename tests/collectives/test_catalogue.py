@@ -1,4 +1,4 @@
-"""Algorithms: declared once, found by name or in a user's file, the same again in another process."""
+"""Declare algorithms, find them by name or in a user's file, and pickle them."""
 
 import pickle
 import sys

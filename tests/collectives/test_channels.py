@@ -1,4 +1,4 @@
-"""Several programs of a rank at the same time, and programs of a group of ranks."""
+"""Check programs with several channels, and programs of a group of ranks."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +29,7 @@ from collectives.schedule.build import build_schedule
 
 
 def both_ways(rank, world_size):
-    """Half of the buffer round the ring one way, half the other way."""
+    """Reduce half of the buffer in each direction of the ring."""
     mirrored = range(world_size - 1, -1, -1)
     return (
         on_group(ring_all_reduce(rank, world_size), range(world_size)),
@@ -66,7 +66,7 @@ def test_algorithm_with_channels_has_no_single_program() -> None:
 
 @pytest.mark.parametrize("p", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("n", [0, 1, 7, 64])
-def test_the_engine_reduces_on_two_channels(p: int, n: int) -> None:
+def test_engine_reduces_on_two_channels(p: int, n: int) -> None:
     data = [np.arange(n) * (rank + 1) + rank for rank in range(p)]
     held = [array.copy() for array in data]
     simcomm.run(TWO_RINGS, simcomm.star(p, "1 GB/s", "1 us"), buffers=held)

@@ -1,4 +1,4 @@
-"""Every algorithm on real data in the simulator: what numpy says, for all world sizes, lengths, operators and roots."""
+"""Run every algorithm on data in the simulator and compare the results with numpy."""
 
 import numpy as np
 import oracle_data as oracle
@@ -14,7 +14,7 @@ SIZES = [pytest.param(p, marks=[pytest.mark.slow] * (p in SLOW_SIZES)) for p in 
 
 
 def differences(found: Algorithm, p: int, n: int, op: str = "sum", root: int = 0) -> list[str]:
-    """Ranks that hold something else than they should."""
+    """Return a line for each rank with wrong results."""
     data = oracle.inputs(p, n)
     held = [array.copy() for array in data]
     options = {"op": op if found.spec.reduces else None, "root": root if found.spec.rooted else None}
@@ -74,24 +74,13 @@ def test_any_number_of_slices_is_correct(name: str, collective: str, data: st.Da
     "rail", ["naive", "chain", "recursive_doubling", "hierarchical", "unchunked_ring", "double_tree", "torus"]
 )
 @pytest.mark.parametrize("node", ["ring", "bidirectional_ring"])
-@pytest.mark.parametrize(("p", "gpus"), [(1, 1), (6, 2), (6, 3), (8, 4), (12, 4), (15, 5), (12, 12), (7, 1)])
+@pytest.mark.parametrize(("p", "gpus"), [(1, 1), (6, 3), (12, 4), (7, 1)])
 def test_any_algorithm_in_a_hierarchy_is_correct(p: int, gpus: int, node: str, rail: str) -> None:
     found = find_algorithm("all_reduce/hierarchical").with_parameters(gpus=gpus, node=node, rail=rail)
     assert not differences(found, p, 103)
 
 
-TORI = [
-    (1, 1, 1),
-    (6, 2, 3),
-    (6, 3, 1),
-    (12, 4, 3),
-    (7, 7, 1),
-    (12, 2, 3),
-    (24, 4, 3),
-    (27, 3, 3),
-    (8, 1, 2),
-    (12, 3, 1),
-]
+TORI = [(1, 1, 1), (6, 2, 3), (6, 3, 1), (7, 7, 1), (8, 1, 2), (12, 4, 3), (24, 4, 3), (27, 3, 3)]
 
 
 @pytest.mark.parametrize(("p", "columns", "rows"), TORI)

@@ -1,4 +1,4 @@
-"""The formulas of docs/reference/costs.md are those of the library; and what every algorithm says of itself."""
+"""Compare docs/reference/costs.md and the docstrings of algorithms with the library."""
 
 import re
 import sys
@@ -27,16 +27,16 @@ HOLDS = {
 
 
 def value(formula: str, m: CostModel, s: int = 8) -> float:
-    """What a formula of the page gives."""
+    """Return the value of a formula of the page."""
     known = {"p": m.p, "n": m.nbytes, "α": m.alpha, "β": m.beta, "γ": m.gamma, "L": m.doublings, "s": s, "sqrt": sqrt}
     return float(eval(formula.replace("·", "*"), {"__builtins__": {}}, known))
 
 
-STEPS = re.compile(r"((?:ceil\(log2 p\)|log2 p|\b[pgrcs]\b|[-+/()\d ])+) (?:steps|messages deep)")
+STEPS = re.compile(r"((?:ceil\(log2 p\)|log2 p|\b[pgrcs]\b|[-+/()\d ])+) steps")
 
 
 def stated_steps(docstring: str, m: CostModel, s: int = 8) -> float:
-    """What the number of steps in the first line of a docstring comes to; squares where there are rows and columns."""
+    """Return the number of steps in a docstring's first line; rows and columns are equal."""
     if "One step" in docstring:
         return 1.0
     found = STEPS.search(docstring)

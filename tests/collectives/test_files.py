@@ -1,4 +1,4 @@
-"""Files that are read and written: what they may be, what stays as it was, and what is said where it fails."""
+"""Check reading and writing of files: kinds, permissions, failures, and messages."""
 
 import errno
 import json

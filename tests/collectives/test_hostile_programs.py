@@ -1,4 +1,4 @@
-"""Users' files that do what no program should: each ends within its limits, with a message that names file and line."""
+"""Run hostile user files: each ends within its limits, with a message that names file and line."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def hostile(rank, world_size):
 """
 FIRST = 8  # line of a program's first statement
 RIGHT = "    yield send(1 - rank, 0), recv_reduce(1 - rank, 0)"
-ENDED = {  # the body, and what is said of it, with the line in which it was
+ENDED = {  # body, message, and line
     "an endless loop": ("    while True: pass\n    yield ()", "longer than 1 s", 8),
     "sleep": ("    yield ()\n    time.sleep(60)", "longer than 1 s", 9),
     "os._exit": ("    yield ()\n    os._exit(0)", "exits with status 0", None),

@@ -66,7 +66,7 @@ def test_other_gpus_than_the_scenario_are_rejected(tmp_path: Path):
 
 
 def test_gloo_is_rejected_for_nccl(tmp_path: Path, ringlab: Ringlab):
-    with pytest.raises(InputError, match="all_reduce/nccl is what NCCL itself does, and the backend is gloo"):
+    with pytest.raises(InputError, match="all_reduce/nccl is NCCL's own collective, but the backend is gloo"):
         realcomm.run(nccl("all_reduce"), simcomm.this_machine(2), 1024)
     refused = ringlab("compare", write(tmp_path, BOX), "--backend", "nccl")
     others = (

@@ -1,4 +1,4 @@
-"""What takes long says so on standard error, with how far it is; an interrupt keeps what is done."""
+"""Check progress on standard error, and interrupts, which keep finished results."""
 
 import io
 import json
@@ -60,7 +60,7 @@ messages = { distribution = "lognormal", mean = "50 us", deviation = "5 ms" }
 
 
 class Heard:
-    """A progress that keeps what it is told, and may interrupt."""
+    """A progress that records its calls and can interrupt."""
 
     def __init__(self, interrupt_at: int | None = None) -> None:
         self.notes: list[str] = []
@@ -267,7 +267,7 @@ def start(folder: Path, *arguments: str, stderr: int = subprocess.PIPE) -> "Iter
 
 
 def read_until(file: int, wanted: str) -> str:
-    """Return what is written until the pattern is met."""
+    """Return the output up to the pattern."""
     said, end = b"", time.monotonic() + 60
     while not re.search(wanted.encode(), said):
         assert time.monotonic() < end, said

@@ -1,4 +1,4 @@
-"""Random programs are judged as their execution on random numbers is; steps and bytes stay above the lower bounds."""
+"""Compare the proof of random programs with their execution, and their costs with the lower bounds."""
 
 from random import Random
 
@@ -26,7 +26,7 @@ def draw_right(rng: Random, p: int) -> tuple[str, Programs, int, int]:
 
 
 def judge(algorithm: Algorithm, p: int, root: int = 0) -> str:
-    """Return ``right``, or why a program is wrong."""
+    """Return ``right``, or the error of a program."""
     try:
         verify(algorithm, p, root)
     except ProgramError as error:
@@ -35,7 +35,7 @@ def judge(algorithm: Algorithm, p: int, root: int = 0) -> str:
 
 
 def is_refused(algorithm: Algorithm, p: int, root: int = 0) -> bool:
-    """Return whether a program breaks a rule of the language, even if it would work."""
+    """Return whether a program breaks a rule, even if it would work."""
     try:
         build_schedule(algorithm, p, root)
     except InputError:

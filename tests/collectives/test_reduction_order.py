@@ -1,4 +1,4 @@
-"""Ranks that reduce in different orders: the proof finds them, real floats differ there alone, users read it."""
+"""Find ranks that reduce in different orders: by proof, by bits of floats, and in the commands."""
 
 import json
 from collections.abc import Iterator
@@ -18,13 +18,13 @@ from collectives.step import Program
 
 # mypy: allow-untyped-defs
 
-PER_RANK = 120  # floats of each rank's part: that all sums agree by chance is out of the question
+PER_RANK = 120  # floats of each part, so that equal sums by chance are impossible
 SHARED = [name for name in library() if name.startswith(("all_reduce/", "reduce_scatter/", "all_gather/"))]
 MORE = [pytest.param(p, marks=pytest.mark.slow) for p in [*range(8, 12), *range(13, 18), 24, 32]]
 
 
 def has_equal_bits(algorithm: Algorithm, p: int, seed: int = 0) -> bool:
-    """Return whether parts that several ranks end with are the same to the last bit, of random floats."""
+    """Return whether ranks end with the same bits of shared parts, for random floats."""
     floats = np.random.default_rng(seed)
     n = PER_RANK * p
     buffers = [(floats.normal(size=n) * 2.0 ** floats.integers(-8, 8, n)).astype(np.float32) for _ in range(p)]
@@ -64,7 +64,7 @@ def summed_in(sums: list[list[tuple[int, int]]]) -> Algorithm:
 
 @st.composite
 def summing_orders(draw: st.DrawFn) -> list[list[tuple[int, int]]]:
-    """Draw for each rank an order of sums; two orders at most, as many more would hardly ever be the same."""
+    """Draw an order of sums for each rank, from two orders, so that equal orders are frequent."""
     p = draw(st.integers(2, 5))
 
     def order() -> Iterator[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""One proof serves all roots whose programs are the same, counted from the root; every other root has its own."""
+"""Prove equivalent roots once, and every other root on its own."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,9 @@ from collectives.verdict import prove
 # mypy: allow-untyped-defs
 
 ROOTED = sorted(name for name, found in library().items() if found.spec.rooted)
-RELATIVE = sorted(set(ROOTED) - {"scatter/binomial", "gather/binomial"})  # these cut what wraps round the buffer
+RELATIVE = sorted(
+    set(ROOTED) - {"scatter/binomial", "gather/binomial"}
+)  # these divide runs that wrap around the buffer
 FILE = """
 from collectives import algorithm, recv, send
 
@@ -77,7 +79,7 @@ def test_mistake_at_one_root_is_found(root: int, tmp_path: Path) -> None:
 
 
 def without_modulo(rank, world_size, root) -> Program:
-    """Right at root 0 only: beyond the last rank there is none."""
+    """Correct at root 0 only: ranks do not wrap around."""
     position = (rank - root) % world_size
     if position:
         yield recv(rank - 1, 0)
@@ -86,17 +88,17 @@ def without_modulo(rank, world_size, root) -> Program:
 
 
 def by_name(rank, world_size, root) -> Program:
-    """Right but at root 7."""
+    """Correct except at root 7."""
     yield from without_modulo(0, 1, 0) if f"{root}" == "7" else naive(rank, world_size, root)
 
 
 def by_table(rank, world_size, root) -> Program:
-    """Right but at root 7."""
+    """Correct except at root 7."""
     yield from without_modulo(0, 1, 0) if {7: True}.get(root) else naive(rank, world_size, root)
 
 
 def by_loop(rank, world_size, root) -> Program:
-    """Right but at root 7."""
+    """Correct except at root 7."""
     yield from without_modulo(0, 1, 0) if len(range(root)) == 7 else naive(rank, world_size, root)
 
 

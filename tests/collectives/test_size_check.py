@@ -1,4 +1,4 @@
-"""What is too large is refused before it is built, with the size, the limit and a way out."""
+"""Reject too large inputs before they are built, with the size, the limit and alternatives."""
 
 import re
 import tracemalloc
@@ -35,7 +35,7 @@ from simcomm.selection import choose
 
 
 def counting(algorithm: Algorithm, said: list[int]) -> Algorithm:
-    """Return an algorithm whose programs add to ``said`` how many operations each step that was asked for has."""
+    """Return an algorithm whose programs append the number of operations of each step to ``said``."""
 
     def function(*arguments, **options) -> Iterator[Step]:
         for step in algorithm.function(*arguments, **options):
@@ -82,7 +82,6 @@ def test_auto_ignores_algorithms_that_are_too_large(monkeypatch):
 
 @pytest.mark.parametrize(("limit", "name"), [("PAIRS", "direct"), ("TABLED", "pairwise")])
 def test_more_memory_allows_more(limit: str, name: str, monkeypatch):
-    """A refusal names the memory that is enough."""
     algorithm, cluster = find_algorithm(f"all_to_all/{name}"), simcomm.star(257, "10 Gbit/s", "5 us")
     monkeypatch.setattr(Gigabyte, limit, 40_000)
     schedules.unverified_schedule.cache_clear()

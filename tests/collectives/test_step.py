@@ -1,4 +1,4 @@
-"""The vocabulary, and where chunks and parts of a buffer begin and end."""
+"""Check operations, steps, and the bounds of chunks and parts."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Traces and their files: what is written comes back, nothing else is taken for a trace; what a Trace comes down to."""
+"""Check traces: files, rejected content, memory, and the figures of a trace."""
 
 import base64
 import json
@@ -26,7 +26,7 @@ from simcomm.model.faults import Faults
 from simcomm.schedules import unverified_schedule
 from viz.report import ReportParts
 
-ZEROS = base64.b64encode(zlib.compress(bytes(1 << 20))).decode()  # of many times the memory that it should take
+ZEROS = base64.b64encode(zlib.compress(bytes(1 << 20))).decode()  # many times the allowed size
 ONES = base64.b64encode(zlib.compress(b"\xff" * 16)).decode()
 
 
@@ -227,7 +227,7 @@ def test_tables_of_another_shape_are_rejected(trace: Trace, tmp_path: Path, chan
 
 
 def test_trace_needs_little_more_memory_than_it_holds(tmp_path: Path) -> None:
-    """Of a Trace of 130,560 messages: what is needed while it is made from an engine's times, and while it is read."""
+    """Measure the memory to create a trace of 130,560 messages, and to read it."""
     file, ring = tmp_path / "ring.trace.json", find_algorithm("all_reduce/ring")
     star = simcomm.star(256, "10 Gbit/s", "5 us")
     call, schedule, faults = CollectiveCall(ring, 1 << 20), unverified_schedule(ring, 256), Faults()

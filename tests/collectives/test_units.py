@@ -1,4 +1,4 @@
-"""Quantities: exact where they are clear, refused where they are not."""
+"""Parse and format quantities: clear ones exactly; ambiguous ones are rejected."""
 
 import re
 from collections.abc import Callable

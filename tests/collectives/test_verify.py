@@ -1,6 +1,7 @@
-"""The library is proved at many world sizes, and that no step is spare; what `ringlab check` says of algorithms."""
+"""Prove the library at many world sizes, show that each step is needed, and check the verdicts of `ringlab check`."""
 
 from collections.abc import Callable
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -39,11 +40,10 @@ def test_library_is_correct(name: str, worlds: list[int]) -> None:
     assert [report.world_size for report in verdict.reports] == worlds
 
 
-@pytest.mark.parametrize("p", [1, 2, 4, 6, 12, 18, 24, 32])
-@pytest.mark.parametrize("gpus", [1, 2, 3, 4, 6, 8])
-@pytest.mark.parametrize("rail", ["ring", "chain", "recursive_doubling"])
-def test_hierarchy_is_correct_for_any_node_size(p: int, gpus: int, rail: str) -> None:
-    found = find_algorithm("all_reduce/hierarchical").with_parameters(gpus=gpus, rail=rail)
+@pytest.mark.parametrize("p", [1, 2, 6, 12, 24])
+@pytest.mark.parametrize("gpus", [1, 3, 4, 8])
+def test_hierarchy_is_correct_for_any_node_size(p: int, gpus: int) -> None:
+    found = find_algorithm("all_reduce/hierarchical").with_parameters(gpus=gpus)
     if p % gpus:
         with pytest.raises(Undefined, match=f"world size {p}: gpus={gpus} is for multiples of {gpus} ranks"):
             verify(found, p)
@@ -59,7 +59,9 @@ INSIDE = [name.partition("/")[2] for name in library() if name.startswith("all_r
     ("node", "gather"),
     [("ring", None), ("naive", "bidirectional_ring"), ("bidirectional_ring", None), ("recursive_halving", "bruck")],
 )
-@pytest.mark.parametrize(("p", "gpus"), [(1, 1), (6, 2), (8, 8), (12, 3), (16, 4)])
+@pytest.mark.parametrize(
+    ("p", "gpus"), [(6, 2), (12, 3), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((8, 8), (16, 4)))]
+)
 def test_any_algorithm_runs_in_a_hierarchy(p: int, gpus: int, node: str, gather: str | None, rail: str) -> None:
     found = find_algorithm("all_reduce/hierarchical").with_parameters(gpus=gpus, node=node, rail=rail, gather=gather)
     assert verify(found, p).world_size == p
@@ -154,7 +156,6 @@ def test_steps_complete_once_and_in_order(name: str, p: int) -> None:
 
 
 def test_too_many_tracked_chunks_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that declares a billion is refused at once, and larger worlds than fit are left out."""
     with pytest.raises(TooLarge, match=r"world size 2: all ranks have 2,000,000,000 chunks together, .* declare fewer"):
         prove(declared("all_reduce", lambda rank, p: iter(()), chunks=10**9), [2])
     monkeypatch.setattr("collectives.budget.Gigabyte.FOLLOWED", 20)
@@ -164,17 +165,17 @@ def test_too_many_tracked_chunks_are_rejected(monkeypatch: pytest.MonkeyPatch) -
 
 
 def faulty(right: Algorithm, place: tuple[int, int, int]) -> Callable[..., Any]:
-    """The same program, but one rank forgets one of the steps of one channel."""
+    """Return the program without one step of one channel of one rank."""
 
-    def forgetful(rank, world_size, root=0):
+    def shortened(rank, world_size, root=0):
         def channel(number, program):
-            for step, said in enumerate(program):
-                if (rank, number, step) != place:
-                    yield said
+            for index, step in enumerate(program):
+                if (rank, number, index) != place:
+                    yield step
 
-        return tuple(channel(*one) for one in enumerate(right.channels(rank, world_size, root)))
+        return tuple(starmap(channel, enumerate(right.channels(rank, world_size, root))))
 
-    return forgetful if right.spec.rooted else lambda rank, world_size: forgetful(rank, world_size)
+    return shortened if right.spec.rooted else lambda rank, world_size: shortened(rank, world_size)
 
 
 @settings(deadline=None, max_examples=120)
