@@ -37,8 +37,8 @@ def _read_routing(value: object) -> Routing:
 
 
 def _whole_numbers(reference: Reference, known: tuple[str, ...]) -> dict[str, int]:
-    """Return the parameters. Raise InputError for one that is not ``known``, or is not an integer."""
-    found = {}
+    """Return integer parameters by name. Raise InputError for a name that is not in ``known``."""
+    numbers = {}
     for key, number in reference.parameters.items():
         if key not in known:
             raise InputError(
