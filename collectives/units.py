@@ -32,7 +32,7 @@ _NUMBER = re.compile(r"\s*([0-9]{1,30}(?:\.[0-9]{1,30})?)\s*((?:[kMGT]i?)B?)")
 def _parse(text: object, units: Mapping[str, Fraction | int], what: str, example: str) -> Fraction:
     accepted = f"write a number and one of {', '.join(units)}, for example {quote(_closest(text, units) or example)}"
     if not isinstance(text, str):
-        raise InputError(f"{quote(text)} is not a {what}: a bare number has no unit; {accepted}")
+        raise InputError(f"{quote(text)} is not a {what}: the unit is missing; {accepted}")
     number, unit = _read(text.strip())
     if unit not in units:
         raise InputError(f"{quote(text)} is not a {what}; {accepted}")

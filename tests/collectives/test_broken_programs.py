@@ -134,7 +134,7 @@ def test_unmatched_send_is_rejected() -> None:
         (Operation(Kind.SEND, 1, 0.5, 1, -1), "send: 0.5 is not an integer; peers, chunks and counts are (divide"),
         (Operation(Kind.SEND, None, 0, 1, -1), "send: None is not an integer"),
         (Operation(Kind.RECV, 1, "0", 1, "0"), "recv: '0' is not an integer"),
-        (copy(0, into=3), "copy(chunk 0 into 3): there is no chunk 3; chunks are 0..2"),
+        (copy(0, into=3), "copy(chunk 0 into 3): chunk 3 does not exist; chunks are 0..2"),
     ],
 )
 def test_invalid_operation_is_named(op: Operation, problem: str) -> None:

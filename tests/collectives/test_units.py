@@ -68,7 +68,7 @@ def test_invalid_rate_lists_accepted_units(text: str) -> None:
 
 
 def test_bare_number_needs_a_unit() -> None:
-    with pytest.raises(InputError, match="5 is not a time: a bare number has no unit"):
+    with pytest.raises(InputError, match="5 is not a time: the unit is missing"):
         parse_latency(5)
 
 
