@@ -92,10 +92,10 @@ def test_any_text_is_read_or_rejected(text: str, at: int, put: str) -> None:
     "word", ["LnkCap: Speed ", "-x NCCL_A=", "8 2 float ", "1,", "Rank 0 Pid 1 on ", "size busbw | "]
 )
 def test_long_lines_are_read_in_seconds(tmp_path: Path, word: str) -> None:
-    path = write(tmp_path, "slow.txt", "\n".join([word * (19_000 // len(word))] * 40 + ["NCCL version 2.21.5"]))
+    path = write(tmp_path, "slow.txt", "\n".join([word * (19_000 // len(word))] * 8 + ["NCCL version 2.21.5"]))
     began = time.process_time()
     read_facts([path])
-    assert time.process_time() - began < 10
+    assert time.process_time() - began < 3
 
 
 def test_utf_16_packed_files_and_folders_are_read(tmp_path: Path) -> None:
