@@ -1,7 +1,7 @@
 """The messages of a Trace: rows to read, columns to compute with."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import isnan, nan
+from math import nan
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -48,16 +48,6 @@ class Message(NamedTuple):
     src_posted: float = nan  # when the sender posted its half, seconds; nan: at ``begin``
     dst_posted: float = nan  # and the receiver
     collective: int = 0  # which of the run it belongs to: in a training, the step
-
-    @property
-    def src_waited(self) -> float:
-        """The seconds that the sender waited for the receiver's half."""
-        return 0.0 if isnan(self.src_posted) else self.begin - self.src_posted
-
-    @property
-    def dst_waited(self) -> float:
-        """The seconds that the receiver waited for the sender's half."""
-        return 0.0 if isnan(self.dst_posted) else self.begin - self.dst_posted
 
 
 class MessageRoutes:

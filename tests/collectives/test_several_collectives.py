@@ -86,4 +86,4 @@ def test_own_messages_of_a_program_match() -> None:
 
     elapsed, simulation = simulate(map(rank, range(2)))
     assert elapsed == pytest.approx(0.501002)
-    assert [(message.collective, message.src_waited) for message in simulation.messages] == [(7, 0.5)]
+    assert [(message.collective, message.begin - message.src_posted) for message in simulation.messages] == [(7, 0.5)]

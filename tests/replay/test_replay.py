@@ -107,7 +107,7 @@ FAULT_CASES = [
 ]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(recordings(), st.sampled_from(FAULT_CASES), st.integers(0, 3))
 def test_replay_equals_reference_engine(drawn: tuple[Recording, dict[str, str]], faults: Faults, at: int) -> None:
     recording, chosen = drawn

@@ -145,7 +145,7 @@ def test_perfetto_file_has_the_numbers_of_the_trace(case: str, tmp_path: Path):
             sent[names[pid]] += one["args"]["bytes"] if one["cat"] == "send" else 0
             seconds[one["cat"]] += (one["end"] - one["begin"]) / 1e9
     assert [sent[f"rank {rank}"] for rank in range(trace.world_size)] == trace.bytes_sent()
-    waited = sum(message.src_waited + message.dst_waited for message in trace.messages)
+    waited = sum(2 * message.begin - message.src_posted - message.dst_posted for message in trace.messages)
     assert seconds["wait"] == pytest.approx(waited, abs=2e-9 * len(trace.messages))
     for name in trace.spans.names:
         own = trace.spans.select(trace.spans.named(name))
