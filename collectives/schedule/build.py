@@ -3,6 +3,7 @@
 For a wrong program, the executable part is built: each rank up to its first invalid step.
 """
 
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collectives.catalogue import find_algorithm
+from collectives.catalogue import find_algorithm, rebuild_algorithm
 from collectives.declaration import Algorithm
 from collectives.errors import InputError, ProgramEnded, ProgramError, Undefined, describe_error, line_in, with_line
 from collectives.schedule.rules import DIFFERENT_CHUNKS, Keys, first_mismatch, first_offence, match_halves, pair_keys
@@ -19,6 +20,7 @@ from collectives.schedule.schedule import OperationColumns, ProgramCall, Schedul
 from collectives.step import Kind, Step
 
 LARGEST = 2**30  # number in an operation: sums of two fit into 32 bits
+MOST_STEPS_SHOWN = 10_000  # of a program that may never end
 Programs = list[list[list[Step]]]  # [rank][channel][step]
 
 
@@ -37,10 +39,7 @@ def build_schedule(algorithm: str | Algorithm, world_size: int, root: int = 0) -
     call = make_call(algorithm, world_size, root)
     programs, failure = _run_programs(call)
     columns, wrong = columns_of(call, programs)
-    schedule = Schedule(
-        algorithm, world_size, root, call.chunks, call.scratch,
-        tuple(tuple(tuple(program) for program in channels) for channels in programs), *columns,
-    )  # fmt: skip
+    schedule = _unmatched(call, programs, columns)
     offence = first_offence(columns, call)
     if offence is not None:
         raise schedule.refuse(offence.at, f": {offence.problem}")
@@ -53,6 +52,11 @@ def build_schedule(algorithm: str | Algorithm, world_size: int, root: int = 0) -
     if mismatch is not None:
         raise _mismatch_error(schedule, key, mismatch)
     return schedule
+
+
+def _unmatched(call: ProgramCall, programs: Programs, columns: OperationColumns) -> Schedule:
+    steps = tuple(tuple(tuple(program) for program in channels) for channels in programs)
+    return Schedule(call.algorithm, call.world_size, call.root, call.chunks, call.scratch, steps, *columns)
 
 
 def _run_programs(call: ProgramCall) -> tuple[Programs, ProgramError | None]:
@@ -187,12 +191,9 @@ def sound_schedule(algorithm: Algorithm, world_size: int, root: int, rank: int, 
     for program in programs[rank] if steps is not None else []:
         del program[steps:]
     columns, _ = columns_of(call, programs)
-    found = Schedule(
-        algorithm, world_size, root, call.chunks, call.scratch,
-        tuple(tuple(tuple(program) for program in channels) for channels in programs), *columns,
-    )  # fmt: skip
-    match = match_halves(columns.kind, pair_keys(columns, world_size, found.channels))
-    return replace(found, match=np.where((match >= 0) & (columns.count[match] != columns.count), -1, match))
+    schedule = _unmatched(call, programs, columns)
+    match = match_halves(columns.kind, pair_keys(columns, world_size, schedule.channels))
+    return replace(schedule, match=np.where((match >= 0) & (columns.count[match] != columns.count), -1, match))
 
 
 def _run_tolerantly(call: ProgramCall) -> Programs:
@@ -200,11 +201,10 @@ def _run_tolerantly(call: ProgramCall) -> Programs:
     programs: Programs = []
     for rank in range(call.world_size):
         programs.append([])
-        with suppress(Exception, SystemExit):  # what it is has been told already
+        with suppress(Exception, SystemExit):  # reported by build_schedule
             for program in call.run(rank):
                 programs[-1].append([])
-                # a program that never ends has gone wrong long before
-                for step in islice(program, 10_000):
+                for step in islice(program, MOST_STEPS_SHOWN):
                     programs[-1][-1].append(step)
     return programs
 
@@ -223,3 +223,29 @@ def _cut_offences(call: ProgramCall, programs: Programs) -> Programs:
             return sound
         for program in sound[rank] if channel < 0 else [sound[rank][channel]]:
             del program[step:]
+
+
+Steps = tuple[tuple[tuple[Step, ...], ...], ...]  # [rank][channel][step]
+
+
+class ListedProgram:
+    """The function of an algorithm with known steps, for one number of ranks."""
+
+    def __init__(self, by_root: tuple[Steps, ...]) -> None:
+        self.by_root = by_root
+
+    def __call__(self, rank: int, world_size: int, root: int = 0) -> tuple[Iterator[Step], ...]:
+        """Return the steps of each channel of a rank."""
+        return tuple(map(iter, self.by_root[root][rank]))
+
+
+def reduce_to_steps(algorithm: Algorithm, world_size: int) -> tuple[Callable[..., Algorithm], tuple[Any, ...]]:
+    """Return the pickled form of an algorithm for ``world_size`` ranks, without its function.
+
+    Raise what ``build_schedule`` raises.
+    """
+    roots = range(world_size if algorithm.spec.rooted else 1)
+    listed = ListedProgram(tuple(build_schedule(algorithm, world_size, root).programs for root in roots))
+    counts = algorithm.chunks(world_size), algorithm.scratch(world_size)
+    kept = algorithm.spec.name, algorithm.name, listed, *counts, dict(algorithm.parameters)
+    return rebuild_algorithm, (*kept, None, algorithm.by_model)

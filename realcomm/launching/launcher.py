@@ -20,7 +20,7 @@ from collectives.declaration import Algorithm
 from collectives.errors import InputError, failure_first
 from collectives.quoting import quote
 from collectives.records.environment import cores, threads_per_rank
-from collectives.schedule.listed import reduce_to_steps
+from collectives.schedule.build import reduce_to_steps
 from collectives.variables import check_variables
 from realcomm.launching.failures import Failure, LaunchFailed, TimedOut, failure_by_exit, failure_by_server, root_cause
 from realcomm.launching.hangs import FLIGHT_RECORDER
