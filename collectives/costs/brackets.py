@@ -79,13 +79,11 @@ def least_on_faster(algorithm: Algorithm, model: CostModel, elements: int) -> fl
 def _bounds(algorithm: Algorithm) -> Callable[[Algorithm, CostModel, CostModel], tuple[float, float]]:
     """Return the function that computes an algorithm's bracket from the models of the shorter and the longer buffer."""
     name = f"{algorithm.spec.name}/{algorithm.name}"
-    if _is_one_at_a_time(algorithm):
+    if _is_one_at_a_time(algorithm) or name in DIRECT:
         return _between_closed_forms
-    if name in DIRECT:
-        return _between_closed_forms_of_direct
     if name == BIDIRECTIONAL:
         return _bidirectional_ring
-    return _two_trees if name in UPPER_BOUNDS else _unknown
+    return _two_trees if name in UPPER_BOUNDS else lambda *_: UNKNOWN
 
 
 def _is_one_at_a_time(algorithm: Algorithm) -> bool:
@@ -97,19 +95,15 @@ def _is_one_at_a_time(algorithm: Algorithm) -> bool:
 
 
 def _between_closed_forms(algorithm: Algorithm, lower: CostModel, upper: CostModel) -> tuple[float, float]:
-    """Return the closed forms of the shorter and the longer buffer."""
-    least, most = closed_form(algorithm, lower), closed_form(algorithm, upper)
-    return (0.0, inf) if least is None or most is None else (least, most)
+    """Return the closed forms of the shorter and the longer buffer.
 
-
-def _between_closed_forms_of_direct(algorithm: Algorithm, lower: CostModel, upper: CostModel) -> tuple[float, float]:
-    """Return the closed forms, which also bound algorithms that send all messages of a step at once.
-
-    All data that a rank receives in a step crosses its link after one latency, and no rank begins its second step
-    earlier. A link never has more than p - 1 messages of one step, and a max-min fair share is at least the capacity
-    divided by that number. When all ranks have finished the first step, none of its messages are left on the links.
+    They also bound the direct algorithms. All data that a rank receives in a step crosses its link after one latency,
+    and no rank begins its second step earlier. A link never has more than p - 1 messages of one step, and a max-min
+    fair share is at least the capacity divided by that number. When all ranks have finished the first step, none of
+    its messages are left on the links.
     """
-    return _between_closed_forms(algorithm, lower, upper)
+    least, most = closed_form(algorithm, lower), closed_form(algorithm, upper)
+    return UNKNOWN if least is None or most is None else (least, most)
 
 
 def _two_trees(algorithm: Algorithm, lower: CostModel, upper: CostModel) -> tuple[float, float]:
@@ -143,7 +137,3 @@ def _bidirectional_ring(algorithm: Algorithm, lower: CostModel, upper: CostModel
         seconds += idle
     most = closed_form(algorithm, upper)
     return seconds, inf if most is None else most
-
-
-def _unknown(algorithm: Algorithm, lower: CostModel, upper: CostModel) -> tuple[float, float]:
-    return UNKNOWN
