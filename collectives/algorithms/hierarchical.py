@@ -113,9 +113,9 @@ def one_piece(rank: int, world_size: int, piece: Dimensions, first: int, size: i
 
 
 class Line(NamedTuple):
-    """The ranks along one dimension of a torus, and the index of this rank among them."""
+    """The ranks along one dimension of a torus, and the position of this rank among them."""
 
-    index: int
+    position: int
     ranks: Spaced
 
 
@@ -142,11 +142,11 @@ def by_lines(lines: Sequence[Line], direction: int, first: int) -> Program:
     """
     if not lines:
         return
-    (index, ranks), *others = lines
+    (position, ranks), *others = lines
     share = prod(len(line.ranks) for line in others)
-    yield from on_group(reduce_around(index, len(ranks), direction), ranks, share, first)
-    yield from by_lines(others, direction, first + index * share)
-    yield from on_group(gather_around(index, len(ranks), direction), ranks, share, first)
+    yield from on_group(reduce_around(position, len(ranks), direction), ranks, share, first)
+    yield from by_lines(others, direction, first + position * share)
+    yield from on_group(gather_around(position, len(ranks), direction), ranks, share, first)
 
 
 @algorithm("all_reduce", name="torus", chunks=torus_chunks)
@@ -161,8 +161,8 @@ def torus_all_reduce(
     """
     lines, stride = list[Line](), 1
     for size in torus_shape(world_size, columns, rows):
-        index = rank // stride % size
-        lines.append(Line(index, Spaced(rank - index * stride, stride, size)))
+        position = rank // stride % size
+        lines.append(Line(position, Spaced(rank - position * stride, stride, size)))
         stride *= size
     orders = [(lines[k:] + lines[:k], way) for k in range(len(lines)) for way in (1, -1)]
     return tuple(by_lines(order, way, number * world_size) for number, (order, way) in enumerate(orders or [([], 1)]))
