@@ -118,34 +118,6 @@ def test_inputs_are_not_overwritten(tmp_path: Path):
     write_text(file, "x")
 
 
-ROW = '{"key": "k", "what": "a prediction of a sweep", "seconds": 1.0}'
-
-
-@pytest.mark.parametrize(
-    ("there", "left"),
-    [
-        (f"{ROW}\n", f"{ROW}\n"),
-        (ROW, f"{ROW}\n"),
-        (f"{ROW}\n{ROW[:30]}", f"{ROW}\n"),
-        (f"{ROW}\n{ROW[:3]}", f"{ROW}\n"),
-        ("precious, and no end of line", None),
-        (f"precious\n{ROW[:30]}", None),
-        (f"{ROW}\nprecious", None),
-        ('{"key": "mine", "note": "precious"}', None),
-        (f'{ROW}\n{{"key": "mine"}} precious', None),
-        (f"{ROW}\n\n", None),
-        (ROW.replace("1.0", "1" + "0" * 400) + "\n", None),
-        (ROW.replace("1.0", "true") + "\n", None),
-    ],
-)
-def test_only_an_incomplete_last_line_is_removed(there: str, left: str | None, tmp_path: Path) -> None:
-    file = tmp_path / "kept"
-    file.write_text(there)
-    with nullcontext() if left is not None else pytest.raises(InputError, match=r"kept, line \d: .* pass another file"):
-        SweepFile(file, [])
-    assert file.read_text() == (there if left is None else left)
-
-
 @pytest.mark.parametrize("command", ["doctor", "list", "profile resnet18", "check all_reduce/ring", "list hardware"])
 def test_command_rejects_a_pipe_before_work(command: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
