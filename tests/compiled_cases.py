@@ -1,4 +1,4 @@
-"""Random programs on random networks, and what the reference engine makes of them."""
+"""Random programs on random networks, and their times on the reference engine."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class Case:
         return CollectiveCall(self.schedule.algorithm, self.n, op=self.op)
 
     def inputs(self, faults: Faults = NO_FAULTS) -> EngineInput:
-        """What the compiled engine is asked."""
+        """Return the input of the compiled engine."""
         return EngineInput(self.call, self.schedule, self.cluster, self.transport, faults)
 
     @property
@@ -49,7 +49,7 @@ class Case:
 
 
 def random_case(random: Random, most_ranks: int) -> Case:
-    """A program of up to so many ranks that ends, on a network that joins them."""
+    """Return a program of up to ``most_ranks`` ranks that ends, on a connected network."""
     p = random.randint(1, most_ranks)
     cluster = random_cluster(random, p)
     chunks, channels = random.choice([1, p, 2 * p, 4 * p]), random.choice([1, 1, 2])
@@ -59,7 +59,7 @@ def random_case(random: Random, most_ranks: int) -> Case:
 
 
 def as_algorithm(programs: Programs, chunks: int) -> Algorithm:
-    """Steps written out for each rank, as an algorithm with one scratch chunk for each of the buffer's."""
+    """Return the steps of each rank as an algorithm with one scratch chunk per chunk of the buffer."""
 
     def program(rank: int, world_size: int) -> tuple[Iterator[Step], ...]:
         return tuple(iter(channel) for channel in programs[rank])
@@ -68,7 +68,7 @@ def as_algorithm(programs: Programs, chunks: int) -> Algorithm:
 
 
 def random_programs(random: Random, p: int, chunks: int, channels: int) -> Programs:
-    """On each channel exchanges one after the other, each among some ranks, so that no message waits forever."""
+    """Return consecutive exchanges on each channel, each among some ranks, so that no message waits forever."""
     by_channel = [_random_channel(random, p, range(k * chunks, (k + 1) * chunks), channels) for k in range(channels)]
     return [[channel[rank] for channel in by_channel] for rank in range(p)]
 
@@ -111,7 +111,7 @@ def _add_local(random: Random, step: list[Any], written: set[int], chunks: range
 
 
 def random_cluster(random: Random, p: int) -> Cluster:
-    """Hosts at random places of a mesh; equal numbers often, so that much happens at the same time."""
+    """Return hosts at random nodes of a mesh. Numbers are often equal, so that many events are simultaneous."""
     rates = random.choice([[1e9], [1e9, 1e9, 4e9], [random.uniform(1e8, 1e10) for _ in range(30)]])
     latencies = random.choice([[0.0], [5e-6], [0.0, 1e-6], [random.uniform(1e-7, 1e-4) for _ in range(30)]])
     switches = random.randint(1, 4)
@@ -132,7 +132,7 @@ def random_cluster(random: Random, p: int) -> Cluster:
 
 
 def _make_odd(random: Random, link: dict[str, float], rates: list[float]) -> None:
-    """Some links give several messages another total than one, and some give as much as anyone wants."""
+    """Give some links another bandwidth for several messages, and some an unlimited one."""
     if random.random() < 0.1:
         link["shared_bandwidth"] = random.choice([0.5, 1.5, 1.0]) * random.choice(rates)
     if random.random() < 0.05:
@@ -145,7 +145,7 @@ def _buffer(case: Case) -> Buffer:
 
 
 def random_faults(random: Random, case: Case, longest: float) -> Faults:
-    """Some of all that can go wrong, at times up to ``longest`` seconds."""
+    """Return random faults at times up to ``longest`` seconds."""
     p, edges = case.schedule.world_size, sorted(case.cluster.graph.edges)
     edges = [(a, b) for a, b in edges if (b, a) in edges]
     ranks = [
@@ -174,13 +174,13 @@ def _random_change(random: Random, edge: tuple[str, str], longest: float) -> Lin
 
 
 def reference(case: Case, faults: Faults = NO_FAULTS) -> tuple[float, list[Row]]:
-    """Seconds of the reference engine, and the numbers of ``MessageTimes`` of each message that arrived."""
+    """Return the seconds of the reference engine, and the values of ``MessageTimes`` for each message that arrived."""
     simulation, elapsed = simulated_by_simpy(case, faults)
     return elapsed, sorted((m.src, m.dst, m.channel, *m[2:7], m.src_posted, m.dst_posted) for m in simulation.messages)
 
 
 def simulated_by_simpy(case: Case, faults: Faults = NO_FAULTS) -> tuple[Simulation, float]:
-    """The reference engine after a run, and its seconds."""
+    """Return the reference engine after a run, and the seconds."""
     simulation = Simulation(case.cluster, case.transport, faults)
     elapsed = simulation.run(
         simulation.collective(rank, programs, _buffer(case), "sum")

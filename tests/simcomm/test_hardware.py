@@ -92,7 +92,7 @@ def test_machine_is_connected_and_runs_ring(name: str):
     assert all(len(source) > 8 for source in entry["sources"].values())
     assert nx.is_strongly_connected(cluster.graph)
     assert all(cluster.graph.edges[b, a] == data for a, b, data in cluster.graph.edges(data=True))
-    kinds = Counter(kind for _, kind in cluster.graph.nodes(data="kind"))
+    kinds = Counter(data["kind"] for _, data in cluster.graph.nodes(data=True))
     assert kinds["gpu"] == cluster.world_size == entry["gpus"]
     assert (kinds["nic"], kinds["cpu"]) == (entry.get("nics", 0), entry["sockets"])
     first = cluster.on_first(min(8, cluster.world_size))

@@ -171,8 +171,8 @@ def test_last_bucket_ends_the_step_on_a_slow_network():
     assert trace.title == "training/ring[overlap]" and figures.backward_s == pytest.approx(compute.backward)
     exposed = pytest.approx(max(end, compute.backward) - compute.backward)
     assert (figures.sync_s, figures.exposed_s) == (exposed, exposed)
-    by_torch = replace(OVERLAPPED, buckets=Buckets(hook="ddp"))
-    by_torch = training_figures(simcomm.train(by_torch, SLOW, steps=2), by_torch)
+    ddp = replace(OVERLAPPED, buckets=Buckets(hook="ddp"))
+    by_torch = training_figures(simcomm.train(ddp, SLOW, steps=2), ddp)
     assert (by_torch.sync_s, by_torch.exposed_s, by_torch.step_s) == (0.0, exposed, pytest.approx(figures.step_s))
     plain = training_figures(simcomm.train(replace(OVERLAPPED, buckets=None), SLOW), OVERLAPPED)
     assert compute.total < figures.step_s < plain.step_s < compute.total + sum(seconds) * 1.001

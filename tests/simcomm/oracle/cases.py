@@ -1,11 +1,11 @@
-"""Cases for the flow model of SimGrid: a network, what every rank does on it, and when each message is through.
+"""Cases for SimGrid's flow model: a network, each rank's program, and the end of every message.
 
-On disk one line of JSON a case; links as ``[a, b, bytes/s, nanoseconds]``, a rank's program as text:
+On disk, a case is one line of JSON. Links are ``[a, b, bytes/s, nanoseconds]``, and a rank's program is text:
 
     =0+12 / >3:0+4 <5:7+1 / +3:0+4
 
-is three steps; ``|`` stands between channels. The first copies 12 chunks from chunk 0 on into scratch, which keeps the
-rank busy for ``gamma`` seconds a byte. The second sends 4 chunks to rank 3 and receives 1 from rank 5. The third
+is three steps; ``|`` separates channels. The first copies 12 chunks, from chunk 0 on, into scratch, which keeps the
+rank busy for ``gamma`` seconds per byte. The second sends 4 chunks to rank 3 and receives 1 from rank 5. The third
 receives and reduces.
 """
 
@@ -33,7 +33,7 @@ Channels = list[list[Step]]  # the steps of each program of a rank
 
 
 class Sent(NamedTuple):
-    """A message with something in it, and where its two halves stand in the schedule."""
+    """A non-empty message, and the indices of its two halves in the schedule."""
 
     place: Place
     nbytes: int
@@ -43,10 +43,10 @@ class Sent(NamedTuple):
 
 @dataclass(frozen=True)
 class Case:
-    """Ranks on ``hosts`` of a network, ``nbytes`` of one-byte elements each, and SimGrid's answer.
+    """Ranks on ``hosts`` of a network, with ``nbytes`` one-byte elements each, and SimGrid's answer.
 
-    They run an ``algorithm`` of the library or ``programs``, which cut the buffer into ``chunks`` and have as much
-    scratch. ``ends`` are the seconds at which each message is through, in the order of ``sent``.
+    They run an ``algorithm`` of the library, or ``programs`` on a buffer of ``chunks`` chunks and as much scratch.
+    ``ends`` are the seconds at which each message ends, in the order of ``sent``.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Case:
 
 
 def sent(schedule: Schedule, nbytes: int) -> Iterator[Sent]:
-    """The messages that are not empty, by rank, channel and step of the sender; each rank holds ``nbytes``."""
+    """Yield the non-empty messages by rank, channel and step of the sender. Each rank has ``nbytes`` bytes."""
     sends = (schedule.kind == Kind.SEND).nonzero()[0].tolist()
     for index in sorted(sends, key=lambda i: (schedule.rank[i], schedule.channel[i], schedule.step[i], i)):
         fields = (schedule.rank, schedule.peer, schedule.channel, schedule.step, schedule.chunk, schedule.count)
@@ -96,7 +96,7 @@ OPERATION = re.compile(r"(?:=|([><+])(\d+):)(\d+)\+(\d+)")
 
 
 def channels_of(text: str, chunks: int) -> Channels:
-    """Return the programs that a text describes."""
+    """Return the programs of a text."""
     return [[_step(step, chunks) for step in program.split("/") if step.strip()] for program in text.split("|")]
 
 
@@ -114,14 +114,14 @@ def _operation(word: str, chunks: int) -> Operation:
 
 
 def read_cases(path: Path = FILE) -> tuple[dict[str, Any], list[Case]]:
-    """How the cases were made, and the cases."""
+    """Return the settings of SimGrid, and the cases."""
     content = json.loads(path.read_text())
     assert content.pop("schema_version") == SCHEMA_VERSION
     return content, [Case(**case) for case in content.pop("cases")]
 
 
 def write_cases(path: Path, made_by: dict[str, Any], cases: list[Case]) -> None:
-    """Write them, whole or not at all; what a case leaves out stays out."""
+    """Write the cases without empty fields."""
     lines = [json.dumps({key: value for key, value in asdict(case).items() if value}) for case in cases]
     head = json.dumps({"schema_version": SCHEMA_VERSION, **made_by}, indent=1).removesuffix("\n}")
     write_text(path, f'{head},\n "cases": [\n' + ",\n".join(lines) + "\n ]\n}\n")

@@ -1,4 +1,4 @@
-"""A case on SimGrid: its flow model CM02 in plain form, which then shares max-min fairly as Ringlab does."""
+"""Simulate a case with SimGrid: its flow model CM02 without extras, which shares links max-min fairly as Ringlab does."""
 
 import re
 import shutil
@@ -42,7 +42,7 @@ BY_FACTOR = PLAIN | {"maxmin/precision": "1e-12"}  # latencies come from a call-
 
 @contextmanager
 def simgrid() -> Iterator[Path]:
-    """The compiled runner, for as long as the context lasts. Raises CalledProcessError with what the compiler said."""
+    """Within the context, return the compiled runner. Raise CalledProcessError with the compiler's output."""
     with tempfile.TemporaryDirectory(prefix="ringlab-simgrid-") as folder:
         runner = Path(folder) / "simgrid_runner"
         command = ["g++", "-std=c++17", "-O1", str(SOURCE), "-o", str(runner), "-lsimgrid"]
@@ -51,7 +51,7 @@ def simgrid() -> Iterator[Path]:
 
 
 def why_not() -> str:
-    """What SimGrid's absence is due to; nothing when it is there."""
+    """Return the reason why SimGrid is missing, or an empty string."""
     if shutil.which("g++") is None:
         return "there is no g++"
     probe = ["g++", "-E", "-x", "c++", "-include", "simgrid/version.h", "/dev/null"]
@@ -60,7 +60,7 @@ def why_not() -> str:
 
 
 def version(runner: Path) -> str:
-    """Of the SimGrid that the runner is linked with, such as 3.32."""
+    """Return the version of SimGrid, such as 3.32."""
     said = subprocess.run([str(runner), "--version"], capture_output=True, text=True, timeout=TIMEOUT_S).stdout
     match = re.search(r"version (\d+(?:\.\d+)+)", said)
     assert match, f"SimGrid does not tell its version: {said!r}"
@@ -68,10 +68,10 @@ def version(runner: Path) -> str:
 
 
 def answered(runner: Path, case: Case, by_factor: bool, **more: str) -> Case:
-    """The case with SimGrid's answer. Raises RuntimeError with what SimGrid said when it fails.
+    """Return the case with SimGrid's answer. Raise RuntimeError with SimGrid's output if it fails.
 
-    Latencies are the links' own, which shares fairly where all routes have the same, or ``by_factor``. ``more`` are
-    further settings.
+    Latencies are those of the links, which shares fairly if all routes have the same, or are set ``by_factor``.
+    ``more`` are additional settings.
     """
     settings = (BY_FACTOR if by_factor else OWN_LATENCIES) | more
     command = [str(runner), *(f"--cfg={key}:{value}" for key, value in settings.items()), "--log=root.thres:warning"]
@@ -83,7 +83,7 @@ def answered(runner: Path, case: Case, by_factor: bool, **more: str) -> Case:
 
 
 def has_equal_latencies(case: Case) -> bool:
-    """Whether all routes that are used have the same latency: plain CM02 then shares equally."""
+    """Return whether all used routes have the same latency, so that plain CM02 shares equally."""
     return len({sum(_nanoseconds(case)[edge] for edge in route) for route in _routes(case).values()}) <= 1
 
 
@@ -92,7 +92,7 @@ def _nanoseconds(case: Case) -> dict[tuple[str, str], int]:
 
 
 def _routes(case: Case) -> dict[tuple[str, str], list[tuple[str, str]]]:
-    """The links between each two hosts that exchange messages. Raises ValueError where there is a choice."""
+    """Return the links between each two hosts that exchange messages. Raise ValueError if several routes are possible."""
     graph: nx.Graph[str] = nx.Graph([(a, b) for a, b, _, _ in case.links])
     routes = {}
     for message in sent(case.schedule, case.nbytes):
@@ -104,7 +104,7 @@ def _routes(case: Case) -> dict[tuple[str, str], list[tuple[str, str]]]:
 
 
 def _text(case: Case, by_factor: bool) -> str:
-    """The case as the runner reads it."""
+    """Return the runner's input."""
     directions = {edge: (rate, f"{ns}e-9") for a, b, rate, ns in case.links for edge in ((a, b), (b, a))}
     number = {edge: i for i, edge in enumerate(directions)}
     lines = [f"{by_factor:d}", f"{len(directions)}", *(f"{rate} {latency}" for rate, latency in directions.values())]
@@ -127,7 +127,7 @@ class _Step:
 
 
 def _actors(case: Case) -> list[tuple[int, list[_Step]]]:
-    """The rank of each actor, and its steps: one actor a channel. It reduces and copies after its messages."""
+    """Return the rank and the steps of each actor, one per channel. It reduces and copies after its messages."""
     schedule = case.schedule
     channels = list(zip(schedule.rank.tolist(), schedule.channel.tolist(), strict=True))
     number = {channel: i for i, channel in enumerate(sorted(set(channels)))}
@@ -146,7 +146,7 @@ def _actors(case: Case) -> list[tuple[int, list[_Step]]]:
 
 
 def _words(schedule: Schedule, nbytes: int, number: dict[tuple[int, int], int]) -> dict[int, list[str]]:
-    """How the runner reads those operations of the schedule that move something; ``number`` is of each actor."""
+    """Return the runner's words for the operations that move data. ``number`` is the number of each actor."""
     words: dict[int, list[str]] = {}
     for message, (place, size, send, receive) in enumerate(sent(schedule, nbytes)):
         src, dst, channel, *_ = place
