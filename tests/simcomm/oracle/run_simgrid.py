@@ -1,4 +1,4 @@
-"""Simulate a case with SimGrid: its flow model CM02 without extras, which shares links max-min fairly as Ringlab does."""
+"""Simulate a case with SimGrid, by its flow model CM02, which shares links max-min fairly."""
 
 import re
 import shutil
@@ -20,22 +20,22 @@ from collectives.step import extent
 SOURCE = Path(__file__).with_name("simgrid_runner.cpp")
 TIMEOUT_S = 300.0
 
-# Each of these keeps a part of SimGrid's default model out, which no one here means to compare with.
+# Each setting switches off a part of SimGrid's default model that is not compared.
 PLAIN = {
     "network/model": "CM02",
     "network/optim": "Full",  # Lazy is not exact
     "network/maxmin-selective-update": "no",
     "network/TCP-gamma": "0",  # no bound by a TCP window
     "network/weight-S": "0",  # no penalty for routes over slow links
-    "network/crosstraffic": "0",  # no acknowledgements that take 5 % of the way back
+    "network/crosstraffic": "0",  # no acknowledgments that take 5 % of the reverse path
     "network/bandwidth-factor": "1",
-    # Events this close, in seconds, are one to SimGrid. Its default of 1e-9 is as long as the shortest message.
+    # SimGrid merges events this close, in seconds. Its default of 1e-9 is as long as the shortest message.
     "surf/precision": "1e-20",
     "cpu/optim": "Full",  # Lazy sleeps forever if the precision is below the clock's last bit
 }
-# maxmin/precision is where the solver takes a sum of weights for zero. Weights are 1 / latency in the first form, so
-# that rounding leaves up to 1e-6, and 1 in the second, where sums are exact. Freed of all that is slower, a link has at
-# least 1 / (flows + 1) of its bandwidth left, so that no rate comes near the threshold, which is relative there.
+# The solver takes a sum of weights below maxmin/precision for zero. Weights are 1 / latency in the first form, where
+# rounding leaves up to 1e-6, and 1 in the second, where sums are exact. Without its slower flows, a link has at least
+# 1 / (flows + 1) of its bandwidth left, so no rate comes near the threshold, which is relative there.
 OWN_LATENCIES = PLAIN | {"network/latency-factor": "1", "maxmin/precision": "1e-5"}
 BY_FACTOR = PLAIN | {"maxmin/precision": "1e-12"}  # latencies come from a call-back, which excludes a fixed factor
 
@@ -92,7 +92,7 @@ def _nanoseconds(case: Case) -> dict[tuple[str, str], int]:
 
 
 def _routes(case: Case) -> dict[tuple[str, str], list[tuple[str, str]]]:
-    """Return the links between each two hosts that exchange messages. Raise ValueError if several routes are possible."""
+    """Return the links between hosts that exchange messages. Raise ValueError if several routes are possible."""
     graph: nx.Graph[str] = nx.Graph([(a, b) for a, b, _, _ in case.links])
     routes = {}
     for message in sent(case.schedule, case.nbytes):
