@@ -99,8 +99,8 @@ class SystemSection(NetworkSection):
         from simcomm.nccl.clusters import nccl_cluster
         from simcomm.nccl.descriptions import check_own_line, describe_own, describe_system, read_systems
 
-        counts = {"nodes": self.nodes, "gpus": self.gpus_per_node}
-        counts = {key: count for key, count in counts.items() if count}
+        sizes = {"nodes": self.nodes, "gpus": self.gpus_per_node}
+        counts = {key: count for key, count in sizes.items() if count}
         if isinstance(self.system, dict):
             check_own_line("cluster.system", self.system)
             described = describe_system("in this file", {"nodes": 1} | self.system | counts)

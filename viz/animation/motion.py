@@ -119,13 +119,15 @@ def frame_times(trace: Trace, count: int) -> Floats:
     moments = np.concatenate([[0.0], begin, end, [trace.elapsed]])
     moments = np.unique((moments / grain).round() * grain).clip(0.0, trace.elapsed)
     positions = 0.5 * moments / moments[-1] + 0.5 * np.linspace(0.0, 1.0, len(moments))
-    busy = np.interp(np.linspace(0.0, 1.0, count), positions, moments)
+    shares = np.linspace(0.0, 1.0, count)
+    busy: Floats = np.interp(shares, positions, moments)
     if _weighted_median(_frames_covered(busy, begin, end), end - begin) >= FRAMES_TO_FOLLOW:
         return busy
     slow_until = begin.min() + float(np.median(end - begin)) * count / (4 * FRAMES_TO_FOLLOW)
     if slow_until >= trace.elapsed / 2:
         return even
-    return np.interp(np.linspace(0.0, 1.0, count), [0.0, 0.5, 1.0], [0.0, slow_until, trace.elapsed])
+    slow: Floats = np.interp(shares, [0.0, 0.5, 1.0], [0.0, slow_until, trace.elapsed])
+    return slow
 
 
 def _frames_covered(times: Floats, begin: Floats, end: Floats) -> Floats:
