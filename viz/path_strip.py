@@ -88,8 +88,9 @@ def _draw_rows(figure: Figure, rows: Sequence[Row], elapsed: float, height: floa
     axes = figure.add_axes((0.32, 0.12 / height, 0.5, ROW * len(rows) / height))
     for number, (name, color, seconds) in enumerate(rows):
         axes.barh(number, seconds, height=0.66, color=color, gid=name)
+        share = f"{seconds / elapsed:.0%}".replace("%", " %") if seconds >= 0.01 * elapsed else "less than 1 %"
         axes.annotate(
-            f"{format_time(seconds)}  ·  {_percent(seconds / elapsed)}", (seconds, number), (6, 0),
+            f"{format_time(seconds)}  ·  {share}", (seconds, number), (6, 0),
             textcoords="offset points", fontsize=9, color=INK, va="center", annotation_clip=False,
         )  # fmt: skip
         axes.annotate(
@@ -98,7 +99,3 @@ def _draw_rows(figure: Figure, rows: Sequence[Row], elapsed: float, height: floa
         )  # fmt: skip
     axes.set(xlim=(0, elapsed), ylim=(len(rows) - 0.4, -0.6))
     axes.set_axis_off()
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %" if share >= 0.01 else "less than 1 %"

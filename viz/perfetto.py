@@ -18,7 +18,7 @@ import numpy as np
 from collectives.output_files import write_text
 from collectives.records.columns import Ints
 from collectives.records.link_loads import link_loads
-from collectives.records.messages import Message, Messages
+from collectives.records.messages import Messages
 from collectives.records.trace import Trace
 from collectives.records.waits import critical_path
 from viz.captions import check_something_happens, describe_trace
@@ -106,7 +106,16 @@ class _TraceEvents:
         sends: dict[int, list[EventSlice]] = {}
         receives: dict[int, list[EventSlice]] = {}
         for number, message in enumerate(messages):
-            args, arrow = _describe_message(message), arrows.get(number, -1)
+            args: Event = {
+                "bytes": message.nbytes,
+                "chunk": message.chunk,
+                "chunks": message.count,
+                "into": message.into,
+            }
+            args |= {"step of the sender": message.step, "step of the receiver": message.dst_step}
+            args |= {"channel": message.channel} if message.channel else {}
+            args |= {"route": " > ".join(message.route)} if message.route else {}
+            arrow = arrows.get(number, -1)
             begin, end = _ns(message.begin), _ns(message.end)
             receive = "reduce from" if message.reduces else "receive from"
             for slices, rank, peer, category, verb, posted in (
@@ -215,13 +224,6 @@ def _slice_events(piece: EventSlice, pid: int, tid: int) -> list[Event]:
         comes = {"ph": "f", "bp": "e", "ts": (piece.end - 1) / 1000}
         events.append({**flow, **(leaves if piece.category == "send" else comes)})
     return events
-
-
-def _describe_message(message: Message) -> Event:
-    args = {"bytes": message.nbytes, "chunk": message.chunk, "chunks": message.count, "into": message.into}
-    args |= {"step of the sender": message.step, "step of the receiver": message.dst_step}
-    args |= {"channel": message.channel} if message.channel else {}
-    return args | ({"route": " > ".join(message.route)} if message.route else {})
 
 
 def _describe_process(pid: int, name: str, order: int) -> list[Event]:

@@ -103,12 +103,15 @@ def _content(answer: object, headline: str) -> dict[str, Any]:
     kind = answer.get("kind")
     if kind not in _KINDS:
         raise InputError(f"the kind of an answer must be {', '.join(_KINDS)}, not {kind!r}")
-    heading, explanation = _KINDS[kind]
+    heading, explanation = _KINDS[kind]  # a prediction has no subtitle: the machine has no effect on virtual time
     scenario, environment = answer.get("scenario") or {}, answer.get("environment") or {}
+    cores = environment.get("cores")
+    machine = [environment.get("cpu"), f"{cores} {'core' if cores == 1 else 'cores'}" if cores else None]
+    machine += [f"{name} {environment[name]}" for name in ("python", "torch") if name in environment]
     return {
         "kind": kind,
         "title": scenario.get("title") or "Ringlab",
-        "subtitle": "" if kind == "prediction" else _subtitle(environment),  # the machine has no effect on virtual time
+        "subtitle": "" if kind == "prediction" else "  ·  ".join(str(part) for part in machine if part),
         "heading": heading,
         "explanation": explanation,
         "question": _question(answer, scenario),
@@ -129,13 +132,6 @@ def _question(answer: Mapping[str, Any], scenario: Mapping[str, Any]) -> str:
     if answer.get("training"):
         return f"How long does a training step take{where}, and what limits it?"
     return f"How fast is {' and '.join(names)}{where}, and what limits it?" if names else ""
-
-
-def _subtitle(environment: Mapping[str, Any]) -> str:
-    cores = environment.get("cores")
-    parts = [environment.get("cpu"), f"{cores} {'core' if cores == 1 else 'cores'}" if cores else None]
-    parts += [f"{name} {environment[name]}" for name in ("python", "torch") if name in environment]
-    return "  ·  ".join(str(part) for part in parts if part)
 
 
 def _flatten(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

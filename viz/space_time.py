@@ -48,7 +48,8 @@ def space_time_figure(trace: Trace) -> Figure:
     height = min(12.0, max(3.4, 1.7 + 0.42 * trace.world_size))
     figure = Figure(figsize=(WIDTH, height), dpi=DPI, facecolor=PAPER)
     axes = figure.add_axes((0.075, 0.45 / height, 0.79, 1 - (0.45 + 0.95) / height))
-    until = _shown_until(trace)
+    first_steps = trace.spans.end[(trace.spans.step < TRAINING_STEPS) & ~trace.spans.named("reduce")]
+    until = min(trace.elapsed, max(first_steps.tolist(), default=trace.elapsed))
     messages, spans = trace.messages.select(trace.messages.begin < until), trace.spans.select(trace.spans.begin < until)
     sample = messages if len(messages) <= MOST_MESSAGES else messages[:: -(-len(messages) // MOST_MESSAGES)]
     _draw_spans(axes, spans, behind=len(messages) > 0)
@@ -58,7 +59,12 @@ def space_time_figure(trace: Trace) -> Figure:
     _label_axes(axes, trace.world_size, until)
     if is_stuck_at_once(trace):
         axes.xaxis.set_major_locator(NullLocator())
-    _draw_heading(figure, trace, height, _describe_omissions(trace, until, len(sample), len(messages)))
+    omissions = ""
+    if until < trace.elapsed:
+        omissions += f"  ·  first {TRAINING_STEPS} of {trace.spans.step.max() + 1} steps"
+    if len(sample) < len(messages):
+        omissions += f"  ·  showing {len(sample)} of {len(messages)} messages"
+    _draw_heading(figure, trace, height, omissions)
     return figure
 
 
@@ -74,23 +80,6 @@ def _mark_failure(axes: Axes, failure: ProgramFailure, until: float) -> None:
         color=PAPER if cycle else WRONG, edgecolors=WRONG if cycle else PAPER, linewidths=1.5 if cycle else 1,
         zorder=6, clip_on=False,
     )  # fmt: skip
-
-
-def _shown_until(trace: Trace) -> float:
-    """Return the end of the picture in seconds: the end of the trace, or of a training's first steps."""
-    spans = trace.spans
-    first = spans.end[(spans.step < TRAINING_STEPS) & ~spans.named("reduce")]
-    return min(trace.elapsed, max(first.tolist(), default=trace.elapsed))
-
-
-def _describe_omissions(trace: Trace, until: float, sample: int, messages: int) -> str:
-    """Return a note on the steps and messages that the picture leaves out."""
-    parts = []
-    if until < trace.elapsed:
-        parts.append(f"first {TRAINING_STEPS} of {trace.spans.step.max() + 1} steps")
-    if sample < messages:
-        parts.append(f"showing {sample} of {messages} messages")
-    return "".join(f"  ·  {part}" for part in parts)
 
 
 def _draw_spans(axes: Axes, spans: Spans, behind: bool) -> None:

@@ -183,7 +183,9 @@ def _sorts(network: GroupedNetwork) -> list[Sort]:
         cables: Mapping[Cable, int] = data["cables"]
         words = " and ".join(_cable_words(cable, number) for cable, number in sorted(cables.items()))
         total = sum(bandwidth * number for (_, bandwidth), number in cables.items())
-        sorts[words] = (words, _medium_color(next(iter(cables))[0]), total)
+        medium = next(iter(cables))[0]
+        color = next((color for family, color in FAMILIES.items() if medium.startswith(family)), FAMILIES[""])
+        sorts[words] = (words, color, total)
     return sorted(sorts.values(), key=lambda sort: (-sort[2] if sort[2] < inf else 0.0, sort[0]))
 
 
@@ -215,10 +217,6 @@ def _rate(bandwidth: float, medium: str) -> str:
     if bandwidth == inf:
         return "no limit known"
     return f"{bandwidth / 1e9:.4g} GB/s" if medium and bandwidth >= 1e9 else format_bandwidth(bandwidth)
-
-
-def _medium_color(medium: str) -> str:
-    return next((color for family, color in FAMILIES.items() if medium.startswith(family)), FAMILIES[""])
 
 
 def _draw_nodes(axes: Axes, network: GroupedNetwork, at: Mapping[str, Point]) -> None:
@@ -257,7 +255,9 @@ def _draw_box(axes: Axes, group: NodeGroup, x: float, y: float) -> None:
     if group.kind == "machine":
         words = next(iter(machines)) if len(machines) == 1 else f"{len(machines)} machines"
     else:
-        words = group.kind if group.kind in BOXED else f"{len(group.members)} {_plural(group.kind)}"
+        name = NAMES.get(group.kind, group.kind)
+        plural = f"{name}es" if name.endswith("ch") else f"{name}s"
+        words = group.kind if group.kind in BOXED else f"{len(group.members)} {plural}"
     lines = [words, *([f"ranks {ranges(group.ranks)}"] if group.ranks else [])]
     axes.annotate(
         "\n".join(lines), (x, y), ha="center", va="center", fontsize=7.5, zorder=3, parse_math=False, linespacing=1.25,
@@ -267,11 +267,6 @@ def _draw_box(axes: Axes, group: NodeGroup, x: float, y: float) -> None:
             "linewidth": 1.0,
         },
     )  # fmt: skip
-
-
-def _plural(kind: str) -> str:
-    name = NAMES.get(kind, kind)
-    return f"{name}es" if name.endswith("ch") else f"{name}s"
 
 
 def ranges(ranks: Sequence[int]) -> str:

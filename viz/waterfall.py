@@ -43,7 +43,9 @@ def waterfall_figure(title: str, subtitle: str, bars: Sequence[Bar]) -> Figure:
         raise InputError(f"a waterfall needs 1 to {MOST_BARS} bars, not {len(bars)}")
     names = list(dict.fromkeys(name for bar in bars for name in bar.parts))
     colors = phase_colors(names)
-    rows = _rows(bars)
+    rows = [0.0]  # vertical positions, with a gap between groups
+    for before, bar in pairwise(bars):
+        rows.append(rows[-1] + (1.0 if before.group == bar.group else 1.4))
     height = 1.5 + 0.4 * (rows[-1] + 1)
     figure = titled_figure(title, subtitle, 10.0, height)
     axes = figure.add_axes((0.33, 0.42 / height, 0.58, 1 - 1.42 / height))
@@ -59,15 +61,6 @@ def waterfall_figure(title: str, subtitle: str, bars: Sequence[Bar]) -> Figure:
         figure.text(0.33 + 0.12 * number, 1 - 0.86 / height, "■", fontsize=11, color=colors[name], va="center")
         figure.text(0.352 + 0.12 * number, 1 - 0.86 / height, name, fontsize=9, color=INK, va="center")
     return figure
-
-
-def _rows(bars: Sequence[Bar]) -> list[float]:
-    """Return the vertical position of each bar, with a gap between groups."""
-    rows, at = [0.0], 0.0
-    for before, bar in pairwise(bars):
-        at += 1.0 if before.group == bar.group else 1.4
-        rows.append(at)
-    return rows
 
 
 def _draw_bar(axes: Axes, row: float, bar: Bar, colors: Mapping[str, str], longest: float) -> None:

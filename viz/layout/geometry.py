@@ -98,15 +98,6 @@ def fit_into(box: Box, positions: dict[str, Point]) -> dict[str, Point]:
     return {node: box.at(*(0.5 + (np.array(point) - (low + high) / 2) / spread)) for node, point in positions.items()}
 
 
-def least_distance(points: list[Point]) -> float:
-    """Return the distance between the two closest points, or infinity for fewer than two.
-
-    >>> least_distance([(0.0, 0.0), (3.0, 4.0), (9.0, 4.0)])
-    5.0
-    """
-    return float(_to_nearest(np.array(points)).min(initial=np.inf))
-
-
 def nearest_distances(positions: dict[str, Point]) -> dict[str, float]:
     """Return the distance from each node to its closest node, or infinity if there is no other."""
     return dict(zip(positions, _to_nearest(np.array(list(positions.values()))).tolist(), strict=True))
@@ -127,7 +118,8 @@ def _to_nearest(at: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 def fitting_radius(points: list[Point]) -> float:
     """Return the largest radius, within limits, that leaves a gap between symbols at these points."""
-    return min(LARGEST_HOST, max(2.5, 0.34 * least_distance(points)))
+    least = float(_to_nearest(np.array(points)).min(initial=np.inf))
+    return min(LARGEST_HOST, max(2.5, 0.34 * least))
 
 
 def bend_line(line: Line, by: Point) -> Line:

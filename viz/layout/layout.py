@@ -101,8 +101,11 @@ def place_nodes(graph: Graph, hosts: Sequence[str]) -> Placement:
     hosts = list(dict.fromkeys(hosts))
     inner = sorted((node for node in graph if node not in set(hosts)), key=natural_order)
     if not inner:
-        seats = torus_seats(graph)
-        return Placement("grid", seats) if seats else Placement("circle", _mesh_circle(hosts))
+        if seats := torus_seats(graph):
+            return Placement("grid", seats)
+        if len(hosts) == 8 and ".gpu" in hosts[0]:  # the GPUs of one machine: two rows of four
+            return Placement("circle", _circle([*hosts[:4], *hosts[:3:-1]], -pi))
+        return Placement("circle", _circle(hosts))
     if len(inner) == 1:
         return Placement("star", _circle(hosts) | {inner[0]: (0.5, 0.5)})
     if memory_edge(graph, tuple(hosts)):
@@ -130,13 +133,6 @@ def _circle(names: Sequence[str], start: float | None = None) -> dict[str, Point
         name: (round(0.5 + 0.5 * cos(angle), 12), round(0.5 + 0.5 * sin(angle), 12))
         for name, angle in zip(names, angles, strict=True)
     }
-
-
-def _mesh_circle(hosts: list[str]) -> dict[str, Point]:
-    """Return directly linked hosts in a circle, and the eight GPUs of one machine in two rows of four."""
-    if len(hosts) != 8 or ".gpu" not in hosts[0]:
-        return _circle(hosts)
-    return _circle([*hosts[:4], *hosts[:3:-1]], -pi / 2 - 3 * pi / 8 - pi / 8)
 
 
 def _inner_circle(graph: Graph, inner: Sequence[str], outer: dict[str, Point]) -> dict[str, Point]:
@@ -219,16 +215,9 @@ def lay_out(trace: Trace, box: Box) -> Layout:
     radius = fitting_radius([positions[host] for host in all_hosts])
     room = nearest_distances(positions)
     inner = [node for node in positions if node not in all_hosts]
-    radii = dict.fromkeys(all_hosts, radius) | {
-        node: min(_switch_radius(graph, node, radius, len(inner)), 0.45 * room[node]) for node in inner
-    }
+    radii, largest = dict.fromkeys(all_hosts, radius), 40.0 if len(inner) <= 2 else 16.0
+    for node in inner:  # large enough for messages of many links side by side
+        links = len(set(nx.all_neighbors(graph, node)))
+        radii[node] = min(largest, max(min(13.0, radius), 3.5 * links), 0.45 * room[node])
     lines = {(a, b): line_between(positions, a, b, radii) for a, b in graph.edges}
     return Layout(positions, hosts, radii, lines)
-
-
-def _switch_radius(graph: Graph, node: str, host_radius: float, switches: int) -> float:
-    """Return the radius of a switch: large enough for messages of many links side by side, smaller for several
-    switches.
-    """
-    room = 40.0 if switches <= 2 else 16.0
-    return min(room, max(min(13.0, host_radius), 3.5 * len(set(nx.all_neighbors(graph, node)))))

@@ -44,17 +44,11 @@ def place_in_rows(graph: Graph, hosts: Sequence[str]) -> dict[str, Point]:
     others = [row for row in height if row > ROWS["gpu"]] + [row for row in height if row < ROWS["gpu"]]
     for row in others:
         positions |= _row(graph, [node for node in graph if level[node] == row], height[row], positions)
-    return positions | {
-        node: (x - 1.0, y)
-        for node, (x, y) in positions.items()
-        if kinds[node] == "memory" and _is_below_nics(graph, node)
-    }
-
-
-def _is_below_nics(graph: Graph, memory: str) -> bool:
-    """Return whether NICs are attached to the CPU of this memory, so that their links would cross it."""
-    cpus = nx.all_neighbors(graph, memory)
-    return any(graph.nodes[peer].get("kind") == "nic" for cpu in cpus for peer in nx.all_neighbors(graph, cpu))
+    for node, (x, y) in positions.items():
+        cpus = nx.all_neighbors(graph, node) if kinds[node] == "memory" else ()
+        if any(kinds[peer] == "nic" for cpu in cpus for peer in nx.all_neighbors(graph, cpu)):
+            positions[node] = (x - 1.0, y)  # out of the way of the links between NICs and CPU
+    return positions
 
 
 def kind_of(graph: Graph, node: str, hosts: Sequence[str]) -> str:
@@ -97,7 +91,10 @@ def lay_out_machines(graph: Graph, hosts: tuple[str, ...], used: set[str], box: 
     """
     if not all(part_kind(host) == "gpu" for host in hosts):
         return None
-    shown = _with_kinds(graph, [node for node in graph if node in used or not _is_dead_end(graph, node)])
+    dead_ends = {
+        node for node in graph if part_kind(node) in ("memory", "nic") and len(set(nx.all_neighbors(graph, node))) <= 1
+    }
+    shown = _with_kinds(graph, [node for node in graph if node in used or node not in dead_ends])
     at = place_in_rows(shown, hosts)
     positions = fit_into(_without_arcs(shown, at, box), at)
     radius = min(LARGEST, fitting_radius([positions[host] for host in hosts]))
@@ -119,11 +116,6 @@ def part_kind(node: str) -> str | None:
     """
     found = PART.fullmatch(node)
     return found[1] if found else None
-
-
-def _is_dead_end(graph: Graph, node: str) -> bool:
-    """Return whether a memory or NIC has at most one neighbor."""
-    return part_kind(node) in ("memory", "nic") and len(set(nx.all_neighbors(graph, node))) <= 1
 
 
 def _with_kinds(graph: Graph, nodes: Iterable[str]) -> Graph:

@@ -11,7 +11,6 @@ from operator import or_
 import numpy as np
 
 from collectives.catalogue import find_algorithm, library
-from collectives.declaration import Algorithm
 from collectives.errors import Deadlock, InputError, ProgramError
 from collectives.proof.completion import Completed, completion_order
 from collectives.proof.verifier import ChunkValues, SymbolicRun
@@ -105,7 +104,10 @@ def _follow(run: SymbolicRun, order: Iterable[Completed]) -> Contributions:
         for _, operation in operations:
             if operation.kind in (Kind.COPY, Kind.REDUCE):
                 _leave(run, rank, operation, last.get((rank, channel)), start)
-    return Contributions(start, [_wanted(run, rank) for rank in range(schedule.world_size)], landings)
+    ranks, chunks = schedule.world_size, schedule.chunks
+    parts = [run.parts(run.spec.end, rank) for rank in range(ranks)]
+    wanted = [[part[chunk * ranks // chunks] for chunk in range(chunks)] for part in parts]
+    return Contributions(start, wanted, landings)
 
 
 def _sent(schedule: Schedule, index: int) -> Sent:
@@ -130,13 +132,6 @@ def _leave(
     else:
         for _, chunk, contributors in cells:
             start[rank][chunk] = contributors
-
-
-def _wanted(run: SymbolicRun, rank: int) -> list[int]:
-    """Return the contributors that the collective promises, by chunk."""
-    parts = run.parts(run.spec.end, rank)
-    chunks = run.schedule.chunks
-    return [parts[chunk * run.schedule.world_size // chunks] for chunk in range(chunks)]
 
 
 DISTINCT_RANKS = 16  # for more ranks, contributors are counted
@@ -231,7 +226,9 @@ def _contributions(trace: Trace) -> Contributions | None:
     if trace.title.startswith("training/") or trace.world_size > 64:
         return None  # each sync of a training begins with other gradients
     try:
-        program = trace.program or _find_in_library(trace.algorithm or trace.title)
+        name, program = trace.algorithm or trace.title, trace.program
+        if program is None and name.partition("[")[0] in library():
+            program = find_algorithm(name)
         if program is None:
             return None
         if trace.failure is None:
@@ -241,7 +238,3 @@ def _contributions(trace: Trace) -> Contributions | None:
         return follow_wrong_contributions(sound)
     except (InputError, ProgramError):
         return None
-
-
-def _find_in_library(name: str) -> Algorithm | None:
-    return find_algorithm(name) if name.partition("[")[0] in library() else None
