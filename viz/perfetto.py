@@ -51,6 +51,7 @@ def write_perfetto(traces: Trace | Sequence[Trace], path: Path | str) -> None:
     Raise InputError for a suffix other than ``.perfetto.json`` and for a trace in which nothing happens.
 
     >>> from tempfile import TemporaryDirectory
+    >>> from collectives import Message
     >>> trace = Trace("one message", "predicted", 2, elapsed=1.0, messages=[Message(0, 1, 0, 0, 1000, 0.0, 1.0)])
     >>> with TemporaryDirectory() as folder:
     ...     write_perfetto(trace, Path(folder, "one.perfetto.json"))
@@ -106,12 +107,8 @@ class _TraceEvents:
         sends: dict[int, list[EventSlice]] = {}
         receives: dict[int, list[EventSlice]] = {}
         for number, message in enumerate(messages):
-            args: Event = {
-                "bytes": message.nbytes,
-                "chunk": message.chunk,
-                "chunks": message.count,
-                "into": message.into,
-            }
+            args: Event = {"bytes": message.nbytes, "chunk": message.chunk, "chunks": message.count}
+            args["into"] = message.into
             args |= {"step of the sender": message.step, "step of the receiver": message.dst_step}
             args |= {"channel": message.channel} if message.channel else {}
             args |= {"route": " > ".join(message.route)} if message.route else {}
