@@ -67,7 +67,7 @@ def find_lesson(number: int) -> Lesson:
 
 
 def fill(skeleton: str, functions: str) -> str:
-    """Replace a skeleton's functions and classes by those of the same names; insert new ones before the first.
+    """Replace a skeleton's functions and classes by definitions of the same names; insert new ones before the first.
 
     >>> print(fill("def f():\\n    raise NotImplementedError\\n\\nf()", "def f():\\n    return g()\\n\\ndef g(): ..."))
     def g(): ...

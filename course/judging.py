@@ -207,7 +207,7 @@ class _Trials:
             return self._mistake(finished), finished
 
     def _endless(self, stack: Path, why: str) -> dict[str, Any]:
-        """Return the line in which the CPU time ran out; otherwise why there is no result."""
+        """Return the line in which the CPU time ran out, or else the reason of the missing result."""
         at = re.search(rf'File "{re.escape(str(self.path))}", line (\d+)', stack.read_text() if stack.exists() else "")
         if at is None:
             return {"text": f"no result: {why}"}

@@ -1,7 +1,7 @@
 """Collectives with the signatures of a first exercise: each rank passes its number and the number of ranks.
 
 They work in place on the default group of ``torch.distributed`` and send only point-to-point messages. All raise
-InputError, a ValueError, if the numbers are not those of the group. The examples show rank 0 of two.
+InputError, a ValueError, if the numbers differ from the group's. The examples show rank 0 of two.
 """
 
 import torch

@@ -116,7 +116,7 @@ class _RecordColumns(Columnar[Any]):
     row: ClassVar[Any]
 
     def __init__(self, **columns: npt.ArrayLike) -> None:
-        """Store columns of one length, each an array or one number; defaults are those of a row."""
+        """Store columns of one length, each an array or one number; defaults are a row's."""
         super().__init__(self.row._field_defaults | columns)
 
     @classmethod

@@ -36,7 +36,7 @@ class Numbers(dict[Name, int]):
 class RecordedCollective(NamedTuple):
     """The properties of a collective that are equal on all ranks of its group.
 
-    ``elements`` are those of the whole buffer, as in a CollectiveCall: the result of an all_gather, the input of a
+    ``elements`` counts the whole buffer, as in a CollectiveCall: the result of an all_gather, the input of a
     reduce_scatter.
     """
 

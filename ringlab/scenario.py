@@ -227,7 +227,7 @@ class Scenario(scenarios.LoadedScenario):
     ) -> "CalibrationAnswer":
         """Measure this machine for the predictions of the scenario, and cache the result for a day.
 
-        ``ranks`` defaults to those of the scenario, or 2. ``backend`` is "gloo" or "nccl"; a launch ends after
+        ``ranks`` defaults to the scenario's, or 2. ``backend`` is "gloo" or "nccl"; a launch ends after
         ``timeout`` seconds. Raises InputError, and RunFailed, also for noisy measurements without ``accept_noise``.
 
         >>> load("here.toml").calibrate(timeout=60, accept_noise=True).calibration.ranks  # doctest: +SKIP
@@ -263,7 +263,7 @@ class Scenario(scenarios.LoadedScenario):
 def load(reference: str | Path, *changes: str | Algorithm) -> Scenario:
     """Read a scenario file or a built-in scenario, with changes.
 
-    A change is a string ``section.key=value``, as for ``--set``, or an algorithm to compare with those of the scenario.
+    A change is a string ``section.key=value``, as for ``--set``, or an algorithm to compare with the scenario's.
     Raises InputError that names the file, the key, the value and the accepted values.
 
     >>> load("star8", "cluster.hosts=16").cluster.world_size

@@ -116,7 +116,7 @@ class Session:
     def calibrate_for(
         self, scenario: LoadedScenario, ranks: int | None = None, accept_noise: bool = False
     ) -> tuple[Calibration, str]:
-        """Calibrate for a scenario as ``calibrate`` does. ``ranks`` defaults to those of the scenario, or 2.
+        """Calibrate for a scenario as ``calibrate`` does. ``ranks`` defaults to the scenario's, or 2.
 
         Raises InputError, also if the scenario requires another number of ranks; RunFailed.
         """

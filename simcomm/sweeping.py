@@ -93,7 +93,7 @@ def sweep(
 ) -> Sweep:
     """Predict each algorithm on each cluster at each of ``sizes``: bytes per rank, or text such as "1 MiB".
 
-    The answers equal those of ``simcomm.run(..., engine="compiled", record=False)`` to the last bit. Programs are
+    The answers equal ``simcomm.run(..., engine="compiled", record=False)`` to the last bit. Programs are
     traced and proved, and routes found, once for all clusters that differ only in speeds. If much is left after a
     second, all cores work, or the backend of ``joblib.parallel_config``. ``progress(done, total)`` is called with
     numbers of predictions; True shows a bar on standard error. An interrupt returns the finished part.

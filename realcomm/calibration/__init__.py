@@ -1,1 +1,1 @@
-"""Calibrate this machine, alone or in turns with runs that are to be compared with predictions."""
+"""Calibrate this machine, alone, or alternating with runs to compare with predictions."""

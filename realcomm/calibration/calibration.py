@@ -80,7 +80,7 @@ def make_plan(
     all_sizes: bool = False,
     turns: int = TURNS,
 ) -> CalibrationPlan:
-    """Return the plan to calibrate for these collective calls and trainings and, with ``runs``, to run them in turn.
+    """Return the plan to calibrate for these collective calls and trainings and, with ``runs``, to alternate with them.
 
     Message classes are timed at exactly the sizes of the calls; with ``all_sizes`` also at sizes from 4 KiB to 16 MiB.
     Without runs, ``turns`` applies to all measurements.
@@ -112,7 +112,7 @@ def make_plan(
 def _common_classes(nbytes: int, ranks: int, every_kind: bool) -> Iterable[MessageClass]:
     """Yield the message classes from which a prediction interpolates others.
 
-    Without ``every_kind``, only those of the fitted lines, which predictions of other clusters use.
+    Without ``every_kind``, only the fitted lines, which predictions of other clusters use.
     """
     if ranks < 2:
         return
@@ -154,7 +154,7 @@ def _training_plan(ranks: int, same: Sequence[Training], runs: bool) -> Training
 
 @dataclass
 class RankTurns:
-    """All blocks of one rank: calibration blocks, and separately those of the runs."""
+    """All blocks of one rank: calibration blocks, and separately the blocks of the runs."""
 
     calibration: list[RankBlock]
     collectives: list[RankMeasurement]

@@ -84,7 +84,7 @@ def calibrate_emulated(
 ) -> Calibration:
     """Measure a pair of emulated hosts, and the trainings' phases in ``ranks`` processes, to predict emulated clusters.
 
-    ``bandwidth`` is that of the pair's links in bytes/s. The pair is never part of a predicted cluster. Raise as
+    ``bandwidth`` is the rate of the pair's links in bytes/s. The pair is never part of a predicted cluster. Raise as
     ``calibrate_pair`` does.
 
     >>> calibrate_emulated(50e6 / 8, ranks=4).pair.window  # doctest: +SKIP

@@ -40,7 +40,7 @@ class TimedTransfer:
     arrived: list[tuple[float, int]] = field(default_factory=list)  # (time, bytes in all)
 
     def move(self) -> None:
-        """Send until the socket's buffer is full, and read what has arrived."""
+        """Send until the socket's buffer is full, and read the received data."""
         try:
             while self.sender.send(_CHUNK) == len(_CHUNK):
                 pass

@@ -248,7 +248,7 @@ class InterfaceNames:
 
 
 def cables(names: InterfaceNames) -> Iterator[tuple[End, End]]:
-    """Yield both ends of every link: the plan's links, and those of hosts and probe hosts to their switches."""
+    """Yield both ends of every link: the plan's links, and the links of hosts and probe hosts to their switches."""
     plan = names.plan
     for direction in plan.directions:
         if direction.src < direction.dst:

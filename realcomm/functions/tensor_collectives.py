@@ -1,6 +1,6 @@
 """The collectives of torch.distributed as functions on tensors, with the algorithm as an additional argument.
 
-Names, positions and defaults of the arguments are those of ``torch.distributed``; ``algorithm`` is keyword-only. All
+Names, positions and defaults of the arguments are as in ``torch.distributed``; ``algorithm`` is keyword-only. All
 functions share these arguments:
 
 * ``algorithm``: a name in the library (``ringlab list``), ``"my.py:name"``, or an Algorithm.

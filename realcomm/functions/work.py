@@ -1,4 +1,4 @@
-"""Run asynchronous collectives: those of one group execute one after another, in the order of the calls."""
+"""Run asynchronous collectives. A group executes its collectives one after another, in the order of the calls."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -108,7 +108,7 @@ def start_work(
 def _start_on_stream(
     action: Action, collective: Collective, group: dist.ProcessGroup, device: torch.device, results: Tensors
 ) -> GpuWork:
-    """Queue ``action`` on the group's own stream, which keeps the order while the current stream goes on."""
+    """Queue ``action`` on the group's own stream, which keeps the order while the current stream continues."""
     current = torch.cuda.current_stream(device)
     stream = keep_for(group, ("stream", device), lambda: torch.cuda.Stream(device))
     stream.wait_stream(current)

@@ -90,7 +90,7 @@ def select_gpu(store: Store, rank: int, world_size: int, local_rank: int) -> Non
 def share_gpu(rank: int) -> None:
     """Set NCCL's variables so that ranks can share a GPU, except those that are already set.
 
-    NCCL rejects two ranks on one GPU of a host. So each rank gets a host ID of its own, and NCCL connects them by
+    NCCL rejects two ranks on one GPU of a host. So each rank gets a separate host ID, and NCCL connects them by
     sockets. Their kernels wait for each other and must all fit on the GPU at once: one block each. Call this before the
     first message. Source: NCCL's environment variables,
     https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html
@@ -135,7 +135,7 @@ def backends(group: dist.ProcessGroup | None = None) -> dict[str, str]:
 def reach_other_hosts() -> None:
     """Set ``GLOO_SOCKET_IFNAME`` if gloo would listen on the loopback, as when the hostname resolves to 127.0.1.1.
 
-    The interface is that of the route to ``MASTER_ADDR``, or of the default route on that host itself. Do nothing if
+    The interface is on the route to ``MASTER_ADDR``, or of the default route on that host itself. Do nothing if
     the variable is set or no such route exists.
     """
     if "GLOO_SOCKET_IFNAME" in os.environ or _reaches_others(_own_address(socket.gethostname())):

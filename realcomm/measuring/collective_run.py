@@ -1,4 +1,4 @@
-"""Run one collective, or several in turn, on real processes and measure them."""
+"""Run one collective, or several in rotation, on real processes and measure them."""
 
 import json
 import tempfile
@@ -91,7 +91,7 @@ def run(
     The ranks run the algorithm once on inputs with a known result (``facts["wrong"]`` counts the elements that differ),
     once on ``buffers``, ``warmup`` times, and then ``repetitions`` times. Default: as often as fits in a second. Every
     repetition starts on all ranks at once. ``elapsed`` is the median time in seconds from the first rank's start to the
-    last rank's end. Messages and spans are those of the median repetition. The ranks use the ``network`` of
+    last rank's end. Messages and spans come from the median repetition. The ranks use the ``network`` of
     ``realcomm.emulate``, or the loopback.
 
     Raise InputError and ProgramError as ``simcomm.run`` does, and RankFailed and TimedOut as ``launch`` does. Their

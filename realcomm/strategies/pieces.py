@@ -41,7 +41,7 @@ class Question(NamedTuple):
 class RankTimes(NamedTuple):
     """The times measured by a rank: its compute, the optimizer on the whole model, and loading a batch, in seconds.
 
-    ``collectives_s`` has the seconds of each question, and ``silent_s`` those of a step without communication. Both are
+    ``collectives_s`` has the seconds of each question, and ``silent_s`` of a step without communication. Both are
     measured between the training's steps.
     """
 

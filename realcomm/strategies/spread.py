@@ -245,7 +245,7 @@ def mesh_of(parallelism: Parallelism, group: Callable[[int, int], dist.ProcessGr
 def divide_tensors(model: Transformer, mesh: DeviceMesh, sequence: bool) -> None:
     """Apply tensor parallelism to a llama transformer as Megatron does, with torch's parallel styles.
 
-    Rows of queries, keys and values are reordered so that each rank's shard has those of its heads.
+    Rows of queries, keys and values are reordered so that each rank's shard has the rows of its heads.
     """
     size = mesh.size()
     given = Shard(1) if sequence else Replicate()

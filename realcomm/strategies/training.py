@@ -31,7 +31,7 @@ class KeptBytes(NamedTuple):
 
 
 class StrategyResult(NamedTuple):
-    """The result of a rank. Losses are those of its own samples; in a pipeline, only the last stage has them."""
+    """The result of a rank. Losses belong to its own samples; in a pipeline, only the last stage has them."""
 
     losses: list[float]
     step_s: list[float]

@@ -1,4 +1,4 @@
-"""Build models: torchvision's ResNets, and those of users' files.
+"""Build models: torchvision's ResNets, and models of users' files.
 
 Batch norm may use the joint batch of all ranks, also on CPUs, where torch's SyncBatchNorm does not work.
 """

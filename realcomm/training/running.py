@@ -86,7 +86,7 @@ class RunningTraining:
             observer.begin(self)
 
     def take_steps(self, count: int | None = None) -> None:
-        """Take ``count`` more steps, or all that remain."""
+        """Take ``count`` more steps, or the remaining ones."""
         set_status(f"waiting for all ranks before training step {self.done}")
         if self.rank == 0 and self.done == self._first > 0:
             report_progress(self.done, 0, f"resuming from step {self.done}")  # the rest is counted from here
@@ -292,7 +292,7 @@ class LoneTraining:
     """Training steps of a new model on one rank, without communication, with a given number of threads."""
 
     def __init__(self, training: Training, threads: int | None = None) -> None:
-        """Prepare the model and images. Default for ``threads``: those of this process."""
+        """Prepare the model and images. Default for ``threads``: this process's."""
         self._threads, self._watch = threads, Stopwatch(rank=0)
         alone = replace(training, sync_batch_norm=False)  # a lone rank has no peers
         self._replica = make_replica(build_model(alone, training.seed), training)

@@ -123,7 +123,7 @@ def parse_row(line: bytes) -> Row | None:
 
 
 def read_metrics(path: Path | str, gradient_sync: str | None = None, kind: str | None = None) -> list[Row]:
-    """Return the rows of a file in order: all, or those of one ``gradient_sync`` or kind ("step", "epoch").
+    """Return the rows of a file in order: all, or only one ``gradient_sync`` or kind ("step", "epoch").
 
     If a step was repeated after a restart, its last row replaces the first. The last line may be incomplete. Raise
     InputError with the line number.

@@ -1,7 +1,7 @@
 """Record the calls of this process, through replaced kernels of c10d's operators and waits of works.
 
 The module first defines the collective and the buffer size of each operator. The clock is the host's until the first
-call with a GPU tensor, and then that of this GPU's compute stream.
+call with a GPU tensor, and then the clock of this GPU's compute stream.
 """
 
 import linecache

@@ -72,7 +72,7 @@ def find_segments(recording: Recording) -> Segments:
 
 @dataclass(frozen=True)
 class ReplayedCalls:
-    """Calls by number: those of the recording, then the missing parts of collectives.
+    """Calls by number: the recording's, then the missing parts of collectives.
 
     Collectives are numbered by their keys.
     """

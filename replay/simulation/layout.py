@@ -1,4 +1,4 @@
-"""Segments and calls as stages of agents: those of streams first, then those of calls that run next to their ranks.
+"""Segments and calls as stages of agents: streams first, then calls that run next to their ranks.
 
 A stream is an agent. The stages of each segment are its computing, and its action: posting and awaiting halves of
 messages, or the steps of a collective that runs alone. Every other call has its own agents, one per channel: a stage
@@ -87,7 +87,7 @@ Pairs = list[tuple[Ints, Ints]]
 
 @dataclass(frozen=True)
 class ReplayLayout:
-    """The stages of a plan, and those of segments, halves of messages and steps of collectives."""
+    """The stages of a plan, with the stages of segments, halves of messages and steps of collectives."""
 
     stages: Stages
     segment_stage: Ints  # [segments]: the action, the first step of a collective, or the stage after a mark

@@ -41,7 +41,7 @@ WIDENED = ("all_reduce", "reduce", "broadcast", *GROWING)
 
 
 def widen(recording: Recording, world_size: int) -> Recording:
-    """Return a recording of more ranks, each of which repeats a recorded one, in turn.
+    """Return a recording of more ranks, each of which repeats a recorded one, in rotation.
 
     This extends a data-parallel training with the same samples per rank. Raise InputError unless ``world_size`` is a
     multiple of the recorded one, for groups of some ranks, and for calls whose sizes depend on the number of ranks.
@@ -126,7 +126,7 @@ def repeat_ranks(recording: Recording, models: Sequence[int], made_groups: Seque
 
 
 class _Groups:
-    """The groups of all ranks: those of the recording, and corresponding ones."""
+    """The groups of all ranks: the recorded ones, and corresponding ones."""
 
     def __init__(self, recording: Recording, made: Sequence[Ranks]) -> None:
         self.recorded = recording.groups

@@ -111,7 +111,7 @@ def _message_bytes(count: int, chunks: int, shape: Shape) -> int:
 
 
 def local_seconds(calibration: Calibration, nbytes: int) -> float:
-    """Return the seconds in which a rank reduces so many bytes while all others do."""
+    """Return the seconds in which a rank reduces these bytes while all others do."""
     points = calibration.reduction.points
     return read_curve(points, nbytes) if points and nbytes else calibration.reduction.per_byte * nbytes
 

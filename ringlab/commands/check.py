@@ -103,7 +103,7 @@ class CheckAnswer(Answer):
 def check(
     algorithms: str | Algorithm, world_sizes: str | Iterable[int] = "1-33", *, progress: Progress | None = None
 ) -> CheckAnswer:
-    """Prove algorithms at each world size, or find what is wrong. After an interrupt, return the verdicts so far.
+    """Prove algorithms at each world size, or find the error. After an interrupt, return the verdicts so far.
 
     ``algorithms`` is an Algorithm, ``all_reduce/ring``, ``FILE.py``, ``FILE.py:NAME``, or ``library`` for all built-in
     ones. ``world_sizes`` are integers, or a string such as ``1-8,16``. Raises InputError, and KeyboardInterrupt before

@@ -289,9 +289,9 @@ def plot_scenario(
     size: str | int | None,
     session: Session,
 ) -> Picture:
-    """Simulate what a plot of a scenario needs, and draw it as .png, .svg or .pdf.
+    """Simulate and plot a scenario as .png, .svg or .pdf.
 
-    ``algorithm`` and ``size`` are those of the critical path. Raises InputError, and KeyboardInterrupt.
+    ``algorithm`` and ``size`` select the critical path. Raises InputError, and KeyboardInterrupt.
     """
     _check_kind(kind, path)
     if kind != "path":

@@ -268,7 +268,7 @@ def check_lesson(number: int, file: Path | None = None) -> CheckedLessons:
 
 
 def grade_folder(folder: Path, number: int | None = None) -> CheckedLessons:
-    """Check all lesson files, or those of one lesson, in a folder and its subfolders.
+    """Check all lesson files, or one lesson's, in a folder and its subfolders.
 
     Raises InputError if there are none.
     """

@@ -1,1 +1,1 @@
-"""What is drawn of a scenario, for pictures, players and reports."""
+"""Drawings of a scenario for pictures, players and reports."""

@@ -21,7 +21,7 @@ class AnswerRecord:
 
 
 class Answer(AnswerRecord):
-    """The result of a command. ``kind`` names it in the JSON, and ``show`` yields what the terminal shows."""
+    """The result of a command. ``kind`` names it in the JSON, and ``show`` yields the terminal's output."""
 
     kind: ClassVar[str]
     interrupted: bool = False  # whether something is missing, as the command was interrupted

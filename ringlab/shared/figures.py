@@ -112,7 +112,7 @@ class TrainingFigures(Figures, Generic[N]):
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterFigures(AnswerRecord, Generic[N]):
-    """The figures of one cluster: the scenario's own or that of a what-if."""
+    """The figures of one cluster: the scenario's own or a what-if's."""
 
     title: str
     cluster: str

@@ -52,7 +52,7 @@ def find_job(training: TrainingSection, folder: Path) -> TrainingJob:
 
 
 def find_source(training: TrainingSection, batch: int) -> ComputeSource:
-    """Return the source of one device's compute times. Stated times are those of ``batch`` samples."""
+    """Return the source of one device's compute times. Stated times are for ``batch`` samples."""
     compute = training.compute
     if compute is None:
         return ComputeSource()

@@ -25,7 +25,7 @@ TELLING_SHARE = 0.03  # of the total, from which on the remaining time is estima
 
 
 class Progress(Protocol):
-    """Reports what a command is doing."""
+    """Reports the progress of a command."""
 
     def task(self, text: str, late_s: float = 0.0) -> AbstractContextManager[Tick]:
         """Return a context for a task, with the callback that reports its progress.

@@ -75,7 +75,7 @@ class Cluster:
         return "this machine"
 
     def machines(self) -> list[object]:
-        """Return the machine of each rank: that of its GPU, or its host."""
+        """Return the machine of each rank: its GPU's machine, or its host."""
         return [self.graph.nodes[host].get("machine", host) for host in self.hosts]
 
     @property

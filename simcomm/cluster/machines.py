@@ -189,7 +189,7 @@ def on_rails(
 
     Default: one leaf for all machines. With R rails, machine m connects to leaves s(u R) to s(u R + R - 1), where u = m
     // nodes_per_leaf. Every leaf has one link to each spine switch; together they have the rate of its NICs
-    divided by ``oversubscription``, each about that of a NIC. One rail with one leaf has no spine. Raise InputError.
+    divided by ``oversubscription``, each about as fast as a NIC. One rail with one leaf has no spine. Raise InputError.
 
     >>> from simcomm.cluster.hardware import find_machine
     >>> on_rails(find_machine("dgx-h100"), nodes=4, nodes_per_leaf=2)

@@ -177,7 +177,7 @@ class ShortestPaths:
         return counts, np.concatenate(links)
 
     def path(self, source: int, target: int, choice: int) -> tuple[str, ...]:
-        """Return the nodes of one path with both ends, equal to that of ``paths``; empty if there is no path."""
+        """Return the nodes of one path with both ends, as in ``paths``; empty if there is no path."""
         net, scratch = self._lists
         start = source if net.up[source] < 0 else net.dst[net.up[source]]
         gateway = target if net.down[target] < 0 else net.src[net.down[target]]
@@ -205,7 +205,7 @@ def keeping_paths() -> Iterator[None]:
 
 
 def find_shortest_paths(graph: "nx.DiGraph[str]") -> ShortestPaths:
-    """Return the shortest paths of a graph; within ``keeping_paths``, those of the last graph if it is the same.
+    """Return the shortest paths of a graph; within ``keeping_paths``, the previous paths if the graph is the same.
 
     >>> import simcomm
     >>> graph = simcomm.star(2, "10 Gbit/s", "5 us").graph

@@ -1,4 +1,4 @@
-"""The trace of a run of the compiled engine, equal to that of the reference engine."""
+"""The trace of a run of the compiled engine, equal to the reference engine's."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace

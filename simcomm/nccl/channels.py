@@ -115,7 +115,7 @@ def least(rates: Sequence[float]) -> float:
 
 
 def aged(comm: Communicator, values: Parameters) -> float:
-    """Return the ratio of latencies inside a host to those of a host of 2025."""
+    """Return the ratio of latencies inside a host to latencies of a host of 2025."""
     return (1 + values["age"]) ** (2025 - generation_year(comm.generation))
 
 

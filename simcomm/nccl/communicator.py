@@ -208,7 +208,7 @@ def among_others(
 ) -> Communicator:
     """Return the communicator of one of several groups of a host's GPUs, by their numbers, that run at the same time.
 
-    ``comm`` is that of a group alone, ``whole`` all GPUs of its hosts. Raise InputError.
+    ``comm`` has the group alone, ``whole`` all GPUs of its hosts. Raise InputError.
     """
     host = replace(make_host(whole, settings), p2p=comm.host.p2p)
     closed, chain = (_hops(whole, settings, host, groups, is_closed=is_closed) for is_closed in (True, False))

@@ -290,7 +290,7 @@ def _tables(content: Mapping[str, Any], name: str, path: Path) -> dict[str, Any]
 
 
 def _describe(where: str, slug: str, line: Mapping[str, Any], machines: Mapping[str, Any]) -> System:
-    """Return the system of a line: its own keys, then those of its machine, then defaults."""
+    """Return the system of a line: its own keys, then its machine's, then defaults."""
     stated = read_keys(where, line)
     machine = stated.pop("machine", None)
     if "preset" in stated:

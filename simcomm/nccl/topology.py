@@ -199,7 +199,7 @@ def ring_hops(
 ) -> tuple[HopGroup, ...]:
     """Return the hops by kind, and their rates, of a ring over the host's GPUs, or of a chain.
 
-    Each of ``groups`` of GPUs, by their numbers, has a ring at the same time; the result is that of the slowest. The
+    Each of ``groups`` of GPUs, by their numbers, has a ring at the same time; the result is the slowest ring's. The
     rate of NVLink is the sum over all rings: of an NVSwitch the GPU's line rate, of a mesh a brick per ring in each
     direction, of xGMI the links to the GPUs in use.
 

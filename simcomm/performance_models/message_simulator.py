@@ -118,7 +118,7 @@ class MessageSimulator:
         return compiled.one_by_one(inputs, messages=messages)
 
     def star_costs(self, nbytes: int) -> tuple[CostModel | None, CostModel | None]:
-        """Return the cost model of a symmetric star, and that of a faster star if the cluster is not one."""
+        """Return the cost model of a symmetric star, or of a faster star if the cluster is not one."""
         star = star_model(self.cluster, nbytes)
         return star, None if star is not None else faster_star(self.cluster, nbytes)
 

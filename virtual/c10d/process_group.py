@@ -256,7 +256,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return self._all_gather("all_gather", ins, taken, outs)
 
     def allgather_coalesced(self, outs: Sequence[Tensors], ins: Tensors, opts: Any = None) -> VirtualWork:
-        """Copy each rank's tensors into the lists of every rank; ``outs[i]`` are those of rank i."""
+        """Copy each rank's tensors into the lists of every rank; ``outs[i]`` are rank i's."""
         return self._all_gather("all_gather_coalesced", ins, outs, outs)
 
     def all_gather_single(self, out: torch.Tensor, inp: torch.Tensor, opts: Any = None) -> VirtualWork:

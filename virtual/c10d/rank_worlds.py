@@ -27,7 +27,7 @@ class RankKnowledge:
 
 
 class RankWorlds:
-    """Replaces c10d's ``_world``; its attributes are those of the calling rank."""
+    """Replaces c10d's ``_world``; its attributes belong to the calling rank."""
 
     def __init__(self, world: VirtualWorld) -> None:
         self._me = world.me

@@ -31,7 +31,7 @@ class ExtraCall(NamedTuple):
 
 
 def find_extra_call(group: VirtualGroup) -> ExtraCall | None:
-    """Return the first collective that a minority of the group's ranks call from a line of their own, if any."""
+    """Return the first collective that a minority of the group's ranks call from a separate line, if any."""
     histories = {rank: group.callers[place] for rank, place in group.places.items() if group.callers[place]}
     if len(histories) < 2:
         return None
@@ -59,7 +59,7 @@ def _find_own(histories: dict[int, list[Callers]], at: dict[int, Callers], numbe
 
 
 def _own_line(callers: Callers, others: Sequence[Callers]) -> CallSite:
-    """Return the innermost line at which a call differs from those of other ranks: not the helper that all share."""
+    """Return the innermost line at which a call differs from other ranks' calls: not the helper that all share."""
     for depth, site in enumerate(callers):
         if not any(site in other[depth : depth + 1] for other in others):
             return site

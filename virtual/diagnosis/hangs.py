@@ -117,7 +117,7 @@ RULES: tuple[Rule, ...] = (
 
 
 class ProgramDiagnoser:
-    """Diagnoses why a job stopped: the ranks, their lines, what each waits for, and how to fix it."""
+    """Diagnoses why a job stopped: the ranks, their lines, the ranks that each waits for, and a fix."""
 
     def hang(self, job: RankJob) -> ProgramFinding:
         """Return the finding for a job in which all ranks wait and nothing can happen any more."""

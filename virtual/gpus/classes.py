@@ -84,7 +84,7 @@ def _default(original: Init, placement: Placement) -> Init:
 
 
 def _make_generators(original: Any, placement: Placement) -> type:
-    """Return the class of generators; those of CUDA draw their numbers on the CPU."""
+    """Return the class of generators; CUDA generators draw their numbers on the CPU."""
 
     class AnyGenerator(type(original)):  # type: ignore[misc]  # found when it runs
         def __instancecheck__(cls, one: Any) -> bool:

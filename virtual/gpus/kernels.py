@@ -123,7 +123,7 @@ BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.d
 
 
 def shard_attention() -> None:
-    """Make DTensor shard the CPU's attention kernel like those of GPUs: by samples or by heads."""
+    """Make DTensor shard the CPU's attention kernel like GPU kernels: by samples or by heads."""
     register_sharding(FORWARD)(lambda *args, attn_mask=None, scale=None: _allow(3, 2, attn_mask))
     register_sharding(BACKWARD)(lambda *args, attn_mask=None, scale=None: _allow(6, 3, attn_mask))
 

@@ -55,7 +55,7 @@ class Confinement:
 
 
 def _unshare() -> None:
-    """Put this process into user and mount namespaces of its own, as the same user. Raises OSError."""
+    """Put this process into separate user and mount namespaces, as the same user. Raises OSError."""
     user, group = os.geteuid(), os.getegid()
     _call("unshare", CLONE_NEWUSER | CLONE_NEWNS)
     Path("/proc/self/setgroups").write_text("deny")

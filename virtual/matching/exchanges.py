@@ -1,4 +1,4 @@
-"""The data that the ranks of a group exchange in a collective: what each gives, and where it takes the result.
+"""The data that the ranks of a group exchange in a collective: each rank's input, and the location of its output.
 
 Ranks are group ranks. Reductions run in the order of ranks, whichever algorithm determines the time, so results are
 equal in every run.
@@ -58,7 +58,7 @@ def put(target: torch.Tensor, value: torch.Tensor) -> None:
 
 @dataclass(eq=False)
 class Exchange:
-    """One rank's part: what it gives, and where it takes the result. This base class is a barrier's, without data."""
+    """One rank's part: its input, and the location of its output. This base class is a barrier's, without data."""
 
     collective: ClassVar[str] = "barrier"  # of ``collectives.spec``, whose algorithms take the time
     from_root: ClassVar[bool] = False  # all that a rank needs is the root's
@@ -90,7 +90,7 @@ class Exchange:
         self.given = [tensor.detach().clone() for tensor in self.given]
 
     def take(self, root: "Exchange") -> None:
-        """Take what the root gives, if ``from_root``."""
+        """Take the root's data, if ``from_root``."""
 
     @classmethod
     def fits(cls, parts: "Sequence[Any]") -> bool:
@@ -164,7 +164,7 @@ class Broadcast(Exchange):
 
 @dataclass(eq=False)
 class AllGather(Exchange):
-    """Every rank gets the tensors of all ranks; ``taken[i]`` receive those of rank i."""
+    """Every rank gets the tensors of all ranks; ``taken[i]`` receive rank i's."""
 
     collective: ClassVar[str] = "all_gather"
     world_size: int = 1

@@ -15,7 +15,7 @@ ROUNDING = 1e-4  # relative difference that is no other value
 
 
 def is_plain(tensor: Any) -> bool:
-    """Return whether a value is a tensor with data of its own: neither a shard nor fake."""
+    """Return whether a value is a tensor with separate data: neither a shard nor fake."""
     is_dense = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
     return is_dense and not tensor.is_meta
 

@@ -6,7 +6,7 @@ from virtual.ranks.world import VirtualWorld
 
 
 class RankedOutput:
-    """Replaces ``sys.stdout`` or ``sys.stderr``; attributes other than writing are those of the file."""
+    """Replaces ``sys.stdout`` or ``sys.stderr``; attributes other than writing belong to the file."""
 
     def __init__(self, file: TextIO, world: VirtualWorld, name: str) -> None:
         self._file, self._world, self._key = file, world, f"unfinished line of {name}"

@@ -22,7 +22,7 @@ TOO_OFTEN = "semaphore or lock released too many times"  # multiprocessing's mes
 
 
 def install_shared_objects(world: VirtualWorld, replaced: Replaced) -> None:
-    """Give the program shared objects of virtual ranks. Libraries keep those of processes."""
+    """Give the program shared objects of virtual ranks. Libraries keep the objects of processes."""
     for owner in (BaseContext, multiprocessing, torch.multiprocessing):
         for kind, made in KINDS.items():
             replaced.put(owner, kind, _choosing(world, made, getattr(owner, kind)))
@@ -162,7 +162,7 @@ class VirtualBoundedSemaphore(VirtualSemaphore):
 
 
 class VirtualLock(VirtualSemaphore):
-    """A lock that one rank holds; of a kind that can be ``held_again`` by whom holds it."""
+    """A lock that one rank holds; its holder can acquire it again if ``held_again``."""
 
     held_again = False
 

@@ -195,7 +195,7 @@ class VirtualProcess:
         self.pid = 100_000 + self.rank.number
 
     def _body(self) -> Callable[[Rank], None]:
-        """Return the function of the rank. Its exit status is that of the process."""
+        """Return the function of the rank. Its exit status becomes the process's."""
         call = self.spawner.pack(self.target, self.arguments, self.named) if self.target else lambda rank: None
 
         def body(rank: Rank) -> None:

@@ -1,4 +1,4 @@
-"""A finding: what is wrong with a program, where each rank is, what it waits for, and how to fix it."""
+"""A finding: an error of a program, each rank's location, the ranks that it waits for, and a fix."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -49,7 +49,7 @@ def say_wait(numbers: Iterable[int]) -> str:
 
 @dataclass(frozen=True)
 class FindingPlace:
-    """A line where some ranks are and what they do there. ``awaits`` lists, for each rank, the ranks it waits for."""
+    """A line of some ranks, and their operation there. ``awaits`` lists, for each rank, the ranks it waits for."""
 
     ranks: tuple[int, ...]
     what: str
@@ -59,7 +59,7 @@ class FindingPlace:
 
     @property
     def lines(self) -> list[str]:
-        """This location as text: the line of the program, then what the ranks do there."""
+        """This location as text: the line of the program, then the operation of the ranks."""
         at = f"{self.site}  {self.site.text}".rstrip() if self.site is not None else ""
         said = [f"  {format_ranks(self.ranks)}{f' at {at}' if at else ''}"]
         what = "; ".join(part for part in (self.what, self._waiting_in_words()) if part)

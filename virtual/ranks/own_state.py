@@ -39,7 +39,7 @@ class OwnState:
     operators: dict[Any, Any] | None = None  # DTensor's handlers, which loss_parallel() changes
 
     def seed(self, number: int) -> None:
-        """Set random states that differ between ranks, as those of processes do, and are equal in every run."""
+        """Set random states that differ between ranks, as in processes, and are equal in every run."""
         self.torch_numbers = torch.Generator().manual_seed(SEED + number).get_state()
         self.numpy_numbers = np.random.MT19937(SEED + number)
         self.python_numbers.seed(SEED + number)

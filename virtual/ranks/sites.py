@@ -20,7 +20,7 @@ OWN_PACKAGES = ("virtual", "replay", "realcomm", "simcomm", "collectives", "plan
 
 
 def find_installed() -> tuple[str, ...]:
-    """Return the folders of installed packages: those of this Python, and torch's."""
+    """Return the folders of installed packages: this Python's and torch's."""
     folders = {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
     with suppress(PackageNotFoundError):  # of torch as it was built
         folders.add(Path(str(distribution("torch").locate_file(""))))

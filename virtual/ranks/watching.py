@@ -77,7 +77,7 @@ class Watcher:
         return self._met.pop(key) if len(values) == size else None
 
     def find(self, kind: str, title: str, rank: Rank, site: CallSite | None, advice: str) -> None:
-        """Add a finding for one rank at a line; ``{ranks}`` in the title stands for all ranks with this finding."""
+        """Add a finding for one rank at a line; ``{ranks}`` in the title is replaced by all ranks with this finding."""
         self._ranks.setdefault((rank.job.number, kind, title, advice, site), set()).add(rank.number)
 
     def tell(self, job: RankJob, finding: ProgramFinding) -> None:

@@ -67,7 +67,7 @@ class VirtualWorld:
     """All ranks of a run. Only the rank that holds the run token executes; the threads of all others sleep on a lock.
 
     A rank runs until it has to wait. Its thread then lets events happen until some rank can continue, and wakes that
-    rank. There is no other thread and no race, and the order of ranks is that of virtual time.
+    rank. There is no other thread and no race, and ranks run in the order of virtual time.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""Mistakes that stop nothing, so that only numbers are wrong: each is known by a watcher of what ranks do."""
+"""Silent mistakes, which only make numbers wrong. Watchers of the ranks' calls find them."""

@@ -1,4 +1,4 @@
-"""Observe what a program does with torch and Python, and pass it on to the watchers."""
+"""Observe a program's calls of torch and Python, and pass them on to the watchers."""
 
 import builtins
 import io
@@ -166,7 +166,7 @@ class ProgramObserver:
         return register
 
     def _hooking_gradients(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that registers a hook which tells of a parameter's gradient before and after it."""
+        """Return a function that registers a hook which reports a parameter's gradient before and after it."""
 
         @wraps(function)
         def register(tensor: Any, hook: Callable[..., Any]) -> Any:
@@ -256,7 +256,7 @@ class ProgramObserver:
         replaced.put(optimizers, "_global_optimizer_post_hooks", after)
 
     def _stepping(self, optimizer: Any, args: Any, named: Any) -> tuple[Any, Any] | None:
-        """Tell of a step once its gradients exist. Return replaced arguments if a closure computes them."""
+        """Report a step once its gradients exist. Return replaced arguments if a closure computes them."""
         rank = self.world.me()
         if rank is None:
             return None

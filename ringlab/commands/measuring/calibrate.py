@@ -218,8 +218,8 @@ def calibrate_nccl(
 ) -> NcclCalibrationAnswer:
     """Read the output of nccl-tests, and keep it for predictions of the system that it was measured on.
 
-    The system is that of a scenario with ``transport = "nccl"``, or the machine ``system``, or the GPU that the output
-    names; ``keys`` such as ``net=ib`` complete its description. Hosts and ranks are those of the output. Raises
+    The system comes from a scenario with ``transport = "nccl"``, or the machine ``system``, or the GPU that the output
+    names; ``keys`` such as ``net=ib`` complete its description. Hosts and ranks come from the output. Raises
     InputError.
     """
     described = None if scenario is None else system_of_scenario(scenario, "--nccl-tests")

@@ -115,7 +115,7 @@ def compare(scenario: LoadedScenario, session: Session, emulate: bool = False, t
     """Predict a scenario from a calibration, run it, and return both side by side.
 
     The cached calibration is used, or a new one. With ``thorough``, calibrating and running alternate in one launch.
-    With ``emulate``, the network is emulated on this machine, and the calibration is that of two of its hosts. Raises
+    With ``emulate``, the network is emulated on this machine, and two of its hosts are calibrated. Raises
     InputError, also for faults and for a cluster that is not this machine, unless ranks were launched on several nodes;
     RunFailed.
     """
@@ -179,7 +179,7 @@ def _run_predicted(
 def measure_in_turns(
     scenario: LoadedScenario, calibration: Calibration | None, session: Session
 ) -> tuple[RunAnswer, Calibration]:
-    """Run a scenario in turns with calibrating, and return the measurement and the new calibration.
+    """Alternate between a scenario and its calibration, and return the measurement and the new calibration.
 
     ``calibration`` resolves ``auto``. The session's timeout limits the whole launch. Raises RunFailed and, before the
     first measurement, ProgramError.
@@ -263,7 +263,7 @@ Figures = CollectiveFigures[Number] | TrainingFigures[Number]
 def _with_prediction(
     predicted: Figures | None, measured: Figures, compared: tuple[str, ...], is_free: bool
 ) -> dict[str, Any]:
-    """Return the fields of ``measured``. Those of ``compared`` also have their prediction, None without one."""
+    """Return the fields of ``measured``. Fields in ``compared`` also have their prediction, None without one."""
     values = {each.name: getattr(measured, each.name) for each in fields(measured)}
     uncertainty = (predicted.uncertainty if predicted is not None else None) or {}
     return values | {

@@ -60,7 +60,7 @@ PARTS = {"compute": "computing", "optimizer": "optimizer", "tensor": "within lay
 class StrategyAnswer(Answer):
     """A training with a parallelism strategy: step time, memory of the fullest rank, and losses.
 
-    ``alone_losses`` are those of one rank that trained alone for the first steps.
+    ``alone_losses`` are the losses of one rank that trained alone for the first steps.
     """
 
     kind: ClassVar[str] = "strategy"
@@ -86,12 +86,12 @@ class StrategyAnswer(Answer):
 
     @property
     def apart(self) -> float:
-        """The largest relative difference between the losses and those of one rank alone."""
+        """The largest relative difference between the losses and one rank's alone."""
         pairs = zip(self.losses, self.alone_losses, strict=False)
         return max((abs(loss / other - 1) for loss, other in pairs), default=0.0)
 
     def show(self) -> Iterator[Part]:
-        """Yield the step and the memory, the losses next to those of one rank alone, and sentences."""
+        """Yield the step and the memory, the losses next to one rank's alone, and sentences."""
         rows = [
             self._row("step (80 %)" if self.interval_s else "step", self.step_s, format_time, self.interval_s),
             self._row("samples/s", self.samples_per_s, format_digits),
@@ -273,7 +273,7 @@ def _answer(
 
 
 def _checked(answer: StrategyAnswer, check_all: bool) -> StrategyAnswer:
-    """Return the answer. Raise RunFailed if all losses are checked and differ from those of one rank alone."""
+    """Return the answer. Raise RunFailed if all losses are checked and differ from the losses of one rank alone."""
     if answer.same or not check_all:
         return answer
     if answer.same is None:

@@ -100,7 +100,7 @@ def plan_strategy(
     recipe: Recipe,
     sample: tuple[int, ...] | None = None,
 ) -> "StrategyPlan":
-    """Return the plan of the ranks. ``batch_size`` is that of all ranks.
+    """Return the plan of the ranks. ``batch_size`` is the sum over all ranks.
 
     Raises InputError if torch's classes do not support the strategy for the model, and for a pipeline without stages.
     """
@@ -227,7 +227,7 @@ def stage_blocks(profile: ModelProfile, known: Sequence[str], parts: int) -> tup
 
 
 def question_of(call: Call) -> "Question":
-    """Return what ranks are asked to time for a call."""
+    """Return the measurement of a call that ranks make."""
     from realcomm.strategies.pieces import Question  # imports torch
 
     size = 2 if call.collective == "send_recv" else call.group.size
@@ -274,7 +274,7 @@ def predict_step(
 ) -> StrategyPrediction:
     """Return a step that is put together from its pieces; ``ahead``: batches are loaded during computing.
 
-    Computing is that of a step without communication, which includes torch's own copies and dispatch. With gloo nothing
+    Computing is a step without communication, which includes torch's own copies and dispatch. With gloo nothing
     hides the exchange of FSDP, as torch calls it and waits, nor that of other strategies where all cores compute.
     Elsewhere backward hides all but the last call.
     """
@@ -300,7 +300,7 @@ def _optimizer_seconds(job: TrainingJob, pieces: KnownPieces) -> float:
 
 
 def _split(job: TrainingJob, calls: Sequence[Call]) -> tuple[list[Call], list[Call]]:
-    """Return the calls within layers and those of the data axis; messages between stages are in neither."""
+    """Return the calls within layers and on the data axis; messages between stages are in neither."""
     parallelism = job.parallelism
     within = [one for one in calls if parallelism.tensor > 1 and one.group == Group(parallelism.tensor)]
     return within, [one for one in calls if one not in within and one.collective != "send_recv"]

@@ -305,7 +305,7 @@ def plan(
 
 
 def _samples(planned: PlannedTraining, wanted: PlanSection, context: int | None) -> float:
-    """Return the number of samples to train on: the target, or those of all epochs. Raise InputError without either."""
+    """Return the number of samples to train on: the target, or all epochs. Raise InputError without either."""
     epoch = planned.training.epoch
     with refusals_about(f"{planned.path}: plan"):
         samples = wanted.find_samples(context)

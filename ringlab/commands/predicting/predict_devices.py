@@ -89,7 +89,7 @@ class Bill(NamedTuple):
 
 
 class DevicesRow(NamedTuple):
-    """A training step on a number of devices. Rates are those of all devices. Intervals hold 80 %."""
+    """A training step on a number of devices. Rates are sums over all devices. Intervals hold 80 %."""
 
     devices: int
     parallelism: str
@@ -374,7 +374,7 @@ def _make_trace(title: str, step: StepPrediction) -> Trace | None:
 
 
 def _conclude(key: str | None, cases: Sequence[DevicesCase]) -> list[str]:
-    """Return the sentences below the tables: what was left out, and the bottleneck of each value of ``key``."""
+    """Return the sentences below the tables: omissions, and the bottleneck of each value of ``key``."""
     sentences = [*_describe_refused(key, cases)]  # the first sentences are the first to be left to --explain
     rates = {tuple((row.devices, row.samples_per_s) for row in case.rows) for case in cases}
     is_equal = len(cases) > 1 and len(rates) == 1

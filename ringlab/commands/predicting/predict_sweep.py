@@ -134,7 +134,7 @@ def predict_sweep(
 ) -> SweepAnswer:
     """Predict a scenario with each value of a key, such as ``cluster.bandwidth=1..100Gbit/s``.
 
-    The other arguments are those of ``load`` and ``predict``. ``joblib.parallel_config`` selects other workers than
+    ``load`` and ``predict`` describe the other arguments. ``joblib.parallel_config`` selects other workers than
     this machine's cores. After an interrupt, the answer has the values predicted so far. Raises InputError, and
     KeyboardInterrupt before the first value.
 

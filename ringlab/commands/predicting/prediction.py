@@ -116,7 +116,7 @@ def predict_whole(scenario: LoadedScenario, session: Session, in_turns: bool = F
 
 
 class Place(NamedTuple):
-    """A cluster to simulate: the scenario's own with number 0, then those of the what-ifs."""
+    """A cluster to simulate: the scenario's own with number 0, then the what-ifs."""
 
     number: int
     title: str
@@ -175,7 +175,7 @@ class _Simulator:
 
     @cached_property
     def places(self) -> list[Place]:
-        """The scenario's own cluster and those of its what-ifs."""
+        """The scenario's own cluster, and the clusters of its what-ifs."""
         scenario = self.scenario
         every = [(scenario.cluster.title, scenario.cluster, scenario.faults)]
         every += [(what_if.title, what_if.cluster, what_if.faults) for what_if in scenario.what_ifs]

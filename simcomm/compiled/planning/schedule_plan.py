@@ -1,6 +1,6 @@
 """The plan of a schedule on a buffer: stages, sized messages, and the pairs of ranks that they connect.
 
-The plan of a symmetric schedule is written at once, because each rank's stages and messages are those of the next rank,
+The plan of a symmetric schedule is written at once, because each rank's stages and messages equal the next rank's,
 shifted.
 """
 

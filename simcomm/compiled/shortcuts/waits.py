@@ -171,7 +171,7 @@ def path_by_steps(runs: Iterable[tuple[float, MaxPlusRun]], spans: Iterable[Span
     """Return the critical path of ``runs`` and ``spans``, first leg first.
 
     Each run has its start time in seconds, and ends later than the one before. Rank r ends at ``finished[r]``. The path
-    equals that of ``collectives.records.waits.critical_path`` over all messages.
+    equals ``collectives.records.waits.critical_path`` over all messages.
     """
     work, legs = _Work(runs, spans), list[Message | Span]()
     for end in sorted(set(finished.tolist()), reverse=True):  # a rank without work may end last

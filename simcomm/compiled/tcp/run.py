@@ -33,7 +33,7 @@ class TcpRun:
     def message_times(self, inputs: EngineInput) -> tuple[Floats, Floats, Floats]:
         """Return when a collective's sends and receives were posted and when its messages arrived.
 
-        Slices count as one message. The order is that of the schedule's sends.
+        Slices count as one message. Messages are in the order of the schedule's sends.
         """
         sends = inputs.schedule_plan.sends
         assert sends is not None
@@ -108,7 +108,7 @@ def _links(inputs: EngineInput, routes: Routes, terms: TcpTerms) -> Records:
 
 
 def _most_segments(inputs: EngineInput, items: Records, streams: Records, terms: TcpTerms) -> int:
-    """Return the maximum number of segments in flight: those of the windows, and the last ones of items.
+    """Return the maximum number of segments in flight: the windows, and the last segments of items.
 
     Raises InputError if they exceed the memory limit.
     """

@@ -1,6 +1,6 @@
 """Read log lines of NCCL and RCCL with ``NCCL_DEBUG=INFO``, of versions from 2.4 on.
 
-The formats are those of src/init.cc, src/transport/*.cc, src/graph/*.cc and src/misc/*.cc of NVIDIA/nccl, and of
+The formats are defined in src/init.cc, src/transport/*.cc, src/graph/*.cc and src/misc/*.cc of NVIDIA/nccl, and of
 aws-ofi-nccl. Lines that are cut off are ignored.
 """
 

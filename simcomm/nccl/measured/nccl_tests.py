@@ -1,6 +1,6 @@
 """Read the output of nccl-tests and rccl-tests as people paste it: a table, CSV, Markdown or JSON (``-J FILE``).
 
-The format is that of https://github.com/NVIDIA/nccl-tests, src/util.cu, and before 2025 src/common.cu. Older versions
+The format is from https://github.com/NVIDIA/nccl-tests, src/util.cu, and before 2025 src/common.cu. Older versions
 print neither their name nor the collective, and fewer columns. Out-of-place figures are used, or in-place ones without
 them. A row is skipped, with its line and the reason, if it is cut off, if the run found wrong values, or if its figures
 are inconsistent.

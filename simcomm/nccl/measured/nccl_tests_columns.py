@@ -145,7 +145,7 @@ def split_cells(text: str, separator: str) -> list[str]:
 def read_cells(place: FilePlace, text: str, columns: Columns | None) -> PrintedRow:
     """Return the row in a text, or the complete side of a row that is cut off. Raise InputError if it is not a row.
 
-    The columns are those of the header line, else those of nccl-tests.
+    The columns come from the header line, or else are nccl-tests' own.
     """
     text = STAMP.sub("", text)
     anchor = ROW_START.search(text)

@@ -1,6 +1,6 @@
 """A row of nccl-tests, from a table or JSON: its figures must be consistent within the digits printed.
 
-Each program's output is that of https://github.com/NVIDIA/nccl-tests, ``src/<program>.cu``: "size" is the larger of a
+Each program's output is from https://github.com/NVIDIA/nccl-tests, ``src/<program>.cu``: "size" is the larger of a
 rank's two buffers, and "count" the elements that NCCL is called with. So a program that divides its buffer among the
 ranks counts a rank's share. The same figures determine the collective and the number of ranks.
 """
@@ -195,7 +195,7 @@ NOT_IT = "the collective did not work"
 
 
 class Call(NamedTuple):
-    """The collective of some rows, its ranks (0: unknown), and what is guessed."""
+    """The collective of some rows, its ranks (0: unknown), and the guessed facts."""
 
     collective: str
     ranks: int

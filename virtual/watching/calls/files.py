@@ -21,7 +21,7 @@ NOTHING: Clock = np.zeros(0, np.int64)  # of a rank without events
 
 
 class Clocks(Watcher):
-    """Vector clocks: each rank counts its own observed events, and those of other ranks that it can know of.
+    """Vector clocks: each rank counts its own observed events, and the events of other ranks that it can know of.
 
     Clocks are immutable and shared; a rank that learns more gets a new one.
     """
@@ -91,7 +91,7 @@ BARRIER = "call barrier() on all ranks between writing and reading"
 
 
 class Access(NamedTuple):
-    """A read or a write of a file; ``number`` is that of the rank's clock."""
+    """A read or a write of a file; ``number`` is the rank's clock."""
 
     rank: Rank
     writes: bool

@@ -50,7 +50,7 @@ SEEDS = "give each rank its own data: a DistributedSampler, a slice that depends
 
 @dataclass
 class Reduced:
-    """An all_reduce of a parameter's gradient, or of a flat tensor that contains those of several parameters."""
+    """An all_reduce of a parameter's gradient, or of a flat tensor with the gradients of several parameters."""
 
     parameters: list[torch.Tensor]
     given: list[Values]

@@ -347,7 +347,7 @@ class Replicas(Watcher):
 
 
 def _group(said: Iterable[tuple[Rank, str, CallSite | None]]) -> tuple[FindingPlace, ...]:
-    """Return places with equal text together; if there are many, two stand for all."""
+    """Return places with equal text together; if there are many, two represent all."""
     together: dict[tuple[str, CallSite | None], list[int]] = {}
     for rank, words, site in said:
         together.setdefault((words, site), []).append(rank.number)
