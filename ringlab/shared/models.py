@@ -10,9 +10,11 @@ from collectives.quoting import quote
 from collectives.records.model_profile import (
     ModelProfile,
     find_model_profile,
+    is_transformer,
     read_model_profile,
     shipped_model_profiles,
 )
+from collectives.training.workload import TO_TRAIN_ON
 from collectives.units import count
 from planner.beliefs import Belief, believe
 from planner.clusters import host_of_cluster
@@ -33,6 +35,11 @@ def find_profile(training: TrainingSection, folder: Path) -> ModelProfile:
     if training.compute is not None and training.compute.profile is not None:
         name = training.compute.profile
         return find_model_profile(name) if name in shipped_model_profiles() else read_model_profile(folder / name)
+    if is_transformer(training.model) and training.dataset in TO_TRAIN_ON:
+        raise InputError(
+            f"dataset {quote(training.dataset)} contains images, but model {quote(training.model)} expects tokens; "
+            "remove dataset"
+        )
     return find_training_model(training.model, folder, training.shape, training.parameters)
 
 
@@ -56,6 +63,11 @@ def find_source(training: TrainingSection, batch: int) -> ComputeSource:
     compute = training.compute
     if compute is None:
         return ComputeSource()
+    if compute.loading:
+        raise InputError(
+            "loading only applies to ranks of this machine; remove it, and set training.loader_rate to the samples/s "
+            "that the loaders of a host make"
+        )
     return ComputeSource(compute.rate, compute.gpu, compute.phases, batch, is_profiled=compute.profile is not None)
 
 
@@ -125,6 +137,8 @@ def find_training(spread: SpreadTraining, stated_batch: int) -> Training:
     host = host_of_cluster(spread.cluster, spread.algorithm)
     with refusals_about(f"{spread.path}: training"):
         job = find_job(spread.training, spread.folder)
+        if job.variable_batches and host.gpu is None:
+            raise InputError("variable_batches only applies to described GPUs; remove it")
         language = _find_language_model(spread.training, job, host)
     if language is not None:
         return language

@@ -1,0 +1,118 @@
+"""Every key of a training changes its prediction or is refused; keys that only a run uses are listed."""
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ringlab
+from collectives.errors import InputError
+from collectives.training.parallelism import Parallelism
+from scenarios.training_section import ComputeSection, TrainingSection
+
+MACHINE = 'system = {nodes = 2, gpus = 4, gpu = "L40S", layout = "switches", net = "ib", nic = "400 Gbit/s"}'
+IMAGES = f"""[cluster]
+{MACHINE}
+transport = "nccl"
+[training]
+model = "resnet50"
+batch_size = 64
+precision = "fp16"
+samples_per_epoch = 1_000_000
+"""
+LANGUAGE = IMAGES.replace("resnet50", "gpt2").replace("fp16", "bf16").replace("= 64", "= 8")
+LANGUAGE = LANGUAGE.replace("samples_per_epoch = 1_000_000\n", "")
+STATED = f"{IMAGES}compute = {{forward = '9 ms', backward = '18 ms', optimizer = '1 ms'}}\n"
+TRAINING = {  # keys by the values that change a prediction, or are refused there
+    "gradient_sync": "['ring']", "model": "'resnet18'", "sequence": "512", "parameters": "1000000",
+    "dataset": "'cifar10'", "image_shape": "[3,64,64]", "batch_size": "16", "global_batch_size": "1024",
+    "optimizer": "'adamw'", "accumulate": "2", "sync_every": "4", "precision": "'float32'", "images": "1000",
+    "samples_per_epoch": "1000", "price_per_hour": "3.0", "loader": "'decode'", "loader_rate": "100.0",
+    "variable_batches": "true", "framework": "'torchtitan'", "parallelism": "{strategy='zero3'}",
+    "compute": "{rate=300.0}",
+}  # fmt: skip
+OF_RUNS = {
+    "epochs", "seed", "learning_rate", "scale_learning_rate", "momentum", "weight_decay", "schedule", "warm_up",
+    "clip_norm", "sync_batch_norm", "broadcast_weights", "check_every", "inspect_every", "data_folder", "checkpoints",
+    "checkpoint_every", "download", "verify", "num_workers", "prefetch_factor", "pin_memory", "random_crop", "flip",
+    "stem", "classes",
+}  # fmt: skip
+PARALLELISM = {
+    "strategy": "'zero1'", "data": "4", "tensor": "2", "pipeline": "2", "expert": "2", "shard": "2",
+    "sequence": "true", "schedule": "'gpipe'", "virtual": "2", "microbatches": "4", "experts": "8",
+    "top_k": "2", "recompute": "'full'", "bucket_mb": "5.0", "overlap": "false", "sync_every": "4",
+    "half_weights": "true", "gradient_bytes": "2",
+}  # fmt: skip
+COMPUTE = {"rate": "500.0", "gpu": "'RTX 4090'", "profile": "'resnet18'"}
+PHASES = {"forward": "'5 ms'", "backward": "'9 ms'", "optimizer": "'5 ms'", "loading": "'1 s'"}
+MACHINES = {
+    "cluster.system.gpus": "8", "cluster.system.gpu": "'A40'", "cluster.system.layout": "'two'",
+    "cluster.system.net": "'tcp'", "cluster.system.nic": "'100 Gbit/s'", "cluster.system.p2p": "false",
+    "cluster.system.cpu": "'amd'", "cluster.system.pcie": "3", "cluster.system.nccl": "'2.9'",
+    "nccl.version": "'2.9'", "nccl.NCCL_ALGO": "'Tree'", "nccl.NCCL_PROTO": "'LL'", "nccl.NCCL_P2P_DISABLE": "1",
+    "nccl.NCCL_MAX_NCHANNELS": "1", "nccl.NCCL_BUFFSIZE": "65536",
+}  # fmt: skip
+UNCHANGED: dict[str, Any] = {}
+
+
+def predict(folder: Path, text: str, *overrides: str) -> Any:
+    """The rows of the prediction on all devices."""
+    path = folder / "job.toml"
+    path.write_text(text)
+    return [case.rows for case in ringlab.predict_devices(path, [8], *overrides).cases]
+
+
+def check(folder: Path, text: str, key: str, value: str, *more: str) -> None:
+    """Check that a key changes the prediction, or that the refusal names it."""
+    name = f"{text}{more}"
+    if name not in UNCHANGED:
+        UNCHANGED[name] = predict(folder, text, *more)
+    try:
+        assert predict(folder, text, *more, f"{key}={value}") != UNCHANGED[name]
+    except InputError as error:
+        assert key.rpartition(".")[2] in str(error).partition(": ")[2], error
+
+
+def test_each_key_of_a_training_is_tried() -> None:
+    assert {*TrainingSection.model_fields} == TRAINING.keys() | OF_RUNS
+    assert {one.name for one in fields(Parallelism)} == PARALLELISM.keys()
+    assert {*ComputeSection.model_fields} == COMPUTE.keys() | PHASES.keys()
+
+
+NOT_TRIED = {  # image_shape and dataset trace the model, which takes seconds
+    IMAGES: {"images", "image_shape", "dataset"}, LANGUAGE: {"price_per_hour", "optimizer"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "key"), [(text, key) for text in NOT_TRIED for key in TRAINING.keys() - NOT_TRIED[text]]
+)
+def test_key_of_a_training_has_an_effect_or_is_refused(tmp_path: Path, text: str, key: str) -> None:
+    check(tmp_path, text, f"training.{key}", TRAINING[key])
+
+
+@pytest.mark.parametrize("key", PARALLELISM)
+def test_key_of_a_mesh_has_an_effect_or_is_refused(tmp_path: Path, key: str) -> None:
+    more = ["training.parallelism.pipeline=2"] * (key == "schedule")
+    check(tmp_path, LANGUAGE, f"training.parallelism.{key}", PARALLELISM[key], *more)
+
+
+@pytest.mark.parametrize("key", COMPUTE)
+def test_source_of_compute_times_has_an_effect_or_is_refused(tmp_path: Path, key: str) -> None:
+    check(tmp_path, IMAGES, f"training.compute.{key}", COMPUTE[key])
+
+
+@pytest.mark.parametrize("key", PHASES)
+def test_stated_phase_has_an_effect_or_is_refused(tmp_path: Path, key: str) -> None:
+    check(tmp_path, STATED, f"training.compute.{key}", PHASES[key])
+
+
+@pytest.mark.parametrize("key", MACHINES)
+def test_key_of_a_machine_has_an_effect_on_a_training(tmp_path: Path, key: str) -> None:
+    check(tmp_path, LANGUAGE, key, MACHINES[key])
+
+
+def test_variable_batches_are_refused_where_no_rank_waits() -> None:
+    with pytest.raises(InputError, match="variable_batches only applies to described GPUs; remove it"):
+        ringlab.predict_devices("star8", [4], "training.compute={rate=300.0}", "training.variable_batches=true")
