@@ -1,8 +1,8 @@
-"""What is believed of a cluster: parameters with their covariance, intervals, and the adaption to a user's runs.
+"""Uncertainty of the step: a covariance of parameters, intervals, and the adaptation to a user's runs.
 
-The logarithm of a step is taken as linear in those of the parameters (``Slopes``). A cluster that no fit has seen
-differs from those that were seen in each parameter by ``shared`` of its prior's deviation, and each run by ``noise``
-of its own; both are found by leaving sources out (``benchmarks/studies/step_fit.py``).
+The logarithm of a step is linear in the logarithms of the parameters (``Slopes``). On a new cluster, each parameter
+differs by ``shared`` of its prior's deviation, and each run by another ``noise``. Both come from leaving sources out
+(``benchmarks/studies/step_fit.py``).
 """
 
 import json
@@ -33,7 +33,7 @@ normal_cdf = np.vectorize(NormalDist().cdf, otypes=[float])  # scipy's takes hal
 
 
 class Shipped(NamedTuple):
-    """What is fitted to the published runs: parameters, deviations, memory, and the chance to fit."""
+    """The fit to the published runs: parameters, deviations, memory, and the probability to run."""
 
     parameters: dict[str, float]
     deviations: dict[str, float]  # shared: of each parameter, in its prior's; noise: of a run's logarithm
@@ -43,20 +43,20 @@ class Shipped(NamedTuple):
 
 @cache
 def read_shipped() -> Shipped:
-    """Return what `benchmarks/studies/step_fit.py --write` has written."""
+    """Return the fit that `benchmarks/studies/step_fit.py --write` has written."""
     found: dict[str, Any] = json.loads(FITTED.read_text(encoding="utf-8"))
     return Shipped(**found)
 
 
 class Slopes(NamedTuple):
-    """Logarithms of the seconds of steps, a row each, and what a prior's deviation of each parameter adds to them."""
+    """Logarithms of step seconds, one row per training, and their change per prior's deviation of each parameter."""
 
     logs: Array
     slopes: Array  # rows x parameters, as in NAMES
 
 
 def find_slopes(columns: Columns, parameters: Mapping[str, float]) -> Slopes:
-    """Return steps with their derivatives, by differences: all in one array, once as they are and once a parameter."""
+    """Return the step seconds and their derivatives, by finite differences in one array."""
     count, whole = len(columns), 1 + len(NAMES)
     moved: dict[str, Any] = {}
     for place, name in enumerate(NAMES, start=1):
@@ -68,20 +68,20 @@ def find_slopes(columns: Columns, parameters: Mapping[str, float]) -> Slopes:
 
 @dataclass(frozen=True)
 class Belief:
-    """Parameters of a cluster and framework, and the covariance of their logarithms in deviations of their priors."""
+    """Parameters of a cluster and framework, and the covariance of their logarithms, in deviations of the priors."""
 
     parameters: Mapping[str, float]
     covariance: Array
     noise: float
 
     def deviations(self, slopes: Slopes) -> Array:
-        """Return by how much the logarithm of each step may be off, as a standard deviation."""
+        """Return the standard deviation of the logarithm of each step."""
         found = np.einsum("ik,kl,il->i", slopes.slopes, self.covariance, slopes.slopes)
         result: Array = np.sqrt(np.maximum(found, 0.0) + self.noise**2)
         return result
 
     def scaling_deviation(self, slopes: Slopes, lost: float) -> float:
-        """Return by how much the logarithm of the loss by several devices may be off, as a standard deviation.
+        """Return the standard deviation of the logarithm of the scaling efficiency.
 
         ``lost`` is the share of the step that one device alone does not need.
         """
@@ -90,12 +90,14 @@ class Belief:
         return float(np.hypot(deviation[0], known["lost"] * lost))
 
     def factors_of(self, slopes: Slopes) -> Array:
-        """Return the factor by which each step may be longer or shorter, at 80 %."""
+        """Return the factor between each step and the ends of its 80 % interval."""
         factors: Array = np.exp(Z_80 * self.deviations(slopes))
         return factors
 
     def draw(self, slopes: Slopes, count: int) -> Array:
-        """Return so many draws of the logarithms of steps, a column each: what they share moves together."""
+        """Return ``count`` random draws of the logarithms of the steps, one column each. Shared parameters move
+        together.
+        """
         rng = np.random.default_rng(0)
         values, vectors = np.linalg.eigh(self.covariance)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
@@ -104,9 +106,9 @@ class Belief:
         return result
 
     def adapted(self, columns: Columns, measured: Array) -> "Belief":
-        """Return what is believed after runs that took ``measured`` seconds; runs that are far off count less.
+        """Return the belief after runs that took ``measured`` seconds. Outliers have a lower weight.
 
-        This is the mode of the posterior, by Gauss and Newton, with the covariance there.
+        This is the mode of the posterior by Gauss-Newton, with the covariance there.
         """
         inverse, spreads = np.linalg.inv(self.covariance), np.array([PRIORS[name].spread for name in NAMES])
         start = np.log([self.parameters[name] for name in NAMES])
@@ -122,12 +124,12 @@ class Belief:
         return replace(self, parameters=parameters, covariance=covariance)
 
     def after_runs(self, slopes: Array) -> "Belief":
-        """Return how sure one is after runs of these slopes, whatever they take."""
+        """Return the belief after runs with these slopes. The covariance does not depend on their times."""
         inverse = np.linalg.inv(self.covariance) + slopes.T @ slopes / self.noise**2
         return replace(self, covariance=np.linalg.inv(inverse))
 
     def choose_runs(self, slopes: Slopes, count: int) -> list[int]:
-        """Return the runs of which the times would tell most of all others: what leaves the least variance in sum."""
+        """Return the runs whose times would reduce the summed variance of all others most."""
         covariance, chosen = self.covariance, list[int]()
         for _ in range(min(count, len(slopes.logs))):
             moved = slopes.slopes @ covariance
@@ -142,7 +144,7 @@ class Belief:
 
 
 def believe(parameters: Mapping[str, float] | None = None) -> Belief:
-    """Return what is believed of a cluster and framework of which no run is known; by the shipped parameters or others.
+    """Return the belief about a cluster and framework without known runs. Default: the shipped parameters.
 
     >>> believe().noise < 0.15
     True
@@ -153,9 +155,9 @@ def believe(parameters: Mapping[str, float] | None = None) -> Belief:
 
 
 def chance_to_run(columns: Columns, total_bytes: Array) -> Array:
-    """Return how likely a run does not fail: of the share of memory that is filled, a normal of its logarithm.
+    """Return the probability that a run does not fail, from the share of memory that it fills.
 
-    Most runs with no more layers than stages failed in any memory, and a few of all others.
+    Most runs with no more layers than stages failed at any memory usage, and a few of all others.
     """
     chance = read_shipped().chance
     fits = normal_cdf(
@@ -168,7 +170,7 @@ def chance_to_run(columns: Columns, total_bytes: Array) -> Array:
 
 
 def describe_chance(where: str, total_bytes: float, chance: float | None) -> str | None:
-    """Return a sentence on runs that filled as much memory, or None if the chance to run is high or not known.
+    """Return a sentence on runs that filled as much memory; None if the probability to run is high or unknown.
 
     >>> describe_chance("on 8 devices", 60 * 2**30, 0.71)
     'on 8 devices it keeps 60 GiB of each; 71% of published runs that filled as much of their memory finished.'
@@ -176,6 +178,6 @@ def describe_chance(where: str, total_bytes: float, chance: float | None) -> str
     if chance is None or chance >= SURE:
         return None
     return (
-        f"{where} it keeps {format_size(total_bytes)} of each; {chance:.0%} of published runs that filled as much of "
+        f"{where} each device needs {format_size(total_bytes)}; {chance:.0%} of published runs that filled as much of "
         "their memory finished."
     )

@@ -1,6 +1,7 @@
-"""The collectives that torch's classes call in a training step, and the states that they leave on a device, by stage.
+"""The collectives of torch's classes in a training step, and the states on a device, by pipeline stage.
 
-The profile is that of the dense model. With experts, each layer's MLP exists several times, and a token visits some.
+A profile is that of the dense model. With experts, each layer's MLP exists several times, and a token visits ``top_k``
+of them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,9 +26,9 @@ STATES = {"sgd": 4, "adamw": 8, "adamw8bit": 2}  # bytes that an optimizer keeps
 
 
 class Call(NamedTuple):
-    """A collective of a device, ``times`` in a step: bytes of the whole buffer, and its group.
+    """A collective of a device, ``times`` per step: the bytes of the whole buffer, and the group.
 
-    With local SGD, ``times`` are those of the mean step.
+    With local SGD, ``times`` is the mean over steps.
     """
 
     collective: str
@@ -37,12 +38,12 @@ class Call(NamedTuple):
 
     @property
     def sent(self) -> float:
-        """Bytes that the device sends, by the best algorithms for large buffers."""
+        """Bytes that the device sends, with bandwidth-optimal algorithms."""
         return self.times * self.nbytes * SHARES[self.collective](self.group.size)
 
 
 def join_calls(calls: Iterable[Call]) -> tuple[Call, ...]:
-    """Return the calls, equal ones as one.
+    """Return the calls, with equal ones merged.
 
     >>> join_calls([Call("all_reduce", 8.0, Group(2)), Call("all_reduce", 8.0, Group(2), 3)])
     (Call(collective='all_reduce', nbytes=8.0, group=Group(size=2, stride=1), times=4),)
@@ -55,7 +56,7 @@ def join_calls(calls: Iterable[Call]) -> tuple[Call, ...]:
 
 
 class States(NamedTuple):
-    """Bytes of a device's states: parameters, gradients, and what the optimizer keeps."""
+    """Bytes of a device's parameters, gradients and optimizer states."""
 
     parameters: float
     gradients: float
@@ -63,39 +64,39 @@ class States(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Parameters that all devices of the data axis share, and those of a device's own experts."""
+    """Parameters that all devices of the data axis share, and parameters of a device's own experts."""
 
     shared: float
     expert: float
 
     def divided(self, parallelism: Parallelism) -> float:
-        """Return the parameters of a device that divides them; fewer devices have the same experts."""
+        """Return the parameters of a device that shards them. Experts are sharded among fewer devices."""
         among = (parallelism.shard if parallelism.strategy == "hsdp" else parallelism.data) or 1
         return self.shared / among + self.expert / max(1, parallelism.data // parallelism.expert)
 
 
 def check_strategy(job: TrainingJob) -> None:
-    """Raise InputError for a strategy that the model cannot have, and for a model without parameters."""
+    """Raise InputError for a strategy that the model does not support, and for a model without parameters."""
     profile, parallelism = job.model, job.parallelism
     if not profile.parameters:
-        raise InputError(f"the profile of {quote(profile.model)} has no parameters; give a model that is trained")
+        raise InputError(
+            f"the profile of {quote(profile.model)} has no parameters; use a model with trainable parameters"
+        )
     shape = profile.shape
     if shape is None and (parallelism.tensor > 1 or parallelism.experts):
         asked = "tensor" if parallelism.tensor > 1 else "experts"
         raise InputError(
-            f"{asked} is of transformers, and the profile of {quote(profile.model)} has no dimensions of one; "
-            "take gpt:layers=...,width=... or leave it out"
+            f"{asked} requires a transformer, and the profile of {quote(profile.model)} has no dimensions; "
+            "use gpt:layers=...,width=..., or remove the key"
         )
     if shape is not None and shape.kv_heads % parallelism.tensor:
-        raise InputError(f"tensor is {parallelism.tensor} and must divide the {shape.kv_heads} heads of the model")
+        raise InputError(f"tensor must divide the {shape.kv_heads} heads of the model, not {parallelism.tensor}")
     if parallelism.pieces > 1 and job.batch % parallelism.pieces:
-        raise InputError(
-            f"batch_size {job.batch} is not divided by {parallelism.pieces} microbatches; give a multiple of them"
-        )
+        raise InputError(f"batch_size must be a multiple of the {parallelism.pieces} microbatches, not {job.batch}")
 
 
 def stage_calls(job: TrainingJob) -> list[tuple[Call, ...]]:
-    """Return the calls of a device of each stage; the mesh of the job is whole."""
+    """Return the calls of one device per stage. The job's mesh must be complete."""
     parallelism, profile = job.parallelism, device_part(job.model, job.parallelism)
     stages, first = cut_stages(profile, parallelism.pipeline * parallelism.virtual), 0
     calls: list[list[Call]] = [[] for _ in range(parallelism.pipeline)]
@@ -117,7 +118,7 @@ def stage_calls(job: TrainingJob) -> list[tuple[Call, ...]]:
 
 
 def stage_states(job: TrainingJob) -> list[States]:
-    """Return the states of a device of each stage, as torch's classes keep them in float32."""
+    """Return the states of one device per stage, in float32 as torch's classes store them."""
     parallelism, profile = job.parallelism, device_part(job.model, job.parallelism)
     stages, found = cut_stages(profile, parallelism.pipeline * parallelism.virtual), list[States]()
     for number in range(parallelism.pipeline):
@@ -136,10 +137,10 @@ def stage_states(job: TrainingJob) -> list[States]:
 
 
 def device_part(profile: ModelProfile, parallelism: Parallelism) -> ModelProfile:
-    """Return a device's part of a model: its own experts, and its share of matrices.
+    """Return the part of a model on one device: its own experts, and its share of the matrices.
 
-    Norms, positions, and biases of matrices divided by rows are whole on each device of a tensor group (Shoeybi et al.,
-    https://arxiv.org/abs/1909.08053, section 3).
+    Norms, positions, and biases of matrices that are split by rows are whole on each device of a tensor group (Shoeybi
+    et al., https://arxiv.org/abs/1909.08053, section 3).
 
     >>> from collectives.records.model_profile import find_model_profile
     >>> gpt = find_model_profile("gpt2")
@@ -165,12 +166,12 @@ def _divide(layer: Layer, tensor: int) -> Layer:
 
 
 def is_expert(layer: Layer) -> bool:
-    """Return whether a layer is part of an MLP, of which experts are copies."""
+    """Return whether a layer belongs to an MLP that experts replicate."""
     return ".mlp." in f"{layer.name}."
 
 
 def is_unit(profile: ModelProfile, block: Block) -> bool:
-    """Return whether a block's parameters are gathered alone; otherwise the root gathers them, once in a step.
+    """Return whether a block's parameters are gathered alone. The root gathers all others, once per step.
 
     Units are the layers of a transformer, as torch's ``fully_shard`` is used, or all blocks with parameters.
     """
@@ -194,12 +195,12 @@ def count_parameters(profile: ModelProfile, parallelism: Parallelism, blocks: Se
 
 
 def _within(profile: ModelProfile, number: int, job: TrainingJob) -> tuple[Call, ...]:
-    """Return the calls within a block for a microbatch, forward and backward.
+    """Return the calls within a block for one microbatch, forward and backward.
 
-    A layer has two all_reduces in forward and two in backward, the words one in forward and the scores one in backward;
-    with sequence parallelism each is an all_gather and a reduce_scatter (Korthikanti et al.,
-    https://arxiv.org/abs/2205.05198). Experts have two all_to_alls in each (Lepikhin et al.,
-    https://arxiv.org/abs/2006.16668). Recomputing repeats those of forward.
+    A layer has two all_reduces in forward and two in backward. The token embedding has one in forward, and the LM head
+    one in backward. Sequence parallelism replaces each by an all_gather and a reduce_scatter (Korthikanti et al.,
+    https://arxiv.org/abs/2205.05198). Experts have two all_to_alls in each pass (Lepikhin et al.,
+    https://arxiv.org/abs/2006.16668). Recomputation repeats the calls of forward.
     """
     parallelism, shape, block = job.parallelism, profile.shape, profile.blocks[number]
     if shape is None or max(parallelism.tensor, parallelism.expert) == 1:
@@ -258,8 +259,8 @@ def _exchanged(profile: ModelProfile, blocks: Stage | Sequence[Block], job: Trai
 def _gathered(profile: ModelProfile, blocks: Sequence[Block], job: TrainingJob, experts: Group) -> list[Call]:
     """Return the calls of ZeRO-3, FSDP and HSDP.
 
-    A unit's parameters are gathered before forward and before backward, its gradients are scattered behind it, and
-    HSDP averages them between its groups. The root's parameters are gathered once, and kept.
+    Each unit's parameters are gathered before forward and before backward, and its gradients are scattered after
+    backward. HSDP then averages the gradients between its groups. The root's parameters are gathered once and stay.
     """
     parallelism, weight, gradient = job.parallelism, weight_item(job), gradient_item(job)
     size = parallelism.shard or parallelism.data
@@ -279,13 +280,13 @@ def _gathered(profile: ModelProfile, blocks: Sequence[Block], job: TrainingJob, 
 
 
 def weight_item(job: TrainingJob) -> int:
-    """Return the bytes of an element of a parameter as it travels."""
+    """Return the bytes per parameter when parameters are sent."""
     parallelism = job.parallelism
     return job.item if parallelism.strategy in SHARDED else 2 if parallelism.half_weights else 4
 
 
 def gradient_item(job: TrainingJob) -> int:
-    """Return the bytes of an element of a gradient as it travels."""
+    """Return the bytes per gradient element when gradients are sent."""
     parallelism = job.parallelism
     if parallelism.gradient_bytes:
         return parallelism.gradient_bytes

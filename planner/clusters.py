@@ -1,4 +1,4 @@
-"""The devices of a cluster as hosts of a mesh: GPUs that NCCL's model joins, or ranks on a simulated network."""
+"""Clusters as hosts of a mesh: GPUs that NCCL's model describes, or ranks on a simulated network."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -27,14 +27,14 @@ SMALL, UNCHECKED = 1024, "no system with"  # bytes; a note about the interval of
 
 @dataclass(frozen=True, eq=False)
 class SimulatedNetwork:
-    """A simulated cluster: each group's collectives are simulated alone, on the group's own hosts."""
+    """A simulated cluster. The collective of a group is simulated alone, on the group's hosts."""
 
     cluster: Cluster
     algorithm: Algorithm | None = None  # of all_reduce. Default: ring
     known: dict[tuple[str, int, Group], float] = field(default_factory=dict, repr=False)
 
     def seconds(self, collective: str, nbytes: float, group: Group) -> float:
-        """Return the seconds of a collective among the first such group of the cluster.
+        """Return the seconds of a collective in the first group of this size and stride.
 
         >>> from simcomm import star
         >>> network = SimulatedNetwork(star(4, bandwidth="10 Gbit/s", latency="5 us"))
@@ -61,9 +61,9 @@ class SimulatedNetwork:
 
 
 def host_of_cluster(cluster: Cluster, algorithm: Algorithm | None = None) -> Host:
-    """Return a host of a cluster; ``algorithm`` is that of all_reduce on a simulated network.
+    """Return a cluster's host. ``algorithm`` is the algorithm of all_reduce on a simulated network.
 
-    Cores are those of the whole machine, whose unused GPUs leave theirs to the others.
+    The host has the cores of the whole machine, because processes of used GPUs may run on all of them.
     """
     if not isinstance(cluster, NcclCluster):
         network = SimulatedNetwork(cluster, algorithm)
@@ -76,7 +76,7 @@ def host_of_cluster(cluster: Cluster, algorithm: Algorithm | None = None) -> Hos
 
 
 def describe_network(cluster: Cluster) -> Iterator[str]:
-    """Yield the links of a cluster's GPUs with every assumption about them, and the lack of published trainings.
+    """Yield sentences on the links between GPUs, on assumptions about them, and on missing published trainings.
 
     >>> from simcomm.nccl.clusters import nccl_cluster
     >>> from simcomm.nccl.descriptions import describe_preset
@@ -102,15 +102,15 @@ def check_devices(cluster: Cluster, count: int) -> None:
     if not isinstance(cluster, NcclCluster):
         if count > cluster.world_size:
             raise InputError(
-                f"{cluster.title} has {cluster.world_size} devices; for {count} give a larger one, as "
+                f"{cluster.title} has {cluster.world_size} devices; for {count} use a larger cluster, for example "
                 f"--set cluster.hosts={count}"
             )
         return
     system = cluster.system
     nodes = -(-count // system.gpus)
     if nodes > 1 and count % system.gpus:
-        raise InputError(f"{count} devices do not fill hosts of {system.gpus}; give a multiple of {system.gpus}")
+        raise InputError(f"{count} devices do not fill hosts of {system.gpus}; use a multiple of {system.gpus}")
     if nodes > system.nodes and (system.net is None or not system.nic):
         raise InputError(
-            f"{cluster.title} has {system.ranks} devices and no network is known; for {count} set cluster.nodes"
+            f"{cluster.title} has {system.ranks} devices and no known network; for {count} set cluster.nodes"
         )

@@ -1,4 +1,4 @@
-"""``Columns``: trainings as arrays, one value a training, whatever its model, its mesh and its cluster."""
+"""``Columns``: trainings as arrays with one value per training, for every model, mesh and cluster."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -35,7 +35,7 @@ class Columns:
         return len(self.arrays["dp"])
 
     def take(self, rows: Array) -> "Columns":
-        """Return some of the trainings, by numbers or by a mask."""
+        """Return some of the trainings, by index or by mask."""
         return Columns({name: one[rows] for name, one in self.arrays.items()}, self.curves, self.network)
 
     def changed(self, **arrays: Array) -> "Columns":
@@ -44,10 +44,11 @@ class Columns:
 
 
 def make_columns(table: Mapping[str, Any], count: int) -> Columns:
-    """Return ``count`` trainings: for each name of ``DEFAULTS`` a value of all, or a list with one of each.
+    """Return ``count`` trainings. ``table`` has one value for all, or a list with a value each, per name of
+    ``DEFAULTS``.
 
-    The hosts have curves of their own, or they all have the network of the first one. Raises InputError for a GPU whose
-    rates are not known.
+    Either all hosts have NCCL's curves, or all share the network of the first host. Raises InputError for a GPU with
+    unknown rates.
 
     >>> from planner.hosts import host_of_preset
     >>> columns = make_columns({"host": host_of_preset("dgx-h100"), "dp": [8, 16], "layers": 2, "seq": 512}, 2)
@@ -84,7 +85,7 @@ def make_columns(table: Mapping[str, Any], count: int) -> Columns:
 
 
 def _hosts_in_use(hosts: Sequence[Host], used: Sequence[int]) -> list[Host]:
-    """Return each training's host with the GPUs that take part, the same object for the same host."""
+    """Return each training's host with the GPUs that take part. Equal hosts are one object."""
     keys = [*zip(map(id, hosts), used, strict=True)]
     kinds = dict(zip(keys, hosts, strict=True))
     found = {key: host.using(key[1] or host.gpus) for key, host in kinds.items()}
@@ -92,7 +93,7 @@ def _hosts_in_use(hosts: Sequence[Host], used: Sequence[int]) -> list[Host]:
 
 
 def _add_machines(c: dict[str, Array], hosts: Sequence[Host], precisions: Sequence[str], memory: Array) -> None:
-    """Add what GPUs and hosts have, each kind of them looked up once."""
+    """Add the columns of GPUs and hosts. Each distinct machine is looked up once."""
     rows = [*zip(map(id, hosts), precisions, strict=True)]
     kinds = dict(zip(rows, hosts, strict=True))
     place = {key: number for number, key in enumerate(kinds)}
@@ -138,7 +139,7 @@ def _greatest(counts: Array) -> Array:
 
 @lru_cache(maxsize=4096)
 def expected_maximum(count: int) -> float:
-    """Return the mean of the greatest of ``count`` draws of a standard normal distribution.
+    """Return the mean of the largest of ``count`` draws from a standard normal distribution.
 
     >>> round(expected_maximum(2), 4), round(expected_maximum(8), 3)
     (0.5642, 1.424)
@@ -152,7 +153,7 @@ def expected_maximum(count: int) -> float:
 
 
 def _add_stages(c: dict[str, Array], is_hybrid: Array) -> None:
-    """Add the layers of the fullest, the first and the last stage, and how many devices divide parameters."""
+    """Add the layers of the fullest, first and last stage, and the number of devices that shard parameters."""
     names = ("framework", "layers", "pp", *LayerSizes._fields)
     rows = np.stack([c[name] for name in names], axis=1).astype(np.int64)
     kinds, inverse = np.unique(rows, axis=0, return_inverse=True)
@@ -165,9 +166,9 @@ def _add_stages(c: dict[str, Array], is_hybrid: Array) -> None:
 
 
 def list_groups(c: Mapping[str, Array]) -> dict[str, tuple[str, Array | float, Array | float]]:
-    """Return each group of a training: its collective, its size, and how many devices apart its members are.
+    """Return the collective, the size and the stride of each group of a training.
 
-    Devices of a tensor group are neighbors, then come those of context, of data, and of the next stage.
+    Devices of a tensor group are neighbors. Then come context groups, data groups and pipeline stages.
     """
     tp, cp, node, group = c["tp"], c["cp"], c["node_gpus"], c["dp"] * c["cp"]
     across = np.where(tp * cp > node, node, tp)
@@ -187,7 +188,7 @@ def list_groups(c: Mapping[str, Array]) -> dict[str, tuple[str, Array | float, A
 
 
 def _add_curves(c: dict[str, Array], hosts: Sequence[Host]) -> Array:
-    """Add the numbers of the curves of each group's collectives; return the curves."""
+    """Add the index of each group's curve. Return the curves."""
     curves, kinds = Curves(), [*{id(host): host for host in hosts}.values()]
     numbers = {id(host): place for place, host in enumerate(kinds)}
     number = np.array([numbers[id(host)] for host in hosts], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What one device computes: a transformer's layers by their shapes, a profile's blocks by its known seconds."""
+"""Compute time of one device: a transformer's layers from their shapes, a profile's blocks from a known time."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -21,22 +21,22 @@ NVIDIA = [FRAMEWORKS.index(name) for name in ("megatron-bridge", "nemo")]
 
 
 def join_times(a: Array, b: Array) -> Array:
-    """Return the seconds of two activities in parallel: the longer one, smoothed."""
+    """Return the seconds of two activities in parallel: a smooth maximum."""
     return np.asarray((a**SHARP + b**SHARP) ** (1 / SHARP))
 
 
 def expert_share(c: Columns) -> Array:
-    """Return the share of layers that are experts'."""
+    """Return the share of layers that have experts."""
     return np.where(c.experts > 0, 1 - c.dense_layers / c.layers, 0.0)
 
 
 def local_tokens(c: Columns) -> Array:
-    """Return the tokens of a micro batch on a device."""
+    """Return the tokens of a microbatch on one device."""
     return np.asarray(c.micro_batch * c.seq / c.cp)
 
 
 class Counts(NamedTuple):
-    """Parameters of a layer but its experts, of a layer's experts, and of the words (once)."""
+    """Parameters of a layer without its experts, of a layer's experts, and of the token embedding."""
 
     layer: Array
     experts: Array
@@ -44,7 +44,9 @@ class Counts(NamedTuple):
 
 
 def count_parameters(c: Columns, *, trained: bool = False) -> Counts:
-    """Return the parameters of whole models, a profile's as one layer; ``trained`` ones with LoRA are the adapters."""
+    """Return the parameters of whole models. A profile counts as one layer. With LoRA, ``trained`` counts the adapters
+    only.
+    """
     qkv, queries, share = (c.heads + 2 * c.kv_heads) * c.head_dim, c.heads * c.head_dim, expert_share(c)
     mlp = (1 - share) * c.mlp_matrices * c.hidden * c.ffn + share * 3 * c.hidden * c.shared_ffn
     whole = Counts(
@@ -61,40 +63,44 @@ def count_parameters(c: Columns, *, trained: bool = False) -> Counts:
 
 
 class Held(NamedTuple):
-    """Parameters of one device before the data axis divides anything: its experts', and all others."""
+    """Parameters on one device before the data axis shards them: its experts, and all others."""
 
     dense: Array
     experts: Array
 
     @property
     def all(self) -> Array:
-        """Both."""
+        """Parameters of experts and others."""
         return self.dense + self.experts
 
     def divided(self, c: Columns, by: Array) -> Array:
-        """Return what is left where ``by`` devices divide them; experts those that have the same ones."""
+        """Return the parameters per device after sharding among ``by`` devices. Only devices with the same experts
+        share them.
+        """
         return np.asarray(self.dense / by + self.experts / np.maximum(1.0, by / c.ep))
 
 
 def count_ends(c: Columns) -> Array:
-    """Return how many of words and head a device has."""
+    """Return how many of token embedding and LM head a device has."""
     return np.where(c.pp > 1, 1.0, np.where(c.tied > 0, 1.0, 2.0))
 
 
 def count_held(c: Columns, of: Counts, layers: Array) -> Held:
-    """Return the parameters of a device whose stage has ``layers``; one stage alone has words and head."""
+    """Return the parameters of a device whose stage has ``layers``. A single stage has both token embedding and LM
+    head.
+    """
     return Held((layers * of.layer + count_ends(c) * of.words) / c.tp, layers * of.experts / c.ep)
 
 
 def count_whole(c: Columns) -> Array:
-    """Return the parameters of dense models, words and head too."""
+    """Return the parameters of dense models, with token embedding and LM head."""
     one = count_parameters(c)
     words = np.where(c.tied > 0, 1.0, 2.0) * one.words
     return np.where(c.is_shaped, c.layers * one.layer + words, c.parameters)
 
 
 class Rates:
-    """What the devices of trainings reach."""
+    """The rates that the devices of trainings reach."""
 
     def __init__(self, c: Columns, p: Parameters) -> None:
         self.c, self.p = c, p
@@ -109,7 +115,7 @@ class Rates:
         self.flash = flash * kernel * np.where(triton, p["flash_triton"], 1.0) * np.minimum(c.matrix_16, c.peak)
 
     def product(self, rows: Array, columns: Array, inner: Array, *, sixteen: bool = False) -> Array:
-        """Return the seconds of a product of matrices, zero where it is empty."""
+        """Return the seconds of a matrix product, zero if it is empty."""
         rate = np.minimum(self.rate_16, self.rate) if sixteen else self.rate
         with np.errstate(divide="ignore", invalid="ignore"):
             tiles = np.ceil(rows / TILE_ROWS) * np.ceil(columns / TILE_COLUMNS)
@@ -122,13 +128,13 @@ class Rates:
             return np.where(rows * columns * inner > 0, np.hypot(compute, moved), 0.0)
 
     def odd(self, n: Array) -> Array:
-        """Return the share of the rate that a dimension leaves which is no multiple of 64."""
+        """Return the share of the rate that remains for a dimension that is not a multiple of 64."""
         divisor = np.gcd(np.maximum(1, np.floor(n)).astype(np.int64), 64)
         return np.asarray((divisor / 64) ** self.p["align"] * np.where(divisor < 8, 0.5, 1.0))
 
 
 class UnitSeconds(NamedTuple):
-    """Seconds of each unit for a micro batch, forward, and backward with what is recomputed; and the head's."""
+    """Seconds per microbatch: each unit's forward, its backward with recomputation, and the LM head."""
 
     forward: Array  # trainings x units
     backward: Array
@@ -136,7 +142,7 @@ class UnitSeconds(NamedTuple):
 
 
 def unit_seconds(c: Columns, p: Parameters, rates: Rates) -> UnitSeconds:
-    """Return what a device computes of each unit; a profile's units have shares of the known seconds of a sample."""
+    """Return the compute time of each unit. A profile's units are shares of the known seconds per sample."""
     layer_forward, layer_backward, head = _layer(c, p, rates)
     is_known = c.is_shaped & (c.alone > 0)
     if is_known.any():
@@ -153,10 +159,10 @@ def unit_seconds(c: Columns, p: Parameters, rates: Rates) -> UnitSeconds:
 
 
 def _known_layer(c: Columns) -> tuple[Array, Array, Array]:
-    """Return a transformer's layer, forward and back, and its head, by their shares of the known seconds of a sample.
+    """Return a transformer's layer, forward and backward, and its head, as shares of the known seconds per sample.
 
-    The seconds are those of the dense model on one device: they go with the multiplications, of which backward has
-    twice as many as forward. A token visits ``top_k`` experts.
+    The known seconds are those of the dense model on one device. They are divided in proportion to FLOPs, with twice as
+    many in backward as in forward. A token visits ``top_k`` experts.
     """
     queries, mlp = c.heads * c.head_dim, c.mlp_matrices * c.hidden * c.ffn
     attention = c.hidden * (2 * queries + 2 * c.kv_heads * c.head_dim) + c.seq * queries
@@ -168,7 +174,7 @@ def _known_layer(c: Columns) -> tuple[Array, Array, Array]:
 
 
 def _layer(c: Columns, p: Parameters, rates: Rates) -> tuple[Array, Array, Array]:
-    """Return a transformer's layer, forward and back, no faster than its host launches it; and its head."""
+    """Return the seconds of a layer, forward and backward, no less than its kernel launches; and of the head."""
     products, attention = _products(c, rates), _attention(c, p, rates)
     moved, unpacked = _moved(c, p, rates), _unpacked(c, p, rates)
     forward = products[0] + attention[0] + moved + unpacked
@@ -215,7 +221,7 @@ def _products(c: Columns, rates: Rates) -> tuple[Array, Array]:
 
 
 def _attention(c: Columns, p: Parameters, rates: Rates) -> tuple[Array, Array]:
-    """Return attention's seconds; every second layer may look at a window only."""
+    """Return the seconds of attention, forward and backward. With a window, every second layer uses it."""
     tokens = local_tokens(c)
     reach = np.where(c.window > 0, 0.5 * (c.seq + np.minimum(c.seq, 2 * c.window)), c.seq)
     flops = 2 * tokens * reach * c.heads * c.head_dim / c.tp
@@ -228,7 +234,7 @@ def _attention(c: Columns, p: Parameters, rates: Rates) -> tuple[Array, Array]:
 
 
 def _moved(c: Columns, p: Parameters, rates: Rates) -> Array:
-    """Return the seconds of forward's operations that memory limits."""
+    """Return the seconds of memory-bound operations in forward."""
     share = expert_share(c)
     ffn = (1 - share) * c.mlp_matrices * c.ffn + share * 3 * (c.shared_ffn + c.top_k * c.expert_ffn)
     elements = c.hidden / np.where(c.sequence_parallel > 0, c.tp, 1.0) * p["bytes_hidden"]
@@ -238,7 +244,7 @@ def _moved(c: Columns, p: Parameters, rates: Rates) -> Array:
 
 
 def _unpacked(c: Columns, p: Parameters, rates: Rates) -> Array:
-    """Return the seconds of unpacking a layer's frozen weights that are kept in fewer than 16 bits."""
+    """Return the seconds to dequantize a layer's frozen weights."""
     whole = count_parameters(c)
     weights = whole.layer / c.tp + whole.experts / c.ep
     return np.where((c.lora > 0) & (c.frozen_bytes < c.item_bytes), weights * p["unpack_bytes"] / rates.memory, 0.0)

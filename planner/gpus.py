@@ -70,7 +70,7 @@ def find_gpu(name: str) -> Gpu:
     missing += [] if figures.keys() & {"fp16", "fp32"} else ["fp16"]
     if missing:
         raise InputError(
-            f"GPU {part}: the catalogue does not say its {', '.join(missing)}; set training.compute = "
+            f"GPU {part}: the catalogue does not state its {', '.join(missing)}; set training.compute = "
             "{rate = 500.0}, the samples/s of one GPU"
         )
 
@@ -145,7 +145,7 @@ def describe_unpublished(gpus: Sequence[str]) -> str:
     'no published run is on RTX 4090, so by its data sheet'
     """
     sheets = "its data sheet" if len(gpus) == 1 else "their data sheets"
-    return f"no published run is on {name_some(gpus)}, so by {sheets}"
+    return f"no published run is on {name_some(gpus)}, so predictions use {sheets}"
 
 
 def can_multiply(gpu: str, precision: str) -> bool:

@@ -1,8 +1,7 @@
-"""``Host``: the GPUs of a host, what joins them and other hosts, and the seconds of a collective of any group of them.
+"""``Host``: the GPUs of a host, their links, and the seconds of a collective of any group.
 
-The seconds come from NCCL's model, from published bus bandwidths, or from the rate of a link, whichever describes the
-host. The step model sees curves only: the seconds at 29 sizes, computed once for each group and read for whole columns
-at once. A simulated network is asked for each collective.
+The seconds come from NCCL's model, from published bus bandwidths, or from the rate of a link. Each group's seconds are
+computed once at 29 sizes, and interpolated for whole columns. A simulated network is asked for each collective.
 """
 
 import tomllib
@@ -39,13 +38,13 @@ CORES = 12  # of a host for each GPU, where nothing says it
 
 
 class Group(NamedTuple):
-    """Devices that communicate: ``size`` of them, ``stride`` apart. The groups of all other devices do the same."""
+    """Devices that communicate: ``size`` of them, ``stride`` apart. All other devices form equal groups."""
 
     size: int
     stride: int = 1
 
     def on_host(self, node: int) -> tuple[tuple[int, ...], ...]:
-        """Return which of a host's ``node`` devices such groups join, a tuple for each group's part of the host.
+        """Return the devices of a host with ``node`` devices, in one tuple per group.
 
         >>> Group(2, 2).on_host(8)
         ((0, 2), (1, 3), (4, 6), (5, 7))
@@ -61,19 +60,19 @@ class Group(NamedTuple):
 
 
 class Network(Protocol):
-    """A network whose collectives are simulated or measured one by one."""
+    """A network whose collectives are simulated or measured one at a time."""
 
     def seconds(self, collective: str, nbytes: float, group: Group) -> float:
-        """Return the seconds of a collective of a buffer of ``nbytes``; for send_recv, of a message.
+        """Return the seconds of a collective of ``nbytes``. For send_recv, this is one message.
 
-        The collective "serve" is a server that sends weights to the others and sums their gradients.
+        The collective "serve" is a server that sends weights to all others and sums their gradients.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Host:
-    """A host with ``gpus`` GPUs, or an NVLink domain of several hosts. Rates are in bytes/s, one direction."""
+    """A host with ``gpus`` GPUs, or an NVLink domain of several hosts. Rates are in bytes/s, in one direction."""
 
     name: str
     gpu: str | Gpu | None  # by its name in the catalogue; None: a device that nothing is known of
@@ -91,12 +90,12 @@ class Host:
 
     @property
     def device(self) -> Gpu:
-        """One of the GPUs. Raises InputError for a GPU whose rates are not known."""
+        """One of the GPUs. Raises InputError for a GPU with unknown rates."""
         return ANY_GPU if self.gpu is None else find_gpu(self.gpu) if isinstance(self.gpu, str) else self.gpu
 
     @property
     def is_unseen(self) -> bool:
-        """Whether several GPUs communicate over PCIe or TCP, on a machine without published trainings."""
+        """True if several GPUs communicate over PCIe or TCP and no published training is on this machine."""
         is_tcp = self.system is not None and self.system.net == "tcp"
         return not self.is_published and (is_tcp or self.link in ("pcie", "host"))
 
@@ -127,10 +126,7 @@ class Host:
         return np.asarray(SHARES[collective](group.size) * sizes / rate + LATENCY_S * log2(group.size))
 
     def bus_bandwidth(self, gpus: int) -> float:
-        """Return the bus bandwidth of an all_reduce among some of the GPUs.
-
-        A published one is that of the next smaller count.
-        """
+        """Return an all_reduce's bus bandwidth among ``gpus`` GPUs. A published rate holds until the next count."""
         if self.system is not None and gpus > 1:
             seconds = np.interp(log2(LARGE), GRID, self.seconds("all_reduce", Group(gpus)))
             return SHARES["all_reduce"](gpus) * LARGE / float(seconds)
@@ -139,7 +135,7 @@ class Host:
         return max([rate for count, rate in self.busbw if count <= gpus][-1:] or [self.busbw[0][1]])
 
     def using(self, gpus: int) -> "Host":
-        """Return the host of which only some GPUs take part; these have all of its NICs."""
+        """Return the host with fewer GPUs. These have all of its NICs."""
         if gpus == self.gpus:
             return self
         system = self.system
@@ -165,9 +161,9 @@ def _part_of(system: System, group: Group) -> System:
 
 
 def host_of_preset(preset: str, gpu: str | Gpu | None = None, nic: float | None = None, **changes: Any) -> Host:
-    """Return a machine of the hardware catalogue as NCCL's model has it.
+    """Return a machine of the hardware catalogue.
 
-    ``gpu`` and ``nic``, the bytes/s of all NICs of a host, replace the machine's own; ``changes`` are keys of a
+    ``gpu`` replaces its GPUs, and ``nic`` the bytes/s of all NICs of a host. ``changes`` are keys of a system
     description. Raises InputError.
 
     >>> host_of_preset("dgx-h100").gpus
@@ -180,9 +176,9 @@ def host_of_preset(preset: str, gpu: str | Gpu | None = None, nic: float | None 
 
 
 def host_of_system(system: System, gpu: str | Gpu | None, settings: NcclSettings | None = None) -> Host:
-    """Return a host of a system description, or an NVLink domain of several of its hosts.
+    """Return a host, or an NVLink domain of several hosts, of a system description.
 
-    A training has a process for each GPU, unless the description says otherwise.
+    Each GPU has its own process unless the description states ``procs``.
     """
     if "procs" not in system.stated:
         system = replace(system, procs="per_gpu")
@@ -196,7 +192,7 @@ def host_of_system(system: System, gpu: str | Gpu | None, settings: NcclSettings
 
 @cache
 def published_nodes() -> dict[str, Host]:
-    """Return the machines that published trainings ran on, by name."""
+    """Return the machines of published trainings, by name."""
     tables = tomllib.loads(NODES.read_text(encoding="utf-8"))
     return {
         name: make_node(name, one["gpus"], one["link"], tables["links"][one["link"]], one["cores"], one["nic_GBps"])
@@ -205,7 +201,7 @@ def published_nodes() -> dict[str, Host]:
 
 
 def make_node(name: str, gpus: int, link: str, busbw: Mapping[str, float], cores: int, nic: float) -> Host:
-    """Return a machine with the bus bandwidths of its link class in GB/s by GPU count, and GB/s of all its NICs."""
+    """Return a machine from ``busbw``, its link class in GB/s by GPU count, and ``nic``, the GB/s of all its NICs."""
     kind = link.partition("_")[0]
     kind = "nvlink" if kind in ("nvswitch", "cube", "bridge") else "host" if kind == "host" else "pcie"
     rates = sorted((int(count), rate * 1e9) for count, rate in busbw.items())
@@ -224,7 +220,7 @@ class Curves:
         self.rows, self.known = [np.full(len(GRID), np.log(1e-12))], dict[tuple[Host, str, Group], int]()
 
     def find(self, host: Host, collective: str, group: Group) -> int:
-        """Return the number of a curve; 0 is that of a group of one, which exchanges nothing."""
+        """Return the index of a curve. Groups of one device have index 0."""
         if group.size < 2:
             return 0
         key = (host, collective, group)
@@ -234,12 +230,12 @@ class Curves:
         return self.known[key]
 
     def table(self) -> Array:
-        """Return all curves, a row each."""
+        """Return all curves, one per row."""
         return np.array(self.rows)
 
 
 def read_curves(table: Array, numbers: Array, nbytes: Array) -> Array:
-    """Return the seconds of collectives of ``nbytes`` by the numbers of their curves; along a row, one curve."""
+    """Return the seconds of collectives of ``nbytes``, interpolated on the curves with these indices."""
     place = np.clip(np.log2(np.maximum(nbytes, 1.0)), GRID[0], GRID[-1] - 1e-9) - GRID[0]
     index = place.astype(np.intp)
     numbers = np.broadcast_to(numbers if place.ndim == numbers.ndim else numbers[:, None], place.shape)

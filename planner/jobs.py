@@ -70,7 +70,7 @@ WHOLE = ("fp32", "float32", "tf32", "single", "full", "")
 
 
 def is_half(precision: str) -> bool:
-    """Return whether a precision computes in 16 bits. Names that are not in ``WHOLE`` either are taken as 32 bits.
+    """Return whether a precision computes in 16 bits. Unknown names count as 32 bits.
 
     >>> is_half("AMP"), is_half("TF32")
     (True, False)
@@ -79,7 +79,7 @@ def is_half(precision: str) -> bool:
 
 
 def exchange_of(parallelism: Parallelism) -> str:
-    """Return how replicas exchange gradients, by a name of ``EXCHANGES``.
+    """Return how replicas synchronize gradients, as a name of ``EXCHANGES``.
 
     >>> exchange_of(Parallelism()), exchange_of(Parallelism(overlap=False))
     ('overlapped', 'after')
@@ -92,7 +92,7 @@ def exchange_of(parallelism: Parallelism) -> str:
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """A model, its training, and its parallelism. ``batch`` counts samples, or tokens, of each device of the data axis.
+    """A model, its training and its parallelism. ``batch`` is the samples (or tokens) per device of the data axis.
 
     >>> from collectives.records.model_profile import find_model_profile
     >>> TrainingJob(find_model_profile("gpt2"), 8, Parallelism(tensor=2)).on(8).parallelism.data
@@ -111,7 +111,7 @@ class TrainingJob:
 
     @property
     def item(self) -> int:
-        """Bytes of an element of activations, and of gathered parameters."""
+        """Bytes per element of activations and of gathered parameters."""
         return 2 if is_half(self.precision) or self.parallelism.half_weights else 4
 
     @property
@@ -120,5 +120,5 @@ class TrainingJob:
         return self.batch / self.parallelism.pieces
 
     def on(self, devices: int, host: int | None = None) -> "TrainingJob":
-        """Return the job on ``devices``, ``host`` of them on each. Raise InputError if the mesh has another number."""
+        """Return the job on ``devices``, ``host`` of them per host. Raise InputError if the mesh does not fit."""
         return replace(self, parallelism=self.parallelism.for_devices(devices, host))

@@ -1,4 +1,4 @@
-"""The bytes that the fullest device keeps, by part: states, activations and buffers of every training."""
+"""Memory of the fullest device, by part: states, activations and buffers of every training."""
 
 from collections.abc import Mapping
 
@@ -34,7 +34,7 @@ PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "buffers"
 
 
 def memory_parts(c: Columns, q: Mapping[str, float]) -> dict[str, Array]:
-    """Return the bytes by ``PARTS`` of a device of the first or the last stage, the fuller one, and their ``total``."""
+    """Return the bytes by ``PARTS`` on a device of the first or last stage, whichever is fuller, and the ``total``."""
     first, last = (_stage(c, q, is_last=one) for one in (False, True))
     return {name: np.where(last["total"] > first["total"], last[name], first[name]) for name in first}
 
@@ -63,7 +63,7 @@ def _stage(c: Columns, q: Mapping[str, float], *, is_last: bool) -> dict[str, Ar
 
 
 def state_bytes(c: Columns) -> Array:
-    """Return the bytes that an optimizer keeps of a parameter, with a copy of 32 bits of weights of 16 bits."""
+    """Return the optimizer's bytes per parameter, with a float32 copy of 16-bit weights."""
     return STATE_BYTES[c.optimizer] + np.where(c.item_bytes > 2, 0.0, 4.0)
 
 
@@ -87,7 +87,7 @@ def _states(c: Columns, layers: Array) -> tuple[Array, Array, Array]:
 
 
 def _weights(c: Columns, held: Held, trained: Held, by: Array | float = 1.0) -> Array:
-    """Return the bytes of weights that ``by`` devices divide; frozen words keep their bits."""
+    """Return the bytes of weights that ``by`` devices shard. A frozen token embedding is not quantized."""
     divided = held.divided(c, np.asarray(by))
     if not c.lora.any():
         return np.asarray(c.item_bytes * divided)
@@ -98,7 +98,7 @@ def _weights(c: Columns, held: Held, trained: Held, by: Array | float = 1.0) -> 
 
 
 def _kept(c: Columns, q: Mapping[str, float]) -> tuple[Array, Array]:
-    """Return the bytes that a token leaves in a layer until backward, and those of a layer without recomputing."""
+    """Return the bytes per token and layer that are saved for backward, with and without recomputation."""
     sequence, share, t = np.where(c.sequence_parallel > 0, c.tp, 1.0), expert_share(c), c.tp
     ffn = (1 - share) * c.mlp_matrices * c.ffn + share * 3 * (c.shared_ffn + c.top_k * c.expert_ffn)
     kept = q["act_hidden"] * c.hidden / sequence + q["act_heads"] * (c.heads + c.kv_heads) * c.head_dim / t
@@ -111,7 +111,7 @@ def _kept(c: Columns, q: Mapping[str, float]) -> tuple[Array, Array]:
 
 
 def host_bytes(c: Columns) -> Array:
-    """Return the bytes that a host keeps of what is offloaded to it: gradients of 32 bits, states, streamed weights."""
+    """Return the bytes of offloaded gradients, states and weights in a host's memory."""
     by = data_division(c)
     held, trained = (count_held(c, count_parameters(c, trained=one), c.most_layers) for one in (False, True))
     states = np.where(c.offload > 0, (4 + state_bytes(c)) * trained.divided(c, by), 0.0)

@@ -24,7 +24,7 @@ PROFILES = {  # shipped profiles by the names that published series use
 
 
 def find_model(name: str) -> ModelProfile:
-    """Return a model by its name in published series or by the name of a shipped profile. Raise InputError.
+    """Return a model by its name in published series, or by the name of a shipped profile. Raise InputError.
 
     >>> find_model("ResNet-50").parameters, find_model("BERT-large-384").sample
     (25557032, '384 tokens')
@@ -34,7 +34,7 @@ def find_model(name: str) -> ModelProfile:
         return others[name]
     shipped = PROFILES.get(name, name.lower())
     if shipped not in known:
-        raise InputError(f"model = {name!r} is not known; {suggest(name, [*PROFILES, *others, *known])}")
+        raise InputError(f"unknown model {name!r}; {suggest(name, [*PROFILES, *others, *known])}")
     return _shipped(shipped)
 
 
@@ -54,9 +54,9 @@ def _others() -> dict[str, ModelProfile]:
 
 
 def even_model(name: str, parameters: int, flops: float = EVEN_LAYERS, written: float = 0.0) -> ModelProfile:
-    """Return a model of which only sizes are known, with equal layers.
+    """Return a model of known size with equal layers.
 
-    ``flops`` and the elements ``written`` are those of the forward pass of a sample.
+    ``flops`` and the elements ``written`` are those of the forward pass of one sample.
 
     >>> even_model("mine", 1_700_000_000).parameters
     1700000000

@@ -46,7 +46,7 @@ FRAMEWORKS = ("pytorch", "mxnet", "tensorflow", "tensorpack", "paddle", "oneflow
 
 
 class Alone(NamedTuple):
-    """A job on one GPU at a source, and its rate in samples per second where it is known."""
+    """A job on one GPU at a source, and its rate in samples/s, if known."""
 
     job: TrainingJob
     gpu: Gpu
@@ -56,22 +56,22 @@ class Alone(NamedTuple):
 
 @dataclass(frozen=True)
 class OneGpuRate:
-    """Samples (or tokens) per second of one GPU, and the standard deviation of its logarithm."""
+    """Samples (or tokens) per second of one GPU, and the standard deviation of the rate's logarithm."""
 
     rate: float
     spread: float
 
     def interval(self, coverage: float = 0.8) -> tuple[float, float]:
-        """Return bounds of the rate. Raise InputError for a coverage that is no share."""
+        """Return the bounds of the rate. Raise InputError unless ``coverage`` is between 0 and 1."""
         if not 0 < coverage < 1:
-            raise InputError(f"coverage = {coverage!r}; give a share between 0 and 1, as 0.8")
+            raise InputError(f"coverage must be between 0 and 1, not {coverage!r}")
         width = exp(self.spread * NormalDist().inv_cdf((1 + coverage) / 2))
         return self.rate / width, self.rate * width
 
 
 @cache
 def read_process() -> Mapping[str, float]:
-    """Return the exponents and standard deviations of the process that are shipped.
+    """Return the shipped exponents and standard deviations of the process.
 
     >>> 0 < read_process()["peak"] < 1
     True
@@ -96,7 +96,7 @@ def published() -> tuple[Alone, ...]:
 def guess_rates(
     seen: Sequence[Alone], asked: Sequence[Alone], process: Mapping[str, float] | None = None
 ) -> list[OneGpuRate]:
-    """Return the rates of jobs on one GPU, given others."""
+    """Return the rates of ``asked`` jobs on one GPU, given the ``seen`` ones."""
     values = process or read_process()
     known, wanted = make_columns(seen), make_columns(asked)
     noise = values["noise"] ** 2
@@ -169,7 +169,7 @@ def network_of(model: ModelProfile) -> str:
 
 
 def framework_of(text: str) -> str:
-    """Return what a framework is called among those that are told apart, by a description's words; else PyTorch.
+    """Return the framework that a description names. Default: PyTorch.
 
     >>> framework_of("NGC TensorFlow 1.x w/XLA"), framework_of("PyTorch DLE"), framework_of("")
     ('tensorflow with xla', 'pytorch', 'pytorch')

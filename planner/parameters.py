@@ -1,4 +1,4 @@
-"""Parameters of the step, with a prior each: one set for transformers and for profiles."""
+"""Parameters of the step with their priors: one set for transformers and profiles."""
 
 from typing import NamedTuple
 

@@ -1,8 +1,8 @@
-"""Pipelines: in which order each stage computes which microbatch, and the seconds of many trainings at once.
+"""Pipelines: the order of microbatches on each stage, and the seconds of many trainings at once.
 
 GPipe: Huang et al. (https://arxiv.org/abs/1811.06965). 1F1B and interleaved: Narayanan et al.
-(https://arxiv.org/abs/2104.04473), section 2.2. Trainings that share schedule, stages and microbatches have the same
-order, so one loop over the runs, with an array of trainings each, replaces a simulation of every training.
+(https://arxiv.org/abs/2104.04473), section 2.2. Trainings with equal schedule, stages and microbatches have the same
+order. One loop over that order, with an array of trainings at each step, replaces a simulation of each training.
 """
 
 from functools import lru_cache
@@ -17,7 +17,7 @@ Key = tuple[bool, int, int]  # is_backward, stage, microbatch
 
 
 class StageRun(NamedTuple):
-    """One microbatch through one of the stages of a device."""
+    """One microbatch through one of a device's stages, forward or backward."""
 
     is_backward: bool
     chunk: int  # which of the device's stages
@@ -25,14 +25,16 @@ class StageRun(NamedTuple):
 
 
 def order_of(schedule: str, device: int, devices: int, microbatches: int, virtual: int = 1) -> list[StageRun]:
-    """Return what a device of a pipeline does, in order. Raise InputError for microbatches that do not interleave.
+    """Return the order of a device's runs. Raise InputError if the stages do not divide the microbatches (interleaved).
 
     >>> ["FB"[work.is_backward] + str(work.microbatch) for work in order_of("1f1b", 1, 2, 3)]
     ['F0', 'B0', 'F1', 'B1', 'F2', 'B2']
     """
     if schedule == "interleaved":
         if microbatches % devices:
-            raise InputError(f"interleaved: {microbatches} microbatches are not divided by the {devices} stages")
+            raise InputError(
+                f"interleaved: microbatches must be a multiple of the {devices} stages, not {microbatches}"
+            )
         forward = [_interleaved(number, devices, virtual) for number in range(microbatches * virtual)]
         backward = [StageRun(True, virtual - 1 - one.chunk, one.microbatch) for one in forward]
         ahead = 2 * (devices - device - 1) + (virtual - 1) * devices
@@ -53,7 +55,7 @@ def _interleaved(number: int, devices: int, virtual: int) -> StageRun:
 
 
 class PlacedRun(NamedTuple):
-    """One microbatch through one stage on its device, and the run whose result it needs."""
+    """One microbatch through one stage on its device, and the run that must end first."""
 
     device: int
     is_backward: bool
@@ -64,7 +66,7 @@ class PlacedRun(NamedTuple):
 
 @lru_cache(maxsize=256)
 def list_runs(schedule: str, devices: int, microbatches: int, virtual: int = 1) -> tuple[PlacedRun, ...]:
-    """Return the runs of all devices, each behind the one that it needs. Stage k is on device k modulo ``devices``.
+    """Return the runs of all devices, each after the run that it needs. Stage k is on device k modulo ``devices``.
 
     >>> [(run.device, run.is_backward) for run in list_runs("1f1b", 2, 1)]
     [(0, False), (1, False), (1, True), (0, True)]
@@ -86,7 +88,7 @@ def list_runs(schedule: str, devices: int, microbatches: int, virtual: int = 1) 
 
 
 def _needed(run: StageRun, stage: int, stages: int) -> Key | None:
-    """Return what a run needs: the stage before; backward the stage behind; the last stage's backward its forward."""
+    """Return the run that must end first: of the previous stage in forward, of the next stage in backward."""
     if not run.is_backward:
         return (False, stage - 1, run.microbatch) if stage else None
     return (True, stage + 1, run.microbatch) if stage + 1 < stages else (False, stage, run.microbatch)
@@ -96,9 +98,10 @@ def pipeline_seconds(
     schedule: str, forward: Array, backward: Array, send: Array, devices: int, microbatches: int,
     spans: list[tuple[PlacedRun, Array, Array]] | None = None,
 ) -> Array:  # fmt: skip
-    """Return the seconds of pipelines: trainings x stages, forward, backward, and ``send`` for the message behind each.
+    """Return the seconds of pipelines from ``forward`` and ``backward`` (trainings x stages) and ``send``.
 
-    The messages of a device in one direction take turns. ``spans`` gets each run with its begin and end.
+    ``send`` is the time of the message after each stage. Messages of a device in one direction are sent one after the
+    other. ``spans`` receives each run with begin and end.
 
     >>> one = np.ones((1, 4))
     >>> float(pipeline_seconds("1f1b", one, 2 * one, np.zeros((1, 3)), 4, 8)[0])

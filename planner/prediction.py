@@ -1,7 +1,7 @@
-"""``Training``: a job on hosts of one kind, whose steps are predicted for any number of devices.
+"""``Training``: a job on equal hosts. It predicts the step on any number of devices.
 
-A language model's seconds follow from its shapes. Other models, and language models of known speed, have the known
-seconds of one device. Both are rows of the same columns, and go through the same step and the same memory.
+The compute time of a language model follows from its shapes. Other models, and language models of known speed, have the
+known seconds of one device. Both are rows of the same columns, with one step and one memory model.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ ADDED_BY_ONE = ("compute", "optimizer")  # parts that a device has alone, too
 
 
 class TooLittleMemory(InputError):  # noqa: N818 - the finding itself
-    """A training step that needs a device of more memory; both in bytes of the fullest device."""
+    """A training step that needs more memory per device. Both figures are bytes on the fullest device."""
 
     def __init__(self, message: str, needed: float, available: float) -> None:
         super().__init__(message)
@@ -52,12 +52,12 @@ class TooLittleMemory(InputError):  # noqa: N818 - the finding itself
 
 @dataclass(frozen=True)
 class StepParts:
-    """Seconds of a step by part; they add up to the step.
+    """Seconds of a step by part. They add up to the step.
 
-    ``tensor`` and ``expert`` are collectives within layers, ``pipeline`` is waiting for other stages, ``sync`` the
-    exchange of gradients and parameters that nothing hides, with the computing that it slows down. ``copies`` are
-    passes over gradients, ``processes`` is waiting for the other GPUs' processes, which share a host's cores, and
-    ``input`` waiting for loaders.
+    ``tensor`` and ``expert`` are collectives within layers, ``pipeline`` is waiting for other stages. ``sync`` is the
+    exposed synchronization of gradients and parameters, with the compute that it slows down. ``copies`` are additional
+    passes over gradients, ``processes`` is waiting for the other GPUs' processes on the host's cores, and ``input`` is
+    waiting for batches.
     """
 
     compute: float
@@ -78,7 +78,7 @@ class StepParts:
 
     @property
     def bottleneck(self) -> tuple[str, float]:
-        """The largest part besides compute, and its share of the step; "compute" if that share is below 2 %.
+        """The largest part except compute and optimizer, and its share; "compute" if the share is below 2 %.
 
         >>> StepParts(compute=0.5, optimizer=0.0, sync=0.5).bottleneck
         ('sync', 0.5)
@@ -94,7 +94,7 @@ class StepParts:
 
 
 class Deviations(NamedTuple):
-    """Standard deviations of logarithms: of the rate, of the loss by several devices, of one device's rate."""
+    """Standard deviations of logarithms: of the rate, of the scaling efficiency, of one device's rate."""
 
     rate: float
     scaling: float
@@ -103,7 +103,7 @@ class Deviations(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class StepPrediction:
-    """A step on a number of devices."""
+    """The predicted step on a number of devices."""
 
     job: TrainingJob  # with the mesh of the devices
     devices: int
@@ -122,7 +122,7 @@ class StepPrediction:
 
     @property
     def rate(self) -> float:
-        """Samples a second of all devices."""
+        """Samples per second of all devices."""
         return self.job.batch * self.parallelism.data / self.parts.total
 
     @cached_property
@@ -132,7 +132,7 @@ class StepPrediction:
 
     @property
     def spans(self) -> list[tuple[str, str, float, float]]:
-        """Name, stream, begin and end of what happens in a step, in seconds; empty if nothing overlaps."""
+        """Name, stream, begin and end of each activity in a step, in seconds; empty if nothing overlaps."""
         return step_spans(self.columns, self.belief.parameters)
 
     @property
@@ -142,23 +142,23 @@ class StepPrediction:
 
     @property
     def efficiency(self) -> float:
-        """The rate, as a share of the rate of as many devices without any exchange."""
+        """The rate, relative to as many single devices without communication."""
         return self.rate / (self.devices * self.alone)
 
     def interval(self, coverage: float = 0.8) -> tuple[float, float]:
-        """Return bounds of the rate."""
+        """Return the bounds of the rate."""
         width = exp(_quantile(coverage) * self.deviations.rate)
         return self.rate / width, self.rate * width
 
     def efficiency_interval(self, coverage: float = 0.8) -> tuple[float, float]:
-        """Return bounds of the efficiency, at most 1 unless the efficiency itself is above."""
+        """Return the bounds of the efficiency. The upper one is at most 1, unless the efficiency is above 1."""
         width = exp(_quantile(coverage) * self.deviations.scaling)
         return self.efficiency / width, max(self.efficiency, min(1.0, self.efficiency * width))
 
     def parts_intervals(self, coverage: float = 0.8) -> dict[str, tuple[float, float]]:
-        """Return bounds of the seconds of each part.
+        """Return the bounds of the seconds of each part.
 
-        All parts that several devices add move together, as only the error of their sum is known.
+        Only the error of the sum of the parts that several devices add is known, so these parts move together.
         """
         scaling, alone = (exp(_quantile(coverage) * one) for one in self.deviations[1:])
         total, parts = self.parts.total, self.parts.as_dict()
@@ -176,7 +176,7 @@ def _quantile(coverage: float) -> float:
 
 
 def is_language(job: TrainingJob) -> bool:
-    """Return whether a job's seconds follow from the shapes of its model.
+    """Return whether a job's compute time follows from the shapes of its model.
 
     >>> from collectives.records.model_profile import find_model_profile
     >>> is_language(TrainingJob(find_model_profile("gpt2"), 8, precision="bf16"))
@@ -188,7 +188,7 @@ def is_language(job: TrainingJob) -> bool:
 
 @dataclass(frozen=True)
 class Training:
-    """A job on hosts of one kind, and the seconds of one device; without them, those of a language model by its shapes.
+    """A job on equal hosts. Without ``compute``, the model is a transformer whose compute time follows from its shapes.
 
     >>> from collectives.records.model_profile import find_model_profile
     >>> from planner.hosts import host_of_preset
@@ -215,7 +215,7 @@ class Training:
 
     @cached_property
     def alone(self) -> FoundMeshes:
-        """A step of the whole batch on one device, whatever its memory."""
+        """A step of the whole batch on one device, regardless of its memory."""
         parallelism = self.job.parallelism
         one = Parallelism(experts=parallelism.experts, top_k=parallelism.top_k, recompute=parallelism.recompute, data=1)
         job = replace(self.mesh_job(1, one), batch=int(self.job.batch))
@@ -225,10 +225,10 @@ class Training:
         return predict_meshes(job, [mesh], self.belief)
 
     def predict(self, devices: int) -> StepPrediction:
-        """Return a step on a number of devices.
+        """Return the step on a number of devices.
 
-        Raises InputError for a mesh of another number, a strategy that the model cannot have, and a batch that does not
-        fit into memory.
+        Raises InputError for a mesh of another size, an unsupported strategy, and a batch that does not fit into
+        memory.
         """
         check_number("batch_size", self.job.batch, above=0)
         job = self.job.on(devices, self.host.gpus)
@@ -250,11 +250,11 @@ class Training:
         )  # fmt: skip
 
     def is_profile(self, parallelism: Parallelism) -> bool:
-        """Return whether the model is a profile of layers, and not a transformer by its dimensions."""
+        """Return whether the model is a profile of layers, and not a transformer with known dimensions."""
         return self.compute is not None and parallelism.tensor == 1 and not parallelism.experts
 
     def _more(self, is_profile: bool, parallelism: Parallelism) -> dict[str, Any]:
-        """Return the columns of the known seconds, of the exchange of gradients, and of loaders."""
+        """Return the columns of the known compute time, of gradient synchronization, and of loaders."""
         job, more = self.job, dict[str, Any]()
         is_usual = self.compute is None and job.parallelism.bucket_mb == Parallelism.bucket_mb
         if not is_usual:
@@ -293,14 +293,14 @@ class Training:
         )
 
     def stated(self, devices: int, parallelism: Parallelism) -> FoundMeshes:
-        """Return the mesh of a strategy. Raise TooLittleMemory if it does not fit."""
+        """Return the prediction of a strategy's mesh. Raise TooLittleMemory if it does not fit."""
         found = predict_meshes(self.mesh_job(devices, parallelism), [self.mesh(parallelism)], self.belief)
         if not len(found.order):
             raise self._too_large(found, devices, parallelism)
         return found
 
     def of_mesh(self, found: FoundMeshes, number: int, job: TrainingJob) -> StepPrediction:
-        """Return the step of one of several meshes; ``job`` has its strategy."""
+        """Return the step of one of several meshes. ``job`` has its strategy."""
         memory = float(found.columns.memory_bytes[number])
         return StepPrediction(
             job=job,
@@ -315,7 +315,7 @@ class Training:
         )
 
     def _parts(self, found: FoundMeshes, number: int) -> StepParts:
-        """Return the parts of a step, with local SGD those of the mean step."""
+        """Return the parts of a step. With local SGD, these are means over steps."""
         parts, every = {name: float(one[number]) for name, one in found.parts.items()}, self.job.parallelism.sync_every
         rare = ["sync", "copies"]
         if (
@@ -330,7 +330,7 @@ class Training:
         return StepParts(**{each.name: parts[each.name] for each in fields(StepParts)})
 
     def _alone_rate(self, found: FoundMeshes, number: int) -> float:
-        """Return the samples a second of one device, which updates as much as one of the mesh's devices."""
+        """Return the samples/s of one device alone, with the optimizer's share of one device of the mesh."""
         alone = {name: float(one[0]) for name, one in self.alone.parts.items()}
         if self.compute is not None:
             return self.job.batch / (alone["total"] - alone["input"])
@@ -339,7 +339,7 @@ class Training:
         return self.job.batch / (alone["total"] - max(0.0, spared))
 
     def deviations(self, found: FoundMeshes, number: int) -> Deviations:
-        """Return the deviations of a step: of known seconds and of the loss by several devices they are independent."""
+        """Return the deviations of a step. Errors of known compute time and of scaling are independent."""
         slopes = find_slopes(found.columns.take(np.array([number])), self.belief.parameters)
         if self.compute is not None:
             parts = self._parts(found, number)
@@ -351,22 +351,22 @@ class Training:
         return Deviations(*(float(self.belief.deviations(each)[0]) for each in (slopes, between, one)))
 
     def _check_pipeline(self, job: TrainingJob) -> None:
-        """Raise InputError for a pipeline that is not predicted, and for one of more tasks than are simulated."""
+        """Raise InputError for an unsupported pipeline, and for one with too many tasks."""
         parallelism = job.parallelism
         if self.compute is not None and parallelism.strategy in SHARDED and parallelism.pipeline > 1:
             raise InputError(
                 f"strategy {parallelism.strategy} with pipeline = {parallelism.pipeline} gathers parameters for each "
-                "microbatch, and is predicted for language models on described GPUs only; take zero1, or pipeline = 1"
+                "microbatch, which is only predicted for language models on described GPUs; use zero1 or pipeline = 1"
             )
         tasks, most = 4 * parallelism.pieces * parallelism.pipeline * parallelism.virtual, allowed(Gigabyte.TASKS)
         if parallelism.pipeline > 1 and tasks > most:
             raise TooLarge(
-                f"{parallelism.pieces} microbatches are about {tasks:,} tasks; up to {most:,} will do; give fewer of "
+                f"{parallelism.pieces} microbatches make about {tasks:,} tasks, {most:,} at most; use fewer of "
                 f"them, or {more_memory(tasks / most)}"
             )
 
     def _too_large(self, found: FoundMeshes, devices: int, parallelism: Parallelism) -> TooLittleMemory:
-        """Return the error for a batch that does not fit into the memory of a device."""
+        """Return the error for a batch that does not fit into a device's memory."""
         memory, kept = float(found.columns.memory_bytes[0]), {name: float(one[0]) for name, one in found.memory.items()}
         parts = ", ".join(f"{name} {format_size(kept[name])}" for name in MEMORY_PARTS if kept[name] >= 1e6)
         largest = self._largest_batch(devices, parallelism)
@@ -375,7 +375,7 @@ class Training:
             if not largest:
                 advice = "`ringlab search` finds meshes that do, and what would fit where none does"
             if kept["total"] <= memory:
-                advice += f'; `ringlab search --fill 1 --mesh "{found.searched[0].name}"` predicts it nevertheless'
+                advice += f'; `ringlab search --fill 1 --mesh "{found.searched[0].name}"` predicts it anyway'
         message = (
             f"batch_size {self.job.batch:.0f} does not fit into {self.host.device.name}: it takes "
             f"{format_size(kept['total'])} of {format_size(memory)}, of which {FILL:.0%} can be used ({parts}); "
@@ -384,7 +384,7 @@ class Training:
         return TooLittleMemory(message, kept["total"] / FILL, memory)
 
     def _largest_batch(self, devices: int, parallelism: Parallelism) -> int:
-        """Return the most samples of a device that fit, a power of two times the microbatches; 0: none."""
+        """Return the most samples per device that fit, a power of two times the microbatches; 0 if none do."""
         sizes = [2**power for power in range(LARGEST.bit_length()) if 2**power * parallelism.pieces < self.job.batch]
         if not sizes:
             return 0
@@ -394,7 +394,6 @@ class Training:
 
 
 def _describe_smaller(parallelism: Parallelism) -> str:
-    """Return the advice if not even one sample fits."""
     more = "strategy = \"fsdp\" divides the states among the devices" if parallelism.strategy not in SHARDED else (
         "more devices, tensor or pipeline above 1 divide the model")  # fmt: skip
     return more if parallelism.recompute == "full" else f'{more}; recompute = "full" keeps less'

@@ -1,4 +1,4 @@
-"""The columns of a profile: its units, gradients in buckets, stages, and bytes."""
+"""The columns of a profile: its units, gradient buckets, stages and bytes."""
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
@@ -22,7 +22,7 @@ STAGE = ("stage_forward", "stage_backward", "stage_parameters", "stage_bytes")
 
 
 class Timed(Protocol):
-    """Seconds of a sample in each layer of a profile."""
+    """Seconds per sample in each layer of a profile."""
 
     @property
     def forward(self) -> Sequence[float]:
@@ -38,7 +38,7 @@ class Timed(Protocol):
 def add_profiles(c: dict[str, Array], profiles: Sequence[ModelProfile | None], times: Sequence[Timed | None]) -> None:
     """Add the units, buckets, stages and sizes of profiles to columns.
 
-    A transformer has one unit, its layer, as often as there are layers.
+    A transformer has one unit, its layer, repeated ``layers`` times.
     """
     is_gathered, is_shaped = bool((c["zero"] == 3).any()), c["is_shaped"]
     _add(c, UNIT, _each(_units, profiles, times, np.full(len(profiles), is_gathered)))
@@ -66,7 +66,7 @@ def _each(
     times: Sequence[Timed | None],
     *columns: Array,
 ) -> list[Array | None]:
-    """Return the array of a function for each training's profile, times and columns; alike trainings share it."""
+    """Return the result of ``function`` for each training's profile, times and columns. Equal trainings share it."""
     if not any(profiles):
         return [None] * len(profiles)
     rows, known = zip(profiles, times, *(column.tolist() for column in columns), strict=True), dict[Any, Array]()
@@ -80,7 +80,7 @@ def _each(
 
 
 def _add(c: dict[str, Array], names: Sequence[str], found: Sequence[Array | None], least: int = 1) -> None:
-    """Add arrays by name from one array of a row each for every training; rows are filled up with zeros."""
+    """Add one named array per row of the results, padded with zeros."""
     width = max([least, *(one.shape[1] for one in found if one is not None)])
     arrays = np.zeros((len(names), len(found), width))
     for row, one in enumerate(found):
@@ -90,14 +90,14 @@ def _add(c: dict[str, Array], names: Sequence[str], found: Sequence[Array | None
 
 
 def _sizes(profile: ModelProfile, _: Timed | None) -> Array:
-    """Return parameters, elements that layers save for backward, that blocks write, parameters of the largest layer."""
+    """Return the parameters, the elements saved for backward, the elements that blocks write, and the largest layer."""
     saved = sum(layer.saved_bytes for layer in profile.layers) / profile.item_bytes
     written = sum(block.output_bytes for block in profile.blocks) / profile.item_bytes
     return np.array([[profile.parameters], [saved], [written], [max(layer.parameters for layer in profile.layers)]])
 
 
 def _shares(profile: ModelProfile, timed: Timed | None) -> tuple[list[float], list[float]]:
-    """Return each layer's share of a step's computing, forward and backward."""
+    """Return each layer's share of the compute time, forward and backward."""
     forward, backward = (profile.work(is_backward=one) for one in (False, True))
     if timed is not None:
         forward, backward = [*timed.forward], [*timed.backward]
@@ -106,7 +106,7 @@ def _shares(profile: ModelProfile, timed: Timed | None) -> tuple[list[float], li
 
 
 def _units(profile: ModelProfile, timed: Timed | None, is_gathered: bool) -> Array:
-    """Return the shares of computing and the parameters of each block with parameters, or of the whole model."""
+    """Return the compute shares and parameters of each block with parameters, or of the whole model."""
     rows = list[list[float]]()
     layers = zip(profile.layers, *_shares(profile, timed), strict=True)
     for _, part in groupby(layers, key=lambda row: row[0].block):
@@ -121,7 +121,7 @@ def _units(profile: ModelProfile, timed: Timed | None, is_gathered: bool) -> Arr
 
 
 def _buckets(profile: ModelProfile, timed: Timed | None, item: float, size_mb: float, is_overlapped: bool) -> Array:
-    """Return each bucket's share of the bytes, and the share of backward after which it is full."""
+    """Return each bucket's share of the bytes, and the share of backward after which the bucket is full."""
     if not is_overlapped:
         return np.array([[1.0], [1.0]])
     size = round(size_mb * MIB)  # torch begins with a smaller one only if no size is set
@@ -134,7 +134,7 @@ def _buckets(profile: ModelProfile, timed: Timed | None, item: float, size_mb: f
 
 
 def _stages(profile: ModelProfile, timed: Timed | None, count: float) -> Array:
-    """Return each stage's shares of computing, its parameters, and the elements that it sends to the next stage."""
+    """Return each stage's compute shares, its parameters, and the elements that it sends to the next stage."""
     if not count:
         return np.zeros((len(STAGE), 1))
     of = dict[str, list[float]]()

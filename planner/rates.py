@@ -1,4 +1,4 @@
-"""The seconds of one device on a model's layers: stated, measured, or by published rates of its GPU."""
+"""Compute time of one device on a model's layers: stated, measured, or from published rates of its GPU."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ SERIES_GPUS = {"V100 ": "V100", "P100 ": "P100", "A100 80GB": "A100-80", "A100 "
 
 @dataclass(frozen=True, eq=False)
 class Compute:
-    """Seconds of a sample in each layer, seconds of the optimizer, and the spread of the rate."""
+    """Seconds per sample in each layer, seconds of the optimizer, and the spread of the rate."""
 
     profile: ModelProfile
     forward: tuple[float, ...]  # of a sample
@@ -35,7 +35,7 @@ class Compute:
 
     @property
     def sample(self) -> float:
-        """Seconds of a sample, without the optimizer."""
+        """Seconds per sample, without the optimizer."""
         return sum(self.forward) + sum(self.backward)
 
     def step(self, samples: float) -> float:
@@ -44,7 +44,7 @@ class Compute:
 
 
 def as_measured(profile: ModelProfile, device: str | None = None) -> Compute:
-    """Return the profile's last measured times, those of ``device`` if it is given. Raise InputError without any."""
+    """Return the profile's last measured times, on ``device`` if given. Raise InputError if there are none."""
     measured = [one for one in profile.measured if device is None or one.device == device]
     if not measured:
         raise InputError(
@@ -58,9 +58,9 @@ def as_measured(profile: ModelProfile, device: str | None = None) -> Compute:
 
 
 def measured_rate(profile: ModelProfile, where: str) -> tuple[str, float]:
-    """Return the GPU of a profile's last times, and the samples per second of a step there.
+    """Return the GPU of a profile's last times, and the samples/s of a step there.
 
-    Raises InputError that names ``where`` the profile is, for one without times and for times of an unknown GPU.
+    Raises InputError, which names ``where`` the profile is, for a profile without times or on an unknown GPU.
     """
     if not profile.measured:
         as_measured(profile)
@@ -68,13 +68,13 @@ def measured_rate(profile: ModelProfile, where: str) -> tuple[str, float]:
     gpu = match_gpu(last.device)
     if gpu is None:
         raise InputError(
-            f"{where}: its times are of {last.device!r}, which is no GPU that is known; profile the model on a GPU"
+            f"{where}: its times are of {last.device!r}, which is not a known GPU; profile the model on a GPU"
         )
     return gpu.name, last.batch_size / last.step
 
 
 def at_rate(profile: ModelProfile, rate: float, source: str = "a known rate", spread: float | None = None) -> Compute:
-    """Return the seconds of each layer on a device of ``rate`` samples per second, by the work of the layers.
+    """Return the seconds of each layer on a device with ``rate`` samples/s, in proportion to the work of the layers.
 
     >>> from collectives.records.model_profile import find_model_profile
     >>> round(at_rate(find_model_profile("resnet50"), 500).step(100), 9)
@@ -96,7 +96,7 @@ def in_phases(profile: ModelProfile, phases: ComputePhases, batch: float) -> Com
     Raises InputError if forward and backward take no time.
     """
     if phases.forward + phases.backward < 1e-9:
-        raise InputError("forward and backward take no time; give phases that take 1 ns together, or more")
+        raise InputError("forward and backward must take at least 1 ns together")
     ahead, back = (
         tuple(seconds / batch * each / sum(work) for each in work)
         for seconds, work in ((phases.forward, profile.work(False)), (phases.backward, profile.work(True)))
@@ -123,9 +123,9 @@ def has_published_series(gpu: str) -> bool:
 
 
 class GpuRates:
-    """The samples per second of one GPU of each type, with their spread.
+    """The samples/s of one GPU of each type, with the spread.
 
-    ``known`` are a user's rates; the others are estimated from published rates and data sheets.
+    ``known`` are the user's rates. The others are estimated from published rates and data sheets.
     """
 
     def __init__(
@@ -133,19 +133,19 @@ class GpuRates:
     ) -> None:
         """Estimate the rates of ``gpus``, by their names in the hardware catalogue.
 
-        Raises InputError for a known rate of an unknown GPU; ``where`` is the key of the rates.
+        Raises InputError for a known rate of an unknown GPU. ``where`` is the key of the rates.
         """
         names = {*parts("GPU"), *SERIES_GPUS.values()}
         for name in known:
             if name not in names:
-                raise InputError(f"{where}: {quote(name)} is no GPU of the catalogue; {suggest(name, names)}")
+                raise InputError(f"{where}: {quote(name)} is not a GPU of the catalogue; {suggest(name, names)}")
         self.job = job
         self.known = {series_gpu(name): rate for name, rate in known.items()}
         self.unknown = dict[str, str]()  # by type: the reason why nothing is estimated
         self.guessed = self._guess(sorted({series_gpu(name) for name in gpus} - self.known.keys()))
 
     def rate(self, gpu: str) -> OneGpuRate:
-        """Return the rate of one of the GPUs. Raise InputError if too little is known of it."""
+        """Return the rate of one of the GPUs. Raise InputError if it cannot be estimated."""
         name = series_gpu(gpu)
         if name in self.known:
             return OneGpuRate(self.known[name], MEASURED_SPREAD)
@@ -176,7 +176,7 @@ class GpuRates:
         return {name: _widen(name, rate) for name, rate in zip(boards, rates, strict=True)}
 
     def _sized(self) -> TrainingJob:
-        """Return the job with a model of unknown layers, as much work as its known rates tell."""
+        """Return the job with a model of equal layers, sized to match the known rates."""
         name = self.job.model.model
         asked = [(find_series_gpu(gpu), log(rate)) for gpu, rate in self.known.items()]
         job = replace(self.job, model=even_model(name, 0, SOME_FLOPS, SOME_FLOPS / 1e3))
@@ -186,13 +186,13 @@ class GpuRates:
 
 
 def _widen(gpu: str, rate: OneGpuRate) -> OneGpuRate:
-    """Return the rate of a GPU, with the whole spread of the process if no published run is on its maker's GPUs."""
+    """Return the rate with the full spread of the process if no published run is on GPUs of its maker."""
     is_amd = gpu in parts("GPU") and find_gpu(gpu).generation == "cdna"
     return replace(rate, spread=rate.spread / NARROWER) if is_amd else rate
 
 
 class ComputeSource(NamedTuple):
-    """What a scenario states about one device's compute time; without any, published rates of its GPU are used."""
+    """The compute time that a scenario states. Default: published rates of the GPU."""
 
     rate: float | None = None  # samples/s of one device
     gpu: str | None = None  # of that rate, or of the published rates to use
@@ -201,7 +201,7 @@ class ComputeSource(NamedTuple):
     is_profiled: bool = False  # whether the profile's own times are used, if it has any
 
     def known_rates(self, job: TrainingJob, where: str) -> dict[str, float]:
-        """Return the samples per second of one GPU by its type. Raise InputError that names ``where`` a profile is."""
+        """Return the samples/s of one GPU by type. Raise InputError, which names ``where`` the profile is."""
         known = {} if self.rate is None or self.gpu is None else {self.gpu: self.rate}
         if self.is_profiled and job.model.measured:
             known.update([measured_rate(job.model, where)])
@@ -209,9 +209,9 @@ class ComputeSource(NamedTuple):
 
 
 def find_compute(job: TrainingJob, source: ComputeSource, gpu: str | None) -> Compute:
-    """Return the seconds of one device, by the best source: stated or measured on it, on another GPU, published.
+    """Return the compute time of one device from the best source: stated or measured on it, on another GPU, published.
 
-    ``gpu`` is the type of the devices; None: not in the hardware catalogue. Raises InputError.
+    ``gpu`` is the type of the devices; None if it is not in the hardware catalogue. Raises InputError.
     """
     if source.rate is not None and (source.gpu is None or gpu is None or source.gpu == gpu):
         return at_rate(job.model, source.rate)
@@ -223,7 +223,7 @@ def find_compute(job: TrainingJob, source: ComputeSource, gpu: str | None) -> Co
     named = gpu if known or source.gpu is None else source.gpu
     if named is None:
         raise InputError(
-            'nothing says how fast a device computes; give compute = {profile = "FILE.json"} with times (ringlab '
+            'the compute time of a device is unknown; set compute = {profile = "FILE.json"} with times (ringlab '
             'profile), {rate = 500.0} or {gpu = "RTX 4090"}'
         )
     guess = GpuRates(job, known, [named], "gpu").rate(named)

@@ -1,6 +1,6 @@
-"""Runs as rows of a table: the shipped one of published runs, and a user's own with the columns that there are.
+"""Published runs and a user's own runs, as rows of a table.
 
-A user's own runs move the shipped parameters, and are kept by GPU and framework.
+A user's runs move the shipped parameters, and are saved by GPU and framework.
 """
 
 import csv
@@ -77,10 +77,10 @@ NVLINK_SHARE = 0.76  # of a data sheet's NVLink, where NCCL's model has no such 
 
 
 def read_table(path: Path = SHIPPED, *, only_known: bool = False) -> tuple[list[dict[str, Any]], Counter[str]]:
-    """Return the runs of a table, and how many rows cannot be expressed, by reason.
+    """Return the runs of a table, and the number of rejected rows by reason.
 
-    Raises InputError for a file that is no table, lacks a column that is needed, or has one twice; with ``only_known``
-    also for a column that is not known, as it may be one with a slip in it.
+    Raises InputError for a file that is not a table, and for missing or repeated columns. With ``only_known``, unknown
+    columns raise InputError too, because they may be misspelled.
     """
     head, *rows = _read_rows(path) or [[]]
     for name in NEEDED:
@@ -91,16 +91,16 @@ def read_table(path: Path = SHIPPED, *, only_known: bool = False) -> tuple[list[
             )
     for name in filter(None, head):
         if head.count(name) > 1:
-            raise InputError(f"{path}: column {quote(name)} stands there twice; leave one out")
+            raise InputError(f"{path}: column {quote(name)} is repeated; remove one")
         if only_known and name not in KNOWN:
             close = close_names(name, sorted(KNOWN))
-            meant = f"did you mean {' or '.join(close)}" if close else f"those that count are in the head of {SHIPPED}"
-            raise InputError(f"{path}: column {quote(name)} is not known; {meant}")
+            meant = f"did you mean {' or '.join(close)}" if close else f"known columns are in the head of {SHIPPED}"
+            raise InputError(f"{path}: unknown column {quote(name)}; {meant}")
     runs, refused = list[dict[str, Any]](), Counter[str]()
     for row in rows:
         try:
             if any(row[len(head) :]):
-                raise InputError("there are more cells than columns")
+                raise InputError("the row has more cells than columns")
             runs.append(complete(dict(zip(head, row, strict=False))))
         except InputError as error:
             refused[str(error)] += 1
@@ -113,16 +113,16 @@ def _read_rows(path: Path) -> list[list[str]]:
     try:
         rows = [[cell.strip() for cell in row] for row in csv.reader(lines)]
     except csv.Error as error:
-        raise InputError(f"{path}: no table of comma-separated values: {error}") from error
+        raise InputError(f"{path}: not a table of comma-separated values: {error}") from error
     return [row for row in rows if any(row)]
 
 
 def complete(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a run with all columns, whole numbers as such. Raise InputError for one that cannot be expressed."""
+    """Return a run with all columns. Raise InputError for an invalid run."""
     run: dict[str, Any] = {**USUAL, **{key: value for key, value in row.items() if key and value not in (None, "")}}
     for name in NEEDED:
         if name not in run:
-            raise InputError(f"{name} is not said")
+            raise InputError(f"{name} is missing")
     for name in (*WHOLE, "grad_accum", "global_batch", "compile"):
         if name in run:
             run[name] = _whole(run, name)
@@ -131,7 +131,7 @@ def complete(row: Mapping[str, Any]) -> dict[str, Any]:
     run["recompute"] = "none" if run["recompute"] == "unknown" else run["recompute"]
     for name, known in NAMED.items():
         if name in run and run[name] not in known:
-            raise InputError(f"{name} {quote(str(run[name]))} is not known; {suggest(str(run[name]), known)}")
+            raise InputError(f"unknown {name} {quote(str(run[name]))}; {suggest(str(run[name]), known)}")
     run["framework"] = run["framework"] if run["framework"] in FRAMEWORKS else "other"
     memory_bytes = find_gpu(str(run["gpu"])).memory_bytes
     run.setdefault("gpu_memory_gb", memory_bytes / 2**30)
@@ -142,9 +142,9 @@ def complete(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _add_model(run: dict[str, Any]) -> None:
-    """Add what a model usually has where it is not said."""
+    """Add usual dimensions of the model where the run has none."""
     if "head_dim" not in run and run["hidden"] % run["heads"]:
-        raise InputError(f"heads {run['heads']} do not divide hidden {run['hidden']}; give head_dim too")
+        raise InputError(f"heads {run['heads']} do not divide hidden {run['hidden']}; set head_dim too")
     gated = -(-8 * run["hidden"] // 3 // 256) * 256
     usual = {
         "kv_heads": run["heads"], "head_dim": run["hidden"] // run["heads"],
@@ -155,7 +155,7 @@ def _add_model(run: dict[str, Any]) -> None:
 
 
 def _add_mesh(run: dict[str, Any]) -> None:
-    """Add what follows from the mesh and the batch. Raise InputError for a mesh of another number of devices."""
+    """Add the columns that follow from mesh and batch. Raise InputError for a mesh of another size."""
     split = run["tp"] * run["cp"] * run["pp"]
     run.setdefault("dp", max(1, run["gpus"] // split))
     if run["dp"] * split != run["gpus"]:
@@ -171,20 +171,20 @@ def _add_mesh(run: dict[str, Any]) -> None:
 
 
 def _check_divided(run: Mapping[str, Any]) -> None:
-    """Raise InputError for a tensor group that does not divide the heads, and for experts that a group does not."""
+    """Raise InputError if heads or experts are not divisible by their groups."""
     if run["heads"] % run["tp"]:
         raise InputError(f"tp {run['tp']} does not divide {run['heads']} heads")
     if run["experts"] % run["ep"]:
         raise InputError(f"ep {run['ep']} does not divide {run['experts']} experts")
     if run["top_k"] > run["experts"]:
-        raise InputError(f"top_k is {run['top_k']} of {run['experts']} experts")
+        raise InputError(f"top_k is {run['top_k']}, above the {run['experts']} experts")
 
 
 def _whole(run: Mapping[str, Any], name: str) -> int:
     text = str(run[name])
     least = 0 if name in MAY_BE_ZERO else 1
     if not (text.isascii() and text.isdecimal() and least <= int(text[:12]) < MOST_WHOLE):
-        raise InputError(f"{name} is {quote(text)}; give a whole number from {least} to {MOST_WHOLE - 1}")
+        raise InputError(f"{name} is {quote(text)}; it must be an integer from {least} to {MOST_WHOLE - 1}")
     return int(text)
 
 
@@ -197,21 +197,21 @@ def _number(run: Mapping[str, Any], name: str) -> float | None:
     except ValueError:
         value = 0.0
     if not 0 < value < MOST_NUMBER:
-        raise InputError(f"{name} is {quote(str(text))}; give a number above 0")
+        raise InputError(f"{name} is {quote(str(text))}; it must be a positive number")
     return value
 
 
 def has_time(run: Mapping[str, Any]) -> bool:
-    """Return whether a run has a time that its own description does not contradict."""
+    """Return whether a run has a consistent time."""
     return why_untimed(run) is None
 
 
 def why_untimed(run: Mapping[str, Any]) -> str | None:
-    """Return why a run has no time that can be used, None where it has one."""
+    """Return why a run's time cannot be used; None if it can."""
     if run["status"] != "ok":
         return f"status is {quote(str(run['status']))}, which has no time"
     if run["step_s"] is None:
-        return "neither step_s nor tokens_per_s_per_gpu is said"
+        return "neither step_s nor tokens_per_s_per_gpu is set"
     names = ("dp", "micro_batch", "grad_accum")
     if prod(run[name] for name in names) != run["global_batch"]:
         parts = " x ".join(f"{name} {run[name]}" for name in names)
@@ -221,7 +221,7 @@ def why_untimed(run: Mapping[str, Any]) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnRuns:
-    """Runs on one kind of GPU by one framework, as rows of a table, and the file that they are from."""
+    """Runs on one GPU type with one framework, and their file."""
 
     SCHEMA_VERSION: ClassVar[int] = 1
 
@@ -233,18 +233,18 @@ class OwnRuns:
 
     @property
     def title(self) -> str:
-        """Which runs these are."""
+        """The number of runs, with GPU, framework, file and date."""
         return (
             f"{count(len(self.rows), 'run')} on {self.gpu} by {self.framework}, kept from {self.source} ({self.made})"
         )
 
     @property
     def belief(self) -> Belief:
-        """What is believed of the cluster after them."""
+        """The belief about the cluster after these runs."""
         return belief_of([self])
 
     def write(self) -> Path:
-        """Keep them, in place of those before. Return the file."""
+        """Save the runs in place of earlier ones. Return the file."""
         path = runs_file(self.gpu, self.framework)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_record(path, self, indent=1)
@@ -252,7 +252,7 @@ class OwnRuns:
 
 
 class ReadRuns(NamedTuple):
-    """Runs of a table by GPU and framework, and why other rows were left out."""
+    """Runs of a table by GPU and framework, and the number of rejected rows by reason."""
 
     groups: list[OwnRuns]
     refused: Mapping[str, int]
@@ -261,14 +261,13 @@ class ReadRuns(NamedTuple):
 def read_own_runs(path: Path) -> ReadRuns:
     """Return the runs of a user's table that have a time.
 
-    Raises InputError for a column that is not known, as it may be one with a slip in it, and where there is no such
-    run.
+    Raises InputError for an unknown column, and if no run has a time.
     """
     table, refused = read_table(path, only_known=True)
     refused.update(filter(None, map(why_untimed, table)))
     timed = [run for run in table if has_time(run)]
     if not timed:
-        raise InputError(f"{path}: no run can be used: {'; '.join(refused) or 'there are no rows below the columns'}")
+        raise InputError(f"{path}: no run can be used: {'; '.join(refused) or 'the table has no rows'}")
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for run in timed:
         groups.setdefault((gpu_name(run["gpu"]), run["framework"]), []).append(run)
@@ -293,7 +292,7 @@ def gpu_name(name: str) -> str:
 
 
 def runs_file(gpu: str, framework: str) -> Path:
-    """Return the file that keeps the runs of a GPU and framework.
+    """Return the file for the runs of a GPU and framework.
 
     >>> runs_file("H100", "torchtitan").name
     'meshes-h100-sxm-torchtitan.json'
@@ -303,9 +302,9 @@ def runs_file(gpu: str, framework: str) -> Path:
 
 
 def find_own_runs(gpu: str, framework: str) -> OwnRuns | None:
-    """Return the runs that are kept of a GPU and framework, None where there are none. Raise InputError.
+    """Return the saved runs of a GPU and framework; None if there are none. Raise InputError.
 
-    ``framework`` "other" is one that is not named: where runs of only one are kept, it is that.
+    Framework "other" matches the only framework with saved runs.
     """
     path = runs_file(gpu, framework)
     if framework == "other" and not path.is_file():
@@ -316,7 +315,7 @@ def find_own_runs(gpu: str, framework: str) -> OwnRuns | None:
 
 
 def compare_runs(own: OwnRuns) -> list[tuple[float, float, float]]:
-    """Return of each run the measured seconds, those predicted without any, and those after adapting."""
+    """Return for each run the measured seconds, and the predicted seconds before and after adaptation."""
     runs = [complete(row) for row in own.rows]
     columns, belief = columns_of_runs(runs), own.belief
     before, after = (step_seconds(columns, one.parameters) for one in (believe(), belief))
@@ -324,14 +323,14 @@ def compare_runs(own: OwnRuns) -> list[tuple[float, float, float]]:
 
 
 def belief_of(groups: Sequence[OwnRuns]) -> Belief:
-    """Return what is believed after the runs of several groups."""
+    """Return the belief after the runs of several groups."""
     runs = [complete(row) for group in groups for row in group.rows]
     return believe().adapted(columns_of_runs(runs), np.array([run["step_s"] for run in runs], dtype=float))
 
 
 @lru_cache(maxsize=256)
 def host_of_run(source: str, gpu: str, node_gpus: int, nic_gbps: float) -> Host:
-    """Return the host of a run; ``nic_gbps`` are GB/s of a GPU.
+    """Return the host of a run. ``nic_gbps`` is in GB/s per GPU.
 
     >>> host_of_run("", "H100", 8, 50.0).nic, host_of_run("", "L40S", 8, 5.0).system
     (400000000000.0, None)

@@ -1,4 +1,4 @@
-"""All meshes for a model on so many devices: which are fastest, which fit, which three to try, and why others lose."""
+"""All device meshes of a model on a number of devices: the fastest, those to try, and why others lose."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,10 +29,7 @@ LORA_RANK = 16  # of what is proposed where nothing fits
 
 @dataclass(frozen=True, kw_only=True)
 class MeshJob:
-    """A training of a language model on devices of one kind.
-
-    ``batch`` counts sequences of ``seq`` tokens in a step of all devices.
-    """
+    """A language model training on equal hosts. ``batch`` is the sequences of ``seq`` tokens per step."""
 
     kind: str  # gpt, bert or llama
     shape: TransformerShape
@@ -60,12 +57,12 @@ class MeshJob:
 
     @property
     def node_gpus(self) -> int:
-        """GPUs of a host."""
+        """GPUs per host."""
         return self.host.gpus
 
     @property
     def table(self) -> dict[str, Any]:
-        """The columns that all its meshes share."""
+        """The columns that all meshes share."""
         shape, is_llama = self.shape, self.kind == "llama"
         return {
             "layers": shape.layers, "hidden": shape.width, "heads": shape.heads, "kv_heads": shape.kv_heads,
@@ -88,7 +85,7 @@ def divisors(number: int, most: int) -> list[int]:
 
 
 class SearchedMesh(NamedTuple):
-    """A mesh and how it trains, by the names of columns."""
+    """A mesh and its schedule. The fields are columns."""
 
     tp: int = 1
     pp: int = 1
@@ -105,7 +102,7 @@ class SearchedMesh(NamedTuple):
 
     @property
     def name(self) -> str:
-        """A few words.
+        """The mesh in a few words.
 
         >>> SearchedMesh(dp=8, tp=2, micro_batch=4, sharding="zero3", recompute="full").name
         'zero3 8, tp 2, mb 4, full'
@@ -118,11 +115,11 @@ class SearchedMesh(NamedTuple):
 
 
 def enumerate_meshes(job: MeshJob) -> list[SearchedMesh]:
-    """Return all meshes of a job. Raise InputError where there is none."""
+    """Return all meshes of a job. Raise InputError if there are none."""
     found = [*_meshes(job)]
     if not found:
         raise InputError(
-            f"there is no mesh of {job.gpus} devices for a batch of {job.batch} sequences; give a batch that the "
+            f"no mesh of {job.gpus} devices divides a batch of {job.batch} sequences; use a batch that the "
             "replicas divide, or another number of devices"
         )
     return found
@@ -149,7 +146,7 @@ def _meshes(job: MeshJob) -> Iterator[SearchedMesh]:
 
 
 def _schedules(job: MeshJob, pp: int, count: int) -> list[tuple[str, int]]:
-    """Return schedules with the chunks of a device."""
+    """Return pipeline schedules with the chunks per device."""
     if pp == 1:
         return [("none", 1)]
     chunks = [v for v in divisors(job.shape.layers // pp, MOST_CHUNKS) if v > 1 and count % pp == 0]
@@ -158,7 +155,7 @@ def _schedules(job: MeshJob, pp: int, count: int) -> list[tuple[str, int]]:
 
 
 def _shardings(job: MeshJob, mesh: SearchedMesh) -> tuple[str, ...]:
-    """Return what the data axis may divide."""
+    """Return the shardings of the data axis."""
     size, is_one_stage = mesh.dp * mesh.cp, mesh.pp == 1
     if size == 1:
         return ("ddp",)
@@ -174,7 +171,7 @@ def _columns(job: MeshJob, found: Sequence[SearchedMesh]) -> Columns:
 
 @dataclass(frozen=True, kw_only=True)
 class FoundMeshes:
-    """All meshes of a job, an array a figure; ``order`` names those that fit from the fastest on."""
+    """Predictions of a job's meshes as arrays. ``order`` has the meshes that fit, the fastest first."""
 
     job: MeshJob
     searched: Sequence[SearchedMesh]
@@ -186,34 +183,34 @@ class FoundMeshes:
     order: Array
 
     def factors(self, numbers: Sequence[int] | Array) -> Array:
-        """Return the factors by which the steps of some may be longer or shorter, at 80 %."""
+        """Return the factor between the step of each mesh and the ends of its 80 % interval."""
         chosen = np.asarray(numbers, dtype=int)
         return self.belief.factors_of(find_slopes(self.columns.take(chosen), self.belief.parameters))
 
     @cached_property
     def fastest(self) -> Slopes:
-        """The fastest that fit, with what parameters do to them."""
+        """Slopes of the fastest meshes that fit."""
         return find_slopes(self.columns.take(self.order[:AMONG]), self.belief.parameters)
 
     @property
     def host_bytes(self) -> Array:
-        """Bytes that a host keeps of what is offloaded to it."""
+        """Bytes of offloaded data in a host's memory."""
         return host_bytes(self.columns)
 
     @property
     def step_s(self) -> Array:
-        """The seconds of a step."""
+        """Seconds of a step."""
         return self.parts["total"]
 
     @property
     def tokens_per_s(self) -> Array:
-        """Tokens a second of all devices."""
+        """Tokens per second of all devices."""
         result: Array = self.job.batch * self.job.seq / self.parts["total"]
         return result
 
     @property
     def mfu(self) -> Array:
-        """Shares of the data sheet's FLOPs, with the work of attention and none of recomputation."""
+        """Model FLOPs utilization: includes attention, excludes recomputation."""
         job = self.job
         hidden = job.shape.hidden * max(1, job.top_k)
         shape = job.shape._replace(context=job.seq, hidden=hidden)
@@ -223,14 +220,14 @@ class FoundMeshes:
 
 
 def search(job: MeshJob, belief: Belief | None = None, fill: float = FILL) -> FoundMeshes:
-    """Predict every mesh of a job; those that fill more than ``fill`` of a device's memory are not in the order."""
+    """Predict every mesh of a job. Meshes that fill more than ``fill`` of a device's memory are not in the order."""
     return predict_meshes(job, enumerate_meshes(job), belief, fill)
 
 
 def predict_meshes(
     job: MeshJob, searched: Sequence[SearchedMesh], belief: Belief | None = None, fill: float = FILL
 ) -> FoundMeshes:
-    """Predict some meshes of a job. Raise InputError for a job that cannot be expressed."""
+    """Predict some meshes of a job. Raise InputError for an unsupported job."""
     known, columns = belief or believe(), _columns(job, searched)
     parts, memory = step_parts(columns, known.parameters), memory_parts(columns, read_shipped().memory)
     fits = np.flatnonzero(memory["total"] <= fill * columns.memory_bytes)
@@ -242,10 +239,10 @@ def predict_meshes(
 
 
 def choose_tries(found: FoundMeshes, count: int = TRIES) -> list[int]:
-    """Return the meshes to try, the fastest first: together they hold the fastest one that runs as often as can be.
+    """Return the meshes to try, the fastest first. Together they are most likely to include the fastest one that runs.
 
-    Parameters are drawn as they are believed, the same for all meshes, and what memory is off by, which fails those
-    that are less likely to run; the next one is that which raises the expected rate of the best most.
+    Each draw has the same parameters for all meshes, and a memory error that fails meshes at random. Each next mesh is
+    the one that raises the expected rate of the best most.
     """
     if not len(found.order):
         return []
@@ -262,10 +259,7 @@ def choose_tries(found: FoundMeshes, count: int = TRIES) -> list[int]:
 
 
 def choose_runs(found: FoundMeshes, count: int = TRIES) -> tuple[list[int], float, float]:
-    """Return the meshes whose times would tell most of all others, and half the interval's logarithm before and after.
-
-    These are medians of the meshes among the fastest.
-    """
+    """Return the most informative meshes to measure, and half the interval's logarithm before and after, as medians."""
     slopes = found.fastest
     chosen = found.belief.choose_runs(slopes, count)
     taught = found.belief.after_runs(slopes.slopes[chosen])
@@ -274,7 +268,7 @@ def choose_runs(found: FoundMeshes, count: int = TRIES) -> tuple[list[int], floa
 
 
 def pareto_front(found: FoundMeshes) -> list[int]:
-    """Return the meshes that no other beats in both rate and memory, from the fastest on."""
+    """Return the meshes that no other mesh beats in both rate and memory, the fastest first."""
     total, front, least = found.memory["total"], list[int](), float("inf")
     for number in found.order:
         if total[number] < least:
@@ -284,21 +278,21 @@ def pareto_front(found: FoundMeshes) -> list[int]:
 
 
 class Remedy(NamedTuple):
-    """What would make a job fit that does not, and the meshes that then do."""
+    """A change that makes a job fit, and the meshes that fit then."""
 
     change: str
     found: FoundMeshes
 
 
 def what_would_fit(job: MeshJob, belief: Belief | None = None, fill: float = FILL) -> list[Remedy]:
-    """Return what would make a job fit, one change each: of the optimizer, of what is trained, of where it is kept."""
+    """Return changes that make a job fit, one at a time: optimizer, LoRA, offloading, sequence length, devices."""
     adapters = {"lora": LORA_RANK, "offload": "none", "frozen_bits": "16"}
     changes: list[tuple[str, dict[str, Any]]] = [
-        ("AdamW with states of 8 bits", {"optimizer": "adamw8bit"}),
-        ("states and gradients kept by the host", {"offload": "optimizer"}),
-        ("parameters kept by the host too", {"offload": "parameters"}),
+        ("AdamW with 8-bit states", {"optimizer": "adamw8bit"}),
+        ("states and gradients offloaded to the host", {"offload": "optimizer"}),
+        ("parameters offloaded to the host too", {"offload": "parameters"}),
         (f"LoRA of rank {LORA_RANK}", adapters),
-        (f"LoRA of rank {LORA_RANK} beside weights of 4 bits", {**adapters, "frozen_bits": "4"}),
+        (f"LoRA of rank {LORA_RANK} with 4-bit weights", {**adapters, "frozen_bits": "4"}),
         (f"sequences of {job.seq // 2} tokens", {"seq": job.seq // 2}),
     ]
     for factor in (2, 4, 8, 16):
@@ -328,7 +322,7 @@ AXES = (("tp", "tensor"), ("pp", "pipeline"), ("cp", "context"), ("ep", "experts
 
 
 def name_family(mesh: SearchedMesh) -> str:
-    """Return the kind of a mesh: what its data axis divides, and the other axes that it has.
+    """Return the kind of a mesh: its sharding, and its other axes.
 
     >>> name_family(SearchedMesh(tp=8, pp=2, dp=4, sharding="zero1"))
     'zero1, tensor, pipeline'
@@ -337,7 +331,7 @@ def name_family(mesh: SearchedMesh) -> str:
 
 
 def why_others_lose(found: FoundMeshes) -> Iterator[tuple[str, str]]:
-    """Yield for each kind of mesh but the fastest one's its best mesh and what is wrong with it, the nearest first."""
+    """Yield the best mesh of each other kind with the reason why it is slower or does not fit, the fastest first."""
     if not len(found.order):
         return
     best = int(found.order[0])
@@ -357,12 +351,12 @@ def why_others_lose(found: FoundMeshes) -> Iterator[tuple[str, str]]:
 
 
 def least_memory(found: FoundMeshes) -> int:
-    """Return the number of the mesh that keeps least."""
+    """Return the index of the mesh that needs the least memory."""
     return int(found.memory["total"].argmin())
 
 
 def why_slower(found: FoundMeshes, number: int, than: int) -> str:
-    """Say by how much one mesh is slower than another, and which parts of a step make it so."""
+    """Return how much slower one mesh is than another, with the parts of the step that cause it."""
     mine, best = ({name: float(one[row]) for name, one in found.parts.items()} for row in (number, than))
     whole = best["total"]
     more = {name: (mine[name] - best[name]) / whole for name in mine if name != "total"}
@@ -374,24 +368,24 @@ def why_slower(found: FoundMeshes, number: int, than: int) -> str:
 
 
 def why_too_large(found: FoundMeshes, number: int) -> str:
-    """Say how much a mesh keeps, and of what most."""
+    """Return the memory that a mesh needs, with its largest parts."""
     kept = {name: float(found.memory[name][number]) for name in MEMORY_PARTS}
     names = sorted(kept, key=lambda name: -kept[name])[:SAID]
     most = ", ".join(f"{name} {kept[name] / 2**30:.0f}" for name in names)
     total, limit = found.memory["total"][number], found.columns.memory_bytes[number]
-    return f"keeps {total / 2**30:.0f} GiB of {limit / 2**30:.0f}: {most}"
+    return f"needs {total / 2**30:.0f} GiB of {limit / 2**30:.0f}: {most}"
 
 
 def keep_mesh(found: FoundMeshes, name: str) -> tuple[FoundMeshes, str]:
-    """Return one mesh alone, by its name, and how it compares with the fastest. Raise InputError unless it fits."""
+    """Return the mesh with this name alone, and its comparison with the fastest. Raise InputError unless it fits."""
     wanted = ", ".join(part.strip() for part in name.split(","))
     number = next((place for place, one in enumerate(found.searched) if one.name == wanted), None)
     if number is None:
         close = close_names(wanted, [one.name for one in found.searched])
         meant = f"did you mean {' or '.join(close)}" if close else f"names are such as {found.searched[0].name}"
-        raise InputError(f"mesh {quote(name)} is none of {found.job.gpus} devices; {meant}")
+        raise InputError(f"{quote(name)} is not a mesh of {found.job.gpus} devices; {meant}")
     if number not in found.order:
         raise InputError(f"mesh {quote(name)} does not fit: it {why_too_large(found, number)}")
     best = int(found.order[0])
-    beside = f"{wanted}, beside the fastest, {found.searched[best].name}: {why_slower(found, number, best)}."
+    beside = f"{wanted}, compared with the fastest, {found.searched[best].name}: {why_slower(found, number, best)}."
     return replace(found, order=np.array([number])), beside

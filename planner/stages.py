@@ -1,4 +1,4 @@
-"""The stages of a pipeline: how frameworks deal a transformer's layers to them, and how a profile is cut."""
+"""Pipeline stages: how frameworks distribute a transformer's layers, and how a profile is cut."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -13,7 +13,7 @@ Stage = tuple[Block, ...]
 
 
 class LayerSizes(NamedTuple):
-    """The dimensions that say how many parameters a layer and the words have."""
+    """The dimensions that determine the parameters of a layer and of the token embedding."""
 
     hidden: int
     heads: int
@@ -34,8 +34,9 @@ class LayerSizes(NamedTuple):
 def deal_layers(framework: str, layers: int, pp: int, sizes: LayerSizes) -> tuple[int, int, int]:
     """Return the layers of the fullest of ``pp`` stages, of the first and of the last.
 
-    nanotron fills a stage until the parameters so far pass its share of all, words not counted; Megatron counts words
-    and head as a layer each where layers do not divide; others deal as evenly as they can, the first ones more.
+    nanotron fills a stage until its parameters pass its share, without the token embedding. Megatron counts token
+    embedding and LM head as a layer each if layers are not divisible. Others distribute evenly, with the extra layers
+    first.
     """
     if pp == 1:
         return layers, layers, layers
@@ -53,7 +54,6 @@ def deal_layers(framework: str, layers: int, pp: int, sizes: LayerSizes) -> tupl
 
 
 def _deal_by_parameters(layers: int, pp: int, sizes: LayerSizes) -> list[int]:
-    """Deal as nanotron does: a stage ends with the block whose running sum passes its share; words cost nothing."""
     layer = sizes.layer
     whole = layers * layer + sizes.vocab * sizes.hidden
     counts, stage = [0] * pp, 0
@@ -77,7 +77,7 @@ def cut_stages(profile: ModelProfile, stages: int) -> list[Stage]:
     most = sum(block.parameters > 0 for block in blocks)
     if stages > most:
         raise InputError(
-            f"{stages} stages of {quote(profile.model)}, which can be cut into {most} at most; give fewer "
+            f"{quote(profile.model)} can be cut into {most} stages at most, not {stages}; use fewer "
             "(pipeline x virtual)"
         )
     work = [float(block.forward_flops + block.backward_flops) or 1.0 for block in blocks]

@@ -1,7 +1,7 @@
-"""The seconds of a training step by parts: one set of equations for all models, meshes and clusters.
+"""Seconds of a training step by part: one set of equations for all models, meshes and clusters.
 
-step = (micro batches with the bubble of the pipeline + exchange of gradients and parameters + the host's work
-        + optimizer + fixed cost + copies + processes + waiting for the slowest) x framework, and loaders
+step = (microbatches with the pipeline's bubble + synchronization of gradients and parameters + the host's work +
+optimizer + fixed cost + copies + processes + waiting for the slowest) x framework, and loaders
 """
 
 from typing import Any, NamedTuple
@@ -42,7 +42,7 @@ PARTS = (
 
 
 def positive(x: Array, scale: Array) -> Array:
-    """Return max(0, x), smooth within a tenth of ``scale``.
+    """Return max(0, x), smoothed within a tenth of ``scale``.
 
     >>> float(positive(np.array(1.0), np.array(0.0)))
     1.0
@@ -51,12 +51,12 @@ def positive(x: Array, scale: Array) -> Array:
 
 
 def _wide(value: Any) -> Any:
-    """Return a parameter, which may be an array with one value a training, for arrays of two dimensions."""
+    """Return a parameter in a shape that broadcasts over arrays with two dimensions."""
     return value[:, None] if isinstance(value, np.ndarray) and value.ndim == 1 else value
 
 
 class Links:
-    """The seconds of collectives within a training: their curves, at the share of the rate that trainings reach."""
+    """Seconds of collectives within a training: NCCL's curves at the share of the rate that trainings reach."""
 
     def __init__(self, c: Columns, p: Parameters) -> None:
         self.c, group = c, c.dp * c.cp
@@ -89,7 +89,7 @@ class Links:
             self.latencies[name] = p["call_us"] * 1e-6 + np.where(nodes > 1, late.get(name, 0.0), 0.0)
 
     def seconds(self, name: str, nbytes: Array) -> Array:
-        """Return the seconds of a collective of ``nbytes`` by each training's group of this name."""
+        """Return the seconds of a collective of ``nbytes`` in the named group of each training."""
         if self.c.network is not None:
             return self._ask(self.c.network, name, np.asarray(nbytes))
         found = read_curves(self.c.curves, getattr(self.c, f"curve_{name}"), nbytes)
@@ -99,9 +99,9 @@ class Links:
         return np.asarray(found / share + latency * (found > 0))
 
     def _ask(self, network: Network, name: str, nbytes: Array) -> Array:
-        """Return the seconds by a network, collective by collective.
+        """Return the seconds on a simulated network, one collective at a time.
 
-        Without sequence parallelism, a gather of a tensor group stands for half of an all_reduce.
+        Without sequence parallelism, a gather of a tensor group counts as half an all_reduce.
         """
         collective, *sizes = list_groups(self.c.arrays)[name]
         rows = nbytes.reshape(len(self.c), -1)
@@ -124,12 +124,12 @@ ON_NETWORKS = {
 
 
 def _shown(hidden: Any) -> Any:
-    """Return the share of an exchange that computing does not hide, 2 % at least."""
+    """Return the exposed share of a collective, at least 2 %."""
     return 1 - np.minimum(hidden, 0.98)
 
 
 class InsideSeconds(NamedTuple):
-    """Seconds that the groups within a layer exchange for a micro batch, forward and backward."""
+    """Seconds of collectives within layers per microbatch, forward and backward."""
 
     tensor: Array
     context: Array
@@ -139,8 +139,8 @@ class InsideSeconds(NamedTuple):
 def inside_seconds(c: Columns, p: Parameters, links: Links) -> InsideSeconds:
     """Return the seconds of a layer's collectives.
 
-    A tensor group has two gathers and two scatters forward and as many backward; keys and values go round a context
-    group once forward and twice backward; experts have two exchanges forward and two backward.
+    A tensor group has two gathers and two scatters in each pass. Keys and values travel around a context group once in
+    forward and twice in backward. Experts have two all_to_alls in each pass.
     """
     tokens = local_tokens(c)
     tensor = links.seconds("tensor", c.item_bytes * tokens * c.hidden) * np.where(c.recompute == FULL, 12, 8)
@@ -155,7 +155,7 @@ def inside_seconds(c: Columns, p: Parameters, links: Links) -> InsideSeconds:
 
 
 def exchanged_parameters(c: Columns) -> Array:
-    """Return the parameters of a device whose gradients its data group exchanges."""
+    """Return the parameters of a device whose gradients its data group synchronizes."""
     size, held = c.dp * c.cp, count_held(c, count_parameters(c, trained=True), c.most_layers)
     copies = np.maximum(1.0, size / c.ep)  # devices that have the same experts
     same = np.where(size > 1, (1 - 1 / copies) / np.maximum(1 - 1 / size, 0.5), 0.0)
@@ -163,7 +163,7 @@ def exchanged_parameters(c: Columns) -> Array:
 
 
 def sync_seconds(c: Columns, p: Parameters, links: Links, units: UnitSeconds, stage_backward: Array) -> Array:
-    """Return the seconds that the exchange of gradients and parameters adds to a step."""
+    """Return the seconds that synchronization of gradients and parameters adds to a step."""
     sent, overlapped = exchanged_parameters(c), c.exchange == OVERLAPPED
     backward = np.where(overlapped, stage_backward, 0.0)
     buckets = _Buckets(c, links, sent, backward, np.where(overlapped, _slowdown(c, p), 0.0))
@@ -189,16 +189,16 @@ def sync_seconds(c: Columns, p: Parameters, links: Links, units: UnitSeconds, st
 
 
 def _slowdown(c: Columns, p: Parameters) -> Array:
-    """Return the seconds that computing loses for each second of communication in parallel.
+    """Return the seconds of compute lost per second of overlapped communication.
 
-    The bytes that pass compete for memory, so a slow NIC disturbs in proportion.
+    Both compete for memory bandwidth, so a slow NIC costs less in proportion.
     """
     slowdown = np.choose(c.link, [p[f"overlap_slowdown_{name}"] if name else 0.0 for name in LINKS])
     return np.minimum(np.where(c.link == NETWORK, slowdown * np.minimum(1.0, c.nic / FULL_NIC), slowdown), 0.99)
 
 
 class _Buckets:
-    """Gradients in buckets, which travel one after the other, each when it is full, while backward goes on."""
+    """Gradient buckets, which are reduced one after the other during backward, each once it is full."""
 
     def __init__(self, c: Columns, links: Links, sent: Array, backward: Array, slowdown: Array) -> None:
         self.c, self.links, self.nbytes = c, links, c.gradient_bytes * sent
@@ -208,7 +208,7 @@ class _Buckets:
         self.ready[:, 0] = np.where(c.is_shaped, 1 / self.alike, self.ready[:, 0])
 
     def seconds(self, name: str) -> Array:
-        """Return the seconds that buckets add to backward; of buckets that are alike, the first and last decide."""
+        """Return the seconds that buckets add to backward. For equal buckets, the first and the last decide."""
         c, alike = self.c, self.alike
         each = self.links.seconds(name, self.nbytes[:, None] * c.bucket_share)
         whole = np.where(c.is_shaped, alike * self.links.seconds(name, self.nbytes / alike), each.sum(axis=1))
@@ -219,7 +219,7 @@ class _Buckets:
 
 
 def _unit_exchange(c: Columns, links: Links) -> tuple[Array, Array, Array]:
-    """Return the seconds of gathering a unit's parameters and of scattering its gradients, and bytes of the latter."""
+    """Return the seconds to gather a unit's parameters and to scatter its gradients, and the bytes of the latter."""
     whole, trained = count_parameters(c), count_parameters(c, trained=True)
     weights, gradients = c.unit_parameters.copy(), c.unit_parameters.copy()
     weights[:, 0] = np.where(c.is_shaped, whole.layer / c.tp + whole.experts / c.ep, weights[:, 0])
@@ -234,7 +234,7 @@ def _gathered_item(c: Columns) -> Array:
 
 
 def _gathered(c: Columns, p: Parameters, links: Links, units: UnitSeconds, backward: Array) -> Array:
-    """Return the seconds that gathers of parameters and scatters of gradients add: each hides behind one unit."""
+    """Return the exposed seconds of gathers and scatters. Each overlaps with the compute of one unit."""
     item, hidden, (gather, scatter, nbytes) = _gathered_item(c), p["fsdp_hidden"], _unit_exchange(c, links)
     forward, back = _wide(hidden) * units.forward, _wide(hidden) * units.backward
     both = gather + scatter
@@ -253,10 +253,11 @@ def _gathered(c: Columns, p: Parameters, links: Links, units: UnitSeconds, backw
 
 
 def _served(c: Columns, p: Parameters, links: Links, nbytes: Array) -> Array:
-    """Return the seconds of fetching weights from servers and sending gradients to them.
+    """Return the seconds to fetch weights from servers and to send gradients to them.
 
-    GPUs that reach each other serve an equal part each, so that all links work at once. Otherwise all goes through the
-    host's memory, and the largest layer comes from one GPU. A network has one server, on the host of the first rank.
+    GPUs with P2P serve an equal part each, so that all links work at once. Otherwise everything passes through the
+    host's memory, and one GPU serves the largest layer. A simulated network has one server, on the host of the first
+    rank.
     """
     if c.network is not None:
         return links.seconds("serve", nbytes)
@@ -270,15 +271,15 @@ def _served(c: Columns, p: Parameters, links: Links, nbytes: Array) -> Array:
 
 
 def data_division(c: Columns) -> Array:
-    """Return how many devices divide an optimizer's states."""
+    """Return the number of devices that shard optimizer states."""
     return np.where(c.zero == 3, c.shard, np.where(c.zero > 0, c.dp * c.cp, 1.0))
 
 
 def host_seconds(c: Columns, p: Parameters, units: UnitSeconds) -> Array:
     """Return the seconds of offloading to the host.
 
-    Its processors update the states; gradients and weights of 16 bits cross behind a step, and offloaded parameters
-    once forward and once backward for each micro batch, in parallel with computing.
+    Its processors update the states. Gradients and 16-bit weights cross after a step. Offloaded parameters cross once
+    in forward and once in backward of each microbatch, in parallel with compute.
     """
     if not (c.offload > 0).any():
         return np.zeros(len(c))
@@ -293,7 +294,7 @@ def host_seconds(c: Columns, p: Parameters, units: UnitSeconds) -> Array:
 
 
 def _pipelined_profiles(c: Columns, work: Array, links: Links) -> Array:
-    """Return the seconds of all micro batches, with pipelines of profiles, whose stages are unequal, run by run."""
+    """Return the seconds of all microbatches. Pipelines of profiles have unequal stages and are followed run by run."""
     rows, found = np.flatnonzero(~c.is_shaped & (c.pp > 1)), work.copy()
     if not len(rows):
         return found
@@ -353,7 +354,7 @@ def step_parts(c: Columns, p: Parameters) -> dict[str, Array]:
 
 
 def _own_seconds(c: Columns, p: Parameters, rates: Rates) -> dict[str, Array]:
-    """Return the seconds of the optimizer and of each step, which are in the known seconds of one device already."""
+    """Return the seconds of the optimizer and the fixed cost. The known seconds of one device already include them."""
     trained = count_held(c, count_parameters(c, trained=True), c.most_layers).divided(c, data_division(c))
     optimizer = np.where(c.offload > 0, 0.0, p["optimizer_bytes"] * STATE_SHARES[c.optimizer] * trained / rates.memory)
     is_known, whole = c.alone > 0, np.maximum(count_whole(c), 1.0)
@@ -364,7 +365,7 @@ def _own_seconds(c: Columns, p: Parameters, rates: Rates) -> dict[str, Array]:
 def _several_seconds(c: Columns, p: Parameters, computing: Array) -> dict[str, Array]:
     """Return the seconds that several GPUs add: passes over gradients, shared cores, waiting for the slowest.
 
-    Differences from step to step average out in a long step, among hosts. Devices that nothing is known of add none.
+    Differences from step to step average out in long steps. Devices without a data sheet add nothing.
     """
     jitter = np.where(c.variable > 0, p["jitter_variable"], p["jitter"])
     often = np.sqrt(USUAL_STEP / np.maximum(USUAL_STEP, computing))
@@ -380,7 +381,7 @@ def _several_seconds(c: Columns, p: Parameters, computing: Array) -> dict[str, A
 
 
 def _loading(c: Columns, p: Parameters, on_devices: Array) -> Array:
-    """Return the seconds that loaders add: the slower of devices and loaders decides, softly."""
+    """Return the seconds that loaders add: a smooth maximum of the times of devices and loaders."""
     is_limited = (c.loader > 0) | (c.loader_rate > 0)
     if not is_limited.any():
         return np.zeros(len(c))
@@ -398,10 +399,9 @@ def step_seconds(c: Columns, p: Parameters) -> Array:
 
 
 def step_spans(c: Columns, p: Parameters) -> list[tuple[str, str, float, float]]:
-    """Return what the streams of the devices of one training do in a step: name, stream, begin and end in seconds.
+    """Return name, stream, begin and end of the activities in a step of one training, in seconds.
 
-    A pipeline has a stream for each device. Otherwise one computes, and one communicates: buckets, or what is left of
-    the exchange after backward.
+    A pipeline has one stream per device. Otherwise one stream computes and one communicates.
     """
     p = p if c.network is None else {**p, **ON_NETWORKS}
     links, units, parts = Links(c, p), unit_seconds(c, p, Rates(c, p)), step_parts(c, p)
@@ -443,7 +443,7 @@ def step_spans(c: Columns, p: Parameters) -> list[tuple[str, str, float, float]]
 
 
 def _unit_spans(c: Columns, links: Links, units: UnitSeconds) -> list[tuple[str, str, float, float]]:
-    """Return the spans of units whose parameters are gathered during the unit before, and scattered behind it."""
+    """Return the spans of units: gathers during the previous unit, scatters after the unit's backward."""
     gather, scatter, _ = _unit_exchange(c, links)
     order = [unit for unit in range(c.unit_count.shape[1]) for _ in range(int(c.unit_count[0, unit]))]
     found, linked, began, computed = list[tuple[str, str, float, float]](), 0.0, 0.0, 0.0

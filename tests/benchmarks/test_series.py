@@ -74,7 +74,7 @@ def test_figures_of_gpus_have_one_source(tmp_path: Path) -> None:
         (("[8, 1, 700.5]", "[8, 1, true]"), "series 2.points"),
         (('"V100"', '"V101"'), "gpu = 'V101' is not described; did you mean V100"),
         (('"dlperf"', '"dlpref"'), "node = 'dlpref'"),
-        (('"ResNet-50"', '"ResNet-51"'), "series 2: model = 'ResNet-51' is not known; did you mean"),
+        (('"ResNet-50"', '"ResNet-51"'), "series 2: unknown model 'ResNet-51'; did you mean"),
         (("[[series]]", "[[serie]]"), "unknown key serie"),
     ],
 )

@@ -282,13 +282,13 @@ def test_contradictory_strategies_are_rejected(given: dict[str, object], said: s
 @pytest.mark.parametrize(
     ("model", "strategy", "batch", "said"),
     [
-        ("resnet50", {"data": 1, "tensor": 2}, 8, "tensor is of transformers"),
-        ("resnet50", {"data": 1, "pipeline": 40}, 40, "40 stages of 'resnet50', which can be cut into"),
-        ("resnet50", {"data": 1, "pipeline": 2}, 3, "batch_size 3 is not divided by 2 microbatches"),
+        ("resnet50", {"data": 1, "tensor": 2}, 8, "tensor requires a transformer"),
+        ("resnet50", {"data": 1, "pipeline": 40}, 40, "'resnet50' can be cut into .* stages at most, not 40"),
+        ("resnet50", {"data": 1, "pipeline": 2}, 3, "batch_size must be a multiple of the 2 microbatches, not 3"),
         ("gpt2", {"data": 1, "tensor": 8}, 8, "must divide the 12 heads"),
-        ("resnet50", {"strategy": "fsdp", "pipeline": 2}, 8, "take zero1, or pipeline = 1"),
+        ("resnet50", {"strategy": "fsdp", "pipeline": 2}, 8, "use zero1 or pipeline = 1"),
         ("resnet50", {"pipeline": 4, "schedule": "interleaved", "virtual": 2, "microbatches": 6}, 6,
-         "6 microbatches are not divided by the 4 stages"),
+         "microbatches must be a multiple of the 4 stages, not 6"),
     ],
 )  # fmt: skip
 def test_strategy_that_a_model_cannot_have_is_rejected(
@@ -303,7 +303,7 @@ def test_strategy_that_a_model_cannot_have_is_rejected(
 
 def test_model_without_parameters_is_rejected() -> None:
     relu = ModelProfile("relu", "4", 4, "test", (Layer("a", "ReLU", "a", (), 1, 1, 1, 1, 1, 1, 1),))
-    with pytest.raises(InputError, match="the profile of 'relu' has no parameters; give a model that is trained"):
+    with pytest.raises(InputError, match="the profile of 'relu' has no parameters; use a model with trainable"):
         Training(TrainingJob(relu, 8), DGX, at_rate(relu, 1.0)).predict(8)
 
 

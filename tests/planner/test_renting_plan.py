@@ -146,7 +146,7 @@ def test_picture_has_two_labeled_ticks_on_each_axis(hours: tuple[float, ...]) ->
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("plan.known_rates={H900 = 1.0}", r"\.toml: plan.known_rates: 'H900' is no GPU of the catalogue; did you mean"),
+        ("plan.known_rates={H900 = 1.0}", r"\.toml: plan.known_rates: 'H900' is not a GPU of the catalogue; did"),
         ("plan.providers=['Ours']", "plan.providers: unknown provider 'Ours'; .*AWS, "),
         ("plan.providers=['Lamda']", "plan.providers: unknown provider 'Lamda'; did you mean Lambda"),
         ("training.model=resnet51", r"\.toml: training: model 'resnet51' is not known; did you mean "),
@@ -291,7 +291,7 @@ def test_plan_names_gpus_without_published_runs(scenario: str, model: str, preci
     job = [f"training.model={model}", "training.batch_size=8", f"training.precision={precision}"]
     found = ringlab.plan(scenario, *job, LAMBDA, today=TODAY)
     (note,) = [one for one in found.notes if "published run" in one]
-    named = {*note.removeprefix("no published run is on ").partition(", so by")[0].split(", ")}
+    named = {*note.removeprefix("no published run is on ").partition(", so predictions")[0].split(", ")}
     assert named < {row.gpu for row in found.candidates} - {"H100 SXM"}
 
 
@@ -361,7 +361,7 @@ def test_profile_of_one_gpu_equals_its_known_rate(scenario: str, tmp_path: Path)
         for given in ("plan.known_rates={V100 = 1156.0}", "plan.profiles=['Tes.json']")
     )
     assert profiled.candidates == stated.candidates
-    with pytest.raises(InputError, match=r"AMD\.json: its times are of 'AMD EPYC', which is no GPU"):
+    with pytest.raises(InputError, match=r"AMD\.json: its times are of 'AMD EPYC', which is not a known GPU"):
         ringlab.plan(scenario, "plan.profiles=['AMD.json']")
 
 
