@@ -81,14 +81,14 @@ def searched(**about):
     return search(job(**about))
 
 
-def test_the_shipped_table_is_read_whole():
+def test_shipped_runs_are_all_valid():
     runs, refused = read_table()
     assert not refused
     assert Counter(one["source"] for one in runs)["ultrascale"] == 1676
     assert sum(map(has_time, runs)) == 1608
 
 
-def test_published_runs_are_predicted_as_well_as_the_pages_say():
+def test_published_runs_have_the_documented_accuracy():
     found = judge(*read_table())
     assert found.mean_of_medians < 0.06
     assert found.all.median < 0.06
@@ -101,7 +101,7 @@ def test_published_runs_are_predicted_as_well_as_the_pages_say():
     assert {*found.slow} == {"ultrascale"}
 
 
-def test_a_run_alone_takes_as_long_as_among_others():
+def test_run_does_not_depend_on_other_rows():
     timed = [one for one in read_table()[0] if has_time(one)][::97]
     together = step_seconds(columns_of_runs(timed), P)
     alone = [float(step_seconds(columns_of_runs([one]), P)[0]) for one in timed]
@@ -113,7 +113,7 @@ def test_a_run_alone_takes_as_long_as_among_others():
     st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 4]), st.sampled_from([*ZERO]),
     st.sampled_from(["none", "selective", "full"]), st.sampled_from([1, 2, 4]),
 )  # fmt: skip
-def test_more_work_takes_longer_and_recomputing_keeps_less(tp, pp, sharding, recompute, micro):
+def test_more_work_takes_longer_and_recomputation_saves_memory(tp, pp, sharding, recompute, micro):
     mesh = {"tp": tp, "pp": pp, "dp": 64 // tp // pp, "micro_batch": micro, "recompute": recompute}
     mesh["sharding"] = sharding if pp == 1 else "zero1"
     base = seconds(**mesh)
@@ -125,7 +125,7 @@ def test_more_work_takes_longer_and_recomputing_keeps_less(tp, pp, sharding, rec
     assert all(value >= -1e-9 for value in parts_of(**mesh).values())
 
 
-def test_dividing_more_keeps_less():
+def test_more_sharding_needs_less_memory():
     strategies = ("ddp", "zero1", "zero2", "zero3")
     assert [kept(sharding=strategy) for strategy in strategies] == sorted(
         (kept(sharding=strategy) for strategy in strategies), reverse=True
@@ -133,7 +133,7 @@ def test_dividing_more_keeps_less():
     assert kept(sharding="zero3") < kept(sharding="hsdp") < kept(sharding="ddp")
 
 
-def test_a_pipeline_of_many_micro_batches_has_a_small_bubble():
+def test_bubble_shrinks_with_more_microbatches():
     def bubble(count):
         parts = parts_of(pp=8, dp=8, grad_accum=count, vocab=8)
         return parts["pipeline"] / parts["total"]
@@ -150,16 +150,16 @@ def test_a_pipeline_of_many_micro_batches_has_a_small_bubble():
         ("other", 10, 4, 3, 2),
     ],
 )  # fmt: skip
-def test_layers_are_dealt_as_frameworks_deal_them(framework, layers, pp, most, last):
+def test_layers_are_distributed_as_frameworks_do(framework, layers, pp, most, last):
     found = deal_layers(framework, layers, pp, LayerSizes(4096, 32, 32, 128, 14336, 3, 131072))
     assert (found[0], found[2]) == (most, last)
 
 
-def test_priors_are_those_that_are_fitted():
+def test_every_prior_is_fitted():
     assert PRIORS.keys() == P.keys()
 
 
-def test_a_table_needs_few_columns(tmp_path):
+def test_table_needs_few_columns(tmp_path):
     file = tmp_path / "runs.csv"
     file.write_text(
         "layers,hidden,heads,vocab,seq,gpu,gpus,tokens_per_s_per_gpu\n"
@@ -182,7 +182,7 @@ def test_a_table_needs_few_columns(tmp_path):
         read_table(file)
 
 
-def test_what_is_odd_about_a_table_is_said(tmp_path):
+def test_invalid_table_is_rejected_with_the_reason(tmp_path):
     file = tmp_path / "runs.csv"
     head, row = "layers,hidden,heads,vocab,seq,gpu,gpus,step_s", "32,4096,32,32000,2048,H100,8,1.5"
     for text, told in (
@@ -201,7 +201,7 @@ def test_what_is_odd_about_a_table_is_said(tmp_path):
     assert (group.gpu, len(group.rows)) == ("H100 SXM", 1)
 
 
-def test_slow_runs_are_told_by_measured_figures():
+def test_slow_mode_is_detected_from_measured_figures():
     timed = [one for one in read_table()[0] if has_time(one)]
     slow = mark_slow(timed)
     assert 300 < slow.sum() < 400
@@ -209,7 +209,7 @@ def test_slow_runs_are_told_by_measured_figures():
     assert mark_slow(faster).sum() < slow.sum()  # it is a time that is lost, no ratio
 
 
-def test_search_finds_every_mesh_that_multiplies():
+def test_search_enumerates_every_mesh():
     meshes = enumerate_meshes(job())
     assert len(meshes) == len({*meshes}) > 1000
     for one in meshes:
@@ -219,7 +219,7 @@ def test_search_finds_every_mesh_that_multiplies():
         enumerate_meshes(job(batch=3, shape=job().shape._replace(layers=1, heads=1, kv_heads=1)))
 
 
-def test_search_orders_what_fits_and_offers_three_tries():
+def test_search_orders_meshes_that_fit_and_offers_three_tries():
     found = searched()
     rates = found.tokens_per_s[found.order]
     assert (np.diff(rates) <= 0).all()
@@ -231,19 +231,19 @@ def test_search_orders_what_fits_and_offers_three_tries():
     assert front[0] == found.order[0] and (np.diff(found.memory["total"][front]) < 0).all()
 
 
-def test_where_the_fastest_may_not_run_one_that_does_is_tried():
+def test_tries_include_a_mesh_that_is_likely_to_run():
     _, shape = parse_transformer("llama2-70b")
     found = searched(shape=shape, batch=128)
     tries = choose_tries(found)
     assert found.chance[tries[0]] < 0.7 and found.chance[tries].max() > 0.9
 
 
-def test_what_would_fit_never_refuses_what_cannot_be_divided():
+def test_remedies_skip_indivisible_sequences():
     _, shape = parse_transformer("llama3-405b")
     assert isinstance(what_would_fit(job(shape=shape, gpus=1, batch=7, seq=1025)), list)
 
 
-def test_torchtitan_is_told_the_flavor_that_it_has_not():
+def test_torchtitan_export_defines_an_unknown_flavor():
     text = write_mesh(searched(), "llama2-70b", "torchtitan")[1]
     assert "n_kv_heads=8, vocab_size=128256, multiple_of=14336)" in text and "ffn_dim_multiplier" not in text
     assert tomllib.loads(text)["model"]["flavor"] == "ringlab"
@@ -253,14 +253,14 @@ def test_torchtitan_is_told_the_flavor_that_it_has_not():
     assert -(-int(factor * width) // 4096) == 1
 
 
-def test_cards_joined_by_pcie_exchange_at_its_rate():
+def test_tensor_groups_are_slower_over_pcie():
     cards = host_of_preset("dgx-h100", "H100 SXM", link="pcie")
     fast, slow = (searched(gpus=8, batch=32, host=host) for host in (HOST, cards))
     groups = slow.columns.tp > 1
     assert (slow.parts["tensor"][groups] > fast.parts["tensor"][groups]).all()
 
 
-def test_the_chance_to_fit_falls_with_what_is_kept():
+def test_probability_to_run_falls_with_memory():
     chances = chance_to_run(columns_of_runs([run()] * 5), np.array([40e9, 60e9, 70e9, 80e9, 100e9]))
     assert (np.diff(chances) < 0).all() and chances[0] > 0.95 and chances[-1] < 0.1
     empty = columns_of_runs([run(layers=8, pp=8, dp=8, framework="nanotron")])
@@ -287,7 +287,7 @@ def scenario(tmp_path) -> Path:
     return file
 
 
-def test_the_command_lists_the_fastest_meshes(ringlab, scenario, tmp_path):
+def test_search_command_lists_the_fastest_meshes(ringlab, scenario, tmp_path):
     status, out, err = ringlab(
         "search", str(scenario), "--devices", "8,64", "--why", "--json", str(tmp_path / "a.json")
     )
@@ -304,7 +304,7 @@ def test_the_command_lists_the_fastest_meshes(ringlab, scenario, tmp_path):
     assert best["memory_bytes"] == pytest.approx(sum(best["memory_parts"].values()), rel=1e-5)
 
 
-def test_the_command_adapts_to_runs_of_ones_own(ringlab, scenario, tmp_path):
+def test_search_command_adapts_to_own_runs(ringlab, scenario, tmp_path):
     runs = tmp_path / "runs.csv"
     head = "layers,hidden,heads,kv_heads,ffn,vocab,seq,gpu,gpus,sharding,micro_batch,grad_accum,step_s\n"
     rows = [f"32,4096,32,8,14336,128256,8192,H100 SXM,{n},zero3,1,4,12.0\n" for n in (8, 16, 32)]
@@ -319,7 +319,7 @@ def test_the_command_adapts_to_runs_of_ones_own(ringlab, scenario, tmp_path):
     assert widths[1] < widths[0]  # and it is surer
 
 
-def test_runs_are_kept_and_used_until_they_are_removed(ringlab, scenario, tmp_path):
+def test_saved_runs_are_used_until_removed(ringlab, scenario, tmp_path):
     runs, answer = tmp_path / "runs.csv", tmp_path / "answer.json"
     head = "layers,hidden,heads,kv_heads,ffn,vocab,seq,gpu,gpus,sharding,micro_batch,grad_accum,step_s\n"
     runs.write_text(head + "32,4096,32,8,14336,128256,8192,H100,8,zero3,1,4,6.0\n")
@@ -337,7 +337,7 @@ def test_runs_are_kept_and_used_until_they_are_removed(ringlab, scenario, tmp_pa
 @pytest.mark.parametrize(
     "column, told", [("micro_bach", "did you mean micro_batch"), ("color", "unknown column 'color'")]
 )
-def test_a_column_that_nobody_knows_is_refused(ringlab, tmp_path, column, told):
+def test_unknown_column_is_rejected(ringlab, tmp_path, column, told):
     runs = tmp_path / "runs.csv"
     head = f"layers,hidden,heads,vocab,seq,gpu,gpus,{column},step_s\n"
     runs.write_text(head + "32,4096,32,128256,8192,H100,8,1,6.0\n")
@@ -348,7 +348,7 @@ def test_a_column_that_nobody_knows_is_refused(ringlab, tmp_path, column, told):
 
 @settings(deadline=None, max_examples=15)
 @given(st.lists(st.sampled_from(range(0, 1200, 7)), min_size=1, max_size=4, unique=True), st.floats(0.5, 2.0))
-def test_runs_bring_predictions_nearer_and_make_them_surer(rows, factor):
+def test_adaptation_improves_and_narrows_predictions(rows, factor):
     timed = [one for one in read_table()[0] if has_time(one)]
     columns, belief = columns_of_runs([timed[row] for row in rows]), believe()
     measured = factor * step_seconds(columns, belief.parameters)
@@ -359,7 +359,7 @@ def test_runs_bring_predictions_nearer_and_make_them_surer(rows, factor):
     assert (after.deviations(slopes) <= belief.deviations(slopes) + 1e-9).all()
 
 
-def test_the_runs_to_make_are_those_that_leave_least_unsure():
+def test_chosen_runs_reduce_uncertainty_most():
     found = searched()
     belief, slopes = found.belief, found.fastest
     chosen = belief.choose_runs(slopes, 3)
@@ -372,7 +372,7 @@ def test_the_runs_to_make_are_those_that_leave_least_unsure():
     assert left(chosen) < left([0, 1, 2]) < left([])
 
 
-def test_adapters_need_little_and_what_the_host_keeps_is_not_on_the_device():
+def test_lora_and_offloading_save_device_memory():
     _, shape = parse_transformer("llama-7b")
     card = job(shape=shape, seq=2048, batch=4, host=Host("pc", "RTX 4090", 1, "host", 12, 0.0), gpus=1)
     whole = search(card)
@@ -388,12 +388,12 @@ def test_adapters_need_little_and_what_the_host_keeps_is_not_on_the_device():
     assert float(packed.memory["weights"][0]) < 0.35 * float(lora.memory["weights"][0])
 
 
-def test_states_of_8_bits_and_momentum_alone_keep_less():
+def test_optimizers_with_smaller_states_need_less_memory():
     kinds = {name: kept(optimizer=name, sharding="ddp") for name in ("adamw", "sgd", "adamw8bit")}
     assert kinds["adamw"] > kinds["sgd"] > kinds["adamw8bit"]
 
 
-def test_a_zero_bubble_schedule_waits_a_third_as_long():
+def test_zero_bubble_schedule_waits_a_third_as_long():
     def bubble(schedule):
         return parts_of(pp=8, dp=8, grad_accum=8, schedule=schedule)["pipeline"]
 
@@ -415,13 +415,13 @@ def test_experts_are_divided_among_devices():
 
 
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16", "fp8", "mxfp8"])
-def test_fewer_bits_are_quicker(precision):
+def test_lower_precision_is_faster(precision):
     order = ["float32", "tf32", "bf16", "fp8"]
     faster = order[order.index(precision) + 1] if precision in order[:-1] else "fp8"
     assert seconds(precision=faster, micro_batch=4) <= 1.03 * seconds(precision=precision, micro_batch=4)
 
 
-def test_the_fastest_mesh_is_exported_to_frameworks(ringlab, scenario, tmp_path):
+def test_fastest_mesh_is_exported_to_frameworks(ringlab, scenario, tmp_path):
     files = {name: tmp_path / f"{name}.out" for name in FORMATS}
     options = [word for name, file in files.items() for word in ("--export", f"{name}={file}")]
     status, _, err = ringlab("search", str(scenario), *options)
@@ -440,7 +440,7 @@ def test_the_fastest_mesh_is_exported_to_frameworks(ringlab, scenario, tmp_path)
 
 
 @pytest.mark.parametrize("framework", FORMATS)
-def test_every_mesh_that_a_framework_can_express_multiplies(framework):
+def test_exported_axes_multiply_to_the_devices(framework):
     found = searched()
     can, write, *_ = FORMATS[framework]
     meshes = [one for number in found.order if can(found.job, one := found.searched[int(number)])][::25]
@@ -496,7 +496,7 @@ if rank == 0:
 @pytest.mark.parametrize(
     "ranks, mesh", [(4, TRAINED[1]), (8, SearchedMesh(dp=2, tp=2, pp=2, grad_accum=2, sharding="zero3"))]
 )
-def test_the_exported_script_trains_on_virtual_ranks_as_one_device_does(tmp_path, virtual, ranks, mesh):
+def test_exported_script_trains_virtual_ranks_like_one_device(tmp_path, virtual, ranks, mesh):
     """On different tokens of each replica, which all of its stages have."""
     for name, text in (
         ("train", torch_script(job(gpus=ranks, host=HOST.using(2)), mesh, "llama3-8b")),
@@ -513,7 +513,7 @@ def test_the_exported_script_trains_on_virtual_ranks_as_one_device_does(tmp_path
 
 @pytest.mark.slow  # five processes import torch
 @pytest.mark.parametrize("mesh", TRAINED)
-def test_the_exported_script_trains_on_its_mesh(tmp_path, mesh):
+def test_exported_script_trains_on_its_mesh(tmp_path, mesh):
     """By gloo, of a small model: what is run on GPUs is the same file without --small."""
     file = tmp_path / "train.py"
     file.write_text(torch_script(job(gpus=4, batch=8, host=HOST.using(2)), mesh, "llama3-8b"))
@@ -537,12 +537,12 @@ def test_the_exported_script_trains_on_its_mesh(tmp_path, mesh):
         ("accelerate", {"offload": "optimizer"}, "offload of optimizer"),
     ],
 )
-def test_nothing_of_a_training_is_left_out_of_an_export(name, about, told):
+def test_export_includes_every_option_of_the_training(name, about, told):
     with pytest.raises(InputError, match=re.escape(f"export {name}: the format does not support {told}")):
         write_mesh(searched(batch=128, **about), "llama3-8b", name)
 
 
-def test_experts_are_exported_to_megatron_alone_with_their_groups():
+def test_experts_are_only_exported_to_megatron():
     found = searched(experts=8, top_k=2, batch=128)
     number, text = write_mesh(found, "mine", "megatron")
     assert f"--num-experts 8 --moe-router-topk 2\n--expert-model-parallel-size {found.searched[number].ep} " in text
@@ -550,14 +550,14 @@ def test_experts_are_exported_to_megatron_alone_with_their_groups():
 
 
 @pytest.mark.parametrize("name", ["megatron", "torchtitan"])
-def test_an_export_has_neither_another_schedule_nor_a_part_of_a_head(name):
+def test_export_rejects_other_schedules_and_partial_heads(name):
     found = searched(with_zero_bubble=True)
     can = FORMATS[name][0]
     meshes = [mesh for mesh in found.searched if can(found.job, mesh)]
     assert max(mesh.tp for mesh in meshes) == 8 and all(mesh.schedule != "zero_bubble" for mesh in meshes)
 
 
-def test_the_command_varies_what_one_asks_about(ringlab, scenario, tmp_path):
+def test_search_command_varies_a_key(ringlab, scenario, tmp_path):
     file = tmp_path / "a.json"
     options = ("--target-tokens", "1e10", "--deadline", "2 days", "--budget", "9000", "--json", str(file))
     status, out, err = ringlab("search", str(scenario), "--what-if", "preset=dgx-h100,dgx-b200,rtx4090-pcie", *options)
@@ -573,7 +573,7 @@ def test_the_command_varies_what_one_asks_about(ringlab, scenario, tmp_path):
     assert 0 <= money["chance_within_limits"] <= 1 and "For 1e+10 tokens" in out
 
 
-def test_sequence_and_target_are_the_same_in_all_commands(ringlab, scenario, tmp_path):
+def test_sequence_and_target_mean_the_same_in_all_commands(ringlab, scenario, tmp_path):
     (tmp_path / "mesh.toml").write_text(SCENARIO + '[training.parallelism]\nstrategy = "fsdp"\n')
     size = ("--sequence", "2048", "--target-tokens", "2e9", "--json", str(tmp_path / "a.json"))
 
@@ -594,7 +594,7 @@ def test_sequence_and_target_are_the_same_in_all_commands(ringlab, scenario, tmp
     assert same["hours"] * 3600 == pytest.approx(row["target"]["seconds"], rel=0.05)
 
 
-def test_a_mesh_is_kept_and_exported_by_its_name(ringlab, scenario, tmp_path):
+def test_mesh_is_selected_and_exported_by_name(ringlab, scenario, tmp_path):
     file = tmp_path / "a.txt"
     options = ("--mesh", "zero1 32,tp 2, mb 1, full", "--export", f"megatron={file}")
     status, out, err = ringlab("search", str(scenario), *options)
@@ -603,31 +603,31 @@ def test_a_mesh_is_kept_and_exported_by_its_name(ringlab, scenario, tmp_path):
     assert "--tensor-model-parallel-size 2\n--pipeline-model-parallel-size 1\n" in file.read_text()
 
 
-def test_adapters_are_varied_from_none(ringlab, scenario, tmp_path):
+def test_lora_rank_varies_from_zero(ringlab, scenario, tmp_path):
     file = tmp_path / "a.json"
     assert ringlab("search", str(scenario), "--what-if", "lora=0,16", "--json", str(file))[0] == 0
     assert [case["value"] for case in json.loads(file.read_text())["cases"]] == ["0", "16"]
 
 
-def test_mfu_leaves_out_the_gradients_of_frozen_weights():
+def test_mfu_excludes_gradients_of_frozen_weights():
     whole, adapters = (search(job(batch=64, lora=rank)) for rank in (0, 16))
     ratio = adapters.mfu / adapters.tokens_per_s / (whole.mfu / whole.tokens_per_s)[0]
     assert 0.66 < float(ratio.min()) <= float(ratio.max()) < 0.75  # attention has no weights
 
 
-def test_a_gpu_without_published_runs_is_said_to_be_so(ringlab, scenario):
+def test_search_names_a_gpu_without_published_runs(ringlab, scenario):
     assert {gpu_name(run["gpu"]) for run in read_table()[0]} == {*PUBLISHED}
     changed = ("--set", 'cluster.preset="dgx-1-v100"', "--precision", "fp16", "--devices", "64")
     said = " ".join(ringlab("search", str(scenario), *changed)[1].split())
     assert "No published run is on V100 SXM2 32GB" in said
 
 
-def test_a_prediction_in_a_precision_that_the_gpu_lacks_is_refused(ringlab, scenario):
+def test_unsupported_precision_is_rejected(ringlab, scenario):
     status, _, err = ringlab("predict", str(scenario), "--devices", "8", "--set", 'cluster.preset="dgx-1-v100"')
     assert status == 2 and "V100 SXM2 32GB does not support bf16; set training.precision to fp16," in err
 
 
-def test_a_run_whose_heads_do_not_divide_its_width_is_refused():
+def test_run_with_indivisible_heads_is_rejected():
     with pytest.raises(InputError, match="heads 31 do not divide hidden 4096; give head_dim too"):
         run(heads=31, kv_heads=31)
     assert run(heads=31, kv_heads=31, head_dim=128)["head_dim"] == 128
@@ -638,7 +638,7 @@ def test_a_run_whose_heads_do_not_divide_its_width_is_refused():
     [("p4d.24xlarge", "A100 40GB SXM", 2, 16), ("dgx-h100", "H100 SXM", 16, 128), ("rtx4090-pcie", "RTX 4090", 1, 8),
      ("dgx-h100", "H100 SXM", 1, 1)],
 )  # fmt: skip
-def test_price_is_of_an_instance_type_like_the_machine(machine, gpu, nodes, devices):
+def test_price_is_from_an_instance_type_like_the_machine(machine, gpu, nodes, devices):
     system = describe_preset(machine, nodes, 8)
     found = find_gpu_price(read_prices(), gpu, [devices], system)
     assert found is not None and found.dollars == found.instance.price / found.instance.gpus
@@ -665,12 +665,12 @@ def test_one_instance_type_prices_all_device_counts():
     assert all(sum(" an hour: " in note for note in answer.notes) == 1 for answer in searched)
 
 
-def test_no_price_is_taken_from_a_machine_without_such_a_network():
+def test_instance_type_needs_a_network_as_fast_for_its_price():
     system = describe_preset("rtx4090-pcie", 2, 8, net="ib", nic="3200 Gbit/s")
     assert find_gpu_price(read_prices(), "RTX 4090", [16], system) is None
 
 
-def test_a_table_of_ones_own_is_judged_and_what_the_fit_has_not_seen_is_said(accuracy_of, tmp_path):
+def test_own_table_is_evaluated_with_its_unseen_sources(accuracy_of, tmp_path):
     table = tmp_path / "meshes.csv"
     head = "layers,hidden,heads,vocab,seq,gpu,gpus,step_s,source,framework\n"
     table.write_text(head)
@@ -681,7 +681,7 @@ def test_a_table_of_ones_own_is_judged_and_what_the_fit_has_not_seen_is_said(acc
     assert "no run of source ours, gpu RTX 4090: these are predicted by priors" in " ".join(out.split())
 
 
-def test_the_command_judges_published_runs(accuracy_of, tmp_path):
+def test_accuracy_command_evaluates_published_runs(accuracy_of, tmp_path):
     options = ("--json", str(tmp_path / "a.json"), "--plot", str(tmp_path / "a.png"))
     status, out, err = accuracy_of("--meshes", *options)
     assert status == 0, err
@@ -700,7 +700,7 @@ def test_the_command_judges_published_runs(accuracy_of, tmp_path):
         assert status == 2 and told in err
 
 
-def test_rows_of_ones_own_bring_a_source_nearer():
+def test_own_rows_improve_predictions_of_a_source():
     runs = [one for one in read_table()[0] if one["source"] == "torchtitan" and has_time(one)]
     alone = judge([{**one, "step_s": one["step_s"] * 1.4} for one in runs])
     adapted = judge([{**one, "step_s": one["step_s"] * 1.4} for one in runs], adapt_to=3)
@@ -740,6 +740,6 @@ UNLISTED = 'cluster={system={nodes=1, gpus=8, gpu="Z1", generation="hopper", nvl
         (("--set", 'training.model="llama:layers=2,width=64,heads=2"'), "missing; write llama:layers=32"),
     ],
 )
-def test_the_command_refuses_bad_input(ringlab, scenario, options, told):
+def test_search_command_rejects_invalid_input(ringlab, scenario, options, told):
     status, _, err = ringlab("search", str(scenario), *options)
     assert status == 2 and told in err and "Traceback" not in err

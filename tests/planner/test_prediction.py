@@ -65,7 +65,7 @@ def test_pipeline_device_does_all_of_its_work_once(schedule: str) -> None:
                 assert order.index(work._replace(is_backward=False)) < order.index(work)
 
 
-def test_pipeline_waits_as_its_closed_strategy() -> None:
+def test_pipeline_waits_as_its_closed_form() -> None:
     for microbatches, schedule in ((4, "gpipe"), (8, "1f1b")):
         parallelism = Parallelism(data=2, pipeline=4, microbatches=microbatches, schedule=schedule)
         found = predict(Counted(), parallelism)
@@ -83,7 +83,7 @@ def test_pipeline_waits_for_its_messages() -> None:
     assert {call[:2] for call in network.calls} == {("send_recv", 64.0)}
 
 
-def test_zero_sends_what_its_paper_says() -> None:
+def test_zero_sends_the_bytes_of_its_paper() -> None:
     """Section 7: stages 1 and 2 send as much as DDP, stage 3 one and a half times as much."""
     sent = {
         strategy: predict(Counted(), Parallelism(strategy=strategy)).sent_bytes
@@ -241,7 +241,7 @@ def test_recomputing_keeps_less_of_a_profile() -> None:
     assert again.parts.compute == pytest.approx(4 / 3 * kept.parts.compute, rel=0.05)
 
 
-def test_profile_pipeline_keeps_the_parameters_of_its_fullest_stage() -> None:
+def test_profile_pipeline_stores_its_fullest_stage() -> None:
     whole, halved = (
         on_4090(4, Parallelism(data=4 // stages, pipeline=stages), "vgg16").predict(4) for stages in (1, 2)
     )
@@ -320,14 +320,14 @@ def width(model: str, host: Host, devices: int) -> float:
 
 
 @pytest.mark.parametrize("model", ["resnet50", "gpt2"])
-def test_interval_is_wider_over_pcie_and_tcp_without_published_runs(model: str) -> None:
+def test_interval_is_wider_over_unpublished_pcie_and_tcp(model: str) -> None:
     pcie, tcp = host_of_preset("dgx-a100", link="pcie"), host_of_preset("dgx-a100", net="tcp")
     assert width(model, pcie, 1) == pytest.approx(width(model, DGX, 1))
     assert width(model, pcie, 8) > 1.1 * width(model, DGX, 8)
     assert width(model, tcp, 16) > 1.1 * width(model, DGX, 16)
 
 
-def test_interval_is_wider_on_a_gpu_without_published_runs() -> None:
+def test_interval_is_wider_on_an_unpublished_gpu() -> None:
     gpu = find_gpu("H100 SXM")
     seen, unseen = (width("gpt2-large", replace(DGX, gpu=one), 1) for one in (gpu, gpu._replace(name="L40S")))
     assert unseen > 1.05 * seen

@@ -98,7 +98,7 @@ def test_unmeasured_gpu_has_the_rate_of_published_runs(gpu: str) -> None:
     assert (guessed.rate, guessed.spread) == pytest.approx((expected.rate, expected.spread))
 
 
-def test_measured_rate_narrows_those_of_other_gpus() -> None:
+def test_measured_rate_narrows_other_gpus() -> None:
     job, names = TrainingJob(find_model("ResNet-50"), 256.0, precision="fp16"), ["V100 SXM2 16GB", "A100 40GB SXM"]
     measured = GpuRates(job, {"V100": 1000.0}, names)
     assert measured.rate("V100 SXM2 32GB") == OneGpuRate(1000.0, MEASURED_SPREAD)
@@ -229,7 +229,7 @@ def test_plan_rejects_an_invalid_deadline(scenario: str) -> None:
     assert [parse_hours(text) for text in ("1 week", "2 weeks", "30 minutes", "1 d")] == [168.0, 336.0, 0.5, 24.0]
 
 
-def test_a_target_that_is_passed_replaces_the_other_one_of_the_file(scenario: str) -> None:
+def test_passed_target_replaces_the_other_one_of_the_file(scenario: str) -> None:
     job = ["training.model=gpt2", "training.batch_size=1", NEBIUS]
     tokens = ringlab.plan(scenario, *job, "plan.target_tokens=1024e3")
     samples = ringlab.plan(scenario, *job, target_samples=1000)

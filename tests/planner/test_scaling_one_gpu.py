@@ -44,7 +44,7 @@ def one_gpu_rate(job: TrainingJob, gpu: str | Gpu, known: Mapping[str, float] | 
     return guess_rates([*published(), *own], [Alone(job, board, YOURS)])[0]
 
 
-def test_known_rates_move_those_of_other_gpus() -> None:
+def test_known_rates_move_rates_of_other_gpus() -> None:
     """Halving all known rates halves the guess, but for what published rates of the model pull."""
     known = {"A100-80": 1582.0, "H100 SXM": 2785.0, "RTX 4090": 1301.0, "V100": 833.0, "RTX 3090": 905.0}
     once = one_gpu_rate(JOB, "H100 PCIe", known)

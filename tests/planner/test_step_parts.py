@@ -59,7 +59,7 @@ def test_slower_nic_makes_ddp_slower(make: Callable[..., Columns]) -> None:
 
 
 @pytest.mark.parametrize(("schedule", "bubble"), [("1f1b", 3), ("gpipe", 3)])
-def test_pipeline_of_equal_stages_takes_the_closed_strategy(schedule: str, bubble: int) -> None:
+def test_pipeline_of_equal_stages_matches_the_closed_form(schedule: str, bubble: int) -> None:
     one = np.full((1, 4), 1.0)
     found = pipeline_seconds(schedule, one, 2 * one, np.zeros((1, 3)), 4, 8)
     assert found == pytest.approx(3.0 * (8 + bubble))
@@ -71,7 +71,7 @@ def test_interleaved_pipeline_divides_the_bubble_by_its_chunks() -> None:
     assert found == pytest.approx(3.0 * (8 + 3 / 2))
 
 
-def test_pipelines_of_many_trainings_equal_those_of_each() -> None:
+def test_pipelines_of_many_trainings_equal_single_ones() -> None:
     rng = np.random.default_rng(5)
     ahead, back, send = rng.random((3, 4)), rng.random((3, 4)), rng.random((3, 3)) / 10
     together = pipeline_seconds("1f1b", ahead, back, send, 4, 6)
@@ -86,7 +86,7 @@ def test_fullest_stage_bounds_a_pipeline_of_a_profile() -> None:
     assert whole / 4 < parts["compute"] + parts["pipeline"] < whole
 
 
-def test_groups_with_one_rank_a_host_have_their_share_of_the_nics() -> None:
+def test_group_with_one_rank_per_host_shares_the_nics() -> None:
     host = host_of_preset("p4d.24xlarge")
     seconds = np.exp(np.interp(np.log2(1e8), GRID, np.log(host.seconds("all_reduce", Group(4, stride=8)))))
     assert 1.5 * 1e8 / (host.nic / 8) < seconds < 4 * 1e8 / (host.nic / 8)
@@ -98,12 +98,12 @@ def test_domain_of_several_boards_is_one_host() -> None:
     assert (rack.gpus, across > inside) == (72, True)
 
 
-def test_published_bandwidth_of_a_count_is_that_of_the_next_smaller() -> None:
+def test_published_bandwidth_holds_until_the_next_count() -> None:
     host = Host("mine", None, 8, "pcie", 96, 1e10, busbw=((2, 10e9), (8, 5e9)))
     assert [host.bus_bandwidth(count) for count in (1, 2, 4, 8)] == [10e9, 10e9, 10e9, 5e9]
 
 
-def test_devices_that_nothing_is_known_of_add_no_copies_nor_waiting() -> None:
+def test_unknown_devices_add_no_copies_or_waiting() -> None:
     class Wire:
         def seconds(self, collective: str, nbytes: float, group: Group) -> float:
             return nbytes / 1e9
@@ -133,7 +133,7 @@ def test_adapters_keep_no_states_of_frozen_weights() -> None:
     assert adapted < whole / 50
 
 
-def test_servers_are_waited_for_and_jobs_without_exchange_are_not() -> None:
+def test_servers_add_sync_time_and_no_exchange_adds_none() -> None:
     host = Host("pcie", "V100 SXM2 16GB", 4, "pcie", 48, 1e10, busbw=((2, 8e9),))
     columns = profiled(3, host=host, dp=4, exchange=["server", "overlapped", "none"], precision="float32")
     served, overlapped, none = step_parts(columns, PARAMETERS)["sync"]
