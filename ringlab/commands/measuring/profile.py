@@ -149,13 +149,16 @@ class ProfileAnswer(Answer):
         rows = [_row(block) for block in shown]
         if len(shown) < len(blocks):
             rows.insert(MOST_ROWS // 2, [f"... {len(blocks) - len(shown)} more", *[""] * 6])
-        headings = ["block", "parameters", "forward\nGFLOP", "backward\nGFLOP", "kept", "forward", "backward"]
+        headings = ["block", "parameters", "forward\nGFLOP", "backward\nGFLOP", "saved", "forward", "backward"]
         columns = len(headings) if profile.measured else 5
         title = f"{profile.model}: {profile.parameters:,} parameters; a sample is {profile.sample}"
         yield Table(title, headings[:columns], [row[:columns] for row in rows])
         yield Line(
             f"A sample takes {format_digits(profile.forward_flops / 1e9)} GFLOP forward, "
-            f"{format_digits(profile.backward_flops / 1e9)} backward, and keeps {format_size(profile.saved_bytes)}."
+            f"{format_digits(profile.backward_flops / 1e9)} backward. Autograd saves "
+            f"{format_size(profile.saved_bytes)} in float32, without fused kernels; `predict --devices` and `search` "
+            "predict the memory of a training.",
+            wrap=True,
         )
         for measured in profile.measured[-1:]:
             loading = f", loading {format_time(measured.loading)}" if measured.loading else ""
