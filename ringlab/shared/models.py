@@ -136,9 +136,9 @@ def find_training(spread: SpreadTraining, stated_batch: int) -> Training:
     """
     host = host_of_cluster(spread.cluster, spread.algorithm)
     with refusals_about(f"{spread.path}: training"):
-        job = find_job(spread.training, spread.folder)
-        if job.variable_batches and host.gpu is None:
+        if spread.training.variable_batches and host.gpu is None:
             raise InputError("variable_batches only applies to described GPUs; remove it")
+        job = find_job(spread.training, spread.folder)
         language = _find_language_model(spread.training, job, host)
     if language is not None:
         return language
