@@ -40,7 +40,7 @@ class Undefined(InputError):  # noqa: N818 - what the algorithm is there
 
 
 class TooLarge(InputError):  # noqa: N818 - what it is
-    """A request that exceeds the time or memory limits. Other requests of the same scenario may be fine."""
+    """Work that exceeds the time or memory limits. Other calls of the same scenario may be fine."""
 
 
 class NotKnown(InputError):  # noqa: N818 - what it is

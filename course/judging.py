@@ -218,7 +218,7 @@ class _Trials:
         for finding in finished.outcome.findings:
             if kinds and finding.kind not in kinds:
                 continue
-            lines = [site.line for _, site in finding.where if Path(site.file).resolve() == self.path]
+            lines = [place.line for _, place in finding.where if Path(place.file).resolve() == self.path]
             return {"text": finding.text, "line": (lines or [0])[0]}
         return None
 

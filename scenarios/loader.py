@@ -101,7 +101,7 @@ def read_title(reference: str | Path, overrides: Sequence[str] = (), values: Seq
 def load(reference: str | Path, overrides: Sequence[str] = ()) -> LoadedScenario:
     """Return the scenario in a file or the shipped scenario of that name, after ``section.key=value`` overrides.
 
-    Relative paths start at the scenario's folder. For a shipped scenario they start at the current folder, except for
+    Paths of inputs start at the scenario's folder. For a shipped scenario they start at the current folder, except for
     models that are shipped with it. A file of an algorithm is executed. Raise InputError with the file, key and value.
 
     >>> load("star8", ["cluster.hosts=4"]).cluster.world_size

@@ -80,10 +80,10 @@ def describe_busiest_link(trace: Trace) -> str:
     if not top:
         return ""
     if len(most) == len(use) > 1:
-        return f"all {len(use)} links equally busy: {100 * top:.0f} % of what they could carry"
+        return f"all {len(use)} links equally busy: {100 * top:.0f} % of their capacity"
     if len({frozenset(edge) for edge in most}) == 1:
-        return f"busiest link: {_link_name(trace, most)}, {100 * top:.0f} % of what it could carry"
-    return f"busiest: {len(most)} of {len(use)} links, each {100 * top:.0f} % of what it could carry"
+        return f"busiest link: {_link_name(trace, most)}, {100 * top:.0f} % of its capacity"
+    return f"busiest: {len(most)} of {len(use)} links, each {100 * top:.0f} % of its capacity"
 
 
 def _link_name(trace: Trace, edges: list[Edge]) -> str:

@@ -165,8 +165,8 @@ def test_step_keys_show_the_right_state(browser: Browser, star: Any) -> None:
         assert player.text("caption").startswith("Step 5 of 14. 8 messages of 1 MiB at once, each to the next rank")
         player.press(*["Shift+ArrowRight"] * 3)
         assert player.text("caption") == (
-            "Step 8 of 14. Half-way: each rank has one finished sum and passes it on. "
-            "Who receives it keeps it in place of its partial sum."
+            "Step 8 of 14. Halfway: each rank has one finished sum and passes it on. "
+            "The receiver replaces its partial sum."
         )
 
 
@@ -266,7 +266,7 @@ def test_failed_rank_is_crossed_out(browser: Browser, folder: Path) -> None:
         player.press("End")
         assert player.color_count("stage", "full") > 100
         assert player.text("limit-head") == "Rank 3 fails"
-        assert "Rank 3 failed. Forever: rank 2 waits in step 5 of its program to send to rank 3" in player.text(
+        assert "Rank 3 failed. Blocked forever: rank 2 waits in step 5 of its program to send to rank 3" in player.text(
             "caption"
         )
         assert "Rank 3 fails at 4 ms.Rank 2 waits from " in player.text("story")
@@ -279,7 +279,7 @@ def test_training_shows_phases_and_buckets(browser: Browser, folder: Path) -> No
         player.page.mouse.move(500, 540)
         player.draw()
         assert player.text("tip")
-        assert "A rank takes: forward " in player.text("story")
+        assert "Mean time per rank: forward " in player.text("story")
         player.shoot("training")
 
 
@@ -319,7 +319,7 @@ def test_reduced_motion_plays_step_by_step(browser: Browser, star: Any) -> None:
 def test_player_announces_events(browser: Browser, star: Any) -> None:
     with Player(browser, star[0], "#t=0.3") as player:
         assert player.page.get_by_role("status").text_content() == player.text("caption")
-        assert "Step 7, done at 5.94 ms: 8 messages, 8 MiB in all, added to what is there;" in player.text("story")
+        assert "Step 7, done at 5.94 ms: 8 messages, 8 MiB in all, added to the present value;" in player.text("story")
         assert "Step 14, done at 11.9 ms: 8 messages, 8 MiB in all, kept; ranks 0 to 1," in player.text("story")
         player.page.emulate_media(media="print")
         assert player.page.locator("#story").is_visible()

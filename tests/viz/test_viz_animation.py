@@ -140,7 +140,7 @@ def test_trace_without_a_topology_is_drawn(tmp_path: Path) -> None:
 
 def test_captions_describe_the_trace_and_its_busiest_link() -> None:
     trace = replace(viz_traces.two_racks(), elapsed=0.01)
-    assert describe_busiest_link(trace) == "busiest link: s0 ↔ s1, 80 % of what it could carry"
+    assert describe_busiest_link(trace) == "busiest link: s0 ↔ s1, 80 % of its capacity"
     assert describe_busiest_link(viz_traces.ring(8)).startswith("all 16 links equally busy: 99 %")
     assert describe_busiest_link(viz_traces.this_machine(2)).startswith("busiest link: memory, 100 %")
     assert describe_busiest_link(viz_traces.naive(3)).startswith("busiest link: rank 0 ↔ s0, ")

@@ -193,7 +193,7 @@ def test_report_answers_question_with_pictures_and_folds_numbers() -> None:
         ">What if<",
         'alt="beside"',
     ]
-    places = [text.index(words) for words in (*order, "Assumptions and calibration", "Every number")]
+    places = [text.index(words) for words in (*order, "Assumptions and calibration", "All numbers")]
     assert places == sorted(places)
     open_to_all = re.sub(r"<details.*?</details>", "", text, flags=re.DOTALL)
     assert open_to_all.count("<table") == 1, "that of what-ifs; all other numbers are folded away"

@@ -58,9 +58,9 @@ export function drawGroups(g, pane, run) {
   write(g, many(data.ranks, 'rank'), circle.cx, circle.cy - 10, 18, colour.ink, 'center', true);
   write(g, `${groups.length} groups of ${sizes[0]}`, circle.cx, circle.cy + 11, 13, colour.grey, 'center');
   const notes = [
-    'a group opens when it is clicked',
+    'click a group to open it',
     'dark: its ranks receive now',
-    'blue arc: share of its bytes that has come',
+    'blue arc: share of its bytes received',
   ];
   notes.forEach((words, i) => write(g, words, pane.x + 14, pane.y + pane.h - 44 + 16 * i, 11, colour.grey));
 }

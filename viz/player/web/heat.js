@@ -13,11 +13,11 @@ export function rowsOf(run) {
   const {sizes, rows} = run.aggregate,
     whole = data.ranks / rows;
   if (view.group >= 0) {
-    const words = `ranks of ${run.aggregate.groups[view.group]}: dark where one receives`;
+    const words = `ranks of ${run.aggregate.groups[view.group]}: dark while it receives`;
     return {first: firstOf(sizes, view.group), count: sizes[view.group], ranks: 1, whole, words};
   }
   const count = Math.min(rows, MOST_SHOWN);
-  const words = 'a row is several ranks: dark where its busiest rank receives';
+  const words = 'a row is several ranks: dark while its busiest rank receives';
   return {first: 0, count, ranks: data.ranks / count, whole, words};
 }
 

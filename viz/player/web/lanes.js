@@ -172,7 +172,7 @@ function paintLanes(g, box) {
   else if (onWires() && run.bad.size) paintHot(g, box, lanes);
   const other = !isRacing() && isTimed() && partner(run);
   if (other && !lanes.isSmall) paintOver(g, box, lanes, other);
-  if (isTimed()) paintTrouble(g, box, lanes);
+  if (isTimed()) paintFaults(g, box, lanes);
   fade(g, 1);
   const end = at(lengthOf(run));
   if (isRacing() && end < x + w - 4) {
@@ -314,7 +314,7 @@ function paintOver(g, {y, lane, h}, {at, receive, bar}, other) {
 }
 
 /** A cross where a rank failed; a rank that waits forever waits to the right end. */
-function paintTrouble(g, {run, x, y, w, lane}, {at}) {
+function paintFaults(g, {run, x, y, w, lane}, {at}) {
   fade(g, 1);
   for (const [rank, , , , since] of run.unfinished) {
     const middle = y + (rank + 0.5) * lane;

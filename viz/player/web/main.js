@@ -97,7 +97,7 @@ function writeControls(isOther) {
   setText('speed', `${digits(view.speed, 2)}×${second}`);
   find('b-view').hidden = groups || !data.links.src.length;
   find('b-clock').hidden = find('b-path').hidden = groups;
-  setText('b-view', view.kind === 'talk' ? 'Show the wires' : 'Show who talks');
+  setText('b-view', view.kind === 'talk' ? 'Show network' : 'Show traffic');
   setText('b-clock', isTimed() ? 'Clock: time' : 'Clock: steps');
   find('b-path').setAttribute('aria-pressed', view.path);
   if (isOther) writeRuns();
@@ -112,7 +112,7 @@ function writeRuns() {
     const chip = element('button');
     chip.append(element('b', run.name), element('small', run.complete ? time(run.elapsed) : 'never ends'));
     chip.setAttribute('aria-pressed', view.shown.includes(index));
-    chip.title = `Show (${index + 1}); with shift beside another`;
+    chip.title = `Show (${index + 1}); with Shift, next to another run`;
     chip.onclick = event => showRun(index, event.shiftKey || event.ctrlKey || event.metaKey);
     return chip;
   });
@@ -127,7 +127,7 @@ function writeRuns() {
   writePanel();
 }
 
-/** Wires first where a link stands out and not all are alike, or where a circle would be too full. */
+/** Return the first view: the network if a link stands out, or if a circle would be too full. */
 function firstView() {
   const run = firstRun(),
     {bandwidth} = data.links;

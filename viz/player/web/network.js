@@ -1,4 +1,4 @@
-// The links, or who talks to whom, under the messages.
+// Draws the links, or the pairs of ranks that communicate, below the messages.
 
 import {dot, fade, label, line, pen, slab, widthOf, write} from './canvas.js';
 import {isOver} from './clock.js';

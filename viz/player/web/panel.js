@@ -36,13 +36,13 @@ export function writePanel() {
   find('limit').textContent = words;
   find('links').replaceChildren(...(isMeasured ? pairRows(run) : cableRows(run)));
   const what = run.isSlow
-    ? 'How fast each link got, slowest first'
-    : 'How full each link was, over the whole run';
-  const pairs = 'How fast each pair is, slowest first: bytes over the time from begin to end';
+    ? 'Rate of each link, slowest first'
+    : 'Utilization of each link over the whole run';
+  const pairs = 'Rate of each pair of ranks, slowest first: bytes divided by the time from begin to end';
   find('links-head').textContent = isMeasured ? pairs : run.used ? what : '';
   const more = isMeasured ? 0 : run.used - LISTED,
     isHidden = !isMeasured && run.used && view.kind === 'talk' && !areGroups(),
-    where = isHidden ? '“Show the wires” shows where they are.' : '';
+    where = isHidden ? '“Show network” shows their positions.' : '';
   find('fine').textContent = `${more > 0 ? `And ${more} more links. ` : ''}${where}`;
   drawUse();
 }
@@ -96,12 +96,12 @@ function againstPrediction(run, other) {
     if (by > late) [late, latest] = [by, i];
   }
   const off = predicted.elapsed / measured.elapsed - 1;
-  const heading = `The prediction is ${digits(abs(off) * 100, 2)} % ${off < 0 ? 'short' : 'long'}`;
+  const heading = `The prediction is ${digits(abs(off) * 100, 2)} % too ${off < 0 ? 'short' : 'long'}`;
   const times = `${time(predicted.elapsed)} predicted, ${time(measured.elapsed)} measured.`;
   if (latest < 0) return [heading, `${times} No message ends later than predicted.`];
   const {src, dst, step} = measured.c;
   const which = `rank ${src[latest]} → ${dst[latest]} in step ${step[latest]}, by ${time(late)}`;
-  return [heading, `${times} Latest against its prediction: ${which}.`];
+  return [heading, `${times} Largest delay: ${which}.`];
 }
 
 /** Use over time of the chosen link; else of the one that stands out or is used most. */

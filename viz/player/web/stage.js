@@ -226,13 +226,13 @@ function writeOnPane(g, run, places, active, drawn) {
   if (hasStrips(run) && run.buffers.exact && !isRacing() && pane.w > 860) drawLegend(g, run, pane);
   const notes = onWires() && !isRacing() ? [aboutWires(run, over, pane)] : [];
   if (drawn < active.length) notes.push(`${drawn} of ${active.length} messages are shown.`);
-  else if (data.hidden && onWires()) notes.push(`${data.hidden} parts that carry nothing are left out.`);
+  else if (data.hidden && onWires()) notes.push(`${data.hidden} idle parts are hidden.`);
   write(g, notes.join(' '), pane.x + 14, isRacing() ? bottom : pane.y + 14, 11, colour.grey);
 }
 
 function aboutWires(run, isOver, pane) {
-  const words = `The wires, thick where ${isOver ? 'much was carried' : 'in use now'}.`;
-  return pane.w < 480 ? words : `${words} “Show who talks” shows ${run.isRing ? 'the ring' : 'who sends to whom'}.`;
+  const words = `The network; links are thick ${isOver ? 'if they carried much' : 'while in use'}.`;
+  return pane.w < 480 ? words : `${words} “Show traffic” shows ${run.isRing ? 'the ring' : 'the pairs of ranks'}.`;
 }
 
 function writePhase(g, places, head, words) {
@@ -268,10 +268,10 @@ function legendRows(g, run, x, w) {
     for (let i = 0; i < 4; i++) area(g, hueOf(run, i), x + (i * w) / 4, y + 4, w / 4, 16);
   };
   return [
-    ...(run.chunks > 1 ? [[colours, `a colour: one of ${run.chunks} chunks`]] : []),
+    ...(run.chunks > 1 ? [[colours, `a color: one of ${run.chunks} chunks`]] : []),
     [y => drawChunk(g, run, [x, y, w, 24], 0, data.ranks > 2 ? 0b101 : 1), ...stripes],
     [y => area(g, hueOf(run, 0), x, y, w, 24), run.hasSums ? `full: the sum of all ${data.ranks} ranks` : 'complete'],
-    [y => slab(g, x - 2, y + 1, w + 4, 22, 3, null, colour.ink, 1.4), 'a message on its way'],
+    [y => slab(g, x - 2, y + 1, w + 4, 22, 3, null, colour.ink, 1.4), 'a message in flight'],
   ];
 }
 

@@ -12,7 +12,7 @@ export const view = {
   clock: 'time', // or 'steps'
   playing: false,
   speed: 1,
-  kind: 'talk', // who talks to whom; or 'wires'
+  kind: 'talk', // the pairs of ranks that communicate; or 'wires', the network
   shown: [0], // runs; two race
   path: false, // whether the critical path is shown
   rank: -1, // chosen ones

@@ -7,7 +7,7 @@ import {capital, clockTime, digits, floor, many, max, min, ordered, percent, rat
 import {contributors, carriedBy, isComplete} from './run.js';
 import {data, firstRun, isRacing, linkName, nodeName, partner, shownRuns, view} from './state.js';
 
-const KEEPS = 'keeps it in place of its partial sum';
+const KEEPS = 'The receiver replaces its partial sum';
 
 /** The sentence at the top: of one run what it is, of two which wins and why. */
 export function headline() {
@@ -43,8 +43,8 @@ export function phaseWords(run, active) {
     whole = active.filter(i => isComplete(carriedBy(run, i, 0))).length;
   if (!run.buffers) return [step, ''];
   if (added === active.length) return [step, 'sums grow'];
-  if (added) return [step, 'sums grow, and go round'];
-  return [step, whole === active.length ? `${finished(run)}s go round` : 'chunks go round'];
+  if (added) return [step, 'sums grow and circulate'];
+  return [step, whole === active.length ? `${finished(run)}s circulate` : 'chunks circulate'];
 }
 
 const finished = run => (run.hasSums ? 'finished sum' : 'finished chunk');
@@ -76,15 +76,15 @@ function raceCaption(run) {
 
 function captionOf(run) {
   if (run.aggregate) return aggregateWords(run);
-  if (!run.count && !run.complete) return `Nothing happens. ${troubleWords(run)}`;
+  if (!run.count && !run.complete) return `Nothing happens. ${faultWords(run)}`;
   if (view.x <= 0) return startWords(run);
   if (isOver(run)) return endWords(run);
-  const trouble = troubleWords(run),
+  const faults = faultWords(run),
     active = activeAt(run, min(view.x, lengthOf(run)));
   const spans = run.hasPhases && isTimed() ? spansNow(run) : '',
     phases = spans && `${capital(spans)}. `;
   const now = active.length ? activeWords(run, active) : phases ? '' : 'Nothing is in flight. ';
-  return phases + now + (data.teaches ? waitWords(run) : '') + (trouble && ` ${trouble}`);
+  return phases + now + (data.teaches ? waitWords(run) : '') + (faults && ` ${faults}`);
 }
 
 function aggregateWords(run) {
@@ -94,7 +94,7 @@ function aggregateWords(run) {
     `${percent(view.x / run.elapsed)} of the run, up to step ${min(reached[bin] + 1, run.steps)} of ${run.steps}. ` +
     `${many(run.count, 'message')} are shown as ${bins} bins of ${time(run.elapsed / bins)}.` +
     (detailOf(run) ? ` ${capital(aboutRows(run))}.` : '') +
-    (troubleWords(run) && ` ${troubleWords(run).trim()}`)
+    (faultWords(run) && ` ${faultWords(run).trim()}`)
   );
 }
 
@@ -106,7 +106,7 @@ function startWords(run) {
     if (start.subarray(rank * chunks, (rank + 1) * chunks).some(held => contributors(held))) holders.push(rank);
   }
   const why = run.isRing ? ', so that all links work at once' : '',
-    cut = chunks > 1 ? `, cut into ${many(chunks, 'chunk')}, a colour each${why}` : '',
+    cut = chunks > 1 ? `, cut into ${many(chunks, 'chunk')}, one color each${why}` : '',
     buffer = size(run.nbytes);
   if (holders.length === 1) return `At the start only rank ${holders[0]} holds data: ${buffer}${cut}.`;
   const isAll = start.every(held => contributors(held));
@@ -114,7 +114,7 @@ function startWords(run) {
 }
 
 function endWords(run) {
-  if (!run.complete) return `Never finished. ${troubleWords(run)}`;
+  if (!run.complete) return `Never finished. ${faultWords(run)}`;
   const done = `Done after ${time(run.elapsed)}`,
     cells = buffersAt(run, lengthOf(run));
   if (!cells) return `${done}.`;
@@ -126,7 +126,7 @@ function endWords(run) {
 }
 
 /** Which ranks have failed or wait forever by now. */
-function troubleWords(run) {
+function faultWords(run) {
   if (!isTimed()) return '';
   const failed = run.failed.filter(([, at]) => at <= view.x).map(([rank]) => `rank ${rank}`);
   const waits = run.unfinished
@@ -139,7 +139,7 @@ function troubleWords(run) {
   const more = run.unfinished.length > 3 && waits.length === 3 ? `, and ${run.unfinished.length - 3} more wait` : '';
   return (
     (failed.length ? `${capital(ordered(failed))} ${run.wrong ? 'went wrong' : 'failed'}. ` : '') +
-    (waits.length ? `Forever: ${waits.join('; ')}${more}.` : '')
+    (waits.length ? `Blocked forever: ${waits.join('; ')}${more}.` : '')
   );
 }
 
@@ -157,12 +157,12 @@ function activeWords(run, active) {
     round = run.isRing && step.startsWith('Step') ? ', each to the next rank' : '';
   const what =
     added === active.length
-      ? `sums so far. Who receives one adds its own part; it stays ${size(most)}`
+      ? `partial sums. The receiver adds its own part; the size stays ${size(most)}`
       : added
         ? 'some are added, some kept'
         : keptWords(run, active);
   if (run.turn && run.isRing && active.every(i => c.depth[i] === run.turn)) {
-    return `${step}. Half-way: each rank has one finished sum and passes it on. Who receives it ${KEEPS}.`;
+    return `${step}. Halfway: each rank has one finished sum and passes it on. ${KEEPS}.`;
   }
   return `${step}. ${many(active.length, 'message')} of ${upTo}${size(most)} at once${round}: ${what}.`;
 }
@@ -170,8 +170,8 @@ function activeWords(run, active) {
 /** What happens to messages that are not added. */
 function keptWords(run, active) {
   const isWhole = run.buffers && active.every(i => isComplete(carriedBy(run, i, 0)));
-  if (isWhole && run.hasSums) return `finished sums. Who receives one ${KEEPS}`;
-  return `${isWhole ? 'finished chunks. Who receives one' : 'who receives one'} keeps it`;
+  if (isWhole && run.hasSums) return `finished sums. ${KEEPS}`;
+  return `${isWhole ? 'finished chunks' : 'chunks'}, which the receiver keeps`;
 }
 
 /** Which step it is, and that some ranks are ahead of others. */
@@ -191,9 +191,9 @@ export const clockWords = () =>
 /** What colours and stripes mean, where there is no room beside the ranks. */
 export function keyWords(run) {
   if (!run.buffers?.exact) return '';
-  const colours = run.chunks > 1 ? `Colour: one of ${many(run.chunks, 'chunk')}. ` : '',
+  const colours = run.chunks > 1 ? `Color: one of ${many(run.chunks, 'chunk')}. ` : '',
     full = run.hasSums ? `the sum of all ${data.ranks} ranks` : 'complete';
-  return `${colours}Stripes: ranks whose data is in it. Full: ${full}. Framed: a message on its way.`;
+  return `${colours}Stripes: ranks that contributed. Full: ${full}. Framed: a message in flight.`;
 }
 
 export function aboutMessage(run, i) {
@@ -284,22 +284,22 @@ export function aboutRank(run, rank) {
 export function aboutLink(run, link) {
   const {bandwidth, latency} = data.links;
   const lines = [linkName(link), `${rate(bandwidth[link])}, ${time(latency[link])} latency`];
-  lines.push(`${percent(run.use[link])} of what it could carry over the whole run`);
+  lines.push(`${percent(run.use[link])} of its capacity over the whole run`);
   return lines.join('\n');
 }
 
 /** The run in words, a line a step: for those who hear the page, and on paper. */
 export function story(run) {
   const lines = [headline(), `${run.limits.heading}. ${run.limits.sentence}`];
-  if (run.used) lines.push(`The links most used: ${ordered(run.cables.slice(0, 6).map(cableWords))}.`);
-  if (run.aggregate) return [...lines, ...groupStory(run), ...troubleStory(run)];
+  if (run.used) lines.push(`The most used links: ${ordered(run.cables.slice(0, 6).map(cableWords))}.`);
+  if (run.aggregate) return [...lines, ...groupStory(run), ...faultStory(run)];
   if (run.hasPhases) lines.push(...phaseStory(run));
-  lines.push(...stepStory(run), ...troubleStory(run));
+  lines.push(...stepStory(run), ...faultStory(run));
   lines.push(run.complete ? `Done after ${time(run.elapsed)}.` : 'Never finished.');
   return lines;
 }
 
-const cableWords = ({name, use, peak}) => `${name}, ${percent(use)} in all and at most ${percent(peak)} at a time`;
+const cableWords = ({name, use, peak}) => `${name}, ${percent(use)} on average and ${percent(peak)} at peak`;
 
 /** Of many ranks: what each group has received after each quarter of the run. */
 function groupStory(run) {
@@ -317,11 +317,11 @@ function phaseStory(run) {
     const [seconds, n] = spans.get(name) || [0, 0];
     spans.set(name, [seconds + end - begin, n + 1]);
   }
-  return [`A rank takes: ${ordered([...spans].map(([name, [seconds, n]]) => `${name} ${time(seconds / n)}`))}.`];
+  return [`Mean time per rank: ${ordered([...spans].map(([name, [seconds, n]]) => `${name} ${time(seconds / n)}`))}.`];
 }
 
 /** Ranks that failed, and ranks that wait forever. */
-function troubleStory(run) {
+function faultStory(run) {
   const failed = run.failed.map(([rank, at]) => `Rank ${rank} ${run.wrong ? 'goes wrong' : 'fails'} at ${time(at)}.`);
   const waits = run.unfinished.map(([rank, peer, sends, step, since]) => {
     const what = `to ${sends ? 'send to' : 'receive from'} rank ${peer}`;
@@ -344,7 +344,7 @@ function stepStory(run) {
         .join(', ') + (own.length > 8 ? ' and others' : '');
     const added = own.filter(i => c.reduces[i]).length;
     const some = added ? `${added} of them added, the others kept` : 'kept',
-      how = added === own.length ? 'added to what is there' : some;
+      how = added === own.length ? 'added to the present value' : some;
     const sent = `${many(own.length, 'message')}, ${size(bytes)} in all, ${how}`;
     lines.push(`Step ${step + 1}, done at ${time(run.stepEnd[step])}: ${sent}; ranks ${whom}.`);
   }
