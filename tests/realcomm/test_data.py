@@ -151,7 +151,7 @@ def test_images_limits_the_number_of_images_from_files(tmp_path):
         load("cifar10", True, tmp_path, verify=False, images=21)
 
 
-def test_altered_cifar10_is_rejected_unless_binary_and_unverified(layout, tmp_path):
+def test_altered_cifar10_is_rejected_unless_unverified_binary(layout, tmp_path):
     write_copy(tmp_path, layout)
     with pytest.raises(InputError, match="differs from the published file"):
         load("cifar10", True, tmp_path)

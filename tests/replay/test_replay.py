@@ -79,7 +79,7 @@ def test_gloo_copies_in_all_gather_and_reduces_all_in_scatter() -> None:
     assert elapsed("reduce_scatter", {}) == pytest.approx(elapsed("all_reduce", {}) + copies)
 
 
-def test_messages_delay_parallel_computing_when_ranks_use_all_cores() -> None:
+def test_messages_delay_computing_when_ranks_use_all_cores() -> None:
     def elapsed(meanwhile: float, cores: int, where: str = "virtual") -> float:
         recording = replace(one_collective("all_reduce", 2, 1 << 20, meanwhile=meanwhile), where=where)
         return replay(recording, simcomm.this_machine(2), calibration=calibration(1e9, cores)).elapsed

@@ -63,7 +63,7 @@ def test_busbw_is_below_the_line_rate(name, collective):
     assert (SIZES * bus_factor(collective, 8) / times / 1e9 < line).all()
 
 
-def test_first_gpus_of_a_cluster_are_predicted_as_a_smaller_system():
+def test_first_gpus_of_cluster_equal_smaller_system():
     whole, host = (nccl_cluster(describe_preset("dgx-h100", nodes, 8)) for nodes in (2, 1))
     seconds = [simcomm.run(nccl("all_reduce"), one, 1 << 26).elapsed for one in (whole.on_first(8), host, whole)]
     assert seconds[0] == pytest.approx(seconds[1], rel=1e-6) and seconds[1] < seconds[2]
