@@ -45,13 +45,19 @@ def imported(nodes: Iterator[ast.AST]) -> set[str]:
     return {name.partition(".")[0] for name in names}
 
 
-def run_at_import(node: ast.AST) -> Iterator[ast.AST]:
-    """The statements under a node that run when its module is imported: no function bodies, nothing for typing only."""
+def run_ever(node: ast.AST, with_functions: bool = True) -> Iterator[ast.AST]:
+    """Yield the statements under a node, except those for type annotations only, and function bodies on request."""
     for child in ast.iter_child_nodes(node):
         is_for_typing = isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
-        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) and not is_for_typing:
+        is_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        if not is_for_typing and (with_functions or not is_function):
             yield child
-            yield from run_at_import(child)
+            yield from run_ever(child, with_functions)
+
+
+def run_at_import(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements under a node that run when its module is imported."""
+    return run_ever(node, with_functions=False)
 
 
 def package_of(path: Path) -> str:
@@ -155,9 +161,9 @@ def folder_of(module: str) -> str:
 
 
 def imported_modules(path: Path, modules: set[str]) -> set[str]:
-    """The modules of ours that a file imports anywhere, also within functions and for typing only."""
+    """Return the modules of ours that a file imports, also within functions, but not for type annotations only."""
     found = set()
-    for node in ast.walk(parsed(path)):
+    for node in run_ever(parsed(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
