@@ -5,16 +5,18 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop, sdpa_flop
 
-from virtual.computing.choice import DeviceRates
 from virtual.ranks.rank import Launches, Rank
 from virtual.ranks.sites import is_called_within
 from virtual.ranks.world import Computing
+
+if TYPE_CHECKING:
+    from virtual.computing.choice import DeviceRates
 
 UNCOUNTED = ("prim", "c10d", "_c10d_functional")  # namespaces of attributes and of communication
 NO_WORK = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view",
@@ -36,7 +38,7 @@ FLOPS = flop_registry | OF_CPU
 class ModelledComputing(Computing):
     """Times each operation by its FLOPs and bytes at the rates of a device."""
 
-    def __init__(self, rates: DeviceRates) -> None:
+    def __init__(self, rates: "DeviceRates") -> None:
         self.rates = rates
         self.uncharged: dict[Rank, float] = {}
 
@@ -66,7 +68,7 @@ class ModelledComputing(Computing):
 class LaunchedComputing(ModelledComputing):
     """The same on a GPU whose host launches each operation, which takes ``launch_s`` seconds of the host."""
 
-    def __init__(self, rates: DeviceRates, launch_s: float) -> None:
+    def __init__(self, rates: "DeviceRates", launch_s: float) -> None:
         super().__init__(rates)
         self.launch_s = launch_s
         self._launched: defaultdict[Rank, Launches] = defaultdict(Launches)
