@@ -1,8 +1,8 @@
-// What is in the buffers, and the glyph of a chunk: a slot a rank from top to bottom, filled when its data is in.
+// Buffer contents, and the glyph of a chunk: one slot per rank from top to bottom, filled if the rank contributed.
 
 import {area, fade} from './canvas.js';
 import {endsOf, total} from './clock.js';
-import {colour} from './colours.js';
+import {color} from './colors.js';
 import {bitsIn, contributors, hueOf, isComplete} from './run.js';
 import {data, view} from './state.js';
 import {max} from './format.js';
@@ -29,7 +29,7 @@ export function buffersAt(run, x) {
   return run.cells;
 }
 
-/** Of the cells about which the collective promises something, how many there are and how many are as promised. */
+/** Returns the number of cells that the collective defines, and how many are complete. */
 export function completeness(run, cells) {
   let wanted = 0,
     complete = 0;
@@ -40,7 +40,7 @@ export function completeness(run, cells) {
   return {wanted, complete};
 }
 
-export function drawChunk(g, run, box, chunk, held, ground = colour.cell) {
+export function drawChunk(g, run, box, chunk, held, ground = color.cell) {
   const [x, y, w, h] = box,
     hue = hueOf(run, chunk);
   area(g, ground, x, y, w, h);
@@ -59,6 +59,6 @@ export function drawChunk(g, run, box, chunk, held, ground = colour.cell) {
   }
 }
 
-/** How much of a chunk is there, from 0 to 1. */
+/** Returns the share of contributors in a chunk, from 0 to 1. */
 export const shareOf = (run, held) =>
   isComplete(held) ? 1 : (run.buffers.exact ? bitsIn(contributors(held)) : contributors(held)) / data.ranks;

@@ -27,16 +27,16 @@ export const fade = (g, share) => {
   g.globalAlpha = share;
 };
 
-export function pen(g, colour, width) {
-  g.strokeStyle = colour;
+export function pen(g, color, width) {
+  g.strokeStyle = color;
   g.lineWidth = width;
 }
 
-export function write(g, words, x, y, px, colour, align = 'left', bold = false) {
+export function write(g, words, x, y, px, color, align = 'left', bold = false) {
   g.font = `${bold ? '700 ' : ''}${px}px ${FONT}`;
   g.textAlign = align;
   g.textBaseline = 'middle';
-  g.fillStyle = colour;
+  g.fillStyle = color;
   g.fillText(words, x, y);
 }
 
@@ -45,8 +45,8 @@ export function widthOf(g, words, px) {
   return g.measureText(words).width;
 }
 
-export function area(g, colour, x, y, w, h) {
-  g.fillStyle = colour;
+export function area(g, color, x, y, w, h) {
+  g.fillStyle = color;
   g.fillRect(x, y, w, h);
 }
 

@@ -1,4 +1,4 @@
-// What the controls do, whichever way they are reached.
+// The actions of controls, keys and gestures.
 
 import {isTimed, setClock} from './clock.js';
 import {openRank} from './detail.js';
@@ -54,7 +54,7 @@ export function chooseRank(rank) {
   tell.draw();
 }
 
-/** Of very many ranks: open the group of the chosen one, and its messages once they are inflated. */
+/** Opens the group of the chosen rank, and its messages once they are inflated. For pages of many ranks. */
 function showGroupOf(run) {
   if (view.rank >= 0) view.group = groupOf(run, view.rank);
   openRank(run, view.rank).then(() => {

@@ -4,7 +4,7 @@ import {abs, ceil, clamp, floor, max} from './format.js';
 import {firstRun, isRacing, partner, shownRuns, tell, view} from './state.js';
 
 export const isTimed = () => view.clock === 'time';
-/** Whether ranks wait for each other before anything happens: no time passes then. */
+/** Returns whether ranks deadlock before any message, so that no time passes. */
 export const isStuckAtOnce = () => shownRuns().every(run => !run.count && !run.complete);
 export const lengthOf = run => (isTimed() ? run.elapsed : run.steps);
 export const total = () => max(...shownRuns().map(lengthOf));
@@ -12,7 +12,7 @@ export const beginsOf = run => (isTimed() ? run.begin : run.depthBegin);
 export const endsOf = run => (isTimed() ? run.end : run.depthEnd);
 export const isOver = run => view.x >= lengthOf(run) * 0.99999;
 
-/** How far the lanes reach: to the end of the longest run, and of the one that is laid over it. */
+/** Returns the end of the lanes: the end of the longest run shown. */
 export function reach() {
   const other = isTimed() && !isRacing() && partner(firstRun());
   return other ? max(total(), other.elapsed) : total();

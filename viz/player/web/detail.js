@@ -1,14 +1,14 @@
 // One rank of very many: its single messages, a row a peer, out of columns that are inflated when first asked for.
 
 import {area, clipTo, fade, write} from './canvas.js';
-import {chunkColours, colour} from './colours.js';
+import {chunkColors, color} from './colors.js';
 import {inflateColumn} from './columns.js';
 import {many, max, min, ordered, rate, size, time} from './format.js';
 import {view} from './state.js';
 
 const MOST_PEERS = 24, // shown, those with the most bytes first
   NAMED = 12,
-  HUES = chunkColours(9);
+  HUES = chunkColors(9);
 
 /** The chosen rank's messages; null where groups or rows of ranks are shown. */
 export const detailOf = run => (run.detail && run.detail.rank === view.rank ? run.detail : null);
@@ -43,7 +43,7 @@ export async function openRank(run, rank) {
 const beginOf = (run, i) => run.listed.begin[i] * run.tick;
 const endOf = (run, i) => run.listed.end[i] * run.tick;
 
-/** What is shown, above the lanes and for those who listen. */
+/** Returns the description of the lanes, shown above them and read to screen readers. */
 export function aboutRows(run) {
   const {rank, own, peers, others} = detailOf(run),
     {ranks} = run.aggregate.listed;
@@ -61,8 +61,8 @@ export function paintDetail(g, box, toPixel) {
     {src, dst, chunk} = run.listed;
   const high = 0.42 * min(lane, 46);
   peers.forEach((peer, at) => {
-    area(g, at % 2 ? colour.paper : colour.pane, x, y + at * lane, w, lane);
-    if (lane > 8 || at % 3 === 0) write(g, `rank ${peer}`, x - 8, y + (at + 0.5) * lane, 10.5, colour.grey, 'right');
+    area(g, at % 2 ? color.paper : color.pane, x, y + at * lane, w, lane);
+    if (lane > 8 || at % 3 === 0) write(g, `rank ${peer}`, x - 8, y + (at + 0.5) * lane, 10.5, color.grey, 'right');
   });
   clipTo(g, x, y - 2, w + 14, h + 4);
   for (const i of own) {

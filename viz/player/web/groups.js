@@ -1,7 +1,7 @@
 // Many ranks: groups of them on a circle, as busy as they are now, and how much goes from group to group.
 
 import {dot, fade, label, pen, slab, write} from './canvas.js';
-import {colour} from './colours.js';
+import {color} from './colors.js';
 import {clamp, cos, floor, hypot, many, max, min, percent, PI, sin} from './format.js';
 import {data, view} from './state.js';
 
@@ -18,7 +18,7 @@ export const groupOf = (run, rank) => {
   return run.aggregate.sizes.findIndex(size => rank < (last += size));
 };
 
-/** Where groups stand, or the ranks of the chosen one. */
+/** Returns the positions of groups, or of the ranks of the chosen group. */
 export function circleOf(pane, count) {
   const ring = min(pane.w, pane.h) / 2 - 46,
     {scale, x, y} = view.zoom;
@@ -45,24 +45,24 @@ export function drawGroups(g, pane, run) {
   groups.forEach((name, i) => {
     const [x, y, dx, dy] = circle.at[i];
     drawFilled(g, x, y, circle.radius, busyNow(run, i));
-    pen(g, colour.go, 3.5);
+    pen(g, color.go, 3.5);
     g.beginPath();
     g.arc(x, y, circle.radius + 4, -PI / 2, -PI / 2 + 2 * PI * gotNow(run, i));
     g.stroke();
-    if (bad.has(i)) dot(g, x, y, circle.radius + 8, null, colour.full, 3);
+    if (bad.has(i)) dot(g, x, y, circle.radius + 8, null, color.full, 3);
     if (circle.radius > 6)
-      write(g, name, x + (circle.radius + 20) * dx, y + (circle.radius + 14) * dy, 11, colour.grey, 'center');
+      write(g, name, x + (circle.radius + 20) * dx, y + (circle.radius + 14) * dy, 11, color.grey, 'center');
   });
   writeBad(g, run, circle, bad);
-  slab(g, circle.cx - 62, circle.cy - 30, 124, 52, 8, colour.paper);
-  write(g, many(data.ranks, 'rank'), circle.cx, circle.cy - 10, 18, colour.ink, 'center', true);
-  write(g, `${groups.length} groups of ${sizes[0]}`, circle.cx, circle.cy + 11, 13, colour.grey, 'center');
+  slab(g, circle.cx - 62, circle.cy - 30, 124, 52, 8, color.paper);
+  write(g, many(data.ranks, 'rank'), circle.cx, circle.cy - 10, 18, color.ink, 'center', true);
+  write(g, `${groups.length} groups of ${sizes[0]}`, circle.cx, circle.cy + 11, 13, color.grey, 'center');
   const notes = [
     'click a group to open it',
     'dark: its ranks receive now',
     'blue arc: share of its bytes received',
   ];
-  notes.forEach((words, i) => write(g, words, pane.x + 14, pane.y + pane.h - 44 + 16 * i, 11, colour.grey));
+  notes.forEach((words, i) => write(g, words, pane.x + 14, pane.y + pane.h - 44 + 16 * i, 11, color.grey));
 }
 
 /** The group of a rank's node, or of the switch that a group is named after; -1 for neither. */
@@ -70,9 +70,9 @@ const groupOfNode = (run, node) =>
   node < data.ranks ? groupOf(run, node) : run.aggregate.groups.indexOf(data.nodes[node]);
 
 function drawFilled(g, x, y, radius, share) {
-  dot(g, x, y, radius, colour.cell);
+  dot(g, x, y, radius, color.cell);
   fade(g, 0.1 + 0.8 * share);
-  dot(g, x, y, radius, colour.ink);
+  dot(g, x, y, radius, color.ink);
   fade(g, 1);
 }
 
@@ -94,7 +94,7 @@ function drawFlows(g, circle, flow, n) {
       {cx, cy} = circle;
     const pull = 1 - (0.65 * hypot(x2 - x1, y2 - y1)) / (2 * circle.ring);
     fade(g, (0.1 + (0.4 * bytes) / most) * thin);
-    pen(g, colour.ink, 0.5 + ((4 * bytes) / most) * thin);
+    pen(g, color.ink, 0.5 + ((4 * bytes) / most) * thin);
     g.beginPath();
     g.moveTo(x1, y1);
     g.quadraticCurveTo(cx + ((x1 + x2) / 2 - cx) * pull, cy + ((y1 + y2) / 2 - cy) * pull, x2, y2);
@@ -108,7 +108,7 @@ function writeBad(g, run, circle, bad) {
   if (!(first >= 0)) return;
   const [, , dx, dy] = circle.at[first],
     inner = circle.ring - circle.radius - 40;
-  label(g, run.standing[0].name, circle.cx + inner * dx, circle.cy + (inner + 10) * dy, colour.full, colour.paper);
+  label(g, run.standing[0].name, circle.cx + inner * dx, circle.cy + (inner + 10) * dy, color.full, color.paper);
 }
 
 /** The ranks of the chosen group. */
@@ -124,8 +124,8 @@ function drawGroup(g, pane, run) {
     const rank = first + i,
       row = floor((rank * rows) / data.ranks);
     drawFilled(g, x, y, circle.radius, most[row * bins + binAt(run)] / BYTE);
-    if (bad.has(rank)) dot(g, x, y, circle.radius + 5, null, colour.full, 3);
-    if (view.rank === rank) dot(g, x, y, circle.radius + 9, null, colour.go, 3);
+    if (bad.has(rank)) dot(g, x, y, circle.radius + 5, null, color.full, 3);
+    if (view.rank === rank) dot(g, x, y, circle.radius + 9, null, color.go, 3);
     if (circle.radius > 6)
       write(
         g,
@@ -133,21 +133,21 @@ function drawGroup(g, pane, run) {
         x + (circle.radius + 16) * dx,
         y + (circle.radius + 12) * dy,
         11,
-        bad.has(rank) ? colour.full : colour.grey,
+        bad.has(rank) ? color.full : color.grey,
         'center',
         bad.has(rank),
       );
   });
-  write(g, groups[view.group], circle.cx, circle.cy - 10, 18, colour.ink, 'center', true);
+  write(g, groups[view.group], circle.cx, circle.cy - 10, 18, color.ink, 'center', true);
   write(
     g,
     `${many(size, 'rank')}, ${percent(gotNow(run, view.group))} received`,
     circle.cx,
     circle.cy + 11,
     13,
-    colour.grey,
+    color.grey,
     'center',
   );
   const note = 'dark: the rank receives now; click for its messages; esc goes back';
-  write(g, note, pane.x + 14, pane.y + pane.h - 12, 11, colour.grey);
+  write(g, note, pane.x + 14, pane.y + pane.h - 12, 11, color.grey);
 }

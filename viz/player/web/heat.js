@@ -1,14 +1,14 @@
 // The lanes of very many ranks: a row of pixels a rank, or several, dark where the busiest of them receives.
 
 import {clipTo, write} from './canvas.js';
-import {colour, mix} from './colours.js';
+import {color, mix} from './colors.js';
 import {floor, max, percent, round, time} from './format.js';
 import {firstOf} from './groups.js';
 import {data, view} from './state.js';
 
 const MOST_SHOWN = 128; // rows, unless a group is open
 
-/** Which rows are shown: `count` of them, each of so many ranks from `first` on. */
+/** Returns the rows to show: `count` rows of `ranks` ranks each, starting at `first`. */
 export function rowsOf(run) {
   const {sizes, rows} = run.aggregate,
     whole = data.ranks / rows;
@@ -37,8 +37,8 @@ export function paintHeat(g, box, toPixel) {
     {bins} = run.aggregate,
     {first, count, ranks} = rowsOf(run);
   const image = new ImageData(bins, count),
-    dark = `#${mix(colour.go, colour.ink, 0.5).map(hex).join('')}`;
-  const shades = Array.from({length: 256}, (_, value) => mix(colour.paper, dark, (value / 255) ** 1.3));
+    dark = `#${mix(color.go, color.ink, 0.5).map(hex).join('')}`;
+  const shades = Array.from({length: 256}, (_, value) => mix(color.paper, dark, (value / 255) ** 1.3));
   for (let row = 0; row < count; row++) {
     for (let bin = 0; bin < bins; bin++) {
       image.data.set([...shades[busiest(run, row, bin)], 255], 4 * (row * bins + bin));
@@ -49,7 +49,7 @@ export function paintHeat(g, box, toPixel) {
   const every = max(1, round(count / 8)),
     left = toPixel(box, 0);
   for (let row = 0; row < count; row += every) {
-    write(g, String(round(first + row * ranks)), box.x - 8, box.y + (row + 0.5) * box.lane, 10.5, colour.grey, 'right');
+    write(g, String(round(first + row * ranks)), box.x - 8, box.y + (row + 0.5) * box.lane, 10.5, color.grey, 'right');
   }
   clipTo(g, box.x, box.y, box.w, box.h);
   g.imageSmoothingEnabled = false;

@@ -1,4 +1,4 @@
-// What is under the pointer, and what a click on it chooses.
+// Finds the object under the pointer, and selects it on a click.
 
 import {chooseGroup, chooseRank} from './choices.js';
 import {activeAt, isTimed, lengthOf} from './clock.js';

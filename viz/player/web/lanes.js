@@ -2,7 +2,7 @@
 
 import {area, clear, clipTo, cross, dot, fade, line, pen, widthOf, write} from './canvas.js';
 import {beginsOf, endsOf, isStuckAtOnce, isTimed, lengthOf, reach} from './clock.js';
-import {colour, isSync, phaseColour, wordsOn} from './colours.js';
+import {color, isSync, phaseColor, wordsOn} from './colors.js';
 import {aboutRows, detailOf, paintDetail} from './detail.js';
 import {ceil, clamp, floor, log10, max, min, round, time} from './format.js';
 import {paintHeat, rowsOf} from './heat.js';
@@ -53,13 +53,13 @@ export function drawLanes() {
     now = toPixel(box, view.x),
     from = clamp(now, box.x, box.x + box.w);
   fade(g, 0.58);
-  area(g, colour.paper, from, RULER, box.x + box.w - from + 14, h - RULER);
+  area(g, color.paper, from, RULER, box.x + box.w - from + 14, h - RULER);
   fade(g, 1);
   for (const each of onLanes.boxes) writeAbove(g, each, w);
   drawRuler(g, box);
   outlineHovered(g);
   if (now < box.x - 1 || now > box.x + box.w + 1) return;
-  area(g, colour.go, now - 1, RULER - 4, 2, h - RULER + 4);
+  area(g, color.go, now - 1, RULER - 4, 2, h - RULER + 4);
   g.beginPath();
   for (const [dx, y] of [
     [-6, RULER - 10],
@@ -84,7 +84,7 @@ function paintOnce(canvas, w) {
     view.rank,
     view.group,
     view.kind,
-    colour.paper,
+    color.paper,
   ].join();
   if (key === paintedFor) return;
   painted ||= document.createElement('canvas');
@@ -106,7 +106,7 @@ function paintOnce(canvas, w) {
 function writeAbove(g, box, w) {
   const {run} = box,
     left = isRacing() || run.aggregate ? run.name : '';
-  write(g, left, box.x, box.y - 9, 11.5, colour.ink, 'left', true);
+  write(g, left, box.x, box.y - 9, 11.5, color.ink, 'left', true);
   if (w < 700 || box !== onLanes.boxes[0]) return;
   const over = !isRacing() && partner(run);
   const words = run.aggregate
@@ -116,7 +116,7 @@ function writeAbove(g, box, w) {
     : run.hasPhases
       ? `above: ${phaseNames(run)}   below: messages`
       : `thick: receives   thin: sends   gap: waits   faded: yet to come${over ? `   dashed: ${over.kind}` : ''}`;
-  write(g, words, box.x + box.w, box.y - 9, 11, colour.grey, 'right');
+  write(g, words, box.x + box.w, box.y - 9, 11, color.grey, 'right');
 }
 
 const phaseNames = run => [...new Set(run.spans.map(span => span.name))].join(', ');
@@ -133,10 +133,10 @@ function drawRuler(g, box) {
   for (let at = ceil(from / step) * step; at <= to * 1.0001; at += step) {
     const x = toPixel(box, at),
       isFirst = at < step / 2;
-    area(g, colour.faint, x, RULER - 3, 1, 4);
+    area(g, color.faint, x, RULER - 3, 1, 4);
     const words = isTimed() ? (isFirst ? '0' : time(at)) : isFirst ? 'step' : String(round(at));
     const half = isFirst ? 0 : widthOf(g, words, 11) / 2;
-    write(g, words, min(x, box.x + box.w + RIGHT - 4 - half), 8, 11, colour.grey, isFirst ? 'left' : 'center');
+    write(g, words, min(x, box.x + box.w + RIGHT - 4 - half), 8, 11, color.grey, isFirst ? 'left' : 'center');
   }
 }
 
@@ -147,7 +147,7 @@ function outlineHovered(g) {
     i = view.hover.index,
     x1 = toPixel(box, beginsOf(run)[i]),
     x2 = toPixel(box, endsOf(run)[i]);
-  pen(g, colour.ink, 2);
+  pen(g, color.ink, 2);
   g.strokeRect(x1, box.y + run.c.dst[i] * box.lane, max(2, x2 - x1), box.lane);
   line(g, x1, box.y + (run.c.src[i] + 0.5) * box.lane, x2, box.y + (run.c.dst[i] + 0.5) * box.lane);
 }
@@ -176,12 +176,12 @@ function paintLanes(g, box) {
   fade(g, 1);
   const end = at(lengthOf(run));
   if (isRacing() && end < x + w - 4) {
-    area(g, colour.go, end, y - 1, 2, h + 2);
-    write(g, isTimed() ? time(run.elapsed) : `${run.steps} steps`, end + 7, y + h / 2, 13, colour.go, 'left', true);
+    area(g, color.go, end, y - 1, 2, h + 2);
+    write(g, isTimed() ? time(run.elapsed) : `${run.steps} steps`, end + 7, y + h / 2, 13, color.go, 'left', true);
   }
 }
 
-/** Where in a lane its bars are, as shares of its height: phases of a training need the upper half. */
+/** Returns the position of bars in a lane, as shares of its height: phases of a training use the upper half. */
 function tracks(run, lane) {
   if (lane < 7) return {isSmall: true, send: 0, receive: 0, bar: 1, thin: 1};
   if (run.hasPhases) return {isSmall: false, phase: 0.06, sync: 0.3, send: 0.56, receive: 0.7, bar: 0.24, thin: 0.09};
@@ -193,7 +193,7 @@ function paintGround(g, {run, x, y, w, lane}) {
   for (let rank = 0; rank < data.ranks; rank++) {
     const top = y + rank * lane,
       isChosen = view.rank === rank;
-    if (lane > 5) area(g, isChosen ? `${colour.go}29` : rank % 2 ? colour.paper : colour.pane, x, top, w, lane);
+    if (lane > 5) area(g, isChosen ? `${color.go}29` : rank % 2 ? color.paper : color.pane, x, top, w, lane);
     if (rank % every) continue;
     const failed = run.failed.some(([who]) => who === rank);
     write(
@@ -202,7 +202,7 @@ function paintGround(g, {run, x, y, w, lane}) {
       x - 8,
       top + lane / 2,
       clamp(lane * 0.72, 9, 11.5),
-      failed ? colour.full : isChosen ? colour.go : colour.grey,
+      failed ? color.full : isChosen ? color.go : color.grey,
       'right',
       isChosen || failed,
     );
@@ -220,15 +220,15 @@ function paintSpans(g, {run, y, lane}, {at, isSmall, phase, sync}) {
     if (name === 'reduce')
       area(
         g,
-        colour.ink,
+        color.ink,
         at(begin),
         top + lane * (run.hasPhases ? 0.5 : 0.3),
         width,
         lane * (run.hasPhases ? 0.06 : 0.4),
       );
-    else if (isSmall) area(g, phaseColour(name), at(begin), top, width, lane);
+    else if (isSmall) area(g, phaseColor(name), at(begin), top, width, lane);
     else {
-      area(g, phaseColour(name), at(begin), top + lane * (isBelow ? sync : phase), width, lane * 0.22);
+      area(g, phaseColor(name), at(begin), top + lane * (isBelow ? sync : phase), width, lane * 0.22);
       if (lane * 0.22 > 9 && width > 52 && width > widthOf(g, name, 9.5) + 8)
         write(g, name, at(begin) + 5, top + lane * ((isBelow ? sync : phase) + 0.11), 9.5, wordsOn(name));
     }
@@ -262,7 +262,7 @@ function paintBars(g, {run, y, lane}, {at, begins, ends, inView, isSmall, send, 
 }
 
 /**
- * A line from who sends to who receives; those over a link that stands out in its colour. In a ring that from the last
+ * A line from who sends to who receives; those over a link that stands out in its color. In a ring that from the last
  * rank to the first leaves at the bottom and comes in at the top.
  */
 function paintLines(g, {run, y, lane}, {at, begins, ends, inView, send, receive, bar, thin}) {
@@ -274,7 +274,7 @@ function paintLines(g, {run, y, lane}, {at, begins, ends, inView, send, receive,
     fade(g, isFar(run, i) ? 0.08 : isPath ? 1 : isHot ? 0.9 : view.path ? 0.15 : 0.6);
     pen(
       g,
-      isPath ? colour.ink : isHot ? colour.full : hueOf(run, chunk[i]),
+      isPath ? color.ink : isHot ? color.full : hueOf(run, chunk[i]),
       isPath ? 3 : isHot ? 1.8 : lane > 9 ? 1.2 : 0.7,
     );
     const from = src[i] + send + thin / 2,
@@ -291,13 +291,13 @@ function paintHot(g, {run, y, lane}, {at, begins, ends, inView}) {
   for (const i of inView) {
     if (!run.crosses[i]) continue;
     const left = at(begins[i]);
-    area(g, colour.full, left, y + (run.c.dst[i] + 0.5) * lane - 1, max(1, at(ends[i]) - left), max(2, lane * 0.6));
+    area(g, color.full, left, y + (run.c.dst[i] + 0.5) * lane - 1, max(1, at(ends[i]) - left), max(2, lane * 0.6));
   }
 }
 
 /** The other run, predicted or measured, as dashed outlines. */
 function paintOver(g, {y, lane, h}, {at, receive, bar}, other) {
-  pen(g, colour.ink, 1);
+  pen(g, color.ink, 1);
   fade(g, 0.55);
   g.setLineDash([2, 2]);
   for (let i = 0; i < other.n; i++) {
@@ -318,14 +318,14 @@ function paintFaults(g, {run, x, y, w, lane}, {at}) {
   fade(g, 1);
   for (const [rank, , , , since] of run.unfinished) {
     const middle = y + (rank + 0.5) * lane;
-    pen(g, colour.full, 1.5);
+    pen(g, color.full, 1.5);
     g.setLineDash([4, 3]);
     line(g, at(since), middle, x + w, middle);
     g.setLineDash([]);
-    dot(g, at(since), middle, 3, colour.paper, colour.full, 1.5);
+    dot(g, at(since), middle, 3, color.paper, color.full, 1.5);
   }
   for (const [rank, when] of run.failed) {
-    pen(g, colour.full, 3);
+    pen(g, color.full, 3);
     cross(g, at(when), y + (rank + 0.5) * lane, clamp(lane * 0.3, 3, 7));
   }
 }

@@ -3,7 +3,7 @@
 import {buffersAt, completeness} from './buffers.js';
 import {sharpness} from './canvas.js';
 import {isStuckAtOnce, isTimed, pause, play, seek, stepProgram, total, watchingSeconds} from './clock.js';
-import {readColours} from './colours.js';
+import {readColors} from './colors.js';
 import {inflate} from './columns.js';
 import {clamp, digits, max, round, time} from './format.js';
 import {forgetPlaces, isDark, race, setDark, setView, showRun, showRuns} from './choices.js';
@@ -71,7 +71,7 @@ function setText(id, words) {
   if (find(id).textContent !== words) find(id).textContent = words;
 }
 
-/** What changes with every frame; the caption is spoken at once when paused, now and then while playing. */
+/** Updates everything that changes with each frame. Screen readers get the caption at once when paused, else rarely. */
 function writeNow(now) {
   const [clock, whole] = clockWords(),
     words = caption(),
@@ -103,9 +103,9 @@ function writeControls(isOther) {
   if (isOther) writeRuns();
 }
 
-/** What changes with the runs that are shown. */
+/** Updates everything that depends on the shown runs. */
 function writeRuns() {
-  readColours();
+  readColors();
   document.querySelector('main').className = isRacing() ? 'two' : '';
   setText('say', headline());
   const chips = data.runs.map((run, index) => {
@@ -159,7 +159,7 @@ async function begin() {
   const ring = data.runs.findIndex(run => run.name.startsWith('ring'));
   view.shown = data.teaches && data.runs.length > 1 ? [0, 1] : [max(0, ring)];
   view.kind = firstView();
-  readColours();
+  readColors();
   takeHands();
   setDark(matchMedia('(prefers-color-scheme: dark)').matches);
   const wanted = new URLSearchParams(location.hash.slice(1));

@@ -2,7 +2,7 @@
 
 import {dot, fade, label, line, pen, slab, widthOf, write} from './canvas.js';
 import {isOver} from './clock.js';
-import {colour} from './colours.js';
+import {color} from './colors.js';
 import {atan2, ceil, clamp, cos, hypot, min, percent, rate, round, sin} from './format.js';
 import {pairOf, talkLine} from './places.js';
 import {data, isRank, view} from './state.js';
@@ -18,7 +18,7 @@ function trace(path, [x1, y1, x2, y2, bow]) {
   else path.lineTo(x2, y2);
 }
 
-/** How much of each link is used now, and by how many messages. */
+/** Returns the current utilization of each link, and its number of messages. */
 function loadsOf(run, active) {
   const loads = new Map();
   for (const i of active) {
@@ -42,7 +42,7 @@ export function drawLinks(g, run, places, active) {
     places.idle = new Path2D();
     places.lines.forEach(ends => trace(places.idle, ends));
   }
-  pen(g, colour.link, thin);
+  pen(g, color.link, thin);
   g.stroke(places.idle);
   places.lines.forEach((ends, link) => {
     const now = isOver(run) ? run.use[link] : loads.get(link)?.share || 0;
@@ -63,7 +63,7 @@ function strokeShade(g, shade, path, thin) {
     kind = shade - (shade % CHOSEN);
   pen(
     g,
-    kind === STANDS_OUT ? colour.full : kind === CHOSEN ? colour.go : colour.ink,
+    kind === STANDS_OUT ? color.full : kind === CHOSEN ? color.go : color.ink,
     thin + (thin > 1 ? 3.5 : 1.2) * use,
   );
   fade(g, kind === STANDS_OUT ? 0.45 + 0.55 * use : kind === CHOSEN ? 1 : 0.12 + 0.5 * use);
@@ -76,7 +76,7 @@ function writeSharers(g, run, places, link, load) {
     far = hypot(x2 - x1, y2 - y1) || 1;
   const x = (x1 + x2) / 2 + ((y1 - y2) / far) * 11,
     y = (y1 + y2) / 2 + ((x2 - x1) / far) * 11;
-  write(g, `${load.count} share`, x, y, 10, run.bad.has(link) ? colour.full : colour.grey, 'center', true);
+  write(g, `${load.count} share`, x, y, 10, run.bad.has(link) ? color.full : color.grey, 'center', true);
 }
 
 /** Switches and other parts, with their names where there is room for them. */
@@ -87,9 +87,9 @@ export function drawSwitches(g, places) {
     const name = data.nodes[node].replace(/^n\d+\./, '').slice(0, 7);
     const w = min(room - 3, name.length > 4 ? 44 : 30);
     const isNamed = w >= 6 * name.length;
-    if (isNamed) slab(g, x - w / 2, y - 10, w, 20, 6, colour.paper, colour.grey, 1.2);
-    else slab(g, x - 5, y - 4, 10, 8, 3, colour.paper, colour.grey, 1.2);
-    if (isNamed) write(g, name, x, y + 0.5, 10, colour.grey, 'center');
+    if (isNamed) slab(g, x - w / 2, y - 10, w, 20, 6, color.paper, color.grey, 1.2);
+    else slab(g, x - 5, y - 4, 10, 8, 3, color.paper, color.grey, 1.2);
+    if (isNamed) write(g, name, x, y + 0.5, 10, color.grey, 'center');
   });
 }
 
@@ -118,9 +118,9 @@ export function drawPairs(g, places) {
     places.talk = new Path2D();
     for (const key of places.pairs) trace(places.talk, talkLine(places, ...pairOf(key)));
   }
-  pen(g, colour.link, data.ranks > 64 ? 0.6 : 1.3);
+  pen(g, color.link, data.ranks > 64 ? 0.6 : 1.3);
   g.stroke(places.talk);
-  g.fillStyle = colour.link;
+  g.fillStyle = color.link;
   if (data.ranks <= 40) for (const key of places.pairs) drawHead(g, talkLine(places, ...pairOf(key)));
 }
 
@@ -146,14 +146,14 @@ export function drawRanks(g, run, places) {
     const [x, y] = places.at[rank],
       {radius} = places;
     fade(g, view.rank >= 0 && view.rank !== rank ? 0.4 : 1);
-    dot(g, x, y, radius, colour.ink);
-    if (radius >= 6) write(g, String(rank), x, y + 0.5, min(13, radius * 1.1), colour.paper, 'center', true);
-    if (view.rank === rank) dot(g, x, y, radius + 4, null, colour.go, 3);
+    dot(g, x, y, radius, color.ink);
+    if (radius >= 6) write(g, String(rank), x, y + 0.5, min(13, radius * 1.1), color.paper, 'center', true);
+    if (view.rank === rank) dot(g, x, y, radius + 4, null, color.go, 3);
   }
   fade(g, 1);
 }
 
-/** What stands out, said where it is. */
+/** Labels the link that stands out. */
 export function drawCallout(g, run, places) {
   const cable = run.standing[0],
     ends = cable && places.lines[cable.links[0]];
@@ -167,7 +167,7 @@ export function drawCallout(g, run, places) {
   const half = widthOf(g, words, 12) / 2 + 12,
     right = pane.x + pane.w - (places.matrix ? places.matrix + 34 : 0);
   const to = [clamp(x, pane.x + half, right - half), clamp(y + 37, pane.y + 16, pane.y + pane.h - 18)];
-  pen(g, colour.full, 1.4);
+  pen(g, color.full, 1.4);
   line(g, x, y + 6, to[0], to[1]);
-  label(g, words, ...to, colour.full, colour.paper);
+  label(g, words, ...to, color.full, color.paper);
 }

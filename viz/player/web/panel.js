@@ -1,8 +1,8 @@
-// What limits the run, as limits.py says, with the links to compare it with; or the measured run beside its prediction.
+// The bottleneck of the run, from limits.py, with a list of links; or a measured run compared with its prediction.
 
 import {area, clear, write} from './canvas.js';
 import {isTimed} from './clock.js';
-import {colour} from './colours.js';
+import {color} from './colors.js';
 import {abs, clamp, digits, floor, max, min, percent, rate, round, time} from './format.js';
 import {areGroups, data, find, firstRun, linkName, partner, tell, view} from './state.js';
 import {keyWords} from './words.js';
@@ -84,7 +84,7 @@ function pairRows(run) {
   return rates.slice(0, LISTED).map(([name, speed]) => row(name, rate(speed), speed / rates.at(-1)[1]));
 }
 
-/** How far a measured run is from its prediction, and which message is latest. Ends are compared. */
+/** Compares a measured run with its prediction: total time, and the message with the largest delay at its end. */
 function againstPrediction(run, other) {
   const [measured, predicted] = run.kind === 'measured' ? [run, other] : [other, run];
   const key = (c, i) => [c.src[i], c.dst[i], c.step[i], c.chunk[i]].join();
@@ -114,15 +114,15 @@ export function drawUse() {
   const [g, w, h] = clear(canvas),
     top = 14,
     series = run.aggregate ? keptSeries(run, link) : seriesOf(run, link);
-  write(g, `${linkName(link)} over time: how full it is`, 0, 6, 11, colour.grey);
+  write(g, `${linkName(link)} over time: how full it is`, 0, 6, 11, color.grey);
   if (!series) return;
-  area(g, colour.cell, 0, top, w, h - top);
-  g.fillStyle = run.bad.has(link) ? colour.full : colour.grey;
+  area(g, color.cell, 0, top, w, h - top);
+  g.fillStyle = run.bad.has(link) ? color.full : color.grey;
   series.forEach((share, i) => {
     const height = (h - top) * clamp(share, 0, 1);
     g.fillRect((i * w) / series.length, h - height, w / series.length + 0.3, height);
   });
-  if (isTimed()) area(g, colour.go, (view.x / run.elapsed) * w - 1, top, 2, h - top);
+  if (isTimed()) area(g, color.go, (view.x / run.elapsed) * w - 1, top, 2, h - top);
 }
 
 function keptSeries({aggregate: {links, series, bins}}, link) {

@@ -1,11 +1,11 @@
-// Where everything stands on the stage: ranks, switches, links, buffers, and a message on its way.
+// Positions on the stage: ranks, switches, links, buffers, and messages in flight.
 
 import {abs, clamp, cos, floor, hypot, min, PI, sin, sqrt} from './format.js';
 import {data, isRank, onWires, view} from './state.js';
 
 const ROUND = ['circle', 'star', 'memory']; // layouts that may be wider than high
 
-/** Whether buffers stand beside their ranks; of more ranks a matrix stands beside the stage. */
+/** Returns whether buffers are drawn next to their ranks. For more ranks, a matrix is next to the stage. */
 export const hasStrips = run => data.ranks <= 10 && Boolean(run.buffers);
 
 function stripSize(pane) {
@@ -116,7 +116,7 @@ function placeLinks(places) {
 const wraps = (one, other, columns) =>
   abs(one[0] - other[0]) > 1.5 / (columns - 1) || abs(one[1] - other[1]) > 1.5 / (data.ranks / columns - 1);
 
-/** How far the line between two ranks is bent, so that those there and back are apart. */
+/** Returns the bend of the line between two ranks, which separates the two directions. */
 export const bend = (far, places) =>
   places.round && far > 2.4 * places.round * sin(PI / data.ranks) ? -min(16, far * 0.06) : 0;
 

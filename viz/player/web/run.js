@@ -1,6 +1,6 @@
-// What is worked out of a run once, before it is drawn.
+// Derives data of a run once, before drawing.
 
-import {chunkColours} from './colours.js';
+import {chunkColors} from './colors.js';
 import {max} from './format.js';
 
 const TICKS = 2 ** 30; // of a run, as in packing.py
@@ -33,7 +33,7 @@ function prepareMessages(run, ranks) {
   const isBad = run.routes.map(route => (route.some(link => run.bad.has(link)) ? 1 : 0));
   run.crosses = Uint8Array.from(c.route, route => isBad[route]); // a link that stands out
   run.chunks = run.buffers ? run.buffers.chunks : c.chunk.reduce((most, chunk, i) => max(most, chunk + c.count[i]), 1);
-  run.colours = chunkColours(run.chunks);
+  run.colors = chunkColors(run.chunks);
   if (run.spans) prepareSpans(run, toSeconds);
   if (run.buffers) prepareBuffers(run);
 }
@@ -68,9 +68,9 @@ function prepareBuffers(run) {
 
 export const isComplete = held => held >= COMPLETE;
 export const contributors = held => held % COMPLETE;
-export const hueOf = (run, chunk) => run.colours[chunk % run.colours.length];
+export const hueOf = (run, chunk) => run.colors[chunk % run.colors.length];
 
-/** Where each new value of a chunk is shown from, and which value a message carries. */
+/** Computes when each new value of a chunk appears, and the value that a message carries. */
 export const carriedBy = (run, i, at) => (run.buffers ? run.buffers.carried[run.carriedAt[i] + at] : COMPLETE);
 
 export const bitsIn = held => {

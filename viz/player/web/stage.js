@@ -3,7 +3,7 @@
 import {buffersAt, completeness, drawChunk, shareOf} from './buffers.js';
 import {area, clear, clipTo, cross, dot, fade, line, pen, slab, widthOf, write} from './canvas.js';
 import {activeAt, beginsOf, endsOf, isOver, isTimed, lengthOf, total, watchingSeconds} from './clock.js';
-import {colour} from './colours.js';
+import {color} from './colors.js';
 import {ceil, clamp, floor, max, min, round, size, sqrt, time} from './format.js';
 import {drawGroups} from './groups.js';
 import {drawCallout, drawLinks, drawPairs, drawRanks, drawSwitches} from './network.js';
@@ -15,7 +15,7 @@ import {phaseWords} from './words.js';
 const FRESH = 0.35; // seconds for which a chunk that has changed is underlined
 const MOST_DRAWN = 1500; // messages at once
 
-/** What can be hovered: messages as {x, y, radius, run, index}, and the pane of each run. */
+/** Objects under the pointer: messages as {x, y, radius, run, index}, and the pane of each run. */
 export const onStage = {tokens: [], panes: []};
 
 export function drawStage() {
@@ -29,7 +29,7 @@ export function drawStage() {
   );
   runs.forEach((run, i) => {
     const pane = onStage.panes[i];
-    if (i) area(g, colour.faint, pane.x, pane.y + (stacked ? 0 : 8), stacked ? w : 1, stacked ? 1 : h - 16);
+    if (i) area(g, color.faint, pane.x, pane.y + (stacked ? 0 : 8), stacked ? w : 1, stacked ? 1 : h - 16);
     g.save();
     clipTo(g, pane.x, pane.y, pane.w, pane.h);
     if (run.aggregate) drawGroups(g, pane, run);
@@ -74,7 +74,7 @@ function drawStrips(g, run, places, cells, x) {
       if (wanted[cell] && !isComplete(cells[cell])) isDone = false;
       if (run.changed[cell] >= 0 && age < FRESH && !isOver(run)) {
         fade(g, 1 - age / FRESH);
-        area(g, colour.ink, at, top + h + 1, width, 3);
+        area(g, color.ink, at, top + h + 1, width, 3);
         fade(g, 1);
       }
     }
@@ -83,7 +83,7 @@ function drawStrips(g, run, places, cells, x) {
 }
 
 function tick(g, x, y) {
-  pen(g, colour.paper, 3);
+  pen(g, color.paper, 3);
   g.beginPath();
   for (const [dx, dy] of [
     [-7, 0],
@@ -127,8 +127,8 @@ function drawParcel(g, run, places, {x, y, index}) {
     {bytes, chunk, count} = run.c;
   const w = max(7, strip * min(1, bytes[index] / (run.nbytes || bytes[index]))),
     each = w / count[index];
-  const rim = onWires() && run.crosses[index] ? colour.full : colour.ink;
-  slab(g, x - w / 2 - 2.5, y - h / 2 - 2.5, w + 5, h + 5, 3, colour.paper, rim, 1.4);
+  const rim = onWires() && run.crosses[index] ? color.full : color.ink;
+  slab(g, x - w / 2 - 2.5, y - h / 2 - 2.5, w + 5, h + 5, 3, color.paper, rim, 1.4);
   for (let at = 0; at < count[index]; at++) {
     drawChunk(g, run, [x - w / 2 + at * each, y - h / 2, each, h], chunk[index] + at, carriedBy(run, index, at));
   }
@@ -144,7 +144,7 @@ function drawDot(g, run, places, {x, y, index}) {
     y,
     radius,
     hueOf(run, run.c.chunk[index]),
-    radius > 3 ? (isHot ? colour.full : colour.paper) : null,
+    radius > 3 ? (isHot ? color.full : color.paper) : null,
     isHot ? 2 : 1,
   );
   return radius + 3;
@@ -153,7 +153,7 @@ function drawDot(g, run, places, {x, y, index}) {
 function ringHovered(g, run) {
   if (view.hover?.run !== run) return;
   const token = onStage.tokens.find(one => one.run === run && one.index === view.hover.index);
-  if (token) dot(g, token.x, token.y, token.radius + 4, null, colour.go, 2.5);
+  if (token) dot(g, token.x, token.y, token.radius + 4, null, color.go, 2.5);
 }
 
 /** A rank that waits forever has a line towards its peer that does not reach it. */
@@ -165,9 +165,9 @@ function drawWaits(g, run, places, x) {
     const [x1, y1] = places.at[rank],
       [x2, y2] = places.at[peer];
     const end = [x1 + (x2 - x1) * 0.42, y1 + (y2 - y1) * 0.42];
-    pen(g, colour.full, 2);
+    pen(g, color.full, 2);
     line(g, x1, y1, ...end);
-    dot(g, ...end, 4, colour.paper, colour.full, 2);
+    dot(g, ...end, 4, color.paper, color.full, 2);
   }
   g.setLineDash([]);
 }
@@ -176,7 +176,7 @@ function drawFailures(g, run, places, x) {
   if (!isTimed()) return;
   for (const [rank, at] of run.failed) {
     if (x < at) continue;
-    pen(g, colour.full, 4);
+    pen(g, color.full, 4);
     cross(g, ...places.at[rank], places.radius + 3);
   }
 }
@@ -190,11 +190,11 @@ function drawMatrix(g, run, places, cells) {
     top = pane.y + 44,
     w = matrix / n,
     h = min(matrix, pane.h - 66) / p;
-  write(g, 'Buffers', left, top - 27, 13, colour.ink, 'left', true);
+  write(g, 'Buffers', left, top - 27, 13, color.ink, 'left', true);
   const full = run.hasSums ? `sum of all ${p}` : 'complete';
-  write(g, `row: rank   column, colour: chunk   full: ${full}`, left, top - 11, 11, colour.grey);
+  write(g, `row: rank   column, color: chunk   full: ${full}`, left, top - 11, 11, color.grey);
   for (let rank = 0, every = ceil(11 / h); rank < p; rank += every) {
-    write(g, String(rank), left - 5, top + (rank + 0.5) * h, 9.5, colour.grey, 'right');
+    write(g, String(rank), left - 5, top + (rank + 0.5) * h, 9.5, color.grey, 'right');
   }
   for (let cell = 0; cell < cells.length; cell++) {
     const chunk = cell % n,
@@ -208,7 +208,7 @@ function drawMatrix(g, run, places, cells) {
   }
   fade(g, 1);
   if (view.rank >= 0) {
-    pen(g, colour.go, 2);
+    pen(g, color.go, 2);
     g.strokeRect(left - 1, top + view.rank * h - 1, matrix + 2, h + 1);
   }
 }
@@ -218,16 +218,16 @@ function writeOnPane(g, run, places, active, drawn) {
     bottom = pane.y + pane.h - 12,
     over = isOver(run);
   if (isRacing()) {
-    write(g, run.name, pane.x + 16, pane.y + 16, 16, colour.ink, 'left', true);
+    write(g, run.name, pane.x + 16, pane.y + 16, 16, color.ink, 'left', true);
     const words = over ? `done in ${time(run.elapsed)}` : `${time(run.elapsed)} in all`;
-    write(g, words, pane.x + 16, pane.y + 35, 12, over ? colour.go : colour.grey, 'left', over);
+    write(g, words, pane.x + 16, pane.y + 35, 12, over ? color.go : color.grey, 'left', over);
   }
   if (!onWires() && places.round > 70 && view.zoom.scale === 1) writePhase(g, places, ...phaseWords(run, active));
   if (hasStrips(run) && run.buffers.exact && !isRacing() && pane.w > 860) drawLegend(g, run, pane);
   const notes = onWires() && !isRacing() ? [aboutWires(run, over, pane)] : [];
   if (drawn < active.length) notes.push(`${drawn} of ${active.length} messages are shown.`);
   else if (data.hidden && onWires()) notes.push(`${data.hidden} idle parts are hidden.`);
-  write(g, notes.join(' '), pane.x + 14, isRacing() ? bottom : pane.y + 14, 11, colour.grey);
+  write(g, notes.join(' '), pane.x + 14, isRacing() ? bottom : pane.y + 14, 11, color.grey);
 }
 
 function aboutWires(run, isOver, pane) {
@@ -240,10 +240,10 @@ function writePhase(g, places, head, words) {
     half = max(widthOf(g, head, 17), 110) / 2 + 10;
   if (!head) return;
   fade(g, 0.85);
-  slab(g, x - half, y - 24, 2 * half, 50, 10, colour.paper);
+  slab(g, x - half, y - 24, 2 * half, 50, 10, color.paper);
   fade(g, 1);
-  write(g, head, x, y - 9, 17, colour.ink, 'center', true);
-  write(g, words, x, y + 13, 12.5, colour.grey, 'center');
+  write(g, head, x, y - 9, 17, color.ink, 'center', true);
+  write(g, words, x, y + 13, 12.5, color.grey, 'center');
 }
 
 function drawLegend(g, run, pane) {
@@ -254,24 +254,24 @@ function drawLegend(g, run, pane) {
     const y = top + 33 * at,
       first = y + 19 - 7 * words.length;
     draw(y);
-    words.forEach((line, i) => write(g, line, pane.x + 25 + w, first + 14 * i, 11, colour.grey));
+    words.forEach((line, i) => write(g, line, pane.x + 25 + w, first + 14 * i, 11, color.grey));
   });
 }
 
-/** How each glyph is drawn at a height, and what it means, a line or two. */
+/** The legend: a function that draws a glyph at a height, and its meaning in one or two lines. */
 function legendRows(g, run, x, w) {
   const who = data.ranks > 2 ? 'ranks 0 and 2 are' : 'rank 0 is',
     stripes = run.hasSums
       ? [`stripes: ${who} in the`, `sum so far; it stays ${size(run.nbytes / run.chunks)}`]
       : [`stripes: whose data is in, here ${data.ranks > 2 ? '0 and 2' : '0'}`];
-  const colours = y => {
+  const colors = y => {
     for (let i = 0; i < 4; i++) area(g, hueOf(run, i), x + (i * w) / 4, y + 4, w / 4, 16);
   };
   return [
-    ...(run.chunks > 1 ? [[colours, `a color: one of ${run.chunks} chunks`]] : []),
+    ...(run.chunks > 1 ? [[colors, `a color: one of ${run.chunks} chunks`]] : []),
     [y => drawChunk(g, run, [x, y, w, 24], 0, data.ranks > 2 ? 0b101 : 1), ...stripes],
     [y => area(g, hueOf(run, 0), x, y, w, 24), run.hasSums ? `full: the sum of all ${data.ranks} ranks` : 'complete'],
-    [y => slab(g, x - 2, y + 1, w + 4, 22, 3, null, colour.ink, 1.4), 'a message in flight'],
+    [y => slab(g, x - 2, y + 1, w + 4, 22, 3, null, color.ink, 1.4), 'a message in flight'],
   ];
 }
 

@@ -1,4 +1,4 @@
-// What the page shows, and how: the data of all runs, and the choices of whoever watches.
+// The state of the page: the data of all runs, and the user's choices.
 
 export const find = id => document.getElementById(id);
 export const stage = find('stage');
@@ -24,7 +24,7 @@ export const view = {
   zoom: {scale: 1, x: 0, y: 0}, // of the stage
 };
 
-/** What main.js does when something changes: `draw` a frame, or write `controls` anew. */
+/** Callbacks of main.js for a change: `draw` a frame, or update the `controls`. */
 export const tell = {draw() {}, controls() {}};
 
 export const calm = matchMedia('(prefers-reduced-motion: reduce)').matches;

@@ -1,4 +1,4 @@
-// What the page says: the headline, the caption, and what stands beside the pointer.
+// The texts of the page: headline, caption and tooltips.
 
 import {buffersAt, completeness} from './buffers.js';
 import {activeAt, isOver, isStuckAtOnce, isTimed, lengthOf, total} from './clock.js';
@@ -54,7 +54,7 @@ function spansNow(run) {
   return ordered([...new Set(names)]);
 }
 
-/** What happens now, in a sentence or two. */
+/** Describes the current moment in one or two sentences. */
 export function caption() {
   const runs = shownRuns(),
     done = runs.filter(isOver);
@@ -65,7 +65,7 @@ export function caption() {
   return isRacing() && !data.teaches ? runs.map(raceCaption).join('; ') + '.' : captionOf(firstRun());
 }
 
-/** What happens now in one of two runs. */
+/** Describes the current moment of one of two runs. */
 function raceCaption(run) {
   const buffer = run.chunks > 1 ? many(run.chunks, 'chunk') : 'one whole buffer',
     x = min(view.x, lengthOf(run));
@@ -125,7 +125,7 @@ function endWords(run) {
     : `${done}: every chunk is where it belongs.`;
 }
 
-/** Which ranks have failed or wait forever by now. */
+/** Names the ranks that have failed or wait forever by now. */
 function faultWords(run) {
   if (!isTimed()) return '';
   const failed = run.failed.filter(([, at]) => at <= view.x).map(([rank]) => `rank ${rank}`);
@@ -167,14 +167,14 @@ function activeWords(run, active) {
   return `${step}. ${many(active.length, 'message')} of ${upTo}${size(most)} at once${round}: ${what}.`;
 }
 
-/** What happens to messages that are not added. */
+/** Describes messages that are not added. */
 function keptWords(run, active) {
   const isWhole = run.buffers && active.every(i => isComplete(carriedBy(run, i, 0)));
   if (isWhole && run.hasSums) return `finished sums. ${KEEPS}`;
   return `${isWhole ? 'finished chunks' : 'chunks'}, which the receiver keeps`;
 }
 
-/** Which step it is, and that some ranks are ahead of others. */
+/** Names the step, or the steps if some ranks are ahead. */
 function stepWords(run, active) {
   const [step] = phaseWords(run, active);
   return step.startsWith('steps') ? `Some ranks are ahead: ${step}` : capital(step);
@@ -188,12 +188,12 @@ export const clockWords = () =>
     ? [clockTime(view.x, total()), `of ${clockTime(total(), total())}`]
     : [`step ${min(floor(view.x + 1e-6) + 1, total())}`, `of ${total()}`];
 
-/** What colours and stripes mean, where there is no room beside the ranks. */
+/** Explains colors and stripes if there is no room next to the ranks. */
 export function keyWords(run) {
   if (!run.buffers?.exact) return '';
-  const colours = run.chunks > 1 ? `Color: one of ${many(run.chunks, 'chunk')}. ` : '',
+  const colors = run.chunks > 1 ? `Color: one of ${many(run.chunks, 'chunk')}. ` : '',
     full = run.hasSums ? `the sum of all ${data.ranks} ranks` : 'complete';
-  return `${colours}Stripes: ranks that contributed. Full: ${full}. Framed: a message in flight.`;
+  return `${colors}Stripes: ranks that contributed. Full: ${full}. Framed: a message in flight.`;
 }
 
 export function aboutMessage(run, i) {
@@ -217,7 +217,7 @@ export function aboutMessage(run, i) {
   return lines.join('\n');
 }
 
-/** How long the sender and the receiver of a message waited for each other, seconds; of a rounding nothing. */
+/** Returns the seconds that sender and receiver of a message waited for each other; 0 for rounding errors. */
 function waitsOf(run, i) {
   const {src_waits: src, dst_waits: dst} = run.c;
   return src ? [src[i], dst[i]].map(ticks => (ticks > 1000 ? ticks * run.tick : 0)) : [0, 0];
@@ -245,7 +245,7 @@ function waitWords(run) {
   return words + (more > 0 ? ` So ${more > 1 ? 'do' : 'does'} ${many(more, 'more rank')}.` : '');
 }
 
-/** What a rank waits for now: messages in flight, and peers that have not come. */
+/** Lists the reasons for which a rank waits: messages in flight, and peers that are not ready. */
 function whyRankWaits(run, rank) {
   if (!run.c || !isTimed()) return [];
   const {src, dst, chunk} = run.c,
@@ -301,7 +301,7 @@ export function story(run) {
 
 const cableWords = ({name, use, peak}) => `${name}, ${percent(use)} on average and ${percent(peak)} at peak`;
 
-/** Of many ranks: what each group has received after each quarter of the run. */
+/** Describes the bytes that each group has received after each quarter of the run. */
 function groupStory(run) {
   const {groups, sizes, got, bins} = run.aggregate;
   return groups.map((name, i) => {
@@ -310,7 +310,7 @@ function groupStory(run) {
   });
 }
 
-/** Of a training: how long each phase takes, from the first rank's begin to the last one's end in each step. */
+/** Returns the mean time of each phase of a training. */
 function phaseStory(run) {
   const spans = new Map();
   for (const {name, begin, end} of run.spans) {

@@ -12,15 +12,15 @@ const PHASES = {
 };
 const NAMES = ['ink', 'grey', 'faint', 'pane', 'paper', 'full', 'go', 'cell', 'link'];
 
-/** The colours of the page by name, as player.css sets them. */
-export const colour = {};
+/** The colors of the page by name, as player.css sets them. */
+export const color = {};
 
-export function readColours() {
+export function readColors() {
   const style = getComputedStyle(document.documentElement);
-  for (const name of NAMES) colour[name] = style.getPropertyValue(`--${name}`).trim();
+  for (const name of NAMES) color[name] = style.getPropertyValue(`--${name}`).trim();
 }
 
-export const chunkColours = count =>
+export const chunkColors = count =>
   count <= 9
     ? NINE
     : Array.from({length: count}, (_, i) => {
@@ -29,13 +29,13 @@ export const chunkColours = count =>
       });
 
 /** A phase of a training; buckets of gradients are gold by turns, lighter and darker; what a program waits in, pale. */
-export function phaseColour(name) {
+export function phaseColor(name) {
   const bucket = /bucket\D*(\d+)/.exec(name);
-  return bucket ? ['#d6a92b', '#b98d14'][bucket[1] % 2] : PHASES[name] || colour.link;
+  return bucket ? ['#d6a92b', '#b98d14'][bucket[1] % 2] : PHASES[name] || color.link;
 }
 
-/** The colour of words upon a phase. */
-export const wordsOn = name => (phaseColour(name) === colour.link ? colour.ink : '#10151f');
+/** Returns the color of text on a phase. */
+export const wordsOn = name => (phaseColor(name) === color.link ? color.ink : '#10151f');
 
 export const isSync = name => name === 'sync' || name.includes('bucket');
 
