@@ -112,9 +112,7 @@ AT_ONCE = 1_000_000  # keys sorted at a time, to limit memory
 
 
 def number_distinct(keys: LongInts, below: int) -> tuple[LongInts, Ints]:
-    """Return the distinct keys in ascending order, and the position of each key among them. Keys are 0 to ``below`` -
-    1.
-    """
+    """Return the distinct keys, from 0 to ``below`` - 1, in ascending order, and each key's position among them."""
     # a larger table of all possible keys is slower than sorting
     if below > (1 << 24):
         return _by_sorting(keys)

@@ -60,20 +60,16 @@ def with_speeds(routes: Routes, cluster: Cluster, transport: Transport) -> Route
 
 def _make_routes(first: Ints, link: Ints, cluster: Cluster, transport: Transport) -> Routes:
     alone, shared, latency = find_shortest_paths(cluster.graph).speeds
-    delay = _delays(transport.overhead, latency, first, link)
+    delay = transport.overhead + _reduced(np.add, latency[link], first, 0.0)
     return Routes(first, link, delay, alone * transport.goodput, shared * transport.goodput, latency)
 
 
-def _delays(overhead: float, latency: Floats, first: Ints, link: Ints) -> Floats:
-    """Return the overhead plus the latencies of all links, for each route."""
-    counts = np.diff(first)
-    if (counts == 1).all():
-        return overhead + latency[link]
-    delay = np.empty(len(counts))
-    for begin, end in pieces(first):
-        route = np.repeat(np.arange(end - begin), counts[begin:end])
-        delay[begin:end] = np.bincount(route, latency[link[first[begin] : first[end]]], minlength=end - begin)
-    return overhead + delay
+def _reduced(operation: np.ufunc, values: Floats, first_hop: Ints, empty: float) -> Floats:
+    """Return the values of each route's hops, reduced by an operation; ``empty`` for a route without hops."""
+    result, crossing = np.full(len(first_hop) - 1, empty), np.flatnonzero(np.diff(first_hop))
+    if len(crossing):
+        result[crossing] = operation.reduceat(values, first_hop[crossing])
+    return result
 
 
 def pieces(first_hop: Ints) -> Iterator[tuple[int, int]]:
@@ -84,13 +80,7 @@ def pieces(first_hop: Ints) -> Iterator[tuple[int, int]]:
 
 def alone_rates(routes: Routes) -> Floats:
     """Return each route's bytes/s for a message that shares no link; infinity if no link limits it."""
-    if (np.diff(routes.first_hop) == 1).all():
-        return routes.alone[routes.hop_link]
-    rate = np.full(len(routes.delay), np.inf)
-    for begin, end in pieces(routes.first_hop):
-        route = np.repeat(np.arange(begin, end), np.diff(routes.first_hop[begin : end + 1]))
-        np.minimum.at(rate, route, routes.alone[routes.hop_link[routes.first_hop[begin] : routes.first_hop[end]]])
-    return rate
+    return _reduced(np.minimum, routes.alone[routes.hop_link], routes.first_hop, np.inf)
 
 
 class SingleMessages(NamedTuple):

@@ -226,9 +226,7 @@ def _actions(inputs: EngineInput, rank: int, computes: int) -> Iterator[Action]:
 
 
 def _post(step: SliceStep[Extent], terms: TcpTerms, start: float) -> Iterator[Action]:
-    """Yield the actions that post the messages of a step. The rank keeps a core for them, and for ``start`` seconds
-    before.
-    """
+    """Yield the actions that post a step's messages. The rank occupies a core, from ``start`` seconds before."""
     if terms.exchange_overhead > 0 and step.step.sends and step.step.receives:
         yield Action(SPEND, step, None, terms.exchange_overhead)
     transfers = (*step.receives, *step.step.sends, *step.early_receives)
