@@ -197,11 +197,8 @@ def on_rails(
     """
     graph, hosts = _separate_machines(machine, nodes, gpus_per_node)
     if nodes > 1:
-        per_leaf = (
-            nodes
-            if nodes_per_leaf is None
-            else min(check_whole_number("nodes_per_leaf", nodes_per_leaf, at_least=1), nodes)
-        )
+        wanted = nodes if nodes_per_leaf is None else check_whole_number("nodes_per_leaf", nodes_per_leaf, at_least=1)
+        per_leaf = min(wanted, nodes)
         leaves = _add_leaves(graph, machine, per_leaf)
         uplinks = per_leaf / check_number("oversubscription", oversubscription, above=0)  # of each leaf to the spines
         spines = max(1, round(uplinks))

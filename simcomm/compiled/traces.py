@@ -148,25 +148,12 @@ def trace_unfinished(inputs: EngineInput, timing: Timing) -> list[Unfinished]:
     stuck = np.flatnonzero(np.isnan(times.end))
     for sends, since, ends in zip((True, False), (times.src_posted, times.dst_posted), _halves(inputs), strict=True):
         posted = stuck[np.isfinite(since[stuck])]
-        location = (columns.rank, columns.peer, columns.step, columns.channel, columns.chunk if sends else columns.into)
-        rows: Iterator[list[Any]] = zip(*(column[ends[posted]].tolist() for column in location), strict=True)
-        count, under_way = columns.count[ends[posted]].tolist(), np.isfinite(times.begin[posted]).tolist()
-        for row, at, is_under_way, chunks in zip(rows, since[posted].tolist(), under_way, count, strict=True):
-            rank, peer, step, channel, chunk = row
-            operations.append(
-                Unfinished(
-                    rank=rank,
-                    peer=peer,
-                    sends=sends,
-                    step=step,
-                    channel=channel,
-                    since=at,
-                    is_under_way=is_under_way,
-                    chunk=chunk,
-                    count=chunks,
-                    collective=inputs.index,
-                )
-            )
+        fields = {name: getattr(columns, name)[ends[posted]] for name in ("rank", "peer", "step", "channel", "count")}
+        fields |= {"chunk": (columns.chunk if sends else columns.into)[ends[posted]], "since": since[posted]}
+        fields["is_under_way"] = np.isfinite(times.begin[posted])
+        for row in zip(*(column.tolist() for column in fields.values()), strict=True):
+            values = dict(zip(fields, row, strict=True))
+            operations.append(Unfinished(**values, sends=sends, collective=inputs.index))
     return sorted(operations, key=lambda operation: (operation.since, operation))
 
 
