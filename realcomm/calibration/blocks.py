@@ -232,12 +232,12 @@ def _together(kind: TrainingKind, steps: Sequence[tuple[BlockStep, ...]], settin
         optimizer=median_mean(lambda rank: rank.phases.optimizer),
         loading=median_mean(lambda rank: rank.phases.loading),
     )
-    waits = [_waits(ranks) for ranks in steps]
     totals = [max(rank.phases.total for rank in ranks) for ranks in steps]
     division = median_mean(lambda rank: rank.division)
     return ComputePoint(
         *(*kind, setting.ranks, setting.threads, phases, _spread(totals)),
-        wait_s=median(map(fmean, waits)),
+        # how long each rank waits for the slowest one before its exchange
+        wait_s=median(fmean(max(rank.begin for rank in ranks) - rank.begin for rank in ranks) for ranks in steps),
         division_s=division,
     )
 
@@ -266,12 +266,6 @@ def _overlap(kind: TrainingKind, steps: Sequence[tuple[BesideTimes, ...]], setti
 def _together_s(intervals: Sequence[Interval]) -> float:
     """Return the seconds from the last rank's begin to the last rank's end."""
     return max(end for _, end in intervals) - max(begin for begin, _ in intervals)
-
-
-def _waits(ranks: Sequence[BlockStep]) -> list[float]:
-    """Return how long each rank waits for the slowest one before its exchange."""
-    last = max(rank.begin for rank in ranks)
-    return [last - rank.begin for rank in ranks]
 
 
 def _alone(kind: TrainingKind, threads: int, steps: Sequence[ComputePhases]) -> ComputePoint:

@@ -135,7 +135,8 @@ class NetworkBuilder:
             seconds *= 2
         if wrong:
             raise RunFailed(_describe(wrong, goodputs))
-        self._remove_probes()
+        for probe in self.names.probes:
+            os.close(self.files.pop(probe))
         return list(goodputs.values())
 
     def _measure(self, directions: list[Direction], seconds: float) -> list[float]:
@@ -144,10 +145,6 @@ class NetworkBuilder:
 
     def _endpoint(self, host: str) -> Endpoint:
         return Endpoint(self.files[host], self.names.address(host))
-
-    def _remove_probes(self) -> None:
-        for probe in self.names.probes:
-            os.close(self.files.pop(probe))
 
     def mark(self) -> None:
         """Start counting here."""

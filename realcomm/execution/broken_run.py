@@ -5,7 +5,7 @@ its peers' reports.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from math import isnan
@@ -139,7 +139,8 @@ def _pairs(
     """Yield both halves of each message: the k-th send from a to b matches the k-th receive."""
     halves: dict[tuple[bool, int, int, int], list[MessageHalf]] = defaultdict(list)
     for rank in range(world_size):
-        events = {(event.channel, event.step, event.operation): event for event in _events(accounts.get(rank))}
+        reported = accounts[rank].events if rank in accounts else ()
+        events = {(event.channel, event.step, event.operation): event for event in reported}
         for channel, program in enumerate(call.algorithm.channels(rank, world_size, call.root)):
             for step, operations in enumerate(program):
                 for op in operations:
@@ -151,10 +152,6 @@ def _pairs(
     for (sends, src, dst, channel), sends_of_pair in halves.items():
         if sends:
             yield from zip(sends_of_pair, halves[False, src, dst, channel], strict=True)
-
-
-def _events(account: Account | None) -> Sequence[Event]:
-    return () if account is None else account.events
 
 
 def _has_arrived(sent: MessageHalf, received: MessageHalf, tells: bool) -> bool:

@@ -108,7 +108,8 @@ class Executor:
         algorithm, n, op = call.algorithm, call.elements, call.op
         self.call, self.rank, self.world_size = call, rank, world_size
         self.dtype: torch.dtype = getattr(torch, call.dtype)
-        _check_op(op)
+        if op not in COMBINE:
+            raise InputError(f"op {op!r} is not known; there are {', '.join(OPS)}")
         check_applies(algorithm, op=op != "sum", root=call.root != 0)
         if algorithm.spec.reduces:
             _check_reduces(op, self.dtype)
@@ -306,11 +307,6 @@ def dtype_name(dtype: torch.dtype) -> str:
 def _check_tensor(tensor: object) -> None:
     if not isinstance(tensor, torch.Tensor):
         raise InputError(f"tensor must be a torch.Tensor, not {tensor!r}")
-
-
-def _check_op(op: str) -> None:
-    if op not in COMBINE:
-        raise InputError(f"op {op!r} is not known; there are {', '.join(OPS)}")
 
 
 def _check_reduces(op: str, dtype: torch.dtype) -> None:

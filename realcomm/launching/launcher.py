@@ -132,7 +132,8 @@ def check_launch(world_size: int, backend: str, timeout: float) -> None:
     most = _RANKS_PER_CORE * cores()
     if world_size > most and not under_torchrun():
         raise InputError(f"{world_size} ranks are too many for the {cores()} cores of this machine; use at most {most}")
-    _check_timeout(timeout)
+    if not isinstance(timeout, int | float) or timeout <= 0:
+        raise InputError(f"timeout must be a positive number of seconds, not {quote(timeout)}")
     if backend not in ("gloo", "nccl"):
         raise InputError(f"backend {quote(backend)} is not known; there are gloo (CPUs) and nccl (GPUs)")
     if backend == "nccl":
@@ -153,11 +154,6 @@ def _check_network(network: RankNetwork, world_size: int, backend: str) -> None:
         raise InputError(f"network must have {world_size} ranks, one for each host, not {len(network.namespaces)}")
     if backend != "gloo":
         raise InputError(f"backend {quote(backend)} does not support an emulated network; use gloo")
-
-
-def _check_timeout(timeout: object) -> None:
-    if not isinstance(timeout, int | float) or timeout <= 0:
-        raise InputError(f"timeout must be a positive number of seconds, not {quote(timeout)}")
 
 
 @contextmanager

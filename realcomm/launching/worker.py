@@ -54,7 +54,8 @@ def run_worker(assignment: Assignment, payload: bytes, connection: Connection, w
     sending = threading.Lock()
 
     def send(kind: str, *content: object) -> None:
-        message = _pickle_by_value((kind, *content))
+        # plain pickle copies tensors, which torch's own reductions would share
+        message = pickle.dumps((kind, *content), protocol=pickle.HIGHEST_PROTOCOL)
         with sending:
             connection.send_bytes(message)
 
@@ -105,11 +106,6 @@ def _work(assignment: Assignment, payload: bytes) -> object:
     set_status("working")
     worker, arguments = pickle.loads(payload)  # written by our own launcher
     return find_worker(worker)(rank, world_size, *arguments)
-
-
-def _pickle_by_value(message: object) -> bytes:
-    """Return ``message`` pickled with its data. Torch's own reductions would share memory of this process."""
-    return pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
 
 
 def _answer_launcher(connection: Connection, answer: Callable[[], None]) -> threading.Event:

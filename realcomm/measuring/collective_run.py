@@ -103,7 +103,9 @@ def run(
     """
     check_cluster(cluster, Ranks)
     call = make_call(algorithm, cluster.world_size, nbytes, dtype=dtype, op=op, root=root, buffers=buffers)
-    _check_counts(warmup, repetitions)
+    check_whole_number("warmup", warmup, at_least=0)
+    if repetitions is not None:
+        check_whole_number("repetitions", repetitions, at_least=1)
     check_launch(cluster.world_size, backend, timeout)
     if call.algorithm.has_program:
         verify(call.algorithm, cluster.world_size, call.root)
@@ -122,12 +124,6 @@ def run(
     for buffer, rank in zip(() if buffers is None else buffers, ranks, strict=False):
         buffer[:] = rank.data
     return make_trace(cluster, measurement, ranks)
-
-
-def _check_counts(warmup: int, repetitions: int | None) -> None:
-    check_whole_number("warmup", warmup, at_least=0)
-    if repetitions is not None:
-        check_whole_number("repetitions", repetitions, at_least=1)
 
 
 @contextmanager

@@ -42,13 +42,9 @@ def time_together(action: Callable[[], object]) -> Interval:
     _sleep_until(start - offset)
     begin = perf_counter()
     action()
-    _synchronize_gpu()
-    return begin + offset, perf_counter() + offset
-
-
-def _synchronize_gpu() -> None:
     if own_device().type == "cuda":
         torch.cuda.synchronize()
+    return begin + offset, perf_counter() + offset
 
 
 def _agree_on_start() -> float:

@@ -239,13 +239,11 @@ def _layers(model: nn.Module, few: _TracedStep, many: _TracedStep) -> Iterator[L
         less, more = few.layers.get(name, _Counted()), many.layers.get(name, _Counted())
         kind = "loss" if name == LOSS else type(modules["" if name == WHOLE else name]).__name__
         sizes = tuple(each.numel() for each in tensors)
-        numbers = [_per_sample(getattr(less, key), getattr(more, key)) for key in vars(less)]
+        numbers = [
+            max(0, round((getattr(more, key) - count) / (BATCHES[1] - BATCHES[0]))) for key, count in vars(less).items()
+        ]
         rows.append(Layer(name, kind, blocks[name], sizes, *numbers))
     yield from (row for row in rows if row.tensors or any(row[4:]))
-
-
-def _per_sample(less: int, more: int) -> int:
-    return max(0, round((more - less) / (BATCHES[1] - BATCHES[0])))
 
 
 def _own(module: nn.Module | None) -> list[nn.Parameter]:
