@@ -51,8 +51,10 @@ def test_missing_step_names_the_lost_contribution() -> None:
             yield send(right, (rank - 1 - step) % world_size), recv_reduce(left, (rank - 2 - step) % world_size)
         yield from ring_all_gather(rank, world_size)
 
-    told = "of ranks 1, 2, 3: that of rank 1 came last to rank 3, in step 1, which never sends it on; rank 0 never rec"
-    assert told in refusal("all_reduce", wrong, 4)
+    message = (
+        "of ranks 1, 2, 3: that of rank 1 came last to rank 3, in step 1, which never sends it on; rank 0 never rec"
+    )
+    assert message in refusal("all_reduce", wrong, 4)
 
 
 def test_missing_contribution_is_explained_for_its_chunk() -> None:
@@ -62,8 +64,10 @@ def test_missing_contribution_is_explained_for_its_chunk() -> None:
             yield send(right, (rank - step) % world_size), recv_reduce(left, (rank - step - 1) % world_size)
 
     for collective in ("all_reduce", "reduce_scatter"):
-        told = "rank 1 never sends chunk 0 (it has held ranks 0, 1 of it since step 0); rank 0 never receives chunk 0"
-        assert refusal(collective, wrong, 2).endswith(told)
+        message = (
+            "rank 1 never sends chunk 0 (it has held ranks 0, 1 of it since step 0); rank 0 never receives chunk 0"
+        )
+        assert refusal(collective, wrong, 2).endswith(message)
 
 
 def test_overwritten_contribution_is_rejected() -> None:
@@ -71,9 +75,9 @@ def test_overwritten_contribution_is_rejected() -> None:
         yield send(1, 0) if rank == 0 else recv(0, 0)
         yield recv(1, 0) if rank == 0 else send(0, 0)
 
-    told = refusal("all_reduce", wrong, 2, chunks=1)
-    assert "rank 1 does not send its own data before step 0, where recv(from rank 0, chunk 0) puts the data" in told
-    assert told.endswith("last in step 1, where recv(from rank 1, chunk 0) brings the data of rank 0")
+    message = refusal("all_reduce", wrong, 2, chunks=1)
+    assert "rank 1 does not send its own data before step 0, where recv(from rank 0, chunk 0) puts the data" in message
+    assert message.endswith("last in step 1, where recv(from rank 1, chunk 0) brings the data of rank 0")
 
 
 def test_broadcast_without_the_last_rank_is_rejected() -> None:
@@ -105,8 +109,8 @@ def test_reduce_to_the_wrong_root_is_rejected() -> None:
         yield from naive_reduce(rank, world_size, 0)
 
     assert verify(declared("reduce", wrong, chunks=1), 3, root=0).steps == 2
-    told = "reduce/wrong, world size 3, root 2: at the end chunk 0 of rank 2 misses the contribution of ranks 0, 1: "
-    assert refusal("reduce", wrong, 3, root=2, chunks=1).startswith(told)
+    message = "reduce/wrong, world size 3, root 2: at the end chunk 0 of rank 2 misses the contribution of ranks 0, 1: "
+    assert refusal("reduce", wrong, 3, root=2, chunks=1).startswith(message)
 
 
 def test_unmatched_send_is_rejected() -> None:
@@ -117,8 +121,8 @@ def test_unmatched_send_is_rejected() -> None:
         elif rank == 0:
             yield recv_reduce(1, 0)
 
-    told = "send(to rank 0, chunk 0) meets nothing: rank 1 sends 2 messages to rank 0, which receives 1 from it"
-    assert refusal("all_reduce", sends, 2, chunks=1) == f"all_reduce/wrong, world size 2, rank 1, step 1: {told}"
+    message = "send(to rank 0, chunk 0) meets nothing: rank 1 sends 2 messages to rank 0, which receives 1 from it"
+    assert refusal("all_reduce", sends, 2, chunks=1) == f"all_reduce/wrong, world size 2, rank 1, step 1: {message}"
 
 
 @pytest.mark.parametrize(
@@ -213,8 +217,8 @@ def test_sum_of_different_chunks_is_rejected() -> None:
     def wrong(rank, world_size):
         yield send(1 - rank, 0), recv_reduce(1 - rank, 1)
 
-    told = "rank 1, step 0: recv_reduce(from rank 0, chunk 1): data of chunk 0 would be added to data of chunk 1"
-    assert refusal("all_to_all", wrong, 2).endswith(told)
+    message = "rank 1, step 0: recv_reduce(from rank 0, chunk 1): data of chunk 0 would be added to data of chunk 1"
+    assert refusal("all_to_all", wrong, 2).endswith(message)
 
 
 def test_group_chunks_that_are_not_contiguous_are_rejected() -> None:
@@ -224,8 +228,8 @@ def test_group_chunks_that_are_not_contiguous_are_rejected() -> None:
     def wrong(rank, world_size):
         yield from on_group(pair(rank), range(2), stride=2)
 
-    told = "send(to rank 1, chunk 0..1): 2 chunks are not contiguous, as the group puts them 2 apart"
-    assert refusal("all_reduce", wrong, 2, chunks=4).endswith(told)
+    message = "send(to rank 1, chunk 0..1): 2 chunks are not contiguous, as the group puts them 2 apart"
+    assert refusal("all_reduce", wrong, 2, chunks=4).endswith(message)
 
 
 def test_long_rank_lists_are_shortened() -> None:
@@ -264,10 +268,10 @@ def test_every_broken_program_has_a_case() -> None:
 def test_broken_program_has_its_smallest_counterexample(name: str) -> None:
     (found,) = load_file(GALLERY / f"{name}.py")
     verdict = prove(found, parse_world_sizes("1-33"))
-    world_size, root, said = CAUGHT[name]
+    world_size, root, message = CAUGHT[name]
     assert verdict.counter_example is not None and verdict.problem is not None
     assert (verdict.counter_example["world_size"], verdict.counter_example["root"]) == (world_size, root)
-    assert f"/wrong, world size {world_size}" in verdict.problem and re.search(said, verdict.problem)
+    assert f"/wrong, world size {world_size}" in verdict.problem and re.search(message, verdict.problem)
     assert all(report.world_size < world_size for report in verdict.reports)
 
 

@@ -1,4 +1,4 @@
-"""A calibration made on a busy machine says so."""
+"""Detect and report noise in calibrations."""
 
 import sys
 from dataclasses import replace
@@ -17,7 +17,7 @@ from ringlab.session import Session
 from scenarios import load
 from simcomm.uncertainty import MODEL, combine, disagreement, drift, find_noise
 
-LINE = FittedLine(1e-5, 1e-9, 0.5)  # how well a line fits says nothing about noise
+LINE = FittedLine(1e-5, 1e-9, 0.5)  # the quality of the fit is not noise
 POINT = ComputePoint("resnet18", "digits", 32, 2, 1, ComputePhases(0.035, 0.1, 0.01), 0.1)
 ONE = Calibration(2, 1, one_way=LINE, both_ways=LINE, reduction=LINE, compute=[POINT])
 
@@ -41,7 +41,7 @@ def test_disagreeing_parts_are_noise():
 
 
 @pytest.mark.parametrize(
-    ("alone", "together", "said"),
+    ("alone", "together", "noise"),
     [
         (0.035, 0.171, ["forward of resnet18 takes 171 ms in 2 parallel processes, 35 ms in one"]),
         (0.035, 0.02, ["forward of resnet18 takes 20 ms in 2 parallel processes, 35 ms in one"]),
@@ -49,12 +49,12 @@ def test_disagreeing_parts_are_noise():
         (0.035, 0.034, []),
     ],
 )
-def test_contradicting_phases_are_noise(alone: float, together: float, said: list[str]) -> None:
+def test_contradicting_phases_are_noise(alone: float, together: float, noise: list[str]) -> None:
     points = [
         replace(POINT, processes=processes, phases=ComputePhases(forward, 0.1, 0.01))
         for processes, forward in ((1, alone), (2, together))
     ]
-    assert find_noise(replace(ONE, compute=points)) == said
+    assert find_noise(replace(ONE, compute=points)) == noise
     others = [replace(points[0], threads=2), points[1]]
     assert find_noise(replace(ONE, compute=others)) == []
 
@@ -136,4 +136,4 @@ def test_noisy_calibration_is_redone_by_the_next_run(tmp_path: Path, monkeypatch
     for expected in (BUSY, ONE, ONE):
         kept.append(Session().find_or_calibrate(scenario))
         assert kept[-1] == expected
-    assert asked == [False, False], "the calm one is kept, and times only the sizes of the scenario"
+    assert asked == [False, False], "the quiet calibration is saved, for the scenario's sizes only"

@@ -272,8 +272,8 @@ def test_schedule_is_built_from_a_name():
 
 def test_run_accepts_a_call():
     call = make_call("reduce/binomial", 4, 1 << 20, dtype="float64", op="max", root=3)
-    said = simcomm.run(call, STAR)
-    assert said == simcomm.run("reduce/binomial", STAR, 1 << 20, dtype="float64", op="max", root=3)
+    trace = simcomm.run(call, STAR)
+    assert trace == simcomm.run("reduce/binomial", STAR, 1 << 20, dtype="float64", op="max", root=3)
 
 
 @pytest.mark.parametrize("run", [simcomm.run, realcomm.run])
@@ -327,7 +327,7 @@ def test_call_keeps_its_elements_with_another_algorithm():
     ],
 )
 def test_size_too_small_for_nccl_is_rejected(collective: str, nbytes: int, least: int, what: str) -> None:
-    said = f"{collective}/nccl: size = {nbytes} bytes; on 2048 ranks give at least {least}, {what}"
-    with pytest.raises(InputError, match=said):
+    message = f"{collective}/nccl: size = {nbytes} bytes; on 2048 ranks give at least {least}, {what}"
+    with pytest.raises(InputError, match=message):
         make_call(nccl(collective), 2048, nbytes)
     assert make_call(nccl(collective), 2048, least).nbytes == least

@@ -54,7 +54,7 @@ def test_short_name_needs_its_collective() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "collective", "said"),
+    ("name", "collective", "message"),
     [
         ("ring", None, r"no algorithm is called 'ring'; did you mean .*all_reduce/ring.* or FILE.py:NAME"),
         ("mine.toml", None, r"'mine.toml' is not a Python file; give an algorithm's name, or FILE.py:NAME"),
@@ -62,9 +62,9 @@ def test_short_name_needs_its_collective() -> None:
         ("broadcast/naive", "all_reduce", "broadcast/naive is not an algorithm for all_reduce"),
     ],
 )
-def test_unknown_algorithm_is_rejected(name: str, collective: str | None, said: str, tmp_path: Path) -> None:
+def test_unknown_algorithm_is_rejected(name: str, collective: str | None, message: str, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").touch()
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         find_algorithm(name, collective, folder=tmp_path)
 
 
@@ -128,8 +128,8 @@ def test_too_many_chunks_are_rejected(count: int) -> None:
 @pytest.mark.parametrize("rule", [lambda world_size: 1 // (world_size - 2), sys.exit])
 def test_failing_chunk_rule_is_named(rule: Callable[[int], int]) -> None:
     wrong = declared("all_reduce", idle, chunks=lambda world_size: rule(world_size))
-    said = "all_reduce/idle, world size 2: its number of chunks fails with (ZeroDivisionError|SystemExit: 2)"
-    with pytest.raises(InputError, match=said):
+    message = "all_reduce/idle, world size 2: its number of chunks fails with (ZeroDivisionError|SystemExit: 2)"
+    with pytest.raises(InputError, match=message):
         wrong.chunks(2)
 
 

@@ -68,9 +68,9 @@ def test_algorithm_with_channels_has_no_single_program() -> None:
 @pytest.mark.parametrize("n", [0, 1, 7, 64])
 def test_engine_reduces_on_two_channels(p: int, n: int) -> None:
     data = [np.arange(n) * (rank + 1) + rank for rank in range(p)]
-    held = [array.copy() for array in data]
-    simcomm.run(TWO_RINGS, simcomm.star(p, "1 GB/s", "1 us"), buffers=held)
-    assert all(np.array_equal(array, np.sum(data, axis=0)) for array in held)
+    arrays = [array.copy() for array in data]
+    simcomm.run(TWO_RINGS, simcomm.star(p, "1 GB/s", "1 us"), buffers=arrays)
+    assert all(np.array_equal(array, np.sum(data, axis=0)) for array in arrays)
 
 
 def test_channels_share_bandwidth_but_not_latency() -> None:

@@ -16,14 +16,14 @@ SIZES = [pytest.param(p, marks=[pytest.mark.slow] * (p in SLOW_SIZES)) for p in 
 def differences(found: Algorithm, p: int, n: int, op: str = "sum", root: int = 0) -> list[str]:
     """Return a line for each rank with wrong results."""
     data = oracle.inputs(p, n)
-    held = [array.copy() for array in data]
+    arrays = [array.copy() for array in data]
     options = {"op": op if found.spec.reduces else None, "root": root if found.spec.rooted else None}
-    simcomm.run(found, simcomm.star(p, "1 GB/s", "1 us"), **options, buffers=held)
+    simcomm.run(found, simcomm.star(p, "1 GB/s", "1 us"), **options, buffers=arrays)
     return [
-        f"{found.full_name}, p={p}, n={n}, {op}, root={root}: rank {rank} holds {held[rank][where]}, not {wanted}"
+        f"{found.full_name}, p={p}, n={n}, {op}, root={root}: rank {rank} holds {arrays[rank][where]}, not {wanted}"
         for rank in range(p)
         for where, wanted in oracle.expected(found.spec.name, op, data, root, rank)
-        if not np.array_equal(held[rank][where], wanted)
+        if not np.array_equal(arrays[rank][where], wanted)
     ]
 
 
@@ -102,7 +102,7 @@ def test_barrier_needs_a_token() -> None:
 
 
 def test_mean_divides_only_reduced_data() -> None:
-    held = [np.full(4, 2.0 + rank) for rank in range(2)]
-    simcomm.run("reduce_scatter/ring", simcomm.star(2, "1 GB/s", "1 us"), op="mean", buffers=held)
-    assert held[0][:2].tolist() == held[1][2:].tolist() == [2.5, 2.5]
-    assert held[0][2:].tolist() == [2.0, 2.0]
+    arrays = [np.full(4, 2.0 + rank) for rank in range(2)]
+    simcomm.run("reduce_scatter/ring", simcomm.star(2, "1 GB/s", "1 us"), op="mean", buffers=arrays)
+    assert arrays[0][:2].tolist() == arrays[1][2:].tolist() == [2.5, 2.5]
+    assert arrays[0][2:].tolist() == [2.0, 2.0]

@@ -96,9 +96,9 @@ def test_algorithm_docstrings_state_the_page_steps(name: str) -> None:
 
 @pytest.mark.parametrize("collective", ["broadcast", "reduce", "all_reduce"])
 def test_two_trees_send_the_stated_bytes(collective: str) -> None:
-    said = (find_algorithm(f"{collective}/double_tree").function.__doc__ or "").partition("\n")[0]
-    most = 2 if "2 n bytes" in said else 1
-    assert "n bytes" in said
+    summary = (find_algorithm(f"{collective}/double_tree").function.__doc__ or "").partition("\n")[0]
+    most = 2 if "2 n bytes" in summary else 1
+    assert "n bytes" in summary
     assert {
         build_schedule(find_algorithm(f"{collective}/double_tree"), p).elements_sent(16).max() for p in (8, 16, 33)
     } == {16 * most}

@@ -1,4 +1,4 @@
-"""A wrong program is simulated up to where it goes wrong, and drawn with a mark there."""
+"""Simulate and draw wrong programs up to their failure."""
 
 import json
 import re
@@ -23,7 +23,7 @@ from viz.style import WRONG, rgb
 
 # mypy: allow-untyped-defs
 
-DRAWN = sorted(CAUGHT.keys() - {"too_few_chunks"})  # that names no rank
+DRAWN = sorted(CAUGHT.keys() - {"too_few_chunks"})  # its error has no rank
 
 
 def failing(found: Algorithm, ranks: int, root: int = 0) -> tuple[Trace, ProgramError]:
@@ -136,14 +136,14 @@ def ring(rank, world_size):
 
 
 def own_program(folder: Path, last: str = "recv", then: str = ", ") -> Path:
-    """A ring of a user's own, in a file: right, or reducing to the end, or with sends that nobody receives yet."""
+    """Write a user's ring: correct, with reductions in both phases, or with a deadlock."""
     file = folder / "mine.py"
     file.write_text(OWN.format(last=last, then=then))
     return file
 
 
 def played(page: Path) -> dict[str, Any]:
-    """The first run in a page of the player."""
+    """Return the first run in a page of the player."""
     text = re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', page.read_text(), re.S)
     assert text is not None
     run: dict[str, Any] = json.loads(text[1])["runs"][0]

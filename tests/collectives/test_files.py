@@ -188,26 +188,26 @@ sizes = "1 KiB"
 def test_answer_is_shown_when_files_cannot_be_written(ringlab, tmp_path: Path, full_disk: None) -> None:
     json_to, trace = tmp_path / "a.json", tmp_path / "a.trace.json"
     status, out, err = ringlab("predict", "star8", "--json", json_to, "--trace", trace)
-    said = "No space left on device"
-    assert (status, err) == (1, f"ringlab: {json_to}: {said}\n{trace}: {said}\n")
+    message = "No space left on device"
+    assert (status, err) == (1, f"ringlab: {json_to}: {message}\n{trace}: {message}\n")
     assert "Collectives" in out
 
 
 @pytest.mark.parametrize(
-    ("arguments", "full", "status", "said"),
+    ("arguments", "full", "status", "message"),
     [
         (["predict", "star8"], "stdout", 1, "ringlab: standard output: No space left on device\n"),
         (["predict", "star8", "--json", "-"], "stdout", 1, "ringlab: standard output: No space left on device\n"),
         (["predict", "star88"], "stderr", 2, ""),
     ],
 )
-def test_full_output_stream_is_reported(arguments: list[str], full: str, status: int, said: str):
+def test_full_output_stream_is_reported(arguments: list[str], full: str, status: int, message: str):
     with Path("/dev/full").open("w") as device:
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, full: device}
         environment = {**os.environ, "PYTHONPATH": str(Path(ringlab_package.__file__).parents[1])}
         call = [sys.executable, "-m", "ringlab", *arguments]
         done = subprocess.run(call, **streams, env=environment, timeout=60, check=False, text=True)
-    assert (done.returncode, done.stderr or "") == (status, said)
+    assert (done.returncode, done.stderr or "") == (status, message)
 
 
 def test_files_are_written_when_stdout_is_closed(tmp_path: Path):

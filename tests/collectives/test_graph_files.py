@@ -1,4 +1,4 @@
-"""Networks of others: networkx graphs, GraphML and node-link JSON, read strictly."""
+"""Read networks strictly from networkx graphs, GraphML and node-link JSON."""
 
 import json
 from pathlib import Path
@@ -59,7 +59,7 @@ def test_machine_round_trips_through_both_formats(tmp_path: Path):
     machine = simcomm.preset("rtx4090-pcie")
     graph = machine.graph.copy()
     for _, _, data in graph.edges(data=True):
-        data["bandwidth"] = min(data["bandwidth"], 1e15)  # neither file has an infinity
+        data["bandwidth"] = min(data["bandwidth"], 1e15)  # the formats have no infinity
     nx.write_graphml(graph, tmp_path / "machine.graphml")
     (tmp_path / "machine.json").write_text(json.dumps(as_node_link(graph)))
     pairs = [(a, b) for a in machine.hosts for b in machine.hosts if a != b]
@@ -70,7 +70,7 @@ def test_machine_round_trips_through_both_formats(tmp_path: Path):
 
 
 def edited(**changes: Any) -> "nx.Graph[str]":
-    """Two hosts on a switch, the first link changed; None takes a key away."""
+    """Return two hosts on a switch with a changed first link; None removes a key."""
     graph = undirected()
     data = graph.edges["h10", "s0"]
     data.update(changes)
@@ -173,7 +173,7 @@ WRONG_FILES = {
 
 
 def _graphml(before: str, after: str) -> str:
-    """A network of two hosts on a switch in which a text is changed."""
+    """Return GraphML of two hosts on a switch with one text replaced."""
     text = """<graphml xmlns="http://graphml.graphdrawing.org/xmlns">
         <key id="b" for="edge" attr.name="bandwidth" attr.type="double" />
         <key id="l" for="edge" attr.name="latency" attr.type="double" />
@@ -228,9 +228,9 @@ def test_invalid_network_file_is_named(tmp_path: Path, name: str):
     (tmp_path / name).write_text(text)
     with pytest.raises(InputError) as refusal:
         simcomm.read_cluster(tmp_path / name)
-    said = str(refusal.value)
-    assert said.startswith(f"{tmp_path / name}: ")
-    assert message in said
+    actual = str(refusal.value)
+    assert actual.startswith(f"{tmp_path / name}: ")
+    assert message in actual
 
 
 def test_missing_network_file_is_rejected(tmp_path: Path):

@@ -104,12 +104,12 @@ UNLINED = {  # a body, what is said of it, and the line that is named for it: of
 
 @pytest.mark.parametrize("name", UNLINED)
 def test_missing_operation_names_a_line(name: str, tmp_path: Path) -> None:
-    collective, body, said, line = UNLINED[name]
+    collective, body, message, line = UNLINED[name]
     path = tmp_path / "mine.py"
     head = f"from collectives import algorithm, recv, recv_reduce, send\n\n@algorithm({collective!r})\n"
     path.write_text(f"{head}def mine(rank, world_size):\n{body}\n", encoding="utf-8")
     problem = prove(load_file(path)[0], [3 if "another" in name else 2]).problem
-    assert problem is not None and said in problem and f"(line {line} of mine.py)" in problem.split(said)[1]
+    assert problem is not None and message in problem and f"(line {line} of mine.py)" in problem.split(message)[1]
 
 
 def write(folder: Path, body: str) -> Path:
@@ -132,12 +132,12 @@ def _leads_to(link: Path, folder: Path) -> bool:
 
 @pytest.mark.parametrize("name", ENDED)
 def test_hostile_program_is_ended_without_leftovers(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    body, said, line = ENDED[name]
+    body, message, line = ENDED[name]
     monkeypatch.chdir(tmp_path)  # a worker's folder is its owner's
     path = write(tmp_path, body)
     (found,) = load_file(path)
     problem = prove(found, [2]).problem
-    assert problem is not None and said in problem
+    assert problem is not None and message in problem
     assert line is None or problem.endswith(f"(line {line} of hostile.py)")
     assert survivors(path) == []
 
@@ -152,15 +152,15 @@ def test_orphaned_processes_are_found() -> None:
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_hostile_program_fails_with_its_line(name: str, tmp_path: Path) -> None:
-    body, said, line = REFUSED[name]
+    body, message, line = REFUSED[name]
     (found,) = load_file(write(tmp_path, body))
     problem = prove(found, [2]).problem
-    assert problem is not None and said in problem and problem.isprintable() and len(problem) < 1500
-    assert line is None or f"(line {line} of hostile.py)" in problem or said.startswith("fails with Rec")
+    assert problem is not None and message in problem and problem.isprintable() and len(problem) < 1500
+    assert line is None or f"(line {line} of hostile.py)" in problem or message.startswith("fails with Rec")
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("import os; os._exit(0)", "exits with status 0"),
         ("import time\ntime.sleep(60)", r"longer than 1 s \(RINGLAB_PROGRAM_SECONDS=10 .*line 2 of hostile.py"),
@@ -170,10 +170,10 @@ def test_hostile_program_fails_with_its_line(name: str, tmp_path: Path) -> None:
          "must be printable"),
     ],
 )  # fmt: skip
-def test_file_that_fails_to_load_is_rejected(text: str, said: str, tmp_path: Path) -> None:
+def test_file_that_fails_to_load_is_rejected(text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "hostile.py"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         load_file(path)
 
 

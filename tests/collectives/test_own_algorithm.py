@@ -1,4 +1,4 @@
-"""A newcomer's own file: its algorithm is checked, predicted, run, drawn and compared by the one name."""
+"""Check, predict, run, draw and compare a user's algorithm by its name."""
 
 import json
 from pathlib import Path
@@ -41,7 +41,7 @@ NAME = "my.py:fancy_all_reduce"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory, with the algorithm and a scenario that names it."""
+    """Return the working directory with the algorithm and a scenario that names it."""
     (tmp_path / "my.py").write_text(FANCY, encoding="utf-8")
     (tmp_path / "asked.toml").write_text(ASKED, encoding="utf-8")
     monkeypatch.chdir(tmp_path)

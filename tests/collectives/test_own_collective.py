@@ -1,4 +1,4 @@
-"""What the backend itself does for a collective, with gloo in NCCL's place where there is no GPU."""
+"""Check collectives of the backend itself, with gloo in place of NCCL."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def test_nccl_collectives_end_with_the_right_data():
 
 @pytest.fixture
 def with_gloo(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two GPUs are said to be here, and gloo does what NCCL would."""
+    """Pretend that this machine has two GPUs, and run gloo in place of NCCL."""
     monkeypatch.setattr(compare, "gpu_names", lambda: ["NVIDIA A100-SXM4-80GB"] * 2)
     monkeypatch.setattr("ringlab.commands.measuring.compare.check_launch", lambda *_: None)
     monkeypatch.setattr(collective_run, "check_launch", lambda *_: None)

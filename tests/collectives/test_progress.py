@@ -102,9 +102,9 @@ def test_slow_task_shows_progress_regularly(lines):
         deadline = time.monotonic() + 20
         while len(file.getvalue().splitlines()) < 4 and time.monotonic() < deadline:
             time.sleep(0.05)
-    said = file.getvalue().splitlines()
-    assert said[0] == "a task ..." and said[-1].startswith("  done in ")
-    assert len(said) > 3 and all(re.match(r"  1,000/2,000 parts, \d+ s", line) for line in said[1:-1])
+    shown = file.getvalue().splitlines()
+    assert shown[0] == "a task ..." and shown[-1].startswith("  done in ")
+    assert len(shown) > 3 and all(re.match(r"  1,000/2,000 parts, \d+ s", line) for line in shown[1:-1])
 
 
 def test_failed_task_is_not_reported_as_done(lines):
@@ -190,9 +190,10 @@ def test_too_large_auto_choice_suggests_alternatives(monkeypatch, tmp_path):
         return plain(asked, model, faults)
 
     monkeypatch.setattr(prediction, "count_work", count_work)
-    said = " ".join(prediction.predict(load(file)).conclusions)
+    text = " ".join(prediction.predict(load(file)).conclusions)
     assert (
-        "Left out: auto (direct): up to 10 will do; or name an algorithm in place of auto; ring: up to 10 will" in said
+        "Left out: auto (direct): up to 10 will do; or name an algorithm in place of auto; ring: up to 10 will"
+        in text
     )
 
 
@@ -268,20 +269,20 @@ def start(folder: Path, *arguments: str, stderr: int = subprocess.PIPE) -> "Iter
 
 def read_until(file: int, wanted: str) -> str:
     """Return the output up to the pattern."""
-    said, end = b"", time.monotonic() + 60
-    while not re.search(wanted.encode(), said):
-        assert time.monotonic() < end, said
-        said += os.read(file, 1 << 16)
-    return said.decode()
+    shown, end = b"", time.monotonic() + 60
+    while not re.search(wanted.encode(), shown):
+        assert time.monotonic() < end, shown
+        shown += os.read(file, 1 << 16)
+    return shown.decode()
 
 
 def test_interrupted_prediction_shows_rows_and_exits_130(tmp_path):
     with start(tmp_path, "predict", "long.toml", "--json", "found.json") as process:
         assert process.stderr is not None
-        said = read_until(process.stderr.fileno(), r"\d,\d+/12,600,126 messages, all_reduce/naive")
+        output = read_until(process.stderr.fileno(), r"\d,\d+/12,600,126 messages, all_reduce/naive")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
-    assert said.startswith("simulating long")
+    assert output.startswith("simulating long")
     assert process.returncode == 130 and err.decode().endswith("ringlab: interrupted\n")
     assert "Stopped: 2 of 4 rows are simulated." in out.decode() and "ring" in out.decode()
     found = json.loads((tmp_path / "found.json").read_text())
@@ -292,14 +293,14 @@ def test_terminal_shows_a_bar_and_restores_the_cursor(tmp_path):
     ours, theirs = pty.openpty()
     with start(tmp_path, "predict", "long.toml", "--json", "-", stderr=theirs) as process:
         os.close(theirs)
-        said = read_until(ours, "messages, all_reduce/naive")
+        output = read_until(ours, "messages, all_reduce/naive")
         process.send_signal(signal.SIGINT)
         assert process.stdout is not None
         found = json.loads(process.stdout.read())
         assert process.wait(timeout=30) == 130
     rest = read_until(ours, "interrupted")
     os.close(ours)
-    assert "simulating long" in said and "\x1b[?25l" in said
+    assert "simulating long" in output and "\x1b[?25l" in output
     assert "\x1b[?25h" in rest
     assert found["interrupted"] and len(found["collectives"]) == 2
 
@@ -324,9 +325,9 @@ def test_reading_a_large_network_shows_progress(tmp_path, monkeypatch, capfd):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"), [("1", "1 device ..."), ("8", "8 devices ..."), ("1,8", "2 numbers of dev")]
+    ("given", "message"), [("1", "1 device ..."), ("8", "8 devices ..."), ("1,8", "2 numbers of dev")]
 )
-def test_predict_devices_shows_their_number(given: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_predict_devices_shows_their_number(given: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ringlab.shared.progress.LATE_S", 0.0)
     done = CliRunner().invoke(app, ["predict", "star8", "--devices", given, "--set", "training.compute={rate = 300.0}"])
-    assert f"predicting star8 on {said}" in done.stderr
+    assert f"predicting star8 on {message}" in done.stderr

@@ -172,7 +172,7 @@ NOWHERE = "UNDEFINED  all_reduce/doubling, world size 3: only for powers of"
 
 
 @pytest.mark.parametrize(
-    ("ranks", "wrong", "status", "undefined", "told"),
+    ("ranks", "wrong", "status", "undefined", "message"),
     [
         ("1-8", "", 0, [3, 5, 6, 7], f"{RIGHT} 1, 2, 4, 8 ranks. Not defined for 3, 5-7 ranks."),
         ("3,4", "", 0, [3], f"{RIGHT} 4 ranks. Not defined for 3 ranks."),
@@ -181,12 +181,12 @@ NOWHERE = "UNDEFINED  all_reduce/doubling, world size 3: only for powers of"
     ],
 )
 def test_check_separates_undefined_from_wrong(
-    ringlab: Ringlab, tmp_path: Path, ranks: str, wrong: str, status: int, undefined: list[int], told: str
+    ringlab: Ringlab, tmp_path: Path, ranks: str, wrong: str, status: int, undefined: list[int], message: str
 ) -> None:
     file = tmp_path / "doubling.py"
     file.write_text(DOUBLING.format(wrong=wrong), encoding="utf-8")
     done = ringlab("check", file, "--ranks", ranks, "--json", tmp_path / "check.json")
-    assert (done.status, told in done.out) == (status, True), done.out
+    assert (done.status, message in done.out) == (status, True), done.out
     (found,) = json.loads((tmp_path / "check.json").read_text())["algorithms"]
     assert (found["correct"], found["undefined"]) == (status == 0, undefined)
 

@@ -219,11 +219,11 @@ def plain_trace_of(columns: OperationColumns, programs: Any, total: int, p: int)
     """Return the plain schedule of operations in columns, or None if it is rejected."""
     from collectives.step import Kind, Operation
 
-    said: Any = [[[() for _ in channel] for channel in channels] for channels in programs]
+    programs_: Any = [[[() for _ in channel] for channel in channels] for channels in programs]
     for rank, channel, step, kind, *numbers in zip(*(column.tolist() for column in columns[:8]), strict=True):
-        said[rank][channel][step] += (Operation(Kind(kind), *numbers),)
+        programs_[rank][channel][step] += (Operation(Kind(kind), *numbers),)
     try:
-        return build_schedule(as_algorithm(said, total), p)
+        return build_schedule(as_algorithm(programs_, total), p)
     except ProgramError:
         return None
 

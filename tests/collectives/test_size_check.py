@@ -34,12 +34,12 @@ from simcomm.schedules import compact_schedule
 from simcomm.selection import choose
 
 
-def counting(algorithm: Algorithm, said: list[int]) -> Algorithm:
-    """Return an algorithm whose programs append the number of operations of each step to ``said``."""
+def counting(algorithm: Algorithm, counts: list[int]) -> Algorithm:
+    """Return an algorithm whose programs append the number of operations of each step to ``counts``."""
 
     def function(*arguments, **options) -> Iterator[Step]:
         for step in algorithm.function(*arguments, **options):
-            said.append(len(step))
+            counts.append(len(step))
             yield step
 
     return replace(algorithm, function=function)
@@ -49,10 +49,10 @@ def counting(algorithm: Algorithm, said: list[int]) -> Algorithm:
     ("name", "hosts"), [("all_to_all/pairwise", 60_000), ("all_to_all/direct", 10_000), ("all_to_all/bruck", 60_000)]
 )
 def test_too_many_messages_are_rejected_before_recording(name: str, hosts: int):
-    cluster, said = simcomm.star(hosts, "10 Gbit/s", "5 us"), list[int]()
+    cluster, counts = simcomm.star(hosts, "10 Gbit/s", "5 us"), list[int]()
     with pytest.raises(InputError, match=rf"{hosts}.*,\d\d\d,\d\d\d.* fewer ranks"):
-        simcomm.run(counting(find_algorithm(name), said), cluster, 1 << 20, record=False)
-    assert 0 < sum(said) < 10 * hosts * 2  # what a few ranks say
+        simcomm.run(counting(find_algorithm(name), counts), cluster, 1 << 20, record=False)
+    assert 0 < sum(counts) < 10 * hosts * 2  # what a few ranks say
 
 
 def test_rejection_names_the_true_count():
@@ -89,10 +89,10 @@ def test_more_memory_allows_more(limit: str, name: str, monkeypatch):
         simcomm.run(algorithm, cluster, 1 << 20, record=False)
     monkeypatch.setenv("RINGLAB_MEMORY", re.findall(r'RINGLAB_MEMORY="([^"]*)"', str(refused.value))[0])
     assert simcomm.run(algorithm, cluster, 1 << 20, record=False).elapsed > 0
-    for given, said in (("much", "'much' is not a size"), ("0 B", "'0 B' is too little")):
+    for given, message in (("much", "'much' is not a size"), ("0 B", "'0 B' is too little")):
         monkeypatch.setenv("RINGLAB_MEMORY", given)
         schedules.unverified_schedule.cache_clear()
-        with pytest.raises(InputError, match=f"RINGLAB_MEMORY: {said}"):
+        with pytest.raises(InputError, match=f"RINGLAB_MEMORY: {message}"):
             simcomm.run(algorithm, cluster, 1 << 20, record=False)
 
 
@@ -114,8 +114,8 @@ def test_too_many_route_links_are_rejected_early(monkeypatch: pytest.MonkeyPatch
 
 def test_too_many_links_of_one_route_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Gigabyte, "TOGETHER", 1000)
-    said = r"126 routes with up to 26 links .* 2,358 pairs of links next to 126 messages; up to 496 will do"
-    with pytest.raises(TooLarge, match=said):
+    message = r"126 routes with up to 26 links .* 2,358 pairs of links next to 126 messages; up to 496 will do"
+    with pytest.raises(TooLarge, match=message):
         simcomm.run("all_reduce/binomial", simcomm.ring(64, "1 GB/s", "1 us"), 4096, engine="compiled")
 
 
@@ -196,11 +196,11 @@ def test_too_large_picture_is_rejected_before_simulation(
     monkeypatch.setattr("collectives.budget.Gigabyte.RECORDED", 300)
     for name in ("run", "train"):
         monkeypatch.setattr(simcomm, name, Mock(side_effect=AssertionError("it is simulated")))
-    said = r"all_reduce/ring, world size 24: its 1,104 messages are too many .* up to 300 will do; .* fewer"
+    message = r"all_reduce/ring, world size 24: its 1,104 messages are too many .* up to 300 will do; .* fewer"
     scenario, file = load("star8", "cluster.hosts=24"), tmp_path / record
-    with pytest.raises(TooLarge, match=said):
+    with pytest.raises(TooLarge, match=message):
         scenario.plot("path", file) if record == "path.png" else scenario.animate(file, "ring")
-    of_training = said.replace("1,104 messages", "3,312 messages in all steps")
+    of_training = message.replace("1,104 messages", "3,312 messages in all steps")
     with pytest.raises(TooLarge, match=of_training):
         replace(scenario, collective=None).plot("path", tmp_path / "path.png")
     assert not file.exists()

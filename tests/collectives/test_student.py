@@ -1,4 +1,4 @@
-"""The student's skeleton: what is said of it as it is handed out, and that its docstrings lead to right answers."""
+"""Check the errors of the student's empty skeleton, and that its docstrings lead to correct answers."""
 
 from pathlib import Path
 
@@ -67,7 +67,7 @@ def test_one_rank_needs_no_communication() -> None:
 
 
 def filled(folder: Path, *done: str) -> dict[str, Algorithm]:
-    """The skeleton with some of its functions filled in, by name of the function."""
+    """Return the skeleton with some completed functions, by name."""
     heads = SKELETON.read_text().split(EMPTY)
     names = list(ANSWERS)
     assert len(heads) == len(names) + 1

@@ -238,10 +238,10 @@ def test_trace_needs_little_more_memory_than_it_holds(tmp_path: Path) -> None:
     for act in (lambda: make_trace(inputs, timing, {}), lambda: read_trace(file)):
         tracemalloc.start()
         found = act()
-        held, most = tracemalloc.get_traced_memory()
+        buffers, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert len(found.messages) == 2 * 256 * 255
-        assert held < most < 50 * len(found.messages)  # 100 MB for two million
+        assert buffers < most < 50 * len(found.messages)  # 100 MB for two million
 
 
 JOB = Training(find_algorithm("all_reduce/ring"), batch_size=10)

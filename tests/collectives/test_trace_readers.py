@@ -73,8 +73,8 @@ def plain_loads(link: TracedLink, crossing: list[tuple[float, Message, float]]) 
     times = sorted({time for start, message, _ in crossing for time in (start, message.end)})
     busy, most, peak = 0.0, 0, 0.0
     for begin, end in pairwise(times):
-        held = sum(start <= begin and message.end >= end for start, message, _ in crossing)
-        busy, most = busy + (end - begin) * (held > 0), max(most, held)
+        buffers = sum(start <= begin and message.end >= end for start, message, _ in crossing)
+        busy, most = busy + (end - begin) * (buffers > 0), max(most, buffers)
     ordered = sorted(crossing, key=lambda one: one[0])
     for first, (start, message, narrowest) in enumerate(ordered):
         peak = max(peak, message.nbytes / max(message.end - start, 1e-15) / narrowest)
