@@ -49,7 +49,7 @@ class Verdict:
     @property
     def wasteful_from(self) -> int | None:
         """The smallest world size at which the busiest rank sends at least twice the minimum; None for barriers."""
-        wasteful = (one.world_size for one in self.costs if (one.sent_ratio or 0.0) >= 2)
+        wasteful = (cost.world_size for cost in self.costs if (cost.sent_ratio or 0.0) >= 2)
         return None if self.algorithm.spec.repeats else next(wasteful, None)
 
     @property

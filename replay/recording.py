@@ -284,7 +284,7 @@ def _problems(recording: Recording) -> Iterator[str]:
 def _name_problems(recording: Recording) -> Iterator[str]:
     """Yield unprintable texts, and groups and streams of ranks that do not exist."""
     texts = [recording.title, recording.where, *recording.verbs, *recording.dtypes, *recording.ops, *recording.lines]
-    texts += [one.name for one in recording.groups] + [one.name for one in recording.marks]
+    texts += [one.name for one in recording.groups] + [mark.name for mark in recording.marks]
     texts += [one.name for one in recording.streams]
     for text in texts + [text for site in recording.sites for text in (site.file, site.text)]:
         check_printable("a text", text)

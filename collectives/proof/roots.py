@@ -65,7 +65,7 @@ def _run(call: ProgramCall) -> list[tuple[Any, ...]]:
             same = np.stack([block.channel, block.step, block.kind]).tobytes()
             for column, (position, root) in enumerate(zip(positions.tolist(), roots.tolist(), strict=True)):
                 programs[root].append((position, same, fields[:, column].tobytes()))
-    return [tuple(sorted(one)) for one in programs]
+    return [tuple(sorted(program)) for program in programs]
 
 
 def _run_together(call: ProgramCall, ranks: Ints, roots: Ints) -> list[OperationBlock]:

@@ -56,7 +56,7 @@ def explain_missing(schedule: Schedule, landings: Sequence[Landing], rank: int, 
     """
     contributor = missing & -missing
     which = "it" if missing == contributor else f"that of {_ranks_of(contributor)}"
-    own = [one for one in landings if schedule.rank[one.operation] == rank and one.chunk == chunk]
+    own = [landing for landing in landings if schedule.rank[landing.operation] == rank and landing.chunk == chunk]
     lost = [one for one in own if one.before & contributor and not one.after & contributor]
     if lost:
         over = f"{_describe(schedule, lost[-1])} put the data of {_ranks_of(lost[-1].brought)} in its place"
@@ -66,7 +66,7 @@ def explain_missing(schedule: Schedule, landings: Sequence[Landing], rank: int, 
 
 def explain_other(schedule: Schedule, landings: Sequence[Landing], rank: int, chunk: int) -> str:
     """Return the operation that wrote a chunk last, or a note that none did."""
-    own = [one for one in landings if schedule.rank[one.operation] == rank and one.chunk == chunk]
+    own = [landing for landing in landings if schedule.rank[landing.operation] == rank and landing.chunk == chunk]
     return (
         f"; it came in {_step(schedule, own[-1].operation)}, by {schedule.operation(own[-1].operation)}"
         if own
@@ -77,8 +77,8 @@ def explain_other(schedule: Schedule, landings: Sequence[Landing], rank: int, ch
 def _where_it_stayed(schedule: Schedule, landings: Sequence[Landing], contributor: int, chunk: int, which: str) -> str:
     """Return the last rank that received a contribution, and whether it ever sends it on."""
     came = [
-        one for one in landings
-        if one.origin == chunk and one.brought & contributor and not one.before & contributor
+        landing for landing in landings
+        if landing.origin == chunk and landing.brought & contributor and not landing.before & contributor
     ]  # fmt: skip
     if not came:
         return _never_sent(schedule, landings, contributor, chunk)
@@ -91,7 +91,7 @@ def _where_it_stayed(schedule: Schedule, landings: Sequence[Landing], contributo
 def _never_sent(schedule: Schedule, landings: Sequence[Landing], contributor: int, chunk: int) -> str:
     """Return a note that a rank never sends its contribution, and the chunk's content on that rank at the end."""
     owner = contributor.bit_length() - 1
-    own = [one for one in landings if schedule.rank[one.operation] == owner and one.chunk == chunk]
+    own = [landing for landing in landings if schedule.rank[landing.operation] == owner and landing.chunk == chunk]
     lost = [one for one in own if one.before & contributor and not one.after & contributor]
     first, end, is_own = schedule.chunk, schedule.chunk + schedule.count, schedule.rank == owner
     sends = bool((is_own & (schedule.kind == Kind.SEND) & (first <= chunk) & (chunk < end)).any())

@@ -163,7 +163,7 @@ class QueuedMessages:
 
     def __post_init__(self) -> None:
         seconds = [self.posting_s, *(each for _, each in self.points)]
-        if not self.points or not all(0 <= each <= MOST_SECONDS for each in seconds):
+        if not self.points or not all(0 <= second <= MOST_SECONDS for second in seconds):
             raise InputError(f"queued messages: need points with 0 to {MOST_SECONDS:g} seconds, not {self.points[:5]}")
 
     def seconds(self, nbytes: int) -> float:

@@ -332,7 +332,7 @@ ELEMENT_BYTES = {
 def _sent(arguments: dict[str, Any]) -> SentBytes | None:
     """Return the bytes of a collective, or None if the profile lacks its sizes."""
     elements = [arguments.get(key) for key in ("In msg nelems", "Out msg nelems")]
-    known = [one for one in elements if type(one) is int and 0 <= one < 1 << 50]
+    known = [element for element in elements if type(element) is int and 0 <= element < 1 << 50]
     ranks, width = arguments.get("Group size"), ELEMENT_BYTES.get(str(arguments.get("dtype")))
     if not known or type(ranks) is not int or width is None or not 1 <= ranks <= MOST_RANKS:
         return None

@@ -108,7 +108,7 @@ def first_offence(columns: OperationColumns, call: ProgramCall) -> Offence | Non
 
 
 def _first(offences: Iterable[Offence | None]) -> Offence | None:
-    return min((one for one in offences if one is not None), key=lambda one: one.at, default=None)
+    return min((offence for offence in offences if offence is not None), key=lambda one: one.at, default=None)
 
 
 def _where(broken: Bools, problem: Callable[[int], str]) -> Offence | None:

@@ -47,8 +47,8 @@ def flatten(tensors: Any) -> Iterable[torch.Tensor]:
     if isinstance(tensors, torch.Tensor):
         yield tensors
     else:
-        for one in tensors:
-            yield from flatten(one)
+        for tensor in tensors:
+            yield from flatten(tensor)
 
 
 def _numel(name: str, times_ranks: bool = False) -> Elements:

@@ -147,7 +147,7 @@ def _shapes(recording: Recording, own: Ints, collective: Ints, first: Ints) -> t
     calls, lead = recording.calls, own[first]
     elements = np.zeros(len(first), np.int64)
     np.maximum.at(elements, collective, calls.elements[own])
-    sizes = np.array([len(one.ranks) for one in recording.groups], np.int64)[calls.group[lead]]
+    sizes = np.array([len(group.ranks) for group in recording.groups], np.int64)[calls.group[lead]]
     columns = (calls.verb[lead], sizes, calls.root[lead], elements, calls.itemsize[lead], calls.op[lead])
     distinct, shape = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
     found = tuple(

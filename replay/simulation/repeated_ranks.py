@@ -112,12 +112,12 @@ def repeat_ranks(recording: Recording, models: Sequence[int], made_groups: Seque
             streams.append(recording.streams[number]._replace(rank=rank))
             entries.append(columns)
         first_call, first_signal = first_call + len(mine), first_signal + signals
-    joined = {name: np.concatenate([one[name] for one in calls]) for name in calls[0]}
+    joined = {name: np.concatenate([call[name] for call in calls]) for name in calls[0]}
     joined["key"] = _keys(joined)
     found = replace(
         recording,
         calls=RecordedCalls(**joined),
-        entries=LogEntries(**{name: np.concatenate([one[name] for one in entries]) for name in entries[0]}),
+        entries=LogEntries(**{name: np.concatenate([entry[name] for entry in entries]) for name in entries[0]}),
         streams=tuple(streams),
         groups=tuple(groups.found),
     )

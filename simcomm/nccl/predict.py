@@ -58,8 +58,10 @@ def outside_checked(system: System, version: tuple[int, int] | None = None) -> t
     others = [one for one in _checked() if one.slug != system.slug and (one.gpu.generation == "cpu") == is_mpi]
     nodes, local = system.nccl_nodes, system.ranks // system.nccl_nodes
     inside = f"{system.link} inside a node"
-    joined = [one for one in others if (one.nccl_nodes > 1) == (nodes > 1) and (nodes == 1 or one.net == system.net)]
-    alike = [one for one in others if local == 1 or (one.link == system.link and one.gpus > 1)]
+    joined = [
+        other for other in others if (other.nccl_nodes > 1) == (nodes > 1) and (nodes == 1 or other.net == system.net)
+    ]
+    alike = [other for other in others if local == 1 or (other.link == system.link and other.gpus > 1)]
     found = []
     if not any(local == 1 or one.link == system.link for one in joined):
         found.append(" and ".join([f"{system.net} between nodes"] * (nodes > 1) + [inside] * (local > 1)))
@@ -75,7 +77,7 @@ def _beyond(count: int, checked: Sequence[int], what: str) -> list[str]:
 
 
 def _outside_versions(version: tuple[int, int], others: Sequence[System]) -> list[str]:
-    known = [one.version for one in others]
+    known = [other.version for other in others]
     words = [".".join(map(str, one)) for one in (version, min(known), max(known))]
     return [] if min(known) <= version <= max(known) else [f"NCCL {words[0]} ({words[1]} to {words[2]} were)"]
 

@@ -250,7 +250,10 @@ class _Change:
             (step, op) for step in (self.programs[at][self.channel] if is_there else [])
             for op in step if op.peer == peer >= 0
         ]  # fmt: skip
-        return {sends: [one for one in messages if (one[1].kind is Kind.SEND) == sends] for sends in (True, False)}
+        return {
+            sends: [message for message in messages if (message[1].kind is Kind.SEND) == sends]
+            for sends in (True, False)
+        }
 
 
 def _index(items: list[Any], item: Any) -> int:

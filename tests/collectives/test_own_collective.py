@@ -49,11 +49,11 @@ def with_gloo(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("with_gloo")
 def test_compare_measures_nccl_and_predicts_it(tmp_path: Path):
     answer = load(write(tmp_path, BOX)).compare(backend="nccl", timeout=60)
-    own = [one for one in answer.collectives if one.algorithm == "nccl"]
+    own = [collective for collective in answer.collectives if collective.algorithm == "nccl"]
     assert [one.bytes for one in own] == [1024, 65536] and len(answer.collectives) == 4
     for one in answer.collectives:
         assert one.time_s is not None and one.time_s.measured and one.time_s.predicted
-    assert {one.algorithm for one in answer.collectives} == {"nccl", "ring"}
+    assert {collective.algorithm for collective in answer.collectives} == {"nccl", "ring"}
 
 
 @pytest.mark.usefixtures("with_gloo")

@@ -192,8 +192,7 @@ def test_too_large_auto_choice_suggests_alternatives(monkeypatch, tmp_path):
     monkeypatch.setattr(prediction, "count_work", count_work)
     text = " ".join(prediction.predict(load(file)).conclusions)
     assert (
-        "Left out: auto (direct): up to 10 will do; or name an algorithm in place of auto; ring: up to 10 will"
-        in text
+        "Left out: auto (direct): up to 10 will do; or name an algorithm in place of auto; ring: up to 10 will" in text
     )
 
 

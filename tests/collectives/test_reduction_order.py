@@ -108,5 +108,5 @@ def test_check_json_has_equal_bits_per_world_size(ringlab: Ringlab) -> None:
 
 def test_list_names_algorithms_with_unequal_bits(ringlab: Ringlab) -> None:
     names = json.loads(ringlab("list", "algorithms", "--json", "-").out)["algorithms"]
-    differing = [one["name"] for one in names if "floats differ between ranks" in one["about"]]
+    differing = [name["name"] for name in names if "floats differ between ranks" in name["about"]]
     assert differing == ["all_reduce/unchunked_ring"]

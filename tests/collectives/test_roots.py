@@ -56,7 +56,7 @@ def test_program_relative_to_the_root_needs_one_proof(name: str, p: int) -> None
 def test_roots_of_a_class_have_equal_costs(name: str, p: int) -> None:
     for roots in root_classes(find_algorithm(name), p):
         reports = [verify(find_algorithm(name), p, root) for root in roots]
-        assert len({(one.steps, one.messages, one.sent_share, one.ports) for one in reports}) == 1
+        assert len({(report.steps, report.messages, report.sent_share, report.ports) for report in reports}) == 1
 
 
 def test_root_class_is_proved_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -66,8 +66,12 @@ def test_rejection_names_the_true_count():
 def test_rejected_row_does_not_stop_others(monkeypatch):
     monkeypatch.setattr(Gigabyte, "PAIRS", 5000)  # to be quick
     found = load("star8", "cluster.hosts=101", 'collective.algorithms=["direct", "ring"]').predict()
-    assert {one.algorithm for one in found.collectives} == {"ring"} and len(found.collectives) == 5
-    assert [one for one in found.conclusions if re.match(r"Left out: all_reduce/direct, .* fewer ranks", one)]
+    assert {collective.algorithm for collective in found.collectives} == {"ring"} and len(found.collectives) == 5
+    assert [
+        conclusion
+        for conclusion in found.conclusions
+        if re.match(r"Left out: all_reduce/direct, .* fewer ranks", conclusion)
+    ]
 
 
 def test_auto_ignores_algorithms_that_are_too_large(monkeypatch):

@@ -149,7 +149,7 @@ def test_depths_equal_a_plain_iteration(seed: int) -> None:
 
 
 def plain_depths(messages: Messages) -> list[int]:
-    ends = [{(one.src, one.step), (one.dst, one.dst_step)} for one in messages]
+    ends = [{(message.src, message.step), (message.dst, message.dst_step)} for message in messages]
     depths, before = [0] * len(ends), None
     while depths != before:
         before = list(depths)

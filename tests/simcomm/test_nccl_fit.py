@@ -157,8 +157,8 @@ def test_intervals_cover_unseen_authors() -> None:
 
 def test_pairs_of_tables_of_one_machine_are_found() -> None:
     pairs = find_pairs(read_systems(), judge())
-    assert len(pairs) > 10 and all(one.factor >= 1 for one in pairs)
-    assert ("mi300x_1x8_rccl", "mi300x_1x8_rocm_docs") in {(one.one, one.other) for one in pairs}
+    assert len(pairs) > 10 and all(pair.factor >= 1 for pair in pairs)
+    assert ("mi300x_1x8_rccl", "mi300x_1x8_rocm_docs") in {(pair.one, pair.other) for pair in pairs}
 
 
 OF_EACH_CLASS = [2.0**10, 2.0**16, 2.0**22, 2.0**28]

@@ -125,7 +125,7 @@ def test_description_that_forces_a_missing_algorithm_is_rejected(gpu, gpus, reas
 def test_algorithm_list_of_one_collective_applies_to_it_only():
     each = NcclSettings(version="2.24", algo="AllReduce:Tree;broadcast:ring")
     found = predict_collective(SYSTEMS["a100"], "all_reduce", 2**30, settings=each)
-    assert {one.algorithm for one in found.candidates if one.allowed} == {"tree"}
+    assert {candidate.algorithm for candidate in found.candidates if candidate.allowed} == {"tree"}
     plain = NcclSettings(version="2.24")
     assert predict_collective(SYSTEMS["a100"], "all_gather", 2**20, settings=each).seconds == (
         predict_collective(SYSTEMS["a100"], "all_gather", 2**20, settings=plain).seconds

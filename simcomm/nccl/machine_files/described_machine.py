@@ -148,7 +148,7 @@ def _count_of_communicator(facts: Facts) -> tuple[int, int, FilePlace] | None:
     """Return the hosts and GPUs per host of the largest communicator; None if some hosts are not logged."""
     comms = facts.of(CommRank)
     widest = max(comms, key=lambda one: (one.ranks, one.nodes))
-    hosts = {one.rank: one.host for one in comms if one.ranks == widest.ranks}
+    hosts = {comm.rank: comm.host for comm in comms if comm.ranks == widest.ranks}
     is_apart = any(one.transport == "NET" for one in facts.of(LoggedHop)) and len(set(hosts.values())) == 1
     if not widest.nodes and len(hosts) < widest.ranks and is_apart:
         return None
@@ -215,7 +215,7 @@ def _slots(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Itera
     widest = max(slots, key=lambda one: one.generation, default=None)
     if widest is not None and gpu is not None and 0 < widest.generation < gpu.pcie:
         yield "pcie", KeyValue(widest.generation, widest.place)
-    widest = max((one for one in slots if one.lanes in (1, 2, 4, 8, 16)), key=lambda one: one.lanes, default=None)
+    widest = max((slot for slot in slots if slot.lanes in (1, 2, 4, 8, 16)), key=lambda one: one.lanes, default=None)
     if widest is not None and widest.lanes != 16:
         yield "lanes", KeyValue(widest.lanes, widest.place)
     for processor in facts.of(Processor)[:1]:

@@ -169,7 +169,7 @@ def adapt(system: System, rows: Sequence[MeasuredRow]) -> Adapted:
         raise InputError(f"no row of {', '.join(COLLECTIVES)} with a time to adapt to")
     points = [find_points(system, one.collective, one.nbytes) for one in series]
     known = PredictedPoints(
-        *(np.concatenate([getattr(one, field.name) for one in points]) for field in fields(PredictedPoints))
+        *(np.concatenate([getattr(point, field.name) for point in points]) for field in fields(PredictedPoints))
     )
     return adapt_to_points(system, known, np.concatenate([one.seconds for one in series]))
 

@@ -168,7 +168,7 @@ class _Reader:
                 break
             for between in ("", " "):
                 longer = find_columns(self.lines[at].text + between + piece.text.lstrip("# "))
-                if longer is not None and all(one.what for one in longer.columns):
+                if longer is not None and all(column.what for column in longer.columns):
                     return longer
         return found
 
@@ -237,7 +237,7 @@ class _Reader:
 
     def take(self, row: PrintedRow) -> None:
         """Add a row."""
-        if self.columns is not None and any(one.what == "cputime" for one in self.columns.columns):
+        if self.columns is not None and any(column.what == "cputime" for column in self.columns.columns):
             self.skip(row.place.line, f"{row.place}: the column cputime {OF_LAUNCH}")
             return
         self.first = self.first or row.place.line
@@ -299,7 +299,7 @@ class _Reader:
     def _keep_run(self) -> None:
         """Add the run so far."""
         devices, known = self.listed(), list(self.devices.values())
-        ranks, nodes = (len(devices), len({one.host for one in devices})) if devices else self.counted
+        ranks, nodes = (len(devices), len({device.host for device in devices})) if devices else self.counted
         guesses = list(self.guesses)
         if known and not devices:
             guesses.append(f"line {self.first}: the device list is incomplete, or of several groups")
@@ -307,7 +307,7 @@ class _Reader:
             hosts = ", ".join(sorted(self.apart))
             guesses.append(f"line {self.first}: several processes list rank 0 ({hosts}): each measured alone")
         run = NcclTestsRun(
-            tuple(self.rows), ranks, nodes, max(1, len({(one.host, one.pid) for one in devices})),
+            tuple(self.rows), ranks, nodes, max(1, len({(device.host, device.pid) for device in devices})),
             known[0].name if known else "", self.version, self.first, tuple(guesses),
         )  # fmt: skip
         if run.rows or devices:

@@ -62,16 +62,18 @@ class Columns:
     @cached_property
     def sides(self) -> tuple[int, ...]:
         """The sides with figures."""
-        return tuple(dict.fromkeys(one.side for one in self.columns if one.what in FIGURES))
+        return tuple(dict.fromkeys(column.side for column in self.columns if column.what in FIGURES))
 
     def without(self, what: str) -> "Columns":
         """Return the columns without one."""
-        return replace(self, columns=tuple(one for one in self.columns if one.what != what))
+        return replace(self, columns=tuple(column for column in self.columns if column.what != what))
 
     def of_side(self, side: int) -> "Columns":
         """Return the columns with the figures of one side."""
         figures = (*FIGURES, "wrong", "error", "")
-        return replace(self, columns=tuple(one for one in self.columns if one.what not in figures or one.side == side))
+        return replace(
+            self, columns=tuple(column for column in self.columns if column.what not in figures or column.side == side)
+        )
 
 
 @cache
@@ -104,7 +106,7 @@ def find_columns(text: str) -> Columns | None:
         columns: list[Column] = []
         for cell in cells:
             columns += [_column(cell, columns)] if cell != "timestamp" else []
-        found = {one.what for one in columns}
+        found = {column.what for column in columns}
         if "size" in found and {*FIGURES, "cputime"} & found and len(columns) > 1:
             return Columns(tuple(columns), separator)
     return None
@@ -200,7 +202,7 @@ def _read_cut(place: FilePlace, cells: list[str], columns: Columns, text: str) -
         return None
     if 1 in columns.sides and BLANK_SIDE.search(text):
         return _read_whole(place, cells, columns.of_side(1))
-    missing = {one.side for one in columns.columns[len(cells) :] if one.what}
+    missing = {column.side for column in columns.columns[len(cells) :] if column.what}
     whole = [side for side in columns.sides if side not in missing]
     try:
         row = _make_row(place, list(zip(columns.columns, cells, strict=False)), whole)
@@ -279,12 +281,12 @@ def _whole(place: FilePlace, text: str) -> int:
 
 def _is_likely(row: PrintedRow) -> bool:
     """Return whether figures suit their columns: algbw is 0.5 to 1 times size / time, busbw at most 2 algbw."""
-    for one in row.sides:
-        if one.time is not None and one.algbw is not None:
-            low, high = find_algbw(row.nbytes, one.time).range
-            if not (low / 2 <= one.algbw.range[1] and one.algbw.range[0] <= high * (1 + 1e-9)):
+    for side in row.sides:
+        if side.time is not None and side.algbw is not None:
+            low, high = find_algbw(row.nbytes, side.time).range
+            if not (low / 2 <= side.algbw.range[1] and side.algbw.range[0] <= high * (1 + 1e-9)):
                 return False
-        if one.algbw is not None and one.busbw is not None and one.busbw.range[0] > 2 * one.algbw.range[1]:
+        if side.algbw is not None and side.busbw is not None and side.busbw.range[0] > 2 * side.algbw.range[1]:
             return False
     return True
 
