@@ -159,8 +159,8 @@ def _reduce(algorithm: Algorithm) -> tuple[Any, ...]:
     if algorithm.source is None:
         return _find_again, (f"{algorithm.spec.name}/{algorithm.name}", parameters, algorithm.by_model)
     rules = algorithm.chunks_rule, algorithm.scratch_rule
-    kept = algorithm.spec.name, algorithm.name, algorithm.function, *rules, parameters, algorithm.source
-    return rebuild_algorithm, (*kept, algorithm.by_model)
+    fields = algorithm.spec.name, algorithm.name, algorithm.function, *rules, parameters, algorithm.source
+    return rebuild_algorithm, (*fields, algorithm.by_model)
 
 
 def _find_again(full_name: str, parameters: dict[str, Parameter], by_model: bool = False) -> Algorithm:

@@ -70,15 +70,15 @@ def _follow(path: Path | str) -> Path:
 
 def _check_folder(folder: Path) -> None:
     """Raise OSError unless files, or missing directories, can be created in ``folder``."""
-    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    if not there.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, f"{there} is not a directory")
-    if is_made_by_kernel(there):
-        raise OSError(errno.EACCES, f"the kernel makes up what is in {there}")
-    if not os.access(there, os.W_OK | os.X_OK):
-        is_read_only = os.statvfs(there).f_flag & os.ST_RDONLY
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    if not existing.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, f"{existing} is not a directory")
+    if is_made_by_kernel(existing):
+        raise OSError(errno.EACCES, f"the kernel makes up what is in {existing}")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        is_read_only = os.statvfs(existing).f_flag & os.ST_RDONLY
         why = "is on a read-only file system" if is_read_only else "is a directory in which you may not write"
-        raise PermissionError(errno.EACCES, f"{there} {why}")
+        raise PermissionError(errno.EACCES, f"{existing} {why}")
 
 
 def write_bytes(path: Path | str, content: bytes | memoryview, durable: bool = False) -> None:

@@ -63,10 +63,10 @@ class Spec(NamedTuple):
         >>> find_spec("scatter").result(rank=2, world_size=4, root=0)
         range(2, 3)
         """
-        own, next_rank = range(rank, rank + 1), (rank + 1) % world_size
+        own_part, next_rank = range(rank, rank + 1), (rank + 1) % world_size
         if self.end(rank, rank, world_size, root) is None:
             return range(0)
-        return own if self.end(rank, next_rank, world_size, root) is None else range(world_size)
+        return own_part if self.end(rank, next_rank, world_size, root) is None else range(world_size)
 
 
 def _own(rank: int, part: int, world_size: int, root: int) -> Contributors | None:

@@ -266,8 +266,8 @@ def _torus_channel(sizes: Sequence[int], channels: int) -> list[StepShares]:
     """Return the steps of one channel: rings in dimensions of these sizes."""
     shares = [1 / (channels * prod(sizes[: place + 1])) for place in range(len(sizes))]
     rings = [[share] * (size - 1) for size, share in zip(sizes, shares, strict=True)]
-    there = [StepShares(share, share) for ring in rings for share in ring]
-    return there + [StepShares(share, 0.0) for share, _ in reversed(there)]
+    forth = [StepShares(share, share) for ring in rings for share in ring]
+    return forth + [StepShares(share, 0.0) for share, _ in reversed(forth)]
 
 
 def hierarchical_all_reduce(

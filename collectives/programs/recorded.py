@@ -133,8 +133,8 @@ class RecordedProgram:
         self.file, self.name, self.first_line = file, name, int(described["line"])
         self.__name__ = make_printable(str(described["function"]), most=200)
         first = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in leading]
-        own = [_parameter(parameter) for parameter in described["parameters"]]
-        self.__signature__ = inspect.Signature(first + own)
+        further = [_parameter(parameter) for parameter in described["parameters"]]
+        self.__signature__ = inspect.Signature(first + further)
         self._recorded: OrderedDict[Any, RecordedSteps | ProgramEnded] = OrderedDict()
         self.counts: dict[Any, Any] = {}
 

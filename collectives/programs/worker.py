@@ -73,11 +73,11 @@ def serve(owner: socket.socket) -> None:
             return
 
 
-def find_descendants(process: int, kept: Collection[int] = ()) -> list[psutil.Process]:
-    """Return the living descendants of a process, except ``kept`` processes and their own descendants."""
+def find_descendants(process: int, excluded: Collection[int] = ()) -> list[psutil.Process]:
+    """Return the living descendants of a process, except ``excluded`` processes and their own descendants."""
     with suppress(psutil.Error):
         children = psutil.Process(process).children(recursive=True)
-        return [child for child in children if child.pid not in kept and is_alive(child)]
+        return [child for child in children if child.pid not in excluded and is_alive(child)]
     return []
 
 

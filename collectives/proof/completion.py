@@ -97,8 +97,8 @@ def _meetings(schedule: Schedule, number: dict[tuple[int, int], int]) -> list[li
         if match >= 0:
             meetings[actor[index]][steps[index]].append((actor[match], steps[match], index))
     for index in np.flatnonzero((schedule.match < 0) & (schedule.peer >= 0)).tolist():  # of a wrong program
-        own = actor[index]
-        meetings[own][steps[index]].append((own, len(meetings[own]), index))
+        owner = actor[index]
+        meetings[owner][steps[index]].append((owner, len(meetings[owner]), index))
     return meetings
 
 

@@ -56,20 +56,21 @@ def explain_missing(schedule: Schedule, landings: Sequence[Landing], rank: int, 
     """
     contributor = missing & -missing
     which = "it" if missing == contributor else f"that of {_ranks_of(contributor)}"
-    own = [landing for landing in landings if schedule.rank[landing.operation] == rank and landing.chunk == chunk]
-    lost = [one for one in own if one.before & contributor and not one.after & contributor]
+    arrivals = [landing for landing in landings if schedule.rank[landing.operation] == rank and landing.chunk == chunk]
+    lost = [one for one in arrivals if one.before & contributor and not one.after & contributor]
     if lost:
         over = f"{_describe(schedule, lost[-1])} put the data of {_ranks_of(lost[-1].brought)} in its place"
         return f"rank {rank} had {which} until {over}"
-    return f"{_where_it_stayed(schedule, landings, contributor, chunk, which)}; {_received(schedule, own, rank, chunk)}"
+    stay = _where_it_stayed(schedule, landings, contributor, chunk, which)
+    return f"{stay}; {_received(schedule, arrivals, rank, chunk)}"
 
 
 def explain_other(schedule: Schedule, landings: Sequence[Landing], rank: int, chunk: int) -> str:
     """Return the operation that wrote a chunk last, or a note that none did."""
-    own = [landing for landing in landings if schedule.rank[landing.operation] == rank and landing.chunk == chunk]
+    arrivals = [landing for landing in landings if schedule.rank[landing.operation] == rank and landing.chunk == chunk]
     return (
-        f"; it came in {_step(schedule, own[-1].operation)}, by {schedule.operation(own[-1].operation)}"
-        if own
+        f"; it came in {_step(schedule, arrivals[-1].operation)}, by {schedule.operation(arrivals[-1].operation)}"
+        if arrivals
         else f"; rank {rank} writes nothing there{last_step(schedule, rank)}"
     )
 
@@ -91,16 +92,18 @@ def _where_it_stayed(schedule: Schedule, landings: Sequence[Landing], contributo
 def _never_sent(schedule: Schedule, landings: Sequence[Landing], contributor: int, chunk: int) -> str:
     """Return a note that a rank never sends its contribution, and the chunk's content on that rank at the end."""
     owner = contributor.bit_length() - 1
-    own = [landing for landing in landings if schedule.rank[landing.operation] == owner and landing.chunk == chunk]
-    lost = [one for one in own if one.before & contributor and not one.after & contributor]
+    arrivals = [landing for landing in landings if schedule.rank[landing.operation] == owner and landing.chunk == chunk]
+    lost = [one for one in arrivals if one.before & contributor and not one.after & contributor]
     first, end, is_own = schedule.chunk, schedule.chunk + schedule.count, schedule.rank == owner
     sends = bool((is_own & (schedule.kind == Kind.SEND) & (first <= chunk) & (chunk < end)).any())
     if lost and sends:
         over = f"{_describe(schedule, lost[0])} puts the data of {_ranks_of(lost[0].brought)} in its place"
         return f"rank {owner} does not send its own data before {over}"
-    if own and not lost:
-        step = f"step {schedule.step[own[-1].operation]}{_line_after_comma(schedule, own[-1].operation)}"
-        return f"rank {owner} never sends chunk {chunk} (it has held {_ranks_of(own[-1].after)} of it since {step})"
+    if arrivals and not lost:
+        step = f"step {schedule.step[arrivals[-1].operation]}{_line_after_comma(schedule, arrivals[-1].operation)}"
+        return (
+            f"rank {owner} never sends chunk {chunk} (it has held {_ranks_of(arrivals[-1].after)} of it since {step})"
+        )
     return f"rank {owner} never sends chunk {chunk}{last_step(schedule, owner)}"
 
 
@@ -131,9 +134,9 @@ def _later_sends(schedule: Schedule, landing: Landing) -> Iterator[int]:
                 yield index
 
 
-def _received(schedule: Schedule, own: Sequence[Landing], rank: int, chunk: int) -> str:
+def _received(schedule: Schedule, arrivals: Sequence[Landing], rank: int, chunk: int) -> str:
     """Return the last operation that received a chunk on the rank that needs it."""
-    received = [one for one in own if schedule.match[one.operation] >= 0]
+    received = [one for one in arrivals if schedule.match[one.operation] >= 0]
     if not received:
         return f"rank {rank} never receives chunk {chunk}{last_step(schedule, rank)}"
     last = received[-1]

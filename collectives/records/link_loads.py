@@ -145,13 +145,13 @@ def link_loads(trace: Trace) -> LinkLoads:
     time, load, carried = np.zeros((3, 2 * len(message)))
     for links, part in _split(trace, routes, capacity, message, first):
         mine = slice(2 * first[links.start], 2 * first[links.stop])
-        time[mine], load[mine], held = _events(part)
+        time[mine], load[mine], flowing = _events(part)
         lasting = np.append(np.diff(time[mine]), 0.0)
         ends = 2 * part.first[1:]
         lasting[ends[ends > 2 * part.first[:-1]] - 1] = 0.0
         carried[mine] = np.cumsum(load[mine] * lasting) - load[mine] * lasting
-        most[links] = part.greatest(held, 2 * part.first)
-        busy[links] = np.bincount(np.repeat(part.link, 2), lasting * (held > 0), len(ends)) / trace.elapsed
+        most[links] = part.greatest(flowing, 2 * part.first)
+        busy[links] = np.bincount(np.repeat(part.link, 2), lasting * (flowing > 0), len(ends)) / trace.elapsed
         peak[links] = part.greatest(_greatest_rates(part), part.first)
         share[links] = part.greatest(part.share, part.first)
     peak = np.maximum(peak / capacity, share)
@@ -188,12 +188,12 @@ def _split(
     cuts = np.append(np.flatnonzero(np.diff(first[:-1] // AT_ONCE, prepend=-1)), len(first) - 1)
     for one, other in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
         mine = message[first[one] : first[other]]
-        own = first[one : other + 1] - first[one]
+        starts = first[one : other + 1] - first[one]
         ends, sizes, ways = end[mine], nbytes[mine], route[mine]
         start = np.minimum(begin[mine] + delay[ways], ends)
         rate = sizes / np.maximum(ends - start, INSTANT_S)
-        link = np.repeat(np.arange(other - one), np.diff(own))
-        yield slice(one, other), _Crossings(own, link, start, ends, sizes, rate, rate / narrowest[ways])
+        link = np.repeat(np.arange(other - one), np.diff(starts))
+        yield slice(one, other), _Crossings(starts, link, start, ends, sizes, rate, rate / narrowest[ways])
 
 
 def _greatest_rates(part: _Crossings) -> Floats:

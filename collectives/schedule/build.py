@@ -247,5 +247,5 @@ def reduce_to_steps(algorithm: Algorithm, world_size: int) -> tuple[Callable[...
     roots = range(world_size if algorithm.spec.rooted else 1)
     listed = ListedProgram(tuple(build_schedule(algorithm, world_size, root).programs for root in roots))
     counts = algorithm.chunks(world_size), algorithm.scratch(world_size)
-    kept = algorithm.spec.name, algorithm.name, listed, *counts, dict(algorithm.parameters)
-    return rebuild_algorithm, (*kept, None, algorithm.by_model)
+    fields = algorithm.spec.name, algorithm.name, listed, *counts, dict(algorithm.parameters)
+    return rebuild_algorithm, (*fields, None, algorithm.by_model)

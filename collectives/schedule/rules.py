@@ -80,8 +80,8 @@ def first_mismatch(columns: OperationColumns, call: ProgramCall, key: Keys) -> i
     """
     alone = (columns.match < 0) & (columns.kind < Kind.COPY)
     sends = np.flatnonzero((columns.kind == Kind.SEND) & ~alone)
-    there = columns.match[sends]
-    counts, chunks = (columns.count[sends], columns.count[there]), (columns.chunk[sends], columns.into[there])
+    receives = columns.match[sends]
+    counts, chunks = (columns.count[sends], columns.count[receives]), (columns.chunk[sends], columns.into[receives])
     wrong = np.append(np.flatnonzero(alone), sends[~ends_agree(call, counts, chunks)])
     return int(wrong[np.lexsort((wrong, alone[wrong], key[wrong]))[0]]) if len(wrong) else None
 

@@ -121,11 +121,11 @@ class SymmetricSchedule(ProgramCall):
         for rows, tall in runs:
             first[rows] = (row[rows] - row[rows.start]) // tall * tall + row[rows.start]
             height[rows] = tall
-        there = self.match
+        match_row = self.match
         match = self.ranks_at(self.peer, ranks)
-        match *= height[there][:, None]
-        match += (first[there] * p + there - first[there])[:, None]
-        match[there < 0] = -1
+        match *= height[match_row][:, None]
+        match += (first[match_row] * p + match_row - first[match_row])[:, None]
+        match[match_row < 0] = -1
         columns = columns._replace(match=order_by_step(match, runs))
         return StepTable(self.algorithm, p, self.root, self.chunks, self.scratch, columns)
 
@@ -147,12 +147,14 @@ def match_symmetric(symmetric: SymmetricSchedule) -> SymmetricSchedule | None:
     if (match[symmetric.kind < Kind.COPY] < 0).any():
         return None
     sends = np.flatnonzero(symmetric.kind == Kind.SEND)
-    there = match[sends]
-    sent, landed = symmetric.read.select(sends), symmetric.written.select(there)
+    receives = match[sends]
+    sent, landed = symmetric.read.select(sends), symmetric.written.select(receives)
     if (sent.stride != landed.stride).any():
         return None
     at_peer = landed.on(symmetric.peer[sends, None], symmetric.world_size)[:, 0]
-    if not ends_agree(symmetric, (symmetric.count[sends], symmetric.count[there]), (rank0.chunk[sends], at_peer)).all():
+    if not ends_agree(
+        symmetric, (symmetric.count[sends], symmetric.count[receives]), (rank0.chunk[sends], at_peer)
+    ).all():
         return None
     return replace(symmetric, match=match)
 

@@ -97,21 +97,21 @@ def find_calls(recording: Recording, segments: Segments) -> ReplayedCalls:
     """Return the calls of a recording. A call that is not posted is missing."""
     calls = recording.calls
     is_collective = calls.kind == CallKind.COLLECTIVE
-    own = np.flatnonzero(is_collective)
-    _, first, collective_of_own = np.unique(calls.key[own], return_index=True, return_inverse=True)
-    group = calls.group[own[first]]
+    collectives = np.flatnonzero(is_collective)
+    _, first, collective_of_own = np.unique(calls.key[collectives], return_index=True, return_inverse=True)
+    group = calls.group[collectives[first]]
     sizes = np.array([len(one.ranks) for one in recording.groups], np.int64)
     first_part = np.append(0, np.cumsum(sizes[group]))
-    member_of_own = _members(recording, calls.group[own], calls.rank[own])
+    member_of_own = _members(recording, calls.group[collectives], calls.rank[collectives])
     parts = np.full(first_part[-1], NEVER)
-    parts[first_part[collective_of_own] + member_of_own] = own
+    parts[first_part[collective_of_own] + member_of_own] = collectives
     missing = np.flatnonzero(parts == NEVER)
     collective_of_missing = np.searchsorted(first_part, missing, side="right") - 1
     member_of_missing = missing - first_part[collective_of_missing]
     parts[missing] = len(calls) + np.arange(len(missing))
     member, collective = np.zeros(len(calls), np.int64), np.full(len(calls), NEVER)
-    member[own], collective[own] = member_of_own, collective_of_own
-    shapes, shape = _shapes(recording, own, collective_of_own, first)
+    member[collectives], collective[collectives] = member_of_own, collective_of_own
+    shapes, shape = _shapes(recording, collectives, collective_of_own, first)
     flat = np.concatenate([np.array(one.ranks, np.int64) for one in recording.groups] or [np.zeros(0, np.int64)])
     begins = np.append(0, np.cumsum(sizes))
     send, recv = _messages(recording)
@@ -125,7 +125,7 @@ def find_calls(recording: Recording, segments: Segments) -> ReplayedCalls:
         groups=tuple(one.ranks for one in recording.groups),
         shape=shape,
         group=group,
-        key=calls.key[own[first]],
+        key=calls.key[collectives[first]],
         first_part=first_part,
         parts=parts,
         send=send,
@@ -142,11 +142,11 @@ def _members(recording: Recording, group: Ints, rank: Ints) -> Ints:
     return np.asarray(members[order[np.searchsorted(codes[order], group * width + rank)]], np.int64)
 
 
-def _shapes(recording: Recording, own: Ints, collective: Ints, first: Ints) -> tuple[tuple[Shape, ...], Ints]:
+def _shapes(recording: Recording, collectives: Ints, collective: Ints, first: Ints) -> tuple[tuple[Shape, ...], Ints]:
     """Return the distinct shapes, and each collective's, with the maximum elements of its ranks."""
-    calls, lead = recording.calls, own[first]
+    calls, lead = recording.calls, collectives[first]
     elements = np.zeros(len(first), np.int64)
-    np.maximum.at(elements, collective, calls.elements[own])
+    np.maximum.at(elements, collective, calls.elements[collectives])
     sizes = np.array([len(group.ranks) for group in recording.groups], np.int64)[calls.group[lead]]
     columns = (calls.verb[lead], sizes, calls.root[lead], elements, calls.itemsize[lead], calls.op[lead])
     distinct, shape = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)

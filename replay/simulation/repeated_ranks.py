@@ -141,9 +141,9 @@ class _Groups:
         ranks = next((one for one in family if rank in one), None)
         if ranks is None:
             raise InputError(f"rank {rank} has no group like {list(group.ranks)[:8]}; add it to --only")
-        own = RankGroup(group.name, ranks)
-        self.found.setdefault(own)
-        return self._numbers.setdefault(own, len(self._numbers))
+        counterpart = RankGroup(group.name, ranks)
+        self.found.setdefault(counterpart)
+        return self._numbers.setdefault(counterpart, len(self._numbers))
 
 
 def _families(made: Sequence[Ranks]) -> Iterator[list[Ranks]]:
