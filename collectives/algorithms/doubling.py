@@ -6,7 +6,7 @@ remaining chunks that its partner will keep, adds the other half, and continues 
 (all_reduce, by Rabenseifner) runs both. For short messages, ``all_reduce/recursive_doubling`` exchanges whole buffers.
 
 **Why it is correct.** After the exchanges at distances 1, 2, ..., d, the 2 d ranks whose numbers differ only in these
-bits have combined their data. The last step combines all ranks.
+bits have combined their data. The last step combines all ranks. Recursive halving runs the distances in reverse order.
 
 This holds for powers of two. For other numbers, the *core* is the largest power of two of ranks, and the others are
 *spare*: rank core + i sends its data to rank i, waits, and receives the result from rank i.
