@@ -52,7 +52,7 @@ def errors(found: dict[str, Any]) -> str:
         table(f" | {head}", rows),
         table("baseline | median, all: | p90: | median, hard: | p90:", simpler),
         *(table(f"{title} | {head}", group) for title, group in groups.items()),
-        table("one GPU, its type left out | " + head.replace(" | bias:", ""), one),
+        table(f"one GPU, its type left out | {head}", one),
     ])  # fmt: skip
 
 
