@@ -173,7 +173,7 @@ def describe_chance(where: str, total_bytes: float, chance: float | None) -> str
     """Return a sentence on runs that filled as much memory; None if the probability to run is high or unknown.
 
     >>> describe_chance("on 8 devices", 60 * 2**30, 0.71)
-    'on 8 devices it keeps 60 GiB of each; 71% of published runs that filled as much of their memory finished.'
+    'on 8 devices each device needs 60 GiB; 71% of published runs that filled as much of their memory finished.'
     """
     if chance is None or chance >= SURE:
         return None

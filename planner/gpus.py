@@ -139,10 +139,10 @@ def is_published(name: str) -> bool:
 
 
 def describe_unpublished(gpus: Sequence[str]) -> str:
-    """Return that no published run is on some GPUs, and by what they are predicted.
+    """Return a sentence on GPUs without published runs.
 
     >>> describe_unpublished(["RTX 4090"])
-    'no published run is on RTX 4090, so by its data sheet'
+    'no published run is on RTX 4090, so predictions use its data sheet'
     """
     sheets = "its data sheet" if len(gpus) == 1 else "their data sheets"
     return f"no published run is on {name_some(gpus)}, so predictions use {sheets}"
