@@ -1,31 +1,32 @@
-"""The hostile cases: systematic ones for options, outputs and special files, and ones drawn with a seed."""
+"""The hostile cases: systematic ones for what a command reads and writes, and ones drawn with a seed."""
 
+import base64
+import gzip
+import json
 import os
 import random
 import socket
 import tomllib
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
 import hostile_files as files
-from hostile_commands import systematic_commands
-from hostile_graphs import systematic_graphs
-from hostile_numbers import draw_model_profile, draw_pair, systematic_numbers
-from hostile_plans import systematic_plans
-from hostile_records import draw_nccl_tests, draw_profile, systematic_records
+from hostile_files import Tree
 from hostile_runs import HERE, Case
 
-import simcomm
 from ringlab.cli import load_command
 from scenarios import shipped
 
 NET = {"net.json": files.as_json(files.TOPOLOGY), "net.graphml": files.GRAPHML.encode()}
 SHIPPED = {name: tomllib.loads(path.read_text()) for name, path in shipped().items() if "/" not in name}
 SCENARIOS = {**files.SCENARIOS, **{name: table for name, table in SHIPPED.items() if name != "quickstart"}}
-STAR = files.toml(files.SCENARIOS["star"])
-TRACE_TREE = simcomm.run("all_reduce/ring", simcomm.star(2, "10 Gbit/s", "5 us"), 64).to_dict()
-TRACE = files.as_json(TRACE_TREE)
+EMULATED = shipped()["emulated/star4"].read_bytes()
+STAR, TRAINING = (files.toml(files.SCENARIOS[name]) for name in ("star", "training"))
+PLAN, DEVICES = (files.toml(files.OTHERS[name]) for name in ("plan", "devices"))
+TRACE = files.as_json(files.TRACE)
+SEVERAL_HOSTS = ("--set", "cluster.hosts=2000")  # too many for this machine, so that no run begins
 
 
 def case(name: str, *arguments: str, writes: Iterable[str] = (), **more: bytes | Callable[[Path], object]) -> Case:
@@ -36,7 +37,7 @@ def case(name: str, *arguments: str, writes: Iterable[str] = (), **more: bytes |
 
 VALID = (
     case("predict", "predict", "a.toml", "--trace", "a.json", a_toml=STAR),
-    case("training", "predict", "a.toml", a_toml=files.toml(files.SCENARIOS["training"])),
+    case("training", "predict", "a.toml", a_toml=TRAINING),
     case("faults", "predict", "a.toml", a_toml=files.toml(files.SCENARIOS["faults"])),
     case("compiled", "predict", "a.toml", "--engine", "compiled", a_toml=STAR),
     case("fifo", "predict", "a.toml", "--engine", "compiled", a_toml=files.toml(files.SCENARIOS["ring"])),
@@ -46,16 +47,10 @@ VALID = (
     case("machine", "predict", "a.toml", a_toml=files.toml(files.SCENARIOS["machine"])),
     case("check", "check", "all_reduce/ring", "--ranks", "2"),
     case("list", "list"),
-    case("explain", "explain", "dgx-h100"),
-    case(
-        "graphml",
-        "predict",
-        "a.toml",
-        "--json",
-        "-",
-        a_toml=files.toml(files.SCENARIOS["graphml"]),
-        net_graphml=NET["net.graphml"],
-    ),
+    case("explain", "explain", "a.toml", a_toml=files.toml(files.OTHERS["explain"])),
+    case("plan", "plan", "a.toml", a_toml=PLAN),
+    case("devices", "predict", "a.toml", "--devices", "1,8", a_toml=DEVICES),
+    case("graphml", "predict", "a.toml", a_toml=files.toml(files.SCENARIOS["graphml"]), net_graphml=NET["net.graphml"]),
 )
 
 
@@ -64,13 +59,11 @@ def systematic() -> Iterator[Case]:
     yield from _outputs()
     yield from _inputs()
     yield from _options()
+    yield from _words()
     yield from _environments()
-    yield from _numbers_of_the_environment()
-    yield from systematic_records()
-    yield from systematic_commands()
-    yield from systematic_plans()
-    yield from systematic_graphs()
-    yield from systematic_numbers()
+    yield from _programs()
+    yield from _replaced()
+    yield from _packed()
 
 
 # What each command reads and writes -----------------------------------------------------------------------------------
@@ -198,20 +191,30 @@ def _make_unreadable(path: Path) -> None:
 
 READERS: dict[str, tuple[tuple[str, ...], dict[str, bytes]]] = {  # arguments with IN for the input, and other files
     "predict": (("predict", "IN"), {}),
-    "predict --json": (("predict", "IN", "--json", "-"), {}),
     "calibration": (("predict", "a.toml", "--calibration", "IN"), {"a.toml": STAR}),
     "run": (("run", "IN"), {}),
     "compare": (("compare", "IN"), {}),
     "calibrate": (("calibrate", "IN"), {}),
     "explain": (("explain", "IN"), {}),
+    "plan": (("plan", "IN"), {}),
+    "prices": (("plan", "a.toml", "--prices", "IN"), {"a.toml": PLAN}),
     "animate": (("animate", "IN", "-o", "a.png"), {}),
     "animate trace": (("animate", "IN.json", "-o", "a.png"), {}),
+    "animate profile": (("animate", "IN.json.gz", "-o", "a.png"), {}),
     "check": (("check", "IN.py"), {}),
     "algorithm": (("predict", "a.toml", "--set", 'collective.algorithms=["IN.py"]'), {"a.toml": STAR}),
     "bench": (("bench", "--algorithm", "IN.py", "-b", "8", "-e", "8"), {}),
     "json": (("predict", "a.toml", "--set", "cluster={topology='IN.json'}"), {"a.toml": STAR}),
     "graphml": (("predict", "a.toml", "--set", "cluster={topology='IN.graphml'}"), {"a.toml": STAR}),
-}
+    "model profile": (
+        ("predict", "a.toml", "--devices", "1,8", "--set", "training.compute={profile='IN'}"), {"a.toml": DEVICES}
+    ),
+    "nccl-tests": (("calibrate", "--nccl-tests", "IN"), {}),
+    "measured": (("explain", "--measured", "IN"), {}),
+    "resume": (("run", "a.toml", "--set", "training.gradient_sync=ring", "--resume", "IN"), {"a.toml": TRAINING}),
+    "checkpoints": (("run", "a.toml", "--set", "training.checkpoints='IN'", *SEVERAL_HOSTS), {"a.toml": TRAINING}),
+    "log": (("run", "a.toml", "--log-dir", "IN", *SEVERAL_HOSTS), {"a.toml": TRAINING}),
+}  # fmt: skip
 
 
 def _inputs() -> Iterator[Case]:
@@ -236,6 +239,9 @@ def _inputs() -> Iterator[Case]:
         "absent": ("in", None),
         "empty": ("in", b""),
         "NUL": ("in", b"\x00" * 1000),
+        "deep": ("in", b"[" * 100_000),
+        "number": ("in", b"9" * 10**6),
+        "list": ("in", b"[1, 2]"),
         "binary": ("in", bytes(range(256)) * 10),
         "long name": ("n" * 300, None),
         "escapes": ("\x1b[31m\u202e", b""),
@@ -250,37 +256,43 @@ def _inputs() -> Iterator[Case]:
             yield Case(f"{reader} reads {kind}", words, tuple(there.items()), ("a.png",))
 
 
-BASES: dict[str, tuple[str, ...]] = {  # the commands whose options are tried; real runs begin only where all is well
-    "predict": ("predict", "a.toml"),
-    "run": ("run", "a.toml", "--set", "cluster.hosts=2000"),
-    "compare": ("compare", "a.toml"),
-    "animate": ("animate", "a.toml", "-o", "a.png"),
-    "check": ("check", "all_reduce/naive", "--ranks", "2"),
-    "bench": ("bench", "--ranks", "2000"),
-    "calibrate": ("calibrate", "a.toml", "--set", "cluster.hosts=0"),
-    "list": ("list", "hardware", "dgx-h100"),
-    "explain": ("explain", "dgx-h100"),
-    "doctor": ("doctor",),
+BASES: dict[str, tuple[tuple[str, ...], bytes]] = {  # commands whose options are tried, and their scenario
+    "predict": (("predict", "a.toml"), STAR),
+    "run": (("run", "a.toml", *SEVERAL_HOSTS), STAR),
+    "compare": (("compare", "a.toml"), STAR),
+    "animate": (("animate", "a.toml", "-o", "a.png"), STAR),
+    "plot": (("plot", "path", "a.toml", "-o", "a.png"), STAR),
+    "check": (("check", "all_reduce/naive", "--ranks", "2"), STAR),
+    "bench": (("bench", "--ranks", "2000"), STAR),
+    "calibrate": (("calibrate", "a.toml", "--set", "cluster.hosts=0"), STAR),
+    "list": (("list", "hardware", "dgx-h100"), STAR),
+    "explain": (("explain", "dgx-h100"), STAR),
+    "doctor": (("doctor",), STAR),
+    "slurm": (("slurm", "a.toml"), STAR),
+    "plan": (("plan", "a.toml"), PLAN),
 }
 ARGUMENTS = (
     "", " ", "-1", "0", "1", "nan", "inf", "1e308", "9" * 400, "x", "é", "²", "\x1b[31mx", "\u202ex", "\udcff", "[red]",
-    "a\nb", "1-3,5", "3-1", "1-99999999999", "1K", "1T", "0.1", "10 Gbit/s", "a=b", "cluster.hosts=1e9",
-    "cluster.hosts=",
-    "cluster." * 2000 + "x=1", "x." * 500 + "=1", "collective.sizes=[\"1 TiB\"]", "title=\x1b[31m", "A" * 100_000,
-    "collective.algorithms.0=x", "collective.algorithms.-1=x", "cluster.hosts.1=x", "__class__=1", "=", "a", "dgx",
-    "h100",
+    "a\nb", "$(id)", "'", '"', "\\", "1-3,5", "3-1", "1-99999999999", "1K", "1T", "0.1", "10 Gbit/s", "00:00:00", "a=b",
+    "cluster.hosts=1e9", "cluster.hosts=", "cluster." * 2000 + "x=1", "x." * 500 + "=1", 'collective.sizes=["1 TiB"]',
+    "title=\x1b[31m", "A" * 100_000, "collective.algorithms.-1=x", "cluster.hosts.1=x", "__class__=1", "=", "a", "dgx",
+    "h100", "/proc/x", "a.toml/x", "/dev/full",
 )  # fmt: skip
+FILE_OPTIONS = {"--json", "--trace", "--output", "--report", "--plot", "--help"}
+
+
+def options_of(command: str) -> list[str]:
+    """Return the options of a command that do not name a file to write."""
+    options = (option.opts[-1] for option in load_command(command).params if option.opts[0].startswith("-"))
+    return [option for option in options if option not in FILE_OPTIONS]
 
 
 def _options() -> Iterator[Case]:
-    there = (("a.toml", STAR),)
-    for name, base in BASES.items():
-        options = [option.opts[-1] for option in load_command(name).params if option.opts[0].startswith("-")]
-        files_of = {"--json", "--trace", "--output", "--report"}
-        for option in options:
+    for name, (base, scenario) in BASES.items():
+        there = (("a.toml", scenario),)
+        for option in options_of(name):
             for value in ARGUMENTS:
-                if option not in files_of and (option, name) not in {("--help", name)}:
-                    yield Case(f"{name} {option} {value[:20]!r}", (*base, option, value), there, ("a.png",))
+                yield Case(f"{name} {option} {value[:20]!r}", (*base, option, value), there, ("a.png",))
         for value in ARGUMENTS:
             yield Case(f"{name} {value[:20]!r}", (name, value), there)
             yield Case(f"{name} base {value[:20]!r}", (*base, value), there, ("a.png",))
@@ -289,46 +301,165 @@ def _options() -> Iterator[Case]:
         yield Case(f"command {value[:20]!r}", (value,))
 
 
-NUMBERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_PORT", "COLUMNS", "NUMBA_NUM_THREADS",
-    "OMP_NUM_THREADS")  # fmt: skip
-NO_NUMBERS = ("x", "-1", "", "1.5", "9" * 30, "\x1b[31m", "\udcff")
+WORDS: dict[tuple[str, ...], tuple[str, ...]] = {  # values of one option that have a syntax of their own
+    ("predict", "a.toml", "--plot", "a.svg", "--sweep"): (
+        "cluster.hosts", "=2..4", "cluster.hosts=..4", "cluster.hosts=4..2", "cluster.hosts=0..4",
+        "cluster.hosts=2..4*1", "cluster.hosts=2..4*nan", "cluster.hosts=2..4*1.0000001", "cluster.hosts=2..1e400",
+        "cluster.hosts=nan..inf", "cluster.hosts=2..4..8", "cluster.hosts=2,,4", "cluster.hosts=2,two",
+        "cluster.hosts=2,4,1000000000", "cluster.bandwidth=1..4", "cluster.bandwidth=1e-40..1e-39Gbit/s",
+        "cluster=1,2", "cluster.hosts=" + ",".join(["2"] * 5000), "cluster.hosts=" + "9" * 5000,
+        "title=\x1b[31m,\u202e", "what_if=1,2", "cluster.hosts=２..４", "cluster.hosts=2,4", "faults.seed=1..8",
+    ),
+    ("predict", "a.toml", "--devices", "1,8", "--what-if"): (
+        "", "=", "batch", "batch=0", "batch=1.." + "9" * 30, "bandwidth=nan", "link=-1 Gbit/s", "\x1b[31m=1,2",
+        "strategy=ddp,fsdp,x", "bucket=1e-9,1e9", "algorithm=nobody", "preset=x", "batch=" + ",".join(["2"] * 5000),
+    ),
+    ("predict", "a.toml", "--devices"): ("1,,2", "8-1", "1-65536", "1e3", "65537", "8,8,8", "60000", "7", "2,4"),
+    ("profile",): (
+        "resnet", "resnet\x1b[31m", "gpt:", "gpt:layers=0", "gpt:layers=1000000000,width=8,heads=2", "gpt:layers=nan",
+        "gpt:layers=1,layers=1", "gpt:width=7,heads=2", "gpt:x=1", "mine.py", "mine.py:", "nowhere.py:x",
+        "/dev/zero:x", "mine.py:__import__('os')", "../../etc/passwd", "vgg16\udcff", "RESNET50",
+    ),
+    ("profile", "resnet18", "--shape"): ("3,,3", "3,224,224,", ",".join(["1073741824"] * 3), "1,2,3,4,5,6,7"),
+    ("plot", "path", "a.toml", "-o", "a.svg", "--size"): ("1 TiB", "0 B"),
+    ("run", "a.toml", *SEVERAL_HOSTS, "--profile"): ("3-1", "0-99999", "1-2-3"),
+    ("plan", "a.toml", "--deadline"): ("1h", "3 days", "-3 days", "1e308 days"),
+}  # fmt: skip
 
 
-def _numbers_of_the_environment() -> Iterator[Case]:
-    """Yield variables that must be numbers, which are refused whatever the command."""
-    for command in (("predict", "a.toml"), ("list",), ("doctor",)):
-        for variable in NUMBERS:
-            for value in (*NO_NUMBERS, *(["0"] if variable in NUMBERS[5:] else [])):
-                yield Case(f"{variable}={value!r} {command[0]}", command, (("a.toml", STAR),), (), ((variable, value),))
+def _words() -> Iterator[Case]:
+    for words, values in WORDS.items():
+        there = (("a.toml", DEVICES if "--devices" in words else PLAN if words[0] == "plan" else STAR),)
+        for value in values:
+            name = f"{words[0]} {words[-1]} {value[:30]!r}"
+            yield Case(name, (*words, value), (*there, ("mine.py", b"def nobody(): return None\n")), ("a.svg",), QUICK)
+
+
+QUICK = (("RINGLAB_PROGRAM_SECONDS", "1"),)
+VARIABLES: dict[str, tuple[str, ...]] = {  # variables, and values that they must not or may have
+    **dict.fromkeys(
+        ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_PORT", "COLUMNS", "NUMBA_NUM_THREADS",
+         "OMP_NUM_THREADS", "RINGLAB_PROGRAM_SECONDS", "RINGLAB_PROGRAM_MEMORY"),
+        ("x", "-1", "0", "", "1.5", "nan", "1e999", "9" * 30, "\x1b[31m", "\udcff"),
+    ),
+    **dict.fromkeys(
+        ("XDG_CACHE_HOME", "HOME", "TMPDIR"),
+        ("/proc/x", "/dev/null/x", "x" * 400, "", "\x1b[31m", "\udcff", f"{HERE}/closed"),
+    ),
+    "LINES": ("0", "x"), "TERM": ("dumb", ""), "NO_COLOR": ("", "1"), "TZ": ("x" * 5000,), "SLURM_NTASKS": ("x",),
+    "TORCHELASTIC_RUN_ID": ("x",),
+}  # fmt: skip
 
 
 def _environments() -> Iterator[Case]:
-    here = files.toml({"cluster": {"preset": "this-machine", "world_size": 2}, "collective": files.ASKS})
-    places = {
-        "proc": "/proc/x",
-        "null": "/dev/null/x",
-        "long": "x" * 400,
-        "empty": "",
-        "escapes": "\x1b[31m",
-        "bytes": "\udcff",
-        "closed": f"{HERE}/closed",
-    }
-    for command in (
-        ("predict", "a.toml"),
-        ("doctor",),
-        ("list",),
-        ("list", "hardware", "rtx3090-pcie-4x", "-o", "a.png"),
-    ):
-        for variable in ("XDG_CACHE_HOME", "HOME", "TMPDIR", "COLUMNS", "TERM"):
-            for kind, place in places.items():
-                there = (("a.toml", here), ("closed", lambda path: path.mkdir(mode=0o555)))
-                yield Case(
-                    f"{variable} {kind} {command[0]}",
-                    command,
-                    there,
-                    ("a.png",),
-                    (("XDG_CACHE_HOME", ""), (variable, place)),
+    scenario = files.toml({"cluster": {"preset": "this-machine", "world_size": 2}, "collective": files.ASKS})
+    there = (
+        ("a.toml", scenario), ("mine.py", (HEAD + MINE + RIGHT).encode()),
+        ("closed", lambda path: path.mkdir(mode=0o555)),
+    )  # fmt: skip
+    commands = ("predict", "a.toml"), ("list",), ("doctor",), ("check", "mine.py", "--ranks", "2")
+    for command in (*commands, ("list", "hardware", "rtx3090-pcie-4x", "-o", "a.png")):
+        for variable, values in VARIABLES.items():
+            for value in values:
+                set_to = (
+                    (("XDG_CACHE_HOME", ""), (variable, value))
+                    if variable in ("HOME", "TMPDIR")
+                    else ((variable, value),)
                 )
+                yield Case(f"{variable} {value[:9]!r} {command[0]}", command, there, ("a.png",), set_to)
+
+
+HEAD = "import os, sys, threading, time\nfrom collectives import algorithm, copy, recv, recv_reduce, reduce, send\n\n"
+MINE = '@algorithm("all_reduce", chunks=1)\ndef mine(rank, world_size):\n'
+RIGHT = "    if world_size == 2:\n        yield send(1 - rank, 0), recv_reduce(1 - rank, 0)\n"
+BODIES: dict[str, str] = {  # in addition to those of test_hostile_programs.py
+    "prints megabytes": "    print('x' * 30_000_000)\n" + RIGHT,
+    "prints to no end": "    while True: print('x' * 1000)\n    yield ()\n",
+    "spoofs": "    sys.stderr.write('ringlab: \\x1b[31m\\n')\n" + RIGHT,
+    "changes folder": "    os.chdir('/')\n" + RIGHT,
+    "deletes itself": "    os.remove(__file__) if os.path.exists(__file__) else None\n" + RIGHT,
+    "closes files": "    os.closerange(0, 200)\n" + RIGHT,
+    "deletes modules": "    sys.modules.clear()\n" + RIGHT,
+    "raises what cannot be shown": "    raise type('E', (Exception,), {'__str__': lambda self: 1 / 0})\n    yield\n",
+    "raises a group": "    raise ExceptionGroup('\\x1b[31m', [ValueError('x' * 10**6)] * 1000)\n    yield\n",
+    "yields itself": "    step = []\n    step.append(step)\n    yield step\n",
+    "yields a huge step": "    yield (send(1 - rank, 0),) * 3_000_000\n",
+    "leaves threads": "    threading.Thread(target=time.sleep, args=(60,)).start()\n" + RIGHT,
+    "leaves a handler": "    import atexit; atexit.register(time.sleep, 60)\n" + RIGHT,
+    "recurses": "    sys.setrecursionlimit(10**9)\n    f = lambda: f()\n    f()\n    yield ()\n",
+    "returns endless channels": "    return iter(int, 1)\n",
+    "waits for input": "    input()\n    yield ()\n",
+}
+PROGRAM = HEAD + MINE + RIGHT
+FILES: dict[str, bytes] = {
+    "in utf-16": PROGRAM.encode("utf-16"),
+    "in no encoding": b"# -*- coding: nothing -*-\n" + PROGRAM.encode(),
+    "with nulls": PROGRAM.encode().replace(b"\n", b"\n\x00", 3),
+    "deep": (HEAD + "x = " + "(" * 5000 + ")" * 5000).encode(),
+    "deep in unary": (HEAD + "x = " + "-" * 100_000 + "1").encode(),
+    "long": (HEAD + "x = 1\n" * 300_000 + MINE + RIGHT).encode(),
+    "of no collective": (HEAD + '@algorithm("all\\x1b[31m" * 1000)\ndef mine(rank, world_size): yield\n').encode(),
+    "with a name": (HEAD + '@algorithm("barrier", name="x" * 10**6)\ndef f(rank, world_size): yield\n').encode(),
+    "with more chunks than numbers": PROGRAM.replace("chunks=1", "chunks=10**15").encode(),
+    "with odd defaults": PROGRAM.replace("world_size", "world_size, x=[10**5000]", 1).encode(),
+}
+
+
+def _programs() -> Iterator[Case]:
+    for name, content in ({name: (HEAD + MINE + body).encode() for name, body in BODIES.items()} | FILES).items():
+        writes = ("mine.py/",) if "itself" in name else ()  # whatever becomes of the file
+        yield Case(f"program {name}", ("check", "mine.py", "--ranks", "1-3"), (("mine.py", content),), writes, QUICK)
+
+
+def _replaced() -> Iterator[Case]:
+    """Yield a case for each text that is replaced in a valid file."""
+    graph = files.toml(files.SCENARIOS["graphml"])
+    for before, after in files.XML_CHANGES:
+        content = files.GRAPHML.replace(before, after, 1).encode(errors="replace")
+        there = (("a.toml", graph), ("net.graphml", content))
+        yield Case(f"xml {before[:9]} {after[:25]!r}", ("predict", "a.toml", "--json", "-"), there)
+    for before, after in files.PRICE_CHANGES:
+        there = (("a.toml", PLAN), ("p.csv", files.PRICE_LIST.replace(before, after).encode()))
+        yield Case(f"prices {before[:9]!r} {after[:9]!r}", ("plan", "a.toml", "--prices", "p.csv", "--spot"), there)
+    for before, after in files.NCCL_CHANGES:
+        yield _nccl(f"{before[:9]!r} {after[:9]!r}", files.NCCL.replace(before, after).encode())
+
+
+def _nccl(name: str, content: bytes) -> Case:
+    return Case(f"nccl-tests {name}", ("calibrate", "--nccl-tests", "a.txt", "--json", "-"), (("a.txt", content),))
+
+
+def _packed() -> Iterator[Case]:
+    """Yield cases of compressed profiles, and of compressed columns of a trace."""
+    packed = gzip.compress(files.as_json(files.PROFILE))
+    contents: dict[str, bytes | Callable[[Path], object]] = {
+        "cut": packed[:-9], "changed": packed[:20] + b"\x00" + packed[21:], "twice": packed * 2,
+        "bomb": lambda path: path.write_bytes(gzip.compress(b" " * (600 << 20), 1)), "nested": gzip.compress(packed),
+        "deep": gzip.compress(b"[" * 10**6), "number": gzip.compress(b"9" * 10**6),
+    }  # fmt: skip
+    for name, content in contents.items():
+        yield Case(f"profile {name}", ("animate", "a.json.gz", "-o", "a.png"), (("a.json.gz", content),), ("a.png",))
+    messages, rows = files.PACKED_TRACE["messages"], 50 * 49
+    columns = {
+        "of large numbers": {"type": "u8", "deflated": _pack(b"\x7f", rows * 8)},
+        "of nan": {"type": "f8", "deflated": _pack(b"\xff", rows * 8)},
+        "that is a bomb": {"type": "u1", "deflated": _pack(b"\0", 1 << 26)},
+        "of objects": {"type": "O", "deflated": ""},
+        "of one number": {"all": 10**30},
+        "too short": [0] * (rows - 1),
+    }
+    for name in (name for name, column in messages["columns"].items() if isinstance(column, dict)):
+        for kind, column in columns.items():
+            make = partial(_write_trace, {**messages, "columns": {**messages["columns"], name: column}})
+            yield Case(f"packed {name} {kind}", ("animate", "a.json", "-o", "a.png"), (("a.json", make),), ("a.png",))
+
+
+def _write_trace(messages: Tree, path: Path) -> None:
+    path.write_text(json.dumps({**files.PACKED_TRACE, "messages": messages}))
+
+
+def _pack(byte: bytes, count: int) -> str:
+    return base64.b64encode(zlib.compress(byte * count)).decode()
 
 
 def drawn(seeds: Iterable[int]) -> Iterator[Case]:
@@ -373,7 +504,7 @@ def _graph(draw: random.Random, name: str) -> Case:
 
 
 def _trace(draw: random.Random, name: str) -> Case:
-    content = files.as_json(files.mutate(TRACE_TREE, draw))
+    content = files.as_json(files.mutate(files.TRACE, draw))
     if draw.random() < 0.15:
         content = files.mutate_text(TRACE, draw)
     picture = draw.choice(("a.png", "a.png", "a.gif"))
@@ -408,13 +539,12 @@ def _set(draw: random.Random, name: str) -> Case:
 
 
 def _option(draw: random.Random, name: str) -> Case:
-    command = draw.choice(("predict", "animate", "check", "bench", "run"))
-    options = [option.opts[-1] for option in load_command(command).params if option.opts[0].startswith("-")]
-    options = [option for option in options if option not in ("--json", "--trace", "--output", "--report", "--help")]
-    words = list(BASES[command])
+    command = draw.choice(("predict", "animate", "check", "bench", "run", "slurm"))
+    words, scenario = BASES[command]
     for _ in range(draw.choice((1, 2, 3))):
-        words += [draw.choice(options), _as_argument(str(draw.choice((*ARGUMENTS, *files.TEXTS, *files.NUMBERS[:9]))))]
-    return Case(f"{name} {command}", tuple(words), (("a.toml", STAR),), ("a.png",))
+        value = str(draw.choice((*ARGUMENTS, *files.TEXTS, *files.NUMBERS[:9])))
+        words = (*words, draw.choice(options_of(command)), _as_argument(value))
+    return Case(f"{name} {command}", words, (("a.toml", scenario),), ("a.png",))
 
 
 def _as_argument(text: str) -> str:
@@ -422,7 +552,45 @@ def _as_argument(text: str) -> str:
     return os.fsdecode(text.encode(errors="replace").replace(b"\x00", b"?"))[:100_000]
 
 
+def _other(draw: random.Random, name: str) -> Case:
+    """Return a case with a wrong scenario of another command than predict."""
+    kind = draw.choice(list(files.OTHERS))
+    words = ("predict", "a.toml", "--devices", "1,8") if kind == "devices" else (kind, "a.toml")
+    return Case(f"{name} {kind}", words, (("a.toml", files.toml(files.mutate(files.OTHERS[kind], draw))),))
+
+
+def _profile(draw: random.Random, name: str) -> Case:
+    content, picture = files.as_json(files.mutate(files.PROFILE, draw)), draw.choice(("a.png", "a.html"))
+    return Case(f"{name} profile", ("animate", "a.json", "-o", picture), (("a.json", content),), (picture,))
+
+
+def _nccl_tests(draw: random.Random, name: str) -> Case:
+    return _nccl(name, files.mutate_nccl_tests(draw))
+
+
+def _pair(draw: random.Random, name: str) -> Case:
+    """Return a case with a wrong calibration of two hosts, or of overlap."""
+    tree = json.loads(json.dumps(files.OF_A_PAIR))
+    key = draw.choice(("pair", "pair", "overlap", "compute"))
+    tree[key] = files.mutate(tree[key], draw)
+    words = ("predict", "a.toml", "--calibration", "c.json")
+    if key == "pair":
+        words = (*words, "--set", 'collective.algorithms=["ring"]', "--set", 'collective.sizes=["4 KiB"]')
+    else:
+        tree |= {"ranks": 4, "pair": None}
+    given = {name: held for name, held in files.SCENARIOS["training"]["training"].items() if name != "compute"}
+    here = files.toml({"cluster": {"preset": "this-machine", "world_size": 4}, "training": given})
+    there = (("a.toml", EMULATED if key == "pair" else here), ("c.json", files.as_json(tree)))
+    return Case(f"{name} {key}", words, there)
+
+
+def _model(draw: random.Random, name: str) -> Case:
+    there = (("a.toml", DEVICES), ("m.json", files.as_json(files.mutate(files.MODEL, draw))))
+    words = ("predict", "a.toml", "--devices", "1,8", "--set", 'training.compute={profile="m.json"}')
+    return Case(f"{name} model", words, there)
+
+
 _DRAWN = (
-    _scenario, _scenario, _scenario, _topology, _trace, _calibration, _graph, _text, _set, _option, draw_profile,
-    draw_nccl_tests, draw_pair, draw_model_profile,
+    _scenario, _scenario, _scenario, _topology, _trace, _calibration, _graph, _text, _set, _option, _other, _profile,
+    _nccl_tests, _pair, _model,
 )  # fmt: skip

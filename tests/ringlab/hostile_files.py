@@ -4,8 +4,14 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path as FilePath
 from typing import Any
 
+from nccl_tests_output import table
+from pair_probes import PAIR
+
+import simcomm
 from collectives.records.calibration import Calibration
 
 Tree = Any  # what TOML and JSON say: tables, lists, texts, numbers
@@ -28,7 +34,6 @@ NUMBERS = (
     0, 1, 2, 3, 7, -1, -(2**63), 2**31, 2**53 + 1, 2**63, 2**64, 10**30, 10**400, 1.5, 0.0, -0.0, 1e-320, 1e308, -1e308,
     float("inf"), float("-inf"), float("nan"), 1e-9, 1000, 100_000, 65_537,
 )  # fmt: skip
-ODD_WORDS = ("", "x", "-1", "0", "nan", "inf", "1e400", "9" * 400, "\x1b[31m", "１")  # of an option that is a number
 SHAPES: tuple[Callable[[], Tree], ...] = (
     lambda: None, lambda: True, lambda: False, list, dict, lambda: [[]], lambda: [{}], lambda: {"": {}},
     lambda: [0] * 50_000,
@@ -208,6 +213,24 @@ SCENARIOS: dict[str, dict[str, Tree]] = {
     "file": {"cluster": {"topology": "net.json"}, "collective": ASKS},
     "graphml": {"cluster": {"topology": "net.graphml"}, "collective": ASKS},
 }  # fmt: skip
+OTHERS: dict[str, dict[str, Tree]] = {  # scenarios of other commands than predict
+    "explain": {
+        "cluster": {"preset": "dgx-h100", "nodes": 2, "transport": "nccl"},
+        "collective": {"name": "all_reduce", "algorithms": ["nccl"], "sizes": ["4 B", "1 MiB"]},
+        "nccl": {"NCCL_ALGO": "ring", "NCCL_PROTO": "LL", "NCCL_MAX_NCHANNELS": 4, "version": "2.19.3"},
+    },
+    "plan": {
+        "title": "t", "training": {"model": "resnet50", "batch_size": 32, "precision": "float32"},
+        "plan": {"target_samples": 1e6, "known_rates": {"V100": 400.0}, "most_nodes": 1, "budget": 9},
+    },
+    "devices": {
+        "cluster": {"topology": "star", "hosts": 8, **EACH, "transport": "ideal"},
+        "training": {
+            "model": "resnet50", "batch_size": 32, "compute": {"rate": 300.0}, "gradient_sync": "ring",
+            "loader_rate": 1e3, "price_per_hour": 2.0, "parallelism": {"strategy": "ddp", "bucket_mb": 25},
+        },
+    },
+}  # fmt: skip
 RATES = {"bandwidth": 1.25e9, "latency": 5e-6}
 TOPOLOGY: dict[str, Tree] = {
     "directed": False, "multigraph": False, "graph": {},
@@ -267,6 +290,26 @@ CALIBRATION: dict[str, Tree] = {
 }  # fmt: skip
 
 
+KEY = '<key id="d9" for="{}" attr.name="{}" attr.type="double"/><graph '
+ENTITY = '<!DOCTYPE x [<!ENTITY {} SYSTEM "file:///etc/passwd">{}]><graphml'
+NODE, BANDWIDTH = '<node id="h1" />', 'attr.name="bandwidth" attr.type="double" />'
+LAUGHS = "".join(f'<!ENTITY e{n + 1} "{f"&e{n};" * 10}">' for n in range(10))  # expand to gigabytes
+XML_CHANGES += (
+    ("<graphml", ENTITY.format("e", "")), ("<graphml", ENTITY.format("% p", " %p;")),
+    ("<graphml", f'<!DOCTYPE x [<!ENTITY e0 "boom">{LAUGHS}]><graphml>&e10;'), ("<node", "<a>" * 100_000 + "<node"),
+    (NODE, '<x:node xmlns:x="urn:x" id="h1"/>'), ("<data", '<data xmlns=""'), ("</graphml>", "</graphml><x/>"),
+    (BANDWIDTH, BANDWIDTH.replace(" />", "><default>5</default></key>")), ("<graph ", KEY.format("all", "bandwidth")),
+    ("<graph ", KEY.format("graph", "node_default")), ("</graphml>", '<key id="d9" for="node"/></graphml>'),
+    (NODE, '<node id="h1"><graph id="g" edgedefault="undirected"><node id="h5"/></graph></node>'),
+    (NODE, '<xi:include xmlns:xi="http://www.w3.org/2001/XInclude" href="/etc/passwd"/>'),
+    ("<edge source", '<edge directed="False" source'), ("<graph ", '<graph parse.nodes="99" parse.edges="-1" '),
+    (NODE, NODE + "".join(f'<node id="n{n}"/>' for n in range(20_000))),
+    *((place, text) for place in ("1.25e9", "5e-06") for text in ("1_000", "0x10", "&lt;", "<![CDATA[1e9]]>")),
+    *(('"h1"', f'"{text}"') for text in ("h 1", "h&#10;0", "x" * 1_000_000, "h0 - s0", "__class__")),
+    *(("utf-8", encoding) for encoding in ("utf-7", "hex", "idna", "unicode_escape", "'")),
+)  # fmt: skip
+
+
 def mutate_graphml(draw: random.Random) -> bytes:
     """Return a GraphML file in which up to three things are wrong."""
     text = GRAPHML
@@ -277,8 +320,56 @@ def mutate_graphml(draw: random.Random) -> bytes:
     return mutate_text(content, draw) if draw.random() < 0.2 else content
 
 
-def billion_laughs() -> bytes:
-    """Return a file of a kilobyte whose entities expand to gigabytes."""
-    names = [f'<!ENTITY e{n + 1} "{f"&e{n};" * 10}">' for n in range(10)]
-    doctype = f'<!DOCTYPE x [<!ENTITY e0 "boom">{"".join(names)}]>'
-    return GRAPHML.replace("<graphml", f"{doctype}<graphml", 1).replace('id="h1"', 'id="&e10;"').encode()
+def mutate_nccl_tests(draw: random.Random) -> bytes:
+    """Return a table of nccl-tests in which up to three things are wrong."""
+    text = NCCL
+    for _ in range(draw.choice((1, 1, 2, 3))):
+        text = text.replace(*draw.choice(NCCL_CHANGES), draw.choice((1, -1)))
+    return mutate_text(text.encode(), draw) if draw.random() < 0.5 else text.encode()
+
+
+NCCL = table([(1024, 20.0), (1 << 20, 60.0), (1 << 26, 900.0)])
+NCCL_CHANGES = (
+    ("1048576", "nan"), ("1048576", "-1"), ("1048576", "1e999"), ("1048576", "²"), ("1048576", "9" * 5000),
+    ("float", "\x1b[31m"), ("sum", ""), ("\n", "\r"), ("\n", "\x00"), ("time", "tim"), ("#", ""), ("(us)", "(ms)"),
+    ("NVIDIA", "\u202eNVIDIA"), ("A100", "B" * 100_000), ("nGpus 8", "nGpus 0"), ("nGpus 8", f"nGpus {10**30}"),
+    ("Rank  1", "Rank  0"), ("all_reduce", "all"), ("  0", "  N/A"), ("20.00", "0.00"), ("20.00", "inf"),
+    ("host00", "\ufeffhost"), ("device  3", "device -3"),
+)  # fmt: skip
+PRICE_LIST = (
+    "InstanceType,vCPUs,MemoryGiB,AcceleratorName,AcceleratorCount,GpuInfo,Price,SpotPrice,Region,Provider,Gpu,Machine,"
+    "Interconnect,P2P,NumaNodes,NicGbps,Date,Source\n"
+    "p3.2xlarge,8,61,V100,1,1 x V100,3.06,,us-east-1,AWS,V100 SXM2 16GB,,,,,,2026-08-26,https://example.org\n"
+)
+PRICE_CHANGES = (
+    ("3.06", "nan"), ("3.06", "-1"), ("3.06", "0"), ("3.06", "1e999"), ("3.06", ""), (",1,1 x", ",0,1 x"),
+    (",1,1 x", ",1000000,1 x"), (",1,1 x", ",x,1 x"), ("2026-08-26", "2026-13-45"), ("2026-08-26", ""),
+    ("AWS", "\x1b[31m"), ("p3.2xlarge", "x" * 100_000), ("p3.2xlarge", '"p3'), ("V100 SXM2 16GB", "T9000"),
+    ("Price", "Cost"), ("Price,", "Price,Price,"), ("us-east-1", "us\neast"), ("\np3", "\n" * 30_000 + "p3"),
+    ("\n", "\r"), ("https://example.org", "javascript:alert(1)"), (",,us-east", ",-2,us-east"),
+)  # fmt: skip
+EVENT = {"ph": "X", "pid": 1, "tid": 1, "ts": 10.0, "dur": 5.0}
+PROFILE: Tree = {
+    "distributedInfo": {"backend": "gloo", "rank": 0, "world_size": 2},
+    "traceEvents": [
+        {**EVENT, "cat": "user_annotation", "name": "ProfilerStep#1", "dur": 40.0},
+        {**EVENT, "cat": "cpu_op", "name": "aten::conv2d"},
+        {**EVENT, "cat": "cpu_op", "name": "autograd::engine::evaluate_function: ConvBackward0", "ts": 20.0},
+        {**EVENT, "cat": "user_annotation", "name": "gloo:all_reduce", "ts": 26.0, "args": {"Collective name": "x"}},
+        {**EVENT, "cat": "user_annotation", "name": "Optimizer.step#SGD.step", "ts": 33.0},
+    ],
+}
+LAYERS = json.loads((FilePath(simcomm.__file__).parents[1] / "collectives/model_profiles/resnet18.json").read_text())
+MODEL: Tree = {
+    **LAYERS,
+    "layers": LAYERS["layers"][:6],
+    "measured": [["cpu", 4, "float32", [0.1] * 6, [0.1] * 6, 0.1, 0.0, 1.3, "x", 1]],
+}
+OVERLAP: Tree = {
+    "model": "resnet18", "dataset": "digits", "batch_size": 8, "processes": 4, "threads": 1,
+    "gradients": [[1000, 0.5], [2000, 1.0]], "all_reduce": [[1024, 1e-4], [1048576, 1e-3]],
+    "overlap_slowdown": 0.2, "copies_s": 0.001, "broadcast_s": 0.0,
+}  # fmt: skip
+OF_A_PAIR: Tree = {**CALIBRATION, "pair": asdict(PAIR), "overlap": [OVERLAP], "ranks": 2}
+TRACE: Tree = simcomm.run("all_reduce/ring", simcomm.star(2, "10 Gbit/s", "5 us"), 64).to_dict()
+PACKED_TRACE: Tree = simcomm.run("all_to_all/direct", simcomm.star(50, "10 Gbit/s", "5 us"), 1 << 14).to_dict()
