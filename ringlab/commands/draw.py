@@ -23,7 +23,7 @@ from ringlab.pictures.plots import describe_curves, scaling_curves, waterfall
 from ringlab.pictures.traces import OneRun, algorithm_names, predict_runs
 from ringlab.session import Session, load_scenario
 from ringlab.shared.answer import Answer
-from ringlab.shared.options import CalibrationOpt, JsonOpt, SetOpt, drawing, with_groups
+from ringlab.shared.options import CalibrationOpt, JsonOpt, SetOpt, drawing, option, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import TerminalProgress
 from ringlab.table import Part
@@ -88,7 +88,7 @@ KINDS = ("step", "scaling", "path", "cluster")
 class DrawOptions:
     """The simulation of a picture, and the JSON of the answer."""
 
-    size: Annotated[str | None, typer.Option(help="Buffer size. Default: the scenario's largest.")] = None
+    size: str | None = option(None, "Buffer size. Default: the scenario's largest.")
     calibration: CalibrationOpt = None
     json_to: JsonOpt = None
 

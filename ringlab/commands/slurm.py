@@ -8,7 +8,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +21,7 @@ from collectives.output_files import write_text
 from collectives.quoting import cut, quote, quote_for_bash
 from collectives.units import count
 from ringlab.session import BACKENDS, load_scenario
-from ringlab.shared.options import with_groups
+from ringlab.shared.options import option, with_groups
 from ringlab.shared.output import check_outputs, make_console
 from scenarios import LoadedScenario
 
@@ -78,38 +78,24 @@ _DIRECTIVE = re.compile(r"--[a-z][a-z-]*(?:=(?P<value>.*))?", re.ASCII | re.DOTA
 class JobOptions:
     """The nodes, the ranks on each, and the files of a job."""
 
-    set_keys: Annotated[
-        list[str], Option("--set", metavar="KEY=VALUE", help="Override a key of the scenario. Repeatable.")
-    ] = field(default_factory=list)  # fmt: skip
-    nodes: Annotated[
-        int | None,
-        Option(
-            "-N", "--nodes", min=1, help="Number of nodes. Default: the scenario's number of hosts; 1 for a script."
-        ),
-    ] = None
-    per_node: Annotated[
-        int | None,
-        Option(
-            "--gpus-per-node",
-            "--gpus",
-            "--ranks-per-node",
-            min=1,
-            help="Ranks per node. With nccl, each rank uses one GPU.",
-        ),
-    ] = None
-    backend: Annotated[
-        str, Option(metavar="gloo|nccl", help="Backend of torch.distributed: gloo (CPUs) or nccl (GPUs).")
-    ] = "nccl"
-    checkpoints: Annotated[
-        Text, Option("--checkpoints", metavar="DIR", help="Checkpoint directory; a restarted job resumes from it.")
-    ] = None
-    log_dir: Annotated[Text, Option("--log-dir", metavar="DIR", help="Directory for metrics and logs.")] = None
-    max_restarts: Annotated[
-        int | None,
-        Option(
-            "--max-restarts", min=0, help="Maximum number of restarts after a rank fails. Default: 3; 0 for a script."
-        ),
-    ] = None
+    set_keys: list[str] = option([], "Override a key of the scenario. Repeatable.", "--set", metavar="KEY=VALUE")
+    nodes: int | None = option(
+        None, "Number of nodes. Default: the scenario's number of hosts; 1 for a script.", "-N", "--nodes", min=1
+    )
+    per_node: int | None = option(
+        None,
+        "Ranks per node. With nccl, each rank uses one GPU.",
+        "--gpus-per-node",
+        "--gpus",
+        "--ranks-per-node",
+        min=1,
+    )
+    backend: str = option("nccl", "Backend of torch.distributed: gloo (CPUs) or nccl (GPUs).", metavar="gloo|nccl")
+    checkpoints: Text = option(None, "Checkpoint directory; a restarted job resumes from it.", metavar="DIR")
+    log_dir: Text = option(None, "Directory for metrics and logs.", metavar="DIR")
+    max_restarts: int | None = option(
+        None, "Maximum number of restarts after a rank fails. Default: 3; 0 for a script.", min=0
+    )
 
     @property
     def overrides(self) -> list[str]:
@@ -126,28 +112,20 @@ class JobOptions:
 class SlurmOptions:
     """The resources to request from Slurm. None leaves the default to Slurm."""
 
-    time_limit: Annotated[
-        str, Option("-t", "--time", metavar="TIME", help="Time limit, such as 24:00:00 or 2-00:00:00.")
-    ] = "24:00:00"
-    partition: Annotated[Text, Option("-p", "--partition", metavar="NAME", help="Slurm partition to submit to.")] = None
-    account: Annotated[Text, Option("-A", "--account", metavar="NAME", help="Slurm account to charge.")] = None
-    cpus_per_task: Annotated[
-        int | None, Option("-c", "--cpus-per-task", min=1, metavar="N", help="CPU cores per node, shared by its ranks.")
-    ] = None
-    interface: Annotated[
-        Text, Option("--interface", metavar="NAME", help="Network interface that connects the nodes.")
-    ] = None
-    python: Annotated[
-        str,
-        Option("--python", metavar="FILE", help="Path of a Python interpreter on the nodes, with Ringlab installed."),
-    ] = sys.executable
-    directives: Annotated[
-        list[str], Option("--sbatch", metavar="--OPTION=VALUE", help="Other option of sbatch. Repeatable.")
-    ] = field(default_factory=list)  # fmt: skip
-    before: Annotated[
-        list[str],
-        Option("--before", metavar="LINE", help="Shell command to run first, such as 'module load cuda'. Repeatable."),
-    ] = field(default_factory=list)  # fmt: skip
+    time_limit: str = option("24:00:00", "Time limit, such as 24:00:00 or 2-00:00:00.", "-t", "--time", metavar="TIME")
+    partition: Text = option(None, "Slurm partition to submit to.", "-p", "--partition", metavar="NAME")
+    account: Text = option(None, "Slurm account to charge.", "-A", "--account", metavar="NAME")
+    cpus_per_task: int | None = option(
+        None, "CPU cores per node, shared by its ranks.", "-c", "--cpus-per-task", min=1, metavar="N"
+    )
+    interface: Text = option(None, "Network interface that connects the nodes.", metavar="NAME")
+    python: str = option(
+        sys.executable, "Path of a Python interpreter on the nodes, with Ringlab installed.", metavar="FILE"
+    )
+    directives: list[str] = option([], "Other option of sbatch. Repeatable.", "--sbatch", metavar="--OPTION=VALUE")
+    before: list[str] = option(
+        [], "Shell command to run first, such as 'module load cuda'. Repeatable.", metavar="LINE"
+    )
     folder: Text = None  # working directory of the job; None: the current one
 
 
@@ -281,11 +259,11 @@ def _make_script_job(script: str, options: JobOptions, arguments: Sequence[str])
     _check_backend(options.backend)
     if not Path(script).is_file():
         raise InputError(f"{script}: no such file; name a scenario or a script")
-    for option, value in (
+    for name, value in (
         ("--set", options.set_keys), ("--checkpoints", options.checkpoints), ("--log-dir", options.log_dir)
     ):  # fmt: skip
         if value:
-            raise InputError(f"{script}: {option} is for scenarios; pass arguments of the script after --")
+            raise InputError(f"{script}: {name} is for scenarios; pass arguments of the script after --")
     if options.per_node is None:
         raise InputError(f"{script}: the number of ranks per node is missing; pass for example --gpus 8")
     return Job(script, script, options.nodes or 1, options.per_node, False, options, tuple(arguments))

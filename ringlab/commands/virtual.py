@@ -30,7 +30,7 @@ from replay.simulation.traces import make_trace
 from ringlab.commands.predicting.replay import read_algorithms
 from ringlab.session import Session
 from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
-from ringlab.shared.options import AnswerOptions, with_groups
+from ringlab.shared.options import AnswerOptions, option, with_groups
 from ringlab.shared.output import check_outputs, deliver, make_console
 from ringlab.table import MOST_ROWS, Line, Part, Row, Table
 from scenarios.networks import read_network
@@ -257,8 +257,8 @@ class ProgramCommand(TyperCommand):
         program, rest = args[: 1 + (args[:1] == ["-m"])], args[1 + (args[:1] == ["-m"]) :]
         options = {name: each for each in self.params for name in each.opts if each.name != "module"}
         place = 0
-        while place < len(rest) and (option := options.get(rest[place].partition("=")[0])) is not None:
-            place += 1 if getattr(option, "is_flag", False) or "=" in rest[place] else 2
+        while place < len(rest) and (known := options.get(rest[place].partition("=")[0])) is not None:
+            place += 1 if getattr(known, "is_flag", False) or "=" in rest[place] else 2
         if program and (program[0] == "-m" or not program[0].startswith("-")):
             args = [*rest[:place], *program, *rest[place:]]
         return super().parse_args(context, args)
@@ -271,96 +271,59 @@ SETTINGS = {"cls": ProgramCommand, "context_settings": {"allow_interspersed_args
 class ProgramOptions:
     """The ranks, the cluster, the timing and the semantics of a run."""
 
-    ranks: Annotated[
-        int, Option("--ranks", min=0, metavar="N", help="Number of ranks. 0: the program starts its own processes.")
-    ] = 0
-    on: Annotated[
-        str | None,
-        Option(
-            "--on",
-            metavar="NETWORK",
-            help="Scenario, machine, graph file, or keys such as 'topology=ring hosts=8'. Default: a 10 Gbit/s star.",
-        ),
-    ] = None
-    per_node: Annotated[
-        int | None, Option("--per-node", min=1, metavar="N", help="Ranks per node. Default: as in the cluster.")
-    ] = None
-
-    compute: Annotated[
-        str,
-        Option(
-            "--compute",
-            metavar="zero|model|measured|GPU",
-            help="Compute time: zero, roofline model, measured on this CPU, or the model of a GPU.",
-        ),
-    ] = "zero"
-    launch: Annotated[
-        str,
-        Option(
-            "--launch",
-            metavar="TIME",
-            help="Host time to launch one GPU operator. 0 us: the host is never the bottleneck.",
-        ),
-    ] = f"{LAUNCH_S * 1e6:g} us"
-    timing: Annotated[
-        str,
-        Option(
-            "--timing",
-            metavar="auto|live|recorded",
-            help="Simulate time while the program runs (live) or in a replay afterwards (recorded).",
-        ),
-    ] = "auto"
-    algorithm: Annotated[
-        list[str] | None,
-        Option(
-            "--algorithm",
-            metavar="COLLECTIVE=NAME",
-            help="Algorithm of a collective: all_reduce=ring or all_reduce=my.py:name. Repeatable.",
-        ),
-    ] = None
-    timeout: Annotated[float, Option(min=1, metavar="SECONDS", help="Stop the program after this much real time.")] = (
-        600.0
+    ranks: int = option(0, "Number of ranks. 0: the program starts its own processes.", min=0, metavar="N")
+    on: str | None = option(
+        None,
+        "Scenario, machine, graph file, or keys such as 'topology=ring hosts=8'. Default: a 10 Gbit/s star.",
+        metavar="NETWORK",
     )
+    per_node: int | None = option(None, "Ranks per node. Default: as in the cluster.", min=1, metavar="N")
 
-    acts_as: Annotated[
-        str | None,
-        Option(
-            "--as", metavar="gloo|nccl", help="Backend semantics to enforce, whichever backend the program requests."
-        ),
-    ] = None
-    gpu: Annotated[bool, Option("--gpu", help="Provide virtual CUDA devices that compute on the CPU.")] = False
-    own: Annotated[
-        list[str] | None,
-        Option("--own", metavar="PACKAGE", help="Give each rank its own copy of this package's modules. Repeatable."),
-    ] = None
-    fake: Annotated[
-        bool,
-        Option("--fake", help="Run with FakeTensors: shapes and dtypes without data, so that models of any size fit."),
-    ] = False
-    only: Annotated[
-        str | None,
-        Option(
-            "--only",
-            metavar="0,32",
-            help="With --fake: run only these ranks; every other rank copies the nearest lower one.",
-        ),
-    ] = None
-    strict: Annotated[bool, Option("--strict", help="Run additional checks for silent mistakes. Slower.")] = False
+    compute: str = option(
+        "zero",
+        "Compute time: zero, roofline model, measured on this CPU, or the model of a GPU.",
+        metavar="zero|model|measured|GPU",
+    )
+    launch: str = option(
+        f"{LAUNCH_S * 1e6:g} us",
+        "Host time to launch one GPU operator. 0 us: the host is never the bottleneck.",
+        metavar="TIME",
+    )
+    timing: str = option(
+        "auto",
+        "Simulate time while the program runs (live) or in a replay afterwards (recorded).",
+        metavar="auto|live|recorded",
+    )
+    algorithm: list[str] | None = option(
+        None,
+        "Algorithm of a collective: all_reduce=ring or all_reduce=my.py:name. Repeatable.",
+        metavar="COLLECTIVE=NAME",
+    )
+    timeout: float = option(600.0, "Stop the program after this much real time.", min=1, metavar="SECONDS")
+
+    acts_as: str | None = option(
+        None, "Backend semantics to enforce, whichever backend the program requests.", "--as", metavar="gloo|nccl"
+    )
+    gpu: bool = option(False, "Provide virtual CUDA devices that compute on the CPU.")
+    own: list[str] | None = option(
+        None, "Give each rank its own copy of this package's modules. Repeatable.", metavar="PACKAGE"
+    )
+    fake: bool = option(False, "Run with FakeTensors: shapes and dtypes without data, so that models of any size fit.")
+    only: str | None = option(
+        None,
+        "With --fake: run only these ranks; every other rank copies the nearest lower one.",
+        metavar="0,32",
+    )
+    strict: bool = option(False, "Run additional checks for silent mistakes. Slower.")
 
 
 @dataclass(frozen=True)
 class FileOptions:
     """The files to write."""
 
-    trace: Annotated[
-        Path | None, Option("--trace", metavar="FILE", help="Write all messages as a trace for `ringlab animate`.")
-    ] = None
-    recording: Annotated[
-        Path | None, Option("--recording", metavar="FILE", help="Write a recording for `ringlab replay`.")
-    ] = None
-    report: Annotated[
-        Path | None, Option("--report", metavar="FILE.html", help="Write an HTML page with a player.")
-    ] = None
+    trace: Path | None = option(None, "Write all messages as a trace for `ringlab animate`.", metavar="FILE")
+    recording: Path | None = option(None, "Write a recording for `ringlab replay`.", metavar="FILE")
+    report: Path | None = option(None, "Write an HTML page with a player.", metavar="FILE.html")
 
 
 @with_groups

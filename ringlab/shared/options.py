@@ -1,7 +1,7 @@
 """Arguments and options of several commands, and groups of options: dataclasses whose fields are options."""
 
 from collections.abc import Callable
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, signature
 from pathlib import Path
@@ -83,6 +83,17 @@ ReportOpt = Annotated[Path | None, drawing("a report", "Write an HTML report wit
 ExplainOpt = Annotated[bool, typer.Option("--explain", help="Show all notes below the tables.")]
 
 
+def option(default: Any, about: str, *names: str, **settings: Any) -> Any:
+    """Return a dataclass field that ``with_groups`` makes an option, with the other settings of ``typer.Option``.
+
+    ``names`` defaults to the name of the field: ``--log-dir`` for ``log_dir``.
+    """
+    metadata = {"names": names, "settings": {"help": about, **settings}}
+    if default == []:
+        return field(default_factory=list, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
 @dataclass(frozen=True)
 class RealOptions:
     """The options of commands that run real ranks."""
@@ -97,14 +108,12 @@ class RealOptions:
 class SizeOptions:
     """The sequence length and the number of tokens of a training."""
 
-    sequence: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Sequence length in tokens. Default: training.sequence, or the model's."),
-    ] = None
-    target_tokens: Annotated[
-        float | None,
-        typer.Option(metavar="N", help="Total number of tokens to train on. Default: plan.target_tokens."),
-    ] = None
+    sequence: int | None = option(
+        None, "Sequence length in tokens. Default: training.sequence, or the model's.", metavar="N"
+    )
+    target_tokens: float | None = option(
+        None, "Total number of tokens to train on. Default: plan.target_tokens.", metavar="N"
+    )
 
     @property
     def overrides(self) -> tuple[str, ...]:
@@ -134,14 +143,13 @@ class AnswerOptions:
 
 
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command whose dataclass parameters are replaced by options, one for each annotated field.
+    """Return a command whose dataclass parameters are replaced by their options.
 
-    Fields without ``Annotated`` keep their defaults.
+    These are the fields made by ``option``, and fields that are annotated. Other fields keep their defaults.
 
-    >>> from dataclasses import dataclass
     >>> @dataclass
     ... class Size:
-    ...     width: Annotated[int, "--width"] = 2
+    ...     width: int = option(2, "Width in pixels.")
     >>> @with_groups
     ... def draw(file: str, size: Size) -> None:
     ...     print(file, size)
@@ -151,7 +159,7 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     a Size(width=3)
     """
     asked = signature(command, eval_str=True)
-    annotations = {name: one.annotation for name, one in asked.parameters.items()}
+    annotations = {name: parameter.annotation for name, parameter in asked.parameters.items()}
     groups: dict[str, Any] = {name: group for name, group in annotations.items() if is_dataclass(group)}
     options = {name: _options(group) for name, group in groups.items()}
 
@@ -163,26 +171,25 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
         command(**given, **made)
 
     parameters = [
-        parameter.replace(kind=Parameter.KEYWORD_ONLY)
-        for name, one in asked.parameters.items()
-        for parameter in options.get(name, [one])
+        each.replace(kind=Parameter.KEYWORD_ONLY)
+        for name, parameter in asked.parameters.items()
+        for each in options.get(name, [parameter])
     ]
     call.__signature__ = asked.replace(parameters=parameters)  # type: ignore[attr-defined]
-    call.__annotations__ = {one.name: one.annotation for one in parameters}
+    call.__annotations__ = {each.name: each.annotation for each in parameters}
     return call
 
 
 def _options(group: Any) -> list[Parameter]:
-    """Return the fields of a dataclass that are options, as keyword parameters."""
+    """Return the options of a dataclass as keyword parameters."""
     hints = get_type_hints(group, include_extras=True)
-    return [
-        Parameter(each.name, Parameter.KEYWORD_ONLY, default=_default(each), annotation=hints[each.name])
-        for each in fields(group)
-        if get_origin(hints[each.name]) is Annotated
-    ]
-
-
-def _default(option: "Field[Any]") -> Any:
-    if option.default_factory is not MISSING:
-        return option.default_factory()
-    return Parameter.empty if option.default is MISSING else option.default
+    parameters = []
+    for each in fields(group):
+        annotation = hints[each.name]
+        if "settings" in each.metadata:
+            names = each.metadata["names"] or (f"--{each.name.replace('_', '-')}",)
+            annotation = Annotated[annotation, typer.Option(*names, **each.metadata["settings"])]
+        if get_origin(annotation) is Annotated:
+            default = [] if each.default is MISSING else each.default
+            parameters.append(Parameter(each.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation))
+    return parameters

@@ -29,7 +29,7 @@ from ringlab.emulated import on_emulated
 from ringlab.session import find_cached, load_scenario
 from ringlab.shared.answer import Answer
 from ringlab.shared.figures import COLLECTIVE_FIGURES, CollectiveFigures, Number, collective_figures
-from ringlab.shared.options import BackendOpt, JsonOpt, with_groups
+from ringlab.shared.options import BackendOpt, JsonOpt, option, with_groups
 from ringlab.shared.output import check_outputs, make_console, write_files, write_json
 from ringlab.shared.ranges import grow_sizes
 from ringlab.shared.signals import INTERRUPTED
@@ -53,28 +53,22 @@ QUEUED = ("queued", "(us)")  # the last column, of GPUs
 class BenchOptions:
     """The measurement: each algorithm at each size, with the options of nccl-tests."""
 
-    begin: Annotated[
-        str, Option("-b", "--minbytes", metavar="SIZE", help="Smallest buffer size, such as 8, 32K or 1M.")
-    ] = "1K"
-    end: Annotated[str, Option("-e", "--maxbytes", metavar="SIZE", help="Largest buffer size.")] = "16M"
-    factor: Annotated[float, Option("-f", "--stepfactor", help="Factor between consecutive sizes.")] = 4.0
-    iterations: Annotated[int, Option("-n", "--iters", min=1, help="Timed iterations per size.")] = 20
-    warmup: Annotated[int, Option("-w", "--warmup_iters", min=0, help="Warm-up iterations per size, not timed.")] = 5
-    check: Annotated[
-        int,
-        Option(
-            "-c", "--check", min=0, max=1, help="1: verify the results and count wrong elements. 0: skip verification."
-        ),
-    ] = 1
-    ranks: Annotated[int, Option(min=1, metavar="N", help="Number of processes on this machine.")] = 2
-    collective: Annotated[str, Option(metavar="NAME", help="Collective to measure, such as all_reduce.")] = "all_reduce"
-    algorithms: Annotated[
-        list[str],
-        Option("--algorithm", metavar="NAME|FILE.py:NAME|auto", help="Algorithm to measure. Repeatable."),
-    ] = field(default_factory=list)  # fmt: skip
-    dtype: Annotated[str, Option("-d", "--dtype", metavar="TYPE", help="Element type, such as float32.")] = "float32"
-    op: Annotated[str, Option("-o", "--op", metavar="OP", help="Reduction: sum, mean, min, max or product.")] = "sum"
-    root: Annotated[int, Option("-r", "--root", min=0, metavar="RANK", help="Root of a rooted collective.")] = 0
+    begin: str = option("1K", "Smallest buffer size, such as 8, 32K or 1M.", "-b", "--minbytes", metavar="SIZE")
+    end: str = option("16M", "Largest buffer size.", "-e", "--maxbytes", metavar="SIZE")
+    factor: float = option(4.0, "Factor between consecutive sizes.", "-f", "--stepfactor")
+    iterations: int = option(20, "Timed iterations per size.", "-n", "--iters", min=1)
+    warmup: int = option(5, "Warm-up iterations per size, not timed.", "-w", "--warmup_iters", min=0)
+    check: int = option(
+        1, "1: verify the results and count wrong elements. 0: skip verification.", "-c", "--check", min=0, max=1
+    )
+    ranks: int = option(2, "Number of processes on this machine.", min=1, metavar="N")
+    collective: str = option("all_reduce", "Collective to measure, such as all_reduce.", metavar="NAME")
+    algorithms: list[str] = option(
+        [], "Algorithm to measure. Repeatable.", "--algorithm", metavar="NAME|FILE.py:NAME|auto"
+    )
+    dtype: str = option("float32", "Element type, such as float32.", "-d", "--dtype", metavar="TYPE")
+    op: str = option("sum", "Reduction: sum, mean, min, max or product.", "-o", "--op", metavar="OP")
+    root: int = option(0, "Root of a rooted collective.", "-r", "--root", min=0, metavar="RANK")
 
 
 @with_groups

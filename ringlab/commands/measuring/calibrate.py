@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from typer import Argument, Option
+from typer import Argument
 
 from collectives.call import CollectiveCall
 from collectives.errors import InputError
@@ -20,7 +20,7 @@ from planner.runs import OwnRuns, columns_of_runs, compare_runs, complete, read_
 from ringlab.session import RANKS, Session, load_scenario, session_of
 from ringlab.shared.answer import Answer, AnswerRecord
 from ringlab.shared.machines import check_gpu, machine_line, parse_keys, show_skipped, system_of_scenario
-from ringlab.shared.options import TIMEOUT_S, BackendOpt, JsonOpt, SetOpt, TimeoutOpt, with_groups
+from ringlab.shared.options import TIMEOUT_S, BackendOpt, JsonOpt, SetOpt, TimeoutOpt, option, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress
 from ringlab.table import NOTHING, Part, Sentences, Table, format_digits, format_ratio, time_unit
@@ -39,30 +39,23 @@ PHASES = ("loading", "forward", "backward", "optimizer")
 class CalibrateOptions:
     """The measurement, or the tables to import and their machine."""
 
-    ranks: Annotated[
-        int | None,
-        Option(min=1, metavar="N", help="Number of processes to calibrate. Default: the scenario's, or 2."),
-    ] = None
+    ranks: int | None = option(
+        None, "Number of processes to calibrate. Default: the scenario's, or 2.", min=1, metavar="N"
+    )
     backend: BackendOpt = "gloo"
-    nccl_tests: Annotated[
-        Path | None,
-        Option("--nccl-tests", metavar="FILE", help="Adapt NCCL predictions to the output of your nccl-tests run."),
-    ] = None
-    runs: Annotated[
-        Path | None,
-        Option("--runs", metavar="FILE.csv", help="Adapt predictions of device meshes to your own training runs."),
-    ] = None
-    system: Annotated[
-        str | None,
-        Option(metavar="NAME", help="Machine that the file was measured on. Default: detected from the GPU name."),
-    ] = None
-    collective: Annotated[
-        str | None,
-        Option(metavar="NAME", help="Collective that was measured, if the nccl-tests output does not name it."),
-    ] = None
-    accept_noise: Annotated[
-        bool, Option("--accept-noise", help="Save the calibration even if its measurements are noisy.")
-    ] = False
+    nccl_tests: Path | None = option(
+        None, "Adapt NCCL predictions to the output of your nccl-tests run.", metavar="FILE"
+    )
+    runs: Path | None = option(
+        None, "Adapt predictions of device meshes to your own training runs.", metavar="FILE.csv"
+    )
+    system: str | None = option(
+        None, "Machine that the file was measured on. Default: detected from the GPU name.", metavar="NAME"
+    )
+    collective: str | None = option(
+        None, "Collective that was measured, if the nccl-tests output does not name it.", metavar="NAME"
+    )
+    accept_noise: bool = option(False, "Save the calibration even if its measurements are noisy.")
     timeout: TimeoutOpt = TIMEOUT_S
 
 

@@ -17,7 +17,7 @@ from collectives.units import format_size, format_time
 from realcomm.profiling.tracing import measured_by_profiler, trace_model
 from realcomm.training.model_files import check_model_file
 from ringlab.shared.answer import Answer
-from ringlab.shared.options import JsonOpt, with_groups
+from ringlab.shared.options import JsonOpt, option, with_groups
 from ringlab.shared.output import check_outputs, deliver, make_console
 from ringlab.shared.progress import TerminalProgress, computing
 from ringlab.table import MOST_ROWS, NOTHING, Line, Part, Table, format_digits
@@ -27,29 +27,24 @@ from ringlab.table import MOST_ROWS, NOTHING, Line, Part, Table, format_digits
 class ProfileOptions:
     """The measurement of a batch. Without a batch size, nothing runs."""
 
-    batch_size: Annotated[
-        int | None,
-        Option(
-            min=1,
-            metavar="N",
-            help=("Measure with this batch size. Default: count FLOPs and bytes without running the model."),
-        ),
-    ] = None
-    device: Annotated[str, Option(metavar="cpu|cuda", help="Device to measure on.")] = "cpu"
-    precision: Annotated[str, Option(metavar="float32|bf16|fp16", help="Type to compute in.")] = "float32"
-    steps: Annotated[int, Option(min=1, metavar="N", help="Number of measured steps; the median is reported.")] = 5
-    threads: Annotated[
-        int | None, Option(min=1, metavar="N", help="CPU threads. Use 1 to match many ranks that share one machine.")
-    ] = None
-    shape: Annotated[str | None, Option(metavar="3,224,224", help="Shape of one sample.")] = None
-    dataset: Annotated[
-        str | None, Option(metavar="NAME", help="Also measure data loading for this dataset: imagefolder, cifar10, ...")
-    ] = None
-    data_folder: Annotated[Path | None, Option(metavar="DIR", help="Directory of the dataset.")] = None
-    trace: Annotated[
-        Path | None,
-        Option("--trace", metavar="FILE", help="Read times from a torch.profiler trace instead of measuring."),
-    ] = None
+    batch_size: int | None = option(
+        None,
+        "Measure with this batch size. Default: count FLOPs and bytes without running the model.",
+        min=1,
+        metavar="N",
+    )
+    device: str = option("cpu", "Device to measure on.", metavar="cpu|cuda")
+    precision: str = option("float32", "Type to compute in.", metavar="float32|bf16|fp16")
+    steps: int = option(5, "Number of measured steps; the median is reported.", min=1, metavar="N")
+    threads: int | None = option(
+        None, "CPU threads. Use 1 to match many ranks that share one machine.", min=1, metavar="N"
+    )
+    shape: str | None = option(None, "Shape of one sample.", metavar="3,224,224")
+    dataset: str | None = option(
+        None, "Also measure data loading for this dataset: imagefolder, cifar10, ...", metavar="NAME"
+    )
+    data_folder: Path | None = option(None, "Directory of the dataset.", metavar="DIR")
+    trace: Path | None = option(None, "Read times from a torch.profiler trace instead of measuring.", metavar="FILE")
 
 
 @with_groups

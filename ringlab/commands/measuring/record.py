@@ -21,7 +21,7 @@ from replay.capture.rank_log import join_parts, parts_folder, start_ranks
 from replay.recording import Recording, read_recording
 from replay.simulation.replay import replay
 from ringlab.shared.answer import Answer
-from ringlab.shared.options import JsonOpt, TimeoutOpt, with_groups
+from ringlab.shared.options import JsonOpt, TimeoutOpt, option, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.table import Line, Part
 from simcomm.cluster.calibrated import this_machine
@@ -34,7 +34,7 @@ JOIN_S = 60.0  # that rank 0 waits for the files of others when its own program 
 class RankOptions:
     """The ranks to start."""
 
-    ranks: Annotated[int, Option(min=1, help="Number of ranks to start. Under torchrun: the ranks it started.")] = 2
+    ranks: int = option(2, "Number of ranks to start. Under torchrun: the ranks it started.", min=1)
     timeout: TimeoutOpt = 600.0
 
 

@@ -5,9 +5,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
-
-from typer import Option
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import realcomm
 from collectives.call import CollectiveCall
@@ -25,7 +23,7 @@ from ringlab.session import Session, load_scenario, real_session
 from ringlab.shared.answer import NOT_IN_JSON
 from ringlab.shared.conclusions import conclude
 from ringlab.shared.figures import Number, collective_figures, training_figures
-from ringlab.shared.options import AnswerOptions, RealOptions, RunOptions, ScenarioArg, SetOpt, with_groups
+from ringlab.shared.options import AnswerOptions, RealOptions, RunOptions, ScenarioArg, SetOpt, option, with_groups
 from ringlab.shared.output import check_outputs, deliver, keep_broken_trace, make_console
 from ringlab.shared.progress import Progress
 from ringlab.shared.scenario_answer import ScenarioAnswer
@@ -44,34 +42,21 @@ if TYPE_CHECKING:
 class TrainingOptions:
     """The checkpoint to resume from, and the files to write."""
 
-    resume: Annotated[
-        str | None,
-        Option("--resume", metavar="auto|FILE", help="Resume training from the newest checkpoint (auto) or from FILE."),
-    ] = None
-    elastic: Annotated[
-        bool,
-        Option(
-            "--elastic",
-            help="Under torchrun: use as many ranks as it started, even if the scenario has another number.",
-        ),
-    ] = False
-    log_dir: Annotated[
-        Path | None,
-        Option("--log-dir", metavar="DIR", help="Directory for training metrics and one log file per rank."),
-    ] = None
-    tensorboard: Annotated[bool, Option("--tensorboard", help="Also write TensorBoard logs to --log-dir.")] = False
-    profile: Annotated[
-        str | None,
-        Option(
-            "--profile",
-            metavar="STEPS",
-            help="Also write a torch.profiler trace of these steps to --log-dir: 10 or 10-12.",
-        ),
-    ] = None
+    resume: str | None = option(
+        None, "Resume training from the newest checkpoint (auto) or from FILE.", metavar="auto|FILE"
+    )
+    elastic: bool = option(
+        False, "Under torchrun: use as many ranks as it started, even if the scenario has another number."
+    )
+    log_dir: Path | None = option(None, "Directory for training metrics and one log file per rank.", metavar="DIR")
+    tensorboard: bool = option(False, "Also write TensorBoard logs to --log-dir.")
+    profile: str | None = option(
+        None,
+        "Also write a torch.profiler trace of these steps to --log-dir: 10 or 10-12.",
+        metavar="STEPS",
+    )
 
-    weights: Annotated[
-        Path | None, Option("--weights", metavar="FILE.pt", help="Write the trained weights, as a state_dict.")
-    ] = None
+    weights: Path | None = option(None, "Write the trained weights, as a state_dict.", metavar="FILE.pt")
 
     def watch(self) -> "Watch | None":
         """Return the writer of --log-dir. Raise InputError for its options without --log-dir, or a bad directory."""

@@ -7,8 +7,6 @@ from math import inf
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Option
-
 import viz
 from collectives.checks import check_number
 from collectives.errors import InputError
@@ -28,7 +26,7 @@ from ringlab.commands.predicting.predict_devices import WORDS
 from ringlab.shared.answer import Answer, AnswerRecord
 from ringlab.shared.failures import refusals_about
 from ringlab.shared.models import find_job, named_optimizer
-from ringlab.shared.options import ExplainOpt, JsonOpt, ScenarioArg, SetOpt, SizeOptions, drawing, with_groups
+from ringlab.shared.options import ExplainOpt, JsonOpt, ScenarioArg, SetOpt, SizeOptions, drawing, option, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress, computing, draw_to
 from ringlab.shared.ranges import MOST_CASES
@@ -44,18 +42,17 @@ GIB = 2**30
 class PlanOptions:
     """The goals and limits of a plan. Each one overrides a key of the scenario's ``[plan]``."""
 
-    target_samples: Annotated[
-        float | None, Option(metavar="N", help="Total number of samples to train on. Default: all epochs.")
-    ] = None
-    budget: Annotated[float | None, Option(metavar="DOLLARS", help="Maximum cost in dollars.")] = None
-    deadline: Annotated[
-        str | None, Option(metavar="TIME", help="Deadline, such as 12h or '3 days'. A plain number is in hours.")
-    ] = None
-    spot: Annotated[bool, Option("--spot", help="Include spot instances with a known price.")] = False
-    prices: Annotated[
-        Path | None,
-        Option(metavar="FILE.csv", help="Price list with the columns of prices.csv. Default: the built-in snapshot."),
-    ] = None
+    target_samples: float | None = option(
+        None, "Total number of samples to train on. Default: all epochs.", metavar="N"
+    )
+    budget: float | None = option(None, "Maximum cost in dollars.", metavar="DOLLARS")
+    deadline: str | None = option(
+        None, "Deadline, such as 12h or '3 days'. A plain number is in hours.", metavar="TIME"
+    )
+    spot: bool = option(False, "Include spot instances with a known price.")
+    prices: Path | None = option(
+        None, "Price list with the columns of prices.csv. Default: the built-in snapshot.", metavar="FILE.csv"
+    )
 
     def applied(self, section: PlanSection) -> PlanSection:
         """Return the scenario's ``[plan]`` with these options applied. Raise InputError."""

@@ -22,6 +22,7 @@ from ringlab.shared.options import (
     SizeOptions,
     TraceOpt,
     drawing,
+    option,
     with_groups,
 )
 from ringlab.shared.output import check_outputs, deliver
@@ -35,42 +36,29 @@ from scenarios.loader import devices_to_predict
 class PredictOptions:
     """The options of a simulation, of a sweep, and of ``--devices``."""
 
-    engine: Annotated[
-        str | None,
-        typer.Option(metavar="simpy|compiled", help="Simulation engine. Default: chosen by problem size."),
-    ] = None
+    engine: str | None = option(None, "Simulation engine. Default: chosen by problem size.", metavar="simpy|compiled")
     calibration: CalibrationOpt = None
     trace: TraceOpt = None
     report: ReportOpt = None
     explain: ExplainOpt = False
 
-    sweep: Annotated[
-        str | None,
-        typer.Option(
-            metavar="KEY=A..B", help="Predict for each value of a key: a doubling range (2..64) or a list (2,3,5)."
-        ),
-    ] = None
+    sweep: str | None = option(
+        None, "Predict for each value of a key: a doubling range (2..64) or a list (2,3,5).", metavar="KEY=A..B"
+    )
     plot: Annotated[
         Path | None, drawing("a plot", "Plot the results of --sweep or --devices, as .png, .svg or .pdf.")
     ] = None
-    devices: Annotated[
-        str | None,
-        typer.Option(
-            metavar="1,2,4,8",
-            help="Predict throughput, step time, memory and cost of training on these numbers of devices.",
-        ),
-    ] = None
-    what_if: Annotated[
-        str | None,
-        typer.Option(
-            "--what-if",
-            metavar="KEY=A,B",
-            help=(
-                "Compare values of a key or of bandwidth, batch, bucket or precision, with --devices "
-                "(default: 1,2,4,8). Repeatable."
-            ),
-        ),
-    ] = None
+    devices: str | None = option(
+        None,
+        "Predict throughput, step time, memory and cost of training on these numbers of devices.",
+        metavar="1,2,4,8",
+    )
+    what_if: str | None = option(
+        None,
+        "Compare values of a key or of bandwidth, batch, bucket or precision, with --devices "
+        "(default: 1,2,4,8). Repeatable.",
+        metavar="KEY=A,B",
+    )
 
 
 @with_groups

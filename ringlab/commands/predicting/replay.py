@@ -35,7 +35,7 @@ from replay.simulation.repeated_ranks import widen
 from replay.simulation.replay import ReplayedRun, Replayer
 from replay.simulation.traces import make_trace
 from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
-from ringlab.shared.options import AnswerOptions, CalibrationOpt, ReportOpt, drawing, with_groups
+from ringlab.shared.options import AnswerOptions, CalibrationOpt, ReportOpt, drawing, option, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import NoProgress, Progress, TerminalProgress, computing
 from ringlab.table import MOST_ROWS, Line, Part, Sentences, Table, format_ratio
@@ -49,31 +49,24 @@ PLACES = ("preset", "topology", "file", "link")  # keys that describe a network 
 class ReplayOptions:
     """The network, the algorithms and the ranks of a replay."""
 
-    on: Annotated[
-        str,
-        Option(
-            metavar="NETWORK",
-            help="Scenario, machine, graph file, or keys such as 'topology=ring hosts=8'. Default: this-machine.",
-        ),
-    ] = HERE
-    algorithm: Annotated[
-        list[str] | None,
-        Option(
-            metavar="COLLECTIVE=NAME",
-            help=("Algorithm per collective: all_reduce=ring, all_reduce=auto or all_reduce=nccl. Repeatable."),
-        ),
-    ] = None
-    what_if: Annotated[
-        list[str] | None,
-        Option(
-            "--what-if",
-            metavar="TEXT",
-            help=("Also replay a variant: another network, keys to change, or COLLECTIVE=NAME. Repeatable."),
-        ),
-    ] = None
-    ranks: Annotated[
-        int | None, Option(min=1, help="Number of ranks. Each one repeats a recorded rank, as in data parallelism.")
-    ] = None
+    on: str = option(
+        HERE,
+        "Scenario, machine, graph file, or keys such as 'topology=ring hosts=8'. Default: this-machine.",
+        metavar="NETWORK",
+    )
+    algorithm: list[str] | None = option(
+        None,
+        "Algorithm per collective: all_reduce=ring, all_reduce=auto or all_reduce=nccl. Repeatable.",
+        metavar="COLLECTIVE=NAME",
+    )
+    what_if: list[str] | None = option(
+        None,
+        "Also replay a variant: another network, keys to change, or COLLECTIVE=NAME. Repeatable.",
+        metavar="TEXT",
+    )
+    ranks: int | None = option(
+        None, "Number of ranks. Each one repeats a recorded rank, as in data parallelism.", min=1
+    )
     calibration: CalibrationOpt = None
 
 

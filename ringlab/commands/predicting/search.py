@@ -7,8 +7,6 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import Annotated, Any
 
-from typer import Option
-
 import viz
 from collectives.errors import InputError
 from collectives.output_files import write_text
@@ -43,7 +41,7 @@ from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
 from ringlab.shared.failures import refusals_about
 from ringlab.shared.machines import find_price
 from ringlab.shared.models import check_precision, find_belief, named_optimizer
-from ringlab.shared.options import JsonOpt, ScenarioArg, SetOpt, SizeOptions, drawing, with_groups
+from ringlab.shared.options import JsonOpt, ScenarioArg, SetOpt, SizeOptions, drawing, option, with_groups
 from ringlab.shared.output import check_outputs, deliver, make_console
 from ringlab.shared.progress import TerminalProgress, computing, draw_to
 from ringlab.shared.ranges import parse_world_sizes
@@ -70,69 +68,50 @@ LIKELY = 0.5  # the smallest probability of a candidate that is recommended
 class SearchOptions:
     """Changes to the scenario's training, the meshes to list, and the files to write."""
 
-    batch: Annotated[
-        int | None, Option(min=1, metavar="N", help="Global batch size in sequences. Default: batch_size per device.")
-    ] = None
-    precision: Annotated[
-        str | None,
-        Option(metavar="NAME", help="Precision: bf16, fp8, mxfp8, nvfp4, tf32 or float32. Default: the scenario's."),
-    ] = None
-    framework: Annotated[
-        str | None,
-        Option(metavar="NAME", help="Training framework: torchtitan, nanotron, megatron, ... Default: the scenario's."),
-    ] = None
-    is_compiled: Annotated[bool, Option("--compile", help="Assume that layers run under torch.compile.")] = False
-    optimizer: Annotated[
-        str | None,
-        Option(metavar="NAME", help="Optimizer: adamw, adamw8bit or sgd. Default: the scenario's, or adamw."),
-    ] = None
-    offload: Annotated[
-        str,
-        Option(
-            metavar="WHAT", help="What to offload to host memory: none, optimizer (states) or parameters (and states)."
-        ),
-    ] = "none"
-    lora: Annotated[
-        int, Option(min=0, max=4096, metavar="RANK", help="Train LoRA adapters of this rank; the weights are frozen.")
-    ] = 0
-    bits: Annotated[str, Option(metavar="16|8|4", help="Bits per frozen weight. 4 is QLoRA.")] = "16"
-    with_zero_bubble: Annotated[bool, Option("--zero-bubble", help="Include zero-bubble pipeline schedules.")] = False
-    top: Annotated[int, Option(min=1, max=1000, metavar="N", help="Number of meshes to list.")] = 10
-    why: Annotated[bool, Option("--why", help="Explain why each other kind of mesh is slower.")] = False
-    export: Annotated[
-        list[str] | None,
-        Option(
-            metavar="FORMAT=FILE",
-            help="Write the fastest mesh as a torchtitan, megatron, accelerate or torch configuration. Repeatable.",
-        ),
-    ] = None
+    batch: int | None = option(
+        None, "Global batch size in sequences. Default: batch_size per device.", min=1, metavar="N"
+    )
+    precision: str | None = option(
+        None, "Precision: bf16, fp8, mxfp8, nvfp4, tf32 or float32. Default: the scenario's.", metavar="NAME"
+    )
+    framework: str | None = option(
+        None, "Training framework: torchtitan, nanotron, megatron, ... Default: the scenario's.", metavar="NAME"
+    )
+    is_compiled: bool = option(False, "Assume that layers run under torch.compile.", "--compile")
+    optimizer: str | None = option(
+        None, "Optimizer: adamw, adamw8bit or sgd. Default: the scenario's, or adamw.", metavar="NAME"
+    )
+    offload: str = option(
+        "none", "What to offload to host memory: none, optimizer (states) or parameters (and states).", metavar="WHAT"
+    )
+    lora: int = option(0, "Train LoRA adapters of this rank; the weights are frozen.", min=0, max=4096, metavar="RANK")
+    bits: str = option("16", "Bits per frozen weight. 4 is QLoRA.", metavar="16|8|4")
+    with_zero_bubble: bool = option(False, "Include zero-bubble pipeline schedules.", "--zero-bubble")
+    top: int = option(10, "Number of meshes to list.", min=1, max=1000, metavar="N")
+    why: bool = option(False, "Explain why each other kind of mesh is slower.")
+    export: list[str] | None = option(
+        None,
+        "Write the fastest mesh as a torchtitan, megatron, accelerate or torch configuration. Repeatable.",
+        metavar="FORMAT=FILE",
+    )
     plot: Annotated[Path | None, drawing("a plot", "Plot throughput against memory, as .png, .svg or .pdf.")] = None
-    devices: Annotated[
-        str | None, Option(metavar="LIST", help="Numbers of devices, such as 8,64,512. Default: the whole cluster.")
-    ] = None
-    fill: Annotated[
-        float, Option(min=0.1, max=1.0, metavar="SHARE", help="Maximum fraction of device memory to use.")
-    ] = FILL
-    mesh: Annotated[str | None, Option(metavar="NAME", help="Predict only this mesh, by its name in the list.")] = None
-    runs: Annotated[
-        Path | None, Option(metavar="FILE.csv", help="Your own training runs, to adapt the predictions to.")
-    ] = None
-    what_if: Annotated[
-        str | None,
-        Option(
-            "--what-if",
-            metavar="KEY=VALUES",
-            help="Also search with other values: preset=dgx-h100,dgx-b200, sequence=..., batch=... Repeatable.",
-        ),
-    ] = None
-    deadline: Annotated[
-        str | None,
-        Option(metavar="TIME", help="Deadline for --target-tokens, such as '30 days'. Default: plan.deadline."),
-    ] = None
-    budget: Annotated[
-        float | None,
-        Option(min=0.01, metavar="DOLLARS", help="Budget for --target-tokens in dollars. Default: plan.budget."),
-    ] = None
+    devices: str | None = option(
+        None, "Numbers of devices, such as 8,64,512. Default: the whole cluster.", metavar="LIST"
+    )
+    fill: float = option(FILL, "Maximum fraction of device memory to use.", min=0.1, max=1.0, metavar="SHARE")
+    mesh: str | None = option(None, "Predict only this mesh, by its name in the list.", metavar="NAME")
+    runs: Path | None = option(None, "Your own training runs, to adapt the predictions to.", metavar="FILE.csv")
+    what_if: str | None = option(
+        None,
+        "Also search with other values: preset=dgx-h100,dgx-b200, sequence=..., batch=... Repeatable.",
+        metavar="KEY=VALUES",
+    )
+    deadline: str | None = option(
+        None, "Deadline for --target-tokens, such as '30 days'. Default: plan.deadline.", metavar="TIME"
+    )
+    budget: float | None = option(
+        None, "Budget for --target-tokens in dollars. Default: plan.budget.", min=0.01, metavar="DOLLARS"
+    )
     tokens: float | None = None  # of the whole training, by [plan]
 
     @property
@@ -143,12 +122,12 @@ class SearchOptions:
 
     def check(self) -> None:
         """Raise InputError for an unknown name, quantized weights without LoRA, or an invalid deadline."""
-        for option, value, known in (
+        for name, value, known in (
             ("precision", self.precision, PRECISIONS), ("framework", self.framework, FRAMEWORKS),
             ("optimizer", self.optimizer, OPTIMIZERS), ("offload", self.offload, OFFLOADED), ("bits", self.bits, BITS),
         ):  # fmt: skip
             if value is not None:
-                check_known(option, value, tuple(known))
+                check_known(name, value, tuple(known))
         if self.bits != "16" and not self.lora:
             raise InputError(f"--bits {self.bits} requires --lora RANK, because only frozen weights can be quantized")
         assert self.hours > 0  # raises InputError
