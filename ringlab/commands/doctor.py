@@ -1,4 +1,4 @@
-"""``ringlab doctor``: what this machine can run, and what is missing."""
+"""``ringlab doctor``: the abilities of this machine, and missing parts."""
 
 import shutil
 import sys

@@ -23,10 +23,9 @@ from course.judging import JudgedExercise, JudgedLesson, PredictedNumber, judge,
 from course.notebooks import NOTEBOOK, opened
 from realcomm.launching.torch_process import check_torch
 from ringlab.commands.measuring.record import RecordAnswer, record_program
-from ringlab.pictures.held_buffers import find_wrong_end, play_contents
-from ringlab.pictures.lesson_spans import RankSpan, read_spans
+from ringlab.pictures.lesson_runs import RankSpan, find_wrong_end, play_contents, read_spans
 from ringlab.shared.answer import Answer
-from ringlab.shared.options import JsonOpt, with_groups
+from ringlab.shared.options import JsonOpt, option, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.ranges import MOST_CASES
 from ringlab.table import Cell, Line, Part, Row, Table
@@ -50,16 +49,10 @@ STATES = {"right": "good", "to do": "fair", "wrong": "poor"}
 class WayOptions:
     """The actions on a lesson. At most one may be set; default: copy the lesson's file."""
 
-    is_checked: Annotated[bool, typer.Option("--check", help="Check your file on virtual ranks.")] = False
-    is_shown: Annotated[
-        bool, typer.Option("--show", help="Run your file and write a player that animates its messages.")
-    ] = False
-    real: Annotated[int | None, typer.Option(min=2, metavar="N", help="Run your file on N real ranks over gloo.")] = (
-        None
-    )
-    grade: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Check all lesson files in FOLDER and its subfolders.")
-    ] = None
+    is_checked: bool = option(False, "Check your file on virtual ranks.", "--check")
+    is_shown: bool = option(False, "Run your file and write a player that animates its messages.", "--show")
+    real: int | None = option(None, "Run your file on N real ranks over gloo.", min=2, metavar="N")
+    grade: Path | None = option(None, "Check all lesson files in FOLDER and its subfolders.", metavar="FOLDER")
 
     def __post_init__(self) -> None:
         if sum((self.is_checked, self.is_shown, self.real is not None, self.grade is not None)) > 1:

@@ -1,1 +1,1 @@
-"""Drawings of a scenario for pictures, players and reports."""
+"""Pictures of scenarios and of lessons."""

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, Patch
 
 from collectives.units import format_time
-from ringlab.pictures.lesson_spans import RankSpan
+from ringlab.pictures.lesson_runs import RankSpan
 from virtual.ranks.finding import ProgramFinding
 from viz.style import (
     FAINT,

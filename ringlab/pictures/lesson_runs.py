@@ -1,4 +1,4 @@
-"""A lesson's run for the player: steps and chunks of its messages, and the contents of its buffers."""
+"""A lesson's run for pictures: steps and chunks of its messages, contents of its buffers, spans of its stages."""
 
 import json
 from bisect import bisect_right
@@ -13,9 +13,9 @@ import numpy as np
 
 from collectives.records.messages import Message, Messages
 from collectives.records.trace import Trace
-from course.checks.exercise import Shown
+from course.checks.exercise import Shown, StageSpan
 from course.checks.values import counts_in, value_at
-from course.files import CONTENTS
+from course.files import CONTENTS, SPANS
 from virtual.ranks.finding import format_ranks
 from viz.player.buffers import COMPLETE, Buffers
 from viz.player.runs import PlayedRun
@@ -161,3 +161,20 @@ def _find_buffers(
             messages.count,
         ),
     )
+
+
+class RankSpan(NamedTuple):
+    """A rank, and one of its spans."""
+
+    rank: int
+    span: StageSpan
+
+
+def read_spans(folder: Path, ranks: int) -> list[RankSpan]:
+    """Return the spans that the ranks of a lesson wrote into a folder."""
+    spans = list[RankSpan]()
+    for rank in range(ranks):
+        file = folder / SPANS.format(rank)
+        rows = json.loads(file.read_text()) if file.exists() else []
+        spans += [RankSpan(rank, StageSpan(*row)) for row in rows]
+    return spans

@@ -1,1 +1,1 @@
-"""What commands share: options, progress, output, failures, and what an answer is."""
+"""Shared by commands: options, progress, output, failures, and the base of answers."""

@@ -20,7 +20,7 @@ from collectives.errors import InputError
 from course.files import LESSONS, Lesson, find_lesson
 from course.judging import JudgedExercise, JudgedLesson, PredictedNumber, judge, judge_exercise, make_cluster
 from ringlab.commands.learn import CheckedLessons, play_lesson
-from ringlab.pictures.held_buffers import find_wrong_end
+from ringlab.pictures.lesson_runs import find_wrong_end
 from ringlab.shared.output import make_console
 from ringlab.table import Line, print_parts
 from viz.player.buffers import COMPLETE
