@@ -175,7 +175,7 @@ def test_bench_writes_rows_to_the_file_when_the_pipe_breaks(ringlab: Ringlab, mo
     assert len(taken) == 2
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)])
 def test_signal_leaves_no_process_and_no_file(number):
     """What ``timeout`` and a closed terminal do."""
     with tempfile.TemporaryDirectory(dir="/tmp") as name:  # short enough for the sockets of those that start

@@ -32,6 +32,9 @@ sizes = ["4 KiB"]
 """
 
 
+SLOW = pytest.mark.slow
+
+
 def as_json(*arguments: str) -> dict:
     result = CliRunner().invoke(app, [*arguments, "--json", "-"], catch_exceptions=False)
     assert result.exit_code == 0
@@ -72,13 +75,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.usefixtures("brief_calibration")
-@pytest.mark.parametrize("name", ["calibrate", "write_report"])
+@pytest.mark.parametrize("name", ["calibrate", pytest.param("write_report", marks=SLOW)])
 def test_examples_of_scenario_methods_run(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch):
     run_examples(getattr(ringlab.Scenario, name), folder, monkeypatch)
 
 
 @pytest.mark.usefixtures("brief_calibration")
-@pytest.mark.parametrize("name", ["bench", "calibrate", "compare", "run"])
+@pytest.mark.parametrize(
+    "name", ["bench", *(pytest.param(name, marks=SLOW) for name in ("calibrate", "compare", "run"))]
+)
 def test_examples_of_functions_run(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch):
     run_examples(getattr(ringlab, name), folder, monkeypatch)
 
