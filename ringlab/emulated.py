@@ -65,17 +65,13 @@ def without_latencies(cluster: Cluster) -> Cluster:
 def describe(network: EmulatedNetwork) -> str:
     """Return the size and the accuracy of the network, and latencies that are missing."""
     plan = network.plan
-    worst = max(abs(got / want - 1) for got, want in zip(network.goodputs, expected_goodputs(network), strict=True))
+    expected = [expected_goodput(link.bandwidth) for link in plan.directions]
+    worst = max(abs(got / want - 1) for got, want in zip(network.goodputs, expected, strict=True))
     built = f"{count(len(plan.hosts), 'host')}, {count(len(plan.directions) // 2, 'link')}, each within {worst:.2%}"
     if not plan.is_delayed or network.delays:
         return f"emulated: {built}"
     most = format_time(max(link.latency for link in plan.directions))
     return f"emulated: {built}; latencies of up to {most} are not: this kernel cannot delay packets (netem)"
-
-
-def expected_goodputs(network: EmulatedNetwork) -> list[float]:
-    """Return the expected TCP throughput of each direction in bytes/s."""
-    return [expected_goodput(link.bandwidth) for link in network.plan.directions]
 
 
 def hosts_bandwidth(cluster: Cluster) -> float:

@@ -83,15 +83,11 @@ class Table:
             yield replace(self, title=self.title if at == 1 else None, headings=[*map(_text, headings)], rows=rows)
 
     def to_rich(self, width: int = 80) -> rich.table.Table:
-        """Return the table for a terminal of ``width`` characters. A long section name continues on the next rows."""
-        table = rich.table.Table(
-            title=self.title and make_printable(self.title),
-            title_justify="left",
-            title_style="bold",
-            box=box.SIMPLE_HEAD,
-            pad_edge=False,
-            collapse_padding=True,
-        )
+        """Return the table without its title for a terminal of ``width`` characters.
+
+        A long section name continues on the next rows.
+        """
+        table = rich.table.Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
         rows = [[make_printable(_text(cell)) for cell in row] for row in self._named_rows()]
         widths = self._widths(rows, width)
         for index, heading in enumerate(self.headings):
@@ -155,6 +151,8 @@ def print_parts(parts: Iterable[Part], console: Console, explain: bool = False) 
     for part in parts:
         if isinstance(part, Table):
             for table in part.split(console.width):
+                if table.title:
+                    console.print(make_printable(table.title), style="bold")
                 console.print(table.to_rich(console.width))
         elif isinstance(part, Sentences):
             few, hidden = keep_few(part.said, part.more)

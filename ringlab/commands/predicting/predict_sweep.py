@@ -55,7 +55,11 @@ class SweepAnswer(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON."""
-        points = [{"value": point.value, **_figures(point.prediction)} for point in self.points]
+        points = list[dict[str, Any]]()
+        for point in self.points:
+            content = point.prediction.to_dict()
+            figures = {key: content[key] for key in ("cluster", "collectives", "training", "what_if") if key in content}
+            points.append({"value": point.value, **figures})
         return super().to_dict() | {"points": points}
 
     def show(self) -> Iterator[Part]:
@@ -79,10 +83,11 @@ class SweepAnswer(Answer):
         """
         lines = dict[str, dict[str, float | None]]()
         for point in self.points:
-            rows = [(row.algorithm, row.time_s) for row in point.prediction.collectives]
-            named = rows if self.key == SIZES else [*_named_seconds(point.prediction)]
-            for name, seconds in named:
-                lines.setdefault(name, {})[point.value] = seconds
+            for row in point.prediction.collectives:
+                name = row.algorithm if self.key == SIZES else f"{row.algorithm}, {format_size(row.bytes)}"
+                lines.setdefault(name, {})[point.value] = row.time_s
+            for step in point.prediction.training if self.key != SIZES else ():
+                lines.setdefault(f"step with {step.gradient_sync}", {})[point.value] = step.step_s
         return lines
 
     def draw(self, path: Path | str) -> None:
@@ -110,18 +115,6 @@ def _short_size(value: str) -> str:
         return format_size(parse_size(value))
     except InputError:
         return value
-
-
-def _figures(prediction: Prediction) -> dict[str, Any]:
-    content = prediction.to_dict()
-    return {key: content[key] for key in ("cluster", "collectives", "training", "what_if") if key in content}
-
-
-def _named_seconds(prediction: Prediction) -> Iterator[tuple[str, float | None]]:
-    for row in prediction.collectives:
-        yield f"{row.algorithm}, {format_size(row.bytes)}", row.time_s
-    for step in prediction.training:
-        yield f"step with {step.gradient_sync}", step.step_s
 
 
 def predict_sweep(

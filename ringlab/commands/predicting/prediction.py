@@ -135,11 +135,8 @@ class Row(NamedTuple):
     @property
     def name(self) -> str:
         """The name for the progress bar."""
-        return (
-            self.asked.algorithm.full_name
-            if isinstance(self.asked, CollectiveCall)
-            else f"training/{self.asked.sync_name}"
-        )
+        asked = self.asked
+        return asked.algorithm.full_name if isinstance(asked, CollectiveCall) else f"training/{asked.sync_name}"
 
     @property
     def may_be_too_large(self) -> bool:
