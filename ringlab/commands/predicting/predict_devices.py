@@ -28,7 +28,18 @@ from ringlab.shared.failures import refusals_about
 from ringlab.shared.machines import find_price
 from ringlab.shared.models import find_training
 from ringlab.shared.progress import Tick
-from ringlab.table import NOTHING, Bounds, Line, Part, Sentences, Table, format_digits, format_interval, format_or_dash
+from ringlab.table import (
+    NOTHING,
+    Bounds,
+    Line,
+    Part,
+    Sentences,
+    Table,
+    format_digits,
+    format_interval,
+    format_or_dash,
+    format_whole,
+)
 from scenarios.loader import SpreadTraining, read_spread_training
 from simcomm.cluster.hardware import machine_entries
 from simcomm.nccl.clusters import NcclCluster
@@ -442,7 +453,7 @@ def _table_rows(rows: Sequence[DevicesRow]) -> list[list[str]]:
     lines = [
         ["strategy", *(row.parallelism for row in rows)],
         ["samples/s", *(format_interval(row.samples_per_s, row.interval) for row in rows)],
-        ["tokens/s", *(format_or_dash(row.tokens_per_s, format_digits) for row in rows)],
+        ["tokens/s", *(format_or_dash(row.tokens_per_s, format_whole) for row in rows)],
         ["MFU", *(format_or_dash(row.mfu, "{:.0%}".format) for row in rows)],
         ["efficiency", *map(_format_efficiency, rows)],
         _time_row("step", [row.step_s for row in rows], [row.step_interval for row in rows]),
