@@ -57,7 +57,7 @@ def scenario(tmp_path: Path) -> Path:
             "data 3 x tensor 1 x pipeline 1 = 3 devices, and there are 4; give axes",
         ),
         ("parallelism={tensor=3}", "give tensor x pipeline that divides 4"),
-        ("parallelism={tensor=4}", "tensor is 4 and must divide the 2 heads of the model"),
+        ("parallelism={tensor=4}", "tensor must divide the 2 heads of the model, not 4"),
         (
             "parallelism={tensor=2}",
             "vocabulary=11' is 11, which 2 ranks of a tensor group cannot divide equally",
@@ -66,7 +66,7 @@ def scenario(tmp_path: Path) -> Path:
         ("parallelism={strategy='parameter_server'}", "parallelism.strategy"),
         ("parallelism={recompute='full'}", "parallelism.recompute = full can only be predicted; remove it"),
         ("parallelism={tensor=2,strategy='zero1'}", "is not supported by torch's ZeroRedundancyOptimizer"),
-        ("parallelism={pipeline=4,microbatches=3}", "equal micro-batches; use a multiple of 3"),
+        ("parallelism={pipeline=4,microbatches=3}", "multiple of the 3 microbatches"),
         ("dataset='digits'", "dataset 'digits'"),
         ("num_workers=2", "num_workers requires an image dataset"),
         ("checkpoints='kept'", "checkpoints = 'kept'"),
@@ -87,7 +87,7 @@ def test_user_model_is_traced_in_a_subprocess(ringlab: Ringlab, scenario: Path, 
     status, out, err = ringlab("run", scenario, *(word for one in changes for word in ("--set", one)))
     assert status == 2 and not out
     [line] = err.splitlines()
-    assert "mine.py:build' is no list of blocks that follow each other" in line
+    assert "mine.py:build' does not consist of consecutive blocks" in line
     processes = noted.read_text().split()
     assert processes and str(os.getpid()) not in processes
 
