@@ -113,7 +113,7 @@ def _computing_words(phases: Mapping[str, float]) -> str:
 def _find_network_limits(trace: Trace, loads: LinkLoads | None) -> RunLimits:
     """Return the network's bottleneck for a run that ends."""
     if not trace.links or not len(trace.messages):
-        return RunLimits("unknown", "No links are known", "Which links the messages crossed was not recorded.")
+        return RunLimits("unknown", "No links are known", "The trace does not record the links that messages cross.")
     loads = loads or link_loads(trace)
     cables = _find_cables(trace, loads)
     slow, full = _slow(trace, loads, cables), _full(cables)
@@ -133,14 +133,15 @@ def _find_network_limits(trace: Trace, loads: LinkLoads | None) -> RunLimits:
         words = f"{share} of the critical path is latency: fewer, larger messages would help; wider links would not."
         return RunLimits("latency", "Latency, not bandwidth", words, ordered)
     if not cables:
-        words = f"No link whose bandwidth is known carries more than {IN_USE:.1%} of what it could."
-        return RunLimits("unknown", "No link is used much", words)
+        words = f"No link of known bandwidth uses more than {IN_USE:.1%} of its capacity."
+        return RunLimits("unknown", "All links are nearly idle", words)
     if full:
-        words = f"{cables[0].name} is used most, {_used(cables[0])} of what it could carry in the whole run. "
+        words = f"The busiest link is {cables[0].name}, at {_used(cables[0])} of its capacity over the whole run. "
         return RunLimits(
             "none", "No single link is the bottleneck", words + "Doubling it alone would help little.", ordered
         )
-    return RunLimits("none", "No link stands out", _even_words(cables), ordered)
+    heading = "Bandwidth-bound" if cables[0].use > 0.9 else "No single bottleneck"
+    return RunLimits("none", heading, _even_words(cables), ordered)
 
 
 def critical_messages(trace: Trace) -> list[int]:
@@ -304,7 +305,7 @@ def _stuck_words(trace: Trace) -> tuple[str, str]:
     if not failed:
         return "The run never ends", " ".join(words)
     heading = f"Rank {failed[0].split()[0]} fails" if len(failed) == 1 else f"{len(failed)} ranks fail"
-    return heading, " ".join([f"Rank {', '.join(failed)}: nothing that needs it goes on.", *words])
+    return heading, " ".join([f"Rank {', '.join(failed)}: everything that depends on it is blocked.", *words])
 
 
 def _circle_words(failure: ProgramFailure) -> tuple[str, str]:
@@ -326,8 +327,8 @@ def _slow_words(trace: Trace, loads: LinkLoads, slow: Sequence[Cable]) -> tuple[
     words = f"It behaves like a link of {reached}, not {format_bandwidth(cable.bandwidth)}"
     words += f", in use {_share(cable.busy, 'all')} the time."
     if cable.crossing:
-        share = _share(cable.crossing / trace.elapsed, "All")
-        words += f" {share} the critical path, which decides the end, crosses it: {_who_cross(trace, loads, cable)}."
+        share = _share(cable.crossing / trace.elapsed, "All of")
+        words += f" {share} the critical path crosses it: {_who_cross(trace, loads, cable)}."
     if len(slow) == 1:
         return f"{cable.name} is slow", words
     return f"{len(slow)} links are slow", f"{cable.name} and {len(slow) - 1} more. {words}"
@@ -357,7 +358,7 @@ def _full_words(trace: Trace, full: Sequence[Cable], cables: Sequence[Cable]) ->
     where = f", where most have {format_bandwidth(usual)}" if is_thin else ", like the others" if few == 1 else ""
     whom = "" if few == 1 else f"{cable.name} and {few - 1} more: "
     words = f"{whom}{format_bandwidth(cable.bandwidth)}{'' if few == 1 else ' each'}{where}."
-    words += f" {_used(cable)} of what {'it' if few == 1 else 'each'} could carry in the whole run"
+    words += f" {_used(cable)} of {'its' if few == 1 else 'their'} capacity is used over the whole run"
     blame = sum(one.blame for one in full) / trace.elapsed
     if blame > 0.05:
         words += f"; {_percent(min(1.0, blame))} of the critical path waits for {'it' if few == 1 else 'them'}"
@@ -372,10 +373,10 @@ def _full_words(trace: Trace, full: Sequence[Cable], cables: Sequence[Cable]) ->
 def _even_words(cables: Sequence[Cable]) -> str:
     top = cables[0].use
     even = sum(cable.use >= FULL * top for cable in cables)
-    words = f"{even} of {len(cables)} links are equally busy, {_used(cables[0])} of what they could carry"
+    words = f"{even} of {len(cables)} links are equally busy, at {_used(cables[0])} of their capacity."
     if len(cables) == 1:
-        words = f"One link is in use, {_used(cables[0])} of what it could carry"
-    return words + (": only faster links or fewer bytes would help." if top > 0.9 else ".")
+        words = f"One link is in use, at {_used(cables[0])} of its capacity."
+    return words + (" Only faster links or fewer bytes would help." if top > 0.9 else "")
 
 
 def _used(cable: Cable) -> str:

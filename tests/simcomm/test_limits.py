@@ -58,19 +58,19 @@ def test_slow_link_is_named_with_its_effective_bandwidth() -> None:
     assert (limits.kind, limits.standing_out, limits.heading) == ("slow", 1, "rank 13 ↔ s1 is slow")
     assert limits.sentence == (
         "It behaves like a link of 2 Gbit/s, not 10 Gbit/s, in use all the time. "
-        "All the critical path, which decides the end, crosses it: rank 12 to 13, and 13 to 14."
+        "All of the critical path crosses it: rank 12 to 13, and 13 to 14."
     )
     assert limits.cables[0].crossing > 0.9 * simcomm.run("all_reduce/ring", cluster, 32 << 20).elapsed
 
 
-def test_no_link_of_a_healthy_star_stands_out() -> None:
+def test_healthy_star_is_bandwidth_bound() -> None:
     trace = simcomm.run("all_reduce/ring", star(8, *SPEED), 8 << 20)
     limits = find_limits(trace)
-    assert (limits.kind, limits.heading, limits.standing_out) == ("none", "No link stands out", 0)
-    assert limits.sentence.startswith("8 of 8 links are equally busy, 99 %")
+    assert (limits.kind, limits.heading, limits.standing_out) == ("none", "Bandwidth-bound", 0)
+    assert limits.sentence.startswith("8 of 8 links are equally busy, at 99 %")
     measured = find_limits(replace(trace, elapsed=0.9 * trace.elapsed))  # faster than the bandwidth allows
     assert measured.cables[0].use > 1.05
-    assert measured.sentence.startswith("8 of 8 links are equally busy, 100 % of what they could carry")
+    assert measured.sentence.startswith("8 of 8 links are equally busy, at 100 % of their capacity")
 
 
 def test_narrow_trunk_sets_the_pace() -> None:

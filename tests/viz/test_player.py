@@ -253,7 +253,7 @@ def test_only_the_slow_link_is_red(browser: Browser, folder: Path, star: Any) ->
         assert player.color_count("stage", "full") > 500
         player.shoot("slow")
     with Player(browser, star[0], "#t=0.3") as player:
-        assert player.text("limit-head") == "No link stands out"
+        assert player.text("limit-head") == "Bandwidth-bound"
         player.press("v")
         assert player.color_count("stage", "full") == 0
 
