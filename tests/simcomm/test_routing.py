@@ -29,9 +29,9 @@ def all_pairs(cluster: Cluster) -> list[tuple[str, str]]:
 
 
 def links(router: Router, pairs: list[tuple[str, str]]) -> RouteLinks:
-    nodes = sorted({node for pair in pairs for node in pair})
-    src, dst = (np.array([nodes.index(pair[end]) for pair in pairs]) for end in (0, 1))
-    return router.links_between(nodes, src, dst)
+    number = {node: place for place, node in enumerate(dict.fromkeys(node for pair in pairs for node in pair))}
+    src, dst = np.array([[number[a], number[b]] for a, b in pairs]).T
+    return router.links_between(list(number), src, dst)
 
 
 @st.composite
