@@ -11,7 +11,7 @@ import networkx as nx
 
 from collectives.checks import check_cluster, check_sequence
 from collectives.errors import InputError
-from collectives.quoting import quote
+from collectives.quoting import name_some, quote
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.graph import rank_nodes
 
@@ -48,13 +48,13 @@ def place_on(cluster: Cluster, hosts: Sequence[str]) -> Cluster:
     allowed = rank_nodes(cluster.graph)
     for rank, host in enumerate(check_sequence("hosts", hosts, of="nodes")):
         if host not in allowed:
-            raise InputError(f"rank {rank}: host {quote(host)} does not exist; hosts are {_shown(allowed)}")
+            raise InputError(f"rank {rank}: host {quote(host)} does not exist; hosts are {name_some(allowed)}")
         if host in hosts[:rank]:
             raise InputError(
                 f"rank {rank}: host {quote(host)} already has rank {list(hosts).index(host)}; use each host once"
             )
     if not hosts:
-        raise InputError(f"hosts must not be empty; use at least one of {_shown(allowed)}")
+        raise InputError(f"hosts must not be empty; use at least one of {name_some(allowed)}")
     return replace(cluster, hosts=tuple(hosts))
 
 
@@ -99,7 +99,3 @@ def _group(cluster: Cluster, host: str) -> object:
         return data["machine"]
     neighbours = list(cluster.graph.successors(host))
     return neighbours[0] if len(neighbours) == 1 else host
-
-
-def _shown(names: Sequence[str]) -> str:
-    return ", ".join(names) if len(names) <= 8 else f"{', '.join(names[:4])} to {names[-1]}"
