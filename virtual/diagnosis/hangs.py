@@ -15,9 +15,8 @@ from virtual.diagnosis.unmatched_messages import (
 from virtual.diagnosis.wait_cycles import find_wait_cycle
 from virtual.matching.group import VirtualGroup
 from virtual.matching.posted import Collective, PostedHalf
-from virtual.ranks.finding import FindingPlace, ProgramFinding, format_ranks, say_wait
+from virtual.ranks.finding import FindingPlace, ProgramFinding, format_ranks, group_places, say_wait
 from virtual.ranks.rank import Rank, RankJob, State
-from virtual.ranks.sites import CallSite
 
 ALL_CREATE = "call new_group for every group on all ranks, including those that are not members"
 ALL_EQUAL = "create all groups on all ranks, with the same members in the same order; keep the one you are a member of"
@@ -49,14 +48,11 @@ def find_missing_groups(job: RankJob) -> ProgramFinding | None:
 
 def _creation_sites(ranks: list[Rank], at: int) -> tuple[tuple[FindingPlace, ...], bool]:
     """Return where each group was created and by which ranks, and whether every rank is a member of its group."""
-    together: dict[tuple[tuple[int, ...], CallSite], list[int]] = {}
-    for rank in ranks:
-        together.setdefault(rank.made_groups[at], []).append(rank.number)
-    locations = tuple(
-        FindingPlace(tuple(numbers), f"created a group of {format_ranks(members)}", site)
-        for (members, site), numbers in together.items()
+    made = [(rank.number, *rank.made_groups[at]) for rank in ranks]
+    places = group_places(
+        (number, f"created a group of {format_ranks(members)}", site) for number, members, site in made
     )
-    return locations, all(number in members for (members, _), numbers in together.items() for number in numbers)
+    return places, all(number in members for number, members, _ in made)
 
 
 GRACE_S = 1.0  # real time that threads get to reach their communication

@@ -7,6 +7,7 @@ from typing import Any
 from virtual.ranks.sites import CallSite
 
 STARTER = -1  # stands for the program that starts the ranks and is not a rank itself
+MOST_PLACES = 4  # ranks with different values that are listed separately
 SHOWN_PAIRS = 8  # at most this many waiting pairs are listed
 
 
@@ -85,6 +86,23 @@ class FindingPlace:
             for rank, others in zip(self.ranks, self.awaits, strict=True)
         ]
         return "waiting: " + ", ".join(pairs[:SHOWN_PAIRS]) + ", ..." * (len(pairs) > SHOWN_PAIRS)
+
+
+def group_places(entries: Iterable[tuple[int, str, CallSite | None]]) -> tuple[FindingPlace, ...]:
+    """Return the places of ranks, texts and lines: one for all ranks with equal text and line.
+
+    If ranks at one line have more than ``MOST_PLACES`` texts, two of them are quoted.
+    """
+    together: dict[tuple[str, CallSite | None], list[int]] = {}
+    for number, text, site in entries:
+        together.setdefault((text, site), []).append(number)
+    if len(together) > MOST_PLACES and len({site for _, site in together}) == 1:
+        pairs = [(text, numbers[0]) for (text, _), numbers in together.items()]
+        quoted = ", ".join(f"{text} on rank {number}" for text, number in pairs[:2])
+        everyone = sorted(number for numbers in together.values() for number in numbers)
+        return (FindingPlace(tuple(everyone), f"{quoted}; {len(together)} values in all", next(iter(together))[1]),)
+    places = [FindingPlace(tuple(sorted(numbers)), text, site) for (text, site), numbers in together.items()]
+    return tuple(sorted(places, key=lambda place: place.ranks))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from torch.autograd.function import BackwardCFunction
 
-from virtual.ranks.finding import FindingPlace, ProgramFinding, format_ranks
+from virtual.ranks.finding import ProgramFinding, format_ranks, group_places
 from virtual.ranks.rank import Rank
 from virtual.ranks.sites import find_site
 from virtual.ranks.watching import Watcher
@@ -182,10 +182,8 @@ class SampleWeights(Watcher):
                 self._tell(met)
 
     def _tell(self, met: dict[OptimizerLog, float]) -> None:
-        logs = sorted(met, key=lambda log: log.rank.number)
-        places = tuple(
-            FindingPlace((log.rank.number,), f"loss over {1 / met[log]:.4g} samples", log.last) for log in logs[:4]
-        )
-        who = format_ranks(log.rank.number for log in logs)
+        entries = [(log.rank.number, f"loss over {1 / weight:.4g} samples", log.last) for log, weight in met.items()]
+        who = format_ranks(number for number, *_ in entries)
         title = f"{who} average losses over different numbers of samples or tokens with equal weight"
-        self.tell(logs[0].rank.job, ProgramFinding("unequal sample weights", title, places, BY_ALL))
+        job = next(iter(met)).rank.job
+        self.tell(job, ProgramFinding("unequal sample weights", title, group_places(entries), BY_ALL))

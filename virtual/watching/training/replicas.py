@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from virtual.matching.samples import Values, are_equal, are_unlike, is_plain, take_sample
-from virtual.ranks.finding import FindingPlace, ProgramFinding, format_ranks
+from virtual.ranks.finding import ProgramFinding, format_ranks, group_places
 from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.sites import CallSite, find_site
 from virtual.ranks.watching import Watcher
@@ -29,7 +29,6 @@ def name_parameter(rank: Rank, parameter: torch.Tensor, wrapped: Iterable[Any]) 
     return found
 
 
-MOST_PLACES = 4  # ranks with different values that are listed separately
 BEFORE = (
     "start with equal parameters: broadcast those of rank 0 after creating or loading them, use one seed, or wrap the "
     "module in DDP"
@@ -335,29 +334,17 @@ class Replicas(Watcher):
             values = list(found.values())
             if key not in self._silent and any(are_unlike(values[0], other, 0.0) for other in values[1:]):
                 self._silent.add(key)
-                together = _group((rank, words, met[rank][2]) for rank, words in _show(name, found).items())
+                together = group_places(
+                    (rank.number, words, met[rank][2]) for rank, words in _show(name, found).items()
+                )
                 who = format_ranks([rank.number for rank in met])
                 title = f"the buffer {name} differs between {who} during evaluation"
                 self.tell(next(iter(met)).job, ProgramFinding("buffer mismatch", title, together, advice))
 
     def _tell(self, key: Any, kind: str, title: str, said: dict[OptimizerLog, str], advice: str) -> None:
         self._silent.add(key)
-        places = _group((log.rank, words, log.last) for log, words in said.items())
+        places = group_places((log.rank.number, words, log.last) for log, words in said.items())
         self.tell(next(iter(said)).rank.job, ProgramFinding(kind, title, places, advice))
-
-
-def _group(said: Iterable[tuple[Rank, str, CallSite | None]]) -> tuple[FindingPlace, ...]:
-    """Return places with equal text together; if there are many, two represent all."""
-    together: dict[tuple[str, CallSite | None], list[int]] = {}
-    for rank, words, site in said:
-        together.setdefault((words, site), []).append(rank.number)
-    if len(together) > MOST_PLACES and len({site for _, site in together}) == 1:
-        pairs = [(words, numbers[0]) for (words, _), numbers in together.items()]
-        told = ", ".join(f"{words} on rank {number}" for words, number in (pairs[0], pairs[1]))
-        everyone = sorted(number for numbers in together.values() for number in numbers)
-        return (FindingPlace(tuple(everyone), f"{told}; {len(together)} values in all", next(iter(together))[1]),)
-    places = [FindingPlace(tuple(sorted(numbers)), words, site) for (words, site), numbers in together.items()]
-    return tuple(sorted(places, key=lambda place: place.ranks))
 
 
 def _ranks(logs: Iterable[OptimizerLog]) -> str:

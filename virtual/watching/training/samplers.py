@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.utils.data import Subset
 
-from virtual.ranks.finding import FindingPlace, ProgramFinding
+from virtual.ranks.finding import ProgramFinding, group_places
 from virtual.ranks.rank import Rank
 from virtual.ranks.sites import CallSite, find_site
 from virtual.ranks.watching import Watcher
@@ -85,11 +85,7 @@ class Samplers(Watcher):
             self._tell(met, dict.fromkeys(met, "creates its sampler"), title, ONE_SPLIT)
 
     def _tell(self, met: dict[Rank, Any], said: dict[Rank, str], title: str, advice: str) -> None:
-        together: dict[tuple[str, CallSite], list[int]] = {}
-        for rank, words in said.items():
-            together.setdefault((words, self._logs[met[rank]].site), []).append(rank.number)
-        found = [FindingPlace(tuple(sorted(numbers)), words, site) for (words, site), numbers in together.items()]
-        places = tuple(sorted(found, key=lambda place: place.ranks))
+        places = group_places((rank.number, words, self._logs[met[rank]].site) for rank, words in said.items())
         self.tell(next(iter(met)).job, ProgramFinding("sampler", title, places, advice))
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from virtual.matching.samples import Values, find_ratio, take_sample
-from virtual.ranks.finding import FindingPlace, ProgramFinding, format_ranks
+from virtual.ranks.finding import ProgramFinding, format_ranks, group_places
 from virtual.ranks.rank import Rank
 from virtual.ranks.watching import Watcher
 from virtual.watching.training.logs import OptimizerLog, OptimizerLogs, find_shard_ranks
@@ -43,19 +43,18 @@ class ShardFactors(Watcher):
             self._tell(met, log.count + 1)
 
     def _tell(self, met: dict[OptimizerLog, float | None], step: int) -> None:
-        places = [
-            FindingPlace((log.rank.number,), f"multiplies its gradients by {factor:.4g}", log.last)
+        places = group_places(
+            (log.rank.number, f"multiplies its gradients by {factor:.4g}", log.last)
             for log, factor in met.items()
             if factor is not None
-        ]
+        )
         log = next(iter(met))
         title = (
             f"before step {step}, {format_ranks(one.rank.number for one in met)} multiply the gradients of their "
             "shards by different factors"
         )
-        places = sorted(places, key=lambda place: place.ranks)[:4]
         advice = OF_FSDP_1 if find_shard_ranks(log.parameters[0]) else GLOBAL
-        self.tell(log.rank.job, ProgramFinding("gradient scale mismatch", title, tuple(places), advice))
+        self.tell(log.rank.job, ProgramFinding("gradient scale mismatch", title, places, advice))
 
 
 def _sample(log: OptimizerLog) -> Values:
