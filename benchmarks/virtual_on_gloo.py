@@ -1,12 +1,14 @@
-"""Trainings on virtual ranks with ``--compute measured`` beside the same on real gloo ranks of this machine.
+"""Compare training steps on virtual ranks, with ``--compute measured``, with steps on real gloo ranks of this machine.
 
-    python benchmarks/virtual_on_gloo.py [--ranks 2] [--rounds 4] [--steps 40] [-o FILE]
+    python benchmarks/virtual_on_gloo.py [--small] [--ranks 2] [--rounds 4] [--steps 40] [-o FILE]
 
-DDP and FSDP of a perceptron of 2.1 million parameters, and of a transformer of 2.4, which was held out until all else
-was chosen (``virtual_gloo/training.py``). In each round the real ranks
-train first or the virtual ones, in turn. A step is what passes between the ends of an optimizer's steps: of real ranks
-the median by their clocks, of virtual ones that of the replay by the hops of a calibration made at the beginning. The
-ratio is the median over the rounds of virtual over real, with the least and the largest.
+The models are a perceptron of 2.1 million parameters and a transformer of 2.4 million, which was held out until all
+else was chosen (``virtual_gloo/training.py``). ``--small`` trains models whose steps take a few milliseconds; none was
+used in development. They are also predicted with the calibration that ``ringlab calibrate`` left.
+
+Real and virtual ranks train in alternation. The time of a step is the time between two optimizer steps: the median of
+the first real rank, and the mean of the replay with a calibration made at the beginning. The ratio is virtual over
+real: the median, the minimum and the maximum over the rounds.
 """
 
 import argparse
@@ -14,6 +16,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -22,7 +25,7 @@ import simcomm
 from collectives.call import CollectiveCall
 from collectives.catalogue import find_algorithm
 from collectives.output_files import write_text
-from collectives.records.calibration import Calibration
+from collectives.records.calibration import Calibration, cached_calibration, is_cached
 from collectives.records.environment import describe_measurement
 from realcomm.calibration.calibration import calibrate
 from replay.recording_builder import STEP
@@ -33,8 +36,9 @@ from virtual.options import VirtualOptions
 from virtual.process.programs import UserProgram
 
 FOLDER = Path(__file__).parent / "virtual_gloo"
-RESULTS = Path(__file__).parent / "results" / "virtual_on_gloo.json"
-TRAININGS = tuple((strategy, model) for model in ("perceptron", "transformer") for strategy in ("ddp", "fsdp"))
+RESULTS = Path(__file__).parent / "results"
+USUAL = tuple((strategy, model) for model in ("perceptron", "transformer") for strategy in ("ddp", "fsdp"))
+SMALL = (("ddp", "narrow"), ("fsdp", "narrow"), ("hand", "narrow"), ("ddp", "deep"), ("ddp", "convolution"))
 Training = tuple[str, str]  # strategy and model
 TIMEOUT_S = 120
 ELEMENTS = 2_100_000  # of the gradients, about
@@ -56,45 +60,52 @@ def train_really(training: Training, ranks: int, steps: int) -> float:
 
 
 def train_virtually(
-    host: VirtualHost, training: Training, ranks: int, steps: int, known: Calibration
-) -> tuple[float, float]:
-    """Return the seconds of a step on virtual ranks, and those that a rank computes in it."""
+    host: VirtualHost, training: Training, ranks: int, steps: int, calibrations: Sequence[Calibration]
+) -> list[float]:
+    """Return the seconds that a rank computes in a step, and the seconds of a step with each calibration."""
     program = UserProgram(str(FOLDER / "training.py"), words(training, steps))
     cluster = simcomm.this_machine(ranks)
     asked = VirtualOptions(program, ranks, cluster, compute="measured", timing="recorded")
     recording = host.run(asked, timeout=TIMEOUT_S).recordings[0]
     assert recording is not None, "the program communicates"
-    run = replay(recording, cluster, calibration=known)
-    seconds = next(mark.mean_s for mark in mark_figures(run) if mark.name == STEP)
-    return seconds, float(recording.computed().mean()) / steps
+    found = [float(recording.computed().mean()) / steps]
+    for known in calibrations:
+        run = replay(recording, cluster, calibration=known)
+        found.append(next(mark.mean_s for mark in mark_figures(run) if mark.name == STEP))
+    return found
 
 
-def measure(ranks: int, rounds: int, steps: int) -> list[dict[str, Any]]:
+def measure(trainings: Sequence[Training], ranks: int, rounds: int, steps: int) -> list[dict[str, Any]]:
     """Return a row for each training."""
-    known = calibrate(ranks, calls=[CollectiveCall(find_algorithm("ring", "all_reduce"), ELEMENTS)], all_sizes=False)
-    real: dict[Training, list[float]] = {one: [] for one in TRAININGS}
-    found: dict[Training, list[tuple[float, float]]] = {one: [] for one in TRAININGS}
+    calls = [CollectiveCall(find_algorithm("ring", "all_reduce"), ELEMENTS)]
+    known = [calibrate(ranks) if trainings == SMALL else calibrate(ranks, calls=calls, all_sizes=False)]
+    known += [cached_calibration(ranks)] * (trainings == SMALL and is_cached(ranks))
+    real: dict[Training, list[float]] = {one: [] for one in trainings}
+    found: dict[Training, list[list[float]]] = {one: [] for one in trainings}
     with VirtualHost(("torch._dynamo", "torch.distributed.fsdp")) as host:
         for number in range(rounds):
-            for training in TRAININGS:
+            for training in trainings:
                 if number % 2:
                     found[training].append(train_virtually(host, training, ranks, steps, known))
                 real[training].append(train_really(training, ranks, steps))
                 if not number % 2:
                     found[training].append(train_virtually(host, training, ranks, steps, known))
     rows = []
-    for training in TRAININGS:
-        ratios = [virtual / one for (virtual, _), one in zip(found[training], real[training], strict=True)]
+    for training in trainings:
+        pairs = list(zip(found[training], real[training], strict=True))
+        ratios, earlier = [virtual[1] / one for virtual, one in pairs], [virtual[-1] / one for virtual, one in pairs]
         row = {
             "strategy": training[0],
             "model": training[1],
             "ranks": ranks,
             "real_s": median(real[training]),
-            "virtual_s": median(step for step, _ in found[training]),
-            "computed_s": median(computed for _, computed in found[training]),
+            "virtual_s": median(seconds for _, seconds, *_ in found[training]),
+            "computed_s": median(computed for computed, *_ in found[training]),
             "ratio": median(ratios),
             "ratio_low": min(ratios),
             "ratio_high": max(ratios),
+            "earlier_ratio": median(earlier),
+            "loads": [one.load.others if one.load else 0.0 for one in known],
         }
         rows.append(row)
     return rows
@@ -103,15 +114,17 @@ def measure(ranks: int, rounds: int, steps: int) -> list[dict[str, Any]]:
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--small", action="store_true")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("-o", type=Path, default=RESULTS)
+    parser.add_argument("-o", type=Path)
     asked = parser.parse_args()
-    rows = measure(asked.ranks, asked.rounds, asked.steps)
+    rows = measure(SMALL if asked.small else USUAL, asked.ranks, asked.rounds, asked.steps)
     for row in rows:
         print(row, flush=True)
-    write_text(asked.o, json.dumps({"environment": describe_measurement(), "rows": rows}, indent=1) + "\n")
+    results = asked.o or RESULTS / ("virtual_small_steps.json" if asked.small else "virtual_on_gloo.json")
+    write_text(results, json.dumps({"environment": describe_measurement(), "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -129,6 +129,24 @@ def measure_memory(ranks: int = 64) -> Row:
             "unit": "GB", "measured": found["most_bytes"] / 1e9, "at_most": 12.0}  # fmt: skip
 
 
+def measure_strict() -> Row:
+    """Return a row of the CPU time of all programs with ``--strict``, relative to their CPU time without it."""
+    from mistake_corpus import CorpusProgram
+
+    ratios = []
+    for _ in range(ROUNDS):
+        seconds = dict.fromkeys((False, True), 0.0)
+        for program in (CorpusProgram(TESTED / f"{name}.py") for name in PROGRAMS):
+            for is_strict in seconds:
+                options = {**program.options, "strict": is_strict}
+                found = in_a_process(carry_out, program.path, tuple(program.arguments), program.ranks, options)
+                seconds[is_strict] += found["cpu_s"]
+        ratios.append(seconds[True] / seconds[False])
+    what = "CPU time of the programs above with --strict, relative to without"
+    return {"part": "numbers", "name": "strict", "what": what, "unit": "times",
+            "measured": median(ratios), "low": min(ratios), "high": max(ratios), "at_most": 2.0}  # fmt: skip
+
+
 def time_process(*arguments: str) -> float:
     """Return the seconds of a core that Python takes with these arguments."""
     before = getrusage(RUSAGE_CHILDREN)
@@ -149,7 +167,7 @@ def measure_start() -> Row:
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", default=[*PROGRAMS, *NUMBERS, "resnet.py", "start"])
+    parser.add_argument("--only", nargs="+", default=[*PROGRAMS, *NUMBERS, "resnet.py", "start", "strict"])
     parser.add_argument("-o", type=Path, default=RESULTS)
     asked = parser.parse_args()
     sys.path.insert(0, str(TESTED.parent.parent))
@@ -157,7 +175,7 @@ def main() -> None:
         __import__(module)
     rows = []
     for name in asked.only:
-        others = {"resnet.py": measure_memory, "start": measure_start}
+        others = {"resnet.py": measure_memory, "start": measure_start, "strict": measure_strict}
         row = others[name]() if name in others else (measure_program if name in PROGRAMS else measure_number)(name)
         rows.append(row)
         print(row, flush=True)

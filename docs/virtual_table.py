@@ -1,4 +1,4 @@
-"""Write the tables of virtual ranks: programs, performance, gloo, and launch times of a GPU."""
+"""Write the tables of virtual ranks: programs, packages, performance, gloo, and launch times of a GPU."""
 
 from typing import Any
 
@@ -59,11 +59,26 @@ def _gloo_row(row: dict[str, Any]) -> list[str]:
     return [row["strategy"].upper(), row["model"], *times, *ratios]
 
 
+def packages_table(found: dict[str, Any]) -> str:
+    """Return one row for each program of a package that ``benchmarks/virtual_packages.py`` ran."""
+    heads = "package | program | ranks: | virtual ranks | gloo processes"
+    return dated(found, table(heads, map(_package_row, found["rows"])))
+
+
+def _package_row(row: dict[str, Any]) -> list[str]:
+    program = " ".join([*row["options"], *row["program"].split()])
+    short = program.replace("src/accelerate/test_utils/scripts/", "").replace("-o addopts= -p no:cacheprovider ", "")
+    findings = "; ".join(finding.replace("|", "") for finding in row["findings"])
+    outcome = "passes" if row["virtual_status"] == 0 else findings or "fails"
+    return [row["package"], f"`{short}`", str(row["ranks"] or "its own"), outcome, row["gloo"]]
+
+
 PARTS: Parts = {
     "docs/reports/virtual-ranks.md": {
         "programs": lambda: programs_table(read_results("virtual_programs")),
         "numbers": lambda: numbers_table(read_results("virtual_programs")),
         "gloo": lambda: gloo_table(read_results("virtual_on_gloo")),
+        "packages": lambda: packages_table(read_results("virtual_packages")),
         "launches": lambda: launches_table(read_results("virtual_launches")),
     }
 }
