@@ -4,6 +4,7 @@ step = (microbatches with the pipeline's bubble + synchronization of gradients a
 optimizer + fixed cost + copies + processes + waiting for the slowest) x framework, and loaders
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -172,16 +173,17 @@ def sync_seconds(c: Columns, p: Parameters, links: Links, units: UnitSeconds, st
     def divided() -> Array:
         pieces = np.where(c.is_shaped, buckets.alike, 1.0)
         gathered = p["gather_shown"] * pieces * links.seconds("gather", weights / pieces)
-        return np.where(c.zero == 2, c.count, 1.0) * buckets.seconds("scatter") + gathered
+        return np.asarray(np.where(c.zero == 2, c.count, 1.0) * buckets.seconds("scatter") + gathered)
 
     found, left = np.zeros(len(c)), c.exchange != NONE
-    for is_case, seconds in (
+    cases: tuple[tuple[Array, Callable[[], Array]], ...] = (
         (c.exchange == SERVER, lambda: _served(c, p, links, gradients)),
         (c.exchange == PROCESS, lambda: links.seconds("give", weights) + links.seconds("take", gradients)),
         (c.zero == 0, lambda: buckets.seconds("reduce")),
         (c.zero <= 2, divided),
         (c.zero == 3, lambda: _gathered(c, p, links, units, backward)),
-    ):
+    )
+    for is_case, seconds in cases:
         rows = is_case & left
         if rows.any():
             found, left = np.where(rows, seconds(), found), left & ~is_case

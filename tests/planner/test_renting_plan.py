@@ -21,9 +21,9 @@ from planner.gpus import find_series_gpu
 from planner.hosts import Host
 from planner.jobs import TrainingJob, is_half
 from planner.models import even_model, find_model
-from planner.one_gpu import YOURS, Alone, OneGpuRate, guess_rates, published
+from planner.one_gpu import MEASURED_SPREAD, YOURS, Alone, OneGpuRate, guess_rates, published
 from planner.prediction import Training
-from planner.rates import MEASURED_SPREAD, SERIES_GPUS, GpuRates, at_rate, series_gpu
+from planner.rates import SERIES_GPUS, GpuRates, at_rate, series_gpu
 from planner.renting import prices
 from planner.renting.prices import read_prices
 from planner.renting.steps import find_host
