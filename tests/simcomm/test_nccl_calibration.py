@@ -27,7 +27,7 @@ SIZES = [4096, 4 << 20, 1 << 30]
 
 
 def slow_table(factor: float = 1.5, per_process: int = 1) -> str:
-    """A run on two p4d that takes so many times as long as predicted."""
+    """Return a run on two p4d hosts that takes ``factor`` times the predicted time."""
     system = describe_system("p4d", {**P4D, "nccl": "2.28"})
     seconds = predict_seconds(system, "all_reduce", SIZES) * factor
     rows = [(size, float(time) * 1e6) for size, time in zip(SIZES, seconds, strict=True)]
@@ -107,7 +107,7 @@ REFUSED = {
     ("--set", "nic"): "--set nic: expected KEY=VALUE",
     ("star8",): '--nccl-tests requires a scenario with transport = "nccl"',
     ("star8", "--system", "aws_p4d"): "the scenario and --system both name a system",
-    ("--collective", "all_gather", "--system", "aws_p4d"): None,  # the output says all_reduce
+    ("--collective", "all_gather", "--system", "aws_p4d"): None,  # the output names all_reduce
 }
 
 

@@ -32,9 +32,9 @@ A100 = {"nodes": 1, "gpus": 8, "gpu": "A100 SXM", "nccl": "2.21"}
 H100_HOSTS = {"nodes": 2, "gpus": 8, "gpu": "H100 SXM", "net": "ib", "nic": 400, "nccl": "2.21"}
 LARGE = [2.0**30]
 
-# By how much a time may fall as the size grows: a call opens whole channels, so that the second one halves what the
-# first carried, and the tuner's belief is not the truth where it changes its mind. Over the 72 GPUs of an NVLink domain
-# a channel is opened only every 288 KiB, and the step is higher.
+# Times can fall by these shares as the size grows: a call opens whole channels, so the second one halves the load of
+# the first, and the tuner's estimates are inexact where it changes its choice. The 72 GPUs of an NVLink domain open a
+# channel every 288 KiB only, so their steps are larger.
 FALL, FALL_OF_MANY_RANKS = 0.15, 0.20
 
 

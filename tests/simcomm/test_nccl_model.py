@@ -69,7 +69,7 @@ def test_first_gpus_of_cluster_equal_smaller_system():
     assert seconds[0] == pytest.approx(seconds[1], rel=1e-6) and seconds[1] < seconds[2]
 
 
-def test_a_forced_ring_over_two_hosts_keeps_to_the_nics():
+def test_forced_ring_over_two_hosts_respects_the_nics():
     settings = NcclSettings(algo="ring", proto="simple")
     times = predict_seconds(SYSTEMS["h100 of two hosts"], "all_reduce", SIZES, settings=settings)
     assert (SIZES * bus_factor("all_reduce", 16) / times / 1e9 < 400).all()
