@@ -49,7 +49,7 @@ ODD = re.compile(  # words and turns that the manuals of PyTorch, uv and httpx d
 LIMITS = {  # measure: least, most
     "you and your in pages, per 10,000 words": (60, inf),
     "odd turns in pages, per 10,000 words": (0, 12),
-    "odd turns in docstrings, per 10,000 words": (0, 30),
+    "odd turns in docstrings, per 10,000 words": (0, 12),
     "odd turns in errors, per 10,000 words": (0, 12),
     "sentences over 30 words in pages, %": (0, 12),
 }
