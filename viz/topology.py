@@ -84,7 +84,9 @@ def topology_figure(graph: Graph, hosts: Sequence[str], title: str) -> Figure:
     if network.is_whole:
         _draw_frames(axes, at, lines)
     for (a, b), line in lines.items():
-        words, color, thick = _look(network.graph.edges[a, b]["cables"], sorts)
+        words = _cables_words(network.graph.edges[a, b]["cables"])
+        color, total = next((color, total) for known, color, total in sorts if known == words)
+        thick = _line_width(total, [each for _, _, each in sorts])
         axes.plot(*line.T, color=color, linewidth=thick, alpha=0.8, zorder=1, gid=f"{a} - {b}", label=words)
     _draw_nodes(axes, network, at)
     _draw_keys(figure, network, sorts, (columns, width, height))
@@ -181,7 +183,7 @@ def _sorts(network: GroupedNetwork) -> list[Sort]:
     sorts = {}
     for _, _, data in network.graph.edges(data=True):
         cables: Mapping[Cable, int] = data["cables"]
-        words = " and ".join(_cable_words(cable, number) for cable, number in sorted(cables.items()))
+        words = _cables_words(cables)
         total = sum(bandwidth * number for (_, bandwidth), number in cables.items())
         medium = next(iter(cables))[0]
         color = next((color for family, color in FAMILIES.items() if medium.startswith(family)), FAMILIES[""])
@@ -189,11 +191,8 @@ def _sorts(network: GroupedNetwork) -> list[Sort]:
     return sorted(sorts.values(), key=lambda sort: (-sort[2] if sort[2] < inf else 0.0, sort[0]))
 
 
-def _look(cables: Mapping[Cable, int], sorts: Sequence[Sort]) -> tuple[str, str, float]:
-    """Return the label, color and width in points of a link."""
-    words = " and ".join(_cable_words(cable, number) for cable, number in sorted(cables.items()))
-    color, total = next((color, total) for known, color, total in sorts if known == words)
-    return words, color, _line_width(total, [each for _, _, each in sorts])
+def _cables_words(cables: Mapping[Cable, int]) -> str:
+    return " and ".join(_cable_words(cable, number) for cable, number in sorted(cables.items()))
 
 
 def _line_width(bandwidth: float, every: Sequence[float]) -> float:

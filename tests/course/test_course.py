@@ -305,7 +305,7 @@ def test_show_draws_a_pipeline_with_micro_batches(ringlab: Ringlab, tmp_path: Pa
 
 
 @pytest.mark.usefixtures("one_server")
-def test_show_prints_what_the_program_prints(ringlab: Ringlab, tmp_path: Path) -> None:
+def test_show_prints_the_program_output(ringlab: Ringlab, tmp_path: Path) -> None:
     shown = ringlab("learn", 3, solved(find_lesson(3), tmp_path), "--show")
     assert shown.status == 0 and "[rank 7] the sum is right" in shown.out
 

@@ -58,7 +58,7 @@ def test_preset_takes_nodes_gpus_and_a_network(tmp_path: Path):
     assert same(load(write(tmp_path, text)).cluster, expected)
 
 
-def test_a_topology_file_is_sought_beside_the_scenario(tmp_path: Path):
+def test_topology_file_is_relative_to_the_scenario(tmp_path: Path):
     nodes = [{"id": "h0"}, {"id": "h1"}]
     edges = [{"source": "h0", "target": "h1", "bandwidth": 1e9, "latency": 0}]
     (tmp_path / "net.json").write_text(json.dumps({"nodes": nodes, "edges": edges}))

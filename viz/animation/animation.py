@@ -101,18 +101,13 @@ def _palette(frames: Sequence[Pixels]) -> _Palette:
     by_use = colors[np.argsort(-times, kind="stable")]
     channels = np.stack([by_use >> 16, by_use >> 8 & 255, by_use & 255], axis=1).astype(np.uint8)
     exact, order = by_use[:EXACT], np.argsort(by_use[:EXACT])
-    entries = np.concatenate([channels[:EXACT], _mixtures(channels[EXACT:])])
+    entries, rest = channels[:EXACT], channels[EXACT:]
+    if len(rest):
+        mixed = Image.fromarray(rest[np.newaxis]).quantize(MIXED).getpalette() or []
+        entries = np.concatenate([entries, np.array(mixed, np.uint8).reshape(-1, 3)[:MIXED]])
     image = Image.new("P", (1, 1))
     image.putpalette(np.resize(entries, (UNCHANGED, 3)).tobytes())
     return _Palette(image, exact[order], order.astype(np.uint8))
-
-
-def _mixtures(colors: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Return at most ``MIXED`` colors that are close to the given ones, shape [colors, 3]."""
-    if not len(colors):
-        return colors
-    mixed = Image.fromarray(colors[np.newaxis]).quantize(MIXED).getpalette() or []
-    return np.array(mixed, np.uint8).reshape(-1, 3)[:MIXED]
 
 
 def _changes(frames: Iterable[Pixels], palette: _Palette) -> Iterator[Image.Image]:
@@ -252,7 +247,12 @@ class Animation:
         self._step = draw.add_moving(draw.text(BAR.left, 46, "", 12, INK, bold=True))
         self._speed = draw.add_moving(draw.text(WIDTH / 2 - 20, 46, "", 11, GREY, "center"))
         if len(self._trace.messages) and any(isfinite(link.bandwidth) for link in self._trace.links):
-            self._draw_use_scale()
+            left = WIDTH - 124
+            draw.text(left - 34, 46, "link use  0", 11, GREY, "center")
+            for index in range(15):
+                color = use_color(index / 14)
+                draw.axes.add_patch(Rectangle((left + 4 * index, 42), 4.2, 8, color=color, linewidth=0))
+            draw.text(WIDTH - 24, 46, "100 %", 11, GREY, "right")
 
     def _draw_legend(self, phases: dict[str, str]) -> None:
         """Draw the meaning of dots and rings in a row below the cluster."""
@@ -268,13 +268,6 @@ class Animation:
             draw.fill(Box.around(x, y, 5), PAPER, color, round_by=5, line=3)
             x += 28 + draw.text_width(draw.text(x + 11, y, name, 11, GREY))
 
-    def _draw_use_scale(self) -> None:
-        draw, left = self._canvas, WIDTH - 124
-        draw.text(left - 34, 46, "link use  0", 11, GREY, "center")
-        for index in range(15):
-            draw.axes.add_patch(Rectangle((left + 4 * index, 42), 4.2, 8, color=use_color(index / 14), linewidth=0))
-        draw.text(WIDTH - 24, 46, "100 %", 11, GREY, "right")
-
     def frame(self, index: int) -> Pixels:
         """Return one frame, shape [480, 720, 3]."""
         time = float(self._motion.times[index])
@@ -282,14 +275,12 @@ class Animation:
         self._panel(time)
         if not is_stuck_at_once(self._trace):
             self._clock.set_text(format_clock(time, self._trace.elapsed))
-            self._speed.set_text(self._speed_words(index, in_flight))
+            here = min(index, len(self._motion.times) - 2)
+            step = float(self._motion.times[here + 1] - self._motion.times[here])
+            words = f"1 s of animation = {format_time(step * self._fps)}"
+            if in_flight > MOST_DOTS:
+                words = f"showing {MOST_DOTS} of {in_flight} messages in flight"
+            self._speed.set_text(words)
         self._bar.resize((BAR.right - BAR.left) * min(time / self._trace.elapsed, 1.0), BAR.top - BAR.bottom)
         self._step.set_text(self._progress.describe(time))
         return self._canvas.frame()
-
-    def _speed_words(self, index: int, in_flight: int) -> str:
-        if in_flight > MOST_DOTS:
-            return f"showing {MOST_DOTS} of {in_flight} messages in flight"
-        times = self._motion.times
-        here = min(index, len(times) - 2)
-        return f"1 s of animation = {format_time(float(times[here + 1] - times[here]) * self._fps)}"

@@ -146,13 +146,10 @@ class Scene:
         edges = [edge for edge in use if edge in self._lines]
         self._busy.set_segments([self._lines[edge] for edge in edges])
         self._busy.set_color([use_color(max(use[edge], 0.25)) if edge in measured else rgb(BUSY) for edge in edges])
-        self._busy.set_linewidth([self._width(edge, use[edge]) for edge in edges])
-
-    def _width(self, edge: Edge, use: float) -> float:
-        across_memory = (
-            self._layout.memory is not None and edge[0] not in self._layout.hosts and edge[1] not in self._layout.hosts
-        )
-        return (1.6 + 2.2 * use) * (2.5 if across_memory else 1.0) * min(1.0, max(0.3, self._layout.radius / 12))
+        inside_memory = {edge for edge in edges if self._layout.memory and not {*edge} & {*hosts}}
+        scale = min(1.0, max(0.3, self._layout.radius / 12))
+        widths = [(1.6 + 2.2 * use[edge]) * (2.5 if edge in inside_memory else 1.0) * scale for edge in edges]
+        self._busy.set_linewidth(widths)
 
     def _show_dots(self, shown: Ints, frame: int) -> None:
         positions = self._positions_apart(shown, frame)
