@@ -88,7 +88,7 @@ KINDS = ("step", "scaling", "path", "cluster")
 class DrawOptions:
     """The simulation of a picture, and the JSON of the answer."""
 
-    size: str | None = option(None, "Buffer size. Default: the scenario's largest.")
+    size: str | None = option(None, help="Buffer size. Default: the scenario's largest.")
     calibration: CalibrationOpt = None
     json_to: JsonOpt = None
 

@@ -49,10 +49,10 @@ STATES = {"right": "good", "to do": "fair", "wrong": "poor"}
 class WayOptions:
     """The actions on a lesson. At most one may be set; default: copy the lesson's file."""
 
-    is_checked: bool = option(False, "Check your file on virtual ranks.", "--check")
-    is_shown: bool = option(False, "Run your file and write a player that animates its messages.", "--show")
-    real: int | None = option(None, "Run your file on N real ranks over gloo.", min=2, metavar="N")
-    grade: Path | None = option(None, "Check all lesson files in FOLDER and its subfolders.", metavar="FOLDER")
+    is_checked: bool = option(False, "--check", help="Check your file on virtual ranks.")
+    is_shown: bool = option(False, "--show", help="Run your file and write a player that animates its messages.")
+    real: int | None = option(None, help="Run your file on N real ranks over gloo.", min=2, metavar="N")
+    grade: Path | None = option(None, help="Check all lesson files in FOLDER and its subfolders.", metavar="FOLDER")
 
     def __post_init__(self) -> None:
         if sum((self.is_checked, self.is_shown, self.real is not None, self.grade is not None)) > 1:

@@ -78,23 +78,23 @@ _DIRECTIVE = re.compile(r"--[a-z][a-z-]*(?:=(?P<value>.*))?", re.ASCII | re.DOTA
 class JobOptions:
     """The nodes, the ranks on each, and the files of a job."""
 
-    set_keys: list[str] = option([], "Override a key of the scenario. Repeatable.", "--set", metavar="KEY=VALUE")
+    set_keys: list[str] = option([], "--set", help="Override a key of the scenario. Repeatable.", metavar="KEY=VALUE")
     nodes: int | None = option(
-        None, "Number of nodes. Default: the scenario's number of hosts; 1 for a script.", "-N", "--nodes", min=1
+        None, "-N", "--nodes", help="Number of nodes. Default: the scenario's number of hosts; 1 for a script.", min=1
     )
     per_node: int | None = option(
         None,
-        "Ranks per node. With nccl, each rank uses one GPU.",
         "--gpus-per-node",
         "--gpus",
         "--ranks-per-node",
+        help="Ranks per node. With nccl, each rank uses one GPU.",
         min=1,
     )
-    backend: str = option("nccl", "Backend of torch.distributed: gloo (CPUs) or nccl (GPUs).", metavar="gloo|nccl")
-    checkpoints: Text = option(None, "Checkpoint directory; a restarted job resumes from it.", metavar="DIR")
-    log_dir: Text = option(None, "Directory for metrics and logs.", metavar="DIR")
+    backend: str = option("nccl", help="Backend of torch.distributed: gloo (CPUs) or nccl (GPUs).", metavar="gloo|nccl")
+    checkpoints: Text = option(None, help="Checkpoint directory; a restarted job resumes from it.", metavar="DIR")
+    log_dir: Text = option(None, help="Directory for metrics and logs.", metavar="DIR")
     max_restarts: int | None = option(
-        None, "Maximum number of restarts after a rank fails. Default: 3; 0 for a script.", min=0
+        None, help="Maximum number of restarts after a rank fails. Default: 3; 0 for a script.", min=0
     )
 
     @property
@@ -112,19 +112,21 @@ class JobOptions:
 class SlurmOptions:
     """The resources to request from Slurm. None leaves the default to Slurm."""
 
-    time_limit: str = option("24:00:00", "Time limit, such as 24:00:00 or 2-00:00:00.", "-t", "--time", metavar="TIME")
-    partition: Text = option(None, "Slurm partition to submit to.", "-p", "--partition", metavar="NAME")
-    account: Text = option(None, "Slurm account to charge.", "-A", "--account", metavar="NAME")
+    time_limit: str = option(
+        "24:00:00", "-t", "--time", help="Time limit, such as 24:00:00 or 2-00:00:00.", metavar="TIME"
+    )
+    partition: Text = option(None, "-p", "--partition", help="Slurm partition to submit to.", metavar="NAME")
+    account: Text = option(None, "-A", "--account", help="Slurm account to charge.", metavar="NAME")
     cpus_per_task: int | None = option(
-        None, "CPU cores per node, shared by its ranks.", "-c", "--cpus-per-task", min=1, metavar="N"
+        None, "-c", "--cpus-per-task", help="CPU cores per node, shared by its ranks.", min=1, metavar="N"
     )
-    interface: Text = option(None, "Network interface that connects the nodes.", metavar="NAME")
+    interface: Text = option(None, help="Network interface that connects the nodes.", metavar="NAME")
     python: str = option(
-        sys.executable, "Path of a Python interpreter on the nodes, with Ringlab installed.", metavar="FILE"
+        sys.executable, help="Path of a Python interpreter on the nodes, with Ringlab installed.", metavar="FILE"
     )
-    directives: list[str] = option([], "Other option of sbatch. Repeatable.", "--sbatch", metavar="--OPTION=VALUE")
+    directives: list[str] = option([], "--sbatch", help="Other option of sbatch. Repeatable.", metavar="--OPTION=VALUE")
     before: list[str] = option(
-        [], "Shell command to run first, such as 'module load cuda'. Repeatable.", metavar="LINE"
+        [], help="Shell command to run first, such as 'module load cuda'. Repeatable.", metavar="LINE"
     )
     folder: Text = None  # working directory of the job; None: the current one
 

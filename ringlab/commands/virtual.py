@@ -271,59 +271,59 @@ SETTINGS = {"cls": ProgramCommand, "context_settings": {"allow_interspersed_args
 class ProgramOptions:
     """The ranks, the cluster, the timing and the semantics of a run."""
 
-    ranks: int = option(0, "Number of ranks. 0: the program starts its own processes.", min=0, metavar="N")
+    ranks: int = option(0, help="Number of ranks. 0: the program starts its own processes.", min=0, metavar="N")
     on: str | None = option(
         None,
-        "Scenario, machine, graph file, or keys such as 'topology=ring hosts=8'. Default: a 10 Gbit/s star.",
+        help="Scenario, machine, graph file, or keys such as 'topology=ring hosts=8'. Default: a 10 Gbit/s star.",
         metavar="NETWORK",
     )
-    per_node: int | None = option(None, "Ranks per node. Default: as in the cluster.", min=1, metavar="N")
+    per_node: int | None = option(None, help="Ranks per node. Default: as in the cluster.", min=1, metavar="N")
 
     compute: str = option(
         "zero",
-        "Compute time: zero, roofline model, measured on this CPU, or the model of a GPU.",
+        help="Compute time: zero, roofline model, measured on this CPU, or the model of a GPU.",
         metavar="zero|model|measured|GPU",
     )
     launch: str = option(
         f"{LAUNCH_S * 1e6:g} us",
-        "Host time to launch one GPU operator. 0 us: the host is never the bottleneck.",
+        help="Host time to launch one GPU operator. 0 us: the host is never the bottleneck.",
         metavar="TIME",
     )
     timing: str = option(
         "auto",
-        "Simulate time while the program runs (live) or in a replay afterwards (recorded).",
+        help="Simulate time while the program runs (live) or in a replay afterwards (recorded).",
         metavar="auto|live|recorded",
     )
     algorithm: list[str] | None = option(
         None,
-        "Algorithm of a collective: all_reduce=ring or all_reduce=my.py:name. Repeatable.",
+        help="Algorithm of a collective: all_reduce=ring or all_reduce=my.py:name. Repeatable.",
         metavar="COLLECTIVE=NAME",
     )
-    timeout: float = option(600.0, "Stop the program after this much real time.", min=1, metavar="SECONDS")
+    timeout: float = option(600.0, help="Stop the program after this much real time.", min=1, metavar="SECONDS")
 
     acts_as: str | None = option(
-        None, "Backend semantics to enforce, whichever backend the program requests.", "--as", metavar="gloo|nccl"
+        None, "--as", help="Backend semantics to enforce, whichever backend the program requests.", metavar="gloo|nccl"
     )
-    gpu: bool = option(False, "Provide virtual CUDA devices that compute on the CPU.")
+    gpu: bool = option(False, help="Provide virtual CUDA devices that compute on the CPU.")
     own: list[str] | None = option(
-        None, "Give each rank its own copy of this package's modules. Repeatable.", metavar="PACKAGE"
+        None, help="Give each rank its own copy of this package's modules. Repeatable.", metavar="PACKAGE"
     )
-    fake: bool = option(False, "Run with FakeTensors: shapes and dtypes without data, so that models of any size fit.")
+    fake: bool = option(
+        False, help="Run with FakeTensors: shapes and dtypes without data, so that models of any size fit."
+    )
     only: str | None = option(
-        None,
-        "With --fake: run only these ranks; every other rank copies the nearest lower one.",
-        metavar="0,32",
+        None, help="With --fake: run only these ranks; every other rank copies the nearest lower one.", metavar="0,32"
     )
-    strict: bool = option(False, "Run additional checks for silent mistakes. Slower.")
+    strict: bool = option(False, help="Run additional checks for silent mistakes. Slower.")
 
 
 @dataclass(frozen=True)
 class FileOptions:
     """The files to write."""
 
-    trace: Path | None = option(None, "Write all messages as a trace for `ringlab animate`.", metavar="FILE")
-    recording: Path | None = option(None, "Write a recording for `ringlab replay`.", metavar="FILE")
-    report: Path | None = option(None, "Write an HTML page with a player.", metavar="FILE.html")
+    trace: Path | None = option(None, help="Write all messages as a trace for `ringlab animate`.", metavar="FILE")
+    recording: Path | None = option(None, help="Write a recording for `ringlab replay`.", metavar="FILE")
+    report: Path | None = option(None, help="Write an HTML page with a player.", metavar="FILE.html")
 
 
 @with_groups

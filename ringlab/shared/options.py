@@ -83,12 +83,12 @@ ReportOpt = Annotated[Path | None, drawing("a report", "Write an HTML report wit
 ExplainOpt = Annotated[bool, typer.Option("--explain", help="Show all notes below the tables.")]
 
 
-def option(default: Any, about: str, *names: str, **settings: Any) -> Any:
-    """Return a dataclass field that ``with_groups`` makes an option, with the other settings of ``typer.Option``.
+def option(default: Any, *names: str, **settings: Any) -> Any:
+    """Return a dataclass field that ``with_groups`` makes an option, with the settings of ``typer.Option``.
 
     ``names`` defaults to the name of the field: ``--log-dir`` for ``log_dir``.
     """
-    metadata = {"names": names, "settings": {"help": about, **settings}}
+    metadata = {"names": names, "settings": settings}
     if default == []:
         return field(default_factory=list, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -109,10 +109,10 @@ class SizeOptions:
     """The sequence length and the number of tokens of a training."""
 
     sequence: int | None = option(
-        None, "Sequence length in tokens. Default: training.sequence, or the model's.", metavar="N"
+        None, help="Sequence length in tokens. Default: training.sequence, or the model's.", metavar="N"
     )
     target_tokens: float | None = option(
-        None, "Total number of tokens to train on. Default: plan.target_tokens.", metavar="N"
+        None, help="Total number of tokens to train on. Default: plan.target_tokens.", metavar="N"
     )
 
     @property
@@ -149,7 +149,7 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
 
     >>> @dataclass
     ... class Size:
-    ...     width: int = option(2, "Width in pixels.")
+    ...     width: int = option(2, help="Width in pixels.")
     >>> @with_groups
     ... def draw(file: str, size: Size) -> None:
     ...     print(file, size)

@@ -53,22 +53,22 @@ QUEUED = ("queued", "(us)")  # the last column, of GPUs
 class BenchOptions:
     """The measurement: each algorithm at each size, with the options of nccl-tests."""
 
-    begin: str = option("1K", "Smallest buffer size, such as 8, 32K or 1M.", "-b", "--minbytes", metavar="SIZE")
-    end: str = option("16M", "Largest buffer size.", "-e", "--maxbytes", metavar="SIZE")
-    factor: float = option(4.0, "Factor between consecutive sizes.", "-f", "--stepfactor")
-    iterations: int = option(20, "Timed iterations per size.", "-n", "--iters", min=1)
-    warmup: int = option(5, "Warm-up iterations per size, not timed.", "-w", "--warmup_iters", min=0)
+    begin: str = option("1K", "-b", "--minbytes", help="Smallest buffer size, such as 8, 32K or 1M.", metavar="SIZE")
+    end: str = option("16M", "-e", "--maxbytes", help="Largest buffer size.", metavar="SIZE")
+    factor: float = option(4.0, "-f", "--stepfactor", help="Factor between consecutive sizes.")
+    iterations: int = option(20, "-n", "--iters", help="Timed iterations per size.", min=1)
+    warmup: int = option(5, "-w", "--warmup_iters", help="Warm-up iterations per size, not timed.", min=0)
     check: int = option(
-        1, "1: verify the results and count wrong elements. 0: skip verification.", "-c", "--check", min=0, max=1
+        1, "-c", "--check", help="1: verify the results and count wrong elements. 0: skip verification.", min=0, max=1
     )
-    ranks: int = option(2, "Number of processes on this machine.", min=1, metavar="N")
-    collective: str = option("all_reduce", "Collective to measure, such as all_reduce.", metavar="NAME")
+    ranks: int = option(2, help="Number of processes on this machine.", min=1, metavar="N")
+    collective: str = option("all_reduce", help="Collective to measure, such as all_reduce.", metavar="NAME")
     algorithms: list[str] = option(
-        [], "Algorithm to measure. Repeatable.", "--algorithm", metavar="NAME|FILE.py:NAME|auto"
+        [], "--algorithm", help="Algorithm to measure. Repeatable.", metavar="NAME|FILE.py:NAME|auto"
     )
-    dtype: str = option("float32", "Element type, such as float32.", "-d", "--dtype", metavar="TYPE")
-    op: str = option("sum", "Reduction: sum, mean, min, max or product.", "-o", "--op", metavar="OP")
-    root: int = option(0, "Root of a rooted collective.", "-r", "--root", min=0, metavar="RANK")
+    dtype: str = option("float32", "-d", "--dtype", help="Element type, such as float32.", metavar="TYPE")
+    op: str = option("sum", "-o", "--op", help="Reduction: sum, mean, min, max or product.", metavar="OP")
+    root: int = option(0, "-r", "--root", help="Root of a rooted collective.", min=0, metavar="RANK")
 
 
 @with_groups

@@ -40,22 +40,22 @@ class CalibrateOptions:
     """The measurement, or the tables to import and their machine."""
 
     ranks: int | None = option(
-        None, "Number of processes to calibrate. Default: the scenario's, or 2.", min=1, metavar="N"
+        None, help="Number of processes to calibrate. Default: the scenario's, or 2.", min=1, metavar="N"
     )
     backend: BackendOpt = "gloo"
     nccl_tests: Path | None = option(
-        None, "Adapt NCCL predictions to the output of your nccl-tests run.", metavar="FILE"
+        None, help="Adapt NCCL predictions to the output of your nccl-tests run.", metavar="FILE"
     )
     runs: Path | None = option(
-        None, "Adapt predictions of device meshes to your own training runs.", metavar="FILE.csv"
+        None, help="Adapt predictions of device meshes to your own training runs.", metavar="FILE.csv"
     )
     system: str | None = option(
-        None, "Machine that the file was measured on. Default: detected from the GPU name.", metavar="NAME"
+        None, help="Machine that the file was measured on. Default: detected from the GPU name.", metavar="NAME"
     )
     collective: str | None = option(
-        None, "Collective that was measured, if the nccl-tests output does not name it.", metavar="NAME"
+        None, help="Collective that was measured, if the nccl-tests output does not name it.", metavar="NAME"
     )
-    accept_noise: bool = option(False, "Save the calibration even if its measurements are noisy.")
+    accept_noise: bool = option(False, help="Save the calibration even if its measurements are noisy.")
     timeout: TimeoutOpt = TIMEOUT_S
 
 

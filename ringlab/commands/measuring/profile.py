@@ -29,22 +29,24 @@ class ProfileOptions:
 
     batch_size: int | None = option(
         None,
-        "Measure with this batch size. Default: count FLOPs and bytes without running the model.",
+        help="Measure with this batch size. Default: count FLOPs and bytes without running the model.",
         min=1,
         metavar="N",
     )
-    device: str = option("cpu", "Device to measure on.", metavar="cpu|cuda")
-    precision: str = option("float32", "Type to compute in.", metavar="float32|bf16|fp16")
-    steps: int = option(5, "Number of measured steps; the median is reported.", min=1, metavar="N")
+    device: str = option("cpu", help="Device to measure on.", metavar="cpu|cuda")
+    precision: str = option("float32", help="Type to compute in.", metavar="float32|bf16|fp16")
+    steps: int = option(5, help="Number of measured steps; the median is reported.", min=1, metavar="N")
     threads: int | None = option(
-        None, "CPU threads. Use 1 to match many ranks that share one machine.", min=1, metavar="N"
+        None, help="CPU threads. Use 1 to match many ranks that share one machine.", min=1, metavar="N"
     )
-    shape: str | None = option(None, "Shape of one sample.", metavar="3,224,224")
+    shape: str | None = option(None, help="Shape of one sample.", metavar="3,224,224")
     dataset: str | None = option(
-        None, "Also measure data loading for this dataset: imagefolder, cifar10, ...", metavar="NAME"
+        None, help="Also measure data loading for this dataset: imagefolder, cifar10, ...", metavar="NAME"
     )
-    data_folder: Path | None = option(None, "Directory of the dataset.", metavar="DIR")
-    trace: Path | None = option(None, "Read times from a torch.profiler trace instead of measuring.", metavar="FILE")
+    data_folder: Path | None = option(None, help="Directory of the dataset.", metavar="DIR")
+    trace: Path | None = option(
+        None, help="Read times from a torch.profiler trace instead of measuring.", metavar="FILE"
+    )
 
 
 @with_groups

@@ -34,7 +34,7 @@ JOIN_S = 60.0  # that rank 0 waits for the files of others when its own program 
 class RankOptions:
     """The ranks to start."""
 
-    ranks: int = option(2, "Number of ranks to start. Under torchrun: the ranks it started.", min=1)
+    ranks: int = option(2, help="Number of ranks to start. Under torchrun: the ranks it started.", min=1)
     timeout: TimeoutOpt = 600.0
 
 

@@ -43,20 +43,18 @@ class TrainingOptions:
     """The checkpoint to resume from, and the files to write."""
 
     resume: str | None = option(
-        None, "Resume training from the newest checkpoint (auto) or from FILE.", metavar="auto|FILE"
+        None, help="Resume training from the newest checkpoint (auto) or from FILE.", metavar="auto|FILE"
     )
     elastic: bool = option(
-        False, "Under torchrun: use as many ranks as it started, even if the scenario has another number."
+        False, help="Under torchrun: use as many ranks as it started, even if the scenario has another number."
     )
-    log_dir: Path | None = option(None, "Directory for training metrics and one log file per rank.", metavar="DIR")
-    tensorboard: bool = option(False, "Also write TensorBoard logs to --log-dir.")
+    log_dir: Path | None = option(None, help="Directory for training metrics and one log file per rank.", metavar="DIR")
+    tensorboard: bool = option(False, help="Also write TensorBoard logs to --log-dir.")
     profile: str | None = option(
-        None,
-        "Also write a torch.profiler trace of these steps to --log-dir: 10 or 10-12.",
-        metavar="STEPS",
+        None, help="Also write a torch.profiler trace of these steps to --log-dir: 10 or 10-12.", metavar="STEPS"
     )
 
-    weights: Path | None = option(None, "Write the trained weights, as a state_dict.", metavar="FILE.pt")
+    weights: Path | None = option(None, help="Write the trained weights, as a state_dict.", metavar="FILE.pt")
 
     def watch(self) -> "Watch | None":
         """Return the writer of --log-dir. Raise InputError for its options without --log-dir, or a bad directory."""

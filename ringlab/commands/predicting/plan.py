@@ -43,15 +43,15 @@ class PlanOptions:
     """The goals and limits of a plan. Each one overrides a key of the scenario's ``[plan]``."""
 
     target_samples: float | None = option(
-        None, "Total number of samples to train on. Default: all epochs.", metavar="N"
+        None, help="Total number of samples to train on. Default: all epochs.", metavar="N"
     )
-    budget: float | None = option(None, "Maximum cost in dollars.", metavar="DOLLARS")
+    budget: float | None = option(None, help="Maximum cost in dollars.", metavar="DOLLARS")
     deadline: str | None = option(
-        None, "Deadline, such as 12h or '3 days'. A plain number is in hours.", metavar="TIME"
+        None, help="Deadline, such as 12h or '3 days'. A plain number is in hours.", metavar="TIME"
     )
-    spot: bool = option(False, "Include spot instances with a known price.")
+    spot: bool = option(False, help="Include spot instances with a known price.")
     prices: Path | None = option(
-        None, "Price list with the columns of prices.csv. Default: the built-in snapshot.", metavar="FILE.csv"
+        None, help="Price list with the columns of prices.csv. Default: the built-in snapshot.", metavar="FILE.csv"
     )
 
     def applied(self, section: PlanSection) -> PlanSection:

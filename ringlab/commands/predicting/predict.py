@@ -36,26 +36,28 @@ from scenarios.loader import devices_to_predict
 class PredictOptions:
     """The options of a simulation, of a sweep, and of ``--devices``."""
 
-    engine: str | None = option(None, "Simulation engine. Default: chosen by problem size.", metavar="simpy|compiled")
+    engine: str | None = option(
+        None, help="Simulation engine. Default: chosen by problem size.", metavar="simpy|compiled"
+    )
     calibration: CalibrationOpt = None
     trace: TraceOpt = None
     report: ReportOpt = None
     explain: ExplainOpt = False
 
     sweep: str | None = option(
-        None, "Predict for each value of a key: a doubling range (2..64) or a list (2,3,5).", metavar="KEY=A..B"
+        None, help="Predict for each value of a key: a doubling range (2..64) or a list (2,3,5).", metavar="KEY=A..B"
     )
     plot: Annotated[
         Path | None, drawing("a plot", "Plot the results of --sweep or --devices, as .png, .svg or .pdf.")
     ] = None
     devices: str | None = option(
         None,
-        "Predict throughput, step time, memory and cost of training on these numbers of devices.",
+        help="Predict throughput, step time, memory and cost of training on these numbers of devices.",
         metavar="1,2,4,8",
     )
     what_if: str | None = option(
         None,
-        "Compare values of a key or of bandwidth, batch, bucket or precision, with --devices "
+        help="Compare values of a key or of bandwidth, batch, bucket or precision, with --devices "
         "(default: 1,2,4,8). Repeatable.",
         metavar="KEY=A,B",
     )

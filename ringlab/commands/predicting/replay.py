@@ -51,21 +51,21 @@ class ReplayOptions:
 
     on: str = option(
         HERE,
-        "Scenario, machine, graph file, or keys such as 'topology=ring hosts=8'. Default: this-machine.",
+        help="Scenario, machine, graph file, or keys such as 'topology=ring hosts=8'. Default: this-machine.",
         metavar="NETWORK",
     )
     algorithm: list[str] | None = option(
         None,
-        "Algorithm per collective: all_reduce=ring, all_reduce=auto or all_reduce=nccl. Repeatable.",
+        help="Algorithm per collective: all_reduce=ring, all_reduce=auto or all_reduce=nccl. Repeatable.",
         metavar="COLLECTIVE=NAME",
     )
     what_if: list[str] | None = option(
         None,
-        "Also replay a variant: another network, keys to change, or COLLECTIVE=NAME. Repeatable.",
+        help="Also replay a variant: another network, keys to change, or COLLECTIVE=NAME. Repeatable.",
         metavar="TEXT",
     )
     ranks: int | None = option(
-        None, "Number of ranks. Each one repeats a recorded rank, as in data parallelism.", min=1
+        None, help="Number of ranks. Each one repeats a recorded rank, as in data parallelism.", min=1
     )
     calibration: CalibrationOpt = None
 

@@ -69,48 +69,52 @@ class SearchOptions:
     """Changes to the scenario's training, the meshes to list, and the files to write."""
 
     batch: int | None = option(
-        None, "Global batch size in sequences. Default: batch_size per device.", min=1, metavar="N"
+        None, help="Global batch size in sequences. Default: batch_size per device.", min=1, metavar="N"
     )
     precision: str | None = option(
-        None, "Precision: bf16, fp8, mxfp8, nvfp4, tf32 or float32. Default: the scenario's.", metavar="NAME"
+        None, help="Precision: bf16, fp8, mxfp8, nvfp4, tf32 or float32. Default: the scenario's.", metavar="NAME"
     )
     framework: str | None = option(
-        None, "Training framework: torchtitan, nanotron, megatron, ... Default: the scenario's.", metavar="NAME"
+        None, help="Training framework: torchtitan, nanotron, megatron, ... Default: the scenario's.", metavar="NAME"
     )
-    is_compiled: bool = option(False, "Assume that layers run under torch.compile.", "--compile")
+    is_compiled: bool = option(False, "--compile", help="Assume that layers run under torch.compile.")
     optimizer: str | None = option(
-        None, "Optimizer: adamw, adamw8bit or sgd. Default: the scenario's, or adamw.", metavar="NAME"
+        None, help="Optimizer: adamw, adamw8bit or sgd. Default: the scenario's, or adamw.", metavar="NAME"
     )
     offload: str = option(
-        "none", "What to offload to host memory: none, optimizer (states) or parameters (and states).", metavar="WHAT"
+        "none",
+        help="What to offload to host memory: none, optimizer (states) or parameters (and states).",
+        metavar="WHAT",
     )
-    lora: int = option(0, "Train LoRA adapters of this rank; the weights are frozen.", min=0, max=4096, metavar="RANK")
-    bits: str = option("16", "Bits per frozen weight. 4 is QLoRA.", metavar="16|8|4")
-    with_zero_bubble: bool = option(False, "Include zero-bubble pipeline schedules.", "--zero-bubble")
-    top: int = option(10, "Number of meshes to list.", min=1, max=1000, metavar="N")
-    why: bool = option(False, "Explain why each other kind of mesh is slower.")
+    lora: int = option(
+        0, help="Train LoRA adapters of this rank; the weights are frozen.", min=0, max=4096, metavar="RANK"
+    )
+    bits: str = option("16", help="Bits per frozen weight. 4 is QLoRA.", metavar="16|8|4")
+    with_zero_bubble: bool = option(False, "--zero-bubble", help="Include zero-bubble pipeline schedules.")
+    top: int = option(10, help="Number of meshes to list.", min=1, max=1000, metavar="N")
+    why: bool = option(False, help="Explain why each other kind of mesh is slower.")
     export: list[str] | None = option(
         None,
-        "Write the fastest mesh as a torchtitan, megatron, accelerate or torch configuration. Repeatable.",
+        help="Write the fastest mesh as a torchtitan, megatron, accelerate or torch configuration. Repeatable.",
         metavar="FORMAT=FILE",
     )
     plot: Annotated[Path | None, drawing("a plot", "Plot throughput against memory, as .png, .svg or .pdf.")] = None
     devices: str | None = option(
-        None, "Numbers of devices, such as 8,64,512. Default: the whole cluster.", metavar="LIST"
+        None, help="Numbers of devices, such as 8,64,512. Default: the whole cluster.", metavar="LIST"
     )
-    fill: float = option(FILL, "Maximum fraction of device memory to use.", min=0.1, max=1.0, metavar="SHARE")
-    mesh: str | None = option(None, "Predict only this mesh, by its name in the list.", metavar="NAME")
-    runs: Path | None = option(None, "Your own training runs, to adapt the predictions to.", metavar="FILE.csv")
+    fill: float = option(FILL, help="Maximum fraction of device memory to use.", min=0.1, max=1.0, metavar="SHARE")
+    mesh: str | None = option(None, help="Predict only this mesh, by its name in the list.", metavar="NAME")
+    runs: Path | None = option(None, help="Your own training runs, to adapt the predictions to.", metavar="FILE.csv")
     what_if: str | None = option(
         None,
-        "Also search with other values: preset=dgx-h100,dgx-b200, sequence=..., batch=... Repeatable.",
+        help="Also search with other values: preset=dgx-h100,dgx-b200, sequence=..., batch=... Repeatable.",
         metavar="KEY=VALUES",
     )
     deadline: str | None = option(
-        None, "Deadline for --target-tokens, such as '30 days'. Default: plan.deadline.", metavar="TIME"
+        None, help="Deadline for --target-tokens, such as '30 days'. Default: plan.deadline.", metavar="TIME"
     )
     budget: float | None = option(
-        None, "Budget for --target-tokens in dollars. Default: plan.budget.", min=0.01, metavar="DOLLARS"
+        None, help="Budget for --target-tokens in dollars. Default: plan.budget.", min=0.01, metavar="DOLLARS"
     )
     tokens: float | None = None  # of the whole training, by [plan]
 
