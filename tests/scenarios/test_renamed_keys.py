@@ -128,5 +128,5 @@ def test_renamed_key_warns_at_the_line_of_the_caller(tmp_path: Path) -> None:
     path.write_text(scenario_texts.STAR + scenario_texts.ASKS + "[trouble]\nseed = 4\n")
     with pytest.warns(InputWarning, match="is now") as caught:
         package.predict(path)
-        from collectives import Request  # noqa: F401
+        from collectives import Request  # type: ignore[attr-defined]  # noqa: F401
     assert {warning.filename for warning in caught} == {__file__} and len({w.lineno for w in caught}) == 2

@@ -58,8 +58,8 @@ class SweepAnswer(Answer):
         points = list[dict[str, Any]]()
         for point in self.points:
             content = point.prediction.to_dict()
-            figures = {key: content[key] for key in ("cluster", "collectives", "training", "what_if") if key in content}
-            points.append({"value": point.value, **figures})
+            names = ("cluster", "collectives", "training", "what_if")
+            points.append({"value": point.value} | {name: content[name] for name in names if name in content})
         return super().to_dict() | {"points": points}
 
     def show(self) -> Iterator[Part]:
