@@ -26,6 +26,7 @@ from realcomm.execution.events import EXECUTION, Event, EventRecorder
 from realcomm.execution.gpu_progress import StepMark, StepMarks
 from realcomm.execution.group_memory import GroupReference, Recent, keep_for, refer
 from realcomm.execution.nccl import as_bytes, connect, make_communicators, needs_groups, post_group, timeout_of
+from realcomm.launching.group import group_or_default
 from realcomm.launching.status import COLLECTIVE_BYTES, own_slot, padded, tell_by
 
 # (target, source): reduce source into target
@@ -70,8 +71,7 @@ def execute(
         raise InputError(f"record must be a list or None, not {record!r}")
     rank, world_size = dist.get_rank(group), dist.get_world_size(group)
     call = CollectiveCall(algorithm, tensor.numel(), dtype_name(tensor.dtype), op, root)
-    whole_group = group or dist.group.WORLD
-    assert whole_group is not None
+    whole_group = group_or_default(group)
     executors = keep_for(whole_group, "executors of execute", Recent[Executor])  # asynchronous calls have others
     make = partial(Executor, call, rank, world_size, group, tensor.device)
     executors.find((call, tensor.device), make).run(tensor, record)
@@ -118,8 +118,7 @@ class Executor:
         self._device = torch.device(device)
         self._is_grouped = grouped = needs_groups(self._device)
         self._builder = PipelineBuilder[torch.Tensor](call, rank, world_size, self._allocate, grouped)
-        whole_group = group or dist.group.WORLD
-        assert whole_group is not None
+        whole_group = group_or_default(group)
         self._world_ranks = dist.get_process_group_ranks(whole_group)  # for messages about ranks
         self._groups: tuple[GroupReference, ...] = (refer(whole_group),)  # one for each channel if messages are grouped
         self._sequence = sequence_of(whole_group)

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import torch.distributed as dist
 
-from realcomm.launching.group import own_device, reach_other_hosts
+from realcomm.launching.group import group_or_default, own_device, reach_other_hosts
 
 T = TypeVar("T")
 GroupReference = Callable[[], dist.ProcessGroup]
@@ -84,8 +84,7 @@ def _forget_destroyed() -> None:
 
 def host_group() -> dist.ProcessGroup:
     """Return the default group, or a gloo group if the default group works on GPUs. All ranks call this together."""
-    group = dist.group.WORLD
-    assert group is not None
+    group = group_or_default()
     return group if own_device().type == "cpu" else keep_for(group, "host group", _make_host_group)
 
 

@@ -18,6 +18,7 @@ from collectives.spec import OPS
 from realcomm.execution.collective_sequence import Collective, sequence_of
 from realcomm.execution.events import Event
 from realcomm.execution.executor import Executor
+from realcomm.launching.group import group_or_default
 from realcomm.launching.status import COLLECTIVE_BYTES, OTHERS, own_slot, padded
 
 REDUCE = {
@@ -68,18 +69,13 @@ class OwnCollective:
 
         Raise RuntimeError if a peer is lost or an earlier collective of the group has failed.
         """
-        context = self._begin() if collective is None else nullcontext(collective)
-        wait = own_slot().wait
+        name, wait = self.call.algorithm.full_name, own_slot().wait
+        context = sequence_of(group_or_default()).begin(name) if collective is None else nullcontext(collective)
         with context, wait.noted_in_errors(self.rank, self._label):
             wait.location[0], wait.location[1] = 0, OTHERS
             self._call(tensor)
             if self._divides:
                 tensor[self._divided] /= self.world_size
-
-    def _begin(self) -> Collective:
-        whole_group = dist.group.WORLD
-        assert whole_group is not None
-        return sequence_of(whole_group).begin(self.call.algorithm.full_name)
 
     def settle(self, tensor: torch.Tensor) -> None:
         """Copy the result from the separate buffer, if there is one, to ``tensor``."""

@@ -100,6 +100,13 @@ def share_gpu(rank: int) -> None:
         os.environ.setdefault(name, value)
 
 
+def group_or_default(group: dist.ProcessGroup | None = None) -> dist.ProcessGroup:
+    """Return the group; None is the default group, which must exist."""
+    chosen = group or dist.group.WORLD
+    assert chosen is not None
+    return chosen
+
+
 def own_device(group: dist.ProcessGroup | None = None) -> torch.device:
     """Return this process's GPU if the group has an nccl backend and a GPU is available, else the CPU.
 
@@ -110,10 +117,8 @@ def own_device(group: dist.ProcessGroup | None = None) -> torch.device:
 
     if not dist.is_initialized() or backends(group).get("cuda") != "nccl" or not torch.cuda.is_available():
         return torch.device("cpu")
-    whole_group = group or dist.group.WORLD
-    assert whole_group is not None
-    if whole_group.bound_device_id is not None:
-        return whole_group.bound_device_id
+    if (bound := group_or_default(group).bound_device_id) is not None:
+        return bound
     local_rank = int(os.environ.get("LOCAL_RANK", dist.get_rank()))
     return torch.device("cuda", torch.cuda.current_device() or local_rank % torch.cuda.device_count())
 

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from realcomm.execution.group_memory import host_group, keep_for
+from realcomm.launching.group import group_or_default
 
 ROUND_TRIPS = 8  # to rank 0; the shortest counts
 RENEWED_S = 5.0  # host clocks drift apart by up to some microseconds per second
@@ -59,6 +60,4 @@ def offset_of(round_trip: float, offset: float) -> float:
 
 def clock_offset() -> ClockOffset:
     """Return the offset of this rank's clock in the default group, the same object each time."""
-    group = dist.group.WORLD
-    assert group is not None
-    return keep_for(group, "clock offset", ClockOffset)
+    return keep_for(group_or_default(), "clock offset", ClockOffset)

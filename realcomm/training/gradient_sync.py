@@ -25,6 +25,7 @@ from realcomm.execution.collective_sequence import Collective
 from realcomm.execution.executor import execute
 from realcomm.execution.own_collective import Runner, make_runner
 from realcomm.functions.work import Handle, start_work
+from realcomm.launching.group import group_or_default
 from realcomm.training.stopwatch import Stopwatch
 
 Average = Callable[[torch.Tensor], None]  # replaces a flat buffer by its mean over all ranks
@@ -124,14 +125,13 @@ class TorchsOwn(GradientSync):
             assert self._algorithm is not None
             known, runner = buffer, make_bucket_runner(self._algorithm, buffer)  # torch rebuilds its buckets once
             self._ours[bucket.index()] = known, runner
-        group, tensor, chosen = dist.group.WORLD, known, runner
-        assert group is not None
+        tensor, chosen = known, runner
 
         def run(collective: Collective) -> None:
             chosen.run(tensor, collective=collective)
 
         name = runner.call.algorithm.full_name
-        work = start_work(run, name, group, tensor.device, [tensor], async_op=True)
+        work = start_work(run, name, group_or_default(), tensor.device, [tensor], async_op=True)
         assert work is not None
         return work.get_future().then(lambda done: done.value()[0])
 
@@ -253,8 +253,7 @@ class DuringBackward(GradientSync):
             if end is not None:
                 end()
 
-        group = dist.group.WORLD
-        assert group is not None
+        group = group_or_default()
         name, device = self._algorithm.full_name, bucket.piece.device
         self._under_way.append(start_work(run, name, group, device, [bucket.piece], async_op=True))
 
