@@ -28,6 +28,7 @@ def test_trace_of_a_failed_run_has_what_happened(how: str, tmp_path: Path):
     """Rank 2 fails in the fourth step of the third execution."""
     call = make_call(find_algorithm("all_reduce/ring"), RANKS, 1 << 12)
     work = TimedCall(call, 1, 3, None), BAD, STEP, how
+    launch(max, RANKS)  # the first launch waits for imports
     with pytest.raises(TimedOut if how == "hang" else RankFailed) as caught:
         launch(real_workers.break_in_step, RANKS, *work, timeout=20.0 if how == "hang" else 60.0)
     trace = broken_run.trace_broken_run(call, simcomm.this_machine(RANKS), caught.value)
