@@ -6,6 +6,7 @@ import warnings
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from inspect import cleandoc
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -120,7 +121,10 @@ def load_command(name: str) -> TyperCommand:
     module, _, function = COMMANDS[name].partition(":")
     alone = typer.Typer(add_completion=False)
     loaded = import_module(module)
-    alone.command(name, **getattr(loaded, "SETTINGS", {}))(getattr(loaded, function))
+    callback = getattr(loaded, function)
+    paragraphs = cleandoc(callback.__doc__ or "").split("\n\n")
+    about = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)  # typer keeps line ends
+    alone.command(name, help=about, **getattr(loaded, "SETTINGS", {}))(callback)
     command = typer.main.get_command(alone)
     assert isinstance(command, TyperCommand)
     return command
