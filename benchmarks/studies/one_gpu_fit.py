@@ -1,4 +1,4 @@
-"""Fit the process of one GPU's rates: ``python -m benchmarks.studies.one_gpu_fit`` writes ``one_gpu.toml`` again.
+"""Fit the process of one GPU's rates: ``python -m benchmarks.studies.one_gpu_fit`` writes rates and ``one_gpu.toml``.
 
 Exponents and standard deviations have the greatest likelihood of the published rates that are not held out, each held
 to its prior by a spring. A fit without a type of GPU is what judges how well that type is guessed; its gradient has a
