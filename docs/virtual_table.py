@@ -73,11 +73,18 @@ def _package_row(row: dict[str, Any]) -> list[str]:
     return [row["package"], f"`{short}`", str(row["ranks"] or "its own"), outcome, row["gloo"]]
 
 
+def small_table(found: dict[str, Any]) -> str:
+    """Return one row for each short training that ``benchmarks/virtual_on_gloo.py --small`` ran."""
+    heads = "strategy | model | real ranks, ms: | virtual, ms: | ratio: | range: | ratio, earlier calibration:"
+    return dated(found, table(heads, ([*_gloo_row(row), f"{row['earlier_ratio']:.2f}"] for row in found["rows"])))
+
+
 PARTS: Parts = {
     "docs/reports/virtual-ranks.md": {
         "programs": lambda: programs_table(read_results("virtual_programs")),
         "numbers": lambda: numbers_table(read_results("virtual_programs")),
         "gloo": lambda: gloo_table(read_results("virtual_on_gloo")),
+        "small": lambda: small_table(read_results("virtual_small_steps")),
         "packages": lambda: packages_table(read_results("virtual_packages")),
         "launches": lambda: launches_table(read_results("virtual_launches")),
     }
