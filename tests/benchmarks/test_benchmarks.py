@@ -39,6 +39,7 @@ SMALLEST = {  # what makes each of them take seconds
     "training_curves.py": ["--steps", "2", "--seeds", "0", "--ranks", "1", "--parts", "ways", "ranks", "--way", *TWO],
 }
 MINUTES = {"strategies.py", "virtual_launches.py", "virtual_on_gloo.py"}  # too long for the suite
+DOWNLOADS = {"virtual_packages.py"}  # runs packages that are not installed
 FOR_GPUS = {  # tested in other files, as they need a GPU or a profile of one
     "gpu.py", "gpu_wheels.py",  # test_gpu_ready.py
     "gpu_steps.py",
@@ -66,7 +67,7 @@ def measured(name: str, file: Path, *options: str) -> Any:
 
 
 def test_make_bench_runs_them_all_and_each_is_tried_here():
-    assert {path.name for path in FOLDER.glob("*.py")} - FOR_GPUS - MINUTES == set(SMALLEST)
+    assert {path.name for path in FOLDER.glob("*.py")} - FOR_GPUS - MINUTES - DOWNLOADS == set(SMALLEST)
     (line,) = [line for line in (FOLDER.parent / "Makefile").read_text().splitlines() if "for program in" in line]
     named = set(line.replace(";", " ").split())
     assert {name for name in SMALLEST if f"benchmarks/{name}" not in named} == {"side_by_side.py"}

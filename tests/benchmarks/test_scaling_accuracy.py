@@ -118,10 +118,10 @@ def test_a_model_that_is_not_known_leaves_out_its_series_alone(tmp_path: Path) -
     found = accuracy_training(tmp_path)
     assert found.series == 1
     (note,) = (note for note in found.notes if "left out" in note)
-    assert "not known: 1: " in note and "model = 'ResNeXt-50' is not known" in note
+    assert "not known: 1: " in note and "unknown model 'ResNeXt-50'" in note
     sized = again.replace("grad_bytes", "parameters = 25_000_000\nflops = 8.4e9\ngrad_bytes")
     path.write_text(text + sized)
     assert (accuracy_training(tmp_path).series, read_series(tmp_path)[1].job.model.parameters) == (2, 25_000_000)
     path.write_text(text.replace("ResNet-50", "ResNeXt-50"))
-    with pytest.raises(InputError, match=r"no series left to predict: .*model = 'ResNeXt-50'"):
+    with pytest.raises(InputError, match=r"no series left to predict: .*unknown model 'ResNeXt-50'"):
         accuracy_training(tmp_path)

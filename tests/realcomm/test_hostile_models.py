@@ -67,7 +67,7 @@ def test_model_file_that_exceeds_limits_is_named_with_its_line(name: str, file: 
 
 
 def test_profile_from_a_model_file_is_validated(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for found, said in ((3, "sent an invalid answer"), ({"layers": 3}, "not a modelprofile"), (None, "cannot be read")):
+    for found, said in ((3, "sent an invalid answer"), ({"layers": 3}, "not a modelprofile"), (None, "not an object")):
         answer = ProgramFile(file), found
         monkeypatch.setattr("realcomm.profiling.tracing.ask_file", lambda *_, answer=answer: answer)
         with pytest.raises(InputError, match=said):
