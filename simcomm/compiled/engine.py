@@ -1,6 +1,6 @@
-"""The compiled engine: the reference engine's results, at scale.
+"""The compiled engine: gives the reference engine's results, at scale.
 
-Two methods find the same times. *Max-plus* goes from step to step if messages never share a link. *Events* simulates
+It has two methods. *Max-plus* goes from step to step and requires that messages never share a link. *Events* simulates
 every message, and takes far longer. ``docs/how-it-works/engines.md`` explains why both are exact.
 """
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class MessageTimes(NamedTuple):
-    """The begin and end of each sent message. Each array has one entry per message, in seconds or bytes."""
+    """When each sent message begins and ends. Each array has one entry per message, in seconds or bytes."""
 
     src: Ints
     dst: Ints
@@ -56,7 +56,7 @@ class MessageTimes(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """When the ranks finish, and how the times were found."""
+    """When the ranks finish, and which method computed the times."""
 
     elapsed: float  # seconds until the last rank ends
     finished: Floats  # [ranks]: seconds; infinite for a rank that never ends
@@ -76,17 +76,17 @@ LOOK_S = 0.1  # target duration of a call in seconds
 
 
 def one_by_one(inputs: EngineInput, *, messages: bool = False) -> Timing:
-    """Return the timing by events; ``messages`` adds the times of each message.
+    """Return the timing by simulating every message; ``messages`` adds the times of each message.
 
-    Raises ProgramError for a program that deadlocks, and InputError for too many messages.
+    Raises ProgramError if the program deadlocks, and InputError for too many messages.
     """
     return _with_mean_division(inputs, by_events(inputs, messages=messages))
 
 
 def by_segments(inputs: EngineInput, *, messages: bool = False) -> Timing:
-    """Return the timing over TCP by events, because no shortcut supports connections.
+    """Return the timing over TCP by simulating every segment, because no shortcut supports TCP connections.
 
-    ``messages`` adds the times of each message. Raises ProgramError for a program that deadlocks, and InputError if
+    ``messages`` adds the times of each message. Raises ProgramError if the program deadlocks, and InputError if
     messages or segments exceed the memory limit.
     """
     inputs = inputs.with_table()
@@ -98,9 +98,9 @@ def by_segments(inputs: EngineInput, *, messages: bool = False) -> Timing:
 
 
 def by_shortcut(inputs: EngineInput, record: Record = Record.TIMES) -> Timing | None:
-    """Return the timing by max-plus, or None if it does not apply.
+    """Return the timing by max-plus, or None if max-plus does not apply.
 
-    ``record`` may ask for ``Timing.by_steps``, which records who waited for whom. Faults that begin after the run has
+    If ``record`` requests waits, the timing includes ``by_steps`` where possible. Faults that begin after the run has
     ended have no effect.
 
     >>> import simcomm
@@ -201,14 +201,14 @@ def run_kernel(
 
 
 class _Interruptible:
-    """Calls machine code for so few instants at a time that an interrupt is noticed soon."""
+    """Limits each call of machine code to a few instants, so that an interrupt is noticed soon."""
 
     def __init__(self, kernel: ModuleType) -> None:
         self.kernel = kernel
         self.instants = min(FIRST_LOOK, INSTANTS_A_LOOK)
 
     def advance(self, world: "World", until: float) -> bool:
-        """Simulate until ``until`` seconds. Return whether no event remains."""
+        """Simulate until the time ``until`` in seconds. Return whether no event remains."""
         more, advance = self.kernel.MORE, self.kernel.advance
         state = more
         while state == more:
@@ -223,7 +223,7 @@ class _Interruptible:
 
 
 def _run_through_changes(world: "World", changes: Iterable[LinkChange], engine: _Interruptible) -> None:
-    """Run until all links have changed, or until no other event has happened during many changes."""
+    """Run until all links have changed, or until many changes in a row cause no other event."""
     now, idle = 0.0, 0
     for change in changes:
         if change.time > now:
@@ -238,7 +238,7 @@ def _run_through_changes(world: "World", changes: Iterable[LinkChange], engine: 
 def _timing(inputs: EngineInput, finished: Floats, method: str) -> Timing:
     """Return the timing of channels that end at ``finished``, in seconds; shape [ranks * channels].
 
-    Raises ProgramError if a channel never ends, although no fault can be the reason.
+    Raises ProgramError if a channel never ends and no fault explains it.
     """
     by_rank = finished.reshape(inputs.schedule.world_size, -1).max(axis=1)
     if np.isinf(by_rank).any() and not inputs.faults.may_hang:
@@ -259,7 +259,7 @@ def _deadlock(inputs: EngineInput, stuck: list[int]) -> ProgramError:
 
 
 def _with_mean_division(inputs: EngineInput, timing: Timing) -> Timing:
-    """Return the timing with the final division of a mean. A failed rank does not start it."""
+    """Return the timing including the division that completes a mean. Failed ranks do not divide."""
     if inputs.call.op != "mean":
         return timing
     late = [fault.rank for fault in inputs.faults.ranks if fault.fails_at <= timing.finished[fault.rank] < np.inf]
@@ -269,7 +269,7 @@ def _with_mean_division(inputs: EngineInput, timing: Timing) -> Timing:
 
 
 def with_messages(timing: Timing, inputs: EngineInput, run: TcpRun) -> Timing:
-    """Return the timing of one collective of a run with the times of its messages."""
+    """Return the timing of one collective of a TCP run, including the times of its messages."""
     sent, received, end = run.message_times(inputs)
     nbytes = inputs.schedule_plan.plan.messages["nbytes"].copy()
     return timing._replace(times=MessageTimes(*inputs.names, nbytes, np.maximum(sent, received), end, sent, received))

@@ -1,4 +1,4 @@
-"""The trace of a run of the compiled engine, equal to the reference engine's."""
+"""Convert a result of the compiled engine into a trace, identical to the reference engine's trace."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -29,10 +29,10 @@ Indices = npt.NDArray[Any]
 
 
 def make_trace(inputs: EngineInput, timing: Timing, facts: dict[str, float], *, record: bool = True) -> Trace:
-    """Return the trace of a timing: messages, spans and links if they are known and ``record`` is set.
+    """Return the trace of a run, with messages, spans and links if they are known and ``record`` is set.
 
-    Otherwise the trace has times and unfinished operations only. A timing by steps gives a ``BriefTrace``, which tells
-    who waited for whom without messages.
+    Otherwise the trace has times and unfinished operations only. If the timing includes ``by_steps``, return a
+    ``BriefTrace``, which reports who waited for whom without listing messages.
     """
     only = replace(trace_nothing(inputs, timing.elapsed, timing.method), facts=facts)
     if timing.elapsed == inf:
@@ -53,7 +53,7 @@ def make_trace(inputs: EngineInput, timing: Timing, facts: dict[str, float], *, 
 
 
 def stopped(inputs: EngineInput, timing: Timing) -> Standstill:
-    """Return the end of the last message or computation of a run, and the operations that are then unfinished."""
+    """Return the time at which a run stopped, and the operations that are then unfinished."""
     done = timing.finished[np.isfinite(timing.finished)]
     if timing.standstill is None and timing.elapsed == inf:
         ends = _recorded(timing).end
@@ -65,12 +65,12 @@ def stopped(inputs: EngineInput, timing: Timing) -> Standstill:
 
 
 def failures(faults: Faults, ranks: Iterable[int]) -> dict[int, float]:
-    """Return the time of failure of each failed rank, earliest first."""
+    """Return the failure time of each failed rank, earliest first."""
     return dict(sorted(((rank, faults.fails_at(rank)) for rank in ranks), key=lambda failure: failure[::-1]))
 
 
 def trace_nothing(inputs: EngineInput, elapsed: float, method: str) -> Trace:
-    """Return a trace with a time and a method only."""
+    """Return a trace that contains only the elapsed time, the method and the cluster."""
     schedule, cluster = inputs.schedule, inputs.cluster
     return Trace(
         schedule.algorithm.full_name,
@@ -87,13 +87,13 @@ def trace_nothing(inputs: EngineInput, elapsed: float, method: str) -> Trace:
 
 
 def trace_messages(inputs: EngineInput, timing: Timing, base: float = 0.0) -> Messages:
-    """Return the messages that arrived, in the order of a trace. ``base`` is added to their times, in seconds."""
+    """Return the messages that arrived, in a trace's order. Add ``base`` seconds to their times."""
     routes = pair_routes(inputs.cluster, inputs.pairs, inputs.routes)
     return Messages(routes, collective=inputs.index, **_message_columns(inputs, timing, base))
 
 
 def _message_columns(inputs: EngineInput, timing: Timing, base: float) -> dict[str, npt.NDArray[Any]]:
-    """Return the columns of the messages that arrived. The columns that need most memory are made first."""
+    """Return the columns of the messages that arrived. The columns that need the most memory are computed first."""
     times = _recorded(timing)
     arrived = np.flatnonzero(np.isfinite(times.end))
     arrived = arrived[np.lexsort((times.src[arrived], times.begin[arrived]))]
@@ -110,7 +110,7 @@ def _message_columns(inputs: EngineInput, timing: Timing, base: float) -> dict[s
 
 
 def _receiver_columns(inputs: EngineInput, arrived: Indices) -> dict[str, npt.NDArray[Any]]:
-    """Return the columns that describe the receiver's side of messages."""
+    """Return the columns for the receiver's side of messages."""
     columns, (sends, receives) = inputs.schedule.table().columns, _halves(inputs)
     count = shrink(columns.count, sends[arrived])
     receive = receives[arrived]
@@ -123,7 +123,7 @@ def _receiver_columns(inputs: EngineInput, arrived: Indices) -> dict[str, npt.ND
 
 
 def pair_routes(cluster: Cluster, pairs: Pairs, routes: Routes) -> MessageRoutes:
-    """Return the nodes of the route of each pair of ranks."""
+    """Return the nodes on the route of each pair of ranks."""
     nodes = list(cluster.graph)
     number = {node: place for place, node in enumerate(nodes)}
     ends = np.array([(number[a], number[b]) for a, b in cluster.graph.edges], np.int64).reshape(-1, 2)
@@ -142,7 +142,7 @@ def _recorded(timing: Timing) -> MessageTimes:
 
 
 def trace_unfinished(inputs: EngineInput, timing: Timing) -> list[Unfinished]:
-    """Return the posted halves of messages that never arrived, in order of time."""
+    """Return the posted sends and receives of messages that never arrived, in chronological order."""
     times = _recorded(timing)
     columns, operations = inputs.schedule.table().columns, list[Unfinished]()
     stuck = np.flatnonzero(np.isnan(times.end))
@@ -158,14 +158,14 @@ def trace_unfinished(inputs: EngineInput, timing: Timing) -> list[Unfinished]:
 
 
 def _halves(inputs: EngineInput) -> tuple[Indices, Indices]:
-    """Return the send and the receive of each sent message, as rows of the schedule's table."""
+    """Return the send and the receive of each sent message, as row numbers of the schedule's table."""
     columns, sends = inputs.schedule.table().columns, inputs.schedule_plan.sends
     assert sends is not None, "only a schedule written out has a table: use with_table"
     return sends, columns.match[sends]
 
 
 def trace_reductions(inputs: EngineInput, timing: Timing) -> Spans:
-    """Return each reduction and copy of each rank. They follow the step's messages, received chunks first."""
+    """Return the reductions and copies of each rank. They follow their step's messages, received chunks first."""
     if timing.reductions is not None:
         return timing.reductions
     if inputs.transport.gamma == 0:
@@ -201,9 +201,9 @@ def trace_reductions(inputs: EngineInput, timing: Timing) -> Spans:
 def begin_operations(ready: Floats, is_first: Bools, location: Ints, seconds: Floats, fails_at: Floats) -> Floats:
     """Return when each operation begins, or infinity if its rank has failed by then.
 
-    A step's operations run one after the other. A step begins when it is ``ready`` and the previous step has ended.
-    ``ready`` (seconds when its messages have arrived), ``is_first`` (of its program) and ``fails_at`` have one entry
-    per step. ``location`` is the step number of each operation.
+    A step's operations run one after the other. A step begins when its messages have arrived and the previous step has
+    ended. ``ready`` is each step's last arrival time in seconds, ``is_first`` marks the first step of each program, and
+    ``fails_at`` is the failure time of the step's rank. ``location`` is the step number of each operation.
 
     >>> steps = np.array([0.0, 1.0]), np.array([True, False])
     >>> begin_operations(*steps, np.array([0, 0, 1]), np.array([1.0, 0.5, 1.0]), np.array([9.0, 9.0])).tolist()
@@ -230,7 +230,7 @@ def begin_operations(ready: Floats, is_first: Bools, location: Ints, seconds: Fl
 
 
 def _trace_mean_division(inputs: EngineInput, timing: Timing) -> Iterator[Span]:
-    """Yield the final division of a mean on each rank that has a result. ``timing`` includes it."""
+    """Yield a span for the division that completes a mean, on each rank that has a result."""
     if inputs.call.op != "mean" or inputs.transport.gamma == 0:
         return
     last = inputs.schedule.steps
@@ -240,7 +240,7 @@ def _trace_mean_division(inputs: EngineInput, timing: Timing) -> Iterator[Span]:
 
 
 def link_records(inputs: EngineInput, timings: Iterable[Timing], elapsed: float) -> list[TracedLink]:
-    """Return every link with the bytes of the messages of these runs that crossed it."""
+    """Return every link with the number of bytes that crossed it in these runs."""
     routes, messages = inputs.routes, inputs.schedule_plan.plan.messages
     nbytes = np.zeros(len(inputs.pairs.src))
     for timing in timings:

@@ -1,4 +1,4 @@
-"""Training steps on the compiled engine: in each step every rank computes, and then all ranks synchronize.
+"""Simulate training steps on the compiled engine: in each step every rank computes, and then all ranks synchronize.
 
 Each gradient sync is simulated alone, starting when its ranks have computed. This is exact as long as no message of a
 sync can begin while a message of an earlier sync is in flight. A rank that hangs or has failed starts no further sync:
@@ -36,37 +36,38 @@ from simcomm.model.sharing import SAME_ARRIVAL
 
 @dataclass(frozen=True)
 class SimulatedSync:
-    """The gradient sync of one training step, and its timing."""
+    """The simulated gradient sync of one training step."""
 
     inputs: EngineInput
     base: float  # start of the timing, in seconds
     timing: Timing
 
     def with_messages(self) -> "SimulatedSync":
-        """Return the sync with the times of its messages. A sync known by steps only is simulated again."""
+        """Return the sync including the times of its messages. If only its steps are known, simulate it again."""
         if self.timing.times is not None:
             return self
         expanded = self.inputs.with_table()
         return replace(self, inputs=expanded, timing=one_by_one(expanded, messages=True))
 
     def messages(self) -> Messages:
-        """Return the messages, in seconds from the start of the training."""
+        """Return the messages of this sync. Their times are seconds since the start of the training run."""
         return trace_messages(self.inputs, self.timing, self.base)
 
     def reductions(self) -> Spans:
-        """Return the reductions and copies, in seconds from the start of the training."""
+        """Return the reductions and copies of this sync. Their times are seconds since the start of the training run.
+        """
         spans = trace_reductions(self.inputs, self.timing)
         return Spans(spans.names, **{**spans.kept, "begin": self.base + spans.begin, "end": self.base + spans.end})
 
     def standstill(self) -> Standstill:
-        """Return the end of the last message or computation, and the operations that are then unfinished."""
+        """Return the time at which the sync stopped, and the operations that are then unfinished."""
         last, unfinished = stopped(self.inputs, self.timing)
         later = (operation._replace(since=self.base + operation.since) for operation in unfinished)
         return Standstill(self.base + last, tuple(later))
 
 
 class _Ranks:
-    """The progress of all ranks of a training. Ranks that failed or hang are at infinity."""
+    """Computes when ranks finish their phases, and tracks which ranks have failed. Failed ranks have infinite times."""
 
     def __init__(self, inputs: EngineInput) -> None:
         self.faults, self.ranks = inputs.faults, np.arange(inputs.schedule.world_size)
@@ -74,7 +75,7 @@ class _Ranks:
         self.failed: set[int] = set()
 
     def compute(self, since: Floats, seconds: float, step: int, kind: int) -> Floats:
-        """Return when the ranks end a computation that starts at ``since``. Failed ranks never do."""
+        """Return each rank's end time for a computation that starts at ``since``; infinity for failed ranks."""
         fails = (since >= self.fails_at) & (since < inf)
         self.failed.update(self.ranks[fails].tolist())
         return np.where(fails, inf, since + seconds * self.faults.slowdown(step, self.ranks, kind, step))
@@ -83,8 +84,8 @@ class _Ranks:
 def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *, record: Record) -> Trace | None:
     """Return the trace of training steps; ``record`` as in ``simcomm.run``.
 
-    ``inputs`` is the gradient sync, a sum; every rank divides all of it at the end. Return None if syncs cannot be
-    simulated one by one, because a message may begin while one of an earlier sync is in flight.
+    ``inputs`` is the gradient sync, which computes a sum; every rank then divides the whole buffer. Return None if a
+    message may begin while a message of an earlier sync is in flight, so that syncs cannot be simulated one by one.
     """
     if record is Record.BRIEF_WAITS and steps * inputs.posted > allowed(Gigabyte.MESSAGES):
         record = Record.TIMES
@@ -124,10 +125,11 @@ def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *
 
 
 def simulate_tcp_training(inputs: EngineInput, phases: Phases, steps: int, *, record: Record) -> Trace:
-    """Return the trace of training steps over TCP; with ``record``, including messages.
+    """Return the trace of training steps over TCP; ``record`` selects whether it includes messages.
 
     All steps are simulated in one run, because the state of connections carries over. ``inputs`` is the gradient sync,
-    a sum; every rank divides all of it at the end. Raises InputError if messages or segments exceed the memory limit.
+    which computes a sum; every rank then divides the whole buffer. Raises InputError if messages or segments exceed the
+    memory limit.
     """
     inputs = inputs.with_table()
     syncs = [inputs.under(inputs.faults, None, step) for step in range(steps)]
@@ -146,7 +148,7 @@ def simulate_tcp_training(inputs: EngineInput, phases: Phases, steps: int, *, re
 def _finished(
     inputs: EngineInput, ready: Floats, spans: list[Spans], syncs: list[SimulatedSync], record: Record
 ) -> Trace:
-    """Return the trace of steps that end at ``ready``: a ``BriefTrace`` if every sync is known by steps."""
+    """Return the trace of steps that end at ``ready``: a ``BriefTrace`` if the steps of every sync are known."""
     elapsed, runs = float(ready.max()), [(sync.base, sync.timing.by_steps) for sync in syncs]
     known = [(base, run) for base, run in runs if run is not None]
     if record is Record.TIMES or len(known) < len(runs):
@@ -167,7 +169,7 @@ def _first_message(inputs: EngineInput, begin: Floats, base: float) -> float:
 def _sync(
     inputs: EngineInput, begin: Floats, base: float, step: int, record: Record, before: list[SimulatedSync]
 ) -> SimulatedSync:
-    """Return the sync of a step whose ranks start at ``begin``, the first of them at ``base``."""
+    """Return the simulated sync of a step. Its ranks start at ``begin``, the earliest one at ``base``."""
     starts = begin - base if (begin > base).any() else None
     sync = inputs.under(inputs.faults.shifted(base), starts, step)
     if starts is None and record is Record.TIMES and before and not inputs.faults.is_random:
@@ -184,7 +186,7 @@ def _sync(
 
 
 def _spans(step: int, *phases: tuple[str, Floats, Floats]) -> list[Spans]:
-    """Return the spans of each phase that takes time, over all ranks, and of each sync in any case."""
+    """Return the spans of every phase on all ranks. Phases that take no time are left out, except for syncs."""
     spans = []
     for name, begin, end in phases:
         rank = np.flatnonzero((end < inf) if name == "sync" else (begin < end) & (end < inf))
@@ -196,7 +198,7 @@ def _spans(step: int, *phases: tuple[str, Floats, Floats]) -> list[Spans]:
 def trace_steps(
     inputs: EngineInput, elapsed: float, spans: list[Spans], syncs: list[SimulatedSync], record: Record
 ) -> Trace:
-    """Return the trace of all steps; ``record`` adds messages, reductions and, except for waits, links."""
+    """Return the trace of all steps. ``record`` adds messages, reductions and, unless it is ``WAITS``, links."""
     only = trace_nothing(inputs, elapsed, syncs[-1].timing.method if syncs else "")
     if not record.keeps_messages:
         return replace(only, spans=join_spans(spans).sorted())

@@ -1,4 +1,4 @@
-"""Performance model of an emulated cluster: messages are simulated, compute is calibrated on this machine."""
+"""Performance model of an emulated cluster: simulates messages, with compute calibrated on this machine."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ from simcomm.performance_models.performance_model import Alternatives
 
 
 class EmulatedModel(NetworkModel):
-    """Ranks that share this machine's cores. They do not run in lockstep, so steps differ."""
+    """Predicts ranks that share this machine's cores. They do not run in lockstep, so training steps differ."""
 
     steps, warm_up = 5, 1  # all ranks start the first step together, so it is not counted
 
@@ -33,7 +33,7 @@ class EmulatedModel(NetworkModel):
         return self.calibration is not None and bool(self.calibration.overlap)
 
     def alternatives(self) -> Alternatives:
-        """Return the calibrations to predict with again: one per fold, and one with slower cores."""
+        """Return the calibrations to repeat a prediction with: one per fold, and one with slower cores."""
         if self.calibration is None or not self.calibration.parts:
             return Alternatives((), None)
         return Alternatives(tuple(self.calibration.parts), self.calibration.with_slower_cores(SLOWER))
@@ -41,8 +41,8 @@ class EmulatedModel(NetworkModel):
     def measured_ranks(self, training: Training) -> int:
         """Return the number of concurrent processes in which compute was calibrated.
 
-        It is lower than the number of ranks if fewer single-threaded processes already keep all cores busy. The ranks
-        then share those cores.
+        If fewer single-threaded processes than ranks already keep all cores busy, compute was calibrated with those,
+        and the ranks share the cores.
         """
         local, calibration = self.cluster.local_ranks, self.calibration
         threads = threads_per_rank(local)
@@ -53,7 +53,8 @@ class EmulatedModel(NetworkModel):
         return max(measured, default=local)
 
     def shared_cores(self, training: Training) -> int | None:
-        """Return the number of cores that ranks share, or None if compute was calibrated for all ranks or is given."""
+        """Return the number of cores that ranks share, or None if compute times are given or calibrated for all ranks.
+        """
         if self.calibration is None or training.compute is not None:
             return None
         measured = self.measured_ranks(training)

@@ -1,7 +1,7 @@
-"""Estimate an algorithm's time on a cluster: closed form where it is exact, simulation elsewhere.
+"""Estimate an algorithm's time on a cluster: by closed form on symmetric stars, elsewhere by simulation.
 
-On a symmetric star, the closed forms match the simulation exactly for buffers that split into equal chunks. They are
-used for other buffers too. With more than ``FEW_RANKS`` ranks, the compiled engine simulates.
+The closed forms match the simulation exactly for buffers that split into equal chunks. They are used for other buffers
+too. With more than ``FEW_RANKS`` ranks, the compiled engine simulates.
 """
 
 from dataclasses import dataclass, field, replace
@@ -34,7 +34,7 @@ class Estimator:
 
     @classmethod
     def of(cls, simulator: MessageSimulator, call: CollectiveCall) -> "Estimator":
-        """Return an estimator. Work that is the same for all algorithms is done here, once.
+        """Return an estimator. Work that all algorithms share is done here, once.
 
         >>> import simcomm
         >>> from collectives import find_algorithm
@@ -51,7 +51,7 @@ class Estimator:
 
     @property
     def cluster(self) -> Cluster:
-        """The cluster, including its transport."""
+        """The cluster. A star excludes hosts without ranks."""
         return self.simulator.cluster
 
     @property
@@ -69,7 +69,7 @@ class Estimator:
         return self.simulate(algorithm) if seconds is None else seconds
 
     def closed_form(self, algorithm: Algorithm) -> float | None:
-        """Return the closed-form time in seconds, or None if it is not exact here. Raise Undefined."""
+        """Return the closed-form time in seconds, or None if no exact closed form applies. Raise Undefined."""
         algorithm.chunks(self.world_size)  # raises Undefined
         is_bound = f"{algorithm.spec.name}/{algorithm.name}" in UPPER_BOUNDS
         first, last = self.division
@@ -79,7 +79,7 @@ class Estimator:
         return None if seconds is None else seconds + first
 
     def bracket(self, algorithm: Algorithm) -> Bracket:
-        """Return cheap lower and upper bounds in seconds: 0 and infinity if nothing is known. Raise Undefined."""
+        """Return cheap lower and upper bounds in seconds; 0 and infinity if unknown. Raise Undefined."""
         n, upper = self.call.elements, inf
         if self.star is not None:
             lower, upper = bracket(algorithm, self.star._replace(nbytes=self.call.nbytes), n)
@@ -92,7 +92,7 @@ class Estimator:
     def link_load_bound(self, algorithm: Algorithm) -> float:
         """Return a lower bound in seconds: the time that the busiest link needs for its bytes.
 
-        Raises Undefined, and TooLarge and ProgramError as ``simulate`` does.
+        Returns 0 if no cheap bound is known. Raises Undefined, and TooLarge and ProgramError as ``simulate`` does.
         """
         if self.world_size <= FEW_RANKS or self.faster_star is None:
             return 0.0
@@ -100,7 +100,7 @@ class Estimator:
 
     @cached_property
     def division(self) -> tuple[float, float]:
-        """Minimum and maximum time in seconds to divide the result of a mean."""
+        """Minimum and maximum time in seconds that a rank needs for the division that completes a mean."""
         if self.call.op != "mean":
             return 0.0, 0.0
         spec, root, n = self.call.spec, self.call.root, self.call.elements

@@ -1,4 +1,4 @@
-"""Performance model of this machine's processes, from calibrated message and compute times."""
+"""Performance model of processes on this machine, from calibrated message and compute times."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
@@ -14,7 +14,7 @@ from simcomm.performance_models.performance_model import Alternatives, has_point
 
 
 class MeasuredModel(NetworkModel):
-    """Uses calibrated message times; simulates messages if they are requested or if none were calibrated."""
+    """Predicts with calibrated message times. Simulates messages if they are requested or were not calibrated."""
 
     @cached_property
     def message_costs(self) -> Calibration | None:
@@ -52,7 +52,7 @@ class MeasuredModel(NetworkModel):
         return [call for call in calls if call.algorithm.has_program and call.algorithm.is_decided]
 
     def is_calibrated_for(self, training: Training) -> bool:
-        """Return whether compute is calibrated and, for gloo with overlap, the overlap slowdown too."""
+        """Return whether compute is calibrated and, for overlapped training with gloo, the overlap slowdown too."""
         calibration = self.calibration
         if calibration is not None and calibration.backend == "gloo" and calibration.ranks > 1 and training.overlaps:
             return super().is_calibrated_for(training) and has_point(calibration.overlap, training)

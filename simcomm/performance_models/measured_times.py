@@ -1,12 +1,12 @@
 """Predict collectives and training steps on this machine from calibrated message and compute times.
 
 A message starts when both ranks have reached the step, and takes its calibrated time. A step ends when its messages and
-its local work are done. This is a max-plus recurrence and needs no engine: interference between processes is part of
-the calibrated times, so no link is shared explicitly.
+its local work are done. This is a max-plus recurrence and needs no engine. Interference between processes is part of
+the calibrated times, so shared links are not modeled separately.
 
-On GPUs a message has two calibrated times, as in the LogGP model: its latency, and the shorter time after which the
-next one can follow it in the same direction. The host posts all steps without waiting, each for its own time. So a step
-takes the longer of the host's posting and the device's path.
+On GPUs a message has two calibrated times, as in the LogGP model: its latency, and the shorter interval after which the
+next message can follow it in the same direction. The host posts one step after another without waiting. So a step takes
+the longer of the host's posting and the device's path.
 """
 
 from collections import defaultdict
@@ -66,9 +66,8 @@ def time_collective(
 ) -> CollectiveTiming:
     """Return the timing of a collective whose ranks start at ``starts``.
 
-    ``division_s`` is the time to divide a mean; the calibrated reduction time by default. ``in_training`` selects
-    message times that were measured inside training steps. ``collective`` is the number of the collective within the
-    run.
+    ``division_s`` is the time to divide a mean. Default: the calibrated reduction time. ``in_training`` selects message
+    times that were measured inside training steps. ``collective`` is the number of the collective within the run.
     """
     world_size = len(starts)
     schedule = verified_schedule(call.algorithm, world_size, call.root)
@@ -127,7 +126,7 @@ class _MaxPlusClock:
             self.of_step[kind.dst].append(index)
 
     def finished(self, rank: int) -> float:
-        """Return when the rank's last channel ends."""
+        """Return the end time of the rank's last channel."""
         last = [self.ended.get((rank, channel, len(steps) - 1), self.starts[rank])
                 for channel, steps in enumerate(self.schedule.programs[rank])]  # fmt: skip
         return max(last, default=self.starts[rank])
@@ -148,7 +147,8 @@ class _MaxPlusClock:
         self.ended[location] = end
 
     def _ready(self, location: Location) -> float:
-        """Return when a rank reaches a step: after the step before, and on a GPU after the host has posted it."""
+        """Return when a rank reaches a step: after its previous step and, on a GPU, after the host has posted the step.
+        """
         rank, channel, step = location
         before = self.ended[rank, channel, step - 1] if step else self.starts[rank]
         if self.calibration.queued is None:
@@ -162,7 +162,7 @@ class _MaxPlusClock:
         return self.messages[index]
 
     def _send(self, index: int, kind: MessageKind) -> None:
-        """Time a message. It starts when both ranks have reached its steps, and ends when it has arrived."""
+        """Time a message. It starts when both ranks have reached their steps."""
         posted, awaited = self._ready(kind.src), self._ready(kind.dst)
         call, chunks = self.call, self.schedule.chunks
         nbytes = extent(kind.chunk, kind.count, call.elements, chunks) * call.itemsize
@@ -182,7 +182,7 @@ class _MaxPlusClock:
         )
 
     def _latency_and_interval(self, kind: MessageKind, nbytes: int) -> tuple[float, float]:
-        """Return the seconds of a message from its sender's start, and after the one before it in its direction."""
+        """Return a message's latency, and its interval after the previous message in the same direction, in seconds."""
         message_class, queued = kind.message_class(self.call, self.schedule.world_size), self.calibration.queued
         latency = self.calibration.message_seconds(message_class, self.in_training) * kind.together
         if queued is None:
@@ -230,8 +230,8 @@ def training_from_calibration(
 ) -> Trace:
     """Return the trace of ``steps`` training steps: forward, backward, sync and optimizer, without overlap.
 
-    In each step, one rank is the straggler, in rotation. The others wait for it in the sync, for as long as in the
-    calibration.
+    Ranks take turns as the straggler, one in each step. The other ranks wait for it in the sync for the calibrated
+    time.
     """
     assert training.gradient_sync is not None
     call = CollectiveCall(training.gradient_sync, training.gradient_bytes // 4, op="mean")
@@ -278,15 +278,15 @@ def train_overlapped(
     """Return the trace of steps that communicate gradient buckets during backward.
 
     The sync is the exposed communication: buckets still in flight when backward ends, and the wait for the slowest
-    rank. When torch starts the buckets, the sync is part of backward, as in a measured run: backward includes torch's
-    copies into and out of the buckets, and forward includes its broadcast of the model's buffers. The fact
+    rank. When torch starts the buckets, the sync is part of backward, as in a measured run. Backward then includes
+    torch's copies into and out of the buckets, and forward includes its broadcast of the model's buffers. The fact
     ``exposed_s`` reports the exposed part.
 
     ``carry`` returns the time of a bucket of a given size; None means that gloo carries it on this machine. The overlap
     slowdown is calibrated with gloo on this machine and spread over the bucket times. Without an overlap calibration,
     gradients become ready in proportion to their FLOPs, and communication does not slow backward down.
 
-    Raises InputError if compute is calibrated and overlap is not.
+    Raises InputError if the overlap calibration is required and missing.
     """
     begin, phases_of_all = 0.0, list[tuple[str, int, float, float]]()
     timeline = _time_overlapped(training, cluster.world_size, measured, phases, carry)
@@ -375,7 +375,7 @@ def _bucket_times(
 def _backward_of_ranks(mean: float, wait: float, ranks: int, *, slowest: int) -> list[float]:
     """Return each rank's backward time in seconds.
 
-    The slowest rank takes ``wait`` longer than the mean; the others are equal.
+    The slowest rank takes ``wait`` longer than the mean. All other ranks take the same time.
     """
     if ranks == 1:
         return [mean]

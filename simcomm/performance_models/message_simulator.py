@@ -1,4 +1,4 @@
-"""Simulate individual messages on a network with shared links, on the reference engine or the compiled engine."""
+"""Simulate messages on a network with shared links, on the reference engine or the compiled engine."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -86,8 +86,8 @@ class MessageSimulator:
     def simulate_compiled(self, call: CollectiveCall, options: SimulationOptions) -> Trace:
         """Simulate on the compiled engine. Raise ProgramError if the program can deadlock, even if this run does not.
 
-        Empty chunks are never sent and faults can mask a deadlock, so such runs are first checked with full chunks and
-        no faults.
+        A run with empty chunks, which are never sent, or with faults can hide a deadlock. Such runs are first checked
+        with full chunks and no faults.
         """
         world_size, faults, record = self.cluster.world_size, options.faults, options.record
         schedule = compact_schedule(call.algorithm, world_size, call.root)
@@ -114,16 +114,17 @@ class MessageSimulator:
         return compiled.by_shortcut(inputs, record)
 
     def one_by_one(self, inputs: EngineInput, *, messages: bool = False) -> "Timing":
-        """Return the timing with every message simulated. ``messages`` keeps the times of each."""
+        """Return the timing with every message simulated. ``messages`` adds the times of each message."""
         return compiled.one_by_one(inputs, messages=messages)
 
     def star_costs(self, nbytes: int) -> tuple[CostModel | None, CostModel | None]:
-        """Return the cost model of a symmetric star, or of a faster star if the cluster is not one."""
+        """Return the cost model of a symmetric star, else None; for other clusters, also that of a faster star."""
         star = star_model(self.cluster, nbytes)
         return star, None if star is not None else faster_star(self.cluster, nbytes)
 
     def sweep_seconds(self, call: CollectiveCall, faults: Faults, shared: "compiled.SharedInputs") -> float:
-        """Return the time in seconds of one call in a sweep over one schedule; infinity if the run hangs."""
+        """Return the time in seconds of one call in a sweep of calls that share a schedule; infinity if the run hangs.
+        """
         is_whole = self.cluster.world_size <= VERIFIED_UP_TO or call.elements >= shared.schedule.chunks
         if faults == NO_FAULTS and is_whole:
             return self.timing(shared.next(call, self.cluster, self.transport)).elapsed
@@ -155,7 +156,7 @@ class MessageSimulator:
     def train_compiled(
         self, training: Training, compute: ComputePhases, steps: int, options: SimulationOptions
     ) -> Trace | None:
-        """Simulate one sync at a time. Return None if two syncs overlap, a link changes or a rank fails."""
+        """Simulate one sync at a time. Return None if a message may begin while one of an earlier sync is in flight."""
         call = sync_of(training)
         program = compact_schedule(call.algorithm, self.cluster.world_size, 0)
         inputs = as_repeated(EngineInput(call, program, self.cluster, self.transport, options.faults))
@@ -173,7 +174,7 @@ class MessageSimulator:
 
 
 def _check_simpy(algorithm: Algorithm, world_size: int, root: int = 0, steps: int = 1) -> None:
-    """Raise TooLarge if the simpy engine, which keeps every message, does not have enough memory."""
+    """Raise TooLarge if the messages, which the simpy engine all stores, exceed the memory limit."""
     too_many = "for the simpy engine, which simulates them one by one in Python; use the compiled engine"
     check_messages(algorithm, world_size, root, steps, Gigabyte.SIMPY, too_many)
 
@@ -198,7 +199,7 @@ def _copy_results(working: list[Buffer], buffers: Sequence[Array] | None, spec: 
 
 
 def sync_of(training: Training) -> CollectiveCall:
-    """Return the sum of all gradients."""
+    """Return the collective call that sums all gradients."""
     assert training.gradient_sync is not None
     return CollectiveCall(training.gradient_sync, training.gradient_bytes // 4)
 
@@ -206,7 +207,7 @@ def sync_of(training: Training) -> CollectiveCall:
 def _training_of(
     simulation: Simulation, rank: int, schedule: Schedule, compute: ComputePhases, nbytes: int, steps: int
 ) -> Process:
-    """Carry out one rank's training steps: forward, backward, all-reduce of the gradients, mean, optimizer."""
+    """Run one rank's training steps: forward, backward, all-reduce of the gradients, division, optimizer."""
     buffer = Buffer(schedule.algorithm, schedule.world_size, nbytes // 4, 4, None)
     scaling = simulation.transport.gamma * nbytes  # the mean divides the sum
     for step in range(steps):
@@ -220,16 +221,17 @@ def _training_of(
 
 
 def without_idle_hosts(star: Cluster) -> Cluster:
-    """Return the star without hosts that have no rank."""
+    """Return the star without the hosts that run no rank."""
     busy = {*star.hosts}
     nodes = [node for node in star.graph if node in busy or star.graph.in_degree(node) > 1]
     return star if len(nodes) == len(star.graph) else replace(star, graph=star.graph.subgraph(nodes).copy())
 
 
 def star_model(cluster: Cluster, nbytes: int) -> CostModel | None:
-    """Return the cost model of a symmetric star, or None if the cluster is not one.
+    """Return the cost model of a symmetric star with fair link sharing; None for any other cluster.
 
-    In a symmetric star, each rank has its own link to one switch, and all links are identical.
+    In a symmetric star, each rank has its own link to one switch, and all links are identical. Also return None if the
+    cluster has no transport.
 
     >>> import simcomm
     >>> star_model(simcomm.star(4, "8 Gbit/s", "1 us"), nbytes=64)

@@ -1,4 +1,4 @@
-"""Performance model of an NCCL cluster: NCCL's own collectives by formula, other programs by simulation."""
+"""Performance model of an NCCL cluster: predicts NCCL's own collectives by formula, and simulates other programs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -28,7 +28,7 @@ class NcclModel(NetworkModel):
     cluster: NcclCluster
 
     def __post_init__(self) -> None:
-        """Raise InputError if NCCL's model cannot predict the cluster."""
+        """Raise InputError for a cluster that NCCL's model does not support."""
         self.cluster.check_modeled()
 
     def predict(self, call: CollectiveCall) -> NcclPrediction:

@@ -1,6 +1,7 @@
-"""Performance model of a described network: every message is simulated.
+"""Performance model of a described network, from the times of the messages on its links.
 
-With the TCP model, messages travel in segments, limited by windows and socket buffers, and ranks share cores.
+Schedules whose messages never share a link are computed without simulating each message. With the TCP model, messages
+travel in segments, limited by windows and socket buffers, and ranks share cores.
 """
 
 from collections.abc import Sequence
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class TcpSimulator(MessageSimulator):
-    """Simulates collectives and training steps over TCP. Only the compiled engine supports this."""
+    """Simulates collectives and training steps over TCP. Requires the compiled engine."""
 
     def collective(
         self, call: CollectiveCall, options: SimulationOptions, buffers: Sequence[Array] | None = None
@@ -115,7 +116,7 @@ class NetworkModel(PerformanceModel):
         return self.simulator.training(training, compute, steps, options, self.shared_cores(training))
 
     def caveats(self, algorithms: Sequence[Algorithm]) -> tuple[str, ...]:
-        """Return a note for each algorithm that takes a torus of three dimensions for one of two."""
+        """Return a note for each algorithm that treats a three-dimensional torus as a two-dimensional one."""
         dimensions = self.cluster.graph.graph.get("dimensions", ())
         return tuple(
             f"{algorithm.label} uses two dimensions; for three, write auto or "
@@ -130,5 +131,5 @@ class NetworkModel(PerformanceModel):
 
 
 def simulator_of(cluster: Cluster, transport: Transport) -> MessageSimulator:
-    """Return the simulator for a transport: TCP if it has TCP parameters, else whole messages."""
+    """Return a simulator of TCP segments if the transport has TCP parameters, else a simulator of whole messages."""
     return (MessageSimulator if transport.tcp is None else TcpSimulator)(cluster, transport)

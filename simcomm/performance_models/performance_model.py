@@ -1,4 +1,4 @@
-"""The interface of all performance models, and the function that picks one for a cluster."""
+"""The interface of all performance models, and the function that selects one for a cluster."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -22,14 +22,16 @@ from simcomm.performance_models.options import TIMES_ONLY, SimulationOptions
 
 
 class Alternatives(NamedTuple):
-    """Alternative calibrations: one per fold, and one with slower cores if only cores drift."""
+    """Alternative calibrations to repeat a prediction with: one per fold, and one with slower cores if only cores
+    drift.
+    """
 
     parts: tuple[Calibration, ...]
     slower: Calibration | None
 
 
 class Carrier(NamedTuple):
-    """The algorithm whose simulated messages carry a row's bytes, and how many times it runs per repetition."""
+    """The algorithm that transfers a row's bytes in simulated messages, and how often it runs per repetition."""
 
     algorithm: Algorithm
     root: int
@@ -50,14 +52,14 @@ class PerformanceModel(ABC):
     def collective(
         self, call: CollectiveCall, options: SimulationOptions, buffers: Sequence[Array] | None = None
     ) -> Trace:
-        """Return the trace of a collective. Reduce ``buffers`` in place.
+        """Return the trace of a collective. If ``buffers`` are given, reduce them in place.
 
         Raises InputError, and ProgramError if the program is invalid.
         """
 
     @abstractmethod
     def estimator(self, call: CollectiveCall) -> Estimator:
-        """Return a fast estimator that compares other algorithms on the same call. Raise InputError."""
+        """Return an estimator that quickly compares other algorithms for the same call. Raise InputError."""
 
     @abstractmethod
     def sequential_steps(
@@ -76,7 +78,7 @@ class PerformanceModel(ABC):
         return train_overlapped(training, self.cluster, measured, compute, steps, carry)
 
     def check_training(self, training: Training, options: SimulationOptions) -> None:
-        """Raise InputError if the gradient sync is unknown, or does not support the requested engine or faults."""
+        """Raise InputError if the gradient sync, or the requested engine or faults for it, are not supported."""
         if training.overlaps:
             self.bucket_seconds(training)
         if self.has_no_messages(training):
@@ -84,7 +86,7 @@ class PerformanceModel(ABC):
         self.check_sync(training)
 
     def check_sync(self, training: Training) -> None:
-        """Raise InputError for NCCL's gradient sync on a cluster without NCCL."""
+        """Raise InputError if NCCL is to synchronize gradients on a cluster without NCCL."""
         if training.gradient_sync is not None and training.program is None:
             raise InputError(
                 f"gradient_sync 'nccl' needs a cluster with transport = \"nccl\"; {self.cluster.title} does not have it"
@@ -95,9 +97,9 @@ class PerformanceModel(ABC):
         return training.overlaps or training.program is None
 
     def carried(self, asked: CollectiveCall | Training) -> Carrier | None:
-        """Return the algorithm that carries a row's bytes, or None if no messages are simulated.
+        """Return the algorithm that transfers a row's bytes, or None if no messages are simulated.
 
-        A training runs a few syncs or, with overlap, each bucket once.
+        A training run repeats its sync ``steps`` times or, with overlap, runs once per bucket.
         """
         if isinstance(asked, CollectiveCall):
             return Carrier(asked.algorithm, asked.root, 1)
@@ -127,7 +129,7 @@ class PerformanceModel(ABC):
         return self.cluster.local_ranks
 
     def calls_to_measure(self, calls: Iterable[CollectiveCall]) -> list[CollectiveCall]:
-        """Return the calls whose messages are to be measured at exactly their sizes."""
+        """Return the calls whose messages must be measured at exactly their sizes."""
         return []
 
     def is_calibrated_for(self, training: Training) -> bool:
@@ -139,7 +141,7 @@ class PerformanceModel(ABC):
         return False
 
     def phases(self, training: Training) -> tuple[ComputePhases, ComputePhases]:
-        """Return the compute phases of a step when all of the machine's ranks run, and when a single rank runs.
+        """Return the compute phases of a step when all ranks of the machine run, and when a single rank runs.
 
         Both use the same number of threads per rank. Raises InputError if they are not calibrated.
         """
@@ -173,7 +175,7 @@ class PerformanceModel(ABC):
 
 
 def has_point(points: Sequence[ComputePoint] | Sequence[OverlapPoint], training: Training) -> bool:
-    """Return whether a measurement matches the training's model, dataset and batch size."""
+    """Return whether any measurement matches the training's model, dataset and batch size."""
     kind = training.model_kind, training.data_kind, training.batch_size
     return any((point.model, point.dataset, point.batch_size) == kind for point in points)
 
@@ -201,7 +203,7 @@ MODELS = {
 def performance_model(cluster: Cluster, calibration: Calibration | None = None) -> PerformanceModel:
     """Return the performance model of a cluster. Raise InputError if ``calibration`` is not a Calibration.
 
-    If a calibration is required and none is given, the cached one is used.
+    Default: the cached calibration, if the model requires one.
 
     >>> import simcomm
     >>> type(performance_model(simcomm.this_machine(2))).__name__

@@ -1,4 +1,4 @@
-"""The bandwidth over time of routes whose links change, for messages that share no link."""
+"""Compute arrival times over links whose bandwidth changes, for messages that share no link."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -18,9 +18,9 @@ MOST_CHANGES = 20_000  # changes of links that are followed; a longer run is lef
 
 
 class LinkRates:
-    """The bytes/s of each route over changing links, as a function of time.
+    """Holds the bytes/s of each route over changing links as a function of time, and computes arrival times from them.
 
-    Routes are numbered by rank and distance: each rank has one route per distance.
+    A route is identified by its sender's rank and the distance to its receiver.
     """
 
     def __init__(self, graph: "nx.DiGraph[str]", faults: Faults, routes: Routes, distances: int) -> None:
@@ -43,20 +43,21 @@ class LinkRates:
             self._rates[distance][rank] = [since for since, _ in rates], [rate for _, rate in rates]
 
     def correct(self, through: Floats, at_links: Floats, nbytes: Floats, distance: int) -> None:
-        """Set the arrival of messages that cross changing links, by rank. They all have the same distance.
+        """Replace the arrival times of messages that cross changing links. All messages travel the same distance.
 
-        They reach their links at ``at_links``.
+        The arrays are by rank. Messages reach their links at ``at_links``.
         """
         for rank in self._rates[distance]:
             if nbytes[rank] > 0:
                 through[rank] = self.arrival(distance, rank, float(at_links[rank]), float(nbytes[rank]))
 
     def change(self, distance: int, rank: int) -> bool:
-        """Return whether a link on the route of a rank's messages changes."""
+        """Return whether the bandwidth of any link on this route changes."""
         return rank in self._rates[distance]
 
     def arrival(self, distance: int, rank: int, start: float, nbytes: float) -> float:
-        """Return the arrival of a message that reaches its changing links at ``start``; infinity if it never arrives.
+        """Return the arrival time of a message that reaches its changing links at ``start``; infinity if it never
+        arrives.
 
         Sets ``missed`` if the result depends on changes that are not known.
         """
@@ -75,7 +76,7 @@ class LinkRates:
 
 
 def _route_rates(links: list[tuple[float, dict[float, float] | None]]) -> Iterator[tuple[float, float]]:
-    """Yield the start times and bytes/s of a route with these links."""
+    """Yield the start time of each period of a route, and the route's bytes/s in that period."""
     times = sorted({0.0}.union(*(shares for _, shares in links if shares)))
     now = [1.0] * len(links)
     for time in times:

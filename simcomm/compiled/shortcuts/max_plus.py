@@ -1,4 +1,4 @@
-"""Symmetric programs whose messages never share a link: each step follows from the one before by maxima and sums.
+"""Time symmetric schedules whose messages never share a link, with a max-plus recurrence over the steps.
 
 A message over private links begins when both ends have reached its step, and takes a known time. So
 
@@ -9,10 +9,10 @@ changing links arrives when the bandwidth over time adds up to its bytes. A fail
 infinity, and so do all ranks that wait for it.
 
 The recurrence is homogeneous: if all ranks start later by d, they end later by d. So once a step takes the same time d
-on all ranks, the equal steps that follow do too, and are skipped. With one slow link this happens after its delay has
-gone around the ring. If links are equal and chunks are not, a step equals the previous one seen from ranks further on,
-because chunk k moves from rank to rank. If all ranks have the same delays, rates and sizes, they are always at the same
-time, and one rank represents all.
+on all ranks, the identical steps that follow take d too, and are skipped. With one slow link, this happens after its
+delay has gone around the ring. If all links are identical but chunk sizes differ, a step equals the previous one with
+the ranks shifted, because chunk k moves from rank to rank. If all ranks have the same delays, rates and sizes, they
+reach each step at the same time, and one rank represents all.
 """
 
 from functools import cached_property
@@ -37,7 +37,7 @@ NEVER, NOT_BEGUN = 1 << 62, -1  # in place of the step at which a rank halted
 
 
 class Rows(NamedTuple):
-    """The operations of a channel that take time, in order. A step's messages precede its computations.
+    """The sends, reductions and copies of a channel, in order. In each step, messages come before computations.
 
     Rank r sends chunk ``base + (shift + r) % world_size * stride`` if ``is_shifted``, else ``base``.
     """
@@ -64,7 +64,7 @@ def is_synchronous(cyclic: SymmetricSchedule) -> bool:
 
 
 class MaxPlusRun:
-    """All channels of a run. On private links they do not affect each other.
+    """Computes the end times of all channels. On private links, channels do not affect each other.
 
     All links of the routes must be private, and the schedule symmetric and synchronous. ``keeps_steps`` stores when
     each rank reaches each step.
@@ -84,7 +84,7 @@ class MaxPlusRun:
 
 
 class ChannelRun:
-    """One channel of all ranks, computed step by step. Arrays are by rank; ranks that never end are at infinity."""
+    """Computes one channel of all ranks, step by step. Arrays are by rank, with infinity for ranks that never end."""
 
     def __init__(self, inputs: EngineInput, channel: int, rates: LinkRates | None, *, keeps_steps: bool) -> None:
         schedule, p = inputs.schedule, inputs.schedule.world_size
@@ -125,7 +125,7 @@ class ChannelRun:
         return bool((blocks == blocks[:, :1]).all())
 
     def _advance(self, times: Floats, steps: int) -> Floats:
-        """Return when the ranks end, if they start at ``times``."""
+        """Return each rank's end time, given its start time in ``times``."""
         may_skip = not (self.faults.is_random or len(self.begun) or self.fails_at is not None)
         step = done = 0
         while step < steps:
@@ -145,9 +145,9 @@ class ChannelRun:
         return times
 
     def _steps_alike(self, step: int) -> tuple[int, int]:
-        """Return the last of the steps that equal this one, and the shift in ranks from each of them to the next.
+        """Return the last of the consecutive steps that repeat this one, and the shift in ranks between two of them.
 
-        Shifted steps only count as equal if no fault or link speed is specific to a rank.
+        Steps that repeat only after a shift count only if no fault or link speed is specific to a rank.
         """
         rows = self.rows
         if rows.last[step] > step or not self.links_alike or self.faults.affects_ranks:
@@ -155,7 +155,7 @@ class ChannelRun:
         return int(rows.last_turned[step]), int(rows.turn[step])
 
     def _take_step(self, step: int, before: Floats) -> Floats:
-        """Return when the ranks end a step that they reach at ``before``."""
+        """Return each rank's end time for a step, given the times at which the ranks reach it."""
         rows, rows_here = self.rows, range(self.rows.first[step], self.rows.first[step + 1])
         if not rows_here:
             return before
@@ -181,9 +181,9 @@ class ChannelRun:
         return now
 
     def _arrivals(self, row: int, twice: Floats) -> Floats:
-        """Return the arrival of each rank's message of a row; minus infinity if it is empty.
+        """Return the arrival time of each rank's message in schedule row ``row``; minus infinity for empty messages.
 
-        ``twice`` is when the ranks reach the step, two copies in a row.
+        ``twice`` contains the times at which the ranks reach the step, concatenated with a copy of itself.
         """
         p, away, route = self.ranks, self.rows.away[row] % self.ranks, self.rows.route[row]
         nbytes = self.nbytes(row)
@@ -196,14 +196,14 @@ class ChannelRun:
         return through if nbytes.all() else np.where(nbytes > 0, through, -np.inf)
 
     def _stop_failed(self, times: Floats, begins: Bools) -> Floats:
-        """Return the times, with infinity for ranks that would begin an operation after they have failed."""
+        """Return the times, with infinity for ranks that would begin an operation after their failure."""
         assert self.fails_at is not None
         fails = begins & (times >= self.fails_at) & (times < np.inf)
         self.failed |= fails
         return np.where(fails, np.inf, times)
 
     def _compute_unless_failed(self, row: int, times: Floats) -> Floats:
-        """Return when the ranks end the computation of a row. Failed ranks never do."""
+        """Return each rank's end time for a row's computation; infinity for failed ranks."""
         nbytes = np.broadcast_to(self.nbytes(row), len(times))
         begins = np.full(len(times), self.rows.is_local[row]) | (nbytes > 0)
         times = self._stop_failed(times, begins)
@@ -229,7 +229,7 @@ class ChannelRun:
         return self._jitter.slowdowns(int(self.rows.step[self.rows.first[step]]))[: self.ranks]
 
     def arrivals(self, row: int) -> Floats:
-        """Return the arrivals of a row's messages by sender, for a run that keeps its steps."""
+        """Return the arrival time of each sender's message in schedule row ``row``. Requires ``keeps_steps``."""
         step = self._step_of(row)
         if self._known[0] != step:
             self._known = step, {}
@@ -240,13 +240,13 @@ class ChannelRun:
         return known[row]
 
     def chunk(self, row: int, rank: int) -> int:
-        """Return the first chunk that a rank sends in a row."""
+        """Return the index of the first chunk that ``rank`` sends in schedule row ``row``."""
         shifted = (int(self.rows.shift[row]) + rank) % self.ranks * self.schedule.stride
         return int(self.rows.base[row]) + (shifted if self.rows.is_shifted[row] else 0)
 
 
 class _StepJitter:
-    """Message delays in seconds and compute slowdowns, drawn for many rows or steps at once."""
+    """Draws message delays in seconds and compute slowdowns, for many rows or steps at once."""
 
     def __init__(self, rows: Rows, schedule: SymmetricSchedule, channel: int, faults: Faults, index: int) -> None:
         p = schedule.world_size
@@ -276,7 +276,7 @@ class _StepJitter:
         return self._late[row - self._rows.start]
 
     def _draw(self, which: slice) -> Floats:
-        """Return the delays of the messages of some rows. Rows without messages get meaningless numbers."""
+        """Return the message delays of several rows. The values of rows without messages are meaningless."""
         assert self.faults.messages is not None
         rows = self.rows
         shifted = self._places[rows.shift[which, None] + self.ranks] * rows.is_shifted[which, None].astype(np.uint64)
@@ -343,7 +343,7 @@ def _rows(cyclic: SymmetricSchedule, channel: int, sizes: ChunkSizes) -> tuple[R
 
 
 def _bytes_of_all(nbytes: Floats, at: Ints, is_shifted: Bools, p: int) -> Floats:
-    """Return the bytes of each row if all ranks have the same, else NaN."""
+    """Return the bytes of each row if they are the same on all ranks, else NaN."""
     blocks = nbytes[: len(nbytes) // (2 * p) * 2 * p * int(is_shifted.any())].reshape(-1, 2 * p)
     alike = np.where((blocks == blocks[:, :1]).all(axis=1), blocks[:, 0], np.nan)
     of_rows = nbytes[at].copy()
@@ -352,9 +352,9 @@ def _bytes_of_all(nbytes: Floats, at: Ints, is_shifted: Bools, p: int) -> Floats
 
 
 def _last_alike(first: Ints, rows: Floats, to_next: Ints | None = None) -> Ints:
-    """Return, for each step, the last of the following steps with the same ``rows`` [numbers, rows].
+    """Return, for each step, the last of the consecutive steps with identical ``rows`` [numbers, rows].
 
-    With ``to_next``, the shifts from each step to the next must be equal too.
+    With ``to_next``, the shifts from each step to the next must be identical too.
     """
     steps = len(first) - 1
     number = np.diff(first)

@@ -1,4 +1,4 @@
-"""Who waited for whom in a max-plus run, its critical path, and its unfinished operations, without messages.
+"""Find the waits, critical path and unfinished operations of a max-plus run without listing its messages.
 
 Only the times at which ranks reach steps are stored. Everything else is derived on demand.
 """
@@ -22,14 +22,14 @@ from simcomm.compiled.shortcuts.max_plus import ChannelRun, MaxPlusRun
 
 
 class Standstill(NamedTuple):
-    """The end of a run that hangs."""
+    """When a run that hangs stops, and which operations are then unfinished."""
 
     last: float  # end of the last message or computation, in seconds
     unfinished: tuple[Unfinished, ...]
 
 
 def standstill(inputs: EngineInput, run: MaxPlusRun) -> Standstill | None:
-    """Return how a run came to a standstill, or None if it finished."""
+    """Return the standstill of a run that hangs, or None if the run finished."""
     if np.isfinite(run.finished).all():
         return None
     waiting = [operation for channel in run.channels for operation in _Waiting(channel, inputs).all()]
@@ -37,7 +37,7 @@ def standstill(inputs: EngineInput, run: MaxPlusRun) -> Standstill | None:
 
 
 class _Waiting:
-    """The halves of messages that ranks of a hung run wait for, on one channel."""
+    """Finds the sends and receives of one channel that ranks of a hung run wait for."""
 
     def __init__(self, run: ChannelRun, inputs: EngineInput) -> None:
         self.run, self.cyclic, self.itemsize = run, run.schedule, inputs.sizes.itemsize
@@ -54,7 +54,7 @@ class _Waiting:
                     yield from self._half(rank, step, row)
 
     def _half(self, rank: int, step: int, row: int) -> Iterator[Unfinished]:
-        """Yield the half of a message that a rank posts in a row, unless the message has arrived or is empty."""
+        """Yield the send or receive that a rank posts in a row, unless the message is empty or has arrived."""
         cyclic, sends = self.cyclic, self.cyclic.kind[row] == Kind.SEND
         peer, chunk = (rank + int(cyclic.peer[row])) % cyclic.world_size, self._chunk(rank, row)
         count = int(cyclic.count[row])
@@ -105,9 +105,9 @@ class _Waiting:
 
 
 def waited_by_steps(runs: Iterable[MaxPlusRun]) -> dict[tuple[int, int], float]:
-    """Return the seconds that each rank waited, with a message posted, for a peer to post it: by (rank, peer).
+    """Return how long each rank waited, with its side of a message posted, for the peer: seconds by (rank, peer).
 
-    The waits of all runs are added up. The runs have the same ranks and keep their steps.
+    The waits of all runs are added up. All runs must have the same ranks and keep their steps.
     """
     waited: dict[int, Floats] = {}  # by distance of the peer; [ranks]
     for channel in (channel for run in runs for channel in run.channels):
@@ -170,8 +170,8 @@ def _message(channel: ChannelRun, row: int, step: int, src: int, end: float) -> 
 def path_by_steps(runs: Iterable[tuple[float, MaxPlusRun]], spans: Iterable[Span], finished: Floats) -> list[Leg]:
     """Return the critical path of ``runs`` and ``spans``, first leg first.
 
-    Each run has its start time in seconds, and ends later than the one before. Rank r ends at ``finished[r]``. The path
-    equals ``collectives.records.waits.critical_path`` over all messages.
+    Each run is paired with its start time in seconds, and ends later than the previous run. Rank r ends at
+    ``finished[r]``. The path equals ``collectives.records.waits.critical_path`` over all messages.
     """
     work, legs = _Work(runs, spans), list[Message | Span]()
     for end in sorted(set(finished.tolist()), reverse=True):  # a rank without work may end last
@@ -188,7 +188,7 @@ def path_by_steps(runs: Iterable[tuple[float, MaxPlusRun]], spans: Iterable[Span
 
 
 class _Work:
-    """The work of all ranks: consecutive runs, and each rank's spans in between."""
+    """Finds the work that a rank finished at a given time, in consecutive runs and in its spans between them."""
 
     def __init__(self, runs: Iterable[tuple[float, MaxPlusRun]], spans: Iterable[Span]) -> None:
         self.runs = list(runs)
@@ -214,7 +214,7 @@ class _Work:
         return [leg for leg in legs if leg.begin < time]
 
     def _legs_until(self, channel: ChannelRun, rank: int, time: float, within: float) -> Iterator[Message | Span]:
-        """Yield a rank's work in the steps of a channel that had begun, and had not ended before, at ``time``."""
+        """Yield a rank's work in the steps of a channel that were in progress at ``time``, within rounding."""
         begun = channel.begun[:, rank]
         for step in range(int(begun[1:].searchsorted(time - within)), int(begun[:-1].searchsorted(time))):
             known = self._known.get(channel)
@@ -232,14 +232,14 @@ def _later(leg: Message | Span, seconds: float) -> Message | Span:
 
 
 def _precedence(leg: Message | Span) -> tuple[float, ...]:
-    """Return a sort key for legs that end together: the leg that began last comes first."""
+    """Return a sort key for legs that end at the same time: the leg that began last comes first."""
     if isinstance(leg, Message):
         return -leg.begin, leg.src, leg.dst, leg.collective, leg.channel, leg.step, leg.chunk
     return -leg.begin, leg.rank, leg.rank, leg.collective, leg.channel, leg.step, 0
 
 
 def _late_rank(leg: Message | Span) -> int:
-    """Return the rank that a leg waited for to begin."""
+    """Return the rank whose arrival let a leg begin."""
     if isinstance(leg, Span):
         return leg.rank
     return leg.src if leg.dst_posted <= leg.src_posted else leg.dst
