@@ -1,8 +1,8 @@
-"""The inside of a machine: GPUs, PCIe switches, CPU sockets with memory, NICs, and NVLinks.
+"""Build the inside of a machine: GPUs, PCIe switches, CPU sockets with memory, NICs, and NVLinks.
 
 Nodes of machine 0 are n0.gpu0, n0.nic0, n0.pcie0, n0.cpu0, n0.memory0 and n0.nvswitch. GPU i of n is attached to socket
 i * sockets // n, and likewise to a PCIe switch; the same holds for NICs. A CPU node is a socket with its root complex;
-the sockets of one board are linked. Several NVSwitch chips are one node without contention.
+the sockets of one board are linked. All NVSwitch chips of a machine are one node without contention.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ CUBE_MESH_ACROSS = {0: 2, 1: 2, 2: 1, 3: 1}
 
 @dataclass(frozen=True)
 class Machine:
-    """The parts of a machine. GPUs and NICs are spread evenly over switches and sockets."""
+    """The parts of a machine. GPUs and NICs are spread evenly over PCIe switches and sockets."""
 
     title: str
     gpus: int
@@ -80,7 +80,7 @@ def _rail_count(machine: Machine) -> int:
 
 
 def _part_of(index: int, count: int, parts: int) -> int:
-    """Return which of ``parts`` equal ranges of ``count`` items contains the index."""
+    """Divide ``count`` items into ``parts`` ranges of equal size. Return which range contains ``index``."""
     return index * parts // count
 
 
@@ -118,14 +118,14 @@ def _add_nics(graph: "nx.DiGraph[str]", name: str, number: int, machine: Machine
 
 
 def _parent(name: str, sockets: int, switches: int, index: int, count: int) -> str:
-    """Return the switch, or else the CPU, to which device ``index`` of ``count`` is attached."""
+    """Return the PCIe switch or, without switches, the CPU to which device ``index`` of ``count`` is attached."""
     if switches:
         return f"{name}.pcie{_part_of(index, count, switches)}"
     return f"{name}.cpu{_part_of(index, count, sockets)}"
 
 
 def add_nvswitch(graph: "nx.DiGraph[str]", name: str, gpus: Sequence[str], link: LinkSpec) -> None:
-    """Link every GPU to one NVSwitch with all its NVLinks."""
+    """Connect every GPU to one NVSwitch node. ``link`` combines all NVLinks of a GPU."""
     graph.add_node(f"{name}.nvswitch", kind="nvswitch", machine=graph.nodes[gpus[0]]["machine"])
     for gpu in gpus:
         add_link(graph, gpu, f"{name}.nvswitch", link)
@@ -138,7 +138,7 @@ def add_nvlink_pairs(graph: "nx.DiGraph[str]", name: str, gpus: Sequence[str], l
 
 
 def add_cube_mesh(graph: "nx.DiGraph[str]", name: str, gpus: Sequence[str], brick: LinkSpec, bricks: int = 6) -> None:
-    """Link eight GPUs, each with 4 (P100) or 6 (V100) NVLinks, in a hybrid cube mesh; or four, in half of it.
+    """Link eight GPUs in a hybrid cube mesh, or four in half of one. Each has 4 (P100) or 6 (V100) NVLinks.
 
     Raise InputError for another number of GPUs or links.
     """
@@ -187,9 +187,10 @@ def on_rails(
 ) -> Cluster:
     """Build a rail-optimized pod: the NICs of one rail share a leaf switch, for ``nodes_per_leaf`` machines.
 
-    Default: one leaf for all machines. With R rails, machine m connects to leaves s(u R) to s(u R + R - 1), where u = m
-    // nodes_per_leaf. Every leaf has one link to each spine switch; together they have the rate of its NICs
-    divided by ``oversubscription``, each about as fast as a NIC. One rail with one leaf has no spine. Raise InputError.
+    Default: one leaf per rail for all machines. With R rails, machine m connects to leaves s(u R) to s(u R + R - 1),
+    where u = m // nodes_per_leaf. Every leaf has one link to each spine switch, about as fast as a NIC. Together, these
+    links have the bandwidth of the leaf's NICs divided by ``oversubscription``. With one rail and one leaf, there is no
+    spine. Raise InputError.
 
     >>> from simcomm.cluster.hardware import find_machine
     >>> on_rails(find_machine("dgx-h100"), nodes=4, nodes_per_leaf=2)
@@ -210,7 +211,7 @@ def on_rails(
 def _separate_machines(
     machine: Machine, nodes: int, gpus_per_node: int | None
 ) -> tuple["nx.DiGraph[str]", tuple[str, ...]]:
-    """Return a graph of ``nodes`` unconnected machines, and the nodes of their ranks."""
+    """Return a graph of ``nodes`` unconnected machines, and the nodes on which ranks run."""
     check_whole_number("nodes", nodes, at_least=1)
     used = machine.gpus if gpus_per_node is None else check_whole_number("gpus_per_node", gpus_per_node, at_least=1)
     if used > machine.gpus:

@@ -1,11 +1,11 @@
-"""Fit the TCP terms from a pair of hosts, independently of the collectives that they predict.
+"""Fit the TCP terms of a pair of hosts from probes, independently of the collectives that they will predict.
 
-Each number comes from one kind of probe: overheads and CPU time from the smallest messages, which fit into a link's
-burst; the send buffer from when large sends return; the window from TCP's data in flight. The piece that Linux passes
-to a link at once is known: the rest of a message waits behind pieces of other messages ("TCP small queues",
-Documentation/networking/ip-sysctl.rst, tcp_limit_output_bytes). The goodput is not fitted, but computed from headers
-and bandwidth. If the measured goodput differs by more than ``TOLERANCE``, something else limits the pair, and no
-prediction is made.
+Each term comes from one kind of probe. The smallest messages, which fit into a link's burst, give the overheads and CPU
+times. The time at which large sends return gives the send buffer, and TCP's data in flight gives the window. The piece
+that Linux passes to a link at once is known: the rest of a message waits behind pieces of other messages ("TCP small
+queues", Documentation/networking/ip-sysctl.rst, tcp_limit_output_bytes). The goodput is not fitted, but computed from
+headers and bandwidth. If the measured goodput differs by more than ``TOLERANCE``, something else limits the pair, and
+no prediction is made.
 """
 
 from collections.abc import Mapping
@@ -39,11 +39,12 @@ def borrow_transport(calibration: Calibration, ranks: int, given: Mapping[str, A
 
 
 def fit_pair(probes: PairProbes, ranks: int | None = None) -> Transport:
-    """Return the transport of a pair of hosts for ``ranks`` in total. Default: more ranks than cores.
+    """Return the transport of a pair of hosts for ``ranks`` ranks in total. Default: more ranks than cores.
 
-    A smallest message in a chain takes the overhead, its post, and a core at its arrival and for its rank to continue.
-    A chain of one also takes ``start`` and a receive-ready notification. A step in which both sides send takes
-    ``exchange_overhead`` more. Data that arrives after a send returns was left in the send buffer.
+    In a chain, each of the smallest messages takes the overhead, the CPU time to post it, the CPU time to receive it,
+    and the CPU time for its rank to continue. A chain of one also takes ``start`` and a receive-ready notification. A
+    step in which both sides send takes ``exchange_overhead`` more. Data that arrives after its send has returned was in
+    the send buffer.
 
     Raise InputError if the goodput does not match the links, and for incomplete probes.
     """
@@ -57,7 +58,7 @@ def fit_pair(probes: PairProbes, ranks: int | None = None) -> Transport:
 
 
 def _check_numbers(probes: PairProbes) -> None:
-    """Raise InputError for an impossible number."""
+    """Raise InputError for numbers that are not finite or are out of range."""
     pending: list[object] = [*asdict(probes).items()]
     while pending:
         entry = pending.pop()
@@ -120,9 +121,9 @@ def _large_arrived(probes: PairProbes) -> SizeTimes:
 
 
 def _chain(probes: PairProbes, small: int) -> tuple[float, float]:
-    """Return the seconds of a later hop of ``small`` bytes, and of a chain of one.
+    """Return the seconds of each further hop of ``small`` bytes in a chain, and of a chain of one hop.
 
-    The hop is the median of several estimates.
+    The further hop is the median of several estimates.
     """
     seconds = sorted((hops, duration) for nbytes, hops, duration in probes.chains if nbytes == small)
     further = [
@@ -134,17 +135,18 @@ def _chain(probes: PairProbes, small: int) -> tuple[float, float]:
 
 
 def _crowds(probes: PairProbes) -> list[CrowdRound]:
-    """Return the rounds with more ranks than cores."""
+    """Return the crowds: rounds with more ranks than cores."""
     return [crowd for crowd in probes.crowds if crowd.ranks > probes.cores > 0]
 
 
 def _processor(probes: PairProbes, hop: float) -> tuple[float, float, float]:
-    """Return the core seconds to post a message, to receive it, and to continue after a wait.
+    """Return the CPU seconds to post a message, to receive it, and to continue after a wait.
 
-    Each rank of a crowd, which keeps all cores busy, sends and receives. Both sides post a message, and it arrives, as
-    does its notification; a rank waits once per step. So one more message in a step costs two posts and two arrivals,
-    and a step of one message costs that plus one continuation. A post is the sender thread's time for one more message
-    in a step. Without a crowd, all three are zero. Together they are at most a hop.
+    They are measured in crowds: rounds with more ranks than cores, which keep all cores busy. Each rank sends and
+    receives. So one more message in a step costs two posts and two arrivals: its own and its notification's. A step of
+    one message costs as much, plus one continuation, because a rank waits once per step. The time for a post is the
+    sender thread's time for one more message in a step. Without crowds, all three are zero. Their sum is at most
+    ``hop``.
     """
     crowds = _crowds(probes)
     if not crowds:
@@ -159,10 +161,10 @@ def _processor(probes: PairProbes, hop: float) -> tuple[float, float, float]:
 
 
 def _start(probes: PairProbes, awake: float, ranks: int | None) -> float:
-    """Return the core seconds before the first message of each of ``ranks`` ranks.
+    """Return the CPU seconds before the first message of each of ``ranks`` ranks.
 
-    Up to one rank per core, ranks wait awake: ``awake``. More ranks sleep, wake together, and take turns on the cores,
-    each for the same time.
+    With at most one rank per core, ranks wait awake, which takes ``awake``. More ranks sleep, wake together, and take
+    turns on the cores, each for the same time.
     """
     awake = max(0.0, awake)
     asleep = [probes.cores * crowd.waking / crowd.ranks for crowd in _crowds(probes)]
@@ -172,11 +174,12 @@ def _start(probes: PairProbes, awake: float, ranks: int | None) -> float:
 
 
 def _own(probes: PairProbes, both: float) -> tuple[float, float]:
-    """Return the cost of a message in gloo's own collectives relative to ``both``, and their extra start in seconds.
+    """Return the relative cost of a message in gloo's own collectives, and their additional start in seconds.
 
-    A barrier and an all_gather of many messages, each with its notification, keep all cores busy; both start in the
-    same way. They post in C++, which takes no longer than in Python, but from a gloo thread, which the rank's thread
-    wakes and awaits. The result is (1, 0) if not measured.
+    The cost is relative to ``both``. The probes are a barrier and an all_gather of many messages, each with its
+    notification. They keep all cores busy and start in the same way. Gloo posts messages in C++, which takes no longer
+    than in Python, but from its own thread, which the rank's thread wakes and awaits. The result is (1, 0) if not
+    measured.
     """
     each, starts = [], []
     for crowd in _crowds(probes):
@@ -191,7 +194,7 @@ def _own(probes: PairProbes, both: float) -> tuple[float, float]:
 
 
 def _left_behind(probes: PairProbes, rate: float) -> float:
-    """Return the mean bytes still in flight when a large send returns."""
+    """Return the mean number of bytes still in flight when a large send returns."""
     arrived = dict(probes.arrived)
     in_flight = [(arrived[nbytes] - done) * rate for nbytes, done in probes.send_done if nbytes >= LARGE]
     return max(0.0, sum(in_flight) / len(in_flight))

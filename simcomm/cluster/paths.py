@@ -1,9 +1,10 @@
-"""Shortest paths on the arrays of a graph, for one pair or very many at once.
+"""Find shortest paths on a graph stored as arrays, for one pair of nodes or very many at once.
 
-The order of preference: fewer links, then fewer GPUs and CPUs on the way, then wider links. Among equal paths, a number
-of the pair, its *choice*, decides: its digits in the mixed radix of the numbers of candidate links, one digit per node.
-The receiver's number gives destination routing, D-mod-k in a fat tree (Zahavi, "Fat-tree routing and node ordering
-providing contention free traffic for MPI global collectives", 2012); a hash gives ECMP.
+Fewer links are preferred, then fewer GPUs and CPUs on the way, then wider links. Among equally good paths, a number of
+the pair, its *choice*, decides. At each node, one digit of the choice selects one of the candidate links: the digits
+are those of a mixed radix, whose bases are the numbers of candidates. With the receiver's number as choice, this is
+destination routing, or D-mod-k in a fat tree (Zahavi, "Fat-tree routing and node ordering providing contention free
+traffic for MPI global collectives", 2012). With a hash as choice, it is ECMP.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -37,7 +38,7 @@ class RouteLinks(NamedTuple):
 
 
 class GraphArrays(NamedTuple):
-    """A graph as numbers. A leaf is a node with a single neighbor that has several; only other nodes are searched."""
+    """A graph as arrays. A leaf is a node whose only neighbor has several. Searches visit only the other nodes."""
 
     src: Ints  # [links]: node
     dst: Ints
@@ -51,7 +52,7 @@ class GraphArrays(NamedTuple):
 
 
 class ShortestPaths:
-    """The shortest paths of one graph, with nodes and links numbered in its order.
+    """Finds the shortest paths of one graph. Nodes and links are numbered in the graph's order.
 
     >>> import simcomm
     >>> search = ShortestPaths(simcomm.star(2, "10 Gbit/s", "5 us").graph)
@@ -65,12 +66,12 @@ class ShortestPaths:
         self._graph = graph
 
     def is_of(self, graph: "nx.DiGraph[str]") -> bool:
-        """Return whether these are the paths of this very graph."""
+        """Return whether ``graph`` is the object whose paths these are."""
         return self._graph is graph
 
     @cached_property
     def edges(self) -> list[tuple[str, str]]:
-        """The links by number."""
+        """The links, by number."""
         return list(self._graph.edges)
 
     @cached_property
@@ -99,7 +100,7 @@ class ShortestPaths:
         )
 
     def _costs(self, src: Ints, inner: Ints) -> Ints:
-        """Return the cost of each link between non-leaf nodes, as integers, which add exactly."""
+        """Return the cost of each link between non-leaf nodes. Costs are integers, so their sums are exact."""
         kinds, costs = node_kinds(self._graph), np.zeros(len(src), np.int64)
         links = self._graph.edges(data=True)
         widths = np.fromiter((data["bandwidth"] for *_, data in links), np.float64, len(src))[inner]
@@ -117,7 +118,7 @@ class ShortestPaths:
 
     @cached_property
     def _lists(self) -> tuple[Any, Any]:
-        """Arrays and scratch as lists, which Python reads faster."""
+        """The arrays and scratch arrays as lists, which Python reads faster."""
         return GraphArrays(*(column.tolist() for column in self._arrays)), [column.tolist() for column in self._scratch]
 
     @cached_property
@@ -131,7 +132,7 @@ class ShortestPaths:
         return np.stack(speeds)
 
     def ends(self, pairs: Collection[tuple[str, str]]) -> Ints:
-        """Return the nodes of pairs as numbers, shape [pairs, 2]. Raise InputError for an unknown node."""
+        """Return the node numbers of each pair; shape [pairs, 2]. Raise InputError for an unknown node."""
         names = chain.from_iterable(pairs)
         try:
             return np.fromiter(map(self.number.__getitem__, names), np.int64, 2 * len(pairs)).reshape(-1, 2)
@@ -140,9 +141,9 @@ class ShortestPaths:
             raise InputError(f"node {error} does not exist; nodes are {known}") from error
 
     def paths(self, ends: Ints, choices: Ints) -> RouteLinks:
-        """Return the path of every pair in ``ends``, without links if there is no path.
+        """Return the path of every pair in ``ends``; it has no links if none exists.
 
-        ``choices`` has a non-negative number per pair, which picks among equal paths.
+        ``choices`` has one non-negative number per pair, which selects one of several equally good paths.
         """
         sources, targets, arrays = ends[:, 0], ends[:, 1], self._arrays
         starts = _neighbours(sources, arrays.up, arrays.dst)
@@ -153,9 +154,9 @@ class ShortestPaths:
         return _by_number(order, counts, links)
 
     def _by_gateway(self, gateways: Ints, queries: list[Ints]) -> tuple[Ints, Ints]:
-        """Return the lengths and links of paths sorted by their last non-leaf node.
+        """Return the lengths and links of paths, given the pairs sorted by the last non-leaf node of their paths.
 
-        Each such node is searched from only once.
+        Each of these nodes is searched from only once.
         """
         cuts = [0, *(np.flatnonzero(np.diff(gateways)) + 1).tolist(), len(gateways)] if len(gateways) else [0]
         large = len(cuts) * len(self._arrays.out) + len(gateways) * LOOKS_ON_A_PATH > WORTH_COMPILING
@@ -177,7 +178,7 @@ class ShortestPaths:
         return counts, np.concatenate(links)
 
     def path(self, source: int, target: int, choice: int) -> tuple[str, ...]:
-        """Return the nodes of one path with both ends, as in ``paths``; empty if there is no path."""
+        """Return the nodes of one path, including both ends, as in ``paths``; empty if there is no path."""
         net, scratch = self._lists
         start = source if net.up[source] < 0 else net.dst[net.up[source]]
         gateway = target if net.down[target] < 0 else net.src[net.down[target]]
@@ -186,7 +187,7 @@ class ShortestPaths:
         return self.nodes_of(links.tolist())
 
     def nodes_of(self, links: Iterable[int]) -> tuple[str, ...]:
-        """Return the nodes of a path of links, with both ends."""
+        """Return the nodes along these links, including both ends."""
         pairs = [self.edges[link] for link in links]
         return (*(src for src, _ in pairs), pairs[-1][1]) if pairs else ()
 
@@ -196,7 +197,7 @@ _kept: ContextVar[list[ShortestPaths] | None] = ContextVar("kept_paths", default
 
 @contextmanager
 def keeping_paths() -> Iterator[None]:
-    """Within the context, reuse the search data of the last network, which must not change."""
+    """Within the context, cache the search data of the last network, which must not change."""
     token = _kept.set([])
     try:
         yield
@@ -205,7 +206,7 @@ def keeping_paths() -> Iterator[None]:
 
 
 def find_shortest_paths(graph: "nx.DiGraph[str]") -> ShortestPaths:
-    """Return the shortest paths of a graph; within ``keeping_paths``, the previous paths if the graph is the same.
+    """Return a graph's shortest paths; within ``keeping_paths``, they are cached for the last graph.
 
     >>> import simcomm
     >>> graph = simcomm.star(2, "10 Gbit/s", "5 us").graph
@@ -223,7 +224,7 @@ def find_shortest_paths(graph: "nx.DiGraph[str]") -> ShortestPaths:
 
 
 def _leaves(src: Ints, dst: Ints, nodes: int) -> tuple[Ints, Ints]:
-    """Return each node's link to its only neighbor and the link back; -1 for nodes that are not leaves."""
+    """Return each leaf's link to its neighbor and the link back; -1 for all other nodes."""
     leaving, coming = np.bincount(src, minlength=nodes), np.bincount(dst, minlength=nodes)
     up, down = np.full(nodes, -1), np.full(nodes, -1)
     up[src] = down[dst] = np.arange(len(src))  # valid for nodes with one of each
@@ -242,13 +243,13 @@ def _neighbours(nodes: Ints, leaf_links: Ints, far_ends: Ints) -> Ints:
 
 
 def _sorted_by_node(ends: Ints, links: Ints, nodes: int) -> tuple[Ints, Ints]:
-    """Return the start of each node's links, and the links sorted by one of their ends."""
+    """Return where each node's links begin, and the links sorted by the node at one of their ends."""
     counts = np.bincount(ends[links], minlength=nodes)
     return np.concatenate([[0], np.cumsum(counts)]), links[np.argsort(ends[links], kind="stable")]
 
 
 def _by_number(order: Ints, counts: Ints, links: Ints) -> RouteLinks:
-    """Return the paths, given in ``order``, by their number from 0 on."""
+    """Return the paths in the order of their numbers. ``order`` has the number of each given path."""
     begins = np.concatenate([[0], np.cumsum(counts)])[:-1]
     position = np.argsort(order)
     lengths, begins = counts[position], begins[position]
@@ -259,14 +260,17 @@ def _by_number(order: Ints, counts: Ints, links: Ints) -> RouteLinks:
 
 
 class PathFinder(NamedTuple):
-    """The two halves of a search: Python on lists, or the same functions compiled on arrays."""
+    """The two halves of a search: Python functions on lists, or the same functions compiled for arrays."""
 
     measure: Callable[..., tuple[int, int]]
     descend: Callable[..., Any]
 
 
 def check_hops(number: int, found: int, pairs: int, most: int) -> None:
-    """Raise TooLarge if the routes of ``pairs`` have too many links; ``found`` of them have ``number``."""
+    """Raise TooLarge if the routes of ``pairs`` pairs have too many links in total.
+
+    ``found`` of these routes have ``number`` links together.
+    """
     if number > allowed(most):
         about = number * pairs // found
         what = f"the routes between {pairs:,} pairs of hosts have about {about:,} links together or more"
@@ -274,10 +278,10 @@ def check_hops(number: int, found: int, pairs: int, most: int) -> None:
 
 
 def _measure(net: Any, gateway: int, starts: Any, scratch: Any) -> tuple[int, int]:
-    """Search breadth first from the end node backward until every start has its distance and lowest cost.
+    """Search backward from the gateway, breadth first, until every start has its distance and lowest cost.
 
     Return the number of visited nodes, which are first in the queue, and the total length of all paths from the starts.
-    Plain loops serve Python and numba.
+    Both Python and numba run these plain loops.
     """
     level, best, queue, _ = scratch
     level[gateway], best[gateway], queue[0] = 0, 0, gateway
@@ -306,9 +310,9 @@ def _measure(net: Any, gateway: int, starts: Any, scratch: Any) -> tuple[int, in
 
 
 def _descend(net: Any, gateway: int, queries: Any, scratch: Any, seen: int, counts: Any) -> Any:
-    """Walk from each source by descending distance to the end node and its target, then reset all distances.
+    """Follow decreasing distances from each source to the gateway and its target, then reset all distances.
 
-    ``queries`` are the sources, the start nodes of the paths, the targets, and the choices among equal paths.
+    ``queries`` are the sources, the start nodes of the paths, the targets, and the choices among equally good paths.
     Return the links of all paths, one path after the other.
     """
     sources, starts, targets, choices = queries

@@ -1,10 +1,10 @@
 """Routing policies, and detours for devices without peer-to-peer access.
 
-A policy (``Routing``) is a function from a graph to its ``Router``; a cluster has one. ``shortest`` is the default: the
-shortest path and, among equal ones (see ``simcomm.cluster.paths``), the one that the receiver's number picks, as in
-switches that forward by destination. ``ecmp`` picks by a hash of sender and receiver, so flows can collide.
+A policy (``Routing``) is a function from a graph to its ``Router``. Each cluster has one; ``shortest`` is the default.
+It takes the shortest path. Among equally good paths (see ``simcomm.cluster.paths``), the receiver's number selects one,
+as in switches that forward by destination. ``ecmp`` selects by a hash of sender and receiver, so flows can collide.
 
-GPUs reach each other, and NICs, directly up to their ``p2p_level``: over NVLink only (NVL), also over PCIe switches
+Which devices a GPU reaches directly depends on its ``p2p_level``: those over NVLink only (NVL), also over PCIe switches
 (PXB), over one CPU (PHB) or over several (SYS), as in NCCL_P2P_LEVEL. Other traffic goes through the receiver's host
 memory and, to another machine, first through the sender's.
 """
@@ -32,7 +32,7 @@ GREATEST_REACH = {"pcie": 0, "cpu": 2}  # index in P2P_LEVELS up to which a GPU 
 
 
 class Router:
-    """The routes in one graph: the nodes of one route, or the links of many."""
+    """Finds routes in one graph: the nodes of one route, or the links of many."""
 
     def __init__(self, graph: "nx.DiGraph[str]") -> None:
         check_is_graph(graph)
@@ -42,7 +42,7 @@ class Router:
         self._hops = 0  # links of the known routes
 
     def route(self, src: str, dst: str) -> Route:
-        """Return the nodes from src to dst, always the same. Raise InputError if there is no route."""
+        """Return the nodes from src to dst, the same in every call. Raise InputError if there is no route."""
         if (src, dst) not in self._known:
             route = self._known[src, dst] = self._find(src, dst)
             self._hops += len(route) - 1
@@ -61,7 +61,7 @@ class Router:
 
 
 class ShortestRouter(Router):
-    """Shortest paths. The receiver's number, or with a seed a hash of sender and receiver, picks among equal ones."""
+    """Routes by shortest paths. The receiver's number or, with a seed, a hash selects among equally good ones."""
 
     def __init__(self, graph: "nx.DiGraph[str]", seed: int | None = None) -> None:
         super().__init__(graph)
@@ -75,7 +75,7 @@ class ShortestRouter(Router):
         return self._with_detour(self._leg(src, dst))
 
     def _with_detour(self, route: Route) -> Route:
-        """Return the route or, if its ends do not reach each other directly, one through host memory."""
+        """Return the route, replaced by one through host memory if its ends cannot reach each other directly."""
         stops = _memory_stops(self.graph, route) if self._any_may_need_memory else []
         return join_legs(self._leg(a, b) for a, b in pairwise((route[0], *stops, route[-1]))) if stops else route
 
@@ -90,7 +90,7 @@ class ShortestRouter(Router):
         return route
 
     def links_between(self, nodes: Sequence[str], src: npt.NDArray[Any], dst: npt.NDArray[Any]) -> RouteLinks:
-        """Return the same as ``Router.links_between``: all routes at once, except those with a detour."""
+        """Return the same as ``Router.links_between``. All routes without a detour are found at once."""
         number = self.paths.ends([(node, node) for node in nodes])[:, 0]
         ends = np.stack([number[src], number[dst]], axis=1)
         routes = self.paths.paths(ends, self._choices(ends))
@@ -107,7 +107,7 @@ class ShortestRouter(Router):
 
     @cached_property
     def _may_need_memory(self) -> "npt.NDArray[np.bool_]":
-        """Whether, for each link, some GPU may not reach beyond its end directly."""
+        """For each link, whether a route over it may need a detour through host memory."""
         lowest = min((_reach(self.graph, node) for node in rank_nodes(self.graph)), default=len(P2P_LEVELS) - 1)
         kinds = node_kinds(self.graph)
         return np.array([lowest <= GREATEST_REACH.get(kinds[dst], -1) for _, dst in self.graph.edges], dtype=bool)
@@ -118,7 +118,7 @@ class ShortestRouter(Router):
         return not GREATEST_REACH.keys().isdisjoint(kinds) and bool(self._may_need_memory.any())
 
     def _choices(self, ends: Ints) -> Ints:
-        """Return the number with which each pair picks among equal paths."""
+        """Return each pair's number that selects one of several equally good paths."""
         receivers = self._numbers[ends[:, 1]]
         if self._seed is None:
             return receivers.astype(np.int64)
@@ -159,12 +159,12 @@ class RailAwareRouter(ShortestRouter):
         return self._with_detour(join_legs(self._leg(a, b) for a, b in pairwise(stops)))
 
     def links_between(self, nodes: Sequence[str], src: npt.NDArray[Any], dst: npt.NDArray[Any]) -> RouteLinks:
-        """Return the same as ``Router.links_between``, one route after the other."""
+        """Return the same as ``Router.links_between``, but compute one route after the other."""
         return Router.links_between(self, nodes, src, dst)
 
 
 class ListedRouter(Router):
-    """Given routes, and another policy for all other pairs."""
+    """Uses given routes, and another policy for all other pairs."""
 
     def __init__(self, graph: "nx.DiGraph[str]", routes: Iterable[Sequence[str]], otherwise: "Routing") -> None:
         super().__init__(graph)
@@ -183,7 +183,7 @@ Routing = Callable[["nx.DiGraph[str]"], Router]
 
 
 def shortest(graph: "nx.DiGraph[str]") -> Router:
-    """Route by shortest paths, among equal ones by the receiver's number; the default of a cluster.
+    """Route by shortest paths, spread over equally good ones by the receiver's number. The default of a cluster.
 
     >>> import simcomm
     >>> shortest(simcomm.star(3, "10 Gbit/s", "5 us").graph).route("h0", "h2")
@@ -204,7 +204,7 @@ def rail_aware(graph: "nx.DiGraph[str]") -> Router:
 
 
 def ecmp(seed: int = 0) -> Routing:
-    """Return the policy of shortest paths that picks among equal ones by a hash of seed, sender and receiver.
+    """Return a policy of shortest paths. A hash of seed, sender and receiver selects one of several equally good paths.
 
     Raise InputError for a seed outside 0 to 2^32 - 1.
 
@@ -219,10 +219,10 @@ def ecmp(seed: int = 0) -> Routing:
 
 
 def listed_routes(routes: Iterable[Sequence[str]], otherwise: Routing = shortest) -> Routing:
-    """Return the policy that uses each of ``routes`` in its direction, and ``otherwise`` for all other pairs.
+    """Return a policy that uses ``routes``, each in its direction, and ``otherwise`` for all other pairs.
 
-    A route is a list of nodes from a sender to a receiver. The policy raises InputError for a graph without such a
-    route, and for two routes of one pair.
+    A route is a list of nodes from a sender to a receiver. The policy raises InputError if the graph lacks a route's
+    nodes or links, or if a pair has two routes.
 
     >>> import simcomm
     >>> ring = simcomm.ring(4, "10 Gbit/s", "5 us")
@@ -237,7 +237,7 @@ def listed_routes(routes: Iterable[Sequence[str]], otherwise: Routing = shortest
 
 
 def join_legs(legs: Iterable[Route]) -> Route:
-    """Return consecutive legs as one route.
+    """Join consecutive legs into one route.
 
     >>> join_legs([("h0", "s0"), ("s0", "h1")])
     ('h0', 's0', 'h1')
@@ -247,7 +247,7 @@ def join_legs(legs: Iterable[Route]) -> Route:
 
 
 def _replace_routes(routes: RouteLinks, numbers: npt.NDArray[Any], others: RouteLinks) -> RouteLinks:
-    """Return ``routes`` with those at ``numbers`` replaced, in this order, by ``others``."""
+    """Replace the routes at ``numbers`` by ``others``, in this order."""
     old = np.diff(routes.first)
     lengths, stays = old.copy(), np.ones(len(old), dtype=bool)
     lengths[numbers], stays[numbers] = np.diff(others.first), False
@@ -258,7 +258,7 @@ def _replace_routes(routes: RouteLinks, numbers: npt.NDArray[Any], others: Route
 
 
 def _memory_stops(graph: "nx.DiGraph[str]", route: Route) -> list[str]:
-    """Return the host memories that a route must pass."""
+    """Return the host memories through which a route must pass."""
     machines = [graph.nodes[node].get("machine") for node in route]
     if machines[0] == machines[-1]:
         far = _distance(graph, route) > min(_reach(graph, route[0]), _reach(graph, route[-1]))
@@ -273,14 +273,14 @@ def _memory_stops(graph: "nx.DiGraph[str]", route: Route) -> list[str]:
 
 
 def _distance(graph: "nx.DiGraph[str]", nodes: Sequence[str]) -> int:
-    """Return the index in P2P_LEVELS that devices need to reach each other over these nodes."""
+    """Return the index in P2P_LEVELS of the lowest level that allows direct access over these nodes."""
     kinds = [node_kind(graph, node) for node in nodes]
     cpus = kinds.count("cpu")
     return 1 + min(cpus, 2) if cpus else int("pcie" in kinds or "nic" in kinds)
 
 
 def _reach(graph: "nx.DiGraph[str]", node: str) -> int:
-    """Return the index in P2P_LEVELS up to which a node reaches directly."""
+    """Return the index in P2P_LEVELS of a node's own level."""
     return P2P_LEVELS.index(graph.nodes[node].get("p2p_level", "SYS"))
 
 

@@ -1,4 +1,4 @@
-"""Networks of hosts: star, ring, fully connected, torus, two-level tree, fat tree, dragonfly.
+"""Build networks of hosts: star, ring, fully connected, torus, two-level tree, fat tree, dragonfly.
 
 Hosts are h0, h1, ... with one rank each. Switches are s0, s1, ... with their ``tier``, counted from the hosts. Unless
 stated otherwise, every link has the given bandwidth and latency in each direction: text with units, or parsed values.
@@ -37,7 +37,7 @@ def star(
 def ring(
     hosts: int, bandwidth: str | Bandwidth, latency: str | Latency, transport: Transport | None = IDEAL
 ) -> Cluster:
-    """Build hosts in a circle without switches, each linked to the next; they forward other hosts' messages.
+    """Build hosts in a ring without switches. Each host is linked to the next and forwards other hosts' messages.
 
     >>> ring(4, "10 Gbit/s", "5 us")
     <Cluster ring of 4 hosts, 10 Gbit/s: 4 ranks, 4 nodes, 8 links>
@@ -52,7 +52,7 @@ def ring(
 def fully_connected(
     hosts: int, bandwidth: str | Bandwidth, latency: str | Latency, transport: Transport | None = IDEAL
 ) -> Cluster:
-    """Build hosts with a link between every two, without switches.
+    """Build hosts with a link between every two of them, without switches.
 
     >>> fully_connected(4, "10 Gbit/s", "5 us")
     <Cluster 4 hosts, fully connected, 10 Gbit/s: 4 ranks, 4 nodes, 12 links>
@@ -69,7 +69,8 @@ def torus(
 ) -> Cluster:
     """Build a grid of hosts with wrap-around in every dimension, numbered row by row (last dimension fastest).
 
-    Each host has links to both neighbors in each dimension; a dimension of two has one link, not two.
+    Each host has links to both neighbors in each dimension. In a dimension of size two, both are the same host, linked
+    once.
 
     >>> torus([4, 4], "10 Gbit/s", "5 us")
     <Cluster 4 x 4 torus, 10 Gbit/s: 16 ranks, 16 nodes, 64 links>
@@ -127,8 +128,8 @@ def fat_tree(
     """Build three tiers of switches with ``ports`` ports (k) each: k^3/4 hosts with full bisection bandwidth.
 
     There are k pods of k/2 edge and k/2 aggregation switches, and (k/2)^2 core switches, each linked to every pod
-    (Al-Fares, Loukissas, Vahdat, "A scalable, commodity data center network architecture", 2008). Full bandwidth
-    between all pairs needs routes that spread; the default routing spreads them by receiver.
+    (Al-Fares, Loukissas, Vahdat, "A scalable, commodity data center network architecture", 2008). Only routes that are
+    spread over all switches give every pair the full bandwidth. The default routing spreads them by receiver.
 
     >>> fat_tree(4, "10 Gbit/s", "5 us")
     <Cluster fat tree of 4-port switches, 16 hosts, 10 Gbit/s: 16 ranks, 36 nodes, 96 links>
@@ -161,9 +162,9 @@ def dragonfly(
 ) -> Cluster:
     """Build groups of fully connected routers, with one global link between every two groups.
 
-    A router has ``global_links`` ports to other groups, so there are at most routers_per_group * global_links + 1
-    groups, which is the default (Kim, Dally, Scott, Abts, "Technology-driven, highly-scalable dragonfly topology",
-    2008, with p, a and h for the first three). Group i's j-th global port leads to group i + j + 1.
+    A router has ``global_links`` ports to other groups. Default of ``groups``: the maximum, routers_per_group *
+    global_links + 1. Group i's j-th global port leads to group i + j + 1. The first three arguments are p, a and h in
+    Kim, Dally, Scott, Abts, "Technology-driven, highly-scalable dragonfly topology", 2008.
 
     >>> dragonfly(2, 4, 2, "10 Gbit/s", "5 us")
     <Cluster dragonfly of 9 groups, 72 hosts, 10 Gbit/s: 72 ranks, 108 nodes, 324 links>
@@ -197,7 +198,7 @@ def _names(letter: str, count: int) -> list[str]:
 
 
 def _add_link_once(graph: "nx.DiGraph[str]", a: str, b: str, link: LinkSpec) -> None:
-    """Add a link unless both ends are one node or are linked already, as in a circle of two."""
+    """Add a link unless both ends are the same node or are already linked, as in a ring of two."""
     if a != b and not graph.has_edge(a, b):
         add_link(graph, a, b, link)
 

@@ -50,12 +50,11 @@ class SimulatedSync:
         return replace(self, inputs=expanded, timing=one_by_one(expanded, messages=True))
 
     def messages(self) -> Messages:
-        """Return the messages of this sync. Their times are seconds since the start of the training run."""
+        """Return the messages of this sync, with times in seconds since the training run began."""
         return trace_messages(self.inputs, self.timing, self.base)
 
     def reductions(self) -> Spans:
-        """Return the reductions and copies of this sync. Their times are seconds since the start of the training run.
-        """
+        """Return the reductions and copies of this sync, with times in seconds since the training run began."""
         spans = trace_reductions(self.inputs, self.timing)
         return Spans(spans.names, **{**spans.kept, "begin": self.base + spans.begin, "end": self.base + spans.end})
 

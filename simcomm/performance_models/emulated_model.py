@@ -33,7 +33,7 @@ class EmulatedModel(NetworkModel):
         return self.calibration is not None and bool(self.calibration.overlap)
 
     def alternatives(self) -> Alternatives:
-        """Return the calibrations to repeat a prediction with: one per fold, and one with slower cores."""
+        """Return the alternative calibrations for a prediction: one per fold, and one with slower cores."""
         if self.calibration is None or not self.calibration.parts:
             return Alternatives((), None)
         return Alternatives(tuple(self.calibration.parts), self.calibration.with_slower_cores(SLOWER))
@@ -53,8 +53,7 @@ class EmulatedModel(NetworkModel):
         return max(measured, default=local)
 
     def shared_cores(self, training: Training) -> int | None:
-        """Return the number of cores that ranks share, or None if compute times are given or calibrated for all ranks.
-        """
+        """Return the number of cores that ranks share, or None if compute is given or calibrated for all ranks."""
         if self.calibration is None or training.compute is not None:
             return None
         measured = self.measured_ranks(training)

@@ -147,8 +147,7 @@ class _MaxPlusClock:
         self.ended[location] = end
 
     def _ready(self, location: Location) -> float:
-        """Return when a rank reaches a step: after its previous step and, on a GPU, after the host has posted the step.
-        """
+        """Return when a rank reaches a step: after its previous step and, on a GPU, after the host has posted it."""
         rank, channel, step = location
         before = self.ended[rank, channel, step - 1] if step else self.starts[rank]
         if self.calibration.queued is None:

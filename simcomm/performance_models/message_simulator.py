@@ -123,8 +123,7 @@ class MessageSimulator:
         return star, None if star is not None else faster_star(self.cluster, nbytes)
 
     def sweep_seconds(self, call: CollectiveCall, faults: Faults, shared: "compiled.SharedInputs") -> float:
-        """Return the time in seconds of one call in a sweep of calls that share a schedule; infinity if the run hangs.
-        """
+        """Return the time in seconds of one call in a sweep over one schedule; infinity if the run hangs."""
         is_whole = self.cluster.world_size <= VERIFIED_UP_TO or call.elements >= shared.schedule.chunks
         if faults == NO_FAULTS and is_whole:
             return self.timing(shared.next(call, self.cluster, self.transport)).elapsed

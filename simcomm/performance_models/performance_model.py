@@ -22,9 +22,7 @@ from simcomm.performance_models.options import TIMES_ONLY, SimulationOptions
 
 
 class Alternatives(NamedTuple):
-    """Alternative calibrations to repeat a prediction with: one per fold, and one with slower cores if only cores
-    drift.
-    """
+    """Alternative calibrations for a prediction: one per fold, and one with slower cores if only cores drift."""
 
     parts: tuple[Calibration, ...]
     slower: Calibration | None
