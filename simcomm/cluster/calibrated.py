@@ -1,4 +1,4 @@
-"""Clusters with measured costs: processes of this machine, and other machines with this machine's software."""
+"""Clusters with measured costs: this machine's processes, and other networks that use this machine's software costs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
@@ -29,7 +29,7 @@ class ThisMachine(Cluster):
         return [self.title] * self.world_size
 
     def on_first(self, world_size: int) -> Cluster:
-        """Return the cluster with all its ranks, because it is calibrated for them only. Raise InputError for fewer."""
+        """Return the cluster unchanged, because it is calibrated for all its ranks. Raise InputError for fewer."""
         if world_size != self.world_size:
             raise InputError(
                 f"world_size must be {self.world_size}, the number of ranks of {self.title}, not {world_size}"
@@ -37,7 +37,10 @@ class ThisMachine(Cluster):
         return self
 
     def calibrated_by(self, calibration: Calibration) -> Cluster:
-        """Return the cluster with measured software and memory costs. Raise InputError for another number of ranks."""
+        """Return the cluster with measured software and memory costs.
+
+        Raises InputError if the calibration is for a different number of ranks.
+        """
         if calibration.ranks != self.world_size:
             raise InputError(
                 f"the calibration is for {calibration.ranks} ranks, and {self.title} has {self.world_size}; "
@@ -64,7 +67,7 @@ class ThisMachine(Cluster):
 
 
 class EmulatedCluster(Cluster):
-    """Processes of this machine on a network that is built for them."""
+    """Processes of this machine on an emulated network, built for the run."""
 
     performance_model = "emulated"
     is_built = True
@@ -79,7 +82,7 @@ class EmulatedCluster(Cluster):
 
 
 def as_emulated(cluster: Cluster) -> EmulatedCluster:
-    """Return the cluster as a network built on this machine.
+    """Return the cluster as a network to be emulated on this machine.
 
     >>> import simcomm
     >>> as_emulated(simcomm.star(4, "1 Gbit/s", "0 us")).local_ranks
@@ -89,9 +92,9 @@ def as_emulated(cluster: Cluster) -> EmulatedCluster:
 
 
 def this_machine(ranks: int) -> Cluster:
-    """Return ``ranks`` processes of this machine. Raise InputError for fewer than one.
+    """Return a cluster of ``ranks`` processes on this machine. Raise InputError if ``ranks`` is less than one.
 
-    ``simcomm.run`` needs a calibration for it.
+    ``simcomm.run`` needs a calibration for this cluster.
 
     >>> this_machine(2).world_size
     2
@@ -101,7 +104,7 @@ def this_machine(ranks: int) -> Cluster:
 
 
 def uses_calibration(cluster: Cluster, training: Training | None = None) -> bool:
-    """Return whether the prediction of a collective, or of a training, on a cluster depends on a calibration.
+    """Return whether predictions on a cluster depend on a calibration: of collectives or, if given, of a training run.
 
     >>> import simcomm
     >>> uses_calibration(simcomm.star(4, "10 Gbit/s", "5 us")), uses_calibration(simcomm.this_machine(2))
@@ -113,7 +116,7 @@ def uses_calibration(cluster: Cluster, training: Training | None = None) -> bool
 
 
 def check_used(calibration: Calibration | None, clusters: Sequence[Cluster], training: Training | None = None) -> None:
-    """Raise InputError for a calibration that no prediction uses."""
+    """Raise InputError if a calibration is given and no prediction uses it."""
     described = [cluster.title for cluster in clusters if not uses_calibration(cluster, training)]
     if check_calibration(calibration) is not None and len(described) == len(clusters) > 0:
         raise InputError(f"calibration is not used on {described[0]}, which describes its own costs; remove it")
@@ -122,7 +125,7 @@ def check_used(calibration: Calibration | None, clusters: Sequence[Cluster], tra
 def resolve_transport(cluster: Cluster, calibration: Calibration | None = None) -> tuple[Cluster, Transport]:
     """Return the cluster and its transport, both calibrated if necessary.
 
-    Default: the cached calibration. Raise InputError if there is none.
+    Default: the cached calibration. Raise InputError if it is needed and missing.
     """
     check_calibration(calibration)
     if cluster.transport is None:
@@ -132,12 +135,12 @@ def resolve_transport(cluster: Cluster, calibration: Calibration | None = None) 
 
 
 def _rate(messages: int, seconds_per_byte: float) -> float:
-    """Return bytes/s; infinity if nothing was sent, as with one rank."""
+    """Return the bytes/s of ``messages`` concurrent messages; infinity if a byte takes no time, as with one rank."""
     return messages / seconds_per_byte if seconds_per_byte > 0 else inf
 
 
 def _memory_graph(hosts: Sequence[str], alone: float, shared: float) -> "nx.DiGraph[str]":
-    """Return hosts whose messages all cross one edge, because processes share memory in both directions.
+    """Return a graph in which every message crosses the same edge, which represents the memory that processes share.
 
     The edge offers ``alone`` bytes/s to a single message and ``shared`` bytes/s to several.
     """

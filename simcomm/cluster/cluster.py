@@ -1,4 +1,4 @@
-"""A cluster: hosts, switches and links as a networkx graph, and the host of each rank."""
+"""Clusters: hosts, switches and links as a networkx graph, and the host of each rank."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,13 +21,13 @@ BORROWED_RANKS = 2  # ranks in the calibration of this machine's software for ot
 
 @dataclass(frozen=True)
 class Cluster:
-    """The hosts of the ranks, their network, its routing, and how links are shared.
+    """A network, the hosts of its ranks, its routing, and how messages share its links.
 
     Every edge of ``graph`` is one direction of a link, with its bandwidth in bytes/s and its latency in seconds;
-    ``simcomm.cluster.graph`` lists all attributes. Messages share a link max-min fairly (``fair``), or it serves one
-    message at a time in order of arrival (``fifo``).
+    ``simcomm.cluster.graph`` lists all attributes. With ``fair``, messages share a link max-min fairly. With ``fifo``,
+    a link serves one message at a time, in order of arrival.
 
-    Raise InputError for another sharing, and for an invalid transport.
+    Raise InputError for another value of ``sharing``, and for an invalid transport.
 
     >>> import simcomm
     >>> simcomm.star(4, "10 Gbit/s", "5 us")
@@ -71,50 +71,50 @@ class Cluster:
 
     @property
     def place_of_run(self) -> str:
-        """The source of figures measured on this machine."""
+        """Where measurements are taken, as printed in results."""
         return "this machine"
 
     def machines(self) -> list[object]:
-        """Return the machine of each rank: its GPU's machine, or its host."""
+        """Return the machine of each rank: the machine of its GPU, or else its host."""
         return [self.graph.nodes[host].get("machine", host) for host in self.hosts]
 
     @property
     def calibration_ranks(self) -> int:
-        """The number of ranks with which this machine must be calibrated for this cluster."""
+        """The number of ranks with which this machine must be calibrated to predict the cluster."""
         return BORROWED_RANKS
 
     def calibrated_by(self, calibration: Calibration) -> "Cluster":
-        """Return the cluster with this machine's measured software costs, unless its costs are described."""
+        """Return the cluster with this machine's measured software costs, unless it has a transport of its own."""
         if self.transport is not None:
             return self
         return replace(self, transport=borrow_transport(calibration, self.world_size, self.tcp_terms or {}))
 
     def under_nccl(self, settings: Any) -> "Cluster":
-        """Return the cluster as NCCL uses it with these settings, or unchanged if NCCL does not connect it."""
+        """Return the cluster with these NCCL settings, or unchanged if it does not use NCCL."""
         return self
 
     def check_joined_by_nccl(self) -> None:
-        """Raise InputError unless NCCL connects the cluster, so that its own collectives are known."""
+        """Raise InputError unless the cluster uses NCCL, so that NCCL's own collectives are known."""
         raise InputError(f'algorithm "nccl" requires transport = "nccl"; {self.title} has another transport')
 
     def check_measurable(self, backend: str, gpus: Callable[[], Sequence[str]]) -> None:
-        """Raise InputError unless this machine is the cluster; ``gpus`` returns the driver's names of its GPUs."""
+        """Raise InputError unless the cluster is this machine. ``gpus`` returns the driver's names of its GPUs."""
         raise InputError(
             f"{self.title} is not this machine, so it cannot be measured here; predict it, build it with --emulate, "
             'or add preset = "this-machine" as a [[what_if]]'
         )
 
     def warn_of_run(self, backend: str) -> str:
-        """Return a warning for ranks that run on this machine but belong elsewhere, or an empty string."""
+        """Return a warning for ranks that run on this machine instead of the described cluster, or an empty string."""
         over = "over this machine's memory, by gloo on its CPUs" if backend == "gloo" else "by NCCL on its GPUs"
         return f"warning: {self.title} is not this machine; its {self.world_size} ranks run here, {over}"
 
     def router(self) -> Router:
-        """Return the router of this network. Raise InputError if the policy does not suit it."""
+        """Return the router of this network. Raise InputError if the policy does not support the network."""
         return self.routing(self.graph)
 
     def on_first(self, world_size: int) -> "Cluster":
-        """Return this network with one rank on each of its first hosts. Raise InputError for none or too many."""
+        """Return this cluster with ranks on its first hosts only, one each. Raise InputError for none or too many."""
         if not 1 <= check_whole_number("world_size", world_size, at_least=0) <= len(self.hosts):
             raise InputError(
                 f"{world_size} ranks do not fit: the cluster has {len(self.hosts)} hosts, with one rank each"
@@ -123,7 +123,7 @@ class Cluster:
 
 
 def with_usable_bandwidths(cluster: Cluster) -> Cluster:
-    """Return the cluster with the usable bandwidth in place of the line rate on each link that has one.
+    """Return the cluster with the usable bandwidth instead of the line rate on each link that has one.
 
     >>> import simcomm
     >>> pair = with_usable_bandwidths(simcomm.preset("dgx-h100"))

@@ -1,4 +1,4 @@
-"""Build your own cluster from a list of links or a networkx graph, which is checked."""
+"""Build your own cluster from a list of links or from a networkx graph, and check it."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -37,7 +37,7 @@ def from_links(
     title: str = "",
     world_size: int | None = None,
 ) -> Cluster:
-    """Build a cluster of links ``(a, b, bandwidth, latency)``; nodes h* hold one rank each, s* are switches.
+    """Build a cluster from links ``(a, b, bandwidth, latency)``. Nodes named h* hold one rank each; s* are switches.
 
     Raise InputError for other nodes, duplicate links, a link from a node to itself, a disconnected network, no hosts,
     and more ranks than hosts.
@@ -66,8 +66,9 @@ def from_graph(
 ) -> Cluster:
     """Build a cluster from a networkx graph with ``bandwidth`` (bytes/s) and ``latency`` (seconds) on its edges.
 
-    An edge of an undirected graph is both directions. One rank is on every node whose ``kind`` is host or gpu or,
-    without a kind, whose name begins with h; in natural order. Raise InputError with the edge and key.
+    In an undirected graph, each edge represents both directions. Ranks are placed in natural order on every node whose
+    ``kind`` is host or gpu. A node without a kind holds a rank if its name begins with h. Raise InputError that names
+    the edge and key.
 
     >>> graph = nx.Graph()
     >>> graph.add_edge("h0", "h1", bandwidth=1.25e9, latency=5e-6)
@@ -97,7 +98,7 @@ def _check_link(graph: "nx.DiGraph[str]", a: str, b: str) -> None:
 def check_graph(graph: "nx.Graph[Any]") -> "nx.DiGraph[str]":
     """Return a copy with both directions of every link, names as strings, and quantities as floats.
 
-    Raise InputError with the node or link and the key.
+    Raise InputError that names the node or link, and the key.
     """
     if graph.is_multigraph():
         raise InputError("several links between two nodes are not supported; set one link with the total bandwidth")
@@ -182,7 +183,7 @@ def _check_memories(graph: "nx.DiGraph[str]") -> None:
 
 
 def _check_reachable(graph: "nx.DiGraph[str]") -> None:
-    """Raise InputError unless every node with a rank reaches every other."""
+    """Raise InputError unless every node that holds a rank can reach all others."""
     check_connected(graph)
     first = rank_nodes(graph)[0]
     for is_forward, reached in ((True, nx.descendants(graph, first)), (False, nx.ancestors(graph, first))):

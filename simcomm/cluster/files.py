@@ -1,4 +1,4 @@
-"""Read clusters from files: JSON in networkx' node-link form, and GraphML, which is converted to it."""
+"""Read clusters from files: JSON in networkx's node-link form, and GraphML, which is first converted to that form."""
 
 from collections.abc import Callable, Mapping
 from math import isfinite
@@ -25,7 +25,7 @@ SUFFIXES = (".graphml", ".json")
 def read_cluster(path: Path | str, transport: Transport | None = IDEAL) -> Cluster:
     """Read the graph of a ``.graphml`` or ``.json`` file; ``simcomm.from_graph`` describes its attributes.
 
-    Raise InputError with the file, the node or link, and the key.
+    Raise InputError that names the file, the node or link, and the key.
 
     >>> read_cluster("cluster.csv")
     Traceback (most recent call last):
@@ -67,7 +67,7 @@ INSIDE = {
 
 
 def _read_graphml(text: str) -> dict[str, Any]:
-    """Return a GraphML text in node-link form. Raise InputError for elements that would be ignored."""
+    """Convert GraphML to node-link form. Raise InputError for elements that would be ignored."""
     if "<!DOCTYPE" in text:  # could declare entities
         raise InputError("the file declares a document type; remove <!DOCTYPE ...> and write entities out")
     try:
@@ -113,7 +113,7 @@ def _values(element: ElementTree.Element, keys: dict[str | None, ElementTree.Ele
 
 
 def _graph_of(content: Any) -> "nx.Graph[Any]":
-    """Return the graph of a content in node-link form. Raise InputError with the entry and the key."""
+    """Build the graph of node-link data. Raise InputError that names the entry and the key."""
     edges = "links" if isinstance(content, dict) and "links" in content else "edges"
     if not isinstance(content, dict) or not all(isinstance(content.get(key), list) for key in ("nodes", edges)):
         raise InputError('not a graph in node-link form: an object with lists "nodes" and "edges" is needed')
@@ -151,7 +151,7 @@ def _name(where: str, entry: object, key: str) -> str:
 
 
 def _finite_values(where: str, entry: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    """Return the values of an entry except its ``names``. Raise InputError for numbers that are not finite."""
+    """Return the values of an entry, without those in ``names``. Raise InputError for numbers that are not finite."""
     values = {key: value for key, value in entry.items() if key not in names}
     for key, value in values.items():
         if isinstance(value, float) and not isfinite(value):

@@ -1,10 +1,12 @@
 """Build the graph of a network, and define the attributes of its nodes and links.
 
-Node attributes: ``kind`` (one of ``KINDS``); in a machine also ``machine`` (its number) and, for GPUs and NICs,
-``rail`` (their rail number); for GPUs ``local`` (number in the machine), ``p2p_level`` (how far they reach other
-devices directly, as in NCCL_P2P_LEVEL) and ``memory`` (the host memory for all other traffic). Edge attributes, where
-an edge is one direction of a link: ``bandwidth`` in bytes/s, ``latency`` in seconds; if known ``shared_bandwidth``, the
-total for several messages, ``usable_bandwidth``, the software's share of the line rate, and ``medium``, its name.
+Node attributes: ``kind`` (one of ``KINDS``). Inside a machine, also ``machine`` (its number) and, for GPUs and NICs,
+``rail`` (their rail number). GPUs also have ``local`` (number in the machine), ``p2p_level`` (up to which distance they
+access other devices directly, as in NCCL_P2P_LEVEL) and ``memory`` (the host memory for all other traffic).
+
+Edge attributes, where an edge is one direction of a link: ``bandwidth`` in bytes/s and ``latency`` in seconds. If
+known, also ``shared_bandwidth``, the total for several messages, ``usable_bandwidth``, what software reaches of the
+line rate, and ``medium``, its name.
 """
 
 import re
@@ -34,12 +36,12 @@ class LinkSpec(NamedTuple):
     usable: float | None = None  # bytes/s that software gets, if a source states it
 
     def times(self, count: float) -> "LinkSpec":
-        """Return ``count`` parallel links, for messages that spread over all of them."""
+        """Combine ``count`` parallel links into one, for messages that spread over all of them."""
         return self._replace(bandwidth=self.bandwidth * count, usable=self.usable and self.usable * count)
 
 
 def link_spec(bandwidth: str | Bandwidth, latency: str | Latency, medium: str = "") -> LinkSpec:
-    """Return a link from a bandwidth and a latency, as text with units or parsed values. Raise InputError.
+    """Return a link with this bandwidth and latency, as text with units or parsed values. Raise InputError.
 
     >>> link_spec("10 Gbit/s", "5 us")
     LinkSpec(bandwidth=1250000000.0, latency=5e-06, medium='', usable=None)
@@ -65,7 +67,7 @@ def link_attributes(link: LinkSpec) -> dict[str, Any]:
 
 
 def check_links(links: int) -> None:
-    """Raise TooLarge for too many links, before any is created."""
+    """Raise TooLarge if a network of ``links`` links exceeds the memory limit, before any link is created."""
     check_fits(links, Gigabyte.LINKS, f"a network of {links:,} links is too large")
 
 
@@ -113,7 +115,7 @@ def check_is_graph(graph: object) -> None:
 
 
 def check_connected(graph: "nx.DiGraph[str]") -> None:
-    """Raise InputError for a network without rank nodes, or in several pieces."""
+    """Raise InputError for a network without hosts or in several pieces."""
     if not rank_nodes(graph):
         raise InputError("the cluster has no host; name hosts h0, h1, ...")
     if not nx.is_weakly_connected(graph):
@@ -122,7 +124,7 @@ def check_connected(graph: "nx.DiGraph[str]") -> None:
 
 
 def list_nodes(graph: "nx.DiGraph[str]") -> str:
-    """Return the names of all nodes, with consecutive numbers as ranges.
+    """Return the names of all nodes as text, with consecutive numbers as ranges.
 
     >>> import simcomm
     >>> list_nodes(simcomm.star(8, "1 GB/s", "1 us").graph)
@@ -144,7 +146,7 @@ def list_nodes(graph: "nx.DiGraph[str]") -> str:
 
 
 class LinkBudget:
-    """Count the links of several networks, each network once.
+    """Counts the links of several networks, each network once.
 
     >>> budget, star = LinkBudget(), nx.DiGraph([("h0", "s0"), ("s0", "h0")])
     >>> budget.add(star, star)
@@ -157,7 +159,7 @@ class LinkBudget:
         self._counted: dict[int, nx.DiGraph[str]] = {}
 
     def add(self, *graphs: "nx.DiGraph[str]") -> None:
-        """Count these networks. Raise TooLarge if the links exceed the memory limit."""
+        """Add the links of these networks. Raise TooLarge if the total exceeds the memory limit."""
         for graph in graphs:
             if id(graph) not in self._counted:
                 self._counted[id(graph)] = graph

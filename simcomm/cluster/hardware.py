@@ -1,6 +1,6 @@
 """The hardware catalogue: GPUs, links, NICs, switches, GPU generations and networks, and machines built from them.
 
-The figures are data in ``simcomm/cluster/catalogue``, each with its source.
+Its values are in ``simcomm/cluster/catalogue``, each with its source.
 """
 
 import csv
@@ -27,7 +27,7 @@ TABLES = {
 
 
 class Figure(NamedTuple):
-    """A number with its unit and source."""
+    """A value with its unit, and its source."""
 
     value: str
     source: str
@@ -39,7 +39,7 @@ Entry = TypeVar("Entry")
 
 @cache
 def parts(kind: str) -> dict[str, dict[str, Figure]]:
-    """Return all parts of a kind in ``TABLES``, in table order. A GPU includes the figures of its board.
+    """Return all parts of a kind in ``TABLES``, in table order. A GPU includes the properties of its board.
 
     >>> parts("GPU")["V100 SXM2 16GB"]["nvlink"].value
     'NVLink 2 x6'
@@ -56,7 +56,7 @@ def parts(kind: str) -> dict[str, dict[str, Figure]]:
 def memory_bytes(gpu: str) -> float | None:
     """Return the memory of a GPU in bytes, or None if unknown. Raise InputError for an unknown GPU.
 
-    A GB of memory in data sheets is a GiB: ``nvidia-smi`` shows 81,920 MiB for an A100 of 80 GB, 81,559 for an H100 of
+    In data sheets, a GB of memory is a GiB: ``nvidia-smi`` shows 81,920 MiB for an A100 of 80 GB, 81,559 for an H100 of
     80 GB and 24,564 for an RTX 4090 of 24 GB. (A GB of bandwidth is 10^9 bytes.)
 
     >>> memory_bytes("A100 80GB SXM") / 2**20
@@ -72,22 +72,22 @@ def catalogue_folder() -> Any:
 
 
 def find_part(kind: str, name: str) -> dict[str, Figure]:
-    """Return the figures of one part. Raise InputError with a suggestion."""
+    """Return the properties of one part. Raise InputError that suggests a similar name."""
     return find_entry(parts(kind), kind, name)
 
 
 def find_entry(known: Mapping[str, Entry], kind: str, name: str) -> Entry:
-    """Return the entry with this name. Raise InputError with a suggestion from ``known``."""
+    """Return the entry with this name. Raise InputError that suggests a similar name from ``known``."""
     if isinstance(name, str) and name in known:
         return known[name]
     raise InputError(f"{kind} {quote(name)} is not in the catalogue; {suggest(str(name), known)}")
 
 
 def find_link(name: str) -> LinkSpec:
-    """Return a link of the catalogue; ``"PCIe 4.0 x16"`` and ``"NVLink 4 x18"`` have that many lanes or links.
+    """Return a link of the catalogue. In ``"PCIe 4.0 x16"`` and ``"NVLink 4 x18"``, the count is of lanes and of links.
 
-    The bandwidth is lane rate times lanes times encoding efficiency, or as stated; if only the usable bandwidth is
-    known, it is that. An unknown latency counts as zero. Raise InputError.
+    The bandwidth is lane rate times lanes times encoding efficiency, or the stated bandwidth. If only the usable
+    bandwidth is known, it is used. An unknown latency counts as zero. Raise InputError.
 
     >>> find_link("PCIe 4.0 x16").bandwidth
     31507692307.69231
@@ -127,7 +127,7 @@ def machine_entries() -> dict[str, dict[str, Any]]:
 
 
 def find_machine(name: str) -> Machine:
-    """Return a machine with the figures of its parts. Raise InputError with a suggestion."""
+    """Return a machine of the catalogue, built from its parts. Raise InputError that suggests a similar name."""
     entry = find_entry(machine_entries(), "machine", name)
     gpu = find_part("GPU", entry["gpu"])
     half = _half_switch_latency(entry)
@@ -152,7 +152,7 @@ def find_machine(name: str) -> Machine:
 
 
 def _half_switch_latency(entry: Mapping[str, Any]) -> float:
-    """Return half of a PCIe switch's latency in seconds, for each of the two links of a route through it."""
+    """Return half of a PCIe switch's latency in seconds, for each of the two links of a route through the switch."""
     model = find_part("switch", entry["pcie_switch"]) if "pcie_switch" in entry else {}
     return parse_latency(model["latency"].value) / 2 if "latency" in model else 0.0
 
@@ -197,9 +197,9 @@ def preset(
 ) -> Cluster:
     """Build ``nodes`` machines of the catalogue, with a rank on each of their first ``gpus_per_node`` GPUs.
 
-    Default: all GPUs. The catalogue defines their network. ``bandwidth`` and ``latency`` replace its values for each
-    NIC port; a machine without NICs gets one. ``nodes_per_leaf`` and ``oversubscription`` apply to machines on rails;
-    see ``simcomm.cluster.machines.on_rails``. Raise InputError.
+    Default: all GPUs. The catalogue defines their network. ``bandwidth`` and ``latency`` replace the catalogue's values
+    for each NIC port; a machine without a NIC gets one. ``nodes_per_leaf`` and ``oversubscription`` apply to machines
+    on rails; see ``simcomm.cluster.machines.on_rails``. Raise InputError.
 
     >>> preset("dgx-h100", nodes=2)
     <Cluster 2 x NVIDIA DGX H100: 16 ranks, 68 nodes, 204 links>
@@ -227,7 +227,7 @@ def preset(
 
 
 def _with_port(machine: Machine, bandwidth: float | None, latency: float | None) -> Machine:
-    """Return the machine with another network port, in bytes/s and seconds; None keeps the catalogue's value."""
+    """Return the machine with another network port, in bytes/s and seconds. None keeps the catalogue's value."""
     if bandwidth is None and latency is None:
         return machine
     if machine.nic is None and (bandwidth is None or latency is None):

@@ -1,4 +1,4 @@
-"""Place ranks on hosts: the order of a cluster's hosts, as launchers define it.
+"""Place ranks on hosts in the orders that launchers use.
 
 A group is a machine, or the hosts on one switch: nodes that are close to each other.
 """
@@ -38,7 +38,7 @@ def place_round_robin(cluster: Cluster) -> Cluster:
 
 
 def place_on(cluster: Cluster, hosts: Sequence[str]) -> Cluster:
-    """Place rank r on ``hosts[r]``. Raise InputError for an unknown node, one without a rank, or a duplicate.
+    """Place rank r on ``hosts[r]``. Raise InputError for duplicates, and for nodes that cannot hold a rank.
 
     >>> import simcomm
     >>> place_on(simcomm.star(4, "10 Gbit/s", "5 us"), ["h3", "h1"]).world_size
@@ -59,9 +59,9 @@ def place_on(cluster: Cluster, hosts: Sequence[str]) -> Cluster:
 
 
 def make_room(cluster: Cluster, ranks: int) -> Cluster:
-    """Return the cluster with enough hosts for ``ranks``; new hosts have the links of an existing one.
+    """Return the cluster with enough hosts for ``ranks`` ranks; each new host has the same links as an existing one.
 
-    Raise InputError if hosts forward messages or contain GPUs, because the network of more hosts is unknown.
+    Raise InputError if hosts forward messages or contain GPUs, because then the larger network is unknown.
 
     >>> import simcomm
     >>> make_room(simcomm.two_level_tree(2, 2, "10 Gbit/s", "5 us"), 8).hosts
@@ -85,7 +85,7 @@ def make_room(cluster: Cluster, ranks: int) -> Cluster:
 
 
 def _groups(cluster: Cluster) -> list[list[str]]:
-    """Return the hosts by machine or switch, in the order of the cluster's hosts."""
+    """Return the hosts of each machine or switch, in the order of the cluster's hosts."""
     check_cluster(cluster, Cluster)
     groups: dict[object, list[str]] = {}
     for host in cluster.hosts:

@@ -50,7 +50,7 @@ class RankFault:
 class LinkFault:
     """A link that keeps only a ``share`` of its bandwidth, in both directions, from ``at`` for ``lasting`` seconds.
 
-    If ``every`` is set, the fault repeats with that period, in seconds: the link flaps. A share of 0 is a link that is
+    If ``every`` is set, the fault repeats with that period, in seconds: the link flaps. With a share of 0, the link is
     down.
 
     >>> flap = LinkFault(("h0", "s0"), share=0, at=1, lasting=2, every=5)
@@ -73,7 +73,7 @@ class LinkFault:
             check_number(key, getattr(self, key), "seconds")
 
     def periods(self) -> Iterator[tuple[float, bool]]:
-        """Yield when the fault begins (True) and ends (False), in seconds. Infinite for a flapping link."""
+        """Yield when the fault begins (True) and ends (False), in seconds. For a flapping link, this never ends."""
         number = 0
         while True:
             begin = self.at + number * self.every if number else self.at
@@ -96,7 +96,7 @@ class LinkFault:
 
 
 class BandwidthChange(NamedTuple):
-    """The share of its bandwidth that a link has from ``time`` on."""
+    """The fraction of its bandwidth that a link keeps from ``time`` on."""
 
     time: float
     link: Link
@@ -145,7 +145,7 @@ class Faults:
 
     @property
     def affects_ranks(self) -> bool:
-        """Whether any rank or message is affected, not only links."""
+        """Whether any fault affects a rank or a message, not only links."""
         return bool(self.ranks) or self.messages is not None or self.compute is not None
 
     @property
@@ -194,11 +194,11 @@ class Faults:
         return self.messages.quantile(uniform(self.seed, MESSAGE, index, channel, src, dst, last))
 
     def message_hash(self, index: Any, src: Any, dst: Any, channel: Any) -> Any:
-        """Return the hash that names messages between two ranks, before ``pack_step_and_chunk`` extends it."""
+        """Return the hash that identifies messages between two ranks, before ``pack_step_and_chunk`` extends it."""
         return hash_name(self.seed, MESSAGE, index, channel, src, dst)
 
     def slowdown(self, index: Any, rank: Any, channel: Any, step: Any) -> npt.NDArray[np.float64]:
-        """Return the factor by which ranks compute slower, in a step of collective number ``index``.
+        """Return the factor by which each rank's compute is slowed down, in a step of collective number ``index``.
 
         Negative channels represent local compute: ``DIVISION``, ``FORWARD``, ``BACKWARD``, ``OPTIMIZER`` and
         ``PROGRAM``.
@@ -229,7 +229,7 @@ class Faults:
                 yield BandwidthChange(time, link, min(shares.values(), default=1.0))
 
     def shifted(self, seconds: float) -> "Faults":
-        """Return the same faults with times relative to ``seconds``, without those that are over by then.
+        """Return the same faults with times relative to ``seconds``, without link faults that are over by then.
 
         >>> late = Faults((RankFault(0, fails_at=3),), (LinkFault(("h0", "s0"), 0.5, at=1, lasting=1, every=4),))
         >>> shifted = late.shifted(2.5)
@@ -265,7 +265,7 @@ class Faults:
 
 
 def pack_step_and_chunk(step: Any, chunk: Any) -> Any:
-    """Pack step and chunk, both uint64, into one integer: the last part of a message's name.
+    """Pack step and chunk, both uint64, into one integer: the last part of the name that identifies a message.
 
     The compiled engine uses this function too.
     """

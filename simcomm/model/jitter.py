@@ -1,7 +1,7 @@
-"""Jitter: random delays drawn from a seed.
+"""Jitter: random delays that depend only on a seed.
 
-Each draw is a hash of the seed and the name of what it delays. The draws therefore do not depend on the engine or on
-the order of events.
+Each draw is a hash of the seed and of the name of the message or computation that it delays. The draws therefore do not
+depend on the engine or on the order of events.
 """
 
 from dataclasses import dataclass
@@ -28,8 +28,8 @@ SCIPY_MIN_SIZE = 1_000  # from this many quantiles on, SciPy is faster than Pyth
 class Jitter:
     """A distribution of non-negative delays: uniform, exponential or lognormal.
 
-    Message jitter is in seconds. Compute jitter is a fraction of the compute time. ``deviation`` is the standard
-    deviation of a lognormal distribution.
+    The unit of message jitter is seconds; compute jitter is a fraction of the compute time. ``deviation`` is the
+    standard deviation of a lognormal distribution.
 
     Raises InputError if the distribution is unknown, the mean is negative, or ``deviation`` is missing or not
     applicable.
@@ -82,7 +82,7 @@ def _normal_quantile(uniform: npt.NDArray[np.float64]) -> npt.NDArray[np.float64
 
 
 def uniform(seed: int, *name: Any) -> npt.NDArray[np.float64]:
-    """Return one uniform number in [0, 1] per name. A name is a tuple of integers; pass arrays to name many at once.
+    """Return one uniform number in [0, 1] per name. A name is a tuple of integers; pass arrays for many names at once.
 
     >>> uniform(7, 1, 2) == uniform(7, 1, np.array([2]))
     array([ True])
