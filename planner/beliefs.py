@@ -44,8 +44,8 @@ class Shipped(NamedTuple):
 @cache
 def read_shipped() -> Shipped:
     """Return the fit that `benchmarks/studies/step_fit.py --write` has written."""
-    found: dict[str, Any] = json.loads(FITTED.read_text(encoding="utf-8"))
-    return Shipped(**found)
+    contents: dict[str, Any] = json.loads(FITTED.read_text(encoding="utf-8"))
+    return Shipped(**contents)
 
 
 class Slopes(NamedTuple):
@@ -57,12 +57,12 @@ class Slopes(NamedTuple):
 
 def find_slopes(columns: Columns, parameters: Mapping[str, float]) -> Slopes:
     """Return the step seconds and their derivatives, by finite differences in one array."""
-    count, whole = len(columns), 1 + len(NAMES)
+    count, variants = len(columns), 1 + len(NAMES)
     moved: dict[str, Any] = {}
     for place, name in enumerate(NAMES, start=1):
-        moved[name] = np.full(count * whole, parameters[name])
+        moved[name] = np.full(count * variants, parameters[name])
         moved[name][place * count : (place + 1) * count] *= np.exp(MOVED * PRIORS[name].spread)
-    logs = np.log(step_seconds(columns.take(np.tile(np.arange(count), whole)), moved)).reshape(whole, count)
+    logs = np.log(step_seconds(columns.take(np.tile(np.arange(count), variants)), moved)).reshape(variants, count)
     return Slopes(logs[0], (logs[1:] - logs[0]).T / MOVED)
 
 
@@ -76,8 +76,8 @@ class Belief:
 
     def deviations(self, slopes: Slopes) -> Array:
         """Return the standard deviation of the logarithm of each step."""
-        found = np.einsum("ik,kl,il->i", slopes.slopes, self.covariance, slopes.slopes)
-        result: Array = np.sqrt(np.maximum(found, 0.0) + self.noise**2)
+        variances = np.einsum("ik,kl,il->i", slopes.slopes, self.covariance, slopes.slopes)
+        result: Array = np.sqrt(np.maximum(variances, 0.0) + self.noise**2)
         return result
 
     def scaling_deviation(self, slopes: Slopes, lost: float) -> float:
@@ -134,12 +134,12 @@ class Belief:
         for _ in range(min(count, len(slopes.logs))):
             moved = slopes.slopes @ covariance
             together = moved @ slopes.slopes.T
-            own = np.diag(together) + self.noise**2
-            gains = (together**2).sum(axis=0) / own
+            variances = np.diag(together) + self.noise**2
+            gains = (together**2).sum(axis=0) / variances
             gains[chosen] = -1.0
             best = int(np.argmax(gains))
             chosen.append(best)
-            covariance = covariance - np.outer(moved[best], moved[best]) / own[best]
+            covariance = covariance - np.outer(moved[best], moved[best]) / variances[best]
         return chosen
 
 

@@ -48,11 +48,11 @@ def join_calls(calls: Iterable[Call]) -> tuple[Call, ...]:
     >>> join_calls([Call("all_reduce", 8.0, Group(2)), Call("all_reduce", 8.0, Group(2), 3)])
     (Call(collective='all_reduce', nbytes=8.0, group=Group(size=2, stride=1), times=4),)
     """
-    found: dict[tuple[str, float, Group], float] = {}
-    for one in calls:
-        if one.group.size > 1 and one.times and one.nbytes:
-            found[one[:3]] = found.get(one[:3], 0) + one.times
-    return tuple(Call(*key, times) for key, times in found.items())
+    counts: dict[tuple[str, float, Group], float] = {}
+    for call in calls:
+        if call.group.size > 1 and call.times and call.nbytes:
+            counts[call[:3]] = counts.get(call[:3], 0) + call.times
+    return tuple(Call(*key, times) for key, times in counts.items())
 
 
 class States(NamedTuple):
@@ -84,9 +84,9 @@ def check_strategy(job: TrainingJob) -> None:
         )
     shape = profile.shape
     if shape is None and (parallelism.tensor > 1 or parallelism.experts):
-        asked = "tensor" if parallelism.tensor > 1 else "experts"
+        option = "tensor" if parallelism.tensor > 1 else "experts"
         raise InputError(
-            f"{asked} requires a transformer, and the profile of {quote(profile.model)} has no dimensions; "
+            f"{option} requires a transformer, and the profile of {quote(profile.model)} has no dimensions; "
             "use gpt:layers=...,width=..., or remove the key"
         )
     if shape is not None and shape.kv_heads % parallelism.tensor:
@@ -101,39 +101,43 @@ def stage_calls(job: TrainingJob) -> list[tuple[Call, ...]]:
     stages, first = cut_stages(profile, parallelism.pipeline * parallelism.virtual), 0
     calls: list[list[Call]] = [[] for _ in range(parallelism.pipeline)]
     for number, stage in enumerate(stages):
-        own = calls[number % parallelism.pipeline]
+        device_calls = calls[number % parallelism.pipeline]
         for place in range(first, first + len(stage)):
-            own += [one._replace(times=one.times * parallelism.pieces) for one in _within(profile, place, job)]
+            device_calls += [
+                call._replace(times=call.times * parallelism.pieces) for call in _within(profile, place, job)
+            ]
         first += len(stage)
         if number + 1 < len(stages):
             nbytes = stage[-1].output_bytes * job.microbatch * job.item / profile.item_bytes
             nbytes /= parallelism.tensor if parallelism.sequence else 1
             message = Call("send_recv", nbytes, Group(2, parallelism.tensor * parallelism.data), parallelism.pieces)
-            own.append(message)
+            device_calls.append(message)
             calls[(number + 1) % parallelism.pipeline].append(message)
-    for number, own in enumerate(calls):
+    for number, device_calls in enumerate(calls):
         blocks = [block for stage in stages[number :: parallelism.pipeline] for block in stage]
-        own += [one._replace(times=one.times / parallelism.sync_every) for one in _exchanged(profile, blocks, job)]
-    return [join_calls(own) for own in calls]
+        device_calls += [
+            call._replace(times=call.times / parallelism.sync_every) for call in _exchanged(profile, blocks, job)
+        ]
+    return [join_calls(device_calls) for device_calls in calls]
 
 
 def stage_states(job: TrainingJob) -> list[States]:
     """Return the states of one device per stage, in float32 as torch's classes store them."""
     parallelism, profile = job.parallelism, device_part(job.model, job.parallelism)
-    stages, found = cut_stages(profile, parallelism.pipeline * parallelism.virtual), list[States]()
+    stages, states = cut_stages(profile, parallelism.pipeline * parallelism.virtual), list[States]()
     for number in range(parallelism.pipeline):
         blocks = [block for stage in stages[number :: parallelism.pipeline] for block in stage]
         counts = count_parameters(profile, parallelism, blocks)
-        whole, divided, is_sharded = sum(counts), counts.divided(parallelism), parallelism.strategy in SHARDED
-        optimizer = whole if parallelism.strategy in ("ddp", "data_parallel", "parameter_server") else divided
-        found.append(
+        total, divided, is_sharded = sum(counts), counts.divided(parallelism), parallelism.strategy in SHARDED
+        optimizer = total if parallelism.strategy in ("ddp", "data_parallel", "parameter_server") else divided
+        states.append(
             States(
-                4 * (divided if is_sharded else whole),
-                4 * (divided if is_sharded or parallelism.strategy == "zero2" else whole),
+                4 * (divided if is_sharded else total),
+                4 * (divided if is_sharded or parallelism.strategy == "zero2" else total),
                 STATES[job.optimizer] * optimizer,
             )
         )
-    return found
+    return states
 
 
 def device_part(profile: ModelProfile, parallelism: Parallelism) -> ModelProfile:
@@ -149,8 +153,10 @@ def device_part(profile: ModelProfile, parallelism: Parallelism) -> ModelProfile
     """
     layers = profile.layers
     if parallelism.experts:
-        own = parallelism.experts // parallelism.expert
-        layers = tuple(one._replace(tensors=one.tensors * own) if is_expert(one) else one for one in layers)
+        local_experts = parallelism.experts // parallelism.expert
+        layers = tuple(
+            layer._replace(tensors=layer.tensors * local_experts) if is_expert(layer) else layer for layer in layers
+        )
     if parallelism.tensor > 1:
         layers = tuple(_divide(layer, parallelism.tensor) for layer in layers)
     return replace(profile, layers=layers)
@@ -180,8 +186,8 @@ def is_unit(profile: ModelProfile, block: Block) -> bool:
 
 def is_layer(profile: ModelProfile, block: Block) -> bool:
     """Return whether a block is one of a transformer's equal layers."""
-    alike = sum((one.parameters, one.forward_flops) == (block.parameters, block.forward_flops)
-                for one in profile.blocks)  # fmt: skip
+    alike = sum((layer.parameters, layer.forward_flops) == (block.parameters, block.forward_flops)
+                for layer in profile.blocks)  # fmt: skip
     return profile.shape is not None and block.parameters > 0 and alike >= profile.shape.layers
 
 
@@ -189,9 +195,9 @@ def count_parameters(profile: ModelProfile, parallelism: Parallelism, blocks: Se
     """Return the parameters of blocks of a device's part of a model."""
     names = {block.name for block in blocks}
     layers = [layer for layer in profile.layers if layer.block in names]
-    whole = float(sum(layer.parameters for layer in layers))
-    own = float(sum(layer.parameters for layer in layers if is_expert(layer))) if parallelism.expert > 1 else 0.0
-    return Counts(whole - own, own)
+    total = float(sum(layer.parameters for layer in layers))
+    experts = float(sum(layer.parameters for layer in layers if is_expert(layer))) if parallelism.expert > 1 else 0.0
+    return Counts(total - experts, experts)
 
 
 def _within(profile: ModelProfile, number: int, job: TrainingJob) -> tuple[Call, ...]:
@@ -229,31 +235,31 @@ def _exchanged(profile: ModelProfile, blocks: Stage | Sequence[Block], job: Trai
         return []
     is_sharded, weight = parallelism.strategy in SHARDED, weight_item(job)
     gradient = gradient_item(job)
-    whole, experts = (
+    data_group, experts = (
         Group(parallelism.data, parallelism.tensor),
         Group(parallelism.data // parallelism.expert, parallelism.tensor * parallelism.expert),
     )
     if is_sharded:
         return _gathered(profile, blocks, job, experts)
     names = {block.name for block in blocks}
-    layers, found = [layer for layer in profile.layers if layer.block in names], list[Call]()
+    layers, calls = [layer for layer in profile.layers if layer.block in names], list[Call]()
     counts = count_parameters(profile, parallelism, blocks)
     if parallelism.strategy in ("data_parallel", "parameter_server"):
-        return [Call("broadcast", weight * sum(counts), whole), Call("reduce", gradient * sum(counts), whole)]
-    own = [parallelism.expert > 1 and is_expert(layer) for layer in layers]
+        return [Call("broadcast", weight * sum(counts), data_group), Call("reduce", gradient * sum(counts), data_group)]
+    are_experts = [parallelism.expert > 1 and is_expert(layer) for layer in layers]
     size, is_divided = round(parallelism.bucket_mb * MIB), parallelism.strategy in ("zero1", "zero2")
-    for expert, group, parameters in ((False, whole, counts.shared), (True, experts, counts.expert)):
-        tensors = [layer.tensors if of == expert else () for layer, of in zip(layers, own, strict=True)]
+    for expert, group, parameters in ((False, data_group, counts.shared), (True, experts, counts.expert)):
+        tensors = [layer.tensors if of == expert else () for layer, of in zip(layers, are_experts, strict=True)]
         gradients = gradients_of(tensors, [0.0] * len(layers), gradient)
         buckets = fill_buckets(gradients, size, FIRST_BYTES if size == BUCKET_BYTES else size)
-        sizes = [one.nbytes for one in buckets]
+        sizes = [bucket.nbytes for bucket in buckets]
         sizes = sizes if parallelism.overlap or not sizes else [sum(sizes)]
-        found += [Call("reduce_scatter" if is_divided else "all_reduce", nbytes, group) for nbytes in sizes]
+        calls += [Call("reduce_scatter" if is_divided else "all_reduce", nbytes, group) for nbytes in sizes]
         if is_divided:
-            found.append(Call("all_gather", weight * parameters, group))
+            calls.append(Call("all_gather", weight * parameters, group))
         if parallelism.strategy == "zero_redundancy":
-            found += [Call("broadcast", one.nbytes, group) for one in gradients]
-    return found
+            calls += [Call("broadcast", tensor.nbytes, group) for tensor in gradients]
+    return calls
 
 
 def _gathered(profile: ModelProfile, blocks: Sequence[Block], job: TrainingJob, experts: Group) -> list[Call]:
@@ -265,18 +271,18 @@ def _gathered(profile: ModelProfile, blocks: Sequence[Block], job: TrainingJob, 
     parallelism, weight, gradient = job.parallelism, weight_item(job), gradient_item(job)
     size = parallelism.shard or parallelism.data
     shard, replicas = Group(size, parallelism.tensor), Group(parallelism.data // size, parallelism.tensor * size)
-    found = list[Call]()
+    calls = list[Call]()
     units = [(count_parameters(profile, parallelism, [block]), 2) for block in blocks if is_unit(profile, block)]
     root = count_parameters(profile, parallelism, [block for block in blocks if not is_unit(profile, block)])
     for counts, times in [*units, (root, 1)]:
-        found += [
+        calls += [
             Call("all_gather", weight * counts.shared, shard, times),
             Call("reduce_scatter", gradient * counts.shared, shard),
             Call("all_reduce", gradient * counts.shared / size, replicas),
             Call("all_gather", weight * counts.expert, experts, times),
             Call("reduce_scatter", gradient * counts.expert, experts),
         ]
-    return [one._replace(times=one.times * parallelism.pieces) for one in found]
+    return [call._replace(times=call.times * parallelism.pieces) for call in calls]
 
 
 def weight_item(job: TrainingJob) -> int:

@@ -26,8 +26,8 @@ class Columns:
 
     def __getattr__(self, name: str) -> Array:
         try:
-            found: Array = self.__dict__["arrays"][name]
-            return found
+            array: Array = self.__dict__["arrays"][name]
+            return array
         except KeyError:
             raise AttributeError(name) from None
 
@@ -36,7 +36,7 @@ class Columns:
 
     def take(self, rows: Array) -> "Columns":
         """Return some of the trainings, by index or by mask."""
-        return Columns({name: one[rows] for name, one in self.arrays.items()}, self.curves, self.network)
+        return Columns({name: array[rows] for name, array in self.arrays.items()}, self.curves, self.network)
 
     def changed(self, **arrays: Array) -> "Columns":
         """Return the trainings with other values."""
@@ -63,16 +63,16 @@ def make_columns(table: Mapping[str, Any], count: int) -> Columns:
 
     def coded(name: str, codes: Mapping[str, float]) -> Array:
         value, kind = full[name], np.array([*codes.values()]).dtype
-        known = [codes[one] for one in value] if isinstance(value, list) else [codes[value]] * count
+        known = [codes[item] for item in value] if isinstance(value, list) else [codes[value]] * count
         return np.array(known, dtype=kind)
 
     c = {name: np.array(np.broadcast_to(np.asarray(full[name], dtype=float), count)) for name in NUMBERS}
     profiles = each("profile")
-    c["is_shaped"] = np.array([one is None for one in profiles], dtype=bool)
+    c["is_shaped"] = np.array([profile is None for profile in profiles], dtype=bool)
     for name in ("layers", "heads", "hidden", "seq"):
         c[name] = np.where(c["is_shaped"], c[name], 1.0)  # nothing is divided by zero
     for name, names in CHOICES.items():
-        c[name] = coded(name, {one: place for place, one in enumerate(names)})
+        c[name] = coded(name, {choice: place for place, choice in enumerate(names)})
     c["zero"], c["frozen_bytes"] = coded("sharding", ZERO), coded("frozen_bits", BITS)
     c["is_unfused"] = c.pop("attention") > 0
     hosts = _hosts_in_use(each("host"), each("gpus_used"))
@@ -88,8 +88,8 @@ def _hosts_in_use(hosts: Sequence[Host], used: Sequence[int]) -> list[Host]:
     """Return each training's host with the GPUs that take part. Equal hosts are one object."""
     keys = [*zip(map(id, hosts), used, strict=True)]
     kinds = dict(zip(keys, hosts, strict=True))
-    found = {key: host.using(key[1] or host.gpus) for key, host in kinds.items()}
-    return [found[key] for key in keys]
+    hosts_in_use = {key: host.using(key[1] or host.gpus) for key, host in kinds.items()}
+    return [hosts_in_use[key] for key in keys]
 
 
 def _add_machines(c: dict[str, Array], hosts: Sequence[Host], precisions: Sequence[str], memory: Array) -> None:
@@ -98,36 +98,36 @@ def _add_machines(c: dict[str, Array], hosts: Sequence[Host], precisions: Sequen
     kinds = dict(zip(rows, hosts, strict=True))
     place = {key: number for number, key in enumerate(kinds)}
     of = np.array([place[key] for key in rows], dtype=np.intp)
-    found = [(host, host.device, precision) for (_, precision), host in kinds.items()]
+    machines = [(host, host.device, precision) for (_, precision), host in kinds.items()]
 
     def each(values: Any) -> Array:
-        found = np.array([*values])
-        return found[of] if len(of) else np.zeros(0, dtype=np.intp)
+        column = np.array([*values])
+        return column[of] if len(of) else np.zeros(0, dtype=np.intp)
 
     for name in ("matrix_16", "memory_rate", "multiprocessors", "host_rate", "is_limited"):
-        c[name] = each(getattr(gpu, name) for _, gpu, _ in found)
-    c["peak"] = each(gpu.peak(precision) for _, gpu, precision in found)
-    c["item_bytes"] = each(4.0 if precision in WIDE else 2.0 for _, _, precision in found)
-    c["generation"] = each(GENERATIONS.index(gpu.generation) for _, gpu, _ in found)
-    c["is_gpu"] = each(gpu is not ANY_GPU for _, gpu, _ in found)
-    c["memory_bytes"] = np.where(memory > 0, memory, each(gpu.memory_bytes for _, gpu, _ in found))
+        c[name] = each(getattr(gpu, name) for _, gpu, _ in machines)
+    c["peak"] = each(gpu.peak(precision) for _, gpu, precision in machines)
+    c["item_bytes"] = each(4.0 if precision in WIDE else 2.0 for _, _, precision in machines)
+    c["generation"] = each(GENERATIONS.index(gpu.generation) for _, gpu, _ in machines)
+    c["is_gpu"] = each(gpu is not ANY_GPU for _, gpu, _ in machines)
+    c["memory_bytes"] = np.where(memory > 0, memory, each(gpu.memory_bytes for _, gpu, _ in machines))
     c["gpus"] = c["dp"] * c["tp"] * c["cp"] * c["pp"]
     for name in ("cores", "nic", "paths"):
-        c[name] = each(float(getattr(host, name)) for host, _, _ in found)
-    c["node_gpus"] = each(float(host.gpus) for host, _, _ in found)
+        c[name] = each(float(getattr(host, name)) for host, _, _ in machines)
+    c["node_gpus"] = each(float(host.gpus) for host, _, _ in machines)
     c["nodes"] = np.ceil(c["gpus"] / c["node_gpus"])
     c["neighbors"] = np.minimum(c["node_gpus"], c["gpus"])  # GPUs of a host that take part
-    link = each(LINKS.index(host.link) for host, _, _ in found)
+    link = each(LINKS.index(host.link) for host, _, _ in machines)
     c["link"] = np.where((c["nodes"] > 1) & (link != LINKS.index("")), LINKS.index("network"), link)
-    c["is_unseen"] = each(host.is_unseen for host, _, _ in found) & (c["gpus"] > 1)
+    c["is_unseen"] = each(host.is_unseen for host, _, _ in machines) & (c["gpus"] > 1)
     c["is_unseen_gpu"] = each(gpu is not ANY_GPU and gpu.name in parts("GPU") and not is_published(gpu.name)
-                              for _, gpu, _ in found)  # fmt: skip
+                              for _, gpu, _ in machines)  # fmt: skip
     c["is_staged"] = link == LINKS.index("host")
-    c["is_efa"] = each(host.system is not None and str(host.system.net).startswith("efa") for host, _, _ in found)
+    c["is_efa"] = each(host.system is not None and str(host.system.net).startswith("efa") for host, _, _ in machines)
     c["busbw"] = np.ones(len(of))
     served = np.flatnonzero(c["exchange"] == EXCHANGES.index("server"))
     pairs = [*zip(of[served].tolist(), c["neighbors"][served].tolist(), strict=True)]
-    rates = {pair: found[pair[0]][0].bus_bandwidth(int(pair[1])) or 1.0 for pair in {*pairs}}
+    rates = {pair: machines[pair[0]][0].bus_bandwidth(int(pair[1])) or 1.0 for pair in {*pairs}}
     c["busbw"][served] = [rates[pair] for pair in pairs]
     c["slowest"], c["slowest_host"] = _greatest(c["gpus"]), _greatest(c["nodes"])
 
@@ -157,7 +157,7 @@ def _add_stages(c: dict[str, Array], is_hybrid: Array) -> None:
     names = ("framework", "layers", "pp", *LayerSizes._fields)
     rows = np.stack([c[name] for name in names], axis=1).astype(np.int64)
     kinds, inverse = np.unique(rows, axis=0, return_inverse=True)
-    deals = [deal_layers(FRAMEWORKS[one[0]], one[1], one[2], LayerSizes(*one[3:])) for one in kinds.tolist()]
+    deals = [deal_layers(FRAMEWORKS[kind[0]], kind[1], kind[2], LayerSizes(*kind[3:])) for kind in kinds.tolist()]
     c["most_layers"], c["first_layers"], c["last_layers"] = (
         np.array(deals, dtype=float).reshape(-1, 3)[inverse.ravel()].T
     )
@@ -198,12 +198,12 @@ def _add_curves(c: dict[str, Array], hosts: Sequence[Host]) -> Array:
             continue  # of networks
         if name in ("give", "take"):
             size = np.where(is_process, size, 1)
-        sizes, strides = (np.broadcast_to(one, len(number)).astype(np.int64) for one in (size, stride))
+        sizes, strides = (np.broadcast_to(value, len(number)).astype(np.int64) for value in (size, stride))
         keys, inverse = np.unique((number * MOST_DEVICES + sizes) * MOST_DEVICES + strides, return_inverse=True)
-        found = []
+        indices = []
         for key in keys.tolist():
             rest, by = divmod(key, MOST_DEVICES)
             of, many = divmod(rest, MOST_DEVICES)
-            found.append(curves.find(kinds[of], collective, Group(many, by)))
-        c[f"curve_{name}"] = np.array(found, dtype=np.intp)[inverse]
+            indices.append(curves.find(kinds[of], collective, Group(many, by)))
+        c[f"curve_{name}"] = np.array(indices, dtype=np.intp)[inverse]
     return curves.table()

@@ -49,17 +49,17 @@ def count_parameters(c: Columns, *, trained: bool = False) -> Counts:
     """
     qkv, queries, share = (c.heads + 2 * c.kv_heads) * c.head_dim, c.heads * c.head_dim, expert_share(c)
     mlp = (1 - share) * c.mlp_matrices * c.hidden * c.ffn + share * 3 * c.hidden * c.shared_ffn
-    whole = Counts(
+    counts = Counts(
         np.where(c.is_shaped, c.hidden * (qkv + queries) + mlp + 2 * c.hidden, c.parameters),
         share * c.experts * 3 * c.hidden * c.expert_ffn, np.where(c.is_shaped, c.vocab * c.hidden, 0.0),
     )  # fmt: skip
     if not trained or not c.lora.any():
-        return whole
+        return counts
     mlp = (1 - share) * c.mlp_matrices * (c.hidden + c.ffn) + share * 3 * (c.hidden + c.shared_ffn)
     adapters = c.lora * (2 * c.hidden + qkv + queries + mlp)
     of_experts = c.lora * share * c.experts * 3 * (c.hidden + c.expert_ffn)
     adapted = (adapters, of_experts, np.zeros(len(c)))
-    return Counts(*(np.where(c.lora > 0, a, b) for a, b in zip(adapted, whole, strict=True)))
+    return Counts(*(np.where(c.lora > 0, a, b) for a, b in zip(adapted, counts, strict=True)))
 
 
 class Held(NamedTuple):
@@ -94,9 +94,9 @@ def count_held(c: Columns, of: Counts, layers: Array) -> Held:
 
 def count_whole(c: Columns) -> Array:
     """Return the parameters of dense models, with token embedding and LM head."""
-    one = count_parameters(c)
-    words = np.where(c.tied > 0, 1.0, 2.0) * one.words
-    return np.where(c.is_shaped, c.layers * one.layer + words, c.parameters)
+    counts = count_parameters(c)
+    words = np.where(c.tied > 0, 1.0, 2.0) * counts.words
+    return np.where(c.is_shaped, c.layers * counts.layer + words, c.parameters)
 
 
 class Rates:
@@ -166,8 +166,8 @@ def _known_layer(c: Columns) -> tuple[Array, Array, Array]:
     """
     queries, mlp = c.heads * c.head_dim, c.mlp_matrices * c.hidden * c.ffn
     attention = c.hidden * (2 * queries + 2 * c.kv_heads * c.head_dim) + c.seq * queries
-    whole = c.layers * (attention + mlp) + c.vocab * c.hidden
-    second = c.alone * c.micro_batch / c.cp / whole  # of a multiplication for each token
+    multiplications = c.layers * (attention + mlp) + c.vocab * c.hidden
+    second = c.alone * c.micro_batch / c.cp / multiplications  # of a multiplication for each token
     forward = (attention + np.where(c.experts > 0, c.top_k, 1.0) * mlp) / c.tp * second / 3
     again = np.where(c.recompute == FULL, forward, 0.0)
     return forward, 2 * forward + again, c.vocab * c.hidden / c.tp * second
@@ -245,6 +245,6 @@ def _moved(c: Columns, p: Parameters, rates: Rates) -> Array:
 
 def _unpacked(c: Columns, p: Parameters, rates: Rates) -> Array:
     """Return the seconds to dequantize a layer's frozen weights."""
-    whole = count_parameters(c)
-    weights = whole.layer / c.tp + whole.experts / c.ep
+    counts = count_parameters(c)
+    weights = counts.layer / c.tp + counts.experts / c.ep
     return np.where((c.lora > 0) & (c.frozen_bytes < c.item_bytes), weights * p["unpack_bytes"] / rates.memory, 0.0)

@@ -75,7 +75,7 @@ def find_gpu(name: str) -> Gpu:
         )
 
     def rate(*quantities: str) -> float:
-        return float(next(figures[one] for one in quantities if one in figures).split()[0]) * 1e12
+        return float(next(figures[quantity] for quantity in quantities if quantity in figures).split()[0]) * 1e12
 
     generation, is_limited, pcie = figures["generation"], name == "H100-500W", figures.get("pcie", USUAL_PCIE)
     return Gpu(

@@ -195,8 +195,10 @@ def published_nodes() -> dict[str, Host]:
     """Return the machines of published trainings, by name."""
     tables = tomllib.loads(NODES.read_text(encoding="utf-8"))
     return {
-        name: make_node(name, one["gpus"], one["link"], tables["links"][one["link"]], one["cores"], one["nic_GBps"])
-        for name, one in tables["nodes"].items()
+        name: make_node(
+            name, node["gpus"], node["link"], tables["links"][node["link"]], node["cores"], node["nic_GBps"]
+        )
+        for name, node in tables["nodes"].items()
     }
 
 

@@ -86,8 +86,8 @@ def exchange_of(parallelism: Parallelism) -> str:
     """
     if parallelism.sync_every >= NEVER:
         return "none"
-    whole = {"parameter_server": "server", "data_parallel": "process"}
-    return whole.get(parallelism.strategy, "overlapped" if parallelism.overlap else "after")
+    exchanges = {"parameter_server": "server", "data_parallel": "process"}
+    return exchanges.get(parallelism.strategy, "overlapped" if parallelism.overlap else "after")
 
 
 @dataclass(frozen=True)

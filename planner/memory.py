@@ -35,14 +35,14 @@ PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "buffers"
 
 def memory_parts(c: Columns, q: Mapping[str, float]) -> dict[str, Array]:
     """Return the bytes by ``PARTS`` on a device of the first or last stage, whichever is fuller, and the ``total``."""
-    first, last = (_stage(c, q, is_last=one) for one in (False, True))
+    first, last = (_stage(c, q, is_last=is_last) for is_last in (False, True))
     return {name: np.where(last["total"] > first["total"], last[name], first[name]) for name in first}
 
 
 def _stage(c: Columns, q: Mapping[str, float], *, is_last: bool) -> dict[str, Array]:
     """Return the bytes of a device of one stage."""
     layers = c.last_layers if is_last else c.first_layers
-    kept, one = _kept(c, q)
+    saved_bytes, layer_bytes = _kept(c, q)
     weights, gradients, optimizer = _states(c, layers)
     trained = count_held(c, count_parameters(c, trained=True), layers).all
     buffers = np.where((c.dp * c.cp > 1) & (c.zero < 3), q["buffers"] * 4 * trained, 0.0)
@@ -50,7 +50,7 @@ def _stage(c: Columns, q: Mapping[str, float], *, is_last: bool) -> dict[str, Ar
     flying = np.where(c.schedule == INTERLEAVED, flying * (1 + (c.pp - 1) / (c.pp * c.vp)), flying)
     flying = np.where((c.pp > 1) & (not is_last), flying * q["in_flight"], flying)
     tokens = local_tokens(c)
-    activations = tokens * kept * layers * flying + np.where(c.recompute == FULL, tokens * one, 0.0)
+    activations = tokens * saved_bytes * layers * flying + np.where(c.recompute == FULL, tokens * layer_bytes, 0.0)
     activations = activations + np.where(c.tp > 1, q["transient"] * tokens * c.hidden, 0.0)
     elements = np.where(c.recompute == FULL, c.written_elements, c.saved_elements)
     of_profile = c.micro_batch * elements * c.item_bytes / c.pp
@@ -69,16 +69,16 @@ def state_bytes(c: Columns) -> Array:
 
 def _states(c: Columns, layers: Array) -> tuple[Array, Array, Array]:
     """Return the bytes of weights, gradients and optimizer states."""
-    whole, by = count_parameters(c), data_division(c)
-    held, trained = count_held(c, whole, layers), count_held(c, count_parameters(c, trained=True), layers)
+    counts, by = count_parameters(c), data_division(c)
+    parameters, trained = count_held(c, counts, layers), count_held(c, count_parameters(c, trained=True), layers)
     is_zero3 = c.zero == 3
     is_whole = is_zero3 & (c.pp > 1)  # gathered once a step
-    weights = _weights(c, held, trained)
-    unit = np.where(c.is_shaped, whole.layer / c.tp + whole.experts / c.ep, c.unit_parameters.max(axis=1))
-    work = 3 * c.item_bytes * unit + 2 * c.item_bytes * whole.words / c.tp
-    weights = np.where(is_zero3, np.where(is_whole, weights, work) + _weights(c, held, trained, by), weights)
-    own = np.where(c.lora > 0, c.item_bytes * trained.all, 0.0)
-    weights = np.where(c.offload > 1, np.minimum(weights, work + own), weights)
+    weights = _weights(c, parameters, trained)
+    unit = np.where(c.is_shaped, counts.layer / c.tp + counts.experts / c.ep, c.unit_parameters.max(axis=1))
+    work = 3 * c.item_bytes * unit + 2 * c.item_bytes * counts.words / c.tp
+    weights = np.where(is_zero3, np.where(is_whole, weights, work) + _weights(c, parameters, trained, by), weights)
+    adapter_bytes = np.where(c.lora > 0, c.item_bytes * trained.all, 0.0)
+    weights = np.where(c.offload > 1, np.minimum(weights, work + adapter_bytes), weights)
     each = np.where(c.framework == DEEPSPEED, 2.0, 4.0)
     is_divided = (is_zero3 & ~is_whole) | (c.zero == 2)
     gradients = np.where(is_divided, np.where(is_zero3, 4.0, each) * trained.divided(c, by), each * trained.all)
@@ -86,34 +86,41 @@ def _states(c: Columns, layers: Array) -> tuple[Array, Array, Array]:
     return weights, np.where(is_kept, gradients, 0.0), np.where(is_kept, state_bytes(c) * trained.divided(c, by), 0.0)
 
 
-def _weights(c: Columns, held: Held, trained: Held, by: Array | float = 1.0) -> Array:
+def _weights(c: Columns, parameters: Held, trained: Held, by: Array | float = 1.0) -> Array:
     """Return the bytes of weights that ``by`` devices shard. A frozen token embedding is not quantized."""
-    divided = held.divided(c, np.asarray(by))
+    divided = parameters.divided(c, np.asarray(by))
     if not c.lora.any():
         return np.asarray(c.item_bytes * divided)
     words = np.where(c.lora > 0, count_ends(c) * c.vocab * c.hidden / c.tp / by, 0.0)
     item = np.where(c.lora > 0, np.minimum(c.frozen_bytes, c.item_bytes), c.item_bytes)
-    own = np.where(c.lora > 0, c.item_bytes * trained.divided(c, np.asarray(by)), 0.0)
-    return np.asarray(item * (divided - words) + c.item_bytes * words + own)
+    adapter_bytes = np.where(c.lora > 0, c.item_bytes * trained.divided(c, np.asarray(by)), 0.0)
+    return np.asarray(item * (divided - words) + c.item_bytes * words + adapter_bytes)
 
 
 def _kept(c: Columns, q: Mapping[str, float]) -> tuple[Array, Array]:
     """Return the bytes per token and layer that are saved for backward, with and without recomputation."""
     sequence, share, t = np.where(c.sequence_parallel > 0, c.tp, 1.0), expert_share(c), c.tp
     ffn = (1 - share) * c.mlp_matrices * c.ffn + share * 3 * (c.shared_ffn + c.top_k * c.expert_ffn)
-    kept = q["act_hidden"] * c.hidden / sequence + q["act_heads"] * (c.heads + c.kv_heads) * c.head_dim / t
+    saved_bytes = q["act_hidden"] * c.hidden / sequence + q["act_heads"] * (c.heads + c.kv_heads) * c.head_dim / t
     selective = c.recompute == SELECTIVE
-    kept = (kept + q["act_ffn"] * ffn / t) * np.where(selective & ~c.is_unfused, q["selective"], 1.0) * c.item_bytes / 2
-    kept = kept + np.where(c.is_unfused & ~selective, 5 * c.seq * c.heads / t, 0.0)
+    saved_bytes = (
+        (saved_bytes + q["act_ffn"] * ffn / t)
+        * np.where(selective & ~c.is_unfused, q["selective"], 1.0)
+        * c.item_bytes
+        / 2
+    )
+    saved_bytes = saved_bytes + np.where(c.is_unfused & ~selective, 5 * c.seq * c.heads / t, 0.0)
     gathered = (c.sequence_parallel > 0) & (c.pp == 1) & ~np.isin(c.framework, MEGATRON)
-    kept = kept + np.where(gathered, q["gathered"] * c.hidden, 0.0)
-    return np.where(c.recompute == FULL, 2 * c.hidden / sequence, kept), kept
+    saved_bytes = saved_bytes + np.where(gathered, q["gathered"] * c.hidden, 0.0)
+    return np.where(c.recompute == FULL, 2 * c.hidden / sequence, saved_bytes), saved_bytes
 
 
 def host_bytes(c: Columns) -> Array:
     """Return the bytes of offloaded gradients, states and weights in a host's memory."""
     by = data_division(c)
-    held, trained = (count_held(c, count_parameters(c, trained=one), c.most_layers) for one in (False, True))
+    parameters, trained = (
+        count_held(c, count_parameters(c, trained=is_trained), c.most_layers) for is_trained in (False, True)
+    )
     states = np.where(c.offload > 0, (4 + state_bytes(c)) * trained.divided(c, by), 0.0)
-    weights = np.where(c.offload > 1, _weights(c, held, trained, by), 0.0)
+    weights = np.where(c.offload > 1, _weights(c, parameters, trained, by), 0.0)
     return np.asarray((states + weights) * c.neighbors)

@@ -50,7 +50,7 @@ def _shipped(name: str) -> ModelProfile:
 
 @cache
 def _others() -> dict[str, ModelProfile]:
-    return {one.model: one for one in map(read_model_profile, sorted(OTHERS.glob("*.json")))}
+    return {profile.model: profile for profile in map(read_model_profile, sorted(OTHERS.glob("*.json")))}
 
 
 def even_model(name: str, parameters: int, flops: float = EVEN_LAYERS, written: float = 0.0) -> ModelProfile:

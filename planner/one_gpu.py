@@ -76,7 +76,7 @@ def read_process() -> Mapping[str, float]:
     >>> 0 < read_process()["peak"] < 1
     True
     """
-    return {name: found.value for name, found in read_definitions(FILE).items()}
+    return {name: definition.value for name, definition in read_definitions(FILE).items()}
 
 
 @cache
@@ -94,15 +94,15 @@ def published() -> tuple[Alone, ...]:
 
 
 def guess_rates(
-    seen: Sequence[Alone], asked: Sequence[Alone], process: Mapping[str, float] | None = None
+    seen: Sequence[Alone], targets: Sequence[Alone], process: Mapping[str, float] | None = None
 ) -> list[OneGpuRate]:
-    """Return the rates of ``asked`` jobs on one GPU, given the ``seen`` ones."""
+    """Return the rates of ``targets`` on one GPU, given the ``seen`` ones."""
     values = process or read_process()
-    known, wanted = make_columns(seen), make_columns(asked)
+    known, wanted = make_columns(seen), make_columns(targets)
     noise = values["noise"] ** 2
     inverse = np.linalg.inv(covariance_of(known, known, values) + noise * np.eye(len(seen)))
     shared = covariance_of(wanted, known, values)
-    left = np.log([one.rate for one in seen]) - mean_of(known, values)
+    left = np.log([row.rate for row in seen]) - mean_of(known, values)
     rates = np.exp(mean_of(wanted, values) + shared @ (inverse @ left))
     variances = np.diag(covariance_of(wanted, wanted, values) - shared @ inverse @ shared.T) + noise
     spreads = np.sqrt(np.maximum(variances, noise)) * NARROWER
@@ -121,34 +121,34 @@ class RateFeatures(NamedTuple):
 def make_columns(rows: Sequence[Alone]) -> RateFeatures:
     """Return the features of rows."""
     sheet = {
-        "peak": np.log([peak_of(one) / MIDDLE_FLOPS for one in rows]),
-        "memory": np.log([one.gpu.memory_rate / MIDDLE_MEMORY for one in rows]),
-        "year": np.array([(one.gpu.year - MIDDLE_YEAR) / 4 for one in rows]),
-        "shader": np.log([one.gpu.vector_32 / MIDDLE_SHADER for one in rows]),
-        "watts": np.log([(one.gpu.watts or MIDDLE_WATTS) / MIDDLE_WATTS for one in rows]),
+        "peak": np.log([peak_of(row) / MIDDLE_FLOPS for row in rows]),
+        "memory": np.log([row.gpu.memory_rate / MIDDLE_MEMORY for row in rows]),
+        "year": np.array([(row.gpu.year - MIDDLE_YEAR) / 4 for row in rows]),
+        "shader": np.log([row.gpu.vector_32 / MIDDLE_SHADER for row in rows]),
+        "watts": np.log([(row.gpu.watts or MIDDLE_WATTS) / MIDDLE_WATTS for row in rows]),
     }
-    halves = ["half" if is_half(one.job.precision) else "whole" for one in rows]
+    halves = ["half" if is_half(row.job.precision) else "whole" for row in rows]
     arithmetic = [
-        "tf32" if half == "whole" and one.gpu.has_tf32 else half for one, half in zip(rows, halves, strict=True)
+        "tf32" if half == "whole" and row.gpu.has_tf32 else half for row, half in zip(rows, halves, strict=True)
     ]
-    models = [one.job.model.model for one in rows]
-    frameworks = [framework_of(one.job.framework) for one in rows]
+    models = [row.job.model.model for row in rows]
+    frameworks = [framework_of(row.job.framework) for row in rows]
     words = {
-        "network": [network_of(one.job.model) for one in rows],
+        "network": [network_of(row.job.model) for row in rows],
         "family": [name.partition("-")[0].lower() for name in models],
         "arithmetic": arithmetic,
         "model, precision": [f"{model}, {half}" for model, half in zip(models, halves, strict=True)],
         "framework": frameworks,
         "framework, precision": [f"{name}, {half}" for name, half in zip(frameworks, halves, strict=True)],
         "framework, model": [" ".join(each) for each in zip(frameworks, models, halves, strict=True)],
-        "source": [one.source for one in rows],
-        "job": [f"{one.source}: {model}, {half}" for one, model, half in zip(rows, models, halves, strict=True)],
-        "gpu": [one.gpu.name for one in rows],
-        "gpu, precision": [f"{one.gpu.name}, {half}" for one, half in zip(rows, halves, strict=True)],
+        "source": [row.source for row in rows],
+        "job": [f"{row.source}: {model}, {half}" for row, model, half in zip(rows, models, halves, strict=True)],
+        "gpu": [row.gpu.name for row in rows],
+        "gpu, precision": [f"{row.gpu.name}, {half}" for row, half in zip(rows, halves, strict=True)],
     }
-    moved = np.array([_share_moved(one.job.model, half) for one, half in zip(rows, halves, strict=True)])
-    work = np.array([_work(one.job.model) for one in rows])
-    work -= np.where([one.gpu.year < BEFORE_MAXWELL for one in rows], np.log(KEPLER), 0.0)
+    moved = np.array([_share_moved(row.job.model, half) for row, half in zip(rows, halves, strict=True)])
+    work = np.array([_work(row.job.model) for row in rows])
+    work -= np.where([row.gpu.year < BEFORE_MAXWELL for row in rows], np.log(KEPLER), 0.0)
     return RateFeatures(sheet, {name: np.array(column) for name, column in words.items()}, moved - 0.5, work)
 
 
@@ -200,14 +200,14 @@ def _work(model: ModelProfile) -> float:
 
 def mean_of(rows: RateFeatures, values: Mapping[str, float]) -> Floats:
     """Return the mean of the log rates of rows, but for a constant that is not known."""
-    found: Floats = sum((values[name] * part(rows) for name, part in MEANS.items()), -rows.work)
-    return found
+    means: Floats = sum((values[name] * part(rows) for name, part in MEANS.items()), -rows.work)
+    return means
 
 
 def same_words(a: RateFeatures, b: RateFeatures, word: str) -> Floats:
     """Return 1 where rows share a word with others, else 0."""
-    found: Floats = (a.words[word][:, None] == b.words[word][None, :]).astype(np.float64)
-    return found
+    matches: Floats = (a.words[word][:, None] == b.words[word][None, :]).astype(np.float64)
+    return matches
 
 
 def covariance_of(a: RateFeatures, b: RateFeatures, values: Mapping[str, float]) -> Floats:
@@ -216,10 +216,10 @@ def covariance_of(a: RateFeatures, b: RateFeatures, values: Mapping[str, float])
     for key in SHEET:
         far += (a.sheet[key][:, None] - b.sheet[key][None, :]) ** 2 / values[f"near_{key}"] ** 2
     near = sum(values[name] ** 2 * (same_words(a, b, word) if word else 1.0) for name, word in NEAR.items())
-    found: Floats = ANY**2 + np.exp(-far / 2) * near
+    covariance: Floats = ANY**2 + np.exp(-far / 2) * near
     for name, word in SHARED.items():
-        found += values[name] ** 2 * same_words(a, b, word)
-    return found
+        covariance += values[name] ** 2 * same_words(a, b, word)
+    return covariance
 
 
 # What the mean of a log rate is a sum of; what near GPUs share, in all or in rows with the same word; what rows share.

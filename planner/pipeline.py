@@ -36,17 +36,17 @@ def order_of(schedule: str, device: int, devices: int, microbatches: int, virtua
                 f"interleaved: microbatches must be a multiple of the {devices} stages, not {microbatches}"
             )
         forward = [_interleaved(number, devices, virtual) for number in range(microbatches * virtual)]
-        backward = [StageRun(True, virtual - 1 - one.chunk, one.microbatch) for one in forward]
+        backward = [StageRun(True, virtual - 1 - run.chunk, run.microbatch) for run in forward]
         ahead = 2 * (devices - device - 1) + (virtual - 1) * devices
     else:
         forward = [StageRun(False, 0, number) for number in range(microbatches)]
         backward = [StageRun(True, 0, number) for number in range(microbatches)]
         ahead = devices - device - 1 if schedule == "1f1b" else microbatches
     ahead = min(ahead, len(forward))
-    found = forward[:ahead]
-    for number, one in enumerate(forward[ahead:]):
-        found += [one, backward[number]]
-    return found + backward[len(forward) - ahead :]
+    runs = forward[:ahead]
+    for number, run in enumerate(forward[ahead:]):
+        runs += [run, backward[number]]
+    return runs + backward[len(forward) - ahead :]
 
 
 def _interleaved(number: int, devices: int, virtual: int) -> StageRun:
@@ -72,8 +72,8 @@ def list_runs(schedule: str, devices: int, microbatches: int, virtual: int = 1) 
     [(0, False), (1, False), (1, True), (0, True)]
     """
     orders = [order_of(schedule, device, devices, microbatches, virtual) for device in range(devices)]
-    found, done, place, stages = list[PlacedRun](), set[Key](), [0] * devices, devices * virtual
-    while len(found) < 2 * stages * microbatches:
+    runs, done, place, stages = list[PlacedRun](), set[Key](), [0] * devices, devices * virtual
+    while len(runs) < 2 * stages * microbatches:
         for device in range(devices):
             while place[device] < len(orders[device]):
                 run = orders[device][place[device]]
@@ -82,9 +82,9 @@ def list_runs(schedule: str, devices: int, microbatches: int, virtual: int = 1) 
                 if needs is not None and needs not in done:
                     break
                 done.add((run.is_backward, stage, run.microbatch))
-                found.append(PlacedRun(device, run.is_backward, stage, run.microbatch, needs))
+                runs.append(PlacedRun(device, run.is_backward, stage, run.microbatch, needs))
                 place[device] += 1
-    return tuple(found)
+    return tuple(runs)
 
 
 def _needed(run: StageRun, stage: int, stages: int) -> Key | None:

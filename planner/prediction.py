@@ -160,11 +160,11 @@ class StepPrediction:
 
         Only the error of the sum of the parts that several devices add is known, so these parts move together.
         """
-        scaling, alone = (exp(_quantile(coverage) * one) for one in self.deviations[1:])
+        scaling, alone = (exp(_quantile(coverage) * deviation) for deviation in self.deviations[1:])
         total, parts = self.parts.total, self.parts.as_dict()
-        own = sum(parts[name] for name in ADDED_BY_ONE)
-        least, most = max(0.0, total / scaling - own), total * scaling - own
-        few, many = (least / (total - own), most / (total - own)) if total > own else (0.0, 0.0)
+        fixed_s = sum(parts[name] for name in ADDED_BY_ONE)
+        least, most = max(0.0, total / scaling - fixed_s), total * scaling - fixed_s
+        few, many = (least / (total - fixed_s), most / (total - fixed_s)) if total > fixed_s else (0.0, 0.0)
         return {
             name: (value / alone, value * alone) if name in ADDED_BY_ONE else (value * few, value * many)
             for name, value in parts.items()
@@ -217,9 +217,11 @@ class Training:
     def alone(self) -> FoundMeshes:
         """A step of the whole batch on one device, regardless of its memory."""
         parallelism = self.job.parallelism
-        one = Parallelism(experts=parallelism.experts, top_k=parallelism.top_k, recompute=parallelism.recompute, data=1)
-        job = replace(self.mesh_job(1, one), batch=int(self.job.batch))
-        mesh = self.mesh(one)._replace(
+        one_device = Parallelism(
+            experts=parallelism.experts, top_k=parallelism.top_k, recompute=parallelism.recompute, data=1
+        )
+        job = replace(self.mesh_job(1, one_device), batch=int(self.job.batch))
+        mesh = self.mesh(one_device)._replace(
             micro_batch=int(self.job.batch // parallelism.pieces), grad_accum=parallelism.pieces
         )
         return predict_meshes(job, [mesh], self.belief)
@@ -294,32 +296,35 @@ class Training:
 
     def stated(self, devices: int, parallelism: Parallelism) -> FoundMeshes:
         """Return the prediction of a strategy's mesh. Raise TooLittleMemory if it does not fit."""
-        found = predict_meshes(self.mesh_job(devices, parallelism), [self.mesh(parallelism)], self.belief)
-        if not len(found.order):
-            raise self._too_large(found, devices, parallelism)
-        return found
+        meshes = predict_meshes(self.mesh_job(devices, parallelism), [self.mesh(parallelism)], self.belief)
+        if not len(meshes.order):
+            raise self._too_large(meshes, devices, parallelism)
+        return meshes
 
-    def of_mesh(self, found: FoundMeshes, number: int, job: TrainingJob) -> StepPrediction:
+    def of_mesh(self, meshes: FoundMeshes, number: int, job: TrainingJob) -> StepPrediction:
         """Return the step of one of several meshes. ``job`` has its strategy."""
-        memory = float(found.columns.memory_bytes[number])
+        memory = float(meshes.columns.memory_bytes[number])
         return StepPrediction(
             job=job,
-            devices=found.job.gpus,
-            parts=self._parts(found, number),
-            memory={name: float(one[number]) for name, one in found.memory.items()},
-            alone=self._alone_rate(found, number),
-            deviations=self.deviations(found, number),
-            chance_to_run=float(found.chance[number]) if memory < inf else None,
-            columns=found.columns.take(np.array([number])),
+            devices=meshes.job.gpus,
+            parts=self._parts(meshes, number),
+            memory={name: float(values[number]) for name, values in meshes.memory.items()},
+            alone=self._alone_rate(meshes, number),
+            deviations=self.deviations(meshes, number),
+            chance_to_run=float(meshes.chance[number]) if memory < inf else None,
+            columns=meshes.columns.take(np.array([number])),
             belief=self.belief,
         )
 
-    def _parts(self, found: FoundMeshes, number: int) -> StepParts:
+    def _parts(self, meshes: FoundMeshes, number: int) -> StepParts:
         """Return the parts of a step. With local SGD, these are means over steps."""
-        parts, every = {name: float(one[number]) for name, one in found.parts.items()}, self.job.parallelism.sync_every
+        parts, every = (
+            {name: float(values[number]) for name, values in meshes.parts.items()},
+            self.job.parallelism.sync_every,
+        )
         rare = ["sync", "copies"]
         if (
-            found.searched[number].dp == found.job.gpus
+            meshes.searched[number].dp == meshes.job.gpus
         ):  # others exchange within layers, or between stages, in each step
             rare.append("processes")
         for name in rare:
@@ -329,26 +334,26 @@ class Training:
         parts["optimizer"] += parts["fixed"]
         return StepParts(**{each.name: parts[each.name] for each in fields(StepParts)})
 
-    def _alone_rate(self, found: FoundMeshes, number: int) -> float:
+    def _alone_rate(self, meshes: FoundMeshes, number: int) -> float:
         """Return the samples/s of one device alone, with the optimizer's share of one device of the mesh."""
-        alone = {name: float(one[0]) for name, one in self.alone.parts.items()}
+        alone = {name: float(values[0]) for name, values in self.alone.parts.items()}
         if self.compute is not None:
             return self.job.batch / (alone["total"] - alone["input"])
-        mesh = found.searched[number]
-        spared = alone["optimizer"] - float(found.parts["optimizer"][number]) * mesh.tp * mesh.pp
+        mesh = meshes.searched[number]
+        spared = alone["optimizer"] - float(meshes.parts["optimizer"][number]) * mesh.tp * mesh.pp
         return self.job.batch / (alone["total"] - max(0.0, spared))
 
-    def deviations(self, found: FoundMeshes, number: int) -> Deviations:
+    def deviations(self, meshes: FoundMeshes, number: int) -> Deviations:
         """Return the deviations of a step. Errors of known compute time and of scaling are independent."""
-        slopes = find_slopes(found.columns.take(np.array([number])), self.belief.parameters)
+        slopes = find_slopes(meshes.columns.take(np.array([number])), self.belief.parameters)
         if self.compute is not None:
-            parts = self._parts(found, number)
+            parts = self._parts(meshes, number)
             lost = 1 - (parts.compute + parts.optimizer) / parts.total
-            scaling = self.belief.scaling_deviation(slopes, lost) if found.job.gpus > 1 else 0.0
+            scaling = self.belief.scaling_deviation(slopes, lost) if meshes.job.gpus > 1 else 0.0
             return Deviations(hypot(scaling, self.compute.spread), scaling, self.compute.spread)
-        one = find_slopes(self.alone.columns, self.belief.parameters)
-        between = Slopes(slopes.logs, slopes.slopes - one.slopes)  # of the efficiency
-        return Deviations(*(float(self.belief.deviations(each)[0]) for each in (slopes, between, one)))
+        alone_slopes = find_slopes(self.alone.columns, self.belief.parameters)
+        between = Slopes(slopes.logs, slopes.slopes - alone_slopes.slopes)  # of the efficiency
+        return Deviations(*(float(self.belief.deviations(each)[0]) for each in (slopes, between, alone_slopes)))
 
     def _check_pipeline(self, job: TrainingJob) -> None:
         """Raise InputError for an unsupported pipeline, and for one with too many tasks."""
@@ -365,23 +370,26 @@ class Training:
                 f"them, or {more_memory(tasks / most)}"
             )
 
-    def _too_large(self, found: FoundMeshes, devices: int, parallelism: Parallelism) -> TooLittleMemory:
+    def _too_large(self, meshes: FoundMeshes, devices: int, parallelism: Parallelism) -> TooLittleMemory:
         """Return the error for a batch that does not fit into a device's memory."""
-        memory, kept = float(found.columns.memory_bytes[0]), {name: float(one[0]) for name, one in found.memory.items()}
-        parts = ", ".join(f"{name} {format_size(kept[name])}" for name in MEMORY_PARTS if kept[name] >= 1e6)
+        memory, sizes = (
+            float(meshes.columns.memory_bytes[0]),
+            {name: float(values[0]) for name, values in meshes.memory.items()},
+        )
+        parts = ", ".join(f"{name} {format_size(sizes[name])}" for name in MEMORY_PARTS if sizes[name] >= 1e6)
         largest = self._largest_batch(devices, parallelism)
         advice = f"up to {count(largest, 'sample')} a device fit" if largest else _describe_smaller(parallelism)
         if self.compute is None:
             if not largest:
                 advice = "`ringlab search` finds meshes that do, and what would fit where none does"
-            if kept["total"] <= memory:
-                advice += f'; `ringlab search --fill 1 --mesh "{found.searched[0].name}"` predicts it anyway'
+            if sizes["total"] <= memory:
+                advice += f'; `ringlab search --fill 1 --mesh "{meshes.searched[0].name}"` predicts it anyway'
         message = (
             f"batch_size {self.job.batch:.0f} does not fit into {self.host.device.name}: it takes "
-            f"{format_size(kept['total'])} of {format_size(memory)}, of which {FILL:.0%} can be used ({parts}); "
+            f"{format_size(sizes['total'])} of {format_size(memory)}, of which {FILL:.0%} can be used ({parts}); "
             f"{'' if largest else 'not one sample fits: '}{advice}"
         )
-        return TooLittleMemory(message, kept["total"] / FILL, memory)
+        return TooLittleMemory(message, sizes["total"] / FILL, memory)
 
     def _largest_batch(self, devices: int, parallelism: Parallelism) -> int:
         """Return the most samples per device that fit, a power of two times the microbatches; 0 if none do."""
@@ -389,8 +397,8 @@ class Training:
         if not sizes:
             return 0
         meshes: Sequence[SearchedMesh] = [self.mesh(parallelism)._replace(micro_batch=size) for size in sizes]
-        found = predict_meshes(self.mesh_job(devices, parallelism), meshes, self.belief)
-        return sizes[int(max(found.order))] * parallelism.pieces if len(found.order) else 0
+        predictions = predict_meshes(self.mesh_job(devices, parallelism), meshes, self.belief)
+        return sizes[int(max(predictions.order))] * parallelism.pieces if len(predictions.order) else 0
 
 
 def _describe_smaller(parallelism: Parallelism) -> str:

@@ -56,8 +56,8 @@ def add_profiles(c: dict[str, Array], profiles: Sequence[ModelProfile | None], t
     c["stage_bytes"] *= c["item_bytes"][:, None]
     for row in np.flatnonzero(~is_shaped & (c["pp"] > 1)):  # "layers" of a profile are shares of its parameters
         devices, stages = int(c["pp"][row]), int(c["pp"][row] * c["vp"][row])
-        held = c["stage_parameters"][row, :stages].reshape(-1, devices).sum(axis=0) / c["parameters"][row]
-        c["most_layers"][row], c["first_layers"][row], c["last_layers"][row] = held.max(), held[0], held[-1]
+        shares = c["stage_parameters"][row, :stages].reshape(-1, devices).sum(axis=0) / c["parameters"][row]
+        c["most_layers"][row], c["first_layers"][row], c["last_layers"][row] = shares.max(), shares[0], shares[-1]
 
 
 def _each(
@@ -70,22 +70,22 @@ def _each(
     if not any(profiles):
         return [None] * len(profiles)
     rows, known = zip(profiles, times, *(column.tolist() for column in columns), strict=True), dict[Any, Array]()
-    found = list[Array | None]()
+    arrays = list[Array | None]()
     for profile, timed, *values in rows:
         key = (id(profile), id(timed), *values)
         if profile is not None and key not in known:
             known[key] = function(profile, timed, *values)
-        found.append(known.get(key))
-    return found
+        arrays.append(known.get(key))
+    return arrays
 
 
-def _add(c: dict[str, Array], names: Sequence[str], found: Sequence[Array | None], least: int = 1) -> None:
+def _add(c: dict[str, Array], names: Sequence[str], values: Sequence[Array | None], least: int = 1) -> None:
     """Add one named array per row of the results, padded with zeros."""
-    width = max([least, *(one.shape[1] for one in found if one is not None)])
-    arrays = np.zeros((len(names), len(found), width))
-    for row, one in enumerate(found):
-        if one is not None:
-            arrays[:, row, : one.shape[1]] = one
+    width = max([least, *(value.shape[1] for value in values if value is not None)])
+    arrays = np.zeros((len(names), len(values), width))
+    for row, value in enumerate(values):
+        if value is not None:
+            arrays[:, row, : value.shape[1]] = value
     c.update(zip(names, arrays, strict=True))
 
 
@@ -98,11 +98,11 @@ def _sizes(profile: ModelProfile, _: Timed | None) -> Array:
 
 def _shares(profile: ModelProfile, timed: Timed | None) -> tuple[list[float], list[float]]:
     """Return each layer's share of the compute time, forward and backward."""
-    forward, backward = (profile.work(is_backward=one) for one in (False, True))
+    forward, backward = (profile.work(is_backward=is_backward) for is_backward in (False, True))
     if timed is not None:
         forward, backward = [*timed.forward], [*timed.backward]
-    whole = sum(forward) + sum(backward)
-    return [one / whole for one in forward], [one / whole for one in backward]
+    total = sum(forward) + sum(backward)
+    return [work / total for work in forward], [work / total for work in backward]
 
 
 def _units(profile: ModelProfile, timed: Timed | None, is_gathered: bool) -> Array:
@@ -111,13 +111,17 @@ def _units(profile: ModelProfile, timed: Timed | None, is_gathered: bool) -> Arr
     layers = zip(profile.layers, *_shares(profile, timed), strict=True)
     for _, part in groupby(layers, key=lambda row: row[0].block):
         block = [*part]
-        row = [sum(one[1] for one in block), sum(one[2] for one in block), sum(one[0].parameters for one in block)]
+        row = [
+            sum(entry[1] for entry in block),
+            sum(entry[2] for entry in block),
+            sum(entry[0].parameters for entry in block),
+        ]
         if rows and not row[2]:
             rows[-1] = [rows[-1][0] + row[0], rows[-1][1] + row[1], rows[-1][2]]
         else:
             rows.append(row)
-    found = np.array(rows, dtype=float).T
-    return found if is_gathered else found.sum(axis=1, keepdims=True)
+    units = np.array(rows, dtype=float).T
+    return units if is_gathered else units.sum(axis=1, keepdims=True)
 
 
 def _buckets(profile: ModelProfile, timed: Timed | None, item: float, size_mb: float, is_overlapped: bool) -> Array:
@@ -126,11 +130,11 @@ def _buckets(profile: ModelProfile, timed: Timed | None, item: float, size_mb: f
         return np.array([[1.0], [1.0]])
     size = round(size_mb * MIB)  # torch begins with a smaller one only if no size is set
     backward = None if timed is None else timed.backward
-    found = fill_buckets(
+    buckets = fill_buckets(
         profile.gradients(int(item) or 4, backward), size, FIRST_BYTES if size == BUCKET_BYTES else size
     )
-    sizes = np.array([one.nbytes for one in found], dtype=float)
-    return np.array([sizes / sizes.sum(), [one.ready for one in found]])
+    sizes = np.array([bucket.nbytes for bucket in buckets], dtype=float)
+    return np.array([sizes / sizes.sum(), [bucket.ready for bucket in buckets]])
 
 
 def _stages(profile: ModelProfile, timed: Timed | None, count: float) -> Array:

@@ -45,7 +45,7 @@ class Compute:
 
 def as_measured(profile: ModelProfile, device: str | None = None) -> Compute:
     """Return the profile's last measured times, on ``device`` if given. Raise InputError if there are none."""
-    measured = [one for one in profile.measured if device is None or one.device == device]
+    measured = [measurement for measurement in profile.measured if device is None or measurement.device == device]
     if not measured:
         raise InputError(
             f"the profile of {quote(profile.model)} has no times; make one with "
@@ -82,12 +82,12 @@ def at_rate(profile: ModelProfile, rate: float, source: str = "a known rate", sp
     """
     check_number("rate", rate, "samples a second", above=0)
     forward, backward = profile.work(is_backward=False), profile.work(is_backward=True)
-    whole = (sum(forward) + sum(backward)) * rate
-    if not isfinite(whole):
+    total = (sum(forward) + sum(backward)) * rate
+    if not isfinite(total):
         raise InputError(f"rate is {rate:g} samples a second, which no device reaches; use a measured rate")
-    ahead, back = (tuple(each / whole for each in part) for part in (forward, backward))
-    said = f"{source}: {rate:.4g} samples/s on one device"
-    return Compute(profile, ahead, back, 0.0, said, MEASURED_SPREAD if spread is None else spread)
+    ahead, back = (tuple(each / total for each in part) for part in (forward, backward))
+    origin = f"{source}: {rate:.4g} samples/s on one device"
+    return Compute(profile, ahead, back, 0.0, origin, MEASURED_SPREAD if spread is None else spread)
 
 
 def in_phases(profile: ModelProfile, phases: ComputePhases, batch: float) -> Compute:
@@ -119,7 +119,7 @@ def has_published_series(gpu: str) -> bool:
     >>> has_published_series("V100 SXM2 16GB"), has_published_series("RTX 3060")
     (True, False)
     """
-    return series_gpu(gpu) in {one.gpu.name for one in published()}
+    return series_gpu(gpu) in {row.gpu.name for row in published()}
 
 
 class GpuRates:
@@ -161,27 +161,27 @@ class GpuRates:
             except InputError as error:
                 self.unknown[name] = str(error)
         if not self.known and not self.job.model.written_bytes:
-            said = (
+            warning = (
                 f"model {self.job.model.model} is described by its number of parameters only, so its rate cannot be "
                 "estimated; measure one GPU and set plan.known_rates"
             )
-            self.unknown.update(dict.fromkeys(boards, said))
+            self.unknown.update(dict.fromkeys(boards, warning))
             return {}
         if not boards:
             return {}
         job = self.job if self.job.model.written_bytes else self._sized()
         yours = [Alone(job, find_series_gpu(name), YOURS, rate) for name, rate in self.known.items()]
-        asked = [Alone(job, board, YOURS) for board in boards.values()]
-        rates = guess_rates([*published(), *yours], asked)
+        targets = [Alone(job, board, YOURS) for board in boards.values()]
+        rates = guess_rates([*published(), *yours], targets)
         return {name: _widen(name, rate) for name, rate in zip(boards, rates, strict=True)}
 
     def _sized(self) -> TrainingJob:
         """Return the job with a model of equal layers, sized to match the known rates."""
         name = self.job.model.model
-        asked = [(find_series_gpu(gpu), log(rate)) for gpu, rate in self.known.items()]
+        known_rates = [(find_series_gpu(gpu), log(rate)) for gpu, rate in self.known.items()]
         job = replace(self.job, model=even_model(name, 0, SOME_FLOPS, SOME_FLOPS / 1e3))
-        guessed = guess_rates(published(), [Alone(job, board, YOURS) for board, _ in asked])
-        times = exp(fmean(log(rate.rate) - known for rate, (_, known) in zip(guessed, asked, strict=True)))
+        guessed = guess_rates(published(), [Alone(job, board, YOURS) for board, _ in known_rates])
+        times = exp(fmean(log(rate.rate) - known for rate, (_, known) in zip(guessed, known_rates, strict=True)))
         return replace(self.job, model=even_model(name, 0, SOME_FLOPS * times, SOME_FLOPS / 1e3 * times))
 
 
@@ -229,11 +229,11 @@ def find_compute(job: TrainingJob, source: ComputeSource, gpu: str | None) -> Co
     guess = GpuRates(job, known, [named], "gpu").rate(named)
     if known:
         ((other, rate),) = known.items()
-        said = f"{rate:.4g} samples/s on one {other}, and how {named} compares in published rates"
+        origin = f"{rate:.4g} samples/s on one {other}, and how {named} compares in published rates"
     else:
         network = network_of(job.model)
-        is_published = network in {network_of(one.job.model) for one in published()}
-        said = f"published rates of {network if is_published else 'other models'} on one GPU"
+        is_published = network in {network_of(row.job.model) for row in published()}
+        origin = f"published rates of {network if is_published else 'other models'} on one GPU"
     if not has_published_series(named):
-        said += f"; {describe_unpublished([named])}"
-    return at_rate(job.model, guess.rate, said, guess.spread)
+        origin += f"; {describe_unpublished([named])}"
+    return at_rate(job.model, guess.rate, origin, guess.spread)

@@ -271,11 +271,11 @@ def read_own_runs(path: Path) -> ReadRuns:
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for run in timed:
         groups.setdefault((gpu_name(run["gpu"]), run["framework"]), []).append(run)
-    found = [
+    runs = [
         OwnRuns(gpu=gpu, framework=framework, rows=[_plain(run) for run in runs], source=str(path))
         for (gpu, framework), runs in groups.items()
     ]
-    return ReadRuns(found, refused)
+    return ReadRuns(runs, refused)
 
 
 def _plain(run: Mapping[str, Any]) -> dict[str, str | int | float | None]:
@@ -309,16 +309,16 @@ def find_own_runs(gpu: str, framework: str) -> OwnRuns | None:
     path = runs_file(gpu, framework)
     if framework == "other" and not path.is_file():
         files = sorted(path.parent.glob(path.name.replace("-other.", "-*.")))
-        known = [one for one in (read_record(file, OwnRuns) for file in files) if one.gpu == gpu_name(gpu)]
+        known = [record for record in (read_record(file, OwnRuns) for file in files) if record.gpu == gpu_name(gpu)]
         return known[0] if len(known) == 1 else None
     return read_record(path, OwnRuns) if path.is_file() else None
 
 
-def compare_runs(own: OwnRuns) -> list[tuple[float, float, float]]:
+def compare_runs(record: OwnRuns) -> list[tuple[float, float, float]]:
     """Return for each run the measured seconds, and the predicted seconds before and after adaptation."""
-    runs = [complete(row) for row in own.rows]
-    columns, belief = columns_of_runs(runs), own.belief
-    before, after = (step_seconds(columns, one.parameters) for one in (believe(), belief))
+    runs = [complete(row) for row in record.rows]
+    columns, belief = columns_of_runs(runs), record.belief
+    before, after = (step_seconds(columns, estimate.parameters) for estimate in (believe(), belief))
     return [(float(run["step_s"]), float(a), float(b)) for run, a, b in zip(runs, before, after, strict=True)]
 
 
@@ -337,10 +337,10 @@ def host_of_run(source: str, gpu: str, node_gpus: int, nic_gbps: float) -> Host:
     """
     if source in CLUSTERS:
         return host_of_preset(CLUSTERS[source], gpu)
-    found, nic = find_gpu(gpu), nic_gbps * 1e9 * node_gpus
-    if found.name in PRESETS and node_gpus == 8:
-        return host_of_preset(PRESETS[found.name], gpu, nic)
-    peer = NVLINK_SHARE * found.peer_rate
+    board, nic = find_gpu(gpu), nic_gbps * 1e9 * node_gpus
+    if board.name in PRESETS and node_gpus == 8:
+        return host_of_preset(PRESETS[board.name], gpu, nic)
+    peer = NVLINK_SHARE * board.peer_rate
     return Host(f"{gpu} x {node_gpus}", gpu, node_gpus, "nvlink", CORES * node_gpus, nic, peer=peer)
 
 
@@ -350,13 +350,13 @@ def columns_of_runs(runs: Sequence[Mapping[str, Any]]) -> Columns:
     return make_columns(
         {
             **table,
-            "host": [host_of_run(one["source"], one["gpu"], one["node_gpus"], one["nic_gbps"]) for one in runs],
-            "count": [one["grad_accum"] for one in runs],
-            "compiled": [one["compile"] for one in runs],
-            "frozen_bits": [str(one["frozen_bits"]) for one in runs],
-            "gpu_memory": [(one["gpu_memory_gb"] or inf) * 2**30 for one in runs],
+            "host": [host_of_run(run["source"], run["gpu"], run["node_gpus"], run["nic_gbps"]) for run in runs],
+            "count": [run["grad_accum"] for run in runs],
+            "compiled": [run["compile"] for run in runs],
+            "frozen_bits": [str(run["frozen_bits"]) for run in runs],
+            "gpu_memory": [(run["gpu_memory_gb"] or inf) * 2**30 for run in runs],
             "bucket_mb": RUN_BUCKETS_MB,
-            "gradient_bytes": [2.0 if "PURE" in one["note"] else 4.0 for one in runs],
+            "gradient_bytes": [2.0 if "PURE" in run["note"] else 4.0 for run in runs],
         },
         len(runs),
     )

@@ -81,7 +81,7 @@ def divisors(number: int, most: int) -> list[int]:
     >>> divisors(12, 6)
     [1, 2, 3, 4, 6]
     """
-    return [one for one in range(1, min(number, most) + 1) if number % one == 0]
+    return [divisor for divisor in range(1, min(number, most) + 1) if number % divisor == 0]
 
 
 class SearchedMesh(NamedTuple):
@@ -116,13 +116,13 @@ class SearchedMesh(NamedTuple):
 
 def enumerate_meshes(job: MeshJob) -> list[SearchedMesh]:
     """Return all meshes of a job. Raise InputError if there are none."""
-    found = [*_meshes(job)]
-    if not found:
+    meshes = [*_meshes(job)]
+    if not meshes:
         raise InputError(
             f"no mesh of {job.gpus} devices divides a batch of {job.batch} sequences; use a batch that the "
             "replicas divide, or another number of devices"
         )
-    return found
+    return meshes
 
 
 def _meshes(job: MeshJob) -> Iterator[SearchedMesh]:
@@ -139,10 +139,10 @@ def _meshes(job: MeshJob) -> Iterator[SearchedMesh]:
             count = job.batch // dp // micro
             if pp > 1 and count < pp:
                 continue
-            one = SearchedMesh(tp=tp, pp=pp, cp=cp, dp=dp, micro_batch=micro, grad_accum=count)
-            rows = product(_schedules(job, pp, count), _shardings(job, one), RECOMPUTED, experts)
+            mesh = SearchedMesh(tp=tp, pp=pp, cp=cp, dp=dp, micro_batch=micro, grad_accum=count)
+            rows = product(_schedules(job, pp, count), _shardings(job, mesh), RECOMPUTED, experts)
             for (schedule, vp), sharding, recompute, ep in rows:
-                yield one._replace(vp=vp, ep=ep, sharding=sharding, recompute=recompute, schedule=schedule)
+                yield mesh._replace(vp=vp, ep=ep, sharding=sharding, recompute=recompute, schedule=schedule)
 
 
 def _schedules(job: MeshJob, pp: int, count: int) -> list[tuple[str, int]]:
@@ -150,8 +150,8 @@ def _schedules(job: MeshJob, pp: int, count: int) -> list[tuple[str, int]]:
     if pp == 1:
         return [("none", 1)]
     chunks = [v for v in divisors(job.shape.layers // pp, MOST_CHUNKS) if v > 1 and count % pp == 0]
-    found = [("1f1b", 1), *(("interleaved", v) for v in chunks)]
-    return [*found, ("zero_bubble", 1)] if job.with_zero_bubble else found
+    schedules = [("1f1b", 1), *(("interleaved", v) for v in chunks)]
+    return [*schedules, ("zero_bubble", 1)] if job.with_zero_bubble else schedules
 
 
 def _shardings(job: MeshJob, mesh: SearchedMesh) -> tuple[str, ...]:
@@ -159,14 +159,14 @@ def _shardings(job: MeshJob, mesh: SearchedMesh) -> tuple[str, ...]:
     size, is_one_stage = mesh.dp * mesh.cp, mesh.pp == 1
     if size == 1:
         return ("ddp",)
-    whole = ("ddp", "zero1", "zero2", "zero3") if is_one_stage else ("ddp", "zero1", "zero3")
-    return (*whole, "hsdp") if is_one_stage and mesh.tp < job.node_gpus < size * mesh.tp else whole
+    shardings = ("ddp", "zero1", "zero2", "zero3") if is_one_stage else ("ddp", "zero1", "zero3")
+    return (*shardings, "hsdp") if is_one_stage and mesh.tp < job.node_gpus < size * mesh.tp else shardings
 
 
-def _columns(job: MeshJob, found: Sequence[SearchedMesh]) -> Columns:
-    columns: dict[str, Any] = dict(zip(SearchedMesh._fields, map(list, zip(*found, strict=True)), strict=True))
-    columns["sequence_parallel"] = [int(one.tp > 1 and one.sequence_parallel > 0) for one in found]
-    return make_columns({**job.table, **columns, "count": columns.pop("grad_accum")}, len(found))
+def _columns(job: MeshJob, meshes: Sequence[SearchedMesh]) -> Columns:
+    columns: dict[str, Any] = dict(zip(SearchedMesh._fields, map(list, zip(*meshes, strict=True)), strict=True))
+    columns["sequence_parallel"] = [int(mesh.tp > 1 and mesh.sequence_parallel > 0) for mesh in meshes]
+    return make_columns({**job.table, **columns, "count": columns.pop("grad_accum")}, len(meshes))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,16 +238,16 @@ def predict_meshes(
     )  # fmt: skip
 
 
-def choose_tries(found: FoundMeshes, count: int = TRIES) -> list[int]:
+def choose_tries(meshes: FoundMeshes, count: int = TRIES) -> list[int]:
     """Return the meshes to try, the fastest first. Together they are most likely to include the fastest one that runs.
 
     Each draw has the same parameters for all meshes, and a memory error that fails meshes at random. Each next mesh is
     the one that raises the expected rate of the best most.
     """
-    if not len(found.order):
+    if not len(meshes.order):
         return []
-    logs = found.belief.draw(found.fastest, DRAWS)
-    runs = np.random.default_rng(1).random(DRAWS) < found.chance[found.order[:AMONG], None]
+    logs = meshes.belief.draw(meshes.fastest, DRAWS)
+    runs = np.random.default_rng(1).random(DRAWS) < meshes.chance[meshes.order[:AMONG], None]
     rates = np.where(runs, np.exp(logs.min() - logs), 0.0)
     chosen, best = [0], rates[0]
     while len(chosen) < min(count, len(rates)):
@@ -255,22 +255,22 @@ def choose_tries(found: FoundMeshes, count: int = TRIES) -> list[int]:
         gain[chosen] = -1
         chosen.append(int(np.argmax(gain)))
         best = np.maximum(best, rates[chosen[-1]])
-    return [int(found.order[one]) for one in chosen]
+    return [int(meshes.order[place]) for place in chosen]
 
 
-def choose_runs(found: FoundMeshes, count: int = TRIES) -> tuple[list[int], float, float]:
+def choose_runs(meshes: FoundMeshes, count: int = TRIES) -> tuple[list[int], float, float]:
     """Return the most informative meshes to measure, and half the interval's logarithm before and after, as medians."""
-    slopes = found.fastest
-    chosen = found.belief.choose_runs(slopes, count)
-    taught = found.belief.after_runs(slopes.slopes[chosen])
-    before, after = (float(np.median(one.deviations(slopes))) for one in (found.belief, taught))
-    return [int(found.order[one]) for one in chosen], Z_80 * before, Z_80 * after
+    slopes = meshes.fastest
+    chosen = meshes.belief.choose_runs(slopes, count)
+    taught = meshes.belief.after_runs(slopes.slopes[chosen])
+    before, after = (float(np.median(belief.deviations(slopes))) for belief in (meshes.belief, taught))
+    return [int(meshes.order[place]) for place in chosen], Z_80 * before, Z_80 * after
 
 
-def pareto_front(found: FoundMeshes) -> list[int]:
+def pareto_front(meshes: FoundMeshes) -> list[int]:
     """Return the meshes that no other mesh beats in both rate and memory, the fastest first."""
-    total, front, least = found.memory["total"], list[int](), float("inf")
-    for number in found.order:
+    total, front, least = meshes.memory["total"], list[int](), float("inf")
+    for number in meshes.order:
         if total[number] < least:
             front.append(int(number))
             least = total[number]
@@ -298,22 +298,22 @@ def what_would_fit(job: MeshJob, belief: Belief | None = None, fill: float = FIL
     for factor in (2, 4, 8, 16):
         batch = job.batch if job.batch >= factor * job.gpus else factor * job.batch
         changes.append((f"{factor * job.gpus} devices", {"gpus": factor * job.gpus, "batch": batch}))
-    found = list[Remedy]()
+    remedies = list[Remedy]()
     for name, change in changes:
         gpus = change.get("gpus", job.gpus)
         if gpus > job.node_gpus and (not job.host.nic or gpus % job.node_gpus):
             continue  # nothing joins so many
         if all(getattr(job, key) == value for key, value in change.items()) or (
-            "gpus" in change and any("devices" in one.change for one in found)
+            "gpus" in change and any("devices" in remedy.change for remedy in remedies)
         ):
             continue
         try:
-            one = search(replace(job, **change), belief, fill)
+            meshes = search(replace(job, **change), belief, fill)
         except InputError:
             continue  # there is no such mesh
-        if len(one.order):
-            found.append(Remedy(name, one))
-    return found
+        if len(meshes.order):
+            remedies.append(Remedy(name, meshes))
+    return remedies
 
 
 SAID = 2  # parts of a step, or of memory, in a line
@@ -330,62 +330,62 @@ def name_family(mesh: SearchedMesh) -> str:
     return ", ".join([mesh.sharding, *(word for axis, word in AXES if getattr(mesh, axis) > 1)])
 
 
-def why_others_lose(found: FoundMeshes) -> Iterator[tuple[str, str]]:
+def why_others_lose(meshes: FoundMeshes) -> Iterator[tuple[str, str]]:
     """Yield the best mesh of each other kind with the reason why it is slower or does not fit, the fastest first."""
-    if not len(found.order):
+    if not len(meshes.order):
         return
-    best = int(found.order[0])
-    seen = {name_family(found.searched[best])}
-    for number in map(int, found.order):
-        name = name_family(found.searched[number])
+    best = int(meshes.order[0])
+    seen = {name_family(meshes.searched[best])}
+    for number in map(int, meshes.order):
+        name = name_family(meshes.searched[number])
         if name not in seen:
             seen.add(name)
-            yield name, f"{found.searched[number].name}: {why_slower(found, number, best)}"
-    total, least = found.memory["total"], dict[str, int]()
-    for number, mesh in enumerate(found.searched):
+            yield name, f"{meshes.searched[number].name}: {why_slower(meshes, number, best)}"
+    total, least = meshes.memory["total"], dict[str, int]()
+    for number, mesh in enumerate(meshes.searched):
         name = name_family(mesh)
         if name not in seen and (name not in least or total[number] < total[least[name]]):
             least[name] = number
     for name, number in least.items():
-        yield name, f"{found.searched[number].name}: {why_too_large(found, number)}"
+        yield name, f"{meshes.searched[number].name}: {why_too_large(meshes, number)}"
 
 
-def least_memory(found: FoundMeshes) -> int:
+def least_memory(meshes: FoundMeshes) -> int:
     """Return the index of the mesh that needs the least memory."""
-    return int(found.memory["total"].argmin())
+    return int(meshes.memory["total"].argmin())
 
 
-def why_slower(found: FoundMeshes, number: int, than: int) -> str:
+def why_slower(meshes: FoundMeshes, number: int, than: int) -> str:
     """Return how much slower one mesh is than another, with the parts of the step that cause it."""
-    mine, best = ({name: float(one[row]) for name, one in found.parts.items()} for row in (number, than))
-    whole = best["total"]
-    more = {name: (mine[name] - best[name]) / whole for name in mine if name != "total"}
+    mine, best = ({name: float(seconds[row]) for name, seconds in meshes.parts.items()} for row in (number, than))
+    best_total = best["total"]
+    more = {name: (mine[name] - best[name]) / best_total for name in mine if name != "total"}
     names = sorted((name for name in more if more[name] > WORTH_SAYING), key=lambda name: -more[name])[:SAID]
-    slower = mine["total"] / whole - 1
+    slower = mine["total"] / best_total - 1
     if slower <= 0 or not names:
         return "as fast"
     return f"{slower:.0%} longer, " + ", ".join(f"{name} {more[name]:+.0%}" for name in names)
 
 
-def why_too_large(found: FoundMeshes, number: int) -> str:
+def why_too_large(meshes: FoundMeshes, number: int) -> str:
     """Return the memory that a mesh needs, with its largest parts."""
-    kept = {name: float(found.memory[name][number]) for name in MEMORY_PARTS}
-    names = sorted(kept, key=lambda name: -kept[name])[:SAID]
-    most = ", ".join(f"{name} {kept[name] / 2**30:.0f}" for name in names)
-    total, limit = found.memory["total"][number], found.columns.memory_bytes[number]
+    sizes = {name: float(meshes.memory[name][number]) for name in MEMORY_PARTS}
+    names = sorted(sizes, key=lambda name: -sizes[name])[:SAID]
+    most = ", ".join(f"{name} {sizes[name] / 2**30:.0f}" for name in names)
+    total, limit = meshes.memory["total"][number], meshes.columns.memory_bytes[number]
     return f"needs {total / 2**30:.0f} GiB of {limit / 2**30:.0f}: {most}"
 
 
-def keep_mesh(found: FoundMeshes, name: str) -> tuple[FoundMeshes, str]:
+def keep_mesh(meshes: FoundMeshes, name: str) -> tuple[FoundMeshes, str]:
     """Return the mesh with this name alone, and its comparison with the fastest. Raise InputError unless it fits."""
     wanted = ", ".join(part.strip() for part in name.split(","))
-    number = next((place for place, one in enumerate(found.searched) if one.name == wanted), None)
+    number = next((place for place, mesh in enumerate(meshes.searched) if mesh.name == wanted), None)
     if number is None:
-        close = close_names(wanted, [one.name for one in found.searched])
-        meant = f"did you mean {' or '.join(close)}" if close else f"names are such as {found.searched[0].name}"
-        raise InputError(f"{quote(name)} is not a mesh of {found.job.gpus} devices; {meant}")
-    if number not in found.order:
-        raise InputError(f"mesh {quote(name)} does not fit: it {why_too_large(found, number)}")
-    best = int(found.order[0])
-    beside = f"{wanted}, compared with the fastest, {found.searched[best].name}: {why_slower(found, number, best)}."
-    return replace(found, order=np.array([number])), beside
+        close = close_names(wanted, [mesh.name for mesh in meshes.searched])
+        meant = f"did you mean {' or '.join(close)}" if close else f"names are such as {meshes.searched[0].name}"
+        raise InputError(f"{quote(name)} is not a mesh of {meshes.job.gpus} devices; {meant}")
+    if number not in meshes.order:
+        raise InputError(f"mesh {quote(name)} does not fit: it {why_too_large(meshes, number)}")
+    best = int(meshes.order[0])
+    beside = f"{wanted}, compared with the fastest, {meshes.searched[best].name}: {why_slower(meshes, number, best)}."
+    return replace(meshes, order=np.array([number])), beside

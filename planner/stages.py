@@ -55,11 +55,11 @@ def deal_layers(framework: str, layers: int, pp: int, sizes: LayerSizes) -> tupl
 
 def _deal_by_parameters(layers: int, pp: int, sizes: LayerSizes) -> list[int]:
     layer = sizes.layer
-    whole = layers * layer + sizes.vocab * sizes.hidden
+    total = layers * layer + sizes.vocab * sizes.hidden
     counts, stage = [0] * pp, 0
     for number in range(1, layers + 1):
         counts[stage] += 1
-        if number * layer * pp > whole * (stage + 1) and stage < pp - 1:
+        if number * layer * pp > total * (stage + 1) and stage < pp - 1:
             stage += 1
     return counts
 
@@ -102,7 +102,7 @@ def _cut_evenly(work: Sequence[float], stages: int) -> list[int]:
                 if last >= row[end]:
                     break
         best, chosen = row, [*chosen, cuts]
-    found = [count]
+    bounds = [count]
     for cuts in reversed(chosen):
-        found.append(cuts[found[-1]])
-    return [0, *reversed(found)]
+        bounds.append(cuts[bounds[-1]])
+    return [0, *reversed(bounds)]

@@ -93,11 +93,11 @@ class Links:
         """Return the seconds of a collective of ``nbytes`` in the named group of each training."""
         if self.c.network is not None:
             return self._ask(self.c.network, name, np.asarray(nbytes))
-        found = read_curves(self.c.curves, getattr(self.c, f"curve_{name}"), nbytes)
+        seconds = read_curves(self.c.curves, getattr(self.c, f"curve_{name}"), nbytes)
         share, latency = self.shares[name], self.latencies[name]
-        if found.ndim > 1:
+        if seconds.ndim > 1:
             share, latency = share[:, None], latency[:, None]
-        return np.asarray(found / share + latency * (found > 0))
+        return np.asarray(seconds / share + latency * (seconds > 0))
 
     def _ask(self, network: Network, name: str, nbytes: Array) -> Array:
         """Return the seconds on a simulated network, one collective at a time.
@@ -108,13 +108,13 @@ class Links:
         rows = nbytes.reshape(len(self.c), -1)
         places = np.broadcast_arrays(*sizes, self.c.dp)[:2]
         groups = [Group(int(size), int(stride)) for size, stride in zip(*places, strict=True)]
-        found = np.zeros(rows.shape)
+        seconds = np.zeros(rows.shape)
         for (row, column), size in np.ndenumerate(rows):
             is_half = name == "tensor" and not self.c.sequence_parallel[row]
             if groups[row].size > 1 and size > 0:
-                asked = "all_reduce" if is_half else collective
-                found[row, column] = network.seconds(asked, float(size), groups[row]) * (0.5 if is_half else 1.0)
-        return found.reshape(nbytes.shape)
+                operation = "all_reduce" if is_half else collective
+                seconds[row, column] = network.seconds(operation, float(size), groups[row]) * (0.5 if is_half else 1.0)
+        return seconds.reshape(nbytes.shape)
 
 
 # Shares that a network's collectives hide and show: those within layers nothing, those of the data axis all.
@@ -157,10 +157,10 @@ def inside_seconds(c: Columns, p: Parameters, links: Links) -> InsideSeconds:
 
 def exchanged_parameters(c: Columns) -> Array:
     """Return the parameters of a device whose gradients its data group synchronizes."""
-    size, held = c.dp * c.cp, count_held(c, count_parameters(c, trained=True), c.most_layers)
+    size, parameters = c.dp * c.cp, count_held(c, count_parameters(c, trained=True), c.most_layers)
     copies = np.maximum(1.0, size / c.ep)  # devices that have the same experts
     same = np.where(size > 1, (1 - 1 / copies) / np.maximum(1 - 1 / size, 0.5), 0.0)
-    return np.where((size > 1) & (c.exchange != NONE), held.dense + held.experts * same, 0.0)
+    return np.where((size > 1) & (c.exchange != NONE), parameters.dense + parameters.experts * same, 0.0)
 
 
 def sync_seconds(c: Columns, p: Parameters, links: Links, units: UnitSeconds, stage_backward: Array) -> Array:
@@ -175,7 +175,7 @@ def sync_seconds(c: Columns, p: Parameters, links: Links, units: UnitSeconds, st
         gathered = p["gather_shown"] * pieces * links.seconds("gather", weights / pieces)
         return np.asarray(np.where(c.zero == 2, c.count, 1.0) * buckets.seconds("scatter") + gathered)
 
-    found, left = np.zeros(len(c)), c.exchange != NONE
+    times, left = np.zeros(len(c)), c.exchange != NONE
     cases: tuple[tuple[Array, Callable[[], Array]], ...] = (
         (c.exchange == SERVER, lambda: _served(c, p, links, gradients)),
         (c.exchange == PROCESS, lambda: links.seconds("give", weights) + links.seconds("take", gradients)),
@@ -186,8 +186,8 @@ def sync_seconds(c: Columns, p: Parameters, links: Links, units: UnitSeconds, st
     for is_case, seconds in cases:
         rows = is_case & left
         if rows.any():
-            found, left = np.where(rows, seconds(), found), left & ~is_case
-    return found
+            times, left = np.where(rows, seconds(), times), left & ~is_case
+    return times
 
 
 def _slowdown(c: Columns, p: Parameters) -> Array:
@@ -213,18 +213,18 @@ class _Buckets:
         """Return the seconds that buckets add to backward. For equal buckets, the first and the last decide."""
         c, alike = self.c, self.alike
         each = self.links.seconds(name, self.nbytes[:, None] * c.bucket_share)
-        whole = np.where(c.is_shaped, alike * self.links.seconds(name, self.nbytes / alike), each.sum(axis=1))
+        total = np.where(c.is_shaped, alike * self.links.seconds(name, self.nbytes / alike), each.sum(axis=1))
         before = np.cumsum(each, axis=1) - each
-        before[:, 1] = np.where(c.is_shaped, (1 - 1 / alike) * whole, before[:, 1])
+        before[:, 1] = np.where(c.is_shaped, (1 - 1 / alike) * total, before[:, 1])
         ends = np.where(c.is_bucket, self.ready * self.backward[:, None] - self.left[:, None] * before, -np.inf)
-        return np.where(whole > 0, ends.max(axis=1) + whole - self.backward, 0.0)
+        return np.where(total > 0, ends.max(axis=1) + total - self.backward, 0.0)
 
 
 def _unit_exchange(c: Columns, links: Links) -> tuple[Array, Array, Array]:
     """Return the seconds to gather a unit's parameters and to scatter its gradients, and the bytes of the latter."""
-    whole, trained = count_parameters(c), count_parameters(c, trained=True)
+    counts, trained = count_parameters(c), count_parameters(c, trained=True)
     weights, gradients = c.unit_parameters.copy(), c.unit_parameters.copy()
-    weights[:, 0] = np.where(c.is_shaped, whole.layer / c.tp + whole.experts / c.ep, weights[:, 0])
+    weights[:, 0] = np.where(c.is_shaped, counts.layer / c.tp + counts.experts / c.ep, weights[:, 0])
     gradients[:, 0] = np.where(c.is_shaped, trained.layer / c.tp + trained.experts / c.ep, gradients[:, 0])
     nbytes = c.gradient_bytes[:, None] * gradients
     gather = links.seconds("gather", _gathered_item(c)[:, None] * weights)
@@ -264,10 +264,10 @@ def _served(c: Columns, p: Parameters, links: Links, nbytes: Array) -> Array:
     if c.network is not None:
         return links.seconds("serve", nbytes)
     local = c.neighbors
-    there = 2 * nbytes * (local - 1)
-    spread = there / local / (p["ps_eff"] * c.busbw)
+    inside_bytes = 2 * nbytes * (local - 1)
+    spread = inside_bytes / local / (p["ps_eff"] * c.busbw)
     of_one = 2 * c.gradient_bytes * c.largest * (local - 1) / (p["ps_one_GBps"] * 1e9)
-    inside = np.where(c.is_staged, np.maximum(there / (p["ps_GBps"] * 1e9 * c.paths), of_one), spread)
+    inside = np.where(c.is_staged, np.maximum(inside_bytes / (p["ps_GBps"] * 1e9 * c.paths), of_one), spread)
     between = 2 * nbytes * (c.nodes - 1) / c.nodes / np.maximum(c.nic, 1.0)
     return np.where(local > 1, inside, 0.0) + np.where(c.nodes > 1, between, 0.0)
 
@@ -288,29 +288,29 @@ def host_seconds(c: Columns, p: Parameters, units: UnitSeconds) -> Array:
     divided, link = data_division(c), 1 / (p["host_link"] * np.maximum(c.host_rate, 1.0))
     trained = count_held(c, count_parameters(c, trained=True), c.most_layers).divided(c, divided)
     update = trained * (4 * link + c.neighbors / (p["host_update"] * 1e9))
-    whole = count_parameters(c)
+    counts = count_parameters(c)
     weight = np.where(c.lora > 0, c.frozen_bytes, c.item_bytes)
-    stream = weight * Held(whole.layer / c.tp, whole.experts / c.ep).divided(c, divided) * link
-    shown = sum(positive(stream - p["fsdp_hidden"] * one[:, 0], stream) for one in units[:2])
+    stream = weight * Held(counts.layer / c.tp, counts.experts / c.ep).divided(c, divided) * link
+    shown = sum(positive(stream - p["fsdp_hidden"] * durations[:, 0], stream) for durations in units[:2])
     return np.where(c.offload > 0, update, 0.0) + np.where(c.offload > 1, c.count * c.most_layers * shown, 0.0)
 
 
 def _pipelined_profiles(c: Columns, work: Array, links: Links) -> Array:
     """Return the seconds of all microbatches. Pipelines of profiles have unequal stages and are followed run by run."""
-    rows, found = np.flatnonzero(~c.is_shaped & (c.pp > 1)), work.copy()
+    rows, seconds = np.flatnonzero(~c.is_shaped & (c.pp > 1)), work.copy()
     if not len(rows):
-        return found
+        return seconds
     send = links.seconds("message", c.micro_batch[:, None] * c.stage_bytes)
-    keys = [tuple(int(one[row]) for one in (c.schedule, c.pp, c.count, c.pp * c.vp)) for row in rows]
+    keys = [tuple(int(column[row]) for column in (c.schedule, c.pp, c.count, c.pp * c.vp)) for row in rows]
     for key in dict.fromkeys(keys):
         schedule, devices, count, stages = key
-        same = rows[[one == key for one in keys]]
+        same = rows[[row_key == key for row_key in keys]]
         sample = (c.alone * c.micro_batch)[same, None]
-        forward, back = (sample * one[same, :stages] for one in (c.stage_forward, c.stage_backward))
+        forward, back = (sample * shares[same, :stages] for shares in (c.stage_forward, c.stage_backward))
         back = back + np.where(c.recompute[same] == FULL, 1.0, 0.0)[:, None] * forward
         sent = send[same, : stages - 1]
-        found[same] = pipeline_seconds(SCHEDULES[schedule], forward, back, sent, devices, count)
-    return found
+        seconds[same] = pipeline_seconds(SCHEDULES[schedule], forward, back, sent, devices, count)
+    return seconds
 
 
 def step_parts(c: Columns, p: Parameters) -> dict[str, Array]:
@@ -318,23 +318,23 @@ def step_parts(c: Columns, p: Parameters) -> dict[str, Array]:
     p = p if c.network is None else {**p, **ON_NETWORKS}
     rates, links = Rates(c, p), Links(c, p)
     units, inside = unit_seconds(c, p, rates), inside_seconds(c, p, links)
-    forward, backward = ((c.unit_count * one).sum(axis=1) for one in units[:2])
+    forward, backward = ((c.unit_count * durations).sum(axis=1) for durations in units[:2])
     layer = (units.forward + units.backward)[:, 0] + sum(inside)  # of a transformer
     # on one cluster a layer of a tensor group takes no less than this where a pipeline crosses hosts
     is_slowed = (c.framework == NANOTRON) & (c.pp > 1) & (c.tp > 1) & (c.gpus > c.node_gpus)
     floored = join_times(layer, np.where(is_slowed, p["pipeline_tensor_ms"] * 1e-3 * c.tp, 0.0))
     inside = inside._replace(tensor=inside.tensor + np.where(c.is_shaped, floored - layer, 0.0))
 
-    whole = np.where(c.is_shaped, c.layers * floored + units.head, forward + backward)
+    total = np.where(c.is_shaped, c.layers * floored + units.head, forward + backward)
     most = np.maximum(c.most_layers * floored, c.last_layers * floored + units.head)
-    most = np.where(c.is_shaped, most, whole / c.pp)
+    most = np.where(c.is_shaped, most, total / c.pp)
     sequence = np.where(c.sequence_parallel > 0, c.tp, 1)
     nbytes = np.where(c.is_shaped, c.item_bytes * local_tokens(c) * c.hidden / sequence, 0.0)
     message = 2 * links.seconds("message", nbytes)
     sends = np.where(c.pp > 1, 2 * c.vp * message * p["p2p_exposed"], 0.0)
-    ends = (whole - most + (c.pp - 1) * message) / c.vp  # of a pipeline, which fills and drains
+    ends = (total - most + (c.pp - 1) * message) / c.vp  # of a pipeline, which fills and drains
     ends = ends * np.where(c.schedule == ZERO_BUBBLE, p["zero_bubble"], 1.0)
-    work = np.where(c.pp > 1, c.count * (most + sends) + ends, c.count * whole)
+    work = np.where(c.pp > 1, c.count * (most + sends) + ends, c.count * total)
     work = _pipelined_profiles(c, work, links)
 
     stage_backward = np.where(c.is_shaped, units.backward[:, 0] * c.most_layers, backward / c.pp)
@@ -346,21 +346,21 @@ def step_parts(c: Columns, p: Parameters) -> dict[str, Array]:
     factor = np.where(c.is_shaped & (c.alone == 0), factor * np.where(c.experts > 0, p["experts"], 1.0), 1.0)
     factor = factor * np.where(c.is_unseen, p["unseen_several"], 1.0)
     on_devices = (work + sum(parts.values())) * factor
-    parts["pipeline"] = work - c.count * whole / c.pp
+    parts["pipeline"] = work - c.count * total / c.pp
     each = c.count * np.where(c.is_shaped, c.layers, 0.0) / c.pp
     parts |= {name: each * value for name, value in inside._asdict().items()}
-    parts["compute"] = c.count * (whole / c.pp) - each * sum(inside)
+    parts["compute"] = c.count * (total / c.pp) - each * sum(inside)
     loading = _loading(c, p, on_devices)
-    found = {name: loading if name == "input" else parts[name] * factor for name in PARTS}
-    return {**found, "total": on_devices + loading}
+    seconds = {name: loading if name == "input" else parts[name] * factor for name in PARTS}
+    return {**seconds, "total": on_devices + loading}
 
 
 def _own_seconds(c: Columns, p: Parameters, rates: Rates) -> dict[str, Array]:
     """Return the seconds of the optimizer and the fixed cost. The known seconds of one device already include them."""
     trained = count_held(c, count_parameters(c, trained=True), c.most_layers).divided(c, data_division(c))
     optimizer = np.where(c.offload > 0, 0.0, p["optimizer_bytes"] * STATE_SHARES[c.optimizer] * trained / rates.memory)
-    is_known, whole = c.alone > 0, np.maximum(count_whole(c), 1.0)
-    optimizer = np.where(is_known | ~c.is_shaped, c.update * trained / whole, optimizer)
+    is_known, parameters = c.alone > 0, np.maximum(count_whole(c), 1.0)
+    optimizer = np.where(is_known | ~c.is_shaped, c.update * trained / parameters, optimizer)
     return {"optimizer": optimizer, "fixed": np.where(c.is_shaped & ~is_known, p["step_ms"] * 1e-3, 0.0)}
 
 
@@ -407,14 +407,14 @@ def step_spans(c: Columns, p: Parameters) -> list[tuple[str, str, float, float]]
     """
     p = p if c.network is None else {**p, **ON_NETWORKS}
     links, units, parts = Links(c, p), unit_seconds(c, p, Rates(c, p)), step_parts(c, p)
-    forward, backward = (float((c.unit_count * one).sum()) for one in units[:2])
+    forward, backward = (float((c.unit_count * durations).sum()) for durations in units[:2])
     count, devices, stages = int(c.count[0]), int(c.pp[0]), int(c.pp[0] * c.vp[0])
     if devices > 1:
         shares = (c.stage_forward, c.stage_backward) if not c.is_shaped[0] else (np.ones((1, stages)) / stages,) * 2
-        whole = (float(one.sum()) for one in shares)
+        totals = (float(share.sum()) for share in shares)
         ahead, back = (
             share[:, :stages] * seconds / sum_
-            for share, seconds, sum_ in zip(shares, (forward, backward), whole, strict=True)
+            for share, seconds, sum_ in zip(shares, (forward, backward), totals, strict=True)
         )
         runs = list[tuple[PlacedRun, Array, Array]]()
         send = np.zeros((1, stages - 1))
@@ -424,7 +424,7 @@ def step_spans(c: Columns, p: Parameters) -> list[tuple[str, str, float, float]]
             for run, begin, end in runs
         ]
     begin = count * forward + (count - 1) * backward
-    found = [("forward", "compute", 0.0, begin), ("backward", "compute", begin, begin + backward)]
+    spans = [("forward", "compute", 0.0, begin), ("backward", "compute", begin, begin + backward)]
     end = begin
     if c.exchange[0] == OVERLAPPED and c.zero[0] < 3:
         buckets = _Buckets(c, links, exchanged_parameters(c), np.array([backward]), np.zeros(1))
@@ -436,30 +436,30 @@ def step_spans(c: Columns, p: Parameters) -> list[tuple[str, str, float, float]]
         for full, each in zip(ready, seconds, strict=True):
             start = max(end, begin + float(full) * backward)
             end = start + float(each)
-            found.append(("sync", "communication", start, end))
+            spans.append(("sync", "communication", start, end))
     elif c.zero[0] == 3 and parts["sync"][0] > 0:
         return _unit_spans(c, links, units)
     elif parts["sync"][0] > 0:
-        found.append(("sync", "communication", begin + backward, begin + backward + float(parts["sync"][0])))
-    return found if len(found) > 2 and found[-1][3] > found[-1][2] else []
+        spans.append(("sync", "communication", begin + backward, begin + backward + float(parts["sync"][0])))
+    return spans if len(spans) > 2 and spans[-1][3] > spans[-1][2] else []
 
 
 def _unit_spans(c: Columns, links: Links, units: UnitSeconds) -> list[tuple[str, str, float, float]]:
     """Return the spans of units: gathers during the previous unit, scatters after the unit's backward."""
     gather, scatter, _ = _unit_exchange(c, links)
     order = [unit for unit in range(c.unit_count.shape[1]) for _ in range(int(c.unit_count[0, unit]))]
-    found, linked, began, computed = list[tuple[str, str, float, float]](), 0.0, 0.0, 0.0
+    spans, linked, began, computed = list[tuple[str, str, float, float]](), 0.0, 0.0, 0.0
     passes = [("forward", units.forward, order), ("backward", units.backward, order[::-1])]
     for name, seconds, places in passes * int(c.count[0]):
         for unit in places:
             start = max(linked, began)
             linked = start + float(gather[0, unit])
-            found.append(("all_gather", "communication", start, linked))
+            spans.append(("all_gather", "communication", start, linked))
             began = max(computed, linked)
             computed = began + float(seconds[0, unit])
-            found.append((name, "compute", began, computed))
+            spans.append((name, "compute", began, computed))
             if name == "backward":
                 start = max(linked, computed)
                 linked = start + float(scatter[0, unit])
-                found.append(("reduce_scatter", "communication", start, linked))
-    return found
+                spans.append(("reduce_scatter", "communication", start, linked))
+    return spans

@@ -100,18 +100,18 @@ def _read(text: str, where: str) -> Iterator[InstanceType]:
                 f"{where}, line 1: missing {count(len(missing), 'column')} {', '.join(missing)}; copy the heading of "
                 f"{BUILT_IN}"
             )
-        found = 0
+        row_count = 0
         for row in rows:
             if not any(map(str.strip, row)):
                 continue
             if len(row) != len(heading):
                 raise InputError(f"{where}, line {rows.line_num}: {len(row)} values for {len(heading)} columns")
-            found += 1
+            row_count += 1
             values = dict(zip(heading, map(str.strip, row), strict=True))
             yield _Row(values, f"{where}, line {rows.line_num}").instance_type()
     except csv.Error as error:
         raise InputError(f"{where}, line {rows.line_num}: not CSV: {error}") from error
-    if not found:
+    if not row_count:
         raise InputError(f"{where}: the price list is empty; add a row for each instance type")
 
 
@@ -172,8 +172,8 @@ class _Row:
     def _whole(self, column: str) -> int:
         number = self._number(column)
         if number is None or number != int(number) or number > MOST_RANKS:
-            given = quote(self.values[column])
-            raise InputError(f"{self.where}: {column} must be an integer from 1 to {MOST_RANKS}, not {given}")
+            text = quote(self.values[column])
+            raise InputError(f"{self.where}: {column} must be an integer from 1 to {MOST_RANKS}, not {text}")
         return int(number)
 
     def _gpu(self) -> str:
@@ -205,33 +205,33 @@ class _Row:
         )
 
     def _interconnect(self, entry: Mapping[str, object] | None, gpus: int) -> str:
-        given = self.values["Interconnect"]
-        if given and given not in INTERCONNECTS:
-            raise InputError(f"{self.where}: unknown Interconnect {quote(given)}; {suggest(given, INTERCONNECTS)}")
-        if entry is not None and given:
+        text = self.values["Interconnect"]
+        if text and text not in INTERCONNECTS:
+            raise InputError(f"{self.where}: unknown Interconnect {quote(text)}; {suggest(text, INTERCONNECTS)}")
+        if entry is not None and text:
             raise self._redundant("Interconnect")
-        found = OF_MACHINES.get(str(entry.get("nvlink")), "PCIe") if entry is not None else given
-        if gpus > 1 and not found:
+        interconnect = OF_MACHINES.get(str(entry.get("nvlink")), "PCIe") if entry is not None else text
+        if gpus > 1 and not interconnect:
             accepted = ", ".join(INTERCONNECTS)
             raise InputError(f"{self.where}: Interconnect must be one of {accepted} for {gpus} GPUs")
-        return found if gpus > 1 else ""
+        return interconnect if gpus > 1 else ""
 
     def _peer_to_peer(self, gpu: str, gpus: int, interconnect: str) -> bool:
-        given = self.values["P2P"]
-        if given not in ("", "yes", "no"):
-            raise InputError(f"{self.where}: P2P must be yes, no or empty (the GPU's default), not {quote(given)}")
-        if given:
-            return given == "yes"
+        text = self.values["P2P"]
+        if text not in ("", "yes", "no"):
+            raise InputError(f"{self.where}: P2P must be yes, no or empty (the GPU's default), not {quote(text)}")
+        if text:
+            return text == "yes"
         if self.values["Machine"] and interconnect == "PCIe":
             return describe_preset(self.values["Machine"], 1, gpus).p2p
         level = find_part("GPU", gpu).get("p2p_level")
         return interconnect not in ("PCIe", "") or level is None or level.value != "NVL"
 
     def _nic(self, entry: Mapping[str, object] | None) -> float | None:
-        given = self._number("NicGbps")
+        rate = self._number("NicGbps")
         if entry is None:
-            return None if given is None else given * 1e9 / 8
-        if given is not None:
+            return None if rate is None else rate * 1e9 / 8
+        if rate is not None:
             raise self._redundant("NicGbps")
         if "nic" not in entry:
             return None
@@ -267,10 +267,14 @@ def find_gpu_price(
     >>> found.instance.instance
     'p5.48xlarge'
     """
-    priced = [one for one in instances if one.gpu == gpu and one.price is not None]
-    sold = [one for one in priced if one.machine is not None and one.machine == system.preset]
-    found = sold or [one for one in priced if all(_is_like(one, count, system) for count in counts)]
-    return min((GpuPrice((one.price or 0.0) / one.gpus, one) for one in found), default=None, key=lambda one: one[0])
+    priced = [instance for instance in instances if instance.gpu == gpu and instance.price is not None]
+    sold = [instance for instance in priced if instance.machine is not None and instance.machine == system.preset]
+    matches = sold or [instance for instance in priced if all(_is_like(instance, count, system) for count in counts)]
+    return min(
+        (GpuPrice((instance.price or 0.0) / instance.gpus, instance) for instance in matches),
+        default=None,
+        key=lambda price: price[0],
+    )
 
 
 def _is_like(instance: InstanceType, devices: int, system: System) -> bool:

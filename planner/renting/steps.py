@@ -99,7 +99,7 @@ class CandidateSteps:
     @property
     def notes(self) -> list[str]:
         """Sentences about the runs that the steps are adapted to."""
-        return [f"rates of {gpu} are adapted to {one.title}" for gpu, one in self.own.items()]
+        return [f"rates of {gpu} are adapted to {record.title}" for gpu, record in self.own.items()]
 
     def is_published(self, gpu: str) -> bool:
         """Return whether a rate or a run on a GPU is published or the user's."""
@@ -112,7 +112,7 @@ class CandidateSteps:
         host, gpus = find_host(instance), nodes * instance.gpus
         if (host, gpus) not in self.solved:  # several providers sell the same machine
             training = self._training(host, instance.gpu)
-            predict = self._search if self.is_searched else lambda one, count: _shown(one.predict(count))
+            predict = self._search if self.is_searched else lambda training, count: _shown(training.predict(count))
             self.solved[host, gpus] = predict(training, gpus)
         return self.solved[host, gpus]
 
@@ -125,12 +125,12 @@ class CandidateSteps:
     def _search(self, training: Training, gpus: int) -> CandidateStep:
         """Return the step of the fastest mesh that fits. Raise TooLittleMemory if none does."""
         parallelism = Parallelism(data=gpus)
-        found = search(training.mesh_job(gpus, parallelism), training.belief)
-        if len(found.order):
-            number = int(found.order[0])
+        meshes = search(training.mesh_job(gpus, parallelism), training.belief)
+        if len(meshes.order):
+            number = int(meshes.order[0])
             job = replace(training.job, parallelism=parallelism)
-            return _shown(training.of_mesh(found, number, job), found.searched[number].name)
-        needed, available = float(found.memory["total"].min()) / FILL, float(found.columns.memory_bytes[0])
+            return _shown(training.of_mesh(meshes, number, job), meshes.searched[number].name)
+        needed, available = float(meshes.memory["total"].min()) / FILL, float(meshes.columns.memory_bytes[0])
         raise TooLittleMemory(
             f"no mesh of {gpus} x {training.host.device.name} fits into memory: each GPU needs {format_size(needed)} "
             f"and has {format_size(available)}; raise plan.most_nodes, or see `ringlab search` for what would fit",
@@ -139,11 +139,13 @@ class CandidateSteps:
         )
 
 
-def _shown(found: StepPrediction, mesh: str = "") -> CandidateStep:
-    name, share = found.parts.bottleneck
+def _shown(prediction: StepPrediction, mesh: str = "") -> CandidateStep:
+    name, share = prediction.parts.bottleneck
     bottleneck = name if name == "compute" else f"{name} {share:.0%}"
-    memory, chance = found.memory["total"], found.chance_to_run
-    return CandidateStep(found.rate, found.interval(), bottleneck, found.efficiency, mesh, memory, chance)
+    memory, chance = prediction.memory["total"], prediction.chance_to_run
+    return CandidateStep(
+        prediction.rate, prediction.interval(), bottleneck, prediction.efficiency, mesh, memory, chance
+    )
 
 
 class Screening(NamedTuple):
@@ -161,14 +163,14 @@ def screen(
 
     Candidates with too little memory, and those that the step model does not support, are kept with the reason.
     """
-    found = Screening([], {}, {})
+    screening = Screening([], {}, {})
     for number, candidate in enumerate(candidates, start=1):
         try:
             step = steps.predict(candidate.instance, candidate.nodes)
-            found.estimates.append(estimate_cost(candidate, step, samples))
+            screening.estimates.append(estimate_cost(candidate, step, samples))
         except TooLittleMemory as error:
-            found.too_small[candidate.instance.gpu, candidate.gpus] = error
+            screening.too_small[candidate.instance.gpu, candidate.gpus] = error
         except InputError as error:
-            found.unsupported.setdefault(str(error), []).append(candidate)
+            screening.unsupported.setdefault(str(error), []).append(candidate)
         on_done(number)
-    return found
+    return screening
