@@ -77,13 +77,13 @@ def compile_and_cache(function: Function, **options: Any) -> Function:
 @contextmanager
 def _kept_in_cache_folder() -> Iterator[None]:
     """Within the context, let numba cache code in the user's cache folder, unless NUMBA_CACHE_DIR is set."""
-    given = numba.config.CACHE_DIR  # type: ignore[attr-defined]
+    folder = numba.config.CACHE_DIR  # type: ignore[attr-defined]
     with suppress(InputError):  # without a home folder: next to the source, if possible
-        numba.config.CACHE_DIR = given or str(cache_folder() / "machine-code")  # type: ignore[attr-defined]
+        numba.config.CACHE_DIR = folder or str(cache_folder() / "machine-code")  # type: ignore[attr-defined]
     try:
         yield
     finally:
-        numba.config.CACHE_DIR = given  # type: ignore[attr-defined]
+        numba.config.CACHE_DIR = folder  # type: ignore[attr-defined]
 
 
 def _load_at_once(compiled: Any) -> None:

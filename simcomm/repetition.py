@@ -145,7 +145,7 @@ def repeat(
         never_ended=len(stuck),
         asked=faults.runs if faults.runs > len(traces) else None,
         stuck=_stuck_run(stuck[0], faults) if stuck else None,
-        distribution=_distribution([found for found, _ in ended], len(traces)) if ended else None,
+        distribution=_distribution([elapsed for elapsed, _ in ended], len(traces)) if ended else None,
         waiting=_waiting([trace for _, trace in ended], faults, cluster, steps) if ended and is_known else None,
     )
     return ended[(len(ended) - 1) // 2][1] if ended else traces[0], about
@@ -218,7 +218,7 @@ def _waiting(traces: Sequence[Trace], faults: Faults, cluster: Cluster, steps: i
     parts = _mean([((_name(leg.name, leg.src, leg.dst), leg.seconds) for leg in path) for path in paths], each)
     return Waiting(
         tuple(WaitedFor(peer, seconds, _longest(late, peer)) for peer, seconds in islice(by_peer.items(), MOST_SHOWN)),
-        tuple(PathPart(what, seconds) for what, seconds in islice(parts.items(), MOST_SHOWN)),
+        tuple(PathPart(part, seconds) for part, seconds in islice(parts.items(), MOST_SHOWN)),
         sum(leg.seconds for path in paths for leg in path) / each,
         _degraded_links(paths, faults, cluster, steps, max(trace.elapsed for trace in traces)),
     )

@@ -138,11 +138,11 @@ def _check_arguments(
     if isinstance(algorithms, str | Algorithm):
         algorithms = [algorithms]
     named = check_several("algorithms", algorithms, of="algorithms")
-    given = [clusters] if isinstance(clusters, Cluster) else check_several("clusters", clusters, of="clusters")
-    for cluster in given:
+    cluster_list = [clusters] if isinstance(clusters, Cluster) else check_several("clusters", clusters, of="clusters")
+    for cluster in cluster_list:
         check_cluster(cluster, Cluster)
-    check_used(calibration, given)
-    calibrated = tuple(resolve_transport(cluster, calibration)[0] for cluster in given)
+    check_used(calibration, cluster_list)
+    calibrated = tuple(resolve_transport(cluster, calibration)[0] for cluster in cluster_list)
     for cluster in calibrated:
         check_faults(faults, cluster.graph, cluster.world_size)
     if isinstance(sizes, str) or not hasattr(sizes, "__len__"):

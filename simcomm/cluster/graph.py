@@ -164,5 +164,5 @@ class LinkBudget:
             if id(graph) not in self._counted:
                 self._counted[id(graph)] = graph
                 self.links += graph.number_of_edges() // 2
-        what = f"{count(len(self._counted), 'network')} with {self.links:,} links in total take too much memory"
-        check_fits(self.links, Gigabyte.LINKS, what, "remove some of the clusters")
+        subject = f"{count(len(self._counted), 'network')} with {self.links:,} links in total take too much memory"
+        check_fits(self.links, Gigabyte.LINKS, subject, "remove some of the clusters")

@@ -30,12 +30,12 @@ TCP_GOODPUT = (1500 - INSIDE_MTU) / (1500 + 14 + 4 + 8 + 12)
 PIECE = 65536 - 320  # bytes that Linux passes to a link at once: GSO_LEGACY_MAX_SIZE less MAX_TCP_HEADER
 
 
-def borrow_transport(calibration: Calibration, ranks: int, given: Mapping[str, Any]) -> Transport:
-    """Return this machine's software costs for other machines, with the ``given`` TCP terms replaced."""
+def borrow_transport(calibration: Calibration, ranks: int, terms: Mapping[str, Any]) -> Transport:
+    """Return this machine's software costs for other machines, with the TCP ``terms`` replaced."""
     if calibration.pair is not None:
-        fitted = fit_pair(calibration.pair, ranks).with_terms(given)
+        fitted = fit_pair(calibration.pair, ranks).with_terms(terms)
         return replace(fitted, source=f"calibrated {calibration.created}")
-    return calibration.transport(1.0).with_terms(given) if given else calibration.transport(TCP_GOODPUT)
+    return calibration.transport(1.0).with_terms(terms) if terms else calibration.transport(TCP_GOODPUT)
 
 
 def fit_pair(probes: PairProbes, ranks: int | None = None) -> Transport:

@@ -266,15 +266,15 @@ class PathFinder(NamedTuple):
     descend: Callable[..., Any]
 
 
-def check_hops(number: int, found: int, pairs: int, most: int) -> None:
+def check_hops(number: int, known_pairs: int, pairs: int, most: int) -> None:
     """Raise TooLarge if the routes of ``pairs`` pairs have too many links in total.
 
-    ``found`` of these routes have ``number`` links together.
+    ``known_pairs`` of these routes have ``number`` links together.
     """
     if number > allowed(most):
-        about = number * pairs // found
-        what = f"the routes between {pairs:,} pairs of hosts have about {about:,} links together or more"
-        check_fits(about, most, what, SHORTER_ROUTES)
+        about = number * pairs // known_pairs
+        subject = f"the routes between {pairs:,} pairs of hosts have about {about:,} links together or more"
+        check_fits(about, most, subject, SHORTER_ROUTES)
 
 
 def _measure(net: Any, gateway: int, starts: Any, scratch: Any) -> tuple[int, int]:

@@ -146,4 +146,6 @@ def unmet_settings(comm: Communicator, collective: str) -> list[str]:
     if collective in PAIRWISE or comm.generation == "cpu":
         return []
     usable = [choice for choice, reason in allowed(comm, collective).items() if not reason]
-    return [name for part, name, words in _forced(comm, collective) if not any(one[part] in words for one in usable)]
+    return [
+        name for part, name, words in _forced(comm, collective) if not any(choice[part] in words for choice in usable)
+    ]

@@ -204,14 +204,14 @@ def make_communicator(system: System, settings: NcclSettings) -> Communicator:
 
 
 def among_others(
-    comm: Communicator, whole: System, settings: NcclSettings, groups: tuple[tuple[int, ...], ...]
+    comm: Communicator, system: System, settings: NcclSettings, groups: tuple[tuple[int, ...], ...]
 ) -> Communicator:
     """Return the communicator of one of several groups of a host's GPUs, by their numbers, that run at the same time.
 
-    ``comm`` has the group alone, ``whole`` all GPUs of its hosts. Raise InputError.
+    ``comm`` has the group alone, ``system`` all GPUs of its hosts. Raise InputError.
     """
-    host = replace(make_host(whole, settings), p2p=comm.host.p2p)
-    closed, chain = (_hops(whole, settings, host, groups, is_closed=is_closed) for is_closed in (True, False))
+    host = replace(make_host(system, settings), p2p=comm.host.p2p)
+    closed, chain = (_hops(system, settings, host, groups, is_closed=is_closed) for is_closed in (True, False))
     return replace(comm, hops=closed, chain=chain)
 
 

@@ -339,7 +339,7 @@ def _gpu_of(where: str, known: Mapping[str, Any]) -> Gpu:
     """Return the GPU of the catalogue, or of the line's keys."""
     missing = [key for key in ("generation", "nvlink", "pcie") if key not in known]
     try:
-        found = find_gpu(known["gpu"])
+        gpu = find_gpu(known["gpu"])
     except InputError as error:
         if not missing:
             return unlisted_gpu(known["gpu"], known["generation"], known["nvlink"], known["pcie"])
@@ -348,7 +348,7 @@ def _gpu_of(where: str, known: Mapping[str, Any]) -> Gpu:
             "nvlink = 0 (none) and pcie = 4 (PCIe 4.0), and for a training compute = {rate = 500.0}, the samples/s of "
             "one GPU"
         ) from error
-    return found._replace(generation=known.get("generation", found.generation))
+    return gpu._replace(generation=known.get("generation", gpu.generation))
 
 
 def _defaults(gpu: Gpu, known: Mapping[str, Any]) -> dict[str, Any]:

@@ -98,9 +98,9 @@ def number_lines(text: str) -> list[PastedLine]:
     ]
     forms = tuple(_prefix_forms(line.text for line in lines))
     for at, line in enumerate(lines) if forms else ():
-        found = next(filter(None, (form.match(line.text) for form in forms)), None)
-        if found is not None:
-            lines[at] = line._replace(text=line.text[found.end() :])
+        match = next(filter(None, (form.match(line.text) for form in forms)), None)
+        if match is not None:
+            lines[at] = line._replace(text=line.text[match.end() :])
     return lines
 
 
@@ -110,7 +110,7 @@ def split_rows(text: str) -> list[str]:
     >>> split_rows("8 2 float sum 5.0 0.00 0.00 16 4 float sum 5.1 0.00 0.00")
     ['8 2 float sum 5.0 0.00 0.00 ', '16 4 float sum 5.1 0.00 0.00']
     """
-    starts = [found.start() for found in ROW_START.finditer(text)]
+    starts = [match.start() for match in ROW_START.finditer(text)]
     bounds = [0, *starts[1:], len(text)]
     return [text[begin:end] for begin, end in pairwise(bounds)]
 
@@ -119,8 +119,8 @@ def _prefix_forms(lines: Iterable[str]) -> Iterator[re.Pattern[str]]:
     """Yield a pattern of each prefix of a table's head, at most MOST_PREFIXES."""
     known = set[str]()
     for text in lines:
-        found = HEADS.search(text[: MOST_PREFIX + MOST_MATCHED // 10]) if "NCCL " not in text else None
-        prefix = text[: found.start()] if found else ""
+        match = HEADS.search(text[: MOST_PREFIX + MOST_MATCHED // 10]) if "NCCL " not in text else None
+        prefix = text[: match.start()] if match else ""
         form = _form_of(prefix) if re.search(r"[^\s\d]", prefix) else ""
         if form and form not in known and len(known) < MOST_PREFIXES:
             known.add(form)

@@ -55,30 +55,32 @@ def outside_checked(system: System, version: tuple[int, int] | None = None) -> t
     ('64 nodes with ib (up to 20 were)',)
     """
     is_mpi = system.gpu.generation == "cpu"
-    others = [one for one in _checked() if one.slug != system.slug and (one.gpu.generation == "cpu") == is_mpi]
+    others = [other for other in _checked() if other.slug != system.slug and (other.gpu.generation == "cpu") == is_mpi]
     nodes, local = system.nccl_nodes, system.ranks // system.nccl_nodes
     inside = f"{system.link} inside a node"
     joined = [
         other for other in others if (other.nccl_nodes > 1) == (nodes > 1) and (nodes == 1 or other.net == system.net)
     ]
     alike = [other for other in others if local == 1 or (other.link == system.link and other.gpus > 1)]
-    found = []
-    if not any(local == 1 or one.link == system.link for one in joined):
-        found.append(" and ".join([f"{system.net} between nodes"] * (nodes > 1) + [inside] * (local > 1)))
-    if alike and system.gpu.generation not in {one.gpu.generation for one in alike}:
-        found.append(f"{system.gpu.generation} GPUs" + (f" with {inside}" if local > 1 else ""))
-    found += _beyond(local, [one.ranks // one.nccl_nodes for one in alike], f"GPUs of a node with {system.link}")
-    found += _beyond(nodes, [one.nccl_nodes for one in joined], f"nodes with {system.net}")
-    return (*found, *([] if is_mpi else _outside_versions(version or system.version, others)))
+    phrases = []
+    if not any(local == 1 or other.link == system.link for other in joined):
+        phrases.append(" and ".join([f"{system.net} between nodes"] * (nodes > 1) + [inside] * (local > 1)))
+    if alike and system.gpu.generation not in {other.gpu.generation for other in alike}:
+        phrases.append(f"{system.gpu.generation} GPUs" + (f" with {inside}" if local > 1 else ""))
+    phrases += _beyond(
+        local, [other.ranks // other.nccl_nodes for other in alike], f"GPUs of a node with {system.link}"
+    )
+    phrases += _beyond(nodes, [other.nccl_nodes for other in joined], f"nodes with {system.net}")
+    return (*phrases, *([] if is_mpi else _outside_versions(version or system.version, others)))
 
 
-def _beyond(count: int, checked: Sequence[int], what: str) -> list[str]:
-    return [f"{count} {what} (up to {max(checked)} were)"] if checked and count > max(checked) else []
+def _beyond(count: int, checked: Sequence[int], quantity: str) -> list[str]:
+    return [f"{count} {quantity} (up to {max(checked)} were)"] if checked and count > max(checked) else []
 
 
 def _outside_versions(version: tuple[int, int], others: Sequence[System]) -> list[str]:
     known = [other.version for other in others]
-    words = [".".join(map(str, one)) for one in (version, min(known), max(known))]
+    words = [".".join(map(str, release)) for release in (version, min(known), max(known))]
     return [] if min(known) <= version <= max(known) else [f"NCCL {words[0]} ({words[1]} to {words[2]} were)"]
 
 
@@ -189,7 +191,7 @@ def predict_seconds(
 
 def predict_among_others(
     part: System,
-    whole: System,
+    system: System,
     groups: tuple[tuple[int, ...], ...],
     collective: str,
     sizes: ArrayLike,
@@ -198,10 +200,10 @@ def predict_among_others(
 ) -> Floats:
     """Return the time of a collective in s that ``groups`` of a host's GPUs, by their numbers, run at the same time.
 
-    ``part`` is the system of a group alone, ``whole`` all GPUs of its hosts. Raise InputError.
+    ``part`` is the system of a group alone, ``system`` all GPUs of its hosts. Raise InputError.
     """
     nbytes = _check_call(collective, sizes)
-    comm = among_others(make_communicator(part, settings), whole, settings, groups)
+    comm = among_others(make_communicator(part, settings), system, settings, groups)
     return _seconds(comm, part.cluster, collective, nbytes, read_parameters())
 
 
@@ -235,7 +237,7 @@ def predict_collective(
     seconds = float(predict_seconds(system, collective, sizes, settings=settings)[0])
     below, above = np.exp(interval_log_limits(system, sizes, settings=settings))[:, 0].tolist()
     listed = _list_candidates(comm, collective, sizes, read_parameters())
-    chosen = next((one for one in listed if one.reason == CHOSEN), None)
+    chosen = next((candidate for candidate in listed if candidate.reason == CHOSEN), None)
     if chosen is not None:
         algorithm, protocol = chosen.algorithm, chosen.protocol
     elif comm.generation == "cpu":
@@ -290,13 +292,15 @@ def _list_candidates(
     """Return all candidates: usable ones by the tuner's time, then the others."""
     if comm.generation == "cpu" or collective in PAIRWISE:
         return ()
-    found = candidates(comm, collective, sizes, values)
-    ranked = sorted(found.tuner, key=lambda choice: (-float(found.weights[choice][0]), float(found.tuner[choice][0])))
+    choices = candidates(comm, collective, sizes, values)
+    ranked = sorted(
+        choices.tuner, key=lambda choice: (-float(choices.weights[choice][0]), float(choices.tuner[choice][0]))
+    )
     open_ = [
         NcclCandidate(
             *choice,
-            float(found.times[choice][0]) / 1e6,
-            float(found.tuner[choice][0]) / 1e6,
+            float(choices.times[choice][0]) / 1e6,
+            float(choices.tuner[choice][0]) / 1e6,
             True,
             CHOSEN if choice == ranked[0] else f"the tuner finds {ranked[0][0]} with {ranked[0][1]} faster",
         )

@@ -56,12 +56,12 @@ def parents(nodes: int) -> tuple[int | None, ...]:
     >>> parents(5)
     (None, 2, 4, 2, 0)
     """
-    found: list[int | None] = [None]
+    parent_nodes: list[int | None] = [None]
     for node in range(1, nodes):
         bit = node & -node
         up = (node ^ bit) | (bit << 1)
-        found.append(up if up < nodes else node ^ bit)
-    return tuple(found)
+        parent_nodes.append(up if up < nodes else node ^ bit)
+    return tuple(parent_nodes)
 
 
 def second_parents(nodes: int) -> tuple[int | None, ...]:
@@ -94,4 +94,4 @@ def rank_tree(node_parents: tuple[int | None, ...], order: tuple[int, ...], loca
 def double_tree(nodes: int, order: tuple[int, ...]) -> tuple[tuple[TreeNode, ...], ...]:
     """Return both trees over all ranks; on one node they are one chain."""
     both = (parents(nodes), second_parents(nodes)) if nodes > 1 else (parents(nodes),)
-    return tuple(rank_tree(one, order, len(order)) for one in both)
+    return tuple(rank_tree(tree, order, len(order)) for tree in both)

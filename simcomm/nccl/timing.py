@@ -238,9 +238,9 @@ def predict_microseconds(comm: Communicator, collective: str, sizes: Floats, val
     if collective in PAIRWISE:
         on_gpu, channels = exchange_times(comm, collective, sizes, values), np.ones(len(sizes))
     else:
-        found = candidates(comm, collective, sizes, values)
-        on_gpu = np.exp(found.blend({choice: np.log(times) for choice, times in found.times.items()}))
-        channels = found.blend({choice: used_channels(comm, *choice, sizes) for choice in found.times})
+        choices = candidates(comm, collective, sizes, values)
+        on_gpu = np.exp(choices.blend({choice: np.log(times) for choice, times in choices.times.items()}))
+        channels = choices.blend({choice: used_channels(comm, *choice, sizes) for choice in choices.times})
     host = host_time(comm, collective, channels, values)
     overlap = 1.0 if comm.is_rccl and comm.one_process > 1 else OVERLAP
     result: Floats = (on_gpu**overlap + host**overlap) ** (1 / overlap) + call_time(comm, values)

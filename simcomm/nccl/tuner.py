@@ -103,10 +103,10 @@ def channels_found(comm: Communicator) -> int:
 
     NCCL doubles them and applies NCCL_MAX_NCHANNELS later (``ncclTopoPostset``).
     """
-    found = CHANNELS.get(comm.generation, 6) if comm.is_nvlink else 2
+    channels = CHANNELS.get(comm.generation, 6) if comm.is_nvlink else 2
     if comm.network is not None:
-        found = min(found, max(2 * comm.network.ports, 2))
-    return found
+        channels = min(channels, max(2 * comm.network.ports, 2))
+    return channels
 
 
 def bandwidth(comm: Communicator, collective: str, choice: Choice) -> float:
@@ -129,8 +129,8 @@ def bandwidth(comm: Communicator, collective: str, choice: Choice) -> float:
 
 def _ring_bus(comm: Communicator, collective: str, protocol: str, bus: float, channels: int) -> float:
     if protocol == "ll":
-        whole = comm.nodes > 1 or collective in ("all_reduce", "reduce")
-        share = 0.5 if comm.version >= (2, 22) else 1 / 4 if whole else 1 / 3
+        is_full = comm.nodes > 1 or collective in ("all_reduce", "reduce")
+        share = 0.5 if comm.version >= (2, 22) else 1 / 4 if is_full else 1 / 3
         return min(_ll_cap(comm), bus * share)
     if protocol == "ll128":
         share = 0.7 if comm.local == 1 and comm.version < (2, 22) else 0.92

@@ -79,19 +79,21 @@ def time_collective(
     if call.op == "mean":
         seconds = [_division(call, calibration, rank, world_size, division_s) for rank in range(world_size)]
         spans += [
-            Span(rank, "reduce", schedule.steps, end, end + own, 0, collective)
-            for rank, (end, own) in enumerate(zip(finished, seconds, strict=True))
-            if own > 0
+            Span(rank, "reduce", schedule.steps, end, end + division, 0, collective)
+            for rank, (end, division) in enumerate(zip(finished, seconds, strict=True))
+            if division > 0
         ]
-        finished = [end + own for end, own in zip(finished, seconds, strict=True)]
+        finished = [end + division for end, division in zip(finished, seconds, strict=True)]
     return CollectiveTiming(finished, list(clock.messages.values()), spans)
 
 
-def _division(call: CollectiveCall, calibration: Calibration, rank: int, world_size: int, given: float | None) -> float:
+def _division(
+    call: CollectiveCall, calibration: Calibration, rank: int, world_size: int, measured_s: float | None
+) -> float:
     """Return the seconds that a rank needs to divide its part of a mean."""
     reduced = reduced_slice(call.algorithm.spec, rank, world_size, call.root, call.elements)
     share = float(reduced.stop - reduced.start) / max(1, call.elements)
-    whole_s = _local_seconds(calibration, call.nbytes) if given is None else given
+    whole_s = _local_seconds(calibration, call.nbytes) if measured_s is None else measured_s
     return share * whole_s
 
 

@@ -42,8 +42,8 @@ class NcclModel(NetworkModel):
         if not _is_own(call.algorithm):
             return super().collective(call, options, buffers)
         unused = {"engine": options.engine, "faults": options.faults != NO_FAULTS, "buffers": buffers is not None}
-        for name, given in unused.items():
-            if given:
+        for name, is_set in unused.items():
+            if is_set:
                 raise InputError(f"{call.algorithm.full_name} is predicted by formula, without messages; remove {name}")
         prediction = self.predict(call)
         facts = {"nbytes": float(call.nbytes), "time_min_s": prediction.seconds, "time_max_s": prediction.seconds}
@@ -71,11 +71,14 @@ class NcclModel(NetworkModel):
 
     def caveats(self, algorithms: Sequence[Algorithm]) -> tuple[str, ...]:
         """Return assumptions about the cluster, effects of NCCL settings, and limits of simulated programs."""
-        cluster, own = self.cluster, next((algorithm for algorithm in algorithms if _is_own(algorithm)), None)
+        cluster, nccl_algorithm = (
+            self.cluster,
+            next((algorithm for algorithm in algorithms if _is_own(algorithm)), None),
+        )
         free = replace(cluster.settings, algo=None, proto=None)  # all_reduce may not support a forced choice
         notes = [*cluster.assumed, *predict_calibrated(cluster.system, "all_reduce", 1024, settings=free).notes]
-        if own is not None:
-            notes += notes_of_settings(make_communicator(cluster.system, cluster.settings), own.spec.name)
+        if nccl_algorithm is not None:
+            notes += notes_of_settings(make_communicator(cluster.system, cluster.settings), nccl_algorithm.spec.name)
         return (*notes, *(() if all(map(_is_own, algorithms)) else notes_of_programs(cluster)))
 
     def sequential_steps(

@@ -253,9 +253,9 @@ class Simulation:
         route = yield from self.network.transfer(hosts[src], hosts[dst], nbytes, name)
         del self._under_way[sender]
         receiver.data = sender.data
-        what = location.step, sender.op.chunk, nbytes, begin, self.env.now, route, location.channel
+        transfer = location.step, sender.op.chunk, nbytes, begin, self.env.now, route, location.channel
         where = receiver.location.step, receiver.op.count, receiver.op.into, receiver.op.kind.combines
-        self.messages.append(Message(src, dst, *what, *where, sender.posted, receiver.posted, location.collective))
+        self.messages.append(Message(src, dst, *transfer, *where, sender.posted, receiver.posted, location.collective))
         sender.done.succeed()
         receiver.done.succeed()
 

@@ -317,7 +317,7 @@ def _reuse(last: EngineInput, derived: dict[Any, Any], names: tuple[Any, ...]) -
     derived.update({name: last.derived[name] for name in names if name in last.derived})
 
 
-def same_paths(one: Cluster, other: Cluster) -> bool:
+def same_paths(cluster: Cluster, other: Cluster) -> bool:
     """Return whether both clusters certainly have the same routes: equal but for latencies and a factor of bandwidth.
 
     >>> import simcomm
@@ -325,11 +325,15 @@ def same_paths(one: Cluster, other: Cluster) -> bool:
     >>> same_paths(tree, wider), same_paths(tree, other)
     (True, False)
     """
-    if one.hosts != other.hosts or _policy(one.routing) is None or _policy(one.routing) != _policy(other.routing):
+    if (
+        cluster.hosts != other.hosts
+        or _policy(cluster.routing) is None
+        or _policy(cluster.routing) != _policy(other.routing)
+    ):
         return False
-    if list(one.graph.nodes(data=True)) != list(other.graph.nodes(data=True)):
+    if list(cluster.graph.nodes(data=True)) != list(other.graph.nodes(data=True)):
         return False
-    edges = [list(cluster.graph.edges(data=True)) for cluster in (one, other)]
+    edges = [list(cluster.graph.edges(data=True)) for cluster in (cluster, other)]
     if len(edges[0]) != len(edges[1]):
         return False
     widths: dict[float, float] = {}

@@ -70,12 +70,12 @@ class DescribedMachine:
         return describe_system("the machine", self.line(**changes))
 
 
-def describe_machine(facts: Facts, given: Mapping[str, Any] | None = None) -> DescribedMachine:
-    """Return the machine of the facts; ``given`` are keys from the user. Raise InputError for those.
+def describe_machine(facts: Facts, user_keys: Mapping[str, Any] | None = None) -> DescribedMachine:
+    """Return the machine of the facts; ``user_keys`` are keys from the user. Raise InputError for those.
 
     The keys describe working hardware; the observed use of P2P and GPUDirect is separate.
     """
-    keys = {key: KeyValue(value, None, "as you say") for key, value in (given or {}).items()}
+    keys = {key: KeyValue(value, None, "as you say") for key, value in (user_keys or {}).items()}
     gpu = _find_gpu(facts) if "gpu" not in keys and "machine" not in keys else None
     if gpu is not None:
         keys["gpu"] = gpu
@@ -98,7 +98,7 @@ def _missing(keys: Mapping[str, KeyValue], named: Sequence[tuple[str, FilePlace]
     if keys["nodes"].value > 1 and "machine" not in keys and not {"net", "nic"} <= keys.keys():
         return "the hosts' network is unknown; pass for example --set net=ib --set 'nic=800 Gbit/s' (of a host)"
     try:
-        describe_system("the machine", {key: one.value for key, one in keys.items()})
+        describe_system("the machine", {key: entry.value for key, entry in keys.items()})
     except InputError as error:
         return str(error)
     return ""
@@ -106,7 +106,7 @@ def _missing(keys: Mapping[str, KeyValue], named: Sequence[tuple[str, FilePlace]
 
 def _gpu_of(keys: Mapping[str, KeyValue]) -> Gpu | None:
     """Return the GPU of the catalogue, or None if it is unknown."""
-    line = {key: one.value for key, one in keys.items() if key in ("gpu", "machine")}
+    line = {key: entry.value for key, entry in keys.items() if key in ("gpu", "machine")}
     try:
         return describe_system("the machine", {"nodes": 1, "gpus": 1, "net": "ib", "nic": 1.0, **line}).gpu
     except InputError:
@@ -115,9 +115,9 @@ def _gpu_of(keys: Mapping[str, KeyValue]) -> Gpu | None:
 
 def _named_gpus(facts: Facts) -> list[tuple[str, FilePlace]]:
     """Return the names of GPUs in the files."""
-    named = [(one.run.gpu_name, one.place) for one in facts.of(MeasuredRun) if one.run.gpu_name]
-    named += [(one.name, one.place) for one in facts.of(GpuSeen)]
-    return named + [(one.name, one.place) for one in facts.of(PcieSlot) if one.kind == "gpu" and one.name]
+    named = [(table.run.gpu_name, table.place) for table in facts.of(MeasuredRun) if table.run.gpu_name]
+    named += [(board.name, board.place) for board in facts.of(GpuSeen)]
+    return named + [(slot.name, slot.place) for slot in facts.of(PcieSlot) if slot.kind == "gpu" and slot.name]
 
 
 def _find_gpu(facts: Facts) -> KeyValue | None:
@@ -131,15 +131,15 @@ def _find_gpu(facts: Facts) -> KeyValue | None:
 
 def _count(facts: Facts) -> tuple[int, int, FilePlace] | None:
     """Return the hosts and GPUs per host: of the largest table, else the communicator, else one host's devices."""
-    tables = sorted((one for one in facts.of(MeasuredRun) if one.run.gpus), key=lambda one: one.run.ranks)
+    tables = sorted((table for table in facts.of(MeasuredRun) if table.run.gpus), key=lambda table: table.run.ranks)
     if tables:
         return tables[-1].run.hosts, tables[-1].run.gpus, tables[-1].place
     if facts.of(CommRank):
         return _count_of_communicator(facts)
     for matrix in facts.of(PathMatrix):
         return 1, len(matrix.gpus), matrix.place
-    slots = {one.bus: one.place for one in facts.of(PcieSlot) if one.kind == "gpu"}
-    gpus = {one.index: one.place for one in facts.of(GpuSeen)}
+    slots = {slot.bus: slot.place for slot in facts.of(PcieSlot) if slot.kind == "gpu"}
+    gpus = {board.index: board.place for board in facts.of(GpuSeen)}
     places = max(list(slots.values()), list(gpus.values()), key=len)
     return (1, len(places), places[0]) if places else None
 
@@ -147,9 +147,9 @@ def _count(facts: Facts) -> tuple[int, int, FilePlace] | None:
 def _count_of_communicator(facts: Facts) -> tuple[int, int, FilePlace] | None:
     """Return the hosts and GPUs per host of the largest communicator; None if some hosts are not logged."""
     comms = facts.of(CommRank)
-    widest = max(comms, key=lambda one: (one.ranks, one.nodes))
+    widest = max(comms, key=lambda comm: (comm.ranks, comm.nodes))
     hosts = {comm.rank: comm.host for comm in comms if comm.ranks == widest.ranks}
-    is_apart = any(one.transport == "NET" for one in facts.of(LoggedHop)) and len(set(hosts.values())) == 1
+    is_apart = any(hop.transport == "NET" for hop in facts.of(LoggedHop)) and len(set(hosts.values())) == 1
     if not widest.nodes and len(hosts) < widest.ranks and is_apart:
         return None
     nodes = widest.nodes or max(1, len(set(hosts.values())))
@@ -167,16 +167,16 @@ def _links(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Itera
         kind = _kind_of_link(paths, joined, gpu)
         yield "link", KeyValue(kind, matrix.place)
         if joined and kind in ("nvswitch", "bridge") and gpu is not None:
-            rate = int(max(joined, key=lambda one: int(one[2:]))[2:]) * _nvlink_rate(gpu)
+            rate = int(max(joined, key=lambda path: int(path[2:]))[2:]) * _nvlink_rate(gpu)
             if rate < 0.98 * gpu.nvlink:
                 yield "nvlink", KeyValue(rate, matrix.place)
         others = [path for path in paths if not path.startswith("NV")]
         if kind in ("pcie", "bridge") and others:
             yield "layout", KeyValue(_layout(others), matrix.place)
         return
-    for one in facts.of(NvLinks):
-        if one.to_switch:
-            yield "link", KeyValue("nvswitch", one.place)
+    for links in facts.of(NvLinks):
+        if links.to_switch:
+            yield "link", KeyValue("nvswitch", links.place)
             return
 
 
@@ -211,11 +211,11 @@ def _layout(paths: list[str]) -> str:
 
 def _slots(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Iterator[tuple[str, KeyValue]]:
     """Yield the generation and lanes of the GPUs' slots if less than the GPU's, and the processor's vendor."""
-    slots = [one for one in facts.of(PcieSlot) if one.kind == "gpu"]
-    widest = max(slots, key=lambda one: one.generation, default=None)
+    slots = [slot for slot in facts.of(PcieSlot) if slot.kind == "gpu"]
+    widest = max(slots, key=lambda slot: slot.generation, default=None)
     if widest is not None and gpu is not None and 0 < widest.generation < gpu.pcie:
         yield "pcie", KeyValue(widest.generation, widest.place)
-    widest = max((slot for slot in slots if slot.lanes in (1, 2, 4, 8, 16)), key=lambda one: one.lanes, default=None)
+    widest = max((slot for slot in slots if slot.lanes in (1, 2, 4, 8, 16)), key=lambda slot: slot.lanes, default=None)
     if widest is not None and widest.lanes != 16:
         yield "lanes", KeyValue(widest.lanes, widest.place)
     for processor in facts.of(Processor)[:1]:
@@ -233,8 +233,8 @@ def _name_of_network(name: str, gpu: Gpu | None) -> str | None:
 
 def _network(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Iterator[tuple[str, KeyValue]]:
     """Yield the network between the hosts, and the rate of a host's NICs."""
-    used = [(_name_of_network(one.name, gpu), one.place) for one in facts.of(NetworkUsed)]
-    used += [(_name_of_network(one.detail, gpu), one.place) for one in facts.of(LoggedHop) if one.transport == "NET"]
+    used = [(_name_of_network(network.name, gpu), network.place) for network in facts.of(NetworkUsed)]
+    used += [(_name_of_network(hop.detail, gpu), hop.place) for hop in facts.of(LoggedHop) if hop.transport == "NET"]
     named = next(((name, place) for name, place in used if name not in (None, "tcp")), None)
     has_rdma = _rdma_evidence(facts)
     if named is None and has_rdma is not None:
@@ -250,15 +250,23 @@ def _network(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Ite
 def _rdma_evidence(facts: Facts) -> FilePlace | None:
     """Return the place that shows NICs with RDMA, or None."""
     ports = [
-        one.place for one in facts.of(Port) if one.is_up and (not one.is_ethernet or one.name.startswith(RDMA_NICS))
+        port.place
+        for port in facts.of(Port)
+        if port.is_up and (not port.is_ethernet or port.name.startswith(RDMA_NICS))
     ]
     listed = [
-        one.place for one in facts.of(Adapter) if one.kind in ("IB", "RoCE", "gdr") or one.name.startswith(RDMA_NICS)
+        adapter.place
+        for adapter in facts.of(Adapter)
+        if adapter.kind in ("IB", "RoCE", "gdr") or adapter.name.startswith(RDMA_NICS)
     ]
-    asked = [one.place for one in facts.of(VariableSet) if one.name == "NCCL_IB_HCA" and "mlx" in one.value]
-    nics = [one.place for one in facts.of(PathMatrix) if any(nic.startswith(RDMA_NICS) for nic in one.nics)]
-    slots = [one.place for one in facts.of(PcieSlot) if "infiniband" in one.name.lower()]
-    return next(iter([*ports, *listed, *asked, *nics, *slots]), None)
+    variables = [
+        variable.place
+        for variable in facts.of(VariableSet)
+        if variable.name == "NCCL_IB_HCA" and "mlx" in variable.value
+    ]
+    nics = [matrix.place for matrix in facts.of(PathMatrix) if any(nic.startswith(RDMA_NICS) for nic in matrix.nics)]
+    slots = [slot.place for slot in facts.of(PcieSlot) if "infiniband" in slot.name.lower()]
+    return next(iter([*ports, *listed, *variables, *nics, *slots]), None)
 
 
 def _nics(
@@ -267,20 +275,20 @@ def _nics(
     if "nic" in keys:
         return
     gpus = keys["gpus"].value if "gpus" in keys else 8
-    rates = {one.name: one for one in facts.of(Adapter) if one.gbit}
-    ports = {one.name: one for one in facts.of(Port) if one.is_up and one.gbit}
-    found = {name: (one.gbit / 8, one.place) for name, one in (rates or ports).items()}
+    rates = {adapter.name: adapter for adapter in facts.of(Adapter) if adapter.gbit}
+    ports = {port.name: port for port in facts.of(Port) if port.is_up and port.gbit}
+    nic_rates = {name: (nic.gbit / 8, nic.place) for name, nic in (rates or ports).items()}
     if network in ("tcp", None) and not rates:
-        found = {name: one for name, one in found.items() if not name.startswith(RDMA_NICS)} or found
-    if found:
-        total = sum(rate for rate, _ in found.values()) if gpus > 1 else max(rate for rate, _ in found.values())
+        nic_rates = {name: nic for name, nic in nic_rates.items() if not name.startswith(RDMA_NICS)} or nic_rates
+    if nic_rates:
+        total = sum(rate for rate, _ in nic_rates.values()) if gpus > 1 else max(rate for rate, _ in nic_rates.values())
         if total > 0:
-            yield "nic", KeyValue(round(total, 3), next(iter(found.values()))[1])
+            yield "nic", KeyValue(round(total, 3), next(iter(nic_rates.values()))[1])
         return
     if network in (None, "tcp") or gpu is None:
         return
-    listed = {one.name: one for one in facts.of(Adapter) if one.kind in ("IB", "RoCE")}
-    matrices = [one for one in facts.of(PathMatrix) if one.nics]
+    listed = {adapter.name: adapter for adapter in facts.of(Adapter) if adapter.kind in ("IB", "RoCE")}
+    matrices = [matrix for matrix in facts.of(PathMatrix) if matrix.nics]
     count = len(listed) or (len(matrices[0].nics) if matrices else gpus)
     rate = usual_nic(network, gpu.generation) * (min(count, 8) if gpus > 1 else 1)
     nics = count if gpus > 1 else 1
@@ -290,22 +298,22 @@ def _nics(
 
 def _software(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Iterator[tuple[str, KeyValue]]:
     """Yield NCCL's version, and the GPUs per process."""
-    versions = [(one.version, one.place) for one in facts.of(LibraryVersion)]
-    versions += [(one.run.version, one.place) for one in facts.of(MeasuredRun) if one.run.version]
+    versions = [(library.version, library.place) for library in facts.of(LibraryVersion)]
+    versions += [(table.run.version, table.place) for table in facts.of(MeasuredRun) if table.run.version]
     for version, place in versions[:1]:
         yield "nccl", KeyValue(f"{version[0]}.{version[1]}", place)
-    counted = [one for one in facts.of(MeasuredRun) if one.run.gpus]
-    for table in sorted(counted, key=lambda one: -one.run.ranks)[:1]:
+    counted = [table for table in facts.of(MeasuredRun) if table.run.gpus]
+    for table in sorted(counted, key=lambda table: -table.run.ranks)[:1]:
         yield "procs", KeyValue(table.run.procs, table.place)
 
 
 def _seen(facts: Facts) -> Iterator[tuple[str, KeyValue]]:
     """Yield the use of P2P and GPUDirect RDMA in the log."""
-    inside = [one for one in facts.of(LoggedHop) if one.transport in ("P2P", "SHM")]
-    shared = [one for one in inside if one.transport == "SHM"]
+    inside = [hop for hop in facts.of(LoggedHop) if hop.transport in ("P2P", "SHM")]
+    shared = [hop for hop in inside if hop.transport == "SHM"]
     if inside:
         yield "p2p", KeyValue(not shared, (shared or inside)[0].place)
-    between = [one for one in facts.of(LoggedHop) if one.transport == "NET" and "Socket" not in one.detail]
-    without = [one for one in between if not one.is_gdr]
+    between = [hop for hop in facts.of(LoggedHop) if hop.transport == "NET" and "Socket" not in hop.detail]
+    without = [hop for hop in between if not hop.is_gdr]
     if between:
         yield "gdr", KeyValue(not without, (without or between)[0].place)

@@ -152,7 +152,7 @@ class Facts:
 
     def settings(self) -> dict[str, str]:
         """Return the environment variables; the first value of each."""
-        found: dict[str, str] = {}
+        settings: dict[str, str] = {}
         for row in self.of(VariableSet):
-            found.setdefault(row.name, row.value)
-        return found
+            settings.setdefault(row.name, row.value)
+        return settings

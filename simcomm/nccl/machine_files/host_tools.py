@@ -33,8 +33,8 @@ def read(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
     yield from _ports(file, lines)
     yield from _queried(file, lines)
     for line in lines:
-        if "NCCL INFO" not in line.text and (found := LISTED.match(line.text)):
-            yield GpuSeen(line.place(file), int(found[1] or found[3]), (found[2] or found[4]).rstrip("."))
+        if "NCCL INFO" not in line.text and (match := LISTED.match(line.text)):
+            yield GpuSeen(line.place(file), int(match[1] or match[3]), (match[2] or match[4]).rstrip("."))
     yield from _paths(file, lines)
 
 
@@ -42,12 +42,12 @@ def _slots(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
     """Yield the slot of each device in lspci."""
     bus, name, can = "", "", (0, 0)
     for line in lines:
-        if found := DEVICE.match(line.text):
-            bus, name, can = found[1], found[2], (0, 0)
-        elif found := ABILITY.search(line.text):
-            can = GT.get(found[1], 0), int(found[2])
-        elif found := STATE.search(line.text):
-            generation, lanes = can[0] or GT.get(found[1], 0), can[1] or int(found[2])
+        if match := DEVICE.match(line.text):
+            bus, name, can = match[1], match[2], (0, 0)
+        elif match := ABILITY.search(line.text):
+            can = GT.get(match[1], 0), int(match[2])
+        elif match := STATE.search(line.text):
+            generation, lanes = can[0] or GT.get(match[1], 0), can[1] or int(match[2])
             yield PcieSlot(line.place(file), bus, _kind(name), generation, lanes, name[:80])
 
 
@@ -62,24 +62,24 @@ def _ports(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
     """Yield the ports of ibstat, ibstatus and ethtool."""
     name, rate, up, layer, last = "", 0.0, False, "", None
     for line in lines:
-        if found := PORT.match(line.text):
+        if match := PORT.match(line.text):
             if name and last is not None:
                 yield Port(last.place(file), name, rate, up, layer == "Ethernet")
-            name, rate, up, layer, last = found[1] or found[2] or found[3], 0.0, False, "", None
-        elif name and (found := RATE.match(line.text)):
-            rate, last = float(found[1]), line
-        elif name and (found := UP.match(line.text)):
-            up = found[1].lower() == "active"
-        elif name and (found := LAYER.match(line.text)):
-            layer = found[1]
+            name, rate, up, layer, last = match[1] or match[2] or match[3], 0.0, False, "", None
+        elif name and (match := RATE.match(line.text)):
+            rate, last = float(match[1]), line
+        elif name and (match := UP.match(line.text)):
+            up = match[1].lower() == "active"
+        elif name and (match := LAYER.match(line.text)):
+            layer = match[1]
     if name and last is not None:
         yield Port(last.place(file), name, rate, up, layer == "Ethernet")
     name = ""
     for line in lines:
-        if found := OF_ETHTOOL.match(line.text):
-            name = found[1] or found[2] or name
-        elif found := SPEED.match(line.text):
-            yield Port(line.place(file), name or "NIC", float(found[1]) / 1e3, True, True)
+        if match := OF_ETHTOOL.match(line.text):
+            name = match[1] or match[2] or name
+        elif match := SPEED.match(line.text):
+            yield Port(line.place(file), name or "NIC", float(match[1]) / 1e3, True, True)
 
 
 def _queried(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
@@ -89,16 +89,16 @@ def _queried(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
     """
     bus, number, can = "", -1, 0
     for line in lines:
-        if found := QUERIED.match(line.text):
-            bus, number, can = found[1], number + 1, 0
+        if match := QUERIED.match(line.text):
+            bus, number, can = match[1], number + 1, 0
         elif not bus:
             continue
-        elif found := QUERIED_NAME.match(line.text):
-            yield GpuSeen(line.place(file), number, found[1])
-        elif found := QUERIED_LINK.match(line.text):
-            if found[1] == "Current" and can:
+        elif match := QUERIED_NAME.match(line.text):
+            yield GpuSeen(line.place(file), number, match[1])
+        elif match := QUERIED_LINK.match(line.text):
+            if match[1] == "Current" and can:
                 yield PcieSlot(line.place(file), bus, "gpu", 0, can)
-            can = int(found[2]) if found[1] == "Max" else can
+            can = int(match[2]) if match[1] == "Max" else can
 
 
 def _paths(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
@@ -119,15 +119,15 @@ def _read_path_matrix(file: str, lines: list[PastedLine], at: int) -> PathMatrix
     cells: dict[tuple[str, str], str] = {}
     rows = [line for line in lines[at + 1 : at + 1 + 2 * len(names)] if line.text.strip()]
     for name, line in zip(names, rows, strict=False):
-        found = line.text.split()
-        given = found[1 : len(names) + 1]
-        wrong = next((cell for cell in given if not CELL.fullmatch(cell)), None)
-        if found[0] != name or len(given) < len(names) or wrong is not None:
+        words = line.text.split()
+        kinds = words[1 : len(names) + 1]
+        wrong = next((cell for cell in kinds if not CELL.fullmatch(cell)), None)
+        if words[0] != name or len(kinds) < len(names) or wrong is not None:
             raise InputError(
                 f"{line.place(file)}: the row of {name} must have {len(names)} of X, NV#, PIX, PXB, PHB, NODE and SYS"
                 f"{f', not {wrong!r}' if wrong else ''}"
             )
-        cells |= {(name, other): OLD.get(cell, cell) for other, cell in zip(names, given, strict=True) if cell != "X"}
+        cells |= {(name, other): OLD.get(cell, cell) for other, cell in zip(names, kinds, strict=True) if cell != "X"}
     if len(rows) < len(names):
         raise InputError(f"{lines[at].place(file)}: {len(names)} devices, but {len(rows)} rows below")
     gpus = tuple(name for name in names if name.startswith("GPU"))

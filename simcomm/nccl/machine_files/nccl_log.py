@@ -43,38 +43,38 @@ def read(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
         if "NCCL INFO Channel " in line.text and " -> " not in line.text:
             continue  # the order of a ring, the most frequent line
         place = line.place(file)
-        if "CCL version" in line.text and (found := VERSION.search(line.text)):
-            yield LibraryVersion(place, (int(found[1]), int(found[2])))
+        if "CCL version" in line.text and (match := VERSION.search(line.text)):
+            yield LibraryVersion(place, (int(match[1]), int(match[2])))
         if "NCCL " in line.text and (of_nccl := OF_NCCL.search(line.text)) is not None:
             yield from _read_message(place, of_nccl["host"] or "", of_nccl["message"])
         else:
-            for found in ASSIGNED.finditer(line.text) if "NCCL_" in line.text else ():
-                yield VariableSet(place, found[1], found[3])
+            for match in ASSIGNED.finditer(line.text) if "NCCL_" in line.text else ():
+                yield VariableSet(place, match[1], match[3])
 
 
 def _read_message(place: FilePlace, host: str, message: str) -> Iterator[Fact]:
     if message.startswith(("Channel ", "Ring ")) and " -> " in message:
-        if (found := HOP.search(message)) is not None:
-            yield LoggedHop(place, found[1], found[2].partition("/")[0], is_gdr="/GDR" in found[2])
+        if (match := HOP.search(message)) is not None:
+            yield LoggedHop(place, match[1], match[2].partition("/")[0], is_gdr="/GDR" in match[2])
         return
-    if found := SET.search(message):
-        yield VariableSet(place, found[1], found[2].strip().rstrip("."))
-    if found := COMM.search(message):
-        yield CommRank(place, int(found[1]), int(found[2]), host, int(found[3] or 0))
-    if found := NET_RATE.search(message):
-        yield Adapter(place, found[2], "NET", float(found[1]) * 8)
+    if match := SET.search(message):
+        yield VariableSet(place, match[1], match[2].strip().rstrip("."))
+    if match := COMM.search(message):
+        yield CommRank(place, int(match[1]), int(match[2]), host, int(match[3] or 0))
+    if match := NET_RATE.search(message):
+        yield Adapter(place, match[2], "NET", float(match[1]) * 8)
     yield from _networks(place, message)
 
 
 def _networks(place: FilePlace, message: str) -> Iterator[Fact]:
-    if found := USING.search(message):
-        yield NetworkUsed(place, found[1].strip())
-    if found := OLD_INTERFACE.search(message):
-        yield Adapter(place, found[1], "Socket")
-    if found := re.search(r"NET/OFI Selected [Pp]rovider is (\S+)", message):
-        yield NetworkUsed(place, f"OFI {found[1].rstrip(',')}")
+    if match := USING.search(message):
+        yield NetworkUsed(place, match[1].strip())
+    if match := OLD_INTERFACE.search(message):
+        yield Adapter(place, match[1], "Socket")
+    if match := re.search(r"NET/OFI Selected [Pp]rovider is (\S+)", message):
+        yield NetworkUsed(place, f"OFI {match[1].rstrip(',')}")
     for start, kind in (("NET/IB : Using ", "IB"), ("NET/Socket : Using ", "Socket")):
         if start in message:
             listed = message.split(start, 1)[1].split(" ; OOB")[0].split("; OOB")[0]
-            for found in ADAPTER.finditer(listed):
-                yield Adapter(place, found[1], (found[3] or kind) if kind == "IB" else kind)
+            for match in ADAPTER.finditer(listed):
+                yield Adapter(place, match[1], (match[3] or kind) if kind == "IB" else kind)

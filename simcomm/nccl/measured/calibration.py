@@ -88,12 +88,12 @@ def find_points(
     return PredictedPoints(np.full(len(nbytes), collective), nbytes, plain, slopes)
 
 
-def _covariance(one: PredictedPoints, other: PredictedPoints) -> Floats:
+def _covariance(points: PredictedPoints, other: PredictedPoints) -> Floats:
     """Return the covariance of two lists of points' residuals (smooth part: Matern 3/2)."""
-    distance = np.sqrt(3) * np.abs(np.log2(one.nbytes)[:, None] - np.log2(other.nbytes)[None, :]) / OCTAVES
-    common = np.where(one.collectives[:, None] == other.collectives[None, :], 1.0, SHARED)
+    distance = np.sqrt(3) * np.abs(np.log2(points.nbytes)[:, None] - np.log2(other.nbytes)[None, :]) / OCTAVES
+    common = np.where(points.collectives[:, None] == other.collectives[None, :], 1.0, SHARED)
     smooth = SMOOTH**2 * common * (1 + distance) * np.exp(-distance)
-    total: Floats = LOOSE**2 * (one.slopes @ other.slopes.T) + smooth
+    total: Floats = LOOSE**2 * (points.slopes @ other.slopes.T) + smooth
     return total
 
 
@@ -164,14 +164,14 @@ def adapt(system: System, rows: Sequence[MeasuredRow]) -> Adapted:
     array([0.01])
     """
     table = MeasuredTable(system.slug, tuple(rows))
-    series = [one for one in table.series(system.ranks).values() if one.collective in COLLECTIVES]
+    series = [curve for curve in table.series(system.ranks).values() if curve.collective in COLLECTIVES]
     if not series:
         raise InputError(f"no row of {', '.join(COLLECTIVES)} with a time to adapt to")
-    points = [find_points(system, one.collective, one.nbytes) for one in series]
+    points = [find_points(system, curve.collective, curve.nbytes) for curve in series]
     known = PredictedPoints(
         *(np.concatenate([getattr(point, field.name) for point in points]) for field in fields(PredictedPoints))
     )
-    return adapt_to_points(system, known, np.concatenate([one.seconds for one in series]))
+    return adapt_to_points(system, known, np.concatenate([curve.seconds for curve in series]))
 
 
 HARDWARE = (

@@ -74,9 +74,9 @@ class NcclTestsOutput:
         first, *others = (run for run in self.runs if run.rows)
         for run in others:
             if (run.ranks, run.hosts) != (first.ranks, first.hosts):
-                found, before = (f"{each.ranks} ranks on {each.hosts} hosts" for each in (run, first))
+                layout, before = (f"{each.ranks} ranks on {each.hosts} hosts" for each in (run, first))
                 place = FilePlace(self.file, run.line)
-                raise InputError(f"{place}: measured with {found}, before with {before}; use the output of one run")
+                raise InputError(f"{place}: measured with {layout}, before with {before}; use the output of one run")
         return replace(first, rows=tuple(row for run in (first, *others) for row in run.rows))
 
 
@@ -131,38 +131,38 @@ class _Reader:
 
     def read_other(self, at: int, text: str) -> None:
         """Read a line that is not a row."""
-        if found := STARTING.search(text):
+        if match := STARTING.search(text):
             self.end_run()
-            self.named = collective_of(found[1]) or ""
-        elif (found := PROGRAM.search(text)) or (
-            (found := HEADING.search(text)) and len(text) <= MOST_HEADING and self.columns is None
+            self.named = collective_of(match[1]) or ""
+        elif (match := PROGRAM.search(text)) or (
+            (match := HEADING.search(text)) and len(text) <= MOST_HEADING and self.columns is None
         ):
-            self.hint = collective_of(found[1]) or self.hint
-        if found := THREADS.search(text):
+            self.hint = collective_of(match[1]) or self.hint
+        if match := THREADS.search(text):
             if self.rows or self.printed or self.devices:
                 named = self.named
                 self.end_run()
                 self.named = named
-            self.in_process = max(1, int(found[1]) * int(found[2]))
-        if found := LIBRARY.search(text):
-            self.version = version_of(int(found[1]))
-        elif found := VERSION.search(text):
-            self.version = self.version or (int(found[1]), int(found[2]))
-        if "Rank" in text and (found := self.find_device(at)):
-            self.read_device(at, found)
+            self.in_process = max(1, int(match[1]) * int(match[2]))
+        if match := LIBRARY.search(text):
+            self.version = version_of(int(match[1]))
+        elif match := VERSION.search(text):
+            self.version = self.version or (int(match[1]), int(match[2]))
+        if "Rank" in text and (match := self.find_device(at)):
+            self.read_device(at, match)
         elif (columns := self.find_columns(at)) is not None:
             self.end_table()
             self.columns = columns
-        if found := OUT_OF_BOUNDS.search(text):
-            self.check_outcome(at, found[1].strip())
+        if match := OUT_OF_BOUNDS.search(text):
+            self.check_outcome(at, match[1].strip())
         if ENDS.search(text):
             self.end_table()
 
     def find_columns(self, at: int) -> Columns | None:
         """Return the columns in a header line, joined with its continuation lines."""
-        found = find_columns(self.lines[at].text)
-        if found is None or found.separator:
-            return found
+        columns = find_columns(self.lines[at].text)
+        if columns is None or columns.separator:
+            return columns
         for piece in self.lines[at + 1 : at + MOST_PIECES]:
             if not re.search(r"busbw|#?wrong|error|time|\bbw\b", piece.text) or "size" in piece.text:
                 break
@@ -170,21 +170,21 @@ class _Reader:
                 longer = find_columns(self.lines[at].text + between + piece.text.lstrip("# "))
                 if longer is not None and all(column.what for column in longer.columns):
                     return longer
-        return found
+        return columns
 
     def find_device(self, at: int) -> "re.Match[str] | None":
         """Return a match of a device line, joined with its continuation line."""
         text, after = self.lines[at].text, self.lines[at + 1].text if at + 1 < len(self.lines) else ""
-        found = RANK.search(text)
+        match = RANK.search(text)
         is_name = NAME_END.fullmatch(after) and not HEADING.search(after)
-        if not is_name if found else after.startswith("#"):
-            return found
+        if not is_name if match else after.startswith("#"):
+            return match
         between = " " if text[-1:].isalpha() and after[:1].isalpha() else ""
-        return RANK.search(text + between + after) or RANK.search(text + after) or found
+        return RANK.search(text + between + after) or RANK.search(text + after) or match
 
-    def read_device(self, at: int, found: "re.Match[str]") -> None:
+    def read_device(self, at: int, match: "re.Match[str]") -> None:
         """Read a device line. A repeated rank starts another run."""
-        device = Device(int(found[1]), int(found[2] or 0), int(found[3]), found[4], found[5].strip())
+        device = Device(int(match[1]), int(match[2] or 0), int(match[3]), match[4], match[5].strip())
         known = self.devices.get(device.rank)
         if known is not None and (known.host, known.pid) != (device.host, device.pid):
             if not (self.rows or self.printed):
@@ -212,14 +212,14 @@ class _Reader:
         place, text = self.place(at), self.lines[at].text
         anchor = ROW_START.search(text)
         before = text[: anchor.start()].strip() if anchor else ""
-        whole = OF_NCCL.sub("", text[len(before) :].lstrip() if anchor else text)
+        row_text = OF_NCCL.sub("", text[len(before) :].lstrip() if anchor else text)
         reason, row = "", None
         try:
-            row = read_cells(place, whole, self.columns)
+            row = read_cells(place, row_text, self.columns)
         except InputError as error:
             reason = str(error)
         if row is None or row.is_cut:
-            for next_at, longer in self._joined(at, whole, before):
+            for next_at, longer in self._joined(at, row_text, before):
                 try:
                     joined = read_cells(place, longer, self.columns)
                 except InputError:
@@ -334,8 +334,8 @@ def _check_rows(rows: Sequence[PrintedRow], call: Call) -> tuple[list[MeasuredRo
 
 def _hints_of_name(file: str) -> Iterator[str]:
     """Yield the collective in a file's name."""
-    for found in HEADING.finditer(Path(file).stem.replace(".", " ").replace("_perf", "")):
-        yield collective_of(found[1]) or ""
+    for match in HEADING.finditer(Path(file).stem.replace(".", " ").replace("_perf", "")):
+        yield collective_of(match[1]) or ""
 
 
 def read_table(file: str, lines: Sequence[PastedLine], collective: str = "", ranks: int = 0) -> NcclTestsOutput:
@@ -351,12 +351,12 @@ def read_json(path: Path, text: str, collective: str = "", ranks: int = 0) -> Nc
         raise InputError(f"{path}: not JSON: {error}") from error
     config = _get(path, content, "config", dict)
     in_process = _get(path, config, "nthreads", int) * _get(path, config, "ngpus", int)
-    listed = [_read_device(path, one) for one in _get(path, config, "devices", list)]  # the first of each process
+    listed = [_read_device(path, entry) for entry in _get(path, config, "devices", list)]  # the first of each process
     if not 1 <= len(listed) * in_process <= MOST_RANKS:
         raise InputError(f"{path}: {len(listed)} devices with {in_process} GPUs each; use the output of nccl-tests")
     reader = _Reader(str(path), (), ranks, collective)
-    devices = [one for one in listed for _ in range(in_process)]
-    reader.devices = {rank: one._replace(rank=rank) for rank, one in enumerate(devices)}
+    devices = [device for device in listed for _ in range(in_process)]
+    reader.devices = {rank: device._replace(rank=rank) for rank, device in enumerate(devices)}
     arguments, version = _get(path, content, "args", list), content.get("nccl_version")
     reader.named = (collective_of(str(arguments[0])) or "") if arguments else ""
     reader.version = version_of(version) if isinstance(version, int) else None
@@ -419,13 +419,13 @@ def read_nccl_tests(path: Path | str, collective: str | None = None, ranks: int 
     path = Path(path)
     if collective is not None and collective not in COLLECTIVES:
         raise InputError(f"unknown collective {collective!r}; {suggest(collective, COLLECTIVES)}")
-    asked, text = COLLECTIVES[collective] if collective else "", read_pasted(path, FileBytes.NCCL_TESTS)
+    operation, text = COLLECTIVES[collective] if collective else "", read_pasted(path, FileBytes.NCCL_TESTS)
     if text.lstrip().startswith("{"):
-        found = read_json(path, text, asked, ranks)
+        output = read_json(path, text, operation, ranks)
     else:
-        found = read_table(str(path), number_lines(text), asked, ranks)
-    if not any(run.rows for run in found.runs):
-        if found.skipped:
-            raise InputError(found.skipped[0][1])
+        output = read_table(str(path), number_lines(text), operation, ranks)
+    if not any(run.rows for run in output.runs):
+        if output.skipped:
+            raise InputError(output.skipped[0][1])
         raise InputError(f"{path}: no row of nccl-tests or rccl-tests; use the output of all_reduce_perf")
-    return found
+    return output

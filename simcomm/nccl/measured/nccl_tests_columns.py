@@ -28,7 +28,7 @@ NAMES = {  # each column's possible headings, in lower case, without marks and u
     "wrong": ("wrong", "nwrong", "errors"),
     "error": ("error",),
 }
-MEANINGS = {name: what for what, names in NAMES.items() for name in names}
+MEANINGS = {name: meaning for meaning, names in NAMES.items() for name in names}
 FIGURES = ("time", "algbw", "busbw")
 SIDES = ("out of place", "in place")
 SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -64,9 +64,9 @@ class Columns:
         """The sides with figures."""
         return tuple(dict.fromkeys(column.side for column in self.columns if column.what in FIGURES))
 
-    def without(self, what: str) -> "Columns":
+    def without(self, meaning: str) -> "Columns":
         """Return the columns without one."""
-        return replace(self, columns=tuple(column for column in self.columns if column.what != what))
+        return replace(self, columns=tuple(column for column in self.columns if column.what != meaning))
 
     def of_side(self, side: int) -> "Columns":
         """Return the columns with the figures of one side."""
@@ -83,8 +83,8 @@ def standard_columns() -> tuple[Columns, ...]:
     for sides, each in ((2, 0), (1, 0), (2, 4)):  # with -M four more on each side
         for more in (("redop", "root"), ("redop",), ("root",), ()):
             names = (*FIGURES, "wrong", *[""] * each)
-            figures = [Column(what, side) for side in range(sides) for what in names]
-            versions.append(Columns((*(Column(what) for what in ("size", "count", "type", *more)), *figures)))
+            figures = [Column(meaning, side) for side in range(sides) for meaning in names]
+            versions.append(Columns((*(Column(meaning) for meaning in ("size", "count", "type", *more)), *figures)))
     return tuple(versions)
 
 
@@ -106,8 +106,8 @@ def find_columns(text: str) -> Columns | None:
         columns: list[Column] = []
         for cell in cells:
             columns += [_column(cell, columns)] if cell != "timestamp" else []
-        found = {column.what for column in columns}
-        if "size" in found and {*FIGURES, "cputime"} & found and len(columns) > 1:
+        meanings = {column.what for column in columns}
+        if "size" in meanings and {*FIGURES, "cputime"} & meanings and len(columns) > 1:
             return Columns(tuple(columns), separator)
     return None
 
@@ -129,13 +129,15 @@ def _column(cell: str, before: Sequence[Column]) -> Column:
     unit = re.search(r"[(\[_ ]([kmg]i?b|us|µs|ms|s)\b", cell)
     name = re.sub(r"[^a-z]", "", re.sub(r"[(\[].*|_(?:[kmg]i?b|us|ms|s|gbps|bytes)$", "", cell))
     placed = re.match(r"(ip|inplace|oop|outofplace|out)(?=.)", name)
-    what = MEANINGS.get(name) or MEANINGS.get(name[placed.end() :] if placed else "", "")
-    sides = [one.side for one in before if one.what in FIGURES]
-    if what in FIGURES and placed is None:
-        side = min(1, sum(one.what == what for one in before))
+    meaning = MEANINGS.get(name) or MEANINGS.get(name[placed.end() :] if placed else "", "")
+    sides = [column.side for column in before if column.what in FIGURES]
+    if meaning in FIGURES and placed is None:
+        side = min(1, sum(column.what == meaning for column in before))
     else:
-        side = int(placed[1] in ("ip", "inplace")) if placed and what else sides[-1] if sides else 0
-    return Column(what, side, SCALES.get(unit[1][:1] if unit and what == "size" else unit[1] if unit else "", 1.0))
+        side = int(placed[1] in ("ip", "inplace")) if placed and meaning else sides[-1] if sides else 0
+    return Column(
+        meaning, side, SCALES.get(unit[1][:1] if unit and meaning == "size" else unit[1] if unit else "", 1.0)
+    )
 
 
 def split_cells(text: str, separator: str) -> list[str]:
@@ -155,21 +157,21 @@ def read_cells(place: FilePlace, text: str, columns: Columns | None) -> PrintedR
     named = [columns] if columns else []
     if columns and not columns.separator:  # some versions print a blank cell
         named += [columns.without("redop"), columns.without("root"), columns.without("redop").without("root")]
-    found = list[PrintedRow]()
+    rows = list[PrintedRow]()
     for known in (named, standard_columns() if anchor else ()):
         readings = [
             (each, cells)
             for each in known
             for cells in ([split_cells(text, each.separator)] if each.separator or not anchor else []) + as_printed
         ]
-        found += [row for each, cells in readings if (row := _read_whole(place, cells, each))]
+        rows += [row for each, cells in readings if (row := _read_whole(place, cells, each))]
         if known is named or not named:
-            found += [row for each, cells in readings if (row := _read_cut(place, cells, each, text))]
-        if found:
+            rows += [row for each, cells in readings if (row := _read_cut(place, cells, each, text))]
+        if rows:
             break
-    if not found:
+    if not rows:
         raise InputError(f"{place}: {text.strip()[:60]!r} does not have the columns of a row; {CUT}")
-    return next(filter(_is_likely, found), found[0])  # consistency is checked later
+    return next(filter(_is_likely, rows), rows[0])  # consistency is checked later
 
 
 def _split_printed(text: str) -> Iterator[list[str]]:
@@ -182,8 +184,8 @@ def _split_printed(text: str) -> Iterator[list[str]]:
         splits.append([cell.strip(MARKS) for cell in re.split(r"[\s,;|]+", text) if cell])
         splits.append(split_cells(re.sub(r"(?<=\d),(?=\d)", ".", re.sub("[|;]", " ", text)), ""))
     for cells in splits:
-        own = [at for at, cell in enumerate(cells, start=1) if cell in WORDS or NUMBER.fullmatch(cell)]
-        yield cells[: own[-1]] if own else cells
+        ends = [at for at, cell in enumerate(cells, start=1) if cell in WORDS or NUMBER.fullmatch(cell)]
+        yield cells[: ends[-1]] if ends else cells
 
 
 def _read_whole(place: FilePlace, cells: list[str], columns: Columns) -> PrintedRow | None:
@@ -203,31 +205,31 @@ def _read_cut(place: FilePlace, cells: list[str], columns: Columns, text: str) -
     if 1 in columns.sides and BLANK_SIDE.search(text):
         return _read_whole(place, cells, columns.of_side(1))
     missing = {column.side for column in columns.columns[len(cells) :] if column.what}
-    whole = [side for side in columns.sides if side not in missing]
+    complete_sides = [side for side in columns.sides if side not in missing]
     try:
-        row = _make_row(place, list(zip(columns.columns, cells, strict=False)), whole)
+        row = _make_row(place, list(zip(columns.columns, cells, strict=False)), complete_sides)
     except InputError:
         return None
     return replace(row, is_cut=True)
 
 
-def _make_row(place: FilePlace, read: Sequence[tuple[Column, str]], whole: Sequence[int]) -> PrintedRow:
+def _make_row(place: FilePlace, read: Sequence[tuple[Column, str]], complete_sides: Sequence[int]) -> PrintedRow:
     """Return the row of cells with its complete sides. Raise InputError for an invalid cell."""
     cell_of = {column.what: cell for column, cell in read if column.what and column.what not in FIGURES}
     sides: list[Side] = []
-    for side in whole:
-        own = [(column, cell) for column, cell in read if column.side == side]
-        figures = {column.what: _plain(cell, column.what) for column, cell in own}
+    for side in complete_sides:
+        side_cells = [(column, cell) for column, cell in read if column.side == side]
+        figures = {column.what: _plain(cell, column.what) for column, cell in side_cells}
         wrong = figures.get("wrong", "")
         if re.fullmatch(r"\d(?:\.\d+)?e[-+]\d+", wrong):  # versions until 2022, without a header line
             figures["error"] = figures.pop("wrong")
         elif not re.fullmatch(r"\d*|N/A", wrong):
             raise InputError(f"{place}: {wrong!r} is not a number of wrong values; {CUT}")
-        scale = next((column.scale for column, _ in own if column.what == "time"), 1.0)
+        scale = next((column.scale for column, _ in side_cells if column.what == "time"), 1.0)
         sides.append(side_of(SIDES[side] if side else "", figures, scale, place))
     if cell_of.get("inplace", "0").lower() in ("1", "true", "yes"):
         sides = [side._replace(name=SIDES[1]) for side in sides]
-    sides = [one for one in sides if one.time or one.algbw or one.busbw]
+    sides = [side for side in sides if side.time or side.algbw or side.busbw]
     dtype = cell_of.get("type")
     is_reduction = not NUMBER.fullmatch(cell_of.get("redop", ""))
     if not sides or "size" not in cell_of or not is_reduction or (dtype is not None and dtype not in ELEMENT_BYTES):
@@ -235,7 +237,7 @@ def _make_row(place: FilePlace, read: Sequence[tuple[Column, str]], whole: Seque
     named = collective_of(cell_of.get("collective", ""))
     return PrintedRow(
         place,
-        read_bytes(place, cell_of["size"], next(one.scale for one, _ in read if one.what == "size")),
+        read_bytes(place, cell_of["size"], next(column.scale for column, _ in read if column.what == "size")),
         tuple(sides),
         count=None if "count" not in cell_of else read_bytes(place, cell_of["count"]),
         dtype=dtype,
@@ -247,12 +249,12 @@ def _make_row(place: FilePlace, read: Sequence[tuple[Column, str]], whole: Seque
     )
 
 
-def _plain(cell: str, what: str) -> str:
+def _plain(cell: str, meaning: str) -> str:
     """Return a cell without its unit; "" for an empty one."""
-    if what not in FIGURES:
+    if meaning not in FIGURES:
         return cell
-    found = re.fullmatch(r"([\d.,eE+-]+)\s*(?:us|µs|GB/s)?", cell)
-    text = found[1] if found else cell
+    match = re.fullmatch(r"([\d.,eE+-]+)\s*(?:us|µs|GB/s)?", cell)
+    text = match[1] if match else cell
     return (
         "" if cell in ("", "-", "N/A") else text.replace(",", "." if text.count(",") == 1 and "." not in text else "")
     )
@@ -265,12 +267,12 @@ def read_bytes(place: FilePlace, text: str, scale: float = 1) -> int:
     (8388608, 104857600)
     """
     plain = text.replace(",", "") if THOUSANDS.fullmatch(text.partition(" ")[0]) else text
-    found = SIZE.fullmatch(plain)
-    if found is None:
+    match = SIZE.fullmatch(plain)
+    if match is None:
         raise InputError(f"{place}: the size must be an integer of bytes, not {text!r}")
-    if scale == 1 and found[1].isdecimal() and not found[2]:
-        return int(found[1])
-    return round(float(found[1]) * scale * SIZES[found[2].lower()])
+    if scale == 1 and match[1].isdecimal() and not match[2]:
+        return int(match[1])
+    return round(float(match[1]) * scale * SIZES[match[2].lower()])
 
 
 def _whole(place: FilePlace, text: str) -> int:

@@ -150,8 +150,8 @@ def _check_side(where: str, printed: PrintedRow, side: Side, collective: str, ra
             algbw = None if side.algbw is None else side.algbw.value / (counted or 1.0)
             return MeasuredRow(collective, printed.nbytes, seconds, algbw, busbw)
     if side.time is not None and side.algbw is not None and not algbw_follows(printed.nbytes, side.time, side.algbw):
-        given = f"{printed.nbytes} bytes in {side.time.value:g} us"
-        raise InputError(f"{where}algbw {side.algbw.value:g} is inconsistent with {given}; {CUT}")
+        time_text = f"{printed.nbytes} bytes in {side.time.value:g} us"
+        raise InputError(f"{where}algbw {side.algbw.value:g} is inconsistent with {time_text}; {CUT}")
     raise InputError(
         f"{where}busbw {busbw:g} must be {factor:.4g} times algbw for {collective} of {ranks} ranks; name another "
         "collective or number of ranks, or paste the complete row"
@@ -210,10 +210,10 @@ def find_call(
     ``named`` is the collective in the output. Of several the first of ``hints`` is chosen. ``in_process`` is the number
     of ranks per process.
     """
-    asked = [named] if named else dict.fromkeys(COLLECTIVES.values())
-    found = [_fit(rows, collective, ranks) for collective in asked]
-    most = max(fit.rows for fit in found)
-    fitting = {fit.collective: fit for fit in found if fit.rows == most}
+    collectives = [named] if named else dict.fromkeys(COLLECTIVES.values())
+    fits = [_fit(rows, collective, ranks) for collective in collectives]
+    most = max(fit.rows for fit in fits)
+    fitting = {fit.collective: fit for fit in fits if fit.rows == most}
     hinted = [name for name in dict.fromkeys(hints) if name in fitting]
     usual = [name for name in fitting if name != "hypercube"] or list(fitting)
     alike = [name for name in usual if _is_printed_so(rows[0], name)] or usual
@@ -245,7 +245,7 @@ class _Fit(NamedTuple):
 
 def _fit(rows: Sequence[PrintedRow], collective: str, ranks: int) -> _Fit:
     """Return the numbers of ranks that most rows allow, or how many rows allow ``ranks``."""
-    ranges = [found for row in rows if (found := _find_ranks(row, collective)) is not None]
+    ranges = [rank_range for row in rows if (rank_range := _find_ranks(row, collective)) is not None]
     if ranks:
         return _Fit(collective, sum(least <= ranks <= most for least, most in ranges), ranks, ranks)
     if not ranges:

@@ -57,10 +57,10 @@ def busbw_follows(factor: float, algbw: PrintedFigure, busbw: PrintedFigure) -> 
     return _overlap((low * factor, high * factor), busbw.range)
 
 
-def _overlap(one: tuple[float, float], other: tuple[float, float]) -> bool:
+def _overlap(interval: tuple[float, float], other: tuple[float, float]) -> bool:
     """Return whether two ranges overlap, up to floating-point rounding."""
-    slack = 1e-9 * (1 + abs(one[1]) + abs(other[1]))
-    return one[0] <= other[1] + slack and other[0] <= one[1] + slack
+    slack = 1e-9 * (1 + abs(interval[1]) + abs(other[1]))
+    return interval[0] <= other[1] + slack and other[0] <= interval[1] + slack
 
 
 COLLECTIVES = {  # nccl-tests' names: Ringlab's

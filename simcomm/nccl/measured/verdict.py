@@ -66,7 +66,7 @@ class ComparedSeries:
         runs = []
         for begin, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
             inside = classes[begin:end][far[begin:end]]
-            if any(2 * np.sum(inside == one) > np.sum(classes == one) for one in np.unique(inside)):
+            if any(2 * np.sum(inside == label) > np.sum(classes == label) for label in np.unique(inside)):
                 runs.append(range(begin, end))
         return runs
 
