@@ -12,7 +12,7 @@ from collectives.units import format_size
 
 EXPLAINED = Path(__file__).with_name("accuracy_explained.toml")
 CLASSES = {"small": "up to 64 KiB", "mid": "up to 16 MiB", "large": "above"}
-BASELINES = {"torch": "torch's estimator", "tuner": "NCCL's tuner formula", "alpha-beta": "alpha and beta"}
+BASELINES = {"torch": "torch's estimator", "tuner": "NCCL's tuner formula", "alpha-beta": "alpha-beta model"}
 HIGH = 0.5
 
 
@@ -24,9 +24,10 @@ def measured(found: dict[str, Any]) -> str:
         f"{found['cpu_seconds']:.1f} s of CPU.\n",
         _table("", _overview(found)),
         *(_table(f"{key}, as shipped", _groups(found, key)) for key in ("family", "collective")),
-        "Median error of a table's other rows if three of its rows are known, and in brackets as shipped:\n",
+        "If three rows of a table are known, its other rows have this median error (in brackets: with the shipped "
+        "parameters):\n",
         _table("rows known", _gains(found["left_out"]["gains"], found["gains"])),
-        "Each system left out of the fit, and in brackets as shipped:\n",
+        "Error of each system if it is left out of the fit (in brackets: with the shipped parameters):\n",
         _table("system", _systems(found)),
     ]
     return "\n".join(parts)
@@ -44,7 +45,10 @@ def _overview(found: dict[str, Any]) -> list[list[str]]:
     shipped, left_out = found["shipped"], found["left_out"]
     rows = [
         ["**each system left out**, median", *(f"**{_percent(left_out['classes'][c]['median'])}**" for c in CLASSES)],
-        ["mean, errors above 100 % as 100 %", *(_percent(left_out["classes"][c]["mean_capped"]) for c in CLASSES)],
+        [
+            "mean; errors above 100 % count as 100 %",
+            *(_percent(left_out["classes"][c]["mean_capped"]) for c in CLASSES),
+        ],
         ["rows within their 80 % interval", *(_percent(left_out["classes"][c]["coverage80"]) for c in CLASSES)],
         ["as shipped (fitted to all of them), median", *(_percent(shipped["classes"][c]["median"]) for c in CLASSES)],
     ]
@@ -68,7 +72,7 @@ def _medians(scores: dict[str, Any]) -> list[str]:
 def _gains(left_out: list[dict[str, Any]], shipped: list[dict[str, Any]]) -> list[list[str]]:
     """Return a row for each choice of sizes, the best first, and the error of the first choice without known rows."""
     of_shipped = {tuple(gain["sizes"]): gain for gain in shipped}
-    rows, none = [], ("none, on the rows of ", left_out[0], "before")
+    rows, none = [], ("none, evaluated on the same rows as ", left_out[0], "before")
     for title, gain, key in [*(("", one, "after") for one in left_out), none]:
         sizes = ", ".join("the largest" if size is None else format_size(size) for size in gain["sizes"])
         inside = of_shipped.get(tuple(gain["sizes"]), {}).get(key, {})

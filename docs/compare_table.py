@@ -81,7 +81,7 @@ def table(found: dict[str, Any]) -> Iterator[str]:
         yield f"| {name} | {summary([row for row in found['rows'] if (':' in row['what']) == is_training])} |"
     yield f"| all | {summary(found['rows'])} |"
     yield ""
-    yield f"{found['environment']['date']}: calibration and run alternated in {found['turns']} rounds."
+    yield f"Date: {found['environment']['date']}. Calibration and run alternated in {found['turns']} rounds."
     for run, load in zip(runs, found["loads"], strict=True):
         if load is not None:
             yield ""

@@ -16,15 +16,16 @@ Rows = list[Found]
 def overlap(found: Found) -> str:
     """Return a table of step times, relative to DistributedDataParallel."""
     said = (
-        f"{_where(found)}: ResNet-18 on {found['ranks']} ranks of {found['threads']} thread, {found['batch_size']} "
-        f"images each, {found['rounds']} rounds. In brackets: 95 % of resampled medians."
+        f"{_where(found)}. ResNet-18 on {found['ranks']} ranks with {found['threads']} thread and "
+        f"{found['batch_size']} images each, {found['rounds']} rounds. In brackets: the 95 % bootstrap interval of the "
+        "median."
     )
     rows = []
     for row in found["steps"]:
         low, high = row["interval"]
         ratio = "1" if row["way"] == "ddp" else f"{row['ratio']:.3f} ({low:.3f} to {high:.3f})"
         rows.append([f"`{row['way']}`", f"{row['step_s'] * 1e3:.0f} ms", ratio])
-    return _filled(said) + "\n" + table("gradient sync | step: | of DDP's:", rows)
+    return _filled(said) + "\n" + table("gradient sync | step: | relative to DDP:", rows)
 
 
 def ways(found: Found) -> str:
@@ -50,9 +51,9 @@ def by_recipe(rows: Rows) -> list[tuple[float, tuple[Any, ...]]]:
 def _choice(recipes: list[tuple[float, tuple[Any, ...]]]) -> str:
     (best, (batch, rate, schedule, warm_up)), (second, _), *_ = recipes
     return (
-        f"Best of {len(recipes)} recipes on the images that chose it: learning rate {rate:g}, schedule {schedule}, "
-        f"{warm_up} steps of warm-up, {batch} images per step. Mean accuracy of two seeds: {best:.1%}; the "
-        f"second-best recipe {second:.1%}, the worst {recipes[-1][0]:.1%}."
+        f"Best of {len(recipes)} recipes: learning rate {rate:g}, schedule {schedule}, {warm_up} steps of warm-up, "
+        f"{batch} images per step. Mean accuracy of two seeds on the images used for the choice: {best:.1%} with this "
+        f"recipe, {second:.1%} with the second-best and {recipes[-1][0]:.1%} with the worst."
     ).replace("%", " %")
 
 
@@ -77,9 +78,9 @@ def _noise(groups: list[list[float]]) -> str:
     within = mean(variance(group) for group in groups) ** 0.5
     chance = float(f_oneway(*groups).pvalue)
     return (
-        f"The means differ by {100 * (max(means) - min(means)):.1f} points. The standard deviation between seeds is "
-        f"{100 * within:.1f} points. One-way analysis of variance: if the number of ranks had no effect, "
-        f"{100 * chance:.0f} % of such tables would differ as much."
+        f"The means differ by {100 * (max(means) - min(means)):.1f} percentage points. The standard deviation between "
+        f"seeds is {100 * within:.1f} points. A one-way analysis of variance gives p = {chance:.2f}, so the number of "
+        f"ranks has {'a' if chance < 0.05 else 'no'} significant effect."
     )
 
 

@@ -7,7 +7,10 @@ from page_writer import Parts, read_results, table
 
 from collectives.units import format_size
 
-GOAL = "Goal of the ring on 2 and 4 ranks: a ratio of at most 1 from 1 MiB on, and 1.5 below."
+GOAL = (
+    "The goal of the ring on 2 and 4 ranks is a ratio of at most 1 for 1 MiB and more, and of at most 1.5 for smaller "
+    "sizes."
+)
 
 
 def figures(found: dict[str, Any]) -> str:
@@ -16,9 +19,9 @@ def figures(found: dict[str, Any]) -> str:
     tables = [_table(name, [row for row in rows if row["algorithm"] == name]) for name in _distinct(rows, "algorithm")]
     return "\n".join([
         f"{where['date']}: {where['cpu']}, {where['cores']} cores, {where['system']}, torch {where['torch']}.\n",
-        f"A step takes {_us(step['executor_s'])} in the executor and {_us(step['bare_s'])} in a bare loop: "
-        f"{step['added_s'] * 1e6:+.1f} us, the median of {step['pairs']} pairs "
-        f"({step['added_s_low'] * 1e6:+.1f} to {step['added_s_high'] * 1e6:+.1f}).\n",
+        f"A step takes {_us(step['executor_s'])} in the executor and {_us(step['bare_s'])} in a bare loop. The median "
+        f"difference of {step['pairs']} pairs is {step['added_s'] * 1e6:+.1f} us\n"
+        f"(95 % interval: {step['added_s_low'] * 1e6:+.1f} to {step['added_s_high'] * 1e6:+.1f}).\n",
         fill(f"{GOAL} {_misses(rows)}", 120, break_on_hyphens=False) + "\n",
         *tables,
     ])  # fmt: skip
@@ -30,7 +33,10 @@ def _misses(rows: list[dict[str, Any]]) -> str:
     goals = [(row, 1.0 if row["bytes"] >= 1 << 20 else 1.5) for row in asked]
     missed = [_case(row) for row, goal in goals if row["ratio"] > goal]
     surely = [_case(row) for row, goal in goals if row["ratio_low"] > goal]
-    return f"Missed: {', '.join(missed) or 'none'}. Missed by the whole interval: {', '.join(surely) or 'none'}."
+    return (
+        f"Cases whose median misses the goal: {', '.join(missed) or 'none'}. Cases whose whole interval misses it: "
+        f"{', '.join(surely) or 'none'}."
+    )
 
 
 def _case(row: dict[str, Any]) -> str:

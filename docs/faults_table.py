@@ -10,8 +10,8 @@ def faults() -> str:
     found = read_results("faults")
     where = found["environment"]
     said = (
-        f"{where['cpu']}, {where['cores']} cores; torch {where['torch']}, Python {where['python']}; {found['date']}. "
-        f"Up to {max(row['load'] for row in found['rows']):.0f} other runnable processes.\n\n"
+        f"Measured on {found['date']}: {where['cpu']}, {where['cores']} cores; torch {where['torch']}, Python "
+        f"{where['python']}. Other runnable processes: at most {max(row['load'] for row in found['rows']):.0f}.\n\n"
     )
     heads = "fault | detected after: | exit status: | message | steps lost: | left behind | resumes"
     return said + table(heads, map(_row, found["rows"]))

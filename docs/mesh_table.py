@@ -27,9 +27,10 @@ def errors() -> str:
     lot = ";\n".join(f"{name} {100 * row['median']:.1f} %" for name, row in found["lot"].items())
     heads = " | ".join([f"{found['date']}, median errors (%)", *(f"{name}:" for name in sources), "mean:"])
     return table(heads, rows) + (
-        f"\nJobs that were held out by a random split before the structure was chosen, medians:\n{lot}.\n"
-        f"Memory: median error {100 * memory['median']:.1f} % over {memory['n']} runs. Failed runs are separated from\n"
-        f"finished ones with an AUC of {failed['auc']:.3f} and an accuracy of {100 * failed['accuracy']:.0f} %.\n"
+        f"\nSome jobs were held out at random before the structure of the model was chosen. Median errors:\n{lot}.\n"
+        f"\nThe median error of memory is {100 * memory['median']:.1f} % over {memory['n']} runs.\n"
+        f"The predicted memory separates failed runs from finished runs with an AUC of {failed['auc']:.3f} and an "
+        f"accuracy of {100 * failed['accuracy']:.0f} %.\n"
     )
 
 

@@ -21,13 +21,13 @@ def median_error() -> float:
 
 def strategies(found: Found) -> Iterator[str]:
     """Yield a table of torch's strategies on gloo ranks, predicted from the pieces of a step."""
-    yield f"{where(found['environment'], found['others'])};"
-    yield f"medians of {count(found['rounds'], 'round')} of {found['steps']} steps."
+    yield f"{where(found['environment'], found['others'])}."
+    yield f"Times are medians of {count(found['rounds'], 'round')} of {found['steps']} steps."
     for is_aside, what in ((False, "development"), (True, "held-out")):
         rows = [row for row in found["rows"] if row["is_aside"] == is_aside]
         error = 100 * median(abs(row["error"]) for row in rows)
         inside = sum(row["inside"] >= 0.5 for row in rows)
-        yield f"Median error of {len(rows)} {what} rows: {error:.0f} %; {inside} are inside their interval."
+        yield f"The median error of {len(rows)} {what} rows is {error:.0f} %, and {inside} are inside their interval."
     yield ""
     yield "| strategy | model | | predicted, ms | measured, ms | error, % |"
     yield "| --- | --- | --- | ---: | ---: | ---: |"

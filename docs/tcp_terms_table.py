@@ -98,9 +98,9 @@ def table(rows: Rows) -> Iterator[str]:
         kind, errors = "development" if name in CHOSEN_ON else "held out", rows.errors({}, name)
         yield f"| {name} | {kind} | {len(errors)} | {summary(errors)} | {summary(rows.errors(None, name))} |"
     yield ""
-    yield f"| all scenarios, without | {head} |"
+    yield f"| term left out, all scenarios | {head} |"
     yield "| --- | ---: | ---: | ---: |"
-    yield f"| nothing | {summary(rows.errors({}))} |"
+    yield f"| none | {summary(rows.errors({}))} |"
     for term, off in OFF.items():
         yield f"| {term} | {summary(rows.errors(off))} |"
     if rows.trained:
@@ -116,7 +116,7 @@ def table(rows: Rows) -> Iterator[str]:
 
 def misses(rows: Rows) -> Iterator[str]:
     """Yield a table of the collectives with errors above ``WITHIN``, with the message that differs most."""
-    yield "| scenario | algorithm | size | measured, ms | error, % | most of it | furthest off |"
+    yield "| scenario | algorithm | size | measured, ms | error, % | main cause | largest difference |"
     yield "| --- | --- | ---: | ---: | ---: | --- | --- |"
     for row in rows.rows:
         if abs(row["error"]) > WITHIN:

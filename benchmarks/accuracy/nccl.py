@@ -213,29 +213,30 @@ def _find_choices(pairs: list[tuple[System, MeasuredRow]]) -> Iterator[StatedCho
 
 
 def describe_choices(systems: Mapping[str, System], tables: Mapping[str, MeasuredTable]) -> list[str]:
-    """Return in sentences how often the model takes what these tables state; none where they state nothing.
+    """Return sentences on how often the model picks the choices that these tables state; empty if they state none.
 
-    Only what the run did not force can judge the tuner, and only where the description is no guess.
+    Only choices that the run did not force can evaluate the tuner, and only if the description is not guessed.
 
     >>> from simcomm.nccl.descriptions import read_systems
     >>> from benchmarks.accuracy.tables import read_tables
     >>> print(*describe_choices(read_systems(), read_tables(["h100_2x4_ring_kolyoz"])))
-    NCCL's choice is stated in 5 rows: 5 forced by the run, of which the model takes 5; none not forced.
+    The sources state NCCL's choice in 5 rows. The settings of the run force 5 of them, and the model picks 5.
     """
     found = find_stated_choices(systems, tables)
     if not found:
         return []
     forced, own = ([one for one in found if one.is_forced is is_forced] for is_forced in (True, False))
     text = (
-        f"NCCL's choice is stated in {count(len(found), 'row')}: {len(forced)} forced by the run, of which the model "
+        f"The sources state NCCL's choice in {count(len(found), 'row')}. The settings of the run force {len(forced)} "
+        f"of them, and the model picks {sum(one.is_right for one in forced)}"
     )
-    text += f"takes {sum(one.is_right for one in forced)}; {len(own) or 'none'} not forced"
     if own:
-        where = ", ".join(
-            slug + (f" ({', '.join(systems[slug].guessed)} guessed)" if systems[slug].guessed else "")
+        where = "; ".join(
+            slug + (f", {', '.join(systems[slug].guessed)} guessed" if systems[slug].guessed else "")
             for slug in dict.fromkeys(one.slug for one in own)
         )
-        text += f", of which it takes {sum(one.is_right for one in own)}: {where}"
+        text += f". The remaining {len(own)} choices are NCCL's own, and the model picks "
+        text += f"{sum(one.is_right for one in own)} of them ({where})"
     return [f"{text}."]
 
 

@@ -69,28 +69,28 @@ def judge() -> Judged:
 
 
 def describe(pairs: list[TablePair]) -> str:
-    """Return by how much two tables of one machine differ, and what that leaves of any prediction.
+    """Return the differences between two tables of one machine, and the lower bounds on the error of any prediction.
 
-    Of two tables the logarithms of a prediction's errors are together at least as large as the two differ.
+    The absolute log errors of one prediction for both tables sum to at least the log of their ratio.
     """
     found = {name: np.array([one.factor for one in pairs if one.size_class == name]) for name in SIZE_CLASSES}
     sound = {name: factors[factors <= FAULTY] for name, factors in found.items()}
     cells = [
-        f"{name} {_percent(factors)} (half of {len(factors)} pairs by {_percent(factors, 0.25)[:-2]} to "
+        f"{name} {_percent(factors)} ({len(factors)} pairs; quartiles {_percent(factors, 0.25)[:-2]} and "
         f"{_percent(factors, 0.75)})"
         for name, factors in found.items()
     ]
     alike = [f"{name} {_percent(factors)} ({len(factors)} pairs)" for name, factors in sound.items()]
     halves = [f"{name} {_percent(np.sqrt(factors))}" for name, factors in found.items()]
     return (
-        f"Two tables of one machine differ, in the median over pairs: {'; '.join(cells)}. Where neither is more than "
-        f"{FAULTY:g} times as slow as the other: {', '.join(alike)}. No prediction for the machine is nearer to the "
-        f"two of a pair, in their mean, than half of the way between them: {', '.join(halves)}."
+        f"Median difference between two tables of the same machine: {', '.join(cells)}. Without pairs in which one "
+        f"table is more than {FAULTY:g} times as slow as the other: {', '.join(alike)}. Any single prediction for both "
+        f"tables of a pair has a mean error of at least half their difference: {', '.join(halves)}."
     )
 
 
 def _percent(factors: NDArray[np.float64], share: float = 0.5) -> str:
-    """Return a quantile of factors as what they are more than 1."""
+    """Return a quantile of factors, minus 1, as a percentage."""
     return f"{100 * (np.quantile(factors, share) - 1):.0f} %"
 
 
