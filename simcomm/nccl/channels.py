@@ -1,8 +1,8 @@
-"""Channels and hops: how many copies of a ring or tree a call uses, and the rates and latencies of links.
+"""Model channels and hops: how many copies of a ring or tree a call uses, and the rates and latencies of links.
 
-NCCL opens twice as many channels as its search found, and a small call uses fewer: each thread of a channel needs some
-bytes (``src/enqueue.cc``; logs print ``threadThresholds``). A channel is one thread block, whose own rate is the limit
-when channels are few.
+NCCL opens twice as many channels as its search found. A small call uses fewer of them, because each thread of a channel
+needs a minimum number of bytes (``src/enqueue.cc``; logs print ``threadThresholds``). A channel is one thread block.
+When channels are few, the rate of a thread block is the limit.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ ONE_OF_NIC = 0.75
 
 
 def open_channels(comm: Communicator) -> int:
-    """Return the channels of a communicator. Like NCCL, apply NCCL_MAX_NCHANNELS first, then NCCL_MIN_NCHANNELS."""
+    """Return the number of channels of a communicator. Like NCCL, apply NCCL_MAX_NCHANNELS, then NCCL_MIN_NCHANNELS."""
     channels = DOUBLED.get(comm.generation, 12) if comm.is_nvlink else ON_PCIE
     if comm.generation == "hopper" and comm.version < (2, 18):
         channels = 16
@@ -59,7 +59,7 @@ def _within_settings(comm: Communicator, channels: int) -> int:
 
 
 def used_channels(comm: Communicator, algorithm: str, protocol: str, sizes: Floats) -> Floats:
-    """Return the channels of calls at sizes in bytes; NVLS always uses its own."""
+    """Return the number of channels that calls of these sizes in bytes use; NVLS always uses all of its own."""
     if algorithm in ("nvls", "nvls_tree"):
         return np.full(len(sizes), float(_within_settings(comm, OF_NVLS.get(comm.generation, 16))))
     threads = threads_of(comm, protocol)
@@ -74,7 +74,7 @@ def used_channels(comm: Communicator, algorithm: str, protocol: str, sizes: Floa
 
 
 def by_threshold(comm: Communicator, algorithm: str, protocol: str, sizes: Floats) -> NDArray[np.bool_]:
-    """Return whether NCCL before 2.5 chooses a protocol at each size: LL up to its threshold, then Simple."""
+    """Return whether NCCL before 2.5 chooses this protocol at each size: LL up to its threshold, Simple above."""
     if comm.version < (2, 3):
         most: Floats | float = LL_THRESHOLD
     else:
@@ -86,12 +86,12 @@ def by_threshold(comm: Communicator, algorithm: str, protocol: str, sizes: Float
 
 
 def threads_of(comm: Communicator, protocol: str) -> int:
-    """Return the threads of a channel; LL128 ignores NCCL_NTHREADS."""
+    """Return the number of threads of a channel. LL128 ignores NCCL_NTHREADS."""
     return THREADS[protocol] if protocol == "ll128" else comm.settings.threads or THREADS[protocol]
 
 
 def channel_rate(comm: Communicator) -> float:
-    """Return the GB/s of one channel with Simple."""
+    """Return the bandwidth of one channel with Simple, in GB/s."""
     rate = CHANNEL_RATE.get(comm.generation, OLD_CHANNEL_RATE)
     return rate * threads_of(comm, "simple") / THREADS["simple"]
 
@@ -110,12 +110,12 @@ NVLINKS = ("nvswitch", "mesh", "bridge", "xgmi")
 
 
 def least(rates: Sequence[float]) -> float:
-    """Return the minimum of some rates, infinity for none; of columns (``EachMoved``) row by row."""
+    """Return the minimum of these rates; infinity if there are none. Columns (``EachMoved``) are compared row by row."""
     return reduce(np.minimum, rates) if rates else float("inf")
 
 
 def aged(comm: Communicator, values: Parameters) -> float:
-    """Return the ratio of latencies inside a host to latencies of a host of 2025."""
+    """Return the ratio of latencies inside a host to those inside a host of 2025."""
     return (1 + values["age"]) ** (2025 - generation_year(comm.generation))
 
 
@@ -125,7 +125,7 @@ def hop_class(hop: HopGroup) -> str:
 
 
 def hop_rate(comm: Communicator, hop: HopGroup, values: Parameters) -> float:
-    """Return the GB/s that software reaches on a hop."""
+    """Return the bandwidth in GB/s that software reaches on a hop."""
     rate = hop.rate * values[f"share.{hop.kind}"]
     if hop.kind not in NVLINKS and comm.generation in ("kepler", "maxwell"):
         rate = least([rate, comm.host.pcie_rate * values["share.old_gpu"]])
@@ -133,9 +133,9 @@ def hop_rate(comm: Communicator, hop: HopGroup, values: Parameters) -> float:
 
 
 def inside_rate(comm: Communicator, values: Parameters, *, is_chain: bool = False) -> float:
-    """Return the GB/s of rings or chains inside a node.
+    """Return the bandwidth in GB/s of rings or chains inside a node.
 
-    A chain of two GPUs sends one way only, with a larger share of PCIe's rate than traffic both ways.
+    A chain of two GPUs sends in one direction only, and so reaches a larger share of PCIe's rate than traffic in both.
     """
     if not is_chain or comm.nodes > 1:
         return least([hop_rate(comm, hop, values) for hop in comm.hops if hop.count])
@@ -157,7 +157,7 @@ def inside_hop(comm: Communicator, protocol: str, values: Parameters) -> float:
 
 
 def between_rate(comm: Communicator, values: Parameters) -> float:
-    """Return the GB/s of a node's NICs: the minimum of line rate, host memory and sockets.
+    """Return the bandwidth of a node's NICs in GB/s: the minimum of line rate, host memory and sockets.
 
     Without GPUDirect, bytes go through host memory. Over TCP the kernel copies them too: each channel has a socket,
     which one core serves.
@@ -182,7 +182,7 @@ def between_rate(comm: Communicator, values: Parameters) -> float:
 
 
 def between_hop(comm: Communicator, protocol: str, values: Parameters) -> float:
-    """Return the latency of a hop between nodes, in us."""
+    """Return the latency of a hop between nodes in us, with all GPUs of a node sending."""
     network = comm.network
     if network is None:
         return 0.0
@@ -193,8 +193,8 @@ def between_hop(comm: Communicator, protocol: str, values: Parameters) -> float:
 def _message_time(comm: Communicator, network: NodeNetwork, protocol: str, values: Parameters) -> float:
     """Return the latency of a message between two idle nodes, in us.
 
-    Without GPUDirect, one GPU writes into host memory and another reads there, like a hop through host memory inside a
-    host. The tables have such hosts only with EFA before p5 and with InfiniBand.
+    Without GPUDirect, one GPU writes into host memory and another reads there, as in a hop through host memory inside a
+    host. The fitted tables have such hosts only with EFA before p5 and with InfiniBand.
     """
     if network.kind == "tcp":
         return values["tcp.hop"] + values["tcp.thread"] + _memory_hop(comm, protocol, values)
@@ -207,12 +207,12 @@ def _message_time(comm: Communicator, network: NodeNetwork, protocol: str, value
 
 
 def _memory_hop(comm: Communicator, protocol: str, values: Parameters) -> float:
-    """Return the latency from one GPU to another through host memory, in us."""
+    """Return the latency of a hop between two GPUs through host memory, in us."""
     return values[f"hop.shm.{'ll' if protocol == 'll' else 'simple'}"] * aged(comm, values)
 
 
 def collective_rates(comm: Communicator, values: Parameters, *, is_chain: bool = False) -> tuple[float, float]:
-    """Return the GB/s of a ring or tree inside a node and between nodes, limited by links and channels.
+    """Return the bandwidths in GB/s of a ring or tree inside a node and between nodes, limited by links and channels.
 
     A channel moves at most ``channel_rate``, and at most its buffer per round trip of a message and its acknowledgment.
     """
@@ -228,7 +228,7 @@ def collective_rates(comm: Communicator, values: Parameters, *, is_chain: bool =
 
 
 def ramp_class(comm: Communicator) -> str:
-    """Return the class of the ramp to full bandwidth: the network between nodes, or the link inside."""
+    """Return the class that determines the ramp to full bandwidth: the network, or on one node its link."""
     if comm.network is None:
         return "nvlink" if comm.is_nvlink else "pcie"
     if comm.network.kind in ("efa1", "tcp"):

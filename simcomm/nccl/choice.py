@@ -1,6 +1,7 @@
-"""NCCL's candidates: the algorithms and protocols for a collective, and which of them the settings allow.
+"""Determine NCCL's candidates: the algorithms and protocols for a collective, and which of them the settings allow.
 
-Each candidate comes with a reason against it, empty if it can be used. ``tuner.py`` finds the fastest of the others.
+Each candidate comes with the reason that excludes it, or an empty string. ``tuner.py`` finds the fastest candidate that
+remains.
 """
 
 from collectives.errors import InputError
@@ -16,9 +17,10 @@ PROTOCOLS_STAY = (2, 22)  # the first version that applies NCCL_PROTO to the rin
 
 
 def available(comm: Communicator, collective: str) -> dict[Choice, str]:
-    """Return every algorithm and protocol with the reason against it, empty if there is none.
+    """Return every algorithm and protocol with the reason that excludes it, empty if it can be used.
 
-    Settings that forbid candidates are ignored. A protocol that they name is available even if it is off by default.
+    Exclusions by settings are ignored. But if the settings name a protocol, it is available even if it is off by
+    default.
     """
     if collective == "all_reduce":
         algorithms: tuple[str, ...] = ("ring", "tree", "nvls", "nvls_tree", "collnet_chain")
@@ -72,7 +74,7 @@ def _protocol_reason(comm: Communicator, collective: str, protocol: str) -> str:
 
 
 def _ll128_reason(comm: Communicator) -> str:
-    """Return why LL128 is off by default. It relies on 128-byte stores that arrive whole."""
+    """Return why LL128 is off by default, or an empty string. It relies on 128-byte stores that arrive whole."""
     if not comm.system.gpu.has_ll128:
         return "LL128 is on by default for Volta, A100, A30, Hopper and Blackwell only"
     if comm.version < (2, 5):
@@ -85,11 +87,11 @@ def _ll128_reason(comm: Communicator) -> str:
 
 
 def allowed(comm: Communicator, collective: str) -> dict[Choice, str]:
-    """Return each candidate with the reason against it: NCCL lacks it here, or the settings forbid it.
+    """Return each candidate with the reason that excludes it: NCCL lacks it here, or the settings exclude it.
 
     If the settings leave no candidate, NCCL from 2.24 on ends with an error (``topoGetAlgoInfo`` in ``src/enqueue.cc``
-    of NVIDIA/nccl), and this raises InputError. Older versions fall back to rings: up to 2.21 with all protocols, since
-    with those of NCCL_PROTO (a maintainer in NVIDIA/nccl issue 1304).
+    of NVIDIA/nccl), and this function raises InputError. Older versions fall back to rings: up to 2.21 with all
+    protocols, from 2.22 on with those of NCCL_PROTO (a maintainer in NVIDIA/nccl issue 1304).
     """
     candidates = available(comm, collective)
     reasons, forced = candidates, _forced(comm, collective)
@@ -106,7 +108,7 @@ def allowed(comm: Communicator, collective: str) -> dict[Choice, str]:
 
 
 def _restrict(reasons: dict[Choice, str], part: int, name: str, words: tuple[str, ...]) -> dict[Choice, str] | None:
-    """Return the candidates with ``name`` against all but those words; None if none remains."""
+    """Return the candidates, with ``name`` as the reason against those not in ``words``; None if none remains."""
     remaining = [choice for choice, reason in reasons.items() if not reason and choice[part] in words]
     if not remaining:
         return None
@@ -114,7 +116,7 @@ def _restrict(reasons: dict[Choice, str], part: int, name: str, words: tuple[str
 
 
 def _forced(comm: Communicator, collective: str) -> list[tuple[int, str, tuple[str, ...]]]:
-    """Return the part of a choice, the setting and its allowed words, of NCCL_ALGO and NCCL_PROTO if set."""
+    """Return a tuple for each of NCCL_ALGO and NCCL_PROTO that is set: position in a choice, setting, allowed words."""
     settings = comm.settings
     forced = []
     if settings.algo is not None:
@@ -129,7 +131,7 @@ def _forced(comm: Communicator, collective: str) -> list[tuple[int, str, tuple[s
 
 
 def _nothing_left(comm: Communicator, collective: str, reasons: dict[Choice, str]) -> str:
-    """Return NCCL's error if the settings leave no candidate, with the reason against each."""
+    """Return NCCL's error for settings that leave no candidate, with the reasons that exclude the candidates."""
     names = [name for _, name, _ in _forced(comm, collective)]
     wanted = {word for _, _, words in _forced(comm, collective)[:1] for word in words}
     why = dict.fromkeys(reason for choice, reason in reasons.items() if reason and wanted & set(choice))

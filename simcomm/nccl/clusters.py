@@ -1,7 +1,7 @@
-"""A cluster that NCCL connects: a system description, and a network for programs over its messages.
+"""Clusters that NCCL connects: a system description, and a network for programs that send NCCL messages.
 
 ``predict.py`` predicts NCCL's own collectives from the description. A rank program over NCCL's send and receive is
-simulated on a network made from the same description: its links have the bandwidths that software reaches and the
+simulated on a network made from the same description. Its links have the bandwidths that software reaches and the
 latencies of NCCL's hops with Simple, and each message costs a kernel launch (``parameters.toml``). No times of such
 programs are published, so these predictions have no interval.
 """
@@ -34,7 +34,7 @@ PASSES = 3  # memory accesses to reduce a byte: two reads and a write
 
 @dataclass(frozen=True, repr=False)
 class NcclCluster(Cluster):
-    """A cluster with NCCL's system description and settings."""
+    """A cluster with a system description for NCCL and with NCCL settings."""
 
     performance_model: ClassVar[str] = "nccl"
 
@@ -63,7 +63,7 @@ class NcclCluster(Cluster):
         return replace(cluster, sharing=self.sharing, not_modeled=self.not_modeled)
 
     def on_first(self, world_size: int) -> "NcclCluster":
-        """Return the cluster of its first GPUs, the same number on each host. Raise InputError if they do not fit."""
+        """Return the cluster of the first GPUs, equally many on each host. Raise InputError if they do not fit."""
         super().on_first(world_size)
         if world_size == self.world_size:
             return self
@@ -80,7 +80,7 @@ class NcclCluster(Cluster):
         """Accept NCCL's own collectives."""
 
     def check_measurable(self, backend: str, gpus: Callable[[], Sequence[str]]) -> None:
-        """Raise InputError unless the cluster is one host whose GPUs this machine has."""
+        """Raise InputError unless the cluster is a single host and this machine has its GPUs."""
         if backend != "nccl":
             super().check_measurable(backend, gpus)
         here, wanted = gpus(), self.described
@@ -126,7 +126,7 @@ def _name_system(system: System) -> str:
 
 
 def notes_of_programs(cluster: NcclCluster) -> tuple[str, ...]:
-    """Return the limits of programs over NCCL's send and receive, compared with NCCL's own algorithms."""
+    """Return how programs over NCCL's send and receive are limited, compared with NCCL's own algorithms."""
     comm = make_communicator(cluster.system, cluster.settings)
     if comm.network is None or min(comm.local, comm.network.ports) < 2:
         return ()
@@ -137,7 +137,7 @@ def notes_of_programs(cluster: NcclCluster) -> tuple[str, ...]:
 
 
 def _seconds_a_byte(system: System) -> float:
-    """Return the time to reduce a byte on the GPU, in s; 0 if its memory bandwidth is unknown."""
+    """Return the seconds to reduce a byte on the GPU; 0 if its memory bandwidth is unknown."""
     figures = parts("GPU").get(system.gpu.name, {})
     return PASSES / parse_bandwidth(figures["memory_bandwidth"].value) if "memory_bandwidth" in figures else 0.0
 
@@ -182,7 +182,7 @@ def _hop_seconds(comm: Communicator, hop: HopGroup, values: Parameters) -> float
 
 
 def _nvlinks(comm: Communicator, values: Parameters) -> AddNVLinks | None:
-    """Return a function that adds the NVLinks (or xGMI) of a node; None if it has none."""
+    """Return a function that adds a node's NVLinks (or xGMI) to a graph; None if the node has none."""
     hop = next((hop for hop in comm.hops if hop_class(hop) == "nvlink"), None)
     if hop is None:
         return None

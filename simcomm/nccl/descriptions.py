@@ -1,7 +1,7 @@
-"""``System``: the facts about a machine or cluster that a prediction may use, from ``systems_described.toml``.
+"""System descriptions: the facts about a machine or cluster that a prediction may use, from ``systems_described.toml``.
 
-The head of ``simcomm/nccl/data/systems_described.toml`` is the schema. This module applies its defaults, and each
-system records which keys were stated and which are defaults.
+The head of ``simcomm/nccl/data/systems_described.toml`` defines the schema. This module applies its defaults, and each
+system records which keys were stated and which have default values.
 """
 
 import tomllib
@@ -35,7 +35,7 @@ GB = 1e9
 
 
 def _as_gigabytes(value: object) -> object:
-    """Return a bandwidth with a unit in GB/s, and a number unchanged."""
+    """Convert a bandwidth with a unit to GB/s. A number is returned unchanged."""
     return parse_bandwidth(value) / GB if isinstance(value, str) else value
 
 
@@ -44,7 +44,7 @@ RATES = ("nic", "nvlink")  # keys that are bandwidths
 
 
 class Keys(BaseModel):
-    """The keys of a line and their types. ``_describe`` has the required keys and the defaults."""
+    """The keys of a system's line and their types. ``_describe`` defines which are required, and the defaults."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
@@ -81,7 +81,7 @@ class Keys(BaseModel):
 
 
 def read_keys(where: str, line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the checked keys of a line, bandwidths in GB/s. Raise InputError that names ``where`` and the key.
+    """Return the checked keys of a line, with bandwidths in GB/s. Raise InputError that names ``where`` and the key.
 
     >>> read_keys("system mine", {"nodes": 2, "nic": "100 Gbit/s"})
     {'nodes': 2, 'nic': 12.5}
@@ -102,7 +102,7 @@ def read_keys(where: str, line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_unit(key: str, value: Any) -> Any:
-    """Return the value of a key, a bandwidth with its unit: "12.5 GB/s"."""
+    """Return the value of a key. A bandwidth gets its unit, as in "12.5 GB/s"."""
     return f"{value} GB/s" if key in RATES and value and not isinstance(value, str) else value
 
 
@@ -110,9 +110,9 @@ OF_TABLES = ("cluster", "skip")  # keys for published tables only
 
 
 def check_own_line(where: str, line: Mapping[str, Any]) -> None:
-    """Warn about each bandwidth without a unit in a user's line, which is deprecated.
+    """Warn about each bandwidth without a unit in a user's line; such values are deprecated.
 
-    Raise InputError for a key without effect on predictions.
+    Raise InputError for a key that does not affect predictions.
     """
     for key in OF_TABLES:
         if key in line:
@@ -129,7 +129,7 @@ FILE_NAME = "systems_described.toml"
 
 @dataclass(frozen=True)
 class System:
-    """A system description: ``nodes`` hosts with ``gpus`` ranks each. Bandwidths are GB/s in one direction."""
+    """A system: ``nodes`` hosts with ``gpus`` ranks each. Bandwidths are in GB/s in one direction."""
 
     slug: str
     nodes: int
@@ -171,7 +171,7 @@ class System:
     def part(self, nodes: int, gpus: int) -> "System":
         """Return the system of a group with ``gpus`` ranks on each of ``nodes`` hosts.
 
-        The group has its share of the NICs, which groups of the other GPUs use too, and of the NVLink domain.
+        The group gets its share of the NICs and of the NVLink domain, because groups of the other GPUs use them too.
 
         >>> part = describe_preset("dgx-h100", 4, 8).part(nodes=4, gpus=1)
         >>> part.nodes, part.gpus, part.domain
@@ -190,7 +190,7 @@ class System:
 
     @property
     def guessed(self) -> tuple[str, ...]:
-        """Keys with guessed values: the NICs' rate if the line says so, and NCCL's version by default."""
+        """Keys with guessed values: ``nic`` if the line marks it as a guess, and ``nccl`` if the line omits it."""
         is_nic_unknown = self.nic_guess and self.nodes > 1
         return tuple(key for key, unknown in (("nic", is_nic_unknown), ("nccl", "nccl" in self.defaulted)) if unknown)
 
@@ -200,9 +200,9 @@ def read_systems(
 ) -> dict[str, System]:
     """Return the systems in a directory's ``systems_described.toml``, by slug.
 
-    Every file can use the machines of Ringlab's own file, and define more. ``leave_out`` is called for each system
-    with an unknown GPU, which is then omitted; without it, InputError is raised. Raise InputError that names the file,
-    the system and the key.
+    Every file can use the machines of the file that Ringlab ships, and define more. ``leave_out`` is called for each
+    system with an unknown GPU, which is then omitted; without ``leave_out``, InputError is raised. Raise InputError
+    that names the file, the system and the key.
 
     >>> read_systems()["h100_2x8_aws_p5_efa"].nic
     400.0
@@ -225,13 +225,13 @@ def read_systems(
 
 
 def put_aside(directory: Path | str = OWN_DATA) -> frozenset[str]:
-    """Return the slugs in a directory's ``put_aside.txt``: held-out systems, which no fit may use."""
+    """Return the held-out systems, which no fit may use: the slugs in a directory's ``put_aside.txt``."""
     path = Path(directory) / "put_aside.txt"
     return frozenset(read_text(path).split()) if path.is_file() else frozenset()
 
 
 def describe_system(slug: str, line: Mapping[str, Any]) -> System:
-    """Return the system of a line, given as a mapping. Raise InputError.
+    """Return the system that a line describes. Raise InputError.
 
     >>> describe_system("mine", {"nodes": 1, "gpus": 4, "gpu": "RTX 4090"}).layout
     'socket'
@@ -240,7 +240,7 @@ def describe_system(slug: str, line: Mapping[str, Any]) -> System:
 
 
 def describe_own(slug: str, counts: Mapping[str, int]) -> System:
-    """Return one of Ringlab's own systems with other ``nodes`` or ``gpus``, which also change its defaults.
+    """Return a system that Ringlab ships, with different ``nodes`` or ``gpus``, which also change its defaults.
 
     Raise KeyError for an unknown slug, and InputError for a missing key.
     """
@@ -250,13 +250,13 @@ def describe_own(slug: str, counts: Mapping[str, int]) -> System:
 
 @cache
 def own_machines() -> dict[str, Any]:
-    """Return the machines of Ringlab's own file, as written."""
+    """Return the machines that Ringlab ships, as written in their file."""
     path = OWN_DATA / FILE_NAME
     return _tables(_read_toml(path), "machines", path)
 
 
 def describe_preset(preset: str, nodes: int, gpus: int, **more: Any) -> System:
-    """Return the system of a machine of the hardware catalogue; ``more`` are keys of a line. Raise InputError.
+    """Return the system of a machine in the hardware catalogue; ``more`` are keys of a line. Raise InputError.
 
     Each board of a machine is a host: two NVL72 are 36 hosts of four GPUs, in domains of 72.
 
@@ -290,7 +290,7 @@ def _tables(content: Mapping[str, Any], name: str, path: Path) -> dict[str, Any]
 
 
 def _describe(where: str, slug: str, line: Mapping[str, Any], machines: Mapping[str, Any]) -> System:
-    """Return the system of a line: its own keys, then its machine's, then defaults."""
+    """Return the system of a line. Its own keys have priority, then its machine's keys, then the defaults."""
     stated = read_keys(where, line)
     machine = stated.pop("machine", None)
     if "preset" in stated:
@@ -336,7 +336,7 @@ def _machine_keys(where: str, written: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _gpu_of(where: str, known: Mapping[str, Any]) -> Gpu:
-    """Return the GPU of the catalogue, or of the line's keys."""
+    """Return the GPU from the catalogue or, if the catalogue lacks it, from the line's keys."""
     missing = [key for key in ("generation", "nvlink", "pcie") if key not in known]
     try:
         gpu = find_gpu(known["gpu"])

@@ -1,9 +1,9 @@
-"""The model's parameters: values with priors, meanings and sources, from ``parameters.toml``.
+"""The model's parameters, from ``parameters.toml``: each with its value, prior, meaning and source.
 
-Some parameters are factors on the time of the hosts of one cluster, learned from its other systems. Two machines of
-one author, or two tables of one machine, mostly miss a prediction in the same direction: a slot with four lanes, an
-old BIOS, a crowded fabric. A description names such hosts with ``cluster``. For each, the fit has a factor for small,
-middle and large sizes, for one node and for several. Its prior is 1.
+Some parameters are factors on the time of one cluster's hosts, learned from the other systems on these hosts. Two
+machines of one author, or two tables of one machine, mostly miss a prediction in the same direction: because of a slot
+with four lanes, an old BIOS, or a crowded fabric. A description names such hosts with ``cluster``. For each, the fit
+has a factor for small, middle and large sizes, both for one node and for several. Its prior is 1.
 """
 
 import tomllib
@@ -24,7 +24,7 @@ FILE = Path(__file__).parent / "parameters.toml"
 
 @dataclass(frozen=True)
 class Parameter:
-    """A positive number, its prior, and the prior's spread: the standard deviation of its logarithm."""
+    """A positive number and its prior. ``spread`` is the standard deviation of the prior's logarithm."""
 
     name: str
     value: float
@@ -36,7 +36,7 @@ class Parameter:
 
 
 class Parameters(Mapping[str, float]):
-    """Values by name."""
+    """Maps names to values."""
 
     def __init__(self, values: Mapping[str, float]) -> None:
         self._values = dict(values)
@@ -62,10 +62,10 @@ class Parameters(Mapping[str, float]):
 
 
 class EachMoved(Parameters):
-    """Values as columns: unchanged in the first row, and in a row for each of ``names`` with that one moved.
+    """Values as columns with one row per variation. Row 0 is unchanged; row i has the i-th of ``names`` moved.
 
-    Predictions are arithmetic over arrays, so one prediction with these, [1 + names, sizes], has the slopes by all of
-    them. ``read`` has the names that were read, on which a prediction depends.
+    Predictions are arithmetic over arrays. So one prediction with these columns, of shape [1 + names, sizes], yields
+    the slopes by all these parameters. ``read`` collects the names on which the prediction depends.
 
     >>> moved = EachMoved({"a": 1.0, "b": 2}, ["b"], 0.5)
     >>> moved["b"].ravel().tolist(), moved["a"].ravel().tolist(), moved.read == {"a", "b"}
@@ -88,7 +88,7 @@ class EachMoved(Parameters):
 
 
 def read_definitions(path: Path = FILE) -> dict[str, Parameter]:
-    """Return the parameters of a file by name. Raise InputError."""
+    """Return a file's parameters, by name. Raise InputError."""
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
         return {name: Parameter(name, **table) for name, table in tables.items()}
@@ -106,12 +106,12 @@ CENTRES = {"small": 2.0**13, "mid": 2.0**20, "large": 2.0**27}  # bytes
 
 
 def host_parameters(cluster: str, nodes: int) -> list[str]:
-    """Return the names of a cluster's factors, for small, middle and large sizes."""
+    """Return the names of a cluster's host factors for small, middle and large sizes."""
     return [f"hosts.{cluster}.{'one' if nodes == 1 else 'several'}.{name}" for name in CENTRES]
 
 
 def host_factors(cluster: str | None, nodes: int, sizes: Floats, values: Parameters) -> Floats | float:
-    """Return the factors on the time of a cluster's hosts at sizes in bytes; 1 for an unknown cluster."""
+    """Return the factors on the time of a cluster's hosts, for sizes in bytes; 1 without a cluster."""
     if cluster is None:
         return 1.0
     places = np.interp(np.log(sizes), np.log([*CENTRES.values()]), range(len(CENTRES)))

@@ -1,4 +1,4 @@
-"""Read pasted texts line by line: logs and tables as launchers, terminals and mails change them."""
+"""Read pasted texts line by line, undoing the changes that launchers, terminals and mail programs make to them."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -42,7 +42,7 @@ ROW_START = re.compile(rf"(?<![\w.])\d+[\s,;|]+\d+[\s,;|]+\"?(?:{'|'.join(ELEMEN
 
 
 class FilePlace(NamedTuple):
-    """A line of a file, counted from 1; 0 for the whole file."""
+    """A line of a file, counted from 1. Line 0 represents the whole file."""
 
     file: str
     line: int
@@ -58,12 +58,12 @@ class PastedLine(NamedTuple):
     text: str
 
     def place(self, file: str) -> FilePlace:
-        """Return the line's place in a file."""
+        """Return the location of this line in ``file``."""
         return FilePlace(file, self.number)
 
 
 def read_pasted(path: Path | str, most_bytes: int = FileBytes.USUAL) -> str:
-    """Return the text of a file in UTF-8, UTF-16 or Latin-1, plain or packed by gzip. Raise InputError for others."""
+    """Return the text of a file in UTF-8, UTF-16 or Latin-1, plain or gzipped. Raise InputError for other files."""
     content = unpack(Path(path), read_bytes(Path(path), most_bytes), most_bytes)
     if content[:2] in UTF_16:
         return content.decode("utf-16", errors="replace")
@@ -76,7 +76,7 @@ def read_pasted(path: Path | str, most_bytes: int = FileBytes.USUAL) -> str:
 
 
 def clean(text: str) -> str:
-    r"""Return a line without colors and a launcher's prefix, with plain spaces and dashes.
+    r"""Return a line without colors and without a launcher's prefix, with typographic spaces and dashes made plain.
 
     >>> clean("[1,0]<stdout>:# Rank  0"), clean("\x1b[32mok\x1b[0m")
     ('# Rank  0', 'ok')
@@ -86,7 +86,7 @@ def clean(text: str) -> str:
 
 
 def number_lines(text: str) -> list[PastedLine]:
-    """Return the cleaned lines of a text, without a prefix that all lines of a table have.
+    """Return the cleaned lines of a text, without a prefix that all lines of a table share.
 
     >>> [line.text for line in number_lines("May 1 10:00:59 n0: # nThread 1\\nMay 1 10:01:00 n0:   8  2  float")]
     ['# nThread 1', '8  2  float']
@@ -105,7 +105,7 @@ def number_lines(text: str) -> list[PastedLine]:
 
 
 def split_rows(text: str) -> list[str]:
-    """Return the rows of a table without line breaks, one by one; another line unchanged.
+    """Split table rows that are joined without line breaks. Any other line is returned unchanged.
 
     >>> split_rows("8 2 float sum 5.0 0.00 0.00 16 4 float sum 5.1 0.00 0.00")
     ['8 2 float sum 5.0 0.00 0.00 ', '16 4 float sum 5.1 0.00 0.00']
@@ -116,7 +116,7 @@ def split_rows(text: str) -> list[str]:
 
 
 def _prefix_forms(lines: Iterable[str]) -> Iterator[re.Pattern[str]]:
-    """Yield a pattern of each prefix of a table's head, at most MOST_PREFIXES."""
+    """Yield a pattern for each prefix of a table's header line, at most MOST_PREFIXES."""
     known = set[str]()
     for text in lines:
         match = HEADS.search(text[: MOST_PREFIX + MOST_MATCHED // 10]) if "NCCL " not in text else None
@@ -128,7 +128,7 @@ def _prefix_forms(lines: Iterable[str]) -> Iterator[re.Pattern[str]]:
 
 
 def _form_of(prefix: str) -> str:
-    """Return a pattern of a launcher's prefix with any numbers and any spaces."""
+    """Return a pattern that matches a launcher's prefix with any numbers and any spaces."""
     parts = re.split(r"(\d+|\s+)", prefix.strip())
     patterns = (r"\d+" if part.isdecimal() else r"\s+" if part.isspace() else re.escape(part) for part in parts)
     return r"\s*" + "".join(patterns) + r"\s*"

@@ -45,10 +45,10 @@ DEGRADED = 1.4  # if the source says that the system is slower than it should be
 
 @lru_cache(maxsize=1024)
 def outside_checked(system: System, version: tuple[int, int] | None = None) -> tuple[str, ...]:
-    """Return, in words, the properties that no other fitted system has; empty if the system is like the fitted ones.
+    """Return, in words, the properties of a system that no other fitted system covers; empty if all are covered.
 
-    These are the network with the link inside, the GPUs' generation on that link, GPUs per node, nodes, and NCCL's
-    version. Default: the description's version.
+    The properties are the network with the link inside a node, the GPU generation on that link, GPUs per node, nodes,
+    and NCCL's version. Default: the description's version.
 
     >>> from simcomm.nccl.descriptions import describe_preset
     >>> outside_checked(describe_preset("dgx-h100", 64, 8))
@@ -86,20 +86,20 @@ def _outside_versions(version: tuple[int, int], others: Sequence[System]) -> lis
 
 @cache
 def _checked() -> tuple[System, ...]:
-    """Return Ringlab's own systems that fits may use."""
+    """Return the systems that Ringlab ships and fits may use."""
     hidden = put_aside()
     return tuple(system for slug, system in read_systems().items() if slug not in hidden and not system.skip)
 
 
 class LogLimits(NamedTuple):
-    """The 80 % interval of measured / predicted, below and above, in log time at the three sizes."""
+    """The lower and upper distance of the 80 % interval of measured / predicted, in log time, at the three sizes."""
 
     below: tuple[float, ...]
     above: tuple[float, ...]
 
 
 class NcclWidths(NamedTuple):
-    """The limits for one node and for several."""
+    """The limits for one node and for several nodes."""
 
     one_node: LogLimits
     several: LogLimits
@@ -116,7 +116,7 @@ def read_widths() -> NcclWidths:
 
 @lru_cache(maxsize=64)
 def _stretch(coverage: float) -> float:
-    """Return the width of an interval of a coverage, as a multiple of the 80 % interval."""
+    """Return the width of the interval with this coverage, as a multiple of the 80 % interval."""
     if not 0 < coverage < 1:
         raise InputError(f"coverage must be between 0 and 1, such as 0.8, not {coverage!r}")
     return _quantile(coverage) / _quantile(COVERAGE)
@@ -128,9 +128,9 @@ def _quantile(coverage: float) -> float:
 
 
 def log_limits(comm: Communicator, sizes: Floats, *, has_like: bool = True, coverage: float = 0.8) -> Floats:
-    """Return the distance of the interval's ends from the prediction in log time, below and above; [2, sizes].
+    """Return the distances of the interval's ends from the prediction in log time, below and above; [2, sizes].
 
-    The interval holds a share ``coverage`` of measurements. Raise InputError for an invalid coverage.
+    The interval contains a share ``coverage`` of measurements. Raise InputError for an invalid coverage.
     """
     limits = read_widths().one_node if comm.nodes == 1 else read_widths().several
     base = np.array([np.interp(np.log(sizes), [log(size) for size in SIZES], side) for side in limits])
@@ -139,7 +139,7 @@ def log_limits(comm: Communicator, sizes: Floats, *, has_like: bool = True, cove
 
 
 def widening(comm: Communicator, *, has_like: bool) -> float:
-    """Return the factor on the interval's width for the description's open points."""
+    """Return the factor by which the interval is wider because of what the description leaves open."""
     wider = (1.0 if has_like else UNCHECKED) * (GUESSED if comm.nic_is_guessed else 1.0)
     return wider * (DEGRADED if comm.system.degraded else 1.0)
 
@@ -150,7 +150,7 @@ DEFAULTS = NcclSettings()
 
 @dataclass(frozen=True)
 class NcclCandidate:
-    """An algorithm with a protocol: its time, the tuner's time, and why it is not chosen."""
+    """An algorithm with a protocol: its predicted time, the tuner's time, and why it is not chosen."""
 
     algorithm: str
     protocol: str
@@ -162,7 +162,7 @@ class NcclCandidate:
 
 @dataclass(frozen=True)
 class NcclPrediction:
-    """A collective of one size: seconds with an 80 % interval, and NCCL's choice."""
+    """The predicted seconds of a collective of one size, with an 80 % interval, and NCCL's choice."""
 
     seconds: float
     low: float
@@ -183,7 +183,7 @@ def predict_seconds(
     settings: NcclSettings = DEFAULTS,
     parameters: Parameters | None = None,
 ) -> Floats:
-    """Return the time of a collective in s at sizes in bytes, as nccl-tests counts them. Raise InputError."""
+    """Return the seconds of a collective at sizes in bytes, as nccl-tests counts them. Raise InputError."""
     nbytes = _check_call(collective, sizes)
     values = parameters or read_parameters()
     return _seconds(make_communicator(system, settings), system.cluster, collective, nbytes, values)
@@ -198,9 +198,10 @@ def predict_among_others(
     *,
     settings: NcclSettings = DEFAULTS,
 ) -> Floats:
-    """Return the time of a collective in s that ``groups`` of a host's GPUs, by their numbers, run at the same time.
+    """Return the seconds of a collective that several ``groups`` of a host's GPUs run at the same time.
 
-    ``part`` is the system of a group alone, ``system`` all GPUs of its hosts. Raise InputError.
+    ``part`` is the system of one group alone, and ``whole`` the system of all GPUs of its hosts. Groups list GPU
+    numbers. Raise InputError.
     """
     nbytes = _check_call(collective, sizes)
     comm = among_others(make_communicator(part, settings), system, settings, groups)
@@ -215,9 +216,9 @@ def _seconds(comm: Communicator, cluster: str | None, collective: str, nbytes: F
 def interval_log_limits(
     system: System, sizes: ArrayLike, *, coverage: float = 0.8, settings: NcclSettings = DEFAULTS
 ) -> Floats:
-    """Return the distance of the interval's ends from the prediction in log time, below and above; [2, sizes].
+    """Return the distances of the interval's ends from the prediction in log time, below and above; [2, sizes].
 
-    A share ``coverage`` of measurements should lie in it.
+    A share ``coverage`` of measurements should lie in the interval.
     """
     comm = make_communicator(system, settings)
     has_like = not outside_checked(system, comm.version)
@@ -231,7 +232,7 @@ def predict_collective(
     *,
     settings: NcclSettings = DEFAULTS,
 ) -> NcclPrediction:
-    """Return NCCL's choice for a collective of ``size_bytes`` on a system, and its time. Raise InputError."""
+    """Return NCCL's choice and time for a collective of ``size_bytes`` on a system. Raise InputError."""
     sizes = _check_call(collective, [size_bytes])
     comm = make_communicator(system, settings)
     seconds = float(predict_seconds(system, collective, sizes, settings=settings)[0])
@@ -289,7 +290,7 @@ def _check_call(collective: str, sizes: ArrayLike) -> Floats:
 def _list_candidates(
     comm: Communicator, collective: str, sizes: Floats, values: Parameters
 ) -> tuple[NcclCandidate, ...]:
-    """Return all candidates: usable ones by the tuner's time, then the others."""
+    """Return all candidates: first the usable ones, by the tuner's time, then all others."""
     if comm.generation == "cpu" or collective in PAIRWISE:
         return ()
     choices = candidates(comm, collective, sizes, values)
@@ -327,7 +328,7 @@ def _notes(system: System, comm: Communicator) -> tuple[str, ...]:
 
 
 def _notes_on_p2p(system: System, comm: Communicator) -> list[str]:
-    """Return the assumptions on P2P over PCIe that neither the description nor a variable states."""
+    """Return the assumptions about P2P over PCIe that neither the description nor a variable states."""
     level = comm.settings.p2p_level
     if not _matters("p2p", comm):
         return []

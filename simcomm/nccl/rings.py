@@ -1,9 +1,9 @@
-"""The orders in which NCCL's rings and double binary trees visit ranks.
+"""Compute the orders in which NCCL's rings and double binary trees visit ranks.
 
-The parent of node r in a tree over N nodes follows from its lowest set bit: clear it and set the next higher one; if
-that is not a node, only clear it. So node 0 is the root, and leaves are the odd nodes. The second tree is the first
-one mirrored (N even) or shifted by one (N odd), so that a leaf of one is an inner node of the other. Together both use
-every NIC in both directions. Inside each node hangs a chain of GPUs. Source: ``src/graph/trees.cc`` of NVIDIA/nccl.
+The parent of node r in a tree over N nodes follows from r's lowest set bit: clear it and set the next higher one. If no
+such node exists, only clear it. So node 0 is the root, and the odd nodes are leaves. The second tree is the first one
+mirrored (N even) or shifted by one (N odd), so that a leaf of one is an inner node of the other. Together both use
+every NIC in both directions. Inside each node, the GPUs form a chain. Source: ``src/graph/trees.cc`` of NVIDIA/nccl.
 """
 
 from dataclasses import dataclass
@@ -23,10 +23,10 @@ def ring_orders(host: GpuHost) -> tuple[tuple[int, ...], ...]:
 def rank_rings(comm: Communicator) -> tuple[tuple[int, ...], ...]:
     """Return the orders in which rings visit all ranks, host after host; at most one ring per channel.
 
-    On hosts with an NVSwitch and several NICs, each NIC has a ring that enters and leaves each host by it, at a GPU
-    near the NIC. If another GPU is as near, the ring leaves from that one, as in the log of p4d in NVIDIA/nccl issue
-    514 (0 7 6 5 4 3 2 1 8 15 ...). If each GPU has its own NIC, the last GPU sends through the first one (PXN), as in a
-    log of two hosts with eight H100 (0 1 2 3 4 5 6 7 8 9 ..., "NET/IBext/0(8)").
+    On hosts with an NVSwitch and several NICs, each NIC has a ring that enters and leaves every host through it, at a
+    GPU near the NIC. If a second GPU is as near, the ring leaves from that GPU, as in the log of p4d in NVIDIA/nccl
+    issue 514 (0 7 6 5 4 3 2 1 8 15 ...). If each GPU has its own NIC, the last GPU sends through the first one (PXN),
+    as in a log of two hosts with eight H100 (0 1 2 3 4 5 6 7 8 9 ..., "NET/IBext/0(8)").
     """
     orders = ring_orders(comm.host)
     if comm.network is not None and comm.host.link == "nvswitch":
@@ -43,7 +43,7 @@ def rank_rings(comm: Communicator) -> tuple[tuple[int, ...], ...]:
 
 @dataclass(frozen=True)
 class TreeNode:
-    """A rank in a tree: its parent, None for the root, and its children."""
+    """A rank in a tree, with its parent (None for the root) and its children."""
 
     rank: int
     parent: int | None
@@ -78,7 +78,7 @@ def second_parents(nodes: int) -> tuple[int | None, ...]:
 
 
 def rank_tree(node_parents: tuple[int | None, ...], order: tuple[int, ...], local: int) -> tuple[TreeNode, ...]:
-    """Return the tree over all ranks: each node is a chain in this ``order``, whose head joins the tree over nodes."""
+    """Return the tree over all ranks. Each node is a chain in this ``order``, whose head joins the tree over nodes."""
     up: dict[int, int | None] = {}
     for node, parent in enumerate(node_parents):
         chain = [node * local + gpu for gpu in order]
@@ -92,6 +92,6 @@ def rank_tree(node_parents: tuple[int | None, ...], order: tuple[int, ...], loca
 
 
 def double_tree(nodes: int, order: tuple[int, ...]) -> tuple[tuple[TreeNode, ...], ...]:
-    """Return both trees over all ranks; on one node they are one chain."""
+    """Return both trees over all ranks. On one node, there is only one tree, a chain."""
     both = (parents(nodes), second_parents(nodes)) if nodes > 1 else (parents(nodes),)
     return tuple(rank_tree(tree, order, len(order)) for tree in both)

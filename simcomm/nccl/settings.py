@@ -1,4 +1,4 @@
-"""NCCL's environment variables, with the meanings that NCCL gives them, and its versions.
+"""NCCL's versions, and its environment variables with the meanings that NCCL gives them.
 
 Sources: NCCL's user guide, "Environment Variables" (docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html), and
 ``src/graph/tuning.cc`` and ``src/graph/paths.cc`` (``ncclTopoCheckP2p``, ``ncclGetLevel``) of NVIDIA/nccl.
@@ -28,7 +28,7 @@ class NcclRelease(NamedTuple):
     year: float = 0.0
 
     def number(self) -> tuple[int, int]:
-        """Return the version. A whole year means shortly before its middle, as users update late.
+        """Return the version, or the newest of the year. A whole year counts as just before its middle.
 
         >>> NcclRelease(year=2023).number()
         (2, 18)
@@ -91,10 +91,10 @@ VARIABLES = {  # each setting's environment variable
 
 @dataclass(frozen=True)
 class NcclSettings:
-    """Settings of a run. None: the description's value, or NCCL's default.
+    """NCCL settings of a run. None represents the description's value or else NCCL's default.
 
-    ``algo`` and ``proto`` list allowed values, or after ``^`` forbidden ones, as in ``NCCL_ALGO=^tree,nvls``. From
-    NCCL 2.24 they can have a list for one collective, as in ``ring;allreduce:tree``. Levels are words of ``LEVELS`` or
+    ``algo`` and ``proto`` list allowed values or, after ``^``, excluded ones, as in ``NCCL_ALGO=^tree,nvls``. From NCCL
+    2.24 on, they can have a list for one collective, as in ``ring;allreduce:tree``. Levels are words of ``LEVELS`` or
     NCCL's old numbers.
 
     >>> NcclSettings(algo="^tree").allowed_algorithms()
@@ -143,16 +143,16 @@ class NcclSettings:
         return version
 
     def allowed_algorithms(self, collective: str = "all_reduce") -> tuple[str, ...]:
-        """Return the algorithms that ``algo`` allows, in NCCL's order. Raise InputError for an unknown one."""
+        """Return the algorithms that ``algo`` allows, in NCCL's order. Raise InputError for unknown algorithms."""
         return _read_choices("algo", self.algo, ALGORITHMS, collective)
 
     def allowed_protocols(self, collective: str = "all_reduce") -> tuple[str, ...]:
-        """Return the protocols that ``proto`` allows, in NCCL's order. Raise InputError for an unknown one."""
+        """Return the protocols that ``proto`` allows, in NCCL's order. Raise InputError for unknown protocols."""
         return _read_choices("proto", self.proto, PROTOCOLS, collective)
 
 
 def _read_choices(key: str, text: str | None, known: tuple[str, ...], collective: str) -> tuple[str, ...]:
-    """Return the choices for a collective: of the part with its name, else of a first part without a name."""
+    """Return the choices for a collective: from the part that names it, else from a first part without a name."""
     choices = known
     for number, part in enumerate(text.split(";") if text is not None else ()):
         name, colon, words = part.rpartition(":")
@@ -187,7 +187,7 @@ def _check_range(key: str, count: int | None, low: int, high: int) -> None:
 
 
 def level_rank(level: str) -> int:
-    """Return the distance of a level as a number that grows with it.
+    """Return a number for a level that grows with the distance.
 
     >>> level_rank("PIX") < level_rank("SYS") == level_rank("9")
     True

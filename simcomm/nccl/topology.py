@@ -1,15 +1,14 @@
 """A host as NCCL sees it: GPUs, NVLinks, PCIe switches and CPU sockets, and the path between each pair of GPUs.
 
-NCCL joins two GPUs of a host by the first of these that exists (``src/graph/paths.cc``, ``src/transport/``):
+NCCL connects two GPUs of a host by the first of these that exists (``src/graph/paths.cc``, ``src/transport/``):
 
-* NVLink: through an NVSwitch, a mesh or a bridge; AMD's xGMI likewise;
-* P2P over PCIe: one GPU writes into the other's memory. By default only up to ``PXB``: both behind PCIe switches of
-  one root port, never through a CPU's host bridge. ``NCCL_P2P_LEVEL`` changes that. GeForce cards reject it since
-  Turing;
-* SHM: the sender writes into host memory and the receiver reads it there, so the bytes go up to the CPU and down again.
+* NVLink: through an NVSwitch, a mesh or a bridge; AMD's xGMI likewise; * P2P over PCIe: one GPU writes into the other's
+memory. By default only up to ``PXB``: both behind PCIe switches of one root port, never through a CPU's host bridge.
+``NCCL_P2P_LEVEL`` changes that. GeForce cards reject it since Turing; * SHM: the sender writes into host memory and the
+receiver reads it there, so the bytes go up to the CPU and down again.
 
-Bandwidths are payload rates of links. This module shares links max-min fairly; ``parameters.toml`` has the share of
-them that software reaches.
+Bandwidths are payload rates of links. This module shares links max-min fairly; ``parameters.toml`` defines which share
+of them software reaches.
 """
 
 from collections import Counter
@@ -33,7 +32,7 @@ MESH_GPUS = 8
 
 @dataclass(frozen=True)
 class HopGroup:
-    """The hops of one kind in a ring: their number, and the rate in GB/s of the slowest when links are shared."""
+    """The hops of one kind in a ring: their number, and the GB/s of the slowest when links are shared."""
 
     kind: str  # nvswitch, mesh, bridge, xgmi, p2p (same PCIe switch), p2p_far (through host bridges), shm, one_gpu
     count: int
@@ -42,7 +41,7 @@ class HopGroup:
 
 @dataclass(frozen=True)
 class GpuHost:
-    """The parts of a host that determine the paths between its GPUs. ``p2p``: the maximum distance of P2P over PCIe."""
+    """The parts of a host that determine the paths between its GPUs. ``p2p`` is the maximum distance of P2P over PCIe."""
 
     gpus: int
     link: str
@@ -54,12 +53,12 @@ class GpuHost:
 
     @property
     def pcie_rate(self) -> float:
-        """The rate of a GPU's slot in one direction after line coding, in GB/s."""
+        """The bandwidth of a GPU's slot in one direction after line coding, in GB/s."""
         return pcie_lane(self.pcie) * self.lanes
 
 
 def find_path(host: GpuHost, a: int, b: int) -> str:
-    """Return the class of the path between two GPUs, as in ``nvidia-smi topo -m``: NV, PIX, PHB or SYS."""
+    """Return the class of the path between two GPUs: NV, PIX, PHB or SYS, as in ``nvidia-smi topo -m``."""
     if _has_nvlink(host, a, b):
         return "NV"
     if _switch_of(host, a) is not None and _switch_of(host, a) == _switch_of(host, b):
@@ -94,7 +93,7 @@ def _mesh_links(a: int, b: int) -> int:
 
 
 def host_paths(layout: str, gpus: int) -> int:
-    """Return the number of x16 paths from the GPUs to host memory; GPUs behind a switch share one.
+    """Return the number of x16 paths from the GPUs to host memory. GPUs behind one switch share a path.
 
     >>> host_paths("switch", 4), host_paths("switches", 8), host_paths("socket", 4)
     (1, 2, 4)
@@ -123,7 +122,7 @@ def _socket_of(host: GpuHost, gpu: int) -> int:
 
 @cache
 def pcie_graph(host: GpuHost) -> "nx.DiGraph[str]":
-    """Return the graph of a host's GPUs, PCIe switches, sockets and memories; bandwidths are payload GB/s.
+    """Return the graph of a host's GPUs, PCIe switches, sockets and memories. Bandwidths are payload rates in GB/s.
 
     >>> sorted(pcie_graph(GpuHost(2, "pcie", pcie=3, layout="switch")))
     ['n0.cpu0', 'n0.gpu0', 'n0.gpu1', 'n0.memory0', 'n0.pcie0']
@@ -143,7 +142,7 @@ def pcie_graph(host: GpuHost) -> "nx.DiGraph[str]":
 
 
 class _Stream:
-    """Bytes from one GPU to another that share links."""
+    """Bytes from one GPU to another that share links with other streams."""
 
     def __init__(self, number: int, links: tuple[Link, ...]) -> None:
         self.links = links
@@ -152,9 +151,9 @@ class _Stream:
 
 
 def share_links(host: GpuHost, pairs: Sequence[tuple[int, int]]) -> list[float]:
-    """Return the GB/s of each pair when all send at once: max-min fair over the host's PCIe links.
+    """Return the bandwidth in GB/s of each pair when all send at once: max-min fair over the host's PCIe links.
 
-    Streams through host memory cross the uplink of their switch; P2P behind one switch turns round in it.
+    Streams through host memory cross the uplink of their switch; P2P between GPUs behind one switch does not.
     """
     graph = pcie_graph(host)
     streams = [_Stream(number, _links_of(host, graph, a, b)) for number, (a, b) in enumerate(pairs)]
@@ -173,7 +172,7 @@ def _links_of(host: GpuHost, graph: "nx.DiGraph[str]", a: int, b: int) -> tuple[
 
 @cache
 def mesh_rings(gpus: int) -> tuple[tuple[int, ...], ...]:
-    """Return as many rings over the first GPUs of a hybrid cube mesh as its NVLinks allow, without a shared link.
+    """Return as many rings over the first GPUs of a hybrid cube mesh as its NVLinks allow without sharing a link.
 
     >>> len(mesh_rings(8)), len(mesh_rings(4))
     (3, 2)
@@ -197,11 +196,11 @@ def _all_rings(gpus: int) -> tuple[tuple[int, ...], ...]:
 def ring_hops(
     host: GpuHost, groups: tuple[tuple[int, ...], ...] = (), *, is_closed: bool = True
 ) -> tuple[HopGroup, ...]:
-    """Return the hops by kind, and their rates, of a ring over the host's GPUs, or of a chain.
+    """Return the hops, grouped by kind and with their rates, of a ring over the host's GPUs, or of a chain.
 
-    Each of ``groups`` of GPUs, by their numbers, has a ring at the same time; the result is the slowest ring's. The
-    rate of NVLink is the sum over all rings: of an NVSwitch the GPU's line rate, of a mesh a brick per ring in each
-    direction, of xGMI the links to the GPUs in use.
+    With ``groups`` of GPU numbers, each group has a ring at the same time, and the result is the slowest ring's. The
+    rate of NVLink is the sum over all rings. For an NVSwitch, it is the GPU's line rate; for a mesh, one brick per ring
+    in each direction; for xGMI, the links to the GPUs in use.
 
     >>> ring_hops(GpuHost(8, "nvswitch", nvlink=300))
     (HopGroup(kind='nvswitch', count=8, rate=300),)
@@ -241,7 +240,7 @@ def _nvlink_rate(host: GpuHost) -> float:
 
 @cache
 def exchange_rate(host: GpuHost) -> tuple[str, float]:
-    """Return the slowest kind of hop, and the GB/s that each GPU sends when each sends to each (all_to_all)."""
+    """Return the slowest kind of hop in an all_to_all, and the bandwidth in GB/s with which each GPU sends."""
     if host.gpus == 1 or host.link in ("nvswitch", "xgmi"):
         return ring_hops(host)[0].kind, ring_hops(host)[0].rate
     pairs = [(a, b) for a in range(host.gpus) for b in range(host.gpus) if a != b]

@@ -1,13 +1,14 @@
-"""NCCL's own cost model, by which it chooses algorithm and protocol, from its source, version by version.
+"""NCCL's own cost model, with which it chooses algorithm and protocol, version by version from its source.
 
     time = latency + bytes / (1000 bandwidth)        microseconds, GB/s; the smallest wins
 
-``ncclTopoTuneModel`` in ``src/graph/tuning.cc`` of NVIDIA/nccl, by tag v2.7.8-1, v2.9.6-1, v2.12.12-1, v2.18.5-1,
-v2.21.5-1, v2.26.2-1, v2.30; comments have the names of its tables. These are NCCL's assumptions about GPU generations;
-``timing.py`` has the actual times, and the hardware catalogue the link rates.
+Source: ``ncclTopoTuneModel`` in ``src/graph/tuning.cc`` of NVIDIA/nccl, by tag v2.7.8-1, v2.9.6-1, v2.12.12-1,
+v2.18.5-1, v2.21.5-1, v2.26.2-1, v2.30. Comments give the names of its tables. These are NCCL's assumptions about GPU
+generations; ``timing.py`` has the actual times, and the hardware catalogue the link rates.
 
-There is one departure: for trees with Simple, v2.18.5-1 has 4, 6 and 14 us (NVLink, PCI, network), while v2.12.12-1
-before it and v2.21.5-1 after it have 28 (as in issue 1334). The switch points of systems of 2023 fit 28.
+There is one departure. For trees with Simple, v2.18.5-1 has 4, 6 and 14 us (NVLink, PCI, network), while v2.12.12-1
+before it and v2.21.5-1 after it have 28 (as in issue 1334). This model uses 28, which fits the sizes at which systems
+of 2023 change algorithms.
 """
 
 from collections.abc import Mapping
@@ -49,7 +50,7 @@ Figures = tuple[float, float, float]  # of LL, LL128, Simple
 
 @dataclass(frozen=True)
 class Latencies:
-    """Latencies in us that a range of versions assumes: baseLat and hwLat."""
+    """Latencies in us that several consecutive versions assume: baseLat and hwLat."""
 
     base_tree: Figures
     base_ring: Figures
@@ -93,15 +94,15 @@ def _column(table: Mapping[str, tuple[float, float, float]], comm: Communicator)
 
 
 def inside_rate(comm: Communicator) -> float:
-    """Return the GB/s that NCCL's search finds for rings inside a node."""
+    """Return the bandwidth in GB/s that NCCL's search finds for rings inside a node."""
     share = {True: usable_nvlink(comm.generation), False: usable_share(PCIE)}
     return min(share[hop.kind in NVLINKS] * hop.rate for hop in comm.hops)
 
 
 def channels_found(comm: Communicator) -> int:
-    """Return the channels of a ring or tree in the search's result, which the tuner uses.
+    """Return the number of channels of a ring or tree that NCCL's search finds and the tuner uses.
 
-    NCCL doubles them and applies NCCL_MAX_NCHANNELS later (``ncclTopoPostset``).
+    Later, NCCL doubles them and applies NCCL_MAX_NCHANNELS (``ncclTopoPostset``).
     """
     channels = CHANNELS.get(comm.generation, 6) if comm.is_nvlink else 2
     if comm.network is not None:
@@ -110,7 +111,7 @@ def channels_found(comm: Communicator) -> int:
 
 
 def bandwidth(comm: Communicator, collective: str, choice: Choice) -> float:
-    """Return the tuner's algorithm bandwidth of a choice in GB/s, before the correction of trees by size."""
+    """Return the algorithm bandwidth in GB/s that the tuner assumes for a choice, before it corrects trees by size."""
     algorithm, protocol = choice
     steps, n = ring_steps(collective, comm.ranks), comm.ranks
     nic = comm.network.nic if comm.network else float("inf")
@@ -139,7 +140,7 @@ def _ring_bus(comm: Communicator, collective: str, protocol: str, bus: float, ch
 
 
 def _ll_cap(comm: Communicator) -> float:
-    """Return the cap of LL: on one node by GPU generation, on several by the CPUs' vendor."""
+    """Return the bandwidth cap of LL: on one node by GPU generation, on several by the CPUs' vendor."""
     if comm.version < (2, 10):
         return float("inf")
     if comm.nodes > 1:
@@ -176,7 +177,7 @@ def _nvls_bandwidth(comm: Communicator, collective: str, algorithm: str, nic: fl
 
 
 def latency(comm: Communicator, collective: str, choice: Choice) -> float:
-    """Return the tuner's latency of a choice in us, without the plateau of rings."""
+    """Return the latency in us that the tuner assumes for a choice, without the plateau of rings."""
     algorithm, protocol = choice
     figures, p = latencies(comm.version), PROTOCOL[protocol]
     inside = "nvlink" if comm.is_nvlink else "pci"
@@ -214,14 +215,14 @@ def _nvls_latency(comm: Communicator, algorithm: str) -> float:
 
 
 def _plugin(comm: Communicator, protocol: str) -> float:
-    """Return the latency of a message that a network's plug-in reports, twice for Simple, which flushes; in us."""
+    """Return the message latency in us that a network's plug-in reports. It counts twice for Simple, which flushes."""
     if comm.network is None or comm.version < COUNTS_PLUGIN:
         return 0.0
     return plugin_latency(comm.network.kind, is_staged=not comm.network.gdr) * (2 if protocol == "simple" else 1)
 
 
 def tuner_times(comm: Communicator, collective: str, choice: Choice, sizes: Floats) -> Floats:
-    """Return the tuner's time of a choice at sizes in bytes, in us."""
+    """Return the times in us that the tuner assumes for a choice, at sizes in bytes."""
     algorithm, protocol = choice
     speed = np.full(len(sizes), bandwidth(comm, collective, choice))
     if algorithm == "tree":
