@@ -1,4 +1,4 @@
-"""The hardware catalogue's GPUs, generations, machines and networks, in the terms of a system description."""
+"""Translate the hardware catalogue's GPUs, generations, machines and networks into keys of a system description."""
 
 import re
 from functools import cache
@@ -18,7 +18,7 @@ AMPERE_OF_8_0 = ("A100", "A800", "A30 ")  # compute capability; other Ampere boa
 
 
 class Gpu(NamedTuple):
-    """A GPU. ``CPU`` represents MPI on CPUs, where a "GPU" is a process."""
+    """A GPU model. ``CPU`` represents MPI on CPUs, where a "GPU" is a process."""
 
     name: str
     generation: str
@@ -29,7 +29,7 @@ class Gpu(NamedTuple):
 
     @property
     def model(self) -> str:
-        """The word of its name that has a digit, which boards with the same chip share, such as A100."""
+        """The word of the name that contains a digit, such as A100. Boards with the same chip share it."""
         return next((word for word in self.name.split() if re.search(r"\d", word)), self.name)
 
     @property
@@ -45,8 +45,8 @@ class Gpu(NamedTuple):
     def has_ll128(self) -> bool:
         """Whether LL128 is on by default, by compute capability: ``ncclTopoTuneModel`` in src/graph/tuning.cc.
 
-        NCCL lists 7.0, 8.0, 9.0, 10.0 and 12.0, so not 7.5 (Turing), 8.6 or 8.9 (GeForce and its relatives). 10.3
-        (B300) and 12.1 (GB10) are newer than the source that was read; they count as their families.
+        NCCL lists 7.0, 8.0, 9.0, 10.0 and 12.0, so not 7.5 (Turing), 8.6 or 8.9 (such as GeForce). 10.3 (B300) and 12.1
+        (GB10) are newer than that source; they are treated like 10.0 and 12.0.
         """
         if self.generation == "ampere":
             return f"{self.name} ".startswith(AMPERE_OF_8_0)
@@ -58,7 +58,7 @@ CPU = Gpu("CPU", "cpu", 0.0, 4, False, "card")
 
 @cache
 def described_gpus() -> dict[str, Gpu]:
-    """Return every GPU of the catalogue whose generation is known, by name, and ``CPU``."""
+    """Return every GPU of the catalogue whose generation is known, and ``CPU``, by name."""
     names = [name for name, figures in parts("GPU").items() if "generation" in figures]
     return {name: _from_catalogue(name) for name in names} | {"CPU": CPU}
 
@@ -78,7 +78,7 @@ def _from_catalogue(name: str) -> Gpu:
 
 
 def find_gpu(name: str) -> Gpu:
-    """Return a GPU of the catalogue; boards that differ only in memory are one GPU. Raise InputError.
+    """Return a GPU of the catalogue. Boards that differ only in memory count as one GPU. Raise InputError.
 
     >>> find_gpu("A100 80GB SXM")
     Gpu(name='A100 SXM', generation='ampere', nvlink=300.0, pcie=4, geforce=False, form='SXM4')
@@ -89,7 +89,7 @@ def find_gpu(name: str) -> Gpu:
 
 
 def match_gpu(driver_name: str) -> Gpu | None:
-    """Return the GPU of a driver's name, or None if the catalogue lacks it.
+    """Return the GPU with this driver's name, or None if the catalogue lacks it.
 
     >>> match_gpu("NVIDIA A100-SXM4-80GB").name, match_gpu("NVIDIA H100 80GB HBM3").name
     ('A100 SXM', 'H100 SXM')
@@ -107,7 +107,7 @@ def match_gpu(driver_name: str) -> Gpu | None:
 
 
 def unlisted_gpu(name: str, generation: str, nvlink: float, pcie: int) -> Gpu:
-    """Return a GPU that is not in the catalogue; its name shows whether it is a GeForce.
+    """Return a GPU that is not in the catalogue. The name determines whether it is a GeForce.
 
     >>> unlisted_gpu("RTX 5070 Ti", "blackwell", 0, 5).geforce
     True
@@ -122,7 +122,7 @@ CPUS = {"Infinity Fabric": "amd", "UPI": "intel", "QPI": "intel"}  # by the link
 
 
 def catalogue_keys(where: str, preset: str) -> dict[str, Any]:
-    """Return the keys of a machine of the catalogue: gpu, link, pcie, nic, layout, cpu and domain.
+    """Return the keys that describe a machine of the catalogue: gpu, link, pcie, nic, layout, cpu and domain.
 
     Each board of a machine is a host: a GB200 NVL72 has 18 hosts with four GPUs each, in one NVLink domain. Raise
     InputError for an unknown machine.
@@ -154,13 +154,13 @@ def catalogue_keys(where: str, preset: str) -> dict[str, Any]:
 
 
 def gpus_of_host(preset: str) -> int:
-    """Return the number of GPUs of a host, which is a board of the machine."""
+    """Return the number of GPUs of a host, which is one board of the machine."""
     entry = machine_entries()[preset]
     return int(entry["gpus"]) // int(entry.get("boards", 1))
 
 
 def hosts_of_machine(preset: str, nodes: int, gpus: int) -> dict[str, int]:
-    """Return the keys for ``nodes`` machines with ``gpus`` each. Raise InputError.
+    """Return the keys that describe ``nodes`` machines with ``gpus`` GPUs each. Raise InputError.
 
     >>> hosts_of_machine("gb200-nvl72", 2, 72)
     {'nodes': 36, 'gpus': 4, 'domain': 72}
@@ -179,17 +179,17 @@ USUAL_NVLINK = "NVLink 2"  # default of generations without NVLink figures in NC
 
 
 def generation_year(generation: str) -> int:
-    """Return the year of the first product of a GPU generation, which is about the age of its hosts."""
+    """Return the year of the first product of a GPU generation, which is about when its hosts were built."""
     return int(parts("generation")[generation]["year"].value)
 
 
 def software_year(generation: str) -> int:
-    """Return the year of the usual software on GPUs of a generation."""
+    """Return the year of the software that is usual on GPUs of a generation."""
     return int(parts("generation")[generation]["software_year"].value)
 
 
 def usual_nic(network: str, generation: str) -> float:
-    """Return the rate of one NIC in GB/s: of the network, if all its NICs are alike, else of the generation.
+    """Return the bandwidth of one NIC in GB/s: the network's if all its NICs are identical, else the generation's.
 
     >>> usual_nic("efa1", "ampere"), usual_nic("ib", "hopper")
     (12.5, 50.0)
@@ -202,7 +202,7 @@ def usual_nic(network: str, generation: str) -> float:
 
 @cache
 def pcie_lane(generation: int) -> float:
-    """Return the rate of a PCIe lane in one direction after line coding, in GB/s."""
+    """Return the bandwidth of a PCIe lane in one direction after line coding, in GB/s."""
     return find_link(f"PCIe {generation}.0").bandwidth / 1e9
 
 
@@ -215,14 +215,14 @@ def usable_share(link: str) -> float:
 
 
 def usable_nvlink(generation: str) -> float:
-    """Return the share of the NVLinks' line rate that NCCL's tuner assumes on GPUs of a generation."""
+    """Return the share of NVLink's line rate that NCCL's tuner assumes on GPUs of a generation."""
     figures = parts("generation")[generation]
     return usable_share(figures["nvlink"].value if "nvlink" in figures else USUAL_NVLINK)
 
 
 @cache
 def plugin_latency(network: str, *, is_staged: bool = False) -> float:
-    """Return the latency of a message that a network's plug-in reports, in us; ``is_staged``: without GPUDirect.
+    """Return the message latency in us that a network's plug-in reports. ``is_staged`` means without GPUDirect.
 
     >>> plugin_latency("efa3"), plugin_latency("efa1", is_staged=True), plugin_latency("ib")
     (35.0, 150.0, 0.0)

@@ -110,7 +110,7 @@ NVLINKS = ("nvswitch", "mesh", "bridge", "xgmi")
 
 
 def least(rates: Sequence[float]) -> float:
-    """Return the minimum of these rates; infinity if there are none. Columns (``EachMoved``) are compared row by row."""
+    """Return the minimum of these rates; infinity if there are none. Columns (``EachMoved``) are reduced by row."""
     return reduce(np.minimum, rates) if rates else float("inf")
 
 

@@ -4,16 +4,15 @@ A *node* in NCCL's sense is a host, or an NVLink domain of several hosts (GB200 
 
 The driver, the settings and NCCL's own default decide how far P2P over PCIe reaches between the GPUs of a host:
 ``ncclTopoCheckP2p`` in ``src/graph/paths.cc`` of NVIDIA/nccl (before 2.6 ``p2pCanConnect`` in
-``src/transport/p2p.cc``). NCCL's default depends on the version and on the processors' vendor:
+``src/transport/p2p.cc``). NCCL's default depends on the version and on the CPU vendor:
 
-* before 2.6: within a CPU ("do not use P2P across root complexes by default");
-* 2.6 to 2.22: everywhere (``SYS``), except through Intel's processors. There within a CPU until 2.8 (a maintainer in
-  issue 428, December 2020), and only behind PCIe switches (``PXB``) in 2.12; the change between them is assumed to be
-  2.9. Never through ARM processors;
-* from 2.23: behind PCIe switches, and on AMD's processors everywhere for at most two GPUs. Pull request 1331 asked for
-  it; pytorch's pull request 142179 cites the reason: "significant performance degradation" with more GPUs.
+* before 2.6: within a CPU ("do not use P2P across root complexes by default"); * 2.6 to 2.22: everywhere (``SYS``),
+except through Intel's CPUs. There it is within a CPU until 2.8 (a maintainer in issue 428, December 2020), and only
+behind PCIe switches (``PXB``) in 2.12; the change between them is assumed to be 2.9. Never through ARM CPUs; * from
+2.23: behind PCIe switches, and on AMD's CPUs everywhere for at most two GPUs. Pull request 1331 requested this;
+pytorch's pull request 142179 cites the reason: "significant performance degradation" with more GPUs.
 
-RCCL reverted the last change (ROCm/rccl pull request 1670), so AMD's GPUs keep the rule before it.
+RCCL reverted the last change (ROCm/rccl pull request 1670), so AMD's GPUs keep the previous rule.
 """
 
 from dataclasses import dataclass, replace
@@ -33,7 +32,7 @@ PAIR = 2  # maximum GPUs with P2P through AMD's processors from 2.23 on
 
 
 def default_reach(cpu: str, version: tuple[int, int], gpus: int, *, is_rccl: bool = False) -> str:
-    """Return the default level of P2P over PCIe.
+    """Return the level up to which NCCL uses P2P over PCIe by default.
 
     >>> default_reach("amd", (2, 21), 8), default_reach("amd", (2, 23), 8), default_reach("amd", (2, 23), 2)
     ('SYS', 'PXB', 'SYS')
@@ -77,12 +76,12 @@ def is_seen_without(system: System) -> bool:
 
 
 def cpu_of(system: System) -> str:
-    """Return the processors' vendor. Default: Intel, with which P2P reaches least."""
+    """Return the CPU vendor. Default: Intel, with which P2P has the shortest reach."""
     return system.cpu or "intel"
 
 
 def depends_on_cpu(system: System, settings: NcclSettings) -> bool:
-    """Return whether AMD's processors would let P2P reach farther than the assumed ones."""
+    """Return whether P2P would reach farther on AMD's CPUs than on the assumed ones."""
     is_default = settings.p2p_level is None and system.p2p_level is None and "p2p" in system.defaulted
     if system.cpu is not None or not is_default or system.p2p_refused or settings.p2p_disable:
         return False
@@ -125,7 +124,7 @@ class Communicator:
 
     @property
     def is_rccl(self) -> bool:
-        """Whether the library is AMD's, which serializes the launches of a process."""
+        """Whether the library is AMD's RCCL, which serializes the launches of a process."""
         return self.generation == "cdna"
 
     @property
@@ -135,7 +134,7 @@ class Communicator:
 
 
 def make_host(system: System, settings: NcclSettings) -> GpuHost:
-    """Return the host of a description under the settings."""
+    """Return the host that a description and the settings define."""
     reach = pcie_reach(system, settings)
     uses_nvlink = reach != "LOC" and system.nvlink > 0 and system.link in ("nvswitch", "mesh", "bridge", "xgmi")
     return GpuHost(
@@ -150,7 +149,7 @@ def make_host(system: System, settings: NcclSettings) -> GpuHost:
 
 
 def _lanes(system: System) -> int:
-    """Return the PCIe lanes of a GPU. Default on a desktop: its share of the processor's 16."""
+    """Return the PCIe lanes of a GPU. Default on a desktop: the GPU's share of the CPU's 16 lanes."""
     if system.host == "desktop" and "lanes" in system.defaulted and system.gpus > 1:
         return max(4, DESKTOP_LANES // system.gpus)
     return system.lanes
@@ -176,7 +175,7 @@ def _make_network(system: System, settings: NcclSettings, host: GpuHost, hosts_a
 
 @lru_cache(maxsize=1024)
 def make_communicator(system: System, settings: NcclSettings) -> Communicator:
-    """Return the communicator of all ranks of a system. Raise InputError for one rank, or without a network."""
+    """Return the communicator of all ranks of a system. Raise InputError for a single rank or a missing network."""
     ranks = system.nodes * system.gpus
     if ranks < 2:
         raise InputError(f"{system.slug} is one GPU alone, which leaves NCCL nothing to do; use two or more")
@@ -206,9 +205,10 @@ def make_communicator(system: System, settings: NcclSettings) -> Communicator:
 def among_others(
     comm: Communicator, system: System, settings: NcclSettings, groups: tuple[tuple[int, ...], ...]
 ) -> Communicator:
-    """Return the communicator of one of several groups of a host's GPUs, by their numbers, that run at the same time.
+    """Return the communicator of one of several groups of a host's GPUs that run at the same time.
 
-    ``comm`` has the group alone, ``system`` all GPUs of its hosts. Raise InputError.
+    ``comm`` is the communicator of the group alone, and ``whole`` the system of all GPUs of its hosts. Groups list GPU
+    numbers. Raise InputError.
     """
     host = replace(make_host(system, settings), p2p=comm.host.p2p)
     closed, chain = (_hops(system, settings, host, groups, is_closed=is_closed) for is_closed in (True, False))
@@ -223,7 +223,7 @@ def _hops(
     *,
     is_closed: bool,
 ) -> tuple[HopGroup, ...]:
-    """Return the hops inside a node; with NCCL_SHM_DISABLE, NICs replace host memory."""
+    """Return the hops inside a node. With NCCL_SHM_DISABLE, NICs replace host memory."""
     hops = ring_hops(host, groups, is_closed=is_closed)
     if not settings.shm_disable or all(hop.kind != "shm" for hop in hops):
         return hops

@@ -1,4 +1,4 @@
-"""The time of a call: NCCL's candidates, the time of each, and the tuner's choice.
+"""Predict the time of a call from NCCL's candidates, the time of each, and the tuner's choice.
 
 A candidate is an algorithm with a protocol. Its time consists of *hops* (the latency of the longest chain of messages)
 and of *load* (its bytes over the bandwidth of its route):
@@ -8,14 +8,14 @@ and of *load* (its bytes over the bandwidth of its route):
     Simple            T = base + [(hops + load (1/2 + fill / loops))^12 + load^12]^(1/12)
 
 Simple moves chunks of two slices, so the second half of a chunk overlaps the next hop of the first. ``loops`` is the
-number of rounds of a ring through the buffers (a slot of 2 MiB per channel and rank); the pipeline is filled once. LL
-has no slots to wait for: a thread forwards each line at once, so a step takes the maximum of a line's latency and the
+number of rounds of a ring through the buffers (a slot of 2 MiB per channel and rank). The pipeline is filled once. LL
+does not wait for slots: a thread forwards each line at once, so a step takes the maximum of a line's latency and the
 time of all lines of the step.
 
-The tuner does not choose for messages between pairs of ranks, whose send and receive use the NICs near the GPU
-(``ncclTopoGetLocalNet`` in ``src/graph/search.cc``): of P NICs and p GPUs in a node, GPU g has NIC g P // p if there
-are fewer NICs than GPUs, else P / p of them. The network's time is the load of the busiest NIC in its busier
-direction, over its rate. Inside a node, bytes cross NVLink, or the GPU's PCIe slot, which all its bytes share.
+The tuner does not choose for messages between pairs of ranks. Their sends and receives use the NICs near the GPU
+(``ncclTopoGetLocalNet`` in ``src/graph/search.cc``). With P NICs and p GPUs in a node, GPU g has NIC g P // p if there
+are fewer NICs than GPUs, else P / p of them. The network's time is the load of the busiest NIC in its busier direction,
+over its rate. Inside a node, bytes cross NVLink or the GPU's PCIe slot, which all bytes of the GPU share.
 """
 
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ LL_SLOT = 32 * 1024  # bytes of data in a slot of LL: 512 threads with 8 lines e
 
 @dataclass(frozen=True)
 class CandidateRoute:
-    """The hops of a candidate inside and between nodes, in series, and its bus bandwidth in GB/s."""
+    """The total latency of a candidate's consecutive hops inside and between nodes, and its bus bandwidth in GB/s."""
 
     base: float  # us
     hops: float  # us
@@ -91,18 +91,18 @@ def find_route(comm: Communicator, collective: str, choice: Choice, values: Para
 
 
 def _crossings(comm: Communicator, collective: str, algorithm: str) -> int:
-    """Return the number of hops in series between nodes."""
+    """Return the number of consecutive hops between nodes."""
     once = comm.nodes - 1 if algorithm == "ring" else ceil(log2(comm.nodes))
     return 2 * once if collective == "all_reduce" else once
 
 
 def _ll_bandwidth(within: float, across: float, values: Parameters) -> float:
-    """Return the bandwidth of LL inside and between nodes."""
+    """Return the bandwidth of LL, the lower of those inside and between nodes."""
     return least([within * values["share.ll_inside"], across * values["share.ll_between"]])
 
 
 def tree_gain(comm: Communicator, share: float) -> float:
-    """Return the busbw of a tree as a multiple of the NICs' rate, of which it reaches ``share``.
+    """Return the busbw of a tree, which reaches ``share`` of the NICs' rate, as a multiple of that rate.
 
     Over all N nodes, the edges of a double binary tree carry (N-1) S up and as much down, so a NIC sends 2 S (N-1)/N. A
     ring over n ranks sends 2 S (n-1)/n. NCCL uses the difference from 2.10 on.
@@ -124,7 +124,7 @@ def _nvls_route(comm: Communicator, depth: float, across: float, values: Paramet
 
 
 def route_times(comm: Communicator, collective: str, choice: Choice, sizes: Floats, values: Parameters) -> Floats:
-    """Return the time of a candidate at sizes in bytes, in us."""
+    """Return the times of a candidate in us, at sizes in bytes."""
     route = find_route(comm, collective, choice, values)
     algorithm, protocol = choice
     bandwidth = route.bandwidth * (values["share.degraded"] if comm.system.degraded else 1.0)
@@ -145,17 +145,17 @@ def route_times(comm: Communicator, collective: str, choice: Choice, sizes: Floa
 def _ll_load(
     comm: Communicator, choice: Choice, load: Floats, sizes: Floats, route: CandidateRoute, values: Parameters
 ) -> Floats:
-    """Return the time of LL's bytes in us. Each channel has its own rate; larger calls open more channels."""
+    """Return the times of LL's bytes in us. Each channel has its own rate, and larger calls use more channels."""
     channels = used_channels(comm, *choice, sizes)
     times: Floats = load * route.bandwidth / np.minimum(route.ll_bandwidth, channels * values["channel.ll"])
     return times
 
 
 def _ll_messages(comm: Communicator, collective: str, algorithm: str, sizes: Floats, values: Parameters) -> Floats:
-    """Return the time in us that LL's messages between nodes wait for the flags of all their lines.
+    """Return the times in us that LL's messages between nodes wait for the flags of all their lines.
 
-    The processor sends a message only when it is whole (``sendProxyProgress`` in ``src/transport/net.cc`` of
-    NVIDIA/nccl). A message is a chunk of a channel, at most a slot.
+    The CPU sends a message only when it is complete (``sendProxyProgress`` in ``src/transport/net.cc`` of NVIDIA/nccl).
+    A message is a chunk of a channel, at most a slot.
     """
     chunks = comm.ranks if algorithm == "ring" else 1
     message = np.minimum(sizes / chunks / used_channels(comm, algorithm, "ll", sizes), LL_SLOT)
@@ -185,7 +185,7 @@ def _soft_maximum(a: Floats, b: Floats) -> Floats:
 
 
 def host_time(comm: Communicator, collective: str, channels: Floats, values: Parameters) -> Floats:
-    """Return the time of a process to launch on all its GPUs, in us."""
+    """Return the time in us that a process takes to launch a collective on all its GPUs."""
     launch = values["launch"] * aged(comm, values)
     launch *= values["launch.desktop"] if comm.system.host == "desktop" else 1.0
     if collective in ("all_to_all", "gather", "scatter"):
@@ -198,7 +198,7 @@ def host_time(comm: Communicator, collective: str, channels: Floats, values: Par
 
 
 def call_time(comm: Communicator, values: Parameters) -> float:
-    """Return the time in us that a Python loop adds to each call by waiting for it."""
+    """Return the time in us that a Python loop adds to each call because it waits for the call."""
     if comm.system.harness != "torch":
         return 0.0
     return values["call.torch" if comm.system.nodes == 1 else "call.torch_hosts"]
@@ -206,7 +206,7 @@ def call_time(comm: Communicator, values: Parameters) -> float:
 
 @dataclass(frozen=True)
 class Candidates:
-    """The candidates at some sizes: why not, the tuner's times, the model's times in us, and weights."""
+    """The candidates at several sizes: why some are excluded, the tuner's and the model's times in us, and weights."""
 
     reasons: dict[Choice, str]
     tuner: dict[Choice, Floats]
@@ -214,13 +214,13 @@ class Candidates:
     weights: dict[Choice, Floats]
 
     def blend(self, figures: dict[Choice, Floats]) -> Floats:
-        """Return the weighted mean of the choices' figures."""
+        """Return the weighted mean of values that are given for each choice."""
         weighted: Floats = np.sum([self.weights[choice] * row for choice, row in figures.items()], axis=0)
         return weighted
 
 
 def candidates(comm: Communicator, collective: str, sizes: Floats, values: Parameters) -> Candidates:
-    """Return the candidates; the tuner's softened choice is the weights, which sum to one."""
+    """Return the candidates. Their weights soften the tuner's choice between similar times, and sum to one."""
     reasons = allowed(comm, collective)
     open_ = [choice for choice, reason in reasons.items() if not reason]
     tuner = {choice: tuner_times(comm, collective, choice, sizes) for choice in open_}
@@ -234,7 +234,7 @@ def candidates(comm: Communicator, collective: str, sizes: Floats, values: Param
 
 
 def predict_microseconds(comm: Communicator, collective: str, sizes: Floats, values: Parameters) -> Floats:
-    """Return the time of a collective at sizes in bytes, in us."""
+    """Return the times of a collective in us, at sizes in bytes."""
     if collective in PAIRWISE:
         on_gpu, channels = exchange_times(comm, collective, sizes, values), np.ones(len(sizes))
     else:
@@ -250,8 +250,8 @@ def predict_microseconds(comm: Communicator, collective: str, sizes: Floats, val
 def nic_share(comm: Communicator, collective: str) -> float:
     """Return the load of a node's busiest NIC in one direction, as a share of the buffer.
 
-    In send_recv, each rank sends the buffer to the next, so one GPU of a node sends to another node. The root of gather
-    and scatter has the parts of all other nodes on its own NICs.
+    In send_recv, each rank sends the buffer to the next rank, so one GPU per node sends to another node. In gather and
+    scatter, the root's NICs carry the parts of all other nodes.
     """
     if comm.network is None:
         return 0.0
@@ -266,13 +266,13 @@ def nic_share(comm: Communicator, collective: str) -> float:
 
 
 def busiest(comm: Communicator, flows: float) -> float:
-    """Return the number of flows, one per GPU, that share a NIC; below 1 if a flow has several NICs."""
+    """Return the number of flows, one per GPU, that share a NIC; below 1 if a flow uses several NICs."""
     nics = comm.network.ports if comm.network else 1
     return float(min(flows, ceil(comm.local / nics))) if nics <= comm.local else comm.local / nics
 
 
 def slot_share(comm: Communicator, collective: str) -> float:
-    """Return the bytes of a GPU inside its node, over PCIe all its bytes, as a share of the buffer."""
+    """Return the bytes that a GPU exchanges inside its node or, over PCIe, in total, as a share of the buffer."""
     if collective == "send_recv":
         return 1.0
     others = comm.ranks - 1 if not comm.is_nvlink else comm.local - 1
@@ -280,7 +280,7 @@ def slot_share(comm: Communicator, collective: str) -> float:
 
 
 def exchange_times(comm: Communicator, collective: str, sizes: Floats, values: Parameters) -> Floats:
-    """Return the time of messages between pairs in us, at sizes in bytes as nccl-tests counts them."""
+    """Return the times of messages between pairs in us, at sizes in bytes as nccl-tests counts them."""
     load = sizes / 1000 * _seconds_a_gigabyte(comm, collective, values)
     peers = {"send_recv": 1, "hypercube": ceil(log2(comm.ranks))}.get(collective, comm.ranks - 1)
     hop = between_hop(comm, "ll", values) if comm.nodes > 1 else inside_hop(comm, "ll", values)
@@ -292,7 +292,7 @@ def exchange_times(comm: Communicator, collective: str, sizes: Floats, values: P
 
 
 def _seconds_a_gigabyte(comm: Communicator, collective: str, values: Parameters) -> float:
-    """Return the time per GB of the buffer on the busiest link, in s."""
+    """Return the seconds per GB of the buffer on the busiest link."""
     across = 0.0
     if comm.network is not None:
         nic = between_rate(comm, values) / comm.network.ports
@@ -309,7 +309,7 @@ FULL_HOST = 32  # processes; from here they share the memory's bandwidth
 
 
 def mpi_microseconds(comm: Communicator, collective: str, sizes: Floats, values: Parameters) -> Floats:
-    """Return the time of a collective of MPI ranks on processors at sizes in bytes, in us."""
+    """Return the times of a collective of MPI ranks on CPUs in us, at sizes in bytes."""
     kind = comm.network.kind if comm.network else ""
     latency = values["mpi.base"] + values["mpi.rank"] * log2(comm.local)
     rates = []

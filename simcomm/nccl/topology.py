@@ -41,7 +41,7 @@ class HopGroup:
 
 @dataclass(frozen=True)
 class GpuHost:
-    """The parts of a host that determine the paths between its GPUs. ``p2p`` is the maximum distance of P2P over PCIe."""
+    """The parts of a host that determine the paths between GPUs. ``p2p`` is the maximum distance of P2P over PCIe."""
 
     gpus: int
     link: str

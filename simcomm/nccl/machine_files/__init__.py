@@ -1,1 +1,1 @@
-"""Read the facts about a machine in logs, tables, tool outputs and topology files, and describe the machine."""
+"""Read facts about a machine from logs, tables, tool outputs and topology files, and describe the machine."""

@@ -1,4 +1,4 @@
-"""Describe the machine of some facts: keys of a system description, each with its source line or as a guess."""
+"""Describe a machine from facts in files: keys of a system description, each with its source line or as a guess."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ RDMA_NICS = ("mlx", "rocep", "ibp", "bnxt", "irdma", "rdma")
 
 @dataclass(frozen=True)
 class KeyValue:
-    """The value of a key, and its place in the files; None for a guess, with the reason."""
+    """The value of a key with its location in the files, or None and the reason for a guess."""
 
     value: Any
     place: FilePlace | None
@@ -54,14 +54,17 @@ class KeyValue:
 
 @dataclass(frozen=True)
 class DescribedMachine:
-    """A machine: ``keys`` describe its hardware, ``seen`` its observed use; both are keys of a description."""
+    """A machine as its files describe it.
+
+    ``keys`` describe its hardware, and ``seen`` its observed use. Both are keys of a system description.
+    """
 
     keys: Mapping[str, KeyValue]
     seen: Mapping[str, KeyValue] = field(default_factory=dict)
     missing: str = ""  # why it cannot be predicted; "": it can
 
     def line(self, **changes: Any) -> dict[str, Any]:
-        """Return the keys as a line of a description; changes replace keys, and None removes one."""
+        """Return the keys as a line of a system description. ``changes`` replace keys; None removes a key."""
         values = {key: known.value for key, known in self.keys.items()} | changes
         return {key: value for key, value in values.items() if value is not None}
 
@@ -71,9 +74,9 @@ class DescribedMachine:
 
 
 def describe_machine(facts: Facts, user_keys: Mapping[str, Any] | None = None) -> DescribedMachine:
-    """Return the machine of the facts; ``user_keys`` are keys from the user. Raise InputError for those.
+    """Return the machine that the facts describe. ``given`` are the user's keys. Raise InputError if they are invalid.
 
-    The keys describe working hardware; the observed use of P2P and GPUDirect is separate.
+    The keys assume working hardware. The observed use of P2P and GPUDirect is kept separately.
     """
     keys = {key: KeyValue(value, None, "as you say") for key, value in (user_keys or {}).items()}
     gpu = _find_gpu(facts) if "gpu" not in keys and "machine" not in keys else None
@@ -89,7 +92,7 @@ def describe_machine(facts: Facts, user_keys: Mapping[str, Any] | None = None) -
 
 
 def _missing(keys: Mapping[str, KeyValue], named: Sequence[tuple[str, FilePlace]]) -> str:
-    """Return the missing key, and how to set it."""
+    """Return which key is missing and how to set it, or an empty string."""
     if "machine" not in keys and "gpu" not in keys:
         problem = f"the GPU {quote(named[0][0])} is not in the catalogue" if named else "no file names the GPU"
         return f"{problem}; pass for example --set 'gpu=A100 SXM'"
@@ -105,7 +108,7 @@ def _missing(keys: Mapping[str, KeyValue], named: Sequence[tuple[str, FilePlace]
 
 
 def _gpu_of(keys: Mapping[str, KeyValue]) -> Gpu | None:
-    """Return the GPU of the catalogue, or None if it is unknown."""
+    """Return the GPU that the keys name, or None if it is unknown."""
     line = {key: entry.value for key, entry in keys.items() if key in ("gpu", "machine")}
     try:
         return describe_system("the machine", {"nodes": 1, "gpus": 1, "net": "ib", "nic": 1.0, **line}).gpu
@@ -114,14 +117,14 @@ def _gpu_of(keys: Mapping[str, KeyValue]) -> Gpu | None:
 
 
 def _named_gpus(facts: Facts) -> list[tuple[str, FilePlace]]:
-    """Return the names of GPUs in the files."""
+    """Return the GPU names in the files, with their locations."""
     named = [(table.run.gpu_name, table.place) for table in facts.of(MeasuredRun) if table.run.gpu_name]
     named += [(board.name, board.place) for board in facts.of(GpuSeen)]
     return named + [(slot.name, slot.place) for slot in facts.of(PcieSlot) if slot.kind == "gpu" and slot.name]
 
 
 def _find_gpu(facts: Facts) -> KeyValue | None:
-    """Return the catalogue's name of a GPU in the files."""
+    """Return the catalogue's name of the first GPU in the files that the catalogue has."""
     for name, place in _named_gpus(facts):
         gpu = match_gpu(name.replace("[", " ").replace("]", " "))
         if gpu is not None:
@@ -130,7 +133,7 @@ def _find_gpu(facts: Facts) -> KeyValue | None:
 
 
 def _count(facts: Facts) -> tuple[int, int, FilePlace] | None:
-    """Return the hosts and GPUs per host: of the largest table, else the communicator, else one host's devices."""
+    """Return the hosts and GPUs per host: of the largest table, else of the communicator, else of one host."""
     tables = sorted((table for table in facts.of(MeasuredRun) if table.run.gpus), key=lambda table: table.run.ranks)
     if tables:
         return tables[-1].run.hosts, tables[-1].run.gpus, tables[-1].place
@@ -145,7 +148,7 @@ def _count(facts: Facts) -> tuple[int, int, FilePlace] | None:
 
 
 def _count_of_communicator(facts: Facts) -> tuple[int, int, FilePlace] | None:
-    """Return the hosts and GPUs per host of the largest communicator; None if some hosts are not logged."""
+    """Return the hosts and GPUs per host of the largest communicator; None if a host's log is missing."""
     comms = facts.of(CommRank)
     widest = max(comms, key=lambda comm: (comm.ranks, comm.nodes))
     hosts = {comm.rank: comm.host for comm in comms if comm.ranks == widest.ranks}
@@ -158,7 +161,7 @@ def _count_of_communicator(facts: Facts) -> tuple[int, int, FilePlace] | None:
 
 
 def _links(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Iterator[tuple[str, KeyValue]]:
-    """Yield the links between the GPUs of a host: NVLink, its rate if below the GPU's, and the PCIe layout."""
+    """Yield the links between a host's GPUs: NVLink, its rate if below the GPU's maximum, and the PCIe layout."""
     for matrix in facts.of(PathMatrix):
         paths = matrix.among_gpus()
         if not paths:
@@ -191,13 +194,13 @@ def _kind_of_link(paths: list[str], joined: list[str], gpu: Gpu | None) -> str:
 
 
 def _nvlink_rate(gpu: Gpu) -> float:
-    """Return the rate of one NVLink of a GPU's generation in one direction, in GB/s."""
+    """Return the bandwidth of one NVLink of a GPU's generation in one direction, in GB/s."""
     figures = parts("generation")[gpu.generation]
     return find_link(figures["nvlink"].value if "nvlink" in figures else "NVLink 2").bandwidth / 1e9
 
 
 def _layout(paths: list[str]) -> str:
-    """Return the layout of PCIe from the paths between GPUs without NVLink.
+    """Return the PCIe layout that the paths between GPUs without NVLink imply.
 
     >>> _layout(["PIX", "SYS"]), _layout(["PHB", "NODE"]), _layout(["SYS", "NODE"])
     ('switches', 'socket', 'two')
@@ -210,7 +213,7 @@ def _layout(paths: list[str]) -> str:
 
 
 def _slots(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Iterator[tuple[str, KeyValue]]:
-    """Yield the generation and lanes of the GPUs' slots if less than the GPU's, and the processor's vendor."""
+    """Yield the generation and lanes of the GPUs' slots if below the GPU's maximum, and the CPU vendor."""
     slots = [slot for slot in facts.of(PcieSlot) if slot.kind == "gpu"]
     widest = max(slots, key=lambda slot: slot.generation, default=None)
     if widest is not None and gpu is not None and 0 < widest.generation < gpu.pcie:
@@ -223,7 +226,7 @@ def _slots(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Itera
 
 
 def _name_of_network(name: str, gpu: Gpu | None) -> str | None:
-    """Return the description's name of a network in NCCL's log, such as ib for "IBext_v8"; None if unknown."""
+    """Return the key of a network that NCCL's log names, such as ib for "IBext_v8"; None if unknown."""
     for part, kind in NETWORKS:
         if part.lower() in name.lower():
             generation = gpu.generation if gpu is not None else "ampere"
@@ -232,7 +235,7 @@ def _name_of_network(name: str, gpu: Gpu | None) -> str | None:
 
 
 def _network(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Iterator[tuple[str, KeyValue]]:
-    """Yield the network between the hosts, and the rate of a host's NICs."""
+    """Yield the network between the hosts, and the bandwidth of a host's NICs."""
     used = [(_name_of_network(network.name, gpu), network.place) for network in facts.of(NetworkUsed)]
     used += [(_name_of_network(hop.detail, gpu), hop.place) for hop in facts.of(LoggedHop) if hop.transport == "NET"]
     named = next(((name, place) for name, place in used if name not in (None, "tcp")), None)
@@ -248,7 +251,7 @@ def _network(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Ite
 
 
 def _rdma_evidence(facts: Facts) -> FilePlace | None:
-    """Return the place that shows NICs with RDMA, or None."""
+    """Return the location in the files that shows NICs with RDMA, or None."""
     ports = [
         port.place
         for port in facts.of(Port)
@@ -308,7 +311,7 @@ def _software(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> It
 
 
 def _seen(facts: Facts) -> Iterator[tuple[str, KeyValue]]:
-    """Yield the use of P2P and GPUDirect RDMA in the log."""
+    """Yield whether the log shows the use of P2P and GPUDirect RDMA."""
     inside = [hop for hop in facts.of(LoggedHop) if hop.transport in ("P2P", "SHM")]
     shared = [hop for hop in inside if hop.transport == "SHM"]
     if inside:

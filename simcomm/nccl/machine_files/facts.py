@@ -1,4 +1,4 @@
-"""Facts about a machine, each with its file and line."""
+"""Facts about a machine, each with the file and line that state it."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ class LibraryVersion(Fact):
 
 @dataclass(frozen=True)
 class LoggedHop(Fact):
-    """A channel's path between two ranks: ``transport`` P2P, SHM or NET, and the log's ``detail``."""
+    """A channel's path between two ranks: ``transport`` is P2P, SHM or NET, and ``detail`` is the log's text."""
 
     transport: str
     detail: str
@@ -42,7 +42,7 @@ class LoggedHop(Fact):
 
 @dataclass(frozen=True)
 class CommRank(Fact):
-    """A rank of a communicator, and the number of its ranks."""
+    """A rank of a communicator, and the communicator's size."""
 
     rank: int
     ranks: int
@@ -59,7 +59,7 @@ class NetworkUsed(Fact):
 
 @dataclass(frozen=True)
 class Adapter(Fact):
-    """A NIC or interface in NCCL's list: ``kind`` IB, RoCE, Socket or EFA."""
+    """A NIC or interface in NCCL's list. ``kind`` is IB, RoCE, Socket or EFA."""
 
     name: str
     kind: str
@@ -68,7 +68,7 @@ class Adapter(Fact):
 
 @dataclass(frozen=True)
 class PcieSlot(Fact):
-    """A device on PCIe: its maximum generation and lanes, or those in use; 0: unknown."""
+    """A device on PCIe, with its maximum generation and lanes or else those in use; 0 if unknown."""
 
     bus: str
     kind: str  # gpu, nic or bridge
@@ -96,14 +96,14 @@ class PathMatrix(Fact):
     cells: Mapping[tuple[str, str], str]
 
     def among_gpus(self) -> list[str]:
-        """Return the path of each pair of GPUs; "" if the matrix has none."""
+        """Return the path of each pair of GPUs; empty if the matrix lacks it."""
         pairs = [(a, b) for at, a in enumerate(self.gpus) for b in self.gpus[:at]]
         return [self.cells.get((a, b)) or self.cells.get((b, a), "") for a, b in pairs]
 
 
 @dataclass(frozen=True)
 class Processor(Fact):
-    """The vendor of the host's processors: amd, intel or arm."""
+    """The vendor of the host's CPUs: amd, intel or arm."""
 
     vendor: str
 
@@ -117,7 +117,7 @@ class NvLinks(Fact):
 
 @dataclass(frozen=True)
 class GpuSeen(Fact):
-    """A GPU by its driver's name."""
+    """A GPU with the name that its driver reports."""
 
     index: int
     name: str
@@ -125,7 +125,7 @@ class GpuSeen(Fact):
 
 @dataclass(frozen=True)
 class MeasuredRun(Fact):
-    """A run of nccl-tests or rccl-tests, also one with devices and no row."""
+    """A run of nccl-tests or rccl-tests, which may list devices without any row."""
 
     run: NcclTestsRun
 
@@ -151,7 +151,7 @@ class Facts:
         return sum(map(len, self._rows.values()))
 
     def settings(self) -> dict[str, str]:
-        """Return the environment variables; the first value of each."""
+        """Return NCCL's environment variables. If one is set several times, the first value is returned."""
         settings: dict[str, str] = {}
         for row in self.of(VariableSet):
             settings.setdefault(row.name, row.value)

@@ -1,4 +1,4 @@
-"""Read the facts in files. Their format is detected, their size is limited, and they are never executed."""
+"""Read facts from files. The format is detected, the size is limited, and files are never executed."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ KNOWN = (
 
 
 def read_facts(paths: Iterable[Path | str]) -> Facts:
-    """Return the facts in files, and in the files of folders. Raise InputError."""
+    """Return the facts in files and in the files of folders. Raise InputError."""
     facts = Facts()
     for path in (file for each in paths for file in _files_of(Path(each))):
         before = len(facts)

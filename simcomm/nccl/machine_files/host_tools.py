@@ -28,7 +28,7 @@ OLD = {"SOC": "SYS"}
 
 
 def read(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
-    """Yield the slots, ports, GPUs and paths of a host. Raise InputError."""
+    """Yield the slots, ports, GPUs and paths that the tools list. Raise InputError."""
     yield from _slots(file, lines)
     yield from _ports(file, lines)
     yield from _queried(file, lines)
@@ -39,7 +39,7 @@ def read(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
 
 
 def _slots(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
-    """Yield the slot of each device in lspci."""
+    """Yield the slot of each device that lspci lists."""
     bus, name, can = "", "", (0, 0)
     for line in lines:
         if match := DEVICE.match(line.text):
@@ -59,7 +59,7 @@ def _kind(name: str) -> str:
 
 
 def _ports(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
-    """Yield the ports of ibstat, ibstatus and ethtool."""
+    """Yield the ports that ibstat, ibstatus and ethtool list."""
     name, rate, up, layer, last = "", 0.0, False, "", None
     for line in lines:
         if match := PORT.match(line.text):
@@ -83,9 +83,9 @@ def _ports(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
 
 
 def _queried(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
-    """Yield the name and lanes of each GPU in ``nvidia-smi -q``.
+    """Yield the name and lanes of each GPU that ``nvidia-smi -q`` lists.
 
-    The generation is ignored: an idle GPU runs its slot at the first one.
+    The PCIe generation is ignored, because an idle GPU runs its slot at generation 1.
     """
     bus, number, can = "", -1, 0
     for line in lines:
@@ -102,7 +102,7 @@ def _queried(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
 
 
 def _paths(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
-    """Yield each matrix. Raise InputError with the line of an incomplete one."""
+    """Yield each matrix of ``nvidia-smi topo -m``. Raise InputError that names the line of an incomplete matrix."""
     for at, line in enumerate(lines):
         words = line.text.split()
         is_head = words[:1] == ["GPU0"] and (len(words) == 1 or not CELL.fullmatch(words[1]))

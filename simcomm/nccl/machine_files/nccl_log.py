@@ -1,6 +1,6 @@
-"""Read log lines of NCCL and RCCL with ``NCCL_DEBUG=INFO``, of versions from 2.4 on.
+"""Read log lines of NCCL and RCCL, from version 2.4 on, with ``NCCL_DEBUG=INFO``.
 
-The formats are defined in src/init.cc, src/transport/*.cc, src/graph/*.cc and src/misc/*.cc of NVIDIA/nccl, and of
+The formats are defined in src/init.cc, src/transport/*.cc, src/graph/*.cc and src/misc/*.cc of NVIDIA/nccl, and in
 aws-ofi-nccl. Lines that are cut off are ignored.
 """
 
@@ -36,7 +36,7 @@ NET_RATE = re.compile(r"NET\[([\d.]+)\] - NET/(\S+)")
 
 
 def read(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
-    """Yield the facts in NCCL's lines, and NCCL's variables in command lines."""
+    """Yield the facts in NCCL's log lines, and NCCL's variables in command lines."""
     for line in lines:
         if not line.text or line.text.startswith("#"):
             continue

@@ -1,4 +1,4 @@
-"""Read NCCL's XML of ``NCCL_TOPO_DUMP_FILE`` with expat, without entities and DTDs."""
+"""Read NCCL's topology XML, which ``NCCL_TOPO_DUMP_FILE`` names, with expat. Entities and DTDs are rejected."""
 
 import re
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ class TopologyReader:
         raise InputError(f"{self.place()}: declares a document type or entity; NCCL's topology has none")
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        """Read an element. Raise InputError for too many or too deeply nested ones."""
+        """Read the start of an element. Raise InputError for too many or too deeply nested elements."""
         self.elements += 1
         where = str(self.place())
         check_read(where, self.elements, Gigabyte.ENTRIES, "elements")
@@ -50,7 +50,7 @@ class TopologyReader:
             taken(attributes)
 
     def end(self, _: str) -> None:
-        """Leave an element."""
+        """Read the end of an element."""
         self.path.pop()
 
     def place(self) -> FilePlace:
@@ -58,7 +58,7 @@ class TopologyReader:
         return FilePlace(self.file, self.parser.CurrentLineNumber)
 
     def number(self, attributes: dict[str, str], key: str, usual: float = 0.0) -> float:
-        """Return an attribute as a number. Raise InputError for another text."""
+        """Return an attribute as a number. Raise InputError if its text is not a number."""
         text = attributes.get(key)
         if text is None or text in ("", "Unknown"):
             return usual
@@ -67,14 +67,14 @@ class TopologyReader:
         return float(text)
 
     def take_cpu(self, attributes: dict[str, str]) -> None:
-        """Add the processor's vendor."""
+        """Add the CPU vendor."""
         is_arm = attributes.get("arch", "").startswith(("arm", "aarch"))
         vendor = "arm" if is_arm else VENDORS.get(attributes.get("vendor", ""))
         if vendor:
             self.facts.append(Processor(self.place(), vendor))
 
     def take_pci(self, attributes: dict[str, str]) -> None:
-        """Add a device's slot."""
+        """Add the slot of a device."""
         kind = attributes.get("class", "")
         name = "gpu" if kind.startswith(GPU_CLASSES) else "nic" if kind.startswith(NIC_CLASSES) else "bridge"
         speed = attributes.get("link_speed", "").split(" ")[0]
@@ -86,7 +86,7 @@ class TopologyReader:
         self.facts.append(NvLinks(self.place(), attributes.get("tclass") == SWITCHED))
 
     def take_net(self, attributes: dict[str, str]) -> None:
-        """Add a NIC, whose speed is in Mbit/s."""
+        """Add a NIC. The file states its speed in Mbit/s."""
         kind = "gdr" if attributes.get("gdr") == "1" else "no gdr"
         self.facts.append(
             Adapter(self.place(), attributes.get("name", ""), kind, self.number(attributes, "speed") / 1e3)
@@ -94,7 +94,7 @@ class TopologyReader:
 
 
 def read(file: str, text: str) -> Iterator[Fact]:
-    """Yield the facts in a topology. Raise InputError with the line."""
+    """Yield the facts in a topology. Raise InputError that names the line."""
     builder = TopologyReader(file)
     try:
         builder.parser.Parse(text, True)
