@@ -1,1 +1,1 @@
-"""The reference engine, on simpy: slow, and simple to read."""
+"""The reference engine, based on simpy: slow, and easy to read."""

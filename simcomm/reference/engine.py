@@ -51,7 +51,7 @@ class Location(NamedTuple):
 
 
 class Half:
-    """A posted send or receive, one half of a message. ``done`` fires when the message has arrived."""
+    """One half of a message: a posted send or receive. ``done`` fires when the message has arrived."""
 
     __slots__ = ("data", "done", "location", "op", "posted")
 
@@ -87,7 +87,7 @@ class Buffer:
         return None if self.data is None else self.data[self._slice(chunk, count)].copy()
 
     def write(self, op: Operation, incoming: Array | None, operator: str) -> None:
-        """Write an operation's incoming data, or reduce it into the present data."""
+        """Write an operation's incoming data, or reduce it into the existing data."""
         if self.data is None or incoming is None:
             return
         target = self.data[self._slice(op.into, op.count)]
@@ -99,16 +99,15 @@ class Buffer:
 
 @lru_cache(maxsize=4)
 def _offsets(total: int, n: int, chunks: int) -> tuple[int, ...]:
-    """Return the first element of each of ``total`` chunks, including scratch, and the end of the last one."""
+    """Return the first element of each of ``total`` chunks, including scratch chunks, and the end of the last one."""
     return tuple(offset(index, n, chunks) for index in range(total + 1))
 
 
 class Simulation:
-    """Virtual ranks in virtual time on one cluster. ``messages`` and ``spans`` grow during the run.
+    """Simulates ranks in virtual time on one cluster. ``messages`` and ``spans`` grow during the run.
 
-    A running simulation can be extended from callbacks of events of ``env``:
-    ``env.process(simulation.collective(...))`` starts one rank's part of a collective, and ``post`` one half of a
-    message, at that time.
+    Callbacks of events of ``env`` can extend a running simulation: ``env.process(simulation.collective(...))`` starts
+    one rank's part of a collective, and ``post`` one half of a message, at that time.
 
     >>> import simcomm
     >>> simulation = Simulation(simcomm.star(2, "8 Gbit/s", "1 us"), Transport())
@@ -145,7 +144,7 @@ class Simulation:
         return sorted(posted + under_way, key=lambda operation: (operation.since, operation))
 
     def trace(self, title: str, elapsed: float) -> Trace:
-        """Return a trace of everything recorded so far, sorted by time, with the operations that are unfinished."""
+        """Return a trace of everything recorded so far, sorted by time, including unfinished operations."""
         cluster, carried = self.cluster, [self.network.carried[edge] for edge in self.cluster.graph.edges]
         return Trace(
             title=title,
@@ -164,7 +163,7 @@ class Simulation:
         )
 
     def compute(self, name: str, location: Location, seconds: float) -> Process:
-        """Keep a rank busy for ``seconds``, longer if it is slow. Record a span of this name."""
+        """Keep a rank busy for ``seconds``, or longer if it is slow. Record a span with this name."""
         if self.faults.ranks:
             yield from self._stop_if_failed(location.rank)
         if seconds > 0:
@@ -186,11 +185,11 @@ class Simulation:
     def collective(
         self, rank: int, programs: Iterable[Iterable[Step]], buffer: Buffer, operator: str, index: int = 0
     ) -> Process:
-        """Execute one rank's part of a collective: all channels at the same time.
+        """Execute one rank's part of a collective, all channels at the same time.
 
         The part begins when this process does. A late rank delays only the ranks that need its messages. ``index`` is
-        the number of the collective within the run, the same for all of its ranks. The programs name ranks of the
-        cluster; those of a group are ``collectives.step.on_group`` of it.
+        the number of the collective within the run, the same for all of its ranks. The peers in the programs are ranks
+        of the cluster. For a group of ranks, ``collectives.step.on_group`` converts its programs.
         """
         channels = [
             self.env.process(self._channel(index, rank, channel, program, buffer, operator))
@@ -201,7 +200,7 @@ class Simulation:
     def _channel(
         self, index: int, rank: int, channel: int, program: Iterable[Step], buffer: Buffer, operator: str
     ) -> Process:
-        """Execute one program of a rank, step by step. It reduces one chunk after the other."""
+        """Execute one channel of a rank, step by step. It reduces one chunk after the other."""
         for number, step in enumerate(program):
             if not step:
                 continue
@@ -221,11 +220,11 @@ class Simulation:
             yield from self._land(location, [*received, *local], buffer, operator)
 
     def post(self, location: Location, op: Operation, nbytes: int, data: Array | None = None) -> Half:
-        """Post one half of a message of ``nbytes``. Start the message if the other half is posted.
+        """Post one half of a message of ``nbytes``. If the other half is posted already, start the message.
 
-        The k-th send from a rank to another matches the k-th receive there, of the same ``location.collective`` and
-        ``location.channel``. A point-to-point message of a program has its own ``collective`` number. Wait for ``done``
-        of the half.
+        The k-th send from one rank to another matches the k-th receive there that has the same ``location.collective``
+        and ``location.channel``. Each point-to-point message of a program has its own ``collective`` number. The
+        message has arrived when ``done`` of the returned half fires.
         """
         sends = op.kind is SEND
         half = Half(op, location, data, self.env.event())
@@ -243,7 +242,7 @@ class Simulation:
         return half
 
     def _message(self, sender: Half, receiver: Half, nbytes: int) -> Process:
-        """Carry a message whose halves are both posted: overhead, jitter, and the network. Then complete both."""
+        """Transfer a message whose halves are both posted: overhead, jitter, network. Then complete both halves."""
         src, dst, location = sender.location.rank, receiver.location.rank, sender.location
         hosts, begin = self.cluster.hosts, self.env.now
         name = (location.collective, src, dst, location.channel, location.step, sender.op.chunk)
@@ -262,7 +261,7 @@ class Simulation:
     def _land(
         self, location: Location, writes: list[tuple[Operation, Array | None]], buffer: Buffer, operator: str
     ) -> Process:
-        """Write the received chunks of a step, and then its local copies and reductions, one by one."""
+        """Write the received chunks of a step, and then perform its local copies and reductions, one by one."""
         for op, incoming in writes:
             if op.kind is not Kind.RECV:
                 yield from self.compute("reduce", location, self.transport.gamma * buffer.nbytes(op.into, op.count))

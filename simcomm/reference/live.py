@@ -1,4 +1,4 @@
-"""A simulation that is extended while it runs, by messages and parts of collectives that virtual ranks post.
+"""A simulation to which virtual ranks add messages and collectives while it runs.
 
 Any number of collectives, of any groups of ranks, can run at once. A rank's part of a collective begins when that rank
 reaches it.
@@ -25,7 +25,7 @@ Act = Callable[[], object]
 
 
 class Part(NamedTuple):
-    """One rank's part of a collective of a group."""
+    """One rank's part of a group's collective."""
 
     number: int  # of the collective within the run
     ranks: tuple[int, ...]  # of the group, as ranks of the world
@@ -49,9 +49,9 @@ class PointToPoint(NamedTuple):
 
 
 class LiveSimulation(Simulation):
-    """Virtual time on a cluster. Messages and parts of collectives are added while it runs.
+    """Simulates a cluster in virtual time. Messages and parts of collectives can be added while it runs.
 
-    It carries no data, because data never depends on time.
+    It stores no data, because times never depend on data.
 
     >>> import simcomm
     >>> from collectives import find_algorithm
@@ -76,7 +76,7 @@ class LiveSimulation(Simulation):
         return float(self.env.now)
 
     def at(self, time: float, act: Act) -> None:
-        """Call ``act`` at a time, or now if that time has passed."""
+        """Call ``act`` at ``time`` in seconds, or now if that time has passed."""
         event = simpy.Event(self.env)
         event._ok, event._value = True, None
         callbacks: list[Any] = [lambda _: act()]
@@ -84,7 +84,7 @@ class LiveSimulation(Simulation):
         self.env.schedule(event, delay=max(0.0, time - self.env.now))
 
     def step(self) -> bool:
-        """Process the next event. Return whether there was one."""
+        """Process the next event. Return whether there was an event."""
         if self.env.peek() == inf:
             return False
         self.env.step()
@@ -99,7 +99,7 @@ class LiveSimulation(Simulation):
         self.env.process(self._part(part, done))
 
     def span(self, rank: int, name: str, begin: float, end: float) -> None:
-        """Record a span of a rank, unless it takes no time."""
+        """Record a span of a rank, if it takes any time."""
         if end > begin:
             self.spans.append(Span(rank, name, 0, begin, end))
 
@@ -126,7 +126,7 @@ class LiveSimulation(Simulation):
 
 @lru_cache(maxsize=256)
 def _renamed(algorithm: Algorithm, ranks: Sequence[int], root: int) -> list[list[list[tuple[Operation, ...]]]]:
-    """Return the programs of all ranks of a group, by rank and channel, with peers as ranks of the world."""
+    """Return the programs of all ranks of a group, by rank and channel. Their peers are global ranks."""
     schedule = verified_schedule(algorithm, len(ranks), root)
     programs = schedule.programs
     return [[list(on_group(iter(program), ranks)) for program in channels] for channels in programs]  # type: ignore[arg-type]

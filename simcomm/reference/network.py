@@ -1,7 +1,7 @@
-"""Messages in flight. They share the links of their routes in virtual time, max-min fairly or one at a time.
+"""Simulate messages in flight. They share the links of their routes in virtual time, max-min fairly or one at a time.
 
 Progressive filling (Bertsekas and Gallager, "Data Networks", 2nd edition, section 6.5.2): raise all rates together,
-freeze the rates on a link that is full, and continue with the others. Every flow has equal weight.
+freeze the rates on a link that is full, and continue with the remaining rates. Every flow has equal weight.
 """
 
 from collections.abc import Generator, Iterable, Iterator
@@ -21,7 +21,7 @@ Order = tuple[int, ...]
 
 
 class Route(NamedTuple):
-    """The nodes and links of a route."""
+    """The nodes and links of a route, and its latency."""
 
     nodes: tuple[str, ...]
     links: tuple[Link, ...]
@@ -31,7 +31,7 @@ class Route(NamedTuple):
 class Flow:
     """A message on its links: remaining bytes, bytes/s, and an event that fires when its last byte has arrived.
 
-    ``arrival`` is its arrival time at the links. Of simultaneous arrivals, the lower order is first.
+    ``arrival`` is when the message reached its links. If several arrive at once, the lowest order comes first.
     """
 
     __slots__ = ("arrival", "delivered", "left", "links", "rate")
@@ -54,7 +54,7 @@ class Flow:
 
 
 class Network:
-    """The links of a cluster and the flows on them.
+    """The links of a cluster, and the flows that share them.
 
     >>> import simcomm
     >>> env = simpy.Environment()
@@ -96,7 +96,7 @@ class Network:
     def transfer(
         self, src: str, dst: str, nbytes: int, order: Order = ()
     ) -> Generator[simpy.Event, Any, tuple[str, ...]]:
-        """Carry ``nbytes`` from node src to node dst: first all latencies, then the bytes at the shared rate.
+        """Transfer ``nbytes`` from node src to node dst: first all latencies, then the bytes at the shared rate.
 
         This simpy process returns the nodes of the route. ``order`` breaks ties of simultaneous arrivals.
         """
@@ -123,7 +123,7 @@ class Network:
         return self._routes[src, dst]
 
     def change(self, changes: Iterator[BandwidthChange]) -> Generator[simpy.Event, Any, None]:
-        """Apply bandwidth ``changes`` until no other event remains. A simpy process."""
+        """Apply bandwidth ``changes`` until no other event remains. This is a simpy process."""
         idle = 0
         for change in changes:
             if change.time > self.env.now:
@@ -144,7 +144,7 @@ class Network:
             self.env.process(self._share_out())
 
     def _share_out(self) -> Generator[simpy.Event, Any, None]:
-        """Set the rates of all flows, and wait for the first to end unless rates change before."""
+        """Set the rates of all flows. Then wait until the first flow ends, unless rates change earlier."""
         yield self.env.timeout(0)
         self._share_out_due = False
         self._advance()
@@ -159,9 +159,9 @@ class Network:
             self._end([flow for flow in self.flows if flow.seconds_left <= wait * (1 + SAME_WAIT)])
 
     def _affected_flows(self) -> list[Flow]:
-        """Return the flows that share a link with a change, directly or through other flows, in arrival order.
+        """Return the flows that share a changed link, directly or through other flows, in arrival order.
 
-        All other flows keep their rates exactly.
+        All other flows keep exactly their rates.
         """
         links, affected = set(self._changed), set()
         reached = list(links)
@@ -175,7 +175,7 @@ class Network:
         return [flow for flow in self.flows if flow in affected]
 
     def _end(self, done: list[Flow]) -> None:
-        """Remove finished flows from their links, and wake their processes."""
+        """Remove finished flows from their links, and resume their processes."""
         self._advance()
         for flow in done:
             self.flows.remove(flow)

@@ -1,1 +1,1 @@
-"""Measurements: published tables, the output of nccl-tests, and the model adapted to a user's own rows."""
+"""Measurements: published tables, the output of nccl-tests, and the model adapted to your own measurements."""

@@ -1,6 +1,6 @@
-"""A user's own measurements of a system, saved so that predictions for it are adapted to them.
+"""Save your own measurements of a system, and adapt predictions for it to them.
 
-The record has the description and the measured rows, so a better model also uses old calibrations. It belongs to
+The record has the description and the measured rows, so an improved model can also use old calibrations. It belongs to
 hardware: every prediction for the same hosts uses it, with any version, variables and processes. It does not expire;
 delete the file to stop using it.
 """
@@ -51,7 +51,7 @@ STEP = 1e-3  # relative step of finite differences
 class PredictedPoints:
     """Predicted points of a system, one per row: collective, bytes and the logarithm of the seconds.
 
-    ``slopes`` are the derivatives by the logarithm of each parameter, times the spread of its prior.
+    ``slopes`` are the derivatives by the logarithm of each parameter, times the spread of the parameter's prior.
     """
 
     collectives: NDArray[np.str_]
@@ -60,7 +60,7 @@ class PredictedPoints:
     slopes: Floats
 
     def take(self, rows: Sequence[int] | NDArray[np.intp]) -> "PredictedPoints":
-        """Return some of the rows."""
+        """Return the points in these rows."""
         return PredictedPoints(self.collectives[rows], self.nbytes[rows], self.log_seconds[rows], self.slopes[rows])
 
 
@@ -78,7 +78,7 @@ def find_points(
     settings: NcclSettings = DEFAULTS,
     parameters: Parameters | None = None,
 ) -> PredictedPoints:
-    """Return predicted points at sizes in bytes, with slopes by finite differences. Raise InputError."""
+    """Predict points at sizes in bytes, with slopes by finite differences. Raise InputError."""
     nbytes = np.atleast_1d(np.asarray(sizes, np.float64))
     values = parameters or read_parameters()
     names, spreads = _names_and_spreads()
@@ -89,7 +89,7 @@ def find_points(
 
 
 def _covariance(points: PredictedPoints, other: PredictedPoints) -> Floats:
-    """Return the covariance of two lists of points' residuals (smooth part: Matern 3/2)."""
+    """Return the covariance between the residuals of two sets of points. Its smooth part is a Matern 3/2 kernel."""
     distance = np.sqrt(3) * np.abs(np.log2(points.nbytes)[:, None] - np.log2(other.nbytes)[None, :]) / OCTAVES
     common = np.where(points.collectives[:, None] == other.collectives[None, :], 1.0, SHARED)
     smooth = SMOOTH**2 * common * (1 + distance) * np.exp(-distance)
@@ -99,7 +99,7 @@ def _covariance(points: PredictedPoints, other: PredictedPoints) -> Floats:
 
 @dataclass(frozen=True)
 class Adapted:
-    """A system's model, conditioned on its measured points."""
+    """The model of a system, conditioned on the measured points."""
 
     system: System
     parameters: Parameters | None  # None: Ringlab's own
@@ -115,14 +115,14 @@ class Adapted:
     def points(
         self, collective: str, sizes: ArrayLike, system: System | None = None, settings: NcclSettings = DEFAULTS
     ) -> PredictedPoints:
-        """Return points to predict. Raise InputError.
+        """Return the points to predict. Raise InputError.
 
-        ``system`` and ``settings`` can differ from the measured ones in version, processes and variables.
+        ``system`` and ``settings`` may differ from the measured ones in version, processes and variables.
         """
         return find_points(system or self.system, collective, sizes, settings=settings, parameters=self.parameters)
 
     def seconds_at(self, points: PredictedPoints) -> Floats:
-        """Return the adapted seconds at points."""
+        """Return the adapted seconds of these points."""
         seconds: Floats = np.exp(points.log_seconds + _covariance(points, self.known) @ self.weights)
         return seconds
 
@@ -133,9 +133,9 @@ class Adapted:
         return self.seconds_at(self.points(collective, sizes, system, settings))
 
     def log_limits_at(self, points: PredictedPoints) -> Floats:
-        """Return the distance of the 80 % interval's ends below and above in log time, [2, points].
+        """Return the distances of the 80 % interval's ends in log time, below and above; [2, points].
 
-        It is narrow near a row, and never wider than without measurements.
+        The interval is narrow near a measured row, and never wider than without measurements.
         """
         shared = _covariance(points, self.known)
         alone = LOOSE**2 * np.sum(points.slopes**2, axis=1) + SMOOTH**2
@@ -148,14 +148,14 @@ class Adapted:
 def adapt_to_points(
     system: System, known: PredictedPoints, seconds: Floats, parameters: Parameters | None = None
 ) -> Adapted:
-    """Return the model adapted to the measured seconds of points of a system."""
+    """Return a system's model, adapted to the measured seconds of points."""
     measured = _covariance(known, known) + NOISE**2 * np.eye(len(seconds))
     precision = np.asarray(np.linalg.inv(measured), np.float64)
     return Adapted(system, parameters, known, precision @ (np.log(seconds) - known.log_seconds), precision)
 
 
 def adapt(system: System, rows: Sequence[MeasuredRow]) -> Adapted:
-    """Return the model adapted to measured rows of a system. Raise InputError if no row has a time.
+    """Return a system's model, adapted to measured rows. Raise InputError if no row has a time.
 
     >>> from simcomm.nccl.descriptions import describe_preset
     >>> eight = describe_preset("dgx-h100", 1, 8)
@@ -185,7 +185,7 @@ SOFTWARE = ("procs", "harness", "p2p_level", "algo", "proto")
 
 @dataclass(frozen=True)
 class NcclCalibration:
-    """A description as the keys of a line, and the rows measured on it: collective, bytes, seconds."""
+    """The system description as the keys of a line, and its measured rows: collective, bytes, seconds."""
 
     SCHEMA_VERSION: ClassVar[int] = 1
 
@@ -195,7 +195,7 @@ class NcclCalibration:
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
     def adapted(self) -> Adapted:
-        """Return the model adapted to the rows. Raise InputError."""
+        """Return the model, adapted to the rows. Raise InputError."""
         rows = [MeasuredRow(collective, nbytes, seconds, None, None) for collective, nbytes, seconds in self.rows]
         return adapt(describe_system("calibrated", self.system), rows)
 
@@ -205,7 +205,7 @@ class NcclCalibration:
 
 
 def write_line(system: System) -> dict[str, Any]:
-    """Return the keys of a line that describes the same system."""
+    """Return the keys of a line that describes this system."""
     gpu, version = system.gpu, f"{system.version[0]}.{system.version[1]}"
     always = {"gpu": gpu.name, "generation": gpu.generation, "nvlink": gpu.nvlink, "pcie": gpu.pcie, "nccl": version}
     stated = [key for key in (*HARDWARE, *NOT_ALWAYS_KNOWN, *SOFTWARE) if key not in system.defaulted]
@@ -213,7 +213,7 @@ def write_line(system: System) -> dict[str, Any]:
 
 
 def make_calibration(system: System, run: NcclTestsRun, source: str) -> NcclCalibration:
-    """Return the record of a run on the system of a description. Raise InputError if they do not match."""
+    """Return the record of a run on the described system. Raise InputError if run and description do not match."""
     described = f"{system.slug} is described with {system.nodes} and {system.gpus}"
     if run.hosts and (run.hosts, run.gpus) != (system.nodes, system.gpus):
         measured = f"{count(run.hosts, 'host')} with {count(run.gpus, 'rank')} each"
@@ -230,7 +230,7 @@ def make_calibration(system: System, run: NcclTestsRun, source: str) -> NcclCali
 
 
 def calibration_file(system: System) -> Path:
-    """Return the file of this hardware's calibration."""
+    """Return the path of the calibration for this hardware."""
     hardware = [key for key in HARDWARE if system.nodes > 1 or key not in NETWORK]
     key = {"gpu": system.gpu.name, **{key: getattr(system, key) for key in hardware}}
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
@@ -238,7 +238,7 @@ def calibration_file(system: System) -> Path:
 
 
 def find_calibration(system: System) -> Adapted | None:
-    """Return the model adapted to this hardware's measurements, or None if there are none. Raise InputError."""
+    """Return the model adapted to saved measurements of this hardware; None without any. Raise InputError."""
     path = calibration_file(system)
     return _read_adapted(path, path.stat().st_mtime_ns) if path.is_file() else None
 

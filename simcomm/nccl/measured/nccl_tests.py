@@ -1,9 +1,9 @@
 """Read the output of nccl-tests and rccl-tests as people paste it: a table, CSV, Markdown or JSON (``-J FILE``).
 
-The format is from https://github.com/NVIDIA/nccl-tests, src/util.cu, and before 2025 src/common.cu. Older versions
-print neither their name nor the collective, and fewer columns. Out-of-place figures are used, or in-place ones without
-them. A row is skipped, with its line and the reason, if it is cut off, if the run found wrong values, or if its figures
-are inconsistent.
+The format is defined in https://github.com/NVIDIA/nccl-tests, src/util.cu, and before 2025 in src/common.cu. Older
+versions print neither their name nor the collective, and fewer columns. Out-of-place results are used or, if they are
+missing, in-place results. A row is skipped, with its line and the reason, if it is cut off, if the run found wrong
+values, or if its numbers are inconsistent.
 """
 
 import re
@@ -63,14 +63,14 @@ MOST_BETWEEN = 200  # lines of other output between two pieces of a row
 
 @dataclass(frozen=True)
 class NcclTestsOutput:
-    """The runs of a file, also those without rows, and the skipped rows: line and reason."""
+    """The runs of a file, including runs without rows, and the line and reason of each skipped row."""
 
     file: str
     runs: tuple[NcclTestsRun, ...]
     skipped: tuple[tuple[int, str], ...]
 
     def as_one_run(self) -> NcclTestsRun:
-        """Return the runs as one. Raise InputError if their ranks or hosts differ."""
+        """Combine the runs into one. Raise InputError if their ranks or hosts differ."""
         first, *others = (run for run in self.runs if run.rows)
         for run in others:
             if (run.ranks, run.hosts) != (first.ranks, first.hosts):
@@ -82,7 +82,7 @@ class NcclTestsOutput:
 
 @dataclass
 class _Reader:
-    """The state of reading a table line by line."""
+    """Reads a table line by line, and stores what it has found so far."""
 
     file: str
     lines: Sequence[PastedLine]
@@ -130,7 +130,7 @@ class _Reader:
         check_read(self.file, len(self.skipped), Gigabyte.ENTRIES, "broken rows")
 
     def read_other(self, at: int, text: str) -> None:
-        """Read a line that is not a row."""
+        """Read a line that does not belong to a row."""
         if match := STARTING.search(text):
             self.end_run()
             self.named = collective_of(match[1]) or ""
@@ -159,7 +159,7 @@ class _Reader:
             self.end_table()
 
     def find_columns(self, at: int) -> Columns | None:
-        """Return the columns in a header line, joined with its continuation lines."""
+        """Return the columns that a header line names, joined with its continuation lines."""
         columns = find_columns(self.lines[at].text)
         if columns is None or columns.separator:
             return columns
@@ -195,14 +195,14 @@ class _Reader:
         self.devices.setdefault(device.rank, device)
 
     def check_outcome(self, at: int, outcome: str) -> None:
-        """Skip the rows of a table whose values nccl-tests found wrong."""
+        """Skip the rows of a table in which nccl-tests found wrong values."""
         words = outcome.split()
         wrong = words[0] if words[1:] == ["OK"] else outcome
         if not re.fullmatch(r"0*", wrong):
             self.skip_wrong(f"{self.place(at)}: {wrong} values out of bounds, by nccl-tests' own check; {NOT_IT}")
 
     def skip_wrong(self, reason: str) -> None:
-        """Skip all rows of a table."""
+        """Skip all rows of a table because of wrong values."""
         for row in self.printed:
             self.skip(row.place.line, reason)
         self.printed = []
@@ -236,7 +236,7 @@ class _Reader:
         return at + 1
 
     def take(self, row: PrintedRow) -> None:
-        """Add a row."""
+        """Add a row, unless its time is that of the launch."""
         if self.columns is not None and any(column.what == "cputime" for column in self.columns.columns):
             self.skip(row.place.line, f"{row.place}: the column cputime {OF_LAUNCH}")
             return
@@ -245,7 +245,7 @@ class _Reader:
         check_read(self.file, len(self.printed) + len(self.rows), Gigabyte.ENTRIES, "rows")
 
     def _joined(self, at: int, text: str, before: str) -> Iterator[tuple[int, str]]:
-        """Yield a broken row joined with the pieces below it, and the line after them."""
+        """Yield a broken row joined with the pieces below it, and the number of the next line."""
         pieces, next_at = 1, at + 1
         joined = [text]
         while next_at < len(self.lines) and pieces < MOST_PIECES and next_at - at < MOST_BETWEEN:
@@ -290,14 +290,14 @@ class _Reader:
         self.guesses += [guess for guess in call.guesses if guess not in self.guesses] if checked else []
 
     def listed(self) -> list[Device]:
-        """Return the devices of the run if their list is complete and of one group."""
+        """Return the devices of the run, if their list is complete and belongs to a single group."""
         devices = [self.devices[rank] for rank in sorted(self.devices)]
         is_whole = [device.rank for device in devices] == list(range(len(devices)))
         is_one_group = len({device.group for device in devices}) == 1
         return devices if is_whole and is_one_group and not self.is_cut else []
 
     def _keep_run(self) -> None:
-        """Add the run so far."""
+        """Store the run that was read so far."""
         devices, known = self.listed(), list(self.devices.values())
         ranks, nodes = (len(devices), len({device.host for device in devices})) if devices else self.counted
         guesses = list(self.guesses)
@@ -322,7 +322,7 @@ class _Reader:
 
 
 def _check_rows(rows: Sequence[PrintedRow], call: Call) -> tuple[list[MeasuredRow], list[tuple[int, str]]]:
-    """Return the consistent rows, and the lines of the others with the reason."""
+    """Return the consistent rows, and the line and reason of each inconsistent row."""
     checked, broken = list[MeasuredRow](), list[tuple[int, str]]()
     for row in rows:
         try:
@@ -333,7 +333,7 @@ def _check_rows(rows: Sequence[PrintedRow], call: Call) -> tuple[list[MeasuredRo
 
 
 def _hints_of_name(file: str) -> Iterator[str]:
-    """Yield the collective in a file's name."""
+    """Yield each collective that a file's name mentions."""
     for match in HEADING.finditer(Path(file).stem.replace(".", " ").replace("_perf", "")):
         yield collective_of(match[1]) or ""
 
@@ -344,7 +344,7 @@ def read_table(file: str, lines: Sequence[PastedLine], collective: str = "", ran
 
 
 def read_json(path: Path, text: str, collective: str = "", ranks: int = 0) -> NcclTestsOutput:
-    """Return the run of a file that ``-J`` wrote. Raise InputError for another file."""
+    """Return the run in a file that ``-J`` wrote. Raise InputError for any other file."""
     try:
         content = parse_json(text, parse_constant=lambda name: name)
     except (ValueError, RecursionError) as error:  # ValueError: also an integer with thousands of digits

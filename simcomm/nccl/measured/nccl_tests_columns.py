@@ -1,4 +1,4 @@
-"""The columns and cells of a table of nccl-tests: as printed, CSV or Markdown, complete or cut off."""
+"""Read the columns and cells of an nccl-tests table: as printed, CSV or Markdown, complete or cut off."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -45,7 +45,7 @@ WORDS = {*ELEMENT_BYTES, "sum", "prod", "min", "max", "avg", "mulsum", "all", "n
 
 
 class Column(NamedTuple):
-    """A column: its quantity, out of place (0) or in place (1), and the factor of its unit to us or bytes."""
+    """A column: its quantity, its side (0: out of place, 1: in place), and the factor from its unit to us or bytes."""
 
     what: str  # "": unknown
     side: int = 0
@@ -54,22 +54,22 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a table and the separator of its cells."""
+    """The columns of a table, and the separator between its cells."""
 
     columns: tuple[Column, ...]
     separator: str = ""
 
     @cached_property
     def sides(self) -> tuple[int, ...]:
-        """The sides with figures."""
+        """The sides for which the table has results."""
         return tuple(dict.fromkeys(column.side for column in self.columns if column.what in FIGURES))
 
     def without(self, meaning: str) -> "Columns":
-        """Return the columns without one."""
+        """Return the columns without those of one quantity."""
         return replace(self, columns=tuple(column for column in self.columns if column.what != meaning))
 
     def of_side(self, side: int) -> "Columns":
-        """Return the columns with the figures of one side."""
+        """Return the columns, with results of one side only."""
         figures = (*FIGURES, "wrong", "error", "")
         return replace(
             self, columns=tuple(column for column in self.columns if column.what not in figures or column.side == side)
@@ -78,7 +78,7 @@ class Columns:
 
 @cache
 def standard_columns() -> tuple[Columns, ...]:
-    """Return the columns of all versions of nccl-tests, for a table without a header line."""
+    """Return the columns of every version of nccl-tests, for a table without a header line."""
     versions = []
     for sides, each in ((2, 0), (1, 0), (2, 4)):  # with -M four more on each side
         for more in (("redop", "root"), ("redop",), ("root",), ()):
@@ -89,7 +89,7 @@ def standard_columns() -> tuple[Columns, ...]:
 
 
 def find_columns(text: str) -> Columns | None:
-    """Return the columns in a header line, or None for another line.
+    """Return the columns that a header line names, or None for any other line.
 
     >>> [column.what for column in find_columns("| Size | Time (ms) | busbw (GB/s) |").columns]
     ['size', 'time', 'busbw']
@@ -125,7 +125,7 @@ def _header_cells(text: str, separator: str) -> list[str]:
 
 
 def _column(cell: str, before: Sequence[Column]) -> Column:
-    """Return the column of a heading such as ``oop_busbw`` or ``time (us)``."""
+    """Return the column that a heading such as ``oop_busbw`` or ``time (us)`` names."""
     unit = re.search(r"[(\[_ ]([kmg]i?b|us|µs|ms|s)\b", cell)
     name = re.sub(r"[^a-z]", "", re.sub(r"[(\[].*|_(?:[kmg]i?b|us|ms|s|gbps|bytes)$", "", cell))
     placed = re.match(r"(ip|inplace|oop|outofplace|out)(?=.)", name)
@@ -141,15 +141,15 @@ def _column(cell: str, before: Sequence[Column]) -> Column:
 
 
 def split_cells(text: str, separator: str) -> list[str]:
-    """Return the cells of a line, without the marks of Markdown and CSV."""
+    """Split a line into cells. Remove the marks of Markdown and CSV."""
     cells = text.strip().strip("|").split("|") if separator == "|" else text.split(separator or None)
     return [cell.strip(MARKS) for cell in cells]
 
 
 def read_cells(place: FilePlace, text: str, columns: Columns | None) -> PrintedRow:
-    """Return the row in a text, or the complete side of a row that is cut off. Raise InputError if it is not a row.
+    """Return the row in a text or, if it is cut off, its complete side. Raise InputError if the text is not a row.
 
-    The columns come from the header line, or else are nccl-tests' own.
+    The columns come from the header line or, without one, from the versions of nccl-tests.
     """
     text = STAMP.sub("", text)
     anchor = ROW_START.search(text)
@@ -177,7 +177,7 @@ def read_cells(place: FilePlace, text: str, columns: Columns | None) -> PrintedR
 def _split_printed(text: str) -> Iterator[list[str]]:
     """Yield the possible cells of a row as nccl-tests prints it, with any separator, or with decimal commas.
 
-    Words behind the row are left out.
+    Words that follow the row are omitted.
     """
     splits = [split_cells(text.replace("|", " "), "")]
     if "," in text or ";" in text:
@@ -189,7 +189,7 @@ def _split_printed(text: str) -> Iterator[list[str]]:
 
 
 def _read_whole(place: FilePlace, cells: list[str], columns: Columns) -> PrintedRow | None:
-    """Return the row of complete cells, or None if they do not match the columns."""
+    """Return the row that complete cells form, or None if they do not match the columns."""
     if len(cells) != len(columns.columns):
         return None
     try:
@@ -199,7 +199,7 @@ def _read_whole(place: FilePlace, cells: list[str], columns: Columns) -> Printed
 
 
 def _read_cut(place: FilePlace, cells: list[str], columns: Columns, text: str) -> PrintedRow | None:
-    """Return the row of incomplete cells, or None if no side is complete."""
+    """Return the row that incomplete cells form, or None if no side is complete."""
     if len(cells) >= len(columns.columns):
         return None
     if 1 in columns.sides and BLANK_SIDE.search(text):
@@ -214,7 +214,7 @@ def _read_cut(place: FilePlace, cells: list[str], columns: Columns, text: str) -
 
 
 def _make_row(place: FilePlace, read: Sequence[tuple[Column, str]], complete_sides: Sequence[int]) -> PrintedRow:
-    """Return the row of cells with its complete sides. Raise InputError for an invalid cell."""
+    """Return the row that these cells form, with its complete sides. Raise InputError for an invalid cell."""
     cell_of = {column.what: cell for column, cell in read if column.what and column.what not in FIGURES}
     sides: list[Side] = []
     for side in complete_sides:
@@ -250,7 +250,7 @@ def _make_row(place: FilePlace, read: Sequence[tuple[Column, str]], complete_sid
 
 
 def _plain(cell: str, meaning: str) -> str:
-    """Return a cell without its unit; "" for an empty one."""
+    """Return a cell without its unit; "" if the cell is empty."""
     if meaning not in FIGURES:
         return cell
     match = re.fullmatch(r"([\d.,eE+-]+)\s*(?:us|µs|GB/s)?", cell)
@@ -261,7 +261,7 @@ def _plain(cell: str, meaning: str) -> str:
 
 
 def read_bytes(place: FilePlace, text: str, scale: float = 1) -> int:
-    """Return the bytes of a size in a table; 1 MB is 2^20, as for ``-b 1M``. Raise InputError.
+    """Return a size of a table in bytes; 1 MB is 2^20, as for ``-b 1M``. Raise InputError.
 
     >>> read_bytes(FilePlace("a.txt", 1), "8 MB"), read_bytes(FilePlace("a.txt", 1), "104,857,600")
     (8388608, 104857600)
@@ -282,7 +282,7 @@ def _whole(place: FilePlace, text: str) -> int:
 
 
 def _is_likely(row: PrintedRow) -> bool:
-    """Return whether figures suit their columns: algbw is 0.5 to 1 times size / time, busbw at most 2 algbw."""
+    """Return whether values suit their columns: algbw is 0.5 to 1 times size / time, and busbw at most 2 algbw."""
     for side in row.sides:
         if side.time is not None and side.algbw is not None:
             low, high = find_algbw(row.nbytes, side.time).range
@@ -294,7 +294,9 @@ def _is_likely(row: PrintedRow) -> bool:
 
 
 def may_be_row(text: str, columns: Columns | None = None) -> bool:
-    """Return whether a line can be a row, also cut off or broken: enough cells, or only numbers and words of a row.
+    """Return whether a line may be a row, even one that is cut off or broken.
+
+    Such a line has enough cells, or only numbers and words of a row.
 
     >>> may_be_row("33554432 8388608 float sum"), may_be_row("12 errors in step 3"), may_be_row("step 3 of 8 done")
     (True, False, False)

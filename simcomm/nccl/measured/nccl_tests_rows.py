@@ -1,8 +1,8 @@
-"""A row of nccl-tests, from a table or JSON: its figures must be consistent within the digits printed.
+"""Check the rows of nccl-tests, from a table or JSON. Their values must be consistent within the printed digits.
 
-Each program's output is from https://github.com/NVIDIA/nccl-tests, ``src/<program>.cu``: "size" is the larger of a
-rank's two buffers, and "count" the elements that NCCL is called with. So a program that divides its buffer among the
-ranks counts a rank's share. The same figures determine the collective and the number of ranks.
+Each program's output is defined in https://github.com/NVIDIA/nccl-tests, ``src/<program>.cu``. "size" is the larger of
+a rank's two buffers, and "count" the number of elements that NCCL is called with. So a program that divides its buffer
+among the ranks counts one rank's share. The same values determine the collective and the number of ranks.
 """
 
 import re
@@ -33,7 +33,7 @@ CUT = "the row is cut off or broken by other output; paste the complete row"
 
 
 class Device(NamedTuple):
-    """A rank's process, host and GPU in the device list."""
+    """A line of the device list: a rank with its process, host and GPU."""
 
     rank: int
     group: int
@@ -43,7 +43,7 @@ class Device(NamedTuple):
 
 
 class Side(NamedTuple):
-    """The figures of a row, out of place or in place, in us and GB/s; None without such a column."""
+    """The out-of-place or in-place results of a row, in us and GB/s; None without such a column."""
 
     name: str
     time: PrintedFigure | None
@@ -55,7 +55,7 @@ class Side(NamedTuple):
 
 @dataclass(frozen=True)
 class PrintedRow:
-    """A row as printed. The first of its sides is used, and all are checked."""
+    """A row as printed. Its first side is used, and all sides are checked."""
 
     place: FilePlace
     nbytes: int
@@ -77,7 +77,7 @@ class PrintedRow:
 
 @dataclass(frozen=True)
 class NcclTestsRun:
-    """A run and its rows; 0 ranks or hosts: unknown."""
+    """A run and its rows. 0 ranks or hosts represents an unknown number."""
 
     rows: tuple[MeasuredRow, ...]
     ranks: int
@@ -95,12 +95,12 @@ class NcclTestsRun:
 
     @property
     def procs(self) -> str:
-        """The key ``procs`` of a description."""
+        """The value of the key ``procs`` in a system description."""
         return "per_gpu" if self.processes > self.hosts or self.gpus == 1 else "single"
 
 
 def collective_of(name: str) -> str | None:
-    """Return the collective of a program's name or of words, or None.
+    """Return the collective that a program's name or words denote, or None.
 
     >>> collective_of("./build/alltoall_perf_mpi"), collective_of("AllReduce"), collective_of("Mine")
     ('all_to_all', 'all_reduce', None)
@@ -111,12 +111,12 @@ def collective_of(name: str) -> str | None:
 
 
 def version_of(code: int) -> tuple[int, int]:
-    """Return the version of NCCL's version code, which has five digits from 2.9 on."""
+    """Return the version that NCCL's version code denotes; from 2.9 on, the code has five digits."""
     return (code // 1000, code // 100 % 10) if code < 10_000 else (code // 10_000, code // 100 % 100)
 
 
 def check_row(printed: PrintedRow, collective: str, ranks: int) -> MeasuredRow:
-    """Return a checked row; ``ranks`` 0: unknown. Raise InputError for inconsistent figures."""
+    """Return a checked row. ``ranks`` is 0 if unknown. Raise InputError for inconsistent values."""
     where = f"{printed.place}: "
     expected = _expected_size(printed, collective, ranks)
     if expected not in (None, printed.nbytes):
@@ -132,7 +132,7 @@ def check_row(printed: PrintedRow, collective: str, ranks: int) -> MeasuredRow:
 
 
 def _expected_size(printed: PrintedRow, collective: str, ranks: int) -> int | None:
-    """Return the bytes of a row by its count and type; None without them, or if the ranks are unknown."""
+    """Return the bytes that a row's count and type imply; None if these or the ranks are unknown."""
     if printed.count is None or printed.dtype is None or (collective in COUNTED_BY_RANK and not ranks):
         return None
     return printed.count * ELEMENT_BYTES[printed.dtype] * (ranks if collective in COUNTED_BY_RANK else 1)
@@ -159,9 +159,10 @@ def _check_side(where: str, printed: PrintedRow, side: Side, collective: str, ra
 
 
 def _conventions(collective: str, ranks: int, *, is_old: bool = False) -> list[tuple[float, float | None]]:
-    """Return pairs: the share of the bytes that algbw counts, and busbw / algbw, None if it depends on unknown ranks.
+    """Return possible pairs of the share of the bytes that algbw counts, and busbw / algbw.
 
-    hypercube_perf, and until 2019 all_gather and reduce_scatter, count only the bytes from other ranks.
+    The second is None if it depends on unknown ranks. hypercube_perf, and until 2019 all_gather and reduce_scatter,
+    count only the bytes from other ranks.
     """
     is_constant = bus_factor(collective, 2) == bus_factor(collective, 3)
     from_others = ((ranks - 1) / ranks if ranks else 1.0, 1.0)
@@ -172,7 +173,7 @@ def _conventions(collective: str, ranks: int, *, is_old: bool = False) -> list[t
 
 
 def _is_consistent(nbytes: float, factor: float | None, side: Side) -> bool:
-    """Return whether the time and both bandwidths are consistent, as far as they exist."""
+    """Return whether time, algbw and busbw are consistent. Missing values are ignored."""
     time, algbw, busbw = side.time, side.algbw, side.busbw
     return (
         (time is None or algbw is None or algbw_follows(nbytes, time, algbw))
@@ -195,7 +196,7 @@ NOT_IT = "the collective did not work"
 
 
 class Call(NamedTuple):
-    """The collective of some rows, its ranks (0: unknown), and the guessed facts."""
+    """The collective and number of ranks (0: unknown) of several rows, and the guessed facts."""
 
     collective: str
     ranks: int
@@ -205,10 +206,10 @@ class Call(NamedTuple):
 def find_call(
     rows: Sequence[PrintedRow], named: str, hints: Iterable[str], ranks: int = 0, in_process: int = 1
 ) -> Call:
-    """Return the collective that fits most rows and, unless ``ranks`` are known, their number.
+    """Return the collective that fits most rows and, if ``ranks`` is unknown, the number of ranks.
 
-    ``named`` is the collective in the output. Of several the first of ``hints`` is chosen. ``in_process`` is the number
-    of ranks per process.
+    ``named`` is the collective in the output. If several collectives fit, the first of ``hints`` is chosen.
+    ``in_process`` is the number of ranks per process.
     """
     collectives = [named] if named else dict.fromkeys(COLLECTIVES.values())
     fits = [_fit(rows, collective, ranks) for collective in collectives]
@@ -230,12 +231,12 @@ def find_call(
 
 
 def _is_printed_so(row: PrintedRow, collective: str) -> bool:
-    """Return whether nccl-tests prints this collective with a reduction and a root like the row."""
+    """Return whether nccl-tests prints a reduction and a root for this collective just as in this row."""
     return (collective in REDUCING) == row.reduces and (collective in ROOTED) == (row.root >= 0)
 
 
 class _Fit(NamedTuple):
-    """The number of rows that fit a collective on ``least`` to ``most`` ranks."""
+    """How many rows fit a collective on ``least`` to ``most`` ranks."""
 
     collective: str
     rows: int
@@ -244,7 +245,7 @@ class _Fit(NamedTuple):
 
 
 def _fit(rows: Sequence[PrintedRow], collective: str, ranks: int) -> _Fit:
-    """Return the numbers of ranks that most rows allow, or how many rows allow ``ranks``."""
+    """Return the range of ranks that fits most rows or, if ``ranks`` is known, how many rows fit it."""
     ranges = [rank_range for row in rows if (rank_range := _find_ranks(row, collective)) is not None]
     if ranks:
         return _Fit(collective, sum(least <= ranks <= most for least, most in ranges), ranks, ranks)
@@ -257,7 +258,7 @@ def _fit(rows: Sequence[PrintedRow], collective: str, ranks: int) -> _Fit:
 
 
 def _find_ranks(row: PrintedRow, collective: str) -> tuple[int, int] | None:
-    """Return the minimum and maximum number of ranks that a row's figures allow, or None."""
+    """Return the minimum and maximum number of ranks that a row's values allow, or None."""
     low, high = 1, MOST_RANKS
     if row.count and row.dtype is not None and row.nbytes:
         shares, rest = divmod(row.nbytes, row.count * ELEMENT_BYTES[row.dtype])
@@ -280,7 +281,7 @@ def _find_ranks(row: PrintedRow, collective: str) -> tuple[int, int] | None:
 
 
 def _usual_number(least: int, most: int, in_process: int) -> int:
-    """Return the likeliest number of ranks in a range; 0 if it is too wide.
+    """Return the most likely number of ranks in a range; 0 if the range is too wide.
 
     >>> _usual_number(14, 17, 1), _usual_number(4, 4, 1), _usual_number(30, 90, 8)
     (16, 4, 0)
@@ -293,7 +294,7 @@ def _usual_number(least: int, most: int, in_process: int) -> int:
 
 
 def side_of(name: str, figures: Mapping[str, str | None], time_scale: float, where: FilePlace) -> Side:
-    """Return a side from its columns' texts, with times in us. Raise InputError for a text that is not a number."""
+    """Return a side from the texts in its columns, with times in us. Raise InputError if a text is not a number."""
     read = {
         key: read_figure(str(where), key, text) if (text := figures.get(key)) else None
         for key in ("time", "algbw", "busbw")

@@ -1,4 +1,4 @@
-"""Tables of measured collectives: rows, as exact as they are printed, and the sizes and times of each collective."""
+"""Tables of measured collectives: rows with the precision in which they are printed, and times by size."""
 
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -19,7 +19,7 @@ class PrintedFigure(NamedTuple):
 
     @property
     def range(self) -> tuple[float, float]:
-        """The minimum and maximum of the numbers that are printed like this."""
+        """The minimum and maximum of the numbers that are printed in this way."""
         return self.value - self.rounding, self.value + self.rounding
 
 
@@ -41,13 +41,13 @@ def read_figure(where: str, name: str, text: str, *, instead: str = "") -> Print
 
 
 def find_algbw(nbytes: float, time: PrintedFigure) -> PrintedFigure:
-    """Return the bandwidth in GB/s of a number of bytes in a time in us, as exact as the time is printed."""
+    """Return the bandwidth in GB/s for bytes and a time in us, with the precision of the printed time."""
     low, high = nbytes / 1e3 / (time.value + time.rounding), nbytes / 1e3 / max(time.value - time.rounding, 1e-3)
     return PrintedFigure((low + high) / 2, (high - low) / 2)
 
 
 def algbw_follows(nbytes: float, time: PrintedFigure, algbw: PrintedFigure) -> bool:
-    """Return whether a bandwidth in GB/s is consistent with a number of bytes in a time in us."""
+    """Return whether a bandwidth in GB/s is consistent with bytes and a time in us."""
     return _overlap(find_algbw(nbytes, time).range, algbw.range)
 
 
@@ -74,7 +74,7 @@ LEAST_BANDWIDTH = 0.3  # GB/s; smaller values with two decimals do not determine
 
 @dataclass(frozen=True)
 class MeasuredRow:
-    """A measured collective of one size. Bandwidths are in GB/s, None if unknown."""
+    """A measured collective of one size. Bandwidths are in GB/s; None if unknown."""
 
     collective: str
     nbytes: int
@@ -86,11 +86,11 @@ class MeasuredRow:
     printed: tuple[PrintedFigure, PrintedFigure] | None = None  # algbw, stated or from the time, and busbw, if known
 
     def fits(self, ranks: int) -> bool:
-        """Return whether busbw is consistent with algbw for this number of ranks, or one is unknown."""
+        """Return whether busbw is consistent with algbw for this number of ranks; True if either is unknown."""
         return self.printed is None or busbw_follows(bus_factor(self.collective, ranks), *self.printed)
 
     def time(self, ranks: int) -> float | None:
-        """Return the seconds, stated or from a bandwidth, or None if both are insufficient; ``ranks`` 0: unknown."""
+        """Return the seconds, as stated or from a bandwidth; None if neither is usable. ``ranks`` is 0 if unknown."""
         if self.seconds is not None:
             return self.seconds
         if self.algbw is not None and self.algbw >= LEAST_BANDWIDTH:
@@ -108,7 +108,7 @@ class MeasuredTable:
     rows: tuple[MeasuredRow, ...]
 
     def dropped(self, ranks: int) -> int:
-        """Return the number of rows without bytes, or with neither a time nor a sufficient bandwidth."""
+        """Return the number of unusable rows: without bytes, or with neither a time nor a sufficient bandwidth."""
         return sum(row.nbytes == 0 or row.time(ranks) is None for row in self.rows)
 
     def series(self, ranks: int) -> "dict[str, SizeSeries]":
@@ -123,12 +123,12 @@ class MeasuredTable:
         }
 
     def spread(self, ranks: int) -> float:
-        """Return the maximum ratio of two times of one size; 1 if no size is repeated."""
+        """Return the maximum ratio between two times of the same size; 1 if no size is repeated."""
         all_times = [times for by_size in self._times(ranks).values() for times in by_size.values()]
         return max((max(times) / min(times) for times in all_times), default=1.0)
 
     def _times(self, ranks: int) -> dict[str, dict[int, list[float]]]:
-        """Return the seconds of rows with a time, by collective and size."""
+        """Return the seconds of all rows with a time, by collective and size."""
         times: dict[str, dict[int, list[float]]] = {}
         for row in self.rows:
             seconds = row.time(ranks)
@@ -139,7 +139,7 @@ class MeasuredTable:
 
 @dataclass(frozen=True)
 class SizeSeries:
-    """Measured times of one collective on one system: ascending bytes, and as many seconds."""
+    """Measured times of one collective on one system, in ascending order of bytes."""
 
     collective: str
     nbytes: NDArray[np.float64]
