@@ -2,9 +2,9 @@
 
 * ``@algorithm`` declares a rank program, written with ``send``, ``recv``, ``recv_reduce``, ``copy``, ``reduce`` and
   ``on_group``. ``library`` and ``find_algorithm`` return declared algorithms, and ``verify`` proves one.
-* A ``CollectiveCall`` is one collective call, a ``Training`` a data-parallel training. ``simcomm`` and ``realcomm``
-  take both.
-* A ``Trace`` records a run, a ``Calibration`` the measurements of this machine.
+* A ``CollectiveCall`` describes one collective call, and a ``Training`` describes a data-parallel training run.
+  ``simcomm`` and ``realcomm`` accept both.
+* A ``Trace`` records a run, and a ``Calibration`` holds the measurements of this machine.
 
 >>> from collectives import algorithm, recv, recv_reduce, send, verify
 >>> @algorithm("all_reduce", chunks=1)
@@ -13,7 +13,7 @@
 >>> verify(swap, world_size=2).messages
 2
 
-No torch, no clock. Nothing is imported before it is used: a command that only says what its options are needs no numpy.
+The package never imports torch. Each name is imported at its first use, so ``--help`` does not import numpy.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Limit the memory of schedules and simulations: one gigabyte, or RINGLAB_MEMORY.
 
-Sizes are counted, and ``Gigabyte`` has the number that fits. So the limit is the same on every machine, and applies
-before memory is allocated.
+Objects are counted before they are allocated, and the number is compared with ``Gigabyte``. So the limit is the same on
+every machine.
 """
 
 import os
@@ -15,7 +15,7 @@ MEMORY_KEY, USUAL_MEMORY = "RINGLAB_MEMORY", 1 << 30  # in the environment; byte
 
 
 class Gigabyte:
-    """The number of each object that fits in one gigabyte, by its measured size."""
+    """The number of objects of each kind that fit in one gigabyte, computed from their measured sizes."""
 
     LINKS = 450_000  # cables of networks that are built, with what is made of them
     PAIRS = 3_600_000  # of ranks that send to each other: their routes
@@ -39,7 +39,9 @@ class Gigabyte:
 
 
 def allowed(most: int) -> int:
-    """Return the number of objects that the memory limit allows, if ``most`` fit in a gigabyte. Raise InputError.
+    """Return the number of objects that the memory limit allows. ``most`` of them fit in a gigabyte.
+
+    Raise InputError for an invalid RINGLAB_MEMORY.
 
     >>> allowed(10_000_000)  # RINGLAB_MEMORY="2 GiB" would allow twice as many
     10000000
@@ -57,9 +59,9 @@ def allowed(most: int) -> int:
 
 
 def check_fits(number: int, most: int, what: str, way: str = "") -> None:
-    """Raise TooLarge if ``number`` objects exceed the memory limit, of which ``most`` fit in a gigabyte.
+    """Raise TooLarge if ``number`` objects exceed the memory limit. ``most`` of them fit in a gigabyte.
 
-    ``what`` describes the excess with its number; ``way`` is a remedy to name before the usual ones.
+    ``what`` states the number in the message. ``way`` is a remedy that is listed before the usual ones.
 
     >>> check_fits(300, 100, "its 300 messages are too many")
     Traceback (most recent call last):
@@ -73,9 +75,7 @@ cluster.hosts=N), or allow more memory (RINGLAB_MEMORY="3 GiB")
 
 
 def check_read(where: object, number: int, most: int, what: str) -> None:
-    """Raise TooLarge if the ``number`` of objects read from ``where`` so far exceeds the memory limit.
-
-    ``most`` of them fit in a gigabyte.
+    """Raise TooLarge if ``number`` objects read from ``where`` exceed the memory limit. ``most`` fit in a gigabyte.
 
     >>> check_read("a.csv", 101, 100, "rows")
     Traceback (most recent call last):
@@ -88,12 +88,12 @@ def check_read(where: object, number: int, most: int, what: str) -> None:
 
 
 def more_memory(times: float) -> str:
-    """Return the text that tells how to allow ``times`` as much memory."""
+    """Return the advice to allow ``times`` as much memory."""
     memory = format_size(-(-allowed(USUAL_MEMORY) * times // (1 << 30)) * (1 << 30))
     return f'allow more memory ({MEMORY_KEY}="{memory}")'
 
 
 def ways_out(times: float, way: str = "") -> str:
-    """Return the remedies if ``times`` as much memory is needed: ``way``, and the usual ones."""
+    """Return the remedies for work that needs ``times`` as much memory: ``way``, then the usual ones."""
     usual = f"ask for fewer ranks (--set cluster.hosts=N), or {more_memory(times)}"
     return f"{way}, or {usual.removeprefix('ask for ') if way.startswith('ask for ') else usual}" if way else usual

@@ -1,4 +1,4 @@
-"""One collective call as a value, and the lengths and parts of its buffers.
+"""Describe a collective call, and compute the sizes and the parts of its buffers.
 
 If data keeps its place in the buffer, any length is valid. An all_to_all moves data, so all its chunks must be equally
 large. A barrier's token must not be empty, because empty messages are not sent.
@@ -25,7 +25,7 @@ DTYPES = [np.dtype(name) for name in ITEM_BYTES if name != "bfloat16"]  # which 
 
 @dataclass(frozen=True)
 class CollectiveCall:
-    """One collective call: the algorithm, and the elements, type, operator and root of the buffers.
+    """A collective call: its algorithm, operator and root, and the number and type of each rank's elements.
 
     >>> from collectives import find_algorithm
     >>> CollectiveCall(find_algorithm("all_reduce/ring"), elements=1024).nbytes
@@ -55,11 +55,11 @@ class CollectiveCall:
 
     @property
     def shape(self) -> tuple[str, int]:
-        """The type and the number of elements of each rank's buffer."""
+        """The data type and the number of elements of each rank's buffer."""
         return self.dtype, self.elements
 
     def with_algorithm(self, algorithm: Algorithm, world_size: int) -> "CollectiveCall":
-        """Return the call for another algorithm, rounded down to a length that the algorithm supports."""
+        """Return the call with another algorithm. Its length is rounded down to one that the algorithm supports."""
         return replace(self, algorithm=algorithm, elements=round_down(algorithm, self.elements, world_size))
 
     def check(self, world_size: int) -> None:
@@ -83,7 +83,7 @@ def make_call(
     root: int | None = None,
     buffers: Sequence[Array] | None = None,
 ) -> CollectiveCall:
-    """Return the call for ``nbytes`` bytes per rank, or for ``buffers``: one 1-D array per rank, all alike.
+    """Return the call for ``nbytes`` bytes per rank, or for ``buffers``: one 1-D array per rank, of one size and type.
 
     ``nbytes`` may be text such as "1 MiB". Defaults: float32 elements, operator sum, root 0. Sizes are rounded down to
     whole elements and, if the algorithm needs it, to equal chunks. A CollectiveCall in place of the algorithm is
@@ -221,7 +221,7 @@ def check_length(algorithm: Algorithm, n: int, world_size: int) -> None:
 
 
 def part_slice(parts: int | range, n: int, world_size: int) -> slice:
-    """Return the elements of one part, or of consecutive parts, of a buffer of ``n`` elements.
+    """Return the slice of one part, or of consecutive parts, of a buffer of ``n`` elements.
 
     Part i covers elements ``[i * n // world_size, (i + 1) * n // world_size)``, as chunks do.
 
@@ -233,7 +233,7 @@ def part_slice(parts: int | range, n: int, world_size: int) -> slice:
 
 
 def reduced_slice(spec: Spec, rank: int, world_size: int, root: int, n: int) -> slice:
-    """Return the elements of a rank's buffer with reduced data at the end, which a mean divides.
+    """Return the slice of a rank's buffer that holds reduced data at the end. A mean divides these elements.
 
     >>> from collectives.spec import find_spec
     >>> reduced_slice(find_spec("reduce_scatter"), rank=1, world_size=4, root=0, n=10)
@@ -243,9 +243,9 @@ def reduced_slice(spec: Spec, rank: int, world_size: int, root: int, n: int) -> 
 
 
 def reduced_counts(spec: Spec, world_size: int, root: int, n: int) -> npt.NDArray[np.int64]:
-    """Return the number of elements with reduced data at the end of each rank's buffer; shape [world_size].
+    """Return how many elements of each rank's buffer hold reduced data at the end; shape [world_size].
 
-    All ranks except the root end with the same parts, or each with its own, so one of them represents all.
+    All ranks other than the root end with the same parts or with one part each, so one of them represents all.
 
     >>> from collectives.spec import find_spec
     >>> reduced_counts(find_spec("reduce"), world_size=3, root=1, n=10)

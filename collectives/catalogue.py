@@ -1,4 +1,4 @@
-"""Find algorithms: the library's by name, a user's in a Python file."""
+"""Find library algorithms by name, and user algorithms in Python files."""
 
 import copyreg
 import importlib
@@ -49,10 +49,10 @@ def library() -> dict[str, Algorithm]:
 
 
 def find_algorithm(reference: str | Algorithm, collective: str | None = None, folder: Path | None = None) -> Algorithm:
-    """Return the algorithm ``all_reduce/ring``, ``ring`` (of ``collective``), or ``my.py:name`` (in ``folder``).
+    """Return the algorithm ``all_reduce/ring``, ``ring`` (with ``collective``), or ``my.py:name`` (in ``folder``).
 
-    An ``Algorithm`` is returned unchanged. A name can have parameters in brackets, as in labels. A file runs in a
-    subprocess. Raise InputError with the known names.
+    An ``Algorithm`` is returned unchanged. Parameters can follow in brackets, as in ``chain[slices=4]``. A file runs in
+    a subprocess. Raise InputError with the known names.
 
     >>> find_algorithm("chain[slices=4]", "broadcast").chunks(world_size=8)
     4
@@ -141,10 +141,10 @@ def _check_collective(candidate: Algorithm, collective: str | None) -> None:
 
 
 def _reduce(algorithm: Algorithm) -> tuple[Any, ...]:
-    """Return the pickled form of an algorithm: the name, by which a worker process finds it in the library.
+    """Return what pickle stores for an algorithm: for a library algorithm its name, which a worker process looks up.
 
-    For a user's file it is the recorded program, so that no worker runs the file. A function of another module is
-    imported again, as pickle does. Raise PicklingError if the import would find something else.
+    For a user's file, the recorded program is stored, so that a worker process does not run the file. Other functions
+    are imported again, as pickle does. Raise PicklingError if the import would find something else.
     """
     parameters = dict(algorithm.parameters)
     if algorithm.source is None and not algorithm.is_builtin:
@@ -175,12 +175,12 @@ def _import_again(module: str, name: str, parameters: dict[str, Parameter], by_m
 
 
 def rebuild_algorithm(collective: str, *fields: Any) -> Algorithm:
-    """Return the algorithm whose other fields these are, as pickle does."""
+    """Rebuild an unpickled algorithm from its collective's name and its remaining fields."""
     return Algorithm(find_spec(collective), *fields)
 
 
 def _gloos_own() -> GloosOwn:
-    """Return gloo's own all_reduce, which is made of library programs."""
+    """Return gloo's own all_reduce, which is composed of library programs."""
     found: GloosOwn = importlib.import_module("collectives.algorithms.ring").ALL_REDUCE
     return found
 

@@ -1,4 +1,4 @@
-"""Checks of arguments: a wrong type gets the same error message as a wrong value."""
+"""Check arguments: a wrong type raises the same error as a wrong value."""
 
 from collections.abc import Iterable, Sequence
 from math import inf
@@ -19,7 +19,7 @@ MOST_RANKS = 65_536  # that a file or a list of numbers of ranks may ask for
 def check_whole_number(name: str, value: object, at_least: int | None = None, instead: str = "") -> int:
     """Return ``value`` as an int. Raise InputError unless it is an integer of at least ``at_least``; a bool is not.
 
-    ``name`` is the argument's name in the message. ``instead`` is the text of other accepted types.
+    ``name`` is the argument's name in the message. ``instead`` describes other accepted values in the message.
 
     >>> check_whole_number("world_size", 8, at_least=1)
     8
@@ -116,7 +116,7 @@ def check_text(name: str, value: object, example: str) -> str:
 
 
 def check_printable(name: str, value: str) -> str:
-    r"""Return a string that fits on a line of a page or terminal. Raise InputError for other characters.
+    r"""Return ``value`` if all its characters are printable. Raise InputError otherwise.
 
     >>> check_printable("title", "two\u202eracks")
     Traceback (most recent call last):

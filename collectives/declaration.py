@@ -1,4 +1,4 @@
-"""Declare a rank program as an algorithm: the decorator, and the ``Algorithm`` that it returns.
+"""Declare rank programs as algorithms: the decorator ``@algorithm`` and the class ``Algorithm``.
 
 Parameters of an algorithm are integers and strings. They are checked against the program's signature.
 """
@@ -58,7 +58,7 @@ def check_parameters(what: str, known: Sequence[inspect.Parameter], given: Mappi
 
 
 def _kinds(parameter: inspect.Parameter) -> list[type]:
-    """Return the types of a parameter: from its annotation, else from its default, else all types."""
+    """Return the types that a parameter accepts, from its annotation, else from its default, else all types."""
     written = inspect.formatannotation(parameter.annotation)
     annotated = [kind for kind in KINDS if re.search(rf"\b{kind.__name__}\b", written)]
     alike = [kind for kind in KINDS if type(parameter.default) is kind]
@@ -66,7 +66,9 @@ def _kinds(parameter: inspect.Parameter) -> list[type]:
 
 
 def split_parameters(reference: str) -> tuple[str, dict[str, Parameter]]:
-    """Return the name and the parameters of a reference. Text that looks like an integer becomes one. Raise InputError.
+    """Split a reference such as ``chain[slices=4]`` into its name and its parameters. Raise InputError.
+
+    Text that looks like an integer becomes one.
 
     >>> split_parameters("chain[slices=4]")
     ('chain', {'slices': 4})
@@ -101,7 +103,7 @@ Returned = TypeVar("Returned", bound=Programs, default=Programs, covariant=True)
 
 @dataclass(frozen=True, repr=False)
 class Algorithm(Generic[Arguments, Returned]):
-    """One way to achieve a spec: a rank program, its number of chunks, and its parameters.
+    """An algorithm for a collective: its rank program, number of chunks, and parameters.
 
     Calling an algorithm returns the program of a rank, so another program can ``yield from`` it.
 
@@ -111,8 +113,8 @@ class Algorithm(Generic[Arguments, Returned]):
     (<Algorithm broadcast/chain>, 2)
     """
 
-    backend: ClassVar[str | None] = None  # whose own collective it is, which real ranks leave to that backend
-    has_program: ClassVar[bool] = True  # ranks carry it out; without one a model says what a backend does inside
+    backend: ClassVar[str | None] = None  # the backend that implements it; real ranks call that backend
+    has_program: ClassVar[bool] = True  # False: no rank program; a model predicts the backend's implementation
     is_decided: ClassVar[bool] = True
 
     spec: Spec
@@ -120,9 +122,9 @@ class Algorithm(Generic[Arguments, Returned]):
     function: Callable[Arguments, Returned]
     chunks_rule: CountRule = None  # None: one chunk a rank
     scratch_rule: CountRule = 0
-    parameters: Mapping[str, Parameter] = field(default_factory=dict, hash=False)  # those that were set
+    parameters: Mapping[str, Parameter] = field(default_factory=dict, hash=False)  # only those that were set
     source: Path | None = None  # the user's file; None for the library's own
-    by_model: bool = False  # it was chosen where "auto" stood
+    by_model: bool = False  # chosen by the performance model for "auto"
 
     def __call__(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
         """Return the function's result for these arguments and the parameters that were set."""
@@ -139,7 +141,7 @@ class Algorithm(Generic[Arguments, Returned]):
 
     @property
     def file(self) -> str:
-        """The file of a user's program, as Python names it; empty for Ringlab's own and if unknown."""
+        """The source file of a user's program; empty for a library algorithm or if unknown."""
         code = getattr(inspect.unwrap(self.function), "__code__", None)
         return str(self.source or ("" if self.is_builtin or code is None else code.co_filename))
 
@@ -162,16 +164,16 @@ class Algorithm(Generic[Arguments, Returned]):
         return f"{AUTO} ({name})" if self.by_model else name
 
     def decide(self, choose: "Callable[[], Algorithm]") -> "Algorithm":
-        """Return the algorithm, or the result of ``choose`` for a placeholder of the fastest one."""
+        """Return the algorithm itself, or for the placeholder ``auto`` the result of ``choose``."""
         return self
 
     def costs_of(self, transport: "Transport") -> "Transport":
-        """Return the transport with the costs of the software that runs this algorithm."""
+        """Return ``transport`` with the software costs of this algorithm's implementation."""
         return transport
 
     @property
     def needs_equal_chunks(self) -> bool:
-        """Whether all chunks must be equally large, because data changes its place."""
+        """Whether all chunks must be equally large, because data moves to other chunks."""
         return self.spec.moves
 
     def least_elements(self, world_size: int) -> int:
@@ -200,7 +202,7 @@ class Algorithm(Generic[Arguments, Returned]):
         return tuple((as_step(yielded) for yielded in program) for program in self.start(rank, world_size, root))
 
     def start(self, rank: int, world_size: int, root: int = 0) -> tuple[Program, ...]:
-        """Return the programs of one rank as the function returned them; each yields steps or single operations.
+        """Return the programs of one rank, whose single operations are not converted to steps.
 
         Raise InputError as ``channels`` does.
         """
@@ -214,9 +216,9 @@ class Algorithm(Generic[Arguments, Returned]):
         return tuple(iter(()) if program is None else program for program in programs)
 
     def recorded(self, world_size: int, root: int = 0) -> npt.NDArray[np.int32] | None:
-        """Return the recorded operations of all ranks of a user's file, or None for a function of this process.
+        """Return the recorded operations of all ranks for a user's file, or None for a function of this process.
 
-        Each row has rank, channel, step, kind, peer, chunk, count and into. Raise the program's exception.
+        The columns are rank, channel, step, kind, peer, chunk, count and into. Raise the program's exception.
         """
         table: Callable[..., npt.NDArray[np.int32]] | None = getattr(self.function, "table", None)
         if table is None or self.source is None:
@@ -227,8 +229,8 @@ class Algorithm(Generic[Arguments, Returned]):
     def find_line(self, at: tuple[int, int, int] | None, world_size: int, root: int = 0) -> str:
         """Return text such as ``line 9 of my.py`` for a rank, channel and step, or for the start of the program.
 
-        The text is empty for Ringlab's own algorithms and if the line is unknown. A user's file has recorded its lines;
-        other programs run again.
+        The text is empty for Ringlab's own algorithms and if the line is unknown. The lines of a user's file are
+        recorded. Any other program runs again.
         """
         find: Callable[..., int | None] | None = getattr(self.function, "find_line", None)
         if find is not None and self.source is not None:
@@ -271,7 +273,7 @@ class Algorithm(Generic[Arguments, Returned]):
         return count
 
     def _call(self, rule: Callable[..., int], world_size: int) -> int:
-        """Return the count of a rule. Raise InputError with the algorithm's name if the rule fails."""
+        """Return the result of a chunk rule. Raise InputError with the algorithm's name if the rule fails."""
         arguments = self.rule_arguments(rule)
         try:
             return rule(world_size, **arguments)
@@ -285,7 +287,7 @@ class Algorithm(Generic[Arguments, Returned]):
             ) from error
 
     def rule_arguments(self, rule: Callable[..., int]) -> dict[str, Parameter]:
-        """Return the program's parameters that a rule for chunks accepts in addition to the world size."""
+        """Return the program's parameters that a chunk rule accepts in addition to the world size."""
         accepted = list(inspect.signature(rule).parameters)[1:]
         return {key: value for key, value in self._values().items() if key in accepted}
 
@@ -333,7 +335,7 @@ class NcclsOwn(Algorithm):
         return self.spec.moves or self.spec.has_parts  # whose parts are all of one length
 
     def least_elements(self, world_size: int) -> int:
-        """Return the minimum number of elements: one, or one per rank. NCCL's model has no times for empty buffers."""
+        """Return the minimum number of elements: one, or one per rank. The NCCL model cannot predict empty buffers."""
         return world_size if self.needs_equal_chunks else 1
 
 
@@ -343,7 +345,7 @@ class GloosOwn(Algorithm):
     backend = GLOO
 
     def costs_of(self, transport: "Transport") -> "Transport":
-        """Return the costs of messages that are posted and awaited in C++."""
+        """Return the transport with gloo's costs: gloo posts and awaits messages in C++."""
         return transport.for_gloo()
 
 

@@ -1,4 +1,4 @@
-"""The errors and warnings of Ringlab: rejected or deprecated input, a wrong program, and a failed run."""
+"""The errors and warnings of Ringlab: rejected or deprecated input, wrong rank programs, and failed runs."""
 
 import sys
 import warnings
@@ -36,28 +36,28 @@ def warn_input(message: str) -> None:
 
 
 class Undefined(InputError):  # noqa: N818 - what the algorithm is there
-    """An algorithm that is not defined for a world size. The message names those for which it is."""
+    """The algorithm is not defined for this world size. The message names valid world sizes."""
 
 
 class TooLarge(InputError):  # noqa: N818 - what it is
-    """Work that exceeds the time or memory limits. Other calls of the same scenario may be fine."""
+    """The work exceeds the time or memory limits. Other calls of the same scenario may still fit."""
 
 
 class NotKnown(InputError):  # noqa: N818 - what it is
-    """An unknown name in a table row that other rows do not need."""
+    """A table row contains an unknown name. The other rows do not need it."""
 
 
 class TorchMissing(InputError, ModuleNotFoundError):  # noqa: N818 - what is missing
-    """A function that needs torch, in an installation without torch."""
+    """The function needs torch, which is not installed."""
 
     def __init__(self, package: str = "torch") -> None:
         super().__init__(f"this needs {package}, which is not installed here: pip install 'ringlab[torch]'")
 
 
 class ProgramError(InputError):
-    """A wrong rank program. The error names the rank, step and operation, and the ``world_size`` at which it fails.
+    """A rank program is wrong. The error names the rank, step and operation, and the ``world_size`` at which it fails.
 
-    ``lands`` is True if the step completes and delivers wrong data.
+    ``lands`` is True if the step completes but delivers wrong data.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class ProgramError(InputError):
 
 
 class Deadlock(ProgramError):  # noqa: N818 - what happened
-    """Ranks that wait for each other although none has failed; ``circle`` lists them."""
+    """Ranks wait for each other although none has failed. ``circle`` lists them."""
 
     def __init__(self, message: str, world_size: int, circle: tuple[int, ...], step: int) -> None:
         super().__init__(message, world_size, circle[0], step)
@@ -76,7 +76,7 @@ class Deadlock(ProgramError):  # noqa: N818 - what happened
 
 
 class ProgramEnded(InputError):  # noqa: N818 - what happened
-    """A user's file that exited or was ended before it answered; ``at`` is the rank, channel and step."""
+    """The process of a user's file exited or was killed before it answered. ``at`` is the rank, channel and step."""
 
     def __init__(self, message: str, at: tuple[int, int, int] | None, is_timeout: bool = False) -> None:
         super().__init__(message)
@@ -84,7 +84,7 @@ class ProgramEnded(InputError):  # noqa: N818 - what happened
 
 
 class RunFailed(RuntimeError):  # noqa: N818 - what happened, as in "the run failed"
-    """A real run that failed: a rank died or time ran out. The command line exits with status 1.
+    """A run on real processes failed: a rank died or time ran out. The command line exits with status 1.
 
     ``trace`` is the Trace up to the failure, if known.
 

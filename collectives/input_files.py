@@ -1,4 +1,4 @@
-"""Read files: regular files of limited size. No output of a command overwrites its inputs."""
+"""Read regular files of limited size, and keep a command from overwriting its inputs."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def inputs_protected() -> Iterator[None]:
 
 
 def is_input(status: os.stat_result) -> bool:
-    """Return whether the current ``inputs_protected`` block has read the file of this status, by any name."""
+    """Return whether the current ``inputs_protected`` block has read this file, under any name."""
     return (status.st_dev, status.st_ino) in (_files_read.get() or ())
 
 
@@ -133,7 +133,7 @@ def is_made_by_kernel(path: Path) -> bool:
 
 
 def reason(error: OSError | ValueError) -> str:
-    """Return the system's message, without number and file.
+    """Return the system's error message, without the error number and the file name.
 
     >>> reason(FileNotFoundError(2, "No such file or directory", "x"))
     'No such file or directory'

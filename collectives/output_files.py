@@ -1,6 +1,6 @@
-"""Write files: regular files, completely or not at all, and never over an input of the same command.
+"""Write regular files, completely or not at all, and never over an input of the same command.
 
-A symbolic link stays, and its target is written.
+Writing to a symbolic link replaces its target and keeps the link.
 """
 
 import errno
@@ -17,7 +17,7 @@ TEMPORARY = ".ringlab-"  # how the name of a file begins that is not yet whole
 
 
 def cache_folder() -> Path:
-    """Return the cache directory of Ringlab, by the XDG rules. Raise InputError without a home directory.
+    """Return Ringlab's cache directory by the XDG rules. Raise InputError if there is no home directory.
 
     >>> cache_folder().name
     'ringlab'
@@ -31,8 +31,8 @@ def cache_folder() -> Path:
 def check_output(path: Path | str) -> None:
     """Raise InputError for a file that cannot be written. Call this before long work.
 
-    Rejected are special files, paths in ``/proc`` and ``/sys``, inputs of the same command, and missing permissions.
-    Nothing is created or changed.
+    Special files, paths in ``/proc`` and ``/sys``, inputs of the same command, and files without write permission are
+    rejected. Nothing is created or changed.
 
     >>> check_output("/")
     Traceback (most recent call last):
@@ -84,8 +84,8 @@ def _check_folder(folder: Path) -> None:
 def write_bytes(path: Path | str, content: bytes | memoryview, durable: bool = False) -> None:
     """Write ``content`` to ``path`` atomically, and create its directory.
 
-    Owner and permissions stay. With ``durable``, the file and its name are on disk on return. Raise InputError as
-    ``check_output`` does, and OSError with ``path`` if the system fails.
+    The owner and the permissions are kept. With ``durable``, the file and its name are on disk on return. Raise
+    InputError as ``check_output`` does, and OSError with ``path`` if the system fails.
     """
     check_output(path)
     target = _follow(path)

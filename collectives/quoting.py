@@ -44,7 +44,7 @@ def quote(value: object) -> str:
 
 
 def describe_accepted(problem: str, message: str) -> str:
-    """Return the text about accepted values that follows a wrong value, from the type and message of pydantic's error.
+    """Describe the accepted values for a message, from the type and message of a pydantic error.
 
     >>> "4.5" + describe_accepted("int_type", "Input should be a valid integer")
     '4.5 must be an integer'
@@ -57,7 +57,7 @@ def describe_accepted(problem: str, message: str) -> str:
 
 
 def name_some(names: Sequence[object], between: str = ", ") -> str:
-    """Return the first eight names as a list in a sentence, and the number of the others.
+    """Return up to eight names joined by ``between``, followed by the number of further names.
 
     >>> name_some([1, 2, 4]), name_some(range(10))
     ('1, 2, 4', '0, 1, 2, 3, 4, 5, 6, 7 and 2 more')
@@ -97,7 +97,7 @@ def describe_exit(status: int) -> str:
 
 
 def quote_for_bash(text: str) -> str:
-    r"""Return a word that bash reads as ``text``, with unprintable characters as bytes.
+    r"""Return ``text`` quoted for bash. Unprintable characters become escaped bytes.
 
     >>> quote_for_bash("a b"), quote_for_bash("a\u202eb")
     ("'a b'", "$'a\\xe2\\x80\\xaeb'")
@@ -115,7 +115,7 @@ def _bytes_of(text: str) -> str:
 def make_printable(text: str, keep: str = "", most: int = MOST_PRINTED) -> str:
     r"""Return text as one line, with control characters escaped as Python writes them.
 
-    Escaped are control characters, escape sequences, line ends, bidirectional marks and surrogates, except those in
+    Control characters, escape sequences, line ends, bidirectional marks and surrogates are escaped, except those in
     ``keep``. The middle of a text longer than ``most`` characters is left out.
 
     >>> make_printable("a\x1b[31mred")
@@ -150,7 +150,7 @@ def suggest(name: str, known: Iterable[str], more: str = "") -> str:
 
 
 def close_names(name: str, known: Iterable[str]) -> list[str]:
-    """Return up to eight names most similar to ``name``: names that contain it first.
+    """Return up to eight known names that are most similar to ``name``. A name that contains it is most similar.
 
     >>> close_names("h100", ["dgx-h100", "dgx-a100", "H100-SXM"])
     ['dgx-h100', 'H100-SXM']
@@ -164,7 +164,7 @@ def close_names(name: str, known: Iterable[str]) -> list[str]:
 
 
 def _likeness(given: str, known: str) -> float:
-    """Return the share of characters that two names have in common; 1 if the given name is a part of the other."""
+    """Return the similarity of two names from 0 to 1; 1 if ``known`` contains ``given``."""
     if len(given) >= PART and given in known:
         return 1.0
     return SequenceMatcher(None, known, given).ratio()

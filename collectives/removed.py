@@ -1,4 +1,4 @@
-"""Names of the last release that were removed or renamed. The next release deletes this file."""
+"""List names that were removed or renamed since the last release. The next release deletes this file."""
 
 from collections.abc import Iterator
 from typing import Any

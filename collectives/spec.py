@@ -32,7 +32,7 @@ Contents = Callable[[int, int, int, int], Contributors | None]  # (rank, part, w
 
 
 class Spec(NamedTuple):
-    """The ranks that start with data, and the ranks that end with data."""
+    """The specification of a collective: the data that each rank has at the start and at the end."""
 
     name: str
     rooted: bool  # programs take (rank, world_size, root)

@@ -6,12 +6,12 @@ collectives. It yields *steps*. A step is a tuple of operations that are posted 
 
 * A send reads its chunks as they were before the step. Received data is written when the step completes.
 * ``copy`` and ``reduce`` are local: they read chunks as they were before the step, and send nothing.
-* A step writes each chunk at most once, or with several ``recv_reduce``, which are applied in the order of the step,
-  whichever arrives first. No other operation may write their chunks; put a local ``reduce`` into a separate step, which
-  costs the same. A rank never sends to itself.
-* The k-th send from a to b meets the k-th receive at b from a.
-* A rank can run several programs at the same time, each on its own *channel*. They use different chunks, and sends meet
-  receives of the same channel.
+* A step writes each chunk at most once. Only several ``recv_reduce`` may write the same chunk; they are applied in the
+  order of the step, whichever arrives first. Put a local ``reduce`` of such a chunk into a separate step, which costs
+  the same. A rank never sends to itself.
+* The k-th send from a to b matches the k-th receive at b from a.
+* A rank can run several programs at the same time, each on its own *channel*. They use different chunks, and sends
+  match receives of the same channel.
 * Chunks from ``chunks`` on are scratch: undefined at the start, and as large as chunk ``index % chunks``.
 * Data keeps its place: data of chunk k, or of scratch of its size, is received in chunk k or in such scratch.
   Only all_to_all moves data, so its chunks are all equally large.
@@ -66,7 +66,7 @@ class Operation(NamedTuple):
     kind: Kind
     peer: int  # the other rank; -1 for local operations
     chunk: int  # first chunk read by a send, copy or reduce; first chunk written by a receive
-    count: int  # type: ignore[assignment]  # a tuple's count of an item is nothing that anyone asks for
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs
     into: int  # first chunk written; -1 for a send
 
     @property
@@ -180,7 +180,7 @@ DEEPEST = 1000  # programs that run one another by ``yield from``
 
 
 def line_reached(program: object, file: str) -> int:
-    """Return the line of ``file`` at which a generator, or one that it delegates to, is suspended; 0 if none is."""
+    """Return the line of ``file`` where a generator, or one that it delegates to, is suspended; 0 if none is."""
     line = 0
     for _ in range(DEEPEST):
         if type(program) is not GeneratorType:
@@ -192,7 +192,7 @@ def line_reached(program: object, file: str) -> int:
 
 
 class Spaced(Sequence[int]):
-    """``count`` integers from ``first`` on with distance ``apart``: a range whose first element may be a symbolic rank.
+    """A range of ``count`` integers, ``apart`` from each other, whose ``first`` one may be a symbolic rank.
 
     >>> Spaced(2, 4, 3)[2]
     10
@@ -244,14 +244,14 @@ def _on_group(op: Operation, ranks: Sequence[int], count: int, first_chunk: int,
 
 
 def _member(ranks: Sequence[int], index: int) -> int:
-    """Return ``ranks[index]``, of a range by arithmetic, which symbolic ranks know."""
+    """Return ``ranks[index]``. For a range, compute it, so that the index can be symbolic."""
     return ranks.start + ranks.step * index if isinstance(ranks, range) else ranks[index]
 
 
 def as_step(yielded: object) -> Step:
-    """Return the step that a program yielded, a tuple of operations; one operation alone is a step too.
+    """Return the step that a program yielded. A single operation becomes a step of one operation.
 
-    Raises InputError for anything else.
+    Raise InputError for any other value.
 
     >>> len(as_step(send(1, 0)))
     1
@@ -272,10 +272,10 @@ Index = TypeVar("Index", int, npt.NDArray[np.int64])
 
 
 def offset(index: Index, n: int, chunks: int) -> Index:
-    """Return the first element of chunk ``index`` of a buffer of ``n`` elements in ``chunks``, or of each in an array.
+    """Return the first element of chunk ``index`` in a buffer of ``n`` elements and ``chunks`` chunks.
 
-    Chunk k of c covers elements ``[k * n // c, (k + 1) * n // c)``. Scratch chunks follow the buffer with the same
-    sizes.
+    ``index`` may be an array. Chunk k of c covers elements ``[k * n // c, (k + 1) * n // c)``. Scratch chunks follow
+    the buffer with the same sizes.
 
     >>> [offset(index, n=10, chunks=4) for index in range(6)]
     [0, 2, 5, 7, 10, 12]
@@ -284,7 +284,7 @@ def offset(index: Index, n: int, chunks: int) -> Index:
 
 
 def extent(chunk: int, count: int, n: int, chunks: int) -> int:
-    """Return the number of elements in ``count`` chunks from ``chunk`` on, of a buffer of ``n`` elements in ``chunks``.
+    """Return the number of elements in ``count`` chunks, starting at ``chunk``, of a buffer of ``n`` elements.
 
     >>> extent(1, count=2, n=10, chunks=4)
     5

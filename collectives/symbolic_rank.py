@@ -1,8 +1,9 @@
 """Run a rank program once for many ranks, with a symbol in place of the rank number.
 
-A ``ShiftedRank`` represents all ranks at once, a ``VectorRank`` some ranks by the value of each. Their operations
-return the correct result for each rank. If ranks would take different execution paths, they raise ``Diverges``. Python
-raises TypeError for any other use of the rank. The schedule is then built another way.
+A ``ShiftedRank`` represents all ranks by a formula, a ``VectorRank`` some ranks by an array with their values. Their
+operations return the correct result for each rank. If ranks would take different execution paths, they raise
+``Diverges``. Python raises TypeError for any other use of the rank. In both cases, the schedule is built in another
+way.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ LARGEST = 2**31 - 1  # beyond it a product could overflow
 
 
 class Diverges(BaseException):  # not an error of the program, so its own `except Exception` must not stop it
-    """Ranks have different values where the program needs one. ``values`` has the value of each, or is None."""
+    """Raised if ranks have different values where the program needs one. ``values`` holds them, or is None."""
 
     def __init__(self, values: Values | None = None) -> None:
         super().__init__()
@@ -24,7 +25,7 @@ class Diverges(BaseException):  # not an error of the program, so its own `excep
 
 
 class VectorRank:
-    """An integer that has a value on each of many ranks, as arithmetic on the rank gives it."""
+    """An integer that is computed from the rank, with an array of its values on many ranks."""
 
     def __init__(self, values: Values) -> None:
         self.values = values
@@ -67,16 +68,16 @@ class VectorRank:
         return self // other, self % other
 
     def bit_length(self) -> Any:
-        """Return the bits that it takes to write the number, as ``int.bit_length``."""
+        """Return ``int.bit_length`` of the value on each rank."""
         return vectorise(np.frexp(np.abs(self.values).astype(np.float64))[1].astype(np.int64))
 
     def bit_count(self) -> Any:
-        """Return how many bits are set, as ``int.bit_count``."""
+        """Return ``int.bit_count`` of the value on each rank."""
         return vectorise(np.bitwise_count(self.values).astype(np.int64))
 
 
 def vectorise(values: npt.NDArray[Any]) -> "VectorRank | int":
-    """Return the values as one integer, a plain one if they agree. Raises TypeError if one is too large."""
+    """Return the values as a VectorRank, or as an int if all are equal. Raise TypeError if a value is too large."""
     values = values.astype(np.int64, copy=False)
     low, high = int(values.min()), int(values.max())
     if low == high:
@@ -160,10 +161,10 @@ for _name, _compare in _COMPARISONS.items():
 
 
 class ShiftedRank:
-    """``base + stride * ((rank + shift) % world_size)``, of any rank.
+    """The integer ``base + stride * ((rank + shift) % world_size)``, for any rank.
 
-    It knows sums with whole numbers, multiples by positive ones, and the remainder by as many values as it goes
-    through. It compares where all ranks agree, and raises ``Diverges`` where they do not.
+    It supports adding an integer, multiplying by a positive integer, and the remainder modulo ``stride * world_size``.
+    Comparisons return a result if all ranks agree, and raise ``Diverges`` otherwise.
 
     >>> right = (ShiftedRank(world_size=4) + 1) % 4
     >>> right.shift, right.base, (right * 2 + 1).base
@@ -177,7 +178,7 @@ class ShiftedRank:
 
     @property
     def values(self) -> range:
-        """All values on some rank."""
+        """The range of the values on all ranks."""
         return range(self.base, self.base + self.stride * self.world_size, self.stride)
 
     def __add__(self, other: Any) -> Any:

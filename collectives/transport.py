@@ -1,4 +1,4 @@
-"""The costs that software adds to a network."""
+"""The costs that communication software adds to a network."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -25,26 +25,25 @@ class TcpTerms:
     receive_ready: bool = (
         True  # a receive-ready notification travels, in line behind data; off: the sender knows at once
     )
-    start: float = 0.0  # seconds of a core before a rank posts its first message
+    start: float = 0.0  # CPU seconds before a rank posts its first message
     receive_ready_overhead: float = 0.0  # seconds that a notification spends in software
-    exchange_overhead: float = 0.0  # seconds of a rank's thread more for a step that both sends and receives
-    cores: float = inf  # that all ranks share: what software does waits for one of them; off: infinite
-    post_cpu: float = 0.0  # seconds of a core in which a rank posts a send or a receive, one after the other
+    exchange_overhead: float = 0.0  # additional seconds of a rank's thread for a step that both sends and receives
+    cores: float = inf  # CPU cores that the software of all ranks shares; off: infinite
+    post_cpu: float = 0.0  # CPU seconds to post one send or receive; a rank posts them one after the other
     arrival_cpu: float = (
-        0.0  # seconds of a core between the last byte of a message or notification and that a rank knows
+        0.0  # CPU seconds from the arrival of a message's or notification's last byte until the rank knows
     )
-    wake_cpu: float = 0.0  # seconds of a core before a rank goes on that had to wait for a message
-    # of these three, that gloo's own collectives take, which post in C++ and not in Python; off: 1
-    own_share: float = 1.0
-    own_start: float = 0.0  # seconds of a core more before the first message of gloo's own, from a thread of gloo's
-    send_buffer: float = inf  # bytes that a send may leave behind when it returns; off: 0, it returns when all is there
-    window: float = inf  # bytes of a connection under way; off: infinite
+    wake_cpu: float = 0.0  # CPU seconds before a rank continues that had to wait for a message
+    own_share: float = 1.0  # the share of post_cpu, arrival_cpu and wake_cpu in gloo's own (C++) collectives; off: 1
+    own_start: float = 0.0  # additional CPU seconds before the first message of a gloo collective, on gloo's thread
+    send_buffer: float = inf  # bytes that may be in transit when a send returns; off: 0, it returns when all arrived
+    window: float = inf  # bytes in flight per connection; off: infinite
     piece: float = inf  # bytes of a connection that wait for its first link or are on it; off: infinite
     payload: float = 1448.0  # bytes of data in a packet
-    header: float = 66.0  # bytes beside them; off: 0
-    burst: float = 0.0  # bytes that a link lets through at once after idle; off: 0
-    acknowledgement: float = 66.0  # bytes of each, the other way; off: 0
-    packets_acknowledged: float = 2.0  # by each of them
+    header: float = 66.0  # bytes of headers in a packet; off: 0
+    burst: float = 0.0  # bytes that an idle link sends at once; off: 0
+    acknowledgement: float = 66.0  # bytes of an acknowledgement, sent in the other direction; off: 0
+    packets_acknowledged: float = 2.0  # by each acknowledgement
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -66,10 +65,10 @@ class TcpTerms:
 
 @dataclass(frozen=True)
 class Transport:
-    """Software costs on top of the links. The default is ideal: no overhead, the full line rate, free rendezvous.
+    """The software costs of messages. The default is ideal: no overhead, the full line rate, free rendezvous.
 
-    With ``tcp``, messages travel as gloo sends them over TCP; otherwise whole and by rendezvous. Raise InputError for a
-    negative time, and for a goodput outside (0, 1].
+    With ``tcp``, messages are simulated as gloo sends them over TCP. Otherwise they are sent whole, by rendezvous.
+    Raise InputError for a negative time, and for a goodput outside (0, 1].
 
     >>> Transport("my-nic", overhead=3e-6, goodput=0.9, gamma=1e-10).overhead
     3e-06

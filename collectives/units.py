@@ -40,7 +40,7 @@ def _parse(text: object, units: Mapping[str, Fraction | int], what: str, example
 
 
 def _closest(text: object, units: Mapping[str, Fraction | int]) -> str:
-    """Return the probable quantity with a valid unit, or an empty string.
+    """Return the quantity that was probably meant, with a valid unit, or an empty string.
 
     >>> _closest("2.5GbE", RATES), _closest("100Gbps", RATES), _closest("64", SIZES)
     ('2.5 Gbit/s', '100 Gbit/s', '')
@@ -58,7 +58,7 @@ def _read(text: str) -> tuple[Fraction, str]:
 
 
 class Bandwidth(float):
-    """Bytes per second that were parsed from a text with a unit. Builders of clusters accept it instead of the text."""
+    """A bandwidth in bytes per second, parsed from text with a unit. Cluster builders accept it in its place."""
 
     @classmethod
     def parse(cls, text: object) -> "Bandwidth":
@@ -71,7 +71,7 @@ class Bandwidth(float):
 
 
 class Latency(float):
-    """Seconds that were parsed from a text with a unit. Builders of clusters accept it instead of the text."""
+    """A latency in seconds, parsed from a text with a unit. Cluster builders accept it instead of the text."""
 
     @classmethod
     def parse(cls, text: object) -> "Latency":
@@ -190,7 +190,6 @@ class TomlFloat(float):
     """
 
     def __new__(cls, text: str) -> "TomlFloat":
-        """Return the float of a text."""
         number = super().__new__(cls, text)
         number.text = text
         return number

@@ -1,4 +1,4 @@
-"""Environment variables with numeric values: those that Ringlab or its libraries read, and their ranges.
+"""Check environment variables with numeric values that Ringlab or its libraries read.
 
 All are checked once at the start, because a wrong value would otherwise fail late or silently.
 """
@@ -66,7 +66,7 @@ def check_variables(environment: Mapping[str, str] = os.environ) -> None:
 
 
 def refused(name: str, value: str, ways_out: str, environment: Mapping[str, str] = os.environ) -> InputError:
-    """Return the error for a variable. Each rank reports it alone."""
+    """Return the error for an environment variable, with the rank of this process as its ``rank``."""
     error = InputError(f"the environment variable {name} is {quote(value)}; {ways_out}")
     vars(error)["rank"] = environment.get("RANK", "0")
     return error

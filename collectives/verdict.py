@@ -20,7 +20,7 @@ class Costs:
     world_size: int
     steps: int
     least_steps: int
-    steps_ratio: float | None  # times the least; None where nothing is needed
+    steps_ratio: float | None  # steps / least_steps; None if least_steps is 0
     ports: int
     messages: int
     sent_share: float  # buffers sent by the busiest rank
@@ -31,7 +31,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result for one algorithm: reports by world size, up to the first failure."""
+    """The result of proving one algorithm: a report per world size, up to the first failure."""
 
     algorithm: Algorithm
     reports: tuple[ProofReport, ...]
@@ -59,7 +59,7 @@ class Verdict:
 
     @property
     def harmless_mistake(self) -> str | None:
-        """The first mistake that does not affect a result, at the smallest world size; None if there is none."""
+        """The first mistake that does not affect the result, at the smallest world size; None if there is none."""
         return next((report.harmless_mistake for report in self.reports if report.harmless_mistake), None)
 
     def to_dict(self) -> dict[str, Any]:
@@ -81,11 +81,12 @@ def prove(
 ) -> Verdict:
     """Prove the algorithm at each world size, for every root of a rooted collective, up to the first failure.
 
-    ``on_proved`` is called with the sum of the finished world sizes. An interrupt after the first one ends the proof
-    early. Raise TooLarge if the first world size has too many chunks; larger such sizes are skipped.
+    ``on_proved`` is called with the sum of the finished world sizes. An interrupt after the first world size ends the
+    proof early. Raise TooLarge if the first world size has too many chunks; later world sizes that are too large are
+    skipped.
 
-    A failure with one rank is reported for the next world size if that fails too, because it shows more. A program that
-    exceeded its time limit with one rank does not run again.
+    A failure with one rank is replaced by the failure at the next world size, if there is one, which is more
+    informative. A program that exceeded its time limit with one rank does not run again.
     """
     reports: list[ProofReport] = []
     undefined: dict[int, str] = {}
@@ -131,7 +132,7 @@ def prove(
 
 
 def differs_from(algorithm: Algorithm) -> int | None:
-    """Return the fewest ranks, up to nine, that reduce in different orders, or None if all use the same order.
+    """Return the smallest world size up to nine at which ranks reduce in different orders, or None.
 
     >>> from collectives import find_algorithm
     >>> differs_from(find_algorithm("all_reduce/unchunked_ring")), differs_from(find_algorithm("all_reduce/ring"))

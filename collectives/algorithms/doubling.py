@@ -73,7 +73,7 @@ def with_spares(inner: Program, rank: int, world_size: int, chunks: int) -> Prog
 
 @algorithm("all_reduce", name="recursive_doubling", chunks=1)
 def recursive_doubling_all_reduce(rank: int, world_size: int) -> Program:
-    """Sum all buffers on all ranks. log2 p steps of n bytes, the fewest; two more if p is not a power of two."""
+    """Sum all buffers on all ranks. log2 p steps of n bytes, the fewest; two more steps if p is not a power of two."""
     yield from with_spares(exchange_all(rank, core_of(world_size)), rank, world_size, chunks=1)
 
 

@@ -102,7 +102,7 @@ def hierarchical_all_reduce(
 
 
 def one_piece(rank: int, world_size: int, piece: Dimensions, first: int, size: int, total: int) -> Program:
-    """Sum ``size`` of ``total`` chunks, from ``first`` on, on all ranks."""
+    """Sum one piece of the buffer on all ranks: ``size`` of the ``total`` chunks, starting at chunk ``first``."""
     scatter, reduce, gather = piece
     width, share = scatter.world_size, size // scatter.world_size
     row, gpu = divmod(rank, width)
@@ -136,9 +136,9 @@ def torus_chunks(world_size: int, columns: int | None, rows: int | None) -> int:
 
 
 def by_lines(lines: Sequence[Line], direction: int, first: int) -> Program:
-    """Sum the chunks from ``first`` on, one per rank of the lines, on all these ranks by a ring in each dimension.
+    """All-reduce one chunk per rank, starting at chunk ``first``, with a ring along each dimension in turn.
 
-    ``direction`` has the meaning of ``reduce_around``.
+    ``direction``: see ``reduce_around``.
     """
     if not lines:
         return

@@ -1,7 +1,7 @@
 """Run a library algorithm inside another one: on a group of ranks and a piece of the buffer, one channel at a time.
 
 The channels of an algorithm use different chunks and exchange no messages, so each channel is an algorithm for the
-chunks that it uses. So algorithms with different numbers of channels can run one after the other: each piece of the
+chunks that it uses. Algorithms with different numbers of channels can therefore run in sequence: each piece of the
 buffer runs through one channel of each.
 """
 
@@ -21,7 +21,7 @@ UNUSED = 1 << 20  # smallest position of chunks that a channel does not use
 
 @dataclass(frozen=True)
 class Inner:
-    """One channel of an algorithm, as an algorithm on the chunks that it uses, numbered in order."""
+    """One channel of an algorithm, treated as an algorithm of its own. Its chunks are renumbered from 0."""
 
     algorithm: Algorithm
     world_size: int
@@ -35,27 +35,28 @@ class Inner:
 
     @property
     def buffers(self) -> int:
-        """The scratch in whole buffers, rounded up."""
+        """The scratch size in whole buffers, rounded up."""
         return -(-self.algorithm.scratch(self.world_size) // self.algorithm.chunks(self.world_size))
 
     def run(self, rank: int, ranks: Sequence[int], count: int, first_chunk: int, total: int) -> Program:
-        """Yield the steps of a rank of a group; ``ranks`` are the group's ranks of the world.
+        """Yield the steps of one rank of a group; ``ranks`` lists the global ranks of the group.
 
-        The channel's chunk k is the ``count`` chunks from ``first_chunk + k * count`` on, of ``total``. Its scratch has
-        the same offset in the scratch. Raise InputError if the chunks of a message would not be contiguous.
+        The channel's chunk k becomes ``count`` of the ``total`` chunks, starting at ``first_chunk + k * count``.
+        Scratch chunks get the same offset within the scratch. Raise InputError if the chunks of a message would not be
+        contiguous.
         """
         for step in self.algorithm.channels(rank, self.world_size)[self.channel]:
             yield tuple(self._translate(op, ranks, (count, first_chunk, total)) for op in step)
 
     @cached_property
     def _positions(self) -> tuple[int, ...]:
-        """The position of each chunk of the buffer among the channel's; at least UNUSED for chunks of others."""
+        """The position of each buffer chunk among the channel's chunks; at least UNUSED for other channels' chunks."""
         position = {chunk: number for number, chunk in enumerate(self.owned)}
         chunks = self.algorithm.chunks(self.world_size)
         return tuple(position.get(chunk, UNUSED * (chunk + 1)) for chunk in range(chunks))
 
     def _translate(self, op: Operation, ranks: Sequence[int], piece: tuple[int, int, int]) -> Operation:
-        """Return an operation with the world's ranks and chunks; ``piece`` has count, first chunk and total."""
+        """Return an operation with global ranks and chunks. ``piece`` is (count, first chunk, total)."""
         count, first_chunk, total = piece
 
         def translate(chunk: Any) -> Any:

@@ -16,7 +16,7 @@ of Parallel and Distributed Computing 69 (2009).
 ranks, use a tree, ``direct`` or ``halving_doubling``. Choose the bidirectional ring if the network is a ring of
 full-duplex links; it does not send fewer bytes.
 
-gloo's own all_reduce is made of rings, too. It is in this module to be predicted; real ranks leave it to gloo.
+gloo's own all_reduce also consists of rings. Its program in this module serves predictions; real ranks call gloo.
 """
 
 from collectives.declaration import GLOO, GloosOwn, algorithm
@@ -33,7 +33,7 @@ def reduce_around(rank: int, world_size: int, direction: int) -> Program:
 
 
 def gather_around(rank: int, world_size: int, direction: int) -> Program:
-    """Copy chunk r of rank r to all ranks. ``direction`` has the meaning of ``reduce_around``."""
+    """Copy chunk r of rank r to all ranks. ``direction``: see ``reduce_around``."""
     after, before = (rank + direction) % world_size, (rank - direction) % world_size
     for step in range(world_size - 1):
         outgoing, incoming = (rank - direction * step) % world_size, (rank - direction * (step + 1)) % world_size
@@ -41,7 +41,7 @@ def gather_around(rank: int, world_size: int, direction: int) -> Program:
 
 
 def all_reduce_around(rank: int, world_size: int, direction: int) -> Program:
-    """Sum all chunks on all ranks. ``direction`` has the meaning of ``reduce_around``."""
+    """Sum all chunks on all ranks. ``direction``: see ``reduce_around``."""
     yield from reduce_around(rank, world_size, direction)
     yield from gather_around(rank, world_size, direction)
 
