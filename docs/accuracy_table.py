@@ -16,19 +16,19 @@ BASELINES = {"torch": "torch's estimator", "tuner": "NCCL's tuner formula", "alp
 HIGH = 0.5
 
 
-def measured(found: dict[str, Any]) -> str:
+def measured(results: dict[str, Any]) -> str:
     """Return the tables of errors: all systems, families, collectives, rows to measure, and each system."""
-    where = found["environment"]
+    where = results["environment"]
     parts = [
-        f"{found['date']}, torch {where['torch']}. `python -m benchmarks.accuracy` takes "
-        f"{found['cpu_seconds']:.1f} s of CPU.\n",
-        _table("", _overview(found)),
-        *(_table(f"{key}, as shipped", _groups(found, key)) for key in ("family", "collective")),
+        f"{results['date']}, torch {where['torch']}. `python -m benchmarks.accuracy` takes "
+        f"{results['cpu_seconds']:.1f} s of CPU.\n",
+        _table("", _overview(results)),
+        *(_table(f"{key}, as shipped", _groups(results, key)) for key in ("family", "collective")),
         "If three rows of a table are known, its other rows have this median error (in brackets: with the shipped "
         "parameters):\n",
-        _table("rows known", _gains(found["left_out"]["gains"], found["gains"])),
+        _table("rows known", _gains(results["left_out"]["gains"], results["gains"])),
         "Error of each system if it is left out of the fit (in brackets: with the shipped parameters):\n",
-        _table("system", _systems(found)),
+        _table("system", _systems(results)),
     ]
     return "\n".join(parts)
 
@@ -41,8 +41,8 @@ def _percent(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.1f} %"
 
 
-def _overview(found: dict[str, Any]) -> list[list[str]]:
-    shipped, left_out = found["shipped"], found["left_out"]
+def _overview(results: dict[str, Any]) -> list[list[str]]:
+    shipped, left_out = results["shipped"], results["left_out"]
     rows = [
         ["**each system left out**, median", *(f"**{_percent(left_out['classes'][c]['median'])}**" for c in CLASSES)],
         [
@@ -58,8 +58,8 @@ def _overview(found: dict[str, Any]) -> list[list[str]]:
     return [*rows, ["systems", *(str(left_out["classes"][c]["systems"]) for c in CLASSES)]]
 
 
-def _groups(found: dict[str, Any], key: str) -> list[list[str]]:
-    return [[name, *_medians(scores)] for name, scores in found["shipped"]["groups"][key].items()]
+def _groups(results: dict[str, Any], key: str) -> list[list[str]]:
+    return [[name, *_medians(scores)] for name, scores in results["shipped"]["groups"][key].items()]
 
 
 def _medians(scores: dict[str, Any]) -> list[str]:
@@ -73,7 +73,7 @@ def _gains(left_out: list[dict[str, Any]], shipped: list[dict[str, Any]]) -> lis
     """Return a row for each choice of sizes, the best first, and the error of the first choice without known rows."""
     of_shipped = {tuple(gain["sizes"]): gain for gain in shipped}
     rows, none = [], ("none, evaluated on the same rows as ", left_out[0], "before")
-    for title, gain, key in [*(("", one, "after") for one in left_out), none]:
+    for title, gain, key in [*(("", gain, "after") for gain in left_out), none]:
         sizes = ", ".join("the largest" if size is None else format_size(size) for size in gain["sizes"])
         inside = of_shipped.get(tuple(gain["sizes"]), {}).get(key, {})
         rows.append([title + sizes, *(_beside(gain[key][c], inside.get(c)) for c in CLASSES)])
@@ -84,11 +84,11 @@ def _beside(left_out: dict[str, Any], shipped: dict[str, Any] | None) -> str:
     return _percent(left_out["median"]) + (f" ({100 * shipped['median']:.1f})" if shipped else "")
 
 
-def _systems(found: dict[str, Any]) -> list[list[str]]:
-    shipped = found["shipped"]["systems"]
+def _systems(results: dict[str, Any]) -> list[list[str]]:
+    shipped = results["shipped"]["systems"]
     return [
         [slug, *(_signed(scores.get(c), shipped.get(slug, {}).get(c)) for c in CLASSES)]
-        for slug, scores in found["left_out"]["systems"].items()
+        for slug, scores in results["left_out"]["systems"].items()
     ]
 
 
@@ -99,10 +99,10 @@ def _signed(left_out: dict[str, float] | None, shipped: dict[str, float] | None)
     return f"{100 * left_out['median']:.0f} %{inside}"
 
 
-def above(found: dict[str, Any], share: float = HIGH) -> dict[str, dict[str, float]]:
+def above(results: dict[str, Any], share: float = HIGH) -> dict[str, dict[str, float]]:
     """Return the signed errors of systems above ``share`` in some class, left out of the fit or as shipped."""
     high: dict[str, dict[str, float]] = {}
-    for answer in (found["shipped"], found["left_out"]):
+    for answer in (results["shipped"], results["left_out"]):
         for slug, scores in answer["systems"].items():
             for size_class, score in scores.items():
                 if score["median"] > share:
@@ -110,10 +110,10 @@ def above(found: dict[str, Any], share: float = HIGH) -> dict[str, dict[str, flo
     return high
 
 
-def explained(found: dict[str, Any], reasons: dict[str, dict[str, Any]]) -> str:
+def explained(results: dict[str, Any], reasons: dict[str, dict[str, Any]]) -> str:
     """Return a paragraph for each system with a large error. Raise KeyError for a system without a reason."""
     lines = []
-    for slug, classes in above(found).items():
+    for slug, classes in above(results).items():
         errors = ", ".join(f"{name} {error:+.0%}" for name, error in classes.items())
         text = f"* **{slug}** ({errors}): {' '.join(reasons[slug]['reason'].split())} {_evidence(reasons[slug])}"
         lines.append(fill(text, 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
@@ -132,9 +132,9 @@ def readme_table() -> str:
     scores = read_results("nccl_errors")["left_out"]["classes"]
     _, later, _, held_out = score_unseen().values()
     rows = [["the system itself", *(_percent(scores[c]["median"]) for c in CLASSES)]]
-    for what, found in (("10 later authors", later), ("5 authors held out from all fits", held_out)):
-        errors = (f"{100 * (found[c].median or 0):.0f} %" for c in CLASSES)
-        rows.append([f"any system by the same author: {what}", *errors])
+    for population, judged in (("10 later authors", later), ("5 authors held out from all fits", held_out)):
+        errors = (f"{100 * (judged[c].median or 0):.0f} %" for c in CLASSES)
+        rows.append([f"any system by the same author: {population}", *errors])
     return table("predicted without using | up to 64 KiB: | up to 16 MiB: | larger:", rows)
 
 

@@ -55,8 +55,8 @@ def _leads_somewhere(page: Path, target: str) -> bool:
 
 def _headings(page: Path) -> set[str]:
     """Return the anchors of a page's headings, as GitHub makes them."""
-    found = re.findall(r"^#+ (.*)$", FENCED.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
+    headings = re.findall(r"^#+ (.*)$", FENCED.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def _is_path(code: str, root: Path) -> bool:
@@ -69,25 +69,25 @@ def _is_name(code: str) -> bool:
     parts = code.split(".")
     for length in range(len(parts), 0, -1):
         try:
-            found: object = import_module(".".join(parts[:length]))
+            value: object = import_module(".".join(parts[:length]))
         except ModuleNotFoundError as error:
             if error.name is None or not code.startswith(error.name):
                 raise
             continue
         for part in parts[length:]:
-            if not hasattr(found, part):
-                return part in getattr(found, "__dataclass_fields__", {})
-            found = getattr(found, part)
+            if not hasattr(value, part):
+                return part in getattr(value, "__dataclass_fields__", {})
+            value = getattr(value, part)
         return True
     return False
 
 
 def main() -> int:
     """Print every problem of every page; return the exit status."""
-    found = [problem for page in pages() for problem in problems(page)]
-    for problem in found:
+    messages = [problem for page in pages() for problem in problems(page)]
+    for problem in messages:
         print(problem)
-    return 1 if found else 0
+    return 1 if messages else 0
 
 
 if __name__ == "__main__":

@@ -111,8 +111,8 @@ def word_problems(path: str, text: str) -> Iterator[str]:
     """
     for number, line in enumerate(text.splitlines(), start=1):
         for word, better in GONE.items():
-            if found := re.search(rf"\b(?:{word})\b", line, re.IGNORECASE):
-                yield f'{path}:{number}: write "{better}", not "{found[0]}"'
+            if match := re.search(rf"\b(?:{word})\b", line, re.IGNORECASE):
+                yield f'{path}:{number}: write "{better}", not "{match[0]}"'
 
 
 def page_texts(root: Path = ROOT) -> list[str]:
@@ -172,6 +172,6 @@ if __name__ == "__main__":
     if "--measures" in sys.argv:
         print(*(f"{number:8.1f}  {name}" for name, number in measures().items()), sep="\n")
         sys.exit()
-    found = list(problems())
-    print(*found, sep="\n", end="\n" if found else "")
-    sys.exit(bool(found))
+    messages = list(problems())
+    print(*messages, sep="\n", end="\n" if messages else "")
+    sys.exit(bool(messages))

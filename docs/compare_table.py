@@ -26,24 +26,24 @@ Row = dict[str, Any]
 
 def read_runs(files: Sequence[Path], turns: int) -> dict[str, Any]:
     """Return the rows of files of ``ringlab compare --json``, with the machine."""
-    found = [json.loads(file.read_text()) for file in files]
+    runs = [json.loads(file.read_text()) for file in files]
     return {
-        "scenario": found[0]["scenario"],
-        "environment": found[0]["environment"],
+        "scenario": runs[0]["scenario"],
+        "environment": runs[0]["environment"],
         "turns": turns,
-        "loads": [run["load"] for run in found],
-        "rows": [row for number, run in enumerate(found, 1) for row in rows_of(number, run)],
+        "loads": [run["load"] for run in runs],
+        "rows": [row for number, run in enumerate(runs, 1) for row in rows_of(number, run)],
     }
 
 
 def rows_of(number: int, run: dict[str, Any]) -> Iterator[Row]:
     """Yield the rows of one comparison."""
-    for one in run["collectives"]:
-        yield {"run": number, "what": f"{one['algorithm']}, {format_size(one['bytes'])}"} | one["time_s"]
-    for one in run["training"]:
+    for row in run["collectives"]:
+        yield {"run": number, "what": f"{row['algorithm']}, {format_size(row['bytes'])}"} | row["time_s"]
+    for row in run["training"]:
         for phase in PHASES:
-            if one[phase]["error"] is not None:
-                yield {"run": number, "what": f"{one['gradient_sync']}: {phase.removesuffix('_s')}"} | one[phase]
+            if row[phase]["error"] is not None:
+                yield {"run": number, "what": f"{row['gradient_sync']}: {phase.removesuffix('_s')}"} | row[phase]
 
 
 def is_covered(row: Row) -> bool:
@@ -63,26 +63,26 @@ def summary(rows: Sequence[Row]) -> str:
     return " | ".join([str(len(rows)), *cells])
 
 
-def table(found: dict[str, Any]) -> Iterator[str]:
+def table(results: dict[str, Any]) -> Iterator[str]:
     """Yield the lines of the tables: errors of each row in every run, and summaries."""
-    runs = range(1, len(found["loads"]) + 1)
+    runs = range(1, len(results["loads"]) + 1)
     headings = " | ".join(f"run {run}: error, %" for run in runs)
     yield f"| row | {headings} | interval, ± % |"
     yield f"| --- |{' ---: |' * (len(runs) + 1)}"
-    for what in dict.fromkeys(row["what"] for row in found["rows"]):
-        rows = [row for row in found["rows"] if row["what"] == what]
+    for row_name in dict.fromkeys(row["what"] for row in results["rows"]):
+        rows = [row for row in results["rows"] if row["what"] == row_name]
         stated = ", ".join(f"{100 * (row['uncertainty'] or 0.0):.0f}" for row in rows)
         errors = " | ".join(f"{100 * row['error']:+.1f}" for row in rows)
-        yield f"| {what} | {errors} | {stated} |"
+        yield f"| {row_name} | {errors} | {stated} |"
     yield ""
     yield f"| rows | number | median error, % | worst, % | within {WITHIN:.0%}, % | inside interval, % |"
     yield "| --- | ---: | ---: | ---: | ---: | ---: |"
     for name, is_training in (("collectives", False), ("trainings", True)):
-        yield f"| {name} | {summary([row for row in found['rows'] if (':' in row['what']) == is_training])} |"
-    yield f"| all | {summary(found['rows'])} |"
+        yield f"| {name} | {summary([row for row in results['rows'] if (':' in row['what']) == is_training])} |"
+    yield f"| all | {summary(results['rows'])} |"
     yield ""
-    yield f"Date: {found['environment']['date']}. Calibration and run alternated in {found['turns']} rounds."
-    for run, load in zip(runs, found["loads"], strict=True):
+    yield f"Date: {results['environment']['date']}. Calibration and run alternated in {results['turns']} rounds."
+    for run, load in zip(runs, results["loads"], strict=True):
         if load is not None:
             yield ""
             yield f"Run {run}: other processes used {load['others']:.0%} of the cores."
@@ -96,8 +96,8 @@ def main() -> None:
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--turns", type=int, default=MESSAGE_TURNS, help="of the comparisons, if they are older")
     options = parser.parse_args()
-    found = read_runs(options.files, options.turns)
-    write_text(RESULTS / "compare.json", json.dumps(found, indent=1) + "\n")
+    results = read_runs(options.files, options.turns)
+    write_text(RESULTS / "compare.json", json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -13,38 +13,40 @@ Found = dict[str, Any]
 Rows = list[Found]
 
 
-def overlap(found: Found) -> str:
+def overlap(results: Found) -> str:
     """Return a table of step times, relative to DistributedDataParallel."""
-    said = (
-        f"{_where(found)}. ResNet-18 on {found['ranks']} ranks with {found['threads']} thread and "
-        f"{found['batch_size']} images each, {found['rounds']} rounds. In brackets: the 95 % bootstrap interval of the "
-        "median."
+    caption = (
+        f"{_where(results)}. ResNet-18 on {results['ranks']} ranks with {results['threads']} thread and "
+        f"{results['batch_size']} images each, {results['rounds']} rounds. In brackets: the 95 % bootstrap interval "
+        "of the median."
     )
     rows = []
-    for row in found["steps"]:
+    for row in results["steps"]:
         low, high = row["interval"]
         ratio = "1" if row["way"] == "ddp" else f"{row['ratio']:.3f} ({low:.3f} to {high:.3f})"
         rows.append([f"`{row['way']}`", f"{row['step_s'] * 1e3:.0f} ms", ratio])
-    return _filled(said) + "\n" + table("gradient sync | step: | relative to DDP:", rows)
+    return _filled(caption) + "\n" + table("gradient sync | step: | relative to DDP:", rows)
 
 
-def ways(found: Found) -> str:
+def ways(results: Found) -> str:
     """Return the choice of the recipe, and a table of the gradient syncs."""
     rows = list[list[str]]()
-    for row in found["ways"]:
+    for row in results["ways"]:
         right = [f"{each:.1%}".replace("%", " %") for each in row["accuracies"]]
         apart = "the same bits" if row["furthest"] == 0 else f"{row['furthest']:.0e} of one"
         rows.append([f"`{row['way']}`", *right, apart if rows else "-"])
-    heads = [f"held out, epoch {number + 1}:" for number in range(found["epochs"])]
+    heads = [f"held out, epoch {number + 1}:" for number in range(results["epochs"])]
     made = table(" | ".join(["gradient sync, 2 ranks", *heads, "largest difference from the ring's losses:"]), rows)
-    said = f"{_where(found)}. {_choice(by_recipe(found['recipes']))}"
-    return f"{_filled(said)}\n{made}"
+    caption = f"{_where(results)}. {_choice(by_recipe(results['recipes']))}"
+    return f"{_filled(caption)}\n{made}"
 
 
 def by_recipe(rows: Rows) -> list[tuple[float, tuple[Any, ...]]]:
     """Return the mean accuracy of each recipe on the images that choose it; the best first."""
     named = list(dict.fromkeys(tuple(row[name] for name in RECIPE) for row in rows))
-    means = [mean(row["accuracies"][-1] for row in rows if tuple(row[name] for name in RECIPE) == one) for one in named]
+    means = [
+        mean(row["accuracies"][-1] for row in rows if tuple(row[name] for name in RECIPE) == recipe) for recipe in named
+    ]
     return sorted(zip(means, named, strict=True), key=lambda each: -each[0])
 
 
@@ -57,9 +59,9 @@ def _choice(recipes: list[tuple[float, tuple[Any, ...]]]) -> str:
     ).replace("%", " %")
 
 
-def ranks(found: Found) -> str:
+def ranks(results: Found) -> str:
     """Return a table of accuracy by number of ranks and seed, with an analysis of variance."""
-    rows = found["ranks"]
+    rows = results["ranks"]
     seeds = sorted({row["seed"] for row in rows})
     groups, lines = list[list[float]](), list[list[str]]()
     for count in sorted({row["ranks"] for row in rows}):
@@ -67,7 +69,9 @@ def ranks(found: Found) -> str:
         groups.append(list(right.values()))
         batch = rows[0]["global_batch"] // count
         cells = [f"{right[seed]:.1%}" if seed in right else "-" for seed in seeds]
-        lines.append([str(count), str(batch), *(one.replace("%", " %") for one in [*cells, f"{mean(groups[-1]):.1%}"])])
+        lines.append(
+            [str(count), str(batch), *(cell.replace("%", " %") for cell in [*cells, f"{mean(groups[-1]):.1%}"])]
+        )
     heads = ["ranks:", "images per rank and step:", *(f"held out, seed {seed}:" for seed in seeds), "mean:"]
     return f"{table(' | '.join(heads), lines)}\n{_filled(_noise(groups))}"
 
@@ -84,8 +88,8 @@ def _noise(groups: list[list[float]]) -> str:
     )
 
 
-def _where(found: Found) -> str:
-    where = found["environment"]
+def _where(results: Found) -> str:
+    where = results["environment"]
     return f"{where['date']}: {where['cpu']}, {where['cores']} cores, torch {where['torch']}"
 
 

@@ -8,14 +8,14 @@ MEASURED = {"events": "event engine", "reference": "simpy engine", "commands": "
 METHODS = ("max-plus", "events")
 
 
-def engines_table(found: dict[str, Any]) -> str:
+def engines_table(results: dict[str, Any]) -> str:
     """Return one row for each measurement of ``benchmarks/engine.py``, below the machine."""
     heads = "part | case | measured: | range: | goal:"
-    return f"{_machine(found)} Medians and ranges.\n\n" + table(heads, (_engine_row(row) for row in found["rows"]))
+    return f"{_machine(results)} Medians and ranges.\n\n" + table(heads, (_engine_row(row) for row in results["rows"]))
 
 
-def _machine(found: dict[str, Any]) -> str:
-    where = found["environment"]
+def _machine(results: dict[str, Any]) -> str:
+    where = results["environment"]
     return f"{where['date']}: {where['cpu']}, {where['cores']} cores; Python {where['python']}."
 
 
@@ -40,10 +40,10 @@ def _rounded(number: float, unit: str = "") -> str:
     return f"{shown} {unit}".strip()
 
 
-def methods_table(found: dict[str, Any]) -> str:
+def methods_table(results: dict[str, Any]) -> str:
     """Return one row for each schedule and cluster that ``benchmarks/methods.py`` timed."""
     heads = "algorithm | cluster | ranks: | messages: | build: | routes: | max-plus: | events:"
-    return f"{_machine(found)} Seconds.\n\n" + table(heads, (_method_row(row) for row in found["rows"]))
+    return f"{_machine(results)} Seconds.\n\n" + table(heads, (_method_row(row) for row in results["rows"]))
 
 
 def _method_row(row: dict[str, Any]) -> list[str]:
@@ -55,14 +55,14 @@ def _method_row(row: dict[str, Any]) -> list[str]:
     return cells
 
 
-def growth_table(found: dict[str, Any]) -> str:
+def growth_table(results: dict[str, Any]) -> str:
     """Return the largest timed size of each case, with the fitted exponent of its growth."""
     heads = "part | case | ranks: | messages: | seconds: | memory: | growth | goal"
     timed: list[dict[str, Any]] = []
-    fits = {(row["part"], row["name"]): row for row in found["rows"] if "exponent" in row}
-    for row in (row for row in found["rows"] if "exponent" not in row and row["part"] != "changes"):
+    fits = {(row["part"], row["name"]): row for row in results["rows"] if "exponent" in row}
+    for row in (row for row in results["rows"] if "exponent" not in row and row["part"] != "changes"):
         timed = [each for each in timed if (each["part"], each["name"]) != (row["part"], row["name"])] + [row]
-    return f"{_machine(found)} CPU seconds.\n\n" + table(
+    return f"{_machine(results)} CPU seconds.\n\n" + table(
         heads, (_growth_row(row, fits.get((row["part"], row["name"]))) for row in timed)
     )
 
@@ -88,25 +88,25 @@ WRONG = {
 TRAININGS = {"training": "training, ring", "auto": "training, auto"}
 
 
-def changes_table(found: dict[str, Any]) -> str:
+def changes_table(results: dict[str, Any]) -> str:
     """Return one row for each change of a scenario that ``benchmarks/growth.py`` timed."""
     heads = "case | cluster | fault | ranks: | messages: | seconds: | memory: | goal"
-    changes = (row for row in found["rows"] if row["part"] == "changes")
-    return f"{_machine(found)} CPU seconds.\n\n" + table(heads, (_change_row(row) for row in changes))
+    changes = (row for row in results["rows"] if row["part"] == "changes")
+    return f"{_machine(results)} CPU seconds.\n\n" + table(heads, (_change_row(row) for row in changes))
 
 
 def _change_row(row: dict[str, Any]) -> list[str]:
-    wrong = next((said for word, said in WRONG.items() if word in row["wrong"]), "")
+    wrong = next((sentence for word, sentence in WRONG.items() if word in row["wrong"]), "")
     most = row["at_most_s"]
     goal = f"at most {most:g}" + (", missed" if row["cpu_s"] > most else "") if most else ""
-    what = TRAININGS.get(row["name"], row["name"])
-    return [what, row["cluster"].replace("_", " "), wrong, *_figures(row), goal]
+    training = TRAININGS.get(row["name"], row["name"])
+    return [training, row["cluster"].replace("_", " "), wrong, *_figures(row), goal]
 
 
-def waiting_table(found: dict[str, Any]) -> str:
+def waiting_table(results: dict[str, Any]) -> str:
     """Return one row for each command that ``benchmarks/waiting.py`` timed."""
     heads = "command | seconds: | CPU seconds: | goal"
-    return f"{_machine(found)} Medians.\n\n" + table(heads, (_waiting_row(row) for row in found["rows"]))
+    return f"{_machine(results)} Medians.\n\n" + table(heads, (_waiting_row(row) for row in results["rows"]))
 
 
 def _waiting_row(row: dict[str, Any]) -> list[str]:
@@ -116,12 +116,12 @@ def _waiting_row(row: dict[str, Any]) -> list[str]:
     return cells
 
 
-def simgrid_table(found: dict[str, Any]) -> str:
+def simgrid_table(results: dict[str, Any]) -> str:
     """Return one row for each collective that ``benchmarks/against_simgrid.py`` timed in SimGrid and here."""
     solvers = "Ringlab: | SimGrid, exact: | SimGrid, lazy: | ratio: | difference of answers:"
     heads = f"algorithm | ranks: | messages: | {solvers}"
-    return f"{_machine(found)} SimGrid {found['simgrid']}; medians, CPU seconds.\n\n" + table(
-        heads, (_simgrid_row(row) for row in found["rows"])
+    return f"{_machine(results)} SimGrid {results['simgrid']}; medians, CPU seconds.\n\n" + table(
+        heads, (_simgrid_row(row) for row in results["rows"])
     )
 
 

@@ -13,9 +13,9 @@ GOAL = (
 )
 
 
-def figures(found: dict[str, Any]) -> str:
+def figures(results: dict[str, Any]) -> str:
     """Return the machine, the time of a step, and a table of size by world size for each algorithm."""
-    where, step, rows = found["environment"], found["step"], found["all_reduce"]
+    where, step, rows = results["environment"], results["step"], results["all_reduce"]
     tables = [_table(name, [row for row in rows if row["algorithm"] == name]) for name in _distinct(rows, "algorithm")]
     return "\n".join([
         f"{where['date']}: {where['cpu']}, {where['cores']} cores, {where['system']}, torch {where['torch']}.\n",
@@ -29,8 +29,8 @@ def figures(found: dict[str, Any]) -> str:
 
 def _misses(rows: list[dict[str, Any]]) -> str:
     """Return the cases that miss the goal, and those whose interval's lower end misses it."""
-    asked = [row for row in rows if row["algorithm"] == "ring" and row["ranks"] in (2, 4)]
-    goals = [(row, 1.0 if row["bytes"] >= 1 << 20 else 1.5) for row in asked]
+    small_rings = [row for row in rows if row["algorithm"] == "ring" and row["ranks"] in (2, 4)]
+    goals = [(row, 1.0 if row["bytes"] >= 1 << 20 else 1.5) for row in small_rings]
     missed = [_case(row) for row, goal in goals if row["ratio"] > goal]
     surely = [_case(row) for row, goal in goals if row["ratio_low"] > goal]
     return (

@@ -7,25 +7,25 @@ from page_writer import Parts, read_results, table
 
 def faults() -> str:
     """Return a row for each fault, below the machine and the date."""
-    found = read_results("faults")
-    where = found["environment"]
-    said = (
-        f"Measured on {found['date']}: {where['cpu']}, {where['cores']} cores; torch {where['torch']}, Python "
-        f"{where['python']}. Other runnable processes: at most {max(row['load'] for row in found['rows']):.0f}.\n\n"
+    results = read_results("faults")
+    where = results["environment"]
+    heading = (
+        f"Measured on {results['date']}: {where['cpu']}, {where['cores']} cores; torch {where['torch']}, Python "
+        f"{where['python']}. Other runnable processes: at most {max(row['load'] for row in results['rows']):.0f}.\n\n"
     )
     heads = "fault | detected after: | exit status: | message | steps lost: | left behind | resumes"
-    return said + table(heads, map(_row, found["rows"]))
+    return heading + table(heads, map(_row, results["rows"]))
 
 
 def _row(row: dict[str, Any]) -> list[str]:
     seconds = "before the start" if row["seconds"] is None else f"{row['seconds']:.1f} s"
     if row["timeout"] is not None:
         seconds += f" (timeout {row['timeout']:g} s)"
-    said = row["said"].replace("|", "\\|") or "-"
+    message = row["said"].replace("|", "\\|") or "-"
     same = "with the same weights" if row["same_weights"] else "with other weights"
     goes_on = f"from step {row['goes_on_from']} {same}"
     status = "" if row["seconds"] is None else str(row["status"])
-    return [row["fault"], seconds, status, said, str(row["lost_steps"]), _left(row), goes_on]
+    return [row["fault"], seconds, status, message, str(row["lost_steps"]), _left(row), goes_on]
 
 
 def _left(row: dict[str, Any]) -> str:

@@ -46,17 +46,17 @@ def place_in_site(path: Path) -> Path | None:
 def _with_links(source: Path) -> str:
     """Return the text of a page, with links that hold in the site."""
 
-    def change(found: re.Match[str]) -> str:
-        picture, text, link = found.groups()
+    def change(match: re.Match[str]) -> str:
+        picture, text, link = match.groups()
         file, hash_, heading = link.partition("#")
         if not file or "://" in file:
-            return found[0]
+            return match[0]
         place = place_in_site((source.parent / file).resolve())
         if place is None:
             return text
-        own = place_in_site(source)
-        assert own is not None
-        return f"{picture}[{text}]({os.path.relpath(place, own.parent)}{hash_}{heading})"
+        page = place_in_site(source)
+        assert page is not None
+        return f"{picture}[{text}]({os.path.relpath(place, page.parent)}{hash_}{heading})"
 
     return LINK.sub(change, source.read_text(encoding="utf-8"))
 

@@ -34,8 +34,8 @@ def example() -> str:
 def healthy() -> str:
     """Return the number of published tables of healthy machines by verdict."""
     verdicts = {group: Counter[str]() for group in GROUPS}
-    for one in judge_healthy():
-        verdicts[one.group][one.verdict] += 1
+    for judged in judge_healthy():
+        verdicts[judged.group][judged.verdict] += 1
     rows = [[group, tally.total(), *(tally[name] for name in VERDICTS)] for group, tally in verdicts.items()]
     return table(f"systems | tables: | {': | '.join(VERDICTS)}:", rows)
 

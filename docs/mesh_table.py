@@ -14,18 +14,18 @@ WAYS = {
 
 def errors() -> str:
     """Return median errors by source, of memory, and of held-out jobs."""
-    found = read_results("meshes")
-    sources = list(found["shipped"]["sources"])
+    results = read_results("meshes")
+    sources = list(results["shipped"]["sources"])
     rows = []
     for way, title in WAYS.items():
-        of_sources = found[way]["sources"]  # without one of which all rows were seen
+        of_sources = results[way]["sources"]  # without one of which all rows were seen
         medians = [f"{100 * of_sources[name]['median']:.1f}" if name in of_sources else "-" for name in sources]
-        rows.append([title, *medians, f"{100 * found[way]['mean_of_medians']:.1f}"])
-    held = [f"{100 * found['left_out']['sources'][name]['coverage80']:.0f}" for name in sources]
-    rows.append(["within the 80 % interval, left out", *held, ""])
-    memory, failed = found["shipped"]["memory"], found["shipped"]["failed"]
-    lot = ";\n".join(f"{name} {100 * row['median']:.1f} %" for name, row in found["lot"].items())
-    heads = " | ".join([f"{found['date']}, median errors (%)", *(f"{name}:" for name in sources), "mean:"])
+        rows.append([title, *medians, f"{100 * results[way]['mean_of_medians']:.1f}"])
+    coverages = [f"{100 * results['left_out']['sources'][name]['coverage80']:.0f}" for name in sources]
+    rows.append(["within the 80 % interval, left out", *coverages, ""])
+    memory, failed = results["shipped"]["memory"], results["shipped"]["failed"]
+    lot = ";\n".join(f"{name} {100 * row['median']:.1f} %" for name, row in results["lot"].items())
+    heads = " | ".join([f"{results['date']}, median errors (%)", *(f"{name}:" for name in sources), "mean:"])
     return table(heads, rows) + (
         f"\nSome jobs were held out at random before the structure of the model was chosen. Median errors:\n{lot}.\n"
         f"\nThe median error of memory is {100 * memory['median']:.1f} % over {memory['n']} runs.\n"
@@ -38,34 +38,34 @@ def choices() -> str:
     """Return the regret of each selection rule; the model is fitted without the source."""
     rows = []
     for name, row in read_results("meshes")["left_out"]["choice"].items():
-        pairs = [(100 * row[f"{what}_median"], 100 * row[f"{what}_mean"]) for what in ("regret", "best_of_3")]
-        rows.append([name, *(f"{one:.1f} ({mean:.1f})" for one, mean in pairs), f"{row['rank']:.2f}"])
+        pairs = [(100 * row[f"{measure}_median"], 100 * row[f"{measure}_mean"]) for measure in ("regret", "best_of_3")]
+        rows.append([name, *(f"{middle:.1f} ({mean:.1f})" for middle, mean in pairs), f"{row['rank']:.2f}"])
     return table("rule | regret, median (mean), %: | best of three, %: | rank correlation:", rows)
 
 
 def steps() -> str:
     """Return the steps of an H200 with their predictions and errors."""
-    found = read_results("gpu_steps_beside")["rows"]
+    measured = read_results("gpu_steps_beside")["rows"]
     rows = []
-    for row in found:
+    for row in measured:
         both = [row["predict"], row["search"]]
-        times = [f"{1e3 * one[0]:.1f}" if one else "-" for one in both]
-        kept = [f"{one[3] / 2**30:.1f}" if one else "-" for one in both]
+        times = [f"{1e3 * prediction[0]:.1f}" if prediction else "-" for prediction in both]
+        memory = [f"{prediction[3] / 2**30:.1f}" if prediction else "-" for prediction in both]
         name = row["model"].partition(",context")[0]
         cells = [name, row["batch_size"], row["precision"], f"{1e3 * row['step_s']:.1f}", *times]
-        rows.append([*cells, f"{row['reserved_bytes'] / 2**30:.1f}", *kept])
-    said = []
+        rows.append([*cells, f"{row['reserved_bytes'] / 2**30:.1f}", *memory])
+    sentences = []
     for way, title in (("predict", "`predict --devices 1`"), ("search", "`search`")):
-        known = [(row[way], row) for row in found if row[way]]
+        known = [(row[way], row) for row in measured if row[way]]
         off = [
-            median(abs(one[at] / row[key] - 1) for one, row in known)
+            median(abs(prediction[at] / row[key] - 1) for prediction, row in known)
             for at, key in ((0, "step_s"), (3, "reserved_bytes"))
         ]
-        held = sum(one[1] <= row["step_s"] <= one[2] for one, row in known)
-        inside = f"{held} of {len(known)} inside the 80 % interval"
-        said.append(f"Median error of {title}: {off[0]:.0%} of the time, {off[1]:.0%} of the memory; {inside}.\n")
+        inside_count = sum(prediction[1] <= row["step_s"] <= prediction[2] for prediction, row in known)
+        inside = f"{inside_count} of {len(known)} inside the 80 % interval"
+        sentences.append(f"Median error of {title}: {off[0]:.0%} of the time, {off[1]:.0%} of the memory; {inside}.\n")
     heads = "model | batch: | precision | step, ms: | predict: | search: | memory, GiB: | predict: | search:"
-    return "\n".join([table(heads, rows), "".join(said) + _odd_vocabulary()])
+    return "\n".join([table(heads, rows), "".join(sentences) + _odd_vocabulary()])
 
 
 def _odd_vocabulary() -> str:
@@ -73,9 +73,9 @@ def _odd_vocabulary() -> str:
     products = read_results("gpu_steps")["products"]
     odd, even = (
         max(
-            2 * one["m"] * one["n"] * one["k"] / one["seconds"] / 1e12
-            for one in products
-            if (one["n"], one["k"]) == size
+            2 * product["m"] * product["n"] * product["k"] / product["seconds"] / 1e12
+            for product in products
+            if (product["n"], product["k"]) == size
         )
         for size in ((50257, 768), (3072, 768))
     )

@@ -18,17 +18,17 @@ from simcomm.nccl.parameters import read_definitions
 
 def errors() -> str:
     """Return the last measured errors."""
-    found = read_results("nccl_errors")
+    results = read_results("nccl_errors")
     answers = {
-        "each system left out (`python benchmarks/nccl_errors.py`), medians (means)": found["left_out"],
-        "as shipped, fitted to all of them": found["shipped"],
+        "each system left out (`python benchmarks/nccl_errors.py`), medians (means)": results["left_out"],
+        "as shipped, fitted to all of them": results["shipped"],
     }
     rows = [[name, *map(_cell, answer["classes"].values())] for name, answer in answers.items()]
-    return _table(found, [*rows, ["rows inside 80 % intervals, left out", *_held(found["left_out"]["classes"])]])
+    return _table(results, [*rows, ["rows inside 80 % intervals, left out", *_held(results["left_out"]["classes"])]])
 
 
-def _table(found: dict[str, Any], rows: list[list[str]]) -> str:
-    return table(" | ".join([found["date"], *CLASSES.values()]), rows)
+def _table(results: dict[str, Any], rows: list[list[str]]) -> str:
+    return table(" | ".join([results["date"], *CLASSES.values()]), rows)
 
 
 def _cell(score: dict[str, Any]) -> str:
@@ -36,59 +36,68 @@ def _cell(score: dict[str, Any]) -> str:
 
 
 def _held(classes: dict[str, Any]) -> list[str]:
-    return [f"{100 * classes[one]['coverage80']:.0f} %" for one in CLASSES]
+    return [f"{100 * classes[size_class]['coverage80']:.0f} %" for size_class in CLASSES]
 
 
 def structure() -> str:
     """Return the errors with authors left out, for the whole model and without each ingredient."""
-    found = read_results("nccl_structure")
-    rows = [[row["title"], *(_draws(row["draws"], one) for one in CLASSES)] for row in found["rows"]]
-    whole, aside = found["rows"][0]["draws"], found["put_aside"]
-    held = [", ".join(f"{100 * draw['classes'][one]['coverage80']:.0f}" for draw in whole) for one in CLASSES]
-    systems = ", ".join(str(aside[one]["systems"]) for one in CLASSES)
+    results = read_results("nccl_structure")
+    rows = [[row["title"], *(_draws(row["draws"], size_class) for size_class in CLASSES)] for row in results["rows"]]
+    full_draws, aside = results["rows"][0]["draws"], results["put_aside"]
+    coverages = [
+        ", ".join(f"{100 * draw['classes'][size_class]['coverage80']:.0f}" for draw in full_draws)
+        for size_class in CLASSES
+    ]
+    systems = ", ".join(str(aside[size_class]["systems"]) for size_class in CLASSES)
     rows += [
-        ["rows inside 80 % intervals", *(f"{cell} %" for cell in held)],
+        ["rows inside 80 % intervals", *(f"{cell} %" for cell in coverages)],
         [
             f"held out ({systems} systems): `python -m benchmarks.accuracy --held-out`",
-            *(_cell(aside[one]) for one in CLASSES),
+            *(_cell(aside[size_class]) for size_class in CLASSES),
         ],
         ["rows inside 80 % intervals, held out", *_held(aside)],
     ]
-    return _table(found, rows)
+    return _table(results, rows)
 
 
 def _draws(draws: list[dict[str, Any]], size_class: str) -> str:
     scores = [draw["classes"][size_class] for draw in draws]
-    medians, means = (", ".join(f"{100 * one[key]:.1f}" for one in scores) for key in ("median", "mean_capped"))
+    medians, means = (", ".join(f"{100 * score[key]:.1f}" for score in scores) for key in ("median", "mean_capped"))
     return f"{medians} ({means}) %"
 
 
 def choices() -> str:
     """Return the choices of NCCL that tables state, and the model's choices."""
     systems = read_systems()
-    found = find_stated_choices(systems, read_tables(systems))
+    stated = find_stated_choices(systems, read_tables(systems))
     made = table(
         "system | rows: | stated choice | stated by | choice of the model | right:",
-        [_choice_row(slug, list(rows)) for slug, rows in groupby(found, lambda one: one.slug)],
+        [_choice_row(slug, list(rows)) for slug, rows in groupby(stated, lambda choice: choice.slug)],
     )
-    said = " ".join(describe_choices(systems, read_tables(systems)))
-    return f"{made}\n{fill(said, 120, break_long_words=False, break_on_hyphens=False)}\n"
+    description = " ".join(describe_choices(systems, read_tables(systems)))
+    return f"{made}\n{fill(description, 120, break_long_words=False, break_on_hyphens=False)}\n"
 
 
 def _choice_row(slug: str, rows: list[StatedChoice]) -> list[str]:
     stated, taken = (
         ", ".join(dict.fromkeys(" ".join(word for word in choice if word) for choice in choices))
-        for choices in ((one.stated for one in rows), (one.taken for one in rows))
+        for choices in ((choice.stated for choice in rows), (choice.taken for choice in rows))
     )
     by_whom = "the run, forced" if rows[0].is_forced else "the source"
-    return [f"`{slug}`", str(len(rows)), stated, by_whom, taken, str(sum(one.is_right for one in rows))]
+    return [f"`{slug}`", str(len(rows)), stated, by_whom, taken, str(sum(choice.is_right for choice in rows))]
 
 
 def parameters() -> str:
     """Return all parameters except the factors of single clusters."""
     rows = [
-        [f"`{name}`", f"{one.value:.3g} {one.unit}".strip(), f"{one.prior:.3g}", one.meaning, one.source]
-        for name, one in read_definitions().items()
+        [
+            f"`{name}`",
+            f"{definition.value:.3g} {definition.unit}".strip(),
+            f"{definition.prior:.3g}",
+            definition.meaning,
+            definition.source,
+        ]
+        for name, definition in read_definitions().items()
         if not name.startswith("hosts.")
     ]
     return table("parameter | value: | prior: | meaning | source of the prior", rows)
@@ -106,8 +115,11 @@ def noise() -> str:
     for pair in pairs:
         factors.setdefault((pair.one, pair.other), {})[pair.size_class] = pair.factor
     rows = [
-        [f"`{one}`, `{other}`", *(f"{100 * (found[size] - 1):.0f} %" if size in found else "" for size in CLASSES)]
-        for (one, other), found in factors.items()
+        [
+            f"`{slug}`, `{other}`",
+            *(f"{100 * (factors_of_pair[size] - 1):.0f} %" if size in factors_of_pair else "" for size in CLASSES),
+        ]
+        for (slug, other), factors_of_pair in factors.items()
     ]
     made = table(" | ".join(["tables of one machine", *(f"{name}:" for name in CLASSES.values())]), rows)
     return f"{made}\n{fill(describe_noise(pairs), 120)}\n"

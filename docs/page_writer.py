@@ -63,11 +63,11 @@ def write_between(page: str, name: str, text: str) -> str:
 
 def all_parts() -> dict[str, dict[str, Callable[[], str]]]:
     """Return the parts of every page, by its path in the project."""
-    found: dict[str, dict[str, Callable[[], str]]] = {}
+    parts_by_page: dict[str, dict[str, Callable[[], str]]] = {}
     for path in sorted(Path(__file__).parent.glob("*_table.py")):
         for page, parts in import_module(path.stem).PARTS.items():
-            found.setdefault(page, {}).update(parts)
-    return found
+            parts_by_page.setdefault(page, {}).update(parts)
+    return parts_by_page
 
 
 def written(page: str) -> str:

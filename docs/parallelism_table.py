@@ -19,36 +19,36 @@ def median_error() -> float:
     return median(abs(row["error"]) for row in read_results("strategies")["rows"] if row["is_aside"])
 
 
-def strategies(found: Found) -> Iterator[str]:
+def strategies(results: Found) -> Iterator[str]:
     """Yield a table of torch's strategies on gloo ranks, predicted from the pieces of a step."""
-    yield f"{where(found['environment'], found['others'])}."
-    yield f"Times are medians of {count(found['rounds'], 'round')} of {found['steps']} steps."
-    for is_aside, what in ((False, "development"), (True, "held-out")):
-        rows = [row for row in found["rows"] if row["is_aside"] == is_aside]
+    yield f"{where(results['environment'], results['others'])}."
+    yield f"Times are medians of {count(results['rounds'], 'round')} of {results['steps']} steps."
+    for is_aside, split in ((False, "development"), (True, "held-out")):
+        rows = [row for row in results["rows"] if row["is_aside"] == is_aside]
         error = 100 * median(abs(row["error"]) for row in rows)
         inside = sum(row["inside"] >= 0.5 for row in rows)
-        yield f"The median error of {len(rows)} {what} rows is {error:.0f} %, and {inside} are inside their interval."
+        yield f"The median error of {len(rows)} {split} rows is {error:.0f} %, and {inside} are inside their interval."
     yield ""
     yield "| strategy | model | | predicted, ms | measured, ms | error, % |"
     yield "| --- | --- | --- | ---: | ---: | ---: |"
-    for row in found["rows"]:
+    for row in results["rows"]:
         times = f"{1e3 * row['predicted_s']:.0f} | {1e3 * row['measured_s']:.0f} | {100 * row['error']:+.0f}"
         model, aside = row["model"].partition(",heads")[0], "held out" if row["is_aside"] else ""
         yield f"| {row['strategy']} | {model} | {aside} | {times} |"
 
 
-def hosts(found: Found) -> Iterator[str]:
+def hosts(results: Found) -> Iterator[str]:
     """Yield a table of trainings on emulated hosts, predicted from one rank."""
-    others = max((load["others"] for load in found["loads"].values()), default=None)
-    yield f"{where(found['environment'], others)}."
+    others = max((load["others"] for load in results["loads"].values()), default=None)
+    yield f"{where(results['environment'], others)}."
     yield ""
     yield "| gradient sync | hosts | predicted, s | measured, s | error, % |"
     yield "| --- | ---: | ---: | ---: | ---: |"
-    for row in found["rows"]:
-        what, _, phase = row["what"].rpartition(": ")
+    for row in results["rows"]:
+        sync, _, phase = row["what"].rpartition(": ")
         if phase == "step":
             times = f"{row['predicted_s']:.3f} | {row['measured_s']:.3f} | {100 * row['error']:+.1f}"
-            yield f"| {what} | {row['world_size']} | {times} |"
+            yield f"| {sync} | {row['world_size']} | {times} |"
 
 
 def where(environment: Found, others: float | None) -> str:

@@ -132,20 +132,22 @@ def _keys_of(name: str) -> list[list[str]]:
 def _defaults(name: str) -> dict[str, str]:
     form = SCENARIO_TABLES[name]
     if not issubclass(form, BaseModel):
-        return {one.name: _default(one.default) for one in fields(form)}
-    found = {
-        key: "required" if one.is_required() else _default(one.get_default(call_default_factory=True))
-        for key, one in form.model_fields.items()
+        return {field.name: _default(field.default) for field in fields(form)}
+    defaults = {
+        key: "required" if field.is_required() else _default(field.get_default(call_default_factory=True))
+        for key, field in form.model_fields.items()
     }
     if name == "training":  # keys that a scenario leaves out have the defaults of a run
-        run = {one.name: one.default for one in fields(Training) if one.default is not MISSING}
-        found |= {key: _default(run[key]) for key in found.keys() & run.keys()}
-        found["global_batch_size"] = found["checkpoints"] = found["checkpoint_every"] = ""
+        run = {field.name: field.default for field in fields(Training) if field.default is not MISSING}
+        defaults |= {key: _default(run[key]) for key in defaults.keys() & run.keys()}
+        defaults["global_batch_size"] = defaults["checkpoints"] = defaults["checkpoint_every"] = ""
     if name in cluster_sections.CLUSTER_SECTIONS:
         shared: Mapping[str, Any] = network_section.NetworkSection.model_fields
-        own = form.__annotations__.keys() if name in ("this-machine", "system") else found.keys() - shared.keys()
-        found = {key: found[key] for key in found if key in own and key not in network_section.KINDS}
-    return found
+        keys_of_page = (
+            form.__annotations__.keys() if name in ("this-machine", "system") else defaults.keys() - shared.keys()
+        )
+        defaults = {key: defaults[key] for key in defaults if key in keys_of_page and key not in network_section.KINDS}
+    return defaults
 
 
 def _default(value: object) -> str:

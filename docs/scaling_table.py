@@ -32,27 +32,32 @@ MEANINGS = {
 ONE_GPU = {"data_sheet": "from its data sheet", "same_job": "from the same job on other types"}
 
 
-def errors(found: dict[str, Any]) -> str:
+def errors(results: dict[str, Any]) -> str:
     """Return the tables of errors."""
-    held_out, aside = found["held_out"], found["put_aside"]
-    rows = [[f"**model**, {what} points", *_scores(held_out["points"][what])] for what in ("all", "hard")]
+    held_out, aside = results["held_out"], results["put_aside"]
+    rows = [
+        [f"**model**, {difficulty} points", *_scores(held_out["points"][difficulty])] for difficulty in ("all", "hard")
+    ]
     rows += [["**model**, points predicted to be hard", *_scores(held_out["expected_hard"])]]
-    rows += [[f"held out, shipped parameters, {what}", *_scores(aside["points"][what])] for what in ("all", "hard")]
+    rows += [
+        [f"held out, shipped parameters, {difficulty}", *_scores(aside["points"][difficulty])]
+        for difficulty in ("all", "hard")
+    ]
     simpler = [
-        [name, *(_percent(scores[what][key]) for what in ("all", "hard") for key in ("median", "p90"))]
+        [name, *(_percent(scores[difficulty][key]) for difficulty in ("all", "hard") for key in ("median", "p90"))]
         for name, scores in held_out["baselines"].items()
     ]
     head = "points: | median: | p90: | within 15 %: | bias: | in 50 %: | in 80 %: | in 90 %:"
     series = f"{held_out['series']} series of {held_out['sources']} sources"
-    groups = {title: [[name, *_scores(one)] for name, one in held_out["by"][key].items()]
+    groups = {title: [[name, *_scores(scores)] for name, scores in held_out["by"][key].items()]
               for key, title in (("family", "family"), ("gpus", "GPUs"))}  # fmt: skip
-    one = [[title, *_scores(held_out["one_gpu"][key])] for key, title in ONE_GPU.items()]
+    one_gpu = [[title, *_scores(held_out["one_gpu"][key])] for key, title in ONE_GPU.items()]
     return "\n".join([
-        f"{found['date']}; {series}.\n",
+        f"{results['date']}; {series}.\n",
         table(f" | {head}", rows),
         table("baseline | median, all: | p90: | median, hard: | p90:", simpler),
         *(table(f"{title} | {head}", group) for title, group in groups.items()),
-        table(f"one GPU, its type left out | {head}", one),
+        table(f"one GPU, its type left out | {head}", one_gpu),
     ])  # fmt: skip
 
 
@@ -65,9 +70,9 @@ def parameters() -> str:
 
 def _scores(score: dict[str, Any]) -> list[str]:
     bias = [] if score.get("bias") is None else [f"{100 * score['bias']:+.1f} %"]
-    held = [_percent(score[f"coverage{share}"], 0) for share in (50, 80, 90)]
+    coverages = [_percent(score[f"coverage{share}"], 0) for share in (50, 80, 90)]
     medians = [_percent(score[key]) for key in ("median", "p90")]
-    return [str(score["n"]), *medians, _percent(score["within15"], 0), *bias, *held]
+    return [str(score["n"]), *medians, _percent(score["within15"], 0), *bias, *coverages]
 
 
 def _percent(share: float | None, digits: int = 1) -> str:

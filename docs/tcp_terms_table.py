@@ -41,12 +41,12 @@ Row = dict[str, Any]
 class Rows:
     """The measured collectives of a file, and what is predicted of them."""
 
-    def __init__(self, found: dict[str, Any]) -> None:
-        self.rows: list[Row] = [row for row in found["rows"] if row["bytes"] is not None]
-        self.trained: list[Row] = [row for row in found["rows"] if row["bytes"] is None]
+    def __init__(self, results: dict[str, Any]) -> None:
+        self.rows: list[Row] = [row for row in results["rows"] if row["bytes"] is not None]
+        self.trained: list[Row] = [row for row in results["rows"] if row["bytes"] is None]
         self._clusters = {name: without_latencies(load(f"emulated/{name}").cluster) for name in self.scenarios}
         self._pairs = {
-            name: pair_before(found, name, hosts_bandwidth(cluster)) for name, cluster in self._clusters.items()
+            name: pair_before(results, name, hosts_bandwidth(cluster)) for name, cluster in self._clusters.items()
         }
 
     @property
@@ -72,8 +72,8 @@ class Rows:
             transport = replace(transport, tcp=None, goodput=TCP_GOODPUT)
         else:
             transport = replace(transport, tcp=replace(terms, **off))
-        what = row["what"] if row["what"] != "all_to_all" else "all_to_all/direct"
-        name = what if "/" in what else f"all_reduce/{what}"
+        call = row["what"] if row["what"] != "all_to_all" else "all_to_all/direct"
+        name = call if "/" in call else f"all_reduce/{call}"
         cluster = replace(cluster, transport=transport)
         return simcomm.run(name, cluster, row["bytes"], engine="compiled", record=False).elapsed
 
@@ -120,10 +120,10 @@ def misses(rows: Rows) -> Iterator[str]:
     yield "| --- | --- | ---: | ---: | ---: | --- | --- |"
     for row in rows.rows:
         if abs(row["error"]) > WITHIN:
-            what = f"{row['scenario']} | {row['what']} | {format_size(row['bytes'])}"
+            row_name = f"{row['scenario']} | {row['what']} | {format_size(row['bytes'])}"
             late = row["lateness"] or {"cause": "not known", "where": "its messages are not in the trace"}
             where = f"{late['cause']} | {late['where']}"
-            yield f"| {what} | {1e3 * row['measured_s']:.3g} | {100 * row['error']:+.0f} | {where} |"
+            yield f"| {row_name} | {1e3 * row['measured_s']:.3g} | {100 * row['error']:+.0f} | {where} |"
 
 
 def _lines(make: Callable[[Rows], Iterator[str]]) -> str:

@@ -13,8 +13,10 @@ def trust() -> str:
     scaling, meshes = read_results("scaling")["held_out"], read_results("meshes")
     _, later, _, held_out = score_unseen().values()
     low, high = (
-        ", ".join(_percent(one.median or 0.0) for one in scores.values())
-        for scores in sorted((later, held_out), key=lambda scores: sum(one.median or 0.0 for one in scores.values()))
+        ", ".join(_percent(score.median or 0.0) for score in scores.values())
+        for scores in sorted(
+            (later, held_out), key=lambda scores: sum(score.median or 0.0 for score in scores.values())
+        )
     )
     points, one_gpu = scaling["points"], scaling["one_gpu"]
     emulated = [abs(row["error"]) for row in read_results("accuracy_here")["rows"] if row["bytes"] is not None]

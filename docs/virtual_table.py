@@ -7,11 +7,11 @@ from page_writer import Parts, dated, read_results, table
 from collectives.units import format_time
 
 
-def launches_table(found: dict[str, Any]) -> str:
+def launches_table(results: dict[str, Any]) -> str:
     """Return one row for each step that ``benchmarks/virtual_launches.py`` carried out."""
-    launched = f"{found['launch_s'] * 1e6:g} us per launch, ms: | error:"
+    launched = f"{results['launch_s'] * 1e6:g} us per launch, ms: | error:"
     heads = f"model | batch: | measured, ms: | host ahead, ms: | error: | {launched} | held out, ms: | error:"
-    return dated(found, table(heads, (_launch_row(row) for row in found["rows"])))
+    return dated(results, table(heads, (_launch_row(row) for row in results["rows"])))
 
 
 def _launch_row(row: dict[str, Any]) -> list[str]:
@@ -21,11 +21,11 @@ def _launch_row(row: dict[str, Any]) -> list[str]:
     return cells
 
 
-def programs_table(found: dict[str, Any]) -> str:
+def programs_table(results: dict[str, Any]) -> str:
     """Return one row for each program that ``benchmarks/virtual_programs.py`` carried out."""
     heads = "program | what it uses | ranks: | calls: | virtual time: | CPU time, s: | findings"
-    rows = (_program_row(row) for row in found["rows"] if row["part"] == "programs")
-    return dated(found, table(heads, rows))
+    rows = (_program_row(row) for row in results["rows"] if row["part"] == "programs")
+    return dated(results, table(heads, rows))
 
 
 def _program_row(row: dict[str, Any]) -> list[str]:
@@ -34,11 +34,11 @@ def _program_row(row: dict[str, Any]) -> list[str]:
     return [f"`{row['name']}.py`", row["what"], ranks, *figures, ", ".join(row["told"]) or "none"]
 
 
-def numbers_table(found: dict[str, Any]) -> str:
+def numbers_table(results: dict[str, Any]) -> str:
     """Return one row for each number that ``benchmarks/virtual_programs.py`` measured, with its goal."""
     heads = "quantity | median: | range: | goal"
-    rows = (_number_row(row) for row in found["rows"] if row["part"] == "numbers")
-    return dated(found, table(heads, rows))
+    rows = (_number_row(row) for row in results["rows"] if row["part"] == "numbers")
+    return dated(results, table(heads, rows))
 
 
 def _number_row(row: dict[str, Any]) -> list[str]:
@@ -47,10 +47,10 @@ def _number_row(row: dict[str, Any]) -> list[str]:
     return [row["what"], f"{row['measured']:.3g} {row['unit']}", spread, goal]
 
 
-def gloo_table(found: dict[str, Any]) -> str:
+def gloo_table(results: dict[str, Any]) -> str:
     """Return one row for each training that ``benchmarks/virtual_on_gloo.py`` ran on real and on virtual ranks."""
     heads = "strategy | model | real ranks, ms: | virtual, ms: | ratio: | range:"
-    return dated(found, table(heads, map(_gloo_row, found["rows"])))
+    return dated(results, table(heads, map(_gloo_row, results["rows"])))
 
 
 def _gloo_row(row: dict[str, Any]) -> list[str]:
@@ -59,10 +59,10 @@ def _gloo_row(row: dict[str, Any]) -> list[str]:
     return [row["strategy"].upper(), row["model"], *times, *ratios]
 
 
-def packages_table(found: dict[str, Any]) -> str:
+def packages_table(results: dict[str, Any]) -> str:
     """Return one row for each program of a package that ``benchmarks/virtual_packages.py`` ran."""
     heads = "package | program | ranks: | virtual ranks | gloo processes"
-    return dated(found, table(heads, map(_package_row, found["rows"])))
+    return dated(results, table(heads, map(_package_row, results["rows"])))
 
 
 def _package_row(row: dict[str, Any]) -> list[str]:
@@ -73,10 +73,10 @@ def _package_row(row: dict[str, Any]) -> list[str]:
     return [row["package"], f"`{short}`", str(row["ranks"] or "its own"), outcome, row["gloo"]]
 
 
-def small_table(found: dict[str, Any]) -> str:
+def small_table(results: dict[str, Any]) -> str:
     """Return one row for each short training that ``benchmarks/virtual_on_gloo.py --small`` ran."""
     heads = "strategy | model | real ranks, ms: | virtual, ms: | ratio: | range: | ratio, earlier calibration:"
-    return dated(found, table(heads, ([*_gloo_row(row), f"{row['earlier_ratio']:.2f}"] for row in found["rows"])))
+    return dated(results, table(heads, ([*_gloo_row(row), f"{row['earlier_ratio']:.2f}"] for row in results["rows"])))
 
 
 PARTS: Parts = {
