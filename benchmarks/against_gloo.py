@@ -57,14 +57,14 @@ def paired(
     rank: int, world_size: int, algorithm: str, sizes: Sequence[int], repetitions: int
 ) -> dict[int, tuple[list[float], list[float]]]:
     """Seconds of our all-reduce and of torch's, by size and repetition, from first start to last end."""
-    found, device = {}, own_device()
+    seconds, device = {}, own_device()
     for nbytes in sizes:
         tensor = torch.zeros(nbytes // 4, device=device)
         call = CollectiveCall(find_algorithm(algorithm, "all_reduce"), tensor.numel())
         executor = Executor(call, rank, world_size, device=device)
         count = repetitions if nbytes < FEWER else repetitions // 3 | 1
-        found[nbytes] = pairs(partial(executor.run, tensor), partial(dist.all_reduce, tensor), count)
-    return found
+        seconds[nbytes] = pairs(partial(executor.run, tensor), partial(dist.all_reduce, tensor), count)
+    return seconds
 
 
 def pairs(ours: Call, theirs: Call, count: int) -> tuple[list[float], list[float]]:
@@ -127,9 +127,9 @@ def _with_interval(name: str, each: "np.ndarray[Any, Any]") -> dict[str, float]:
 
 def all_reduces(algorithm: str, ranks: int, sizes: Sequence[int], repetitions: int, backend: str) -> list[Row]:
     """One row a size."""
-    found = launch(paired, ranks, algorithm, sizes, repetitions, backend=backend, timeout=900)[0]
+    results = launch(paired, ranks, algorithm, sizes, repetitions, backend=backend, timeout=900)[0]
     shared: Row = {"algorithm": algorithm, "ranks": ranks, "threads": threads_per_rank(ranks)}
-    rows = [{**shared, "bytes": nbytes, **ratio(ours, theirs, backend)} for nbytes, (ours, theirs) in found.items()]
+    rows = [{**shared, "bytes": nbytes, **ratio(ours, theirs, backend)} for nbytes, (ours, theirs) in results.items()]
     for row in rows:
         print(_told(row, backend), flush=True)
     return rows
@@ -138,8 +138,8 @@ def all_reduces(algorithm: str, ranks: int, sizes: Sequence[int], repetitions: i
 def _told(row: Row, backend: str) -> str:
     times = f"ours {row['ours_s'] * 1e6:10.0f} us   {backend} {row[f'{backend}_s'] * 1e6:10.0f} us"
     interval = f"{row['ratio_low']:.2f} to {row['ratio_high']:.2f}"
-    what = f"{row['algorithm']}, {row['ranks']} ranks {format_size(row['bytes']):>8}"
-    return f"{what}   {times}   ratio {row['ratio']:.2f} ({interval})"
+    case_name = f"{row['algorithm']}, {row['ranks']} ranks {format_size(row['bytes']):>8}"
+    return f"{case_name}   {times}   ratio {row['ratio']:.2f} ({interval})"
 
 
 def _told_step(step: Row) -> str:
@@ -175,19 +175,19 @@ def joined(old: list[Row], new: list[Row]) -> list[Row]:
     return [by_key[key] for key in sorted(by_key)]
 
 
-def measure(asked: argparse.Namespace) -> None:
+def measure(options: argparse.Namespace) -> None:
     """The file is written anew whenever something more is known. Raises InputError for what cannot be measured."""
-    answer = before(asked.output) if asked.add else settings()
-    sizes = [parse_short_size(size, "--sizes") for size in asked.sizes]
-    if asked.backend == "gloo" and ("step" not in answer or not asked.ranks):
-        answer["step"] = overhead(asked.repetitions)
+    answer = before(options.output) if options.add else settings()
+    sizes = [parse_short_size(size, "--sizes") for size in options.sizes]
+    if options.backend == "gloo" and ("step" not in answer or not options.ranks):
+        answer["step"] = overhead(options.repetitions)
         print(_told_step(answer["step"]), flush=True)
-        _write(asked.output, answer)
-    for ranks, algorithm in product(asked.ranks, asked.algorithm):
-        rows = all_reduces(algorithm, ranks, sizes, asked.repetitions, asked.backend)
+        _write(options.output, answer)
+    for ranks, algorithm in product(options.ranks, options.algorithm):
+        rows = all_reduces(algorithm, ranks, sizes, options.repetitions, options.backend)
         answer["all_reduce"] = joined(answer.get("all_reduce", []), rows)
-        _write(asked.output, answer)
-    print(asked.output)
+        _write(options.output, answer)
+    print(options.output)
 
 
 def _write(path: Path, answer: Row) -> None:
@@ -206,10 +206,10 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=41)
     parser.add_argument("--add", action="store_true", help="keep what the file has and is not measured again")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="Default: a file in benchmarks/results.")
-    asked = parser.parse_args()
-    asked.output = asked.output or RESULTS / f"against_{asked.backend}.json"
+    options = parser.parse_args()
+    options.output = options.output or RESULTS / f"against_{options.backend}.json"
     try:
-        measure(asked)
+        measure(options)
     except InputError as error:
         parser.error(str(error))
 

@@ -63,11 +63,11 @@ def by_ours(case: Case) -> tuple[float, float]:
     algorithm, cluster = find_algorithm(case.algorithm), case.cluster
     assert cluster.transport is not None
     schedule = unverified_schedule(algorithm, cluster.world_size)
-    asked = EngineInput(CollectiveCall(algorithm, case.nbytes, "uint8"), schedule, cluster, cluster.transport)
-    assert asked.routes is not None
+    engine_input = EngineInput(CollectiveCall(algorithm, case.nbytes, "uint8"), schedule, cluster, cluster.transport)
+    assert engine_input.routes is not None
     begin = process_time()
-    found = by_events(asked)
-    return process_time() - begin, found.elapsed
+    trace = by_events(engine_input)
+    return process_time() - begin, trace.elapsed
 
 
 def measure(runner: Path, case: Case, repetitions: int) -> Row:
@@ -84,7 +84,7 @@ def measure(runner: Path, case: Case, repetitions: int) -> Row:
     for name, each in seconds.items():
         row |= {f"{name}_cpu_s": median(each), f"{name}_spread_s": [min(each), max(each)]}
     for solver in SOLVERS:
-        ratios = [theirs / max(own, 1e-6) for own, theirs in zip(seconds["ours"], seconds[solver], strict=True)]
+        ratios = [theirs / max(mine, 1e-6) for mine, theirs in zip(seconds["ours"], seconds[solver], strict=True)]
         row |= {f"{solver}_times_ours": median(ratios), f"{solver}_differs": abs(ends[solver] / ends["ours"] - 1)}
     return row
 
@@ -105,7 +105,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--fewer", type=int, default=1, help="so many times fewer ranks, to try it out")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS, metavar="FILE")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     if reason := run_simgrid.why_not():
         print(f"left out: {reason}")
         return
@@ -114,10 +114,10 @@ def main() -> None:
         answer |= {"simgrid": run_simgrid.version(runner), "settings": run_simgrid.OWN_LATENCIES, "solvers": SOLVERS}
         for algorithm, world_sizes in ASKED.items():
             for ranks in world_sizes:
-                row = measure(runner, case_of(algorithm, max(4, ranks // asked.fewer)), asked.repetitions)
+                row = measure(runner, case_of(algorithm, max(4, ranks // options.fewer)), options.repetitions)
                 answer["rows"].append(row)
                 print(describe(row), flush=True)
-                write_text(asked.output, json.dumps(answer, indent=2, allow_nan=False) + "\n")
+                write_text(options.output, json.dumps(answer, indent=2, allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -43,10 +43,10 @@ def measure(devices: int, batch_size: int) -> dict[str, Any]:
     if reason := why_not(devices):
         return {"devices": devices, "skipped": reason}
     training = Training(None, dataset="synthetic", batch_size=batch_size, images=STEPS * devices * batch_size)
-    one = run_data_parallel(training, devices, steps=STEPS)
+    steps = run_data_parallel(training, devices, steps=STEPS)
     ranks = train(training, this_machine(devices), steps=STEPS, backend="nccl")
     ddp = training_figures(ranks, training).step_s
-    return {"devices": devices, "ddp": ddp, "data_parallel": median(one.seconds[WARM_UP:])}
+    return {"devices": devices, "ddp": ddp, "data_parallel": median(steps.seconds[WARM_UP:])}
 
 
 def show(title: str, rows: list[dict[str, Any]]) -> None:
@@ -56,9 +56,10 @@ def show(title: str, rows: list[dict[str, Any]]) -> None:
         if "skipped" in row:
             print(f"  {row['devices']} GPUs: skipped, {row['skipped']}")
             continue
-        ddp, one = (row[strategy] for strategy in STRATEGIES)
+        ddp, data_parallel = (row[strategy] for strategy in STRATEGIES)
         print(
-            f"  {row['devices']} GPUs: DDP {ddp * 1e3:.1f} ms, DataParallel {one * 1e3:.1f} ms, {one / ddp:.2f} times"
+            f"  {row['devices']} GPUs: DDP {ddp * 1e3:.1f} ms, DataParallel {data_parallel * 1e3:.1f} ms, "
+            f"{data_parallel / ddp:.2f} times"
         )
 
 
@@ -69,14 +70,14 @@ def main() -> None:
     parser.add_argument("--devices", type=int, nargs="+", default=[2, 4, 8])
     parser.add_argument("--batch-size", type=int, default=32, help="images of a GPU and step, in the run")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS, metavar="FILE")
-    asked = parser.parse_args()
-    predicted = predict(asked.scenario, asked.devices)
-    show(f"Predicted, ResNet-50, {asked.scenario}:", predicted)
-    measured = [measure(devices, asked.batch_size) for devices in asked.devices]
+    options = parser.parse_args()
+    predicted = predict(options.scenario, options.devices)
+    show(f"Predicted, ResNet-50, {options.scenario}:", predicted)
+    measured = [measure(devices, options.batch_size) for devices in options.devices]
     show("Run here, ResNet-18:", measured)
-    found = {"kind": "benchmark", "schema_version": 1, "environment": describe_measurement(),
-             "scenario": asked.scenario, "predicted": predicted, "measured": measured}  # fmt: skip
-    write_text(asked.output, json.dumps(found, indent=1) + "\n")
+    results = {"kind": "benchmark", "schema_version": 1, "environment": describe_measurement(),
+               "scenario": options.scenario, "predicted": predicted, "measured": measured}  # fmt: skip
+    write_text(options.output, json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -81,8 +81,8 @@ Row = dict[str, Any]
 
 def row(part: str, name: str, unit: str, values: list[float], **goal: float) -> Row:
     """One thing that was measured: the median, its spread, and a goal, ``at_most`` or ``at_least``, if there is one."""
-    found = {"measured": median(values), "spread": [min(values), max(values)]}
-    return {"part": part, "name": name, "unit": unit, **found, **goal}
+    figures = {"measured": median(values), "spread": [min(values), max(values)]}
+    return {"part": part, "name": name, "unit": unit, **figures, **goal}
 
 
 def command(arguments: list[str], repetitions: int) -> tuple[list[float], float]:
@@ -182,15 +182,15 @@ def events(repetitions: int, fewer: int) -> Iterator[Row]:
         ("all_to_all/direct", f"direct all-to-all, {on_tree}", tree, 4e6, {"at_least": 1e6}),
         ("all_to_all/pairwise", f"pairwise all-to-all, {on_tree}", tree, 4e6, {"at_least": 1e6}),
     )
-    for name, said, cluster, goal, goal_apart in cases:
-        yield row("events", said, "messages/s", Events(name, cluster).rates(repetitions), at_least=goal)
-        said, ready = f"{said}, {APART}", Events(name, with_latencies(cluster))
+    for name, title, cluster, goal, goal_apart in cases:
+        yield row("events", title, "messages/s", Events(name, cluster).rates(repetitions), at_least=goal)
+        title, ready = f"{title}, {APART}", Events(name, with_latencies(cluster))
         rates = ready.rates(repetitions)
-        yield row("events", said, "messages/s", rates, **goal_apart)
+        yield row("events", title, "messages/s", rates, **goal_apart)
         if name == "all_to_all/direct":
             seconds = [len(ready.plan.messages) / rate for rate in rates]
-            yield row("events", f"{said}: all of it", "s", seconds, at_most=10.0)
-        yield row("events", f"{said}: share of messages that end apart from all others", "", [ready.share_apart()])
+            yield row("events", f"{title}: all of it", "s", seconds, at_most=10.0)
+        yield row("events", f"{title}: share of messages that end apart from all others", "", [ready.share_apart()])
 
 
 def bare_rate(processes: int = 64, waits: int = 2000) -> float:
@@ -240,8 +240,8 @@ def reference(repetitions: int, fewer: int) -> Iterator[Row]:
     ring = ("all_reduce/ring", f"ring all-reduce, {star.world_size} ranks on a star")
     pairwise = ("all_to_all/pairwise", f"pairwise all-to-all, {tree.world_size} ranks on a tree, 4:1")
     bare = []
-    for (name, said), cluster in ((ring, star), (pairwise, tree)):
-        for case, that in ((cluster, said), (with_latencies(cluster), f"{said}, {APART}")):
+    for (name, title), cluster in ((ring, star), (pairwise, tree)):
+        for case, that in ((cluster, title), (with_latencies(cluster), f"{title}, {APART}")):
             shares, messages = [], []
             for _ in range(repetitions):
                 bare.append(bare_rate())
@@ -272,20 +272,22 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--fewer", type=int, default=1, help="so many times fewer ranks, to try it out: without goals")
     parser.add_argument("--add", action="store_true", help="keep the file's parts that are not measured again")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     answer: dict[str, Any] = {"schema_version": 1, "kind": "benchmark", "environment": describe_measurement()}
-    known = json.loads(asked.output.read_text()) if asked.add and asked.output.exists() else {**answer, "rows": []}
+    known = (
+        json.loads(options.output.read_text()) if options.add and options.output.exists() else {**answer, "rows": []}
+    )
     if any(known[key] != answer[key] for key in answer):
-        parser.error(f"{asked.output} was measured elsewhere, or with other versions; measure it all again")
+        parser.error(f"{options.output} was measured elsewhere, or with other versions; measure it all again")
     rows = {part: [each for each in known["rows"] if each["part"] == part] for part in PARTS}
-    for part in asked.parts:
+    for part in options.parts:
         rows[part] = []
-        for each in PARTS[part](asked.repetitions, asked.fewer):
-            kept = each if asked.fewer == 1 else {k: v for k, v in each.items() if not k.startswith("at_")}
-            rows[part].append(kept)
-            print(describe(kept), flush=True)
+        for each in PARTS[part](options.repetitions, options.fewer):
+            row = each if options.fewer == 1 else {k: v for k, v in each.items() if not k.startswith("at_")}
+            rows[part].append(row)
+            print(describe(row), flush=True)
         answer["rows"] = list(chain.from_iterable(rows.values()))
-        write_text(asked.output, json.dumps(answer, indent=2, allow_nan=False) + "\n")
+        write_text(options.output, json.dumps(answer, indent=2, allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":

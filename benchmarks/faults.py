@@ -110,27 +110,27 @@ def cases() -> list[Case]:
 # What happens to a command from outside -------------------------------------------------------------------------------
 
 
-def wait_for_second_checkpoint(is_over: Callable[[], bool], kept: Path) -> float | None:
+def wait_for_second_checkpoint(is_over: Callable[[], bool], checkpoints: Path) -> float | None:
     """Return when the second checkpoint was begun; None where the training is over before."""
     while not is_over():
-        names = [path.name for path in kept.glob("*")] if kept.exists() else []
-        if any(name.startswith("step") and name.endswith(".pt") for name in names) and unfinished(kept):
+        names = [path.name for path in checkpoints.glob("*")] if checkpoints.exists() else []
+        if any(name.startswith("step") and name.endswith(".pt") for name in names) and unfinished(checkpoints):
             return time.time()
         time.sleep(0.0005)
     return None
 
 
-def send_in_checkpoint(command: subprocess.Popen[str], kept: Path, number: int) -> float | None:
+def send_in_checkpoint(command: subprocess.Popen[str], checkpoints: Path, number: int) -> float | None:
     """Send the command a signal while its second checkpoint is written; return when."""
-    begun = wait_for_second_checkpoint(lambda: command.poll() is not None, kept)
+    begun = wait_for_second_checkpoint(lambda: command.poll() is not None, checkpoints)
     if begun is not None:
         command.send_signal(number)
     return begun
 
 
-def flip(kept: Path) -> None:
+def flip(checkpoints: Path) -> None:
     """Change a byte in the middle of the newest checkpoint."""
-    path = max(kept.glob("*.pt"))
+    path = max(checkpoints.glob("*.pt"))
     with path.open("r+b") as file:
         file.seek(path.stat().st_size // 2)
         byte = file.read(1)
@@ -138,15 +138,15 @@ def flip(kept: Path) -> None:
         file.write(bytes([byte[0] ^ 1]))
 
 
-def cut(kept: Path) -> None:
+def cut(checkpoints: Path) -> None:
     """Cut the newest checkpoint off in the middle."""
-    path = max(kept.glob("*.pt"))
+    path = max(checkpoints.glob("*.pt"))
     os.truncate(path, path.stat().st_size // 2)
 
 
-def unfinished(kept: Path) -> list[str]:
+def unfinished(checkpoints: Path) -> list[str]:
     """Return the names of files that are not whole."""
-    return [path.name for path in kept.glob(f"{TEMPORARY}*")]
+    return [path.name for path in checkpoints.glob(f"{TEMPORARY}*")]
 
 
 # A command ------------------------------------------------------------------------------------------------------------
@@ -156,8 +156,8 @@ def run_ringlab(arguments: list[str], fault: Fault | None, main: Callable[[], No
     """Be the command ``ringlab`` whose trainings have a fault and few steps; return its exit status."""
     plain, argv = trainer.train, sys.argv
     looking_on = () if fault is None else (fault,)
-    vars(trainer)["train"] = lambda *given, **named: plain(
-        *given, **{**named, "steps": STEPS, "observers": (*named.get("observers", ()), *looking_on)}
+    vars(trainer)["train"] = lambda *arguments, **named: plain(
+        *arguments, **{**named, "steps": STEPS, "observers": (*named.get("observers", ()), *looking_on)}
     )
     sys.argv = ["ringlab", *arguments]
     try:
@@ -180,17 +180,17 @@ def command(folder: Path, case: Case) -> Ended:
     fault = None if case.fault is None else replace(case.fault, told=folder / "told")
     out, err, here = io.StringIO(), io.StringIO(), Path.cwd()
     os.chdir(folder)
-    over, kept = Event(), folder / "kept" / "ring"
+    over, checkpoints = Event(), folder / "kept" / "ring"
     try:
         with redirect_stdout(out), redirect_stderr(err), ThreadPoolExecutor(1) as beside:
-            begun = beside.submit(wait_for_second_checkpoint, over.is_set, kept)
+            begun = beside.submit(wait_for_second_checkpoint, over.is_set, checkpoints)
             status, at = run_ringlab(call, fault), time.time()
             over.set()
     finally:
         over.set()
         os.chdir(here)
-    told = folder / "told"
-    fault_at = float(told.read_text()) if told.exists() else begun.result() if case.small_disk else None
+    time_file = folder / "told"
+    fault_at = float(time_file.read_text()) if time_file.exists() else begun.result() if case.small_disk else None
     return Ended(status, lines_of(err.getvalue()), fault_at, at)
 
 
@@ -264,19 +264,19 @@ def train_to_the_end(folder: Path) -> dict[str, torch.Tensor]:
 
 def try_case(case: Case, folder: Path, undisturbed: dict[str, torch.Tensor]) -> Row:
     """Try a case in a folder and return its row."""
-    before, kept = count(folder), folder / "kept" / "ring"
+    before, checkpoints = count(folder), folder / "kept" / "ring"
     ended = command(folder, case)
-    left, remains = count_left(before, folder), len(unfinished(kept))
+    left, remains = count_left(before, folder), len(unfinished(checkpoints))
     if case.spoil is not None:
-        case.spoil(kept)
-    newest, skipped = find_newest(kept)
+        case.spoil(checkpoints)
+    newest, skipped = find_newest(checkpoints)
     step = newest.about["step"] if newest is not None else 0
     reached = STEPS if case.spoil is not None else 2 * EVERY
     if case.fault is not None and case.fault.step == FAULT_STEP:
         reached = FAULT_STEP
     if case.small_disk:
         subprocess.run(["mount", "-o", "remount,size=1g", str(folder / "kept")], check=True)
-    found = train_to_the_end(folder)
+    weights = train_to_the_end(folder)
     return {
         "fault": case.name,
         "status": ended.status,
@@ -288,8 +288,8 @@ def try_case(case: Case, folder: Path, undisturbed: dict[str, torch.Tensor]) -> 
         "lost_steps": reached - step,
         **left._asdict(),
         "unfinished": remains,
-        "unfinished_after_resuming": len(unfinished(kept)),
-        "same_weights": all(found[name].equal(tensor) for name, tensor in undisturbed.items()),
+        "unfinished_after_resuming": len(unfinished(checkpoints)),
+        "same_weights": all(weights[name].equal(tensor) for name, tensor in undisturbed.items()),
     }
 
 
@@ -301,23 +301,23 @@ def says(lines: list[str], folder: Path) -> str:
 
 def try_on_small_disk(name: str, undisturbed: dict[str, torch.Tensor]) -> Row:
     """Try a case in namespaces of its own, in which a small disk can be mounted; that needs no other rights."""
-    with tempfile.TemporaryDirectory(prefix="faults-") as given:
-        file, weights = Path(given, "row.json"), Path(given, "weights.pt")
+    with tempfile.TemporaryDirectory(prefix="faults-") as folder:
+        file, weights = Path(folder, "row.json"), Path(folder, "weights.pt")
         torch.save(undisturbed, weights)
-        inner = [sys.executable, __file__, "--inside", name, given, "-o", str(file)]
+        inner = [sys.executable, __file__, "--inside", name, folder, "-o", str(file)]
         subprocess.run(["unshare", "--user", "--map-root-user", "--mount", *inner], check=True, timeout=4 * PATIENCE)
         row: Row = json.loads(file.read_text())
         return row
 
 
-def inside(name: str, given: Path) -> Row:
+def inside(name: str, work: Path) -> Row:
     """Mount the small disk and try the case."""
     realcomm.launch(max, 2)  # what serves all launches of this process is there before and after
-    folder = prepare(given / "case")
+    folder = prepare(work / "case")
     (folder / "kept").mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(folder / "kept")], check=True)
     [case] = [case for case in cases() if case.name == name]
-    return try_case(case, folder, torch.load(given / "weights.pt", weights_only=True))
+    return try_case(case, folder, torch.load(work / "weights.pt", weights_only=True))
 
 
 def main() -> None:
@@ -332,16 +332,16 @@ def main() -> None:
         return
     before = json.loads(options.output.read_text())["rows"] if options.add else []
     rows = {row["fault"]: row for row in before}
-    with working_folder() as given:
-        undisturbed = train_to_the_end(prepare(given / "undisturbed"))
+    with working_folder() as work:
+        undisturbed = train_to_the_end(prepare(work / "undisturbed"))
         for case in cases():
             if options.only and case.name not in options.only:
                 continue
             if case.small_disk:
                 row = try_on_small_disk(case.name, undisturbed)
             else:
-                row = try_case(case, prepare(given / "case"), undisturbed)
-            shutil.rmtree(given / "case", ignore_errors=True)
+                row = try_case(case, prepare(work / "case"), undisturbed)
+            shutil.rmtree(work / "case", ignore_errors=True)
             rows[case.name] = row
             print(json.dumps(row), flush=True)
             write_results(options.output, [rows[case.name] for case in cases() if case.name in rows])
@@ -350,17 +350,17 @@ def main() -> None:
 @contextmanager
 def working_folder() -> Iterator[Path]:
     """Make a folder for all cases, which all processes have as their mark and for their temporary files."""
-    with tempfile.TemporaryDirectory(prefix="faults-") as given:
-        temporary = Path(given, "tmp")
+    with tempfile.TemporaryDirectory(prefix="faults-") as work:
+        temporary = Path(work, "tmp")
         temporary.mkdir()
-        os.environ.update({MARK: given, "TMPDIR": str(temporary)})
+        os.environ.update({MARK: work, "TMPDIR": str(temporary)})
         tempfile.tempdir = None
-        yield Path(given)
+        yield Path(work)
 
 
 def write_results(path: Path, rows: list[Row]) -> None:
     """Write the rows, with what they were tried on."""
-    found = {
+    results = {
         "kind": "benchmark",
         "schema_version": 1,
         "date": datetime.now(UTC).date().isoformat(),
@@ -369,7 +369,7 @@ def write_results(path: Path, rows: list[Row]) -> None:
         "checkpoint_every": EVERY,
         "rows": rows,
     }
-    write_text(path, json.dumps(found, indent=1) + "\n")
+    write_text(path, json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -69,55 +69,55 @@ class Asked:
         return "3" if self.small else "15"
 
 
-def make_plan(asked: Asked, folder: Path) -> list[Part]:
+def make_plan(request: Asked, folder: Path) -> list[Part]:
     """Return the parts, the surest first; their commands write what they find as JSON into ``folder``."""
-    python, ranks = sys.executable, str(asked.ranks)
+    python, ranks = sys.executable, str(request.ranks)
     ringlab = (python, "-m", "ringlab")
-    backend = ("--backend", asked.backend)
-    sizes = [str(1 << power) for power in ((10,) if asked.small else (16, 24))]
-    scenario = _scenario(asked, asked.ranks)
+    backend = ("--backend", request.backend)
+    sizes = [str(1 << power) for power in ((10,) if request.small else (16, 24))]
+    scenario = _scenario(request, request.ranks)
     against = (python, "benchmarks/against_gloo.py", *backend, "--ranks", ranks, "--sizes", *sizes)
     algorithms = ("ring", "double_tree")
     calibrate = (*ringlab, "calibrate", *scenario, "--accept-noise")  # a rented machine is measured once, noise and all
-    options = ("--repetitions", asked.repetitions, "-o", str(folder / "beside.json"))
+    options = ("--repetitions", request.repetitions, "-o", str(folder / "beside.json"))
     parts = [
         Part("machine", 15, ((python, __file__, "--describe", str(folder / "machine.json")),)),
         *(Part(name, limit, (_tests(ON_GPUS, "-k", word),)) for name, (limit, word) in CHECKS.items()),
         Part("tests", 45, (_tests(*(file for file in gpu_tests() if file != ON_GPUS)),)),
-        Part("one rank", 40, tuple(_one_rank(asked, folder))),
+        Part("one rank", 40, tuple(_one_rank(request, folder))),
         Part("calibration", 55, ((*calibrate, *backend, *_json(folder, "calibration")),)),
-        Part("bench", 20, tuple(_bench(asked, collective, ranks, folder) for collective in BENCHES)),
-        Part("beside", 20, ((*against, "--algorithm", *algorithms[: 1 if asked.small else None], *options),)),
+        Part("bench", 20, tuple(_bench(request, collective, ranks, folder) for collective in BENCHES)),
+        Part("beside", 20, ((*against, "--algorithm", *algorithms[: 1 if request.small else None], *options),)),
     ]
     for sync in ("naive", "ring", "ddp"):
-        one = ("--set", f'training.gradient_sync=["{sync}"]')
+        setting = ("--set", f'training.gradient_sync=["{sync}"]')
         parts.append(
-            Part(sync, 32, ((*ringlab, "compare", "--thorough", *scenario, *one, *backend, *_json(folder, sync)),))
+            Part(sync, 32, ((*ringlab, "compare", "--thorough", *scenario, *setting, *backend, *_json(folder, sync)),))
         )
-    return [replace(part, limit_s=part.limit_s * PATIENCE[asked.backend]) for part in parts]
+    return [replace(part, limit_s=part.limit_s * PATIENCE[request.backend]) for part in parts]
 
 
 def _tests(*chosen: str) -> tuple[str, ...]:
     return (sys.executable, "-m", "pytest", "-m", "gpu", "-v", "-rs", "--no-header", *chosen)
 
 
-def _one_rank(asked: Asked, folder: Path) -> Iterator[tuple[str, ...]]:
+def _one_rank(request: Asked, folder: Path) -> Iterator[tuple[str, ...]]:
     """Yield a profile, a training of one epoch and its resumption, of one rank with a GPU of its own."""
-    ringlab, device = (sys.executable, "-m", "ringlab"), "cuda" if asked.backend == "nccl" else "cpu"
-    model, batch = ("resnet18", "8") if asked.small else ("resnet34", "32")
+    ringlab, device = (sys.executable, "-m", "ringlab"), "cuda" if request.backend == "nccl" else "cpu"
+    model, batch = ("resnet18", "8") if request.small else ("resnet34", "32")
     yield (*ringlab, "profile", model, "--batch-size", batch, "--device", device, *_json(folder, "one rank.profile"))
-    kept = f'training.checkpoints="{folder / "kept"}"'
-    changes = ['training.gradient_sync=["ring"]', kept]
-    changes += ["training.batch_size=8", "training.images=64"] if asked.small else []
-    changed = (*(word for change in changes for word in ("--set", change)), "--backend", asked.backend)
+    checkpoints = f'training.checkpoints="{folder / "kept"}"'
+    changes = ['training.gradient_sync=["ring"]', checkpoints]
+    changes += ["training.batch_size=8", "training.images=64"] if request.small else []
+    changed = (*(word for change in changes for word in ("--set", change)), "--backend", request.backend)
     for name, epochs, resume in (("first epoch", 1, ()), ("resumed", 2, ("--resume", "auto"))):
         more = ("--set", f"training.epochs={epochs}", *resume, *_json(folder, f"one rank.{name}"))
-        yield (*ringlab, "run", *_scenario(asked, 1), *changed, *more)
+        yield (*ringlab, "run", *_scenario(request, 1), *changed, *more)
 
 
-def _scenario(asked: Asked, ranks: int) -> tuple[str, ...]:
+def _scenario(request: Asked, ranks: int) -> tuple[str, ...]:
     changes = [f"cluster.world_size={ranks}"]
-    changes += ['training.model="resnet18"', "training.batch_size=64", "training.epochs=1"] if asked.small else []
+    changes += ['training.model="resnet18"', "training.batch_size=64", "training.epochs=1"] if request.small else []
     return ("benchmarks/gpu_training.toml", *(word for change in changes for word in ("--set", change)))
 
 
@@ -125,11 +125,11 @@ def _json(folder: Path, name: str) -> tuple[str, str]:
     return "--json", str(folder / f"{name}.json")
 
 
-def _bench(asked: Asked, measured: tuple[str, Sequence[str]], ranks: str, folder: Path) -> tuple[str, ...]:
+def _bench(request: Asked, measured: tuple[str, Sequence[str]], ranks: str, folder: Path) -> tuple[str, ...]:
     collective, algorithms = measured
-    begin, end, factor = asked.sizes
-    names = [word for name in algorithms[: 1 if asked.small else None] for word in ("--algorithm", name)]
-    options = ("-b", begin, "-e", end, "-f", factor, "-n", asked.repetitions, "-w", "3", "--backend", asked.backend)
+    begin, end, factor = request.sizes
+    names = [word for name in algorithms[: 1 if request.small else None] for word in ("--algorithm", name)]
+    options = ("-b", begin, "-e", end, "-f", factor, "-n", request.repetitions, "-w", "3", "--backend", request.backend)
     which = ("--collective", collective, *names, "--ranks", ranks)
     return (sys.executable, "-m", "ringlab", "bench", *which, *options, *_json(folder, f"bench.{collective}"))
 
@@ -196,8 +196,8 @@ def read_tests(lines: Sequence[str]) -> dict[str, str]:
     >>> read_tests(["tests/test_a.py::test_b[2] PASSED     [ 50%]", "= 1 passed ="])
     {'tests/test_a.py::test_b[2]': 'passed'}
     """
-    found = (re.match(r"(\S+::.+?) (PASSED|FAILED|SKIPPED|ERROR)\b", line) for line in lines)
-    return {match[1]: match[2].lower() for match in found if match}
+    matches = (re.match(r"(\S+::.+?) (PASSED|FAILED|SKIPPED|ERROR)\b", line) for line in lines)
+    return {match[1]: match[2].lower() for match in matches if match}
 
 
 def collect(row: Row, folder: Path) -> Row:
@@ -207,8 +207,8 @@ def collect(row: Row, folder: Path) -> Row:
     if name in (*CHECKS, "tests"):
         return row | {"found": read_tests(output)}
     files = sorted({*folder.glob(f"{name}.json"), *folder.glob(f"{name}.*.json")})
-    found = {file.stem.removeprefix(f"{name}."): json.loads(file.read_text(encoding="utf-8")) for file in files}
-    return row | {"found": found.get(name, found) or None}
+    results = {file.stem.removeprefix(f"{name}."): json.loads(file.read_text(encoding="utf-8")) for file in files}
+    return row | {"found": results.get(name, results) or None}
 
 
 def measure(parts: Sequence[Part], folder: Path, within_s: float, write: Callable[[list[Row]], None]) -> list[Row]:
@@ -236,9 +236,9 @@ def describe_gpus() -> Row:
     from collectives.records.environment import describe_measurement, installed_version
 
     gpus = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
-    asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
-        driver = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=10).stdout.split()
+        driver = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.split()
     except (OSError, subprocess.SubprocessError):
         driver = []
     return {
@@ -266,9 +266,9 @@ def count_gpus() -> int:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True, timeout=20).stdout
     except (OSError, subprocess.SubprocessError):
         return 0
-    found = sum(line.startswith("GPU ") for line in listed.splitlines())
+    count = sum(line.startswith("GPU ") for line in listed.splitlines())
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return found if visible is None else min(found, sum(name.strip() not in ("", "-1") for name in visible.split(",")))
+    return count if visible is None else min(count, sum(name.strip() not in ("", "-1") for name in visible.split(",")))
 
 
 def show_plan(parts: Sequence[Part], within_s: float) -> None:
@@ -280,14 +280,14 @@ def show_plan(parts: Sequence[Part], within_s: float) -> None:
     print(f"limits of {sum(part.limit_s for part in parts):.0f} s in all; all of it ends within {within_s:.0f} s")
 
 
-def write_results(path: Path, asked: Asked, rows: list[Row]) -> None:
+def write_results(path: Path, request: Asked, rows: list[Row]) -> None:
     """Write all that is known so far into the file of results, whole or not at all."""
     from collectives.output_files import write_text
     from collectives.records.environment import describe_measurement
 
     machine = next((row["found"] for row in rows if row["part"] == "machine"), None) or describe_measurement()
     answer = {"schema_version": 1, "kind": "benchmark", "commit": describe_commit(), "environment": machine}
-    answer |= {"asked": asdict(asked), "parts": rows}
+    answer |= {"asked": asdict(request), "parts": rows}
     write_text(path, json.dumps(answer, indent=1, allow_nan=False) + "\n")
 
 
@@ -320,9 +320,9 @@ def main() -> None:
     if options.describe:
         options.describe.write_text(json.dumps(describe_gpus()), encoding="utf-8")
         return
-    asked = Asked(options.backend, options.ranks or max(2, gpus), options.small)
+    request = Asked(options.backend, options.ranks or max(2, gpus), options.small)
     with tempfile.TemporaryDirectory(prefix="ringlab-gpu-") as name:
-        parts = make_plan(asked, Path(name))
+        parts = make_plan(request, Path(name))
         unknown = sorted(set(options.parts or ()) - {part.name for part in parts})
         if unknown:
             raise SystemExit(f"--parts {unknown[0]}: there are {', '.join(part.name for part in parts)}")
@@ -333,7 +333,7 @@ def main() -> None:
         if options.backend == "nccl" and not gpus:
             raise SystemExit("there is no NVIDIA GPU here (nvidia-smi lists none); --backend gloo --small tries it out")
         path = options.output or RESULTS[options.backend]
-        rows = measure(parts, Path(name), options.within, lambda known: write_results(path, asked, known))
+        rows = measure(parts, Path(name), options.within, lambda known: write_results(path, request, known))
     print(path)
     raise SystemExit(any(row["status"] != "done" for row in rows))
 

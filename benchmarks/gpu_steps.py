@@ -103,9 +103,9 @@ def measure_step(case: Case) -> Row:
         marks[3].record()
         marks[3].synchronize()
         rows.append([a.elapsed_time(b) / 1e3 for a, b in pairwise(marks)])
-    kept = rows[WARM_UP:]
-    forward, backward, update = (median(column) for column in zip(*kept, strict=True))
-    steps = sorted(map(sum, kept))
+    timed = rows[WARM_UP:]
+    forward, backward, update = (median(column) for column in zip(*timed, strict=True))
+    steps = sorted(map(sum, timed))
     return {
         **case._asdict(), "step_s": median(steps), "step_low_s": steps[0], "step_high_s": steps[-1],
         "forward_s": forward, "backward_s": backward, "optimizer_s": update,
@@ -170,25 +170,25 @@ def measure(path: Path, within_s: float) -> None:
     from collectives.output_files import write_text
 
     end = time.monotonic() + within_s
-    found: Row = {"schema_version": 1, "kind": "benchmark", "environment": describe_gpus(), "failed": []}
+    results: Row = {"schema_version": 1, "kind": "benchmark", "environment": describe_gpus(), "failed": []}
     parts = {"products": measure_products, "attention": measure_attention, "bytes": measure_bytes}
     for name, part in parts.items():
-        found[name] = list(part())
-        write_text(path, json.dumps(found, indent=1) + "\n")
-        print(name, len(found[name]), flush=True)
-    found["steps"] = []
+        results[name] = list(part())
+        write_text(path, json.dumps(results, indent=1) + "\n")
+        print(name, len(results[name]), flush=True)
+    results["steps"] = []
     for case in CASES:
         if time.monotonic() > end:
-            found["failed"].append({**case._asdict(), "reason": "no time was left"})
+            results["failed"].append({**case._asdict(), "reason": "no time was left"})
             continue
         try:
-            found["steps"].append(measure_step(case))
-            print(case, f"{found['steps'][-1]['step_s'] * 1e3:.1f} ms", flush=True)
+            results["steps"].append(measure_step(case))
+            print(case, f"{results['steps'][-1]['step_s'] * 1e3:.1f} ms", flush=True)
         except Exception as error:
-            found["failed"].append({**case._asdict(), "reason": f"{type(error).__name__}: {str(error)[:300]}"})
-            print(case, found["failed"][-1]["reason"][:120], flush=True)
+            results["failed"].append({**case._asdict(), "reason": f"{type(error).__name__}: {str(error)[:300]}"})
+            print(case, results["failed"][-1]["reason"][:120], flush=True)
         torch.cuda.empty_cache()
-        write_text(path, json.dumps(found, indent=1) + "\n")
+        write_text(path, json.dumps(results, indent=1) + "\n")
 
 
 def predict_devices(case: Row, preset: str, folder: Path) -> tuple[float, float, float, float]:
@@ -217,9 +217,9 @@ def predict_mesh(case: Row, gpu: str) -> tuple[float, float, float, float] | Non
         host=Host(gpu, gpu, 1, "nvlink", 1, 0.0),
         precision=case["precision"], is_compiled=case["compiled"],
     )  # fmt: skip
-    found = predict_meshes(job, [SearchedMesh(micro_batch=case["batch_size"])])
-    seconds, factor = float(found.step_s[0]), float(found.factors([0])[0])
-    return seconds, seconds / factor, seconds * factor, float(found.memory["total"][0])
+    meshes = predict_meshes(job, [SearchedMesh(micro_batch=case["batch_size"])])
+    seconds, factor = float(meshes.step_s[0]), float(meshes.factors([0])[0])
+    return seconds, seconds / factor, seconds * factor, float(meshes.memory["total"][0])
 
 
 def predict_beside(path: Path, preset: str, gpu: str) -> None:
@@ -229,13 +229,13 @@ def predict_beside(path: Path, preset: str, gpu: str) -> None:
     measured = json.loads(path.read_text(encoding="utf-8"))
     rows = list[Row]()
     with tempfile.TemporaryDirectory() as name:
-        for step in (one for one in measured["steps"] if not one["compiled"]):
+        for step in (step for step in measured["steps"] if not step["compiled"]):
             about = {key: step[key] for key in ("model", "batch_size", "precision", "step_s", "reserved_bytes")}
             predicted = {"predict": predict_devices(step, preset, Path(name)), "search": predict_mesh(step, gpu)}
             rows.append({**about, **predicted})
             print(rows[-1], flush=True)
-    found = {"schema_version": 1, "kind": "benchmark", "gpu": gpu, "rows": rows}
-    write_text(BESIDE, json.dumps(found, indent=1) + "\n")
+    results = {"schema_version": 1, "kind": "benchmark", "gpu": gpu, "rows": rows}
+    write_text(BESIDE, json.dumps(results, indent=1) + "\n")
 
 
 def main() -> None:

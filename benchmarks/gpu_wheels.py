@@ -46,8 +46,8 @@ def package(requirement: str) -> str:
     >>> package("scikit-learn>=1.5")
     'scikit-learn'
     """
-    found = re.match(r"[\w.-]*\w", requirement.strip())
-    return normal(found[0]) if found else ""
+    match = re.match(r"[\w.-]*\w", requirement.strip())
+    return normal(match[0]) if match else ""
 
 
 def requirements(project: dict[str, Any]) -> list[str]:
@@ -75,8 +75,8 @@ def resolve(wanted: Sequence[str], python: str) -> list[str]:
     """Return ``name==version`` of all wheels that ``wanted`` needs, their own needs included."""
     call = ["install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-", "--target", "nowhere"]
     report = json.loads(pip(sys.executable, *call, *target(python), *wanted))
-    found = [(one["metadata"]["name"], one["metadata"]["version"]) for one in report["install"]]
-    return [f"{normal(name)}=={number}" for name, number in sorted(found)]
+    wheels = [(wheel["metadata"]["name"], wheel["metadata"]["version"]) for wheel in report["install"]]
+    return [f"{normal(name)}=={number}" for name, number in sorted(wheels)]
 
 
 def pip(python: str, *arguments: str, timeout: float | None = None) -> str:
@@ -97,8 +97,8 @@ def without(pinned: Iterable[str], present: Iterable[str]) -> list[str]:
     >>> without(["numpy==2.5.1", "simpy==4.1.1"], ["NumPy==2.0", ""])
     ['simpy==4.1.1']
     """
-    there = {package(line) for line in present}
-    return [one for one in pinned if package(one) not in there]
+    names = {package(line) for line in present}
+    return [requirement for requirement in pinned if package(requirement) not in names]
 
 
 def download(folder: Path, python: str, present: Path | None) -> None:
@@ -132,11 +132,11 @@ def install(wheels: Path, into: Path) -> None:
     check_torch(before)
     check_visible_gpus()
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--system-site-packages", into], check=True)
-    own = into / "bin" / "python"
+    python = into / "bin" / "python"
     show_parent(into)
     source = ["--no-index", "--find-links", str(wheels)] if wheels.is_dir() else []
-    pip(str(own), "install", "--quiet", "--no-compile", *source, *read_requirements(), timeout=INSTALL_S)
-    call = [own, "-c", "from importlib.metadata import version; print(version('torch'))"]
+    pip(str(python), "install", "--quiet", "--no-compile", *source, *read_requirements(), timeout=INSTALL_S)
+    call = [python, "-c", "from importlib.metadata import version; print(version('torch'))"]
     after = subprocess.run(call, capture_output=True, text=True, check=True).stdout.strip()
     if after != before:
         raise SystemExit(f"{into}: torch was {before} and would be {after}")
@@ -181,9 +181,9 @@ def show_parent(into: Path) -> None:
 
     ``--system-site-packages`` shows those of the Python that all environments are made of, and torch may not be there.
     """
-    (own,) = into.glob("lib/python*/site-packages")
+    (site_packages,) = into.glob("lib/python*/site-packages")
     lines = [f"import site; site.addsitedir({folder!r})\n" for folder in site.getsitepackages()]
-    (own / "_beneath.pth").write_text("".join(lines), encoding="utf-8")
+    (site_packages / "_beneath.pth").write_text("".join(lines), encoding="utf-8")
 
 
 def main() -> None:
@@ -197,11 +197,11 @@ def main() -> None:
     installs = commands.add_parser("install", help="make the virtual environment")
     installs.add_argument("--wheels", type=Path, default=ROOT / "wheels", metavar="FOLDER")
     installs.add_argument("--into", type=Path, default=ROOT / ".venv-gpu", metavar="FOLDER")
-    asked = parser.parse_args()
-    if asked.command == "download":
-        download(asked.to, asked.python, asked.present)
+    options = parser.parse_args()
+    if options.command == "download":
+        download(options.to, options.python, options.present)
     else:
-        install(asked.wheels, asked.into)
+        install(options.wheels, options.into)
 
 
 if __name__ == "__main__":

@@ -146,8 +146,8 @@ def measure(case: Case, repetitions: int) -> Row:
     """Return the row of the repetition that took the least CPU seconds."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     call = [sys.executable, "-c", MEASURE, json.dumps(case[:-1])]
-    found = [json.loads(subprocess.check_output(call, env=environment, text=True)) for _ in range(repetitions)]
-    best: Row = min(found, key=lambda one: float(one["cpu_s"]))
+    runs = [json.loads(subprocess.check_output(call, env=environment, text=True)) for _ in range(repetitions)]
+    best: Row = min(runs, key=lambda run: float(run["cpu_s"]))
     return {**case._asdict(), **best, "most_megabytes": MOST_MB}
 
 
@@ -156,12 +156,12 @@ def fits(rows: Iterable[Row]) -> Iterator[Row]:
     by_name: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         by_name.setdefault((row["part"], row["name"]), []).append(row)
-    for (part, name), found in by_name.items():
-        if part == "changes" or len(found) < len(RANKS if part == "lockstep" else APART[name]):
+    for (part, name), sizes in by_name.items():
+        if part == "changes" or len(sizes) < len(RANKS if part == "lockstep" else APART[name]):
             continue
         over, at_most = ("ranks", MOST_BY_RANKS) if part == "lockstep" else ("messages", MOST_BY_MESSAGES)
-        seconds = np.maximum([row["cpu_s"] for row in found], LEAST_S)
-        slope = float(np.polyfit(np.log([row[over] for row in found]), np.log(seconds), 1)[0])
+        seconds = np.maximum([row["cpu_s"] for row in sizes], LEAST_S)
+        slope = float(np.polyfit(np.log([row[over] for row in sizes]), np.log(seconds), 1)[0])
         yield {"part": part, "name": name, "exponent": slope, "over": over, "at_most": at_most}
 
 
@@ -206,16 +206,16 @@ def main() -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--add", action="store_true", help="keep what the file has beside what is measured now")
     which.add_argument("--missing", action="store_true", help="measure what the file lacks, and keep the rest")
-    asked = parser.parse_args()
-    possible, begun = list(cases(asked.fewer)), monotonic()
-    rows = kept_rows(asked.output) if asked.add or asked.missing else {}
-    todo = [case for case in possible if case.part in (asked.parts or [case.part]) and asked.only in case.name]
-    todo = [case for case in todo if not (asked.missing and case in rows)]
-    while todo and monotonic() - begun < asked.seconds:
+    options = parser.parse_args()
+    possible, begun = list(cases(options.fewer)), monotonic()
+    rows = kept_rows(options.output) if options.add or options.missing else {}
+    todo = [case for case in possible if case.part in (options.parts or [case.part]) and options.only in case.name]
+    todo = [case for case in todo if not (options.missing and case in rows)]
+    while todo and monotonic() - begun < options.seconds:
         case = todo.pop(0)
-        rows[case] = measure(case, asked.repetitions)
+        rows[case] = measure(case, options.repetitions)
         print(describe(rows[case]), flush=True)
-        fitted = write(asked.output, (rows[case] for case in possible if case in rows))
+        fitted = write(options.output, (rows[case] for case in possible if case in rows))
         for row in fitted if not todo else ():
             print(describe(row), flush=True)
     if todo:

@@ -72,25 +72,25 @@ def seconds(call: Callable[[], object]) -> float:
 def build(name: str, ranks: int) -> AnySchedule | None:
     """Return the schedule, or None where building it, or finding its routes, would take minutes."""
     algorithm = find_algorithm(name)
-    found: AnySchedule | None = build_symmetric(algorithm, ranks)
-    found = found or (build_table(algorithm, ranks) if ranks <= MOST_ASKED else None)
-    if isinstance(found, SymmetricSchedule) and len(cyclic_pairs(found).src) > MOST:
+    schedule: AnySchedule | None = build_symmetric(algorithm, ranks)
+    schedule = schedule or (build_table(algorithm, ranks) if ranks <= MOST_ASKED else None)
+    if isinstance(schedule, SymmetricSchedule) and len(cyclic_pairs(schedule).src) > MOST:
         return None
-    return found
+    return schedule
 
 
 def measure(name: str, schedule: AnySchedule, where: str, cluster: Cluster, repetitions: int) -> Row:
     """Return the seconds of both methods on one cluster, and which of them the engine takes."""
-    given = EngineInput(CollectiveCall(find_algorithm(name), ELEMENTS), schedule, cluster, Transport())
+    problem = EngineInput(CollectiveCall(find_algorithm(name), ELEMENTS), schedule, cluster, Transport())
 
     def ready() -> EngineInput:
         """Return the input with nothing worked out but its pairs and routes."""
-        fresh = replace(given)
-        fresh.derived.update((name, given.derived[name]) for name in ("pairs", "found_routes"))
+        fresh = replace(problem)
+        fresh.derived.update((name, problem.derived[name]) for name in ("pairs", "found_routes"))
         return fresh
 
-    row: Row = {"algorithm": name, "cluster": where, "ranks": cluster.world_size, "messages": given.posted}
-    row["routes"] = seconds(lambda: given.routes)
+    row: Row = {"algorithm": name, "cluster": where, "ranks": cluster.world_size, "messages": problem.posted}
+    row["routes"] = seconds(lambda: problem.routes)
     for method, call in METHODS.items():
         row[method] = least_seconds(call, ready, repetitions)
     row["taken"] = next((method for method in METHODS if row[method] is not None), "none: it is refused for its size")
@@ -101,18 +101,18 @@ def least_seconds(
     call: Callable[[EngineInput], Timing | None], ready: Callable[[], EngineInput], repetitions: int
 ) -> float | None:
     """Return the least time of a method, timed once if that is long; None where it does not apply or is refused."""
-    found = list[float]()
-    while len(found) < repetitions and (not found or found[-1] < LONG):
-        given = ready()
+    times = list[float]()
+    while len(times) < repetitions and (not times or times[-1] < LONG):
+        problem = ready()
         begin = perf_counter()
         try:
-            applies = call(given) is not None
+            applies = call(problem) is not None
         except TooLarge:
             applies = False
-        found.append(perf_counter() - begin)
+        times.append(perf_counter() - begin)
         if not applies:
             return None
-    return min(found)
+    return min(times)
 
 
 def load_code() -> None:
@@ -144,7 +144,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, default=RESULTS)
     parser.add_argument("--ranks", nargs="+", type=int, default=[1024, 4096])
     parser.add_argument("--repetitions", type=int, default=3)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     answer: dict[str, Any] = {
         "schema_version": 1,
         "kind": "benchmark",
@@ -152,11 +152,11 @@ def main() -> None:
         "rows": [],
     }
     load_code()
-    for ranks in asked.ranks:
-        for row in rows(ranks, asked.repetitions):
+    for ranks in options.ranks:
+        for row in rows(ranks, options.repetitions):
             answer["rows"].append(row)
             print(json.dumps(row), flush=True)
-    write_text(asked.output, json.dumps(answer, indent=2, allow_nan=False) + "\n")
+    write_text(options.output, json.dumps(answer, indent=2, allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":

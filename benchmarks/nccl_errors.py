@@ -40,8 +40,8 @@ def without_each() -> dict[str, Any]:
     """Return the errors with each system left out of a fit."""
     systems, tables, _ = read_judged(OWN_DATA)
     folds = refit_without_each(systems, tables, lambda *_: None)
-    found = accuracy(calibrate=ROWS, parameters=folds.parameters).to_dict()
-    return {**found, "gains": found["gains"][:SHOWN], "stalled": folds.stalled}
+    result = accuracy(calibrate=ROWS, parameters=folds.parameters).to_dict()
+    return {**result, "gains": result["gains"][:SHOWN], "stalled": folds.stalled}
 
 
 def measure(left_out: Path | None) -> dict[str, Any]:

@@ -47,18 +47,18 @@ def measure(titles: Sequence[str], draws: int, before: Sequence[dict[str, Any]] 
     """
     systems = read_systems()
     tables = read_tables(systems)
-    found = {row["title"]: row for row in before}
+    rows = {row["title"]: row for row in before}
     for title in titles:
         seeds = DRAWS[:draws] if not ABLATIONS[title] else DRAWS[: min(draws, COMPARED)]
         with ablation(title):
-            found[title] = {"title": title, "draws": judge(systems, tables, seeds)}
+            rows[title] = {"title": title, "draws": judge(systems, tables, seeds)}
         sys.stderr.write(f"{title}: done\n")
     return {
         "schema_version": 1,
         "kind": "benchmark",
         "date": datetime.now(UTC).date().isoformat(),
         "environment": describe_environment(),
-        "rows": [found[title] for title in ABLATIONS if title in found],
+        "rows": [rows[title] for title in ABLATIONS if title in rows],
         "put_aside": accuracy(only_held_out=True).to_dict()["classes"],
     }
 

@@ -50,18 +50,18 @@ def compare(profile: ModelProfile, where: str) -> list[Row]:
     names = [name for name, shipped in PROFILES.items() if shipped == profile.model]
     model = find_model(names[0]) if names else profile
     job = TrainingJob(model, float(batch), precision=precision, framework="PyTorch")
-    own = [Alone(job, find_series_gpu(name), YOURS, each) for name, each in known.items()]
+    yours = [Alone(job, find_series_gpu(name), YOURS, each) for name, each in known.items()]
     rates: dict[str, list[float]] = {}
-    for one in published():
-        alike = one.job.model.model == job.model.model and is_half(one.job.precision) == is_half(precision)
-        rates.setdefault(one.gpu.name, []).extend([one.rate] if alike else [])
+    for row in published():
+        alike = row.job.model.model == job.model.model and is_half(row.job.precision) == is_half(precision)
+        rates.setdefault(row.gpu.name, []).extend([row.rate] if alike else [])
     rows = list[Row]()
     for gpu in sorted(rates.keys() - known.keys()):
-        others = [one for one in published() if one.gpu.name != gpu] + own
-        (found,) = guess_rates(others, [Alone(job, find_series_gpu(gpu), YOURS)])
+        others = [row for row in published() if row.gpu.name != gpu] + yours
+        (guess,) = guess_rates(others, [Alone(job, find_series_gpu(gpu), YOURS)])
         stated = median(rates[gpu]) if rates[gpu] else None
-        error = None if stated is None else found.rate / stated - 1
-        rows.append(Row(profile.model, measured, gpu, found.rate, *found.interval(0.8), stated, error))
+        error = None if stated is None else guess.rate / stated - 1
+        rows.append(Row(profile.model, measured, gpu, guess.rate, *guess.interval(0.8), stated, error))
     return rows
 
 
@@ -80,12 +80,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("profiles", nargs="+", type=Path, metavar="PROFILE")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE")
-    asked = parser.parse_args()
-    rows = [row for file in asked.profiles for row in compare(read_model_profile(file), str(file))]
+    options = parser.parse_args()
+    rows = [row for file in options.profiles for row in compare(read_model_profile(file), str(file))]
     show(rows)
-    if asked.output is not None:
+    if options.output is not None:
         answer = {"kind": "benchmark", "schema_version": 1, "rows": [row._asdict() for row in rows]}
-        write_text(asked.output, json.dumps(answer, indent=1, allow_nan=False) + "\n")
+        write_text(options.output, json.dumps(answer, indent=1, allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":

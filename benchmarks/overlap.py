@@ -51,7 +51,7 @@ def rounds_of(rank: int, world_size: int, names: list[str], batch_size: int, rou
         model = build_model(training, training.seed)
         running[name] = make_replica_and_sync(model, training, rank, world_size), Stopwatch(rank)
     batches = iter(Shard(Training(None, batch_size=batch_size, epochs=1000), rank, world_size))
-    found = []
+    rows = []
     for number in range(WARM_UP + rounds):
         images, labels = next(batches)
         seconds = {}
@@ -64,10 +64,10 @@ def rounds_of(rank: int, world_size: int, names: list[str], batch_size: int, rou
             slowest = torch.tensor([perf_counter() - begin])
             dist.all_reduce(slowest, dist.ReduceOp.MAX)
             seconds[name] = slowest.item()
-        found.append(seconds)
+        rows.append(seconds)
         if rank == 0:
             report_progress(number + 1, WARM_UP + rounds, "a step of each way")
-    return found[WARM_UP:]
+    return rows[WARM_UP:]
 
 
 def summary(name: str, rounds: list[dict[str, float]]) -> dict[str, Any]:
@@ -87,15 +87,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--way", nargs="+", default=list(WAYS), choices=list(WAYS), help="beside ddp")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS / "overlap.json", metavar="FILE")
-    asked = parser.parse_args()
-    names = list(dict.fromkeys(["ddp", *asked.way]))
-    rounds = launch(rounds_of, asked.ranks, names, asked.batch_size, asked.rounds, timeout=600.0)[0]
+    options = parser.parse_args()
+    names = list(dict.fromkeys(["ddp", *options.way]))
+    rounds = launch(rounds_of, options.ranks, names, options.batch_size, options.rounds, timeout=600.0)[0]
     rows = [summary(name, rounds) for name in names]
     for row in rows:
         low, high = row["interval"]
         print(f"{row['way']:16} {row['step_s'] * 1e3:8.1f} ms  {row['ratio']:.3f} of ddp ({low:.3f} to {high:.3f})")
-    settings = {"ranks": asked.ranks, "threads": threads_per_rank(asked.ranks), "model": "resnet18",
-                "batch_size": asked.batch_size, "rounds": asked.rounds}  # fmt: skip
+    settings = {"ranks": options.ranks, "threads": threads_per_rank(options.ranks), "model": "resnet18",
+                "batch_size": options.batch_size, "rounds": options.rounds}  # fmt: skip
     answer = {
         "kind": "benchmark",
         "schema_version": 1,
@@ -103,8 +103,8 @@ def main() -> None:
         **settings,
         "steps": rows,
     }
-    write_text(asked.output, json.dumps(answer, indent=2, allow_nan=False) + "\n")
-    print(asked.output)
+    write_text(options.output, json.dumps(answer, indent=2, allow_nan=False) + "\n")
+    print(options.output)
 
 
 if __name__ == "__main__":

@@ -32,8 +32,8 @@ def buckets(number: int) -> Recording:
     for rank in range(RANKS):
         calls = []
         for bucket in range(number):
-            what = RecordedCollective("all_reduce", group, 1 << 18)
-            calls.append(builder.collective(rank, bucket, what, line="world"))
+            collective = RecordedCollective("all_reduce", group, 1 << 18)
+            calls.append(builder.collective(rank, bucket, collective, line="world"))
             builder.post(rank, calls[-1], seconds=1e-5)
         for call in calls:
             builder.wait(rank, call)
@@ -82,19 +82,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("-o", type=Path, default=RESULTS)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     Replayer(buckets(1)).on(simcomm.two_level_tree(8, 8, "25 Gbit/s", "2 us", 4.0))  # loads machine code
     rows = []
     for recording in (
         buckets(4),
-        buckets(max(1, asked.messages // OF_A_RING)),
-        ring_by_hand(max(1, asked.messages // 4 // RANKS), apart=0.0),
-        ring_by_hand(max(1, asked.messages // 4 // RANKS), apart=1e-6),
+        buckets(max(1, options.messages // OF_A_RING)),
+        ring_by_hand(max(1, options.messages // 4 // RANKS), apart=0.0),
+        ring_by_hand(max(1, options.messages // 4 // RANKS), apart=1e-6),
     ):
         rows.append(measure(recording))
         print(rows[-1], flush=True)
     content = {"environment": describe_measurement(), "rows": rows}
-    write_text(asked.o, json.dumps(content, indent=1) + "\n")
+    write_text(options.o, json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":

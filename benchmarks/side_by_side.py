@@ -88,13 +88,13 @@ def write_scenarios(folder: Path, fewer: int) -> None:
         (folder / f"{name}.toml").write_text(text)
 
 
-def run_commands(checkout: Path, asked: Asked) -> Seconds:
+def run_commands(checkout: Path, work: Asked) -> Seconds:
     """Return the seconds of every command in one checkout."""
     seconds = {}
     with tempfile.TemporaryDirectory() as folder:
-        write_scenarios(Path(folder), asked.fewer)
-        for name, arguments in commands(asked.fewer):
-            if asked.has(name):
+        write_scenarios(Path(folder), work.fewer)
+        for name, arguments in commands(work.fewer):
+            if work.has(name):
                 begin = _of_children()
                 _python(checkout, arguments, Path(folder))
                 seconds[name] = _of_children() - begin
@@ -154,15 +154,18 @@ def calls(fewer: int) -> Iterator[tuple[str, Call]]:
             lambda engine=engine, cluster=cluster: simcomm.train(training, cluster, engine=engine, record=False),
         )
     for name in ("all_reduce/ring", "all_reduce/double_tree", "all_to_all/pairwise", "all_reduce/hierarchical"):
-        found = find_algorithm(name)
-        yield f"proof of {name}, {ranks // 8 or 2} ranks", lambda found=found: verify(found, ranks // 8 or 2)
+        algorithm = find_algorithm(name)
+        yield (
+            f"proof of {name}, {ranks // 8 or 2} ranks",
+            lambda algorithm=algorithm: verify(algorithm, ranks // 8 or 2),
+        )
 
 
-def run_calls(asked: Asked) -> Seconds:
+def run_calls(work: Asked) -> Seconds:
     """Return the seconds of every call, the first and the quickest of the others, in this process."""
     seconds = {}
-    for name, call in calls(asked.fewer):
-        if not asked.has(name):
+    for name, call in calls(work.fewer):
+        if not work.has(name):
             continue
         times = [_seconds(call, process_time)]
         while sum(times[1:]) < AT_LEAST_S and len(times) <= AT_MOST:
@@ -178,22 +181,22 @@ def _seconds(call: Call, clock: Callable[[], float] = perf_counter) -> float:
     return clock() - begin
 
 
-def run_ranks(asked: Asked) -> Seconds:
+def run_ranks(work: Asked) -> Seconds:
     """Return the seconds of collectives on two real ranks of this machine, and of starting these."""
     import realcomm
 
     realcomm.launch(max, 2)
     starts = [_seconds(lambda: realcomm.launch(max, 2)) for _ in range(3)]
-    return {"launch of 2 ranks: again": min(starts), **realcomm.launch(work_of_a_rank, 2, asked)[0]}
+    return {"launch of 2 ranks: again": min(starts), **realcomm.launch(work_of_a_rank, 2, work)[0]}
 
 
-def work_of_a_rank(rank: int, world_size: int, asked: Asked) -> Seconds:
+def work_of_a_rank(rank: int, world_size: int, work: Asked) -> Seconds:
     """Return the seconds of collectives as this rank of two sees them, the first and the quickest of the others."""
     import torch
 
     import realcomm
 
-    small, large = torch.zeros(256), torch.zeros((1 << 20) // asked.fewer)
+    small, large = torch.zeros(256), torch.zeros((1 << 20) // work.fewer)
     halves = list(torch.zeros(world_size, 256))
     works: dict[str, Call] = {
         "all_reduce by ring, 1 KiB, 2 ranks": lambda: realcomm.all_reduce(small),
@@ -207,9 +210,9 @@ def work_of_a_rank(rank: int, world_size: int, asked: Asked) -> Seconds:
     }
     seconds = {}
     for name, call in works.items():
-        if not asked.has(name):
+        if not work.has(name):
             continue
-        times = [_seconds(call) for _ in range(max(30, 300 // asked.fewer))]
+        times = [_seconds(call) for _ in range(max(30, 300 // work.fewer))]
         seconds[f"{name}: first call"], seconds[f"{name}: again"] = times[0], min(times[1:])
     return seconds
 
@@ -218,28 +221,28 @@ IN_PROCESS = {"calls": run_calls, "ranks": run_ranks}
 PARTS = ("commands", *IN_PROCESS)
 
 
-def run_part(part: str, checkout: Path, asked: Asked) -> Seconds:
+def run_part(part: str, checkout: Path, work: Asked) -> Seconds:
     """Return the seconds of everything in one part, in one checkout."""
     if part == "commands":
-        return run_commands(checkout, asked)
-    arguments = [str(Path(__file__).resolve()), "--child", part, "--fewer", str(asked.fewer), "--only", *asked.only]
-    found: Seconds = json.loads(_python(checkout, arguments, checkout).splitlines()[-1])
-    return found
+        return run_commands(checkout, work)
+    arguments = [str(Path(__file__).resolve()), "--child", part, "--fewer", str(work.fewer), "--only", *work.only]
+    seconds: Seconds = json.loads(_python(checkout, arguments, checkout).splitlines()[-1])
+    return seconds
 
 
-def compare(part: str, before: Path, after: Path, rounds: int, asked: Asked) -> list[dict[str, Any]]:
+def compare(part: str, before: Path, after: Path, rounds: int, work: Asked) -> list[dict[str, Any]]:
     """Return a row for every piece of work: medians of both, the ratio and its spread over the rounds."""
-    found: list[tuple[Seconds, Seconds]] = []
+    pairs_of_rounds: list[tuple[Seconds, Seconds]] = []
     for number in range(rounds + 1):
         if number % 2:
-            old = run_part(part, before, asked)
-            found.append((old, run_part(part, after, asked)))
+            old = run_part(part, before, work)
+            pairs_of_rounds.append((old, run_part(part, after, work)))
         else:
-            new = run_part(part, after, asked)
-            found.append((run_part(part, before, asked), new))
+            new = run_part(part, after, work)
+            pairs_of_rounds.append((run_part(part, before, work), new))
     rows = []
-    for name in found[0][0]:
-        pairs = [(old[name], new[name]) for old, new in found[1:]]
+    for name in pairs_of_rounds[0][0]:
+        pairs = [(old[name], new[name]) for old, new in pairs_of_rounds[1:]]
         ratios = [new / old for old, new in pairs]
         rows.append(
             {
@@ -282,15 +285,15 @@ def main() -> None:
     parser.add_argument("--add", action="store_true", help="keep what the file has and is not measured again")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS)
     parser.add_argument("--child", choices=IN_PROCESS, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    work = Asked(asked.fewer, tuple(asked.only))
-    if asked.child:
-        print(json.dumps(IN_PROCESS[asked.child](work)))
+    options = parser.parse_args()
+    work = Asked(options.fewer, tuple(options.only))
+    if options.child:
+        print(json.dumps(IN_PROCESS[options.child](work)))
         return
-    if asked.before is None:
+    if options.before is None:
         parser.error("--before FOLDER is needed: the checkout to compare with")
-    with checked_out(asked.before) as before:
-        measure(asked, work, before, asked.after.resolve())
+    with checked_out(options.before) as before:
+        measure(options, work, before, options.after.resolve())
 
 
 @contextmanager
@@ -309,7 +312,7 @@ def checked_out(place: str) -> Iterator[Path]:
             subprocess.run([*worktree, "remove", "--force", str(made)], check=True)
 
 
-def measure(asked: argparse.Namespace, work: Asked, before: Path, after: Path) -> None:
+def measure(options: argparse.Namespace, work: Asked, before: Path, after: Path) -> None:
     """Measure all parts in both checkouts, and write the rows to the file asked for."""
     from collectives.output_files import write_text
     from collectives.records.environment import describe_measurement
@@ -318,15 +321,17 @@ def measure(asked: argparse.Namespace, work: Asked, before: Path, after: Path) -
         "schema_version": 1, "kind": "benchmark", "environment": describe_measurement(),
         "before": revision(before), "after": revision(after),
     }  # fmt: skip
-    known = json.loads(asked.output.read_text()) if asked.add and asked.output.exists() else {**answer, "rows": []}
+    known = (
+        json.loads(options.output.read_text()) if options.add and options.output.exists() else {**answer, "rows": []}
+    )
     if any(known[key] != answer[key] for key in answer):
-        raise SystemExit(f"{asked.output} was measured elsewhere, or of other checkouts; measure it all again")
+        raise SystemExit(f"{options.output} was measured elsewhere, or of other checkouts; measure it all again")
     rows = {(row["part"], row["name"]): row for row in known["rows"]}
-    for part in asked.parts:
-        measured = compare(part, before, after, asked.rounds, work)
+    for part in options.parts:
+        measured = compare(part, before, after, options.rounds, work)
         rows |= {(part, row["name"]): row for row in measured}
         answer["rows"] = sorted(rows.values(), key=lambda row: PARTS.index(row["part"]))
-        write_text(asked.output, json.dumps(answer, indent=2, allow_nan=False) + "\n")
+        write_text(options.output, json.dumps(answer, indent=2, allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":

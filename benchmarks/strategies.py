@@ -78,17 +78,17 @@ ASIDE = [Case(2, strategy) for strategy in (
 def measure(case: Case, rounds: int) -> dict[str, Any]:
     """Return a row: seconds of a step, predicted and measured; the medians over the rounds."""
     with TemporaryDirectory() as folder:
-        found = [case.run(Path(folder)) for _ in range(rounds)]
-    steps = [(one.step_s.predicted or 0.0, one.step_s.measured or 0.0) for one in found]
-    insides = [low <= measured <= high for one in found for low, high in [one.interval_s or (0.0, 0.0)]
-               for measured in [one.step_s.measured or 0.0]]  # fmt: skip
-    parts, sequence = found[0].parts_s or {}, " sequence" * ("sequence" in case.strategy)
-    return {"model": case.model, "strategy": found[0].strategy + sequence, "ranks": case.ranks, "samples": case.samples,
-            "is_aside": case in ASIDE, "predicted_s": median(one for one, _ in steps),
-            "measured_s": median(one for _, one in steps),
+        runs = [case.run(Path(folder)) for _ in range(rounds)]
+    steps = [(run.step_s.predicted or 0.0, run.step_s.measured or 0.0) for run in runs]
+    insides = [low <= measured <= high for run in runs for low, high in [run.interval_s or (0.0, 0.0)]
+               for measured in [run.step_s.measured or 0.0]]  # fmt: skip
+    parts, sequence = runs[0].parts_s or {}, " sequence" * ("sequence" in case.strategy)
+    return {"model": case.model, "strategy": runs[0].strategy + sequence, "ranks": case.ranks, "samples": case.samples,
+            "is_aside": case in ASIDE, "predicted_s": median(predicted for predicted, _ in steps),
+            "measured_s": median(measured for _, measured in steps),
             "error": median(predicted / measured for predicted, measured in steps) - 1,
             "inside": sum(insides) / rounds,
-            "parts": {name: median((one.parts_s or {}).get(name, 0.0) for one in found) for name in parts}}  # fmt: skip
+            "parts": {name: median((run.parts_s or {}).get(name, 0.0) for run in runs) for name in parts}}  # fmt: skip
 
 
 def main() -> None:
@@ -98,12 +98,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seen", action="store_true", help="only what is not held out")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS, metavar="FILE")
-    asked = parser.parse_args()
-    numbers, rows = [int(one) for one in asked.ranks.split(",")], list[dict[str, Any]]()
+    options = parser.parse_args()
+    numbers, rows = [int(number) for number in options.ranks.split(",")], list[dict[str, Any]]()
     with watch_load() as watch:
-        for case in SEEN if asked.seen else [*SEEN, *ASIDE]:
+        for case in SEEN if options.seen else [*SEEN, *ASIDE]:
             if case.ranks in numbers:
-                rows.append(row := measure(case, asked.rounds))
+                rows.append(row := measure(case, options.rounds))
                 seconds = f"{1e3 * row['predicted_s']:9.1f} ms{1e3 * row['measured_s']:9.1f} ms{row['error']:8.1%}"
                 print(
                     f"{row['model'][:12]:13}{row['strategy']:22}{row['ranks']:3}{seconds}{row['inside']:6.0%}",
@@ -111,9 +111,9 @@ def main() -> None:
                 )
     load = watch.share_of_others()
     answer = {"kind": "benchmark", "schema_version": 1, "environment": describe_measurement(), "steps": STEPS,
-              "rounds": asked.rounds, "others": load.others if load else None, "rows": rows}  # fmt: skip
-    write_text(asked.output, json.dumps(answer, indent=1, allow_nan=False) + "\n")
-    print(asked.output)
+              "rounds": options.rounds, "others": load.others if load else None, "rows": rows}  # fmt: skip
+    write_text(options.output, json.dumps(answer, indent=1, allow_nan=False) + "\n")
+    print(options.output)
 
 
 if __name__ == "__main__":

@@ -58,24 +58,24 @@ def measure_ring(ranks: int, jitter: bool) -> dict[str, Any]:
         file = Path(folder) / "ring.trace.json"
         trace, make = measure("make", lambda: make_trace(inputs, timing, {"nbytes": float(inputs.call.nbytes)}))
         _, write = measure("write", lambda: trace.write(file))
-        found, read = measure("read", lambda: read_trace(file))
-        assert found == trace
+        copy, read = measure("read", lambda: read_trace(file))
+        assert copy == trace
         nbytes = file.stat().st_size
     print(f"{len(trace.messages)} messages, {nbytes / 1e6:.1f} MB on disk")
     return {"messages": len(trace.messages), "file_bytes": nbytes, "rows": [make, write, read]}
 
 
-def measure(what: str, act: Callable[[], Any]) -> tuple[Any, dict[str, Any]]:
+def measure(title: str, act: Callable[[], Any]) -> tuple[Any, dict[str, Any]]:
     """Return what ``act`` returns, and a row: its seconds, and of a second run the bytes held and needed meanwhile."""
     begin = perf_counter()
     act()
     seconds = perf_counter() - begin
     tracemalloc.start()
-    found = act()
-    held, most = tracemalloc.get_traced_memory()
+    result = act()
+    memory, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    print(f"{what}: {seconds:.2f} s, holds {held / 1e6:.0f} MB, needs {most / 1e6:.0f} MB meanwhile")
-    return found, {"name": what, "seconds": seconds, "held_bytes": held, "needed_bytes": most}
+    print(f"{title}: {seconds:.2f} s, holds {memory / 1e6:.0f} MB, needs {most / 1e6:.0f} MB meanwhile")
+    return result, {"name": title, "seconds": seconds, "held_bytes": memory, "needed_bytes": most}
 
 
 if __name__ == "__main__":

@@ -113,30 +113,34 @@ def curves_of(rank: int, world_size: int, jobs: list[Job], steps: int | None) ->
 
 def furthest(losses: list[float], others: list[float]) -> float:
     """Return the greatest relative difference of two curves."""
-    return max(abs(one - other) / abs(other) for one, other in zip(losses, others, strict=True))
+    return max(abs(loss - other) / abs(other) for loss, other in zip(losses, others, strict=True))
 
 
-def find_rows(asked: argparse.Namespace) -> dict[str, list[Row]]:
+def find_rows(options: argparse.Namespace) -> dict[str, list[Row]]:
     """Train for each part and return its rows."""
 
     def curves(world_size: int, jobs: list[Job]) -> list[Row]:
-        rows: list[Row] = launch(curves_of, world_size, jobs, asked.steps, threads=1, timeout=3600.0)[0]
+        rows: list[Row] = launch(curves_of, world_size, jobs, options.steps, threads=1, timeout=3600.0)[0]
         for row in rows:
             numbers = ", ".join(f"{name} {row[name]}" for name in (*Recipe._fields, "seed"))
             print(f"{row['way']:16} {row['ranks']} ranks, {numbers}: {row['accuracies'][-1]:.1%} right", flush=True)
         return rows
 
-    found: dict[str, list[Row]] = {}
-    if "recipes" in asked.parts:
-        asked_for = [RECIPES[number] for number in asked.recipe]
-        found["recipes"] = curves(2, [Job("ring", one, seed, True) for one in asked_for for seed in asked.seeds])
-    if "ways" in asked.parts:
-        found["ways"] = curves(2, [Job(way, RECIPE, asked.seeds[0]) for way in asked.way])
-    if "ranks" in asked.parts:
-        found["ranks"] = [
-            row for count in asked.ranks for row in curves(count, [Job("ring", RECIPE, seed) for seed in asked.seeds])
+    rows_by_part: dict[str, list[Row]] = {}
+    if "recipes" in options.parts:
+        asked_for = [RECIPES[number] for number in options.recipe]
+        rows_by_part["recipes"] = curves(
+            2, [Job("ring", recipe, seed, True) for recipe in asked_for for seed in options.seeds]
+        )
+    if "ways" in options.parts:
+        rows_by_part["ways"] = curves(2, [Job(way, RECIPE, options.seeds[0]) for way in options.way])
+    if "ranks" in options.parts:
+        rows_by_part["ranks"] = [
+            row
+            for count in options.ranks
+            for row in curves(count, [Job("ring", RECIPE, seed) for seed in options.seeds])
         ]
-    return found
+    return rows_by_part
 
 
 def identity(row: Row) -> tuple[Any, ...]:
@@ -156,20 +160,20 @@ def main() -> None:
     parser.add_argument("--steps", type=int, help="the first ones only")
     parser.add_argument("--add", action="store_true", help="keep the other rows that are in the file")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS, metavar="FILE")
-    asked = parser.parse_args()
-    found = find_rows(asked)
-    before = json.loads(asked.output.read_text()) if asked.add and asked.output.exists() else {}
+    options = parser.parse_args()
+    rows_by_part = find_rows(options)
+    before = json.loads(options.output.read_text()) if options.add and options.output.exists() else {}
     parts = {}
     for part in PARTS:
-        rows = {identity(row): row for row in [*before.get(part, []), *found.get(part, [])]}
+        rows = {identity(row): row for row in [*before.get(part, []), *rows_by_part.get(part, [])]}
         parts[part] = list(rows.values())
     for row in parts["ways"]:
         row["furthest"] = furthest(row["losses"], parts["ways"][0]["losses"])
         print(f"{row['way']:16} {'same' if row['furthest'] < SAME else 'another'} curve ({row['furthest']:.1e})")
     answer = {"kind": "benchmark", "schema_version": 1, "environment": describe_measurement(), "model": "resnet18",
               "dataset": "digits", "epochs": EPOCHS, **parts}  # fmt: skip
-    write_text(asked.output, json.dumps(answer, allow_nan=False) + "\n")
-    print(asked.output)
+    write_text(options.output, json.dumps(answer, allow_nan=False) + "\n")
+    print(options.output)
 
 
 if __name__ == "__main__":

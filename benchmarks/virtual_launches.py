@@ -57,8 +57,8 @@ def carry_out(host: VirtualHost, cases: list[dict[str, Any]], launch_s: float) -
     )
     finished = host.run(options, timeout=TIMEOUT_S, show=lambda stream, text: lines.append(text))
     assert finished.outcome.status == 0, finished.outcome.findings
-    said = [line.split()[2:] for line in "".join(lines).splitlines()]
-    return [[*map(float, words)] for words in said if len(words) == len(PHASES) and words[0][0].isdigit()]
+    rows = [line.split()[2:] for line in "".join(lines).splitlines()]
+    return [[*map(float, words)] for words in rows if len(words) == len(PHASES) and words[0][0].isdigit()]
 
 
 def predict(phases: list[Phase], launch_s: float) -> float:
@@ -71,24 +71,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=sorted({name for name, _ in CASES}))
     parser.add_argument("-o", type=Path, default=RESULTS)
-    asked = parser.parse_args()
-    wanted = [case for case in CASES if case[0] in asked.models]
+    options = parser.parse_args()
+    wanted = [case for case in CASES if case[0] in options.models]
     steps = json.loads(MEASURED.read_text(encoding="utf-8"))["steps"]
-    cases = [one for one in steps if not one["compiled"] and one["precision"] == "bf16"
-             and (one["model"], one["batch_size"]) in wanted]  # fmt: skip
+    cases = [step for step in steps if not step["compiled"] and step["precision"] == "bf16"
+             and (step["model"], step["batch_size"]) in wanted]  # fmt: skip
     with VirtualHost() as host:
         ahead, launched, counted = (carry_out(host, cases, seconds) for seconds in (0.0, LAUNCH_S, COUNTING_S))
     phases = [
-        [Phase(case[name], *both) for name, *both in zip(PHASES, *found, strict=True)]
-        for case, *found in zip(cases, ahead, counted, strict=True)
+        [Phase(case[name], *both) for name, *both in zip(PHASES, *figures, strict=True)]
+        for case, *figures in zip(cases, ahead, counted, strict=True)
     ]
-    least = {name: min(case["batch_size"] for case in cases if case["model"] == name) for name in asked.models}
+    least = {name: min(case["batch_size"] for case in cases if case["model"] == name) for name in options.models}
     rows = []
-    for case, own, with_host in zip(cases, phases, launched, strict=True):
+    for case, phases_of_case, with_host in zip(cases, phases, launched, strict=True):
         others = [
             phase.measured / phase.operators
-            for other, found in zip(cases, phases, strict=True)
-            for phase in found[:2]
+            for other, phases_of_other in zip(cases, phases, strict=True)
+            for phase in phases_of_other[:2]
             if other["model"] != case["model"] and other["batch_size"] == least[other["model"]] and phase.waits
         ]
         unseen = median(others) if others else None
@@ -96,17 +96,17 @@ def main() -> None:
             "model": case["model"],
             "batch_size": case["batch_size"],
             "measured_s": case["step_s"],
-            "ahead_s": sum(phase.device for phase in own),
+            "ahead_s": sum(phase.device for phase in phases_of_case),
             "launched_s": sum(with_host),
-            "operators": round(sum(phase.operators for phase in own)),
-            "launch_s": [phase.measured / phase.operators for phase in own[:2] if phase.waits],
+            "operators": round(sum(phase.operators for phase in phases_of_case)),
+            "launch_s": [phase.measured / phase.operators for phase in phases_of_case[:2] if phase.waits],
             "unseen_launch_s": unseen,
-            "unseen_s": None if unseen is None else predict(own, unseen),
+            "unseen_s": None if unseen is None else predict(phases_of_case, unseen),
         }
         rows.append(row)
         print(row, flush=True)
-    found = {**ABOUT, "environment": describe_measurement(), "gpu": GPU, "launch_s": LAUNCH_S, "rows": rows}
-    write_text(asked.o, json.dumps(found, indent=1) + "\n")
+    answer = {**ABOUT, "environment": describe_measurement(), "gpu": GPU, "launch_s": LAUNCH_S, "rows": rows}
+    write_text(options.o, json.dumps(answer, indent=1) + "\n")
 
 
 if __name__ == "__main__":

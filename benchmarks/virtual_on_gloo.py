@@ -52,10 +52,10 @@ def words(training: Training, steps: int) -> tuple[str, ...]:
 
 def train_really(training: Training, ranks: int, steps: int) -> float:
     """Return the seconds of a step on real ranks, the median of the first rank's."""
-    asked = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    asked += [str(FOLDER / "timed.py"), str(FOLDER / "training.py"), *words(training, steps)]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    command += [str(FOLDER / "timed.py"), str(FOLDER / "training.py"), *words(training, steps)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(asked, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
     return float(done.stdout.split()[-1])
 
 
@@ -65,14 +65,14 @@ def train_virtually(
     """Return the seconds that a rank computes in a step, and the seconds of a step with each calibration."""
     program = UserProgram(str(FOLDER / "training.py"), words(training, steps))
     cluster = simcomm.this_machine(ranks)
-    asked = VirtualOptions(program, ranks, cluster, compute="measured", timing="recorded")
-    recording = host.run(asked, timeout=TIMEOUT_S).recordings[0]
+    options = VirtualOptions(program, ranks, cluster, compute="measured", timing="recorded")
+    recording = host.run(options, timeout=TIMEOUT_S).recordings[0]
     assert recording is not None, "the program communicates"
-    found = [float(recording.computed().mean()) / steps]
+    step_seconds = [float(recording.computed().mean()) / steps]
     for known in calibrations:
         run = replay(recording, cluster, calibration=known)
-        found.append(next(mark.mean_s for mark in mark_figures(run) if mark.name == STEP))
-    return found
+        step_seconds.append(next(mark.mean_s for mark in mark_figures(run) if mark.name == STEP))
+    return step_seconds
 
 
 def measure(trainings: Sequence[Training], ranks: int, rounds: int, steps: int) -> list[dict[str, Any]]:
@@ -80,32 +80,33 @@ def measure(trainings: Sequence[Training], ranks: int, rounds: int, steps: int) 
     calls = [CollectiveCall(find_algorithm("ring", "all_reduce"), ELEMENTS)]
     known = [calibrate(ranks) if trainings == SMALL else calibrate(ranks, calls=calls, all_sizes=False)]
     known += [cached_calibration(ranks)] * (trainings == SMALL and is_cached(ranks))
-    real: dict[Training, list[float]] = {one: [] for one in trainings}
-    found: dict[Training, list[list[float]]] = {one: [] for one in trainings}
+    real: dict[Training, list[float]] = {key: [] for key in trainings}
+    virtual_seconds: dict[Training, list[list[float]]] = {key: [] for key in trainings}
     with VirtualHost(("torch._dynamo", "torch.distributed.fsdp")) as host:
         for number in range(rounds):
             for training in trainings:
                 if number % 2:
-                    found[training].append(train_virtually(host, training, ranks, steps, known))
+                    virtual_seconds[training].append(train_virtually(host, training, ranks, steps, known))
                 real[training].append(train_really(training, ranks, steps))
                 if not number % 2:
-                    found[training].append(train_virtually(host, training, ranks, steps, known))
+                    virtual_seconds[training].append(train_virtually(host, training, ranks, steps, known))
     rows = []
     for training in trainings:
-        pairs = list(zip(found[training], real[training], strict=True))
-        ratios, earlier = [virtual[1] / one for virtual, one in pairs], [virtual[-1] / one for virtual, one in pairs]
+        pairs = list(zip(virtual_seconds[training], real[training], strict=True))
+        ratios = [virtual[1] / measured for virtual, measured in pairs]
+        earlier = [virtual[-1] / measured for virtual, measured in pairs]
         row = {
             "strategy": training[0],
             "model": training[1],
             "ranks": ranks,
             "real_s": median(real[training]),
-            "virtual_s": median(seconds for _, seconds, *_ in found[training]),
-            "computed_s": median(computed for computed, *_ in found[training]),
+            "virtual_s": median(seconds for _, seconds, *_ in virtual_seconds[training]),
+            "computed_s": median(computed for computed, *_ in virtual_seconds[training]),
             "ratio": median(ratios),
             "ratio_low": min(ratios),
             "ratio_high": max(ratios),
             "earlier_ratio": median(earlier),
-            "loads": [one.load.others if one.load else 0.0 for one in known],
+            "loads": [run.load.others if run.load else 0.0 for run in known],
         }
         rows.append(row)
     return rows
@@ -119,11 +120,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("-o", type=Path)
-    asked = parser.parse_args()
-    rows = measure(SMALL if asked.small else USUAL, asked.ranks, asked.rounds, asked.steps)
+    options = parser.parse_args()
+    rows = measure(SMALL if options.small else USUAL, options.ranks, options.rounds, options.steps)
     for row in rows:
         print(row, flush=True)
-    results = asked.o or RESULTS / ("virtual_small_steps.json" if asked.small else "virtual_on_gloo.json")
+    results = options.o or RESULTS / ("virtual_small_steps.json" if options.small else "virtual_on_gloo.json")
     write_text(results, json.dumps({"environment": describe_measurement(), "rows": rows}, indent=1) + "\n")
 
 

@@ -119,18 +119,18 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[], help="Parts of the names of programs.")
     parser.add_argument("--no-gloo", action="store_true", help="Run on virtual ranks only.")
     parser.add_argument("-o", type=Path, default=RESULTS)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     rows = []
     for case in CASES:
-        if asked.only and not any(word in f"{case.folder} {case.program}" for word in asked.only):
+        if options.only and not any(word in f"{case.folder} {case.program}" for word in options.only):
             continue
         row = {"package": case.package, "program": case.program, "ranks": case.ranks, "options": [*case.options]}
-        row |= run_virtually(case, asked.folder, asked.dependencies)
-        if not asked.no_gloo:
-            row |= run_on_gloo(case, asked.folder, asked.dependencies)
+        row |= run_virtually(case, options.folder, options.dependencies)
+        if not options.no_gloo:
+            row |= run_on_gloo(case, options.folder, options.dependencies)
         print(json.dumps(row), flush=True)
         rows.append({key: value for key, value in row.items() if not key.endswith("_end")})
-    write_text(asked.o, json.dumps({"environment": describe_measurement(), "rows": rows}, indent=1) + "\n")
+    write_text(options.o, json.dumps({"environment": describe_measurement(), "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

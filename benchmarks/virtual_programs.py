@@ -62,22 +62,22 @@ NUMBERS = {  # of virtual_programs/: ranks, repetitions, of how many operations 
 SCALE = {"us": 1e6, "ms": 1e3}
 
 
-def in_a_process(work: Callable[..., Any], *given: Any) -> Any:
+def in_a_process(work: Callable[..., Any], *arguments: Any) -> Any:
     """Return what a function returns in a fork of this process, as a run replaces much of torch."""
     context = get_context("fork")
-    here, there = context.Pipe(duplex=False)
+    here, sender = context.Pipe(duplex=False)
 
     def body() -> None:
         with Path(os.devnull).open("w") as nothing:
             os.dup2(nothing.fileno(), 1), os.dup2(nothing.fileno(), 2)
-        there.send(work(*given))
+        sender.send(work(*arguments))
         os._exit(0)  # threads of ranks
 
     child = context.Process(target=body)
     child.start()
-    found = here.recv()
+    result = here.recv()
     child.join()
-    return found
+    return result
 
 
 def carry_out(file: Path, arguments: tuple[str, ...], ranks: int, options: dict[str, Any]) -> Row:
@@ -87,14 +87,14 @@ def carry_out(file: Path, arguments: tuple[str, ...], ranks: int, options: dict[
     from virtual.running import VirtualRun
 
     begin, program = process_time(), UserProgram(str(file), arguments)
-    asked = VirtualOptions(program, ranks, star(ranks or 8, "10 Gbit/s", "5 us"), **options)
-    finished = VirtualRun(asked).carry_out()
+    virtual_options = VirtualOptions(program, ranks, star(ranks or 8, "10 Gbit/s", "5 us"), **options)
+    finished = VirtualRun(virtual_options).carry_out()
     seconds = process_time() - begin
-    told = [finding.kind for finding in finished.outcome.findings]
-    calls = sum(len(one.calls) for one in finished.recordings if one is not None)
+    kinds = [finding.kind for finding in finished.outcome.findings]
+    calls = sum(len(recording.calls) for recording in finished.recordings if recording is not None)
     elapsed = max(job.elapsed for job in finished.outcome.jobs)
     most = getrusage(RUSAGE_SELF).ru_maxrss << 10
-    return {"cpu_s": seconds, "told": told, "calls": calls, "virtual_s": elapsed, "most_bytes": most}
+    return {"cpu_s": seconds, "told": kinds, "calls": calls, "virtual_s": elapsed, "most_bytes": most}
 
 
 def measure_program(name: str) -> Row:
@@ -102,31 +102,31 @@ def measure_program(name: str) -> Row:
     from mistake_corpus import CorpusProgram
 
     program = CorpusProgram(TESTED / f"{name}.py")
-    found = in_a_process(carry_out, program.path, tuple(program.arguments), program.ranks, program.options)
-    return {"part": "programs", "name": name, "what": PROGRAMS[name], "ranks": program.ranks, **found}
+    result = in_a_process(carry_out, program.path, tuple(program.arguments), program.ranks, program.options)
+    return {"part": "programs", "name": name, "what": PROGRAMS[name], "ranks": program.ranks, **result}
 
 
 def measure_number(name: str) -> Row:
     """Return a row of what one operation takes, the median of a few differences."""
-    ranks, (few, many), each, what, unit, options, goal = NUMBERS[name]
-    found, most = [], 0
+    ranks, (few, many), each, title, unit, options, goal = NUMBERS[name]
+    costs, most = [], 0
     for _ in range(ROUNDS):
         runs = [
             in_a_process(carry_out, FOLDER / name, (str(number),), ranks, {"timing": "recorded", **options})
             for number in (few, many)
         ]
-        found.append((runs[1]["cpu_s"] - runs[0]["cpu_s"]) / (many - few) / each * SCALE[unit])
+        costs.append((runs[1]["cpu_s"] - runs[0]["cpu_s"]) / (many - few) / each * SCALE[unit])
         most = max(most, runs[1]["most_bytes"])
-    low, high = min(found), max(found)
-    return {"part": "numbers", "name": name, "what": what, "unit": unit, "measured": median(found), "low": low,
+    low, high = min(costs), max(costs)
+    return {"part": "numbers", "name": name, "what": title, "unit": unit, "measured": median(costs), "low": low,
             "high": high, "at_most": goal, "most_bytes": most}  # fmt: skip
 
 
 def measure_memory(ranks: int = 64) -> Row:
     """Return a row of the memory of ResNet-18 under DDP."""
-    found = in_a_process(carry_out, FOLDER / "resnet.py", ("2",), ranks, {"timing": "recorded"})
+    result = in_a_process(carry_out, FOLDER / "resnet.py", ("2",), ranks, {"timing": "recorded"})
     return {"part": "numbers", "name": "resnet.py", "what": f"memory of ResNet-18 under DDP on {ranks} ranks",
-            "unit": "GB", "measured": found["most_bytes"] / 1e9, "at_most": 12.0}  # fmt: skip
+            "unit": "GB", "measured": result["most_bytes"] / 1e9, "at_most": 12.0}  # fmt: skip
 
 
 def measure_strict() -> Row:
@@ -139,11 +139,11 @@ def measure_strict() -> Row:
         for program in (CorpusProgram(TESTED / f"{name}.py") for name in PROGRAMS):
             for is_strict in seconds:
                 options = {**program.options, "strict": is_strict}
-                found = in_a_process(carry_out, program.path, tuple(program.arguments), program.ranks, options)
-                seconds[is_strict] += found["cpu_s"]
+                result = in_a_process(carry_out, program.path, tuple(program.arguments), program.ranks, options)
+                seconds[is_strict] += result["cpu_s"]
         ratios.append(seconds[True] / seconds[False])
-    what = "CPU time of the programs above with --strict, relative to without"
-    return {"part": "numbers", "name": "strict", "what": what, "unit": "times",
+    title = "CPU time of the programs above with --strict, relative to without"
+    return {"part": "numbers", "name": "strict", "what": title, "unit": "times",
             "measured": median(ratios), "low": min(ratios), "high": max(ratios), "at_most": 2.0}  # fmt: skip
 
 
@@ -157,11 +157,11 @@ def time_process(*arguments: str) -> float:
 
 def measure_start() -> Row:
     """Return a row of how long the command takes for a program that does next to nothing, beyond importing torch."""
-    asked = ("-m", "ringlab", "virtual", "--ranks", "2", str(FOLDER / "messages.py"), "1")
-    found = [time_process(*asked) - time_process("-c", "import torch") for _ in range(ROUNDS)]
-    what = "the command with two messages, beyond importing torch, of a core"
-    return {"part": "numbers", "name": "start", "what": what, "unit": "s",
-            "measured": median(found), "low": min(found), "high": max(found), "at_most": 1.5}  # fmt: skip
+    command = ("-m", "ringlab", "virtual", "--ranks", "2", str(FOLDER / "messages.py"), "1")
+    seconds = [time_process(*command) - time_process("-c", "import torch") for _ in range(ROUNDS)]
+    title = "the command with two messages, beyond importing torch, of a core"
+    return {"part": "numbers", "name": "start", "what": title, "unit": "s",
+            "measured": median(seconds), "low": min(seconds), "high": max(seconds), "at_most": 1.5}  # fmt: skip
 
 
 def main() -> None:
@@ -169,17 +169,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=[*PROGRAMS, *NUMBERS, "resnet.py", "start", "strict"])
     parser.add_argument("-o", type=Path, default=RESULTS)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     sys.path.insert(0, str(TESTED.parent.parent))
     for module in ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.pipelining", "virtual.running"):
         __import__(module)
     rows = []
-    for name in asked.only:
+    for name in options.only:
         others = {"resnet.py": measure_memory, "start": measure_start, "strict": measure_strict}
         row = others[name]() if name in others else (measure_program if name in PROGRAMS else measure_number)(name)
         rows.append(row)
         print(row, flush=True)
-    write_text(asked.o, json.dumps({**ABOUT, "environment": describe_measurement(), "rows": rows}, indent=1) + "\n")
+    write_text(options.o, json.dumps({**ABOUT, "environment": describe_measurement(), "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -98,60 +98,60 @@ def row(part: str, name: str, arguments: Sequence[str], repetitions: int, **goal
 
 def _environment() -> dict[str, str]:
     """Return an environment in which Python keeps what it compiles, as it does where a package is installed."""
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    return {**kept, "PYTHONPATH": path, "PYTHONPYCACHEPREFIX": BYTECODE.name}
+    return {**variables, "PYTHONPATH": path, "PYTHONPYCACHEPREFIX": BYTECODE.name}
 
 
-def start(asked: argparse.Namespace) -> Iterator[Row]:
+def start(options: argparse.Namespace) -> Iterator[Row]:
     """Yield rows of commands that answer at once."""
     for words, goal in ((("--help",), 0.1), (("predict", "star8"), 0.3), (("predict", "faults"), 1.0)):
-        yield row("start", f"ringlab {' '.join(words)}", ["-m", "ringlab", *words], asked.repetitions, at_most_s=goal)
+        yield row("start", f"ringlab {' '.join(words)}", ["-m", "ringlab", *words], options.repetitions, at_most_s=goal)
 
 
-def cliffs(asked: argparse.Namespace) -> Iterator[Row]:
+def cliffs(options: argparse.Namespace) -> Iterator[Row]:
     """Yield rows of commands that once took far longer than their like."""
     with TemporaryDirectory(prefix="ringlab-waiting-") as folder:
         for hosts, goal in ((16384, 3.0), (65536, 12.0)):
             scenario = Path(folder, f"{hosts}.toml")
             scenario.write_text(RING.format(hosts=hosts), encoding="utf-8")
             name = f"ringlab predict: ResNet-50 by a ring of {hosts:,} ranks"
-            yield row("cliffs", name, ["-m", "ringlab", "predict", str(scenario)], asked.repetitions, at_most_s=goal)
+            yield row("cliffs", name, ["-m", "ringlab", "predict", str(scenario)], options.repetitions, at_most_s=goal)
         scenario = Path(folder, "direct.toml")
         scenario.write_text(DIRECT, encoding="utf-8")
         calibration = _calibrate(scenario, Path(folder))
         name = "ringlab predict: direct on 128 hosts with the terms of TCP"
         words = ["predict", str(scenario), "--calibration", str(calibration)]
-        yield row("cliffs", name, ["-m", "ringlab", *words], asked.repetitions, at_most_s=4.0)
+        yield row("cliffs", name, ["-m", "ringlab", *words], options.repetitions, at_most_s=4.0)
 
 
 def _calibrate(scenario: Path, folder: Path) -> Path:
     """Measure what a scenario needs, however calm the machine is, into a folder; return the calibration's file."""
     call = [sys.executable, "-m", "ringlab", "calibrate", str(scenario), "--accept-noise"]
-    kept = {**_environment(), "XDG_CACHE_HOME": str(folder)}
-    subprocess.run(call, cwd=ROOT, env=kept, check=True, capture_output=True)
+    environment = {**_environment(), "XDG_CACHE_HOME": str(folder)}
+    subprocess.run(call, cwd=ROOT, env=environment, check=True, capture_output=True)
     (calibration,) = folder.glob("ringlab/calibration-*.json")
     return calibration
 
 
-def peers(asked: argparse.Namespace) -> Iterator[Row]:
+def peers(options: argparse.Namespace) -> Iterator[Row]:
     """Yield rows of a program whose peers are the same on all ranks as a distance, and of one whose peers are not."""
     with TemporaryDirectory(prefix="ringlab-waiting-") as folder:
         Path(folder, "program.py").write_text(PROGRAM, encoding="utf-8")
         for name in ("by_distance", "by_number"):
             scenario = Path(folder, f"{name}.toml")
-            scenario.write_text(SCENARIO.format(ranks=asked.ranks, name=name), encoding="utf-8")
-            called = f"ringlab predict: direct on {asked.ranks} ranks, peers {name.replace('_', ' ')}"
+            scenario.write_text(SCENARIO.format(ranks=options.ranks, name=name), encoding="utf-8")
+            called = f"ringlab predict: direct on {options.ranks} ranks, peers {name.replace('_', ' ')}"
             call = ["-m", "ringlab", "predict", str(scenario)]
-            yield row("peers", called, call, asked.repetitions, at_most_s=0.8)
+            yield row("peers", called, call, options.repetitions, at_most_s=0.8)
 
 
-def sweep(asked: argparse.Namespace) -> Iterator[Row]:
+def sweep(options: argparse.Namespace) -> Iterator[Row]:
     """Yield rows of the thousand predictions, or of fewer where there are fewer numbers of hosts."""
-    for way in asked.ways:
-        name = f"{125 * len(asked.hosts):,} predictions: {WAYS[way]}"
-        call, goal = ["-c", PREDICTIONS, way, *map(str, asked.hosts)], {"at_most_s": 2.0} if way == "sweep" else {}
-        yield row("sweep", name, call, asked.repetitions, **goal)
+    for way in options.ways:
+        name = f"{125 * len(options.hosts):,} predictions: {WAYS[way]}"
+        call, goal = ["-c", PREDICTIONS, way, *map(str, options.hosts)], {"at_most_s": 2.0} if way == "sweep" else {}
+        yield row("sweep", name, call, options.repetitions, **goal)
 
 
 PARTS = {"start": start, "cliffs": cliffs, "peers": peers, "sweep": sweep}
@@ -166,15 +166,15 @@ def main() -> None:
     parser.add_argument("--hosts", nargs="+", type=int, default=HOSTS, help="of the stars of the predictions")
     parser.add_argument("--ranks", type=int, default=512, help="of the programs whose peers are told")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS, metavar="FILE")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     rows = list[Row]()
-    for part in asked.parts:
-        for each in PARTS[part](asked):
+    for part in options.parts:
+        for each in PARTS[part](options):
             rows.append(each)
             goal = f", goal {each['at_most_s']:g} s" if "at_most_s" in each else ""
             print(f"{each['name']}: {each['wall_s']:.3f} s, {each['cpu_s']:.3f} s of a core{goal}", flush=True)
     answer = {"schema_version": 1, "kind": "benchmark", "environment": describe_measurement(), "rows": rows}
-    write_text(asked.output, json.dumps(answer, indent=2, allow_nan=False) + "\n")
+    write_text(options.output, json.dumps(answer, indent=2, allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":

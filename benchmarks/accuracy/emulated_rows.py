@@ -112,13 +112,13 @@ class EmulatedRows(AnswerRecord):
     @property
     def busy(self) -> str:
         """When this machine was busy, and with what; empty where it was not."""
-        found = {name: load for name, load in self.loads.items() if load.is_busy}
-        if not found:
+        busy = {name: load for name, load in self.loads.items() if load.is_busy}
+        if not busy:
             return ""
-        worst = max(found.values(), key=lambda load: load.others + load.steal)
+        worst = max(busy.values(), key=lambda load: load.others + load.steal)
         marked = sum(row.is_busy for row in self.rows)
         return (
-            f"This machine was busy during {', '.join(found)}: {worst.describe()}. {marked} of {len(self.rows)} rows "
+            f"This machine was busy during {', '.join(busy)}: {worst.describe()}. {marked} of {len(self.rows)} rows "
             "are marked; measure again when it is idle."
         )
 
@@ -139,11 +139,11 @@ def compare_each(scenarios: Sequence[tuple[str, LoadedScenario]], compare: Compa
     for name, scenario in scenarios:
         try:
             with watch_load() as watch:
-                found = compare(scenario, pairs, refused)
+                compared = compare(scenario, pairs, refused)
             if machine := watch.share_of_others():
                 loads[name] = machine
-                found = [replace(row, is_busy=machine.is_busy) for row in found]
-            rows += found
+                compared = [replace(row, is_busy=machine.is_busy) for row in compared]
+            rows += compared
         except KeyboardInterrupt:
             if not rows:
                 raise
@@ -154,8 +154,8 @@ def compare_each(scenarios: Sequence[tuple[str, LoadedScenario]], compare: Compa
             progress.note(f"warning: {name}: {error}")
     if not rows:
         raise RunFailed("; ".join(refused.values()))
-    kept = tuple(asdict(pair) for pair in pairs.values())
-    return EmulatedRows(tuple(rows), refused, time.monotonic() - begin, pairs=kept, loads=loads)
+    pair_dicts = tuple(asdict(pair) for pair in pairs.values())
+    return EmulatedRows(tuple(rows), refused, time.monotonic() - begin, pairs=pair_dicts, loads=loads)
 
 
 def find_pair(scenario: LoadedScenario, pairs: dict[float, PairProbes], progress: Progress) -> PairProbes:
@@ -174,22 +174,22 @@ def compare_trainings(
     """Yield the phases of each training's step, predicted before they are measured."""
     simulated, slower, *parts = (
         [
-            training_figures(simcomm.train(each, scenario.cluster, calibration=one, record=False), each)
+            training_figures(simcomm.train(each, scenario.cluster, calibration=variant, record=False), each)
             for each in scenario.trainings
         ]
-        for one in (calibration, calibration.with_slower_cores(SLOWER), *calibration.parts)
+        for variant in (calibration, calibration.with_slower_cores(SLOWER), *calibration.parts)
     )
-    steps = [training_steps(one.step_s or COUNTED_S) for one in simulated]
+    steps = [training_steps(trainings.step_s or COUNTED_S) for trainings in simulated]
     traces, attempts = _train_undisturbed(scenario, steps, network, progress)
     for number, (training, predicted, trace) in enumerate(zip(scenario.trainings, simulated, traces, strict=True)):
         measured = training_figures(trace, training)
         for phase in PHASES:
-            what, seconds = f"{training.sync_name}: {phase.removesuffix('_s')}", getattr(measured, phase)
+            figure, seconds = f"{training.sync_name}: {phase.removesuffix('_s')}", getattr(measured, phase)
             known = getattr(predicted, phase) or None  # of a sync that backward hides there is nothing to see
             if seconds:
                 by_part = [getattr(part[number], phase) for part in parts]
                 stated = of_emulated(known or 0.0, by_part, getattr(slower[number], phase), calibration.age_s)
-                row = name_of(scenario), what, measured.world_size, None, known, seconds, attempts
+                row = name_of(scenario), figure, measured.world_size, None, known, seconds, attempts
                 yield EmulatedRow(*row, uncertainty=stated)
 
 
@@ -227,10 +227,10 @@ def _train_once(scenario: LoadedScenario, steps: Sequence[int], network: Emulate
     trainings, cluster = scenario.trainings, scenario.cluster
     preload_for(trainings)
     options: dict[str, Any] = {"timeout": TIMEOUT_S, "progress": tick, "network": network, "renews": True}
-    found = launch(_train_each, cluster.world_size, trainings, steps, **options)
+    results = launch(_train_each, cluster.world_size, trainings, steps, **options)
     return [
         make_trace(training, cluster, [*ranks])
-        for training, ranks in zip(trainings, zip(*found, strict=True), strict=True)
+        for training, ranks in zip(trainings, zip(*results, strict=True), strict=True)
     ]
 
 

@@ -91,8 +91,8 @@ def find_lateness(predicted: Trace, measured: Trace) -> Lateness | None:
     >>> find_lateness(model, real)
     Lateness(begin=0.5, between=0.0, small=0.0, links=4.0, where='1 -> 2, step 1: 6 s, not 2 s')
     """
-    model = {_name(one): one for one in predicted.messages}
-    if not measured.messages or model.keys() != {_name(one) for one in measured.messages}:
+    model = {_name(message): message for message in predicted.messages}
+    if not measured.messages or model.keys() != {_name(message) for message in measured.messages}:
         return None
     chain = [measured.messages[leg.number] for leg in critical_path(measured, over_gaps=True) if leg.name == "message"]
     parts = dict.fromkeys((BEGIN, BETWEEN, SMALL_MESSAGES, LINKS), 0.0)
@@ -185,7 +185,7 @@ class AccuracyHere(Answer):
             shown = [[name, *_cells(errors)] for name, errors in groups.items()]
             yield Table(title, ["" if is_all else key, *headings], shown)
         known = [(abs(row.error), row) for row in self.found.rows if row.error is not None]
-        worst = [row for _, row in sorted(known, key=lambda one: -one[0])[:SHOWN]]
+        worst = [row for _, row in sorted(known, key=lambda pair: -pair[0])[:SHOWN]]
         unit, form = time_unit(seconds for row in worst for seconds in (row.predicted_s, row.measured_s))
         shown = [
             [
@@ -200,11 +200,11 @@ class AccuracyHere(Answer):
         headings = ["scenario", "what", "size", f"predicted\n({unit})", f"measured\n({unit})", "error"]
         yield Table("Off by most", headings, shown, words=2)
         refused = [f"{name} was not measured: {reason}" for name, reason in self.found.refused.items()]
-        said = (
+        summary = (
             f"{len(self.found.rows)} rows in {self.found.seconds:.0f} s. An error is |predicted / measured - 1|; "
             "as stated: within the uncertainty of the prediction, which should hold for four of five."
         )
-        yield Sentences([*refused, said, *filter(None, [self.found.busy])])
+        yield Sentences([*refused, summary, *filter(None, [self.found.busy])])
 
 
 def _cells(errors: Errors) -> list[str]:
@@ -234,7 +234,7 @@ def accuracy_here(names: Sequence[str] = (), *, progress: Progress | None = None
         return compare_here(scenario, calibrate(scenario, pairs, crowds, progress), refused, progress)
 
     chosen = [on_emulated(load(name)) for name in names or [name for name in shipped() if name.startswith("emulated/")]]
-    return AccuracyHere(compare_each([(name_of(one), one) for one in chosen], compare, progress), crowds)
+    return AccuracyHere(compare_each([(name_of(scenario), scenario) for scenario in chosen], compare, progress), crowds)
 
 
 def calibrate(
@@ -270,14 +270,14 @@ def compare_here(
         scenario = as_built(scenario, network)
         predicted = _predict(scenario, [call for _, call in calls], calibration)
         stated = _stated(scenario, [call for _, call in calls], calibration, predicted)
-        measurements = [_measurement(call, own) for (_, call), own in zip(calls, predicted, strict=True)]
+        measurements = [_measurement(call, prediction) for (_, call), prediction in zip(calls, predicted, strict=True)]
         measured = dict(sorted(_measure(scenario, measurements, network, refused, progress).items()))
         trained = [*compare_trainings(scenario, calibration, network, progress)] if scenario.trainings else []
     rows = list[TracedRow]()
     for number, (trace, attempts) in measured.items():
-        asked, call = calls[number]
+        label, call = calls[number]
         row = TracedRow(
-            *(name_of(scenario), _label(call), ranks, asked, predicted[number], trace.elapsed, attempts),
+            *(name_of(scenario), _label(call), ranks, label, predicted[number], trace.elapsed, attempts),
             uncertainty=stated[number],
         )
         if abs(row.error or 0.0) > WITHIN:
@@ -329,7 +329,7 @@ def _measure(
         if wrong:
             left = {number: measurements[number] for number in wrong}
             traces, wrong = _measure_once(scenario, left, network, attempt, progress)
-            measured |= {number: (found, attempt) for number, found in traces.items()}
+            measured |= {number: (repetition, attempt) for number, repetition in traces.items()}
     for number, why in wrong.items():
         call = measurements[number].call
         name = f"{name_of(scenario)}, {call.algorithm.full_name}, {call.nbytes} bytes"
@@ -380,8 +380,8 @@ def _label(call: CollectiveCall) -> str:
     return call.algorithm.label if call.algorithm.spec.name == "all_reduce" else call.algorithm.spec.name
 
 
-def pair_before(found: dict[str, Any], scenario: str, bandwidth: float) -> PairProbes:
+def pair_before(results: dict[str, Any], scenario: str, bandwidth: float) -> PairProbes:
     """Return the probes that predicted a scenario, whose hosts have links of ``bandwidth`` bytes/s, in such JSON."""
-    pair = next(one for one in found["pairs"] if one["bandwidth"] == bandwidth)
-    content = {**pair, "crowds": [*pair["crowds"], *found.get("crowds", {}).get(scenario, [])]}
+    pair = next(pair for pair in results["pairs"] if pair["bandwidth"] == bandwidth)
+    content = {**pair, "crowds": [*pair["crowds"], *results.get("crowds", {}).get(scenario, [])]}
     return TypeAdapter(PairProbes).validate_python(content, extra="forbid")

@@ -43,8 +43,8 @@ class Judged:
 
     def held(self, coverage: float) -> NDArray[np.bool_]:
         """Return which measurements lie within their interval."""
-        found: NDArray[np.bool_] = (self.low[coverage] <= self.measured) & (self.measured <= self.high[coverage])
-        return found
+        inside: NDArray[np.bool_] = (self.low[coverage] <= self.measured) & (self.measured <= self.high[coverage])
+        return inside
 
     def take(self, rows: Rows) -> "Judged":
         """Return some of the rows."""
@@ -62,7 +62,7 @@ class Judged:
         rows: dict[Any, list[int]] = {}
         for row, values in enumerate(zip(*(self.keys[key].tolist() for key in keys), strict=True)):
             rows.setdefault(values if len(keys) > 1 else values[0], []).append(row)
-        return {value: self.take(np.array(own)) for value, own in rows.items()}
+        return {value: self.take(np.array(positions)) for value, positions in rows.items()}
 
     def of_baseline(self, name: str) -> "Judged":
         """Return a simpler prediction in place of this one, of the rows of which it says something."""
@@ -73,15 +73,15 @@ def concatenate(parts: Sequence[Judged]) -> Judged:
     """Return the rows of several tables with the same columns, one after the other."""
 
     def join(columns: Sequence[Mapping[Any, NDArray[Any]]]) -> dict[Any, NDArray[Any]]:
-        return {name: np.concatenate([one[name] for one in columns]) for name in columns[0]}
+        return {name: np.concatenate([column[name] for column in columns]) for name in columns[0]}
 
     return Judged(
-        join([one.keys for one in parts]),
-        np.concatenate([one.measured for one in parts]),
-        np.concatenate([one.predicted for one in parts]),
-        join([one.low for one in parts]),
-        join([one.high for one in parts]),
-        join([one.baselines for one in parts]),
+        join([part.keys for part in parts]),
+        np.concatenate([part.measured for part in parts]),
+        np.concatenate([part.predicted for part in parts]),
+        join([part.low for part in parts]),
+        join([part.high for part in parts]),
+        join([part.baselines for part in parts]),
     )
 
 
@@ -104,14 +104,14 @@ def score(judged: Judged) -> Score:
     if not len(judged.measured):
         return Score(n=0)
     sizes = np.abs(judged.errors)
-    held = {f"coverage{100 * one:.0f}": float(judged.held(one).mean()) for one in (0.5, 0.8, 0.9)}
+    coverages = {f"coverage{100 * coverage:.0f}": float(judged.held(coverage).mean()) for coverage in (0.5, 0.8, 0.9)}
     return Score(
         n=len(sizes),
         median=float(np.median(sizes)),
         p90=float(np.quantile(sizes, 0.9)),
         within15=float((sizes <= NEAR).mean()),
         bias=float(np.median(judged.errors)),
-        **held,
+        **coverages,
     )
 
 
@@ -139,8 +139,8 @@ def class_of(nbytes: Floats) -> NDArray[np.str_]:
     >>> class_of(np.array([65536.0, 65537.0, 1e9])).tolist()
     ['small', 'mid', 'large']
     """
-    found: NDArray[np.str_] = np.array([*SIZE_CLASSES])[np.searchsorted([*SIZE_CLASSES.values()], nbytes)]
-    return found
+    classes: NDArray[np.str_] = np.array([*SIZE_CLASSES])[np.searchsorted([*SIZE_CLASSES.values()], nbytes)]
+    return classes
 
 
 def score_systems(judged: Judged) -> dict[str, dict[str, SystemScore]]:
@@ -170,7 +170,7 @@ def _classes(judged: Judged) -> list[tuple[str, Judged]]:
 
 
 def _score_class(part: Judged) -> ClassScore:
-    medians = [float(np.median(np.abs(one.errors))) for one in part.by("system").values()]
+    medians = [float(np.median(np.abs(score.errors))) for score in part.by("system").values()]
     if not medians:
         return ClassScore(None, None, 0, None)
     capped = sum(min(error, 1.0) for error in medians) / len(medians)
@@ -180,6 +180,6 @@ def _score_class(part: Judged) -> ClassScore:
 def baseline_medians(judged: Judged) -> dict[str, dict[str, float | None]]:
     """Return the median over systems of each simpler prediction in each class, by the same rule."""
     return {
-        name: {size_class: found.median for size_class, found in score_classes(judged.of_baseline(name)).items()}
+        name: {size_class: score.median for size_class, score in score_classes(judged.of_baseline(name)).items()}
         for name in judged.baselines
     }

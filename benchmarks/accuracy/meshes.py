@@ -72,7 +72,7 @@ class MeshAccuracy:
 
 def judge(
     runs: Sequence[dict[str, Any]], refused: Mapping[str, int] = Counter(), *, leave_one_out: bool = False,
-    adapt_to: int = 0, are_chosen: bool = True, tick: Tick = lambda done, whole: None,
+    adapt_to: int = 0, are_chosen: bool = True, tick: Tick = lambda done, total: None,
 ) -> MeshAccuracy:  # fmt: skip
     """Predict runs, and compare.
 
@@ -86,21 +86,21 @@ def judge(
     about = JudgedRuns(columns, measured, sources, slow)
     predicted, factor, used, beliefs = about.predict(leave_one_out, adapt_to, are_chosen, tick)
     errors = predicted / measured - 1
-    held = np.abs(np.log(predicted / measured)) <= np.log(factor)
+    within = np.abs(np.log(predicted / measured)) <= np.log(factor)
 
     def summarize(chosen: Array) -> StepErrors | None:
         chosen = chosen & used
         if not chosen.any():
             return None
-        found, size = errors[chosen], np.abs(errors[chosen])
+        signed, size = errors[chosen], np.abs(errors[chosen])
         return StepErrors(
-            int(chosen.sum()), float(np.median(size)), float(np.quantile(size, 0.9)), float(np.median(found)),
-            float(np.mean(held[chosen])),
+            int(chosen.sum()), float(np.median(size)), float(np.quantile(size, 0.9)), float(np.median(signed)),
+            float(np.mean(within[chosen])),
         )  # fmt: skip
 
     def by(labels: Array, among: Array) -> dict[str, StepErrors]:
-        found = {str(label): summarize((labels == label) & among) for label in dict.fromkeys(labels)}
-        return {label: one for label, one in found.items() if one is not None}
+        summaries = {str(label): summarize((labels == label) & among) for label in dict.fromkeys(labels)}
+        return {label: summary for label, summary in summaries.items() if summary is not None}
 
     of_sources = by(sources, ~slow)
     strategies = np.array(CLASSES)[classify(columns)]
@@ -108,7 +108,7 @@ def judge(
         sources=of_sources,
         slow=by(sources, slow),
         all=summarize(~slow),
-        mean_of_medians=float(np.mean([one.median for one in of_sources.values()])) if of_sources else 0.0,
+        mean_of_medians=float(np.mean([summary.median for summary in of_sources.values()])) if of_sources else 0.0,
         strategies=by(strategies, ~slow),
         gpus=by(np.array([run["gpu"] for run in timed], dtype=str), ~slow),
         sizes=by(np.array([_size(run["gpus"]) for run in timed], dtype=str), ~slow),
@@ -166,8 +166,8 @@ def mark_slow(runs: list[dict[str, Any]]) -> Array:
     slow = []
     for run, key, seconds in zip(runs, keys, layer_s, strict=True):
         excess = (seconds - fastest[key]) * run["layers"] / run["pp"]
-        one = 2.0 if run["pp"] == 1 else 1.0
-        is_excess = excess > one * SLOW_S and seconds > (1 + one * (SLOW_RATIO - 1)) * fastest[key]
+        scale = 2.0 if run["pp"] == 1 else 1.0
+        is_excess = excess > scale * SLOW_S and seconds > (1 + scale * (SLOW_RATIO - 1)) * fastest[key]
         slow.append(run["source"] == "ultrascale" and is_excess)
     return np.array(slow, dtype=bool)
 
@@ -225,8 +225,8 @@ def _judge_memory(runs: Sequence[dict[str, Any]]) -> dict[str, float]:
     known = [run for run in runs if has_memory(run)]
     if not known:
         return {}
-    found = memory_parts(columns_of_runs(known), read_shipped().memory)["total"]
-    errors = np.abs(found / measured_memory(known) - 1)
+    predicted = memory_parts(columns_of_runs(known), read_shipped().memory)["total"]
+    errors = np.abs(predicted / measured_memory(known) - 1)
     return {"n": len(known), "median": float(np.median(errors)), "p90": float(np.quantile(errors, 0.9))}
 
 
@@ -271,32 +271,32 @@ def _judge_choices(
     is_far = columns.tp > columns.node_gpus
     playbook = is_far * 1e9 + columns.tp * columns.pp * 1e4 - (columns.zero == 1) * 1e3 - columns.micro_batch
     smallest = columns.tp * 1e6 + columns.pp * 1e3 - columns.micro_batch
-    found = {
+    rules = {
         "model": _judge_rule(guessed, chosen, measured, fits),
         "model, any memory": _judge_rule(guessed, chosen, measured, np.ones_like(fits)),
         "smallest tensor group": _judge_rule(smallest, chosen, measured, fits),
         "playbook": _judge_rule(playbook, chosen, measured, fits),
     }
     if apart and is_slow.any():
-        found["model, slow mode left out"] = _judge_rule(guessed, apart, measured, fits)
-        found["playbook, slow mode left out"] = _judge_rule(playbook, apart, measured, fits)
-    return found
+        rules["model, slow mode left out"] = _judge_rule(guessed, apart, measured, fits)
+        rules["playbook, slow mode left out"] = _judge_rule(playbook, apart, measured, fits)
+    return rules
 
 
 def _judge_rule(score: Array, jobs: Sequence[Array], measured: Array, fits: Array) -> ChoiceErrors:
-    one, three, ranks = list[float](), list[float](), list[float]()
+    top_regrets, three, ranks = list[float](), list[float](), list[float]()
     for rows in jobs:
         allowed = rows[fits[rows]] if fits[rows].any() else rows
         order = allowed[np.argsort(score[allowed], kind="stable")]
         best = measured[rows].min()
-        one.append(float(1 - best / measured[order[0]]))
+        top_regrets.append(float(1 - best / measured[order[0]]))
         three.append(float(1 - best / measured[order[:3]].min()))
         done = rows[np.isfinite(measured[rows])]
         a, b = np.argsort(np.argsort(score[done])), np.argsort(np.argsort(measured[done]))
         ranks.append(float(np.corrcoef(a, b)[0, 1]))
     return ChoiceErrors(
-        len(jobs), float(np.median(one)), float(np.mean(one)), float(np.median(three)), float(np.mean(three)),
-        float(np.median(ranks)),
+        len(jobs), float(np.median(top_regrets)), float(np.mean(top_regrets)), float(np.median(three)),
+        float(np.mean(three)), float(np.median(ranks)),
     )  # fmt: skip
 
 
@@ -322,15 +322,15 @@ class MeshAccuracyAnswer(Answer):
 
     def show(self) -> Iterator[Part]:
         """Yield a table of errors, one of choices, and what memory tells."""
-        found = self.found
-        rows = [*_rows(found.sources), *_rows({"all": found.all} if found.all else {})]
-        rows += _rows({f"{name}, slow mode": one for name, one in found.slow.items()})
-        rows += _rows(found.strategies) + _rows(found.gpus) + _rows(found.sizes)
+        accuracy = self.found
+        rows = [*_rows(accuracy.sources), *_rows({"all": accuracy.all} if accuracy.all else {})]
+        rows += _rows({f"{name}, slow mode": summary for name, summary in accuracy.slow.items()})
+        rows += _rows(accuracy.strategies) + _rows(accuracy.gpus) + _rows(accuracy.sizes)
         how = "each source left out of the fit" if self.leave_one_out else "by the shipped fit"
         how += f", adapted to {self.adapted_to} rows of each" if self.adapted_to else ""
         sections = [
-            ("sources", len(found.sources) + bool(found.all)), ("slow mode", len(found.slow)),
-            ("strategies", len(found.strategies)), ("GPUs", len(found.gpus)), ("devices", len(found.sizes)),
+            ("sources", len(accuracy.sources) + bool(accuracy.all)), ("slow mode", len(accuracy.slow)),
+            ("strategies", len(accuracy.strategies)), ("GPUs", len(accuracy.gpus)), ("devices", len(accuracy.sizes)),
         ]  # fmt: skip
         headings = ["", "of", "runs", "median\n(%)", "9 in 10\n(%)", "signed\n(%)", "within\n80 % (%)"]
         if rows:
@@ -341,7 +341,7 @@ class MeshAccuracyAnswer(Answer):
                 words=2,
                 sections=[*filter(itemgetter(1), sections)],
             )
-        if found.choice:
+        if accuracy.choice:
             headings = [
                 "chosen by",
                 "jobs",
@@ -351,25 +351,25 @@ class MeshAccuracyAnswer(Answer):
                 "mean\n(%)",
                 "rank",
             ]
-            yield Table("The mesh that is chosen, against the best that was tried", headings, _choices(found.choice))
+            yield Table("The mesh that is chosen, against the best that was tried", headings, _choices(accuracy.choice))
         yield Sentences([*self._sentences()])
 
     def _sentences(self) -> Iterator[str]:
-        found = self.found
+        accuracy = self.found
         if self.unseen:
             yield f"The shipped fit has no run of {', '.join(self.unseen)}: these are predicted by priors."
-        if found.all or found.slow:
-            yield f"The mean of the sources' medians is {found.mean_of_medians:.1%}."
+        if accuracy.all or accuracy.slow:
+            yield f"The mean of the sources' medians is {accuracy.mean_of_medians:.1%}."
         else:
             yield "No run of the table has a time."
-        if found.memory:
-            yield f"Memory is off by {found.memory['median']:.1%} in the median of {found.memory['n']:.0f} runs."
-        if found.failed:
-            told = f"{found.failed['auc']:.3f}, accuracy {found.failed['accuracy']:.1%}"
-            yield f"Failed runs are told from finished ones by memory with an AUC of {told}."
-        if found.refused:
-            reasons = "; ".join(f"{reason} ({number})" for reason, number in found.refused.items())
-            yield f"{count(sum(found.refused.values()), 'row')} cannot be expressed: {reasons}."
+        if accuracy.memory:
+            yield f"Memory is off by {accuracy.memory['median']:.1%} in the median of {accuracy.memory['n']:.0f} runs."
+        if accuracy.failed:
+            figures = f"{accuracy.failed['auc']:.3f}, accuracy {accuracy.failed['accuracy']:.1%}"
+            yield f"Failed runs are told from finished ones by memory with an AUC of {figures}."
+        if accuracy.refused:
+            reasons = "; ".join(f"{reason} ({number})" for reason, number in accuracy.refused.items())
+            yield f"{count(sum(accuracy.refused.values()), 'row')} cannot be expressed: {reasons}."
 
     def draw(self, path: Path) -> None:
         """Draw predicted against measured seconds of steps."""
@@ -403,9 +403,9 @@ def mesh_accuracy(
     path = SHIPPED if data is None else data / "meshes.csv" if data.is_dir() else data
     runs, refused = read_table(path)
     with computing(progress, "predicting runs on meshes"):
-        found = judge(runs, refused, leave_one_out=leave_one_out, adapt_to=calibrate, are_chosen=are_chosen)
+        accuracy = judge(runs, refused, leave_one_out=leave_one_out, adapt_to=calibrate, are_chosen=are_chosen)
     unseen = () if data is None else tuple(_unseen(runs))
-    return MeshAccuracyAnswer(leave_one_out=leave_one_out, adapted_to=calibrate, found=found, unseen=unseen)
+    return MeshAccuracyAnswer(leave_one_out=leave_one_out, adapted_to=calibrate, found=accuracy, unseen=unseen)
 
 
 def _unseen(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -413,7 +413,7 @@ def _unseen(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     fitted = read_table()[0]
     for name in ("source", "framework", "gpu"):
         known = {gpu_name(run[name]) for run in fitted}
-        yield from (f"{name} {one}" for one in dict.fromkeys(gpu_name(run[name]) for run in runs) if one not in known)
+        yield from (f"{name} {gpu}" for gpu in dict.fromkeys(gpu_name(run[name]) for run in runs) if gpu not in known)
 
 
 def _rows(errors: Mapping[str, StepErrors]) -> list[list[str]]:

@@ -62,13 +62,13 @@ def compare_series(
 
 
 def _compare(system: System, series: SizeSeries, predictor: Predictor, baselines: Mapping[str, Baseline]) -> Judged:
-    said = {name: baseline(system, series.collective, series.nbytes) for name, baseline in baselines.items()}
+    seconds_by_name = {name: baseline(system, series.collective, series.nbytes) for name, baseline in baselines.items()}
     nothing = np.full(len(series.nbytes), np.nan)
     return judge_series(
         system,
         series,
         predictor(system, series.collective, series.nbytes),
-        {name: nothing if seconds is None else seconds for name, seconds in said.items()},
+        {name: nothing if seconds is None else seconds for name, seconds in seconds_by_name.items()},
     )
 
 
@@ -76,10 +76,10 @@ def judge_series(
     system: System, series: SizeSeries, times: Times, baselines: Mapping[str, Floats] | None = None
 ) -> Judged:
     """Return the rows of a series beside predicted times; keys are system, family, collective, bytes and class."""
-    whole = {"system": system.slug, "family": family_of(system), "collective": series.collective}
+    constants = {"system": system.slug, "family": family_of(system), "collective": series.collective}
     return Judged(
         keys={
-            **{name: np.full(len(series.nbytes), value) for name, value in whole.items()},
+            **{name: np.full(len(series.nbytes), value) for name, value in constants.items()},
             "bytes": series.nbytes,
             "class": class_of(series.nbytes),
         },
@@ -206,9 +206,9 @@ def _find_choices(pairs: list[tuple[System, MeasuredRow]]) -> Iterator[StatedCho
     for system, row in pairs:
         algorithm = ALGORITHMS.get(row.algorithm)
         if algorithm is not None and row.nbytes:
-            found = predict_collective(system, row.collective, row.nbytes)
+            prediction = predict_collective(system, row.collective, row.nbytes)
             is_forced = system.algo is not None or system.proto is not None
-            stated, taken = (algorithm, row.protocol.lower()), (found.algorithm, found.protocol)
+            stated, taken = (algorithm, row.protocol.lower()), (prediction.algorithm, prediction.protocol)
             yield StatedChoice(system.slug, row.nbytes, stated, taken, is_forced)
 
 
@@ -222,21 +222,21 @@ def describe_choices(systems: Mapping[str, System], tables: Mapping[str, Measure
     >>> print(*describe_choices(read_systems(), read_tables(["h100_2x4_ring_kolyoz"])))
     The sources state NCCL's choice in 5 rows. The settings of the run force 5 of them, and the model picks 5.
     """
-    found = find_stated_choices(systems, tables)
-    if not found:
+    choices = find_stated_choices(systems, tables)
+    if not choices:
         return []
-    forced, own = ([one for one in found if one.is_forced is is_forced] for is_forced in (True, False))
+    forced, unforced = ([choice for choice in choices if choice.is_forced is is_forced] for is_forced in (True, False))
     text = (
-        f"The sources state NCCL's choice in {count(len(found), 'row')}. The settings of the run force {len(forced)} "
-        f"of them, and the model picks {sum(one.is_right for one in forced)}"
+        f"The sources state NCCL's choice in {count(len(choices), 'row')}. The settings of the run force {len(forced)} "
+        f"of them, and the model picks {sum(choice.is_right for choice in forced)}"
     )
-    if own:
+    if unforced:
         where = "; ".join(
             slug + (f", {', '.join(systems[slug].guessed)} guessed" if systems[slug].guessed else "")
-            for slug in dict.fromkeys(one.slug for one in own)
+            for slug in dict.fromkeys(choice.slug for choice in unforced)
         )
-        text += f". The remaining {len(own)} choices are NCCL's own, and the model picks "
-        text += f"{sum(one.is_right for one in own)} of them ({where})"
+        text += f". The remaining {len(unforced)} choices are NCCL's own, and the model picks "
+        text += f"{sum(choice.is_right for choice in unforced)} of them ({where})"
     return [f"{text}."]
 
 
@@ -269,7 +269,10 @@ class Gain:
         scores = {"before": self.before, "after": self.after}
         return {
             "sizes": [None if size == inf else int(size) for size in self.sizes],
-            **{key: {name: asdict(score) for name, score in found.items()} for key, found in scores.items()},
+            **{
+                key: {name: asdict(score) for name, score in scores_by_name.items()}
+                for key, scores_by_name in scores.items()
+            },
         }
 
 
@@ -315,33 +318,33 @@ def _measured(
 
 def _gain(measured: Sequence[_MeasuredSeries], sizes: Sequence[float]) -> Gain | None:
     """Return the gain by rows of these sizes; None where no table has them."""
-    pairs = [found for one in measured if (found := _adapted(one, sizes))]
+    pairs = [pair for series in measured if (pair := _adapted(series, sizes))]
     if not pairs:
         return None
     before, after = (score_classes(concatenate([pair[side] for pair in pairs])) for side in (0, 1))
     return Gain(tuple(sizes), before, after)
 
 
-def _adapted(one: _MeasuredSeries, sizes: Sequence[float]) -> tuple[Judged, Judged] | None:
+def _adapted(measured: _MeasuredSeries, sizes: Sequence[float]) -> tuple[Judged, Judged] | None:
     """Return a series without the rows measured, predicted before and after; None where rows or sizes are missing."""
-    known = measured_rows(one.series, sizes)
-    others = np.setdiff1d(one.judged, known)
+    known = measured_rows(measured.series, sizes)
+    others = np.setdiff1d(measured.judged, known)
     if not known or not len(others):
         return None
-    points, seconds = one.points.take(others), one.series.seconds
-    adapted = adapt_to_points(one.system, one.points.take(known), seconds[known], one.parameters)
+    points, seconds = measured.points.take(others), measured.series.seconds
+    adapted = adapt_to_points(measured.system, measured.points.take(known), seconds[known], measured.parameters)
     plain, better = np.exp(points.log_seconds), adapted.seconds_at(points)
-    below, above = np.exp(interval_log_limits(one.system, points.nbytes))
+    below, above = np.exp(interval_log_limits(measured.system, points.nbytes))
     nearer_below, nearer_above = np.exp(adapted.log_limits_at(points))
-    series = SizeSeries(one.series.collective, points.nbytes, seconds[others])
+    series = SizeSeries(measured.series.collective, points.nbytes, seconds[others])
     return (
-        judge_series(one.system, series, Times(plain, plain / below, plain * above)),
-        judge_series(one.system, series, Times(better, better / nearer_below, better * nearer_above)),
+        judge_series(measured.system, series, Times(plain, plain / below, plain * above)),
+        judge_series(measured.system, series, Times(better, better / nearer_below, better * nearer_above)),
     )
 
 
 def measured_rows(series: SizeSeries, sizes: Sequence[float]) -> list[int]:
     """Return the rows nearest to these sizes; none where one row would have to stand for two of them."""
     wanted = [series.nbytes[-1] if size == inf else size for size in sizes]
-    found = {int(np.abs(np.log(series.nbytes / size)).argmin()) for size in wanted}
-    return sorted(found) if len(found) == len(sizes) else []
+    places = {int(np.abs(np.log(series.nbytes / size)).argmin()) for size in wanted}
+    return sorted(places) if len(places) == len(sizes) else []

@@ -87,8 +87,10 @@ class AccuracyAnswer(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         """Return classes, systems, baselines and what known rows gain as plain JSON; errors are fractions."""
-        found: dict[str, Any] = {"classes": self.classes, "systems": self.systems, "baselines": self.baselines}
-        return {key: to_plain(one) for key, one in (found | ({"gains": self.gains} if self.gains else {})).items()}
+        content: dict[str, Any] = {"classes": self.classes, "systems": self.systems, "baselines": self.baselines}
+        return {
+            key: to_plain(value) for key, value in (content | ({"gains": self.gains} if self.gains else {})).items()
+        }
 
     def show(self) -> Iterator[Part]:
         """Yield the errors of all systems together, beside the baselines, by family and collective, and of each."""
@@ -120,7 +122,8 @@ class AccuracyAnswer(Answer):
             "rows within their 80 % interval": [score.coverage80 for score in scores],
         }
         shown = [
-            [name, *(format_or_dash(one, format_percent) for one in row)] for name, row in (rows | baselines).items()
+            [name, *(format_or_dash(value, format_percent) for value in row)]
+            for name, row in (rows | baselines).items()
         ]
         shown.insert(len(rows), ["systems", *(str(score.systems) for score in scores)])
         return shown
@@ -166,20 +169,20 @@ def read_judged(
         raise InputError(f"no system left to predict: {next(iter(left_out.values()))}")
     hidden = put_aside(directory)
     files = sorted(path.stem for path in directory.glob("*.csv") if path.stem != "systems")
-    there = [slug for slug in systems if slug in files]
-    if not there:
+    measured_slugs = [slug for slug in systems if slug in files]
+    if not measured_slugs:
         raise InputError(f"{directory}: no table <slug>.csv found for any system in {directory}/systems_described.toml")
-    judged = [slug for slug in there if (slug in hidden) == only_held_out and not systems[slug].skip]
+    judged = [slug for slug in measured_slugs if (slug in hidden) == only_held_out and not systems[slug].skip]
     chosen = [slug for slug in judged if systems[slug].ranks > 1]
-    aside = [] if only_held_out else [slug for slug in there if slug in hidden]
+    aside = [] if only_held_out else [slug for slug in measured_slugs if slug in hidden]
     tables = {slug: read_table(directory / f"{slug}.csv") for slug in chosen}
     lists = {
         "one rank alone, which communicates with nobody": [slug for slug in judged if slug not in chosen],
-        "described, without a table": [slug for slug in systems if slug not in there],
+        "described, without a table": [slug for slug in systems if slug not in measured_slugs],
         "tables that are not described, and not looked at": [
             slug for slug in files if slug not in systems and slug not in left_out
         ],
-        "described with skip, and not predicted": [slug for slug in there if systems[slug].skip],
+        "described with skip, and not predicted": [slug for slug in measured_slugs if systems[slug].skip],
     }
     if not any(judged_series(systems, tables)):
         raise InputError(f"{directory}: no table left to predict: {_why_none(lists, aside, only_held_out)}")
@@ -190,11 +193,11 @@ def read_judged(
     return systems, tables, (*notes, *_notes_on_rows(systems, tables))
 
 
-def describe_left_out(left_out: Sequence[NotKnown], what: str) -> list[str]:
+def describe_left_out(left_out: Sequence[NotKnown], subject: str) -> list[str]:
     """Return how many series or systems are left out, and why, the first few by name."""
     if not left_out:
         return []
-    return [f"left out, {what} of names that are not known: {len(left_out)}: {name_some(left_out, '; ')}"]
+    return [f"left out, {subject} of names that are not known: {len(left_out)}: {name_some(left_out, '; ')}"]
 
 
 def _why_none(lists: Mapping[str, Sequence[str]], aside: Sequence[str], only_held_out: bool) -> str:
@@ -227,8 +230,8 @@ def torch_estimate(system: System, collective: str, nbytes: Floats) -> Floats | 
     if system.gpu.generation == "cpu":
         return None
     machine = TorchMachine(system.gpu.generation, system.gpus, system.link in ("nvswitch", "mesh", "bridge"))
-    found = estimate_with_torch(machine, collective, system.ranks, [int(size) for size in nbytes])
-    return None if found is None else np.array(found)
+    times = estimate_with_torch(machine, collective, system.ranks, [int(size) for size in nbytes])
+    return None if times is None else np.array(times)
 
 
 def format_percent(share: float, sign: str = "") -> str:

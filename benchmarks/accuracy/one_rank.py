@@ -85,14 +85,14 @@ class ProfiledRank(Answer):
             for row in self.steps
         ]
         yield Table(self.title, ["gradient sync", "hosts", "predicted", "measured", "error"], rows)
-        said = [f"{name} hosts were not measured: {reason}" for name, reason in self.found.refused.items()]
+        sentences = [f"{name} hosts were not measured: {reason}" for name, reason in self.found.refused.items()]
         errors = self.errors
-        said.append(
+        sentences.append(
             f"Steps are off by {100 * errors.median:.1f} % in the middle, {100 * errors.worst:.1f} % at most; "
             f"{errors.within:.0%} within {WITHIN:.0%}."
         )
-        said.append(f"Computing: {self.profile}, measured on {self.device}; messages: a pair of emulated hosts.")
-        yield Sentences([*said, *filter(None, [self.found.busy])])
+        sentences.append(f"Computing: {self.profile}, measured on {self.device}; messages: a pair of emulated hosts.")
+        yield Sentences([*sentences, *filter(None, [self.found.busy])])
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -129,16 +129,16 @@ def compare_devices(
     if not first.trainings:
         raise InputError(f"{first.path}: a [training] table is required to use a profile")
     known = find_model_profile(profile)
-    computing = computing_of(known, [one for _, each in chosen for one in each.trainings], str(profile))
+    computing = computing_of(known, [training for _, each in chosen for training in each.trainings], str(profile))
 
-    def compare(one: LoadedScenario, pairs: dict[float, PairProbes], refused: dict[str, str]) -> list[EmulatedRow]:
-        calibration = with_pair(computing, find_pair(one, pairs, progress))
-        with emulated(one.cluster, progress) as network:
-            return [*compare_trainings(as_built(one, network), calibration, network, progress)]
+    def compare(scenario: LoadedScenario, pairs: dict[float, PairProbes], refused: dict[str, str]) -> list[EmulatedRow]:
+        calibration = with_pair(computing, find_pair(scenario, pairs, progress))
+        with emulated(scenario.cluster, progress) as network:
+            return [*compare_trainings(as_built(scenario, network), calibration, network, progress)]
 
     named = [(name, replace(each, collective=None, what_ifs=())) for name, each in chosen]
-    found = compare_each(named, compare, progress)
-    return ProfiledRank(first.title, str(first.path), str(profile), known.measured[-1].device, found)
+    rows = compare_each(named, compare, progress)
+    return ProfiledRank(first.title, str(first.path), str(profile), known.measured[-1].device, rows)
 
 
 def computing_of(profile: ModelProfile, trainings: Sequence[Training], where: str) -> Calibration:
@@ -149,18 +149,18 @@ def computing_of(profile: ModelProfile, trainings: Sequence[Training], where: st
     """
     points, overlaps = list[ComputePoint](), list[OverlapPoint]()
     for training in dict.fromkeys(trainings):
-        one = check_profile(profile, training, where)
-        phases = ComputePhases(sum(one.forward), sum(one.backward), one.optimizer)
+        measured = check_profile(profile, training, where)
+        phases = ComputePhases(sum(measured.forward), sum(measured.backward), measured.optimizer)
         kind = (training.model_kind, training.data_kind, training.batch_size)
         if any((each.model, each.dataset, each.batch_size) == kind for each in points):
             continue
-        points += [ComputePoint(*kind, processes, one.threads, phases, 0.0) for processes in {1, cores()}]
-        gradients = [(each.nbytes, each.ready) for each in profile.gradients(backward=one.backward)]
+        points += [ComputePoint(*kind, processes, measured.threads, phases, 0.0) for processes in {1, cores()}]
+        gradients = [(each.nbytes, each.ready) for each in profile.gradients(backward=measured.backward)]
         overlaps.append(
             OverlapPoint(
                 *kind,
                 processes=cores(),
-                threads=one.threads,
+                threads=measured.threads,
                 gradients=gradients,
                 all_reduce=[(training.gradient_bytes, 0.0)],
                 overlap_slowdown=0.0,
@@ -177,21 +177,23 @@ def check_profile(profile: ModelProfile, training: Training, where: str) -> Meas
     make = f"make one with `ringlab profile MODEL --batch-size {training.batch_size} --threads {threads} -o FILE.json`"
     if not profile.measured:
         raise InputError(f"profile {where} contains no times; {make}")
-    one = profile.measured[-1]
+    measured = profile.measured[-1]
     if profile.parameters != training.parameter_count:
         raise InputError(
             f"profile {where} is for {quote(profile.model)} with {profile.parameters:,} parameters, "
             f"but the scenario's model {quote(training.model)} has {training.parameter_count:,}"
         )
-    if (one.batch_size, one.precision) != (training.batch_size, training.precision):
+    if (measured.batch_size, measured.precision) != (training.batch_size, training.precision):
         raise InputError(
-            f"profile {where} is for batch size {one.batch_size} in {one.said_precision}, but the "
+            f"profile {where} is for batch size {measured.batch_size} in {measured.said_precision}, but the "
             f"scenario uses batch size {training.batch_size} in {training.precision}; {make}"
         )
-    if one.threads != threads:
-        said = f"{one.threads} threads" if one.threads else "no processor whose threads are known"
-        raise InputError(f"profile {where} was measured with {said}, but ranks on this machine have {threads}; {make}")
-    return one
+    if measured.threads != threads:
+        processor = f"{measured.threads} threads" if measured.threads else "no processor whose threads are known"
+        raise InputError(
+            f"profile {where} was measured with {processor}, but ranks on this machine have {threads}; {make}"
+        )
+    return measured
 
 
 if __name__ == "__main__":

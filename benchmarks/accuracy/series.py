@@ -154,15 +154,15 @@ def read_series(directory: Path | str = OWN_DATA, leave_out: Callable[[NotKnown]
     """
     path = Path(directory) / FILE_NAME
     keys = _read(path)
-    nodes, gpus, found = _nodes(path, keys), _gpus(path, keys), list[Series]()
-    for number, one in enumerate(keys.series, start=1):
+    nodes, gpus, read = _nodes(path, keys), _gpus(path, keys), list[Series]()
+    for number, row in enumerate(keys.series, start=1):
         try:
-            found.append(_describe(f"{path}: series {number}", one, nodes, gpus))
+            read.append(_describe(f"{path}: series {number}", row, nodes, gpus))
         except NotKnown as error:
             if leave_out is None:
                 raise
             leave_out(error)
-    return found
+    return read
 
 
 def _read(path: Path) -> FileKeys:
@@ -177,7 +177,7 @@ def _read(path: Path) -> FileKeys:
 def _describe_error(error: ValidationError) -> str:
     """Return the place and the reason of the first error of a file; series are counted from one."""
     first = error.errors()[0]
-    place = [str(one + 1) if isinstance(one, int) else str(one) for one in first["loc"]]
+    place = [str(key + 1) if isinstance(key, int) else str(key) for key in first["loc"]]
     where = ".".join(place).replace("series.", "series ", 1)
     if first["type"] == "missing":
         return f"{where} is missing"
@@ -188,33 +188,35 @@ def _describe_error(error: ValidationError) -> str:
 
 def _nodes(path: Path, keys: FileKeys) -> dict[str, Host]:
     """Return the nodes of a file, and the known ones."""
-    links, found = {**tomllib.loads(NODES.read_text(encoding="utf-8"))["links"], **keys.links}, {**published_nodes()}
-    for name, one in keys.nodes.items():
-        if one.link not in links:
-            raise InputError(f"{path}: nodes.{name}: link = {one.link!r} is not described; {suggest(one.link, links)}")
-        found[name] = make_node(name, one.gpus, one.link, links[one.link], one.cores, one.nic_GBps)
-    return found
+    links, nodes = {**tomllib.loads(NODES.read_text(encoding="utf-8"))["links"], **keys.links}, {**published_nodes()}
+    for name, node in keys.nodes.items():
+        if node.link not in links:
+            raise InputError(
+                f"{path}: nodes.{name}: link = {node.link!r} is not described; {suggest(node.link, links)}"
+            )
+        nodes[name] = make_node(name, node.gpus, node.link, links[node.link], node.cores, node.nic_GBps)
+    return nodes
 
 
 def _gpus(path: Path, keys: FileKeys) -> dict[str, Gpu]:
     """Return the GPUs of a file, and those that published series name otherwise than the catalogue."""
-    found = {name: find_series_gpu(name) for name in SERIES_NAMES}
-    for name, one in keys.gpus.items():
+    gpus = {name: find_series_gpu(name) for name in SERIES_NAMES}
+    for name, gpu in keys.gpus.items():
         where = f"{path}: gpus.{name}"
-        if one.catalogue is not None:
-            found[name] = _known_gpu(f"{where}: catalogue", name, one.catalogue)
+        if gpu.catalogue is not None:
+            gpus[name] = _known_gpu(f"{where}: catalogue", name, gpu.catalogue)
             continue
-        missing = [key for key in ("fp32", "memory_GBps", "year") if not getattr(one, key)]
+        missing = [key for key in ("fp32", "memory_GBps", "year") if not getattr(gpu, key)]
         if missing:
             raise InputError(f"{where}: {missing[0]} is missing")
-        watts = one.watts or (found[name].watts if name in found else None)
-        tf32 = one.tf32 or one.fp32
-        half = (one.fp16 or tf32) * TERA
-        found[name] = Gpu(
-            name, "other", one.year, one.fp32 * TERA, tf32 * TERA, half, half, half, one.memory_GBps * 1e9,
-            watts=watts, has_tf32=one.tf32 is not None,
+        watts = gpu.watts or (gpus[name].watts if name in gpus else None)
+        tf32 = gpu.tf32 or gpu.fp32
+        half = (gpu.fp16 or tf32) * TERA
+        gpus[name] = Gpu(
+            name, "other", gpu.year, gpu.fp32 * TERA, tf32 * TERA, half, half, half, gpu.memory_GBps * 1e9,
+            watts=watts, has_tf32=gpu.tf32 is not None,
         )  # fmt: skip
-    return found
+    return gpus
 
 
 def _known_gpu(where: str, name: str, known_as: str) -> Gpu:
@@ -284,19 +286,19 @@ def columns_of_series(series: Sequence[Series]) -> Columns:
     >>> columns_of_series([one]).gpus.tolist() == [point.gpus for point in one.points]
     True
     """
-    rows = [(one, point) for one in series for point in one.points]
+    rows = [(curve, point) for curve in series for point in curve.points]
     return make_columns(
         {
-            "profile": [one.job.model for one, _ in rows],
-            "host": [one.node for one, _ in rows],
+            "profile": [curve.job.model for curve, _ in rows],
+            "host": [curve.node for curve, _ in rows],
             "gpus_used": [-(-point.gpus // point.nodes) for _, point in rows],
             "dp": [point.gpus for _, point in rows],
-            "micro_batch": [one.job_on(point.gpus).batch for one, point in rows],
-            "exchange": [exchange_of(one.job.parallelism) for one, _ in rows],
-            "bucket_mb": [one.job.parallelism.bucket_mb for one, _ in rows],
-            "gradient_bytes": [one.job.parallelism.gradient_bytes or 4 for one, _ in rows],
-            "loader": [one.job.loader if one.job.loader in LIMITED_LOADERS else "" for one, _ in rows],
-            "variable": [one.job.variable_batches for one, _ in rows],
+            "micro_batch": [curve.job_on(point.gpus).batch for curve, point in rows],
+            "exchange": [exchange_of(curve.job.parallelism) for curve, _ in rows],
+            "bucket_mb": [curve.job.parallelism.bucket_mb for curve, _ in rows],
+            "gradient_bytes": [curve.job.parallelism.gradient_bytes or 4 for curve, _ in rows],
+            "loader": [curve.job.loader if curve.job.loader in LIMITED_LOADERS else "" for curve, _ in rows],
+            "variable": [curve.job.variable_batches for curve, _ in rows],
             "precision": "float32",
         },
         len(rows),

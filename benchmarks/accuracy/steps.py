@@ -119,18 +119,18 @@ def solve_alone(columns: Columns, measured: Array, p: Parameters) -> Array:
         total = step_seconds(known.changed(alone=alone[rows]), p)
         if np.allclose(total, wanted, rtol=1e-7):
             break
-        found = alone[rows] + (wanted - total) / known.micro_batch
-        alone[rows] = np.maximum(found, alone[rows] * np.minimum(1.0, wanted / total) * 0.5)
+        corrected = alone[rows] + (wanted - total) / known.micro_batch
+        alone[rows] = np.maximum(corrected, alone[rows] * np.minimum(1.0, wanted / total) * 0.5)
     return np.asarray(alone)
 
 
 def steps_of_series(series: Sequence[Series]) -> SeriesSteps:
     """Return the steps of series."""
-    of = np.repeat(np.arange(len(series)), [len(one.points) for one in series])
+    of = np.repeat(np.arange(len(series)), [len(curve.points) for curve in series])
     columns = columns_of_series(series)
-    rates = np.array([point.rate for one in series for point in one.points])
-    more = np.array([one.more_steps(point.gpus) for one in series for point in one.points])
-    sources = np.array([one.source for one in series])[of]
+    rates = np.array([point.rate for curve in series for point in curve.points])
+    more = np.array([curve.more_steps(point.gpus) for curve in series for point in curve.points])
+    sources = np.array([curve.source for curve in series])[of]
     return SeriesSteps(columns, columns.gpus * columns.micro_batch / rates * more, of, sources)
 
 
@@ -153,9 +153,9 @@ class Fitted:
 
     def residuals(self, p: Parameters) -> Array:
         """Return the weighted residuals, whose squares grow linearly beyond ``HUBER`` deviations (pseudo-Huber)."""
-        found = self.steps.logs(p) / self.deviation
-        size = HUBER * np.sqrt(2 * (np.sqrt(1 + (found / HUBER) ** 2) - 1))
-        return np.asarray(self.weights * np.sign(found) * size)
+        errors = self.steps.logs(p) / self.deviation
+        size = HUBER * np.sqrt(2 * (np.sqrt(1 + (errors / HUBER) ** 2) - 1))
+        return np.asarray(self.weights * np.sign(errors) * size)
 
 
 def fit(kinds: Sequence[Fitted]) -> dict[str, float]:
@@ -170,15 +170,15 @@ def fit(kinds: Sequence[Fitted]) -> dict[str, float]:
         return np.concatenate([*(kind.residuals(values(x)) for kind in kinds), x])
 
     def slopes(x: Array) -> Array:
-        found = list[Array]()
+        columns = list[Array]()
         for kind in kinds:
             now = kind.residuals(values(x))
-            found.append(np.zeros((len(now), len(NAMES))))
+            columns.append(np.zeros((len(now), len(NAMES))))
             for number in kind.moving:
                 moved = x.copy()
                 moved[number] += MOVED
-                found[-1][:, number] = (kind.residuals(values(moved)) - now) / MOVED
-        return np.vstack([*found, np.eye(len(NAMES))])
+                columns[-1][:, number] = (kind.residuals(values(moved)) - now) / MOVED
+        return np.vstack([*columns, np.eye(len(NAMES))])
 
     with threadpool_limits(1):
         best: Any = least_squares(residuals, np.zeros(len(NAMES)), jac=slopes, max_nfev=30, xtol=1e-4, ftol=1e-4)
@@ -189,7 +189,7 @@ def fit(kinds: Sequence[Fitted]) -> dict[str, float]:
 def fitted_series() -> Fitted:
     """Return the project's own series but for those that are held out, as every fit has them."""
     hidden = put_aside()
-    return fit_of_series([one for one in read_series() if one.system not in hidden])
+    return fit_of_series([curve for curve in read_series() if curve.system not in hidden])
 
 
 def fit_of_series(series: Sequence[Series]) -> Fitted:

@@ -59,24 +59,24 @@ def _read_row(where: str, columns: list[str], cells: list[str]) -> MeasuredRow:
     """Return a row by the names of its columns. Raise InputError, also where algbw does not follow from the time."""
     if len(cells) != len(columns):
         raise InputError(f"{where}: {len(cells)} cells; there are {len(columns)} columns")
-    said = {**dict.fromkeys(COLUMNS, ""), **dict(zip(columns, cells, strict=True))}
-    name, nbytes = said["collective"], said["bytes"]
+    named = {**dict.fromkeys(COLUMNS, ""), **dict(zip(columns, cells, strict=True))}
+    name, nbytes = named["collective"], named["bytes"]
     if name not in COLLECTIVES:
         raise InputError(f"{where}: collective {name!r} is not one of {', '.join(COLLECTIVES)}")
     if not (nbytes.isascii() and nbytes.isdigit() and len(nbytes) <= 18):
         raise InputError(f"{where}: bytes = {nbytes!r}; give a whole number")
     time, algbw, busbw = (
-        read_figure(where, key, said[key], instead=" or blank") if said[key] else None for key in FIGURES
+        read_figure(where, key, named[key], instead=" or blank") if named[key] else None for key in FIGURES
     )
     if time is not None and time.value == 0:
         raise InputError(f"{where}: time_us = 0; a collective takes time")
     if time is not None and algbw is not None and not algbw_follows(int(nbytes), time, algbw):
-        figures = f"{nbytes} bytes in {said['time_us']} us"
-        raise InputError(f"{where}: algbw_GBps = {said['algbw_GBps']} does not follow from {figures}")
+        figures = f"{nbytes} bytes in {named['time_us']} us"
+        raise InputError(f"{where}: algbw_GBps = {named['algbw_GBps']} does not follow from {figures}")
     seconds, bandwidths = None if time is None else time.value / 1e6, (_value(algbw), _value(busbw))
     printed = algbw or (find_algbw(int(nbytes), time) if time else None)
     return MeasuredRow(
-        COLLECTIVES[name], int(nbytes), seconds, *bandwidths, said["algorithm_if_known"], said["protocol_if_known"],
+        COLLECTIVES[name], int(nbytes), seconds, *bandwidths, named["algorithm_if_known"], named["protocol_if_known"],
         (printed, busbw) if printed and busbw else None,
     )  # fmt: skip
 

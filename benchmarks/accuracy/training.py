@@ -48,7 +48,7 @@ class Points:
     @cached_property
     def of(self) -> Rows:
         """Which of the series."""
-        return np.repeat(np.arange(len(self.series)), [len(one.points) for one in self.series])
+        return np.repeat(np.arange(len(self.series)), [len(curve.points) for curve in self.series])
 
     @cached_property
     def first(self) -> Rows:
@@ -58,37 +58,39 @@ class Points:
     @cached_property
     def gpus(self) -> Floats:
         """All of them, as many as there are."""
-        return floats(point.gpus for one in self.series for point in one.points)
+        return floats(point.gpus for curve in self.series for point in curve.points)
 
     @cached_property
     def batch(self) -> Floats:
         """Samples of a GPU between two exchanges."""
-        return floats(one.job_on(point.gpus).batch for one in self.series for point in one.points)
+        return floats(curve.job_on(point.gpus).batch for curve in self.series for point in curve.points)
 
     @cached_property
     def link(self) -> Rows:
         """What joins the GPUs, in ``LINKS``."""
-        kinds = ("network" if point.nodes > 1 else one.node.link for one in self.series for point in one.points)
+        kinds = ("network" if point.nodes > 1 else curve.node.link for curve in self.series for point in curve.points)
         return np.array([LINKS.index(kind) for kind in kinds])
 
     @cached_property
     def exchanged_bytes(self) -> Floats:
         """Bytes of the gradients of a step; 0 of one GPU, and where nothing is exchanged."""
-        whole = floats(one.job.model.parameters * (one.job.parallelism.gradient_bytes or 4) for one in self.series)
-        exchanges = np.array([sync_of(one.job.parallelism) != "none" for one in self.series])
-        return np.asarray(np.where((self.gpus > 1) & exchanges[self.of], whole[self.of], 0.0))
+        gradient_bytes = floats(
+            curve.job.model.parameters * (curve.job.parallelism.gradient_bytes or 4) for curve in self.series
+        )
+        exchanges = np.array([sync_of(curve.job.parallelism) != "none" for curve in self.series])
+        return np.asarray(np.where((self.gpus > 1) & exchanges[self.of], gradient_bytes[self.of], 0.0))
 
     @property
     def linear(self) -> Floats:
         """The first point's rate times how many times more GPUs there are."""
-        found: Floats = self.rate[self.first] * self.gpus / self.gpus[self.first]
-        return found
+        linear: Floats = self.rate[self.first] * self.gpus / self.gpus[self.first]
+        return linear
 
     @property
     def predicted(self) -> Mask:
         """The rows that are predicted, which are not the first of their series."""
-        found: Mask = self.first != np.arange(len(self.first))
-        return found
+        mask: Mask = self.first != np.arange(len(self.first))
+        return mask
 
 
 def sync_of(parallelism: Parallelism) -> str:
@@ -109,7 +111,7 @@ def floats(values: Iterable[float]) -> Floats:
 
 def measured(series: Sequence[Series]) -> Floats:
     """Return the rates of all points."""
-    return floats(point.rate for one in series for point in one.points)
+    return floats(point.rate for curve in series for point in curve.points)
 
 
 HARD, COVERAGES = 0.9, (0.5, 0.8, 0.9)
@@ -132,14 +134,14 @@ def judge_frozen(series: Sequence[Series]) -> Judged:
 def fitted_baselines() -> dict[str, Callable[[Points], Floats]]:
     """Return the simpler predictions of efficiency, fitted to the project's own series that are not held out."""
     seen = tuple(seen_series())
-    own = Points(seen, measured(seen))
-    return {name: make(own) for name, make in BASELINES.items()}
+    points = Points(seen, measured(seen))
+    return {name: make(points) for name, make in BASELINES.items()}
 
 
 def seen_series() -> list[Series]:
     """Return the project's own series that the shipped parameters were fitted to."""
     hidden = put_aside()
-    return [one for one in read_series() if one.system not in hidden]
+    return [curve for curve in read_series() if curve.system not in hidden]
 
 
 def judged_points(points: Points, predicted: Floats, deviations: Floats, efficiencies: Mapping[str, Floats]) -> Judged:
@@ -154,10 +156,10 @@ def judged_points(points: Points, predicted: Floats, deviations: Floats, efficie
     halves = {coverage: NormalDist().inv_cdf((1 + coverage) / 2) * deviations[rows] for coverage in COVERAGES}
     return Judged(
         keys={
-            "source": np.array([one.source for one in of]),
-            "system": np.array([one.system for one in of]),
-            "model": np.array([one.model for one in of]),
-            "family": np.array([family_of(one, point) for one in points.series for point in one.points[1:]]),
+            "source": np.array([curve.source for curve in of]),
+            "system": np.array([curve.system for curve in of]),
+            "model": np.array([curve.model for curve in of]),
+            "family": np.array([family_of(curve, point) for curve in points.series for point in curve.points[1:]]),
             "gpus": points.gpus[rows].astype(int),
             "samples": (points.gpus * points.batch)[rows],
             "linear": points.linear[rows],
@@ -195,7 +197,8 @@ def score_baselines(judged: Judged) -> dict[str, dict[str, dict[str, float | Non
     """Return the median and the ninetieth percentile of the errors of each baseline, of all points and hard ones."""
     return {
         name: {
-            what: {"median": one.median, "p90": one.p90} for what, one in score_points(judged.of_baseline(name)).items()
+            difficulty: {"median": score.median, "p90": score.p90}
+            for difficulty, score in score_points(judged.of_baseline(name)).items()
         }
         for name in judged.baselines
     }
@@ -218,8 +221,8 @@ def one_efficiency(seen: Points) -> Efficiency:
     medians = [float(np.median(efficiency[counts == count])) for count in known]
 
     def predict(points: Points) -> Floats:
-        found: Floats = np.interp(np.log(points.gpus), np.log(known), medians)
-        return found
+        efficiency: Floats = np.interp(np.log(points.gpus), np.log(known), medians)
+        return efficiency
 
     return predict
 
@@ -234,9 +237,9 @@ def alpha_beta(seen: Points) -> Efficiency:
 
     def residuals(logs: Floats) -> Floats:
         errors = np.log(_ring_efficiency(seen, np.exp(logs)))[rows] - lost
-        found: Floats = np.concatenate([np.sign(errors) * np.sqrt(2 * (np.sqrt(1 + (errors / 0.02) ** 2) - 1)),
+        residuals: Floats = np.concatenate([np.sign(errors) * np.sqrt(2 * (np.sqrt(1 + (errors / 0.02) ** 2) - 1)),
                                         (logs - PRIORS) / 3])  # fmt: skip
-        return found
+        return residuals
 
     fitted = np.exp(least_squares(residuals, PRIORS, ftol=1e-3, xtol=1e-3).x)
     return lambda points: _ring_efficiency(points, fitted)
@@ -252,8 +255,8 @@ def _ring_efficiency(points: Points, values: Floats) -> Floats:
     more = np.where(points.exchanged_bytes > 0, seconds, 0.0)
     start = points.first
     base = np.maximum(alone - more[start] * points.batch / points.batch[start], 0.05 * alone)  # of one GPU alone
-    found: Floats = alone / (base + more)
-    return np.where(points.predicted, found, 1.0)
+    efficiency: Floats = alone / (base + more)
+    return np.where(points.predicted, efficiency, 1.0)
 
 
 BASELINES: dict[str, Baseline] = {
@@ -292,10 +295,10 @@ class TrainingAccuracy(Answer):
 
     def draw(self, path: Path | str) -> None:
         """Draw the predicted against the measured seconds of a step as .png, .svg or .pdf. Raise InputError."""
-        one = self.judged
+        judged = self.judged
         dots = []
         for hard, panel in PANELS.items():
-            for family, part in sorted(one.take(one.keys["hard"] == hard).by("family").items()):
+            for family, part in sorted(judged.take(judged.keys["hard"] == hard).by("family").items()):
                 seconds = [list(part.keys["samples"] / rate) for rate in (part.measured, part.predicted)]
                 dots.append(viz.Dots(panel, family, *seconds))
         subtitle = f"{self.series} series, parameters: {self.fit}; grey: off by less than a factor of 1.3"
@@ -307,7 +310,7 @@ class TrainingAccuracy(Answer):
         return {
             "points": {name: asdict(score) for name, score in self.points.items()},
             "baselines": self.baselines,
-            "by": {key: {name: asdict(one) for name, one in self.by(key).items()} for key in ("family", "gpus")},
+            "by": {key: {name: asdict(score) for name, score in self.by(key).items()} for key in ("family", "gpus")},
             "series": self.series,
             "sources": self.sources,
             "fit": self.fit,
@@ -318,7 +321,7 @@ class TrainingAccuracy(Answer):
         rows = [[name, *_cells(score)] for name, score in self.points.items()]
         yield Table(f"Trainings of {self.directory}: errors", ["", *HEADINGS], rows)
         rows = [
-            [name, *(_percent(errors[what][key]) for what in ("all", "hard") for key in ("median", "p90"))]
+            [name, *(_percent(errors[difficulty][key]) for difficulty in ("all", "hard") for key in ("median", "p90"))]
             for name, errors in self.baselines.items()
         ]
         yield Table("Simpler predictions", ["", "median,\nall", "nine\nin ten", "median,\nhard", "nine\nin ten"], rows)
@@ -334,8 +337,8 @@ class TrainingAccuracy(Answer):
 
 def _cells(score: Score) -> list[str]:
     shares = (score.within15, score.coverage50, score.coverage80, score.coverage90)
-    within, *held = [NOTHING if share is None else f"{share:.0%}" for share in shares]
-    return [str(score.n), _percent(score.median), _percent(score.p90), within, _percent(score.bias, "+"), *held]
+    within, *coverages = [NOTHING if share is None else f"{share:.0%}" for share in shares]
+    return [str(score.n), _percent(score.median), _percent(score.p90), within, _percent(score.bias, "+"), *coverages]
 
 
 def _percent(share: float | None, sign: str = "") -> str:
@@ -353,23 +356,23 @@ def accuracy_training(
     >>> accuracy_training(only_held_out=True).points["all"].n
     82
     """
-    own = data is None
-    if not own and only_held_out:
+    is_shipped = data is None
+    if not is_shipped and only_held_out:
         raise InputError("--held-out applies to the series that Ringlab ships; omit --data or --held-out")
     left_out = list[NotKnown]()
     series = read_series(OWN_DATA if data is None else check_path("data", data), left_out.append)
     if not series:
         raise InputError(f"no series left to predict: {left_out[0]}")
     notes = describe_left_out(left_out, "series")
-    if own:
+    if is_shipped:
         hidden = put_aside()
-        series = [one for one in series if one.system in hidden or not only_held_out]
+        series = [curve for curve in series if curve.system in hidden or not only_held_out]
         notes.append(f"{count(len(hidden), 'system')} were held out: no fit has seen them")
         if not only_held_out:
             notes.append(
                 "the parameters have seen the other systems; docs/reports/scaling.md says how far off they are unseen"
             )
-    alone = sum(len(one.points) == 1 for one in series)
+    alone = sum(len(curve.points) == 1 for curve in series)
     if alone == len(series):
         raise InputError(f"{data}: every series has a single point; at least two are needed")
     if alone:
@@ -377,9 +380,9 @@ def accuracy_training(
     notes += _oddities(series)
     with computing(progress, f"predicting {len(series)} series"):
         judged = judge_frozen(series)
-    sources = len({one.source for one in series})
+    sources = len({curve.source for curve in series})
     return TrainingAccuracy(
-        directory="its own series" if own else str(data),
+        directory="its own series" if is_shipped else str(data),
         fit="as shipped",
         judged=judged,
         series=len(series),
@@ -391,12 +394,12 @@ def accuracy_training(
 def _oddities(series: Sequence[Series]) -> Iterator[str]:
     """Yield what is odd about series, and how it is taken."""
     before, again = defaultdict[tuple[Point, ...], list[Series]](list), 0
-    for one in series:
-        again += one in before[one.points]
-        before[one.points].append(one)
+    for curve in series:
+        again += curve in before[curve.points]
+        before[curve.points].append(curve)
     if again:
         yield f"{again} series stand there again, and count again"
-    unknown = sorted({one.job.precision for one in series if not is_known_precision(one.job.precision)})
+    unknown = sorted({curve.job.precision for curve in series if not is_known_precision(curve.job.precision)})
     if unknown:
         named, is_one = name_some([*map(quote, unknown)]), len(unknown) == 1
         yield f"precision{'' if is_one else 's'} {named} {'is' if is_one else 'are'} not known, and taken as float32"

@@ -30,7 +30,10 @@ Name = tuple[int, int, int, int]  # sender, receiver, channel and step
 
 def ends(trace: Trace) -> dict[Name, tuple[float, float]]:
     """Return when each message began and ended."""
-    return {(one.src, one.dst, one.channel, one.step): (one.begin, one.end) for one in trace.messages}
+    return {
+        (message.src, message.dst, message.channel, message.step): (message.begin, message.end)
+        for message in trace.messages
+    }
 
 
 def compare(predicted: Trace, measured: Trace) -> Iterator[str]:
@@ -47,8 +50,8 @@ def compare(predicted: Trace, measured: Trace) -> Iterator[str]:
     yield "whole: predicted {}, measured {}".format(*times)
     if late := find_lateness(predicted, measured):
         parts = zip((BEGIN, BETWEEN, SMALL_MESSAGES, LINKS), late, strict=False)
-        said = ", ".join(f"{name} {1e3 * seconds:+.3g} ms" for name, seconds in parts)
-        yield f"along the chain: {said}; furthest off {late.where or 'nothing'}"
+        differences = ", ".join(f"{name} {1e3 * seconds:+.3g} ms" for name, seconds in parts)
+        yield f"along the chain: {differences}; furthest off {late.where or 'nothing'}"
     model, real = ends(predicted), ends(measured)
     both = sorted(model.keys() & real.keys(), key=lambda name: -abs(model[name][1] - real[name][1]))
     for name in sorted(both[:SHOWN], key=lambda name: real[name][1]):
@@ -65,8 +68,8 @@ def main() -> None:
     parser.add_argument("--file", type=Path, default=RESULTS)
     options = parser.parse_args()
     scenario, nbytes = on_emulated(load(options.scenario)), parse_size(options.size)
-    found: dict[str, Any] = json.loads(options.file.read_text())
-    pair = pair_before(found, name_of(scenario), hosts_bandwidth(scenario.cluster))
+    results: dict[str, Any] = json.loads(options.file.read_text())
+    pair = pair_before(results, name_of(scenario), hosts_bandwidth(scenario.cluster))
     with realcomm.emulate(scenario.cluster) as network:
         measured = realcomm.run(options.algorithm, scenario.cluster, nbytes, network=network)
         built = as_built(scenario, network).cluster

@@ -50,8 +50,13 @@ class Springs:
     @classmethod
     def of(cls, definitions: Mapping[str, Parameter], pinned: Mapping[str, float] | None = None) -> "Springs":
         """Return the springs of parameters as their file defines them."""
-        priors = np.log([one.prior for one in definitions.values()])
-        return cls(tuple(definitions), priors, np.array([one.spread for one in definitions.values()]), pinned or {})
+        priors = np.log([definition.prior for definition in definitions.values()])
+        return cls(
+            tuple(definitions),
+            priors,
+            np.array([definition.spread for definition in definitions.values()]),
+            pinned or {},
+        )
 
     def start(self, values: Mapping[str, float] | None) -> Floats:
         """Return the logarithms of values, of the priors where there are none."""
@@ -63,8 +68,8 @@ class Springs:
 
     def pull(self, logs: Floats) -> Floats:
         """Return how far each parameter is from its prior, in spreads."""
-        found: Floats = (logs - self.priors) / self.spreads
-        return found
+        pulls: Floats = (logs - self.priors) / self.spreads
+        return pulls
 
 
 def fit_least_squares(
@@ -89,8 +94,10 @@ def fit_least_squares(
 
     def rho(squares: Floats) -> Floats:
         rows = len(squares) - len(springs.names)
-        own = squares[rows:]
-        return np.hstack([weights * loss(squares[:rows]), [own, np.ones(len(own)), np.zeros(len(own))]])
+        prior_rows = squares[rows:]
+        return np.hstack(
+            [weights * loss(squares[:rows]), [prior_rows, np.ones(len(prior_rows)), np.zeros(len(prior_rows))]]
+        )
 
     jacobian: Any = "2-point"
     if slopes is not None:

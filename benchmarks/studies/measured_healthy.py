@@ -84,17 +84,17 @@ def judge_healthy(groups: tuple[str, ...] = GROUPS) -> Iterator[JudgedTable]:
         if group in groups and is_judged(system):
             for series in tables[slug].series(system.ranks).values():
                 if series.collective in COLLECTIVES and series.collective != "gather":
-                    found = explain_series(system, series)
-                    yield JudgedTable(group, slug, series.collective, found.verdict, found.sentence)
+                    explanation = explain_series(system, series)
+                    yield JudgedTable(group, slug, series.collective, explanation.verdict, explanation.sentence)
 
 
 def main() -> None:
     """Print the tables that are not as expected, and how many are, by group."""
     verdicts: dict[str, Counter[str]] = {group: Counter() for group in GROUPS}
-    for one in judge_healthy():
-        verdicts[one.group][one.verdict] += 1
-        if one.verdict != "as expected":
-            print(f"{one.group}: {one.system} {one.collective}: {one.sentence}")
+    for judged in judge_healthy():
+        verdicts[judged.group][judged.verdict] += 1
+        if judged.verdict != "as expected":
+            print(f"{judged.group}: {judged.system} {judged.collective}: {judged.sentence}")
     for group, tally in verdicts.items():
         print(f"{group}: {tally['as expected']} of {tally.total()} tables as expected")
 

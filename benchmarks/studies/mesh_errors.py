@@ -39,15 +39,15 @@ def judge_lot() -> dict[str, dict[str, float]]:
     steps, slow, aside = RunSteps(columns_of_runs(runs), measured, sources), mark_slow(runs), draw_lot(runs)
     used = ~slow & ~aside
     p = fit([fitted_runs(steps.take(used)), fitted_series()])
-    found = {}
+    scores = {}
     for name in LOT_SOURCES:
-        for what, chosen in (("fitted", used), ("held out", ~slow & aside)):
+        for lot, chosen in (("fitted", used), ("held out", ~slow & aside)):
             mine = chosen & (sources == name)
             errors = np.abs(np.expm1(steps.take(mine).logs(p)))
-            found[f"{name}, {what}"] = {
+            scores[f"{name}, {lot}"] = {
                 "n": int(mine.sum()), "median": float(np.median(errors)), "p90": float(np.quantile(errors, 0.9)),
             }  # fmt: skip
-    return found
+    return scores
 
 
 def main() -> None:
@@ -55,12 +55,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path, default=RESULT, metavar="FILE")
     options = parser.parse_args()
-    found: dict[str, Any] = {"schema_version": 1, "kind": "benchmark", "date": date.today().isoformat()}
-    found |= {"environment": describe_environment(), "lot": judge_lot()}
-    for name, asked in WAYS.items():
-        found[name] = mesh_accuracy(**asked).to_dict()
-        write_text(options.output, json.dumps(found, indent=1) + "\n")
-        print(f"{name}: mean of the sources' medians {found[name]['mean_of_medians']:.1%}", flush=True)
+    results: dict[str, Any] = {"schema_version": 1, "kind": "benchmark", "date": date.today().isoformat()}
+    results |= {"environment": describe_environment(), "lot": judge_lot()}
+    for name, way in WAYS.items():
+        results[name] = mesh_accuracy(**way).to_dict()
+        write_text(options.output, json.dumps(results, indent=1) + "\n")
+        print(f"{name}: mean of the sources' medians {results[name]['mean_of_medians']:.1%}", flush=True)
 
 
 if __name__ == "__main__":

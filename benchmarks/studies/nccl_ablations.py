@@ -66,11 +66,11 @@ _protocol_reason, _tree_gain, _host_time = choice._protocol_reason, timing.tree_
 
 def _fastest(comm: Communicator, collective: str, sizes: Floats, values: Parameters) -> Candidates:
     """Return the candidates with the weights that a tuner would give which knew the model's own times."""
-    found = _candidates(comm, collective, sizes, values)
-    logs = np.array([-SHARPNESS * np.log(times) for times in found.times.values()])
+    candidates = _candidates(comm, collective, sizes, values)
+    logs = np.array([-SHARPNESS * np.log(times) for times in candidates.times.values()])
     weights = np.exp(logs - logs.max(axis=0))
     weights /= weights.sum(axis=0)
-    return replace(found, weights=dict(zip(found.times, weights, strict=True)))
+    return replace(candidates, weights=dict(zip(candidates.times, weights, strict=True)))
 
 
 def _no_plugin(comm: Communicator, protocol: str) -> float:
@@ -122,7 +122,9 @@ def _no_factors(*_: object) -> float:
 
 
 def _wide_definitions() -> dict[str, Parameter]:
-    return {name: replace(one, spread=WIDER * one.spread) for name, one in read_definitions().items()}
+    return {
+        name: replace(definition, spread=WIDER * definition.spread) for name, definition in read_definitions().items()
+    }
 
 
 Change = tuple[ModuleType, str, object]  # of a module's name to a value

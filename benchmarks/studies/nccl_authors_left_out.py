@@ -37,8 +37,8 @@ def read_pages() -> dict[str, str]:
     That is a repository of GitHub, or an issue in one.
     """
     rows = csv.DictReader(read_text(OWN_DATA / "systems.csv").splitlines())
-    found = {row["slug"]: row["author"] or PAGE.match(row["source"]) for row in rows}
-    return {slug: one if isinstance(one, str) else one[0] for slug, one in found.items() if one}
+    pages = {row["slug"]: row["author"] or PAGE.match(row["source"]) for row in rows}
+    return {slug: page if isinstance(page, str) else page[0] for slug, page in pages.items() if page}
 
 
 def author_of(system: System) -> str:
@@ -62,12 +62,14 @@ def draw_authors(systems: Sequence[System], seed: int) -> list[set[str]]:
 
 def refit_without_authors(observed: Sequence[Observations], seed: int) -> dict[str, Parameters]:
     """Return for each system the parameters fitted to the three quarters of the authors that are not its own."""
-    found: dict[str, Parameters] = {}
-    for left_out in draw_authors([one.system for one in observed], seed):
-        seen = [one for one in observed if author_of(one.system) not in left_out]
+    fits: dict[str, Parameters] = {}
+    for left_out in draw_authors([observations.system for observations in observed], seed):
+        seen = [observations for observations in observed if author_of(observations.system) not in left_out]
         fitted = fit_parameters(seen).parameters
-        found |= {one.system.slug: fitted for one in observed if author_of(one.system) in left_out}
-    return found
+        fits |= {
+            observations.system.slug: fitted for observations in observed if author_of(observations.system) in left_out
+        }
+    return fits
 
 
 def compare_without_authors(systems: Mapping[str, System], tables: Mapping[str, MeasuredTable], seed: int) -> Judged:
@@ -88,7 +90,7 @@ def main() -> None:
         scores = score_classes(compare_series(judged_series(systems, tables), model_predictor(fitted), {}))
         sys.stdout.write(f"draw {seed}: {_cells(scores)}\n")
         for whose, judged in (("", tables), (", authors of one system", lonely)):
-            gain = next(one for one in measure_gains(systems, judged, len(KNOWN), fitted) if one.sizes == KNOWN)
+            gain = next(gain for gain in measure_gains(systems, judged, len(KNOWN), fitted) if gain.sizes == KNOWN)
             sys.stdout.write(f"  after 4 KiB, 4 MiB and the largest{whose}: {_cells(gain.after)}\n")
 
 

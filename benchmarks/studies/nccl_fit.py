@@ -33,7 +33,9 @@ class Observations:
 
     def log_predicted(self, values: Parameters) -> Floats:
         """Return the logarithms of the predicted seconds of all rows."""
-        times = [predict_seconds(self.system, one.collective, one.nbytes, parameters=values) for one in self.series]
+        times = [
+            predict_seconds(self.system, series.collective, series.nbytes, parameters=values) for series in self.series
+        ]
         return np.log(np.concatenate(times, axis=-1))
 
 
@@ -47,24 +49,24 @@ class Fit(NamedTuple):
 
 def observe(system: System, series: Sequence[SizeSeries]) -> Observations | None:
     """Return the series that can be predicted, each class of sizes with the same weight; None where there are none."""
-    known = tuple(one for one in series if one.collective in COLLECTIVES)
+    known = tuple(table for table in series if table.collective in COLLECTIVES)
     if not known:
         return None
-    nbytes = np.concatenate([one.nbytes for one in known])
+    nbytes = np.concatenate([table.nbytes for table in known])
     classes, counts = np.unique(class_of(nbytes), return_inverse=True, return_counts=True)[1:]
     weights = 1 / counts[classes]
-    return Observations(system, known, np.log(np.concatenate([one.seconds for one in known])), weights)
+    return Observations(system, known, np.log(np.concatenate([table.seconds for table in known])), weights)
 
 
 def observe_tables(systems: Mapping[str, System], tables: Mapping[str, MeasuredTable]) -> list[Observations]:
     """Return what a fit may see: at most twelve rows of each series of systems that are not skipped."""
-    found = []
+    observations = []
     for slug, table in tables.items():
         if not systems[slug].skip:
-            series = [one.evenly() for one in table.series(systems[slug].ranks).values()]
+            series = [series.evenly() for series in table.series(systems[slug].ranks).values()]
             if (observed := observe(systems[slug], series)) is not None:
-                found.append(observed)
-    return found
+                observations.append(observed)
+    return observations
 
 
 def fit_parameters(
@@ -74,36 +76,38 @@ def fit_parameters(
     springs = Springs.of(read_definitions())
     begin = springs.start(start)
 
-    read = [_read_by(one, springs.values(begin)) for one in observations]
+    read = [_read_by(table, springs.values(begin)) for table in observations]
 
     def residuals(logs: Floats) -> Floats:
         values = springs.values(logs)
-        return np.concatenate([one.log_predicted(values) - one.log_seconds for one in observations]) / SCALE
+        return np.concatenate([table.log_predicted(values) - table.log_seconds for table in observations]) / SCALE
 
     def slopes(logs: Floats) -> Floats:
         values = springs.values(logs)
-        return np.vstack([_slopes(one, springs, values, names) for one, names in zip(observations, read, strict=True)])
+        return np.vstack(
+            [_slopes(table, springs, values, names) for table, names in zip(observations, read, strict=True)]
+        )
 
-    weights = np.concatenate([one.weights for one in observations])
+    weights = np.concatenate([table.weights for table in observations])
     logs, cost = fit_least_squares(
         springs, residuals, begin, cauchy, weights=weights, slopes=slopes, ftol=tolerance, xtol=tolerance
     )
     return Fit(springs.values(logs), cost, bool(np.array_equal(logs, begin)))
 
 
-def _read_by(one: Observations, values: Parameters) -> list[str]:
+def _read_by(table: Observations, values: Parameters) -> list[str]:
     """Return the parameters that a system's times depend on."""
     recording = EachMoved(values, [], STEP)
-    one.log_predicted(recording)
+    table.log_predicted(recording)
     return sorted(recording.read)
 
 
-def _slopes(one: Observations, springs: Springs, values: Parameters, names: Sequence[str]) -> Floats:
+def _slopes(table: Observations, springs: Springs, values: Parameters, names: Sequence[str]) -> Floats:
     """Return the slopes of a system's residuals by the logarithms of all parameters; of ``names`` some are not 0."""
-    plain, *moved = one.log_predicted(EachMoved(values, names, STEP))
-    found = np.zeros((len(plain), len(springs.names)))
-    found[:, [springs.names.index(name) for name in names]] = (np.array(moved) - plain).T / STEP / SCALE
-    return found
+    plain, *moved = table.log_predicted(EachMoved(values, names, STEP))
+    slopes = np.zeros((len(plain), len(springs.names)))
+    slopes[:, [springs.names.index(name) for name in names]] = (np.array(moved) - plain).T / STEP / SCALE
+    return slopes
 
 
 def main() -> None:

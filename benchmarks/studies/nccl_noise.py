@@ -35,15 +35,15 @@ class TablePair(NamedTuple):
     factor: float
 
 
-def same_machine(one: System, other: System) -> bool:
+def same_machine(system: System, other: System) -> bool:
     """Return whether two descriptions agree in the hardware and the harness.
 
     >>> systems = read_systems()
     >>> same_machine(systems["mi300x_1x8_rccl"], systems["mi300x_1x8_rocm_docs"])
     True
     """
-    names = (*ALIKE, *(ALIKE_BETWEEN if one.nodes > 1 else ()))
-    return all(getattr(one, name) == getattr(other, name) for name in names)
+    names = (*ALIKE, *(ALIKE_BETWEEN if system.nodes > 1 else ()))
+    return all(getattr(system, name) == getattr(other, name) for name in names)
 
 
 def find_pairs(systems: Mapping[str, System], judged: Judged) -> list[TablePair]:
@@ -53,11 +53,11 @@ def find_pairs(systems: Mapping[str, System], judged: Judged) -> list[TablePair]
         for key, rows in judged.by("class", "system").items()
     }
     return [
-        TablePair(size_class, one, other, float(np.exp(abs(offsets[size_class, one] - offsets[size_class, other]))))
-        for (size_class, one), (another, other) in combinations(offsets, 2)
+        TablePair(size_class, slug, other, float(np.exp(abs(offsets[size_class, slug] - offsets[size_class, other]))))
+        for (size_class, slug), (another, other) in combinations(offsets, 2)
         if size_class == another
-        and author_of(systems[one]) != author_of(systems[other])
-        and same_machine(systems[one], systems[other])
+        and author_of(systems[slug]) != author_of(systems[other])
+        and same_machine(systems[slug], systems[other])
     ]
 
 
@@ -73,15 +73,17 @@ def describe(pairs: list[TablePair]) -> str:
 
     The absolute log errors of one prediction for both tables sum to at least the log of their ratio.
     """
-    found = {name: np.array([one.factor for one in pairs if one.size_class == name]) for name in SIZE_CLASSES}
-    sound = {name: factors[factors <= FAULTY] for name, factors in found.items()}
+    factors_by_class = {
+        name: np.array([pair.factor for pair in pairs if pair.size_class == name]) for name in SIZE_CLASSES
+    }
+    sound = {name: factors[factors <= FAULTY] for name, factors in factors_by_class.items()}
     cells = [
         f"{name} {_percent(factors)} ({len(factors)} pairs; quartiles {_percent(factors, 0.25)[:-2]} and "
         f"{_percent(factors, 0.75)})"
-        for name, factors in found.items()
+        for name, factors in factors_by_class.items()
     ]
     alike = [f"{name} {_percent(factors)} ({len(factors)} pairs)" for name, factors in sound.items()]
-    halves = [f"{name} {_percent(np.sqrt(factors))}" for name, factors in found.items()]
+    halves = [f"{name} {_percent(np.sqrt(factors))}" for name, factors in factors_by_class.items()]
     return (
         f"Median difference between two tables of the same machine: {', '.join(cells)}. Without pairs in which one "
         f"table is more than {FAULTY:g} times as slow as the other: {', '.join(alike)}. Any single prediction for both "

@@ -26,11 +26,11 @@ def refit_without_each(systems: Mapping[str, System], tables: Mapping[str, Measu
     """
     observed = observe_tables(systems, tables)
     everything = fit_parameters(observed).parameters
-    found: dict[str, Parameters] = {}
+    fits: dict[str, Parameters] = {}
     stalled = 0
-    for index, one in enumerate(observed):
-        fold = fit_parameters([other for other in observed if other is not one], everything)
-        found[one.system.slug] = fold.parameters
+    for index, left_out in enumerate(observed):
+        fold = fit_parameters([other for other in observed if other is not left_out], everything)
+        fits[left_out.system.slug] = fold.parameters
         stalled += fold.is_stalled
-        tick(0, index + 1, len(observed), one.system.slug)
-    return Folds(found, stalled)
+        tick(0, index + 1, len(observed), left_out.system.slug)
+    return Folds(fits, stalled)

@@ -86,13 +86,13 @@ def judge_left_out() -> Judged:
     its intervals are, ``later`` whether its author came after the model's first structure.
     """
     systems = read_systems()
-    found = compare_without_authors(systems, read_tables(systems), DRAW)
+    judged = compare_without_authors(systems, read_tables(systems), DRAW)
     columns = {
-        **_authors(systems, found),
-        "several": np.array([systems[slug].nccl_nodes > 1 for slug in found.keys["system"]]),
-        "wider": np.array([_widening(systems[slug]) for slug in found.keys["system"]]),
+        **_authors(systems, judged),
+        "several": np.array([systems[slug].nccl_nodes > 1 for slug in judged.keys["system"]]),
+        "wider": np.array([_widening(systems[slug]) for slug in judged.keys["system"]]),
     }
-    return replace(found, keys={**found.keys, **columns})
+    return replace(judged, keys={**judged.keys, **columns})
 
 
 def _authors(systems: Mapping[str, System], judged: Judged) -> dict[str, NDArray[Any]]:
@@ -120,9 +120,9 @@ def fit_widths(judged: Judged) -> NcclWidths:
 
 
 def _limits(group: Judged) -> LogLimits:
-    found = [_quantiles(group.take(group.keys["class"] == size_class)) for size_class in SIZE_CLASSES]
-    sides = zip(*((max(-low, LEAST), max(high, LEAST)) for low, high in found), strict=True)
-    return LogLimits(*(tuple(round(one, 2) for one in side) for side in sides))
+    ends = [_quantiles(group.take(group.keys["class"] == size_class)) for size_class in SIZE_CLASSES]
+    sides = zip(*((max(-low, LEAST), max(high, LEAST)) for low, high in ends), strict=True)
+    return LogLimits(*(tuple(round(limit, 2) for limit in side) for side in sides))
 
 
 def _quantiles(rows: Judged) -> tuple[float, float]:
@@ -130,8 +130,8 @@ def _quantiles(rows: Judged) -> tuple[float, float]:
 
     They are divided by what makes the intervals of a system wider.
     """
-    each = [np.log(one.measured / one.predicted) / one.keys["wider"] for one in rows.by("author").values()]
-    weights = np.concatenate([np.full(len(one), 1 / len(one) / len(each)) for one in each])
+    each = [np.log(rows.measured / rows.predicted) / rows.keys["wider"] for rows in rows.by("author").values()]
+    weights = np.concatenate([np.full(len(logs), 1 / len(logs) / len(each)) for logs in each])
     every = np.concatenate(each)
     order = np.argsort(every)
     outside = max(0.0, 1 - (1 + COVERAGE) / 2 * (len(each) + 1) / len(each))
@@ -145,8 +145,8 @@ def judge_put_aside() -> Judged:
     They are also keyed by author; ``later`` says whether the lot put them aside, and not the shuffle before it.
     """
     systems = read_systems()
-    found = compare_series(judged_series(systems, read_put_aside_tables()), model_predictor({}), {})
-    return replace(found, keys={**found.keys, **_authors(systems, found)})
+    judged = compare_series(judged_series(systems, read_put_aside_tables()), model_predictor({}), {})
+    return replace(judged, keys={**judged.keys, **_authors(systems, judged)})
 
 
 def judge_groups() -> dict[str, Judged]:
@@ -169,8 +169,11 @@ def scores() -> dict[str, dict[str, ClassScore]]:
 
 def held_by_author(judged: Judged) -> dict[str, float]:
     """Return by class of sizes the share of rows that 80 % intervals hold, each author counting the same."""
-    found = {name: judged.take(judged.keys["class"] == name).by("author").values() for name in SIZE_CLASSES}
-    return {name: float(np.mean([one.held(COVERAGE).mean() for one in authors])) for name, authors in found.items()}
+    groups = {name: judged.take(judged.keys["class"] == name).by("author").values() for name in SIZE_CLASSES}
+    return {
+        name: float(np.mean([author_rows.held(COVERAGE).mean() for author_rows in authors]))
+        for name, authors in groups.items()
+    }
 
 
 def describe() -> Iterator[str]:
@@ -178,11 +181,11 @@ def describe() -> Iterator[str]:
     yield "| systems of | error up to 64 KiB | to 16 MiB | above | rows held by 80 % intervals | each author the same |"
     yield "| --- | --- | --- | --- | --- | --- |"
     for name, rows in judge_groups().items():
-        found = score_classes(rows)
-        errors = " | ".join(f"{100 * (one.median or 0):.0f} % of {one.systems}" for one in found.values())
-        held = ", ".join(f"{100 * (one.coverage80 or 0):.0f}" for one in found.values())
+        scores = score_classes(rows)
+        errors = " | ".join(f"{100 * (score.median or 0):.0f} % of {score.systems}" for score in scores.values())
+        coverages = ", ".join(f"{100 * (score.coverage80 or 0):.0f}" for score in scores.values())
         alike = ", ".join(f"{100 * share:.0f}" for share in held_by_author(rows).values())
-        yield f"| {name} | {errors} | {held} % | {alike} % |"
+        yield f"| {name} | {errors} | {coverages} % | {alike} % |"
 
 
 def main() -> None:

@@ -42,9 +42,9 @@ def seen_rates() -> list[Alone]:
     """Return the published rates of one GPU that are not held out."""
     hidden = put_aside()
     return [
-        Alone(one.job, one.gpu, one.source, one.points[0].rate)
-        for one in read_series()
-        if one.points[0].gpus == 1 and one.system not in hidden
+        Alone(series.job, series.gpu, series.source, series.points[0].rate)
+        for series in read_series()
+        if series.points[0].gpus == 1 and series.system not in hidden
     ]
 
 
@@ -54,7 +54,7 @@ class Likelihood:
     def __init__(self, rows: Sequence[Alone]) -> None:
         """Keep what does not depend on the values: what rows share, and how far their data sheets are apart."""
         self.columns: RateFeatures = make_columns(rows)
-        self.logs: Floats = np.log([one.rate for one in rows])
+        self.logs: Floats = np.log([row.rate for row in rows])
         words = {*SHARED.values(), *filter(None, NEAR.values())}
         self.same = {word: same_words(self.columns, self.columns, word) for word in words}
         self.far = {
@@ -105,11 +105,11 @@ def rates_table() -> str:
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(("source", "model", "batch", "precision", "framework", "gpu", "rate"))
-    for one in read_series():
-        if one.points[0].gpus == 1:
-            job = one.job
-            rows.writerow((one.source, one.model, f"{job.batch:g}", job.precision, job.framework, one.gpu.name,
-                           f"{one.points[0].rate!r}"))  # fmt: skip
+    for series in read_series():
+        if series.points[0].gpus == 1:
+            job = series.job
+            rows.writerow((series.source, series.model, f"{job.batch:g}", job.precision, job.framework, series.gpu.name,
+                           f"{series.points[0].rate!r}"))  # fmt: skip
     return text.getvalue()
 
 

@@ -20,27 +20,29 @@ def judge_one_gpu(
     The process that guesses has the shipped values; with ``refit`` those that are fitted to the project's own rates of
     the other types, of which ``pinned`` ones keep theirs.
     """
-    asked = [Alone(one.job, one.gpu, one.source, one.points[0].rate) for one in series if one.points[0].gpus == 1]
+    alone = [
+        Alone(curve.job, curve.gpu, curve.source, curve.points[0].rate) for curve in series if curve.points[0].gpus == 1
+    ]
     sheets, jobs = list[tuple[OneGpuRate, float]](), list[tuple[OneGpuRate, float]]()
-    for name in sorted({one.gpu.name for one in asked}):
-        inside = [one for one in asked if one.gpu.name == name]
-        others = [one for one in published() if one.gpu.name != name]
+    for name in sorted({row.gpu.name for row in alone}):
+        inside = [row for row in alone if row.gpu.name == name]
+        others = [row for row in published() if row.gpu.name != name]
         process = None
         if refit:
-            fitted_to = [one for one in seen_rates() if one.gpu.name != name]
+            fitted_to = [row for row in seen_rates() if row.gpu.name != name]
             process = fit_process(fitted_to, read_process(), pinned=pinned)
-        hidden = guess_rates(others, [one._replace(source=UNKNOWN) for one in inside], process)
-        sheets += zip(hidden, [one.rate for one in inside], strict=True)
-        known = {_job(one) for one in asked if one.gpu.name != name}
-        chosen = [one for one in inside if _job(one) in known]
+        hidden = guess_rates(others, [row._replace(source=UNKNOWN) for row in inside], process)
+        sheets += zip(hidden, [row.rate for row in inside], strict=True)
+        known = {_job(row) for row in alone if row.gpu.name != name}
+        chosen = [row for row in inside if _job(row) in known]
         if chosen:
-            seen = list(dict.fromkeys([*others, *(one for one in asked if one.gpu.name != name)]))
-            jobs += zip(guess_rates(seen, chosen, process), [one.rate for one in chosen], strict=True)
+            seen = list(dict.fromkeys([*others, *(row for row in alone if row.gpu.name != name)]))
+            jobs += zip(guess_rates(seen, chosen, process), [row.rate for row in chosen], strict=True)
     return {"data_sheet": _score(sheets), "same_job": _score(jobs)}
 
 
-def _job(one: Alone) -> tuple[str, str, str]:
-    return one.source, one.job.model.model, one.job.precision
+def _job(row: Alone) -> tuple[str, str, str]:
+    return row.source, row.job.model.model, row.job.precision
 
 
 def _score(pairs: Sequence[tuple[OneGpuRate, float]]) -> Score:
@@ -49,7 +51,7 @@ def _score(pairs: Sequence[tuple[OneGpuRate, float]]) -> Score:
         keys={},
         measured=np.array([measured for _, measured in pairs]),
         predicted=np.array([guessed.rate for guessed, _ in pairs]),
-        low={coverage: np.array([low for low, _ in found]) for coverage, found in ends.items()},
-        high={coverage: np.array([high for _, high in found]) for coverage, found in ends.items()},
+        low={coverage: np.array([low for low, _ in intervals]) for coverage, intervals in ends.items()},
+        high={coverage: np.array([high for _, high in intervals]) for coverage, intervals in ends.items()},
     )
     return score(judged)

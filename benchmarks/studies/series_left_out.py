@@ -39,25 +39,25 @@ FOLDS = 7  # of sources, of which each fit leaves one out
 def judge_left_out(series: list[Series]) -> Judged:
     """Return the points of series, each source by parameters and baselines of others."""
     rows = [run for run in read_table()[0] if has_time(run)]
-    kept = [run for run, slow in zip(rows, mark_slow(rows), strict=True) if not slow]
-    seconds, names = np.array([run["step_s"] for run in kept]), np.array([run["source"] for run in kept])
-    runs = Fitted.of(RunSteps(columns_of_runs(kept), seconds, names), names, RUN_DEVIATION)
+    fast = [run for run, slow in zip(rows, mark_slow(rows), strict=True) if not slow]
+    seconds, names = np.array([run["step_s"] for run in fast]), np.array([run["source"] for run in fast])
+    runs = Fitted.of(RunSteps(columns_of_runs(fast), seconds, names), names, RUN_DEVIATION)
     points, sources, hidden = (
         Points(tuple(series), measured(series)),
-        sorted({one.source for one in series}),
+        sorted({curve.source for curve in series}),
         put_aside(),
     )
     predicted, deviations = points.linear, np.zeros(len(points.rate))
     baselines = {name: np.ones(len(points.rate)) for name in BASELINES}
     for fold in range(FOLDS):
-        left = np.array([one.source in sources[fold::FOLDS] for one in series])
-        others = [one for one, out in zip(series, left, strict=True) if not out and one.system not in hidden]
-        own = [one for one, out in zip(series, left, strict=True) if out]
-        parameters, steps, inside = fit([runs, fit_of_series(others)]), steps_of_series(own), left[points.of]
+        left = np.array([curve.source in sources[fold::FOLDS] for curve in series])
+        others = [curve for curve, out in zip(series, left, strict=True) if not out and curve.system not in hidden]
+        inner = [curve for curve, out in zip(series, left, strict=True) if out]
+        parameters, steps, inside = fit([runs, fit_of_series(others)]), steps_of_series(inner), left[points.of]
         is_predicted = inside & points.predicted
         predicted[is_predicted] = (points.rate[inside] * steps.measured / steps.seconds(parameters))[steps.predicted]
         deviations[is_predicted] = steps.deviations(parameters)
-        seen, mine = (Points(tuple(some), measured(some)) for some in (others, own))
+        seen, mine = (Points(tuple(some), measured(some)) for some in (others, inner))
         for name, make in BASELINES.items():
             baselines[name][inside] = make(seen)(mine)
         print(f"fold {fold + 1} of {FOLDS}", flush=True)
@@ -69,12 +69,14 @@ def measure() -> dict[str, Any]:
     series = read_series()
     judged, one_gpu = judge_left_out(series), judge_one_gpu(series, refit=True)
     held_out = {
-        "points": {name: asdict(one) for name, one in score_points(judged).items()},
+        "points": {name: asdict(score) for name, score in score_points(judged).items()},
         "baselines": score_baselines(judged),
-        "by": {key: {name: asdict(one) for name, one in score_by(judged, key).items()} for key in ("family", "gpus")},
-        "one_gpu": {name: asdict(one) for name, one in one_gpu.items()},
+        "by": {
+            key: {name: asdict(score) for name, score in score_by(judged, key).items()} for key in ("family", "gpus")
+        },
+        "one_gpu": {name: asdict(score) for name, score in one_gpu.items()},
         "series": len(series),
-        "sources": len({one.source for one in series}),
+        "sources": len({curve.source for curve in series}),
         "expected_hard": asdict(score(judged.take(judged.predicted < HARD * judged.keys["linear"]))),
     }
     aside = accuracy_training(only_held_out=True).to_dict()

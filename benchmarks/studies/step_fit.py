@@ -61,7 +61,7 @@ def summarize(name: str, errors: Array) -> str:
 
 def draw_systems(series: Sequence[Series]) -> set[str]:
     """Return the systems of series that are held out, besides those of put_aside.txt."""
-    others = sorted({one.system for one in series} - put_aside())
+    others = sorted({curve.system for curve in series} - put_aside())
     return set(random.Random(f"{LOT_SEED} systems").sample(others, LOT_SYSTEMS))
 
 
@@ -87,13 +87,18 @@ def leave_out(runs: RunSteps, series: Fitted) -> tuple[Array, Array]:
 
 def leave_series_out(runs: RunSteps, series: Sequence[Series], folds: int) -> None:
     """Print the errors of series, each source by a fit that has not seen it nor those of its fold."""
-    names, fitted, logs, hard = sorted({one.source for one in series}), fitted_runs(runs), list[Array](), list[Array]()
+    names, fitted, logs, hard = (
+        sorted({curve.source for curve in series}),
+        fitted_runs(runs),
+        list[Array](),
+        list[Array](),
+    )
     for fold in range(folds):
         left = {*names[fold::folds]}
-        p = fit([fitted, fit_of_series([one for one in series if one.source not in left])])
-        own = fit_of_series([one for one in series if one.source in left]).steps
-        logs.append(own.logs(p))
-        hard.append(find_hard(own))
+        p = fit([fitted, fit_of_series([curve for curve in series if curve.source not in left])])
+        steps = fit_of_series([curve for curve in series if curve.source in left]).steps
+        logs.append(steps.logs(p))
+        hard.append(find_hard(steps))
     errors = np.expm1(-np.concatenate(logs))
     print("left out", summarize("series", errors))
     print("left out", summarize("series, hard", errors[np.concatenate(hard)]), flush=True)
@@ -128,13 +133,13 @@ def fit_shared(logs: Array, moved: Array, sources: Array, noise: float) -> float
 
 def judge_deviations(logs: Array, moved: Array, sources: Array, noise: float) -> dict[str, float]:
     """Return which share of each source's runs intervals of 80 % hold that are made from the others."""
-    held = dict[str, float]()
+    coverages = dict[str, float]()
     for name in dict.fromkeys(sources):
         mine = sources == name
         shared = fit_shared(logs[~mine], moved[~mine], sources[~mine], noise)
         deviation = np.sqrt(shared**2 * moved[mine] + noise**2)
-        held[str(name)] = float(np.mean(np.abs(logs[mine]) <= Z_80 * deviation))
-    return held
+        coverages[str(name)] = float(np.mean(np.abs(logs[mine]) <= Z_80 * deviation))
+    return coverages
 
 
 def fit_losses(steps: SeriesSteps, p: dict[str, float], shared: float) -> dict[str, float]:
@@ -148,8 +153,8 @@ def fit_losses(steps: SeriesSteps, p: dict[str, float], shared: float) -> dict[s
 
     def loss(x: Array) -> float:
         deviation = np.sqrt(shared**2 * moved + np.exp(2 * x[0]) + np.exp(2 * x[1]) * lost**2)
-        held = 0.5 * ((x[0] - np.log(0.01)) ** 2 + (x[1] - np.log(0.15)) ** 2)
-        return float(np.sum(weights * (0.5 * (logs / deviation) ** 2 + np.log(deviation))) + held)
+        penalty = 0.5 * ((x[0] - np.log(0.01)) ** 2 + (x[1] - np.log(0.15)) ** 2)
+        return float(np.sum(weights * (0.5 * (logs / deviation) ** 2 + np.log(deviation))) + penalty)
 
     best = minimize(loss, np.log([0.01, 0.15]), method="Nelder-Mead").x
     return {"floor": float(np.exp(best[0])), "lost": float(np.exp(best[1]))}
@@ -164,9 +169,9 @@ def fit_memory(columns: Columns, measured: Array, sources: Sequence[str]) -> dic
         return {name: MEMORY_PRIORS[name] * float(np.exp(0.4 * move)) for name, move in zip(names, x, strict=True)}
 
     def residuals(x: Array) -> Array:
-        found = np.log(memory_parts(columns, at(x))["total"] / measured) / 0.1
-        size = HUBER * np.sqrt(2 * (np.sqrt(1 + (found / HUBER) ** 2) - 1))
-        return np.concatenate([weights * np.sign(found) * size, x])
+        errors = np.log(memory_parts(columns, at(x))["total"] / measured) / 0.1
+        size = HUBER * np.sqrt(2 * (np.sqrt(1 + (errors / HUBER) ** 2) - 1))
+        return np.concatenate([weights * np.sign(errors) * size, x])
 
     best: Any = least_squares(residuals, np.zeros(len(names)), diff_step=np.full(len(names), 1e-3))
     return at(best.x)
@@ -202,29 +207,29 @@ def write_shipped(runs: RunSteps) -> None:
     remembered = [run for run in everything if has_memory(run)]
     known = columns_of_runs(remembered), measured_memory(remembered), [run["source"] for run in remembered]
     memory, shared = fit_memory(*known), fit_shared(*left_out, runs.sources, noise)
-    found = {
+    answer = {
         "parameters": parameters,
         "deviations": {"shared": shared, "noise": noise, **fit_losses(series.steps, parameters, shared)},
         "memory": memory, "chance": fit_chance(everything, memory),
     }  # fmt: skip
-    write_text(FITTED, json.dumps(found, indent=1) + "\n")
+    write_text(FITTED, json.dumps(answer, indent=1) + "\n")
 
 
-def print_errors(what: str, runs: RunSteps, p: dict[str, float]) -> None:
+def print_errors(title: str, runs: RunSteps, p: dict[str, float]) -> None:
     """Print the errors of runs by source."""
     errors = np.expm1(runs.logs(p))
     for name in dict.fromkeys(runs.sources):
-        print(f"{what:9}", summarize(name, errors[runs.sources == name]))
-    print(f"{what:9}", summarize("all", errors), f"mean of medians {_mean(errors, runs.sources):.2%}", flush=True)
+        print(f"{title:9}", summarize(name, errors[runs.sources == name]))
+    print(f"{title:9}", summarize("all", errors), f"mean of medians {_mean(errors, runs.sources):.2%}", flush=True)
 
 
-def print_series(what: str, series: Sequence[Series], p: dict[str, float]) -> None:
+def print_series(title: str, series: Sequence[Series], p: dict[str, float]) -> None:
     """Print the errors of the rates of series."""
     steps = fit_of_series(series).steps
     assert isinstance(steps, SeriesSteps)
     errors = np.expm1(-steps.logs(p))
-    print(f"{what:9}", summarize("series", errors))
-    print(f"{what:9}", summarize("series, hard", errors[find_hard(steps)]), flush=True)
+    print(f"{title:9}", summarize("series", errors))
+    print(f"{title:9}", summarize("series, hard", errors[find_hard(steps)]), flush=True)
 
 
 def main() -> None:
@@ -243,7 +248,7 @@ def main() -> None:
         return
     runs, series = every.take(~slow & ~aside), read_series()
     hidden = put_aside() | draw_systems(series)
-    seen = [one for one in series if one.system not in hidden]
+    seen = [curve for curve in series if curve.system not in hidden]
     p = fit([fitted_runs(runs), fit_of_series(seen)])
     for name, value in p.items():
         shift = np.log(value / PRIORS[name].value) / PRIORS[name].spread
@@ -260,8 +265,8 @@ def main() -> None:
         print("80 % made of others hold", judge_deviations(logs, moved, runs.sources, noise))
     if options.open:
         print_errors("held out", every.take(~slow & aside), p)
-        for what, systems in (("by lot", draw_systems(series)), ("always", put_aside())):
-            print_series(what, [one for one in series if one.system in systems], p)
+        for title, systems in (("by lot", draw_systems(series)), ("always", put_aside())):
+            print_series(title, [curve for curve in series if curve.system in systems], p)
 
 
 def _mean(errors: Array, sources: Array) -> float:

@@ -46,19 +46,19 @@ def run_data_parallel(training: Training, devices: int, *, steps: int, timeout: 
     """
     if reason := why_not(devices):
         raise InputError(reason)
-    found: list[Steps] = launch(train_by_one, 1, training, devices, steps, backend="nccl", timeout=timeout)
-    return found[0]
+    runs: list[Steps] = launch(train_by_one, 1, training, devices, steps, backend="nccl", timeout=timeout)
+    return runs[0]
 
 
 def train_by_one(rank: int, world_size: int, training: Training, devices: int, steps: int) -> Steps:
     """Train as the only rank of a group; on CPUs, where DataParallel has no devices, by the model itself."""
-    whole = replace(training, batch_size=devices * training.batch_size, sync_batch_norm=False)
-    replica = make_replica(build_model(whole, whole.seed), whole, devices, steps)
+    all_devices = replace(training, batch_size=devices * training.batch_size, sync_batch_norm=False)
+    replica = make_replica(build_model(all_devices, all_devices.seed), all_devices, devices, steps)
     gpus = list(range(devices)) if torch.cuda.is_initialized() else None
     replica = replace(replica, model=nn.DataParallel(replica.model, device_ids=gpus))
-    watch, found = Stopwatch(rank), Steps([], [])
-    batches = iter(Shard(whole, 0, 1, steps))
+    watch, record = Stopwatch(rank), Steps([], [])
+    batches = iter(Shard(all_devices, 0, 1, steps))
     for _ in range(steps):
-        found.losses.append(take_step(replica, *load_next(batches, watch), no_sync, watch))
-        found.seconds.append(sum(watch.phases().values()))
-    return found
+        record.losses.append(take_step(replica, *load_next(batches, watch), no_sync, watch))
+        record.seconds.append(sum(watch.phases().values()))
+    return record

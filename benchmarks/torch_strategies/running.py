@@ -55,18 +55,18 @@ class CountedCalls(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(issubclass(each, DTensor) for each in types):
             return NotImplemented  # what it does with its local tensors is what comes here next
-        found = func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         if "c10d" in func.namespace:
-            self._note(func._schema.name, args, kwargs or {}, found)
-        return found
+            self._note(func._schema.name, args, kwargs or {}, result)
+        return result
 
-    def _note(self, name: str, args: Any, kwargs: dict[str, Any], found: Any) -> None:
+    def _note(self, name: str, args: Any, kwargs: dict[str, Any], result: Any) -> None:
         if name in PASSED_OVER:
             return
         if name not in NAMES:
             raise ValueError(f"{name} is a call of torch.distributed that is not counted")
         collective, place = NAMES[name]
-        nbytes = sum(each.numel() * each.element_size() for each in _tensors(found if place < 0 else args[place]))
+        nbytes = sum(each.numel() * each.element_size() for each in _tensors(result if place < 0 else args[place]))
         ranks = 2 if collective == "send" else _ranks([*args, *kwargs.values()])
         self.calls.append(CountedCall(collective, nbytes, ranks))
 
@@ -98,7 +98,7 @@ class KeptActivations(torch.autograd.graph.saved_tensors_hooks):
         self._apart = {each.untyped_storage()._cdata for each in [*model.parameters(), *model.buffers()]}
         self._holders: dict[int, int] = {}  # of each storage
         self.now = self.most = 0
-        super().__init__(self._pack, lambda kept: kept.tensor)
+        super().__init__(self._pack, lambda saved: saved.tensor)
 
     def _pack(self, tensor: Tensor) -> "_Kept":
         return _Kept(self, tensor)
@@ -152,15 +152,15 @@ def _run_strategy(plan: StrategyPlan) -> CountedStrategy:
     )
     losses, calls, most = list[float](), list[CountedCall](), 0
     for _ in range(COUNTED_DDP if plan.parallelism.strategy in WHOLE and plan.parallelism.data > 1 else COUNTED):
-        count, kept = CountedCalls(), KeptActivations(spread.model)
+        count, activations = CountedCalls(), KeptActivations(spread.model)
         spread.optimizer.zero_grad()
         with count:
-            with kept:
+            with activations:
                 loss = spread.forward_and_back(batch, targets)
             spread.optimizer.step()
         losses += [] if loss is None else [loss]
-        calls, most = count.calls, kept.most
-    held, seconds, stepping = held_bytes(spread.model, spread.optimizer), list[float](), list[float]()
+        calls, most = count.calls, activations.most
+    memory, seconds, stepping = held_bytes(spread.model, spread.optimizer), list[float](), list[float]()
     for _ in range(plan.steps):
         dist.barrier()
         clock = device_clock(own_device())
@@ -172,4 +172,4 @@ def _run_strategy(plan: StrategyPlan) -> CountedStrategy:
         begin, behind, end = map(clock.seconds, (*marks, clock.now()))
         seconds.append(end - begin)
         stepping.append(end - behind)
-    return CountedStrategy(calls, held, most, losses, seconds, stepping)
+    return CountedStrategy(calls, memory, most, losses, seconds, stepping)
