@@ -31,8 +31,8 @@ SEVERAL_HOSTS = ("--set", "cluster.hosts=2000")  # too many for this machine, so
 
 def case(name: str, *arguments: str, writes: Iterable[str] = (), **more: bytes | Callable[[Path], object]) -> Case:
     """Return a case with the files of ``more``; ``a_toml`` is ``a.toml``."""
-    there = {name.replace("_", ".", 1): content for name, content in more.items()}
-    return Case(name, arguments, tuple(there.items()), tuple(writes))
+    contents = {name.replace("_", ".", 1): content for name, content in more.items()}
+    return Case(name, arguments, tuple(contents.items()), tuple(writes))
 
 
 VALID = (
@@ -82,12 +82,12 @@ WRITERS: dict[str, tuple[tuple[str, ...], str]] = {  # arguments before the outp
 
 
 def _outputs() -> Iterator[Case]:
-    there = {"in.toml": STAR, "in.trace.json": TRACE, "folder/file": b"precious"}
+    contents = {"in.toml": STAR, "in.trace.json": TRACE, "folder/file": b"precious"}
     for name, (arguments, suffix) in WRITERS.items():
         source = next((word for word in arguments if word.startswith("in.")), "folder/file")
         for target, (path, make, writes) in _targets(suffix, source).items():
             extra = {path: make} if make else {}
-            yield Case(f"{name} to {target}", (*arguments, path), tuple({**there, **extra}.items()), writes)
+            yield Case(f"{name} to {target}", (*arguments, path), tuple({**contents, **extra}.items()), writes)
 
 
 Target = tuple[str, "bytes | Callable[[Path], object] | None", tuple[str, ...]]
@@ -252,8 +252,8 @@ def _inputs() -> Iterator[Case]:
         for kind, (name, make) in kinds.items():
             words = tuple(word.replace("IN", name) for word in arguments)
             suffix = next((word.partition("IN")[2].strip("'\"]}") for word in arguments if "IN" in word), "")
-            there = {**others, **({name + suffix: make} if make is not None else {})}
-            yield Case(f"{reader} reads {kind}", words, tuple(there.items()), ("a.png",))
+            contents = {**others, **({name + suffix: make} if make is not None else {})}
+            yield Case(f"{reader} reads {kind}", words, tuple(contents.items()), ("a.png",))
 
 
 BASES: dict[str, tuple[tuple[str, ...], bytes]] = {  # commands whose options are tried, and their scenario
@@ -289,14 +289,14 @@ def options_of(command: str) -> list[str]:
 
 def _options() -> Iterator[Case]:
     for name, (base, scenario) in BASES.items():
-        there = (("a.toml", scenario),)
+        contents = (("a.toml", scenario),)
         for option in options_of(name):
             for value in ARGUMENTS:
-                yield Case(f"{name} {option} {value[:20]!r}", (*base, option, value), there, ("a.png",))
+                yield Case(f"{name} {option} {value[:20]!r}", (*base, option, value), contents, ("a.png",))
         for value in ARGUMENTS:
-            yield Case(f"{name} {value[:20]!r}", (name, value), there)
-            yield Case(f"{name} base {value[:20]!r}", (*base, value), there, ("a.png",))
-        yield Case(f"{name} twice", (*base, *base), there, ("a.png",))
+            yield Case(f"{name} {value[:20]!r}", (name, value), contents)
+            yield Case(f"{name} base {value[:20]!r}", (*base, value), contents, ("a.png",))
+        yield Case(f"{name} twice", (*base, *base), contents, ("a.png",))
     for value in ARGUMENTS:
         yield Case(f"command {value[:20]!r}", (value,))
 
@@ -329,10 +329,12 @@ WORDS: dict[tuple[str, ...], tuple[str, ...]] = {  # values of one option that h
 
 def _words() -> Iterator[Case]:
     for words, values in WORDS.items():
-        there = (("a.toml", DEVICES if "--devices" in words else PLAN if words[0] == "plan" else STAR),)
+        contents = (("a.toml", DEVICES if "--devices" in words else PLAN if words[0] == "plan" else STAR),)
         for value in values:
             name = f"{words[0]} {words[-1]} {value[:30]!r}"
-            yield Case(name, (*words, value), (*there, ("mine.py", b"def nobody(): return None\n")), ("a.svg",), QUICK)
+            yield Case(
+                name, (*words, value), (*contents, ("mine.py", b"def nobody(): return None\n")), ("a.svg",), QUICK
+            )
 
 
 QUICK = (("RINGLAB_PROGRAM_SECONDS", "1"),)
@@ -353,7 +355,7 @@ VARIABLES: dict[str, tuple[str, ...]] = {  # variables, and values that they mus
 
 def _environments() -> Iterator[Case]:
     scenario = files.toml({"cluster": {"preset": "this-machine", "world_size": 2}, "collective": files.ASKS})
-    there = (
+    contents = (
         ("a.toml", scenario), ("mine.py", (HEAD + MINE + RIGHT).encode()),
         ("closed", lambda path: path.mkdir(mode=0o555)),
     )  # fmt: skip
@@ -366,7 +368,7 @@ def _environments() -> Iterator[Case]:
                     if variable in ("HOME", "TMPDIR")
                     else ((variable, value),)
                 )
-                yield Case(f"{variable} {value[:9]!r} {command[0]}", command, there, ("a.png",), set_to)
+                yield Case(f"{variable} {value[:9]!r} {command[0]}", command, contents, ("a.png",), set_to)
 
 
 HEAD = "import os, sys, threading, time\nfrom collectives import algorithm, copy, recv, recv_reduce, reduce, send\n\n"
@@ -402,11 +404,11 @@ def _replaced() -> Iterator[Case]:
     graph = files.toml(files.SCENARIOS["graphml"])
     for before, after in files.XML_CHANGES:
         content = files.GRAPHML.replace(before, after, 1).encode(errors="replace")
-        there = (("a.toml", graph), ("net.graphml", content))
-        yield Case(f"xml {before[:9]} {after[:25]!r}", ("predict", "a.toml", "--json", "-"), there)
+        contents = (("a.toml", graph), ("net.graphml", content))
+        yield Case(f"xml {before[:9]} {after[:25]!r}", ("predict", "a.toml", "--json", "-"), contents)
     for before, after in files.PRICE_CHANGES:
-        there = (("a.toml", PLAN), ("p.csv", files.PRICE_LIST.replace(before, after).encode()))
-        yield Case(f"prices {before[:9]!r} {after[:9]!r}", ("plan", "a.toml", "--prices", "p.csv", "--spot"), there)
+        contents = (("a.toml", PLAN), ("p.csv", files.PRICE_LIST.replace(before, after).encode()))
+        yield Case(f"prices {before[:9]!r} {after[:9]!r}", ("plan", "a.toml", "--prices", "p.csv", "--spot"), contents)
     for before, after in files.NCCL_CHANGES:
         yield _nccl(f"{before[:9]!r} {after[:9]!r}", files.NCCL.replace(before, after).encode())
 
@@ -480,13 +482,13 @@ def _topology(draw: random.Random, name: str) -> Case:
     content = files.as_json(files.mutate(files.TOPOLOGY, draw))
     if draw.random() < 0.15:
         content = files.mutate_text(files.as_json(files.TOPOLOGY), draw)
-    there = (("a.toml", files.toml(files.SCENARIOS["file"])), ("net.json", content))
-    return Case(f"{name} topology", ("predict", "a.toml", *draw.choice(((), ("--json", "-")))), there)
+    contents = (("a.toml", files.toml(files.SCENARIOS["file"])), ("net.json", content))
+    return Case(f"{name} topology", ("predict", "a.toml", *draw.choice(((), ("--json", "-")))), contents)
 
 
 def _graph(draw: random.Random, name: str) -> Case:
-    there = (("a.toml", files.toml(files.SCENARIOS["graphml"])), ("net.graphml", files.mutate_graphml(draw)))
-    return Case(f"{name} graphml", ("predict", "a.toml"), there)
+    contents = (("a.toml", files.toml(files.SCENARIOS["graphml"])), ("net.graphml", files.mutate_graphml(draw)))
+    return Case(f"{name} graphml", ("predict", "a.toml"), contents)
 
 
 def _trace(draw: random.Random, name: str) -> Case:
@@ -564,16 +566,16 @@ def _pair(draw: random.Random, name: str) -> Case:
         words = (*words, "--set", 'collective.algorithms=["ring"]', "--set", 'collective.sizes=["4 KiB"]')
     else:
         tree |= {"ranks": 4, "pair": None}
-    given = {name: held for name, held in files.SCENARIOS["training"]["training"].items() if name != "compute"}
-    here = files.toml({"cluster": {"preset": "this-machine", "world_size": 4}, "training": given})
-    there = (("a.toml", EMULATED if key == "pair" else here), ("c.json", files.as_json(tree)))
-    return Case(f"{name} {key}", words, there)
+    training = {name: setting for name, setting in files.SCENARIOS["training"]["training"].items() if name != "compute"}
+    here = files.toml({"cluster": {"preset": "this-machine", "world_size": 4}, "training": training})
+    contents = (("a.toml", EMULATED if key == "pair" else here), ("c.json", files.as_json(tree)))
+    return Case(f"{name} {key}", words, contents)
 
 
 def _model(draw: random.Random, name: str) -> Case:
-    there = (("a.toml", DEVICES), ("m.json", files.as_json(files.mutate(files.MODEL, draw))))
+    contents = (("a.toml", DEVICES), ("m.json", files.as_json(files.mutate(files.MODEL, draw))))
     words = ("predict", "a.toml", "--devices", "1,8", "--set", 'training.compute={profile="m.json"}')
-    return Case(f"{name} model", words, there)
+    return Case(f"{name} model", words, contents)
 
 
 _DRAWN = (

@@ -78,14 +78,14 @@ def problems(case: Case, folder: Path) -> list[str]:
 
 
 def _broken_manners(ended: Ended) -> Iterator[str]:
-    said = ended.out + ended.err
+    text = ended.out + ended.err
     if ended.status not in STATUSES:
         yield f"exit status {ended.status}: {ended.err[-500:]}"
     for phrase in UNWANTED:
-        if phrase in said:
-            yield f"{phrase}: {said[max(said.find(phrase) - 100, 0) :][-900:]}"
-    if found := CONTROL.search(said):
-        yield f"control character {found[0]!r}: {said[max(found.start() - 80, 0) : found.end() + 40]!r}"
+        if phrase in text:
+            yield f"{phrase}: {text[max(text.find(phrase) - 100, 0) :][-900:]}"
+    if match := CONTROL.search(text):
+        yield f"control character {match[0]!r}: {text[max(match.start() - 80, 0) : match.end() + 40]!r}"
     if ended.status in (1, 2) and not ended.err.strip() and not ended.out.strip():
         yield f"status {ended.status} without a word"
     if ended.status == 2 and (len(ended.err) > 3500 or len(ended.err.splitlines()) > 12):
@@ -118,17 +118,17 @@ def _bad_json(case: Case, ended: Ended) -> Iterator[str]:
 
 def snapshot(folder: Path) -> dict[str, str]:
     """Return what is in a folder: kind, device or target, and content of each name."""
-    found = {}
+    entries = {}
     for file in folder.rglob("*"):
         status, name = file.lstat(), os.fsencode(file.relative_to(folder)).decode(errors="backslashreplace")
         if stat.S_ISLNK(status.st_mode):
-            found[name] = f"link to {file.readlink()}"
+            entries[name] = f"link to {file.readlink()}"
         elif stat.S_ISREG(status.st_mode):
             large = status.st_size > 10**7
-            found[name] = f"file {stat.S_IMODE(status.st_mode):o} {status.st_size if large else _hash(file)}"
+            entries[name] = f"file {stat.S_IMODE(status.st_mode):o} {status.st_size if large else _hash(file)}"
         else:
-            found[name] = f"{stat.filemode(status.st_mode)} {status.st_rdev}"
-    return found
+            entries[name] = f"{stat.filemode(status.st_mode)} {status.st_rdev}"
+    return entries
 
 
 def _hash(file: Path) -> str:
@@ -147,7 +147,7 @@ def run_in_fork(case: Case, folder: Path) -> Ended:
     for end in (out[1], err[1]):
         os.close(end)
     try:
-        said, silence = _listen(child, (out[0], err[0]))
+        outputs, silence = _listen(child, (out[0], err[0]))
     finally:
         for end in (out[0], err[0]):
             os.close(end)
@@ -157,8 +157,8 @@ def run_in_fork(case: Case, folder: Path) -> Ended:
     ended = os.waitstatus_to_exitcode(status)
     return Ended(
         ended,
-        said[out[0]].decode(errors="replace"),
-        said[err[0]].decode(errors="replace"),
+        outputs[out[0]].decode(errors="replace"),
+        outputs[err[0]].decode(errors="replace"),
         silence,
         used.ru_maxrss << 10,
     )
@@ -180,8 +180,8 @@ def _be_the_command(case: Case, folder: Path, out: int, err: int) -> None:
         os.dup2(out, 1)
         os.dup2(err, 2)
         os.closerange(3, 200)
-        given = {name: value.replace(HERE, str(folder)) for name, value in case.environment}
-        os.environ.update({"XDG_CACHE_HOME": str(folder / "cache"), "COLUMNS": "120", **given})
+        variables = {name: value.replace(HERE, str(folder)) for name, value in case.environment}
+        os.environ.update({"XDG_CACHE_HOME": str(folder / "cache"), "COLUMNS": "120", **variables})
         sys.argv = ["ringlab", *case.arguments]
         sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", errors="backslashreplace")  # noqa: SIM115
         status = _status_of_main()
@@ -212,21 +212,21 @@ def _status_of_main() -> int:
 
 def _listen(child: int, pipes: tuple[int, int]) -> tuple[dict[int, bytes], float]:
     """Return what came through each pipe until both ended, and the longest silence in seconds of computing."""
-    said = dict.fromkeys(pipes, b"")
+    outputs = dict.fromkeys(pipes, b"")
     open_pipes, longest, spoke_at, spoke_cpu = list(pipes), 0.0, time.monotonic(), 0.0
     while open_pipes:
         ready, _, _ = select.select(open_pipes, [], [], 0.1)
         now, cpu = time.monotonic(), _cpu_seconds(child)
         longest = max(longest, cpu - spoke_cpu)
         if now - spoke_at > WALL or longest > SILENCE:
-            return said, max(longest, SILENCE + now - spoke_at)
+            return outputs, max(longest, SILENCE + now - spoke_at)
         for pipe in ready:
             piece = os.read(pipe, 65536)
-            said[pipe] = (said[pipe] + piece)[:20_000_000]
+            outputs[pipe] = (outputs[pipe] + piece)[:20_000_000]
             spoke_at, spoke_cpu = now, cpu
             if not piece:
                 open_pipes.remove(pipe)
-    return said, longest
+    return outputs, longest
 
 
 def _cpu_seconds(process: int) -> float:
@@ -263,16 +263,16 @@ def _run_here(case: Case, folder: Path) -> None:
     before, streams, argv = Path.cwd(), (sys.stdout, sys.stderr), sys.argv
     os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
     os.chdir(folder)
-    with Path(folder, "said").open("w+") as said:
-        sys.stdout = sys.stderr = said
+    with Path(folder, "said").open("w+") as log:
+        sys.stdout = sys.stderr = log
         sys.argv = ["ringlab", *case.arguments]
         try:
             status = _status_of_main()
         finally:
             (sys.stdout, sys.stderr), sys.argv = streams, argv
             os.chdir(before)
-        said.seek(0)
-        assert status == 0, f"{case.name}: {said.read()}"
+        log.seek(0)
+        assert status == 0, f"{case.name}: {log.read()}"
 
 
 _cases: list[Case] = []  # their files are functions, which cannot be pickled
@@ -282,8 +282,8 @@ def try_all(cases: Iterable[Case], workers: int = 1) -> Iterator[Tried]:
     """Run each case in a new folder, and yield it with its problems and seconds."""
     _cases[:] = cases
     with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
-        for case, (found, seconds) in zip(_cases, pool.map(_try_case, range(len(_cases))), strict=True):
-            yield case, found, seconds
+        for case, (problems, seconds) in zip(_cases, pool.map(_try_case, range(len(_cases))), strict=True):
+            yield case, problems, seconds
 
 
 def _try_case(number: int) -> tuple[list[str], float]:
@@ -315,12 +315,12 @@ def main() -> None:
     systematic = islice(hostile_cases.systematic(), 0, None, options.every) if options.every else ()
     cases = chain(systematic, hostile_cases.drawn(range(first, end)))
     tried, slow = 0, list[tuple[float, str]]()
-    for case, found, seconds in try_all((case for case in cases if options.only in case.name), options.workers):
+    for case, problems, seconds in try_all((case for case in cases if options.only in case.name), options.workers):
         tried += 1
         slow.append((seconds, case.name))
-        if found:
+        if problems:
             shown = [word[:200] for word in case.arguments]
-            _tell({"case": case.name, "arguments": shown, "problems": found})
+            _tell({"case": case.name, "arguments": shown, "problems": problems})
     _tell({"tried": tried, "slowest": sorted(slow, reverse=True)[:8]})
 
 

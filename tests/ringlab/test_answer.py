@@ -100,8 +100,8 @@ def test_what_if_is_a_section_of_the_same_table(compared):
 def test_worst_error_names_its_row(compared):
     naive, ring, ddp = compared.training
     off = replace(ring, sync_s=side_by_side(1.44, 1.0))
-    found = conclude(replace(compared, training=(naive, off, ddp)), SCENARIO).conclusions
-    assert "The predictions are off by at most 44%, for sync with ring." in found
+    conclusions = conclude(replace(compared, training=(naive, off, ddp)), SCENARIO).conclusions
+    assert "The predictions are off by at most 44%, for sync with ring." in conclusions
 
 
 def test_sentence_compares_times_of_the_largest_size():
@@ -117,20 +117,22 @@ def test_sentence_compares_times_of_the_largest_size():
 
 
 def test_fastest_is_compared_with_the_next_fastest():
-    found = load("star8", "collective.algorithms=['naive', 'double_tree', 'ring']", "collective.sizes=64 MiB").predict()
-    ring, tree, naive = sorted(one.time_s or 0.0 for one in found.collectives)
+    answer = load(
+        "star8", "collective.algorithms=['naive', 'double_tree', 'ring']", "collective.sizes=64 MiB"
+    ).predict()
+    ring, tree, naive = sorted(row.time_s or 0.0 for row in answer.collectives)
     assert naive > 3 * tree > 3 * ring
     assert (
         f"ring takes {format_time(ring)} and is {tree / ring:.2f} times as fast as double_tree, which takes "
-        f"{format_time(tree)}." in found.conclusions[0]
+        f"{format_time(tree)}." in answer.conclusions[0]
     )
 
 
 def test_fastest_is_not_compared_with_itself():
     scenario = load("star8", "collective.sizes=64 MiB")
-    found = scenario.predict()
-    ring = next(one for one in found.collectives if one.algorithm == "ring")
-    sentence = conclude(replace(found, collectives=(ring, ring)), scenario).conclusions[0]
+    answer = scenario.predict()
+    ring = next(row for row in answer.collectives if row.algorithm == "ring")
+    sentence = conclude(replace(answer, collectives=(ring, ring)), scenario).conclusions[0]
     assert sentence.endswith(f"ring takes {format_time(ring.time_s)}.")
 
 
@@ -143,9 +145,10 @@ def with_faults() -> Prediction:
 def test_degraded_link_is_named_in_the_conclusions(with_faults):
     assert len(with_faults.conclusions) < 5 and with_faults.explanations
     assert any(
-        "3.27 times" in one and "over h3 - s0, which has 0.1 of its bandwidth" in one for one in with_faults.conclusions
+        "3.27 times" in sentence and "over h3 - s0, which has 0.1 of its bandwidth" in sentence
+        for sentence in with_faults.conclusions
     )
-    assert any(one.endswith("never ends, as rank 2 failed at 5 ms.") for one in with_faults.conclusions)
+    assert any(sentence.endswith("never ends, as rank 2 failed at 5 ms.") for sentence in with_faults.conclusions)
     for explain in (False, True):
         lines = printed(with_faults.show(), explain=explain).splitlines()
         assert lines[0] == with_faults.title
@@ -156,17 +159,17 @@ def test_degraded_link_is_named_in_the_conclusions(with_faults):
 @pytest.mark.parametrize("count", range(9))
 @pytest.mark.parametrize("more", [(), ("why",)])
 def test_answer_shows_five_sentences_and_all_with_explain(count: int, more: tuple[str, ...]) -> None:
-    said = [f"sentence {number}" for number in range(count)]
-    lines, explained = (printed([Sentences(said, more)], 80, explain).splitlines() for explain in (False, True))
-    assert explained == [*said, *more]
-    assert len(lines) <= 5 and (lines == said or lines[-1].startswith("--explain shows "))
+    sentences = [f"sentence {number}" for number in range(count)]
+    lines, explained = (printed([Sentences(sentences, more)], 80, explain).splitlines() for explain in (False, True))
+    assert explained == [*sentences, *more]
+    assert len(lines) <= 5 and (lines == sentences or lines[-1].startswith("--explain shows "))
 
 
 @pytest.mark.parametrize("count", range(1, 8))
 def test_limits_and_load_do_not_add_a_sixth_sentence(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = [f"sentence {number}" for number in range(count)]
+    sentences = [f"sentence {number}" for number in range(count)]
     for module in ("predicting.prediction", "measuring.compare"):
-        monkeypatch.setattr(f"ringlab.commands.{module}.conclude", lambda *_: Conclusions(*keep_few(said)))
+        monkeypatch.setattr(f"ringlab.commands.{module}.conclude", lambda *_: Conclusions(*keep_few(sentences)))
     comparison = CollectiveComparison("all_reduce", (RING,), (64,), "float32", "sum", 0)
     scenario = LoadedScenario("sizes", Path("sizes.toml"), STAR8, comparison, (), ())
     predicted = predict(scenario)
@@ -177,7 +180,7 @@ def test_limits_and_load_do_not_add_a_sixth_sentence(count: int, monkeypatch: py
         lines = printed(answer.show()).splitlines()
         assert len(lines) - max(number for number, line in enumerate(lines) if not line.strip()) - 1 <= 5
         everything = (*answer.conclusions, *answer.explanations)
-        assert len([one for one in everything if one in said]) == count
+        assert len([sentence for sentence in everything if sentence in sentences]) == count
     assert everything[0].startswith("This machine was busy")
 
 
@@ -202,37 +205,37 @@ def test_auto_is_resolved_for_each_size_and_cluster():
     comparison = CollectiveComparison("all_reduce", (auto("all_reduce"), RING), (64, 1 << 20), "float32", "sum", 0)
     links = [(f"h{i}", f"s{i // 4}", "10 Gbit/s", "1 us") for i in range(8)] + [("s0", "s1", "1 Gbit/s", "1 us")]
     racks = simcomm.from_links(links)  # where sending to all at once is quick for short messages only
-    asked = LoadedScenario(
+    scenario = LoadedScenario(
         "auto", Path("auto.toml"), racks, comparison, (auto_training,), (WhatIf("two hosts", STAR2),)
     )
-    predicted = predict(asked)
-    for found, cluster in ((predicted, racks), (predicted.what_ifs[0], STAR2)):
-        small, ring, large, _ = found.collectives
+    predicted = predict(scenario)
+    for answer, cluster in ((predicted, racks), (predicted.what_ifs[0], STAR2)):
+        small, ring, large, _ = answer.collectives
         assert small.algorithm == f"auto ({choose('all_reduce', cluster, 64).algorithm.label})"
         assert large.algorithm == f"auto ({choose('all_reduce', cluster, 1 << 20).algorithm.label})"
         assert small.time_s < ring.time_s
-        assert found.training[0].gradient_sync.startswith("auto (")
+        assert answer.training[0].gradient_sync.startswith("auto (")
     assert predicted.collectives[0].algorithm != predicted.collectives[2].algorithm
-    shown = OneRun(asked, algorithm="auto", nbytes=64).simulate()
+    shown = OneRun(scenario, algorithm="auto", nbytes=64).simulate()
     assert shown.title == f"all_reduce/{predicted.collectives[0].algorithm}"
 
 
 def test_variants_of_an_algorithm_have_their_own_names():
     variants = tuple(find_algorithm(f"all_reduce/chain[slices={slices}]") for slices in (2, 4))
     comparison = CollectiveComparison("all_reduce", variants, (1 << 20,), "float32", "sum", 0)
-    asked = LoadedScenario("chains", Path("chains.toml"), STAR8, comparison, (), ())
-    shown = printed(predict(asked).show(), width=80)
+    scenario = LoadedScenario("chains", Path("chains.toml"), STAR8, comparison, (), ())
+    shown = printed(predict(scenario).show(), width=80)
     assert all(f"chain[slices={slices}]" in shown for slices in (2, 4))
-    assert OneRun(asked, algorithm="chain[slices=2]").simulate().title == "all_reduce/chain[slices=2]"
+    assert OneRun(scenario, algorithm="chain[slices=2]").simulate().title == "all_reduce/chain[slices=2]"
     with pytest.raises(InputError, match=r"more than one algorithm 'chain'; use one of chain\[slices=2\], chain"):
-        OneRun(asked, algorithm="chain").simulate()
+        OneRun(scenario, algorithm="chain").simulate()
 
 
 def test_prediction_names_the_bottleneck_of_its_trace() -> None:
     scenario = load("two-racks", "collective.sizes=1 MiB")
     answer = scenario.predict()
-    found = find_limits(scenario.trace("ring"))
-    assert answer.limits == f"What limits ring, 1 MiB: {found.heading}. {found.sentence}"
+    limits = find_limits(scenario.trace("ring"))
+    assert answer.limits == f"What limits ring, 1 MiB: {limits.heading}. {limits.sentence}"
     assert "s0 ↔ s1 is the bottleneck" in answer.limits
     assert answer.to_dict()["limits"] == answer.limits
     assert answer.limits in printed(answer.show(), width=2000)
@@ -253,10 +256,10 @@ def test_title_is_shown_on_one_line():
 def test_busy_machine_is_reported_first():
     predicted = predict(SCENARIO)
     busy = replace(MEASURED, load=MachineLoad(0.4, 0.0, ["make"]))
-    found = make_comparison(SCENARIO, predicted, measured(predicted, 2.0), busy)
-    first = found.conclusions[0]
+    answer = make_comparison(SCENARIO, predicted, measured(predicted, 2.0), busy)
+    first = answer.conclusions[0]
     assert first.startswith("This machine was busy: other processes took 40% of this machine's cores (make).")
-    rows = [line for line in printed(found.show()).splitlines() if " -50" in line]
+    rows = [line for line in printed(answer.show()).splitlines() if " -50" in line]
     assert rows and not any("?" in row for row in rows), "it is said once, in words"
 
 
@@ -270,9 +273,9 @@ def test_conclusions_ignore_times_of_a_busy_machine():
         for others in (0.0, 0.4)
     )
     words = ("takes", "off by at most", "fastest")
-    assert [sum(word in one for one in (*free.conclusions, *free.explanations)) for word in words][:2] == [2, 1]
-    told = [one for one in (*busy.conclusions, *busy.explanations) if not one.startswith("This machine was busy")]
-    assert not [one for one in told if any(word in one for word in words)]
+    assert [sum(word in text for text in (*free.conclusions, *free.explanations)) for word in words][:2] == [2, 1]
+    texts = [text for text in (*busy.conclusions, *busy.explanations) if not text.startswith("This machine was busy")]
+    assert not [text for text in texts if any(word in text for word in words)]
     assert headline(busy) == busy.title != headline(free)
 
 
@@ -283,9 +286,9 @@ def test_busy_machine_is_measured_again_when_it_is_quick(monkeypatch: pytest.Mon
     def measure_beside(*loads: float) -> tuple[float, int]:
         """Which load the answer has, and how many remain, of a machine with these one after the other."""
         left = [(ran, replace(MEASURED, load=MachineLoad(others, 0.0))) for others in loads]
-        found = comparing.measure_when_free(lambda: left.pop(0), NoProgress())[1].load
-        assert found is not None
-        return found.others, len(left)
+        load = comparing.measure_when_free(lambda: left.pop(0), NoProgress())[1].load
+        assert load is not None
+        return load.others, len(left)
 
     assert measure_beside(0.0, 0.5) == (0.0, 1)
     assert measure_beside(0.5, 0.01) == (0.01, 0)
@@ -298,10 +301,10 @@ def test_equal_rows_are_measured_once(monkeypatch: pytest.MonkeyPatch):
     """Also where they are equal only after a size is rounded down to whole elements."""
     ran: list[CollectiveCall | Training] = []
 
-    def measure(asked: CollectiveCall | Training, cluster: simcomm.Cluster, **options: object) -> Trace:
-        ran.append(asked)
-        run = simcomm.run if isinstance(asked, CollectiveCall) else simcomm.train
-        return replace(run(asked, cluster), kind="measured")
+    def measure(work: CollectiveCall | Training, cluster: simcomm.Cluster, **options: object) -> Trace:
+        ran.append(work)
+        run = simcomm.run if isinstance(work, CollectiveCall) else simcomm.train
+        return replace(run(work, cluster), kind="measured")
 
     monkeypatch.setattr("realcomm.run", measure)
     monkeypatch.setattr("realcomm.train", measure)
@@ -309,7 +312,7 @@ def test_equal_rows_are_measured_once(monkeypatch: pytest.MonkeyPatch):
     jobs = (JOBS[1], JOBS[1])
     twice = LoadedScenario("twice", Path("twice.toml"), STAR2, comparison, jobs, ())
     answer = running.measure(twice, None, Session(), running.Kept())
-    assert [one.bytes for one in answer.collectives] == [64] * 6 + [128] * 3
+    assert [row.bytes for row in answer.collectives] == [64] * 6 + [128] * 3
     assert len(answer.training) == 2 and answer.training[0] == answer.training[1]
     assert len(ran) == 2 * 2 + 1
     assert [trace.title for trace in answer.traces] == ["all_reduce/ring", "all_reduce/naive"]

@@ -164,40 +164,40 @@ def trials(folder: Path) -> dict[str, Trial]:
 
 def _files(folder: Path) -> dict[str, Path]:
     texts = {"star": COLLECTIVE, "here": ON_HERE, "trains": TRAINS, "spread": SPREAD}
-    found = {name: folder / f"{name}.toml" for name in texts}
+    paths = {name: folder / f"{name}.toml" for name in texts}
     for name, text in texts.items():
-        found[name].write_text(text)
+        paths[name].write_text(text)
     for name, trace in (("one", TRACE), ("two", OTHER)):
-        found[name] = folder / f"{name}.trace.json"
-        trace.write(found[name])
+        paths[name] = folder / f"{name}.trace.json"
+        trace.write(paths[name])
     for name, scale in (("fast", 1.0), ("slow", 9.0)):
-        found[name] = folder / f"{name}.json"
-        calibration(scale).write(found[name])
+        paths[name] = folder / f"{name}.json"
+        calibration(scale).write(paths[name])
     for name, seconds in (("quick", 0.5), ("late", 1.5)):
-        found[name] = folder / f"{name}.recording.json"
-        recording(seconds).write(found[name])
+        paths[name] = folder / f"{name}.recording.json"
+        recording(seconds).write(paths[name])
     for name, graph in (("graph", STAR.graph), ("triangle", simcomm.fully_connected(3, **LINK).graph)):
-        found[name] = folder / f"{name}.graphml"
-        nx.write_graphml(nx.DiGraph(graph), found[name])
-    found["program"] = folder / "mine.py"
-    found["program"].write_text(
+        paths[name] = folder / f"{name}.graphml"
+        nx.write_graphml(nx.DiGraph(graph), paths[name])
+    paths["program"] = folder / "mine.py"
+    paths["program"].write_text(
         "from collectives import algorithm\n@algorithm('all_reduce', chunks=1)\ndef mine(rank, world_size): yield ()\n"
     )
-    return found
+    return paths
 
 
 def _of_collectives(files: Mapping[str, Path]) -> dict[str, Trial]:
     message = {"peer": 2, "chunk": 1, "count": 3}
     local = {"chunk": 2, "into": 3, "count": 2}
     sized = {"algorithm": "all_reduce/naive", "world_size": 5}
-    asked = {"nbytes": "2 KiB", "dtype": "float64", "op": "max", "root": Given(1, {"algorithm": "reduce/naive"})}
+    options = {"nbytes": "2 KiB", "dtype": "float64", "op": "max", "root": Given(1, {"algorithm": "reduce/naive"})}
 
-    def declare(**given: Any) -> Any:
-        found = collectives.algorithm(**given)(lambda rank, world_size, root=0: iter(()))
-        return found, found.chunks(4), found.scratch(4)
+    def declare(**arguments: Any) -> Any:
+        declared = collectives.algorithm(**arguments)(lambda rank, world_size, root=0: iter(()))
+        return declared, declared.chunks(4), declared.scratch(4)
 
-    def group(**given: Any) -> Any:
-        return list(collectives.on_group(**({"program": iter([send(1, 1), recv(0, 2)])} | given)))
+    def group(**arguments: Any) -> Any:
+        return list(collectives.on_group(**({"program": iter([send(1, 1), recv(0, 2)])} | arguments)))
 
     return {
         "collectives.algorithm": Trial(
@@ -219,7 +219,7 @@ def _of_collectives(files: Mapping[str, Path]) -> dict[str, Trial]:
         ),
         "collectives.make_call": Trial(
             collectives.make_call, lambda: {"algorithm": RING, "world_size": 4, "nbytes": 1000},
-            {**asked, "algorithm": "all_to_all/direct", "world_size": Given(7, {"algorithm": "all_to_all/direct"}),
+            {**options, "algorithm": "all_to_all/direct", "world_size": Given(7, {"algorithm": "all_to_all/direct"}),
              "buffers": Given([np.ones(3) for _ in range(4)], {"nbytes": None})},
         ),
         "collectives.on_group": Trial(
@@ -244,7 +244,7 @@ def _of_collectives(files: Mapping[str, Path]) -> dict[str, Trial]:
 
 def _of_simcomm(files: Mapping[str, Path]) -> dict[str, Trial]:
     rooted, here = {"algorithm": "reduce/naive"}, {"cluster": HERE}
-    found = {
+    trials = {
         name: cluster_trial(name, base, others)
         for name, base, others in (
             ("dragonfly", {"hosts_per_router": 2, "routers_per_group": 2, "global_links": 1, **LINK},
@@ -268,7 +268,7 @@ def _of_simcomm(files: Mapping[str, Path]) -> dict[str, Trial]:
     on_ring = simcomm.ring(4, **LINK).graph
 
     def routed(policy: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda **given: [policy(**given)(on_ring).route("h0", host) for host in ("h1", "h2")]
+        return lambda **arguments: [policy(**arguments)(on_ring).route("h0", host) for host in ("h1", "h2")]
 
     tree = simcomm.fat_tree(4, **LINK).graph
     plain = simcomm.from_links([*LINKS, ("h2", "s0", "1 Gbit/s", "1 us")])
@@ -277,14 +277,14 @@ def _of_simcomm(files: Mapping[str, Path]) -> dict[str, Trial]:
     rented = simcomm.preset("dgx-a100", 2)
     faulty = {"engine": "simpy", "faults": FAILS}
     return {
-        **{f"simcomm.{name}": trial for name, trial in found.items()},
+        **{f"simcomm.{name}": trial for name, trial in trials.items()},
         "simcomm.choose": Trial(
             simcomm.choose, lambda: {"collective": "all_reduce", "cluster": STAR, "nbytes": 1 << 20},
             {**other, "calibration": calibration(), "collective": "broadcast", "nbytes": "1 KiB", "dtype": "float63",
              "op": "xor", "root": 1, "among": ["naive"]},
         ),
         "simcomm.ecmp": Trial(
-            lambda **given: [simcomm.ecmp(**given)(tree).route("h0", f"h{host}") for host in range(8, 16)],
+            lambda **arguments: [simcomm.ecmp(**arguments)(tree).route("h0", f"h{host}") for host in range(8, 16)],
             dict, {"seed": 5},
         ),
         "simcomm.listed_routes": Trial(
@@ -483,8 +483,8 @@ def _of_ringlab(folder: Path, files: Mapping[str, Path]) -> dict[str, Trial]:
         for rate in (9.0, 99.0)
     ]
     plan = {"scenario": "quickstart", "overrides": ("training.model='resnet50'", "plan.known_rates={'V100' = 400.0}")}
-    asked = {"session": Session(timeout_s=9.0), "check_all": True, "weights": folder / "weights.pt"}
-    found = {
+    options = {"session": Session(timeout_s=9.0), "check_all": True, "weights": folder / "weights.pt"}
+    trials = {
         "animate": Trial(
             ringlab.animate, lambda: {"source": star, "path": folder / "c.png"},
             {"source": other, "path": folder / "c.svg", **pictures, "calibration": calibration()},
@@ -510,11 +510,11 @@ def _of_ringlab(folder: Path, files: Mapping[str, Path]) -> dict[str, Trial]:
         ),
         "compare_strategy": Trial(
             ringlab.compare_strategy, lambda: {"scenario": files["spread"]},
-            {"scenario": files["star"], "overrides": ("training.batch_size=8",), **asked}, ("check_all",),
+            {"scenario": files["star"], "overrides": ("training.batch_size=8",), **options}, ("check_all",),
         ),
         "run_strategy": Trial(
             ringlab.run_strategy, lambda: {"scenario": files["spread"]},
-            {"scenario": files["star"], "overrides": ("training.batch_size=8",), **asked}, ("check_all",),
+            {"scenario": files["star"], "overrides": ("training.batch_size=8",), **options}, ("check_all",),
         ),
         "describe": Trial(
             ringlab.describe, lambda: {"files": pasted},
@@ -578,7 +578,7 @@ def _of_ringlab(folder: Path, files: Mapping[str, Path]) -> dict[str, Trial]:
         known = {key: value for key, value in others.items() if key in inspect.signature(method).parameters}
         of_methods[f"Scenario.{name}"] = Trial(method, lambda base=base: dict(base), known, ("accept_noise",))
     (folder / "mine").mkdir(exist_ok=True)
-    return {**{f"ringlab.{name}": trial for name, trial in found.items()}, **of_methods}
+    return {**{f"ringlab.{name}": trial for name, trial in trials.items()}, **of_methods}
 
 
 @pytest.fixture(scope="module")
@@ -604,11 +604,11 @@ def _build(network: EmulatedNetwork) -> None:
 class _Processes:
     """What is asked of the processes of a launch."""
 
-    def __init__(self, folder: Path, *given: object) -> None:
-        self.given = given[:3], given[4:]  # without the interrupts
+    def __init__(self, folder: Path, *arguments: object) -> None:
+        self.given = arguments[:3], arguments[4:]  # without the interrupts
 
-    def start(self, payload: bytes, *given: object) -> None:
-        raise Started(_digest((self.given, payload, given)))
+    def start(self, payload: bytes, *arguments: object) -> None:
+        raise Started(_digest((self.given, payload, arguments)))
 
     def end(self) -> None:
         """There is nothing to end."""
@@ -630,21 +630,21 @@ def _digest(value: object) -> str:
     if isinstance(value, Sweep):
         return str([*value.rows()])
     if isinstance(value, ringlab.Scenario):
-        return str([_digest(getattr(value, one.name)) for one in fields(value)])
+        return str([_digest(getattr(value, field.name)) for field in fields(value)])
     if hasattr(value, "to_dict") and not isinstance(value, type):
-        found, shown = value.to_dict(), [*value.show()] if hasattr(value, "show") else []
-        kept = {key: one for key, one in found.items() if key != "environment"}
-        return json.dumps([kept, list(map(str, shown))], default=str)
+        answer, shown = value.to_dict(), [*value.show()] if hasattr(value, "show") else []
+        content = {key: item for key, item in answer.items() if key != "environment"}
+        return json.dumps([content, list(map(str, shown))], default=str)
     if isinstance(value, Mapping):
-        return str({key: _digest(one) for key, one in value.items()})
+        return str({key: _digest(item) for key, item in value.items()})
     if isinstance(value, list | tuple):
-        return str([_digest(one) for one in value])
+        return str([_digest(item) for item in value])
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
-def _outcome(function: Callable[..., Any], given: dict[str, Any]) -> str:
+def _outcome(function: Callable[..., Any], arguments: dict[str, Any]) -> str:
     """Return what a call comes to: what it returns and has written, what it has started, or that it is rejected."""
-    first, several, named = list[Any](), list[Any](), dict(given)
+    first, several, named = list[Any](), list[Any](), dict(arguments)
     for name, parameter in inspect.signature(function).parameters.items():
         if name in named and parameter.kind is parameter.VAR_POSITIONAL:
             several = [*named.pop(name)]
@@ -661,7 +661,7 @@ def _outcome(function: Callable[..., Any], given: dict[str, Any]) -> str:
     except Started as started:
         result = f"started {started}"
     kinds = Path | Heard | np.ndarray | torch.Tensor | list
-    return f"{result} {_digest([one for one in given.values() if isinstance(one, kinds)])}"
+    return f"{result} {_digest([argument for argument in arguments.values() if isinstance(argument, kinds)])}"
 
 
 def _of(table: Mapping[str, Trial], package: str) -> dict[str, Trial]:
@@ -675,10 +675,15 @@ EVERY = [*PACKAGES, "Scenario"]
 def test_every_argument_of_a_public_function_has_a_trial(package: str, table: dict[str, Trial]) -> None:
     module = ringlab.Scenario if package == "Scenario" else PACKAGES[package]
     public = {name: getattr(module, name) for name in dir(module) if not name.startswith("_")}
-    functions = {name: one for name, one in public.items() if inspect.isfunction(one)}
+    functions = {name: function for name, function in public.items() if inspect.isfunction(function)}
     if package == "Scenario":  # its other methods are functions of ringlab
-        functions = {name: one for name, one in functions.items() if getattr(ringlab, name, None) is not one}
-    wanted = {f"{package}.{name}": {*inspect.signature(one).parameters} - {"self"} for name, one in functions.items()}
+        functions = {
+            name: function for name, function in functions.items() if getattr(ringlab, name, None) is not function
+        }
+    wanted = {
+        f"{package}.{name}": {*inspect.signature(function).parameters} - {"self"}
+        for name, function in functions.items()
+    }
     assert {name: {*trial.others} for name, trial in _of(table, package).items()} == wanted
 
 
@@ -755,8 +760,8 @@ UNUSED: dict[str, Callable[[], Any]] = {  # an argument that a call does not dep
 }
 
 
-def _on_nccl(nbytes: int | None = 1024, **given: Any) -> Any:
-    return simcomm.run(nccl("all_reduce"), ringlab.load("two-p5").cluster, nbytes, **given)
+def _on_nccl(nbytes: int | None = 1024, **arguments: Any) -> Any:
+    return simcomm.run(nccl("all_reduce"), ringlab.load("two-p5").cluster, nbytes, **arguments)
 
 
 @pytest.mark.parametrize("message", UNUSED)

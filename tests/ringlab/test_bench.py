@@ -72,10 +72,10 @@ def test_bench_rejects_bad_options_before_it_starts(asked: dict, message: str):
 
 
 def test_bench_row_has_the_figures_of_nccl_tests():
-    asked = BenchOptions(
+    options = BenchOptions(
         collective="reduce_scatter", algorithms=("ring", "naive"), ranks=2, begin="1K", end="4K", iterations=3
     )
-    rows = bench(asked, timeout=60).to_dict()["collectives"]
+    rows = bench(options, timeout=60).to_dict()["collectives"]
     assert [(row["bytes"], row["algorithm"]) for row in rows] == [
         (1024, "ring"), (1024, "naive"), (4096, "ring"), (4096, "naive"),
     ]  # fmt: skip
@@ -99,9 +99,9 @@ def shown(options: BenchOptions) -> tuple[list[str], BenchAnswer, Benchmark]:
 
 def test_bench_reports_nothing_for_an_empty_buffer():
     lines, answer, benchmark = shown(BenchOptions(begin="1", end="8", factor=8, iterations=2))
-    empty, one = answer.to_dict()["collectives"]
+    empty, row = answer.to_dict()["collectives"]
     assert (empty["bytes"], empty["time_s"], empty["busbw_GBps"], empty["error"], empty["wrong"]) == (0, *[None] * 4)
-    assert one["bytes"] == 8 and one["wrong"] == 0 and one["time_s"] > 0
+    assert row["bytes"] == 8 and row["wrong"] == 0 and row["time_s"] > 0
     assert lines[4].split()[6:] == ["N/A"] * 6
     assert lines[-3 if benchmark.calibration is None else -2].endswith("0 OK")
     lines, *_ = shown(BenchOptions(begin="1", end="2", factor=2, iterations=2))
@@ -110,8 +110,8 @@ def test_bench_reports_nothing_for_an_empty_buffer():
 
 def test_bench_column_fits_the_longest_algorithm():
     wide = "hierarchical[gpus=2, rail=recursive_doubling]"
-    asked = BenchOptions(algorithms=("ring", wide), begin="1K", end="1K", iterations=2, check=False)
-    lines, *_ = shown(asked)
+    options = BenchOptions(algorithms=("ring", wide), begin="1K", end="1K", iterations=2, check=False)
+    lines, *_ = shown(options)
     ends = {line.index(word) + len(word) for line, word in zip(lines[2:6:2], ("algorithm", "ring"), strict=True)}
     assert len(ends) == 1 and lines[5].index(wide) + len(wide) in ends
     assert len({len(line) for line in (lines[2], *lines[4:6])}) == 1
@@ -154,7 +154,7 @@ def test_interrupted_bench_keeps_its_rows(tmp_path):
 
 def test_bench_writes_rows_to_the_file_when_the_pipe_breaks(ringlab: Ringlab, monkeypatch, tmp_path):
     """As with ``ringlab bench --json rows.json | head -1``; without a file the command ends."""
-    row = BenchRow(**dict.fromkeys((one.name for one in fields(BenchRow)), None))
+    row = BenchRow(**dict.fromkeys((field.name for field in fields(BenchRow)), None))
     taken: list[BenchRow] = []
 
     def measure(benchmark, on_row):

@@ -57,8 +57,8 @@ def test_help_names_every_command(ringlab):
 @pytest.mark.parametrize("command", cli.COMMANDS)
 def test_help_begins_with_the_description_of_the_list(ringlab, command):
     status, out, _ = ringlab(command, "--help")
-    said = cli.describe_command(command)
-    assert status == 0 and said and said in " ".join(re.sub("[│|]", " ", out).split())
+    description = cli.describe_command(command)
+    assert status == 0 and description and description in " ".join(re.sub("[│|]", " ", out).split())
 
 
 def test_check_compares_costs_with_the_lower_bound(ringlab):
@@ -209,11 +209,13 @@ def test_run_names_a_dead_rank_with_status_1(ringlab, here, monkeypatch):
     assert "SIGKILL" in err
 
 
-@pytest.mark.parametrize(("own", "lost_peer", "is_said"), [(1, False, True), (1, True, False), (0, False, False)])
-def test_rank_reports_only_its_own_failure_under_torchrun(own, lost_peer, is_said, capsys, monkeypatch):
+@pytest.mark.parametrize(
+    ("failed_rank", "lost_peer", "is_said"), [(1, False, True), (1, True, False), (0, False, False)]
+)
+def test_rank_reports_only_its_own_failure_under_torchrun(failed_rank, lost_peer, is_said, capsys, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    error = RankFailed(own, f"rank {own} failed")
+    error = RankFailed(failed_rank, f"rank {failed_rank} failed")
     error.lost_peer = lost_peer
     _say(error)
     assert capsys.readouterr().err == ("ringlab: rank 1 failed\n" if is_said else "")
@@ -260,8 +262,8 @@ def test_unexpected_end_of_file_is_reported_as_an_error(capsys):
     with pytest.MonkeyPatch.context() as patched, pytest.raises(SystemExit) as ended:
         patched.setattr("sys.argv", ["ringlab"])
         exit_with_a_line(app)
-    said = capsys.readouterr().err
-    assert ended.value.code == 1 and "EOFError: Ran out of input" in said and "Abort" not in said
+    message = capsys.readouterr().err
+    assert ended.value.code == 1 and "EOFError: Ran out of input" in message and "Abort" not in message
 
 
 def test_rank_prints_without_a_world_size(ringlab, monkeypatch):
@@ -274,5 +276,5 @@ def test_rank_prints_without_a_world_size(ringlab, monkeypatch):
 def test_deprecation_is_shown_as_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     cli.show_warning(InputWarning("nic = 12.5 has no unit"), InputWarning, "scenario.py", 7)
     cli.show_warning(UserWarning("odd"), UserWarning, "scenario.py", 7)
-    said = capsys.readouterr().err.splitlines()
-    assert said[:2] == ["ringlab: nic = 12.5 has no unit", "scenario.py:7: UserWarning: odd"]
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:2] == ["ringlab: nic = 12.5 has no unit", "scenario.py:7: UserWarning: odd"]

@@ -87,24 +87,28 @@ def test_function_is_declared_for_several_collectives() -> None:
         yield ()
 
     both = [algorithm(name, chunks=1)(nothing) for name in ("all_reduce", "barrier")]
-    assert [one.full_name for one in both] == ["all_reduce/nothing", "barrier/nothing"]
+    assert [algorithm.full_name for algorithm in both] == ["all_reduce/nothing", "barrier/nothing"]
 
 
 TAKES_ALGORITHMS: dict[str, Callable[[Algorithm], Any]] = {
-    "simcomm.run": lambda one: simcomm.run(one, STAR, 1024).messages,
-    "simcomm.train": lambda one: simcomm.train(Training(one, compute=PHASES), STAR, steps=1).messages,
-    "simcomm.sweep": lambda one: simcomm.sweep(one, STAR, [1024]).seconds[0, 0, 0] > 1e-5,
-    "simcomm.sweep of several": lambda one: simcomm.sweep([one], [STAR], [1024]).seconds[0, 0, 0] > 1e-5,
-    "simcomm.choose": lambda one: choose("all_reduce", STAR, 1024, among=[one]).algorithm is one,
-    "verify": lambda one: verify(one, 4).messages == 6,
-    "find_algorithm": lambda one: find_algorithm(one, "all_reduce") is one,
-    "make_call": lambda one: make_call(one, 4, 1024).algorithm is one,
-    "CollectiveCall": lambda one: simcomm.run(CollectiveCall(one, 16), STAR).messages,
-    "build_schedule": lambda one: build_schedule(one, 4).messages == 6,
-    "replay.replay": lambda one: replay.replay(recording(), STAR.on_first(2), {"all_reduce": one}).elapsed > 0.5,
-    "ringlab.check": lambda one: ringlab.check(one, [2, 3]).is_correct,
-    "ringlab.load": lambda one: ringlab.load("star8", "collective.algorithms=['naive']", one).predict().collectives[1],
-    "Scenario.trace": lambda one: ringlab.load("star8").trace(one, "1 KiB").messages,
+    "simcomm.run": lambda algorithm: simcomm.run(algorithm, STAR, 1024).messages,
+    "simcomm.train": lambda algorithm: simcomm.train(Training(algorithm, compute=PHASES), STAR, steps=1).messages,
+    "simcomm.sweep": lambda algorithm: simcomm.sweep(algorithm, STAR, [1024]).seconds[0, 0, 0] > 1e-5,
+    "simcomm.sweep of several": lambda algorithm: simcomm.sweep([algorithm], [STAR], [1024]).seconds[0, 0, 0] > 1e-5,
+    "simcomm.choose": lambda algorithm: choose("all_reduce", STAR, 1024, among=[algorithm]).algorithm is algorithm,
+    "verify": lambda algorithm: verify(algorithm, 4).messages == 6,
+    "find_algorithm": lambda algorithm: find_algorithm(algorithm, "all_reduce") is algorithm,
+    "make_call": lambda algorithm: make_call(algorithm, 4, 1024).algorithm is algorithm,
+    "CollectiveCall": lambda algorithm: simcomm.run(CollectiveCall(algorithm, 16), STAR).messages,
+    "build_schedule": lambda algorithm: build_schedule(algorithm, 4).messages == 6,
+    "replay.replay": lambda algorithm: (
+        replay.replay(recording(), STAR.on_first(2), {"all_reduce": algorithm}).elapsed > 0.5
+    ),
+    "ringlab.check": lambda algorithm: ringlab.check(algorithm, [2, 3]).is_correct,
+    "ringlab.load": lambda algorithm: (
+        ringlab.load("star8", "collective.algorithms=['naive']", algorithm).predict().collectives[1]
+    ),
+    "Scenario.trace": lambda algorithm: ringlab.load("star8").trace(algorithm, "1 KiB").messages,
 }
 
 
@@ -243,10 +247,10 @@ def test_mypy_knows_a_declared_function(tmp_path: Path) -> None:
     command += ["--follow-imports=silent", f"--cache-dir={ROOT / '.mypy_cache' / 'programs'}", "program.py"]
     environment = {"PATH": "", "MYPYPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    told = re.findall(r"^program.py:(\d+): (?:note|error): (.*)$", done.stdout, re.MULTILINE)
-    assert [int(line) for line, _ in told] == [line for line, _ in TOLD], done.stdout + done.stderr
-    for (_, found), (_, wanted) in zip(told, TOLD, strict=True):
-        assert found.startswith(wanted)
+    notes = re.findall(r"^program.py:(\d+): (?:note|error): (.*)$", done.stdout, re.MULTILINE)
+    assert [int(line) for line, _ in notes] == [line for line, _ in TOLD], done.stdout + done.stderr
+    for (_, note), (_, wanted) in zip(notes, TOLD, strict=True):
+        assert note.startswith(wanted)
 
 
 OPERATIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {

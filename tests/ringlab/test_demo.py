@@ -40,9 +40,9 @@ SCENARIO = LoadedScenario(
 def shown(monkeypatch: pytest.MonkeyPatch) -> Demo:
     """The demo of a machine on which all takes as long as predicted, but which was busy."""
 
-    def simulate(asked: CollectiveCall | Training, cluster: simcomm.Cluster, **options: object) -> Trace:
-        run = simcomm.run if isinstance(asked, CollectiveCall) else simcomm.train
-        return replace(run(asked, cluster), kind="measured")
+    def simulate(work: CollectiveCall | Training, cluster: simcomm.Cluster, **options: object) -> Trace:
+        run = simcomm.run if isinstance(work, CollectiveCall) else simcomm.train
+        return replace(run(work, cluster), kind="measured")
 
     monkeypatch.setattr(realcomm, "run", simulate)
     monkeypatch.setattr(realcomm, "train", simulate)
@@ -56,11 +56,11 @@ def test_demo_has_one_short_table_and_three_sentences(shown: Demo) -> None:
     [table] = [part for part in parts if isinstance(part, Table)]
     assert 8 == len(table.rows) <= 12
     [sentences] = [part for part in parts if isinstance(part, Sentences)]
-    here, errors, there, busy = sentences.said
+    here, errors, on_hosts, busy = sentences.said
     assert here.startswith("Here, all_reduce, 8 MiB: ") and "both directions share one memory" in here
     assert "off by 0% in the median" in errors
-    assert re.search(r"On eight hosts, training step: ring takes .* times as fast as naive", there)
-    assert "The ring's busiest rank sends 1.75 times the buffer, that of naive 7 times" in there
+    assert re.search(r"On eight hosts, training step: ring takes .* times as fast as naive", on_hosts)
+    assert "The ring's busiest rank sends 1.75 times the buffer, that of naive 7 times" in on_hosts
     assert busy.startswith("This machine was busy: other processes took 50%")
     assert not any("?" in str(cell) for row in table.rows for cell in row)
 

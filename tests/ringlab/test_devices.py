@@ -28,21 +28,21 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 
 def test_tick_counts_predictions() -> None:
-    told = list[tuple[int, int, int, str]]()
+    ticks = list[tuple[int, int, int, str]]()
     ringlab.predict_devices(
         "star8",
         [1, 8],
         RATED,
         "training.gradient_sync='ring'",
         what_if="batch=8,32",
-        tick=lambda *now: told.append(now),
+        tick=lambda *now: ticks.append(now),
     )
-    assert [now[1:3] for now in told] == [(0, 4), (1, 4), (2, 4), (3, 4)] and told[1][3] == "predictions, 8 devices"
+    assert [now[1:3] for now in ticks] == [(0, 4), (1, 4), (2, 4), (3, 4)] and ticks[1][3] == "predictions, 8 devices"
 
 
 def test_efficiency_falls_with_the_number_of_devices() -> None:
-    found = ringlab.predict_devices("star8", [1, 2, 4, 8], RATED, "training.gradient_sync='ring'")
-    rows = found.cases[0].rows
+    answer = ringlab.predict_devices("star8", [1, 2, 4, 8], RATED, "training.gradient_sync='ring'")
+    rows = answer.cases[0].rows
     assert [row.devices for row in rows] == [1, 2, 4, 8]
     assert rows[0].samples_per_s == pytest.approx(300)
     assert [row.efficiency for row in rows] == sorted((row.efficiency for row in rows), reverse=True)
@@ -53,7 +53,7 @@ def test_efficiency_falls_with_the_number_of_devices() -> None:
         assert row.efficiency_interval[0] <= row.efficiency <= row.efficiency_interval[1] <= 1
         assert all(low <= row.parts[name] <= high for name, (low, high) in row.parts_intervals.items())
         assert row.epoch is not None and row.epoch.seconds == pytest.approx(1437 / row.samples_per_s)
-    assert found.to_dict()["rows"][3]["bottleneck"] == "sync"
+    assert answer.to_dict()["rows"][3]["bottleneck"] == "sync"
 
 
 @pytest.mark.parametrize("sync", ["ring", "naive"])
@@ -68,8 +68,8 @@ def test_step_equals_the_plain_prediction_without_overlap(sync: str) -> None:
 
 def test_overlap_local_sgd_accumulation_and_loaders() -> None:
     def step(*overrides: str) -> dict[str, float]:
-        found = ringlab.predict_devices("star8", [8], RATED, "training.gradient_sync='ring'", *overrides)
-        return {**found.cases[0].rows[0].parts, "total": found.cases[0].rows[0].step_s}
+        answer = ringlab.predict_devices("star8", [8], RATED, "training.gradient_sync='ring'", *overrides)
+        return {**answer.cases[0].rows[0].parts, "total": answer.cases[0].rows[0].step_s}
 
     after, overlapped = step(), step("training.parallelism={overlap = true}")
     assert overlapped["sync"] < after["sync"] and overlapped["compute"] == after["compute"]
@@ -86,8 +86,8 @@ def test_overlap_local_sgd_accumulation_and_loaders() -> None:
 def test_variable_batches_add_stragglers() -> None:
     job = "training={model='gpt2', batch_size=8, precision='bf16', compute={rate=100.0}}"
     equal, unequal = (
-        ringlab.predict_devices("dgx-h100", [8], job, f"training.variable_batches={given}").cases[0].rows[0]
-        for given in ("false", "true")
+        ringlab.predict_devices("dgx-h100", [8], job, f"training.variable_batches={setting}").cases[0].rows[0]
+        for setting in ("false", "true")
     )
     assert unequal.parts["stragglers"] > 4 * equal.parts["stragglers"] > 0
     assert unequal.bottleneck == "stragglers"
@@ -102,23 +102,23 @@ def test_stated_phases_scale_with_the_batch_that_varies() -> None:
 def test_gpu_without_a_rate_uses_published_rates() -> None:
     model = "bert:layers=6,width=512,heads=8,context=128,vocabulary=30522"
     job = f"training={{model='{model}', batch_size=8, precision='bf16'}}"
-    found = ringlab.predict_devices("dgx-h100", [1, 8], job)
-    assert found.compute.startswith("published rates of other models on one GPU: ")
-    one, eight = found.cases[0].rows
-    assert 2 < eight.samples_per_s / one.samples_per_s < 8
-    assert one.interval[1] / one.samples_per_s > 1.3
+    answer = ringlab.predict_devices("dgx-h100", [1, 8], job)
+    assert answer.compute.startswith("published rates of other models on one GPU: ")
+    single, eight = answer.cases[0].rows
+    assert 2 < eight.samples_per_s / single.samples_per_s < 8
+    assert single.interval[1] / single.samples_per_s > 1.3
 
 
 def test_language_model_has_the_step_of_search() -> None:
     """Both commands use one model of a step: the same mesh and machine have the same time, memory and width."""
     scenario, framework = str(ROOT / "examples/llama2_70b.toml"), "training.framework=nemo"
-    found = find_meshes(scenario, SearchOptions(devices="64", batch=128, top=10_000), [framework])
+    answer = find_meshes(scenario, SearchOptions(devices="64", batch=128, top=10_000), [framework])
     for strategy in ("zero1", "zero3"):
         mesh = f"training.parallelism={{strategy='{strategy}', tensor=4, pipeline=8, microbatches=64, sequence=true}}"
         (row,) = ringlab.predict_devices(scenario, [64], mesh, "training.batch_size=64", framework).cases[0].rows
         (same,) = (
-            one for one in found.cases[0].best
-            if (one.strategy, one.tensor, one.pipeline, one.virtual, one.context, one.micro_batch, one.recompute)
+            mesh for mesh in answer.cases[0].best
+            if (mesh.strategy, mesh.tensor, mesh.pipeline, mesh.virtual, mesh.context, mesh.micro_batch, mesh.recompute)
             == (strategy, 4, 8, 1, 1, 1, "none")
         )  # fmt: skip
         assert row.step_s == pytest.approx(same.step_s)
@@ -136,7 +136,7 @@ def test_language_model_has_one_gpu_rate_for_every_strategy() -> None:
         job = f"training={{model='gpt2', batch_size=8, precision='bf16', parallelism={{{strategy}}}}}"
         return list(ringlab.predict_devices("dgx-h100", devices, job).cases[0].rows)
 
-    one, eight = rows("strategy='ddp'")
+    single, eight = rows("strategy='ddp'")
     for strategy in (
         "strategy='zero_redundancy'",
         "strategy='data_parallel'",
@@ -145,7 +145,9 @@ def test_language_model_has_one_gpu_rate_for_every_strategy() -> None:
         "sync_every=8",
     ):
         alone, joined = rows(strategy)
-        assert (alone.samples_per_s, alone.memory["total"]) == pytest.approx((one.samples_per_s, one.memory["total"]))
+        assert (alone.samples_per_s, alone.memory["total"]) == pytest.approx(
+            (single.samples_per_s, single.memory["total"])
+        )
         assert 0.8 < joined.samples_per_s / eight.samples_per_s < 1.2, strategy
         assert joined.memory["total"] <= eight.memory["total"]
     assert rows("sync_every=8")[1].samples_per_s >= eight.samples_per_s > rows("overlap=false")[1].samples_per_s
@@ -166,41 +168,41 @@ def test_rate_of_a_gpu_scales_to_another_gpu() -> None:
         ringlab.predict_devices("dgx-h100", [1], job, f"training.compute={{rate = {rate}, gpu = 'V100 SXM2 16GB'}}")
         for rate in (400.0, 800.0)
     )
-    (one,), (two,) = slow.cases[0].rows, fast.cases[0].rows
-    assert 1.6 < two.samples_per_s / one.samples_per_s < 2.05  # twice, less what other published rates imply
-    assert one.samples_per_s > 2 * 400
-    own = ringlab.predict_devices("dgx-h100", [1], job, "training.compute={rate = 3000.0, gpu = 'H100 SXM'}")
-    assert own.cases[0].rows[0].samples_per_s == pytest.approx(3000)
+    (first,), (two,) = slow.cases[0].rows, fast.cases[0].rows
+    assert 1.6 < two.samples_per_s / first.samples_per_s < 2.05  # twice, less what other published rates imply
+    assert first.samples_per_s > 2 * 400
+    same_gpu = ringlab.predict_devices("dgx-h100", [1], job, "training.compute={rate = 3000.0, gpu = 'H100 SXM'}")
+    assert same_gpu.cases[0].rows[0].samples_per_s == pytest.approx(3000)
 
 
 def test_network_and_assumptions_are_named() -> None:
     cards = "cluster={system = {nodes = 1, gpus = 4, gpu = 'RTX 3060'}}"
-    found = ringlab.predict_devices("dgx-h100", [4], "training.model=resnet50", cards)
-    said = " ".join(found.conclusions)
-    assert "Network: PCIe through host memory inside a host; " in said
-    assert "p2p is not stated" in said and "No published training on several GPUs is on such a machine" in said
-    assert "no published run is on RTX 3060" in found.compute
+    answer = ringlab.predict_devices("dgx-h100", [4], "training.model=resnet50", cards)
+    text = " ".join(answer.conclusions)
+    assert "Network: PCIe through host memory inside a host; " in text
+    assert "p2p is not stated" in text and "No published training on several GPUs is on such a machine" in text
+    assert "no published run is on RTX 3060" in answer.compute
 
 
 def test_conclusions_group_reasons_and_name_prices() -> None:
-    found = ringlab.predict_devices(ROOT / GPT, [8, 16], what_if="batch=8..4096")
-    assert len(found.conclusions) == 5 and "(fsdp 16)" in found.conclusions[0]
-    assert found.conclusions[3].startswith("Network: NVSwitch inside a host, efa1 at 50 GB/s between hosts; NCCL's ")
-    assert found.conclusions[4].startswith("A100 40GB SXM at $2.74 an hour: AWS p4d.24xlarge, ")
-    own = ringlab.predict_devices(ROOT / GPT, [16], "training.price_per_hour=4.1")
-    assert "A100 40GB SXM at $4.10 an hour: training.price_per_hour." in own.conclusions
+    answer = ringlab.predict_devices(ROOT / GPT, [8, 16], what_if="batch=8..4096")
+    assert len(answer.conclusions) == 5 and "(fsdp 16)" in answer.conclusions[0]
+    assert answer.conclusions[3].startswith("Network: NVSwitch inside a host, efa1 at 50 GB/s between hosts; NCCL's ")
+    assert answer.conclusions[4].startswith("A100 40GB SXM at $2.74 an hour: AWS p4d.24xlarge, ")
+    priced = ringlab.predict_devices(ROOT / GPT, [16], "training.price_per_hour=4.1")
+    assert "A100 40GB SXM at $4.10 an hour: training.price_per_hour." in priced.conclusions
     other = ringlab.predict_devices(
         ROOT / GPT, [8], "training.price_per_hour=4.1", what_if="preset=p4d.24xlarge,p5.48xlarge"
     )
-    prices = [one.partition(" an hour: ")[2] for one in other.conclusions[-2:]]
+    prices = [sentence.partition(" an hour: ")[2] for sentence in other.conclusions[-2:]]
     assert prices[0] == "training.price_per_hour." and prices[1].startswith("AWS p5.48xlarge, ")
     assert re.match(
         r"Left out, 8, 16 devices with training\.batch_size = 16, 32, 64, 128, 256, 512, 1024, 2048 and 1 more: "
         "batch_size 16 does",
-        found.conclusions[1],
+        answer.conclusions[1],
     )
-    assert found.conclusions[2].startswith("With training.batch_size = 8, on 16 devices the bottleneck is")
-    assert found.conclusions[1].endswith("; these are the figures of 8 devices with training.batch_size = 16.")
+    assert answer.conclusions[2].startswith("With training.batch_size = 8, on 16 devices the bottleneck is")
+    assert answer.conclusions[1].endswith("; these are the figures of 8 devices with training.batch_size = 16.")
     hosts = ringlab.predict_devices(ROOT / GPT, [8, 12, 13])
     assert hosts.conclusions[1] == (
         "Left out, 12, 13 devices: 12 devices do not fill hosts of 8; use a multiple of 8; these are "
@@ -211,8 +213,8 @@ def test_conclusions_group_reasons_and_name_prices() -> None:
 
 
 def test_devices_without_memory_are_left_out_or_rejected() -> None:
-    found = ringlab.predict_devices(ROOT / GPT, [8, 16], what_if="strategy=ddp,fsdp")
-    ddp, fsdp = found.cases
+    answer = ringlab.predict_devices(ROOT / GPT, [8, 16], what_if="strategy=ddp,fsdp")
+    ddp, fsdp = answer.cases
     assert ddp.rows == () and [row.devices for row in fsdp.rows] == [8, 16]
     assert "does not fit into A100 40GB SXM: it takes 52.7 GiB of 40 GiB" in ddp.refused[0].reason
     assert fsdp.rows[1].memory["total"] < fsdp.rows[0].memory["total"] < 40 * 2**30
@@ -223,7 +225,7 @@ def test_devices_without_memory_are_left_out_or_rejected() -> None:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "devices", "said"),
+    ("overrides", "devices", "message"),
     [
         (["training.parallelism={tensor = 3}"], [8], "give tensor x pipeline that divides 8"),
         (["training.parallelism={tensor = 5, data = 2}"], [16], r"= 10 devices, and there are 16"),
@@ -264,22 +266,22 @@ def test_devices_without_memory_are_left_out_or_rejected() -> None:
         ([], [12], "12 devices do not fill hosts of 8"),
     ],
 )
-def test_devices_reject_invalid_scenarios(overrides: list[str], devices: list[int], said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_devices_reject_invalid_scenarios(overrides: list[str], devices: list[int], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         ringlab.predict_devices(ROOT / GPT, devices, *overrides)
 
 
 def test_what_if_varies_links_within_a_host() -> None:
     """The slower what joins GPUs, the slower they train; what has none of it is refused."""
     training = ["training.model=vgg16", "training.compute={rate = 300.0}"]
-    found = ringlab.predict_devices("dgx-h100", [4], *training, what_if="link=nvlink,pcie,host")
-    rates = [case.rows[0].samples_per_s for case in found.cases]
+    answer = ringlab.predict_devices("dgx-h100", [4], *training, what_if="link=nvlink,pcie,host")
+    rates = [case.rows[0].samples_per_s for case in answer.cases]
     assert rates == sorted(rates, reverse=True) and len({*rates}) == 3
     described = ringlab.predict_devices("rtx4090-4x", [4], *training, what_if="link=pcie,host")
     assert described.cases[0].rows[0].samples_per_s > described.cases[1].rows[0].samples_per_s
-    said = r'--what-if link=nvlink: the GPUs of .* are connected by PCIe \(link = "pcie"\); use pcie or host'
+    message = r'--what-if link=nvlink: the GPUs of .* are connected by PCIe \(link = "pcie"\); use pcie or host'
     for scenario, change in (("rtx4090-4x", []), ("dgx-h100", ['cluster.description.link="pcie"'])):
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=message):
             ringlab.predict_devices(scenario, [4], *training, *change, what_if="link=nvlink")
     with pytest.raises(InputError, match=r"--what-if link=pcie: star of 8 hosts.* does not describe GPUs"):
         ringlab.predict_devices("star8", [4], what_if="link=pcie")
@@ -317,8 +319,8 @@ def test_devices_are_shown_and_plotted(command: Ringlab, tmp_path: Path) -> None
 
 
 def test_predict_uses_the_whole_cluster_for_a_training(command: Ringlab, tmp_path: Path) -> None:
-    once, whole = command("predict", str(ROOT / GPT)), command("predict", str(ROOT / GPT), "--devices", "16")
-    assert once.status == 0 and once.out == whole.out
+    once, all_devices = command("predict", str(ROOT / GPT)), command("predict", str(ROOT / GPT), "--devices", "16")
+    assert once.status == 0 and once.out == all_devices.out
     done = command("predict", str(ROOT / GPT), "--report", tmp_path / "a.html")
     assert done.status == 2 and "predict it with --devices" in done.err
     done = command("predict", "star8", "--set", "training={compute={rate=5.0}}")
@@ -340,8 +342,8 @@ def test_devices_write_a_step_as_a_trace(command: Ringlab, tmp_path: Path) -> No
     trace = read_trace(file)
     assert trace.world_size == 4
     for rank in range(4):
-        own = [span for span in trace.spans if span.rank == rank]
-        assert [sum(span.name == name for span in own) for name in ("forward", "backward")] == [8, 8]
+        spans = [span for span in trace.spans if span.rank == rank]
+        assert [sum(span.name == name for span in spans) for name in ("forward", "backward")] == [8, 8]
     fsdp = ringlab.predict_devices(ROOT / GPT, [8]).trace
     assert fsdp is not None and {span.name for span in fsdp.spans if span.rank == 1} == {"all_gather", "reduce_scatter"}
 
@@ -392,28 +394,28 @@ def test_what_if_table_breaks_no_word(command: Ringlab) -> None:
 
 def test_trace_is_rejected_without_overlapping_axes(command: Ringlab, tmp_path: Path) -> None:
     why = "a mesh without a data axis and without a pipeline"
-    given = ("predict", "star8", "--set", RATED, "--devices", "1", "--trace", tmp_path / "a.json")
-    tensor = ("predict", ROOT / GPT, "--set", "training.parallelism={tensor = 5}", *given[4:])
-    for wanted in (given, (*tensor, "--devices", "5"), (*given, "--devices", "1,16")):  # star8 has not 16
+    arguments = ("predict", "star8", "--set", RATED, "--devices", "1", "--trace", tmp_path / "a.json")
+    tensor = ("predict", ROOT / GPT, "--set", "training.parallelism={tensor = 5}", *arguments[4:])
+    for wanted in (arguments, (*tensor, "--devices", "5"), (*arguments, "--devices", "1,16")):  # star8 has not 16
         done = command(*wanted)
         assert done.status == 2 and not done.out and why in done.err
     assert not (tmp_path / "a.json").exists()
     for ignored in (("--engine", "simpy"), ("--calibration", GPT)):
-        assert "cannot be combined with --devices" in command(*given, *ignored).err
+        assert "cannot be combined with --devices" in command(*arguments, *ignored).err
 
 
 def test_efficiency_is_the_ratio_of_the_rates() -> None:
-    found = ringlab.predict_devices("dgx-h100", [1, 8], "training={model='gpt2-xl', batch_size=1, precision='bf16'}",
+    answer = ringlab.predict_devices("dgx-h100", [1, 8], "training={model='gpt2-xl', batch_size=1, precision='bf16'}",
                                     "training.parallelism={strategy='fsdp'}")  # fmt: skip
-    one, eight = found.cases[0].rows
-    assert one.efficiency == pytest.approx(1.0)
-    assert eight.efficiency == pytest.approx(eight.samples_per_s / (8 * one.samples_per_s), rel=1e-6)
-    assert eight.efficiency > 1 and any("efficiency is above 100%" in one for one in found.conclusions)
+    single, eight = answer.cases[0].rows
+    assert single.efficiency == pytest.approx(1.0)
+    assert eight.efficiency == pytest.approx(eight.samples_per_s / (8 * single.samples_per_s), rel=1e-6)
+    assert eight.efficiency > 1 and any("efficiency is above 100%" in sentence for sentence in answer.conclusions)
 
 
 def test_row_of_times_has_one_unit() -> None:
-    found = ringlab.predict_devices(ROOT / GPT, [8, 64])
-    table = "\n".join(map(str, [part.rows for part in found.show() if isinstance(part, Table)]))
+    answer = ringlab.predict_devices(ROOT / GPT, [8, 64])
+    table = "\n".join(map(str, [part.rows for part in answer.show() if isinstance(part, Table)]))
     lines = [line for line in re.findall(r"\[[^\[\]]*\]", table) if re.search(r"'(epoch|step|  compute)'", line)]
     assert len(lines) == 3
     for line in lines:

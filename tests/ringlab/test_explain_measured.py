@@ -29,15 +29,15 @@ def timed(collective: str = "all_reduce", factor: float = 1.0, start: int = 0, *
 
 
 def test_table_as_predicted_is_as_expected(tmp_path: Path) -> None:
-    found = explain_measured(write(tmp_path, "a.txt", timed()))
-    assert (found.verdict, found.sentence) == (
+    answer = explain_measured(write(tmp_path, "a.txt", timed()))
+    assert (answer.verdict, answer.sentence) == (
         "as expected",
         "as expected: 1 times the predicted time, 21 of 21 sizes in the interval",
     )
-    (one,) = found.tables
-    assert [row.bytes for row in one.rows] == SIZES
-    assert all(row.measured == pytest.approx(row.predicted, rel=1e-2) for row in one.rows)
-    assert found.notes == ("guess: link = nvswitch, as is usual for A100 SXM",)
+    (judged,) = answer.tables
+    assert [row.bytes for row in judged.rows] == SIZES
+    assert all(row.measured == pytest.approx(row.predicted, rel=1e-2) for row in judged.rows)
+    assert answer.notes == ("guess: link = nvswitch, as is usual for A100 SXM",)
 
 
 @pytest.mark.parametrize(
@@ -52,31 +52,31 @@ def test_table_as_predicted_is_as_expected(tmp_path: Path) -> None:
 def test_verdict_says_by_how_much_and_from_which_size(
     tmp_path: Path, factor: float, start: int, verdict: str, sentence: str
 ) -> None:
-    found = explain_measured(write(tmp_path, "a.txt", timed(factor=factor, start=start)))
-    assert (found.verdict, found.sentence) == (verdict, sentence)
+    answer = explain_measured(write(tmp_path, "a.txt", timed(factor=factor, start=start)))
+    assert (answer.verdict, answer.sentence) == (verdict, sentence)
 
 
 def test_verdict_names_slow_small_sizes(tmp_path: Path) -> None:
     system = describe_system("table", MACHINE)
     times = predict_seconds(system, "all_reduce", SIZES)
     rows = [(size, 1e6 * each * (3 if size <= 1 << 15 else 1)) for size, each in zip(SIZES, times, strict=True)]
-    found = explain_measured(write(tmp_path, "a.txt", table(rows)))
-    assert found.sentence == "3 times slower than expected up to 32 KiB"
+    answer = explain_measured(write(tmp_path, "a.txt", table(rows)))
+    assert answer.sentence == "3 times slower than expected up to 32 KiB"
 
 
 def test_single_size_outside_the_interval_is_expected(tmp_path: Path) -> None:
     lines = timed().splitlines()
     at = next(at for at, line in enumerate(lines) if line.split()[:1] == [str(1 << 20)])
     slow = timed(factor=9.0).splitlines()[at]
-    found = explain_measured(write(tmp_path, "a.txt", "\n".join([*lines[:at], slow, *lines[at + 1 :]])))
-    assert (found.verdict, "20 of 21 sizes" in found.sentence) == ("as expected", True)
+    answer = explain_measured(write(tmp_path, "a.txt", "\n".join([*lines[:at], slow, *lines[at + 1 :]])))
+    assert (answer.verdict, "20 of 21 sizes" in answer.sentence) == ("as expected", True)
 
 
 def test_interval_is_that_of_the_model(tmp_path: Path) -> None:
-    (one,) = explain_measured(write(tmp_path, "a.txt", timed())).tables
+    (judged,) = explain_measured(write(tmp_path, "a.txt", timed())).tables
     system = describe_system("table", MACHINE)
     below, above = interval_log_limits(system, SIZES)
-    for row, down, up in zip(one.rows, below, above, strict=True):
+    for row, down, up in zip(judged.rows, below, above, strict=True):
         assert (row.low, row.high) == (
             pytest.approx(row.predicted * 2.718281828**-down, rel=1e-6),
             pytest.approx(row.predicted * 2.718281828**up, rel=1e-6),
@@ -106,23 +106,23 @@ def test_output_names_verdict_guesses_and_skipped_rows(ringlab: Ringlab, tmp_pat
 
 def test_several_collectives_have_a_verdict_each(tmp_path: Path) -> None:
     text = timed() + timed("all_gather", factor=4.0) + timed("reduce_scatter")
-    found = explain_measured(write(tmp_path, "sweep.txt", text))
-    assert [(one.collective, one.verdict) for one in found.tables] == [
+    answer = explain_measured(write(tmp_path, "sweep.txt", text))
+    assert [(judged.collective, judged.verdict) for judged in answer.tables] == [
         ("all_reduce", "as expected"),
         ("all_gather", "slower"),
         ("reduce_scatter", "as expected"),
     ]
-    assert found.sentence == "1 of 3 tables slower; all_gather: 4 times slower than expected at all sizes"
+    assert answer.sentence == "1 of 3 tables slower; all_gather: 4 times slower than expected at all sizes"
 
 
 def test_table_without_devices_needs_the_gpu_only(tmp_path: Path) -> None:
     path = write(tmp_path, "a.txt", "\n".join(line for line in timed().splitlines() if "Rank" not in line))
-    found = explain_measured(path)
-    assert (found.verdict, found.sentence) == (
+    answer = explain_measured(path)
+    assert (answer.verdict, answer.sentence) == (
         "unknown",
         "unknown, as no file names the GPU; pass for example --set 'gpu=A100 SXM'",
     )
-    assert found.tables[0].rows[0].predicted is None
+    assert answer.tables[0].rows[0].predicted is None
     named = explain_measured(path, keys=["gpu=A100 SXM"])
     assert named.verdict == "as expected"
     assert "guess: 1 host with 8 GPUs; no device is listed" in named.notes
@@ -137,9 +137,9 @@ def test_hosts_need_a_network(tmp_path: Path) -> None:
 def test_log_in_the_file_describes_the_network(tmp_path: Path) -> None:
     machine = {**NETWORK, "nic": 100.0, "nic_guess": True, "gpu": "H100 SXM", "procs": "per_gpu", "nodes": 2}
     text = NCCL_LOG.format(gdr="/GDRDMA") + timed(**machine).replace("A100-SXM4-80GB", "H100 80GB HBM3")
-    found = explain_measured(write(tmp_path, "a.txt", text))
-    assert found.verdict == "as expected"
-    assert "guess: nic = 100.0 GB/s, 2 NICs, as usual with H100 SXM" in found.notes
+    answer = explain_measured(write(tmp_path, "a.txt", text))
+    assert answer.verdict == "as expected"
+    assert "guess: nic = 100.0 GB/s, 2 NICs, as usual with H100 SXM" in answer.notes
 
 
 def test_gpu_outside_the_catalogue_is_unknown(tmp_path: Path) -> None:
@@ -153,8 +153,8 @@ def test_ranks_of_a_scenario_stand_for_a_missing_list(tmp_path: Path) -> None:
     path = write(tmp_path, "a.txt", "\n".join(line for line in timed("broadcast").splitlines() if "Rank" not in line))
     assert "the number of ranks is unknown" in explain_measured(path).sentence
     scenario = load("dgx-h100", ["cluster.preset=dgx-a100"])
-    found = explain_measured(path, scenario)
-    assert [(one.nodes, one.gpus, one.verdict) for one in found.tables] == [(1, 8, "as expected")]
+    answer = explain_measured(path, scenario)
+    assert [(judged.nodes, judged.gpus, judged.verdict) for judged in answer.tables] == [(1, 8, "as expected")]
 
 
 @pytest.mark.parametrize(
@@ -192,5 +192,5 @@ def test_explain_rejects_contradicting_options(ringlab: Ringlab, arguments: tupl
 
 
 def test_held_out_healthy_tables_are_as_expected() -> None:
-    verdicts = [one.verdict for one in judge_healthy(GROUPS[2:])]
+    verdicts = [judged.verdict for judged in judge_healthy(GROUPS[2:])]
     assert verdicts.count("as expected") >= 0.9 * len(verdicts) > 15

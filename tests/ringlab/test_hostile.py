@@ -36,9 +36,9 @@ def tried(*arguments: object) -> tuple[int, dict[str, list[str]]]:
     ("every", "seeds", "least"), [(97, "1:31", 60), pytest.param(1, "101:1601", 8500, marks=pytest.mark.slow)]
 )
 def test_hostile_input_ends_with_a_message(every: int, seeds: str, least: int) -> None:
-    count, found = tried("--every", every, "--seeds", seeds)
+    count, problems = tried("--every", every, "--seeds", seeds)
     assert count > least
-    assert not found
+    assert not problems
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and not as_anybody(), reason="root may write everywhere, and setpriv is missing")
@@ -48,7 +48,7 @@ def test_missing_permission_is_reported_with_the_reason(tmp_path: Path) -> None:
     unreadable.write_text("")
     unreadable.chmod(0o000)
     closed.chmod(0o555)
-    for arguments, said in (
+    for arguments, message in (
         (
             ["star8", "--json", "closed/a.json"],
             f"closed/a.json cannot be written: {closed} is a directory in which you may not write",
@@ -56,13 +56,13 @@ def test_missing_permission_is_reported_with_the_reason(tmp_path: Path) -> None:
         ([str(unreadable)], f"{unreadable}: Permission denied"),
     ):
         done = run_python("-m", "ringlab", "predict", *arguments, folder=tmp_path, before=as_anybody())
-        assert (done.returncode, done.stdout) == (2, "") and said in done.stderr
+        assert (done.returncode, done.stdout) == (2, "") and message in done.stderr
     closed.chmod(0o755)
     assert [*closed.iterdir()] == []
 
 
 @pytest.mark.parametrize(
-    ("setting", "arguments", "status", "said"),
+    ("setting", "arguments", "status", "message"),
     [
         ("MPLBACKEND=no-such", ["animate", "star8", "--algorithm", "ring", "--size", "1 KiB", "-o", "a.png"], 0, ""),
         *(
@@ -94,23 +94,23 @@ def test_missing_permission_is_reported_with_the_reason(tmp_path: Path) -> None:
     ],
 )
 def test_bad_library_setting_is_reported_as_input(
-    setting: str, arguments: list[str], status: int, said: str, tmp_path: Path
+    setting: str, arguments: list[str], status: int, message: str, tmp_path: Path
 ) -> None:
     """They are read when a library is imported, so that each needs a process of its own."""
     done = run_python("-m", "ringlab", *arguments, folder=tmp_path, **dict([setting.split("=")]))
     assert done.returncode == status, done.stderr
-    assert said in done.stderr and not any(word in done.stderr for word in ("internal error", "Traceback", "#1:"))
+    assert message in done.stderr and not any(word in done.stderr for word in ("internal error", "Traceback", "#1:"))
 
 
 def test_both_ranks_reject_an_unreachable_master(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
-    told = {"WORLD_SIZE": "2", "MASTER_PORT": port, "MASTER_ADDR": "no such host"}
+    variables = {"WORLD_SIZE": "2", "MASTER_PORT": port, "MASTER_ADDR": "no such host"}
     words = ("-m", "ringlab", "run", "quickstart", "--timeout", "2")
     for rank in "01":
-        done = run_python(*words, folder=tmp_path, RANK=rank, **told)
-        said = f"MASTER_ADDR is 'no such host'; nothing answers there at port {port} (MASTER_PORT) within 2 s"
-        assert done.returncode == 2 and said in done.stderr and "[c10d]" not in done.stderr, done.stderr
+        done = run_python(*words, folder=tmp_path, RANK=rank, **variables)
+        message = f"MASTER_ADDR is 'no such host'; nothing answers there at port {port} (MASTER_PORT) within 2 s"
+        assert done.returncode == 2 and message in done.stderr and "[c10d]" not in done.stderr, done.stderr
 
 
 def test_watch_reports_bad_manners_and_losses(tmp_path: Path):
@@ -153,4 +153,4 @@ def test_watch_names_the_case_that_misbehaves(monkeypatch):
     monkeypatch.setattr(hostile_runs, "MOST_BYTES", 1 << 40)  # a fork of this process has all of its memory
     cases = [Case(name, (name,), (("precious", b""),)) for name in ("fine", "crash", "fault", "hang", "lose", "good")]
     ended = list(hostile_runs.try_all(cases))
-    assert {case.name for case, found, _ in ended if found} == {"crash", "fault", "hang", "lose"}
+    assert {case.name for case, problems, _ in ended if problems} == {"crash", "fault", "hang", "lose"}

@@ -61,10 +61,16 @@ def test_predict_explains_a_model_given_as_a_scenario(ringlab: Ringlab, name: st
 
 def test_shell_completes_commands_scenarios_and_options() -> None:
     def offered(*words: str) -> list[str]:
-        told = {"_RINGLAB_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
+        variables = {
+            "_RINGLAB_COMPLETE": "complete_bash",
+            "COMP_WORDS": " ".join(words),
+            "COMP_CWORD": str(len(words) - 1),
+        }
         code = "import sys; sys.argv = ['ringlab']; from ringlab.__main__ import main; main()"
         call = [sys.executable, "-c", code]
-        return subprocess.run(call, env=os.environ | told, capture_output=True, text=True, timeout=60).stdout.split()
+        return subprocess.run(
+            call, env=os.environ | variables, capture_output=True, text=True, timeout=60
+        ).stdout.split()
 
     assert offered("ringlab", "pre") == ["predict"]
     assert offered("ringlab", "predict", "two-") == ["two-p5", "two-racks"]
@@ -72,6 +78,6 @@ def test_shell_completes_commands_scenarios_and_options() -> None:
 
 
 def test_version_is_the_same_everywhere() -> None:
-    said = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    assert ringlab.__version__ == said
-    assert f"\nversion: {said}\n" in (ROOT / "CITATION.cff").read_text()
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert ringlab.__version__ == version
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()

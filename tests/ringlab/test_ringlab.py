@@ -47,11 +47,11 @@ def test_prediction_has_the_json_of_the_command(name: str):
 
 
 def test_changes_are_those_of_the_command():
-    found = ringlab.load("star8", "cluster.hosts=3", "collective.sizes=1 KiB").predict()
-    assert shorten(found.to_dict()) == as_json(
+    answer = ringlab.load("star8", "cluster.hosts=3", "collective.sizes=1 KiB").predict()
+    assert shorten(answer.to_dict()) == as_json(
         "predict", "star8", "--set", "cluster.hosts=3", "--set", "collective.sizes=1 KiB"
     )
-    assert {entry.world_size for entry in found.collectives} == {3}
+    assert {entry.world_size for entry in answer.collectives} == {3}
 
 
 def test_other_answers_have_the_json_of_the_command(monkeypatch: pytest.MonkeyPatch):
@@ -62,16 +62,16 @@ def test_other_answers_have_the_json_of_the_command(monkeypatch: pytest.MonkeyPa
     assert shorten(ringlab.hardware().to_dict()) == as_json("list", "hardware")
     assert shorten(ringlab.list_names().to_dict()) == as_json("list")
     monkeypatch.setattr("ringlab.commands.doctor.try_emulation", lambda: Ability("as root", 1e9, True))
-    kept = [finding.subject for finding in ringlab.doctor().findings]
-    assert kept == [finding["subject"] for finding in as_json("doctor")["findings"]]
+    subjects = [finding.subject for finding in ringlab.doctor().findings]
+    assert subjects == [finding["subject"] for finding in as_json("doctor")["findings"]]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a scenario file and an empty cache of calibrations, for all examples together."""
-    found = tmp_path_factory.mktemp("examples")
-    (found / "here.toml").write_text(HERE)
-    return found
+    path = tmp_path_factory.mktemp("examples")
+    (path / "here.toml").write_text(HERE)
+    return path
 
 
 @pytest.mark.usefixtures("brief_calibration")
@@ -121,9 +121,11 @@ def test_scenario_is_run_compared_and_drawn(folder: Path, tmp_path: Path, monkey
 @pytest.mark.parametrize("package", ["collectives", "simcomm", "realcomm", "scenarios", "viz", "ringlab"])
 def test_each_public_function_has_an_example(package: str):
     module = import_module(package)
-    found = {name: getattr(module, name) for name in module.__all__}
-    found |= vars(ringlab.Scenario) if package == "ringlab" else {}
-    public = {name: one for name, one in found.items() if inspect.isfunction(one) and not name.startswith("_")}
+    members = {name: getattr(module, name) for name in module.__all__}
+    members |= vars(ringlab.Scenario) if package == "ringlab" else {}
+    public = {
+        name: member for name, member in members.items() if inspect.isfunction(member) and not name.startswith("_")
+    }
     assert public
     assert [name for name, function in public.items() if ">>>" not in (function.__doc__ or "")] == []
 
@@ -218,8 +220,8 @@ def test_help_of_a_package_opens_with_names_and_an_example(package: str) -> None
     head, _, rest = pydoc.plain(pydoc.render_doc(module)).partition("PACKAGE CONTENTS")
     assert rest and max(map(len, head.splitlines())) <= 130 and len(head.splitlines()) < 40
     listed = [re.search(rf"``@?{name}``", head) for name in OPENED[package]]
-    assert all(listed), [name for name, found in zip(OPENED[package], listed, strict=True) if not found]
-    places = [found.start() for found in listed if found]
+    assert all(listed), [name for name, match in zip(OPENED[package], listed, strict=True) if not match]
+    places = [match.start() for match in listed if match]
     assert places == sorted(places) and places[-1] < head.index(">>> ")
     assert {*OPENED[package]} <= {*module.__all__}
     assert re.search(rf">>> (import .*\b{package}\b|from {package} import )", head)

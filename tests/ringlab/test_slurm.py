@@ -48,15 +48,15 @@ JOB = Job("star8", "Eight hosts", nodes=2, ranks_per_node=4, resumes=True)
 
 def directives(text: str) -> dict[str, str]:
     """What sbatch reads: lines that begin so, before the first command."""
-    found = {}
+    values = {}
     for line in text.splitlines():
         if line and not line.startswith("#"):
             break
         if line.startswith("#SBATCH"):
             name, _, value = line.removeprefix("#SBATCH ").partition("=")
             assert name.startswith("--") and re.fullmatch(r"[^\s#'\"\\$]*", value), line
-            found[name.removeprefix("--")] = value
-    return found
+            values[name.removeprefix("--")] = value
+    return values
 
 
 def stub(folder: Path, name: str, text: str) -> None:
@@ -105,9 +105,9 @@ def test_batch_file_requests_the_options():
     options = SlurmOptions(
         "2-00:00:00", "gpu", "lab", 64, "ib0", directives=["--exclusive", "--job-name=mine", "--output=logs/%j.log"],
     )  # fmt: skip
-    asked = directives(write_batch_file(JOB, options))
-    assert set(asked) <= SBATCH
-    assert asked == {
+    requested = directives(write_batch_file(JOB, options))
+    assert set(requested) <= SBATCH
+    assert requested == {
         "job-name": "mine", "nodes": "2", "ntasks-per-node": "1", "gpus-per-node": "4", "cpus-per-task": "64",
         "time": "2-00:00:00", "partition": "gpu", "account": "lab", "output": "logs/%j.log", "open-mode": "append",
         "requeue": "", "signal": "B:USR1@120", "exclusive": "",
@@ -124,23 +124,23 @@ def test_each_node_runs_torchrun_and_the_first_hosts_the_store(cluster, tmp_path
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert (tmp_path / "before").read_text() == str(tmp_path)
     for node, is_host in enumerate((1, 0)):
-        found = words(tmp_path / f"node{node}")
-        assert found[:4] == [
+        call = words(tmp_path / f"node{node}")
+        assert call[:4] == [
             "-m", "torch.distributed.run", "--rdzv-conf", f"is_host={is_host},join_timeout=900,read_timeout=900",
         ]  # fmt: skip
-        given = found[4 : -len(RUN)]
-        assert dict(zip(given[::2], given[1::2], strict=True)) == {
+        launch_options = call[4 : -len(RUN)]
+        assert dict(zip(launch_options[::2], launch_options[1::2], strict=True)) == {
             "--nnodes": "2", "--nproc-per-node": "4", "--max-restarts": "3", "--rdzv-backend": "c10d",
             "--rdzv-id": "12345", "--rdzv-endpoint": "node7:22345",
         }  # fmt: skip
-        assert found[-len(RUN) :] == RUN
+        assert call[-len(RUN) :] == RUN
 
 
 def test_hostile_scenario_executes_nothing(cluster, tmp_path):
     folder = tmp_path / "a 'b' $(touch pwned)"
     folder.mkdir()
     file = folder / "-x $(touch pwned).toml"
-    title = "".join(one if one.isprintable() else " " for one in HOSTILE)  # others are refused
+    title = "".join(character if character.isprintable() else " " for character in HOSTILE)  # others are refused
     file.write_text(f"title = {json.dumps(title)}\n{STAR}")
     overrides = [f"title={title}"]
     job = make_job(load(file, *overrides), str(file), JobOptions(overrides, log_dir=HOSTILE))
@@ -168,23 +168,23 @@ def test_kubernetes_job_of_the_page_starts_torchrun(cluster, tmp_path):
     service, job = yaml.safe_load_all(manifest)
     pod = job["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    asked = make_job(load("two-p5"), "two-p5")
-    assert (service["kind"], job["kind"], job["spec"]["completions"]) == ("Service", "Job", asked.nodes)
+    request = make_job(load("two-p5"), "two-p5")
+    assert (service["kind"], job["kind"], job["spec"]["completions"]) == ("Service", "Job", request.nodes)
     assert service["metadata"]["name"] == pod["subdomain"] == job["metadata"]["name"]
     assert service["spec"]["selector"] == job["spec"]["template"]["metadata"]["labels"]
     assert [mount["name"] for mount in container["volumeMounts"]] == [volume["name"] for volume in pod["volumes"]]
-    assert container["resources"]["limits"]["nvidia.com/gpu"] == str(asked.gpus_per_node)
-    for index in range(asked.nodes):
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == str(request.gpus_per_node)
+    for index in range(request.nodes):
         variables = {"POD_IP": "10.0.0.7", "JOB_COMPLETION_INDEX": str(index)}
         environment = {**variables, "PATH": f"{cluster}:/usr/bin:/bin", "NOTES": str(tmp_path)}
         subprocess.run([expand(word, variables) for word in container["command"]], env=environment, check=True)
-        found = words(tmp_path / f"node{index}")
-        assert found[:2] == ["-m", "torch.distributed.run"]
-        assert found[2:10] == asked.torchrun_options()
-        assert found[found.index("--rdzv-endpoint") + 1] == "two-p5-0.two-p5:29500"
-        assert found[found.index("--rdzv-conf") + 1].startswith(f"is_host={int(index == 0)},")
-        assert found[found.index("--local-addr") + 1] == "10.0.0.7"
-        assert found[-len(asked.command()) :] == asked.command()
+        call = words(tmp_path / f"node{index}")
+        assert call[:2] == ["-m", "torch.distributed.run"]
+        assert call[2:10] == request.torchrun_options()
+        assert call[call.index("--rdzv-endpoint") + 1] == "two-p5-0.two-p5:29500"
+        assert call[call.index("--rdzv-conf") + 1].startswith(f"is_host={int(index == 0)},")
+        assert call[call.index("--local-addr") + 1] == "10.0.0.7"
+        assert call[-len(request.command()) :] == request.command()
 
 
 def test_job_is_requeued_before_its_time_limit(cluster, tmp_path):
@@ -250,17 +250,17 @@ def test_slurm_writes_a_file(ringlab, tmp_path):
     ) and out == f"The job: {tmp_path}/a.sbatch; `sbatch {tmp_path}/a.sbatch` submits it\n"
     assert directives((tmp_path / "a.sbatch").read_text())["partition"] == "gpu"
     assert ringlab("slurm", "star8", "--nodes", "3")[0] == 2
-    kept = ringlab("slurm", "quickstart", "--checkpoints", "my kept", "--log-dir", "logs").out
-    assert directives(kept)["signal"] == "B:USR1@120"
-    assert """--set 'training.checkpoints="my kept"' --log-dir logs --resume auto quickstart""" in kept
+    batch_file = ringlab("slurm", "quickstart", "--checkpoints", "my kept", "--log-dir", "logs").out
+    assert directives(batch_file)["signal"] == "B:USR1@120"
+    assert """--set 'training.checkpoints="my kept"' --log-dir logs --resume auto quickstart""" in batch_file
 
 
 @pytest.mark.parametrize("text", ["a\u202eb", "\u2066it's\\n\u00a0\n", "a\udcffb", "\x1b[31m$(touch x)", "plain", ""])
 def test_quoted_word_is_unchanged_for_bash(text: str) -> None:
     word = quote_for_bash(text)
     assert word.isprintable()
-    found = subprocess.run(["bash", "-c", f"printf %s {word}"], capture_output=True, timeout=20, check=True)
-    assert found.stdout == os.fsencode(text)
+    done = subprocess.run(["bash", "-c", f"printf %s {word}"], capture_output=True, timeout=20, check=True)
+    assert done.stdout == os.fsencode(text)
 
 
 def test_batch_file_contains_no_control_characters() -> None:
@@ -271,15 +271,26 @@ def test_batch_file_contains_no_control_characters() -> None:
 def test_script_starts_on_each_node_with_its_arguments(cluster, ringlab, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("-my train.py").write_text("print('trained')\n")
-    given = ("--nodes", "2", "--gpus", "8", "--python", "python", "--", "-my train.py", "--epochs", "$(touch pwned)")
-    text = ringlab("slurm", *given).out
+    arguments = (
+        "--nodes",
+        "2",
+        "--gpus",
+        "8",
+        "--python",
+        "python",
+        "--",
+        "-my train.py",
+        "--epochs",
+        "$(touch pwned)",
+    )
+    text = ringlab("slurm", *arguments).out
     assert directives(text)["nodes"] == "2" and directives(text)["gpus-per-node"] == "8"
     done = run_batch_file(text, cluster, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     for node in (0, 1):
-        found = words(tmp_path / f"node{node}")
-        assert found[-3:] == ["./-my train.py", "--epochs", "$(touch pwned)"]
-        assert found[found.index("--nproc-per-node") + 1] == "8" and found[found.index("--max-restarts") + 1] == "0"
+        call = words(tmp_path / f"node{node}")
+        assert call[-3:] == ["./-my train.py", "--epochs", "$(touch pwned)"]
+        assert call[call.index("--nproc-per-node") + 1] == "8" and call[call.index("--max-restarts") + 1] == "0"
     assert not [*tmp_path.rglob("pwned")]
 
 

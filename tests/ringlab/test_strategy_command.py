@@ -50,7 +50,7 @@ def scenario(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "key, told",
+    "key, message",
     [
         (
             "parallelism={data=3}",
@@ -73,18 +73,20 @@ def scenario(tmp_path: Path) -> Path:
         ("precision='bf16'", "precision = 'bf16' is not supported with [training.parallelism]"),
     ],
 )
-def test_run_rejects_unsupported_parallelism_in_a_line(ringlab: Ringlab, scenario: Path, key: str, told: str) -> None:
+def test_run_rejects_unsupported_parallelism_in_a_line(
+    ringlab: Ringlab, scenario: Path, key: str, message: str
+) -> None:
     status, out, err = ringlab("run", scenario, "--set", f"training.{key}")
     assert status == 2 and not out
     [line] = err.splitlines()
-    assert str(scenario) in line and told in line
+    assert str(scenario) in line and message in line
 
 
 def test_user_model_is_traced_in_a_subprocess(ringlab: Ringlab, scenario: Path, tmp_path: Path) -> None:
     noted, model = tmp_path / "processes", tmp_path / "mine.py"
     model.write_text(MODEL.format(noted=str(noted)))
     changes = ("training.model='mine.py:build'", "training.image_shape=[3,2,2]", "training.parallelism={pipeline=2}")
-    status, out, err = ringlab("run", scenario, *(word for one in changes for word in ("--set", one)))
+    status, out, err = ringlab("run", scenario, *(word for change in changes for word in ("--set", change)))
     assert status == 2 and not out
     [line] = err.splitlines()
     assert "mine.py:build' does not consist of consecutive blocks" in line
@@ -103,7 +105,7 @@ def test_strategy_answer_is_plain_json() -> None:
     assert "the whole model does not fit on one device" in " ".join(large._said())
     with pytest.raises(RunFailed, match="does not fit on one device, so its losses cannot be checked"):
         _checked(large, check_all=True)
-    found = answer.to_dict()
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert found["kind"] == "strategy" and "traces" not in found and found["losses"] == [3.0, 2.0]
-    assert found["step_s"]["error"] == 1.0 and found["held_bytes"]["parameters"]["measured"] == 8.0
+    content = answer.to_dict()
+    assert json.loads(json.dumps(content, allow_nan=False)) == content
+    assert content["kind"] == "strategy" and "traces" not in content and content["losses"] == [3.0, 2.0]
+    assert content["step_s"]["error"] == 1.0 and content["held_bytes"]["parameters"]["measured"] == 8.0

@@ -53,21 +53,21 @@ def run_hiding_torch(folder: Path, commands: tuple[tuple[str, ...], ...]) -> lis
     call = [sys.executable, "-c", HIDING, json.dumps(commands)]
     done = subprocess.run(call, cwd=folder, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
-    said = list[list[str]]([[]])
+    outputs = list[list[str]]([[]])
     for line in filter(None, done.stderr.splitlines()):
-        said[-1].append(line)
+        outputs[-1].append(line)
         if line.startswith("STATUS "):
-            said.append([])
-    return said[:-1]
+            outputs.append([])
+    return outputs[:-1]
 
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, ...], list[str]]:
     """What each command said on standard error, with its status last."""
     folder, commands = tmp_path_factory.mktemp("without"), WORKS + REFUSED
-    found = dict(zip(commands, run_hiding_torch(folder, commands), strict=True))
+    runs = dict(zip(commands, run_hiding_torch(folder, commands), strict=True))
     assert {"report.html", "player.html", "still.png", "step.png"} <= {path.name for path in folder.iterdir()}
-    return found
+    return runs
 
 
 @pytest.mark.parametrize("words", WORKS, ids=" ".join)
