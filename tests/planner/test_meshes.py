@@ -57,7 +57,7 @@ def seconds(**about):
 
 
 def parts_of(**about):
-    return {name: float(one[0]) for name, one in step_parts(columns_of_runs([run(**about)]), P).items()}
+    return {name: float(values[0]) for name, values in step_parts(columns_of_runs([run(**about)]), P).items()}
 
 
 def kept(**about):
@@ -70,7 +70,7 @@ HOST = host_of_preset("dgx-h100")
 @cache
 def timed_runs():
     """The published runs that have a time, read once."""
-    return [one for one in read_table()[0] if has_time(one)]
+    return [run for run in read_table()[0] if has_time(run)]
 
 
 def job(**about):
@@ -90,27 +90,27 @@ def searched(**about):
 def test_shipped_runs_are_all_valid():
     runs, refused = read_table()
     assert not refused
-    assert Counter(one["source"] for one in runs)["ultrascale"] == 1676
+    assert Counter(run["source"] for run in runs)["ultrascale"] == 1676
     assert sum(map(has_time, runs)) == 1608
 
 
 def test_published_runs_have_the_documented_accuracy():
-    found = judge(*read_table())
-    assert found.mean_of_medians < 0.06
-    assert found.all.median < 0.06
-    assert found.memory["median"] < 0.08
-    assert found.failed["auc"] > 0.97
-    assert found.choice["model"].regret_median < found.choice["playbook"].regret_median
-    assert found.choice["model"].best_of_3_median < 0.01
-    assert found.choice["model, slow mode left out"].best_of_3_mean < 0.03
-    assert found.all.coverage80 > 0.9  # of sources that were fitted; those left out: benchmarks/studies/step_fit.py
-    assert {*found.slow} == {"ultrascale"}
+    accuracy = judge(*read_table())
+    assert accuracy.mean_of_medians < 0.06
+    assert accuracy.all.median < 0.06
+    assert accuracy.memory["median"] < 0.08
+    assert accuracy.failed["auc"] > 0.97
+    assert accuracy.choice["model"].regret_median < accuracy.choice["playbook"].regret_median
+    assert accuracy.choice["model"].best_of_3_median < 0.01
+    assert accuracy.choice["model, slow mode left out"].best_of_3_mean < 0.03
+    assert accuracy.all.coverage80 > 0.9  # of sources that were fitted; those left out: benchmarks/studies/step_fit.py
+    assert {*accuracy.slow} == {"ultrascale"}
 
 
 def test_run_does_not_depend_on_other_rows():
     timed = timed_runs()[::97]
     together = step_seconds(columns_of_runs(timed), P)
-    alone = [float(step_seconds(columns_of_runs([one]), P)[0]) for one in timed]
+    alone = [float(step_seconds(columns_of_runs([row]), P)[0]) for row in timed]
     np.testing.assert_allclose(together, alone, rtol=1e-12)
 
 
@@ -157,8 +157,8 @@ def test_bubble_shrinks_with_more_microbatches():
     ],
 )  # fmt: skip
 def test_layers_are_distributed_as_frameworks_do(framework, layers, pp, most, last):
-    found = deal_layers(framework, layers, pp, LayerSizes(4096, 32, 32, 128, 14336, 3, 131072))
-    assert (found[0], found[2]) == (most, last)
+    counts = deal_layers(framework, layers, pp, LayerSizes(4096, 32, 32, 128, 14336, 3, 131072))
+    assert (counts[0], counts[2]) == (most, last)
 
 
 def test_every_prior_is_fitted():
@@ -175,14 +175,14 @@ def test_table_needs_few_columns(tmp_path):
     assert len(runs) == 1 and has_time(runs[0]) and runs[0]["step_s"] == pytest.approx(8 * 4096 / 8000 / 8)
     assert sorted(refused.values()) == [1, 1] and any("H9000" in reason for reason in refused)
     head = "layers,hidden,heads,vocab,seq,gpu,gpus,micro_batch,ep,tokens_per_s_per_gpu,attention\n"
-    for cells, told in (
+    for cells, reason in (
         ("x,1,9", "micro_batch is 'x'"), ("0,1,9", "micro_batch is '0'"), ("1,0,9", "ep is '0'"),
         ("1,1,fast", "tokens_per_s_per_gpu is 'fast'"), ("1,1,0", "tokens_per_s_per_gpu is '0'"),
         ("1,1,9,slow", "attention 'slow'"), ("1,1,inf", "tokens_per_s_per_gpu is 'inf'"),
     ):  # fmt: skip
         file.write_text(f"{head}32,4096,32,128256,4096,H100 SXM,8,{cells}\n")
         runs, refused = read_table(file)
-        assert not runs and told in next(iter(refused))
+        assert not runs and reason in next(iter(refused))
     file.write_text("layers,hidden\n1,2\n")
     with pytest.raises(InputError, match="column heads is missing"):
         read_table(file)
@@ -191,7 +191,7 @@ def test_table_needs_few_columns(tmp_path):
 def test_invalid_table_is_rejected_with_the_reason(tmp_path):
     file = tmp_path / "runs.csv"
     head, row = "layers,hidden,heads,vocab,seq,gpu,gpus,step_s", "32,4096,32,32000,2048,H100,8,1.5"
-    for text, told in (
+    for text, reason in (
         (f"{head},gpu\n{row},A100", "column 'gpu' is repeated"), (head, "the table has no rows"),
         (f"{head}\n{row},9", "more cells than columns"), (f"{head},mfu\n{row},9", "did you mean mfu_percent"),
         (f"{head}\n{row}".replace(",", ";"), r"column layers is missing; .*begins with 'layers;hidden"),
@@ -200,7 +200,7 @@ def test_invalid_table_is_rejected_with_the_reason(tmp_path):
         (f"{head.removesuffix(',step_s')}\n{row.removesuffix(',1.5')}", "neither step_s nor tokens_per_s_per_gpu"),
     ):  # fmt: skip
         file.write_text(text)
-        with pytest.raises(InputError, match=told):
+        with pytest.raises(InputError, match=reason):
             read_own_runs(file)
     file.write_text(f" {head.replace(',', ' , ')}\n{row.replace(',', ', ')},,\n,,\n")  # spaces, and cells of nothing
     (group,) = read_own_runs(file).groups
@@ -211,37 +211,37 @@ def test_slow_mode_is_detected_from_measured_figures():
     timed = timed_runs()
     slow = mark_slow(timed)
     assert 300 < slow.sum() < 400
-    faster = [{**one, "step_s": one["step_s"] / 7} for one in timed]
+    faster = [{**run, "step_s": run["step_s"] / 7} for run in timed]
     assert mark_slow(faster).sum() < slow.sum()  # it is a time that is lost, no ratio
 
 
 def test_search_enumerates_every_mesh():
     meshes = enumerate_meshes(job())
     assert len(meshes) == len({*meshes}) > 1000
-    for one in meshes:
-        assert one.tp * one.pp * one.cp * one.dp == 64 and 32 % (one.pp * one.vp) == 0
-        assert one.dp * one.micro_batch * one.grad_accum == 256
+    for mesh in meshes:
+        assert mesh.tp * mesh.pp * mesh.cp * mesh.dp == 64 and 32 % (mesh.pp * mesh.vp) == 0
+        assert mesh.dp * mesh.micro_batch * mesh.grad_accum == 256
     with pytest.raises(InputError, match="no mesh of 64 devices divides a batch of 3"):
         enumerate_meshes(job(batch=3, shape=job().shape._replace(layers=1, heads=1, kv_heads=1)))
 
 
 def test_search_orders_meshes_that_fit_and_offers_three_tries():
-    found = searched()
-    rates = found.tokens_per_s[found.order]
+    answer = searched()
+    rates = answer.tokens_per_s[answer.order]
     assert (np.diff(rates) <= 0).all()
-    assert (found.memory["total"][found.order] <= FILL * found.columns.memory_bytes[found.order]).all()
-    assert 0.2 < found.mfu[found.order[0]] < 0.6
-    tries = choose_tries(found)
-    assert tries[0] == found.order[0] and len({*tries}) == 3
-    front = pareto_front(found)
-    assert front[0] == found.order[0] and (np.diff(found.memory["total"][front]) < 0).all()
+    assert (answer.memory["total"][answer.order] <= FILL * answer.columns.memory_bytes[answer.order]).all()
+    assert 0.2 < answer.mfu[answer.order[0]] < 0.6
+    tries = choose_tries(answer)
+    assert tries[0] == answer.order[0] and len({*tries}) == 3
+    front = pareto_front(answer)
+    assert front[0] == answer.order[0] and (np.diff(answer.memory["total"][front]) < 0).all()
 
 
 def test_tries_include_a_mesh_that_is_likely_to_run():
     _, shape = parse_transformer("llama2-70b")
-    found = searched(shape=shape, batch=128)
-    tries = choose_tries(found)
-    assert found.chance[tries[0]] < 0.7 and found.chance[tries].max() > 0.9
+    answer = searched(shape=shape, batch=128)
+    tries = choose_tries(answer)
+    assert answer.chance[tries[0]] < 0.7 and answer.chance[tries].max() > 0.9
 
 
 def test_remedies_skip_indivisible_sequences():
@@ -321,7 +321,7 @@ def test_search_command_adapts_to_own_runs(ringlab, scenario, tmp_path):
     assert status == 0 and "Adapted to 3 runs" in out
     best = [json.loads(file.read_text())["cases"][0]["best"][0] for file in (fast, slow)]
     assert best[1]["tokens_per_s"] < 0.8 * best[0]["tokens_per_s"]
-    widths = [one["tokens_interval"][1] / one["tokens_per_s"] for one in best]
+    widths = [row["tokens_interval"][1] / row["tokens_per_s"] for row in best]
     assert widths[1] < widths[0]  # and it is surer
 
 
@@ -331,24 +331,24 @@ def test_saved_runs_are_used_until_removed(ringlab, scenario, tmp_path):
     runs.write_text(head + "32,4096,32,8,14336,128256,8192,H100,8,zero3,1,4,6.0\n")
     status, out, err = ringlab("calibrate", "--runs", str(runs), "--json", str(answer))
     assert status == 0 and "Saved to" in out, err
-    kept = json.loads(answer.read_text())["kept"][0]
-    assert kept["gpu"] == "H100 SXM" and kept["within_after"] < kept["within"]
-    assert abs(kept["runs"][0]["after"] / 6.0 - 1) < abs(kept["runs"][0]["before"] / 6.0 - 1)
+    adapted = json.loads(answer.read_text())["kept"][0]
+    assert adapted["gpu"] == "H100 SXM" and adapted["within_after"] < adapted["within"]
+    assert abs(adapted["runs"][0]["after"] / 6.0 - 1) < abs(adapted["runs"][0]["before"] / 6.0 - 1)
     assert "Adapted to 1 run on H100 SXM" in ringlab("search", str(scenario))[1]
     assert "Adapted" not in ringlab("search", str(scenario), "--framework", "megatron")[1]
-    Path(kept["file"]).unlink()
+    Path(adapted["file"]).unlink()
     assert "Adapted" not in ringlab("search", str(scenario))[1]
 
 
 @pytest.mark.parametrize(
-    "column, told", [("micro_bach", "did you mean micro_batch"), ("color", "unknown column 'color'")]
+    "column, message", [("micro_bach", "did you mean micro_batch"), ("color", "unknown column 'color'")]
 )
-def test_unknown_column_is_rejected(ringlab, tmp_path, column, told):
+def test_unknown_column_is_rejected(ringlab, tmp_path, column, message):
     runs = tmp_path / "runs.csv"
     head = f"layers,hidden,heads,vocab,seq,gpu,gpus,{column},step_s\n"
     runs.write_text(head + "32,4096,32,128256,8192,H100,8,1,6.0\n")
     status, _, err = ringlab("calibrate", "--runs", str(runs))
-    assert status == 2 and told in err
+    assert status == 2 and message in err
     assert not [*tmp_path.glob("cache/ringlab/meshes*")]
 
 
@@ -366,8 +366,8 @@ def test_adaptation_improves_and_narrows_predictions(rows, factor):
 
 
 def test_chosen_runs_reduce_uncertainty_most():
-    found = searched()
-    belief, slopes = found.belief, found.fastest
+    answer = searched()
+    belief, slopes = answer.belief, answer.fastest
     chosen = belief.choose_runs(slopes, 3)
     assert len({*chosen}) == 3
 
@@ -381,13 +381,13 @@ def test_chosen_runs_reduce_uncertainty_most():
 def test_lora_and_offloading_save_device_memory():
     _, shape = parse_transformer("llama-7b")
     card = job(shape=shape, seq=2048, batch=4, host=Host("pc", "RTX 4090", 1, "host", 12, 0.0), gpus=1)
-    whole = search(card)
-    assert not len(whole.order)
-    remedies = {one.change: one.found for one in what_would_fit(card)}
+    full = search(card)
+    assert not len(full.order)
+    remedies = {remedy.change: remedy.found for remedy in what_would_fit(card)}
     assert any("LoRA" in name for name in remedies) and any("host" in name for name in remedies)
     assert not any("devices" in name for name in remedies)  # no network is known
     lora, host = remedies["LoRA of rank 16"], remedies["states and gradients offloaded to the host"]
-    assert float(lora.memory["optimizer"][0]) < 0.02 * float(whole.memory["optimizer"][0])
+    assert float(lora.memory["optimizer"][0]) < 0.02 * float(full.memory["optimizer"][0])
     assert float(lora.step_s[lora.order[0]]) < float(host.step_s[host.order[0]])
     assert float(host.memory["optimizer"].max()) == 0 and 90e9 < float(host.host_bytes[0]) < 130e9
     packed = remedies["LoRA of rank 16 with 4-bit weights"]
@@ -408,12 +408,12 @@ def test_zero_bubble_schedule_waits_a_third_as_long():
 
 def test_experts_are_divided_among_devices():
     many = job(experts=8, top_k=2, batch=128)
-    found = search(many)
-    assert {one.ep for one in found.searched} == {1, 2, 4, 8}
-    alike = [n for n, one in enumerate(found.searched) if (one.sharding, one.tp, one.pp) == ("ddp", 1, 1)]
-    dense, divided = ([n for n in alike if found.searched[n].ep == ep] for ep in (1, 8))
-    assert found.memory["weights"][divided].min() < 0.4 * found.memory["weights"][dense].min()
-    assert (found.parts["expert"][divided] > 0).all()
+    answer = search(many)
+    assert {mesh.ep for mesh in answer.searched} == {1, 2, 4, 8}
+    alike = [n for n, mesh in enumerate(answer.searched) if (mesh.sharding, mesh.tp, mesh.pp) == ("ddp", 1, 1)]
+    dense, divided = ([n for n in alike if answer.searched[n].ep == ep] for ep in (1, 8))
+    assert answer.memory["weights"][divided].min() < 0.4 * answer.memory["weights"][dense].min()
+    assert (answer.parts["expert"][divided] > 0).all()
     with pytest.raises(InputError, match="ep 3 does not divide 8 experts"):
         run(experts=8, top_k=2, expert_ffn=14336, ep=3)
     with pytest.raises(InputError, match="tp 5 does not divide 32 heads"):
@@ -440,17 +440,17 @@ def test_fastest_mesh_is_exported_to_frameworks(ringlab, scenario, tmp_path):
     assert product * degrees["pipeline_parallel_degree"] == 64
     assert titan["training"]["global_batch_size"] == 256
     words = files["megatron"].read_text().split()
-    given = {word: words[at + 1] for at, word in enumerate(words[:-1]) if word.startswith("--")}
-    assert (given["--num-layers"], given["--num-query-groups"], given["--seq-length"]) == ("32", "8", "8192")
+    flags = {word: words[at + 1] for at, word in enumerate(words[:-1]) if word.startswith("--")}
+    assert (flags["--num-layers"], flags["--num-query-groups"], flags["--seq-length"]) == ("32", "8", "8192")
     assert "num_processes: 64" in files["accelerate"].read_text()
 
 
 @pytest.mark.parametrize("framework", FORMATS)
 def test_exported_axes_multiply_to_the_devices(framework):
-    found = searched()
+    answer = searched()
     can, write, *_ = FORMATS[framework]
-    meshes = [one for number in found.order if can(found.job, one := found.searched[int(number)])][::25]
-    assert meshes and all(write(found.job, mesh, "llama3-8b") for mesh in meshes)
+    meshes = [mesh for number in answer.order if can(answer.job, mesh := answer.searched[int(number)])][::25]
+    assert meshes and all(write(answer.job, mesh, "llama3-8b") for mesh in meshes)
 
 
 TRAINED = [
@@ -536,7 +536,7 @@ def test_exported_script_trains_on_its_mesh(tmp_path, mesh):
 
 
 @pytest.mark.parametrize(
-    "name, about, told",
+    "name, about, option",
     [
         ("torch", {"experts": 8, "top_k": 2}, "experts"),
         ("torchtitan", {"experts": 8, "top_k": 2}, "experts"),
@@ -547,23 +547,23 @@ def test_exported_script_trains_on_its_mesh(tmp_path, mesh):
         ("accelerate", {"offload": "optimizer"}, "offload of optimizer"),
     ],
 )
-def test_export_includes_every_option_of_the_training(name, about, told):
-    with pytest.raises(InputError, match=re.escape(f"export {name}: the format does not support {told}")):
+def test_export_includes_every_option_of_the_training(name, about, option):
+    with pytest.raises(InputError, match=re.escape(f"export {name}: the format does not support {option}")):
         write_mesh(searched(batch=128, **about), "llama3-8b", name)
 
 
 def test_experts_are_only_exported_to_megatron():
-    found = searched(experts=8, top_k=2, batch=128)
-    number, text = write_mesh(found, "mine", "megatron")
-    assert f"--num-experts 8 --moe-router-topk 2\n--expert-model-parallel-size {found.searched[number].ep} " in text
-    assert found.searched[write_mesh(found, "mine", "accelerate")[0]].ep == 1
+    answer = searched(experts=8, top_k=2, batch=128)
+    number, text = write_mesh(answer, "mine", "megatron")
+    assert f"--num-experts 8 --moe-router-topk 2\n--expert-model-parallel-size {answer.searched[number].ep} " in text
+    assert answer.searched[write_mesh(answer, "mine", "accelerate")[0]].ep == 1
 
 
 @pytest.mark.parametrize("name", ["megatron", "torchtitan"])
 def test_export_rejects_other_schedules_and_partial_heads(name):
-    found = searched(with_zero_bubble=True)
+    answer = searched(with_zero_bubble=True)
     can = FORMATS[name][0]
-    meshes = [mesh for mesh in found.searched if can(found.job, mesh)]
+    meshes = [mesh for mesh in answer.searched if can(answer.job, mesh)]
     assert max(mesh.tp for mesh in meshes) == 8 and all(mesh.schedule != "zero_bubble" for mesh in meshes)
 
 
@@ -574,7 +574,7 @@ def test_search_command_varies_a_key(ringlab, scenario, tmp_path):
     assert status == 0, err
     answer = json.loads(file.read_text())
     assert [case["value"] for case in answer["cases"]] == ["dgx-h100", "dgx-b200"] and answer["key"] == "preset"
-    assert any("rtx4090-pcie" in one for one in answer["refused"])
+    assert any("rtx4090-pcie" in reason for reason in answer["refused"])
     best = [case["best"][0] for case in answer["cases"]]
     assert best[1]["tokens_per_s"] > 1.5 * best[0]["tokens_per_s"]
     money = best[0]["money"]
@@ -595,7 +595,7 @@ def test_sequence_and_target_mean_the_same_in_all_commands(ringlab, scenario, tm
     row = answer("predict", "--devices", "8")["rows"][0]
     case = answer("search", "--devices", "8", "--mesh", "zero3 8, mb 4")["cases"][0]
     plan = answer("plan", "--set", "plan.most_nodes=1", "--set", "plan.providers=['Lambda']")
-    same = next(one for one in plan["candidates"] if one["instance"] == "gpu_8x_h100_sxm5")
+    same = next(row for row in plan["candidates"] if row["instance"] == "gpu_8x_h100_sxm5")
     assert row["tokens_per_s"] == pytest.approx(2048 * row["samples_per_s"], rel=1e-5)
     assert row["target"]["seconds"] == pytest.approx(2e9 / row["tokens_per_s"], rel=1e-5)
     assert case["seq"] == 2048 and plan["target_tokens"] == 2e9
@@ -620,16 +620,16 @@ def test_lora_rank_varies_from_zero(ringlab, scenario, tmp_path):
 
 
 def test_mfu_excludes_gradients_of_frozen_weights():
-    whole, adapters = (search(job(batch=64, lora=rank)) for rank in (0, 16))
-    ratio = adapters.mfu / adapters.tokens_per_s / (whole.mfu / whole.tokens_per_s)[0]
+    full, adapters = (search(job(batch=64, lora=rank)) for rank in (0, 16))
+    ratio = adapters.mfu / adapters.tokens_per_s / (full.mfu / full.tokens_per_s)[0]
     assert 0.66 < float(ratio.min()) <= float(ratio.max()) < 0.75  # attention has no weights
 
 
 def test_search_names_a_gpu_without_published_runs(ringlab, scenario):
     assert {gpu_name(run["gpu"]) for run in read_table()[0]} == {*PUBLISHED}
     changed = ("--set", 'cluster.preset="dgx-1-v100"', "--precision", "fp16", "--devices", "64")
-    said = " ".join(ringlab("search", str(scenario), *changed)[1].split())
-    assert "No published run is on V100 SXM2 32GB" in said
+    text = " ".join(ringlab("search", str(scenario), *changed)[1].split())
+    assert "No published run is on V100 SXM2 32GB" in text
 
 
 def test_unsupported_precision_is_rejected(ringlab, scenario):
@@ -650,10 +650,10 @@ def test_run_with_indivisible_heads_is_rejected():
 )  # fmt: skip
 def test_price_is_from_an_instance_type_like_the_machine(machine, gpu, nodes, devices):
     system = describe_preset(machine, nodes, 8)
-    found = find_gpu_price(read_prices(), gpu, [devices], system)
-    assert found is not None and found.dollars == found.instance.price / found.instance.gpus
-    assert found.instance.gpus >= min(devices, 8) and found.instance.machine in (machine, None, "p5.48xlarge")
-    assert nodes == 1 or found.instance.nic_bandwidth >= system.nic * 1e9
+    price = find_gpu_price(read_prices(), gpu, [devices], system)
+    assert price is not None and price.dollars == price.instance.price / price.instance.gpus
+    assert price.instance.gpus >= min(devices, 8) and price.instance.machine in (machine, None, "p5.48xlarge")
+    assert nodes == 1 or price.instance.nic_bandwidth >= system.nic * 1e9
 
 
 def test_one_instance_type_prices_all_device_counts():
@@ -695,25 +695,25 @@ def test_accuracy_command_evaluates_published_runs(accuracy_of, tmp_path):
     options = ("--json", str(tmp_path / "a.json"), "--plot", str(tmp_path / "a.png"))
     status, out, err = accuracy_of("--meshes", *options)
     assert status == 0, err
-    found = json.loads((tmp_path / "a.json").read_text())
-    assert "llm-foundry" in out and "ultrascale, slow mode" in out and found["memory"]["n"] == 1189
-    assert found["sources"]["llm-foundry"]["n"] == 299 and found["refused"] == {} and found["unseen"] == []
-    assert sum(one["n"] for one in found["sizes"].values()) == found["all"]["n"]
-    assert {"regret_median", "best_of_3_mean", "rank", "jobs"} <= found["choice"]["model"].keys()
+    answer = json.loads((tmp_path / "a.json").read_text())
+    assert "llm-foundry" in out and "ultrascale, slow mode" in out and answer["memory"]["n"] == 1189
+    assert answer["sources"]["llm-foundry"]["n"] == 299 and answer["refused"] == {} and answer["unseen"] == []
+    assert sum(size["n"] for size in answer["sizes"].values()) == answer["all"]["n"]
+    assert {"regret_median", "best_of_3_mean", "rank", "jobs"} <= answer["choice"]["model"].keys()
     with pytest.raises(InputError, match=r"calibrate must be between .*, not 1000"):
         mesh_accuracy(calibrate=1000)
-    for options, told in (
+    for options, message in (
         (("--leave-one-out",), "--meshes"),
         (("--meshes", "--here"), "--meshes can only be combined"),
     ):
         status, _, err = accuracy_of(*options)
-        assert status == 2 and told in err
+        assert status == 2 and message in err
 
 
 def test_own_rows_improve_predictions_of_a_source():
-    runs = [one for one in read_table()[0] if one["source"] == "torchtitan" and has_time(one)]
-    alone = judge([{**one, "step_s": one["step_s"] * 1.4} for one in runs])
-    adapted = judge([{**one, "step_s": one["step_s"] * 1.4} for one in runs], adapt_to=3)
+    runs = [run for run in read_table()[0] if run["source"] == "torchtitan" and has_time(run)]
+    alone = judge([{**run, "step_s": run["step_s"] * 1.4} for run in runs])
+    adapted = judge([{**run, "step_s": run["step_s"] * 1.4} for run in runs], adapt_to=3)
     assert adapted.all.n == alone.all.n - 3
     assert adapted.all.median < 0.7 * alone.all.median
 
@@ -722,7 +722,7 @@ UNLISTED = 'cluster={system={nodes=1, gpus=8, gpu="Z1", generation="hopper", nvl
 
 
 @pytest.mark.parametrize(
-    "options, told",
+    "options, message",
     [
         (("--export", "megatron"), "expected FORMAT=FILE"),
         (("--export", "megatrn=a"), "did you mean megatron"),
@@ -750,6 +750,6 @@ UNLISTED = 'cluster={system={nodes=1, gpus=8, gpu="Z1", generation="hopper", nvl
         (("--set", 'training.model="llama:layers=2,width=64,heads=2"'), "missing; write llama:layers=32"),
     ],
 )
-def test_search_command_rejects_invalid_input(ringlab, scenario, options, told):
+def test_search_command_rejects_invalid_input(ringlab, scenario, options, message):
     status, _, err = ringlab("search", str(scenario), *options)
-    assert status == 2 and told in err and "Traceback" not in err
+    assert status == 2 and message in err and "Traceback" not in err

@@ -27,7 +27,7 @@ SAMPLES = 1e6
 
 
 def instance_of(machine: str) -> InstanceType:
-    return next(one for one in read_prices() if one.machine == machine and one.price is not None)
+    return next(instance for instance in read_prices() if instance.machine == machine and instance.price is not None)
 
 
 @pytest.fixture
@@ -87,8 +87,8 @@ def test_predict_search_and_plan_have_one_memory_limit(scenario: Path) -> None:
     options = SearchOptions(mesh=Training(job, host).mesh(parallelism).name, batch=int(job.batch) * parallelism.data)
     (row,) = find_meshes(scenario, replace(options, fill=1.0)).cases[0].best
     assert FILL < row.memory_bytes / host.device.memory_bytes < 1
-    said = rf'of which {FILL:.0%} can be used .* --fill 1 --mesh "{options.mesh}"` predicts it'
-    with pytest.raises(InputError, match=said):
+    message = rf'of which {FILL:.0%} can be used .* --fill 1 --mesh "{options.mesh}"` predicts it'
+    with pytest.raises(InputError, match=message):
         predict_devices(scenario, [gpus])
     with pytest.raises(InputError, match="does not fit"):
         find_meshes(scenario, options)

@@ -68,9 +68,9 @@ def test_pipeline_device_does_all_of_its_work_once(schedule: str) -> None:
 def test_pipeline_waits_as_its_closed_form() -> None:
     for microbatches, schedule in ((4, "gpipe"), (8, "1f1b")):
         parallelism = Parallelism(data=2, pipeline=4, microbatches=microbatches, schedule=schedule)
-        found = predict(Counted(), parallelism)
-        assert found.parts.compute == pytest.approx(8 / 4)
-        assert found.parts.pipeline / found.parts.total == pytest.approx(bubble_share(4, microbatches))
+        prediction = predict(Counted(), parallelism)
+        assert prediction.parts.compute == pytest.approx(8 / 4)
+        assert prediction.parts.pipeline / prediction.parts.total == pytest.approx(bubble_share(4, microbatches))
     naive = predict(Counted(), Parallelism(data=2, pipeline=4, schedule="naive"))
     assert naive.parts.total == pytest.approx(8.0)  # one device at a time: as long as one device alone
     assert naive.efficiency == pytest.approx(1 / 4)
@@ -78,8 +78,8 @@ def test_pipeline_waits_as_its_closed_form() -> None:
 
 def test_pipeline_waits_for_its_messages() -> None:
     network = Counted(byte_s=1e-3)
-    found = predict(network, Parallelism(data=1, pipeline=8, schedule="naive"), batch=1)
-    assert found.parts.pipeline == pytest.approx(7 / 8 + 2 * 7 * 64 * 1e-3)
+    prediction = predict(network, Parallelism(data=1, pipeline=8, schedule="naive"), batch=1)
+    assert prediction.parts.pipeline == pytest.approx(7 / 8 + 2 * 7 * 64 * 1e-3)
     assert {call[:2] for call in network.calls} == {("send_recv", 64.0)}
 
 
@@ -96,29 +96,31 @@ def test_zero_sends_the_bytes_of_its_paper() -> None:
 
 
 def test_hsdp_gathers_within_a_host_and_averages_between() -> None:
-    found = predict(Counted(), Parallelism(strategy="hsdp", shard=4))
-    assert {(call.collective, call.group) for call in found.calls} == {
+    prediction = predict(Counted(), Parallelism(strategy="hsdp", shard=4))
+    assert {(call.collective, call.group) for call in prediction.calls} == {
         ("all_gather", Group(4, 1)), ("reduce_scatter", Group(4, 1)), ("all_reduce", Group(2, 4)),
     }  # fmt: skip
 
 
 def test_tensor_parallelism_has_four_all_reduces_a_layer() -> None:
-    found = predict(Counted(byte_s=1e-6), Parallelism(data=2, tensor=4))
+    prediction = predict(Counted(byte_s=1e-6), Parallelism(data=2, tensor=4))
     once = 1e-6 * 2 * 3 / 4 * 8 * SHAPE.context * SHAPE.width * 4
-    assert found.parts.tensor == pytest.approx(8 * 4 * once)
-    assert found.parts.compute == pytest.approx(8 / 4)
+    assert prediction.parts.tensor == pytest.approx(8 * 4 * once)
+    assert prediction.parts.compute == pytest.approx(8 / 4)
     sequence = predict(Counted(byte_s=1e-6), Parallelism(data=2, tensor=4, sequence=True))
-    assert sequence.parts.tensor == pytest.approx(found.parts.tensor)  # an all_gather and a reduce_scatter for each
+    assert sequence.parts.tensor == pytest.approx(
+        prediction.parts.tensor
+    )  # an all_gather and a reduce_scatter for each
     again = predict(Counted(byte_s=1e-6), Parallelism(data=2, tensor=4, recompute="full"))
-    assert again.parts.tensor == pytest.approx(1.5 * found.parts.tensor)
-    assert again.parts.compute == pytest.approx(4 / 3 * found.parts.compute, rel=0.05)
+    assert again.parts.tensor == pytest.approx(1.5 * prediction.parts.tensor)
+    assert again.parts.compute == pytest.approx(4 / 3 * prediction.parts.compute, rel=0.05)
 
 
 def test_experts_have_four_all_to_alls_a_layer() -> None:
-    found = predict(Counted(byte_s=1e-6), Parallelism(expert=4, experts=8, top_k=2))
+    prediction = predict(Counted(byte_s=1e-6), Parallelism(expert=4, experts=8, top_k=2))
     once = 1e-6 * 3 / 4 * 8 * SHAPE.context * SHAPE.width * 4 * 2
-    assert found.parts.expert == pytest.approx(8 * 4 * once)
-    assert found.parts.tensor == 0
+    assert prediction.parts.expert == pytest.approx(8 * 4 * once)
+    assert prediction.parts.tensor == 0
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "zero1", "zero2", "zero3", "fsdp", "zero_redundancy"])
@@ -136,27 +138,27 @@ def test_experts_exchange_with_the_devices_that_have_the_same(strategy: str) -> 
 
 def test_fsdp_exposes_the_first_gather_and_the_last_scatter() -> None:
     """A gather or scatter takes a tenth of a block's forward."""
-    found = predict(Counted(byte_s=1 / 3 / 10 / (4000 * 7 / 8)), Parallelism(strategy="fsdp"), batch=8)
-    assert found.parts.sync == pytest.approx(2 / 3 / 10, rel=0.05)
+    prediction = predict(Counted(byte_s=1 / 3 / 10 / (4000 * 7 / 8)), Parallelism(strategy="fsdp"), batch=8)
+    assert prediction.parts.sync == pytest.approx(2 / 3 / 10, rel=0.05)
 
 
 def test_data_parallel_hides_nothing() -> None:
-    found = predict(Counted(byte_s=1e-6), Parallelism(strategy="data_parallel"))
-    assert found.parts.sync == pytest.approx(2 * 4 * 8000 * 1e-6)
-    assert found.parts.total == pytest.approx(8 + found.parts.sync)
+    prediction = predict(Counted(byte_s=1e-6), Parallelism(strategy="data_parallel"))
+    assert prediction.parts.sync == pytest.approx(2 * 4 * 8000 * 1e-6)
+    assert prediction.parts.total == pytest.approx(8 + prediction.parts.sync)
 
 
 def test_parameter_server_of_a_network_sends_to_each() -> None:
-    found = predict(Counted(byte_s=1e-6), Parallelism(strategy="parameter_server"))
-    assert found.parts.sync == pytest.approx(2 * 7 * 4 * 8000 * 1e-6)
+    prediction = predict(Counted(byte_s=1e-6), Parallelism(strategy="parameter_server"))
+    assert prediction.parts.sync == pytest.approx(2 * 7 * 4 * 8000 * 1e-6)
 
 
 @pytest.mark.parametrize("strategy", [{}, {"strategy": "fsdp"}, {"tensor": 2, "pipeline": 2}, {"strategy": "zero1"}])
 def test_intervals_hold_the_rate_and_widen_with_coverage(strategy: dict[str, object]) -> None:
-    found = predict(Counted(byte_s=1e-5), Parallelism(**strategy))
-    assert found.rate == pytest.approx(8 * found.parallelism.data / found.parts.total)
-    (low, high), wide = found.interval(), found.interval(0.9)
-    assert wide[0] < low < found.rate < high < wide[1]
+    prediction = predict(Counted(byte_s=1e-5), Parallelism(**strategy))
+    assert prediction.rate == pytest.approx(8 * prediction.parallelism.data / prediction.parts.total)
+    (low, high), wide = prediction.interval(), prediction.interval(0.9)
+    assert wide[0] < low < prediction.rate < high < wide[1]
 
 
 @pytest.mark.parametrize(
@@ -214,7 +216,7 @@ def test_states_are_divided_as_in_the_zero_paper(strategy: str, bytes_: float) -
 
 def test_pipeline_device_keeps_the_states_of_its_stages() -> None:
     job = TrainingJob(alike(), 8, Parallelism(data=1, pipeline=4), optimizer="adamw").on(4)
-    assert [sum(one) for one in stage_states(job)] == [16 * 2000] * 4
+    assert [sum(states) for states in stage_states(job)] == [16 * 2000] * 4
 
 
 def on_4090(batch: int, parallelism: Parallelism, model: str = "resnet50") -> Training:
@@ -225,31 +227,31 @@ def on_4090(batch: int, parallelism: Parallelism, model: str = "resnet50") -> Tr
 def test_batch_beyond_memory_is_rejected_with_one_that_fits() -> None:
     with pytest.raises(
         TooLittleMemory, match=r"batch_size 600 .* of 24 GiB, of which 85% .* up to \d+ samples"
-    ) as told:
+    ) as refused:
         on_4090(600, Parallelism()).predict(4)
-    assert told.value.needed > told.value.available
-    largest = int(str(told.value).rpartition("up to ")[2].split()[0])
-    found = on_4090(largest, Parallelism()).predict(4)
-    assert found.memory["total"] < 0.85 * 24 * 2**30 and found.chance_to_run is not None
+    assert refused.value.needed > refused.value.available
+    largest = int(str(refused.value).rpartition("up to ")[2].split()[0])
+    prediction = on_4090(largest, Parallelism()).predict(4)
+    assert prediction.memory["total"] < 0.85 * 24 * 2**30 and prediction.chance_to_run is not None
     with pytest.raises(InputError, match='not one sample fits: strategy = "fsdp"'):
         on_4090(1, Parallelism(), "llama-7b").predict(4)
 
 
 def test_recomputing_keeps_less_of_a_profile() -> None:
-    kept, again = (on_4090(32, Parallelism(recompute=one)).predict(4) for one in ("none", "full"))
-    assert again.memory["activations"] < 0.7 * kept.memory["activations"]
-    assert again.parts.compute == pytest.approx(4 / 3 * kept.parts.compute, rel=0.05)
+    stored, again = (on_4090(32, Parallelism(recompute=recompute)).predict(4) for recompute in ("none", "full"))
+    assert again.memory["activations"] < 0.7 * stored.memory["activations"]
+    assert again.parts.compute == pytest.approx(4 / 3 * stored.parts.compute, rel=0.05)
 
 
 def test_profile_pipeline_stores_its_fullest_stage() -> None:
-    whole, halved = (
+    single, halved = (
         on_4090(4, Parallelism(data=4 // stages, pipeline=stages), "vgg16").predict(4) for stages in (1, 2)
     )
-    assert 0.5 <= halved.memory["optimizer"] / whole.memory["optimizer"] < 1
+    assert 0.5 <= halved.memory["optimizer"] / single.memory["optimizer"] < 1
 
 
 @pytest.mark.parametrize(
-    ("given", "devices", "said"),
+    ("given", "devices", "message"),
     [
         ({"data": 2, "tensor": 4}, 16, r"data 2 x tensor 4 x pipeline 1 = 8 devices, and there are 16; .* data = 4"),
         ({"tensor": 3}, 8, "give tensor x pipeline that divides 8"),
@@ -257,13 +259,13 @@ def test_profile_pipeline_stores_its_fullest_stage() -> None:
         ({"strategy": "hsdp", "shard": 3}, 8, "shard is 3 and must divide data"),
     ],
 )
-def test_mesh_of_another_number_of_devices_is_rejected(given: dict[str, object], devices: int, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_mesh_of_another_number_of_devices_is_rejected(given: dict[str, object], devices: int, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         Parallelism(**given).for_devices(devices)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"strategy": "fsdpp"}, "strategy 'fsdpp' is not known"),
         ({"schedule": "naive", "pipeline": 2, "microbatches": 4}, "the naive schedule has one"),
@@ -274,13 +276,13 @@ def test_mesh_of_another_number_of_devices_is_rejected(given: dict[str, object],
         ({"tensor": 0}, "tensor is 0"),
     ],
 )
-def test_contradictory_strategies_are_rejected(given: dict[str, object], said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_contradictory_strategies_are_rejected(given: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         Parallelism(**given)
 
 
 @pytest.mark.parametrize(
-    ("model", "strategy", "batch", "said"),
+    ("model", "strategy", "batch", "message"),
     [
         ("resnet50", {"data": 1, "tensor": 2}, 8, "tensor requires a transformer"),
         ("resnet50", {"data": 1, "pipeline": 40}, 40, "'resnet50' can be cut into .* stages at most, not 40"),
@@ -292,12 +294,12 @@ def test_contradictory_strategies_are_rejected(given: dict[str, object], said: s
     ],
 )  # fmt: skip
 def test_strategy_that_a_model_cannot_have_is_rejected(
-    model: str, strategy: dict[str, object], batch: int, said: str
+    model: str, strategy: dict[str, object], batch: int, message: str
 ) -> None:
     parallelism, profile = Parallelism(**strategy), find_model_profile(model)
     devices = max(1, parallelism.devices) if parallelism.data else 8
     host = Host("counted", None, 64, "", 0, 0.0, network=Counted())
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         Training(TrainingJob(profile, batch, parallelism), host, at_rate(profile, 1.0)).predict(devices)
 
 
@@ -315,8 +317,8 @@ def test_stages_are_cut_evenly(stages: int) -> None:
 def width(model: str, host: Host, devices: int) -> float:
     """The factor between a rate and the high end of its interval."""
     job = TrainingJob(find_model_profile(model), 16, precision="bf16", optimizer="adamw")
-    found = Training(job, host, at_rate(job.model, 100.0) if model == "resnet50" else None).predict(devices)
-    return found.interval()[1] / found.rate
+    prediction = Training(job, host, at_rate(job.model, 100.0) if model == "resnet50" else None).predict(devices)
+    return prediction.interval()[1] / prediction.rate
 
 
 @pytest.mark.parametrize("model", ["resnet50", "gpt2"])
@@ -329,5 +331,5 @@ def test_interval_is_wider_over_unpublished_pcie_and_tcp(model: str) -> None:
 
 def test_interval_is_wider_on_an_unpublished_gpu() -> None:
     gpu = find_gpu("H100 SXM")
-    seen, unseen = (width("gpt2-large", replace(DGX, gpu=one), 1) for one in (gpu, gpu._replace(name="L40S")))
+    seen, unseen = (width("gpt2-large", replace(DGX, gpu=board), 1) for board in (gpu, gpu._replace(name="L40S")))
     assert unseen > 1.05 * seen

@@ -44,9 +44,9 @@ def instance(**changes: object) -> InstanceType:
 
 
 def test_price_list_is_read_in_its_units(tmp_path: Path) -> None:
-    (found,) = read_prices(price_file(tmp_path))
-    assert (found.name, found.gpus, found.price, found.spot_price) == ("Us box", 4, 4.0, 1.5)
-    assert (found.nic_bandwidth, found.dated) == (1e10, date(2026, 1, 31))
+    (read,) = read_prices(price_file(tmp_path))
+    assert (read.name, read.gpus, read.price, read.spot_price) == ("Us box", 4, 4.0, 1.5)
+    assert (read.nic_bandwidth, read.dated) == (1e10, date(2026, 1, 31))
     (known,) = read_prices(
         price_file(
             tmp_path, Machine="p4d.24xlarge", AcceleratorCount="8", Interconnect="", NicGbps="",
@@ -58,7 +58,7 @@ def test_price_list_is_read_in_its_units(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"Price": "cheap"}, "line 2: Price must be a positive number or empty, not 'cheap'"),
         ({"Price": "", "SpotPrice": "0"}, "line 2: neither Price nor SpotPrice"),
@@ -75,10 +75,10 @@ def test_price_list_is_read_in_its_units(tmp_path: Path) -> None:
         ({"Source": ""}, "line 2: Source must not be empty"),
     ],
 )
-def test_price_list_error_names_line_and_column(tmp_path: Path, changes: dict[str, str], said: str) -> None:
+def test_price_list_error_names_line_and_column(tmp_path: Path, changes: dict[str, str], message: str) -> None:
     with pytest.raises(InputError) as refused:
         read_prices(price_file(tmp_path, **changes))
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_price_list_error_names_missing_columns(tmp_path: Path) -> None:
@@ -87,10 +87,10 @@ def test_price_list_error_names_missing_columns(tmp_path: Path) -> None:
 
 
 def test_every_built_in_price_has_a_source() -> None:
-    found = read_prices()
-    assert all(one.source.startswith("https://") for one in found)
-    assert len({(one.name, one.region, one.spot_price) for one in found}) == len(found)
-    assert all(one.gpu in parts("GPU") for one in found)
+    prices = read_prices()
+    assert all(price.source.startswith("https://") for price in prices)
+    assert len({(price.name, price.region, price.spot_price) for price in prices}) == len(prices)
+    assert all(price.gpu in parts("GPU") for price in prices)
 
 
 def test_pareto_front_has_the_points_that_nothing_beats() -> None:
@@ -104,19 +104,19 @@ def test_pareto_front_has_the_points_that_nothing_beats() -> None:
 
 
 def test_second_node_needs_a_known_network() -> None:
-    found = [*list_candidates([instance(nic_bandwidth=None), instance(spot_price=1.0)], most_nodes=2, spot=True)]
-    assert [(one.nodes, one.market) for one in found] == [
+    candidates = [*list_candidates([instance(nic_bandwidth=None), instance(spot_price=1.0)], most_nodes=2, spot=True)]
+    assert [(candidate.nodes, candidate.market) for candidate in candidates] == [
         (1, "on demand"), (1, "on demand"), (1, "spot"), (2, "on demand"), (2, "spot"),
     ]  # fmt: skip
-    assert found[-1].price == 2.0
+    assert candidates[-1].price == 2.0
 
 
 def test_cost_has_the_interval_of_the_step() -> None:
     """A slower step takes longer and costs more: the ends of the rate's interval change places."""
     step = CandidateStep(100.0, (80.0, 125.0), "compute", 1.0)
-    found = estimate_cost(Candidate(instance(), 2, "on demand"), step, 3.6e6)
-    assert (found.hours, found.hours_80) == (10.0, (8.0, 12.5))
-    assert (found.dollars, found.dollars_80) == (80.0, (64.0, 100.0))
+    cost = estimate_cost(Candidate(instance(), 2, "on demand"), step, 3.6e6)
+    assert (cost.hours, cost.hours_80) == (10.0, (8.0, 12.5))
+    assert (cost.dollars, cost.dollars_80) == (80.0, (64.0, 100.0))
 
 
 def test_limits_include_their_ends() -> None:

@@ -57,7 +57,7 @@ def scenario(tmp_path: Path) -> str:
 
 def test_plan_lists_hours_and_dollars_with_intervals(scenario: str) -> None:
     answer = ringlab.plan(scenario, RATES, deadline="10 h", spot=True, today=TODAY)
-    assert all(one.cost <= other.cost for one, other in pairwise(answer.candidates))
+    assert all(cheaper.cost <= other.cost for cheaper, other in pairwise(answer.candidates))
     for row in answer.candidates:
         assert row.hours * row.samples_per_s * 3600 == pytest.approx(1e8, rel=1e-9)
         assert row.cost == pytest.approx(row.hours * row.price_per_hour, rel=1e-9)
@@ -83,7 +83,7 @@ def test_plan_marks_candidates_with_a_high_end_beyond_a_limit(scenario: str) -> 
 
 
 def test_instance_types_are_nodes_with_their_interconnect() -> None:
-    hosts = {one.instance: find_host(one) for one in read_prices()}
+    hosts = {price.instance: find_host(price) for price in read_prices()}
     assert (hosts["p3.16xlarge"].link, hosts["p3.16xlarge"].nic) == ("nvlink", 3.125e9)
     assert hosts["4x-RTX_4090-32-65536"].link == "host"
     assert hosts["n3-H100x8"].link == "pcie"
@@ -123,11 +123,11 @@ def test_rate_that_overflows_is_rejected(scenario: str) -> None:
 
 
 def test_command_writes_json_and_picture(scenario: str, tmp_path: Path) -> None:
-    picture, found = tmp_path / "plan.svg", tmp_path / "plan.json"
-    options = ["--set", RATES, "--budget", "100", "--deadline", "12h", "--plot", str(picture), "--json", str(found)]
+    picture, json_file = tmp_path / "plan.svg", tmp_path / "plan.json"
+    options = ["--set", RATES, "--budget", "100", "--deadline", "12h", "--plot", str(picture), "--json", str(json_file)]
     done = CliRunner().invoke(app, ["plan", scenario, *options])
     assert done.exit_code == 0, done.output
-    answer = json.loads(found.read_text())
+    answer = json.loads(json_file.read_text())
     assert (answer["kind"], answer["budget"], answer["deadline_hours"]) == ("plan", 100.0, 12.0)
     assert answer["advice"] in " ".join(done.output.split())
     text = picture.read_text()
@@ -144,7 +144,7 @@ def test_picture_has_two_labeled_ticks_on_each_axis(hours: tuple[float, ...]) ->
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "message"),
     [
         ("plan.known_rates={H900 = 1.0}", r"\.toml: plan.known_rates: 'H900' is not a GPU of the catalogue; did"),
         ("plan.providers=['Ours']", "plan.providers: unknown provider 'Ours'; .*AWS, "),
@@ -155,26 +155,26 @@ def test_picture_has_two_labeled_ticks_on_each_axis(hours: tuple[float, ...]) ->
         ("plan.interruptions_per_day=1", "plan.interruptions_per_day was removed; subtract the expected downtime from"),
     ],
 )
-def test_plan_rejects_invalid_keys(scenario: str, override: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_plan_rejects_invalid_keys(scenario: str, override: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         ringlab.plan(scenario, RATES, override)
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "message"),
     [
         ("plan.deadline=0.01", "No candidate finishes within 0.01 h. Fastest: 32 x B300 on 4 nodes, AWS "),
         ("plan.budget=0.01", r"No candidate finishes for \$0.01\. Fastest: .*\. Cheapest: "),
     ],
 )
-def test_plan_names_the_nearest_if_none_is_within_limits(scenario: str, override: str, said: str) -> None:
+def test_plan_names_the_nearest_if_none_is_within_limits(scenario: str, override: str, message: str) -> None:
     answer = ringlab.plan(scenario, RATES, override)
     assert not answer.candidates and answer.beyond_limits > 50
-    assert re.match(said, answer.advice)
+    assert re.match(message, answer.advice)
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "message"),
     [
         ("training.batch_size=100000", "batch_size 100000 does not fit into B300: it takes .* samples a device fit"),
         (
@@ -183,10 +183,10 @@ def test_plan_names_the_nearest_if_none_is_within_limits(scenario: str, override
         ),
     ],
 )
-def test_plan_compares_memory_if_no_candidate_fits(scenario: str, override: str, said: str, tmp_path: Path) -> None:
+def test_plan_compares_memory_if_no_candidate_fits(scenario: str, override: str, message: str, tmp_path: Path) -> None:
     answer = ringlab.plan(scenario, RATES, override)
     assert not answer.candidates and not answer.beyond_limits
-    assert re.match(f"No candidate has enough memory. The closest: .*{said}", answer.advice)
+    assert re.match(f"No candidate has enough memory. The closest: .*{message}", answer.advice)
     assert all(row.needed_bytes > row.memory_bytes for row in answer.too_little_memory)
     (table, _) = answer.show()
     assert table.title == "Too little memory" and table.rows[0][0].endswith("B300")
@@ -243,14 +243,14 @@ def test_plan_supports_every_strategy_of_predict_devices() -> None:
     scenario = str(Path(__file__).parents[2] / "examples" / "gpt2_xl.toml")
     job = ["training.epochs=2", "plan.providers=['Vast.ai']"]
     sharded = ringlab.plan(scenario, *job, today=TODAY)
-    whole = ringlab.plan(scenario, *job, "training.parallelism.strategy=ddp", today=TODAY)
-    assert sharded.target_samples == whole.target_samples == 2_000_000
-    labels = [{row.label for row in found.candidates} for found in (sharded, whole)]
+    unsharded = ringlab.plan(scenario, *job, "training.parallelism.strategy=ddp", today=TODAY)
+    assert sharded.target_samples == unsharded.target_samples == 2_000_000
+    labels = [{row.label for row in answer.candidates} for answer in (sharded, unsharded)]
     assert "4 x A100 40GB SXM, Vast.ai" in labels[0] - labels[1]
     for mesh, least in (("{tensor=4}", 4), ("{pipeline=2, microbatches=8}", 2), ("{strategy='zero1', data=16}", 16)):
         some = ["training.model=gpt2", f"training.parallelism={mesh}", AWS]
-        found = ringlab.plan(scenario, *some, today=TODAY)
-        assert found.candidates and all(row.gpus % least == 0 for row in found.candidates)
+        answer = ringlab.plan(scenario, *some, today=TODAY)
+        assert answer.candidates and all(row.gpus % least == 0 for row in answer.candidates)
     with pytest.raises(InputError, match=r"training: parallelism is data rest x tensor 3 .* give tensor x pipeline"):
         ringlab.plan(scenario, "training.model=gpt2", "training.parallelism={tensor=3}")
     with pytest.raises(InputError, match=r"training\.parallelism: strategy 'nothing' is not known"):
@@ -265,8 +265,8 @@ def test_plan_of_one_gpu_equals_predict_devices(scenario: str, tmp_path: Path) -
     for known in ([], ['training.compute={rate = 12.0, gpu = "A100 80GB SXM"}']):
         row = ringlab.predict_devices(devices, [1], *job[:-1], *known).cases[0].rows[0]
         alone = next(
-            one for one in ringlab.plan(scenario, *job, *known, today=TODAY).candidates if one.gpu.startswith("H200")
-            and one.gpus == 1
+            row for row in ringlab.plan(scenario, *job, *known, today=TODAY).candidates if row.gpu.startswith("H200")
+            and row.gpus == 1
         )  # fmt: skip
         assert alone.samples_per_s == pytest.approx(row.samples_per_s)
         assert alone.hours_80[1] / alone.hours == pytest.approx(row.interval[1] / row.samples_per_s, rel=0.02)
@@ -276,36 +276,36 @@ def test_plan_needs_the_memory_of_predict_devices(scenario: str, tmp_path: Path)
     """Several GPUs also store communication buffers: one H200 has enough memory, and eight do not."""
     job = ["training.model=llama-7b", "training.batch_size=2", "training.precision=bf16", "training.optimizer=sgd"]
     job.append("training.parallelism={strategy='ddp'}")
-    found = ringlab.plan(scenario, *job, NEBIUS, today=TODAY)
+    answer = ringlab.plan(scenario, *job, NEBIUS, today=TODAY)
     devices = tmp_path / "devices.toml"
     devices.write_text('cluster = {preset = "p5en.48xlarge", nodes = 1, transport = "nccl"}\n[training]\n')
     with pytest.raises(InputError, match=r"does not fit into H200.*: it takes 1\d\d.* GiB of 141 GiB, of which 85%"):
         ringlab.predict_devices(devices, [8], *job)
-    assert {row.gpus for row in found.too_little_memory if row.gpu == "H200 SXM"} == {8}
-    assert not any(row.gpu.startswith("H200") and row.gpus > 1 for row in found.candidates)
-    assert any(row.gpu.startswith("B200") for row in found.candidates)
+    assert {row.gpus for row in answer.too_little_memory if row.gpu == "H200 SXM"} == {8}
+    assert not any(row.gpu.startswith("H200") and row.gpus > 1 for row in answer.candidates)
+    assert any(row.gpu.startswith("B200") for row in answer.candidates)
 
 
 @pytest.mark.parametrize(("model", "precision"), [("gpt2", "bf16"), ("resnet50", "fp16")])
 def test_plan_names_gpus_without_published_runs(scenario: str, model: str, precision: str) -> None:
     job = [f"training.model={model}", "training.batch_size=8", f"training.precision={precision}"]
-    found = ringlab.plan(scenario, *job, LAMBDA, today=TODAY)
-    (note,) = [one for one in found.notes if "published run" in one]
+    answer = ringlab.plan(scenario, *job, LAMBDA, today=TODAY)
+    (note,) = [note for note in answer.notes if "published run" in note]
     named = {*note.removeprefix("no published run is on ").partition(", so predictions")[0].split(", ")}
-    assert named < {row.gpu for row in found.candidates} - {"H100 SXM"}
+    assert named < {row.gpu for row in answer.candidates} - {"H100 SXM"}
 
 
 def test_language_model_is_planned_on_its_fastest_mesh(scenario: str) -> None:
     """Without a mesh in the scenario, more candidates fit, and none is slower than with one."""
     job = ["training.model=llama-7b", "training.batch_size=2", "training.precision=bf16", LAMBDA]
     free, stated = (
-        {row.label: row for row in ringlab.plan(scenario, *job, *given, today=TODAY).candidates}
-        for given in ((), ("training.parallelism={strategy='zero1'}",))
+        {row.label: row for row in ringlab.plan(scenario, *job, *overrides, today=TODAY).candidates}
+        for overrides in ((), ("training.parallelism={strategy='zero1'}",))
     )
     assert free.keys() - stated.keys() and all(row.mesh for row in free.values())
     assert not any(row.mesh for row in stated.values())
     both = free.keys() & stated.keys()
-    assert both and all(free[one].samples_per_s > 0.999 * stated[one].samples_per_s for one in both)
+    assert both and all(free[label].samples_per_s > 0.999 * stated[label].samples_per_s for label in both)
 
 
 def test_plan_is_adapted_to_the_users_runs(scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,11 +317,11 @@ def test_plan_is_adapted_to_the_users_runs(scenario: str, tmp_path: Path, monkey
     row |= {"sharding": "zero3", "micro_batch": 1, "grad_accum": 4, "gpu": "H100 SXM", "step_s": 20.0}
     OwnRuns(gpu="H100 SXM", framework="torchtitan", rows=[row], source="mine.csv").write()
     after = ringlab.plan(scenario, *job, today=TODAY)
-    rates = [{one.label: (one.gpu, one.samples_per_s) for one in found.candidates} for found in (before, after)]
+    rates = [{row.label: (row.gpu, row.samples_per_s) for row in answer.candidates} for answer in (before, after)]
     for label, (gpu, rate) in rates[1].items():
         before_it = rates[0][label][1]
         assert rate < 0.9 * before_it if gpu == "H100 SXM" else rate == before_it, label
-    assert [one for one in after.notes if "adapted to 1 run on H100 SXM by torchtitan, kept from mine.csv" in one]
+    assert [note for note in after.notes if "adapted to 1 run on H100 SXM by torchtitan, kept from mine.csv" in note]
 
 
 def test_plan_supports_models_that_are_not_shipped(scenario: str, tmp_path: Path) -> None:
@@ -357,8 +357,8 @@ def test_profile_of_one_gpu_equals_its_known_rate(scenario: str, tmp_path: Path)
         measured = Measured(device, 289, "fp16", none, none, 0.0, 0.0, 0.25, "test")
         replace(profile, measured=(measured,)).write(tmp_path / f"{device[:3]}.json")
     stated, profiled = (
-        ringlab.plan(scenario, given, AWS, today=TODAY)
-        for given in ("plan.known_rates={V100 = 1156.0}", "plan.profiles=['Tes.json']")
+        ringlab.plan(scenario, override, AWS, today=TODAY)
+        for override in ("plan.known_rates={V100 = 1156.0}", "plan.profiles=['Tes.json']")
     )
     assert profiled.candidates == stated.candidates
     with pytest.raises(InputError, match=r"AMD\.json: its times are of 'AMD EPYC', which is not a known GPU"):
@@ -374,16 +374,16 @@ def test_plan_rejects_invalid_numbers(scenario: str, given: dict[str, Any]) -> N
 def test_every_published_training_fits_into_memory() -> None:
     """What ran fits; but for batches that are accumulated, of which the series do not say the pieces."""
     smallest: dict[str, float] = {}
-    for one in read_prices():
-        name = next((ours for start, ours in SERIES_GPUS.items() if one.gpu.startswith(start)), one.gpu)
-        smallest[name] = max(smallest.get(name, 0.0), memory_bytes(one.gpu) or 0.0)
+    for price in read_prices():
+        name = next((ours for start, ours in SERIES_GPUS.items() if price.gpu.startswith(start)), price.gpu)
+        smallest[name] = max(smallest.get(name, 0.0), memory_bytes(price.gpu) or 0.0)
     checked = 0
     for series in read_series():
         job = series.job
         if series.gpu.name in smallest and job.batch < 4096 and series.model.startswith(("R", "B", "V", "I", "S")):
             precision = "fp16" if is_half(job.precision) else "float32"
             alone = replace(job, batch=round(job.batch), precision=precision, parallelism=Parallelism(data=1))
-            kept = Training(alone, Host("any", None, 1, "", 12, 0.0), at_rate(job.model, 1.0)).alone.memory["total"]
-            assert kept <= smallest[series.gpu.name], series.where
+            needed = Training(alone, Host("any", None, 1, "", 12, 0.0), at_rate(job.model, 1.0)).alone.memory["total"]
+            assert needed <= smallest[series.gpu.name], series.where
             checked += 1
     assert checked > 80

@@ -39,9 +39,9 @@ JOB = TrainingJob(find_model("ResNet-50"), 256.0, precision="fp16")
 
 def one_gpu_rate(job: TrainingJob, gpu: str | Gpu, known: Mapping[str, float] | None = None) -> OneGpuRate:
     """The rate of one GPU, given rates of the same job on other types."""
-    own = [Alone(job, find_series_gpu(name), YOURS, rate) for name, rate in (known or {}).items()]
+    rows = [Alone(job, find_series_gpu(name), YOURS, rate) for name, rate in (known or {}).items()]
     board = find_series_gpu(gpu) if isinstance(gpu, str) else gpu
-    return guess_rates([*published(), *own], [Alone(job, board, YOURS)])[0]
+    return guess_rates([*published(), *rows], [Alone(job, board, YOURS)])[0]
 
 
 def test_known_rates_move_rates_of_other_gpus() -> None:
@@ -83,13 +83,13 @@ def test_memory_bound_model_gains_more_from_memory_bandwidth() -> None:
 
 def test_sequence_lengths_share_a_network_and_tf32_is_apart() -> None:
     """Half the rate of BERT-base at 384 words tells of 128 words more than half the rate of BERT-large does."""
-    found = {}
+    ratios = {}
     for name in ("BERT-base-384", "BERT-large-384"):
         job, board = TrainingJob(find_model(name), 32.0, precision="fp16"), find_series_gpu("A100")
-        asked = [Alone(TrainingJob(find_model("BERT-base-128"), 32.0, precision="fp16"), board, "unknown")]
-        once, half = (guess_rates([*published(), Alone(job, board, "mine", rate)], asked) for rate in (400.0, 200.0))
-        found[name] = half[0].rate / once[0].rate
-    assert found["BERT-base-384"] < found["BERT-large-384"] < 1
+        jobs = [Alone(TrainingJob(find_model("BERT-base-128"), 32.0, precision="fp16"), board, "unknown")]
+        once, half = (guess_rates([*published(), Alone(job, board, "mine", rate)], jobs) for rate in (400.0, 200.0))
+        ratios[name] = half[0].rate / once[0].rate
+    assert ratios["BERT-base-384"] < ratios["BERT-large-384"] < 1
     rows = [Alone(TrainingJob(JOB.model, 32.0, precision=how), find_series_gpu(name), "mine") for how, name in
             (("fp32", "V100"), ("fp32", "A100"), ("fp32", "H100 SXM"), ("fp16", "A100"))]  # fmt: skip
     assert make_columns(rows).words["arithmetic"].tolist() == ["whole", "tf32", "tf32", "half"]
@@ -97,13 +97,13 @@ def test_sequence_lengths_share_a_network_and_tf32_is_apart() -> None:
 
 def test_fit_raises_the_likelihood_of_its_rates() -> None:
     """A few steps on some rates: nearer to them than with the priors."""
-    rows = [one for one in published() if one.source in ("dle_pt_rn50", "dle_mx_rn50", "dle_tf_rn50")]
-    priors = {name: found.prior for name, found in read_definitions(FILE).items()}
+    rows = [row for row in published() if row.source in ("dle_pt_rn50", "dle_mx_rn50", "dle_tf_rn50")]
+    priors = {name: definition.prior for name, definition in read_definitions(FILE).items()}
     fitted = fit_process(rows, priors, steps=3)
     assert fitted.keys() == priors.keys() and fitted != priors
 
     def likelihood(values: Mapping[str, float]) -> float:
-        columns, logs = make_columns(rows), np.log([one.rate for one in rows])
+        columns, logs = make_columns(rows), np.log([row.rate for row in rows])
         covariance = covariance_of(columns, columns, values) + values["noise"] ** 2 * np.eye(len(rows))
         return float(multivariate_normal.logpdf(logs, mean_of(columns, values), covariance))
 
@@ -122,15 +122,15 @@ def test_slopes_of_the_likelihood_equal_differences() -> None:
 def test_shipped_process_is_the_fit() -> None:
     rows = seen_rates()
     assert fit_process(rows, steps=3, pinned={"watts": 0.0})["watts"] == 0.0
-    found = fit_process(rows)
+    fit = fit_process(rows)
     for name, value in read_process().items():
-        assert value == pytest.approx(found[name], rel=0.02), name
+        assert value == pytest.approx(fit[name], rel=0.02), name
 
 
 def test_rate_does_not_depend_on_the_order_of_known_rates() -> None:
-    asked = [Alone(JOB, published()[0].gpu, "unknown")]
-    one, other = (guess_rates(rows, asked)[0] for rows in (published(), published()[::-1]))
-    assert one.rate == pytest.approx(other.rate, rel=1e-6)
+    jobs = [Alone(JOB, published()[0].gpu, "unknown")]
+    first, other = (guess_rates(rows, jobs)[0] for rows in (published(), published()[::-1]))
+    assert first.rate == pytest.approx(other.rate, rel=1e-6)
 
 
 def test_gpu_type_is_judged_without_its_rates(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,13 +139,13 @@ def test_gpu_type_is_judged_without_its_rates(monkeypatch: pytest.MonkeyPatch) -
 
     fitted = list[set[str]]()
 
-    def spy(rows: list[Alone], asked: list[Alone], process: object) -> object:
-        seen.append({one.gpu.name for one in rows} & {one.gpu.name for one in asked})
-        assert not fitted[-1] & {one.gpu.name for one in asked}
-        return guess_rates(rows, asked)
+    def spy(rows: list[Alone], jobs: list[Alone], process: object) -> object:
+        seen.append({row.gpu.name for row in rows} & {row.gpu.name for row in jobs})
+        assert not fitted[-1] & {row.gpu.name for row in jobs}
+        return guess_rates(rows, jobs)
 
     def spy_fit(rows: list[Alone], *_: object, **__: object) -> None:
-        fitted.append({one.gpu.name for one in rows})
+        fitted.append({row.gpu.name for row in rows})
 
     monkeypatch.setattr("benchmarks.studies.one_gpu_left_out.guess_rates", spy)
     monkeypatch.setattr("benchmarks.studies.one_gpu_left_out.fit_process", spy_fit)
@@ -167,7 +167,7 @@ def test_profile_of_one_gpu_moves_all_other_types() -> None:
         rows.append(script["compare"](replace(profile, measured=(measured,)), "mine.json"))
     slow, fast = rows
     assert {row.gpu for row in slow} >= {"RTX 4090", "H100 SXM"} and "V100" not in {row.gpu for row in slow}
-    assert all(1.3 < two.predicted / one.predicted < 2.1 for one, two in zip(slow, fast, strict=True))
+    assert all(1.3 < two.predicted / row.predicted < 2.1 for row, two in zip(slow, fast, strict=True))
     assert all(row.low < row.predicted < row.high for row in slow)
     stated = {row.gpu: row for row in slow if row.published is not None}
     assert stated["RTX 4090"].error == pytest.approx(stated["RTX 4090"].predicted / stated["RTX 4090"].published - 1)
@@ -186,5 +186,5 @@ def test_each_gpu_of_the_catalogue_has_a_rate() -> None:
 
 @pytest.mark.parametrize(("gpu", "is_seen"), [("V100 SXM2", True), ("RTX 3060", False), ("MI300X", False)])
 def test_rate_names_a_gpu_without_published_runs(gpu: str, is_seen: bool) -> None:
-    said = find_compute(JOB, ComputeSource(), gpu).source
-    assert (f"no published run is on {gpu}" in said) is not is_seen
+    source = find_compute(JOB, ComputeSource(), gpu).source
+    assert (f"no published run is on {gpu}" in source) is not is_seen

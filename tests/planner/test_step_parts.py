@@ -60,15 +60,15 @@ def test_slower_nic_makes_ddp_slower(make: Callable[..., Columns]) -> None:
 
 @pytest.mark.parametrize(("schedule", "bubble"), [("1f1b", 3), ("gpipe", 3)])
 def test_pipeline_of_equal_stages_matches_the_closed_form(schedule: str, bubble: int) -> None:
-    one = np.full((1, 4), 1.0)
-    found = pipeline_seconds(schedule, one, 2 * one, np.zeros((1, 3)), 4, 8)
-    assert found == pytest.approx(3.0 * (8 + bubble))
+    forward = np.full((1, 4), 1.0)
+    seconds = pipeline_seconds(schedule, forward, 2 * forward, np.zeros((1, 3)), 4, 8)
+    assert seconds == pytest.approx(3.0 * (8 + bubble))
 
 
 def test_interleaved_pipeline_divides_the_bubble_by_its_chunks() -> None:
     half = np.full((1, 8), 0.5)
-    found = pipeline_seconds("interleaved", half, 2 * half, np.zeros((1, 7)), 4, 8)
-    assert found == pytest.approx(3.0 * (8 + 3 / 2))
+    seconds = pipeline_seconds("interleaved", half, 2 * half, np.zeros((1, 7)), 4, 8)
+    assert seconds == pytest.approx(3.0 * (8 + 3 / 2))
 
 
 def test_pipelines_of_many_trainings_equal_single_ones() -> None:
@@ -81,9 +81,9 @@ def test_pipelines_of_many_trainings_equal_single_ones() -> None:
 
 
 def test_fullest_stage_bounds_a_pipeline_of_a_profile() -> None:
-    whole = step_parts(profiled(pp=1, count=8, micro_batch=8), PARAMETERS)["total"]
+    single = step_parts(profiled(pp=1, count=8, micro_batch=8), PARAMETERS)["total"]
     parts = step_parts(profiled(pp=4, count=8, micro_batch=8), PARAMETERS)
-    assert whole / 4 < parts["compute"] + parts["pipeline"] < whole
+    assert single / 4 < parts["compute"] + parts["pipeline"] < single
 
 
 def test_group_with_one_rank_per_host_shares_the_nics() -> None:
@@ -116,21 +116,26 @@ def test_unknown_devices_add_no_copies_or_waiting() -> None:
 
 def test_sharding_divides_memory_of_states() -> None:
     memory = read_shipped().memory
-    kept = [memory_parts(language(dp=64, sharding=one), memory)["total"][0] for one in ("ddp", "zero1", "zero3")]
-    assert kept[0] > 1.5 * kept[1] > 2 * kept[2]
+    states = [
+        memory_parts(language(dp=64, sharding=sharding), memory)["total"][0] for sharding in ("ddp", "zero1", "zero3")
+    ]
+    assert states[0] > 1.5 * states[1] > 2 * states[2]
 
 
 def test_full_recomputing_trades_memory_for_time() -> None:
     columns = language(2, recompute=["none", "full"])
-    seconds, kept = step_seconds(columns, PARAMETERS), memory_parts(columns, read_shipped().memory)["activations"]
+    seconds, activations = (
+        step_seconds(columns, PARAMETERS),
+        memory_parts(columns, read_shipped().memory)["activations"],
+    )
     assert seconds[1] > 1.2 * seconds[0]
-    assert kept[1] < kept[0] / 2
+    assert activations[1] < activations[0] / 2
 
 
 def test_adapters_keep_no_states_of_frozen_weights() -> None:
     memory = read_shipped().memory
-    whole, adapted = memory_parts(language(2, lora=[0, 16]), memory)["optimizer"]
-    assert adapted < whole / 50
+    full, adapted = memory_parts(language(2, lora=[0, 16]), memory)["optimizer"]
+    assert adapted < full / 50
 
 
 def test_servers_add_sync_time_and_no_exchange_adds_none() -> None:

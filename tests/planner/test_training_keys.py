@@ -76,7 +76,7 @@ def check(folder: Path, text: str, key: str, value: str, *more: str) -> None:
 
 def test_each_key_of_a_training_is_tried() -> None:
     assert {*TrainingSection.model_fields} == TRAINING.keys() | OF_RUNS
-    assert {one.name for one in fields(Parallelism)} == PARALLELISM.keys()
+    assert {field.name for field in fields(Parallelism)} == PARALLELISM.keys()
     assert {*ComputeSection.model_fields} == COMPUTE.keys() | PHASES.keys()
 
 
