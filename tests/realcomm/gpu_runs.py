@@ -60,12 +60,12 @@ def train_in_every_way(rank: int, world_size: int, folder: Path) -> dict[str, li
     for name, way in TRAININGS.items():
         layout = torch.channels_last if name == "channels_last" else torch.contiguous_format
         vars(models).update(build_resnet=partial(convolution, layout=layout))
-        kept = {"checkpoints": folder / name} if "checkpoint_every" in way else {}
-        training, losses = small(**way, **kept, epochs=2), Losses()
-        for steps in (2, STEPS) if kept else (STEPS,):
-            resume = "auto" if steps > 2 and kept else None
-            start = find_start(training, world_size, resume).checkpoint if rank == 0 and kept else None
-            looking_on = [losses, *([Checkpointing(training, start)] if kept else ())]
+        storage = {"checkpoints": folder / name} if "checkpoint_every" in way else {}
+        training, losses = small(**way, **storage, epochs=2), Losses()
+        for steps in (2, STEPS) if storage else (STEPS,):
+            resume = "auto" if steps > 2 and storage else None
+            start = find_start(training, world_size, resume).checkpoint if rank == 0 and storage else None
+            looking_on = [losses, *([Checkpointing(training, start)] if storage else ())]
             train_rank(rank, world_size, training, steps, observers=looking_on)
         losses_by_way[name] = losses.losses
     return losses_by_way

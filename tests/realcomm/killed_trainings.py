@@ -96,8 +96,8 @@ def count_rows(file: Path) -> int:
 
 def train(name: str, ranks: int, every: int, folder: Path) -> None:
     """Train for two epochs from the newest checkpoint in a folder, if any; write one every few steps."""
-    kept = {"checkpoints": folder / "kept", "checkpoint_every": every}
-    training = Training(**RECIPES[name], **kept, model=MODEL, batch_size=4, epochs=2, images=60)
+    storage = {"checkpoints": folder / "kept", "checkpoint_every": every}
+    training = Training(**RECIPES[name], **storage, model=MODEL, batch_size=4, epochs=2, images=60)
     with Watch(folder / "logs").observing(resumes=True) as observers:
         realcomm.train(training, this_machine(ranks), resume=RESUME_NEWEST, observers=observers, timeout=60.0)
 
@@ -111,8 +111,8 @@ class Learned(NamedTuple):
 
 def learned(folder: Path) -> Learned:
     """Return the results of a finished training."""
-    [kept] = (folder / "kept").iterdir()
-    newest = find_newest(kept).newest
+    [checkpoints] = (folder / "kept").iterdir()
+    newest = find_newest(checkpoints).newest
     assert newest is not None
     names = ("kind", "step", "epoch", "loss", "learning_rate", "test_accuracy", "examples_seen")
     rows = [tuple(row.get(name) for name in names) for row in read_metrics(folder / "logs" / METRICS)]
@@ -143,13 +143,13 @@ def try_seed(seed: int) -> Tried:
     """Kill and resume a training at random; the seed determines everything."""
     drawn = random.Random(seed)
     name, ranks, every = drawn.choice([*RECIPES]), drawn.choice((2, 2, 3)), drawn.choice((1, 2, 5))
-    whole, kills, named, problems = undisturbed(name, ranks, every), 0, 0, list[str]()
-    with tempfile.TemporaryDirectory() as given:
-        folder = Path(given)
+    clean, kills, named, problems = undisturbed(name, ranks, every), 0, 0, list[str]()
+    with tempfile.TemporaryDirectory() as path:
+        folder = Path(path)
         for _ in range(drawn.randint(1, MOST_KILLS)):
             rank, number = drawn.randrange(ranks), int(drawn.choice(SIGNALS))
             log = folder / "logs" / METRICS
-            rows = 1 + drawn.randint(count_rows(log), max(count_rows(log), 3 * len(whole.metrics) // 4))
+            rows = 1 + drawn.randint(count_rows(log), max(count_rows(log), 3 * len(clean.metrics) // 4))
             delay_s = drawn.uniform(0, 0.01)  # a step or two
             about = f"seed {seed}, {name} on {ranks} ranks, kill {kills} by signal {number} at row {rows}"
             try:
@@ -165,8 +165,8 @@ def try_seed(seed: int) -> Tried:
         else:
             train(name, ranks, every, folder)
         ended = learned(folder)
-        problems += [f"{about}: {place} differs" for place in differences(whole.state, ended.state, "state")][:3]
-        problems += [f"{about}: {place} differs" for place in differences(whole.metrics, ended.metrics, "metrics")][:3]
+        problems += [f"{about}: {place} differs" for place in differences(clean.state, ended.state, "state")][:3]
+        problems += [f"{about}: {place} differs" for place in differences(clean.metrics, ended.metrics, "metrics")][:3]
         left = [path.name for path in folder.glob("kept/*/.ringlab-*")]
         problems += [f"{about}: {left} is left"] if left else []
     return Tried(kills, named, problems)

@@ -86,7 +86,7 @@ def fifty_groups(rank: int, world_size: int) -> tuple[list[float], int, int, int
     wanted = [world_size * (first + world_size * at) for at in range(len(groups))]
     wrong = [tensor[0].item() for tensor, want in zip(tensors, wanted, strict=True) if not bool((tensor == want).all())]
     known = own_threads()
-    held, memory = groups[:10], [weakref.ref(group) for group in groups[10:]]
+    kept_groups, memory = groups[:10], [weakref.ref(group) for group in groups[10:]]
     for group in groups:
         dist.destroy_process_group(group)
     del group, groups, numbered, work, works
@@ -95,7 +95,7 @@ def fifty_groups(rank: int, world_size: int) -> tuple[list[float], int, int, int
     for thread in known:
         thread.join(10)
     left = sum(thread.is_alive() for thread in known)
-    return wrong, len(known), left, sum(reference() is not None for reference in memory) + len(held) - 10
+    return wrong, len(known), left, sum(reference() is not None for reference in memory) + len(kept_groups) - 10
 
 
 def own_threads() -> list[threading.Thread]:

@@ -126,8 +126,8 @@ def flat(tensor: torch.Tensor) -> torch.Tensor:
 
 def _complex_results(call: Call, rank: int, p: int) -> list[torch.Tensor]:
     every = [_build(call, number, p, realcomm, lambda values, _: values.reshape(-1), {}) for number in range(p)]
-    given = torch.stack([torch.cat([*(number.inputs or number.arguments[:1])]) for number in every])
-    reduced = given.prod(0) if call.op == "product" else given.sum(0) / (p if call.op == "mean" else 1)
+    inputs = torch.stack([torch.cat([*(number.inputs or number.arguments[:1])]) for number in every])
+    reduced = inputs.prod(0) if call.op == "product" else inputs.sum(0) / (p if call.op == "mean" else 1)
     part = slice(None) if call.name in ("all_reduce", "reduce") else part_slice(rank, len(reduced), p)
     return [flat(reduced[part])] if every[rank].results else []
 
@@ -157,9 +157,9 @@ def _build(
         arguments = (one(0),)
         return Built(call, function, arguments, named, [], arguments if name != "reduce" or is_root else [])
     if name == "all_to_all" and module is dist:  # gloo has none for lists
-        given, taken = torch.cat(several(0)), torch.cat(several(1))
+        sent, taken = torch.cat(several(0)), torch.cat(several(1))
         results = [taken[part_slice(number, len(taken), p)] for number in range(p)]
-        return Built(call, dist.all_to_all_single, (taken, given), named, [given], results)
+        return Built(call, dist.all_to_all_single, (taken, sent), named, [sent], results)
     given_as, taken_as = {
         "all_gather_into_tensor": (one, whole),
         "reduce_scatter_tensor": (whole, one),

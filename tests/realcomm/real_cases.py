@@ -41,22 +41,22 @@ def start(rank: int, n: int, dtype: torch.dtype = torch.float32) -> torch.Tensor
     return ((places * 7 + rank * 5) % 4 + (1 if rank % 2 else 0)).to(dtype)
 
 
-def cases(world_size: int, whole: bool) -> Iterator[Case]:
+def cases(world_size: int, all_lengths: bool) -> Iterator[Case]:
     """Yield every algorithm at every special length and root, and with every dtype; or a sample."""
-    lengths = {0, 1, 2, 3, world_size - 1, world_size, world_size + 1, 1003} if whole else {1, world_size + 1}
+    lengths = {0, 1, 2, 3, world_size - 1, world_size, world_size + 1, 1003} if all_lengths else {1, world_size + 1}
     for algorithm in library().values():
         roots = sorted({0, world_size - 1}) if algorithm.spec.rooted else [0]
         yield from (Case(algorithm, n, root=root) for n in sorted(lengths) for root in roots)
         yield Case(algorithm, 1003, torch.float64, root=roots[-1], slice_bytes=SLICES[0])
-        if algorithm.spec.reduces and whole:
+        if algorithm.spec.reduces and all_lengths:
             yield from (Case(algorithm, 37, dtype, op, roots[-1]) for dtype, op in TYPED_OPS)
 
 
-def compare_with_torch(rank: int, world_size: int, asked: Sequence[Case] | bool) -> tuple[int, list[str]]:
+def compare_with_torch(rank: int, world_size: int, selection: Sequence[Case] | bool) -> tuple[int, list[str]]:
     """Return the number of cases, and those after which this rank has wrong data or has sent wrong messages."""
     tried, wrong = 0, []
     expected_of, traced = lru_cache(maxsize=None)(torchs_own), lru_cache(maxsize=None)(build_schedule)
-    for case in cases(world_size, whole=asked) if isinstance(asked, bool) else asked:
+    for case in cases(world_size, all_lengths=selection) if isinstance(selection, bool) else selection:
         tried += 1
         algorithm, root = case.algorithm, case.root
         n = max(round_down(algorithm, case.n, world_size), int(algorithm.spec.repeats))

@@ -39,14 +39,14 @@ def failing_next(group: dist.ProcessGroup, error: BaseException, after: int = BE
         fails = self._sequence is sequence and bool(chosen) and chosen[0].number == number
         if fails and not after:
             raise error
-        self._complete = (lambda *given: count(self, *given)) if fails else complete.__get__(self)  # type: ignore[method-assign]
+        self._complete = (lambda *arguments: count(self, *arguments)) if fails else complete.__get__(self)  # type: ignore[method-assign]
         run(self, tensor, record, number)
         if fails:
             raise error
 
-    def count(self: Executor, *given: Any) -> None:
-        complete(self, *given)
-        done.append(given)
+    def count(self: Executor, *arguments: Any) -> None:
+        complete(self, *arguments)
+        done.append(arguments)
         if len(done) == after:
             raise error
 

@@ -102,8 +102,8 @@ class Fuzz:
             results = [flat(tensor) for tensor in built.results]
             equal = len(results) == len(wanted) and all(map(torch.equal, results, wanted))
             self.note(call, equal, f"{results} is not {wanted}")
-            kept = [tensor for tensor in built.inputs if not any(tensor is result for result in built.results)]
-            self.note(call, all(map(torch.equal, map(flat, kept), before)), "an input has changed")
+            inputs = [tensor for tensor in built.inputs if not any(tensor is result for result in built.results)]
+            self.note(call, all(map(torch.equal, map(flat, inputs), before)), "an input has changed")
             self.note(call, all(map(has_ones_around, built.results)), "memory around a result has changed")
 
         if work is None:
@@ -146,14 +146,14 @@ class Fuzz:
         if group.is_here:
             wanted = [torchs_results(call, *group.place, group.group) for call in calls]
             built = [build(call, *group.place) for call in calls]
-            works = [one.make(group.group, self.own.random() < 0.5) for one in built[:number]]
+            works = [built_call.make(group.group, self.own.random() < 0.5) for built_call in built[:number]]
             outcomes = [outcome(lambda work=work: work) for work in works]
             if dist.get_rank() in failing:
                 with failing_next(group.group, error, after):
                     outcomes += self.make_all(built[number:], group)
                 self.note(calls[number], outcomes[number] != "done", "it did not fail")  # or lose a failing rank
-                for call, one in zip(calls[number + 1 :], outcomes[number + 1 :], strict=True):
-                    self.note(call, one.startswith("DistBackendError"), f"{one} after a failure")
+                for call, later in zip(calls[number + 1 :], outcomes[number + 1 :], strict=True):
+                    self.note(call, later.startswith("DistBackendError"), f"{later} after a failure")
             else:
                 outcomes += self.make_all(built[number:], group)
             for call, outcome_of_call, tensors, results in zip(calls, outcomes, built, wanted, strict=True):
@@ -166,15 +166,15 @@ class Fuzz:
     def make_all(self, built: list[Any], group: Group) -> list[str]:
         """Make calls, some without waiting for earlier ones; return their outcomes."""
         started = list[Callable[[], str]]()
-        for one in built:
+        for built_call in built:
             async_op = self.own.random() < 0.5
             try:
-                work = one.make(group.group, async_op)
+                work = built_call.make(group.group, async_op)
                 started.append(lambda work=work: outcome(lambda: work))
             except BaseException as error:
                 message = f"{type(error).__name__}: {error}"
                 started.append(lambda message=message: message)
-        return [one() for one in started]
+        return [start() for start in started]
 
     def settle(self) -> None:
         """Wait for all handles."""
@@ -211,12 +211,12 @@ def every_mode(rank: int, world_size: int) -> tuple[dict[str, int], list[str]]:
 
     The tensors need buffers of the functions' own, which are kept for the next call.
     """
-    fuzz, whole = Fuzz(seed=0, failures=0.0), Group(None, list(range(world_size)))
+    fuzz, everyone = Fuzz(seed=0, failures=0.0), Group(None, list(range(world_size)))
     for mode in ("inference", *MODES, "usual"):
         for made_in in MODES:
             for name in FUNCTIONS:
                 call = Call(name, (3, 5), layouts=("transposed", "every second"), made_in=made_in, mode=mode)
                 for async_op in (False, True):
-                    fuzz.compare(call, whole, async_op)
+                    fuzz.compare(call, everyone, async_op)
         fuzz.settle()
     return dict(fuzz.made), fuzz.wrong[:3]

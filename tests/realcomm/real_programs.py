@@ -181,9 +181,9 @@ def in_the_order_written(rank: int, world_size: int) -> list[list[float]]:
 def shapes(rank: int, world_size: int) -> list[str]:
     """Run on contiguous tensors of any shape, also slices; return the errors of all others."""
     ring = library()["all_reduce/ring"]
-    whole = torch.zeros(6, 5)
-    execute(ring, whole[2:4].fill_(1.0))
-    assert whole.sum(dim=1).tolist() == [0, 0, 5 * world_size, 5 * world_size, 0, 0]
+    matrix = torch.zeros(6, 5)
+    execute(ring, matrix[2:4].fill_(1.0))
+    assert matrix.sum(dim=1).tolist() == [0, 0, 5 * world_size, 5 * world_size, 0, 0]
     weight = torch.ones(4, 3, requires_grad=True)
     execute(ring, weight, op="mean")
     assert torch.equal(weight, torch.ones(4, 3))
@@ -363,7 +363,7 @@ def executors_made(rank: int, world_size: int) -> int:
     """Return the number of executors that three equal calls create."""
     made: list[int] = []
     make = Executor.__init__
-    Executor.__init__ = lambda self, *given: (made.append(1), make(self, *given))[1]  # type: ignore[func-returns-value,method-assign]
+    Executor.__init__ = lambda self, *arguments: (made.append(1), make(self, *arguments))[1]  # type: ignore[func-returns-value,method-assign]
     for _ in range(3):
         execute("all_reduce/ring", torch.ones(4))
     return len(made)

@@ -41,8 +41,8 @@ class Waiting(Observer):
 FAULTS = {"1": [LostNode()], "0": [], None: [training_workers.faulty("kill", "sync")]}
 
 
-def train_rank_with_fault(*given: Any) -> object:
-    *before, observers = given
+def train_rank_with_fault(*arguments: Any) -> object:
+    *before, observers = arguments
     faults = FAULTS[os.environ.get("LOST_NODE")] if restarts() == 0 else []
     return train_rank(*before, (*observers, *faults, *([Waiting()] if "WAITS" in os.environ else [])))
 

@@ -20,17 +20,17 @@ SLOWER = [(1, True), (2, True), (3, True), (4, False), (8, False)]
 WORLDS = [(2, False), (5, False), *(pytest.param(*world, marks=pytest.mark.slow) for world in SLOWER)]
 
 
-@pytest.mark.parametrize(("world_size", "whole"), WORLDS)
-def test_every_algorithm_matches_torch_and_its_schedule(world_size: int, whole: bool):
-    cases = len([*real_cases.cases(world_size, whole)])
+@pytest.mark.parametrize(("world_size", "all_lengths"), WORLDS)
+def test_every_algorithm_matches_torch_and_its_schedule(world_size: int, all_lengths: bool):
+    cases = len([*real_cases.cases(world_size, all_lengths)])
     assert cases >= 3 * len(library())
-    assert launch(real_cases.compare_with_torch, world_size, whole, timeout=120) == [(cases, [])] * world_size
+    assert launch(real_cases.compare_with_torch, world_size, all_lengths, timeout=120) == [(cases, [])] * world_size
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("world_size", range(4, 18))
 def test_every_algorithm_at_every_world_size(world_size: int):
-    cases = len([*real_cases.cases(world_size, whole=True)])
+    cases = len([*real_cases.cases(world_size, all_lengths=True)])
     assert launch(real_cases.compare_with_torch, world_size, True, timeout=300) == [(cases, [])] * world_size
 
 

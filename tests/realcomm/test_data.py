@@ -140,9 +140,9 @@ def test_cifar10_images_are_normalized_and_sharded(copy, tmp_path):
 
 def test_images_limits_the_number_of_images_from_files(tmp_path):
     write_copy(tmp_path, cifar10.BINARY)
-    whole, _ = tensors(load("cifar10", True, tmp_path, verify=False))
+    images, _ = tensors(load("cifar10", True, tmp_path, verify=False))
     some, labels = tensors(load("cifar10", True, tmp_path, verify=False, images=8))
-    assert len(some) == 8 and torch.equal(some, whole[[n * 20 // 8 for n in range(8)]]) and len({*labels.tolist()}) > 4
+    assert len(some) == 8 and torch.equal(some, images[[n * 20 // 8 for n in range(8)]]) and len({*labels.tolist()}) > 4
     assert len(tensors(load("cifar10", False, tmp_path, verify=False, images=8))[0]) == 2
     assert len(tensors(load("digits", True, images=100))[0]) == 100
     job = Training(None, dataset="cifar10", data_folder=tmp_path, verify=False, batch_size=2, images=8)
@@ -221,11 +221,11 @@ def test_augmentation_is_equal_on_any_number_of_ranks():
 
 def test_batches_from_a_step_on_are_those_of_the_training():
     job = numbered(16, image_shape=(1, 3, 3), random_crop=1, flip=True)
-    whole = list(Shard(job, 1, 2))
+    batches = list(Shard(job, 1, 2))
     for ahead in ({}, {"num_workers": 1, "prefetch_factor": 1, "pin_memory": True}):
         rest = list(Shard(replace(job, **ahead), 1, 2).batches(first=5))
-        assert len(rest) == len(whole) - 5 == 7
-        for (images, labels), (expected, of) in zip(rest, whole[5:], strict=True):
+        assert len(rest) == len(batches) - 5 == 7
+        for (images, labels), (expected, of) in zip(rest, batches[5:], strict=True):
             assert torch.equal(images, expected) and torch.equal(labels, of)
     assert not multiprocessing.active_children()
 

@@ -131,8 +131,8 @@ def bind(*step, n: int = 8, chunks: int = 4, scratch: int = 0) -> tuple[BoundSte
     return bound, memory
 
 
-def inside(part: torch.Tensor, whole: torch.Tensor) -> bool:
-    return part.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()
+def inside(part: torch.Tensor, buffer: torch.Tensor) -> bool:
+    return part.untyped_storage().data_ptr() == buffer.untyped_storage().data_ptr()
 
 
 def test_unread_chunk_is_received_in_place():

@@ -21,10 +21,10 @@ def test_group_rejects_collectives_after_a_failure(after: int, async_op: bool):
     assert [*failing] == FUNCTIONS
     for name, (outcome, *later) in failing.items():
         assert outcome == "OSError: on purpose", name
-        for said, barrier in zip(later, ("dissemination", "naive"), strict=True):
-            assert said.startswith(REFUSED.format(barrier)) and said.endswith(REASON), (name, said)
-    for name, said in others.items():
-        assert said == ["done"] or all("Error: " in one for one in said), (name, said)
+        for messages, barrier in zip(later, ("dissemination", "naive"), strict=True):
+            assert messages.startswith(REFUSED.format(barrier)) and messages.endswith(REASON), (name, messages)
+    for name, messages in others.items():
+        assert messages == ["done"] or all("Error: " in message for message in messages), (name, messages)
     if after == BEFORE:
         assert all(others[name] != ["done"] for name in ("all_reduce", "barrier", "all_to_all_single", "gather"))
 

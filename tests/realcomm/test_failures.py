@@ -125,8 +125,8 @@ def observe(monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
     """Add a fault to the observers of each training of a command."""
     plain = realcomm.train
 
-    def train(*given: Any, observers: Any = (), **named: Any) -> Any:
-        return plain(*given, observers=[*observers, fault], **named)
+    def train(*arguments: Any, observers: Any = (), **named: Any) -> Any:
+        return plain(*arguments, observers=[*observers, fault], **named)
 
     monkeypatch.setattr("realcomm.train", train)
 
@@ -147,7 +147,7 @@ FAILED = "rank 1 was killed by SIGKILL (status: training step 3, forward)"
 def failed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every launch of a training fail, with a trace."""
 
-    def fail(*given: object, **named: object) -> None:
+    def fail(*arguments: object, **named: object) -> None:
         (here / "kept" / "ring").mkdir(parents=True, exist_ok=True)
         raise RankFailed(1, FAILED)
 
@@ -294,7 +294,7 @@ class Progress:
     @contextmanager
     def task(self, text: str, late_s: float = 0.0) -> Iterator[Any]:
         try:
-            yield lambda *told: None
+            yield lambda *progress: None
         finally:
             raise ValueError("no terminal")
 

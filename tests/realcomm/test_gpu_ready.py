@@ -62,7 +62,7 @@ def test_rank_of_a_users_group_gets_its_own_gpu(four_gpus: list[object], monkeyp
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
     assert group.own_device() == torch.device("cuda", 2), "what the user has chosen stays"
     buffers: list[torch.device] = []
-    monkeypatch.setattr(tensor_collectives, "run_collective", lambda *given: given[2](0, 2))
+    monkeypatch.setattr(tensor_collectives, "run_collective", lambda *arguments: arguments[2](0, 2))
     monkeypatch.setattr(torch, "empty", lambda *sizes, device: buffers.append(device))
     realcomm.barrier()
     assert buffers == [torch.device("cuda", 2)]
@@ -182,7 +182,7 @@ MESSAGES = [call(f"nccl:{name}", 1, "scheduled", is_p2p=True) for name in ("recv
 
 
 @pytest.mark.parametrize(
-    ("calls", "said"),
+    ("calls", "message"),
     [
         (
             [call("nccl:all_reduce", 6, "completed"), call("nccl:broadcast", 7, "started")],
@@ -197,12 +197,12 @@ MESSAGES = [call(f"nccl:{name}", 1, "scheduled", is_p2p=True) for name in ("recv
     ids=["collective", "messages", "nothing"],
 )
 def test_flight_recorder_names_the_oldest_unfinished_call(
-    calls: list[dict[str, Any]], said: str, monkeypatch: pytest.MonkeyPatch
+    calls: list[dict[str, Any]], message: str, monkeypatch: pytest.MonkeyPatch
 ):
     """A message group is one call; torch never updates the state of its messages."""
     listed = json.dumps({"entries": calls}).encode()
     monkeypatch.setattr(_distributed_c10d, "_dump_nccl_trace_json", lambda **_: listed, raising=False)
-    assert describe_unfinished() == said
+    assert describe_unfinished() == message
 
 
 HANG = """

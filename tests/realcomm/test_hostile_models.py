@@ -59,18 +59,22 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("name", ENDED)
 def test_model_file_that_exceeds_limits_is_named_with_its_line(name: str, file: Path) -> None:
-    said, line = ENDED[name]
-    with pytest.raises(InputError, match=f"^model '.*mine.py:{name}'.*({said})") as caught:
+    message, line = ENDED[name]
+    with pytest.raises(InputError, match=f"^model '.*mine.py:{name}'.*({message})") as caught:
         ask_file(f"{file}:{name}", HERE, [], (__name__,))
     assert line is None or str(caught.value).endswith(f"(line {line} of mine.py)")
     assert ask_file(f"{file}:told", HERE, [], (__name__,))[1] == {"parameters": 3}
 
 
 def test_profile_from_a_model_file_is_validated(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for found, said in ((3, "sent an invalid answer"), ({"layers": 3}, "not a modelprofile"), (None, "not an object")):
-        answer = ProgramFile(file), found
+    for sent, message in (
+        (3, "sent an invalid answer"),
+        ({"layers": 3}, "not a modelprofile"),
+        (None, "not an object"),
+    ):
+        answer = ProgramFile(file), sent
         monkeypatch.setattr("realcomm.profiling.tracing.ask_file", lambda *_, answer=answer: answer)
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=message):
             trace_model(f"{file}:told")
 
 

@@ -177,12 +177,15 @@ def test_hang_names_the_awaited_rank():
 
 def test_progress_restarts_the_timeout_of_a_training(tmp_path: Path):
     """A long training needs no long timeout, and a hang is still found."""
-    for renews, said in ((True, "no progress for 60 s; rank 0: starting"), (False, "not done after 60 s; rank 0: sta")):
+    for renews, message in (
+        (True, "no progress for 60 s; rank 0: starting"),
+        (False, "not done after 60 s; rank 0: sta"),
+    ):
         processes = _Processes(tmp_path, 1, 60.0, None, HeldInterrupts(), None, renews)
         processes.deadline = 0.0
         processes._store(0, PROGRESS, 3, 10, "a step")
         assert (processes.deadline > 0) == renews
-        assert processes._describe_all().startswith(said)
+        assert processes._describe_all().startswith(message)
         processes.end()
 
 

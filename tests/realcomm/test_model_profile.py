@@ -92,7 +92,7 @@ def test_profile_is_read_back_from_its_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "said"),
+    ("key", "value", "message"),
     [
         ("layers", [], "it has no layer"),
         ("color", 1, "color"),
@@ -100,14 +100,14 @@ def test_profile_is_read_back_from_its_file(tmp_path: Path) -> None:
         ("schema_version", 99, "schema version 1"),
         ("layers", [["a", "Linear", "a", [1], -1, 0, 0, 0, 0, 0, 0]], "forward_flops of 'a' is -1"),
         ("layers", [["a", "Linear", "a", [0], 1, 0, 0, 0, 0, 0, 0]], "tensors of 'a'"),
-        ("layers", [[one, "L", one, [], 1, 0, 0, 0, 0, 0, 0] for one in "aba"], "block 'a' are not in a row"),
+        ("layers", [[number, "L", number, [], 1, 0, 0, 0, 0, 0, 0] for number in "aba"], "block 'a' are not in a row"),
     ],
 )
-def test_file_that_is_not_a_profile_is_rejected(key: str, value: object, said: str, tmp_path: Path) -> None:
+def test_file_that_is_not_a_profile_is_rejected(key: str, value: object, message: str, tmp_path: Path) -> None:
     path = tmp_path / "bad.json"
     find_model_profile("alexnet").write(path)
     path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
-    with pytest.raises(InputError, match=said) as caught:
+    with pytest.raises(InputError, match=message) as caught:
         read_model_profile(path)
     assert str(path) in str(caught.value)
 
@@ -150,7 +150,7 @@ def test_model_of_a_file_is_traced_or_rejected(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("gpt:layers=2,width=8", "heads, context, vocabulary is missing"),
         ("gpt:layers=x,width=8", "layers is 'x'"),
@@ -162,8 +162,8 @@ def test_model_of_a_file_is_traced_or_rejected(tmp_path: Path) -> None:
         ("folder/model", "not known"),
     ],
 )
-def test_unknown_model_name_is_rejected(text: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_unknown_model_name_is_rejected(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         find_model(text)
 
 
@@ -224,7 +224,7 @@ def test_times_of_a_gpu_are_those_of_its_kernels(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"batch_size": 2, "device": "tpu"}, "device 'tpu' is not known"),
         ({"batch_size": 2, "precision": "int3"}, "precision 'int3'"),
@@ -232,8 +232,8 @@ def test_times_of_a_gpu_are_those_of_its_kernels(tmp_path: Path) -> None:
         ({"shape": "3,0"}, "--shape '3,0'"),
     ],
 )
-def test_invalid_profile_options_are_rejected(given: dict[str, object], said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_invalid_profile_options_are_rejected(given: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         profile_model("resnet18", **given)
 
 
@@ -247,8 +247,8 @@ def test_model_that_fails_when_run_is_rejected(tmp_path: Path) -> None:
 
 def test_missing_pictures_are_reported_before_timing(tmp_path: Path) -> None:
     (tmp_path / "train").symlink_to("/proc")
-    for folder, said in ((tmp_path, "is not a directory on disk"), (tmp_path / "none", "No such file")):
-        with pytest.raises(InputError, match=said):
+    for folder, message in ((tmp_path, "is not a directory on disk"), (tmp_path / "none", "No such file")):
+        with pytest.raises(InputError, match=message):
             profile_model("resnet18", batch_size=1 << 40, dataset="imagefolder", data_folder=folder)
     (tmp_path / "two" / "train" / "cats").mkdir(parents=True)
     with pytest.raises(InputError, match=r"classes is 10, but .* has 1; set classes = 1"):

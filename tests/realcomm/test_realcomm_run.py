@@ -68,8 +68,10 @@ def assert_sends_what_is_predicted(name: str, ranks: int) -> None:
     assert sent(measured) == sent(predicted)
     assert measured.title == predicted.title == name
     assert (measured.kind, measured.hosts) == ("measured", [f"h{rank}" for rank in range(ranks)])
-    whole = 250 - 250 % library()[name].chunks(ranks) if library()[name].spec.moves else 250  # elements of four bytes
-    assert measured.facts["nbytes"] == predicted.facts["nbytes"] == 4 * whole
+    elements = (
+        250 - 250 % library()[name].chunks(ranks) if library()[name].spec.moves else 250
+    )  # elements of four bytes
+    assert measured.facts["nbytes"] == predicted.facts["nbytes"] == 4 * elements
     assert measured.facts["wrong"] == 0
 
 
@@ -203,10 +205,10 @@ def test_measurement_is_right_when_host_clocks_differ():
     call = make_call("all_reduce/ring", 3, 4096)
     begin = time.perf_counter()
     results = launch(real_programs.measure_by_unlike_clocks, 3, TimedCall(call, 1, 3, None), timeout=120)
-    whole = time.perf_counter() - begin
+    seconds = time.perf_counter() - begin
     measured, steps = zip(*results, strict=True)
     trace = make_trace(simcomm.this_machine(3), TimedCall(call, 1, 3, None), list(measured))
-    assert 0 < trace.elapsed < whole
-    assert all(abs(message.begin) < whole and abs(message.end) < whole for message in trace.messages)
+    assert 0 < trace.elapsed < seconds
+    assert all(abs(message.begin) < seconds and abs(message.end) < seconds for message in trace.messages)
     begins = [step.begin for step in chain(*steps)]
-    assert max(begins) - min(begins) < whole
+    assert max(begins) - min(begins) < seconds

@@ -46,8 +46,8 @@ def test_resumed_training_is_bitwise_equal(tmp_path: Path):
     """
     draw_pictures(tmp_path / "pictures")
     for ways in launch(training_workers.go_on_in_every_way, 2, tmp_path):
-        for name, (whole, from_second, from_newest, at_the_end) in ways.items():
-            losses, digest = whole
+        for name, (uninterrupted, from_second, from_newest, at_the_end) in ways.items():
+            losses, digest = uninterrupted
             assert len(losses) == 3 * STEPS_PER_EPOCH and len(set(losses)) == len(losses), name
             assert from_second == (losses[2:], digest), name
             assert from_newest == (losses[STEPS_PER_EPOCH:], digest), name
@@ -64,13 +64,13 @@ def draw_pictures(folder: Path) -> None:
 
 
 def test_more_ranks_resume_with_the_same_images_per_step(tmp_path: Path):
-    whole = launch(training_workers.learn_together, 2, tmp_path, None)
+    uninterrupted = launch(training_workers.learn_together, 2, tmp_path, None)
     more = launch(training_workers.learn_together, 4, tmp_path, tmp_path / "ring" / "step-00000004.pt")
-    assert [len(losses) for losses, *_ in whole + more] == [6] * 2 + [2] * 4
-    assert {seen for *_, seen in whole + more} == {6 * 2 * BATCH}
+    assert [len(losses) for losses, *_ in uninterrupted + more] == [6] * 2 + [2] * 4
+    assert {seen for *_, seen in uninterrupted + more} == {6 * 2 * BATCH}
     for losses, weights, _ in more:
-        torch.testing.assert_close(losses, whole[0][0][4:], rtol=1e-5, atol=0)
-        torch.testing.assert_close(weights, whole[0][1], rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(losses, uninterrupted[0][0][4:], rtol=1e-5, atol=0)
+        torch.testing.assert_close(weights, uninterrupted[0][1], rtol=1e-4, atol=1e-6)
 
 
 def test_other_rank_counts_need_the_same_global_batch(scenario: Path):
@@ -145,12 +145,12 @@ def test_local_sgd_sends_checkpoints_from_the_cpu(tmp_path: Path, monkeypatch: p
 
 def test_metrics_are_written_before_their_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A resumed training does not repeat these steps, so their rows would be missing after a kill in between."""
-    given: list[Sequence[Observer]] = []
-    monkeypatch.setattr("realcomm.training.trainer.launch", lambda *arguments, **named: given.append(arguments[-1]))
+    started: list[Sequence[Observer]] = []
+    monkeypatch.setattr("realcomm.training.trainer.launch", lambda *arguments, **named: started.append(arguments[-1]))
     looking_on, training = Observer(), small(gradient_sync=RING, checkpoints=tmp_path, checkpoint_every=3)
     with suppress(TypeError):  # there is no result
         train(training, this_machine(2), observers=[looking_on])
-    [(first, last)] = given
+    [(first, last)] = started
     assert first is looking_on and isinstance(last, Checkpointing)
     written: list[int] = []
     monkeypatch.setattr(Checkpointing, "_write", lambda self, running, step: written.append(step))
@@ -167,7 +167,7 @@ def test_interrupted_checkpoint_is_removed(tmp_path: Path, monkeypatch: pytest.M
     last = keep(tmp_path / "ring", 10)
     unfinished = tmp_path / "ring" / f"{TEMPORARY}step-00000020.pt"
 
-    def interrupted(*given: object, **named: object) -> None:
+    def interrupted(*arguments: object, **named: object) -> None:
         unfinished.write_text("{}")
         raise KeyboardInterrupt
 
@@ -206,7 +206,7 @@ def scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A scenario with checkpoints in the working directory; no process may start."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        "realcomm.training.trainer.launch", lambda *given, **named: pytest.fail("a process was started")
+        "realcomm.training.trainer.launch", lambda *arguments, **named: pytest.fail("a process was started")
     )
     (tmp_path / "ring.toml").write_text(SCENARIO.format(syncs=["ring"]))
     return tmp_path
@@ -282,7 +282,7 @@ def test_only_rank_0_looks_for_checkpoints_under_torchrun(scenario: Path, monkey
 
 
 def test_failed_run_says_how_to_resume(scenario: Path, ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch):
-    def broken(*given: object, **named: object) -> None:
+    def broken(*arguments: object, **named: object) -> None:
         if not (scenario / "kept").exists():
             keep(scenario / "kept" / "ring", 10)
         raise RunFailed("rank 1 was killed by SIGKILL (status: training step 12, sync)")

@@ -143,7 +143,7 @@ def measured(launched: Launched) -> dict[str, list[CountedStrategy]]:
     return launched.counted
 
 
-def check_trained(launched: Launched, kept: Iterable[str]) -> None:
+def check_trained(launched: Launched, names: Iterable[str]) -> None:
     """Check the losses of all trainings, and the weights of some by the loss of one more step."""
     for name, results in launched.trained.items():
         means = [
@@ -151,7 +151,7 @@ def check_trained(launched: Launched, kept: Iterable[str]) -> None:
         ]
         assert results[0].alone is not None, name
         assert means == pytest.approx(results[0].alone.losses, rel=1e-5) and len({*means}) == STEPS, name
-    for name in kept:
+    for name in names:
         plan = launched.plans[name]._replace(steps=STEPS + 1, checked=STEPS + 1)
         model = build(plan)
         model.load_state_dict(torch.load(launched.weights[name]))
@@ -222,15 +222,15 @@ def test_predicted_bytes_are_those_of_torch_when_it_groups_calls(measured: dict[
 def test_what_a_device_keeps_is_what_a_rank_has(measured: dict[str, list[CountedStrategy]], name: str) -> None:
     parallelism = STRATEGIES[name]
     for rank, result in enumerate(measured[name]):
-        kept = stage_states(job_of(name))[stage_of(name, rank)]
+        states = stage_states(job_of(name))[stage_of(name, rank)]
         within = 0.01 if name == "zero_redundancy" else 1e-9  # it gives whole tensors to each rank
-        assert result.held.optimizer == pytest.approx(kept.optimizer, rel=within)
+        assert result.held.optimizer == pytest.approx(states.optimizer, rel=within)
         words = 4 * 64 * 32 * (1 - 1 / parallelism.tensor)  # torch leaves the gradient of divided words whole
-        assert result.held.gradients == kept.gradients + (
+        assert result.held.gradients == states.gradients + (
             words if parallelism.tensor > 1 and parallelism.data == 1 else 0
         )
         if name != "zero2":  # whole parameters between forward and backward, which torch then divides
-            assert result.held.parameters == kept.parameters
+            assert result.held.parameters == states.parameters
 
 
 class SpreadNowhere:
@@ -279,13 +279,13 @@ class NoMesh:
 
 
 def test_meshes_and_stages_use_the_ranks_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu, asked, moved = torch.device("cuda", 1), list[object](), list[tuple[torch.device, set[nn.Parameter]]]()
+    gpu, devices, moved = torch.device("cuda", 1), list[object](), list[tuple[torch.device, set[nn.Parameter]]]()
 
     def parameters(module: nn.Module) -> set[nn.Parameter]:
         return {*module.parameters()}
 
     def note(device: object, *_: object, **__: object) -> NoMesh:
-        asked.append(device)
+        devices.append(device)
         return NoMesh()
 
     def note_move(module: nn.Module, device: torch.device) -> nn.Module:
@@ -303,7 +303,7 @@ def test_meshes_and_stages_use_the_ranks_device(monkeypatch: pytest.MonkeyPatch)
     halves = ("words", "blocks.0"), ("last_norm", "head")
     assert not moved, "torch shards each unit when it has moved it"
     distributed = spread.Spread(model, Parallelism(data=1, pipeline=2, microbatches=2), recipe, stages=halves)
-    assert asked == ["cuda", "cuda", gpu]
+    assert devices == ["cuda", "cuda", gpu]
     assert moved == [(gpu, parameters(distributed.model))] and moved[0][1] < parameters(model)
 
 

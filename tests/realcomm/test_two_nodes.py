@@ -128,11 +128,11 @@ def on_two_nodes(*pairs: Sequence[dict[str, str]]) -> list[list[Said]]:
         for number, pair in enumerate(pairs):
             for rank, (place, address) in enumerate(zip(network.namespaces, addresses, strict=True)):
                 call = [*entering(place.files), "unshare", "--uts", sys.executable, "-c", BARE]
-                given = {"RANK": str(rank), "ADDRESS": address, "MASTER_PORT": str(29500 + number), **pair[rank]}
+                variables = {"RANK": str(rank), "ADDRESS": address, "MASTER_PORT": str(29500 + number), **pair[rank]}
                 started.append(
                     subprocess.Popen(
                         call,
-                        env={**usual, **given},
+                        env={**usual, **variables},
                         stdout=subprocess.PIPE,
                         stderr=subprocess.PIPE,
                         text=True,

@@ -28,14 +28,14 @@ RING = Training(find_algorithm("all_reduce/ring"))
 
 
 def step(number: int, sync: str = "ring") -> StepRecord:
-    given = {"gradient_sync": sync, "step": number, "epoch": number // 4, "loss": 2.0 - number / 8}
-    more = dict.fromkeys(set(StepRecord._fields) - {*given, "learning_rate", "phases", "samples_per_s"})
-    return StepRecord(**given, **more, learning_rate=0.004, phases=PHASES, samples_per_s=177.8)
+    fields = {"gradient_sync": sync, "step": number, "epoch": number // 4, "loss": 2.0 - number / 8}
+    more = dict.fromkeys(set(StepRecord._fields) - {*fields, "learning_rate", "phases", "samples_per_s"})
+    return StepRecord(**fields, **more, learning_rate=0.004, phases=PHASES, samples_per_s=177.8)
 
 
 def epoch(number: int, sync: str = "ring") -> EpochRecord:
-    given = {"gradient_sync": sync, "step": 4 * number + 3, "epoch": number, "test_accuracy": 0.9}
-    return EpochRecord(**given, examples_seen=256 * (number + 1))
+    fields = {"gradient_sync": sync, "step": 4 * number + 3, "epoch": number, "test_accuracy": 0.9}
+    return EpochRecord(**fields, examples_seen=256 * (number + 1))
 
 
 def running(rank: int = 0, done: int = 0, inspected: tuple[RankGradients, ...] = ()) -> SimpleNamespace:
@@ -93,10 +93,10 @@ def test_incomplete_row_of_a_killed_writer_is_repaired(tmp_path):
     before = lines.index(b"\n", lines.index(b"\n") + 1) + 1
     for cut in range(before, len(lines) + 1):
         file.write_bytes(lines[:cut])
-        whole = 3 if cut >= len(lines) - 1 else 2
+        rows_left = 3 if cut >= len(lines) - 1 else 2
         fragment = mend(file)
         assert fragment.encode("utf-8", "backslashreplace")[:1] == (b"{" if before < cut < len(lines) - 1 else b"")
-        assert last_row(file) == rows[whole - 1] and read_metrics(file) == rows[:whole]
+        assert last_row(file) == rows[rows_left - 1] and read_metrics(file) == rows[:rows_left]
         assert mend(file) == ""
 
 

@@ -94,14 +94,16 @@ def go_on_in_every_way(rank: int, world_size: int, folder: Path) -> dict[str, li
     pictures = {"dataset": "imagefolder", "data_folder": folder / "pictures", "classes": 2, "random_crop": 4}
     recipes = RECIPES | {"pictures": RECIPES["ring"] | pictures | {"flip": True, "num_workers": 1}}
     for name, recipe in recipes.items():
-        kept = {"checkpoints": folder / name, "checkpoint_every": 2}
-        whole = train_small(rank, small(**recipe, epochs=3, inspect_every=2), seed=1)  # inspecting changes nothing
-        train_small(rank, small(**recipe, **kept, epochs=1), seed=1)
+        storage = {"checkpoints": folder / name, "checkpoint_every": 2}
+        uninterrupted = train_small(
+            rank, small(**recipe, epochs=3, inspect_every=2), seed=1
+        )  # inspecting changes nothing
+        train_small(rank, small(**recipe, **storage, epochs=1), seed=1)
         [second] = (folder / name).glob("*/step-00000002.pt")
         from_second = train_small(rank, small(**recipe, epochs=3), 5, second)
-        from_newest = train_small(rank, small(**recipe, **kept, epochs=3), 9, "auto")
-        at_the_end = train_small(rank, small(**recipe, **kept, epochs=3), 9, "auto")
-        runs[name] = [whole, from_second, from_newest, at_the_end]
+        from_newest = train_small(rank, small(**recipe, **storage, epochs=3), 9, "auto")
+        at_the_end = train_small(rank, small(**recipe, **storage, epochs=3), 9, "auto")
+        runs[name] = [uninterrupted, from_second, from_newest, at_the_end]
     return runs
 
 
@@ -109,14 +111,14 @@ def learn_together(rank: int, world_size: int, folder: Path, start: Path | None)
     """Train a model without rank-dependent state; return losses, weights and the number of examples seen."""
     make_small()
     vars(running).update(build_model=lambda name, seed: nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10)))
-    kept = {"checkpoints": folder, "checkpoint_every": 4} if start is None else {}
+    storage = {"checkpoints": folder, "checkpoint_every": 4} if start is None else {}
     training = small(
-        gradient_sync=RECIPES["ring"]["gradient_sync"], batch_size=2 * BATCH // world_size, epochs=2, **kept
+        gradient_sync=RECIPES["ring"]["gradient_sync"], batch_size=2 * BATCH // world_size, epochs=2, **storage
     )
     losses = Losses()
-    whole = running.RunningTraining(rank, world_size, training, observers=[Checkpointing(training, start), losses])
-    whole.take_steps()
-    return losses.losses, whole.model.state_dict(), whole.finish().facts["examples_seen"]
+    run = running.RunningTraining(rank, world_size, training, observers=[Checkpointing(training, start), losses])
+    run.take_steps()
+    return losses.losses, run.model.state_dict(), run.finish().facts["examples_seen"]
 
 
 def train_with(
