@@ -37,14 +37,14 @@ def both(case: Case, faults: Faults) -> list[Trace]:
     return [make_reference_trace(simulation, case.schedule, elapsed, {}), make_trace(inputs, timing, {})]
 
 
-def assert_agree(one: Trace, other: Trace) -> None:
-    assert other.is_complete == one.is_complete
-    assert other.elapsed == pytest.approx(one.elapsed, rel=CLOSE, abs=TINY)
-    assert other.failed == one.failed
+def assert_agree(expected: Trace, other: Trace) -> None:
+    assert other.is_complete == expected.is_complete
+    assert other.elapsed == pytest.approx(expected.elapsed, rel=CLOSE, abs=TINY)
+    assert other.failed == expected.failed
     for name in ("messages", "spans", "unfinished"):
-        assert_rows(getattr(other, name), getattr(one, name), one.elapsed)
-    assert [(link[:4], link.rates) for link in other.links] == [(link[:4], link.rates) for link in one.links]
-    assert [link.nbytes for link in other.links] == pytest.approx([link.nbytes for link in one.links])
+        assert_rows(getattr(other, name), getattr(expected, name), expected.elapsed)
+    assert [(link[:4], link.rates) for link in other.links] == [(link[:4], link.rates) for link in expected.links]
+    assert [link.nbytes for link in other.links] == pytest.approx([link.nbytes for link in expected.links])
 
 
 def assert_rows(ours: Iterable[Any], theirs: Iterable[Any], elapsed: float) -> None:
@@ -113,11 +113,11 @@ NOISE = Faults(
 def test_engines_agree_on_training_under_faults(faults: Faults, sharing: Any):
     training = Training(find_algorithm("all_reduce/ring"), compute=ComputePhases(0.1, 0.2, 0.05))
     cluster = replace(STAR, sharing=sharing)
-    one, other = (simcomm.train(training, cluster, engine=engine, faults=faults) for engine in ENGINES)
-    assert (one.engine, other.engine) == ENGINES
-    assert_agree(one, other)
+    simulated, other = (simcomm.train(training, cluster, engine=engine, faults=faults) for engine in ENGINES)
+    assert (simulated.engine, other.engine) == ENGINES
+    assert_agree(simulated, other)
     times_only = simcomm.train(training, cluster, engine="compiled", faults=faults, record=False)
-    assert times_only.elapsed == pytest.approx(one.elapsed, rel=CLOSE)
+    assert times_only.elapsed == pytest.approx(simulated.elapsed, rel=CLOSE)
 
 
 NAMES = ("all_reduce/ring", "all_reduce/double_tree", "all_reduce/unchunked_ring", "reduce/binomial",
@@ -129,11 +129,11 @@ NAMES = ("all_reduce/ring", "all_reduce/double_tree", "all_reduce/unchunked_ring
 def test_engines_agree_on_library_under_faults(name: str, op: str | None):
     op = op if find_algorithm(name).spec.reduces else None
     for faults in (NO_FAULTS, NOISE, replace(NOISE, ranks=(RankFault(4, 2.0, 3e-5),))):
-        one, other = (simcomm.run(name, STAR, 4 * 1003, op=op, engine=each, faults=faults) for each in ENGINES)
-        assert_agree(one, other)
+        simulated, other = (simcomm.run(name, STAR, 4 * 1003, op=op, engine=each, faults=faults) for each in ENGINES)
+        assert_agree(simulated, other)
         for key in ("title", "kind", "world_size", "algorithm", "chunks"):
-            assert getattr(other, key) == getattr(one, key)
-        assert other.facts == pytest.approx(one.facts, rel=CLOSE)
+            assert getattr(other, key) == getattr(simulated, key)
+        assert other.facts == pytest.approx(simulated.facts, rel=CLOSE)
 
 
 @pytest.mark.parametrize(("fails_at", "ends"), [(3.5e-3, True), (2.5e-3, False), (1.5e-3, False)])
@@ -142,9 +142,9 @@ def test_rank_that_fails_while_reducing_does_not_finish(fails_at: float, ends: b
     programs = [[[(recv(1, 2, 2),), (copy(2, 0), copy(3, 1))]], [[(send(0, 0, 2),)]]]
     cluster = star(2, "1 GB/s", "0 us", Transport("test", overhead=0.0, goodput=1.0, gamma=1e-9))
     case = Case(build_schedule(as_algorithm(programs, 2), 2), cluster, 500_000)
-    one, other = both(case, Faults((RankFault(0, fails_at=fails_at),)))
-    assert one.is_complete == ends
-    assert_agree(one, other)
+    simulated, other = both(case, Faults((RankFault(0, fails_at=fails_at),)))
+    assert simulated.is_complete == ends
+    assert_agree(simulated, other)
 
 
 LARGE = star(256, "10 Gbit/s", "5 us")

@@ -74,7 +74,7 @@ def assert_waits(call: EngineInput) -> None:
     assert timing is not None
     expanded = call.with_table()
     full, brief = make_trace(expanded, by_events(expanded, messages=True), {}), make_trace(call, timing, {})
-    waits = [{pair: s for pair, s in waiting_seconds(one).items() if s > ROUNDING_S} for one in (brief, full)]
+    waits = [{pair: s for pair, s in waiting_seconds(trace).items() if s > ROUNDING_S} for trace in (brief, full)]
     assert waits[0] == pytest.approx(waits[1], rel=1e-9)
     legs, expected = critical_path(brief), critical_path(full)
     assert legs[-1:] == [] or legs[-1].end == pytest.approx(full.elapsed, rel=1e-12)

@@ -22,9 +22,9 @@ def test_dgx_h100_files_describe_the_catalogue_machine(tmp_path: Path) -> None:
         write(tmp_path, "system.xml", dgx_xml()),
         write(tmp_path, "gpus.txt", gpus_listed("NVIDIA H100 80GB HBM3", 8)),
     ]
-    found = ringlab.describe(files)
-    assert hardware(found.system) == hardware(describe_preset("dgx-h100", 1, 8))
-    assert not any("guess" in origin for origin in found.origins.values())
+    answer = ringlab.describe(files)
+    assert hardware(answer.system) == hardware(describe_preset("dgx-h100", 1, 8))
+    assert not any("guess" in origin for origin in answer.origins.values())
 
 
 def test_workstation_files_describe_the_catalogue_machine(tmp_path: Path) -> None:
@@ -33,9 +33,9 @@ def test_workstation_files_describe_the_catalogue_machine(tmp_path: Path) -> Non
         write(tmp_path, "gpus.txt", gpus_listed("NVIDIA GeForce RTX 4090", 4)),
         write(tmp_path, "table.txt", nccl_tests(["w"], 4, "NVIDIA GeForce RTX 4090", [(2**28, 9.0)], per_gpu=False)),
     ]
-    found = ringlab.describe(files).system
-    assert hardware(found) == hardware(describe_preset("rtx4090-pcie-4x", 1, 4))
-    assert found.procs == "single"
+    system = ringlab.describe(files).system
+    assert hardware(system) == hardware(describe_preset("rtx4090-pcie-4x", 1, 4))
+    assert system.procs == "single"
 
 
 def test_nvlink_bridges_are_described(tmp_path: Path) -> None:
@@ -51,12 +51,12 @@ def test_nvlink_bridges_are_described(tmp_path: Path) -> None:
 def test_described_scenario_runs_and_marks_guesses(tmp_path: Path) -> None:
     log = write(tmp_path, "nccl.log", NCCL_LOG.format(gdr="/GDRDMA"))
     table = write(tmp_path, "table.txt", nccl_tests(["n0", "n1"], 8, "NVIDIA H100 80GB HBM3", [(2**30, 90.0)]))
-    found = ringlab.describe([log, table])
-    path = write(tmp_path, "machine.toml", found.toml)
+    answer = ringlab.describe([log, table])
+    path = write(tmp_path, "machine.toml", answer.toml)
     scenario = ringlab.load(str(path))
     assert scenario.cluster.world_size == 16
     assert scenario.predict().collectives[-1].time_s > 0
-    lines = found.toml.splitlines()
+    lines = answer.toml.splitlines()
     assert [line for line in lines if line.startswith("nic = ")] == [
         'nic = "100.0 GB/s"  # guess: 2 NICs, as usual with H100 SXM'
     ]
@@ -68,18 +68,18 @@ def test_scenario_has_observed_gpudirect_and_settings(tmp_path: Path) -> None:
     text = NCCL_LOG.format(gdr="") + "n0:10:20 [0] NCCL INFO NCCL_ALGO set by environment to Ring\n"
     log = write(tmp_path, "nccl.log", text)
     listed = write(tmp_path, "gpus.txt", gpus_listed("NVIDIA A100-SXM4-80GB", 8))
-    found = ringlab.describe([log, listed], keys=["nic=1600 Gbit/s"])
-    assert (found.system.gdr, found.system.nic, found.system.nodes) == (False, 200.0, 2)
-    assert 'NCCL_ALGO = "Ring"' in found.toml
-    assert 'nic = "1600 Gbit/s"  # as you say' in found.toml
+    answer = ringlab.describe([log, listed], keys=["nic=1600 Gbit/s"])
+    assert (answer.system.gdr, answer.system.nic, answer.system.nodes) == (False, 200.0, 2)
+    assert 'NCCL_ALGO = "Ring"' in answer.toml
+    assert 'nic = "1600 Gbit/s"  # as you say' in answer.toml
 
 
 def test_hosts_are_counted_from_the_communicator_line(tmp_path: Path) -> None:
     begun = "n0:10:20 [0] NCCL INFO comm 0x55aa rank 0 nranks 16 cudaDev 0 busId 7000 - Init START\n"
-    whole = begun + NCCL_LOG.format(gdr="/GDRDMA")
-    found = ringlab.describe([write(tmp_path, "new.log", whole)], keys=['gpu="H100 SXM"']).system
-    assert (found.nodes, found.gpus) == (2, 8)
-    of_old_nccl = write(tmp_path, "old.log", whole.replace(" nNodes 2 localRanks 8", "").replace("n1:11", "n0:11"))
+    log = begun + NCCL_LOG.format(gdr="/GDRDMA")
+    system = ringlab.describe([write(tmp_path, "new.log", log)], keys=['gpu="H100 SXM"']).system
+    assert (system.nodes, system.gpus) == (2, 8)
+    of_old_nccl = write(tmp_path, "old.log", log.replace(" nNodes 2 localRanks 8", "").replace("n1:11", "n0:11"))
     with pytest.raises(InputError, match="the number of GPUs and hosts is unknown"):
         ringlab.describe([of_old_nccl], keys=['gpu="H100 SXM"'])
 

@@ -74,8 +74,8 @@ def test_engines_agree_on_shipped_scenarios(predict: Predict, scenario: str, tmp
     assert {entry["engine"] for entry in compiled if "algorithm" in entry} == {"compiled"}
     assert any(entry["engine"] == "compiled" for entry in compiled)  # overlapping syncs of a training use simpy
     assert {entry["method"] for entry in compiled} <= {"events", "max-plus"}
-    for one, other in zip(reference, compiled, strict=True):
-        assert_same(other, one)
+    for expected, other in zip(reference, compiled, strict=True):
+        assert_same(other, expected)
 
 
 def assert_same(value: Any, expected: Any) -> None:
@@ -85,8 +85,8 @@ def assert_same(value: Any, expected: Any) -> None:
         for key in expected.keys() - {"engine", "method"}:
             assert_same(value[key], expected[key])
     elif isinstance(expected, list):
-        for one, other in zip(value, expected, strict=True):
-            assert_same(one, other)
+        for item, other in zip(value, expected, strict=True):
+            assert_same(item, other)
     else:
         assert value == (pytest.approx(expected, rel=1e-9, abs=1e-15) if isinstance(expected, float) else expected)
 
@@ -118,11 +118,11 @@ def rounded(trace: Trace) -> list[tuple[object, ...]]:
 )
 def test_engines_agree_on_training(sync: str, phases: ComputePhases, engine: str):
     training = Training(find_algorithm(f"all_reduce/{sync}"), compute=phases)
-    one, other = (simcomm.train(training, STAR, engine=each) for each in ENGINES)
+    simulated, other = (simcomm.train(training, STAR, engine=each) for each in ENGINES)
     assert other.engine == engine
-    assert rounded(one) == rounded(other)
-    assert (one.title, one.facts, one.links) == (other.title, other.facts, other.links)
-    assert other.elapsed == pytest.approx(one.elapsed, rel=1e-12)
+    assert rounded(simulated) == rounded(other)
+    assert (simulated.title, simulated.facts, simulated.links) == (other.title, other.facts, other.links)
+    assert other.elapsed == pytest.approx(simulated.elapsed, rel=1e-12)
 
 
 def test_unsupported_engines_are_rejected():

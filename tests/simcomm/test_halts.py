@@ -41,14 +41,14 @@ def with_random_links(cluster: Cluster, random: Random) -> Cluster:
     return replace(cluster, graph=graph)
 
 
-def assert_same_end(one: Trace, other: Trace) -> None:
+def assert_same_end(expected: Trace, other: Trace) -> None:
     """Check that the same ranks have failed, and that the others wait for the same since the same time."""
-    assert other.elapsed == pytest.approx(one.elapsed, rel=CLOSE)
-    assert other.failed == one.failed
-    waiting = [sorted((*op[:5], *op[6:]) for op in trace.unfinished) for trace in (one, other)]
+    assert other.elapsed == pytest.approx(expected.elapsed, rel=CLOSE)
+    assert other.failed == expected.failed
+    waiting = [sorted((*op[:5], *op[6:]) for op in trace.unfinished) for trace in (expected, other)]
     assert waiting[0] == waiting[1]
-    since = [sorted(op.since for op in trace.unfinished) for trace in (other, one)]
-    assert since[0] == pytest.approx(since[1], rel=CLOSE, abs=1e-12 * one.elapsed)
+    since = [sorted(op.since for op in trace.unfinished) for trace in (other, expected)]
+    assert since[0] == pytest.approx(since[1], rel=CLOSE, abs=1e-12 * expected.elapsed)
 
 
 @pytest.mark.parametrize(("name", "topology"), CASES)
@@ -105,14 +105,16 @@ FAULT_CASES = [
 def test_engines_agree_on_failing_training(name: str, faults: Faults):
     cluster = star(6, "10 Gbit/s", "5 us", TRANSPORT)
     training = Training(find_algorithm(f"all_reduce/{name}"), compute=ComputePhases(0.1, 0.2, 0.05))
-    one, other = (simcomm.train(training, cluster, engine=engine, faults=faults) for engine in ("simpy", "compiled"))
+    simulated, other = (
+        simcomm.train(training, cluster, engine=engine, faults=faults) for engine in ("simpy", "compiled")
+    )
     short = simcomm.train(training, cluster, engine="compiled", faults=faults, record=False)
     assert short.engine == other.engine == "compiled"
-    assert len(other.messages) == len(one.messages)
-    np.testing.assert_allclose(*(ends_by_name(trace) for trace in (other, one)), rtol=CLOSE)
+    assert len(other.messages) == len(simulated.messages)
+    np.testing.assert_allclose(*(ends_by_name(trace) for trace in (other, simulated)), rtol=CLOSE)
     for trace in (other, short):
-        assert_same_end(one, trace)
-    spans = [[span[:3] for span in trace.spans if span.name != "reduce"] for trace in (one, short)]
+        assert_same_end(simulated, trace)
+    spans = [[span[:3] for span in trace.spans if span.name != "reduce"] for trace in (simulated, short)]
     assert spans[0] == spans[1]
 
 

@@ -50,10 +50,10 @@ def test_calibration_applies_to_every_prediction_of_the_hardware(ringlab: Ringla
     answer = json.loads((tmp_path / "a.json").read_text())
     assert (answer["kind"], answer["ranks"], len(answer["rows"])) == ("nccl calibration", 16, 3)
     assert answer["file"] == str(calibration_file(system))
-    found = predict_calibrated(system, "all_reduce", 4 << 20)
-    assert found.seconds == pytest.approx(1.5 * plain.seconds, rel=5e-3)
-    assert found.high / found.low < plain.high / plain.low
-    assert "adapted to measured rows of all_reduce" in found.notes[-1]
+    prediction = predict_calibrated(system, "all_reduce", 4 << 20)
+    assert prediction.seconds == pytest.approx(1.5 * plain.seconds, rel=5e-3)
+    assert prediction.high / prediction.low < plain.high / plain.low
+    assert "adapted to measured rows of all_reduce" in prediction.notes[-1]
     older = describe_system("p4d", {**P4D, "nccl": "2.9", "procs": "single"})
     assert find_calibration(older) is not None
     between = (
@@ -159,8 +159,8 @@ def test_calibration_stores_processes_and_version_of_the_run(output: Path):
     ],
 )  # fmt: skip
 def test_match_gpu_finds_driver_names(name: str, gpu: str | None):
-    found = match_gpu(name)
-    assert (found and found.name) == gpu
+    match = match_gpu(name)
+    assert (match and match.name) == gpu
 
 
 def test_calibration_of_one_host_ignores_its_network():
@@ -172,8 +172,8 @@ def test_calibration_of_one_host_ignores_its_network():
 def test_calibrate_rejects_output_of_other_gpus(ringlab: Ringlab, output: Path):
     refused = ringlab("calibrate", "--nccl-tests", output, "--system", "aws_p5")
     assert refused.status == 2 and "A100" in refused.err and "has H100 SXM" in refused.err, refused.err
-    own = output.with_name("mine.toml")  # GPUs of the same generation
+    same_generation = output.with_name("mine.toml")  # GPUs of the same generation
     system = '[cluster]\nsystem = {nodes = 2, gpus = 8, gpu = "RTX 3090", net = "ib", nic = "25 GB/s"}\n'
-    own.write_text(system + COLLECTIVE)
-    refused = ringlab("calibrate", own, "--nccl-tests", output)
+    same_generation.write_text(system + COLLECTIVE)
+    refused = ringlab("calibrate", same_generation, "--nccl-tests", output)
     assert refused.status == 2 and "mine.toml has RTX 3090" in refused.err, refused.err

@@ -93,11 +93,11 @@ def test_every_catalogue_machine_can_be_described(preset: str):
 
 
 def test_defaults_match_the_schema_and_are_recorded():
-    one = describe_system("one", {"nodes": 1, "gpus": 8, "gpu": "RTX 3090"})
-    assert (one.link, one.layout, one.p2p, one.procs, one.gdr) == ("pcie", "two", False, "single", False)
-    assert {"link", "layout", "p2p", "nccl"} <= one.defaulted
-    assert one.stated == {"nodes", "gpus", "gpu"}
-    assert one.guessed == ("nccl",)
+    system = describe_system("one", {"nodes": 1, "gpus": 8, "gpu": "RTX 3090"})
+    assert (system.link, system.layout, system.p2p, system.procs, system.gdr) == ("pcie", "two", False, "single", False)
+    assert {"link", "layout", "p2p", "nccl"} <= system.defaulted
+    assert system.stated == {"nodes", "gpus", "gpu"}
+    assert system.guessed == ("nccl",)
     links = {name: describe_system("x", {"nodes": 1, "gpus": 8, "gpu": name}).link for name in described_gpus()}
     assert {name for name, link in links.items() if link == "mesh"} >= {"P100 SXM2", "V100 SXM2"}
     assert {name for name, link in links.items() if link == "nvswitch"} >= {"A100 SXM", "H20", "B200", "GH200"}
@@ -124,9 +124,9 @@ a = { machine = "aws_p5", nodes = 2, gpus = 8 }
 b = { machine = "mine", nodes = 2, gpus = 4, nccl = 2.20 }
 """,
     )
-    found = read_systems(tmp_path)
-    assert found["a"].nic == 400
-    assert (found["b"].gpu.name, found["b"].nvlink, found["b"].version) == ("Z100", 100, (2, 20))
+    systems = read_systems(tmp_path)
+    assert systems["a"].nic == 400
+    assert (systems["b"].gpu.name, systems["b"].nvlink, systems["b"].version) == ("Z100", 100, (2, 20))
 
 
 REFUSED = {

@@ -28,7 +28,7 @@ from simcomm.nccl.parameters import Parameters, read_definitions
 from simcomm.nccl.predict import interval_log_limits, predict_seconds, read_widths
 
 SIZES = np.array([2.0**k for k in range(8, 31)])
-PRIORS = Parameters({name: found.prior for name, found in read_definitions().items()})
+PRIORS = Parameters({name: definition.prior for name, definition in read_definitions().items()})
 SYSTEMS = {
     "dgx-h100": describe_preset("dgx-h100", 1, 8),
     "dgx-a100": describe_preset("dgx-a100", 2, 8),
@@ -59,8 +59,8 @@ def test_fit_moves_the_changed_parameter():
     assert not fit.is_stalled
     assert fit.parameters["share.shm"] < PRIORS["share.shm"] * 0.9
     before, after = (
-        np.abs(one.log_predicted(values) - one.log_seconds).mean()
-        for one in observed[:1]
+        np.abs(observations.log_predicted(values) - observations.log_seconds).mean()
+        for observations in observed[:1]
         for values in (PRIORS, fit.parameters)
     )
     assert after < 0.7 * before
@@ -151,8 +151,8 @@ def test_shipped_intervals_come_from_left_out_authors() -> None:
 def test_intervals_cover_unseen_authors() -> None:
     judged = judge_put_aside()
     assert set(judged.keys["system"]) <= put_aside()
-    held = [*held_by_author(judged.take(judged.keys["later"])).values()]
-    assert min(held) >= 0.7 and 0.75 <= np.mean(held) <= 0.85
+    coverages = [*held_by_author(judged.take(judged.keys["later"])).values()]
+    assert min(coverages) >= 0.7 and 0.75 <= np.mean(coverages) <= 0.85
 
 
 def test_pairs_of_tables_of_one_machine_are_found() -> None:
@@ -180,8 +180,11 @@ def predicted() -> np.ndarray:
 def test_ablation_changes_the_model_temporarily(title: str):
     before = predicted()
     with ablation(title):
-        inside, spreads = predicted(), {one.name: one.spread for one in vars(fit)["read_definitions"]().values()}
-    wider = {one.name: WIDER * one.spread for one in read_definitions().values()} == spreads
+        inside, spreads = (
+            predicted(),
+            {definition.name: definition.spread for definition in vars(fit)["read_definitions"]().values()},
+        )
+    wider = {definition.name: WIDER * definition.spread for definition in read_definitions().values()} == spreads
     assert (inside != before).any() or wider
     assert (predicted() == before).all()
 

@@ -154,8 +154,12 @@ def loads_of_nics(collective, ports, nodes, gpus):
         if a // gpus == b // gpus or not wanted:
             continue
         for rank, way in ((a, "out"), (b, "in")):
-            own = rank % gpus
-            nics = [own * ports // gpus] if ports <= gpus else range(own * ports // gpus, (own + 1) * ports // gpus)
+            local_gpu = rank % gpus
+            nics = (
+                [local_gpu * ports // gpus]
+                if ports <= gpus
+                else range(local_gpu * ports // gpus, (local_gpu + 1) * ports // gpus)
+            )
             for nic in nics:
                 key = (rank // gpus, nic, way)
                 share = 1.0 if collective == "send_recv" else 1 / n

@@ -64,8 +64,11 @@ def test_busbw_is_below_the_line_rate(name, collective):
 
 
 def test_first_gpus_of_cluster_equal_smaller_system():
-    whole, host = (nccl_cluster(describe_preset("dgx-h100", nodes, 8)) for nodes in (2, 1))
-    seconds = [simcomm.run(nccl("all_reduce"), one, 1 << 26).elapsed for one in (whole.on_first(8), host, whole)]
+    two_hosts, host = (nccl_cluster(describe_preset("dgx-h100", nodes, 8)) for nodes in (2, 1))
+    seconds = [
+        simcomm.run(nccl("all_reduce"), cluster, 1 << 26).elapsed
+        for cluster in (two_hosts.on_first(8), host, two_hosts)
+    ]
     assert seconds[0] == pytest.approx(seconds[1], rel=1e-6) and seconds[1] < seconds[2]
 
 
@@ -124,8 +127,8 @@ def test_description_that_forces_a_missing_algorithm_is_rejected(gpu, gpus, reas
 
 def test_algorithm_list_of_one_collective_applies_to_it_only():
     each = NcclSettings(version="2.24", algo="AllReduce:Tree;broadcast:ring")
-    found = predict_collective(SYSTEMS["a100"], "all_reduce", 2**30, settings=each)
-    assert {candidate.algorithm for candidate in found.candidates if candidate.allowed} == {"tree"}
+    prediction = predict_collective(SYSTEMS["a100"], "all_reduce", 2**30, settings=each)
+    assert {candidate.algorithm for candidate in prediction.candidates if candidate.allowed} == {"tree"}
     plain = NcclSettings(version="2.24")
     assert predict_collective(SYSTEMS["a100"], "all_gather", 2**20, settings=each).seconds == (
         predict_collective(SYSTEMS["a100"], "all_gather", 2**20, settings=plain).seconds
@@ -155,9 +158,9 @@ def test_tuner_matches_the_closed_form_of_its_source():
 
 def test_tuner_matches_printed_times_and_switch_points():
     line = {"nodes": 3, "gpus": 8, "gpu": "H100 SXM", "net": "ib", "nic": 400, "nccl": "2.21"}
-    found = predict_collective(describe_system("three", line), "all_reduce", 32768)
-    assert (found.algorithm, found.protocol) == ("tree", "ll")
-    assert found.candidates[0].tuner_seconds == pytest.approx(30.6e-6, rel=0.03)  # NVIDIA/nccl issue 1453
+    prediction = predict_collective(describe_system("three", line), "all_reduce", 32768)
+    assert (prediction.algorithm, prediction.protocol) == ("tree", "ll")
+    assert prediction.candidates[0].tuner_seconds == pytest.approx(30.6e-6, rel=0.03)  # NVIDIA/nccl issue 1453
     eight = describe_system("eight", {"nodes": 1, "gpus": 8, "gpu": "H100 SXM", "nccl": "2.26"})
     choices = [predict_collective(eight, "all_reduce", size).algorithm for size in (2**20, 2**21)]
     assert choices == ["ring", "nvls"]  # nccl-tests issue 309
@@ -171,11 +174,11 @@ def test_plugin_reports_latency_and_old_efa_allows_simple_only():
 
 
 def test_shm_disable_uses_the_nic_and_default_buffer_is_neutral():
-    usual, said = (
+    usual, changed = (
         predict_seconds(SYSTEMS["a100"], "all_reduce", [2.0**30], settings=NcclSettings(buffer_bytes=size))[0]
         for size in (None, 4 * 2**20)
     )
-    assert usual == said
+    assert usual == changed
     with pytest.raises(InputError, match="use the network; set nic"):
         predict_seconds(SYSTEMS["4090"], "all_reduce", [1024], settings=NcclSettings(shm_disable=True))
     with_nic = describe_system("4090", {**LINES["4090"], "nic": 1.25, "net": "tcp"})

@@ -65,8 +65,8 @@ def test_notes_omit_stated_and_unused_keys():
     assert "p2p is not stated: taken as NCCL's default" in notes(system)
     assert "cpu is not stated: taken as Intel's; on AMD's, NCCL 2.21" in notes(system)
     assert "cpu is not stated" not in notes(system, version="2.23")
-    for said in ({"p2p_level": "SYS"}, {"p2p_disable": True}):
-        assert "p2p is" not in notes(system, **said) and "cpu is" not in notes(system, **said)
+    for settings in ({"p2p_level": "SYS"}, {"p2p_disable": True}):
+        assert "p2p is" not in notes(system, **settings) and "cpu is" not in notes(system, **settings)
     refused = describe_preset("l40s-pcie", 1, 8)
     assert "p2p is" not in notes(refused) and "changes nothing" in notes(refused, p2p_level="SYS")
     seen = describe_system("seen", {**L40S, "p2p": False})
@@ -77,7 +77,7 @@ def test_notes_omit_stated_and_unused_keys():
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "wanted"),
     [
         ({"gpu": "A100 SXM", "nodes": 1, "gpus": 8, "nccl": "2.21"}, ()),
         ({"gpu": "T4", "nodes": 1, "gpus": 4, "nccl": "2.21"}, ()),
@@ -89,11 +89,11 @@ def test_notes_omit_stated_and_unused_keys():
         ({"gpu": "L40S", "nodes": 1, "gpus": 10, "nccl": "2.21"}, ("10 GPUs of a node with pcie (up to 8 were)",)),
     ],
 )
-def test_unchecked_properties_are_named_in_notes(line: dict, said: tuple[str, ...]):
+def test_unchecked_properties_are_named_in_notes(line: dict, wanted: tuple[str, ...]):
     system = describe_system("mine", line)
-    found = outside_checked(system)
-    assert len(found) == len(said) and all(words in text for words, text in zip(said, found, strict=True)), found
-    assert ("was checked" in notes(system)) is bool(said)
+    texts = outside_checked(system)
+    assert len(texts) == len(wanted) and all(words in text for words, text in zip(wanted, texts, strict=True)), texts
+    assert ("was checked" in notes(system)) is bool(wanted)
 
 
 def test_written_line_describes_the_same_system():

@@ -54,8 +54,8 @@ def test_json_has_rows_ranks_hosts_and_version(tmp_path: Path):
     run = read(tmp_path, as_json(MEASURED, processes=8, hosts=2))
     assert (run.ranks, run.hosts, run.processes, run.version) == (8, 2, 8, (2, 28))
     assert [row.seconds for row in run.rows] == pytest.approx([us / 1e6 for _, us in MEASURED])
-    one = read(tmp_path, as_json(MEASURED, processes=1, per_process=8))
-    assert (one.ranks, one.hosts, one.processes) == (8, 1, 1)
+    parsed = read(tmp_path, as_json(MEASURED, processes=1, per_process=8))
+    assert (parsed.ranks, parsed.hosts, parsed.processes) == (8, 1, 1)
 
 
 @pytest.mark.parametrize("form", [table, as_json])
@@ -85,9 +85,9 @@ def test_row_is_skipped_when_a_digit_is_changed(data, tmp_path_factory):
     index = FIRST - 1 + data.draw(st.integers(0, 1))
     cells = lines[index].split()
     column = data.draw(st.sampled_from([0, 1, 6, 7, 10, 11]))
-    digits = [place for place, one in enumerate(cells[column]) if one.isdigit()]
+    digits = [place for place, character in enumerate(cells[column]) if character.isdigit()]
     place = data.draw(st.sampled_from(digits if column < 2 else digits[:-1]))
-    other = data.draw(st.sampled_from([one for one in "0123456789" if one != cells[column][place]]))
+    other = data.draw(st.sampled_from([digit for digit in "0123456789" if digit != cells[column][place]]))
     cells[column] = cells[column][:place] + other + cells[column][place + 1 :]
     lines[index] = "  ".join(cells)
     (reason,) = skipped(tmp_path_factory.mktemp("x"), "\n".join(lines))
@@ -113,13 +113,13 @@ def test_old_output_without_names_is_recognized(tmp_path: Path):
     row = " 4194304  262144  float  100.0  41.94  31.46  0e+00  99.0  42.37  31.78  0e+00"
     text = "\n".join(["# nThread 1 nGpus 4 minBytes 8", "# Using devices", *devices, "#", columns, row])
     run = read(tmp_path, text)
-    assert [one.collective for one in run.rows] == ["all_gather"]
+    assert [measured.collective for measured in run.rows] == ["all_gather"]
     assert run.guesses == ("collective: all_gather; the figures fit all_to_all too",)
-    assert [one.collective for one in read(tmp_path, text, "alltoall").rows] == ["all_to_all"]
+    assert [measured.collective for measured in read(tmp_path, text, "alltoall").rows] == ["all_to_all"]
     assert not read(tmp_path, "./build/all_gather_perf -g 4\n" + text).guesses
     others = row.replace("41.94", "31.46").replace("42.37", "31.78")  # of 2018: only what comes from others counts
-    (found,) = read(tmp_path, text.replace(row, others)).rows
-    assert (found.algbw, found.busbw) == (pytest.approx(41.94, abs=0.01), 31.46)
+    (measured,) = read(tmp_path, text.replace(row, others)).rows
+    assert (measured.algbw, measured.busbw) == (pytest.approx(41.94, abs=0.01), 31.46)
     assert "error 4e-05 exceeds rounding, 3e-05" in skipped(tmp_path, text.replace("0e+00", "4e-05"))[0]
 
 

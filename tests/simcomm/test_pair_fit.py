@@ -44,18 +44,18 @@ def test_pair_without_crowd_has_no_core_times():
 
 def with_own(slowdown: float = 1.0) -> PairProbes:
     """Return the pair with gloo's own collectives: half of 70 and 25 us, twice per message, on two cores."""
-    own = [(messages, slowdown * (1e-3 + messages * 47.5e-6)) for messages in (24, 112)]
-    return replace(PAIR, crowds=[replace(crowd, own=own) for crowd in PAIR.crowds])
+    times = [(messages, slowdown * (1e-3 + messages * 47.5e-6)) for messages in (24, 112)]
+    return replace(PAIR, crowds=[replace(crowd, own=times) for crowd in PAIR.crowds])
 
 
 def test_own_share_applies_to_gloos_collectives_only():
     assert fit_terms(with_own()).own_share == pytest.approx(0.5)
     assert fit_terms(with_own(slowdown=9)).own_share == 1.0  # C++ is not slower than Python
     star = simcomm.star(8, "50 Mbit/s", "0 us", fit_pair(with_own()))
-    whole = replace(star, transport=fit_pair(PAIR))
+    fitted = replace(star, transport=fit_pair(PAIR))
     gloo, ring = (simcomm.run(f"all_reduce/{name}", star, 4096).elapsed for name in ("gloo", "ring"))
-    assert gloo < simcomm.run("all_reduce/gloo", whole, 4096).elapsed
-    assert ring == simcomm.run("all_reduce/ring", whole, 4096).elapsed
+    assert gloo < simcomm.run("all_reduce/gloo", fitted, 4096).elapsed
+    assert ring == simcomm.run("all_reduce/ring", fitted, 4096).elapsed
 
 
 def crowds(*waking: float, step: float = 70e-6) -> list[CrowdRound]:
@@ -86,10 +86,10 @@ def test_overhead_is_zero_if_cores_take_the_whole_hop(microseconds: int) -> None
 
 
 def test_few_disturbed_probes_do_not_change_the_fit():
-    whole = replace(PAIR, crowds=crowds(*7 * [500e-6]))
-    disturbed = replace(whole, crowds=whole.crowds + crowds(9e-3, -2e-3, 9e-3, step=9e-4))
-    assert fit_pair(disturbed) == fit_pair(whole)
-    assert [fit_pair(part) for part in whole.parts] == 4 * [fit_pair(whole)]
+    undisturbed = replace(PAIR, crowds=crowds(*7 * [500e-6]))
+    disturbed = replace(undisturbed, crowds=undisturbed.crowds + crowds(9e-3, -2e-3, 9e-3, step=9e-4))
+    assert fit_pair(disturbed) == fit_pair(undisturbed)
+    assert [fit_pair(part) for part in undisturbed.parts] == 4 * [fit_pair(undisturbed)]
     chains = [(nbytes, hops, seconds + (5e-4 if hops == 5 else 0.0)) for nbytes, hops, seconds in PAIR.chains]
     assert fit_pair(replace(PAIR, chains=chains)).overhead == pytest.approx(fit_pair(PAIR).overhead)
 

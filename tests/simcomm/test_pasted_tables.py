@@ -23,10 +23,10 @@ BODY = [line for line in LINES if re.match(r" +\d", line)]
 LOG = "nodea:41205:41260 [2] NCCL INFO Channel 05/1 : 2[2] -> 3[3] via P2P/CUMEM/read"
 
 
-def read(path: Path, content: str | bytes, **given: int) -> list[tuple[str, int, int, float]]:
+def read(path: Path, content: str | bytes, **options: int) -> list[tuple[str, int, int, float]]:
     """Collective, ranks, bytes and microseconds of each row."""
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    output = read_nccl_tests(path, **given)
+    output = read_nccl_tests(path, **options)
     assert not output.skipped
     return [(row.collective, run.ranks, *size_and_time(row, run.ranks)) for run in output.runs for row in run.rows]
 
@@ -87,7 +87,7 @@ PASTED: dict[str, str | bytes] = {
     "cat -n": "\n".join(f"{number:6d}\t{line}" for number, line in enumerate(LINES, start=1)),
     "rccl-tests of 2022, docs.lumi-supercomputer.eu": RCCL,
     "rccl-tests without names of GPUs, ROCm/rccl pull 2078": re.sub(r"NVIDIA A100-SXM4-80GB", "", TABLE),
-    "reST with marks, AMD's validation guide": "\n\n".join(f":mark:`{' '.join(one.split())}`" for one in LINES),
+    "reST with marks, AMD's validation guide": "\n\n".join(f":mark:`{' '.join(line.split())}`" for line in LINES),
     "a terminal of 80 columns": wrapped(80),
     "a terminal of 101 columns": wrapped(101),
     "a chat without line breaks": " ".join(LINES[:HEAD]) + "\n" + LINES[HEAD] + "\n" + " ".join(BODY),
@@ -121,17 +121,17 @@ PASTED: dict[str, str | bytes] = {
 
 @pytest.mark.parametrize("form", PASTED)
 def test_pasted_table_has_the_same_numbers(tmp_path: Path, form: str) -> None:
-    found = read(tmp_path / "pasted.txt", PASTED[form])
-    assert [row[:3] for row in found] == [("all_reduce", 8, nbytes) for nbytes, _ in ROWS]
-    assert [row[3] for row in found] == pytest.approx([us for _, us in ROWS], rel=2e-4)
+    rows = read(tmp_path / "pasted.txt", PASTED[form])
+    assert [row[:3] for row in rows] == [("all_reduce", 8, nbytes) for nbytes, _ in ROWS]
+    assert [row[3] for row in rows] == pytest.approx([us for _, us in ROWS], rel=2e-4)
 
 
 def test_markdown_without_times_needs_the_ranks(tmp_path: Path) -> None:
     """As of p6-b200 in awsome-distributed-training: message size and busbw."""
     text = "### all_reduce\n| Message size | busbw (GB/s) |\n|---|---|\n" + in_markdown(size_in_mb, busbw)
     assert {row[1::2] for row in read(tmp_path / "a.md", text)} == {(0, 0.0)}
-    found = read(tmp_path / "a.md", text, ranks=8)
-    assert [row[3] for row in found] == pytest.approx([us for _, us in ROWS], rel=5e-3)
+    rows = read(tmp_path / "a.md", text, ranks=8)
+    assert [row[3] for row in rows] == pytest.approx([us for _, us in ROWS], rel=5e-3)
 
 
 @pytest.mark.parametrize(
@@ -179,10 +179,10 @@ def test_processes_that_measured_alone_are_reported(tmp_path: Path) -> None:
     assert run.guesses == ("line 3: several processes list rank 0 (hosta, hostb): each measured alone",)
 
 
-@pytest.mark.parametrize("kept", [60, 75, 100])
-def test_last_row_that_is_cut_off_is_skipped(tmp_path: Path, kept: int) -> None:
+@pytest.mark.parametrize("length", [60, 75, 100])
+def test_last_row_that_is_cut_off_is_skipped(tmp_path: Path, length: int) -> None:
     path = tmp_path / "cut.txt"
-    path.write_text("\n".join([*LINES[: HEAD + 2], *BODY[:-1], BODY[-1][:kept]]))
+    path.write_text("\n".join([*LINES[: HEAD + 2], *BODY[:-1], BODY[-1][:length]]))
     output = read_nccl_tests(path)
     assert [row.nbytes for row in output.runs[0].rows] == [nbytes for nbytes, _ in ROWS[:-1]]
     ((line, reason),) = output.skipped
@@ -191,8 +191,8 @@ def test_last_row_that_is_cut_off_is_skipped(tmp_path: Path, kept: int) -> None:
 
 def test_rows_that_are_all_cut_off_have_their_first_figures(tmp_path: Path) -> None:
     text = "\n".join([*LINES[: HEAD + 2], *(line[:100] for line in BODY)])
-    found = read(tmp_path / "narrow.txt", text)
-    assert [row[3] for row in found] == pytest.approx([us for _, us in ROWS], rel=2e-4)
+    rows = read(tmp_path / "narrow.txt", text)
+    assert [row[3] for row in rows] == pytest.approx([us for _, us in ROWS], rel=2e-4)
 
 
 def is_row(line: str) -> bool:
@@ -217,8 +217,8 @@ class Mangler:
             us *= draw.uniform(1.0, 2.0)
             rows.append((max(1 << 10, 32 * gpus * hosts) << 2 * number, round(us, 2)))
         forms = [name for name in FORMS if name != "in place"]
-        whole = draw.random() < 0.6
-        text = table(rows, collective, hosts, gpus, 1) if whole else form_table(draw.choice(forms), rows, ranks=gpus)
+        is_table = draw.random() < 0.6
+        text = table(rows, collective, hosts, gpus, 1) if is_table else form_table(draw.choice(forms), rows, ranks=gpus)
         return text, dict(rows)
 
     def mangle(self, text: str) -> str:
@@ -269,10 +269,10 @@ def check_mangled(seed: int, path: Path) -> None:
         output = read_nccl_tests(path)
     except ValueError:  # every row is skipped
         return
-    found = dict(size_and_time(row, run.ranks) for run in output.runs for row in run.rows)
-    for nbytes, us in found.items():
+    times_by_size = dict(size_and_time(row, run.ranks) for run in output.runs for row in run.rows)
+    for nbytes, us in times_by_size.items():
         assert us == pytest.approx(times[nbytes], rel=6e-4, abs=6e-3)
-    assert len(times) - len(found) <= len(output.skipped)
+    assert len(times) - len(times_by_size) <= len(output.skipped)
 
 
 @pytest.mark.parametrize("first", range(0, 200, 50))

@@ -152,8 +152,8 @@ def test_default_routes_of_shifts_in_fat_tree_share_no_link(k: int):
 
 def test_ecmp_spreads_flows_but_collides():
     cluster = topologies.fat_tree(8, *LINK)
-    one, again, other = (links(ecmp(seed)(cluster.graph), all_pairs(cluster)) for seed in (1, 1, 2))
-    assert np.array_equal(one.link, again.link) and not np.array_equal(one.link, other.link)
+    first, again, other = (links(ecmp(seed)(cluster.graph), all_pairs(cluster)) for seed in (1, 1, 2))
+    assert np.array_equal(first.link, again.link) and not np.array_equal(first.link, other.link)
     assert max(heaviest(cluster, ecmp(1), shift) for shift in (16, 32, 64)) > 1
     routes = links(ecmp(5)(cluster.graph), [(a, b) for a in cluster.hosts[:16] for b in cluster.hosts[64:]])
     edges = list(cluster.graph.edges)

@@ -63,7 +63,7 @@ def test_step_begins_with_loading_its_batch(changes: dict[str, Any]):
     assert figures.step_s == pytest.approx(expected.step_s + slowest * 0.03)
     spans = [span for span in trace.spans if span.rank == 3 and not span.name.startswith("bucket")]
     assert [span.name for span in spans if span.name != "reduce"][:5] == [*SUMMARY_PHASES]
-    assert all(one.end == other.begin for one, other in pairwise(spans) if other.name == "forward")
+    assert all(span.end == other.begin for span, other in pairwise(spans) if other.name == "forward")
     assert trace.facts["single_rank_step_s"] == pytest.approx(0.38)
 
 
@@ -130,9 +130,11 @@ def test_waiting_emulated_ranks_free_their_cores(two_cores):
     assert [lengths["forward", rank, 0] for rank in range(4)] == pytest.approx([0.2] * 4)
     assert [lengths["backward", rank, 0] for rank in range(4)] == pytest.approx([0.4] * 4)
     assert [lengths["forward", rank, 1] for rank in (1, 2, 3)] == pytest.approx([0.1] * 3)
-    whole = simcomm.train(training, cluster, calibration=numbers)
-    ends = [max(span.end for span in whole.spans if (span.name, span.step) == ("optimizer", step)) for step in (0, 4)]
-    figures = training_figures(whole, training)
+    emulated = simcomm.train(training, cluster, calibration=numbers)
+    ends = [
+        max(span.end for span in emulated.spans if (span.name, span.step) == ("optimizer", step)) for step in (0, 4)
+    ]
+    figures = training_figures(emulated, training)
     assert figures.forward_s == pytest.approx(0.1, rel=0.3)  # without the first step, in which it takes 0.2
     assert figures.step_s == pytest.approx((ends[1] - ends[0]) / 4, rel=0.01)
 

@@ -63,18 +63,18 @@ def test_sweep_equals_run_under_faults():
 
 def test_routes_are_shared_between_clusters_with_same_paths():
     tree, ring = CLUSTERS[5], simcomm.ring(8, "1 GB/s", "1 us")
-    own = replace(STARS[0], routing=lambda graph: simcomm.shortest(graph))
-    listed = replace(own, routing=simcomm.listed_routes([("h0", "s0", "h1")], own.routing))
+    unlisted = replace(STARS[0], routing=lambda graph: simcomm.shortest(graph))
+    listed = replace(unlisted, routing=simcomm.listed_routes([("h0", "s0", "h1")], unlisted.routing))
     assert same_paths(STARS[0], STARS[1]) and same_paths(CLUSTERS[7], CLUSTERS[8])
-    for one, other in (
+    for cluster, other in (
         (tree, CLUSTERS[6]),  # the trunk is wider relative to the other links
         (STARS[0], ring),
         (CLUSTERS[7], replace(CLUSTERS[8], routing=simcomm.ecmp(seed=4))),
         (STARS[0], STARS[1].on_first(7)),
-        (own, own),
+        (unlisted, unlisted),
         (listed, listed),
     ):
-        assert not same_paths(one, other)
+        assert not same_paths(cluster, other)
 
 
 def test_sweep_uses_joblib_backend():

@@ -32,9 +32,9 @@ def test_overlap_conserves_computing_and_communication(
 ):
     ready = sorted(share for share, _ in buckets)
     seconds = [alone for _, alone in buckets]
-    found = overlap(backward, ready, seconds, slowdown)
-    assert backward - 1e-9 <= found.computed <= backward + slowdown * sum(seconds) + 1e-9
-    assert found.finished <= backward + max(1.0, slowdown) * sum(seconds) + 1e-9
-    ends = [0.0, *(end for _, end in found.buckets)]
-    for before, (begin, end), alone in zip(ends, found.buckets, seconds, strict=False):
+    timeline = overlap(backward, ready, seconds, slowdown)
+    assert backward - 1e-9 <= timeline.computed <= backward + slowdown * sum(seconds) + 1e-9
+    assert timeline.finished <= backward + max(1.0, slowdown) * sum(seconds) + 1e-9
+    ends = [0.0, *(end for _, end in timeline.buckets)]
+    for before, (begin, end), alone in zip(ends, timeline.buckets, seconds, strict=False):
         assert begin >= before - 1e-12 and end - begin >= alone - 1e-9

@@ -20,9 +20,9 @@ def checked(runner: Path, case: Case) -> Case:
     if not has_equal_latencies(case):
         return answered(runner, case, by_factor=True)
     case, other = answered(runner, case, by_factor=False), answered(runner, case, by_factor=True)
-    for number, (one, two) in enumerate(zip(case.ends, other.ends, strict=True)):
-        if abs(one - two) > SAME * one:
-            raise RuntimeError(f"{case}, message {number}: SimGrid says {one} and, by latency factor, {two}")
+    for number, (end, two) in enumerate(zip(case.ends, other.ends, strict=True)):
+        if abs(end - two) > SAME * end:
+            raise RuntimeError(f"{case}, message {number}: SimGrid says {end} and, by latency factor, {two}")
     return case
 
 

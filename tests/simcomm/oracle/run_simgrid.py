@@ -55,15 +55,15 @@ def why_not() -> str:
     if shutil.which("g++") is None:
         return "there is no g++"
     probe = ["g++", "-E", "-x", "c++", "-include", "simgrid/version.h", "/dev/null"]
-    found = subprocess.run(probe, capture_output=True, text=True, timeout=TIMEOUT_S)
-    return "" if found.returncode == 0 else "there is no SimGrid to compile with (libsimgrid-dev)"
+    done = subprocess.run(probe, capture_output=True, text=True, timeout=TIMEOUT_S)
+    return "" if done.returncode == 0 else "there is no SimGrid to compile with (libsimgrid-dev)"
 
 
 def version(runner: Path) -> str:
     """Return the version of SimGrid, such as 3.32."""
-    said = subprocess.run([str(runner), "--version"], capture_output=True, text=True, timeout=TIMEOUT_S).stdout
-    match = re.search(r"version (\d+(?:\.\d+)+)", said)
-    assert match, f"SimGrid does not tell its version: {said!r}"
+    text = subprocess.run([str(runner), "--version"], capture_output=True, text=True, timeout=TIMEOUT_S).stdout
+    match = re.search(r"version (\d+(?:\.\d+)+)", text)
+    assert match, f"SimGrid does not tell its version: {text!r}"
     return match[1]
 
 
