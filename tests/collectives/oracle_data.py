@@ -17,35 +17,35 @@ def part(index: int, n: int, p: int) -> slice:
 def expected(collective: str, op: str, data: list[Array], root: int, rank: int) -> list[tuple[slice, Array]]:
     """The slices of the rank's buffer that are defined afterwards, and what they hold."""
     p, n = len(data), len(data[0])
-    whole, own = slice(0, n), part(rank, n, p)
+    everything, shard = slice(0, n), part(rank, n, p)
     reduced = REDUCE[op](np.stack(data), axis=0)
     if collective == "all_reduce" or (collective == "reduce" and rank == root):
-        return [(whole, reduced)]
+        return [(everything, reduced)]
     if collective == "broadcast":
-        return [(whole, data[root])]
+        return [(everything, data[root])]
     if collective == "reduce_scatter":
-        return [(own, reduced[own])]
+        return [(shard, reduced[shard])]
     if collective == "scatter":
-        return [(own, data[root][own])]
+        return [(shard, data[root][shard])]
     if collective == "all_gather" or (collective == "gather" and rank == root):
         return [(part(i, n, p), data[i][part(i, n, p)]) for i in range(p)]
     if collective == "all_to_all":
-        return [(part(i, n, p), data[i][own]) for i in range(p)]
+        return [(part(i, n, p), data[i][shard]) for i in range(p)]
     assert collective in ("reduce", "gather", "barrier"), collective
     return []
 
 
-def lengths(found: Algorithm, p: int) -> list[int]:
+def lengths(algorithm: Algorithm, p: int) -> list[int]:
     """Short, uneven and long buffers, as far as the algorithm takes them."""
     chosen = {0, 1, 2, p - 1, p, p + 1, 1003}
-    if found.spec.moves:
-        chosen = {n * found.chunks(p) for n in (0, 1, 5)}
-    return sorted(n for n in chosen if n > 0 or found.spec.name != "barrier")
+    if algorithm.spec.moves:
+        chosen = {n * algorithm.chunks(p) for n in (0, 1, 5)}
+    return sorted(n for n in chosen if n > 0 or algorithm.spec.name != "barrier")
 
 
-def ops(found: Algorithm) -> list[str]:
+def ops(algorithm: Algorithm) -> list[str]:
     """The operators that change the result."""
-    return list(REDUCE) if found.spec.reduces else ["sum"]
+    return list(REDUCE) if algorithm.spec.reduces else ["sum"]
 
 
 def inputs(p: int, n: int) -> list[Array]:

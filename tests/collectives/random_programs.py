@@ -65,7 +65,7 @@ def _draw_messages(rng: Random, collective: str, p: int, part: int, chunk: int) 
     down = [Sent(parent, child, chunk, False) for parent, child in _draw_tree(rng, p, top)]
     up = [Sent(child, parent, chunk, True) for parent, child in reversed(_draw_tree(rng, p, top))]
     if collective in ("scatter", "gather"):
-        between = rng.sample([one for one in range(p) if one not in (0, part)], rng.randint(0, max(0, p - 2)))
+        between = rng.sample([rank for rank in range(p) if rank not in (0, part)], rng.randint(0, max(0, p - 2)))
         way = [0, *between, part] if part else []
         return [Sent(src, dst, chunk, False) for src, dst in pairwise(way if collective == "scatter" else way[::-1])]
     if collective in ("all_reduce", "barrier"):
@@ -75,7 +75,7 @@ def _draw_messages(rng: Random, collective: str, p: int, part: int, chunk: int) 
 
 def _draw_tree(rng: Random, p: int, top: int) -> list[tuple[int, int]]:
     """Return parents and children of a random tree over all positions, from the top down."""
-    inside, outside, edges = [top], [one for one in range(p) if one != top], []
+    inside, outside, edges = [top], [rank for rank in range(p) if rank != top], []
     rng.shuffle(outside)
     for child in outside:
         edges.append((rng.choice(inside), child))
@@ -88,7 +88,7 @@ def _interleave(rng: Random, rows: Sequence[list[Sent]]) -> Iterator[Sent]:
     while waiting:
         row = rng.choice(waiting)
         yield row.pop()
-        waiting = [one for one in waiting if one]
+        waiting = [rest for rest in waiting if rest]
 
 
 def programs_of(algorithm: Algorithm, p: int, root: int = 0) -> Programs:
@@ -143,7 +143,7 @@ def change(rng: Random, right: Programs, total: int) -> Programs:
     """
     programs = deepcopy(right)
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
-        if any(step for own in programs for program in own for step in program):
+        if any(step for channels in programs for program in channels for step in program):
             _Change(rng, programs, total).make()
     return programs
 
@@ -155,10 +155,11 @@ class _Change:
         self.rng, self.programs, self.total = rng, programs, total
         self.at, self.channel, self.steps, self.step, self.op = rng.choice([
             (at, channel, steps, step, op)
-            for at, own in enumerate(programs) for channel, steps in enumerate(own) for step in steps for op in step
+            for at, channels in enumerate(programs) for channel, steps in enumerate(channels)
+            for step in steps for op in step
         ])  # fmt: skip
         self.chunk = rng.randrange(max(1, total - self.op.count + 1))
-        self.others = [one for one in range(len(programs)) if one != self.at]
+        self.others = [rank for rank in range(len(programs)) if rank != self.at]
 
     def make(self) -> None:
         of_message = [self.drop_message, self.repeat_message, self.move_message, self.add_message]
@@ -167,8 +168,8 @@ class _Change:
             self.move, self.turn, self.change_channel,
         ]  # fmt: skip
         self.rng.choice([*of_one, *of_message, *of_message])()
-        for own in self.programs:
-            for program in own:
+        for channels in self.programs:
+            for program in channels:
                 program[:] = [step for step in program if step]
 
     def drop(self) -> None:
@@ -214,7 +215,9 @@ class _Change:
 
     def repeat_message(self) -> None:
         for step, op in self._ends():
-            steps = next(steps for own in self.programs for steps in own if any(one is step for one in steps))
+            steps = next(
+                steps for channels in self.programs for steps in channels if any(member is step for member in steps)
+            )
             steps.insert(_index(steps, step), [op])
 
     def move_message(self) -> None:
@@ -237,9 +240,9 @@ class _Change:
     def _ends(self) -> Iterator[tuple[list[Operation], Operation]]:
         """Yield both ends of the operation's message with their steps; a local or unmatched operation alone."""
         yield self.step, self.op
-        own, theirs = self._halves(self.at, self.op.peer), self._halves(self.op.peer, self.at)
+        halves, theirs = self._halves(self.at, self.op.peer), self._halves(self.op.peer, self.at)
         sends = self.op.kind is Kind.SEND
-        number = next((k for k, (_, op) in enumerate(own[sends]) if op is self.op), None)
+        number = next((k for k, (_, op) in enumerate(halves[sends]) if op is self.op), None)
         if number is not None and number < len(theirs[not sends]):
             yield theirs[not sends][number]
 
@@ -257,7 +260,7 @@ class _Change:
 
 
 def _index(items: list[Any], item: Any) -> int:
-    return next(index for index, one in enumerate(items) if one is item)
+    return next(index for index, candidate in enumerate(items) if candidate is item)
 
 
 def _put(step: list[Operation], old: Operation, *new: Operation) -> None:
@@ -272,8 +275,8 @@ def is_right_when_run(algorithm: Algorithm, p: int, root: int = 0, seed: int = 0
     n = chunks * (p if collective == "barrier" else 2) + uneven
     start = [draw.integers(-MOST, MOST, n) for _ in range(p)]
     if collective == "barrier":  # a token has a number of each rank, and those of others are 0
-        start = [np.where(np.arange(n) % p == rank, np.abs(own) + 1, 0) for rank, own in enumerate(start)]
-    buffers = [Buffer(algorithm, p, n, 8, own) for own in start]
+        start = [np.where(np.arange(n) % p == rank, np.abs(data) + 1, 0) for rank, data in enumerate(start)]
+    buffers = [Buffer(algorithm, p, n, 8, data) for data in start]
     for buffer in buffers:
         assert buffer.data is not None
         buffer.data[n:] = draw.integers(-MOST, MOST, len(buffer.data) - n)
@@ -296,7 +299,7 @@ def _wanted(collective: str, p: int, root: int, start: list[Ints]) -> Iterator[t
     """Yield rank, part and numbers of everything that ranks must end with."""
     for part in range(p):
         at = part_slice(part, len(start[0]), p)
-        total = np.sum([own[at] for own in start], axis=0)
+        total = np.sum([data[at] for data in start], axis=0)
         if collective in ("reduce", "gather"):
             yield root, part, total if collective == "reduce" else start[part][at]
         elif collective in ("scatter", "reduce_scatter"):
@@ -309,7 +312,7 @@ def _wanted(collective: str, p: int, root: int, start: list[Ints]) -> Iterator[t
                     {
                         "broadcast": start[root][at],
                         "all_reduce": total,
-                        "barrier": np.max([own[at] for own in start], axis=0),
+                        "barrier": np.max([data[at] for data in start], axis=0),
                         "all_gather": start[part][at],
                         "all_to_all": start[part][part_slice(rank, len(start[0]), p)],
                     }[collective],

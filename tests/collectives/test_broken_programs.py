@@ -266,8 +266,8 @@ def test_every_broken_program_has_a_case() -> None:
 
 @pytest.mark.parametrize("name", CAUGHT)
 def test_broken_program_has_its_smallest_counterexample(name: str) -> None:
-    (found,) = load_file(GALLERY / f"{name}.py")
-    verdict = prove(found, parse_world_sizes("1-33"))
+    (algorithm,) = load_file(GALLERY / f"{name}.py")
+    verdict = prove(algorithm, parse_world_sizes("1-33"))
     world_size, root, message = CAUGHT[name]
     assert verdict.counter_example is not None and verdict.problem is not None
     assert (verdict.counter_example["world_size"], verdict.counter_example["root"]) == (world_size, root)
@@ -277,14 +277,14 @@ def test_broken_program_has_its_smallest_counterexample(name: str) -> None:
 
 @pytest.mark.parametrize("name", CAUGHT)
 def test_broken_program_is_correct_on_fewer_ranks(name: str) -> None:
-    (found,) = load_file(GALLERY / f"{name}.py")
+    (algorithm,) = load_file(GALLERY / f"{name}.py")
     world_size, *_ = CAUGHT[name]
-    assert prove(found, range(1 if name != "empty_scratch" else 2, world_size)).problem is None
+    assert prove(algorithm, range(1 if name != "empty_scratch" else 2, world_size)).problem is None
 
 
 def test_failure_on_one_rank_only_has_a_hint() -> None:
-    (found,) = load_file(GALLERY / "empty_scratch.py")
-    alone = prove(found, [1]).problem
+    (scratch_program,) = load_file(GALLERY / "empty_scratch.py")
+    alone = prove(scratch_program, [1]).problem
     assert alone is not None and "world size 1" in alone and "it is right" not in alone
 
     def to_itself(rank, world_size):  # type: ignore[no-untyped-def]

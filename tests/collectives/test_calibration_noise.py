@@ -36,8 +36,8 @@ def test_quiet_machine_has_no_noise():
 
 
 def test_disagreeing_parts_are_noise():
-    (found,) = find_noise(with_parts(1.0, 1.5, 0.7, 1.2))
-    assert found.startswith("its folds disagree by 35%")
+    (message,) = find_noise(with_parts(1.0, 1.5, 0.7, 1.2))
+    assert message.startswith("its folds disagree by 35%")
 
 
 @pytest.mark.parametrize(
@@ -105,8 +105,8 @@ def test_confirmed_calibration_succeeds_on_a_busy_machine(monkeypatch: pytest.Mo
 
 def test_calibration_without_needed_overlap_is_redone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here.toml").write_text('[cluster]\npreset = "this-machine"\n[training]\ngradient_sync = "ring"\n')
-    kept = {"found": ONE}
-    monkeypatch.setattr(Session, "find_calibration", lambda *given: kept["found"])
+    store = {"found": ONE}
+    monkeypatch.setattr(Session, "find_calibration", lambda *arguments: store["found"])
 
     def is_enough(*changes: str) -> bool:
         return Session().is_calibrated(load(tmp_path / "here.toml", changes))
@@ -114,7 +114,7 @@ def test_calibration_without_needed_overlap_is_redone(tmp_path: Path, monkeypatc
     assert is_enough() and not is_enough("training.stem=cifar")
     overlaps = 'training.gradient_sync={name = "ring", overlap = true}'
     assert not is_enough(overlaps)
-    kept["found"] = replace(ONE, overlap=[Mock(model="resnet18", dataset="digits", batch_size=32)])
+    store["found"] = replace(ONE, overlap=[Mock(model="resnet18", dataset="digits", batch_size=32)])
     assert is_enough(overlaps)
 
 
@@ -124,16 +124,16 @@ def test_noisy_calibration_is_redone_by_the_next_run(tmp_path: Path, monkeypatch
         '[cluster]\npreset = "this-machine"\n'
         '[collective]\nname = "all_reduce"\nalgorithms = ["ring"]\nsizes = ["1 KiB"]\n'
     )
-    scenario, asked = load(tmp_path / "here.toml"), list[bool]()
+    scenario, sizes = load(tmp_path / "here.toml"), list[bool]()
 
-    def calibrate(*given: object, all_sizes: bool, **options: object) -> Calibration:
-        asked.append(all_sizes)
-        return ONE if len(asked) > 1 else BUSY
+    def calibrate(*arguments: object, all_sizes: bool, **options: object) -> Calibration:
+        sizes.append(all_sizes)
+        return ONE if len(sizes) > 1 else BUSY
 
     monkeypatch.setattr("realcomm.calibrate", calibrate)
-    kept: list[Calibration | None] = [None]
-    monkeypatch.setattr(Session, "find_calibration", lambda *given: kept[-1])
+    saved: list[Calibration | None] = [None]
+    monkeypatch.setattr(Session, "find_calibration", lambda *arguments: saved[-1])
     for expected in (BUSY, ONE, ONE):
-        kept.append(Session().find_or_calibrate(scenario))
-        assert kept[-1] == expected
-    assert asked == [False, False], "the quiet calibration is saved, for the scenario's sizes only"
+        saved.append(Session().find_or_calibrate(scenario))
+        assert saved[-1] == expected
+    assert sizes == [False, False], "the quiet calibration is saved, for the scenario's sizes only"

@@ -79,19 +79,19 @@ ODD_BUFFERS = {  # message to invalid buffer of rank 2
 def test_run_writes_no_buffer_when_one_is_invalid(run, message: str):
     buffers: list = [np.arange(4.0) + rank for rank in range(4)]
     before = [buffer.copy() for buffer in buffers]
-    asked = [*buffers[:2], ODD_BUFFERS[message](buffers[2]), buffers[3]]
+    arrays = [*buffers[:2], ODD_BUFFERS[message](buffers[2]), buffers[3]]
     with pytest.raises(InputError, match=re.escape(f"all_reduce/ring: buffers[2] {message}")):
-        run("all_reduce/ring", STAR, buffers=asked)
+        run("all_reduce/ring", STAR, buffers=arrays)
     assert np.array_equal(buffers, before)
 
 
 @pytest.mark.parametrize("run", [simcomm.run, realcomm.run])
 def test_run_rejects_buffers_that_share_memory(run):
-    one, whole = np.ones(4), np.ones(10)
-    for buffers in ([one] * 4, [whole[2 * rank : 2 * rank + 4] for rank in range(4)]):
+    array, memory = np.ones(4), np.ones(10)
+    for buffers in ([array] * 4, [memory[2 * rank : 2 * rank + 4] for rank in range(4)]):
         with pytest.raises(InputError, match=r"buffers\[0\] and buffers\[1\] share memory; give each rank its own"):
             run("all_reduce/ring", STAR, buffers=buffers)
-    assert (one == 1).all() and (whole == 1).all()
+    assert (array == 1).all() and (memory == 1).all()
 
 
 def test_run_accepts_interleaved_views_and_memory_maps(tmp_path):
@@ -128,10 +128,10 @@ def test_run_rejects_an_argument_without_effect(run, name: str, given: dict, mes
 def test_size_can_be_a_text():
     assert simcomm.run("all_reduce/ring", STAR, "1 MiB") == simcomm.run("all_reduce/ring", STAR, 1 << 20)
     assert choose("all_reduce", STAR, "1 MiB") == choose("all_reduce", STAR, 1 << 20)
-    found = simcomm.sweep("all_reduce/ring", STAR, ["1 KiB", 1 << 20])
-    assert found.sizes == (1 << 10, 1 << 20)
-    ones = [np.ones(128) for _ in range(4)]
-    assert simcomm.run("all_reduce/ring", STAR, "1 KiB", buffers=ones, dtype="float64").facts["nbytes"] == 1024
+    swept = simcomm.sweep("all_reduce/ring", STAR, ["1 KiB", 1 << 20])
+    assert swept.sizes == (1 << 10, 1 << 20)
+    arrays = [np.ones(128) for _ in range(4)]
+    assert simcomm.run("all_reduce/ring", STAR, "1 KiB", buffers=arrays, dtype="float64").facts["nbytes"] == 1024
 
 
 @pytest.mark.parametrize("run", [simcomm.run, realcomm.run])
@@ -187,9 +187,9 @@ def test_training_checks_its_fields(given: dict, message: str):
 
 @pytest.mark.parametrize("seconds", [-0.1, "1 ms", None, float("nan"), float("inf")])
 def test_phases_must_be_non_negative_seconds(seconds):
-    for given in ((seconds, 0, 0), (0, seconds, 0), (0, 0, seconds)):
+    for phases in ((seconds, 0, 0), (0, seconds, 0), (0, 0, seconds)):
         with pytest.raises(InputError, match=r"is .*; give a number of seconds from 0 on"):
-            ComputePhases(*given)
+            ComputePhases(*phases)
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ def test_call_keeps_its_elements_with_another_algorithm():
 
 
 @pytest.mark.parametrize(
-    ("collective", "nbytes", "least", "what"),
+    ("collective", "nbytes", "least", "reason"),
     [
         ("all_gather", 4, 8192, "an element for each rank"),
         ("all_to_all", 8191, 8192, "an element for each rank"),
@@ -326,8 +326,8 @@ def test_call_keeps_its_elements_with_another_algorithm():
         ("broadcast", 0, 4, "one element"),
     ],
 )
-def test_size_too_small_for_nccl_is_rejected(collective: str, nbytes: int, least: int, what: str) -> None:
-    message = f"{collective}/nccl: size = {nbytes} bytes; on 2048 ranks give at least {least}, {what}"
+def test_size_too_small_for_nccl_is_rejected(collective: str, nbytes: int, least: int, reason: str) -> None:
+    message = f"{collective}/nccl: size = {nbytes} bytes; on 2048 ranks give at least {least}, {reason}"
     with pytest.raises(InputError, match=message):
         make_call(nccl(collective), 2048, nbytes)
     assert make_call(nccl(collective), 2048, least).nbytes == least

@@ -46,7 +46,7 @@ def idle(rank, world_size):  # type: ignore[no-untyped-def]
 
 def test_library_has_full_names() -> None:
     assert {"broadcast/naive", "reduce/naive", "all_reduce/naive", "all_reduce/ring"} <= library().keys()
-    assert all(found.full_name == name and found.source is None for name, found in library().items())
+    assert all(member.full_name == name and member.source is None for name, member in library().items())
 
 
 def test_short_name_needs_its_collective() -> None:
@@ -156,9 +156,13 @@ def test_algorithms_are_hashable() -> None:
 
 
 def test_user_file_is_found_in_a_folder(mine: Path) -> None:
-    assert [found.full_name for found in load_file(mine)] == ["all_reduce/mine", "broadcast/mine", "all_reduce/sliced"]
-    found = find_algorithm("mine.py:sliced", "all_reduce", folder=mine.parent)
-    assert (found.full_name, found.source, found.chunks(2)) == ("all_reduce/sliced", mine, 3)
+    assert [member.full_name for member in load_file(mine)] == [
+        "all_reduce/mine",
+        "broadcast/mine",
+        "all_reduce/sliced",
+    ]
+    member = find_algorithm("mine.py:sliced", "all_reduce", folder=mine.parent)
+    assert (member.full_name, member.source, member.chunks(2)) == ("all_reduce/sliced", mine, 3)
 
 
 def test_collective_selects_among_equal_names(mine: Path) -> None:
@@ -222,8 +226,8 @@ def test_imported_algorithms_are_not_declared(tmp_path: Path) -> None:
 
 
 def test_library_algorithms_survive_pickling() -> None:
-    for found in library().values():
-        assert pickle.loads(pickle.dumps(found)) == found
+    for member in library().values():
+        assert pickle.loads(pickle.dumps(member)) == member
 
 
 def test_user_algorithm_survives_pickling(mine: Path) -> None:

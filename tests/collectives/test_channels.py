@@ -76,9 +76,9 @@ def test_engine_reduces_on_two_channels(p: int, n: int) -> None:
 def test_channels_share_bandwidth_but_not_latency() -> None:
     p, nbytes = 4, 8 << 20
     cluster = simcomm.star(p, "8 Gbit/s", "10 us")
-    found = simcomm.run(TWO_RINGS, cluster, nbytes)
-    assert found.elapsed == pytest.approx(simcomm.run("all_reduce/ring", cluster, nbytes).elapsed, rel=1e-9)
-    assert {message.channel for message in found.messages} == {0, 1}
+    trace = simcomm.run(TWO_RINGS, cluster, nbytes)
+    assert trace.elapsed == pytest.approx(simcomm.run("all_reduce/ring", cluster, nbytes).elapsed, rel=1e-9)
+    assert {message.channel for message in trace.messages} == {0, 1}
 
 
 def copies(on_two_channels: bool) -> Callable[..., Any]:
@@ -93,9 +93,9 @@ def copies(on_two_channels: bool) -> Callable[..., Any]:
 
 @pytest.mark.parametrize(("on_two_channels", "seconds"), [(False, 2e-6), (True, 1e-6)])
 def test_local_work_waits_for_its_own_channel_only(on_two_channels: bool, seconds: float) -> None:
-    found = declared("broadcast", copies(on_two_channels), name="copies", chunks=2, scratch=2)
+    algorithm = declared("broadcast", copies(on_two_channels), name="copies", chunks=2, scratch=2)
     cluster = simcomm.star(1, "8 Gbit/s", "0 us", Transport("test", gamma=1e-9))
-    assert simcomm.run(found, cluster, 2000).elapsed == pytest.approx(seconds)
+    assert simcomm.run(algorithm, cluster, 2000).elapsed == pytest.approx(seconds)
 
 
 def test_messages_match_within_a_channel() -> None:

@@ -25,23 +25,23 @@ MORE_SIZES = [pytest.param(p, marks=[pytest.mark.slow] * (p == 7 or p > 8)) for 
 TRANSPORT = Transport("test", overhead=3e-6, goodput=0.9, gamma=1e-10)
 
 
-def simulated(found: Algorithm, p: int, nbytes: int, latency_us: int) -> float:
-    return simcomm.run(found, simcomm.star(p, "10 Gbit/s", f"{latency_us} us", TRANSPORT), nbytes).elapsed
+def simulated(algorithm: Algorithm, p: int, nbytes: int, latency_us: int) -> float:
+    return simcomm.run(algorithm, simcomm.star(p, "10 Gbit/s", f"{latency_us} us", TRANSPORT), nbytes).elapsed
 
 
 def model_of(p: int, nbytes: int, latency_us: int) -> CostModel:
     return CostModel(p, nbytes, 3e-6 + 2 * latency_us * 1e-6, 1 / (1.25e9 * 0.9), 1e-10)
 
 
-def formula(found: Algorithm, p: int, nbytes: int, latency_us: int) -> float:
-    result = closed_form(found, model_of(p, nbytes, latency_us))
+def formula(algorithm: Algorithm, p: int, nbytes: int, latency_us: int) -> float:
+    result = closed_form(algorithm, model_of(p, nbytes, latency_us))
     assert result is not None
     return result
 
 
-def divisible(found: Algorithm, p: int) -> int:
+def divisible(algorithm: Algorithm, p: int) -> int:
     """Bytes that fall into whole chunks of whole elements."""
-    return 4 * lcm(found.chunks(p), p)
+    return 4 * lcm(algorithm.chunks(p), p)
 
 
 def test_every_library_algorithm_has_a_closed_form() -> None:
@@ -52,10 +52,12 @@ def test_every_library_algorithm_has_a_closed_form() -> None:
 @pytest.mark.parametrize("name", sorted(FORMS.keys() - UPPER_BOUNDS))
 @pytest.mark.parametrize("p", MORE_SIZES)
 def test_closed_forms_equal_the_simulation(name: str, p: int) -> None:
-    found = find_algorithm(name)
+    algorithm = find_algorithm(name)
     for times, latency in ((1, 40), (2000, 0)):
-        nbytes = divisible(found, p) * times
-        assert formula(found, p, nbytes, latency) == pytest.approx(simulated(found, p, nbytes, latency), rel=1e-9)
+        nbytes = divisible(algorithm, p) * times
+        assert formula(algorithm, p, nbytes, latency) == pytest.approx(
+            simulated(algorithm, p, nbytes, latency), rel=1e-9
+        )
 
 
 @given(
@@ -63,18 +65,18 @@ def test_closed_forms_equal_the_simulation(name: str, p: int) -> None:
 )
 @settings(max_examples=60, deadline=None)
 def test_closed_forms_hold_for_any_size_and_latency(name: str, p: int, times: int, latency: int) -> None:
-    found = find_algorithm(name)
-    nbytes = divisible(found, p) * times
-    assert formula(found, p, nbytes, latency) == pytest.approx(simulated(found, p, nbytes, latency), rel=1e-9)
+    algorithm = find_algorithm(name)
+    nbytes = divisible(algorithm, p) * times
+    assert formula(algorithm, p, nbytes, latency) == pytest.approx(simulated(algorithm, p, nbytes, latency), rel=1e-9)
 
 
 @pytest.mark.parametrize("name", sorted(UPPER_BOUNDS))
 @pytest.mark.parametrize("p", MORE_SIZES)
 def test_upper_bounds_hold_and_are_close(name: str, p: int) -> None:
-    found = find_algorithm(name)
+    algorithm = find_algorithm(name)
     for times, latency in ((1, 40), (2000, 0)):
-        nbytes = divisible(found, p) * times
-        ratio = (formula(found, p, nbytes, latency) or 1) / (simulated(found, p, nbytes, latency) or 1)
+        nbytes = divisible(algorithm, p) * times
+        ratio = (formula(algorithm, p, nbytes, latency) or 1) / (simulated(algorithm, p, nbytes, latency) or 1)
         assert 1 - 1e-9 <= ratio < 1.5
 
 
@@ -103,11 +105,14 @@ def test_in_order_tree_has_the_stated_depth(p: int) -> None:
     ],
 )
 def test_lower_bounds_of_two_trees_hold_and_are_close(name: str, slices: int, world_sizes: tuple[int, ...]) -> None:
-    found = find_algorithm(name).with_parameters(slices=slices)
+    algorithm = find_algorithm(name).with_parameters(slices=slices)
     for p in world_sizes:
         for times, latency in ((1, 40), (50, 5), (2000, 0)):
-            nbytes = divisible(found, p) * times
-            least, seconds = least_seconds(found, model_of(p, nbytes, latency)), simulated(found, p, nbytes, latency)
+            nbytes = divisible(algorithm, p) * times
+            least, seconds = (
+                least_seconds(algorithm, model_of(p, nbytes, latency)),
+                simulated(algorithm, p, nbytes, latency),
+            )
             assert 0.45 * seconds <= least <= seconds * (1 + 1e-9) or p == 1
 
 
@@ -116,10 +121,12 @@ TORI = [(6, 1, 6), (6, 2, 3), (8, 4, 2), (9, 3, 3), (16, 2, 8), (8, 2, 2), (24, 
 
 @pytest.mark.parametrize(("p", "columns", "rows"), TORI)
 def test_torus_closed_form_is_exact_for_any_shape(p: int, columns: int, rows: int) -> None:
-    found = find_algorithm("all_reduce/torus").with_parameters(columns=columns, rows=rows)
+    algorithm = find_algorithm("all_reduce/torus").with_parameters(columns=columns, rows=rows)
     for times, latency in ((1, 40), (50, 5), (2000, 0)):
-        nbytes = divisible(found, p) * times
-        assert formula(found, p, nbytes, latency) == pytest.approx(simulated(found, p, nbytes, latency), rel=1e-9)
+        nbytes = divisible(algorithm, p) * times
+        assert formula(algorithm, p, nbytes, latency) == pytest.approx(
+            simulated(algorithm, p, nbytes, latency), rel=1e-9
+        )
 
 
 @pytest.mark.parametrize(
@@ -135,14 +142,14 @@ def test_torus_closed_form_is_exact_for_any_shape(p: int, columns: int, rows: in
     ],
 )
 def test_closed_forms_take_the_parameters(name: str, p: int, parameters: dict[str, int | str]) -> None:
-    found = find_algorithm(name).with_parameters(**parameters)
-    nbytes = divisible(found, p) * 100
-    assert formula(found, p, nbytes, 5) == pytest.approx(simulated(found, p, nbytes, 5), rel=1e-9)
+    algorithm = find_algorithm(name).with_parameters(**parameters)
+    nbytes = divisible(algorithm, p) * 100
+    assert formula(algorithm, p, nbytes, 5) == pytest.approx(simulated(algorithm, p, nbytes, 5), rel=1e-9)
 
 
 def test_hierarchy_with_channels_has_no_closed_form() -> None:
-    found = find_algorithm("all_reduce/hierarchical[rail=double_tree]")
-    assert closed_form(found, CostModel(16, 1 << 20, 1e-6, 1e-9, 0)) is None
+    algorithm = find_algorithm("all_reduce/hierarchical[rail=double_tree]")
+    assert closed_form(algorithm, CostModel(16, 1 << 20, 1e-6, 1e-9, 0)) is None
 
 
 FEW, MANY = (*range(1, 10), 12, 16, 17, 33), (10, 11, 13, 14, 15, *range(18, 33), 48, 63, 64, 65)
@@ -151,12 +158,12 @@ FEW, MANY = (*range(1, 10), 12, 16, 17, 33), (10, 11, 13, 14, 15, *range(18, 33)
 @pytest.mark.parametrize("name", sorted(library()))
 @pytest.mark.parametrize("sizes", [FEW, pytest.param(MANY, marks=pytest.mark.slow)], ids=["few", "many"])
 def test_proof_equals_the_closed_form_and_respects_the_bounds(name: str, sizes: tuple[int, ...]) -> None:
-    found = find_algorithm(name)
+    algorithm = find_algorithm(name)
     for p in sizes:
-        report = verify(found, p)
+        report = verify(algorithm, p)
         assert report.steps >= least_steps(p, max(1, report.ports)), p
-        assert report.sent_share >= least_sent_share(found.spec.name, p), p
-        stated = closed_form(found, CostModel(p, nbytes=0.0, alpha=1.0, beta=0.0, gamma=0.0))
+        assert report.sent_share >= least_sent_share(algorithm.spec.name, p), p
+        stated = closed_form(algorithm, CostModel(p, nbytes=0.0, alpha=1.0, beta=0.0, gamma=0.0))
         assert stated is not None
         assert report.steps <= stated if name in UPPER_BOUNDS else report.steps == stated, p
 

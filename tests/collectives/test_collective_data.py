@@ -13,16 +13,16 @@ SLOW_SIZES = (7, *range(9, 18))
 SIZES = [pytest.param(p, marks=[pytest.mark.slow] * (p in SLOW_SIZES)) for p in range(1, 18)]
 
 
-def differences(found: Algorithm, p: int, n: int, op: str = "sum", root: int = 0) -> list[str]:
+def differences(algorithm: Algorithm, p: int, n: int, op: str = "sum", root: int = 0) -> list[str]:
     """Return a line for each rank with wrong results."""
     data = oracle.inputs(p, n)
     arrays = [array.copy() for array in data]
-    options = {"op": op if found.spec.reduces else None, "root": root if found.spec.rooted else None}
-    simcomm.run(found, simcomm.star(p, "1 GB/s", "1 us"), **options, buffers=arrays)
+    options = {"op": op if algorithm.spec.reduces else None, "root": root if algorithm.spec.rooted else None}
+    simcomm.run(algorithm, simcomm.star(p, "1 GB/s", "1 us"), **options, buffers=arrays)
     return [
-        f"{found.full_name}, p={p}, n={n}, {op}, root={root}: rank {rank} holds {arrays[rank][where]}, not {wanted}"
+        f"{algorithm.full_name}, p={p}, n={n}, {op}, root={root}: rank {rank} holds {arrays[rank][where]}, not {wanted}"
         for rank in range(p)
-        for where, wanted in oracle.expected(found.spec.name, op, data, root, rank)
+        for where, wanted in oracle.expected(algorithm.spec.name, op, data, root, rank)
         if not np.array_equal(arrays[rank][where], wanted)
     ]
 
@@ -30,19 +30,19 @@ def differences(found: Algorithm, p: int, n: int, op: str = "sum", root: int = 0
 @pytest.mark.parametrize("p", SIZES)
 @pytest.mark.parametrize("name", library())
 def test_every_buffer_length_is_correct(name: str, p: int) -> None:
-    found = find_algorithm(name)
-    lengths = oracle.lengths(found, p)
+    algorithm = find_algorithm(name)
+    lengths = oracle.lengths(algorithm, p)
     for n in lengths if p < 9 else {lengths[-1], lengths[p % len(lengths)]}:
-        assert not differences(found, p, n, op=oracle.ops(found)[0], root=p - 1 if found.spec.rooted else 0)
+        assert not differences(algorithm, p, n, op=oracle.ops(algorithm)[0], root=p - 1 if algorithm.spec.rooted else 0)
 
 
 @pytest.mark.parametrize("p", SIZES)
 @pytest.mark.parametrize("name", [name for name in library() if len(oracle.ops(library()[name])) > 1])
 def test_every_operator_is_correct(name: str, p: int) -> None:
-    found = find_algorithm(name)
-    others = oracle.ops(found)[1:]
+    algorithm = find_algorithm(name)
+    others = oracle.ops(algorithm)[1:]
     for op in others if p < 9 else [others[p % len(others)]]:
-        assert not differences(found, p, p + 1, op, root=p // 2 if found.spec.rooted else 0)
+        assert not differences(algorithm, p, p + 1, op, root=p // 2 if algorithm.spec.rooted else 0)
 
 
 @pytest.mark.parametrize("p", range(1, 8))
@@ -55,19 +55,19 @@ def test_every_root_is_correct(name: str, p: int) -> None:
 @given(st.sampled_from(sorted(library())), st.integers(1, 20), st.integers(1, 300), st.data())
 @settings(max_examples=60, deadline=None)
 def test_random_calls_are_correct(name: str, p: int, n: int, data: st.DataObject) -> None:
-    found = find_algorithm(name)
-    n = n * found.chunks(p) if found.spec.moves else n
-    root = data.draw(st.integers(0, p - 1)) if found.spec.rooted else 0
-    assert not differences(found, p, n, data.draw(st.sampled_from(oracle.ops(found))), root)
+    algorithm = find_algorithm(name)
+    n = n * algorithm.chunks(p) if algorithm.spec.moves else n
+    root = data.draw(st.integers(0, p - 1)) if algorithm.spec.rooted else 0
+    assert not differences(algorithm, p, n, data.draw(st.sampled_from(oracle.ops(algorithm))), root)
 
 
 @given(st.sampled_from(["chain", "double_tree"]), st.sampled_from(["broadcast", "reduce", "all_reduce"]), st.data())
 @settings(max_examples=40, deadline=None)
 def test_any_number_of_slices_is_correct(name: str, collective: str, data: st.DataObject) -> None:
     p, n, slices = (data.draw(st.integers(1, most)) for most in (12, 100, 20))
-    found = find_algorithm(name, collective).with_parameters(slices=slices)
-    root = data.draw(st.integers(0, p - 1)) if found.spec.rooted else 0
-    assert not differences(found, p, n, root=root)
+    algorithm = find_algorithm(name, collective).with_parameters(slices=slices)
+    root = data.draw(st.integers(0, p - 1)) if algorithm.spec.rooted else 0
+    assert not differences(algorithm, p, n, root=root)
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_any_number_of_slices_is_correct(name: str, collective: str, data: st.Da
 @pytest.mark.parametrize("node", ["ring", "bidirectional_ring"])
 @pytest.mark.parametrize(("p", "gpus"), [(1, 1), (6, 3), (12, 4), (7, 1)])
 def test_any_algorithm_in_a_hierarchy_is_correct(p: int, gpus: int, node: str, rail: str) -> None:
-    found = find_algorithm("all_reduce/hierarchical").with_parameters(gpus=gpus, node=node, rail=rail)
-    assert not differences(found, p, 103)
+    algorithm = find_algorithm("all_reduce/hierarchical").with_parameters(gpus=gpus, node=node, rail=rail)
+    assert not differences(algorithm, p, 103)
 
 
 TORI = [(1, 1, 1), (6, 2, 3), (6, 3, 1), (7, 7, 1), (8, 1, 2), (12, 4, 3), (24, 4, 3), (27, 3, 3)]

@@ -22,13 +22,13 @@ SECONDS = st.floats(0, 1e6)
 
 @st.composite
 def messages(draw: Any) -> Message:
-    whole = [draw(WHOLE) for _ in range(8)]
+    numbers = [draw(WHOLE) for _ in range(8)]
     posted, route = sorted([draw(SECONDS), draw(SECONDS)]), tuple(draw(st.lists(st.sampled_from(NODES), max_size=4)))
     begin, order = posted[1], draw(st.permutations(posted))
     ends = draw(st.integers(0, 4)), draw(st.integers(0, 4))
     times = begin, begin + draw(SECONDS)
-    lands = (draw(st.booleans()), *order, whole[7])
-    return Message._make([*ends, *whole[:3], *times, route, *whole[3:7], *lands])
+    lands = (draw(st.booleans()), *order, numbers[7])
+    return Message._make([*ends, *numbers[:3], *times, route, *numbers[3:7], *lands])
 
 
 @st.composite
@@ -60,15 +60,15 @@ def test_columns_round_trip_to_rows_and_files(
 @settings(deadline=None, max_examples=40)
 @given(st.lists(messages(), min_size=1, max_size=12), st.randoms(use_true_random=False))
 def test_message_equality_ignores_route_numbers(rows: list[Message], random: Any):
-    one = Messages.of(rows)
+    first = Messages.of(rows)
     routes = list({row.route for row in rows})
     random.shuffle(routes)
     number = {route: at for at, route in enumerate(routes)}
-    columns = {name: getattr(one, name) for name in Messages.COLUMNS}
+    columns = {name: getattr(first, name) for name in Messages.COLUMNS}
     other = Messages(MessageRoutes.of(routes), **columns | {"route": np.array([number[row.route] for row in rows])})
-    assert one == other
+    assert first == other
     changed = [rows[0]._replace(route=(*rows[0].route, "h9")), *rows[1:]]
-    assert one != Messages.of(changed)
+    assert first != Messages.of(changed)
 
 
 def test_columns_are_small_and_read_wide():
@@ -89,14 +89,14 @@ def test_links_of_routes():
 @pytest.mark.parametrize("name", ["all_reduce/ring", "all_to_all/direct", "broadcast/chain", "all_gather/bruck"])
 def test_engines_agree_on_chunks_and_waits(name: str):
     star = simcomm.star(6, "10 Gbit/s", "5 us")
-    one, other = (simcomm.run(name, star, 12_000, engine=engine) for engine in ENGINES)
+    simulated, other = (simcomm.run(name, star, 12_000, engine=engine) for engine in ENGINES)
     for column in ("src", "dst", "step", "dst_step", "chunk", "count", "into", "reduces", "nbytes", "channel"):
         names = ("src", "dst", "step", column)
-        rows = [np.stack([getattr(trace.messages, name) for name in names]) for trace in (one, other)]
+        rows = [np.stack([getattr(trace.messages, name) for name in names]) for trace in (simulated, other)]
         assert sorted(rows[0].T.tolist()) == sorted(rows[1].T.tolist()), column
-    assert (other.algorithm, other.chunks) == (one.algorithm, one.chunks) == (name, one.chunks)
-    assert waiting_seconds(other) == pytest.approx(waiting_seconds(one), abs=1e-12)
-    assert sum(leg.seconds for leg in critical_path(other)) == pytest.approx(one.elapsed)
+    assert (other.algorithm, other.chunks) == (simulated.algorithm, simulated.chunks) == (name, simulated.chunks)
+    assert waiting_seconds(other) == pytest.approx(waiting_seconds(simulated), abs=1e-12)
+    assert sum(leg.seconds for leg in critical_path(other)) == pytest.approx(simulated.elapsed)
     assert all(other.messages[leg.number].end == leg.end for leg in critical_path(other))
 
 

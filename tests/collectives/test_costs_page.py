@@ -39,9 +39,9 @@ def stated_steps(docstring: str, m: CostModel, s: int = 8) -> float:
     """Return the number of steps in a docstring's first line; rows and columns are equal."""
     if "One step" in docstring:
         return 1.0
-    found = STEPS.search(docstring)
-    assert found is not None, docstring
-    formula = re.sub(r"\b(\d) (?=[(L])", r"\1*", found[1].replace("ceil(log2 p)", "L").replace("log2 p", "L"))
+    match = STEPS.search(docstring)
+    assert match is not None, docstring
+    formula = re.sub(r"\b(\d) (?=[(L])", r"\1*", match[1].replace("ceil(log2 p)", "L").replace("log2 p", "L"))
     side = sqrt(m.p)
     return float(eval(formula.strip(), {"p": m.p, "L": m.doublings, "s": s, "g": side, "r": side, "c": side}))
 
@@ -57,11 +57,11 @@ def test_costs_page_formulas_equal_the_library(name: str) -> None:
     assert holds.startswith("at most") == (name in UPPER_BOUNDS)
     pipelined = "slices" in find_algorithm(name).parameters
     for s in (1, 3, 8) if pipelined else (8,):
-        found = find_algorithm(f"{name}[slices={s}]" if pipelined else name)
+        algorithm = find_algorithm(f"{name}[slices={s}]" if pipelined else name)
         for p in (p for p in range(2, 37) if HOLDS[holds](p)):
             for costs in ((3e-6, 8e-11, 1e-11), (1e-6, 1e-9, 0.0), (0.0, 1e-10, 1e-9)):
                 model = CostModel(p, 1e6, *costs)
-                exact = closed_form(found, model)
+                exact = closed_form(algorithm, model)
                 assert exact is not None
                 stated = value(formula, model, s)
                 assert exact <= stated * (1 + 1e-9) if name in UPPER_BOUNDS else exact == pytest.approx(stated)
@@ -78,10 +78,10 @@ def test_costs_page_bounds_equal_the_library(collective: str) -> None:
 
 @pytest.mark.parametrize("name", library())
 def test_algorithm_docstrings_state_bytes_and_source(name: str) -> None:
-    found = find_algorithm(name)
-    assert re.search(r"\b[Nn]o(ne| rank) sends|\bbytes\b|\btoken\b", found.function.__doc__ or "")
-    family = sys.modules[found.function.__module__].__doc__ or ""
-    assert re.search(r"\b(19|20)\d\d\b", family + (found.function.__doc__ or ""))
+    algorithm = find_algorithm(name)
+    assert re.search(r"\b[Nn]o(ne| rank) sends|\bbytes\b|\btoken\b", algorithm.function.__doc__ or "")
+    family = sys.modules[algorithm.function.__module__].__doc__ or ""
+    assert re.search(r"\b(19|20)\d\d\b", family + (algorithm.function.__doc__ or ""))
 
 
 @pytest.mark.parametrize("name", library())

@@ -26,9 +26,9 @@ from viz.style import WRONG, rgb
 DRAWN = sorted(CAUGHT.keys() - {"too_few_chunks"})  # its error has no rank
 
 
-def failing(found: Algorithm, ranks: int, root: int = 0) -> tuple[Trace, ProgramError]:
+def failing(algorithm: Algorithm, ranks: int, root: int = 0) -> tuple[Trace, ProgramError]:
     cluster = simcomm.star(ranks, "10 Gbit/s", "5 us")
-    call = make_call(found, ranks, 6400, root=root if found.spec.rooted else None)
+    call = make_call(algorithm, ranks, 6400, root=root if algorithm.spec.rooted else None)
     with pytest.raises(ProgramError) as problem:
         simcomm.run(call, cluster)
     return run_to_failure(call, cluster, problem.value), problem.value
@@ -36,13 +36,13 @@ def failing(found: Algorithm, ranks: int, root: int = 0) -> tuple[Trace, Program
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_broken_programs_run_up_to_their_failure(name: str, tmp_path: Path) -> None:
-    (ranks, root, _), (found,) = CAUGHT[name], load_file(GALLERY / f"{name}.py")
-    trace, error = failing(found, ranks, root)
+    (ranks, root, _), (algorithm,) = CAUGHT[name], load_file(GALLERY / f"{name}.py")
+    trace, error = failing(algorithm, ranks, root)
     failure = trace.failure
     assert failure is not None and (failure.rank, not trace.is_complete) == (error.rank, True)
     assert failure.where.startswith(f"{name}.py:") and failure.text in str(error)
-    own = (trace.messages.src == failure.rank) | (trace.messages.dst == failure.rank)
-    assert 0 <= failure.at <= trace.elapsed and not (trace.messages.end[own] > failure.at).any()
+    involved = (trace.messages.src == failure.rank) | (trace.messages.dst == failure.rank)
+    assert 0 <= failure.at <= trace.elapsed and not (trace.messages.end[involved] > failure.at).any()
     trace.write(tmp_path / "wrong.trace.json")
     assert read_trace(tmp_path / "wrong.trace.json").failure == failure
 
@@ -78,8 +78,8 @@ def test_wrong_result_has_no_failing_step(tmp_path: Path) -> None:
 
 
 def test_wrong_data_is_shown_when_it_arrives() -> None:
-    (found,) = load_file(GALLERY / "double_count.py")
-    trace, error = failing(found, 3)
+    (algorithm,) = load_file(GALLERY / "double_count.py")
+    trace, error = failing(algorithm, 3)
     assert error.lands and trace.failure is not None
     assert {int(step) for step in trace.messages.step} == {0, 1} and trace.failure.at == trace.elapsed
 
@@ -90,8 +90,8 @@ def red_pixels(frame: np.ndarray) -> int:
 
 
 def test_failed_rank_is_crossed_out() -> None:
-    (found,) = load_file(GALLERY / "double_count.py")
-    film = Animation(failing(found, 3)[0], 3, 1)
+    (algorithm,) = load_file(GALLERY / "double_count.py")
+    film = Animation(failing(algorithm, 3)[0], 3, 1)
     assert [red_pixels(film.frame(index)[20:]) > 100 for index in range(3)] == [False, False, True]
 
 

@@ -61,8 +61,8 @@ def test_special_files_are_not_written(kind: str, tmp_path: Path) -> None:
     elif kind == "device":
         file.symlink_to("/dev/null")
     else:
-        with socket.socket(socket.AF_UNIX) as own:
-            own.bind(str(file))
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(file))
     for refuse in (check_output, lambda path: write_text(path, "x")):
         with pytest.raises(InputError, match=f"out is a {kind}; name a file to write"):
             refuse(file)

@@ -135,8 +135,8 @@ def test_hostile_program_is_ended_without_leftovers(name: str, tmp_path: Path, m
     body, message, line = ENDED[name]
     monkeypatch.chdir(tmp_path)  # a worker's folder is its owner's
     path = write(tmp_path, body)
-    (found,) = load_file(path)
-    problem = prove(found, [2]).problem
+    (algorithm,) = load_file(path)
+    problem = prove(algorithm, [2]).problem
     assert problem is not None and message in problem
     assert line is None or problem.endswith(f"(line {line} of hostile.py)")
     assert survivors(path) == []
@@ -153,8 +153,8 @@ def test_orphaned_processes_are_found() -> None:
 @pytest.mark.parametrize("name", REFUSED)
 def test_hostile_program_fails_with_its_line(name: str, tmp_path: Path) -> None:
     body, message, line = REFUSED[name]
-    (found,) = load_file(write(tmp_path, body))
-    problem = prove(found, [2]).problem
+    (algorithm,) = load_file(write(tmp_path, body))
+    problem = prove(algorithm, [2]).problem
     assert problem is not None and message in problem and problem.isprintable() and len(problem) < 1500
     assert line is None or f"(line {line} of hostile.py)" in problem or message.startswith("fails with Rec")
 
@@ -183,10 +183,10 @@ def test_background_work_ends_with_the_answer(tmp_path: Path, monkeypatch: pytes
         "    if os.fork() == 0:\n        os.setsid()\n        os.fork() or time.sleep(60)\n        time.sleep(60)\n"
     )
     path = write(tmp_path, daemon + RIGHT)
-    (found,) = load_file(path)
-    assert verify(found, 2).messages == 2
+    (algorithm,) = load_file(path)
+    assert verify(algorithm, 2).messages == 2
     assert len(survivors(path)) == 1  # the worker, which is stopped
-    del found
+    del algorithm
 
 
 def test_hostile_file_cannot_change_ringlab(tmp_path: Path) -> None:
@@ -262,23 +262,23 @@ def test_waiting_for_a_processor_is_not_limited(tmp_path: Path) -> None:
 
 
 def test_branching_program_is_recorded_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (found,) = load_file(write(tmp_path, BRANCHED))
+    (algorithm,) = load_file(write(tmp_path, BRANCHED))
     monkeypatch.setattr(RecordedProgram, "_record_all", lambda *of: pytest.fail("every rank is recorded"))
-    assert build_compact(found, SMALL + 8).messages == SMALL + 8
+    assert build_compact(algorithm, SMALL + 8).messages == SMALL + 8
 
 
 def test_time_limit_is_reached_once(tmp_path: Path) -> None:
-    (found,) = load_file(write(tmp_path, "    while True: pass\n    yield ()"))
-    verdict = prove(found, [1, 2, 3])
+    (algorithm,) = load_file(write(tmp_path, "    while True: pass\n    yield ()"))
+    verdict = prove(algorithm, [1, 2, 3])
     assert verdict.counter_example is not None and verdict.counter_example["world_size"] == 1
 
 
 def test_interrupt_restarts_the_server(tmp_path: Path) -> None:
-    (found,) = load_file(write(tmp_path, RIGHT))
+    (algorithm,) = load_file(write(tmp_path, RIGHT))
     before = sandbox._Only.server
     assert before is not None
     before.close()
-    assert verify(found, 2).messages == 2
+    assert verify(algorithm, 2).messages == 2
     assert sandbox._Only.server is not before
 
 

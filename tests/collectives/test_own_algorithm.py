@@ -51,8 +51,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def answer(ringlab: Ringlab, *arguments: str) -> dict[str, list[dict[str, object]]]:
     done = ringlab(*arguments, "--json", "-")
     assert done.status == 0, done.err
-    found: dict[str, list[dict[str, object]]] = json.loads(done.out)
-    return found
+    content: dict[str, list[dict[str, object]]] = json.loads(done.out)
+    return content
 
 
 def test_user_algorithm_is_proved(folder: Path, ringlab: Ringlab) -> None:
@@ -63,9 +63,9 @@ def test_user_algorithm_is_proved(folder: Path, ringlab: Ringlab) -> None:
 
 @pytest.mark.parametrize("command", ["predict", "run"])
 def test_user_algorithm_is_compared_with_the_ring(folder: Path, ringlab: Ringlab, command: str) -> None:
-    found = answer(ringlab, command, "asked.toml")["collectives"]
-    assert [entry["algorithm"] for entry in found] == ["ring", "fancy_all_reduce"]
-    assert all(isinstance(entry["time_s"], float) and entry["time_s"] > 0 for entry in found)
+    rows = answer(ringlab, command, "asked.toml")["collectives"]
+    assert [entry["algorithm"] for entry in rows] == ["ring", "fancy_all_reduce"]
+    assert all(isinstance(entry["time_s"], float) and entry["time_s"] > 0 for entry in rows)
 
 
 @pytest.mark.parametrize("command", ["predict", "run"])
@@ -87,5 +87,5 @@ def test_user_algorithm_is_drawn_by_its_name(folder: Path, ringlab: Ringlab, nam
 
 def test_user_algorithm_is_chosen_when_fastest(folder: Path) -> None:
     among = [find_algorithm(name, "all_reduce", folder=folder) for name in (NAME, "naive")]
-    found = simcomm.choose("all_reduce", simcomm.star(8, "10 Gbit/s", "5 us"), 1 << 20, among=among)
-    assert found.algorithm.name == "fancy_all_reduce"
+    choice = simcomm.choose("all_reduce", simcomm.star(8, "10 Gbit/s", "5 us"), 1 << 20, among=among)
+    assert choice.algorithm.name == "fancy_all_reduce"

@@ -49,10 +49,10 @@ def with_gloo(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("with_gloo")
 def test_compare_measures_nccl_and_predicts_it(tmp_path: Path):
     answer = load(write(tmp_path, BOX)).compare(backend="nccl", timeout=60)
-    own = [collective for collective in answer.collectives if collective.algorithm == "nccl"]
-    assert [one.bytes for one in own] == [1024, 65536] and len(answer.collectives) == 4
-    for one in answer.collectives:
-        assert one.time_s is not None and one.time_s.measured and one.time_s.predicted
+    of_nccl = [collective for collective in answer.collectives if collective.algorithm == "nccl"]
+    assert [row.bytes for row in of_nccl] == [1024, 65536] and len(answer.collectives) == 4
+    for row in answer.collectives:
+        assert row.time_s is not None and row.time_s.measured and row.time_s.predicted
     assert {collective.algorithm for collective in answer.collectives} == {"nccl", "ring"}
 
 

@@ -82,19 +82,19 @@ def test_profiler_steps_and_gpu_syncs_are_read(tmp_path: Path):
     events += [slice_("nccl:all_reduce", 110, 2), slice_("nccl:all_reduce", 130, 20, "gpu_user_annotation")]
     events += [slice_("ncclDevKernel_AllReduce", 130, 20, "kernel"), slice_("Optimizer.step#SGD.step", 250, 10)]
     spans = list(read(tmp_path, {"traceEvents": events, "distributedInfo": {"rank": 3, "world_size": 8}}).spans)
-    found = [(span.rank, span.name, span.step, round(span.end * 1e6)) for span in spans]
-    assert found == [(3, "sync", 1, 20), (3, "optimizer", 2, 130)]
+    figures = [(span.rank, span.name, span.step, round(span.end * 1e6)) for span in spans]
+    assert figures == [(3, "sync", 1, 20), (3, "optimizer", 2, 130)]
 
 
 @pytest.mark.parametrize("since", [1_700_000_000_000_000, 1_700_000_000_000_000.25, 2.9e15])
 def test_profile_is_read_when_its_times_count_from_1970(since: float, tmp_path: Path):
     """The format of torch before 2.4: `ts` in microseconds since 1970, and no baseTimeNanoseconds."""
     events = [slice_("load", since, 4), slice_("Optimizer.step#SGD.step", since + 8, 2)]
-    found = [
+    figures = [
         (span.name, round(span.begin * 1e6), round(span.end * 1e6))
         for span in read(tmp_path, {"traceEvents": events}).spans
     ]
-    assert found == [("load", 0, 4), ("optimizer", 8, 10)]
+    assert figures == [("load", 0, 4), ("optimizer", 8, 10)]
 
 
 @pytest.mark.parametrize(

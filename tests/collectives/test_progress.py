@@ -184,10 +184,10 @@ def test_too_large_auto_choice_suggests_alternatives(monkeypatch, tmp_path):
     file, plain = tmp_path / "auto.toml", workload.count_work
     file.write_text(LONG.replace("100000", "2").replace('"ring", "naive"', '"auto", "ring"'))
 
-    def count_work(asked, model, faults):
+    def count_work(call, model, faults):
         if faults.is_random:
-            raise TooLarge(f"{asked.algorithm.label}: up to 10 will do")
-        return plain(asked, model, faults)
+            raise TooLarge(f"{call.algorithm.label}: up to 10 will do")
+        return plain(call, model, faults)
 
     monkeypatch.setattr(prediction, "count_work", count_work)
     text = " ".join(prediction.predict(load(file)).conclusions)
@@ -284,8 +284,8 @@ def test_interrupted_prediction_shows_rows_and_exits_130(tmp_path):
     assert output.startswith("simulating long")
     assert process.returncode == 130 and err.decode().endswith("ringlab: interrupted\n")
     assert "Stopped: 2 of 4 rows are simulated." in out.decode() and "ring" in out.decode()
-    found = json.loads((tmp_path / "found.json").read_text())
-    assert found["interrupted"] and len(found["collectives"]) == 2
+    answer = json.loads((tmp_path / "found.json").read_text())
+    assert answer["interrupted"] and len(answer["collectives"]) == 2
 
 
 def test_terminal_shows_a_bar_and_restores_the_cursor(tmp_path):
@@ -295,13 +295,13 @@ def test_terminal_shows_a_bar_and_restores_the_cursor(tmp_path):
         output = read_until(ours, "messages, all_reduce/naive")
         process.send_signal(signal.SIGINT)
         assert process.stdout is not None
-        found = json.loads(process.stdout.read())
+        answer = json.loads(process.stdout.read())
         assert process.wait(timeout=30) == 130
     rest = read_until(ours, "interrupted")
     os.close(ours)
     assert "simulating long" in output and "\x1b[?25l" in output
     assert "\x1b[?25h" in rest
-    assert found["interrupted"] and len(found["collectives"]) == 2
+    assert answer["interrupted"] and len(answer["collectives"]) == 2
 
 
 def test_reading_a_large_network_shows_progress(tmp_path, monkeypatch, capfd):
@@ -324,9 +324,11 @@ def test_reading_a_large_network_shows_progress(tmp_path, monkeypatch, capfd):
 
 
 @pytest.mark.parametrize(
-    ("given", "message"), [("1", "1 device ..."), ("8", "8 devices ..."), ("1,8", "2 numbers of dev")]
+    ("devices", "message"), [("1", "1 device ..."), ("8", "8 devices ..."), ("1,8", "2 numbers of dev")]
 )
-def test_predict_devices_shows_their_number(given: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_predict_devices_shows_their_number(devices: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ringlab.shared.progress.LATE_S", 0.0)
-    done = CliRunner().invoke(app, ["predict", "star8", "--devices", given, "--set", "training.compute={rate = 300.0}"])
+    done = CliRunner().invoke(
+        app, ["predict", "star8", "--devices", devices, "--set", "training.compute={rate = 300.0}"]
+    )
     assert f"predicting star8 on {message}" in done.stderr

@@ -57,9 +57,9 @@ def test_title_must_be_printable(key: str, tmp_path: Path) -> None:
 
 
 def test_trace_names_must_be_printable() -> None:
-    for given in ({"title": TURNED}, {"title": "a", "nodes": [TURNED]}):
+    for fields in ({"title": TURNED}, {"title": "a", "nodes": [TURNED]}):
         with pytest.raises(InputError, match="give letters that can be shown on a line"):
-            Trace(**{"kind": "predicted", "world_size": 1, "elapsed": 1.0, **given})  # type: ignore[arg-type]
+            Trace(**{"kind": "predicted", "world_size": 1, "elapsed": 1.0, **fields})  # type: ignore[arg-type]
 
 
 def test_pages_escape_file_names(tmp_path: Path) -> None:

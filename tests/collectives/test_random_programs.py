@@ -21,8 +21,8 @@ def draw_right(rng: Random, p: int) -> tuple[str, Programs, int, int]:
     if rng.random() < 0.5:
         collective = rng.choice(DRAWN)
         return collective, *draw_program(rng, collective, p), 0
-    found = library()[rng.choice(sorted(library()))]
-    return found.spec.name, programs_of(found, p), found.chunks(p), found.scratch(p)
+    algorithm = library()[rng.choice(sorted(library()))]
+    return algorithm.spec.name, programs_of(algorithm, p), algorithm.chunks(p), algorithm.scratch(p)
 
 
 def judge(algorithm: Algorithm, p: int, root: int = 0) -> str:

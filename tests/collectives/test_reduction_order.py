@@ -55,8 +55,8 @@ def summed_in(sums: list[list[tuple[int, int]]]) -> Algorithm:
         others = [other for other in range(p) if other != rank]
         yield (copy(0, 1 + rank), *(send(other, 0) for other in others), *(recv(other, 1 + other) for other in others))
         into = 0
-        for one, into in sums[rank]:
-            yield reduce(1 + one, 1 + into)
+        for source, into in sums[rank]:
+            yield reduce(1 + source, 1 + into)
         yield copy(1 + into, 0)
 
     return declared("all_reduce", program, name="sums", chunks=1, scratch=p)
@@ -70,9 +70,9 @@ def summing_orders(draw: st.DrawFn) -> list[list[tuple[int, int]]]:
     def order() -> Iterator[tuple[int, int]]:
         alive = list(range(p))
         while len(alive) > 1:
-            one, into = draw(st.permutations(alive))[:2]
-            alive.remove(one)
-            yield one, into
+            source, into = draw(st.permutations(alive))[:2]
+            alive.remove(source)
+            yield source, into
 
     orders = [list(order()) for _ in range(2)]
     return [orders[draw(st.integers(0, 1))] for _ in range(p)]
@@ -101,9 +101,9 @@ def test_check_warns_of_unequal_bits(ringlab: Ringlab) -> None:
 
 def test_check_json_has_equal_bits_per_world_size(ringlab: Ringlab) -> None:
     done = ringlab("check", "all_reduce/unchunked_ring", "--ranks", "1-4", "--json", "-")
-    (found,) = json.loads(done.out)["algorithms"]
-    assert found["correct"]
-    assert [one["bitwise_identical"] for one in found["world_sizes"]] == [True, True, False, False]
+    (report,) = json.loads(done.out)["algorithms"]
+    assert report["correct"]
+    assert [size["bitwise_identical"] for size in report["world_sizes"]] == [True, True, False, False]
 
 
 def test_list_names_algorithms_with_unequal_bits(ringlab: Ringlab) -> None:

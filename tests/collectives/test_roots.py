@@ -19,7 +19,7 @@ from collectives.verdict import prove
 
 # mypy: allow-untyped-defs
 
-ROOTED = sorted(name for name, found in library().items() if found.spec.rooted)
+ROOTED = sorted(name for name, algorithm in library().items() if algorithm.spec.rooted)
 RELATIVE = sorted(
     set(ROOTED) - {"scatter/binomial", "gather/binomial"}
 )  # these divide runs that wrap around the buffer
@@ -70,9 +70,11 @@ def test_root_class_is_proved_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 @pytest.mark.parametrize("root", range(12))
 def test_mistake_at_one_root_is_found(root: int, tmp_path: Path) -> None:
-    (found,) = load_file(chain_file(tmp_path, f"world_size >= 10 and root == {root} and position == world_size - 1"))
-    assert root_classes(found, 12) == sorted([[root], [one for one in range(12) if one != root]])
-    verdict = prove(found, [3, 9, 12])
+    (algorithm,) = load_file(
+        chain_file(tmp_path, f"world_size >= 10 and root == {root} and position == world_size - 1")
+    )
+    assert root_classes(algorithm, 12) == sorted([[root], [rank for rank in range(12) if rank != root]])
+    verdict = prove(algorithm, [3, 9, 12])
     assert [report.world_size for report in verdict.reports] == [3, 9]
     assert verdict.counter_example is not None
     assert (verdict.counter_example["world_size"], verdict.counter_example["root"]) == (12, root)
@@ -187,8 +189,8 @@ def test_check_separates_undefined_from_wrong(
     file.write_text(DOUBLING.format(wrong=wrong), encoding="utf-8")
     done = ringlab("check", file, "--ranks", ranks, "--json", tmp_path / "check.json")
     assert (done.status, message in done.out) == (status, True), done.out
-    (found,) = json.loads((tmp_path / "check.json").read_text())["algorithms"]
-    assert (found["correct"], found["undefined"]) == (status == 0, undefined)
+    (report,) = json.loads((tmp_path / "check.json").read_text())["algorithms"]
+    assert (report["correct"], report["undefined"]) == (status == 0, undefined)
 
 
 def test_undefined_root_is_not_reported_as_proved() -> None:

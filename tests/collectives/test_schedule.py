@@ -40,8 +40,8 @@ def test_algorithms_send_their_stated_bytes(p: int) -> None:
     n, root = 60 * p, p - 1
 
     def sent(name: str) -> list[int]:
-        found = find_algorithm(name)
-        return build_schedule(found, p, root if found.spec.rooted else 0).elements_sent(n).tolist()
+        algorithm = find_algorithm(name)
+        return build_schedule(algorithm, p, root if algorithm.spec.rooted else 0).elements_sent(n).tolist()
 
     others = [n] * (p - 1)
     assert sent("broadcast/naive") == [0] * (p - 1) + [(p - 1) * n]

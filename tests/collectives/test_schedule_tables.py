@@ -26,10 +26,10 @@ from collectives.symbolic_rank import LARGEST, Diverges, ShiftedRank, VectorRank
 OPERATORS = ["add", "sub", "mul", "floordiv", "mod", "and_", "or_", "xor", "lshift", "rshift", "eq", "lt", "ge"]
 
 
-def assert_same(found: StepTable, wanted: StepTable) -> None:
-    for name, one, other in zip(OperationColumns._fields, found.columns, wanted.columns, strict=True):
-        assert np.array_equal(one, other), name
-    assert (found.chunks, found.scratch, found.channels) == (wanted.chunks, wanted.scratch, wanted.channels)
+def assert_same(table: StepTable, wanted: StepTable) -> None:
+    for name, column, other in zip(OperationColumns._fields, table.columns, wanted.columns, strict=True):
+        assert np.array_equal(column, other), name
+    assert (table.chunks, table.scratch, table.channels) == (wanted.chunks, wanted.scratch, wanted.channels)
 
 
 def here(program: Callable[..., Any], chunks: Any = None, scratch: Any = 0) -> Algorithm:
@@ -49,9 +49,9 @@ def test_library_tables_are_equal_by_every_method(name: str, p: int):
             continue
         cyclic, branches = build_symmetric(algorithm, p, root), build_by_branch(algorithm, p, root)
         assert_same(build_table(algorithm, p, root), wanted)
-        for found in (cyclic and cyclic.table(), branches):
-            if found is not None:
-                assert_same(found, wanted)
+        for table in (cyclic and cyclic.table(), branches):
+            if table is not None:
+                assert_same(table, wanted)
 
 
 ABSOLUTE = '''
@@ -84,9 +84,9 @@ def test_user_file_and_function_give_equal_tables(tmp_path, p: int):
     names: dict[str, Any] = {}
     exec(ABSOLUTE, names)
     wanted = build_schedule(names["absolute"], p).table()
-    for found in (build_by_branch(of_file, p), build_by_branch(names["absolute"], p)):
-        assert found is not None
-        assert_same(found, wanted)
+    for table in (build_by_branch(of_file, p), build_by_branch(names["absolute"], p)):
+        assert table is not None
+        assert_same(table, wanted)
     lines = ABSOLUTE.splitlines()
     for at, text in (((0, 0, 0), "yield tuple(operations)"), ((p - 1, 1, 1), "yield tuple(operations[1::2])")):
         assert of_file.find_line(at, p) == f"line {1 + lines.index(' ' * 8 + text)} of my.py"
@@ -105,15 +105,15 @@ def test_rings_are_symmetric_and_doubling_is_not():
 
 
 def test_symmetric_schedule_is_built_from_one_rank(monkeypatch):
-    run, asked = ProgramCall.run, list[object]()
+    run, ranks = ProgramCall.run, list[object]()
 
     def note(call, rank):
-        asked.append(rank)
+        ranks.append(rank)
         return run(call, rank)
 
     monkeypatch.setattr(ProgramCall, "run", note)
     schedule = build_symmetric(library()["all_reduce/bidirectional_ring"], 1024)
-    assert 0 < len(asked) < 8
+    assert 0 < len(ranks) < 8
     assert schedule is not None
     assert (schedule.channels, schedule.stride, len(schedule.kind)) == (2, 2, 2 * 2 * 2 * 1023)
 
@@ -210,8 +210,8 @@ def test_array_checks_are_as_strict_as_plain_ones(random: Random):
     if name == "chunk" and columns.kind[at] in (1, 2):
         columns = columns._replace(into=np.where(np.arange(len(column)) == at, column, columns.into))
     call, key = make_call(algorithm, p), pair_keys(columns, p, table.channels)
-    found = columns._replace(match=match_halves(columns.kind, key))
-    accepted = first_offence(columns, call) is None and first_mismatch(found, call, key) is None
+    matched = columns._replace(match=match_halves(columns.kind, key))
+    accepted = first_offence(columns, call) is None and first_mismatch(matched, call, key) is None
     assert accepted == (plain_trace_of(columns, programs, total, p) is not None)
 
 
@@ -279,23 +279,23 @@ def test_array_checks_have_the_same_messages(program: Any, scratch: int, monkeyp
 def test_vector_ranks_compute_like_integers(name: str, left: list[int], right: int | list[int], turned: bool):
     function = getattr(operator, name)
     rights = [right] * len(left) if isinstance(right, int) else right[: len(left)]
-    one: Any = vectorise(np.array(left))
+    vector: Any = vectorise(np.array(left))
     other: Any = right if isinstance(right, int) else vectorise(np.array(rights))
     try:
         wanted = [int(function(b, a) if turned else function(a, b)) for a, b in zip(left, rights, strict=True)]
         if name in ("lshift", "rshift") and any(abs(shift) > 30 for shift in (left if turned else rights)):
             return
     except (ZeroDivisionError, ValueError):
-        if isinstance(one, VectorRank) or isinstance(other, VectorRank):
+        if isinstance(vector, VectorRank) or isinstance(other, VectorRank):
             with pytest.raises((TypeError, ZeroDivisionError, ValueError)):
-                function(other, one) if turned else function(one, other)
+                function(other, vector) if turned else function(vector, other)
         return
     if len(set(wanted)) > 1 and max(map(abs, wanted)) > LARGEST:
         with pytest.raises(TypeError):
-            function(other, one) if turned else function(one, other)
+            function(other, vector) if turned else function(vector, other)
         return
-    found = function(other, one) if turned else function(one, other)
-    assert (found.values.tolist() if isinstance(found, VectorRank) else [int(found)] * len(left)) == wanted
+    result = function(other, vector) if turned else function(vector, other)
+    assert (result.values.tolist() if isinstance(result, VectorRank) else [int(result)] * len(left)) == wanted
 
 
 def test_vector_ranks_diverge_on_different_answers():
@@ -377,13 +377,13 @@ def test_shifted_rank_equals_every_rank(p: int, numbers: list[int]):
 
 
 def test_shifted_rank_rejects_other_operations():
-    one: Any = ShiftedRank(5)
+    shifted: Any = ShiftedRank(5)
     for refuse in (bool, hash, lambda x: x == 0, lambda x: x != 0, lambda x: x in (1, 2), lambda x: x < 3):
         with pytest.raises(Diverges):
-            refuse(one)
+            refuse(shifted)
     for refuse in (lambda x: x % 4, lambda x: 3 - x, lambda x: x * -2, lambda x: x < "3", lambda x: -x, range, int):
         with pytest.raises(TypeError):
-            refuse(one)
+            refuse(shifted)
 
 
 def test_fractional_count_is_rejected() -> None:
@@ -399,8 +399,8 @@ def test_fractional_count_is_rejected() -> None:
 def test_small_types_keep_values(most: int) -> None:
     column, other = np.array([0, most], np.int32), np.array([3, 4], np.int32)
     columns = OperationColumns(other, column, column, np.array([0, 1], np.int32), other, other, column, column, other)
-    found = columns.in_little_memory()
-    assert all(map(np.array_equal, found, columns))
-    assert found.step.dtype.itemsize == {0: 1, 127: 1, 128: 2, 32_767: 2, 32_768: 4}[most]
+    packed = columns.in_little_memory()
+    assert all(map(np.array_equal, packed, columns))
+    assert packed.step.dtype.itemsize == {0: 1, 127: 1, 128: 2, 32_767: 2, 32_768: 4}[most]
     nothing = OperationColumns._make([np.zeros(0, np.int32)] * 9)
     assert all(map(np.array_equal, nothing.in_little_memory(), nothing))

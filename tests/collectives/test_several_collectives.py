@@ -48,7 +48,7 @@ def test_calls_in_different_orders_are_not_mixed() -> None:
         def run(simulation: Simulation) -> Process:
             order = (0, 1) if number == 0 else (1, 0)
             parts = [part(simulation, "all_reduce/ring", (0, 1), number, index) for index in order]
-            yield simulation.env.all_of([simulation.env.process(one) for one in parts])
+            yield simulation.env.all_of([simulation.env.process(part) for part in parts])
 
         return run
 

@@ -65,11 +65,11 @@ def test_rejection_names_the_true_count():
 
 def test_rejected_row_does_not_stop_others(monkeypatch):
     monkeypatch.setattr(Gigabyte, "PAIRS", 5000)  # to be quick
-    found = load("star8", "cluster.hosts=101", 'collective.algorithms=["direct", "ring"]').predict()
-    assert {collective.algorithm for collective in found.collectives} == {"ring"} and len(found.collectives) == 5
+    answer = load("star8", "cluster.hosts=101", 'collective.algorithms=["direct", "ring"]').predict()
+    assert {collective.algorithm for collective in answer.collectives} == {"ring"} and len(answer.collectives) == 5
     assert [
         conclusion
-        for conclusion in found.conclusions
+        for conclusion in answer.conclusions
         if re.match(r"Left out: all_reduce/direct, .* fewer ranks", conclusion)
     ]
 
@@ -93,16 +93,16 @@ def test_more_memory_allows_more(limit: str, name: str, monkeypatch):
         simcomm.run(algorithm, cluster, 1 << 20, record=False)
     monkeypatch.setenv("RINGLAB_MEMORY", re.findall(r'RINGLAB_MEMORY="([^"]*)"', str(refused.value))[0])
     assert simcomm.run(algorithm, cluster, 1 << 20, record=False).elapsed > 0
-    for given, message in (("much", "'much' is not a size"), ("0 B", "'0 B' is too little")):
-        monkeypatch.setenv("RINGLAB_MEMORY", given)
+    for memory, message in (("much", "'much' is not a size"), ("0 B", "'0 B' is too little")):
+        monkeypatch.setenv("RINGLAB_MEMORY", memory)
         schedules.unverified_schedule.cache_clear()
         with pytest.raises(InputError, match=f"RINGLAB_MEMORY: {message}"):
             simcomm.run(algorithm, cluster, 1 << 20, record=False)
 
 
 def test_naive_programs_need_few_recordings():
-    found = compact_schedule(find_algorithm("all_reduce/naive"), 20_000)
-    assert isinstance(found, StepTable) and found.messages == 2 * 19_999
+    table = compact_schedule(find_algorithm("all_reduce/naive"), 20_000)
+    assert isinstance(table, StepTable) and table.messages == 2 * 19_999
 
 
 def test_too_many_route_links_are_rejected_early(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,13 +161,15 @@ def test_keys_and_hops_do_not_depend_on_piece_size(at_once: int, monkeypatch: py
     tree = simcomm.two_level_tree(4, 4, "1 GB/s", "1 us", 4.0)
     doubling = find_algorithm("all_reduce/recursive_doubling")
     inputs = EngineInput(CollectiveCall(doubling, 1000), schedules.unverified_schedule(doubling, 16), tree, Transport())
-    whole = find_routes(tree, Transport(), inputs.pairs)
-    records = routes.make_link_records(whole, inputs.private)
+    found_routes = find_routes(tree, Transport(), inputs.pairs)
+    records = routes.make_link_records(found_routes, inputs.private)
     for module, name in ((arrays, "AT_ONCE"), (routes, "HOPS_AT_ONCE")):
         monkeypatch.setattr(module, name, at_once)
     assert all(map(np.array_equal, arrays.number_distinct(keys, 1 << 41), np.unique(keys, return_inverse=True)))
     pieces = find_routes(tree, Transport(), inputs.pairs)
-    assert np.array_equal(pieces.delay, whole.delay) and np.array_equal(alone_rates(pieces), alone_rates(whole))
+    assert np.array_equal(pieces.delay, found_routes.delay) and np.array_equal(
+        alone_rates(pieces), alone_rates(found_routes)
+    )
     assert all(map(np.array_equal, routes.make_link_records(pieces, inputs.private), records))
 
 

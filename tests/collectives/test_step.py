@@ -106,8 +106,8 @@ def test_spec_result_equals_defined_parts(spec: Spec) -> None:
 def test_reduced_counts_equal_the_slices(spec: Spec, n: int) -> None:
     for world_size, root in CASES:
         slices = [reduced_slice(spec, rank, world_size, root, n) for rank in range(world_size)]
-        assert reduced_counts(spec, world_size, root, n).tolist() == [one.stop - one.start for one in slices]
-        assert spec.reduces or not any(one.stop - one.start for one in slices)
+        assert reduced_counts(spec, world_size, root, n).tolist() == [part.stop - part.start for part in slices]
+        assert spec.reduces or not any(part.stop - part.start for part in slices)
 
 
 @pytest.mark.parametrize("n", [0, 3, 12, 13])

@@ -74,15 +74,15 @@ def filled(folder: Path, *done: str) -> dict[str, Algorithm]:
     bodies = [ANSWERS[name] if name in done else EMPTY for name in names]
     path = folder / "student.py"
     path.write_text("".join(head + body for head, body in zip(heads, [*bodies, ""], strict=True)))
-    return {found.function.__name__: found for found in load_file(path)}
+    return {algorithm.function.__name__: algorithm for algorithm in load_file(path)}
 
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_completed_skeleton_is_correct(tmp_path: Path, name: str) -> None:
-    found = filled(tmp_path, *ANSWERS)[name]
+    algorithm = filled(tmp_path, *ANSWERS)[name]
     for world_size in range(1, 10):
-        for root in range(world_size if found.spec.rooted else 1):
-            verify(found, world_size, root)
+        for root in range(world_size if algorithm.spec.rooted else 1):
+            verify(algorithm, world_size, root)
 
 
 def test_completed_skeleton_has_the_stated_costs(tmp_path: Path) -> None:

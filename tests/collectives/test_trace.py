@@ -237,11 +237,11 @@ def test_trace_needs_little_more_memory_than_it_holds(tmp_path: Path) -> None:
     read_trace(file)
     for act in (lambda: make_trace(inputs, timing, {}), lambda: read_trace(file)):
         tracemalloc.start()
-        found = act()
+        trace = act()
         buffers, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        assert len(found.messages) == 2 * 256 * 255
-        assert buffers < most < 50 * len(found.messages)  # 100 MB for two million
+        assert len(trace.messages) == 2 * 256 * 255
+        assert buffers < most < 50 * len(trace.messages)  # 100 MB for two million
 
 
 JOB = Training(find_algorithm("all_reduce/ring"), batch_size=10)
@@ -257,19 +257,19 @@ def test_bandwidths_equal_nccl_tests():
 
 
 def spans(step: int, rank: int, *seconds: float) -> list[Span]:
-    names, at, found = ("forward", "backward", "sync", "optimizer"), 10.0 * step, []
+    names, at, events = ("forward", "backward", "sync", "optimizer"), 10.0 * step, []
     for name, length in zip(names, seconds, strict=True):
-        found.append(Span(rank, name, step, at, at + length))
+        events.append(Span(rank, name, step, at, at + length))
         at += length
-    return found
+    return events
 
 
 def test_step_time_is_a_mean_without_warm_up():
-    found = [*spans(0, 0, 9, 9, 9, 9), *spans(0, 1, 9, 9, 9, 9)]
+    events = [*spans(0, 0, 9, 9, 9, 9), *spans(0, 1, 9, 9, 9, 9)]
     for step in (1, 2, 3):
-        found += spans(step, 0, 1, 2, 2, 1) + spans(step, 1, 1, 2, 2, 2)
+        events += spans(step, 0, 1, 2, 2, 1) + spans(step, 1, 1, 2, 2, 2)
     facts = {"batch_size": 10.0, "single_rank_step_s": 3.25, "warmup_steps": 1.0, "test_accuracy": 0.9}
-    entry = training_figures(Trace("training/ring", "measured", 2, 40.0, spans=found, facts=facts), JOB)
+    entry = training_figures(Trace("training/ring", "measured", 2, 40.0, spans=events, facts=facts), JOB)
     assert entry.step_s == 6.5
     assert (entry.forward_s, entry.backward_s, entry.sync_s, entry.optimizer_s) == (1.0, 2.0, 2.0, 1.5)
     assert entry.samples_per_s == pytest.approx(20 / 6.5)
@@ -279,12 +279,12 @@ def test_step_time_is_a_mean_without_warm_up():
 
 
 def test_exposed_time_of_buckets_is_reported():
-    found = []
+    events = []
     for rank, (full, backward, sync) in enumerate([(2.5, 3.0, 0.5), (2.0, 3.0, 0.0)]):
-        found += spans(0, rank, 1, backward - 1, sync, 1)
-        found += [Span(rank, "bucket 0", 0, 1.5, 2.0), Span(rank, "bucket 1", 0, full, backward)]
+        events += spans(0, rank, 1, backward - 1, sync, 1)
+        events += [Span(rank, "bucket 0", 0, 1.5, 2.0), Span(rank, "bucket 1", 0, full, backward)]
     facts = {"batch_size": 10.0, "single_rank_step_s": 3.5, "warmup_steps": 0.0}
-    trace = Trace("training/ddp", "measured", 2, 9.0, spans=found, facts=facts)
+    trace = Trace("training/ddp", "measured", 2, 9.0, spans=events, facts=facts)
     assert training_figures(trace, JOB).exposed_s == ((3.0 - 2.5 + 0.5) + (3.0 - 2.0)) / 2
     alone = Trace("training/ring", "measured", 1, 4.0, spans=spans(0, 0, 1, 1, 1, 1), facts=facts)
     assert training_figures(alone, JOB).exposed_s is None
@@ -292,7 +292,7 @@ def test_exposed_time_of_buckets_is_reported():
 
 def test_gpu_sync_is_the_extra_backward_time():
     facts = {"batch_size": 10.0, "single_rank_step_s": 3.5, "single_rank_backward_s": 1.5, "warmup_steps": 0.0}
-    found = [span for rank in range(2) for span in spans(0, rank, 1, 2, 0, 1)]
-    trace = Trace("training/ddp", "measured", 2, 9.0, spans=found, facts=facts)
+    events = [span for rank in range(2) for span in spans(0, rank, 1, 2, 0, 1)]
+    trace = Trace("training/ddp", "measured", 2, 9.0, spans=events, facts=facts)
     assert training_figures(trace, Training(None, batch_size=10)).exposed_s == 0.5
     assert training_figures(trace, JOB).exposed_s is None, "a sync behind backward has a phase of its own"

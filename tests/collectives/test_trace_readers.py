@@ -33,8 +33,8 @@ def random_trace(random: Generator, count: int = 60) -> Trace:
         route = (f"h{src}", *via, f"h{dst}") if random.random() < 0.9 else ()
         posted = random.integers(0, 16, 2) / 4
         end = float(posted.max()) + float(random.integers(0, 5)) / 4
-        one = Message(src, dst, step[src], 0, int(random.integers(1, 9)), 0.0, end, route, dst_step=step[dst])
-        messages.append(one._replace(src_posted=float(posted[0]), dst_posted=float(posted[1])))
+        message = Message(src, dst, step[src], 0, int(random.integers(1, 9)), 0.0, end, route, dst_step=step[dst])
+        messages.append(message._replace(src_posted=float(posted[0]), dst_posted=float(posted[1])))
         for rank in (src, dst):
             step[rank] += int(random.integers(2))
     spans = [
@@ -64,7 +64,7 @@ def test_link_loads_equal_plain_sums(seed: int, monkeypatch: pytest.MonkeyPatch)
         assert loads.peak[number] == pytest.approx(peak)
         assert loads.most[number] == most
         for begin, end in ((0.0, 1.5), (1.3, 2.9), (2.5, 8.0)):
-            carried = sum(flow_between(*one[:2], begin, end) for one in crossing if one[1].end > one[0])
+            carried = sum(flow_between(*item[:2], begin, end) for item in crossing if item[1].end > item[0])
             assert loads.mean_load(number, begin, end) * (end - begin) == pytest.approx(carried, abs=1e-9)
 
 
@@ -75,13 +75,13 @@ def plain_loads(link: TracedLink, crossing: list[tuple[float, Message, float]]) 
     for begin, end in pairwise(times):
         buffers = sum(start <= begin and message.end >= end for start, message, _ in crossing)
         busy, most = busy + (end - begin) * (buffers > 0), max(most, buffers)
-    ordered = sorted(crossing, key=lambda one: one[0])
+    ordered = sorted(crossing, key=lambda item: item[0])
     for first, (start, message, narrowest) in enumerate(ordered):
         peak = max(peak, message.nbytes / max(message.end - start, 1e-15) / narrowest)
         for number in range(1, TOGETHER + 1):
-            group = [one[1] for one in ordered[first : first + number]]
-            seconds = max(max(one.end for one in group) - start, 1e-15)
-            peak = max(peak, sum(one.nbytes for one in group) / seconds / link.bandwidth)
+            group = [item[1] for item in ordered[first : first + number]]
+            seconds = max(max(message.end for message in group) - start, 1e-15)
+            peak = max(peak, sum(message.nbytes for message in group) / seconds / link.bandwidth)
     return busy, peak, most
 
 
@@ -109,7 +109,10 @@ def test_critical_path_ignores_message_order() -> None:
     for early, late in product(permutations(first), permutations(last)):
         trace = Trace("any/one", "predicted", 3, 2.0, [*early, *late])
         path = [trace.messages[leg.number] for leg in critical_path(trace)]
-        assert [(one.src, one.dst, one.step, one.channel) for one in path] == [(2, 0, 0, 0), (0, 1, 1, 0)]
+        assert [(message.src, message.dst, message.step, message.channel) for message in path] == [
+            (2, 0, 0, 0),
+            (0, 1, 1, 0),
+        ]
 
 
 def plain_path(trace: Trace) -> list[Leg]:
@@ -118,9 +121,9 @@ def plain_path(trace: Trace) -> list[Leg]:
         return begin, -src, -dst, -trace.messages[number].step if name == "message" else 0
 
     legs = []
-    for number, one in enumerate(trace.messages):
-        late = one.src if one.begin - one.src_posted <= one.begin - one.dst_posted else one.dst
-        legs.append((Leg("message", one.src, one.dst, one.begin, one.end, number), late))
+    for number, message in enumerate(trace.messages):
+        late = message.src if message.begin - message.src_posted <= message.begin - message.dst_posted else message.dst
+        legs.append((Leg("message", message.src, message.dst, message.begin, message.end, number), late))
     legs += [
         (Leg(span.name, span.rank, span.rank, span.begin, span.end, number), span.rank)
         for number, span in enumerate(trace.spans)

@@ -43,12 +43,12 @@ def test_library_is_correct(name: str, worlds: list[int]) -> None:
 @pytest.mark.parametrize("p", [1, 2, 6, 12, 24])
 @pytest.mark.parametrize("gpus", [1, 3, 4, 8])
 def test_hierarchy_is_correct_for_any_node_size(p: int, gpus: int) -> None:
-    found = find_algorithm("all_reduce/hierarchical").with_parameters(gpus=gpus)
+    algorithm = find_algorithm("all_reduce/hierarchical").with_parameters(gpus=gpus)
     if p % gpus:
         with pytest.raises(Undefined, match=f"world size {p}: gpus={gpus} is for multiples of {gpus} ranks"):
-            verify(found, p)
+            verify(algorithm, p)
     else:
-        verify(found, p)
+        verify(algorithm, p)
 
 
 INSIDE = [name.partition("/")[2] for name in library() if name.startswith("all_reduce/")] + ["hierarchical[rail=torus]"]
@@ -63,8 +63,10 @@ INSIDE = [name.partition("/")[2] for name in library() if name.startswith("all_r
     ("p", "gpus"), [(6, 2), (12, 3), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((8, 8), (16, 4)))]
 )
 def test_any_algorithm_runs_in_a_hierarchy(p: int, gpus: int, node: str, gather: str | None, rail: str) -> None:
-    found = find_algorithm("all_reduce/hierarchical").with_parameters(gpus=gpus, node=node, rail=rail, gather=gather)
-    assert verify(found, p).world_size == p
+    algorithm = find_algorithm("all_reduce/hierarchical").with_parameters(
+        gpus=gpus, node=node, rail=rail, gather=gather
+    )
+    assert verify(algorithm, p).world_size == p
 
 
 def test_inner_channels_run_in_parallel() -> None:
@@ -72,8 +74,8 @@ def test_inner_channels_run_in_parallel() -> None:
     both = find_algorithm("all_reduce/hierarchical[gpus=4, node=bidirectional_ring, rail=bidirectional_ring]")
     assert len(both.channels(0, 16)) == 2
     assert (verify(both, 16).steps, verify(both, 16).sent_share) == (plain.steps, plain.sent_share)
-    whole = find_algorithm("all_reduce/hierarchical[rail=unchunked_ring]")
-    assert whole.scratch(4) == whole.chunks(4)  # a buffer as large again
+    algorithm = find_algorithm("all_reduce/hierarchical[rail=unchunked_ring]")
+    assert algorithm.scratch(4) == algorithm.chunks(4)  # a buffer as large again
 
 
 def test_uneven_inner_channels_are_rejected(tmp_path: Path) -> None:
@@ -159,9 +161,9 @@ def test_too_many_tracked_chunks_are_rejected(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(TooLarge, match=r"world size 2: all ranks have 2,000,000,000 chunks together, .* declare fewer"):
         prove(declared("all_reduce", lambda rank, p: iter(()), chunks=10**9), [2])
     monkeypatch.setattr("collectives.budget.Gigabyte.FOLLOWED", 20)
-    found = prove(find_algorithm("all_reduce/ring"), [2, 4, 5])
-    assert [report.world_size for report in found.reports] == [2, 4]
-    assert "too many to be followed" in found.too_large[5] and not found.undefined
+    verdict = prove(find_algorithm("all_reduce/ring"), [2, 4, 5])
+    assert [report.world_size for report in verdict.reports] == [2, 4]
+    assert "too many to be followed" in verdict.too_large[5] and not verdict.undefined
 
 
 def faulty(right: Algorithm, place: tuple[int, int, int]) -> Callable[..., Any]:
@@ -193,8 +195,8 @@ def test_no_library_step_can_be_omitted(name: str, p: int, data: st.DataObject) 
 
 
 def test_undefined_sizes_are_skipped() -> None:
-    found = find_algorithm("all_reduce/hierarchical").with_parameters(gpus=4)
-    verdict = prove(found, range(1, 14))
+    algorithm = find_algorithm("all_reduce/hierarchical").with_parameters(gpus=4)
+    verdict = prove(algorithm, range(1, 14))
     assert verdict.problem is None
     assert [report.world_size for report in verdict.reports] == [4, 8, 12]
     assert verdict.to_dict()["undefined"] == [1, 2, 3, 5, 6, 7, 9, 10, 11, 13]
@@ -209,7 +211,7 @@ def test_algorithm_without_sizes_has_no_verdict() -> None:
 
 
 def test_library_reference_covers_all_algorithms() -> None:
-    assert [found.full_name for found in find_algorithms("library")] == list(library())
+    assert [algorithm.full_name for algorithm in find_algorithms("library")] == list(library())
 
 
 def test_barrier_is_never_wasteful() -> None:
