@@ -50,12 +50,12 @@ class CorpusProgram:
     def options(self) -> dict[str, Any]:
         """Its options as ``VirtualOptions`` has them."""
         words = shlex.split(self.said.get("options", ""))
-        found: dict[str, Any] = {name: True for name in ("strict", "gpu") if f"--{name}" in words}
+        options: dict[str, Any] = {name: True for name in ("strict", "gpu") if f"--{name}" in words}
         if "--as" in words:
-            found["acts_as"] = words[words.index("--as") + 1]
+            options["acts_as"] = words[words.index("--as") + 1]
         if "--per-node" in words:
-            found["per_node"] = int(words[words.index("--per-node") + 1])
-        return found
+            options["per_node"] = int(words[words.index("--per-node") + 1])
+        return options
 
     @property
     def has_unlike_parameters(self) -> bool:
@@ -70,12 +70,12 @@ class CorpusProgram:
     @property
     def told(self) -> list[tuple[int, tuple[int, ...] | None]]:
         """The lines that must be told, with their ranks where it matters."""
-        found: list[tuple[int, tuple[int, ...] | None]] = []
+        pairs: list[tuple[int, tuple[int, ...] | None]] = []
         for number, line in enumerate(self.text.splitlines(), 1):
             mark = REPORTED.search(line)
             if mark:
-                found += [(number, part) for part in map(read_ranks, (mark["ranks"] or "").split(";"))]
-        return found
+                pairs += [(number, part) for part in map(read_ranks, (mark["ranks"] or "").split(";"))]
+        return pairs
 
     @property
     def fixed(self) -> str:
@@ -94,9 +94,15 @@ class CorpusProgram:
         mine = [finding for finding in findings if finding.kind in self.kinds]
         if not mine:
             return [f"{self.kinds}: {[finding.text for finding in findings]}"]
-        there = {(place.site.line, place.ranks) for one in mine for place in one.places if place.site is not None}
-        lines = {line for line, _ in there}
-        missing = [told for told in self.told if told not in there and not (told[1] is None and told[0] in lines)]
+        reported = {
+            (place.site.line, place.ranks) for finding in mine for place in finding.places if place.site is not None
+        }
+        lines = {line for line, _ in reported}
+        missing = [
+            expected
+            for expected in self.told
+            if expected not in reported and not (expected[1] is None and expected[0] in lines)
+        ]
         return [f"line {line} of ranks {ranks}: {mine[0].text}" for line, ranks in missing]
 
 
@@ -106,12 +112,12 @@ def read_ranks(text: str) -> tuple[int, ...] | None:
     >>> read_ranks("0-2, 5"), read_ranks("")
     ((0, 1, 2, 5), None)
     """
-    found: list[int] = []
+    ranks: list[int] = []
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
         if first:
-            found += range(int(first), int(last or first) + 1)
-    return tuple(found) or None
+            ranks += range(int(first), int(last or first) + 1)
+    return tuple(ranks) or None
 
 
 RIGHT = tuple(CorpusProgram(path) for path in sorted((FOLDER / "right").glob("*.py")))

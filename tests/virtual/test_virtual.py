@@ -68,9 +68,9 @@ def test_reinitialized_world_uses_fresh_store(virtual: VirtualRuns) -> None:
 
 def test_custom_stores_work_and_rpc_is_rejected(virtual: VirtualRuns) -> None:
     ran = virtual(PROGRAMS / "stores.py", 3)
-    said = ["[9.0, 9.0] b'here' False", "torch.distributed.rpc cannot run on virtual ranks: "]
+    lines = ["[9.0, 9.0] b'here' False", "torch.distributed.rpc cannot run on virtual ranks: "]
     assert [[line.rstrip() for line in ran.lines(rank)] for rank in range(3)] == [
-        [line.rstrip() for line in said]
+        [line.rstrip() for line in lines]
     ] * 3, (ran.out, ran.err, ran.outcome.findings)
 
 
@@ -106,10 +106,13 @@ def test_elastic_launch_of_a_command_is_refused(virtual: VirtualRuns, tmp_path: 
         "from torch.distributed.launcher.api import LaunchConfig, elastic_launch\n"
         "elastic_launch(LaunchConfig({nodes}, {nodes}, 2), {what})()\n"
     )
-    for nodes, what, said in ((1, "'python'", "pass a function to elastic_launch"), (2, "print", "pass min_nodes=1")):
-        (tmp_path / "launch.py").write_text(text.format(nodes=nodes, what=what))
+    for nodes, program, message in (
+        (1, "'python'", "pass a function to elastic_launch"),
+        (2, "print", "pass min_nodes=1"),
+    ):
+        (tmp_path / "launch.py").write_text(text.format(nodes=nodes, what=program))
         (finding,) = virtual(tmp_path / "launch.py", 0).outcome.findings
-        assert said in finding.text and "launch.py:2" in finding.text
+        assert message in finding.text and "launch.py:2" in finding.text
 
 
 def test_deadline_of_a_real_process_takes_real_time(virtual: VirtualRuns, tmp_path: Path) -> None:
@@ -226,15 +229,15 @@ if os.environ["RANK"] == "0":
 
 
 @pytest.mark.parametrize(
-    ("start", "group", "said"),
+    ("start", "group", "message"),
     [(OF_RANK_0, "networkx.kept", "is not initialized in"), (ON_RANK_0, "None", "group has not been initialized")],
 )
 def test_package_that_keeps_a_group_is_named_for_own(
-    virtual: VirtualRuns, tmp_path: Path, start: str, group: str, said: str
+    virtual: VirtualRuns, tmp_path: Path, start: str, group: str, message: str
 ) -> None:
     (tmp_path / "kept.py").write_text(KEPT.format(start=start, group=group))
     (finding,) = virtual(tmp_path / "kept.py", 2, timing="recorded").outcome.findings
-    assert said in finding.text and "--own networkx" in finding.text and "rank 1 at kept.py" in finding.text
+    assert message in finding.text and "--own networkx" in finding.text and "rank 1 at kept.py" in finding.text
 
 
 def test_torch_is_a_library_wherever_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,11 +285,11 @@ def test_reports_thread_that_communicates_while_rank_runs(virtual: VirtualRuns) 
 
 @pytest.mark.parametrize("file", ["spawning.py", "exercise_tests.py", "queues.py"])
 def test_runs_pytest_files(file: str, virtual: VirtualRuns) -> None:
-    asked = ("-q", "-p", "no:cacheprovider", str(PROGRAMS / file))
-    options = VirtualOptions(UserProgram("pytest", asked, True), 0, star(8))
-    said: list[str] = []
-    finished = virtual.host.run(options, show=lambda stream, text: said.append(text))
-    assert " passed" in "".join(said) and "failed" not in "".join(said) and finished.outcome.status == 0
+    arguments = ("-q", "-p", "no:cacheprovider", str(PROGRAMS / file))
+    options = VirtualOptions(UserProgram("pytest", arguments, True), 0, star(8))
+    output: list[str] = []
+    finished = virtual.host.run(options, show=lambda stream, text: output.append(text))
+    assert " passed" in "".join(output) and "failed" not in "".join(output) and finished.outcome.status == 0
 
 
 def test_reports_line_of_exception_before_ranks_start(virtual: VirtualRuns, tmp_path: Path) -> None:
@@ -326,20 +329,26 @@ def test_host_launch_time_limits_small_operators(virtual: VirtualRuns) -> None:
 def test_fake_run_matches_calls_and_times_of_real_run(virtual: VirtualRuns) -> None:
     cluster = read_network("dgx-h100", 4).cluster
     options = {"cluster": cluster, "gpu": True, "compute": "H100 SXM", "timing": "recorded"}
-    real, fake, one = (
+    real, fake, few = (
         virtual(PROGRAMS / "fake_training.py", 4, **options, **more)
         for more in ({}, {"fake": True}, {"fake": True, "only": (0,)})
     )
-    assert [run.outcome.findings for run in (real, fake, one)] == [(), (), ()]
-    assert fake.lines(3) == ["nan rank 0 NVIDIA H100 SXM"] and "nan" not in real.out and not one.lines(3)
-    recordings = [run.recording for run in (real, fake, one)]
+    assert [run.outcome.findings for run in (real, fake, few)] == [(), (), ()]
+    assert fake.lines(3) == ["nan rank 0 NVIDIA H100 SXM"] and "nan" not in real.out and not few.lines(3)
+    recordings = [run.recording for run in (real, fake, few)]
     sent = [
-        sorted((call.rank, found.describe(at)) for at, call in enumerate(found.calls)) for found in recordings if found
+        sorted((call.rank, recording.describe(at)) for at, call in enumerate(recording.calls))
+        for recording in recordings
+        if recording
     ]
-    assert sent[0] == sent[1] and [said for said in sent[2] if said[0] == 0] == [
-        said for said in sent[0] if said[0] == 0
+    assert sent[0] == sent[1] and [call for call in sent[2] if call[0] == 0] == [
+        call for call in sent[0] if call[0] == 0
     ]
-    steps = [{mark.name: mark.mean_s for mark in mark_figures(replay(found, cluster))} for found in recordings if found]
+    steps = [
+        {mark.name: mark.mean_s for mark in mark_figures(replay(recording, cluster))}
+        for recording in recordings
+        if recording
+    ]
     assert steps[0]["step"] == pytest.approx(steps[1]["step"], rel=1e-9)
     assert steps[1]["step"] == pytest.approx(steps[2]["step"], rel=1e-9)
 
@@ -393,12 +402,12 @@ def test_losses_match_single_device_and_replay_matches_time(virtual: VirtualRuns
 @pytest.mark.parametrize("way", ["ddp", "pipeline"])
 def test_recorded_and_live_timing_record_same_run(virtual: VirtualRuns, way: str) -> None:
     cluster = simcomm.two_level_tree(2, 2, "10 Gbit/s", "5 us", 4.0)
-    found = []
+    elapsed = []
     for timing in ("live", "recorded"):
         ran = virtual(PROGRAM, 4, way, cluster=cluster, compute="model", timing=timing)
         assert ran.recording is not None
-        found.append(replay(ran.recording, cluster).elapsed)
-    assert found[0] == pytest.approx(found[1], rel=1e-12)
+        elapsed.append(replay(ran.recording, cluster).elapsed)
+    assert elapsed[0] == pytest.approx(elapsed[1], rel=1e-12)
 
 
 def test_checkpoint_reloads_and_join_handles_uneven_batches(virtual: VirtualRuns, tmp_path: Path) -> None:

@@ -67,17 +67,17 @@ def test_finding_is_reported_when_no_files_can_be_written(ringlab: Ringlab, tmp_
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "message"),
     [
         ("os.kill(os.getpid(), 9)", "was ended by SIGKILL"),
         ("os.kill(os.getpid(), 40)", "was ended by signal 40"),
         ("os._exit(5)", "ended with status 5"),
     ],
 )
-def test_exit_of_the_process_is_reported(fault: str, said: str, ringlab: Ringlab, tmp_path: Path) -> None:
+def test_exit_of_the_process_is_reported(fault: str, message: str, ringlab: Ringlab, tmp_path: Path) -> None:
     (tmp_path / "ends.py").write_text(f"import os\n{fault}\n")
     done = ringlab("virtual", "--ranks", 2, tmp_path / "ends.py")
-    assert (done.status, done.err) == (1, f"ringlab: the process of ends.py {said}\n")
+    assert (done.status, done.err) == (1, f"ringlab: the process of ends.py {message}\n")
 
 
 def test_full_disk_does_not_hide_a_finding(ringlab: Ringlab, tmp_path: Path) -> None:
@@ -105,13 +105,13 @@ def test_exit_of_the_server_is_reported(tmp_path: Path) -> None:
         host.run(options, timeout=60)
 
 
-@pytest.mark.parametrize(("options", "said"), [((), "pass --ranks N unless"), (("--ranks", 2), "sent a message.")])
+@pytest.mark.parametrize(("options", "message"), [((), "pass --ranks N unless"), (("--ranks", 2), "sent a message.")])
 def test_program_without_communication_is_reported(
-    options: tuple[object, ...], said: str, ringlab: Ringlab, tmp_path: Path
+    options: tuple[object, ...], message: str, ringlab: Ringlab, tmp_path: Path
 ) -> None:
     (tmp_path / "empty.py").touch()
     done = ringlab("virtual", tmp_path / "empty.py", *options)
-    assert done.status == 0 and said in done.out and "finished" not in done.out
+    assert done.status == 0 and message in done.out and "finished" not in done.out
 
 
 def test_options_after_the_program_belong_to_it(ringlab: Ringlab, tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_virtual_runs_a_module(ringlab: Ringlab, tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--ranks", "2"], "Missing argument 'SCRIPT"),
         (["--ranks", "99", "--on", "two-p5", "x.py"], "99 ranks do not fit"),
@@ -153,13 +153,13 @@ def test_virtual_runs_a_module(ringlab: Ringlab, tmp_path: Path, monkeypatch: py
         (["-m", "torch.distributed.run", "x.py"], "run the script that it starts: ringlab virtual --ranks N SCRIPT"),
     ],
 )
-def test_invalid_options_are_rejected(ringlab: Ringlab, arguments: list[str], said: str) -> None:
+def test_invalid_options_are_rejected(ringlab: Ringlab, arguments: list[str], message: str) -> None:
     done = ringlab("virtual", *arguments)
-    assert done.status == 2 and said in done.err, done
+    assert done.status == 2 and message in done.err, done
 
 
 @pytest.mark.parametrize(
-    ("program", "said"),
+    ("program", "message"),
     [
         ("raise AssertionError('libcuda.so cannot found!')\n", "custom CUDA or Triton kernels"),
         ("raise RuntimeError('Found no NVIDIA driver on your system.')\n", "leave the call out"),
@@ -167,15 +167,17 @@ def test_invalid_options_are_rejected(ringlab: Ringlab, arguments: list[str], sa
         ("import socket\nwith socket.create_server(('', 0)) as one:\n    one.accept()\n", "sockets between ranks"),
     ],
 )
-def test_unsupported_call_is_reported_with_its_line(ringlab: Ringlab, tmp_path: Path, program: str, said: str) -> None:
+def test_unsupported_call_is_reported_with_its_line(
+    ringlab: Ringlab, tmp_path: Path, program: str, message: str
+) -> None:
     (tmp_path / "cannot.py").write_text(program)
     done = ringlab("virtual", "--ranks", 2, "--gpu", tmp_path / "cannot.py")
-    assert done.status == 1 and said in done.out and f"cannot.py:{program.count(chr(10))}" in done.out
+    assert done.status == 1 and message in done.out and f"cannot.py:{program.count(chr(10))}" in done.out
     assert "cannot run on virtual ranks" in done.out and "real ranks" not in done.out
 
 
 @pytest.mark.parametrize(
-    ("program", "said"),
+    ("program", "message"),
     [
         ("import torch\ntorch.ones(1).cuda()\n", "run the program with --gpu"),
         ("import torch\ntorch.cuda.set_device(0)\n", "run the program with --gpu"),
@@ -183,10 +185,10 @@ def test_unsupported_call_is_reported_with_its_line(ringlab: Ringlab, tmp_path: 
         ("raise NotImplementedError\n", "implement this line"),
     ],
 )
-def test_exception_has_advice(ringlab: Ringlab, tmp_path: Path, program: str, said: str) -> None:
+def test_exception_has_advice(ringlab: Ringlab, tmp_path: Path, program: str, message: str) -> None:
     (tmp_path / "missing.py").write_text(program)
     done = ringlab("virtual", "--ranks", 2, tmp_path / "missing.py")
-    assert done.status == 1 and said in done.out, done
+    assert done.status == 1 and message in done.out, done
 
 
 def test_missing_file_is_reported_before_torch_is_imported(ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,8 +201,10 @@ def test_virtual_runs_from_python() -> None:
     import ringlab
 
     lines: list[str] = []
-    found = ringlab.virtual.run(PROGRAMS / "ring.py", ranks=4, on="star8", show=lambda stream, text: lines.append(text))
-    assert repr(found) == "<VirtualAnswer of ring.py: 4 ranks, 1.32 ms>"
+    answer = ringlab.virtual.run(
+        PROGRAMS / "ring.py", ranks=4, on="star8", show=lambda stream, text: lines.append(text)
+    )
+    assert repr(answer) == "<VirtualAnswer of ring.py: 4 ranks, 1.32 ms>"
     assert "".join(lines).count("True") == 4
 
 

@@ -17,21 +17,21 @@ SLOW = {"attention_on_shards", "dcp", "fsdp2", "hsdp", "mesh", "tp_sp"}  # a sec
 FIRST = {kind: program for program in reversed(WRONG) for kind in program.kinds}.values()  # of each kind of finding
 
 
-def sample(programs: Sequence[CorpusProgram], kept: Container[CorpusProgram] = (), every: int = 3) -> list[Any]:
+def sample(programs: Sequence[CorpusProgram], usual: Container[CorpusProgram] = (), every: int = 3) -> list[Any]:
     """Return test parameters: every third program, and those to be kept, in the default suite, the others as slow."""
     return [
         pytest.param(
-            one,
-            id=one.path.stem,
-            marks=[pytest.mark.slow] * (name(one) in SLOW or (bool(at % every) and one not in kept)),
+            program,
+            id=program.path.stem,
+            marks=[pytest.mark.slow] * (name(program) in SLOW or (bool(at % every) and program not in usual)),
         )
-        for at, one in enumerate(programs)
+        for at, program in enumerate(programs)
     ]
 
 
 def run(virtual: VirtualRuns, program: CorpusProgram, path: Path | None = None, **options: object) -> Ran:
-    said = {"timing": "recorded", **program.options, **options}
-    ran = virtual(path or program.path, program.ranks, *program.arguments, **said)
+    settings = {"timing": "recorded", **program.options, **options}
+    ran = virtual(path or program.path, program.ranks, *program.arguments, **settings)
     assert "internal error" not in ran.err, ran.err
     return ran
 
@@ -70,7 +70,9 @@ def test_fixed_program_has_no_findings(virtual: VirtualRuns, program: CorpusProg
 
 
 @pytest.mark.parametrize(
-    "program", [pytest.param(one, marks=[pytest.mark.slow] * (name(one) not in ON_GLOO)) for one in WRONG], ids=name
+    "program",
+    [pytest.param(program, marks=[pytest.mark.slow] * (name(program) not in ON_GLOO)) for program in WRONG],
+    ids=name,
 )
 def test_fixed_program_runs_on_gloo(program: CorpusProgram, tmp_path: Path) -> None:
     if not program.ranks:
@@ -109,24 +111,24 @@ def test_page_lists_all_kinds_of_findings(virtual: VirtualRuns) -> None:
 
 @pytest.mark.parametrize("name", ["send_round", "unequal_batches"])
 def test_trace_of_a_hang_ends_where_it_stops(virtual: VirtualRuns, name: str) -> None:
-    program = next(one for one in WRONG if one.path.stem == name)
+    program = next(program for program in WRONG if program.path.stem == name)
     ran = run(virtual, program, timing="live")
     assert ran.trace is not None and ran.trace.failure is not None
     assert ran.trace.failure.circle == ((0, 1, 2) if name == "send_round" else ())
     assert ran.trace.failure.text.endswith(ran.outcome.findings[0].title)
     assert {span.rank for span in ran.trace.spans} == {0, 1, 2}
-    waits = [(one.rank, one.peer, one.sends) for one in ran.trace.unfinished]
+    waits = [(operation.rank, operation.peer, operation.sends) for operation in ran.trace.unfinished]
     assert waits == ([(0, 1, True), (1, 2, True), (2, 0, True)] if name == "send_round" else [])
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("recv_from_itself", "rank 0 receives from itself"),
         ("peers_crossed", "rank 0 sends to rank 1, which receives from rank 2"),
         ("place_as_source", "group_src=0 or group_dst=0"),
     ],
 )
-def test_mismatched_peers_are_named(virtual: VirtualRuns, name: str, said: str) -> None:
-    (program,) = [one for one in WRONG if one.path.stem == name]
-    assert said in virtual(program.path, program.ranks).outcome.findings[0].text
+def test_mismatched_peers_are_named(virtual: VirtualRuns, name: str, message: str) -> None:
+    (program,) = [program for program in WRONG if program.path.stem == name]
+    assert message in virtual(program.path, program.ranks).outcome.findings[0].text

@@ -21,7 +21,7 @@ START = "import torch, torch.distributed as dist\ndist.init_process_group()\nran
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         ("dist.all_reduce(torch.ones(4, dtype=torch.int16))", "TypeError: Input tensor data type is not supported"),
         ("dist.all_reduce(torch.ones(4).to(torch.float8_e5m2fnuz))", "TypeError: Unsupported Float8 type"),
@@ -36,10 +36,10 @@ START = "import torch, torch.distributed as dist\ndist.init_process_group()\nran
         ("dist.reduce_scatter_tensor(torch.ones(2), torch.ones(5))", "must be the same size as output size times"),
     ],
 )
-def test_nccl_refusals_apply_under_as_nccl(virtual: VirtualRuns, tmp_path: Path, call: str, said: str) -> None:
+def test_nccl_refusals_apply_under_as_nccl(virtual: VirtualRuns, tmp_path: Path, call: str, message: str) -> None:
     (tmp_path / "refused.py").write_text(START + call + "\n")
     (finding,) = virtual(tmp_path / "refused.py", 2, acts_as="nccl").outcome.findings
-    assert finding.kind == "exception" and said in finding.text and "refused.py:4" in finding.text
+    assert finding.kind == "exception" and message in finding.text and "refused.py:4" in finding.text
     assert "change them" in finding.advice
 
 

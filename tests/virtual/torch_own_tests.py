@@ -54,23 +54,23 @@ def surroundings(folder: str) -> dict[str, str]:
 
 def run_virtually(host: VirtualHost, name: str) -> str:
     """Return "passed", "skipped", or what is wrong with a test on virtual ranks."""
-    said: list[str] = []
+    output: list[str] = []
     cluster = simcomm.star(RANKS, "10 Gbit/s", "5 us")
     options = VirtualOptions(UserProgram(str(PROGRAM), (name,)), RANKS, cluster, timing="live")
     try:
-        outcome = host.run(options, timeout=SECONDS, show=lambda stream, text: said.append(text)).outcome
+        outcome = host.run(options, timeout=SECONDS, show=lambda stream, text: output.append(text)).outcome
     except RunFailed as error:
         return str(error)
     if outcome.findings:
         return "\n".join(finding.text for finding in outcome.findings)
-    return judge("".join(said))
+    return judge("".join(output))
 
 
-def judge(said: str) -> str:
+def judge(output: str) -> str:
     """Return what the ranks of a test have said of it."""
-    if said.count("PASSED") == RANKS:
+    if output.count("PASSED") == RANKS:
         return "passed"
-    return "skipped" if "SKIPPED" in said else f"no rank says how it ended: {said[-300:]}"
+    return "skipped" if "SKIPPED" in output else f"no rank says how it ended: {output[-300:]}"
 
 
 def run_really(name: str) -> str:

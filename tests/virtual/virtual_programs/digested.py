@@ -26,10 +26,10 @@ try:
     names = runpy.run_path(program, run_name="__main__")
     modules = {name: value for name, value in names.items() if isinstance(value, torch.nn.Module)}
     parameters = {
-        f"{module}.{name}": hashlib.sha256(one.detach().numpy().tobytes()).hexdigest()
+        f"{module}.{name}": hashlib.sha256(parameter.detach().numpy().tobytes()).hexdigest()
         for module, value in modules.items()
-        for name, one in value.named_parameters()
-        if not isinstance(one, DTensor)  # ranks have different shards
+        for name, parameter in value.named_parameters()
+        if not isinstance(parameter, DTensor)  # ranks have different shards
     }
     if dist.is_initialized():
         dist.barrier()  # rank 0 serves the store, which others may still need

@@ -17,6 +17,6 @@ def work(more):
 if __name__ == "__main__":
     for processes in (2, 3):
         config = LaunchConfig(1, 1, processes, run_id="a", rdzv_backend="c10d", rdzv_endpoint="localhost:0")
-        found = elastic_launch(config, work)(10)
-        assert found == {rank: (processes + 10.0, rank) for rank in range(processes)}, found
+        results = elastic_launch(config, work)(10)
+        assert results == {rank: (processes + 10.0, rank) for rank in range(processes)}, results
     print("all right")

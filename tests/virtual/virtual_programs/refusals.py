@@ -37,15 +37,15 @@ def meet():
     store.wait([f"met {meetings}"])
 
 
-def tell(name, call, *given):
+def tell(name, call, *arguments):
     try:
-        found = call(*given)
-        text = "done" if found is None else str(found.tolist() if found.dtype is not torch.float8_e5m2 else "")
+        result = call(*arguments)
+        text = "done" if result is None else str(result.tolist() if result.dtype is not torch.float8_e5m2 else "")
     except Exception as error:
-        said = re.sub(r"^\[rank\d\]:\[.*?\] ", "", str(error).splitlines()[0])
-        said = re.sub(r"\w+ does not support.*on complex tensors", "complex tensors", said)  # gloo prints a byte
-        said = re.sub(r"invalid tensor type.*|\((float|torch).*? vs.*|group <.*|type: .*|'c10d::.*", "", said)
-        text = f"{type(error).__name__} {said}".rstrip()
+        message = re.sub(r"^\[rank\d\]:\[.*?\] ", "", str(error).splitlines()[0])
+        message = re.sub(r"\w+ does not support.*on complex tensors", "complex tensors", message)  # gloo prints a byte
+        message = re.sub(r"invalid tensor type.*|\((float|torch).*? vs.*|group <.*|type: .*|'c10d::.*", "", message)
+        text = f"{type(error).__name__} {message}".rstrip()
     print(f"{rank} {name}: {text}", flush=True)
     meet()
 
@@ -66,23 +66,23 @@ def reduced(verb, dtype, op):
 
 def moved(verb, dtype):
     x, many = ones(2, dtype, rank), [ones(2, dtype) for _ in range(size)]
-    whole = torch.cat([one.view(torch.uint8) for one in many]).view(dtype)
+    joined = torch.cat([part.view(torch.uint8) for part in many]).view(dtype)
     if verb == "broadcast":
         dist.broadcast(x, 0)
     elif verb == "all_gather":
         dist.all_gather(many, x)
         return many[1]
     elif verb == "all_gather_into_tensor":
-        dist.all_gather_into_tensor(whole, x)
-        return whole
+        dist.all_gather_into_tensor(joined, x)
+        return joined
     elif verb == "gather":
         dist.gather(x, many if rank == 0 else None, 0)
         return many[1] if rank == 0 else None
     elif verb == "scatter":
         dist.scatter(x, many if rank == 0 else None, 0)
     elif verb == "all_to_all_single":
-        dist.all_to_all_single(whole, whole.clone())
-        return whole
+        dist.all_to_all_single(joined, joined.clone())
+        return joined
     else:
         _ = dist.send(x, 1) if rank == 0 else dist.recv(x, 0) if rank == 1 else None
     return x
@@ -103,7 +103,7 @@ tell("size of reduce_scatter_tensor", dist.reduce_scatter_tensor, x, ones(5))
 tell("rows of reduce_scatter_tensor", dist.reduce_scatter_tensor, ones(2).view(1, 2), ones(2 * size).view(size, 2))
 tell("list of all_gather", dist.all_gather, [x] * (size + 1), x)
 tell("part of all_gather", dist.all_gather, [*many[1:], ones(3)], x)
-tell("shape of all_gather", dist.all_gather, [one.view(2, 1) for one in many], x)
+tell("shape of all_gather", dist.all_gather, [part.view(2, 1) for part in many], x)
 tell("type of all_gather", dist.all_gather, [short for _ in many], x)
 tell("size of all_gather_into_tensor", dist.all_gather_into_tensor, ones(5), x)
 tell("rows of all_gather_into_tensor", dist.all_gather_into_tensor, ones(2 * size).view(size, 2), x)
@@ -114,7 +114,7 @@ for name, parts in (("list", [x] * (size + 1)), ("part", [ones(3)] * size), ("ty
 tell("rows of all_to_all", dist.all_to_all_single, ones(size + 1), ones(size + 1))
 tell("sizes of all_to_all", dist.all_to_all_single, ones(4 * size), ones(4 * size), [1] * size, [1] * size)
 tell("splits of all_to_all", dist.all_to_all_single, ones(4), ones(4), [4], [4])
-for verb in (dist.all_reduce, lambda one: dist.broadcast(one, 0), lambda one: dist.reduce(one, 0)):
+for verb in (dist.all_reduce, lambda tensor: dist.broadcast(tensor, 0), lambda tensor: dist.reduce(tensor, 0)):
     tell("a transposed tensor", verb, lines())
     tell("a column", verb, ones(8).view(4, 2)[:, 0])
     tell("no elements", verb, ones(0))

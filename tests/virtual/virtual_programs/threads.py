@@ -10,13 +10,13 @@ import torch.distributed as dist
 dist.init_process_group("gloo")
 rank, size = dist.get_rank(), dist.get_world_size()
 group = dist.new_group(list(range(size)))
-found = []
+values = []
 
 
 def reduce(number):
     x = torch.tensor([float(number)])
     dist.all_reduce(x, group=group)
-    found.append(x.item())
+    values.append(x.item())
     return x.item()
 
 
@@ -41,5 +41,5 @@ dist.all_reduce(torch.ones(3))
 thread.join()
 with ThreadPoolExecutor(1) as pool:
     assert pool.submit(reduce, 2).result() == 2.0 * size
-assert found == [size, 2.0 * size]
+assert values == [size, 2.0 * size]
 threading.Thread(target=lambda: print("last", reduce(3))).start()  # which Python joins at the end

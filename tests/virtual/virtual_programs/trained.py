@@ -115,30 +115,30 @@ def sequence(rank, size):
 def pipeline(rank, size):
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
-    whole = build()
-    blocks = len(whole) // size
-    model = whole[rank * blocks : (rank + 1) * blocks]
+    layers = build()
+    blocks = len(layers) // size
+    model = layers[rank * blocks : (rank + 1) * blocks]
     stage = PipelineStage(model, rank, size, torch.device("cpu"))
     schedule = Schedule1F1B(stage, n_microbatches=4, loss_fn=nn.functional.mse_loss)
     optimizer = torch.optim.Adam(model.parameters(), 0.01)
-    found = []
+    values = []
     for step in range(STEPS):
         x, y = batch(step)
         losses = []
         optimizer.zero_grad()
-        given = [x] if rank == 0 else []
-        schedule.step(*given, **({"target": y, "losses": losses} if rank == size - 1 else {}))
+        inputs = [x] if rank == 0 else []
+        schedule.step(*inputs, **({"target": y, "losses": losses} if rank == size - 1 else {}))
         optimizer.step()
         loss = torch.stack(losses).mean().detach() if losses else torch.zeros((), dtype=torch.float64)
         dist.broadcast(loss, size - 1)
-        found.append(loss.item())
-    return found
+        values.append(loss.item())
+    return values
 
 
 WAYS = (ddp, ddp_hook, fsdp1, fsdp2, hsdp, tensor, sequence, pipeline)
 dist.init_process_group("gloo")
 rank, size = dist.get_rank(), dist.get_world_size()
 alone = train(build())
-way = {one.__name__: one for one in WAYS}[sys.argv[1]]
-found = way(rank, size)
-print("equal" if torch.allclose(torch.tensor(found), torch.tensor(alone), rtol=1e-9) else f"{found} are not {alone}")
+way = {function.__name__: function for function in WAYS}[sys.argv[1]]
+losses = way(rank, size)
+print("equal" if torch.allclose(torch.tensor(losses), torch.tensor(alone), rtol=1e-9) else f"{losses} are not {alone}")

@@ -87,9 +87,9 @@ tell("broadcast_object_list", objects)
 objects = [None] * size if rank == 0 else None
 dist.gather_object(rank * 10, objects, dst=0)
 tell("gather_object", objects)
-own = [None]
-dist.scatter_object_list(own, list(range(size)) if rank == 0 else None, src=0)
-tell("scatter_object_list", own)
+received = [None]
+dist.scatter_object_list(received, list(range(size)) if rank == 0 else None, src=0)
+tell("scatter_object_list", received)
 after, before = (rank + 1) % size, (rank - 1) % size
 x = torch.zeros(3)
 works = [dist.isend(numbers(3), after, tag=5), dist.irecv(x, before, tag=5)]
@@ -97,8 +97,8 @@ for work in works:
     work.wait()
 tell("isend and irecv", x)
 if rank == 0:
-    found = sorted([(dist.recv(x := torch.zeros(2)), x.tolist()) for _ in range(size - 1)])
-    tell("recv of any", found)
+    messages = sorted([(dist.recv(x := torch.zeros(2)), x.tolist()) for _ in range(size - 1)])
+    tell("recv of any", messages)
 else:
     dist.send(numbers(2), 0)
 dist.barrier()  # else the next message to rank 0 may be taken by its second recv of any
@@ -113,8 +113,8 @@ x = numbers(2)
 if rank < 2:
     dist.all_reduce(x, group=pairs)
     tell("group", x, dist.get_rank(pairs), dist.get_world_size(pairs), dist.get_process_group_ranks(pairs))
-own, every = dist.new_subgroups_by_enumeration([[i] for i in range(size)])
-tell("subgroups", dist.get_world_size(own), len(every))
+subgroup, every = dist.new_subgroups_by_enumeration([[i] for i in range(size)])
+tell("subgroups", dist.get_world_size(subgroup), len(every))
 mesh = init_device_mesh("cpu", (size, 1), mesh_dim_names=("row", "column"))
 x = functional.all_reduce(numbers(3), "sum", mesh["row"].get_group())
 tell("functional all_reduce", x)

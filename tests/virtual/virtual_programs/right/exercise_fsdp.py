@@ -8,9 +8,9 @@ from torch import nn
 class Gathered(torch.autograd.Function):
     @staticmethod
     def forward(ctx, shard, shape):
-        whole = shard.new_empty(shard.numel() * dist.get_world_size())
-        dist.all_gather_into_tensor(whole, shard)
-        return whole[: shape.numel()].view(shape)
+        gathered = shard.new_empty(shard.numel() * dist.get_world_size())
+        dist.all_gather_into_tensor(gathered, shard)
+        return gathered[: shape.numel()].view(shape)
 
     @staticmethod
     def backward(ctx, gradient):
@@ -27,9 +27,9 @@ class FullyShardedLinear(nn.Module):
         n, rank = dist.get_world_size(), dist.get_rank()
         self.shapes = linear.weight.shape, linear.bias.shape
         self.shards = nn.ParameterList()
-        for whole in (linear.weight, linear.bias):
-            size = -(-whole.numel() // n)
-            padded = nn.functional.pad(whole.detach().flatten(), (0, size * n - whole.numel()))
+        for parameter in (linear.weight, linear.bias):
+            size = -(-parameter.numel() // n)
+            padded = nn.functional.pad(parameter.detach().flatten(), (0, size * n - parameter.numel()))
             self.shards.append(nn.Parameter(padded[rank * size : (rank + 1) * size].clone()))
 
     def forward(self, x):
@@ -40,12 +40,12 @@ class FullyShardedLinear(nn.Module):
 dist.init_process_group("gloo")
 torch.manual_seed(0)
 alone = nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3))
-sharded = nn.Sequential(*(FullyShardedLinear(one) if isinstance(one, nn.Linear) else one for one in alone))
-one, many = (torch.optim.AdamW(net.parameters(), lr=0.01) for net in (alone, sharded))
+sharded = nn.Sequential(*(FullyShardedLinear(layer) if isinstance(layer, nn.Linear) else layer for layer in alone))
+plain, many = (torch.optim.AdamW(net.parameters(), lr=0.01) for net in (alone, sharded))
 for step in range(3):
     batch = torch.randn(8, 5, generator=torch.Generator().manual_seed(step))
     mine = batch.chunk(dist.get_world_size())[dist.get_rank()]
-    for net, optimizer, x in ((alone, one, batch), (sharded, many, mine)):
+    for net, optimizer, x in ((alone, plain, batch), (sharded, many, mine)):
         optimizer.zero_grad()
         net(x).square().mean().backward()
         optimizer.step()

@@ -25,8 +25,8 @@ for _ in range(2):
 on_rank0 = FullStateDictConfig(rank0_only=True), FullOptimStateDictConfig(rank0_only=True)
 with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, *on_rank0):
     weights, states = [model.state_dict()], [FSDP.optim_state_dict(model, opt)]
-for kept in (weights, states):
-    dist.broadcast_object_list(kept, src=0)
+for objects in (weights, states):
+    dist.broadcast_object_list(objects, src=0)
 other, other_opt = make()
 with FSDP.state_dict_type(other, StateDictType.FULL_STATE_DICT):
     other.load_state_dict(weights[0])

@@ -12,9 +12,9 @@ loader = DataLoader(data, batch_size=4, sampler=DistributedSampler(data, shuffle
 model = torch.nn.Linear(5, 2)
 with torch.no_grad():
     batches = [(model(x).argmax(1), y) for x, y in loader]
-found, wanted = (torch.cat(parts) for parts in zip(*batches))
-gathered = [[torch.empty_like(one) for _ in range(world)] for one in (found, wanted)]
-dist.all_gather(gathered[0], found)
+indices, wanted = (torch.cat(parts) for parts in zip(*batches))
+gathered = [[torch.empty_like(column) for _ in range(world)] for column in (indices, wanted)]
+dist.all_gather(gathered[0], indices)
 dist.all_gather(gathered[1], wanted)
 accuracy = (torch.cat(gathered[0]) == torch.cat(gathered[1])).float().mean()
 in_order = torch.stack(gathered[0], 1).flatten()[: len(data)]

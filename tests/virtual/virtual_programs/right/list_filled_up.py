@@ -10,4 +10,4 @@ filled = matrices + [torch.empty_like(matrices[-1])] * 2
 if rank < len(matrices):
     filled[rank].fill_(rank)
 dist.all_gather(filled, filled[rank].clone())
-assert [one[0].item() for one in matrices] == list(range(world - 2))
+assert [row[0].item() for row in matrices] == list(range(world - 2))

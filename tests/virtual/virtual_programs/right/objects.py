@@ -6,9 +6,9 @@ rank, n = dist.get_rank(), dist.get_world_size()
 config = [{"lr": 0.1, "name": "run"}] if rank == 0 else [None]
 dist.broadcast_object_list(config, src=0)
 assert config[0]["lr"] == 0.1
-found = [None] * n
-dist.all_gather_object(found, {"rank": rank, "files": ["x"] * (rank * 40)})
-assert [f["rank"] for f in found] == list(range(n))
+gathered = [None] * n
+dist.all_gather_object(gathered, {"rank": rank, "files": ["x"] * (rank * 40)})
+assert [f["rank"] for f in gathered] == list(range(n))
 at_root = [None] * n if rank == 1 else None
 dist.gather_object("word" * rank, at_root, dst=1)
 mine = [None]

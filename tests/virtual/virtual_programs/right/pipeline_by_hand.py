@@ -34,8 +34,8 @@ def backward(x, y):
 
 for step in range(2):
     opt.zero_grad()
-    kept = [forward(i) for i in range(MICRO)]
-    for x, y in kept:
+    outputs = [forward(i) for i in range(MICRO)]
+    for x, y in outputs:
         backward(x, y)
     opt.step()
 dist.destroy_process_group()

@@ -13,12 +13,12 @@ number = int(os.environ["LOCAL_RANK"])
 torch.cuda.set_device(number)
 device = torch.device("cuda", number)
 here = torch.ones(3)
-there = here.cuda()
-there.add_(1)
-assert here.tolist() == [1, 1, 1] and here.device.type == "cpu" and there.device == device
-back = there.cpu()
+on_gpu = here.cuda()
+on_gpu.add_(1)
+assert here.tolist() == [1, 1, 1] and here.device.type == "cpu" and on_gpu.device == device
+back = on_gpu.cpu()
 back.add_(1)
-assert there.tolist() == [2, 2, 2] and there.is_cuda and not back.is_cuda
+assert on_gpu.tolist() == [2, 2, 2] and on_gpu.is_cuda and not back.is_cuda
 module = nn.Linear(3, 2)
 assert next(module.parameters()).is_cpu
 for move, is_there in ((lambda: module.to(device), True), (module.cpu, False), (module.cuda, True),
@@ -37,11 +37,11 @@ torch.set_default_device(None)
 assert torch.zeros(1).is_cpu and torch.from_numpy(np.ones(3)).is_cpu
 generated = torch.rand(3, device="cuda", generator=torch.Generator(device="cuda").manual_seed(3))
 loss = torch.tensor(1.0, device=x.device)
-for one in (module.weight.grad, out.detach(), within, as_default, layer.weight.data, loss, torch.stack([loss, loss]),
+for tensor in (module.weight.grad, out.detach(), within, as_default, layer.weight.data, loss, torch.stack([loss, loss]),
             torch.zeros_like(x), x.new_zeros(2), torch.tensor(loss.item()).to(device), x @ x.T, generated,
             torch.from_numpy(np.ones(3)).to("cuda", non_blocking=True)):  # fmt: skip
-    assert one.device == device
-    dist.all_reduce(one)
+    assert tensor.device == device
+    dist.all_reduce(tensor)
 leaf = torch.randn(3, requires_grad=True)
 moved = leaf.cuda()
 moved.sum().backward()

@@ -9,17 +9,17 @@ from torch.profiler import profile, record_function, schedule
 
 dist.init_process_group("gloo")
 rank, model, ready = dist.get_rank(), nn.Linear(8, 8), []
-with profile() as found:
+with profile() as profiler:
     for _ in range(2):
         with record_function("work"):
             x = model(torch.ones(2, 8)).detach()
         dist.all_reduce(x)
 with tempfile.NamedTemporaryFile(suffix=".json") as file:
-    found.export_chrome_trace(file.name)
-with profile(schedule=schedule(wait=1, warmup=1, active=2), on_trace_ready=ready.append) as found:
+    profiler.export_chrome_trace(file.name)
+with profile(schedule=schedule(wait=1, warmup=1, active=2), on_trace_ready=ready.append) as profiler:
     for _ in range(5):
         model(torch.ones(2, 8))
         dist.barrier()
-        found.step()
-counts = {event.key: event.count for event in found.key_averages()}
+        profiler.step()
+counts = {event.key: event.count for event in profiler.key_averages()}
 assert len(ready) == 1 and counts.get("aten::linear", 2) == 2

@@ -15,7 +15,7 @@ torch.manual_seed(dist.get_rank(data))
 for _ in range(3):
     opt.zero_grad()
     (norm(torch.randn(8, 4)) - 1).square().mean().backward()
-    for one in norm.parameters():
-        dist.all_reduce(one.grad, group=model)
-        one.grad /= 2
+    for parameter in norm.parameters():
+        dist.all_reduce(parameter.grad, group=model)
+        parameter.grad /= 2
     opt.step()

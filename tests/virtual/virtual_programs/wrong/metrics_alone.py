@@ -9,8 +9,8 @@ dist.init_process_group("gloo")
 torch.manual_seed(0)
 data = TensorDataset(torch.randn(32, 4), torch.randn(32, 1))
 model = torch.nn.Linear(4, 1)
-for one in model.parameters():
-    dist.broadcast(one.data, src=0)
+for parameter in model.parameters():
+    dist.broadcast(parameter.data, src=0)
 sampler = DistributedSampler(data)
 opt = torch.optim.SGD(model.parameters(), lr=0.1)
 for epoch in range(2):

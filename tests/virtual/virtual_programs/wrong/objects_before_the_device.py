@@ -7,6 +7,6 @@ import torch.distributed as dist
 
 dist.init_process_group("nccl")
 # fix: torch.cuda.set_device(dist.get_rank())
-found = [None] * dist.get_world_size()
-dist.all_gather_object(found, dist.get_rank())  # reported: 0; 1
+gathered = [None] * dist.get_world_size()
+dist.all_gather_object(gathered, dist.get_rank())  # reported: 0; 1
 torch.cuda.set_device(dist.get_rank())
