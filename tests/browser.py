@@ -21,12 +21,12 @@ SHOTS = Path(__file__).parent.parent / "out" / "player"  # pictures to look at
 
 def find_chromium() -> str | None:
     """The browser's program, installed first where it is missing and this may install packages."""
-    found = next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
+    path = next(filter(None, map(shutil.which, NAMES)), None)
+    if path is None and os.geteuid() == 0 and shutil.which("apt-get"):
         for arguments in (["update", "-q"], ["install", "-y", "-q", "--no-install-recommends", "chromium"]):
             subprocess.run(["apt-get", *arguments], capture_output=True, timeout=300, check=False)
-        found = shutil.which("chromium")
-    return found
+        path = shutil.which("chromium")
+    return path
 
 
 @contextmanager

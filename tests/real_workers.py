@@ -149,14 +149,14 @@ def _wait_for_others() -> None:
 
 def listening() -> list[str]:
     """Return the local addresses on which this process accepts connections, in hexadecimal as in /proc/net."""
-    own = {str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()}
-    found = []
+    sockets = {str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()}
+    addresses = []
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in Path(table).read_text().splitlines()[1:]:
             fields = line.split()
-            if fields[3] == "0A" and f"socket:[{fields[9]}]" in own:
-                found.append(fields[1].partition(":")[0])
-    return found
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
+                addresses.append(fields[1].partition(":")[0])
+    return addresses
 
 
 def break_in_step(rank: int, world_size: int, measurement: TimedCall, bad: int, step: int, how: str) -> object:
@@ -177,27 +177,27 @@ def _break_executions(number: int, step: int, how: str) -> None:
     """Make this rank fail at a step of a recorded execution."""
     complete = Executor._complete
 
-    def complete_or_break(self: Executor, one: SliceStep, *rest: Any) -> None:
-        if self._is_watched and self._runs == number and one.step.number == step:
+    def complete_or_break(self: Executor, slice_step: SliceStep, *rest: Any) -> None:
+        if self._is_watched and self._runs == number and slice_step.step.number == step:
             time.sleep(0.1)  # the others have come as far as they can
             if how == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             if how == "raise":
                 raise ZeroDivisionError("no sheep")
             time.sleep(600)
-        complete(self, one, *rest)
+        complete(self, slice_step, *rest)
 
     Executor._complete = complete_or_break  # type: ignore[method-assign]
 
 
 def check_own_collectives(rank: int, world_size: int, collectives: tuple[str, ...]) -> dict[str, int]:
     """Return by collective and operator how many elements of the backend's own result are wrong on this rank."""
-    found = {}
+    wrong = {}
     for name in collectives:
         for op in ("sum", "mean") if find_spec(name).reduces else ("sum",):
             call = CollectiveCall(nccl(name), 12 * world_size, op=op, root=1 if find_spec(name).rooted else 0)
-            found[f"{name} {op}"] = measure_rank(rank, world_size, TimedCall(call, 1, 3, None)).wrong
-    return found
+            wrong[f"{name} {op}"] = measure_rank(rank, world_size, TimedCall(call, 1, 3, None)).wrong
+    return wrong
 
 
 def count_and_train(

@@ -52,11 +52,13 @@ class VirtualRuns:
         self, program: str | Path, ranks: int, *arguments: str, cluster: Cluster | None = None, **options: Any
     ) -> Ran:
         file = Path(program)
-        said: dict[str, list[str]] = {"stdout": [], "stderr": []}
-        asked = VirtualOptions(UserProgram(str(file), arguments), ranks, cluster or star(ranks or 8), **options)
-        finished = self.host.run(asked, timeout=120, show=lambda stream, text: said[stream].append(text))
+        output: dict[str, list[str]] = {"stdout": [], "stderr": []}
+        virtual_options = VirtualOptions(
+            UserProgram(str(file), arguments), ranks, cluster or star(ranks or 8), **options
+        )
+        finished = self.host.run(virtual_options, timeout=120, show=lambda stream, text: output[stream].append(text))
         recording = finished.recordings[-1]
-        return Ran("".join(said["stdout"]), "".join(said["stderr"]), finished.outcome, recording, finished.trace)
+        return Ran("".join(output["stdout"]), "".join(output["stderr"]), finished.outcome, recording, finished.trace)
 
 
 @contextmanager

@@ -19,26 +19,26 @@ def run_ranks(ranks: int, folder: Path, *words: object) -> list[tuple[int, str, 
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     start_server()
-    started, said = [], [[folder / f"rank{rank}.{name}" for name in ("out", "err")] for rank in range(ranks)]
-    told = {"WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    for rank, files in enumerate(said):
-        own = {**told, "RANK": rank, "LOCAL_RANK": rank, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": 1}
-        variables = {**os.environ, **{key: str(value) for key, value in own.items()}}
-        one = get_context("forkserver").Process(target=_be_rank, args=(variables, files, list(map(str, words))))
+    started, outputs = [], [[folder / f"rank{rank}.{name}" for name in ("out", "err")] for rank in range(ranks)]
+    common = {"WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    for rank, files in enumerate(outputs):
+        of_rank = {**common, "RANK": rank, "LOCAL_RANK": rank, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": 1}
+        variables = {**os.environ, **{key: str(value) for key, value in of_rank.items()}}
+        child = get_context("forkserver").Process(target=_be_rank, args=(variables, files, list(map(str, words))))
         with without_main():
-            one.start()
-        started.append(one)
+            child.start()
+        started.append(child)
     try:
         for process in started:
             process.join(120)
-            assert process.exitcode is not None, [file.read_text() for files in said for file in files]
+            assert process.exitcode is not None, [file.read_text() for files in outputs for file in files]
     finally:
         for process in started:
             process.kill()
             process.join()
     return [
         (process.exitcode or 0, out.read_text(), err.read_text())
-        for process, (out, err) in zip(started, said, strict=True)
+        for process, (out, err) in zip(started, outputs, strict=True)
     ]
 
 

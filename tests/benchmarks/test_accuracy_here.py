@@ -35,11 +35,11 @@ PAIR = PairProbes(6.25e6, 1500, 4096, [], [], [], [], [], 0, 0, 0.0, 0, [])
 
 
 def test_errors_are_relative_to_what_was_measured_and_grouped():
-    found = AccuracyHere(EmulatedRows(ROWS, {}, 1.0))
+    answer = AccuracyHere(EmulatedRows(ROWS, {}, 1.0))
     assert [row.error for row in ROWS] == pytest.approx([-0.5, 0.1, -0.02, None])
-    everything = found.views["all"]["all rows"]
+    everything = answer.views["all"]["all rows"]
     assert (everything.rows, everything.median) == (3, pytest.approx(0.1)) and everything.worst == pytest.approx(0.5)
-    assert found.views["algorithm"]["naive"].rows == 1 and found.views["size"]["1 MiB"].within == 1.0
+    assert answer.views["algorithm"]["naive"].rows == 1 and answer.views["size"]["1 MiB"].within == 1.0
     rows = [replace(ROWS[0], predicted_s=2.0 * (1 + share)) for share in (0.1, 0.2, 0.3, 0.4)]
     assert summarize_errors(rows).p90 == pytest.approx(0.37)
 
@@ -47,8 +47,8 @@ def test_errors_are_relative_to_what_was_measured_and_grouped():
 def test_as_stated_counts_rows_inside_their_interval():
     rows = [replace(row, uncertainty=0.1) for row in ROWS]
     assert [row.is_as_stated for row in rows] == [False, True, True, None]
-    found = AccuracyHere(EmulatedRows((*rows[:3], ROWS[0]), {}, 1.0)).views
-    assert found["all"]["all rows"].as_stated == pytest.approx(2 / 3) and ROWS[0].is_as_stated is None
+    views = AccuracyHere(EmulatedRows((*rows[:3], ROWS[0]), {}, 1.0)).views
+    assert views["all"]["all rows"].as_stated == pytest.approx(2 / 3) and ROWS[0].is_as_stated is None
     assert AccuracyHere(EmulatedRows(ROWS, {}, 1.0)).views["all"]["all rows"].as_stated is None
 
 
@@ -93,8 +93,8 @@ def test_a_busy_machine_is_named_and_its_rows_are_marked(accuracy_of: Ringlab, m
     rows = (*(replace(row, is_busy=True) for row in ROWS), replace(ROWS[0], scenario="star8"))
     answer = AccuracyHere(EmulatedRows(rows, {}, 12.0, loads=loads))
     monkeypatch.setattr(program, "accuracy_here", lambda names, **options: answer)
-    said = "busy during star4: other processes took 31% of this machine's cores (cc1plus). 4 of 5 rows are marked"
-    assert said in accuracy_of("--here").out
+    message = "busy during star4: other processes took 31% of this machine's cores (cc1plus). 4 of 5 rows are marked"
+    assert message in accuracy_of("--here").out
     assert [row["is_busy"] for row in answer.to_dict()["rows"]] == [True] * 4 + [False]
     assert replace(answer.found, loads={"star8": loads["star8"]}).busy == ""
 
@@ -109,18 +109,19 @@ def test_rates_are_measured_once_and_load_before_each_scenario(monkeypatch: pyte
     fast = replace(scenarios[1], path=Path("b.toml"), trainings=())
     scenarios[4:] = [replace(scenarios[4], path=Path("a.toml")), fast]
     pairs, crowds = dict[float, PairProbes](), dict[str, list[CrowdRound]]()
-    found = [here.calibrate(one, pairs, crowds, NoProgress()) for one in scenarios]
+    calibrations = [here.calibrate(scenario, pairs, crowds, NoProgress()) for scenario in scenarios]
     assert [call.args[0] for call in pair.call_args_list] == [6.25e6, 12.5e6]
     assert [call.kwargs["crowd"] for call in pair.call_args_list] == [None, PAIR]  # the cores are the same
     assert [call.args[1] for call in computing.call_args_list] == [scenarios[1].trainings, scenarios[3].trainings]
-    assert [one.pair and one.pair.crowds for one in found] == [[], [], rounds[:1], [], rounds[:1], rounds[1:]]
+    crowds_of_pairs = [calibration.pair and calibration.pair.crowds for calibration in calibrations]
+    assert crowds_of_pairs == [[], [], rounds[:1], [], rounds[:1], rounds[1:]]
     assert crowds == {"star8": rounds[:1], "a": rounds[:1], "b": rounds[1:]}
 
 
 def test_what_predicted_the_committed_rows_is_read_again():
-    found = json.loads((ROOT / "benchmarks" / "results" / "accuracy_here.json").read_text())
-    for pair in found["pairs"]:
-        again = pair_before(found, "star8", pair["bandwidth"])
+    results = json.loads((ROOT / "benchmarks" / "results" / "accuracy_here.json").read_text())
+    for pair in results["pairs"]:
+        again = pair_before(results, "star8", pair["bandwidth"])
         assert fit_pair(again, 8).tcp is not None and len(again.crowds) > len(pair["crowds"])
 
 
@@ -137,7 +138,7 @@ def test_only_some_clusters_are_emulated_where_they_are_named(accuracy_of: Ringl
 
 
 def test_what_no_scenario_bears_is_said(monkeypatch: pytest.MonkeyPatch):
-    def refuse(*given: object, **options: object) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
         raise RunFailed("clusters cannot be emulated here: ip is missing")
 
     monkeypatch.setattr(emulated_rows, "calibrate_pair", refuse)

@@ -86,44 +86,44 @@ def test_each_tells_its_options(name: str, monkeypatch: pytest.MonkeyPatch, caps
     assert end.value.code == 0 and "--help" in capsys.readouterr().out
 
 
-def assert_says_where_it_ran(found: Any) -> None:
-    assert (found["kind"], found["schema_version"]) == ("benchmark", 1)
-    assert found["environment"]["cores"] >= 1 and found["environment"]["torch"]
+def assert_says_where_it_ran(results: Any) -> None:
+    assert (results["kind"], results["schema_version"]) == ("benchmark", 1)
+    assert results["environment"]["cores"] >= 1 and results["environment"]["torch"]
 
 
 def test_simgrid_says_the_same_where_it_is_installed(tmp_path: Path):
     done = benchmark("against_simgrid.py", *SMALLEST["against_simgrid.py"], "-o", str(tmp_path / "found.json"))
     assert done.returncode == 0, done.stderr
     if not done.stdout.startswith("left out: there is no "):
-        found = json.loads((tmp_path / "found.json").read_text())
-        assert_says_where_it_ran(found)
-        assert len(found["rows"]) == 6 and all(row["full_differs"] < 1e-9 for row in found["rows"])
+        results = json.loads((tmp_path / "found.json").read_text())
+        assert_says_where_it_ran(results)
+        assert len(results["rows"]) == 6 and all(row["full_differs"] < 1e-9 for row in results["rows"])
 
 
 def test_methods_are_timed_from_routes_that_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, found = runpy.run_path(str(FOLDER / "methods.py")), list[object]()
+    made, pairs = runpy.run_path(str(FOLDER / "methods.py")), list[object]()
 
-    def counted(*asked: Any) -> object:
-        found.append(asked)
-        return routes.find_routes(*asked)
+    def counted(*arguments: Any) -> object:
+        pairs.append(arguments)
+        return routes.find_routes(*arguments)
 
     monkeypatch.setattr("simcomm.compiled.planning.engine_input.find_routes", counted)
     schedule, star = made["build"]("all_reduce/direct", 16), simcomm.star(16, "10 Gbit/s", "5 us")
     row = made["measure"]("all_reduce/direct", schedule, "star", star, 2)
     assert (row["taken"], row["max-plus"], row["events"] > 0) == ("events", None, True)
-    assert len(found) == 1
+    assert len(pairs) == 1
 
 
 @pytest.mark.slow
 def test_growth_is_fitted_over_ranks(tmp_path: Path):
-    found = measured("growth.py", tmp_path / "found.json", *SMALLEST["growth.py"])
-    assert_says_where_it_ran(found)
-    *rows, fitted = found["rows"]
+    results = measured("growth.py", tmp_path / "found.json", *SMALLEST["growth.py"])
+    assert_says_where_it_ran(results)
+    *rows, fitted = results["rows"]
     assert [(row["ranks"], row["messages"]) for row in rows] == [(p, p - 1) for p in (16, 64, 256, 1024)]
     assert all(row["cpu_s"] > 0 and row["megabytes"] > 0 for row in rows)
     assert (fitted["name"], fitted["over"], fitted["at_most"]) == ("broadcast/binomial", "ranks", 1.2)
     lacking = tmp_path / "lacking.json"
-    lacking.write_text(json.dumps({**found, "rows": rows[:1] + rows[2:]}))
+    lacking.write_text(json.dumps({**results, "rows": rows[:1] + rows[2:]}))
     *again, fitted = measured("growth.py", lacking, *SMALLEST["growth.py"], "--missing")["rows"]
     assert [rows[0], *rows[2:]] == [again[0], *again[2:]] and again[1]["ranks"] == 64
     assert fitted["name"] == "broadcast/binomial"
@@ -136,43 +136,44 @@ def test_growth_ends_in_time_and_says_what_is_left(tmp_path: Path):
 
 @pytest.mark.slow
 def test_overlap_is_measured_beside_torchs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    found = measured_here(monkeypatch, "overlap.py", tmp_path / "found.json", *SMALLEST["overlap.py"])
-    assert_says_where_it_ran(found)
-    assert [row["way"] for row in found["steps"]] == ["ddp", "ring[overlap]"]
-    assert found["steps"][0]["ratio"] == 1.0 and all(row["step_s"] > 0 for row in found["steps"])
+    results = measured_here(monkeypatch, "overlap.py", tmp_path / "found.json", *SMALLEST["overlap.py"])
+    assert_says_where_it_ran(results)
+    assert [row["way"] for row in results["steps"]] == ["ddp", "ring[overlap]"]
+    assert results["steps"][0]["ratio"] == 1.0 and all(row["step_s"] > 0 for row in results["steps"])
 
 
 @pytest.mark.slow
 def test_curves_of_two_ways_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    found = measured_here(monkeypatch, "training_curves.py", tmp_path / "found.json", *SMALLEST["training_curves.py"])
-    assert_says_where_it_ran(found)
-    assert [(row["ranks"], len(row["losses"])) for row in [*found["ways"], *found["ranks"]]] == [(2, 2), (2, 2), (1, 2)]
-    assert found["ways"][1]["furthest"] < 1e-3
+    results = measured_here(monkeypatch, "training_curves.py", tmp_path / "found.json", *SMALLEST["training_curves.py"])
+    assert_says_where_it_ran(results)
+    rows = [*results["ways"], *results["ranks"]]
+    assert [(row["ranks"], len(row["losses"])) for row in rows] == [(2, 2), (2, 2), (1, 2)]
+    assert results["ways"][1]["furthest"] < 1e-3
 
 
 def test_traces_are_measured(tmp_path: Path):
-    found = measured("traces.py", tmp_path / "found.json", *SMALLEST["traces.py"])
-    assert_says_where_it_ran(found)
-    assert found["messages"] == 2 * 31 * 32
-    assert [row["name"] for row in found["rows"]] == ["make", "write", "read"]
-    assert all(row["seconds"] > 0 and row["needed_bytes"] >= row["held_bytes"] >= 0 for row in found["rows"])
+    results = measured("traces.py", tmp_path / "found.json", *SMALLEST["traces.py"])
+    assert_says_where_it_ran(results)
+    assert results["messages"] == 2 * 31 * 32
+    assert [row["name"] for row in results["rows"]] == ["make", "write", "read"]
+    assert all(row["seconds"] > 0 and row["needed_bytes"] >= row["held_bytes"] >= 0 for row in results["rows"])
 
 
-def rows_of(found: Any, key: str) -> list[Any]:
-    return [row[key] for row in found["rows"]]
+def rows_of(results: Any, key: str) -> list[Any]:
+    return [row[key] for row in results["rows"]]
 
 
 WHOLE: dict[str, Callable[[Any], bool]] = {  # what each has to find where all of it is measured
-    "nccl_errors.py": lambda found: {*found["shipped"]["classes"]} == {"small", "mid", "large"},
-    "nccl_structure.py": lambda found: (
-        [[draw["seed"] for draw in draws] for draws in rows_of(found, "draws")] == [[1]]
-        and {*found["put_aside"]} == {"small", "mid", "large"}
+    "nccl_errors.py": lambda results: {*results["shipped"]["classes"]} == {"small", "mid", "large"},
+    "nccl_structure.py": lambda results: (
+        [[draw["seed"] for draw in draws] for draws in rows_of(results, "draws")] == [[1]]
+        and {*results["put_aside"]} == {"small", "mid", "large"}
     ),
-    "engine.py": lambda found: {*rows_of(found, "part")} == {"events", "reference", "commands"},
-    "side_by_side.py": lambda found: {*rows_of(found, "part")} == {"commands", "calls", "ranks"},
-    "waiting.py": lambda found: [*dict.fromkeys(rows_of(found, "part"))] == ["start", "cliffs", "peers", "sweep"],
-    "virtual_programs.py": lambda found: (
-        found["rows"][0]["told"] == [] and found["rows"][0]["calls"] > 20 and found["rows"][1]["unit"] == "s"
+    "engine.py": lambda results: {*rows_of(results, "part")} == {"events", "reference", "commands"},
+    "side_by_side.py": lambda results: {*rows_of(results, "part")} == {"commands", "calls", "ranks"},
+    "waiting.py": lambda results: [*dict.fromkeys(rows_of(results, "part"))] == ["start", "cliffs", "peers", "sweep"],
+    "virtual_programs.py": lambda results: (
+        results["rows"][0]["told"] == [] and results["rows"][0]["calls"] > 20 and results["rows"][1]["unit"] == "s"
     ),
 }
 
@@ -180,9 +181,9 @@ WHOLE: dict[str, Callable[[Any], bool]] = {  # what each has to find where all o
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WHOLE)
 def test_all_of_it_is_measured(name: str, tmp_path: Path):
-    found = measured(name, tmp_path / "found.json", *SMALLEST[name])
-    assert_says_where_it_ran(found)
-    assert WHOLE[name](found)
+    results = measured(name, tmp_path / "found.json", *SMALLEST[name])
+    assert_says_where_it_ran(results)
+    assert WHOLE[name](results)
 
 
 @pytest.mark.slow
@@ -204,40 +205,40 @@ def test_two_checkouts_are_measured_side_by_side_in_parts(tmp_path: Path):
 
 
 def test_every_fault_that_was_tried_ends_all_ranks_and_goes_on():
-    found = json.loads((FOLDER / "results" / "faults.json").read_text())
-    assert found["rows"] and all(row["same_weights"] and row["processes"] == 0 for row in found["rows"])
+    results = json.loads((FOLDER / "results" / "faults.json").read_text())
+    assert results["rows"] and all(row["same_weights"] and row["processes"] == 0 for row in results["rows"])
 
 
 def test_overlapped_steps_learn_as_ddp_and_are_as_fast():
-    found = json.loads((FOLDER / "results" / "overlap.json").read_text())
-    assert {row["way"]: row["ratio"] for row in found["steps"]}["ring[overlap]"] <= 1.05
+    results = json.loads((FOLDER / "results" / "overlap.json").read_text())
+    assert {row["way"]: row["ratio"] for row in results["steps"]}["ring[overlap]"] <= 1.05
     curves, chosen = (runpy.run_path(str(FOLDER / "training_curves.py"))[name] for name in ("WAYS", "RECIPE"))
-    found = json.loads((FOLDER / "results" / "training_curves.json").read_text())
-    assert by_recipe(found["recipes"])[0][1] == chosen, "the recipe is the one that was chosen"
-    assert {row["way"] for row in found["ways"]} == set(curves)
-    assert all(row["accuracies"][-1] >= 0.95 and row["furthest"] < 1e-3 for row in found["ways"])
+    results = json.loads((FOLDER / "results" / "training_curves.json").read_text())
+    assert by_recipe(results["recipes"])[0][1] == chosen, "the recipe is the one that was chosen"
+    assert {row["way"] for row in results["ways"]} == set(curves)
+    assert all(row["accuracies"][-1] >= 0.95 and row["furthest"] < 1e-3 for row in results["ways"])
 
 
 def test_one_rank_predicted_two_four_and_eight_hosts():
-    found = json.loads((FOLDER / "results" / "one_rank.json").read_text())
-    assert {row["world_size"] for row in found["rows"]} == {2, 4, 8} and not found["refused"]
+    results = json.loads((FOLDER / "results" / "one_rank.json").read_text())
+    assert {row["world_size"] for row in results["rows"]} == {2, 4, 8} and not results["refused"]
 
 
 @pytest.mark.slow
 def test_faults_are_tried(tmp_path: Path):
-    found = measured("faults.py", tmp_path / "found.json", *SMALLEST["faults.py"])
-    assert_says_where_it_ran(found)
-    assert [(row["goes_on_from"], row["lost_steps"], row["same_weights"]) for row in found["rows"]] == [
+    results = measured("faults.py", tmp_path / "found.json", *SMALLEST["faults.py"])
+    assert_says_where_it_ran(results)
+    assert [(row["goes_on_from"], row["lost_steps"], row["same_weights"]) for row in results["rows"]] == [
         (5, 2, True),
         (10, 2, True),
     ]
-    assert all(row["processes"] == row["files"] == 0 for row in found["rows"])
-    assert found["rows"][0]["status"] == 1 and "training step 7, backward" in found["rows"][0]["said"]
+    assert all(row["processes"] == row["files"] == 0 for row in results["rows"])
+    assert results["rows"][0]["status"] == 1 and "training step 7, backward" in results["rows"][0]["said"]
 
 
 def test_the_executor_was_measured_beside_gloo_at_every_size():
-    found = json.loads((FOLDER / "results" / "against_gloo.json").read_text())
-    rings = [(row["ranks"], row["bytes"]) for row in found["all_reduce"] if row["algorithm"] == "ring"]
+    results = json.loads((FOLDER / "results" / "against_gloo.json").read_text())
+    rings = [(row["ranks"], row["bytes"]) for row in results["all_reduce"] if row["algorithm"] == "ring"]
     assert rings == [(ranks, 1024 * 4**k) for ranks in (2, 4, 8) for k in range(9)]
 
 
@@ -278,9 +279,9 @@ def test_engine_benchmark_has_parts_and_goals_for_all_ranks(tmp_path: Path):
 
 @pytest.mark.slow
 def test_the_methods_are_measured_where_they_apply(tmp_path: Path):
-    found = measured("methods.py", tmp_path / "found.json", *SMALLEST["methods.py"])
-    assert_says_where_it_ran(found)
-    rows = {(row["algorithm"], row["cluster"]): row for row in found["rows"]}
+    results = measured("methods.py", tmp_path / "found.json", *SMALLEST["methods.py"])
+    assert_says_where_it_ran(results)
+    rows = {(row["algorithm"], row["cluster"]): row for row in results["rows"]}
     assert rows["all_reduce/ring", "star"]["taken"] == "max-plus"
     both_ways, doubling = rows["all_reduce/bidirectional_ring", "star"], rows["all_reduce/recursive_doubling", "star"]
     assert both_ways["max-plus"] is doubling["max-plus"] is None
@@ -290,26 +291,30 @@ def test_the_methods_are_measured_where_they_apply(tmp_path: Path):
 @pytest.mark.slow
 def test_waiting_is_measured_in_wall_and_processor_seconds(tmp_path: Path):
     smallest = SMALLEST["waiting.py"]
-    found = measured("waiting.py", tmp_path / "found.json", *smallest, "--parts", "sweep", "--ways", "sweep")
-    assert_says_where_it_ran(found)
-    (row,) = found["rows"]
+    results = measured("waiting.py", tmp_path / "found.json", *smallest, "--parts", "sweep", "--ways", "sweep")
+    assert_says_where_it_ran(results)
+    (row,) = results["rows"]
     assert (row["part"], row["name"], row["at_most_s"]) == ("sweep", "125 predictions: simcomm.sweep", 2.0)
     for low, high, seconds in ((*row["wall_spread_s"], row["wall_s"]), (*row["cpu_spread_s"], row["cpu_s"])):
         assert 0 < low <= seconds <= high
 
 
 def test_what_is_called_a_prediction_is_the_command_line(monkeypatch: pytest.MonkeyPatch):
-    commands, asked = runpy.run_path(str(FOLDER / "engine.py"))["commands"], list[Any]()
+    commands, requests = runpy.run_path(str(FOLDER / "engine.py"))["commands"], list[Any]()
 
     def once(arguments: list[str], repetitions: int) -> tuple[list[float], float]:
-        asked.append(load(arguments[3]) if arguments[:3] == ["-m", "ringlab", "predict"] else arguments)
+        requests.append(load(arguments[3]) if arguments[:3] == ["-m", "ringlab", "predict"] else arguments)
         return [1.0], 1.0
 
     monkeypatch.setitem(commands.__globals__, "command", once)
     rows = [row for row in commands(1, 64) if "memory" not in row["name"]]
-    scenarios = {row["name"]: one for row, one in zip(rows, asked, strict=True) if isinstance(one, LoadedScenario)}
+    scenarios = {
+        row["name"]: scenario
+        for row, scenario in zip(rows, requests, strict=True)
+        if isinstance(scenario, LoadedScenario)
+    }
     assert list(scenarios) == [row["name"] for row in rows if row["name"].startswith("predict ")]
-    (jittered,) = (one for one in scenarios.values() if one.faults.is_random)
+    (jittered,) = (scenario for scenario in scenarios.values() if scenario.faults.is_random)
     assert jittered is scenarios["predict a ring all-reduce, 256 ranks on a star, uniform jitter"]
     assert (jittered.faults.messages, jittered.faults.repetitions) == (Jitter("uniform", 1e-6), 1)
 

@@ -31,8 +31,8 @@ def python(text: str) -> tuple[str, ...]:
 
 
 def plan(small: bool = False) -> list[Any]:
-    found: list[Any] = GPU["make_plan"](Asked("nccl", 2, small), Path("folder"))
-    return found
+    parts: list[Any] = GPU["make_plan"](Asked("nccl", 2, small), Path("folder"))
+    return parts
 
 
 def test_install_and_parts_take_less_than_nine_minutes():
@@ -55,8 +55,8 @@ def test_plan_has_all_parts_with_existing_names():
     assert all(find_algorithm(name, "all_reduce") for name in names)
     assert "--accept-noise" in parts["calibration"].commands[0], "a machine that is not calm loses nothing"
     training = load(ROOT / "benchmarks" / "gpu_training.toml").trainings
-    assert [one.sync_name for one in training] == ["naive", "ring", "ddp"]
-    assert {one.model for one in training} == {"resnet34"}
+    assert [job.sync_name for job in training] == ["naive", "ring", "ddp"]
+    assert {job.model for job in training} == {"resnet34"}
     assert all("nccl" in command for name in measured[1:] for command in parts[name].commands)
     profile, first, resumed = parts["one rank"].commands
     assert "cuda" in profile and "nccl" in first and resumed[resumed.index("--resume") + 1] == "auto"
@@ -66,7 +66,7 @@ def test_plan_has_all_parts_with_existing_names():
 def test_each_check_on_gpus_has_tests_and_each_test_a_check():
     text = (ROOT / GPU["ON_GPUS"]).read_text()
     names = re.findall(r"@pytest.mark.gpu\n(?:@.*\n)*def (\w+)", text)
-    chosen = {name: [one for one in names if word in one] for name, (_, word) in GPU["CHECKS"].items()}
+    chosen = {name: [test for test in names if word in test] for name, (_, word) in GPU["CHECKS"].items()}
     assert all(chosen.values()) and sorted(chain(*chosen.values())) == sorted(names)
 
 
@@ -128,14 +128,14 @@ def test_failed_or_hanging_part_does_not_stop_the_others(tmp_path: Path):
 
 def test_part_ends_when_make_gpu_is_terminated(tmp_path: Path):
     sleeper = python("import os, time; print(os.getpid(), flush=True); time.sleep(60)")
-    whole = f"""
+    program = f"""
 import runpy
 from pathlib import Path
 gpu = runpy.run_path({str(ROOT / "benchmarks" / "gpu.py")!r})
 gpu["end_parts_on_termination"]()
 gpu["run_part"](gpu["Part"]("sleeping", 60, ({sleeper!r},)), Path({str(tmp_path)!r}), 60.0)
 """
-    process, output = subprocess.Popen(python(whole)), tmp_path / "output"
+    process, output = subprocess.Popen(python(program)), tmp_path / "output"
     until = time.monotonic() + 60
     while not (output.exists() and output.read_text().endswith("\n")) and time.monotonic() < until:
         time.sleep(0.02)
@@ -163,10 +163,10 @@ def test_part_may_use_time_left_by_earlier_parts_only(tmp_path: Path, monkeypatc
 
 def test_plan_is_shown_before_anything_is_installed():
     make = ["make", "--no-print-directory", "-n", "gpu"]
-    said = [subprocess.run([*make, *options], cwd=ROOT, capture_output=True, text=True, timeout=60).stdout
+    outputs = [subprocess.run([*make, *options], cwd=ROOT, capture_output=True, text=True, timeout=60).stdout
             for options in ([], ["GPU_OPTIONS=--plan --small", "PYTHON=python3"])]  # fmt: skip
-    assert "gpu_wheels.py install" in said[0] and "/bin/python benchmarks/gpu.py" in said[0]
-    assert said[1] == "python3 benchmarks/gpu.py --plan --small\n"
+    assert "gpu_wheels.py install" in outputs[0] and "/bin/python benchmarks/gpu.py" in outputs[0]
+    assert outputs[1] == "python3 benchmarks/gpu.py --plan --small\n"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -181,9 +181,9 @@ def test_without_a_gpu_nothing_is_started():
 def test_make_gpu_runs_on_the_cpu_with_gloo(tmp_path: Path):
     file = tmp_path / "found.json"
     done = run_python("benchmarks/gpu.py", "--backend", "gloo", "--small", "-o", file, timeout_s=2400)
-    found = json.loads(file.read_text())
-    assert done.returncode == 0 and {row["status"] for row in found["parts"]} == {"done"}
-    parts = {row["part"]: row["found"] for row in found["parts"]}
+    results = json.loads(file.read_text())
+    assert done.returncode == 0 and {row["status"] for row in results["parts"]} == {"done"}
+    parts = {row["part"]: row["found"] for row in results["parts"]}
     assert set(parts["tests"].values()) <= {"passed", "skipped"} and len(parts["tests"]) >= 4
     assert {row["algorithm"] for row in parts["beside"]["all_reduce"]} == {"ring"}
     assert set(parts["one rank"]) == {"profile", "first epoch", "resumed"}

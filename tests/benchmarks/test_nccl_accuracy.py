@@ -50,10 +50,10 @@ def test_size_class_includes_its_upper_end():
 
 
 def test_score_is_a_median_over_systems_of_medians():
-    one = compared("a", [0.1, -0.3, 0.0, 0.0, 4.0, 2.0])
+    first = compared("a", [0.1, -0.3, 0.0, 0.0, 4.0, 2.0])
     two = compared("b", [0.4, 0.4, 0.0, 0.5, 0.1, 0.1])
     three = compared("c", [-0.5, -0.5, 0.2, 0.2, 0.3, 0.3])
-    judged = concatenate([one, two, three])
+    judged = concatenate([first, two, three])
     scores = score_classes(judged)
     assert scores["small"].median == pytest.approx(0.4)
     assert scores["mid"].median == pytest.approx(0.2)
@@ -72,8 +72,8 @@ def test_coverage_counts_rows_in_the_interval():
 
 
 def test_series_of_a_system_count_together():
-    one, other = compared("a", [0.1] * 6), compared("a", [0.3] * 6, collective="reduce")
-    judged = concatenate([one, other])
+    first, other = compared("a", [0.1] * 6), compared("a", [0.3] * 6, collective="reduce")
+    judged = concatenate([first, other])
     assert score_systems(judged)["a"]["mid"].median == pytest.approx(0.2)
     assert score_classes(judged.by("collective")["reduce"])["small"].median == pytest.approx(0.3)
 
@@ -106,8 +106,8 @@ def test_at_most_twelve_sizes_of_a_series_count():
     assert max(len(series.nbytes) for _, series in judged) == 12
     assert not {system.slug for system, _ in judged} & put_aside()
     assert not [system.slug for system, _ in judged if system.skip]
-    found = compare_series(judged[:3], lambda system, collective, nbytes: Times(nbytes, nbytes, nbytes), {})
-    assert [*found.by("system")] == [*dict.fromkeys(system.slug for system, _ in judged[:3])]
+    rows = compare_series(judged[:3], lambda system, collective, nbytes: Times(nbytes, nbytes, nbytes), {})
+    assert [*rows.by("system")] == [*dict.fromkeys(system.slug for system, _ in judged[:3])]
 
 
 def test_family_depends_on_the_description():
@@ -132,8 +132,8 @@ def test_alpha_beta_is_the_textbook_model():
     seconds = alpha_beta(two, "all_reduce", np.array([0.0, 1e9]))
     assert seconds[0] == pytest.approx(28 * 0.6e-6 + 2 * 2.7e-6)
     assert seconds[1] - seconds[0] == pytest.approx(1e9 * 30 / 16 / 400e9)
-    one = describe_system("x", {"nodes": 1, "gpus": 2, "gpu": "RTX 4090"})
-    assert alpha_beta(one, "send_recv", np.array([0.0]))[0] == pytest.approx(1e-6)
+    machine = describe_system("x", {"nodes": 1, "gpus": 2, "gpu": "RTX 4090"})
+    assert alpha_beta(machine, "send_recv", np.array([0.0]))[0] == pytest.approx(1e-6)
 
 
 def test_tuner_formula_exists_for_tuned_collectives():
@@ -147,13 +147,13 @@ def test_torch_estimator_is_called_and_restored():
     from torch._inductor import comm_analysis
 
     hopper = TorchMachine("hopper", 8, True)
-    found = estimate_with_torch(hopper, "all_reduce", 8, [2**30])
-    assert found is not None and 2**30 * 1.75 / found[0] == pytest.approx(370e9, rel=0.05), "its NVLink of Hopper"
+    estimate = estimate_with_torch(hopper, "all_reduce", 8, [2**30])
+    assert estimate is not None and 2**30 * 1.75 / estimate[0] == pytest.approx(370e9, rel=0.05), "its NVLink of Hopper"
     assert estimate_with_torch(hopper, "broadcast", 8, [1024]) is None
     gathered, scattered = (estimate_with_torch(hopper, name, 8, [2**27]) for name in ("all_gather", "reduce_scatter"))
     assert gathered is not None and scattered is not None and gathered[0] < scattered[0], "it counts the input of each"
     slow = estimate_with_torch(TorchMachine("ada", 2, False), "all_reduce", 2, [2**30])
-    assert slow is not None and slow[0] > 5 * found[0]
+    assert slow is not None and slow[0] > 5 * estimate[0]
     assert comm_analysis.get_gpu_type.__module__ == comm_analysis.__name__
 
 
@@ -163,17 +163,17 @@ def own() -> AccuracyAnswer:
 
 
 def test_accuracy_json_has_its_keys(own: AccuracyAnswer):
-    found = own.to_dict()
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert found.keys() == {"classes", "systems", "baselines"}
-    assert list(found["classes"]) == ["small", "mid", "large"]
-    for score in found["classes"].values():
+    content = own.to_dict()
+    assert json.loads(json.dumps(content, allow_nan=False)) == content
+    assert content.keys() == {"classes", "systems", "baselines"}
+    assert list(content["classes"]) == ["small", "mid", "large"]
+    for score in content["classes"].values():
         assert score.keys() == {"median", "mean_capped", "systems", "coverage80"}
-    for scores in found["systems"].values():
+    for scores in content["systems"].values():
         assert scores.keys() <= {"small", "mid", "large"}
         assert all(score.keys() == {"median", "signed"} for score in scores.values())
-    assert found["baselines"].keys() == {"torch", "tuner", "alpha-beta"}
-    assert all(medians.keys() == {"small", "mid", "large"} for medians in found["baselines"].values())
+    assert content["baselines"].keys() == {"torch", "tuner", "alpha-beta"}
+    assert all(medians.keys() == {"small", "mid", "large"} for medians in content["baselines"].values())
 
 
 def test_held_out_systems_are_not_evaluated(own: AccuracyAnswer):
@@ -204,11 +204,11 @@ def make_directory(folder: Path, factor: float = 2.0) -> Path:
 
 
 def test_user_directory_is_evaluated_with_shipped_parameters(tmp_path: Path):
-    found = accuracy(make_directory(tmp_path))
-    assert found.systems.keys() == {"a"}
-    assert all(score.median == pytest.approx(1.0) for score in found.systems["a"].values())
-    assert all(score.signed == pytest.approx(1.0) for score in found.systems["a"].values())
-    assert found.notes == ("described, without a table: c", "1 systems are held out and not looked at")
+    answer = accuracy(make_directory(tmp_path))
+    assert answer.systems.keys() == {"a"}
+    assert all(score.median == pytest.approx(1.0) for score in answer.systems["a"].values())
+    assert all(score.signed == pytest.approx(1.0) for score in answer.systems["a"].values())
+    assert answer.notes == ("described, without a table: c", "1 systems are held out and not looked at")
     assert accuracy(tmp_path, only_held_out=True).systems.keys() == {"b"}
 
 
@@ -217,9 +217,9 @@ def test_single_rank_is_noted(tmp_path: Path):
     with (folder / FILE_NAME).open("a") as file:
         file.write('alone = { nodes = 1, gpus = 1, gpu = "T4" }\n')
     (folder / "alone.csv").write_text((folder / "a.csv").read_text())
-    found = accuracy(folder)
-    assert found.systems.keys() == {"a"}
-    assert "one rank alone, which communicates with nobody: alone" in found.notes
+    answer = accuracy(folder)
+    assert answer.systems.keys() == {"a"}
+    assert "one rank alone, which communicates with nobody: alone" in answer.notes
     with pytest.raises(InputError, match="alone is one GPU alone, which leaves NCCL nothing to do"):
         predict_seconds(read_systems(folder)["alone"], "all_reduce", [1024])
 

@@ -41,26 +41,26 @@ def profile(**changes: object) -> ModelProfile:
 
 def test_ranks_beyond_the_cores_take_turns() -> None:
     trainings = load(SCENARIO).trainings
-    found = computing_of(profile(), trainings, "one.json")
+    calibration = computing_of(profile(), trainings, "one.json")
     for training in trainings:
-        together = found.phases(training, cores(), RANK)
-        assert together is not None and together == found.phases(training, 1, RANK)
+        together = calibration.phases(training, cores(), RANK)
+        assert together is not None and together == calibration.phases(training, 1, RANK)
         assert (together.forward, together.backward, together.optimizer) == pytest.approx((0.04, 0.08, 0.005))
-    assert len(found.overlap) == 1
-    assert found.overlap[0].gradients == [(4 * PARAMETERS[1], 0.25), (4 * PARAMETERS[0], 1.0)]
+    assert len(calibration.overlap) == 1
+    assert calibration.overlap[0].gradients == [(4 * PARAMETERS[1], 0.25), (4 * PARAMETERS[0], 1.0)]
 
 
 def test_emulated_rings_combine_profile_and_network() -> None:
-    ring = next(one for one in load(SCENARIO).trainings if one.sync_name == "ring")
-    found = computing_of(profile(), [ring], "one.json")
+    ring = next(training for training in load(SCENARIO).trainings if training.sync_name == "ring")
+    calibration = computing_of(profile(), [ring], "one.json")
     for ranks in (2 * cores(), 4 * cores()):
         star = as_emulated(simcomm.star(ranks, "1 Tbit/s", "0 us"))
-        trace = simcomm.train(ring, star, calibration=found, steps=1)
+        trace = simcomm.train(ring, star, calibration=calibration, steps=1)
         assert trace.elapsed == pytest.approx(0.125 * ranks / cores(), rel=0.01)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"batch_size": 32}, "batch size 32 in float32, but the scenario uses batch size 60"),
         ({"precision": "bf16"}, "batch size 60 in bf16"),
@@ -68,8 +68,8 @@ def test_emulated_rings_combine_profile_and_network() -> None:
         ({"threads": 0}, "no processor whose threads are known"),
     ],
 )
-def test_another_profile_is_refused(changes: dict[str, object], said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_another_profile_is_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         computing_of(profile(**changes), load(SCENARIO).trainings, "one.json")
 
 
@@ -83,31 +83,31 @@ def test_profile_of_another_model_is_rejected() -> None:
 def test_the_command_shows_steps_and_rejects_one_host(
     ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    file, asked = tmp_path / "one.json", list[list[tuple[str, LoadedScenario]]]()
+    file, requests = tmp_path / "one.json", list[list[tuple[str, LoadedScenario]]]()
     profile().write(file)
     rows = tuple(EmulatedRow("2", f"ring: {phase}", 2, None, 1.1, 1.0) for phase in ("step", "sync"))
 
     def measure(scenarios: list[tuple[str, LoadedScenario]], *rest: object) -> EmulatedRows:
-        asked.append(scenarios)
+        requests.append(scenarios)
         return EmulatedRows(rows, {"4": "a queue dropped packets"}, 3.0)
 
     monkeypatch.setattr(one_rank, "compare_each", measure)
     command = in_this_process(monkeypatch, capsys, partial(exit_with_a_line, one_rank.app))
-    given = (SCENARIO, "--profile", file, "--json", tmp_path / "a.json")
-    done = command(*given, "--devices", "2,4")
+    arguments = (SCENARIO, "--profile", file, "--json", tmp_path / "a.json")
+    done = command(*arguments, "--devices", "2,4")
     assert done.status == 0 and "+10.0 %" in done.out and "4 hosts were not measured: a queue dropped" in done.out
-    assert [(name, one.cluster.world_size) for name, one in asked[0]] == [("2", 2), ("4", 4)]
+    assert [(name, scenario.cluster.world_size) for name, scenario in requests[0]] == [("2", 2), ("4", 4)]
     assert '"kind": "profiled rank"' in (tmp_path / "a.json").read_text()
-    assert "of at least 2" in command(*given, "--devices", "1,2").err
+    assert "of at least 2" in command(*arguments, "--devices", "1,2").err
     assert "use `python -m benchmarks.accuracy.one_rank`" in ringlab("compare", SCENARIO, "--devices", "2,4").err
 
 
 def test_failed_scenario_is_left_out() -> None:
     row, scenario = EmulatedRow("2", "ring: step", 2, None, 1.1, 1.0), load(SCENARIO)
     compare = Mock(side_effect=[[row], InputError("too wide"), KeyboardInterrupt, [row]])
-    found = compare_each([(name, scenario) for name in "abcd"], compare, NoProgress())
-    assert found.refused == {"b": "too wide", "c": "interrupted, as were all that follow"}
-    assert [replace(one, is_busy=False) for one in found.rows] == [row] and compare.call_count == 3
+    rows = compare_each([(name, scenario) for name in "abcd"], compare, NoProgress())
+    assert rows.refused == {"b": "too wide", "c": "interrupted, as were all that follow"}
+    assert [replace(compared, is_busy=False) for compared in rows.rows] == [row] and compare.call_count == 3
     with pytest.raises(RunFailed, match="too wide"):
         compare_each([("a", scenario)], Mock(side_effect=InputError("too wide")), NoProgress())
 
@@ -128,7 +128,7 @@ def test_small_network_has_the_stated_parameters():
     syncs = {"naive", "ring", "ring[overlap, bucket_mb=1.5]", "ddp"}
     for name, hosts in (("training", 4), ("training8", 8)):
         scenario = load(f"emulated/{name}")
-        assert (scenario.cluster.world_size, {one.sync_name for one in scenario.trainings}) == (hosts, syncs)
+        assert (scenario.cluster.world_size, {training.sync_name for training in scenario.trainings}) == (hosts, syncs)
         build_model(scenario.trainings[0], seed=0)  # refuses another number
 
 

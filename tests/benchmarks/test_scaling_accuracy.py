@@ -19,14 +19,14 @@ def test_the_json_has_the_keys_that_are_promised(accuracy_of: Ringlab, tmp_path:
     done = accuracy_of("--training", "--data", tmp_path, "--json", tmp_path / "out.json")
     assert done.status == 0, done.err
     assert "parameter server " in done.out and "no exchange " in done.out  # no word of a table is broken
-    found = json.loads((tmp_path / "out.json").read_text())
-    assert found["points"].keys() == {"all", "hard"} and found["baselines"].keys() == {*BASELINES}
-    assert (found["points"]["all"]["n"], found["points"]["hard"]["n"], found["series"]) == (594, 151, 252)
-    assert {"n", "median", "p90", "within15", "coverage80"} <= found["points"]["hard"].keys()
-    for errors in found["baselines"].values():
-        assert all(errors[what].keys() == {"median", "p90"} for what in ("all", "hard"))
-        assert errors["hard"]["median"] > found["points"]["hard"]["median"]
-    linear = np.array([1 / (1 + found["baselines"]["linear"]["hard"]["median"]) < 0.9])
+    content = json.loads((tmp_path / "out.json").read_text())
+    assert content["points"].keys() == {"all", "hard"} and content["baselines"].keys() == {*BASELINES}
+    assert (content["points"]["all"]["n"], content["points"]["hard"]["n"], content["series"]) == (594, 151, 252)
+    assert {"n", "median", "p90", "within15", "coverage80"} <= content["points"]["hard"].keys()
+    for errors in content["baselines"].values():
+        assert all(errors[difficulty].keys() == {"median", "p90"} for difficulty in ("all", "hard"))
+        assert errors["hard"]["median"] > content["points"]["hard"]["median"]
+    linear = np.array([1 / (1 + content["baselines"]["linear"]["hard"]["median"]) < 0.9])
     assert linear.all()
 
 
@@ -115,9 +115,9 @@ def test_a_model_that_is_not_known_leaves_out_its_series_alone(tmp_path: Path) -
     again = text[text.index("[[series]]") :].replace("ResNet-50", "ResNeXt-50")
     path = tmp_path / "series_described.toml"
     path.write_text(text + again)
-    found = accuracy_training(tmp_path)
-    assert found.series == 1
-    (note,) = (note for note in found.notes if "left out" in note)
+    answer = accuracy_training(tmp_path)
+    assert answer.series == 1
+    (note,) = (note for note in answer.notes if "left out" in note)
     assert "not known: 1: " in note and "unknown model 'ResNeXt-50'" in note
     sized = again.replace("grad_bytes", "parameters = 25_000_000\nflops = 8.4e9\ngrad_bytes")
     path.write_text(text + sized)

@@ -41,20 +41,20 @@ def test_file_uses_its_own_nodes_and_links(tmp_path: Path) -> None:
         '[nodes.box]\ngpus = 8\nlink = "mine"\ncores = 8\nnic_GBps = 1.25\n[links.mine]\n"2" = 7\n"4" = 9.5\n'
         + SERIES.replace('"dlperf"', '"box"')
     )
-    (found,) = read_series(tmp_path)
-    assert [found.node.bus_bandwidth(gpus) / 1e9 for gpus in (1, 2, 3, 4, 8)] == [7, 7, 7, 9.5, 9.5]
-    assert [point.rate for point in found.points] == [100, 700.5]
+    (series,) = read_series(tmp_path)
+    assert [series.node.bus_bandwidth(gpus) / 1e9 for gpus in (1, 2, 3, 4, 8)] == [7, 7, 7, 9.5, 9.5]
+    assert [point.rate for point in series.points] == [100, 700.5]
 
 
 def test_figures_of_gpus_have_one_source(tmp_path: Path) -> None:
     """The project's own series name GPUs of the catalogue only; a stranger's may state figures."""
-    own = tomllib.loads((OWN_DATA / "series_described.toml").read_text(encoding="utf-8"))
-    assert own.keys() == {"series"}
+    content = tomllib.loads((OWN_DATA / "series_described.toml").read_text(encoding="utf-8"))
+    assert content.keys() == {"series"}
     (tmp_path / "series_described.toml").write_text(
         '[gpus."V100"]\nfp32 = 14\nmemory_GBps = 800\nyear = 2018\n[gpus.mine]\ncatalogue = "H100 SXM"\n'
         + SERIES + SERIES.replace('"V100"', '"mine"') + SERIES.replace('"V100"', '"L40S"')
     )  # fmt: skip
-    stated, same, known = (one.gpu for one in read_series(tmp_path))
+    stated, same, known = (series.gpu for series in read_series(tmp_path))
     assert (stated.vector_32, stated.memory_rate, stated.watts) == (14e12, 800e9, find_series_gpu("V100").watts)
     assert same == find_series_gpu("H100 SXM")._replace(name="mine")
     assert known == find_series_gpu("L40S") and known.watts == 350
@@ -107,7 +107,7 @@ def test_rates_of_the_planner_are_those_of_the_series() -> None:
 
 
 def test_a_fifth_of_the_systems_is_held_out() -> None:
-    systems = {one.system for one in read_series()}
+    systems = {series.system for series in read_series()}
     assert put_aside() < systems
     assert len(put_aside()) == round(len(systems) / 5)
 
@@ -133,7 +133,7 @@ def test_gradients_come_in_the_order_of_backward() -> None:
         assert shares == sorted(shares) and shares[-1] == 1.0
         assert sum(gradient.nbytes for gradient in gradients) == 4 * find_model(name).parameters
     vgg = find_model("VGG16").gradients(4)
-    assert [one.nbytes for one in vgg[:2]] == [4 * 1000, 4 * 1000 * 4096]  # the last layer's are the first
+    assert [gradient.nbytes for gradient in vgg[:2]] == [4 * 1000, 4 * 1000 * 4096]  # the last layer's are the first
 
 
 def test_gpus_of_the_catalogue_are_known_to_series() -> None:

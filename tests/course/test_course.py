@@ -38,23 +38,28 @@ REPORT = re.compile(
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.file_name)
 def test_solution_is_right(lesson: Lesson, virtual: VirtualRuns, tmp_path: Path) -> None:
-    found = judge(lesson, solved(lesson, tmp_path), virtual.host, lambda *_: None)
-    assert {one.exercise: (one.state, one.text) for one in found.exercises} == {
-        one.name: ("right", "") for one in lesson.checks.EXERCISES
+    answer = judge(lesson, solved(lesson, tmp_path), virtual.host, lambda *_: None)
+    assert {exercise.exercise: (exercise.state, exercise.text) for exercise in answer.exercises} == {
+        exercise.name: ("right", "") for exercise in lesson.checks.EXERCISES
     }
 
 
 @pytest.mark.parametrize(
     "lesson",
-    [pytest.param(one, id=one.file_name, marks=[pytest.mark.slow] * (one.number not in (2, 6))) for one in LESSONS],
+    [
+        pytest.param(lesson, id=lesson.file_name, marks=[pytest.mark.slow] * (lesson.number not in (2, 6)))
+        for lesson in LESSONS
+    ],
 )
 def test_skeleton_is_to_do(lesson: Lesson, virtual: VirtualRuns, tmp_path: Path) -> None:
     path = tmp_path / lesson.file_name
     path.write_text(lesson.skeleton)
-    found = judge(lesson, path, virtual.host, lambda *_: None)
-    assert not found.is_right
-    for one in found.exercises:
-        assert one.state == "to do" or (lesson.number == 2 and one.text.startswith("on 2 ranks: deadlock")), one
+    answer = judge(lesson, path, virtual.host, lambda *_: None)
+    assert not answer.is_right
+    for exercise in answer.exercises:
+        assert exercise.state == "to do" or (lesson.number == 2 and exercise.text.startswith("on 2 ranks: deadlock")), (
+            exercise
+        )
 
 
 @pytest.mark.parametrize(("number", "steps"), [(3, 14), (4, 14), (5, 6)])
@@ -93,8 +98,8 @@ def test_player_of_a_lesson_names_the_line_that_waits(virtual: VirtualRuns, tmp_
     _, runs, _ = play_lesson(lesson, file, make_cluster(0, 8), virtual.host)
     write_player("Lesson", runs, page, teaches=True)
     with running_browser() as browser, Player(browser, page, "#t=0.2") as player:
-        said = re.search(r"Rank 4 waits in line (\d+): rank 0 does not receive yet", player.text("caption"))
-        assert said is not None and "send" in file.read_text().splitlines()[int(said[1]) - 1]
+        match = re.search(r"Rank 4 waits in line (\d+): rank 0 does not receive yet", player.text("caption"))
+        assert match is not None and "send" in file.read_text().splitlines()[int(match[1]) - 1]
 
 
 def spread(files: list[Path], quick: set[Path]) -> list[ParameterSet]:
@@ -126,7 +131,7 @@ def test_mistake_is_reported_at_its_line(file: Path, virtual: VirtualRuns, tmp_p
     wanted = REPORT.search(file.read_text())
     assert wanted is not None, "the first line should be: # reported: exercise | words | lines"
     lesson = find_lesson(int(file.parent.name))
-    exercise = next(one for one in lesson.checks.EXERCISES if one.name == wanted["exercise"])
+    exercise = next(exercise for exercise in lesson.checks.EXERCISES if exercise.name == wanted["exercise"])
     wrong, _ = judge_exercise(lesson, solved(lesson, tmp_path, file), virtual.host, lambda *_: None, exercise)
     assert wrong.state == "wrong"
     assert re.search(wanted["words"], wrong.text), wrong.text
@@ -140,8 +145,8 @@ def test_mistake_is_reported_at_its_line(file: Path, virtual: VirtualRuns, tmp_p
 )
 def test_other_solution_is_right(file: Path, virtual: VirtualRuns, tmp_path: Path) -> None:
     lesson = find_lesson(int(file.parent.name))
-    found = judge(lesson, solved(lesson, tmp_path, file), virtual.host, lambda *_: None)
-    assert {one.exercise: one.text for one in found.exercises if one.state != "right"} == {}
+    answer = judge(lesson, solved(lesson, tmp_path, file), virtual.host, lambda *_: None)
+    assert {exercise.exercise: exercise.text for exercise in answer.exercises if exercise.state != "right"} == {}
 
 
 def test_lessons_have_ten_mistakes_and_three_solutions() -> None:
@@ -183,8 +188,8 @@ def test_learn_rejects_options_that_do_not_fit(arguments: list[str], message: st
 
 def test_long_line_of_a_learner_is_wrapped(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    one = JudgedExercise("ring_all_reduce", "wrong", (1,), "on 2 ranks: no", 37, "requests = " + "left + " * 20)
-    print_parts(CheckedLessons((JudgedLesson(4, "mine.py", (one,), ()),)).show(), make_console())
+    exercise = JudgedExercise("ring_all_reduce", "wrong", (1,), "on 2 ranks: no", 37, "requests = " + "left + " * 20)
+    print_parts(CheckedLessons((JudgedLesson(4, "mine.py", (exercise,), ()),)).show(), make_console())
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("ring_all_reduce, line 37: requests") for line in lines) and max(map(len, lines)) <= 80
 
@@ -197,10 +202,10 @@ def test_wrong_exercise_names_what_to_read(
     mine = solved(LESSONS[0], tmp_path)
     assert "/ 2" in mine.read_text()
     mine.write_text(mine.read_text().replace("/ 2", "/ 1"))
-    found = judge(LESSONS[0], mine, virtual.host, lambda *_: None)
+    answer = judge(LESSONS[0], mine, virtual.host, lambda *_: None)
     read = LESSONS[0].checks.EXERCISES[0].read
-    assert found.exercises[0].read == read and not found.exercises[1].read
-    print_parts(CheckedLessons((found,)).show(), make_console())
+    assert answer.exercises[0].read == read and not answer.exercises[1].read
+    print_parts(CheckedLessons((answer,)).show(), make_console())
     assert f"To read: {read}." in " ".join(capsys.readouterr().out.split())
 
 
@@ -218,12 +223,12 @@ def test_wrong_prediction_is_explained() -> None:
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.file_name)
 def test_predictions_have_a_value_and_a_reason(lesson: Lesson) -> None:
-    asked = re.search(r"^PREDICTIONS = (\{.*?\})", lesson.skeleton, re.MULTILINE | re.DOTALL)
-    assert asked is not None
+    match = re.search(r"^PREDICTIONS = (\{.*?\})", lesson.skeleton, re.MULTILINE | re.DOTALL)
+    assert match is not None
     predicted = lesson.checks.predicted()
-    assert list(ast.literal_eval(asked[1])) == list(predicted)
-    for one in predicted.values():
-        assert isfinite(one.value) and one.why.endswith(".") and 5 < len(one.why.split()) <= 25
+    assert list(ast.literal_eval(match[1])) == list(predicted)
+    for prediction in predicted.values():
+        assert isfinite(prediction.value) and prediction.why.endswith(".") and 5 < len(prediction.why.split()) <= 25
 
 
 def test_lesson_is_written_once(ringlab: Ringlab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,13 +267,13 @@ def test_show_never_overwrites_the_lesson(ringlab: Ringlab, tmp_path: Path, monk
 
 
 def test_program_takes_the_time_of_its_question(virtual: VirtualRuns, tmp_path: Path) -> None:
-    for number, ranks, said in (
+    for number, ranks, expected in (
         (6, 4, ("averaged after backward: 72.0 ms", "in buckets of a layer: 48.0 ms", "second step: 48.0 ms")),
         (10, 4, ("gpipe: 0.330 s, kept at most 8", "one_f_one_b: 0.330 s, kept at most 4")),
     ):
         ran = virtual(solved(find_lesson(number), tmp_path), ranks, timing="live")
         lines = ran.lines(0)
-        assert all(any(words in line for line in lines) for words in said), ran.out
+        assert all(any(words in line for line in lines) for words in expected), ran.out
         assert ran.trace is not None
         assert {"compute"} < {span.name for span in ran.trace.spans}
 
@@ -300,7 +305,7 @@ def test_show_draws_a_pipeline_with_micro_batches(ringlab: Ringlab, tmp_path: Pa
     assert shown.status == 0 and "gpipe: 0.330 s" in shown.out, "what the program prints"
     picture = (tmp_path / "10_pipeline.svg").read_text()
     words = ["F0", "B7", "gpipe: 330 ms, bubble 27%", "one_f_one_b: 330 ms, bubble 27%"]
-    assert all(f"<!-- {one} -->" in picture for one in words)
+    assert all(f"<!-- {word} -->" in picture for word in words)
     assert picture.count("<!-- F3 -->") == 8, "four ranks, two schedules"
 
 
@@ -311,8 +316,8 @@ def test_show_prints_the_program_output(ringlab: Ringlab, tmp_path: Path) -> Non
 
 
 def test_schedules_have_equal_time_and_bytes(virtual: VirtualRuns, tmp_path: Path) -> None:
-    found = judge(find_lesson(10), solved(find_lesson(10), tmp_path), virtual.host, lambda *_: None)
-    gpipe, one_f_one_b, _ = found.exercises
+    answer = judge(find_lesson(10), solved(find_lesson(10), tmp_path), virtual.host, lambda *_: None)
+    gpipe, one_f_one_b, _ = answer.exercises
     assert (
         gpipe.elapsed_s == pytest.approx(one_f_one_b.elapsed_s, rel=1e-3) and gpipe.sent_bytes == one_f_one_b.sent_bytes
     )

@@ -24,7 +24,7 @@ def test_class_is_graded(tmp_path: Path) -> None:
     (tmp_path / "grace" / "04_ring.py").write_text(LESSONS[3].skeleton)
     (tmp_path / "grace" / "notes.py").write_text("")
     answer = grade_folder(tmp_path)
-    assert [(Path(one.file).parent.name, one.is_right) for one in answer.files] == [("ada", True), ("grace", False)]
+    assert [(Path(file.file).parent.name, file.is_right) for file in answer.files] == [("ada", True), ("grace", False)]
     assert answer.left_out == ("grace/notes.py",)
     with pytest.raises(InputError, match="no file is named like lesson 3's, such as 03_collectives"):
         grade_folder(tmp_path, 3)
@@ -51,17 +51,18 @@ def test_file_that_ends_its_process_is_wrong(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     answer = grade_folder(tmp_path)
     hostile, empty, after = answer.files
-    assert [(one.state, one.line) for one in hostile.exercises] == [("wrong", 5), ("wrong", 7), ("wrong", 10)]
-    exits, ends, kills = (one.text for one in hostile.exercises)
+    lines = [(exercise.state, exercise.line) for exercise in hostile.exercises]
+    assert lines == [("wrong", 5), ("wrong", 7), ("wrong", 10)]
+    exits, ends, kills = (exercise.text for exercise in hostile.exercises)
     assert exits.startswith("on 1 rank: this line ends the whole program")
     assert ends == "no result: your file ended its process with status 0, as os._exit does"
     assert kills == "no result: the server that runs programs on virtual ranks was ended by SIGKILL; run again"
-    assert [one.text for one in empty.exercises][:2] == [
+    assert [exercise.text for exercise in empty.exercises][:2] == [
         "on 1 rank: 03_file.py has no broadcast; write it again",
         "on 1 rank: 03_file.py has no reduce; write it again",
     ]
     assert "line 0" not in str(list(answer.show()))
-    assert [one.state for one in after.exercises] == ["wrong", "wrong", "to do"]
+    assert [exercise.state for exercise in after.exercises] == ["wrong", "wrong", "to do"]
 
 
 def grade_texts(folder: Path, **texts: str) -> CheckedLessons:
@@ -145,8 +146,10 @@ def ring_seconds(p, nbytes, alpha, beta):
 def test_limit_of_memory_is_named(tmp_path: Path) -> None:
     (judged,) = grade_texts(tmp_path, ada=MEMORY).files
     sources = "kept.append(torch.zeros(1 << 28))", "return len(bytearray(1 << 36))"
-    for one, source in zip(judged.exercises, sources, strict=False):
-        assert one.text.endswith("out of memory: a check may use 2 GiB; allocate less") and one.source == source
+    for exercise, source in zip(judged.exercises, sources, strict=False):
+        assert (
+            exercise.text.endswith("out of memory: a check may use 2 GiB; allocate less") and exercise.source == source
+        )
 
 
 ENDLESS = """
@@ -175,12 +178,12 @@ def test_notebooks_are_graded(tmp_path: Path) -> None:
             (folder / "01_message.ipynb").write_text(text)
     ada, bob = grade_folder(tmp_path).files
     assert ada.is_right and ada.file == str(tmp_path / "ada" / "01_message.ipynb")
-    assert {one.state for one in bob.exercises} == {"wrong"} and "cannot be read" in bob.exercises[0].text
+    assert {exercise.state for exercise in bob.exercises} == {"wrong"} and "cannot be read" in bob.exercises[0].text
 
 
 def test_machine_without_namespaces_is_named() -> None:
     words = [str(part) for part in CheckedLessons((), (), is_confined=False).show()]
-    assert any("Grade in a container" in one for one in words)
+    assert any("Grade in a container" in line for line in words)
 
 
 def test_confinement_reports_that_namespaces_are_not_allowed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

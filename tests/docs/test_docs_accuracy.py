@@ -25,8 +25,8 @@ REASONS = tomllib.loads(accuracy_table.EXPLAINED.read_text())
 def test_tuner_takes_ring_of_crossnic0_source_before_hopper():
     line = {"nodes": 2, "gpus": 4, "gpu": "A100 SXM", "net": "ib", "nic": 200, "nccl": 2024}
     sizes = [row.nbytes for row in read_tables(["x_2x4_crossnic0_issue1411"])["x_2x4_crossnic0_issue1411"].rows]
-    found = {predict_collective(describe_system("older", line), "all_reduce", size).algorithm for size in sizes}
-    assert found == {"ring"}, "docs/how-it-works/nccl.md says so under What NCCL chose"
+    algorithms = {predict_collective(describe_system("older", line), "all_reduce", size).algorithm for size in sizes}
+    assert algorithms == {"ring"}, "docs/how-it-works/nccl.md says so under What NCCL chose"
 
 
 def test_equations_have_names_and_exponents_of_code():
@@ -37,36 +37,38 @@ def test_equations_have_names_and_exponents_of_code():
 
 
 def test_three_rows_of_held_out_system_leave_seven_percent():
-    gain = next(one for one in FOUND["left_out"]["gains"] if one["sizes"] == [4096, 4194304, None])
+    gain = next(gain for gain in FOUND["left_out"]["gains"] if gain["sizes"] == [4096, 4194304, None])
     assert all(score["median"] <= 0.07 for score in gain["after"].values())
 
 
 def test_every_error_above_a_half_is_explained():
     assert accuracy_table.above(FOUND).keys() <= REASONS.keys()
-    worst = {slug for slug, scores in accuracy().systems.items() if any(one.median > 0.5 for one in scores.values())}
+    worst = {
+        slug for slug, scores in accuracy().systems.items() if any(score.median > 0.5 for score in scores.values())
+    }
     assert worst <= REASONS.keys(), "with the parameters as they are now"
-    assert all(len(one["reason"].split()) > 8 for one in REASONS.values())
+    assert all(len(reason["reason"].split()) > 8 for reason in REASONS.values())
 
 
 @pytest.mark.parametrize("slug", REASONS)
 def test_reason_has_evidence_in_source_or_missing_keys(slug: str):
-    one, system = REASONS[slug], read_systems()[slug]
+    reason, system = REASONS[slug], read_systems()[slug]
     with (OWN_DATA / "systems.csv").open(encoding="utf-8", newline="") as file:
         line = next(row for row in csv.DictReader(file) if row["slug"] == slug)
-    told = "\n".join([*line.values(), (OWN_DATA / f"{slug}.csv").read_text(encoding="utf-8")])
-    assert one["shown"] and [words for words in one["shown"] if words not in told] == []
-    assert {*one["assumed"]} <= system.defaulted | {*system.guessed}
+    text = "\n".join([*line.values(), (OWN_DATA / f"{slug}.csv").read_text(encoding="utf-8")])
+    assert reason["shown"] and [words for words in reason["shown"] if words not in text] == []
+    assert {*reason["assumed"]} <= system.defaulted | {*system.guessed}
 
 
 def test_a_large_error_without_an_explanation_is_noticed():
     score = {"median": 0.6, "signed": -0.6}
-    found = {"shipped": {"systems": {}}, "left_out": {"systems": {"a": {"small": score}}}}
-    assert accuracy_table.above(found) == {"a": {"small": -0.6}}
+    results = {"shipped": {"systems": {}}, "left_out": {"systems": {"a": {"small": score}}}}
+    assert accuracy_table.above(results) == {"a": {"small": -0.6}}
     reason = {"reason": "slow", "shown": ["words"], "assumed": ["lanes"], "source": "somewhere"}
     shown = "* **a** (small -60%): slow Shown by `words`; not stated: `lanes` (somewhere).\n"
-    assert accuracy_table.explained(found, {"a": reason}) == shown
+    assert accuracy_table.explained(results, {"a": reason}) == shown
     with pytest.raises(KeyError):
-        accuracy_table.explained(found, {})
+        accuracy_table.explained(results, {})
 
 
 def test_what_is_put_aside_is_not_in_the_results():

@@ -21,7 +21,7 @@ def commands(text: str) -> list[list[str]]:
     prose = FENCE.sub("", text)
     lines += [line for line in prose.splitlines() if line.startswith("    ")] + SPAN.findall(prose)
     called = [re.search(r"(?:^|-m )ringlab (\S.*)", line.strip().removeprefix("$ ")) for line in lines]
-    texts = [re.sub(r"(?<= )N\b", "2", found[1].replace("\\|", "|")) for found in called if found]
+    texts = [re.sub(r"(?<= )N\b", "2", match[1].replace("\\|", "|")) for match in called if match]
     return [shlex.split(text, comments=True) for text in texts]
 
 

@@ -48,10 +48,10 @@ def imported_folders(folder: str) -> set[str]:
 
 
 def test_design_lists_every_folder() -> None:
-    there = {
+    folders = {
         path.parent.relative_to(ROOT).as_posix() for name in PACKAGES for path in (ROOT / name).rglob("__init__.py")
     }
-    assert sorted(mapped_folders()) == sorted(there)
+    assert sorted(mapped_folders()) == sorted(folders)
 
 
 def test_folder_imports_none_above_it() -> None:

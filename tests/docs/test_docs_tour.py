@@ -14,18 +14,18 @@ Journey = list[tuple[str, list[str]]]  # module and functions
 
 def read_journeys() -> list[Journey]:
     """Return each table of the page; a row ``1 to 3`` repeats rows of the previous table."""
-    found: list[Journey] = []
+    journeys: list[Journey] = []
     for is_table, lines in groupby(PAGE.splitlines(), key=lambda line: line.startswith("|")):
         if is_table:
             journey: Journey = []
             for number, module, functions, _ in ([c.strip() for c in line.split("|")[1:-1]] for line in [*lines][2:]):
                 if shared := re.fullmatch(r"1 to (\d+)", number):
-                    journey += found[-1][: int(shared[1])]
+                    journey += journeys[-1][: int(shared[1])]
                 else:
                     assert int(number) == len(journey) + 1
                     journey.append((module.strip("`"), re.findall(r"`([\w.]+)`", functions)))
-            found.append(journey)
-    return found
+            journeys.append(journey)
+    return journeys
 
 
 JOURNEYS = read_journeys()
@@ -34,14 +34,14 @@ JOURNEYS = read_journeys()
 def names_in(path: Path) -> set[str]:
     """Return the functions and classes of a module, and ``Class.method``."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    found = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    definitions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     methods = {
         f"{name}.{child.name}"
-        for name, node in found.items()
+        for name, node in definitions.items()
         for child in node.body
         if isinstance(child, ast.FunctionDef)
     }
-    return found.keys() | methods
+    return definitions.keys() | methods
 
 
 def test_journeys_have_these_lengths() -> None:

@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[2]
 def blocks(guide: str, language: str = "") -> list[str]:
     """The code blocks of a guide in a language."""
     text = (ROOT / "docs" / "tutorials" / f"{guide}.md").read_text()
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    return [block for name, block in found if name == language]
+    fences = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [block for name, block in fences if name == language]
 
 
 def commands(guide: str) -> list[list[str]]:
@@ -30,9 +30,9 @@ def test_every_command_of_a_guide_works(guide: str, ringlab: Ringlab, tmp_path: 
     monkeypatch.chdir(tmp_path)
     for program in blocks(guide, "python"):  # that the reader saves, by the name in its first line
         (tmp_path / program.split()[1]).write_text(program)
-    found = commands(guide)
-    assert len(found) >= 4
-    for words in found:
+    calls = commands(guide)
+    assert len(calls) >= 4
+    for words in calls:
         done = ringlab(*words)
         assert done.status == 0, (words, done.err)
 

@@ -113,10 +113,10 @@ LAUNCHING = """if True:
 """
 
 
-@pytest.mark.parametrize(("model", "told"), [("resnet18", "False True"), (f"{__file__}:build", "False False")])
-def test_launcher_needs_no_torch_and_own_model_no_torchvision(model: str, told: str) -> None:
+@pytest.mark.parametrize(("model", "output"), [("resnet18", "False True"), (f"{__file__}:build", "False False")])
+def test_launcher_needs_no_torch_and_own_model_no_torchvision(model: str, output: str) -> None:
     done = run_python("-c", LAUNCHING, model)
-    assert (done.returncode, done.stdout.strip()) == (0, told), done.stderr
+    assert (done.returncode, done.stdout.strip()) == (0, output), done.stderr
 
 
 STARTED = """if True:
@@ -162,14 +162,14 @@ def folder_of(module: str) -> str:
 
 def imported_modules(path: Path, modules: set[str]) -> set[str]:
     """Return the modules of ours that a file imports, also within functions, but not for type annotations only."""
-    found = set()
+    imports = set()
     for node in run_ever(parsed(path)):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            imports |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             names = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= (names & modules) or {node.module or ""}
-    return found & modules
+            imports |= (names & modules) or {node.module or ""}
+    return imports & modules
 
 
 def circles(paths: dict[str, Path], name: Callable[[str], str]) -> list[list[str]]:

@@ -16,8 +16,8 @@ def test_both_wings_take_the_same_arguments(name: str):
         p.replace(annotation=None) for n, p in real.parameters.items() if n in shared
     ]
     for parameters in (simulated.parameters, real.parameters):
-        own = [p for n, p in parameters.items() if n not in shared]
-        assert all(p.kind is Parameter.KEYWORD_ONLY and p.default is not Parameter.empty for p in own)
+        others = [p for n, p in parameters.items() if n not in shared]
+        assert all(p.kind is Parameter.KEYWORD_ONLY and p.default is not Parameter.empty for p in others)
 
 
 def test_what_a_user_passes_first_is_shared():

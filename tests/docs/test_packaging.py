@@ -40,5 +40,5 @@ def test_wheel_has_scenarios_and_no_tests(tmp_path):
 
 def test_the_code_is_formatted_and_linted():
     for command in (["check"], ["format", "--check"]):
-        found = subprocess.run([sys.executable, "-m", "ruff", *command, "."], cwd=ROOT, capture_output=True, text=True)
-        assert found.returncode == 0, found.stdout + found.stderr
+        done = subprocess.run([sys.executable, "-m", "ruff", *command, "."], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr

@@ -33,8 +33,8 @@ def commands(section: str) -> list[list[str]]:
 def next_commands(template: str) -> list[list[str]]:
     """The commands that ``ringlab init`` says to type next."""
     lines = (FOLDER / EXAMPLES[template][0]).read_text().splitlines()
-    said = [line.lstrip("# ") for line in lines if line.lstrip("# ").startswith("ringlab ")]
-    return [shlex.split(line, comments=True)[1:] for line in said]
+    calls = [line.lstrip("# ") for line in lines if line.lstrip("# ").startswith("ringlab ")]
+    return [shlex.split(line, comments=True)[1:] for line in calls]
 
 
 @pytest.mark.usefixtures("one_server")
@@ -47,10 +47,10 @@ def test_question_is_answered_by_three_commands(
     for language, program in BLOCK.findall(SECTIONS[question]):
         if language == "python":
             Path(program.split()[1]).write_text(program)
-    found = commands(SECTIONS[question])
-    assert 1 <= len(found) <= 3
+    calls = commands(SECTIONS[question])
+    assert 1 <= len(calls) <= 3
     out = ""
-    for words in found:
+    for words in calls:
         done = ringlab(*words)
         assert done.status == (words[0] == "virtual"), (words, done.err)
         out += done.out + done.err

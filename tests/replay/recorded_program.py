@@ -49,8 +49,8 @@ def main() -> None:
     dist.reduce(torch.ones(7), 0, dist.ReduceOp.MAX)
     half = dist.new_group([0, 1])
     dist.barrier(half)
-    said = "RESULT", rank, [round(loss, 6) for loss in losses], float(summed), objects, sys.argv[1:]
-    sys.stdout.write(f"{' '.join(map(str, said))}\n")
+    words = "RESULT", rank, [round(loss, 6) for loss in losses], float(summed), objects, sys.argv[1:]
+    sys.stdout.write(f"{' '.join(map(str, words))}\n")
     dist.destroy_process_group()
 
 

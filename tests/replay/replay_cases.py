@@ -47,8 +47,8 @@ class Live:
 
     def _stream(self, stream: int) -> Process:
         rank, entries = self.recording.streams[stream].rank, self.recording.entries
-        own = np.flatnonzero(entries.stream == stream).tolist()
-        for place, at in enumerate(own):
+        positions = np.flatnonzero(entries.stream == stream).tolist()
+        for place, at in enumerate(positions):
             entry = entries[at]
             yield from self._compute(stream, rank, place, entry.seconds)
             yield from self.simulation._stop_if_failed(rank)
@@ -61,7 +61,7 @@ class Live:
             elif entry.did == Did.AWAIT:
                 yield self.signals[entry.number]
         yield from self.simulation._stop_if_failed(rank)
-        yield from self._compute(stream, rank, len(own), self.recording.streams[stream].tail)
+        yield from self._compute(stream, rank, len(positions), self.recording.streams[stream].tail)
         self.finished[stream] = float(self.env.now)
 
     def _compute(self, stream: int, rank: int, place: int, seconds: float) -> Process:
@@ -110,16 +110,16 @@ class Live:
 
 def algorithms_for(verb: str, sizes: tuple[int, ...]) -> list[str]:
     """The library's algorithms of a collective that do for all these numbers of ranks."""
-    found = []
+    labels = []
     for algorithm in library().values():
         if algorithm.spec.name == verb:
             try:
                 for size in sizes:
                     verified_schedule(algorithm, size)
-                found.append(algorithm.label)
+                labels.append(algorithm.label)
             except (InputError, Undefined):
                 pass
-    return found
+    return labels
 
 
 @st.composite
@@ -131,11 +131,11 @@ def recordings(draw: st.DrawFn, *, devices: bool = True) -> tuple[Recording, dic
     chosen: dict[str, str] = {}
     pause = partial(draw, st.sampled_from(SECONDS))
     for number in range(draw(st.integers(1, 6))):
-        what = draw(st.sampled_from(["collective", "collective", "message", "exchange", "device"]))
+        kind = draw(st.sampled_from(["collective", "collective", "message", "exchange", "device"]))
         line = draw(st.sampled_from(["", "", "line"]))
-        if what == "collective":
+        if kind == "collective":
             posted = _collective(draw, builder, ranks, number, line, chosen)
-        elif what == "device" and devices:
+        elif kind == "device" and devices:
             posted = []
             rank = draw(st.integers(0, ranks - 1))
             device = builder.stream(rank, f"device {number}")
@@ -146,7 +146,7 @@ def recordings(draw: st.DrawFn, *, devices: bool = True) -> tuple[Recording, dic
             builder.compute(device, pause())
         else:
             src, dst = draw(st.permutations(range(ranks)))[:2]
-            ends = [(src, dst), (dst, src)] if what == "exchange" else [(src, dst)]
+            ends = [(src, dst), (dst, src)] if kind == "exchange" else [(src, dst)]
             posted = []
             for a, b in ends:
                 nbytes = 8 * draw(st.sampled_from(SIZES))
@@ -175,7 +175,7 @@ def _collective(
         chosen[verb] = draw(st.sampled_from(algorithms_for(verb, (2, 3, 4))))
     spec = find_algorithm(chosen[verb], verb).spec
     elements = draw(st.sampled_from(SIZES)) * len(group)
-    what = RecordedCollective(
+    collective = RecordedCollective(
         verb,
         group,
         elements,
@@ -183,7 +183,7 @@ def _collective(
         root=draw(st.integers(0, len(group) - 1)) if spec.rooted else 0,
         group=f"group of {group}",
     )
-    return [(rank, builder.collective(rank, number, what, line=line)) for rank in group]
+    return [(rank, builder.collective(rank, number, collective, line=line)) for rank in group]
 
 
 def _wait(builder: RecordingBuilder, rank: int, waiting: list[list[int]], seconds: float) -> None:

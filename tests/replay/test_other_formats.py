@@ -46,8 +46,8 @@ def program() -> Recording:
     for rank in range(2):
         calls = []
         for bucket in range(2):
-            what = RecordedCollective("all_reduce", (0, 1), 250_000)
-            calls.append(builder.collective(rank, bucket, what))
+            collective = RecordedCollective("all_reduce", (0, 1), 250_000)
+            calls.append(builder.collective(rank, bucket, collective))
             builder.post(rank, calls[-1], seconds=1e-3 * (1 + rank))
         for call in calls:
             builder.wait(rank, call)
@@ -91,9 +91,9 @@ def test_chakra_reads_packed_dependencies_of_astra_sim(tmp_path: Path) -> None:
         ]
         content = b"".join(write_varint(len(message)) + message for message in messages)
         (tmp_path / f"run.{rank}.et").write_bytes(content)
-    found = replay(read_chakra(tmp_path / "run.0.et"), STAR)
+    run = replay(read_chakra(tmp_path / "run.0.et"), STAR)
     alone = simcomm.run("all_reduce/ring", STAR, nbytes=1 << 20).elapsed
-    assert found.elapsed == pytest.approx(1.5e-3 + alone + 5e-4)
+    assert run.elapsed == pytest.approx(1.5e-3 + alone + 5e-4)
 
 
 def message(number: int, rank: int, peer: int, sends: bool, after: list[int]) -> ChakraNode:
@@ -113,15 +113,15 @@ def test_chakra_ring_completes_when_every_rank_sends_first(ranks: int, tmp_path:
         nodes[0].after = []
         (tmp_path / f"ring.{rank}.et").write_bytes(trace_of(*nodes))
     cluster = simcomm.star(ranks, "10 Gbit/s", "5 us")
-    one = simcomm.run("broadcast/naive", STAR, nbytes=1 << 20).elapsed
-    assert replay(read_chakra(tmp_path / "ring.0.et"), cluster).elapsed == pytest.approx((ranks - 1) * one)
+    seconds = simcomm.run("broadcast/naive", STAR, nbytes=1 << 20).elapsed
+    assert replay(read_chakra(tmp_path / "ring.0.et"), cluster).elapsed == pytest.approx((ranks - 1) * seconds)
 
 
 def test_chakra_computing_continues_after_a_send(tmp_path: Path) -> None:
     (tmp_path / "late.0.et").write_bytes(trace_of(message(0, 0, 1, True, []), ChakraNode(1, "work", COMP, [0], 500)))
     (tmp_path / "late.1.et").write_bytes(trace_of(ChakraNode(0, "work", COMP, [], 9000), message(1, 1, 0, False, [0])))
-    found = replay(read_chakra(tmp_path / "late.0.et"), STAR)
-    assert found.finished.tolist() == pytest.approx([5e-4, 9e-3])  # no node of rank 1 waits for the message
+    run = replay(read_chakra(tmp_path / "late.0.et"), STAR)
+    assert run.finished.tolist() == pytest.approx([5e-4, 9e-3])  # no node of rank 1 waits for the message
 
 
 @pytest.mark.parametrize(

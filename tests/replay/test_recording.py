@@ -15,10 +15,10 @@ def ring(world_size: int = 4) -> RecordingBuilder:
     """An all_reduce of all ranks, then each sends to its right."""
     builder = RecordingBuilder("train.py --steps 1", world_size)
     line = SourceLine("train.py", 12, "dist.all_reduce(x)")
-    whole = RecordedCollective("all_reduce", tuple(range(world_size)), elements=1000)
+    collective = RecordedCollective("all_reduce", tuple(range(world_size)), elements=1000)
     for rank in range(world_size):
         builder.begin(rank, "step", 3, seconds=0.25)
-        call = builder.collective(rank, ("reduce", 0), whole, site=line)
+        call = builder.collective(rank, ("reduce", 0), collective, site=line)
         builder.post(rank, call, seconds=0.5)
         builder.wait(rank, call, took=0.125)
         right, left = (rank + 1) % world_size, (rank - 1) % world_size

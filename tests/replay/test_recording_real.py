@@ -60,15 +60,15 @@ def test_recording_has_all_calls(recorded: tuple[Recording, list[str], list[str]
     recording = recorded[0]
     assert (recording.world_size, recording.where) == (2, "gloo")
     assert recording.title == "recorded_program.py --ranks 7"
-    own = [call for call in recording.calls if call.rank == 0 and call.kind == CallKind.COLLECTIVE]
-    kinds = Counter(recording.verbs[call.verb] for call in own)
+    calls = [call for call in recording.calls if call.rank == 0 and call.kind == CallKind.COLLECTIVE]
+    kinds = Counter(recording.verbs[call.verb] for call in calls)
     assert kinds["all_gather"] >= 4  # of the sharded model, in two steps; sizes and bytes of objects
     assert kinds["reduce_scatter"] == 2
     assert kinds["broadcast"] >= 1  # of DistributedDataParallel
     assert kinds["barrier"] == 1
-    by = {(recording.verbs[call.verb], recording.ops[call.op]) for call in own}
+    by = {(recording.verbs[call.verb], recording.ops[call.op]) for call in calls}
     assert {("reduce", "max"), ("reduce_scatter", "mean"), ("all_reduce", "sum")} <= by
-    large = [call for call in own if recording.verbs[call.verb] == "all_reduce" and call.elements == 1000]
+    large = [call for call in calls if recording.verbs[call.verb] == "all_reduce" and call.elements == 1000]
     assert len(large) == 2
     assert {recording.site(number).file for number in range(len(recording.calls))} == {"recorded_program.py"}
     assert any("begun = dist.all_reduce" in site.text for site in recording.sites)
@@ -104,8 +104,8 @@ def test_rank_names_its_own_failure_and_a_lost_peer(fault: str, tmp_path: Path) 
     doing = "(line 4 of fails.py) (status: running fails.py)\n"
     assert first.startswith("ringlab: rank 0 lost another rank: RuntimeError: ") and first.endswith(doing), first
     assert not (tmp_path / "run.json").exists()
-    own = f"ringlab: rank 1 failed with ValueError: as it stands {doing.replace('line 4', 'line 3')}"
-    assert second == (own if "raise" in fault else "")
+    message = f"ringlab: rank 1 failed with ValueError: as it stands {doing.replace('line 4', 'line 3')}"
+    assert second == (message if "raise" in fault else "")
 
 
 def test_full_disk_does_not_hide_the_program_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

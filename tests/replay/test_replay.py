@@ -34,9 +34,9 @@ TREE = replace(simcomm.two_level_tree(4, 2, "25 Gbit/s", "2 us", 4.0), transport
 def one_collective(verb: str, ranks: int, elements: int, op: str = "sum", meanwhile: float = 0.0) -> Recording:
     """Return a recording of ranks that post a collective, compute for so many seconds, and wait for it."""
     builder = RecordingBuilder("one.py", ranks)
-    what = RecordedCollective(verb, tuple(range(ranks)), elements, op=op)
+    collective = RecordedCollective(verb, tuple(range(ranks)), elements, op=op)
     for rank in range(ranks):
-        call = builder.collective(rank, "only", what)
+        call = builder.collective(rank, "only", collective)
         builder.post(rank, call)
         builder.wait(rank, call, meanwhile)
     return builder.recording()
@@ -48,14 +48,14 @@ def test_single_collective_equals_its_run_bit_for_bit(name: str) -> None:
     alone = simcomm.run(name, TREE, nbytes=1 << 20, op=op, engine="compiled")
     elements = (1 << 18) // 8 * 8
     recording = one_collective(algorithm.spec.name, 8, elements, op or "sum")
-    found = replay(recording, TREE, {algorithm.spec.name: algorithm.label})
-    assert found.elapsed == alone.elapsed
-    ours, theirs = make_trace(found).messages, alone.messages
+    run = replay(recording, TREE, {algorithm.spec.name: algorithm.label})
+    assert run.elapsed == alone.elapsed
+    ours, theirs = make_trace(run).messages, alone.messages
     assert len(ours) == len(theirs)
     assert ours.end.tolist() == theirs.end.tolist()
     assert ours.begin.tolist() == theirs.begin.tolist()
     assert [message.route for message in ours][:3] == [message.route for message in theirs][:3]
-    assert found.elapsed == pytest.approx(simcomm.run(name, TREE, nbytes=1 << 20, op=op).elapsed, rel=1e-12)
+    assert run.elapsed == pytest.approx(simcomm.run(name, TREE, nbytes=1 << 20, op=op).elapsed, rel=1e-12)
 
 
 def calibration(nbytes_per_s: float, cores: int = 2) -> Calibration:
@@ -116,39 +116,39 @@ def test_replay_equals_reference_engine(drawn: tuple[Recording, dict[str, str]],
 
 
 def check_equal(recording: Recording, chosen: dict[str, str], cluster: Cluster, faults: Faults) -> None:
-    found = replay(recording, cluster, chosen, faults=faults)
+    run = replay(recording, cluster, chosen, faults=faults)
     live = Live(recording, cluster, chosen, faults)
-    np.testing.assert_allclose(found.finished_streams, live.finished, rtol=1e-9)
-    if not found.is_complete:
+    np.testing.assert_allclose(run.finished_streams, live.finished, rtol=1e-9)
+    if not run.is_complete:
         return
     last = max(live.finished)
-    ours = {(m.collective, m.src, m.dst, m.channel, m.step, m.chunk): m for m in make_trace(found).messages}
+    ours = {(m.collective, m.src, m.dst, m.channel, m.step, m.chunk): m for m in make_trace(run).messages}
     for message in live.simulation.messages:
         name = message.collective, message.src, message.dst, message.channel, message.step, message.chunk
         assert (ours[name].begin, ours[name].end) == pytest.approx((message.begin, message.end), rel=1e-9)
-    if found.elapsed <= last * (1 + 1e-9):
+    if run.elapsed <= last * (1 + 1e-9):
         assert len(ours) == len(live.simulation.messages)
 
 
 def test_hanging_ranks_are_reported_with_their_lines() -> None:
     builder = RecordingBuilder("hang.py", 3)
-    what, line = RecordedCollective("all_reduce", (0, 1, 2), 100), SourceLine("hang.py", 7)
+    collective, line = RecordedCollective("all_reduce", (0, 1, 2), 100), SourceLine("hang.py", 7)
     for rank in range(2):
-        call = builder.collective(rank, 0, what, site=line)
+        call = builder.collective(rank, 0, collective, site=line)
         builder.post(rank, call)
         builder.wait(rank, call)
     send = builder.send(2, 0, 64, key="lost", site=SourceLine("hang.py", 9))
     builder.post(2, send)
     builder.wait(2, send)
-    found = replay(builder.recording(), simcomm.star(3, "10 Gbit/s", "5 us"))
-    assert not found.is_complete
-    assert describe_stuck(found) == [
+    run = replay(builder.recording(), simcomm.star(3, "10 Gbit/s", "5 us"))
+    assert not run.is_complete
+    assert describe_stuck(run) == [
         "ranks 0, 1 hang in all_reduce of 400 bytes in group 'world' at hang.py:7: rank 2 never reaches it "
         "(its last call: send to rank 0 of 64 bytes, tag 0 at hang.py:9)",
         "rank 2 hangs in send to rank 0 of 64 bytes, tag 0 at hang.py:9: rank 0 never receives it "
         "(its last call: all_reduce of 400 bytes in group 'world' at hang.py:7)",
     ]
-    assert {one.rank for one in make_trace(found).unfinished} == {0, 1, 2}
+    assert {operation.rank for operation in make_trace(run).unfinished} == {0, 1, 2}
 
 
 def test_wait_cycle_is_reported() -> None:
@@ -158,8 +158,8 @@ def test_wait_cycle_is_reported() -> None:
         for call in (builder.recv(rank, other, 8, key=(other, rank)), builder.send(rank, other, 8, key=(rank, other))):
             builder.post(rank, call)
             builder.wait(rank, call)
-    found = replay(builder.recording(), simcomm.star(2, "10 Gbit/s", "5 us"))
-    assert "rank 1 has not reached send to rank 0" in describe_stuck(found)[0]
+    run = replay(builder.recording(), simcomm.star(2, "10 Gbit/s", "5 us"))
+    assert "rank 1 has not reached send to rank 0" in describe_stuck(run)[0]
 
 
 def ddp(ranks: int, buckets: int = 3) -> Recording:
@@ -171,8 +171,8 @@ def ddp(ranks: int, buckets: int = 3) -> Recording:
         builder.begin(rank, "backward", 4)
         calls = []
         for bucket in range(buckets):
-            what = RecordedCollective("all_reduce", group, 1 << 20)
-            calls.append(builder.collective(rank, bucket, what, line="world"))
+            collective = RecordedCollective("all_reduce", group, 1 << 20)
+            calls.append(builder.collective(rank, bucket, collective, line="world"))
             builder.post(rank, calls[-1], seconds=1e-3)
         for call in calls:
             builder.wait(rank, call)
@@ -183,13 +183,13 @@ def ddp(ranks: int, buckets: int = 3) -> Recording:
 
 def test_marks_name_computing() -> None:
     trace = make_trace(replay(ddp(4), simcomm.star(4, "10 Gbit/s", "5 us")))
-    own = [(span.name, span.step, round(span.begin, 6), round(span.end, 6)) for span in trace.spans if span.rank == 2]
-    assert own[:4] == [
+    spans = [(span.name, span.step, round(span.begin, 6), round(span.end, 6)) for span in trace.spans if span.rank == 2]
+    assert spans[:4] == [
         ("forward", 4, 0.0, 2e-3), ("backward", 4, 2e-3, 3e-3), ("backward", 4, 3e-3, 4e-3), ("backward", 4, 4e-3, 5e-3)
     ]  # fmt: skip
-    assert own[4][0] == "compute"
-    one = simcomm.run("all_reduce/ring", simcomm.star(4, "10 Gbit/s", "5 us"), nbytes=4 << 20).elapsed
-    assert trace.elapsed == pytest.approx(3e-3 + 3 * one + 5e-4)
+    assert spans[4][0] == "compute"
+    seconds = simcomm.run("all_reduce/ring", simcomm.star(4, "10 Gbit/s", "5 us"), nbytes=4 << 20).elapsed
+    assert trace.elapsed == pytest.approx(3e-3 + 3 * seconds + 5e-4)
 
 
 def test_one_recording_replays_on_many_clusters() -> None:
@@ -204,8 +204,8 @@ def test_one_recording_replays_on_many_clusters() -> None:
 def test_nccl_runs_calls_of_a_group_in_order() -> None:
     dgx = nccl_cluster(describe_preset("dgx-h100", 1, 8))
     alone = simcomm.run(nccl("all_reduce"), dgx, nbytes=4 << 20).elapsed
-    found = replay(one_collective("all_reduce", 8, 1 << 20), dgx)
-    assert found.elapsed == alone
+    run = replay(one_collective("all_reduce", 8, 1 << 20), dgx)
+    assert run.elapsed == alone
     assert replay(ddp(8), dgx).elapsed == pytest.approx(5e-3 + alone + 5e-4)
     ring = replay(one_collective("all_reduce", 8, 1 << 20), dgx, {"all_reduce": "ring"})
     assert ring.elapsed == simcomm.run("all_reduce/ring", dgx, nbytes=4 << 20, engine="compiled").elapsed
@@ -227,8 +227,8 @@ def test_replay_rejects_other_ranks_and_unknown_names(
 
 
 def test_unsuitable_algorithm_falls_back_with_a_note() -> None:
-    found = replay(ddp(3), simcomm.star(3, "1 Gbit/s", "5 us"), {"all_reduce": "torus[columns=2]"})
-    assert any("all_reduce of 3 ranks uses ring" in note for note in found.carrier.notes)
+    run = replay(ddp(3), simcomm.star(3, "1 Gbit/s", "5 us"), {"all_reduce": "torus[columns=2]"})
+    assert any("all_reduce of 3 ranks uses ring" in note for note in run.carrier.notes)
 
 
 TENSOR = [(0, 1), (2, 3), (4, 5), (6, 7)]
@@ -242,9 +242,9 @@ def record(ranks: list[int]) -> Recording:
     for rank in ranks:
         stage = rank // 4
         for step, (groups, name) in enumerate([(TENSOR, "tensor"), (DATA, "data"), (TENSOR, "tensor")]):
-            group = next(one for one in groups if rank in one)
-            what = RecordedCollective("all_reduce", group, 1000 * (stage + 1), group=name)
-            call = builder.collective(rank, (name, group, step), what)
+            group = next(group for group in groups if rank in group)
+            collective = RecordedCollective("all_reduce", group, 1000 * (stage + 1), group=name)
+            call = builder.collective(rank, (name, group, step), collective)
             builder.post(rank, call, seconds=1e-4 * (stage + 1))
             builder.wait(rank, call)
         half = builder.recv if stage else builder.send
@@ -256,12 +256,12 @@ def record(ranks: list[int]) -> Recording:
 
 
 def test_few_ranks_repeat_as_all() -> None:
-    whole, few = record([*range(8)]), repeat_ranks(record([0, 4]), find_models([0, 4], 8), MADE)
-    assert len(few.calls) == len(whole.calls) and set(few.groups) == set(whole.groups)
+    full, few = record([*range(8)]), repeat_ranks(record([0, 4]), find_models([0, 4], 8), MADE)
+    assert len(few.calls) == len(full.calls) and set(few.groups) == set(full.groups)
     cluster = simcomm.star(8, "8 Gbit/s", "5 us")
-    found, wanted = replay(few, cluster), replay(whole, cluster)
-    assert found.finished.tolist() == wanted.finished.tolist()
-    assert few.computed().tolist() == whole.computed().tolist()
+    run, wanted = replay(few, cluster), replay(full, cluster)
+    assert run.finished.tolist() == wanted.finished.tolist()
+    assert few.computed().tolist() == full.computed().tolist()
 
 
 def test_repeat_ranks_rejects_a_rank_without_a_group() -> None:
@@ -271,11 +271,11 @@ def test_repeat_ranks_rejects_a_rank_without_a_group() -> None:
 
 def record_data_parallel(ranks: int, verb: str = "all_reduce") -> Recording:
     """Return three steps of ranks that each give as much to a collective, and first gather a number of each."""
-    builder, whole = RecordingBuilder("train.py", ranks, where="gloo"), tuple(range(ranks))
-    calls = [RecordedCollective("all_gather", whole, 9 * ranks)] + 3 * [RecordedCollective(verb, whole, 250_000)]
+    builder, everyone = RecordingBuilder("train.py", ranks, where="gloo"), tuple(range(ranks))
+    calls = [RecordedCollective("all_gather", everyone, 9 * ranks)] + 3 * [RecordedCollective(verb, everyone, 250_000)]
     for rank in range(ranks):
-        for step, what in enumerate(calls):
-            call = builder.collective(rank, step, what)
+        for step, collective in enumerate(calls):
+            call = builder.collective(rank, step, collective)
             builder.post(rank, call, seconds=1e-3 * (1 + rank % 2))
             builder.wait(rank, call, took=1e-3)
     return builder.recording()

@@ -24,9 +24,9 @@ def run_file(tmp_path: Path) -> Path:
             builder.begin(rank, "step", step)
             calls = []
             for bucket in range(2):
-                what = RecordedCollective("all_reduce", tuple(range(8)), 1 << 16)
+                collective = RecordedCollective("all_reduce", tuple(range(8)), 1 << 16)
                 site = SourceLine("train.py", 40, "loss.backward()")
-                calls.append(builder.collective(rank, (step, bucket), what, line="world", site=site))
+                calls.append(builder.collective(rank, (step, bucket), collective, line="world", site=site))
                 builder.post(rank, calls[-1], seconds=2e-3 if rank == 3 else 1e-3)
             for call in calls:
                 builder.wait(rank, call)
@@ -45,15 +45,15 @@ def test_replay_command_answers_plots_and_writes(run_file: Path, tmp_path: Path,
     assert "train.py:40" in done.out
     assert "is the bottleneck" in done.out
     answer = json.loads(files[2].read_text())
-    own, (naive, wider) = answer["own"], answer["what_ifs"]
-    assert wider["elapsed_s"] < own["elapsed_s"] < naive["elapsed_s"]
+    as_recorded, (naive, wider) = answer["own"], answer["what_ifs"]
+    assert wider["elapsed_s"] < as_recorded["elapsed_s"] < naive["elapsed_s"]
     assert answer["collectives"] == [
         {"what": "all_reduce", "number": 6, "bytes": 6 << 18, "wire_bytes": 6 * 14 << 18}
         | {"waited_s": pytest.approx(answer["lines"][0]["mean_s"])}
     ]
     assert [(mark["name"], mark["number"]) for mark in answer["marks"]] == [("step", 24)]
     trace = read_trace(files[1])
-    assert (len(trace.messages), trace.elapsed) == (own["messages"], pytest.approx(own["elapsed_s"]))
+    assert (len(trace.messages), trace.elapsed) == (as_recorded["messages"], pytest.approx(as_recorded["elapsed_s"]))
     assert files[0].stat().st_size > 10_000
     page = files[3].read_text()
     assert "<title>train.py" in page and "What the end of the run waited for" in page and "is the bottleneck" in page
@@ -67,11 +67,11 @@ def test_replay_compares_with_the_measured_time(tmp_path: Path) -> None:
         builder.post(rank, call, seconds=1.0)
         builder.wait(rank, call, took=0.5)
     builder.recording().write(tmp_path / "run.json")
-    found = replay_file(
+    answer = replay_file(
         tmp_path / "run.json", ReplayOptions(on="topology=star hosts=2 bandwidth='8 Gbit/s' latency=0us")
     )
-    assert found.measured_s == 1.5
-    assert "took 1.5 s: the replay is -33%" in " ".join(part for part in found.show() if isinstance(part, str))
+    assert answer.measured_s == 1.5
+    assert "took 1.5 s: the replay is -33%" in " ".join(part for part in answer.show() if isinstance(part, str))
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,8 @@ def test_replay_command_widens_a_run_and_writes_chakra(run_file: Path, tmp_path:
 
 
 def test_read_network_uses_part_of_a_network_with_faults() -> None:
-    found = read_network("star8", 4, ["faults.rank=[{rank = 1, slowdown = 2}]"])
-    assert (found.cluster.world_size, found.faults.ranks[0].slowdown) == (4, 2)
+    network = read_network("star8", 4, ["faults.rank=[{rank = 1, slowdown = 2}]"])
+    assert (network.cluster.world_size, network.faults.ranks[0].slowdown) == (4, 2)
     assert read_network("this-machine", 3).cluster.world_size == 3
 
 

@@ -143,9 +143,9 @@ SMALL = {"hosts": "5", "racks": "2", "hosts_per_rack": "2", "ports": "4", "overs
          "dimensions": "[2, 2]", "hosts_per_router": "1", "routers_per_group": "2", "global_links": "1",
          "bandwidth": "'10 Gbit/s'", "latency": "'5 us'"}  # fmt: skip
 for name, section in TOPOLOGY_SECTIONS.items():
-    own = [key for key in section.model_fields if key in GRID]
-    text = f'[cluster]\ntopology = "{name}"\n' + "".join(f"{key} = {SMALL[key]}\n" for key in own if key in SMALL)
-    CASES[section] = {key: Case(text + FAR, f"cluster.{key}={GRID[key]}") for key in own} | {
+    keys = [key for key in section.model_fields if key in GRID]
+    text = f'[cluster]\ntopology = "{name}"\n' + "".join(f"{key} = {SMALL[key]}\n" for key in keys if key in SMALL)
+    CASES[section] = {key: Case(text + FAR, f"cluster.{key}={GRID[key]}") for key in keys} | {
         "topology": Case(text + FAR, "cluster={topology='star', hosts=3, bandwidth='1 Gbit/s', latency='1 ms'}")
     }
 

@@ -44,10 +44,10 @@ def test_nccl_uses_its_model_and_a_program_the_network(tmp_path: Path):
     assert cluster.world_size == 16 and cluster.settings == NcclSettings(version="2.19")
     for figures in predict(scenario).collectives:
         if figures.algorithm == "nccl":
-            found = predict_collective(cluster.system, "all_reduce", figures.bytes, settings=cluster.settings)
-            assert (figures.time_s, figures.interval_s) == (found.seconds, (found.low, found.high))
-            assert figures.choice == f"{found.algorithm}/{found.protocol} x{found.channels}"
-            assert figures.busbw_GBps == pytest.approx(figures.bytes / found.seconds / 1e9 * 2 * 15 / 16)
+            prediction = predict_collective(cluster.system, "all_reduce", figures.bytes, settings=cluster.settings)
+            assert (figures.time_s, figures.interval_s) == (prediction.seconds, (prediction.low, prediction.high))
+            assert figures.choice == f"{prediction.algorithm}/{prediction.protocol} x{prediction.channels}"
+            assert figures.busbw_GBps == pytest.approx(figures.bytes / prediction.seconds / 1e9 * 2 * 15 / 16)
         else:
             assert figures.time_s == simcomm.run("all_reduce/ring", cluster, figures.bytes, record=False).elapsed
             assert figures.interval_s is None and figures.choice is None
@@ -58,36 +58,38 @@ def test_shipped_nccl_scenario_is_predicted_explained_drawn(name: str, ringlab: 
     done = ringlab("predict", name, "--json", "-")
     answer = json.loads(done.out)
     assert done.status == 0 and answer["what_if"]
-    whole = [entry for entry in answer["collectives"] if entry["algorithm"] == "nccl"]
-    assert whole and all(low < entry["time_s"] < high for entry in whole for low, high in [entry["interval_s"]])
+    rows = [entry for entry in answer["collectives"] if entry["algorithm"] == "nccl"]
+    assert rows and all(low < entry["time_s"] < high for entry in rows for low, high in [entry["interval_s"]])
     drawn = tmp_path / "rings.png"
-    said = ringlab("explain", name, "-o", drawn)
-    assert said.status == 0 and drawn.stat().st_size > 10_000
+    outcome = ringlab("explain", name, "-o", drawn)
+    assert outcome.status == 0 and drawn.stat().st_size > 10_000
     for word in ("ring 0: 0 > 1", "NCCL's choices", "Candidates at 8 KiB", "tuner's best", "The picture"):
-        assert word in said.out
+        assert word in outcome.out
     explained = json.loads(ringlab("explain", name, "--json", "-").out)
     first = explained["clusters"][0]["sizes"][0]
     assert explained["kind"] == "explanation"
-    assert [one["algorithm"] for one in first["options"] if one["is_chosen"]] == [first["algorithm"]]
-    assert first["time_s"] == whole[0]["time_s"]
+    assert [option["algorithm"] for option in first["options"] if option["is_chosen"]] == [first["algorithm"]]
+    assert first["time_s"] == rows[0]["time_s"]
 
 
 def test_explain_and_predict_agree_at_each_size(tmp_path: Path):
     scenario = read(tmp_path, BOX + OWN)
     (cluster,) = explain(scenario).clusters
-    predicted = [one for one in predict(scenario).collectives if one.algorithm == "nccl"]
+    predicted = [row for row in predict(scenario).collectives if row.algorithm == "nccl"]
     assert [(size.time_s, size.interval_s) for size in cluster.sizes] == [(p.time_s, p.interval_s) for p in predicted]
     for size in cluster.sizes:
-        timed = {(one.algorithm, one.protocol): one.tuner_s for one in size.options if one.tuner_s is not None}
+        timed = {
+            (option.algorithm, option.protocol): option.tuner_s for option in size.options if option.tuner_s is not None
+        }
         assert min(timed, key=lambda choice: timed[choice]) == (size.algorithm, size.protocol)
-        assert all(one.reason for one in size.options)
+        assert all(option.reason for option in size.options)
 
 
 def test_nccl_settings_have_their_effect(tmp_path: Path):
     forced = read(tmp_path, TWO + OWN + '[nccl]\nNCCL_ALGO = "Ring"\nNCCL_PROTO = "^LL"\nNCCL_MAX_NCHANNELS = 2\n')
-    (own,) = explain(forced).clusters
-    assert own.channels == 2 and "set: NCCL_ALGO=Ring NCCL_PROTO=^LL NCCL_MAX_NCHANNELS=2" in own.system
-    for size in own.sizes:
+    (cluster,) = explain(forced).clusters
+    assert cluster.channels == 2 and "set: NCCL_ALGO=Ring NCCL_PROTO=^LL NCCL_MAX_NCHANNELS=2" in cluster.system
+    for size in cluster.sizes:
         assert size.algorithm == "ring" and size.protocol != "ll" and size.channels <= 2
     off = read(tmp_path, BOX + OWN + '[[what_if]]\ntitle = "off"\n[what_if.nccl]\nNCCL_P2P_DISABLE = 1\n')
     assert off.what_ifs[0].cluster.settings.p2p_disable is True  # type: ignore[attr-defined]
@@ -106,18 +108,18 @@ def test_preset_has_catalogue_data_and_a_description(tmp_path: Path):
     assert (halved.nic, halved.gpus) == (100.0, 4)
     more = own_cluster(read(tmp_path, TWO + 'description = {procs = "single", gdr = false}\n' + OWN)).system
     assert (more.procs, more.gdr) == ("single", False)
-    said = predict(read(tmp_path, TWO + OWN)).conclusions[-1]
-    assert said.startswith("2 x NVIDIA DGX A100: ") and "procs is not stated" in said
-    assert "NCCL's version (nccl) is a guess: 2." in said
+    sentence = predict(read(tmp_path, TWO + OWN)).conclusions[-1]
+    assert sentence.startswith("2 x NVIDIA DGX A100: ") and "procs is not stated" in sentence
+    assert "NCCL's version (nccl) is a guess: 2." in sentence
     known = own_cluster(read(tmp_path, '[cluster]\nsystem = "h100_2x8_aws_p5_efa"\nnodes = 4\n' + OWN))
     assert known.world_size == 32 and known.system.net == "efa2"
 
 
 def test_system_with_other_counts_is_described_again(tmp_path: Path):
     few = '[cluster]\nsystem = "h100_2x8_aws_p5_efa"\nnodes = 2\ngpus_per_node = 4\n' + OWN
-    found = own_cluster(read(tmp_path, few))
+    cluster = own_cluster(read(tmp_path, few))
     line = {"machine": "aws_p5", "nodes": 2, "gpus": 4}
-    assert (found.system.domain, found.system.layout) == (4, describe_system("same", line).layout)
+    assert (cluster.system.domain, cluster.system.layout) == (4, describe_system("same", line).layout)
     (explained,) = explain(read(tmp_path, few)).clusters
     assert explained.ranks_per_node == 4 and not any("NVLink domain" in text for text in explained.system)
 
@@ -163,17 +165,17 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("text", "given"), [(text, given) for text, table in WRONG.items() for given in table])
-def test_invalid_key_is_rejected(text: str, given: str, tmp_path: Path):
-    check_refused(tmp_path, text, WRONG[text][given], given)
+@pytest.mark.parametrize(("text", "key"), [(text, key) for text, table in WRONG.items() for key in table])
+def test_invalid_key_is_rejected(text: str, key: str, tmp_path: Path):
+    check_refused(tmp_path, text, WRONG[text][key], key)
 
 
 def test_run_skips_nccl_and_compare_rejects_it(tmp_path: Path, ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch):
-    asked: list[list[str]] = []
+    labels: list[list[str]] = []
 
     def instead(scenario: LoadedScenario, *_: Any, **__: Any) -> None:
         assert scenario.collective is not None
-        asked.append([algorithm.label for algorithm in scenario.collective.algorithms])
+        labels.append([algorithm.label for algorithm in scenario.collective.algorithms])
         raise InputError("this test starts no ranks")
 
     monkeypatch.setattr("ringlab.commands.measuring.run.measure", instead)
@@ -182,7 +184,7 @@ def test_run_skips_nccl_and_compare_rejects_it(tmp_path: Path, ringlab: Ringlab,
     assert refused.status == 2 and "cannot run on gloo; add a library algorithm" in refused.err
     both = write(tmp_path, '[cluster]\nsystem = {gpus = 2, gpu = "A100 SXM"}\n' + OWN.replace('"64 MiB"', '"1 KiB"'))
     done = ringlab("run", both)
-    assert asked == [["ring"]] and "because gloo cannot run it" in done.err
+    assert labels == [["ring"]] and "because gloo cannot run it" in done.err
     assert "by gloo on its CPUs" in done.err
     compared = ringlab("compare", both)
     assert compared.status == 2 and "is not this machine, so it cannot be measured here" in compared.err
@@ -196,11 +198,11 @@ def test_explain_shows_one_ring_per_nic(ringlab: Ringlab, tmp_path: Path):
     shared = explain(read(tmp_path, TWO.replace("dgx-a100", "p4d.24xlarge") + OWN)).clusters[0].rings
     assert shared[0] == (0, 7, 6, 5, 4, 3, 2, 1, 8, 15, 14, 13, 12, 11, 10, 9), "the log of NVIDIA/nccl issue 514"
     assert [ring[0] for ring in shared] == [0, 2, 4, 6]
-    said = ringlab("explain", "two-p5", "--set", "nccl.NCCL_MAX_NCHANNELS=1").out
-    assert "every two GPUs of a host: NVLink (NV)" in said and "3.2 Tbit/s (400 GB/s) of NICs a node" in said
-    assert "1 channel over these" in said
+    text = ringlab("explain", "two-p5", "--set", "nccl.NCCL_MAX_NCHANNELS=1").out
+    assert "every two GPUs of a host: NVLink (NV)" in text and "3.2 Tbit/s (400 GB/s) of NICs a node" in text
+    assert "1 channel over these" in text
     assert explain(load("two-p5", ["nccl.NCCL_MAX_NCHANNELS=1"])).clusters[0].rings == rings[:1]
-    assert "a mean over the candidates" in said
+    assert "a mean over the candidates" in text
     pairs = OWN.replace("all_reduce", "all_to_all").replace('["nccl", "ring"]', '["nccl"]')
     small, large = explain(read(tmp_path, TWO + pairs.replace("64 KiB", "8 KiB"))).clusters[0].sizes
     assert (small.protocol, large.protocol) == ("ll", "simple")
@@ -228,20 +230,20 @@ def test_explain_requires_nccl(ringlab: Ringlab):
 def test_nccl_training_syncs_after_backward(tmp_path: Path):
     compute = '[training.compute]\nforward = "4 ms"\nbackward = "8 ms"\noptimizer = "1 ms"\n'
     scenario = read(tmp_path, BOX + '[training]\ngradient_sync = ["nccl", "ring"]\n' + compute)
-    own, ring = predict(scenario).training
+    of_nccl, ring = predict(scenario).training
     nbytes = scenario.trainings[0].gradient_bytes
     sync = predict_collective(own_cluster(scenario).system, "all_reduce", nbytes).seconds
-    assert own.sync_s == pytest.approx(sync) and own.step_s == pytest.approx(0.013 + sync)
-    assert own.scaling_efficiency == pytest.approx(0.013 / (0.013 + sync))
+    assert of_nccl.sync_s == pytest.approx(sync) and of_nccl.step_s == pytest.approx(0.013 + sync)
+    assert of_nccl.scaling_efficiency == pytest.approx(0.013 / (0.013 + sync))
     assert ring.sync_s is not None and ring.sync_s > sync
     with pytest.raises(InputError, match='needs a cluster with transport = "nccl"'):
         simcomm.train(scenario.trainings[0], simcomm.star(4, "10 Gbit/s", "5 us"))
 
 
 def test_explain_works_from_python(tmp_path: Path):
-    found = ringlab.explain("dgx-h100", tmp_path / "rings.svg")
+    answer = ringlab.explain("dgx-h100", tmp_path / "rings.svg")
     assert (tmp_path / "rings.svg").read_text().startswith("<?xml")
-    assert found.clusters[0].trees == (tuple((rank, rank - 1 if rank else None) for rank in range(8)),)
+    assert answer.clusters[0].trees == (tuple((rank, rank - 1 if rank else None) for rank in range(8)),)
 
 
 GPU_SYSTEMS = [slug for slug, system in read_systems().items() if system.gpu.generation != "cpu"]
@@ -262,23 +264,23 @@ def test_large_ring_takes_as_long_as_on_nccl(slug: str):
     if system.nodes > 1 or system.gpus == 1 or system.link == "mesh":  # there NCCL has several rings
         return
     settings = NcclSettings(algo="ring", proto="simple")
-    own = predict_collective(system, "all_reduce", 1 << 30, settings=settings).seconds
+    of_nccl = predict_collective(system, "all_reduce", 1 << 30, settings=settings).seconds
     ours = simcomm.run("all_reduce/ring", cluster.under_nccl(settings), 1 << 30, record=False).elapsed
-    assert 0.8 < ours / own < 1.5
+    assert 0.8 < ours / of_nccl < 1.5
 
 
 @given(nodes=st.integers(1, 200))
 @settings(max_examples=50, deadline=None)
 def test_double_tree_has_each_node_inside_one_tree(nodes: int):
-    for one in (parents(nodes), second_parents(nodes)):
-        assert sum(parent is None for parent in one) == 1
+    for parent_of in (parents(nodes), second_parents(nodes)):
+        assert sum(parent is None for parent in parent_of) == 1
         for node in range(nodes):
             steps: list[Any] = [node]
-            while one[steps[-1]] is not None:
-                steps.append(one[steps[-1]])
+            while parent_of[steps[-1]] is not None:
+                steps.append(parent_of[steps[-1]])
                 assert len(steps) <= 2 + nodes.bit_length()
     if nodes % 2 == 0:
-        inner = [{parent for parent in one if parent is not None} for one in (parents(nodes), second_parents(nodes))]
+        inner = [{parent for parent in tree if parent is not None} for tree in (parents(nodes), second_parents(nodes))]
         assert not inner[0] & inner[1] - {0, nodes - 1}
     for tree in double_tree(nodes, (0, 1, 2)):
         assert [node.rank for node in tree] == list(range(3 * nodes))
@@ -288,7 +290,7 @@ def test_double_tree_has_each_node_inside_one_tree(nodes: int):
 def test_system_without_p2p_uses_host_memory():
     line = {"nodes": 1, "gpus": 2, "gpu": "RTX 4090", "layout": "switch"}
     far, near = (nccl_cluster(describe_system("box", line | {"p2p": p2p})) for p2p in (False, True))
-    through = [simcomm.run("all_reduce/ring", one, 1 << 16).links for one in (far, near)]
+    through = [simcomm.run("all_reduce/ring", network, 1 << 16).links for network in (far, near)]
     memory = [any("memory" in link.dst for link in links if link.nbytes) for links in through]
     assert memory == [True, False]
 
@@ -318,19 +320,21 @@ def test_predict_reports_ring_fallback_and_a_ring_on_one_nic(tmp_path: Path):
     algorithms = ["nccl", "ring"]
     sizes = ["1 MiB"]
     """
-    said = " ".join(predict(ringlab.load(write(tmp_path, text))).conclusions)
-    assert "NCCL_ALGO=tree leaves nothing for all_gather here, and NCCL before 2.24 falls back to rings" in said
-    assert "leaves a node by one of its 8 NICs, and NCCL's rings by all" in said
+    conclusions = " ".join(predict(ringlab.load(write(tmp_path, text))).conclusions)
+    assert "NCCL_ALGO=tree leaves nothing for all_gather here, and NCCL before 2.24 falls back to rings" in conclusions
+    assert "leaves a node by one of its 8 NICs, and NCCL's rings by all" in conclusions
 
 
 def test_old_nccl_falls_back_to_rings():
     """Up to 2.21 with all protocols, since with those of NCCL_PROTO (NVIDIA/nccl issue 1304)."""
     system = describe_system("p5", {"machine": "aws_p5", "nodes": 2, "gpus": 8})
 
-    def chosen(version: str, **given: str) -> set[str]:
-        asked = NcclSettings(version=version, **given)
-        found = (predict_collective(system, "broadcast", size, settings=asked) for size in (1024, 1 << 28))
-        return {f"{one.algorithm}/{one.protocol}" for one in found}
+    def chosen(version: str, **settings: str) -> set[str]:
+        nccl_settings = NcclSettings(version=version, **settings)
+        predictions = (
+            predict_collective(system, "broadcast", size, settings=nccl_settings) for size in (1024, 1 << 28)
+        )
+        return {f"{prediction.algorithm}/{prediction.protocol}" for prediction in predictions}
 
     assert chosen("2.21", algo="tree", proto="simple") == {"ring/ll", "ring/simple"}
     assert chosen("2.22", algo="tree", proto="simple") == {"ring/simple"}

@@ -214,8 +214,8 @@ LINE = FittedLine(2e-5, 1e-9, 0.0)
 MEASURED = Calibration(2, 1, one_way=LINE, both_ways=LINE, reduction=LINE)
 
 
-def terms(tmp_path: Path, *given: str, transport: str = "gloo-tcp") -> TcpTerms:
-    sets = [f"cluster.terms.{each}" for each in given]
+def terms(tmp_path: Path, *keys: str, transport: str = "gloo-tcp") -> TcpTerms:
+    sets = [f"cluster.terms.{each}" for each in keys]
     cluster = load(write(tmp_path, STAR + f'transport = "{transport}"\n' + ASKS), sets).cluster
     calibrated = cluster.calibrated_by(MEASURED).transport
     assert calibrated is not None and calibrated.tcp is not None and calibrated.goodput == 1.0

@@ -46,8 +46,8 @@ def test_topology_is_built_by_name(tmp_path: Path, name: str):
     keys, expected = BUILT[name]
     cluster = load(write(tmp_path, f'[cluster]\ntopology = "{name}"\n{keys}\n{EACH}{ASKS}')).cluster
     assert same(cluster, expected)
-    given = tomllib.loads(f"{keys}\n{EACH}")
-    section = TOPOLOGY_SECTIONS[name].model_validate({"topology": name, **given})
+    table = tomllib.loads(f"{keys}\n{EACH}")
+    section = TOPOLOGY_SECTIONS[name].model_validate({"topology": name, **table})
     assert cluster.world_size <= section.places or name == "fully-connected"
 
 
@@ -128,9 +128,9 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("text", "given"), [(text, given) for text, table in WRONG.items() for given in table])
-def test_invalid_cluster_is_rejected(tmp_path: Path, text: str, given: str):
-    check_refused(tmp_path, text, WRONG[text][given], given)
+@pytest.mark.parametrize(("text", "key"), [(text, key) for text, table in WRONG.items() for key in table])
+def test_invalid_cluster_is_rejected(tmp_path: Path, text: str, key: str):
+    check_refused(tmp_path, text, WRONG[text][key], key)
 
 
 def test_what_if_networks_share_one_memory_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

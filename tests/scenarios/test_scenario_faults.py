@@ -111,17 +111,17 @@ def test_training_waits_are_per_step(tmp_path: Path):
 
 
 def test_large_run_under_faults_reports_times_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    asked = load(write(tmp_path, STAR + FAULTS))
-    (whole,) = predict(asked, Session(engine="compiled")).to_dict()["collectives"]
+    scenario = load(write(tmp_path, STAR + FAULTS))
+    (row,) = predict(scenario, Session(engine="compiled")).to_dict()["collectives"]
     monkeypatch.setattr("ringlab.commands.predicting.prediction.MOST_RECORDED", 0)
-    answer = predict(asked, Session(engine="compiled"))
+    answer = predict(scenario, Session(engine="compiled"))
     (entry,) = answer.to_dict()["collectives"]
     for key, value in entry["faults"].items():
-        same = whole["faults"][key]
+        same = row["faults"][key]
         assert value == (pytest.approx(same, rel=1e-12) if isinstance(same, float) else same), key
     assert entry["faults"].keys() == {"repetitions", "never_ended", "median_s", "p95_s", "worst_s", "computing"}
-    (said,) = reasons(answer.own)
-    assert "waits were not recorded" in said
+    (reason,) = reasons(answer.own)
+    assert "waits were not recorded" in reason
 
 
 def test_deterministic_fault_is_simulated_once(tmp_path: Path):
@@ -135,16 +135,16 @@ def test_deterministic_fault_is_simulated_once(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "message"),
     [
         ("share = 0.1", "h2 - s0, which has 0.1 of its bandwidth"),
         ('share = 0.1\nat = "1 us"', "h2 - s0, which at times has 0.1 of its bandwidth"),
         ('share = 0\nlasting = "1 ms"', "h2 - s0, which at times is down"),
     ],
 )
-def test_conclusion_says_when_a_link_is_degraded(tmp_path: Path, keys: str, said: str):
+def test_conclusion_says_when_a_link_is_degraded(tmp_path: Path, keys: str, message: str):
     (line,) = reasons(predict(load(write(tmp_path, f'{STAR}[[faults.link]]\nbetween = ["h2", "s0"]\n{keys}\n'))).own)
-    assert said in line
+    assert message in line
 
 
 @pytest.mark.parametrize(
@@ -169,19 +169,19 @@ def test_endless_runs_rank_last_in_the_distribution():
     ended = Trace("all_reduce/ring", "predicted", 1, 2.0)
     stuck = Trace("all_reduce/ring", "predicted", 1, 1.0, failed={0: 1.0})
     jittered = Faults(messages=Jitter("uniform", 1.0), repetitions=3)
-    for never, found in ((0, [2.0, 2.0, 2.0]), (1, [2.0, None, None]), (2, [None, None, None])):
+    for never, figures in ((0, [2.0, 2.0, 2.0]), (1, [2.0, None, None]), (2, [None, None, None])):
         runs = iter([stuck] * never + [ended] * (3 - never))
         _, about = repeat(jittered, STAR, partial(next_of, runs), lambda trace: trace.elapsed, record=False)
         assert about.distribution is not None
-        assert [about.distribution.median_s, about.distribution.p95_s, about.distribution.worst_s] == found
+        assert [about.distribution.median_s, about.distribution.p95_s, about.distribution.worst_s] == figures
         assert about.never_ended == never
 
 
 def test_straggler_without_reduction_cost_is_reported(tmp_path: Path):
     slow, failing = "[[faults.rank]]\nrank = 1\nslowdown = 2\n", '[[faults.rank]]\nrank = 1\nfails_at = "1 s"\n'
     for text, is_said in ((slow, True), (failing, False)):
-        (said,) = reasons(predict(load(write(tmp_path, STAR + text))).own)
-        assert ("Reducing takes no time" in said) == is_said
+        (reason,) = reasons(predict(load(write(tmp_path, STAR + text))).own)
+        assert ("Reducing takes no time" in reason) == is_said
 
 
 def test_predict_prints_faults(tmp_path: Path, ringlab: Ringlab):
@@ -194,10 +194,10 @@ def test_predict_prints_faults(tmp_path: Path, ringlab: Ringlab):
 
 
 def test_small_parts_of_the_critical_path_are_not_named(tmp_path: Path, ringlab: Ringlab):
-    for hosts, said in ((8, "the largest part is messages"), (128, "no part of that is larger than 10%")):
-        given = STAR + "[faults.messages]\ndistribution = 'exponential'\nmean = '2 us'\n"
-        done = ringlab("predict", write(tmp_path, given), "--set", f"cluster.hosts={hosts}")
-        assert done.status == 0 and said in " ".join(done.out.split())
+    for hosts, message in ((8, "the largest part is messages"), (128, "no part of that is larger than 10%")):
+        content = STAR + "[faults.messages]\ndistribution = 'exponential'\nmean = '2 us'\n"
+        done = ringlab("predict", write(tmp_path, content), "--set", f"cluster.hosts={hosts}")
+        assert done.status == 0 and message in " ".join(done.out.split())
 
 
 def test_compare_rejects_faults(tmp_path: Path, ringlab: Ringlab):

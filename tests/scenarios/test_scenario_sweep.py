@@ -43,15 +43,15 @@ def test_sweep_value_fits_on_one_line(ringlab, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_sweep_has_a_line_over_all_values():
-    found = predict_sweep("star8", "cluster.bandwidth=1..4Gbit/s", ONE_SIZE)
-    lines = found.lines()
+    answer = predict_sweep("star8", "cluster.bandwidth=1..4Gbit/s", ONE_SIZE)
+    lines = answer.lines()
     assert [*lines][:2] == ["naive, 1 MiB", "ring, 1 MiB"]
     for line in lines.values():
         assert [*line] == ["1 Gbit/s", "2 Gbit/s", "4 Gbit/s"]
         assert line["1 Gbit/s"] > line["2 Gbit/s"] > line["4 Gbit/s"]
-    assert repr(found) == "<SweepAnswer of 'Eight hosts on a 10 Gbit/s switch': 3 points>"
+    assert repr(answer) == "<SweepAnswer of 'Eight hosts on a 10 Gbit/s switch': 3 points>"
     with joblib.parallel_config("threading", n_jobs=2):
-        assert predict_sweep("star8", "cluster.bandwidth=1..4Gbit/s", ONE_SIZE) == found
+        assert predict_sweep("star8", "cluster.bandwidth=1..4Gbit/s", ONE_SIZE) == answer
 
 
 TREE_AND_RING = 'collective.algorithms=["ring", "binomial"]'
@@ -62,24 +62,24 @@ def test_sweep_of_sizes_has_a_line_per_algorithm(ringlab, tmp_path: Path):
     status, out, err = ringlab("predict", "star8", *options)
     assert (status, err) == (0, "")
     assert "Eight hosts on a 10 Gbit/s switch: fastest is binomial up to 16 KiB, ring from 64 KiB on." in out
-    found = predict_sweep("star8", "collective.sizes=1..1024KiB*4", TREE_AND_RING)
-    assert {name: [*line] for name, line in found.lines().items()} == {
+    answer = predict_sweep("star8", "collective.sizes=1..1024KiB*4", TREE_AND_RING)
+    assert {name: [*line] for name, line in answer.lines().items()} == {
         name: ["1 KiB", "4 KiB", "16 KiB", "64 KiB", "256 KiB", "1024 KiB"] for name in ("ring", "binomial")
     }
-    axes = sweep_figure("t", found.key, [SweepLine("ring", ["1 KiB"], [0.1])]).axes[0]
+    axes = sweep_figure("t", answer.key, [SweepLine("ring", ["1 KiB"], [0.1])]).axes[0]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("collective.sizes", "time (s)")
 
 
 def test_prediction_reports_the_crossover_of_sizes():
     sizes = 'collective.sizes=["1 KiB", "4 KiB", "1 MiB"]'
-    found = package.load("star8", TREE_AND_RING, sizes).predict()
-    assert "star of 8 hosts, 10 Gbit/s: fastest is binomial up to 4 KiB, ring from 1 MiB on." in found.conclusions
+    answer = package.load("star8", TREE_AND_RING, sizes).predict()
+    assert "star of 8 hosts, 10 Gbit/s: fastest is binomial up to 4 KiB, ring from 1 MiB on." in answer.conclusions
     alone = package.load("star8", "collective.algorithms=ring").predict()
     assert not any("fastest is" in sentence for sentence in alone.conclusions)
 
 
 @pytest.mark.parametrize(
-    ("times", "said"),
+    ("times", "sentences"),
     [
         ([(1.0, 2.0), (1.0, 1.002), (1.001, 1.0), (1.0, 1.003), (2.0, 1.0)], ["a up to 4 B, b from 5 B on"]),
         ([(1.0, 2.0), (2.0, 1.0), (1.0, 2.0)], ["a up to 1 B, b at 2 B, a from 3 B on"]),
@@ -87,29 +87,29 @@ def test_prediction_reports_the_crossover_of_sizes():
         ([(None, None), (1.0, 2.0), (None, 1.0)], ["a up to 2 B, b from 3 B on"]),
     ],
 )
-def test_crossovers_ignore_nearly_equal_times(times: list[tuple[float | None, ...]], said: list[str]):
+def test_crossovers_ignore_nearly_equal_times(times: list[tuple[float | None, ...]], sentences: list[str]):
     row = package.load("star8", ONE_SIZE).predict().collectives[0]
     entries = [
         replace(row, bytes=size, algorithm=name, time_s=seconds)
         for size, pair in enumerate(times, 1)
         for name, seconds in zip("ab", pair, strict=True)
     ]
-    assert describe_crossovers("here", entries) == [f"here: fastest is {text}." for text in said]
+    assert describe_crossovers("here", entries) == [f"here: fastest is {text}." for text in sentences]
 
 
 def test_interrupted_sweep_keeps_finished_values(monkeypatch: pytest.MonkeyPatch, ringlab):
-    real, asked = sweeping._predict, list[object]()
+    real, tasks = sweeping._predict, list[object]()
 
     def interrupted(*task):
-        asked.append(task)
-        if len(asked) == 3:
+        tasks.append(task)
+        if len(tasks) == 3:
             raise KeyboardInterrupt
         return real(*task)
 
     monkeypatch.setattr(sweeping, "_predict", interrupted)
     status, out, _ = ringlab("predict", "star8", "--sweep", "cluster.hosts=2..32", "--set", ONE_SIZE, "--json", "-")
-    found = json.loads(out)
-    assert status == 130 and found["interrupted"] and [point["value"] for point in found["points"]] == ["2", "4"]
+    content = json.loads(out)
+    assert status == 130 and content["interrupted"] and [point["value"] for point in content["points"]] == ["2", "4"]
 
 
 @pytest.mark.parametrize(

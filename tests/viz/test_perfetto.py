@@ -58,12 +58,12 @@ def export(traces: Trace | list[Trace], folder: Path) -> dict[str, Any]:
 
 def slices(content: dict[str, Any]) -> dict[tuple[int, int], list[dict[str, Any]]]:
     """Return the slices of each track, in nanoseconds."""
-    found = defaultdict(list)
+    tracks = defaultdict(list)
     for event in content["traceEvents"]:
         if event["ph"] == "X":
             begin, lasting = round(event["ts"] * 1000), round(event["dur"] * 1000)
-            found[event["pid"], event["tid"]].append({**event, "begin": begin, "end": begin + lasting})
-    return found
+            tracks[event["pid"], event["tid"]].append({**event, "begin": begin, "end": begin + lasting})
+    return tracks
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -73,17 +73,17 @@ def test_slices_nest_and_arrows_connect(case: str, tmp_path: Path):
     by_track = slices(content)
     for track in by_track.values():
         open_until: list[int] = []
-        for one in sorted(track, key=lambda one: (one["begin"], -one["end"])):
-            open_until = [end for end in open_until if end > one["begin"]]
-            assert all(one["end"] <= end for end in open_until), "a slice ends after the slice that contains its begin"
-            open_until.append(one["end"])
+        for span in sorted(track, key=lambda event: (event["begin"], -event["end"])):
+            open_until = [end for end in open_until if end > span["begin"]]
+            assert all(span["end"] <= end for end in open_until), "a slice ends after the slice that contains its begin"
+            open_until.append(span["end"])
     arrows: dict[int, dict[str, Any]] = defaultdict(dict)
     for event in content["traceEvents"]:
         if event["ph"] in "sf":
             at, track = round(event["ts"] * 1000), by_track[event["pid"], event["tid"]]
-            inside = [one for one in track if one["begin"] <= at < one["end"]]
+            inside = [event for event in track if event["begin"] <= at < event["end"]]
             assert event["ph"] not in arrows[event["id"]] and inside
-            arrows[event["id"]][event["ph"]] = min(inside, key=lambda one: one["end"] - one["begin"])
+            arrows[event["id"]][event["ph"]] = min(inside, key=lambda event: event["end"] - event["begin"])
             assert event["ph"] == "s" or event["bp"] == "e"
     assert len(arrows) == len(trace.messages)
     for ends in arrows.values():
@@ -141,15 +141,15 @@ def test_perfetto_file_has_the_numbers_of_the_trace(case: str, tmp_path: Path):
     sent: dict[str, int] = defaultdict(int)
     seconds: dict[str, float] = defaultdict(float)
     for (pid, _), track in slices(content).items():
-        for one in track:
-            sent[names[pid]] += one["args"]["bytes"] if one["cat"] == "send" else 0
-            seconds[one["cat"]] += (one["end"] - one["begin"]) / 1e9
+        for event in track:
+            sent[names[pid]] += event["args"]["bytes"] if event["cat"] == "send" else 0
+            seconds[event["cat"]] += (event["end"] - event["begin"]) / 1e9
     assert [sent[f"rank {rank}"] for rank in range(trace.world_size)] == trace.bytes_sent()
     waited = sum(2 * message.begin - message.src_posted - message.dst_posted for message in trace.messages)
     assert seconds["wait"] == pytest.approx(waited, abs=2e-9 * len(trace.messages))
     for name in trace.spans.names:
-        own = trace.spans.select(trace.spans.named(name))
-        assert seconds[name] == pytest.approx(float((own.end - own.begin).sum()), abs=1e-9 * len(own))
+        spans = trace.spans.select(trace.spans.named(name))
+        assert seconds[name] == pytest.approx(float((spans.end - spans.begin).sum()), abs=1e-9 * len(spans))
 
 
 def test_counters_add_up_to_the_bytes_of_links(tmp_path: Path):
@@ -160,8 +160,8 @@ def test_counters_add_up_to_the_bytes_of_links(tmp_path: Path):
             loads[event["name"]].append((event["ts"] / 1e6, event["args"]["Gbit/s"] * 1e9 / 8))
     assert len(loads) == 12
     for link in trace.links:
-        own = loads[f"{link.src} to {link.dst}"]
-        carried = sum(load * (after - time) for (time, load), (after, _) in pairwise(own))
+        samples = loads[f"{link.src} to {link.dst}"]
+        carried = sum(load * (after - time) for (time, load), (after, _) in pairwise(samples))
         assert carried == pytest.approx(link.nbytes, rel=1e-3)
 
 
@@ -173,9 +173,9 @@ def test_perfetto_file_reports_omissions(tmp_path: Path, monkeypatch: pytest.Mon
     content = export(trace, tmp_path)
     phases = [event["ph"] for event in content["traceEvents"]]
     assert (phases.count("s"), phases.count("f")) == (7, 7)
-    said = "without 40 of 60 messages  ·  without 13 of 20 arrows  ·  without 9 of 12 links"
-    assert said in content["otherData"]["notes"][0]
-    assert any(said in event["args"].get("name", "") for event in content["traceEvents"] if event["ph"] == "M")
+    note = "without 40 of 60 messages  ·  without 13 of 20 arrows  ·  without 9 of 12 links"
+    assert note in content["otherData"]["notes"][0]
+    assert any(note in event["args"].get("name", "") for event in content["traceEvents"] if event["ph"] == "M")
 
 
 def test_perfetto_file_shows_unfinished_and_failed_ranks(tmp_path: Path):
@@ -189,8 +189,8 @@ def test_perfetto_file_shows_unfinished_and_failed_ranks(tmp_path: Path):
 
 
 def test_perfetto_file_shows_predicted_and_measured_ranks(tmp_path: Path):
-    one, other = viz_traces.ring(3), viz_traces.training(3)
-    names = [e["args"]["name"] for e in export([one, other], tmp_path)["traceEvents"] if e["name"] == "process_name"]
+    ring, other = viz_traces.ring(3), viz_traces.training(3)
+    names = [e["args"]["name"] for e in export([ring, other], tmp_path)["traceEvents"] if e["name"] == "process_name"]
     assert names[:3] == ["predicted, rank 0", "predicted, rank 1", "predicted, rank 2"]
     assert "measured, rank 2" in names
 
@@ -216,9 +216,9 @@ def test_tracks_are_minimal_and_do_not_overlap(drawn: list[tuple[int, int]]):
     intervals = [(begin, begin + lasting) for begin, lasting in drawn]
     track = assign_tracks(intervals)
     longest = [(begin, max(end, begin + 1)) for begin, end in intervals]
-    for one, (begin, end) in enumerate(longest):
-        for other in range(one):
-            if track[one] == track[other]:
+    for index, (begin, end) in enumerate(longest):
+        for other in range(index):
+            if track[index] == track[other]:
                 assert end <= longest[other][0] or longest[other][1] <= begin
     most = max((sum(begin <= time < end for begin, end in longest) for time in range(42)), default=0)
     assert len(set(track)) == most

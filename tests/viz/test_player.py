@@ -40,8 +40,8 @@ CROSSED = """index => {
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with running_browser() as found:
-        yield found
+    with running_browser() as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
@@ -137,11 +137,11 @@ def test_play_moves_and_pause_stops(browser: Browser, star: Any) -> None:
         player.press(" ")
         player.page.wait_for_timeout(500)
         player.press(" ")
-        held = player.x
-        assert held > 0
+        position = player.x
+        assert position > 0
         assert player.pixels("stage") != before
         player.page.wait_for_timeout(150)
-        assert player.x == held
+        assert player.x == position
         player.press("End")
         assert player.text("caption") == "Done after 11.9 ms: every rank holds the sum of the data of all 8 ranks."
         end = player.x
@@ -154,8 +154,8 @@ def test_step_keys_show_the_right_state(browser: Browser, star: Any) -> None:
     with Player(browser, star[0]) as player:
         player.press("Home", *["Shift+ArrowRight"] * 3)
         assert player.x == pytest.approx(player.ask("player.data.runs[1].stepEnd[2]"))
-        held = player.ask(BUFFERS, [1, player.x])[:8]
-        assert sorted(value.bit_count() for value in held) == [1, 1, 1, 1, 1, 2, 3, 4]
+        values = player.ask(BUFFERS, [1, player.x])[:8]
+        assert sorted(value.bit_count() for value in values) == [1, 1, 1, 1, 1, 2, 3, 4]
         player.press("ArrowLeft")
         assert player.x < player.ask("player.data.runs[1].stepEnd[2]")
         player.press("Shift+ArrowRight", "l")

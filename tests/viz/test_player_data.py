@@ -110,11 +110,11 @@ def test_player_nodes_do_not_overlap(kind):
     cluster = CLUSTERS[kind]
     trace = simcomm.run("all_reduce/ring", cluster, 1 << 20)
     used = {node for message in trace.messages for node in message.route}
-    found = place(trace, trace.hosts, used)
-    assert found.kind == kind
-    assert set(trace.hosts) <= found.at.keys() <= {*trace.hosts, *used}
-    assert all(-0.001 <= value <= 1.001 for at in found.at.values() for value in at)
-    places = list(found.at.values())
+    layout = place(trace, trace.hosts, used)
+    assert layout.kind == kind
+    assert set(trace.hosts) <= layout.at.keys() <= {*trace.hosts, *used}
+    assert all(-0.001 <= value <= 1.001 for at in layout.at.values() for value in at)
+    places = list(layout.at.values())
     assert min(dist(a, b) for i, a in enumerate(places) for b in places[:i]) > 0.03
 
 
@@ -129,15 +129,15 @@ def test_aggregates_agree_with_messages():
     messages = trace.messages
     loads = link_loads(trace)
     groups = find_groups(trace, trace.hosts)
-    found = aggregate(trace, loads, find_limits(trace), groups)
-    most = unpack(found["most"]).reshape(8, found["bins"]) / 255
+    content = aggregate(trace, loads, find_limits(trace), groups)
+    most = unpack(content["most"]).reshape(8, content["bins"]) / 255
     received = np.bincount(messages.dst, messages.end - messages.begin, 8) / trace.elapsed
     assert most.mean(axis=1) == pytest.approx(received, abs=0.005)
-    assert unpack(found["flow"]).sum() == messages.nbytes.sum()
-    assert (unpack(found["got"]).reshape(4, -1)[:, -1] == 255).all()
-    assert unpack(found["reached"])[-1] == messages.step.max()
-    link = found["links"][0]
-    series = unpack(found["series"]).reshape(len(found["links"]), -1)[0] / 255
+    assert unpack(content["flow"]).sum() == messages.nbytes.sum()
+    assert (unpack(content["got"]).reshape(4, -1)[:, -1] == 255).all()
+    assert unpack(content["reached"])[-1] == messages.step.max()
+    link = content["links"][0]
+    series = unpack(content["series"]).reshape(len(content["links"]), -1)[0] / 255
     assert series.mean() == pytest.approx(loads.use[link], abs=0.01)
 
 
@@ -146,10 +146,10 @@ def test_many_messages_are_listed_for_some_ranks(monkeypatch):
     messages, limits = trace.messages, find_limits(trace)
 
     def listed():
-        found = list_messages(trace, limits)
+        content = list_messages(trace, limits)
         keys = ("type", "length", "text")
-        columns = {name: unpack(dict(zip(keys, one, strict=True))) for name, one in found["columns"].items()}
-        return found["ranks"], columns
+        columns = {name: unpack(dict(zip(keys, column, strict=True))) for name, column in content["columns"].items()}
+        return content["ranks"], columns
 
     ranks, columns = listed()
     assert ranks is None
@@ -159,8 +159,8 @@ def test_many_messages_are_listed_for_some_ranks(monkeypatch):
     ranks, columns = listed()
     assert {12, 13, 14} <= set(ranks), "at the bad cable and beside it"
     assert len(ranks) == 7
-    own = np.isin(messages.src, ranks) | np.isin(messages.dst, ranks)
-    assert columns["src"].tolist() == messages.src[own].tolist()
+    involved = np.isin(messages.src, ranks) | np.isin(messages.dst, ranks)
+    assert columns["src"].tolist() == messages.src[involved].tolist()
 
 
 def test_exported_data_agrees_with_the_trace():
@@ -178,22 +178,24 @@ def test_exported_data_agrees_with_the_trace():
 
 
 def test_runs_on_different_networks_are_rejected():
-    one = simcomm.run("all_reduce/ring", CLUSTERS["star"], 1 << 10)
+    played = simcomm.run("all_reduce/ring", CLUSTERS["star"], 1 << 10)
     with pytest.raises(InputError, match="8 and 4 ranks; a player needs runs on one network"):
-        export("x", [PlayedRun(one, "a"), PlayedRun(viz_traces.ring(4), "b")])
+        export("x", [PlayedRun(played, "a"), PlayedRun(viz_traces.ring(4), "b")])
     with pytest.raises(InputError, match="on different networks"):
-        export("x", [PlayedRun(one, "a"), PlayedRun(simcomm.run("all_reduce/ring", CLUSTERS["racks"], 1 << 10), "b")])
+        export(
+            "x", [PlayedRun(played, "a"), PlayedRun(simcomm.run("all_reduce/ring", CLUSTERS["racks"], 1 << 10), "b")]
+        )
     with pytest.raises(InputError, match="a player shows 1 to 9 runs, not 0"):
         export("x", [])
     with pytest.raises(InputError, match=r"x\.txt: a player is written as \.html"):
-        page.write_player("x", [PlayedRun(one, "a")], "x.txt")
+        page.write_player("x", [PlayedRun(played, "a")], "x.txt")
 
 
 def test_scenario_shows_all_algorithms_and_gain_of_wider_trunk():
     runs = predict_runs(OneRun(load("two-racks")))
     assert [run.name for run in runs][-1] == "ring"
-    found = re.fullmatch(r"With 2 times the bandwidth there: (\S+) (\S+) → (\S+) (\S+)\.", runs[-1].what_if)
-    assert found, runs[-1].what_if
+    match = re.fullmatch(r"With 2 times the bandwidth there: (\S+) (\S+) → (\S+) (\S+)\.", runs[-1].what_if)
+    assert match, runs[-1].what_if
 
 
 def test_player_reports_the_cost_of_a_slow_link(tmp_path):
@@ -220,9 +222,9 @@ def test_modules_declare_names_once_and_import_them():
     """All modules share one scope in the page."""
     home: dict[str, str] = {}
     for name, text in modules().items():
-        for found in declared_in(text):
-            assert found not in home, f"{found} is in {home[found]} and {name}"
-            home[found] = name
+        for declared in declared_in(text):
+            assert declared not in home, f"{declared} is in {home[declared]} and {name}"
+            home[declared] = name
     for name, text in modules().items():
         for names, module in re.findall(r"import \{([^}]*)\} from './(\w+)\.js';", text):
             missing = set(re.findall(r"\w+", names)) - declared_in(modules()[f"{module}.js"])
@@ -233,7 +235,7 @@ def test_modules_use_their_imports():
     for name, text in modules().items():
         body = page.IMPORT.sub("", text)
         for names in re.findall(r"^import \{([^}]*)\}", text, re.MULTILINE):
-            unused = [one for one in re.findall(r"\w+", names) if not re.search(rf"\b{one}\b", body)]
+            unused = [word for word in re.findall(r"\w+", names) if not re.search(rf"\b{word}\b", body)]
             assert not unused, f"{name}: {unused}"
 
 

@@ -51,10 +51,10 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"{file}:line"
 
 
-def simulate(name: str, ranks: int, own: str) -> PlayedRun:
+def simulate(name: str, ranks: int, program: str) -> PlayedRun:
     """Return a run of an algorithm, or of the user's, on hosts of one switch."""
-    found = find_algorithm(own if name == "OWN" else name)
-    return PlayedRun(simcomm.run(found, simcomm.star(ranks, "100 Gbit/s", "5 us"), 16 << 20), found.name)
+    algorithm = find_algorithm(program if name == "OWN" else name)
+    return PlayedRun(simcomm.run(algorithm, simcomm.star(ranks, "100 Gbit/s", "5 us"), 16 << 20), algorithm.name)
 
 
 def check_drawable(data: dict[str, Any]) -> None:
@@ -91,8 +91,8 @@ def test_many_ranks_without_links_are_grouped() -> None:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with running_browser() as found:
-        yield found
+    with running_browser() as started:
+        yield started
 
 
 @pytest.mark.browser

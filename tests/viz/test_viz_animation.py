@@ -36,7 +36,7 @@ def test_gif_has_the_requested_frames_and_speed(tmp_path: Path) -> None:
         assert image.info["loop"] == 0
         frames = [(np.asarray(frame.convert("RGB")), frame.info["duration"]) for frame in ImageSequence.Iterator(image)]
     assert [duration for _, duration in frames] == [100] * 19 + [2000]
-    assert all((one != other).any() for (one, _), (other, _) in pairwise(frames))
+    assert all((frame != other).any() for (frame, _), (other, _) in pairwise(frames))
 
 
 def test_gif_shows_the_frames_as_drawn(tmp_path: Path) -> None:
@@ -65,9 +65,9 @@ def test_mp4_shows_the_frames_as_drawn(tmp_path: Path) -> None:
 
 def test_mp4_without_ffmpeg_is_rejected_before_simulation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
-    for what in ("an animation", "a picture of messages"):
+    for kind in ("an animation", "a picture of messages"):
         with pytest.raises(InputError, match=r"ring\.mp4: an \.mp4 is encoded by ffmpeg.*pip install imageio-ffmpeg"):
-            viz.check_file(tmp_path / "ring.mp4", what)
+            viz.check_file(tmp_path / "ring.mp4", kind)
     assert not list(tmp_path.iterdir())
 
 

@@ -41,14 +41,14 @@ def test_two_racks_are_left_and_right() -> None:
     assert all(layout.positions[f"h{rank}"][0] < 250 for rank in range(4))
     assert all(layout.positions[f"h{rank}"][0] > 250 for rank in range(4, 8))
     for rank in range(8):
-        own, other = ("s0", "s1") if rank < 4 else ("s1", "s0")
-        assert apart(layout, f"h{rank}", own) < apart(layout, f"h{rank}", other)
+        near, other = ("s0", "s1") if rank < 4 else ("s1", "s0")
+        assert apart(layout, f"h{rank}", near) < apart(layout, f"h{rank}", other)
 
 
 def test_directions_of_a_link_have_separate_lines() -> None:
     layout = lay_out(viz_traces.ring(8), BOX)
-    there, back = layout.lines["h2", "s0"], layout.lines["s0", "h2"]
-    assert hypot(*(there.mean(axis=0) - back.mean(axis=0))) > 5
+    forth, back = layout.lines["h2", "s0"], layout.lines["s0", "h2"]
+    assert hypot(*(forth.mean(axis=0) - back.mean(axis=0))) > 5
 
 
 def test_line_connects_sender_and_receiver() -> None:
@@ -177,8 +177,8 @@ def test_nearest_distances_use_little_memory() -> None:
     nearest_distances(dict(list(positions.items())[:2]))  # load libraries
     tracemalloc.start()
     try:
-        found = nearest_distances(positions)
+        distances = nearest_distances(positions)
         assert tracemalloc.get_traced_memory()[1] < 8 * len(positions) ** 2 / 10
     finally:
         tracemalloc.stop()
-    assert found["h0"] == pytest.approx(2**0.5) and min(found.values()) == found["h0"]
+    assert distances["h0"] == pytest.approx(2**0.5) and min(distances.values()) == distances["h0"]

@@ -60,8 +60,8 @@ def training(step: Any) -> TrainingFigures[Any]:
 
 def answer(collectives: Sequence[Any] = (), trainings: Sequence[Any] = (), what_ifs: Content | None = None) -> Answer:
     others = [
-        ClusterFigures(title=title, cluster="", collectives=tuple(found) if collectives else (),
-                       training=() if collectives else tuple(found)) for title, found in (what_ifs or {}).items()
+        ClusterFigures(title=title, cluster="", collectives=tuple(answers) if collectives else (),
+                       training=() if collectives else tuple(answers)) for title, answers in (what_ifs or {}).items()
     ]  # fmt: skip
     return Answer(
         title=TITLE, file="x.toml", cluster="four <b>hosts</b>", collectives=tuple(collectives),
@@ -76,10 +76,10 @@ def comparison() -> Content:
     return answer([slow, fast]).to_dict()
 
 
-def cells(found: ScenarioAnswer[Any]) -> list[list[Cell]]:
+def cells(shown: ScenarioAnswer[Any]) -> list[list[Cell]]:
     """Return the cells of the first table of an answer."""
-    table = next(part for part in found.show() if isinstance(part, Table))
-    return [[one if isinstance(one, Cell) else Cell(one) for one in row] for row in table.rows]
+    table = next(part for part in shown.show() if isinstance(part, Table))
+    return [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in table.rows]
 
 
 class Page(HTMLParser):
@@ -109,11 +109,11 @@ def test_report_contains_the_whole_answer() -> None:
 def test_what_ifs_are_compared_with_the_fastest() -> None:
     slow, fast = (collective(name, time, time, time) for name, time in (("naive", 0.25), ("ring", 0.06)))
     then = [collective(name, time, time, time) for name, time in (("naive", 0.3), ("ring", 0.09))]
-    found = answer([slow, fast], what_ifs={"$half$": then}).show_what_ifs()
-    assert found is not None and found.headings[0] == "with ring, 1 MiB"
-    assert found.rows == [["as it is", "60 ms", "-"], ["$half$", "90 ms", "1.5 times"]]
-    found = answer(trainings=[training(both(0.3, 0.4))], what_ifs={"dead": [training(None)]}).show_what_ifs()
-    assert found is not None and found.rows[1] == ["dead", "never ends", "-"]
+    table = answer([slow, fast], what_ifs={"$half$": then}).show_what_ifs()
+    assert table is not None and table.headings[0] == "with ring, 1 MiB"
+    assert table.rows == [["as it is", "60 ms", "-"], ["$half$", "90 ms", "1.5 times"]]
+    table = answer(trainings=[training(both(0.3, 0.4))], what_ifs={"dead": [training(None)]}).show_what_ifs()
+    assert table is not None and table.rows[1] == ["dead", "never ends", "-"]
     assert answer(trainings=[training(both(0.3, 0.4))]).show_what_ifs() is None
 
 

@@ -48,7 +48,7 @@ def test_waterfall_shows_the_predicted_phases() -> None:
     answer = ringlab.load("faults", "collective.sizes=64 KiB").predict()
     subtitle, bars = waterfall(answer)
     figure = waterfall_figure(answer.title, subtitle, bars)
-    steps = [one.training[0] for one in (answer.own, *answer.what_ifs)]
+    steps = [figures.training[0] for figures in (answer.own, *answer.what_ifs)]
     drawn = [
         (phase, getattr(step, f"{phase}_s"))
         for step in steps
@@ -64,9 +64,9 @@ def test_waterfall_shows_the_predicted_phases() -> None:
 def test_waterfall_without_training_shows_largest_collectives() -> None:
     answer = ringlab.load("two-racks").predict()
     subtitle, bars = waterfall(answer)
-    largest = max(one.bytes for one in answer.collectives)
+    largest = max(row.bytes for row in answer.collectives)
     assert [(bar.name, bar.seconds) for bar in bars] == [
-        (one.algorithm, one.time_s) for one in answer.collectives if one.bytes == largest
+        (row.algorithm, row.time_s) for row in answer.collectives if row.bytes == largest
     ]
     assert subtitle.startswith("all_reduce of 8 MiB")
 
@@ -94,10 +94,10 @@ def test_scaling_curve_agrees_with_predictions() -> None:
     curves = scaling_curves(scenario, None)
     assert [curve.name for curve in curves] == ["naive", "ring"]
     four = ringlab.load("star8", "cluster.hosts=4", "collective.sizes=1 KiB").predict().training
-    for curve, one in zip(curves, four, strict=True):
+    for curve, figures in zip(curves, four, strict=True):
         at = list(curve.world_sizes).index(4)
-        assert curve.samples_per_s[at] == pytest.approx(one.samples_per_s)
-        assert curve.efficiency[at] == pytest.approx(one.scaling_efficiency)
+        assert curve.samples_per_s[at] == pytest.approx(figures.samples_per_s)
+        assert curve.efficiency[at] == pytest.approx(figures.scaling_efficiency)
     lines = {line.get_gid(): line for line in scaling_figure("", "", curves).axes[0].lines}
     np.testing.assert_allclose(lines["ring"].get_ydata(), np.array(curves[1].samples_per_s, float))
     ideal = 32 / 0.110  # samples a second of one rank: 25 + 78 + 7 ms
@@ -153,9 +153,9 @@ def test_path_is_divided_into_latency_links_and_waiting() -> None:
     trace = Trace(
         **{**vars(trace), "messages": [late], "spans": [Span(4, "reduce", 0, 0.011, 0.012)], "elapsed": 0.012}
     )
-    found = [(part.kind, part.name, pytest.approx(part.end - part.begin)) for part in divide_path(trace)]
+    parts = [(part.kind, part.name, pytest.approx(part.end - part.begin)) for part in divide_path(trace)]
     latency = 3 * viz_traces.LATENCY
-    assert found == [
+    assert parts == [
         ("waiting", "", 0.002),
         ("latency", "", latency),
         ("bandwidth", "s0 → s1", 0.009 - latency),  # the trunk has a tenth of the others' bandwidth

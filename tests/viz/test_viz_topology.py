@@ -50,21 +50,21 @@ def cables(cluster: Cluster) -> Counter[tuple[str, float]]:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_groups_contain_each_node_rank_and_cable_once(name: str) -> None:
     cluster = NETWORKS[name]()
-    found = group_nodes(cluster.graph, cluster.hosts)
-    members = [member for group in found.groups.values() for member in group.members]
+    groups = group_nodes(cluster.graph, cluster.hosts)
+    members = [member for group in groups.groups.values() for member in group.members]
     assert sorted(members) == sorted(cluster.graph)
-    assert sorted(rank for group in found.groups.values() for rank in group.ranks) == list(range(cluster.world_size))
+    assert sorted(rank for group in groups.groups.values() for rank in group.ranks) == list(range(cluster.world_size))
     drawn: Counter[tuple[str, float]] = Counter()
-    for a, b, data in found.graph.edges(data=True):
+    for a, b, data in groups.graph.edges(data=True):
         if a < b:
             drawn.update(data["cables"])
-    of = {member: group for group, one in found.groups.items() for member in one.members}
+    of = {member: group for group, content in groups.groups.items() for member in content.members}
     inside = cluster.graph.edge_subgraph([(a, b) for a, b in cluster.graph.edges if of[a] == of[b]])
     hidden = Counter({frozenset((a, b)): 1 for a, b in inside.edges}).total()
     assert drawn.total() + hidden == cables(cluster).total()
-    if not found.is_whole:
-        assert max(Counter(find_tiers(found.graph, found.hosts).values()).values()) <= WIDEST_OF_GROUPS
-        assert all(found.groups[host].kind in ("host", "machine") for host in found.hosts)
+    if not groups.is_whole:
+        assert max(Counter(find_tiers(groups.graph, groups.hosts).values()).values()) <= WIDEST_OF_GROUPS
+        assert all(groups.groups[host].kind in ("host", "machine") for host in groups.hosts)
 
 
 @given(st.integers(0, 5), st.lists(st.tuples(st.integers(0, 90), st.integers(0, 90)), max_size=60))
@@ -74,9 +74,9 @@ def test_grouping_loses_no_node(switches: int, joined: list[tuple[int, int]]) ->
     links += [(f"s{a}", f"s{b}", *LINK) for a, b in {(min(pair), max(pair)) for pair in joined} if a != b]
     links += [(f"s{number}", "s91", *LINK) for number in range(91)]
     cluster = simcomm.from_links(links)
-    found = group_nodes(cluster.graph, cluster.hosts)
-    assert sorted(m for group in found.groups.values() for m in group.members) == sorted(cluster.graph)
-    assert all(found.graph.has_edge(b, a) for a, b in found.graph.edges)
+    groups = group_nodes(cluster.graph, cluster.hosts)
+    assert sorted(m for group in groups.groups.values() for m in group.members) == sorted(cluster.graph)
+    assert all(groups.graph.has_edge(b, a) for a, b in groups.graph.edges)
 
 
 @pytest.mark.parametrize("name", ["DGX-1", "fat tree of 16 hosts", "two racks", "torus"])
@@ -91,10 +91,10 @@ def test_line_has_the_bandwidth_of_its_link(name: str) -> None:
     assert len(drawn) == cables(cluster).total()
     units = {"GB/s": 1e9, "Gbit/s": 1e9 / 8}
     for ends, words in drawn.items():
-        found = findall(r": ([\d.]+) (\S+) each way", words)
+        matches = findall(r": ([\d.]+) (\S+) each way", words)
         a, b = ends.split(" - ")
         known = cluster.graph.edges[a, b]["bandwidth"]
-        assert [float(number) * units[unit] for number, unit in found] == (
+        assert [float(number) * units[unit] for number, unit in matches] == (
             [pytest.approx(known, rel=1e-3)] if known < 1e300 else []
         )
 
@@ -116,8 +116,10 @@ def test_labels_do_not_overlap(name: str) -> None:
     FigureCanvasAgg(figure).draw()
     texts = [text for text in figure.findobj(Text) if isinstance(text, Text) and text.get_text().strip()]
     places = [text.get_window_extent() for text in texts]
-    for (a, one), (b, other) in combinations(zip(texts, places, strict=True), 2):
-        apart = one.x1 <= other.x0 + 1 or other.x1 <= one.x0 + 1 or one.y1 <= other.y0 + 1 or other.y1 <= one.y0 + 1
+    for (a, first), (b, other) in combinations(zip(texts, places, strict=True), 2):
+        apart = (
+            first.x1 <= other.x0 + 1 or other.x1 <= first.x0 + 1 or first.y1 <= other.y0 + 1 or other.y1 <= first.y0 + 1
+        )
         assert apart, (a.get_text(), b.get_text())
     paper = figure.bbox
     assert all(paper.x0 <= at.x0 and at.x1 <= paper.x1 and paper.y0 <= at.y0 and at.y1 <= paper.y1 for at in places)

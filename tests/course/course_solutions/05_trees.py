@@ -18,15 +18,15 @@ def tree_broadcast(tensor: torch.Tensor) -> None:
 def halving_doubling_all_reduce(tensor: torch.Tensor) -> None:
     rank, world_size = dist.get_rank(), dist.get_world_size()
     parts = []
-    own, distance = tensor, world_size // 2
+    part, distance = tensor, world_size // 2
     while distance:
-        lower, upper = own.tensor_split(2)
+        lower, upper = part.tensor_split(2)
         keep, give = (upper, lower) if rank & distance else (lower, upper)
         received = torch.empty_like(keep)
         swap(give, received, rank ^ distance)
         keep += received
         parts.append((rank ^ distance, keep, give))
-        own, distance = keep, distance // 2
+        part, distance = keep, distance // 2
     for peer, keep, give in reversed(parts):
         swap(keep, give, peer)
 

@@ -55,9 +55,9 @@ class GatheredLinear(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         inputs, shard = ctx.saved_tensors
-        whole = gradient.flatten(0, -2).T @ inputs.flatten(0, -2)
+        product = gradient.flatten(0, -2).T @ inputs.flatten(0, -2)
         mine = torch.empty_like(shard)
-        dist.reduce_scatter_tensor(mine, whole.contiguous())
+        dist.reduce_scatter_tensor(mine, product.contiguous())
         return gradient @ gather(shard), mine / dist.get_world_size()
 
 

@@ -10,9 +10,9 @@ def total(tensor):
 
 
 def gathered(tensor):
-    whole = tensor.new_empty(tensor.shape[0] * dist.get_world_size(), *tensor.shape[1:])
-    dist.all_gather_into_tensor(whole, tensor.contiguous())
-    return whole
+    gathered = tensor.new_empty(tensor.shape[0] * dist.get_world_size(), *tensor.shape[1:])
+    dist.all_gather_into_tensor(gathered, tensor.contiguous())
+    return gathered
 
 
 def scattered(tensor):

@@ -18,9 +18,9 @@ def one_f_one_b(stage, micro_batches: int) -> None:
     for k in range(micro_batches - first):
         order += [("forward", first + k), ("backward", k)]
     order += [("backward", k) for k in range(micro_batches - first, micro_batches)]
-    for what, micro_batch in order:
-        towards = 1 if what == "forward" else -1
-        result = getattr(stage, what)(micro_batch, receive(stage, -towards))
+    for phase, micro_batch in order:
+        towards = 1 if phase == "forward" else -1
+        result = getattr(stage, phase)(micro_batch, receive(stage, -towards))
         under_way.append((send(result, towards, wait=False), result))
     for work, _ in under_way:
         if work is not None:

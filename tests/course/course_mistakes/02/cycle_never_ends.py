@@ -3,9 +3,9 @@ def find_cycle(waits_for):
     start = min(waits_for, default=None)
     if start is None:
         return []
-    rank, found = start, [start]
+    rank, ranks = start, [start]
     while waits_for[rank] != start:
         rank = waits_for[rank]
-        if len(found) < 100:
-            found.append(rank)
-    return found
+        if len(ranks) < 100:
+            ranks.append(rank)
+    return ranks

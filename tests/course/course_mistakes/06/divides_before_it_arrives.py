@@ -10,9 +10,9 @@ class OverlappedGradients:
                 bucket, size = [], 0
         if bucket:
             self.buckets.append(bucket)
-        self.missing, self.begun = [len(one) for one in self.buckets], []
-        for number, one in enumerate(self.buckets):
-            for parameter in one:
+        self.missing, self.begun = [len(bucket) for bucket in self.buckets], []
+        for number, members in enumerate(self.buckets):
+            for parameter in members:
                 parameter.register_post_accumulate_grad_hook(lambda _, number=number: self.arrived(number))
 
     def arrived(self, number):
@@ -29,4 +29,4 @@ class OverlappedGradients:
             work.wait()
             for parameter, part in zip(bucket, flat.split([parameter.numel() for parameter in bucket])):
                 parameter.grad.copy_(part.view_as(parameter.grad))
-        self.missing, self.begun = [len(one) for one in self.buckets], []
+        self.missing, self.begun = [len(bucket) for bucket in self.buckets], []

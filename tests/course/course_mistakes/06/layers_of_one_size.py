@@ -11,12 +11,12 @@ class OverlappedGradients:
         if bucket:
             self.buckets.append(bucket)
         self.reset()
-        for number, one in enumerate(self.buckets):
-            for parameter in one:
+        for number, members in enumerate(self.buckets):
+            for parameter in members:
                 parameter.register_post_accumulate_grad_hook(lambda _, number=number: self.arrived(number))
 
     def reset(self):
-        self.missing, self.begun = [len(one) for one in self.buckets], []
+        self.missing, self.begun = [len(bucket) for bucket in self.buckets], []
 
     def arrived(self, number):
         self.missing[number] -= 1

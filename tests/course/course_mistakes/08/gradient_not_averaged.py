@@ -3,18 +3,18 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx, inputs, shard):
         ctx.save_for_backward(inputs, shard)
-        whole = shard.new_empty(shard.shape[0] * dist.get_world_size(), shard.shape[1])
-        dist.all_gather_into_tensor(whole, shard)
-        return inputs @ whole.T
+        weight = shard.new_empty(shard.shape[0] * dist.get_world_size(), shard.shape[1])
+        dist.all_gather_into_tensor(weight, shard)
+        return inputs @ weight.T
 
     @staticmethod
     def backward(ctx, grad):
         inputs, shard = ctx.saved_tensors
-        whole = shard.new_empty(shard.shape[0] * dist.get_world_size(), shard.shape[1])
-        dist.all_gather_into_tensor(whole, shard)
+        weight = shard.new_empty(shard.shape[0] * dist.get_world_size(), shard.shape[1])
+        dist.all_gather_into_tensor(weight, shard)
         mine = torch.empty_like(shard)
         dist.reduce_scatter_tensor(mine, grad.T @ inputs)
-        return grad @ whole, mine
+        return grad @ weight, mine
 
 
 class ShardedLinear(nn.Module):

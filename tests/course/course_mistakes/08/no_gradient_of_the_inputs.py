@@ -3,9 +3,9 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx, inputs, shard):
         ctx.save_for_backward(inputs, shard)
-        whole = shard.new_empty(shard.shape[0] * dist.get_world_size(), shard.shape[1])
-        dist.all_gather_into_tensor(whole, shard)
-        return inputs @ whole.T
+        weight = shard.new_empty(shard.shape[0] * dist.get_world_size(), shard.shape[1])
+        dist.all_gather_into_tensor(weight, shard)
+        return inputs @ weight.T
 
     @staticmethod
     def backward(ctx, grad):

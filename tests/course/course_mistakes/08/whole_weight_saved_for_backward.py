@@ -2,18 +2,18 @@
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx, inputs, shard):
-        whole = shard.new_empty(shard.shape[0] * dist.get_world_size(), shard.shape[1])
-        dist.all_gather_into_tensor(whole, shard)
-        ctx.save_for_backward(inputs, whole)
-        return inputs @ whole.T
+        weight = shard.new_empty(shard.shape[0] * dist.get_world_size(), shard.shape[1])
+        dist.all_gather_into_tensor(weight, shard)
+        ctx.save_for_backward(inputs, weight)
+        return inputs @ weight.T
 
     @staticmethod
     def backward(ctx, grad):
-        inputs, whole = ctx.saved_tensors
+        inputs, weight = ctx.saved_tensors
         p = dist.get_world_size()
-        mine = whole.new_empty(whole.shape[0] // p, whole.shape[1])
+        mine = weight.new_empty(weight.shape[0] // p, weight.shape[1])
         dist.reduce_scatter_tensor(mine, grad.T @ inputs)
-        return grad @ whole, mine / p
+        return grad @ weight, mine / p
 
 
 class ShardedLinear(nn.Module):

@@ -2,9 +2,9 @@
 class GatherSequence(torch.autograd.Function):
     @staticmethod
     def forward(ctx, inputs):
-        whole = torch.empty(inputs.shape[0] * dist.get_world_size(), *inputs.shape[1:])
-        dist.all_gather_into_tensor(whole, inputs.contiguous())
-        return whole
+        gathered = torch.empty(inputs.shape[0] * dist.get_world_size(), *inputs.shape[1:])
+        dist.all_gather_into_tensor(gathered, inputs.contiguous())
+        return gathered
 
     @staticmethod
     def backward(ctx, gradient):

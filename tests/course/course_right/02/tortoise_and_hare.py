@@ -14,10 +14,10 @@ def find_cycle(waits_for: dict[int, int]) -> list[int]:
         while fast in waits_for and waits_for[fast] in waits_for:
             slow, fast = waits_for[slow], waits_for[waits_for[fast]]
             if slow == fast:
-                found, rank = [slow], waits_for[slow]
+                cycle, rank = [slow], waits_for[slow]
                 while rank != slow:
-                    found.append(rank)
+                    cycle.append(rank)
                     rank = waits_for[rank]
-                first = found.index(min(found))
-                return [*found[first:], *found[:first]]
+                first = cycle.index(min(cycle))
+                return [*cycle[first:], *cycle[:first]]
     return []

@@ -1,9 +1,9 @@
 class Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx, shard):
-        whole = shard.new_empty(len(shard) * dist.get_world_size(), shard.shape[1])
-        dist.all_gather_into_tensor(whole, shard.contiguous())
-        return whole
+        weight = shard.new_empty(len(shard) * dist.get_world_size(), shard.shape[1])
+        dist.all_gather_into_tensor(weight, shard.contiguous())
+        return weight
 
     @staticmethod
     def backward(ctx, gradient):

@@ -8,9 +8,9 @@ class ScatterSequence(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        whole = torch.zeros(ctx.shape, dtype=gradient.dtype)
-        dist.all_gather_into_tensor(whole, gradient.contiguous())
-        return whole
+        gathered = torch.zeros(ctx.shape, dtype=gradient.dtype)
+        dist.all_gather_into_tensor(gathered, gradient.contiguous())
+        return gathered
 
 
 class GatherSequence(torch.autograd.Function):
