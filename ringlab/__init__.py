@@ -1,9 +1,9 @@
-"""Predict, run and draw distributed training jobs, as the command line does, for notebooks and scripts.
+"""Predict, run and draw distributed training jobs in notebooks and scripts, as the command line does.
 
-* ``load``: read a scenario, a shipped one or a file, with changes.
+* ``load``: read a built-in scenario or a file, with optional changes.
 * ``predict``: simulate its collectives and trainings on its cluster.
 * ``run``: measure them on real processes of this machine.
-* ``compare``: measure them next to their prediction.
+* ``compare``: predict and measure them side by side.
 * ``animate``: draw the messages, as a player (.html), an animation (.gif, .mp4) or a timeline (.png).
 * ``plot``: draw a training step, the scaling, the critical path or the cluster.
 * ``predict_devices``: time, memory and cost of a training on 1 to N GPUs.
@@ -18,8 +18,8 @@
 naive: 94.1 ms
 ring: 11.9 ms
 
-``help(ringlab.load)`` explains one of them. Your own algorithms begin with ``collectives.algorithm``, clusters of your
-own with ``simcomm``.
+``help(ringlab.load)`` explains ``load``. To write algorithms, start with ``collectives.algorithm``; to build
+clusters, use ``simcomm``.
 """
 
 from importlib import import_module

@@ -8,7 +8,7 @@ GARBAGE_EVERY = 400_000  # new objects: what is imported is no garbage, and look
 
 
 def main() -> None:
-    """Run the command line and exit, also after an interrupt during its import."""
+    """Run the command line and exit, also on an interrupt during the imports."""
     gc.set_threshold(GARBAGE_EVERY)
     try:
         try:

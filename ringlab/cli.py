@@ -71,7 +71,7 @@ def describe_command(name: str) -> str:
 
 
 class CommandList(TyperGroup):
-    """The list of all commands by purpose."""
+    """Groups the commands by purpose in ``--help``."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command of the arguments. Raise InputError for a removed command."""
@@ -145,7 +145,7 @@ def show_warning(
 
 
 def main() -> None:
-    """Run the command line and exit: 0 success, 1 the run or check failed, 2 invalid input, 130 interrupted."""
+    """Run the command line. Exit status: 0 success, 1 failed run or check, 2 invalid input, 130 interrupted."""
     os.environ["MPLBACKEND"] = "agg"  # a command draws into files; one for windows may not even be there
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it says where it cannot cache its fonts, and draws
     warnings.showwarning = show_warning

@@ -26,7 +26,7 @@ AnyScenario = TypeVar("AnyScenario", bound=LoadedScenario)
 
 
 def on_emulated(scenario: AnyScenario) -> AnyScenario:
-    """Return the scenario on its emulated cluster. Raise InputError if that is not supported, or with faults."""
+    """Return the scenario on its emulated cluster. Raise InputError if it cannot be emulated, or with faults."""
     if scenario.faults != NO_FAULTS:
         raise InputError(
             f"{scenario.path}: faults cannot be reproduced on an emulated network; remove [faults], "
@@ -63,7 +63,7 @@ def without_latencies(cluster: Cluster) -> Cluster:
 
 
 def describe(network: EmulatedNetwork) -> str:
-    """Return the size and the accuracy of the network, and latencies that are missing."""
+    """Return a sentence on the network's size and accuracy, and on missing latencies."""
     plan = network.plan
     expected = [expected_goodput(link.bandwidth) for link in plan.directions]
     worst = max(abs(got / want - 1) for got, want in zip(network.goodputs, expected, strict=True))

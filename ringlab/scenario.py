@@ -1,4 +1,4 @@
-"""The Python API of scenarios: ``load`` one, then predict, run, compare, trace or draw it, as the commands do.
+"""The Python API of scenarios: ``load`` a scenario, then predict, run, compare, trace or draw it as the commands do.
 
 The functions also accept the name of a built-in scenario or a file. ``Scenario`` has them as methods.
 """
@@ -38,8 +38,8 @@ def predict(
     """Simulate a scenario and its what-ifs.
 
     ``calibration`` is a Calibration or its file; default: the cached one of this machine. ``engine`` is "simpy" or
-    "compiled"; default: chosen by problem size. After an interrupt the answer has the rows simulated so far and
-    ``interrupted`` set. Raises InputError, also if a required calibration is missing.
+    "compiled"; default: chosen by problem size. An interrupt returns the rows simulated so far and sets
+    ``interrupted``. Raises InputError, also if a required calibration is missing.
 
     >>> ring = load("star8", "collective.sizes=1 MiB").predict().collectives[1]
     >>> ring.algorithm, round(1e3 * ring.time_s, 3), "ms"
@@ -63,8 +63,8 @@ def run(
     """Run a scenario on real processes of this machine.
 
     ``calibration`` resolves algorithms named ``auto`` and is measured if missing. ``backend`` is "gloo" or "nccl". A
-    run ends after ``timeout`` seconds, a training after that time without a step. ``emulate`` runs on the scenario's
-    network, emulated on this machine. ``resume`` is a checkpoint, or "auto" for the newest complete one of each
+    run ends after ``timeout`` seconds, a training after that time without a step. ``emulate`` also emulates the
+    scenario's network on this machine. ``resume`` is a checkpoint, or "auto" for the newest complete one of each
     training. ``watch`` records metrics of trainings. Raises InputError and RunFailed.
 
     >>> measured = load("here.toml").run(timeout=60)  # doctest: +SKIP
@@ -99,7 +99,7 @@ def compare(
 
     Without ``calibration``, the cached one is used, or measured in about 15 seconds. With ``thorough``, calibrating and
     running alternate for minutes, so that drift of the machine cancels out. ``emulate``, ``backend`` and ``timeout``
-    are those of ``run``. Raises InputError, also for a cluster that is not this machine and for faults; RunFailed.
+    are as in ``run``. Raises RunFailed, and InputError, also for a cluster that is not this machine and for faults.
 
     >>> both = load("here.toml").compare(timeout=60)  # doctest: +SKIP
     >>> both.collectives[0].time_s.predicted > 0  # doctest: +SKIP
@@ -124,8 +124,7 @@ def animate(
 
     The suffix of ``path`` is .html for a player (of all algorithms by default), .gif or .mp4 for an animation over the
     topology, or .png, .svg or .pdf for a timeline of the ranks. Default: the last algorithm at the largest size.
-    torch.profiler traces are a ``.json`` or ``.json.gz`` file or a folder, written with a "/" at the end. Raises
-    InputError.
+    torch.profiler traces are a ``.json`` or ``.json.gz`` file, or a folder whose path ends in "/". Raises InputError.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -152,8 +151,8 @@ def plot(
 ) -> "Picture":
     """Plot a training "step", its "scaling", the critical "path" or the "cluster" as .png, .svg or .pdf.
 
-    ``source`` may also be the file of a trace, for its critical path. ``algorithm`` and ``size`` select the critical
-    path; default: the last algorithm at the largest size. Raises InputError.
+    ``source`` may also be a trace file, for its critical path. ``algorithm`` and ``size`` select the critical path;
+    default: the last algorithm at the largest size. Raises InputError.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -171,8 +170,8 @@ def plot(
 def explain(scenario: Named, path: Path | str | None = None, *, progress: Progress | None = None) -> "Explanation":
     """Return the algorithm, protocol and channels that NCCL would choose at each size, and why.
 
-    ``path`` is a picture of its rings and trees, as .png, .svg or .pdf. Raises InputError, also if no cluster of the
-    scenario uses NCCL.
+    If ``path`` is set, the rings and trees are drawn there as .png, .svg or .pdf. Raises InputError, also if no cluster
+    of the scenario uses NCCL.
 
     >>> explain("two-p5").clusters[0].sizes[0].algorithm
     'tree'

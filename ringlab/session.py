@@ -33,8 +33,8 @@ Source = Calibration | Path | str | None  # a calibration, its file, or None for
 class Session:
     """The options that all layers of a command share.
 
-    ``calibration`` is a Calibration, its file, or None for the cached one of this machine. ``engine`` is as in
-    ``simcomm.run``. Real ranks use ``backend``, "gloo" or "nccl", and end after ``timeout_s`` seconds.
+    ``calibration`` is a Calibration, its file, or None for this machine's cached one. ``engine`` is as in
+    ``simcomm.run``. Real ranks use ``backend``, "gloo" or "nccl", and are stopped after ``timeout_s`` seconds.
     """
 
     calibration: Source = None
@@ -58,7 +58,7 @@ class Session:
         return replace(self, calibration=calibration)
 
     def computing(self, text: str) -> AbstractContextManager[Tick]:
-        """Return a context for a computation, which is shown if it takes long."""
+        """Return a context for a computation. Its progress is shown if it takes long."""
         return computing(self.progress, text)
 
     def find_calibration(self, scenario: LoadedScenario) -> Calibration | None:
@@ -90,7 +90,8 @@ class Session:
     def find_or_calibrate(self, scenario: LoadedScenario) -> Calibration | None:
         """Return the calibration of ``find_calibration``, or a new one if it is missing, incomplete or noisy.
 
-        A new one takes about 15 seconds and measures the scenario's sizes only, unless an algorithm is ``auto``.
+        A new calibration takes about 15 seconds and only measures the scenario's sizes, unless an algorithm is
+        ``auto``.
         """
         ranks = needed_ranks(scenario)
         if ranks is None or self.is_calibrated(scenario):
@@ -104,8 +105,8 @@ class Session:
     def calibration_to_choose(self, scenario: LoadedScenario) -> Calibration | None:
         """Return the calibration that resolves ``auto`` before a run; None without ``auto``.
 
-        Ranks of a launcher do not calibrate, because they would disturb each other. Raises InputError for a given
-        calibration without ``auto``.
+        Ranks started by a launcher do not calibrate, because they would disturb each other. Raises InputError if a
+        calibration is given but no algorithm is ``auto``.
         """
         if not _has_auto(scenario):
             if self.calibration is not None:
@@ -116,9 +117,9 @@ class Session:
     def calibrate_for(
         self, scenario: LoadedScenario, ranks: int | None = None, accept_noise: bool = False
     ) -> tuple[Calibration, str]:
-        """Calibrate for a scenario as ``calibrate`` does. ``ranks`` defaults to the scenario's, or 2.
+        """Calibrate for a scenario as ``calibrate`` does. ``ranks`` defaults to the scenario's number of ranks, or 2.
 
-        Raises InputError, also if the scenario requires another number of ranks; RunFailed.
+        Raises RunFailed, and InputError, also if the scenario requires another number of ranks.
         """
         needed = needed_ranks(scenario)
         if None not in (ranks, needed) and ranks != needed:
@@ -173,14 +174,14 @@ class Session:
                 self.progress.note(note)
 
     def keep_if_none(self, calibration: Calibration) -> None:
-        """Cache a calibration unless a fresh one for as many ranks exists. A ``thorough`` one knows few sizes."""
+        """Cache a calibration unless a fresh one for as many ranks exists. ``thorough`` ones cover few sizes."""
         with inputs_protected():  # a file that was only inspected may be replaced
             cached = find_cached(calibration.ranks, calibration.backend)
         if cached is None:
             self._cache(calibration)
 
     def _cache(self, calibration: Calibration) -> str:
-        """Write a calibration to the cache and return its file; on failure, report it and return ""."""
+        """Write a calibration to the cache and return its file. If that fails, report the error and return ""."""
         try:
             file = cache_file(calibration.ranks, calibration.backend)
             calibration.write(file)
@@ -200,14 +201,14 @@ def find_cached(ranks: int, backend: str) -> Calibration | None:
 
 
 def check_session(session: Session | None) -> Session:
-    """Return the session, or a silent default one for None. Raise InputError for another type."""
+    """Return the session, or for None a default session without output. Raise InputError for another type."""
     if not isinstance(session, Session | None):
         raise InputError(f"session must be a ringlab.session.Session, not {quote(session)}")
     return session or Session()
 
 
 def session_of(progress: Progress | None, **options: Any) -> Session:
-    """Return the session of a call from Python, silent by default."""
+    """Return the session of a call from Python, without output by default."""
     return Session(progress=check_progress(progress), **options)
 
 
@@ -262,6 +263,6 @@ def _trainings_to_time(scenario: LoadedScenario) -> list[Training]:
 
 
 def load_scenario(reference: str | Path, *overrides: str) -> scenarios.LoadedScenario:
-    """Read a scenario for a command, with progress, because a network of many links takes seconds to build."""
+    """Read a scenario for a command. Shows progress, because building a network with many links takes seconds."""
     with computing(TerminalProgress(), f"reading {reference} and building its network"):
         return scenarios.load(reference, overrides)

@@ -1,4 +1,4 @@
-"""Tables for a terminal and for HTML, and the formatting of their numbers.
+"""Tables for a terminal and for HTML, with number formatting.
 
 An answer is shown as a sequence of parts: tables, lines, and sentences.
 """
@@ -59,7 +59,7 @@ class Sentences(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under headings. The first ``words`` columns hold text, the others numbers. Units are in headings.
+    """Rows under headings. The first ``words`` columns contain text, the others numbers. Units are in headings.
 
     ``sections`` are names of consecutive rows with their number of rows; the first column shows the names. A table with
     a column width in ``letters`` is split into several tables if the terminal is too narrow.
@@ -208,7 +208,7 @@ _BREAKS = re.compile(r"\s|(?<=[/=])|(?=\[)")  # allowed line breaks within a nam
 
 
 def _narrow_widths(heading: str, column: Sequence[str]) -> list[int]:
-    """Return ever narrower widths of a column: whole, heading broken, cells broken between words, at breaks, anywhere.
+    """Return decreasing widths of a column: whole, heading broken, cells broken between words, at breaks, anywhere.
 
     >>> _narrow_widths("algorithm and", ["nvls_tree/simple x16"]), _narrow_widths("algorithm and", ["tree"])
     ([20, 20, 16, 10, 1], [13, 9, 9, 9, 1])
@@ -223,7 +223,7 @@ def _longest(texts: Iterable[str], breaks: re.Pattern[str]) -> int:
 
 
 def _wrap(text: str, width: int) -> str:
-    r"""Return a text in lines of ``width`` characters, broken between words, and in long words at ``_BREAKS``.
+    r"""Wrap a text to ``width`` characters, between words, and inside long words at ``_BREAKS``.
 
     >>> _wrap("nvls_tree/simple x16", 12), _wrap("hierarchical[gpus=8]", 14)
     ('nvls_tree/\nsimple x16', 'hierarchical\n[gpus=8]')
@@ -271,7 +271,7 @@ def format_whole(value: float) -> str:
 
 
 def time_unit(seconds: Iterable[float | None]) -> tuple[str, Format]:
-    """Return the unit that suits all times of a column, and the function that formats seconds in this unit.
+    """Return the unit that best fits all times of a column, and a function that formats seconds in this unit.
 
     >>> unit, form = time_unit([0.000151, 0.752, None])
     >>> unit, form(0.000151), form(0.752)
@@ -305,7 +305,7 @@ def format_or_dash(value: float | None, form: Format) -> str:
 
 
 def format_interval(value: float | None, bounds: Bounds | None, form: Format = format_digits) -> str:
-    """Return a value with its interval. Without bounds return the value alone, and a dash without a value.
+    """Return a value with its interval. Without bounds, return the value alone; without a value, a dash.
 
     >>> format_interval(112.3, (95.2, 131.9)), format_interval(112.3, None)
     ('112 (95.2-132)', '112')
@@ -318,7 +318,9 @@ def format_interval(value: float | None, bounds: Bounds | None, form: Format = f
 def keep_few(
     sentences: Sequence[str], more: Sequence[str] = (), most: int = MOST_SENTENCES
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the sentences to show, and those that ``--explain`` adds: ``more``, and the first ones of too many.
+    """Return the sentences to show and those that only ``--explain`` shows.
+
+    ``more`` and, if there are too many sentences, the first ones are only shown by ``--explain``.
 
     >>> keep_few(["a", "b", "c"], most=2)
     (('c',), ('a', 'b'))

@@ -1,4 +1,4 @@
-"""Virtual ranks from Python: ``ringlab.virtual.run``."""
+"""Runs programs on virtual ranks from Python: ``ringlab.virtual.run``."""
 
 from pathlib import Path
 from typing import Any

@@ -72,7 +72,7 @@ def list_command(
 
 @dataclass(frozen=True)
 class Name(AnswerRecord):
-    """A name, and a line about it."""
+    """A name with a one-line description."""
 
     name: str
     about: str
@@ -80,7 +80,7 @@ class Name(AnswerRecord):
 
 @dataclass(frozen=True, repr=False)
 class Names(Answer):
-    """The answer of ``list``."""
+    """The result of ``ringlab list``."""
 
     algorithms: tuple[Name, ...]
     presets: tuple[Name, ...]
@@ -103,9 +103,10 @@ class Names(Answer):
 
 
 def list_names(kind: str | None = None) -> Names:
-    """Return names by category, each with a line: a docstring, a number of parameters, or a title.
+    """Return the names of each category with one-line descriptions, or only those of ``kind``.
 
-    With ``kind``, return the names of one category. Raises InputError for an unknown category.
+    A description is an algorithm's docstring, a model's parameter count, or a title. Raises InputError for an unknown
+    category.
 
     >>> [one.name for one in list_names().scenarios][:3]
     ['dgx-h100', 'faults', 'quickstart']
@@ -158,7 +159,7 @@ class HardwareCatalogue(Answer):
 
 @dataclass(frozen=True, repr=False)
 class HardwarePart(Answer):
-    """A machine or another part: every figure with its source, and the links of a machine."""
+    """A machine or another hardware part: each value with its source, and a machine's links."""
 
     kind = "hardware"
 
@@ -169,7 +170,7 @@ class HardwarePart(Answer):
     file: str | None = None  # of its picture
 
     def draw(self, path: Path | str) -> "HardwarePart":
-        """Draw the topology of a machine as ``.png``, ``.svg`` or ``.pdf``, and return the answer with ``file``.
+        """Draw a machine's topology as ``.png``, ``.svg`` or ``.pdf``, and return this answer with ``file`` set.
 
         Raises InputError for another suffix, and for a part that is not a machine.
 
@@ -245,7 +246,7 @@ def hardware_part(name: str) -> HardwarePart:
 
 
 def _about(algorithm: Algorithm) -> str:
-    """Return the first line of an algorithm's docstring, and from how many ranks on its floats differ between ranks."""
+    """Return the first line of an algorithm's docstring, and the smallest world size at which ranks' floats differ."""
     about, fewest = (algorithm.function.__doc__ or "").partition("\n")[0], differs_from(algorithm)
     return about if fewest is None else f"{about} From {fewest} ranks on, floats differ between ranks."
 
@@ -256,7 +257,7 @@ def _machine(name: str, entry: Entry) -> Entry:
 
 
 def _link(name: str) -> Entry:
-    """Return the line rate if a source states it, the usable bandwidth, both in bytes/s each way, and the latency."""
+    """Return a link's line rate (None without a source) and usable bandwidth in bytes/s each way, and its latency."""
     link, is_known = find_link(name), bool(parts("link")[name].keys() & {"lane_rate", "bandwidth"})
     return {
         "name": name,
@@ -267,7 +268,7 @@ def _link(name: str) -> Entry:
 
 
 def _cables(cluster: Cluster) -> tuple[Entry, ...]:
-    """Return the number, the line rate, the usable bandwidth and the latency of each sort of link."""
+    """Return each kind of link with its count, line rate, usable bandwidth and latency."""
     edges = cluster.graph.edges(data=True)
     sorts = Counter((d.get("medium", ""), d["bandwidth"], d.get("usable_bandwidth"), d["latency"]) for _, _, d in edges)
     return tuple(
@@ -283,7 +284,7 @@ def _cables(cluster: Cluster) -> tuple[Entry, ...]:
 
 
 def _in_words(number: float) -> str:
-    """Return a large number in words.
+    """Return a large number in millions or billions, such as "1.5 billion".
 
     >>> _in_words(70_553_706_496), _in_words(3_504_872)
     ('70.55 billion', '3.505 million')

@@ -1,4 +1,4 @@
-"""``ringlab check``: algorithms proved at many world sizes, with their costs, or the smallest counterexample."""
+"""``ringlab check``: prove algorithms at many world sizes and show their costs, or find the smallest counterexample."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ def command(
 
     Press Ctrl-C to stop and keep the results so far.
 
-    Exit status: 0 if right, 1 if wrong, 2 if not defined for any of the world sizes.
+    Exit status: 0 if correct, 1 if incorrect, 2 if not defined for any of the world sizes.
     """
     check_outputs(json_to)
     answer = check(algorithms, ranks, progress=TerminalProgress())
@@ -55,7 +55,7 @@ def command(
 
 @dataclass(frozen=True, repr=False)
 class CheckAnswer(Answer):
-    """The answer of ``check``."""
+    """The result of ``ringlab check``."""
 
     kind = "check"
 
@@ -74,7 +74,7 @@ class CheckAnswer(Answer):
 
     @property
     def is_correct(self) -> bool:
-        """Whether all algorithms are proved for the world sizes for which they are defined, at least one each."""
+        """Whether each algorithm is defined for at least one world size, and proved for each of them."""
         return not self.wrong and not self.undefined
 
     def __repr__(self) -> str:
@@ -88,7 +88,7 @@ class CheckAnswer(Answer):
         return {"algorithms" if key == "verdicts" else key: value for key, value in content.items()}
 
     def show(self) -> Iterator[Part]:
-        """Yield the costs at each world size, or of many algorithms at the largest, and the verdicts."""
+        """Yield the verdicts and costs: of a few algorithms at each world size, of many at the largest."""
         verdicts = self.verdicts
         if len(verdicts) > FEW and any(verdict.problem is None for verdict in verdicts):
             yield _largest_table(verdicts)
@@ -103,11 +103,11 @@ class CheckAnswer(Answer):
 def check(
     algorithms: str | Algorithm, world_sizes: str | Iterable[int] = "1-33", *, progress: Progress | None = None
 ) -> CheckAnswer:
-    """Prove algorithms at each world size, or find the error. After an interrupt, return the verdicts so far.
+    """Prove algorithms at each world size, or find a counterexample. An interrupt returns the verdicts so far.
 
     ``algorithms`` is an Algorithm, ``all_reduce/ring``, ``FILE.py``, ``FILE.py:NAME``, or ``library`` for all built-in
-    ones. ``world_sizes`` are integers, or a string such as ``1-8,16``. Raises InputError, and KeyboardInterrupt before
-    the first verdict.
+    algorithms. ``world_sizes`` are integers, or a string such as ``1-8,16``. Raises InputError, and KeyboardInterrupt
+    if interrupted before the first verdict.
 
     >>> check("all_reduce/ring", "1-4")
     <CheckAnswer: 1 proved, 0 wrong>
@@ -130,7 +130,7 @@ def check(
 
 
 def find_algorithms(reference: str | Algorithm) -> list[Algorithm]:
-    """Return the algorithms of a reference. Raise InputError."""
+    """Return the algorithms that a reference names. Raise InputError if it is invalid."""
     if isinstance(reference, Algorithm):
         return [reference]
     check_text("algorithms", reference, "all_reduce/ring")
@@ -158,7 +158,7 @@ def _cells(costs: Costs) -> Row:
 
 
 def _rows_by_size(verdict: Verdict) -> list[Row]:
-    """Return a row for each world size up to 9, then for every fourth and the last one. The JSON has all."""
+    """Return rows for the world sizes up to 9, the multiples of 4, and the largest. The JSON has all world sizes."""
     costs = verdict.costs
     shown = [cost for cost in costs if cost.world_size < 10 or cost.world_size % 4 == 0 or cost is costs[-1]]
     return [[str(cost.world_size), *_cells(cost)] for cost in shown]

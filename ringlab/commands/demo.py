@@ -1,4 +1,4 @@
-"""``ringlab demo``: predict the quickstart, run it here, and compare: a table, sentences, a report, an animation."""
+"""``ringlab demo``: predict and run the quickstart, compare both, and write a report and an animation."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -51,7 +51,7 @@ class DemoRow(AnswerRecord):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Demo(Answer):
-    """The answer of ``demo``."""
+    """The result of ``ringlab demo``."""
 
     kind: ClassVar[str] = "demo"
 
@@ -61,7 +61,7 @@ class Demo(Answer):
     files: tuple[str, ...]
 
     def show(self) -> Iterator[Part]:
-        """Yield the table, the sentences, and what to open and to do next."""
+        """Yield the table, the conclusions, the files to open, and the next commands."""
         yield Line(self.title, "bold")
         unit, form = time_unit(time for row in self.rows for time in (row.here.measured, row.eight_hosts_s))
         headings = ["", "algorithm", f"predicted\n({unit}, 80 %)", f"measured\n({unit})", "error\n(%)"]
@@ -86,7 +86,7 @@ class Demo(Answer):
 def demo(folder: Path | str = FOLDER, progress: Progress | None = None) -> Demo:
     """Predict the quickstart, run it on two processes, and write its report and an animation into a directory.
 
-    Calibrates this machine first, unless a calibration of the last day exists. Raises InputError and RunFailed.
+    Calibrates this machine first, unless a calibration from the last 24 hours exists. Raises InputError and RunFailed.
 
     >>> demo("out").rows[0].algorithm  # doctest: +SKIP
     'naive'
@@ -103,7 +103,7 @@ def demo(folder: Path | str = FOLDER, progress: Progress | None = None) -> Demo:
 
 
 def summarize(comparison: Comparison, scenario: LoadedScenario, files: tuple[str, str]) -> Demo:
-    """Return the rows and the sentences of a comparison. Its only what-if is the eight hosts."""
+    """Return the demo's answer from a comparison. The comparison's only what-if is the cluster of eight hosts."""
     eight_hosts = dict(_times(comparison.what_ifs[0]))
     rows = tuple(DemoRow(*name, here=time, eight_hosts_s=eight_hosts.get(name)) for name, time in _times(comparison))
     here = [row for row in rows if row.what != STEP]
@@ -122,7 +122,7 @@ def summarize(comparison: Comparison, scenario: LoadedScenario, files: tuple[str
 
 
 def _times(figures: Comparison | ClusterFigures[Any]) -> Iterator[tuple[tuple[str, str], Any]]:
-    """Yield name, algorithm and seconds of each collective, then of each training step."""
+    """Yield the name, algorithm and time in seconds of each collective, then of each training step."""
     for row in figures.collectives:
         yield (f"{row.collective}, {format_size(row.bytes)}", row.algorithm), row.time_s
     for step in figures.training:
@@ -130,7 +130,7 @@ def _times(figures: Comparison | ClusterFigures[Any]) -> Iterator[tuple[tuple[st
 
 
 def _rank(seconds: dict[str, float | None]) -> str:
-    """Return which of naive and ring is faster.
+    """Return a comparison of the times of naive and ring, in words.
 
     >>> _rank({"naive": 0.62, "ring": 0.146})
     'ring takes 146 ms and is 4.2 times as fast as naive'
@@ -145,7 +145,7 @@ def _rank(seconds: dict[str, float | None]) -> str:
 
 
 def _describe_busiest(cluster: Cluster) -> str:
-    """Return the bytes that the busiest rank sends with ring and with naive, in buffers."""
+    """Return a sentence on how much the busiest rank sends with ring and with naive, in multiples of the buffer."""
     sends = {}
     for name in ("ring", "naive"):
         schedule = build_schedule(find_algorithm(f"all_reduce/{name}"), cluster.world_size)
@@ -156,7 +156,7 @@ def _describe_busiest(cluster: Cluster) -> str:
 
 
 def _describe_errors(rows: Sequence[DemoRow]) -> str:
-    """Return the median and the largest error of the predictions."""
+    """Return a sentence with the median and the largest error of the predictions."""
     errors = [(abs(row.here.error), f"{row.what} with {row.algorithm}") for row in rows if row.here.error is not None]
     worst, where = max(errors)
     return (

@@ -1,4 +1,4 @@
-"""``ringlab describe``: the machine in logs and topology files, as a scenario for the other commands."""
+"""``ringlab describe``: write a scenario that describes the machine in logs and topology files."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -75,7 +75,7 @@ class Description(Answer):
     system: System = field(metadata=NOT_IN_JSON)
 
     def show(self) -> Iterator[Part]:
-        """Yield the keys with their origins."""
+        """Yield the keys with their origins, and NCCL's variables."""
         rows = [[key, str(value), self.origins[key]] for key, value in self.keys.items()]
         yield Table("The machine", ["key", "value", "origin"], rows, words=3)
         if self.settings:
@@ -83,7 +83,7 @@ class Description(Answer):
 
 
 def describe(files: Sequence[Path | str], *, system: str | None = None, keys: Sequence[str] = ()) -> Description:
-    """Return the machine in the files, with the observed P2P and GPUDirect. Raise InputError.
+    """Return the machine that the files describe, with the P2P and GPUDirect support that they show. Raise InputError.
 
     >>> describe(["topo.txt", "system.xml"]).system.gpus  # doctest: +SKIP
     8
@@ -114,7 +114,7 @@ def _seen(machine: DescribedMachine) -> dict[str, KeyValue]:
 
 
 def _origin(value: KeyValue) -> str:
-    """Return the origin of a key."""
+    """Return the origin of a key's value: a line of a file, the user's keys, or a guess."""
     if value.place is None:
         return value.why if value.why.startswith(("guess", "as you")) else f"guess: {value.why}"
     return str(value.place)
@@ -129,7 +129,7 @@ def _settings(facts: Facts) -> dict[str, str]:
 def _toml(
     line: Mapping[str, Any], origins: Mapping[str, str], settings: Mapping[str, str], files: Sequence[Path | str]
 ) -> str:
-    """Return a scenario: the machine's keys with their origins as comments, NCCL's variables, and sizes to explain."""
+    """Return the text of a scenario: the machine's keys with their origins, NCCL's variables, and sizes to explain."""
     named = make_printable(", ".join(Path(file).name for file in files))
     parts = [
         f"# Described by `ringlab describe` from {named}.",

@@ -1,4 +1,4 @@
-"""``ringlab doctor``: the abilities of this machine, and missing parts."""
+"""``ringlab doctor``: check what this machine can run and what is missing."""
 
 import shutil
 import sys
@@ -38,7 +38,7 @@ class Finding(AnswerRecord):
 
 @dataclass(frozen=True, repr=False)
 class DoctorAnswer(Answer):
-    """The answer of ``doctor``."""
+    """The result of ``ringlab doctor``."""
 
     kind = "doctor"
 

@@ -1,4 +1,4 @@
-"""``ringlab animate`` and ``ringlab plot``: pictures of a scenario's messages, or of a trace from a file."""
+"""``ringlab animate`` and ``ringlab plot``: draw the messages of a scenario or of a trace file."""
 
 import json
 from base64 import b64encode
@@ -36,7 +36,7 @@ USUAL = "star8"  # the network on which a user's file is drawn where no scenario
 
 
 def load_drawn(source: str, algorithm: str | None, set_keys: Sequence[str] = ()) -> tuple[LoadedScenario, str | None]:
-    """Return the scenario to draw and the name of its algorithm; for an algorithm file, a built-in scenario.
+    """Return the scenario to draw and its algorithm's name. An algorithm file is drawn in a built-in scenario.
 
     An algorithm file that the scenario does not name replaces the scenario's algorithms. Raises InputError.
     """
@@ -54,7 +54,7 @@ def load_drawn(source: str, algorithm: str | None, set_keys: Sequence[str] = ())
 
 
 def names_program(reference: str) -> bool:
-    """Return whether a reference is a Python file, or a name in one.
+    """Return whether a reference is ``FILE.py`` or ``FILE.py:NAME``.
 
     >>> names_program("my.py"), names_program("my.py:ring"), names_program("star8")
     (True, True, False)
@@ -63,7 +63,7 @@ def names_program(reference: str) -> bool:
 
 
 def _with_programs(scenario: str, reference: str, set_keys: Sequence[str]) -> LoadedScenario:
-    """Return a scenario with the algorithms of a Python file, or one of them. Raise InputError."""
+    """Return a scenario whose algorithms come from ``FILE.py`` or ``FILE.py:NAME``. Raise InputError."""
     file, _, name = reference.partition(".py:")
     path = Path(f"{file}.py" if name else reference)
     every = load_file(path)
@@ -86,14 +86,13 @@ KINDS = ("step", "scaling", "path", "cluster")
 
 @dataclass(frozen=True)
 class DrawOptions:
-    """The simulation of a picture, and the JSON of the answer."""
+    """Options of the drawn simulation, and of the JSON output."""
 
     size: str | None = option(None, help="Buffer size. Default: the scenario's largest.")
     calibration: CalibrationOpt = None
     json_to: JsonOpt = None
 
     def session(self) -> Session:
-        """Return the session."""
         return Session(calibration=self.calibration, progress=TerminalProgress())
 
 
@@ -180,7 +179,7 @@ def plot_command(
 
 @dataclass(frozen=True)
 class Picture(Answer):
-    """A picture, and its file."""
+    """A picture file. If the drawn program is incorrect, ``problem`` describes its error."""
 
     kind: ClassVar[str] = "picture"
 
@@ -200,7 +199,7 @@ class Picture(Answer):
         return f"{super()._repr_html_()}\n{shown}" if self.problem or not shown else shown
 
     def _repr_png_(self) -> bytes | None:
-        """Return the bytes of a .png, which a notebook shows where it does not show HTML."""
+        """Return the bytes of a .png, for notebooks that do not show HTML."""
         path = Path(self.file)
         return path.read_bytes() if path.suffix.lower() == ".png" else None
 
@@ -217,7 +216,7 @@ def _embed(path: Path) -> str:
 
 
 def is_record(source: str | Path) -> bool:
-    """Return whether a source of ``animate`` is the record of a run and not a scenario.
+    """Return whether a source is a recorded trace, not a scenario.
 
     >>> is_record("ring.trace.json"), is_record("star8")
     (True, False)
@@ -226,7 +225,7 @@ def is_record(source: str | Path) -> bool:
 
 
 def check_unused(source: str | Path, why: str, **arguments: object) -> None:
-    """Raise InputError, with the reason, for an argument that has no effect on a picture of ``source``."""
+    """Raise InputError with the reason ``why`` if an argument has no effect on a picture of ``source``."""
     given = [name for name, value in arguments.items() if value]
     if given:
         raise InputError(f"{source}: {why}; remove {' and '.join(given)}")
@@ -252,8 +251,8 @@ def draw_scenario(
 ) -> Picture:
     """Simulate one of the scenario's algorithms and draw it. A player shows all of them by default.
 
-    An incorrect program is drawn up to its first error, with a mark there. Raises InputError for an unknown algorithm
-    or suffix.
+    An incorrect program is drawn up to its first error, which is marked. Raises InputError for an unknown algorithm or
+    suffix.
     """
     run = _one_run(scenario, algorithm, size, session)
     if viz.check_file(path, "a picture of messages").suffix.lower() == ".html":

@@ -1,4 +1,4 @@
-"""``ringlab init``: copies of examples and built-in scenarios, to edit."""
+"""``ringlab init``: copy an example or a built-in scenario to edit."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -366,7 +366,7 @@ def _draw_picture(number: int, played: "PlayedLesson", ranks: int, file: Path) -
 
 
 class PlayedLesson(NamedTuple):
-    """The run of a lesson file, the runs to play, and the spans of pipeline stages."""
+    """A lesson file's run, the traces for the player, and the spans of pipeline stages."""
 
     finished: Finished
     runs: list[PlayedRun]

@@ -1,4 +1,4 @@
-"""``ringlab slurm``: a batch file for ``sbatch`` that runs a scenario or a script under torchrun.
+"""``ringlab slurm``: write a batch file for ``sbatch`` that runs a scenario or a script under torchrun.
 
 Source: the manual pages sbatch(1) and srun(1).
 """
@@ -76,7 +76,7 @@ _DIRECTIVE = re.compile(r"--[a-z][a-z-]*(?:=(?P<value>.*))?", re.ASCII | re.DOTA
 
 @dataclass(frozen=True)
 class JobOptions:
-    """The nodes, the ranks on each, and the files of a job."""
+    """A job's nodes, ranks per node, and files."""
 
     set_keys: list[str] = option([], "--set", help="Override a key of the scenario. Repeatable.", metavar="KEY=VALUE")
     nodes: int | None = option(
@@ -198,7 +198,7 @@ class Job:
 
     @property
     def size(self) -> str:
-        """The job's size.
+        """The numbers of ranks, nodes and GPUs, as text.
 
         >>> Job("star8", "Eight", nodes=8, ranks_per_node=1).size
         '8 ranks on 8 nodes, 1 GPU each'

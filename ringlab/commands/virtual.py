@@ -1,4 +1,4 @@
-"""``ringlab virtual``: a torch.distributed program on virtual ranks: timing, waits, hangs, mistakes."""
+"""``ringlab virtual``: run a torch.distributed program on virtual ranks: timing, waits, hangs, mistakes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -57,7 +57,7 @@ class VirtualRank(AnswerRecord):
 
 @dataclass(frozen=True, repr=False)
 class VirtualAnswer(Answer):
-    """The answer of ``virtual``."""
+    """The result of ``ringlab virtual``."""
 
     kind = "virtual"
 
@@ -65,12 +65,14 @@ class VirtualAnswer(Answer):
     cluster: str
     ranks: tuple[VirtualRank, ...]
     elapsed_s: float
-    timing: str  # "live", "replayed", or "none" of a run that was stopped
+    timing: str  # "live", "replayed", or "none" for a run that was stopped
     jobs: int
-    steps: int = 0  # between the ends of an optimizer's steps
-    step_s: float | None = None  # what one takes in the mean
-    step_range_s: tuple[float, float] | None = None  # of a short step on this machine, by its load
-    load: str = ""  # that the machine had during the run, and not during the calibration
+    steps: int = 0  # optimizer steps, summed over the ranks
+    step_s: float | None = None  # mean
+    step_range_s: tuple[float, float] | None = (
+        None  # expected range of a short step, which depends on the machine's load
+    )
+    load: str = ""  # load of the machine during the run beyond that during the calibration
     compute: str = "zero"  # --compute
     is_repeated: bool = False  # each rank has started the program's ranks
     findings: tuple[ProgramFinding, ...] = ()
@@ -79,13 +81,13 @@ class VirtualAnswer(Answer):
     has_called: bool = field(default=False, metadata=NOT_IN_JSON)  # collectives or messages, if only without elements
     recording: Recording | None = field(default=None, metadata=NOT_IN_JSON)
     replayed: ReplayedRun | None = field(default=None, metadata=NOT_IN_JSON)
-    live: Trace | None = field(default=None, metadata=NOT_IN_JSON)  # of a run that was timed meanwhile
+    live: Trace | None = field(default=None, metadata=NOT_IN_JSON)  # of a run that was timed live
 
     @classmethod
     def of(cls, finished: Finished, options: VirtualOptions, load: MachineLoad | None = None) -> "VirtualAnswer":
-        """Return the answer of a run; one that was only recorded is replayed on the cluster.
+        """Return the answer for a run. A run that was only recorded is replayed on the cluster.
 
-        ``load`` is the other load of this machine during the run.
+        ``load`` is the load of other processes on this machine during the run.
         """
         outcome = finished.outcome
         place = _last_with_ranks(finished)
@@ -138,7 +140,7 @@ class VirtualAnswer(Answer):
     def writers(
         self, trace: Path | None, recording: Path | None, player: Path | None
     ) -> Iterator[Callable[[], object]]:
-        """Yield a writer for each requested file. After findings, it only reports that there is nothing to write.
+        """Yield a writer for each requested file. After findings, a writer without data only reports that.
 
         Raises InputError if a run without findings has nothing to write.
         """
@@ -170,7 +172,7 @@ class VirtualAnswer(Answer):
             yield Line(f"{self.program}: {format_time(self.elapsed_s)} of virtual time {how}", "bold")
             if self.step_s is not None:
                 free = "; compute takes no time (--compute zero)" if self.compute == "zero" else ""
-                yield Line(f"a step takes {format_time(self.step_s)}, the mean of {self.steps}{free}")
+                yield Line(f"a step takes {format_time(self.step_s)}, the mean of {self.steps} on all ranks{free}")
             if self.step_range_s is not None:
                 low, high = map(format_time, self.step_range_s)
                 why = f"; {self.load}; {AS_LOADED}" if self.load else ""
@@ -204,14 +206,14 @@ class VirtualAnswer(Answer):
 
 
 def _last_with_ranks(finished: Finished) -> int:
-    """Return the number of the last job that communicated, else of the last job with ranks."""
+    """Return the index of the last job that communicated, or else of the last job with ranks."""
     recorded = [place for place, recording in enumerate(finished.recordings) if recording is not None]
     ranked = [place for place, job in enumerate(finished.outcome.jobs) if job.ranks]
     return (recorded or ranked or [0])[-1]
 
 
 def _replayed_steps(run: ReplayedRun) -> list[float]:
-    """Return the mean step time of a replay, once for each step."""
+    """Return the mean step time of a replay in seconds, once per step of each rank."""
     return [mark.mean_s for mark in mark_figures(run) if mark.name == STEP for _ in range(mark.number)]
 
 
@@ -296,7 +298,7 @@ class ProgramOptions:
     )
     algorithm: list[str] | None = option(
         None,
-        help="Algorithm of a collective: all_reduce=ring or all_reduce=my.py:name. Repeatable.",
+        help="Algorithm of a collective: all_reduce=ring, FILE.py:NAME, auto or nccl. Repeatable.",
         metavar="COLLECTIVE=NAME",
     )
     timeout: float = option(600.0, help="Stop the program after this much real time.", min=1, metavar="SECONDS")
@@ -312,7 +314,9 @@ class ProgramOptions:
         False, help="Run with FakeTensors: shapes and dtypes without data, so that models of any size fit."
     )
     only: str | None = option(
-        None, help="With --fake: run only these ranks; every other rank copies the nearest lower one.", metavar="0,32"
+        None,
+        help="With --fake: run only these ranks, including 0; every other rank copies the nearest lower one.",
+        metavar="0,32",
     )
     strict: bool = option(False, help="Run additional checks for silent mistakes. Slower.")
 
@@ -391,7 +395,7 @@ def choose_cluster(word: str | None, ranks: int) -> Cluster:
 
 
 def _gpus_of_a_node(cluster: Cluster) -> int | None:
-    """Return the number of ranks that share the first machine; None if it has one."""
+    """Return the number of ranks on the first machine; None if it has only one."""
     machines = cluster.machines()
     ranks = machines.count(machines[0])
     return ranks if ranks > 1 else None

@@ -1,4 +1,4 @@
-"""The plots of lessons: ranks that wait for each other, and pipeline schedules."""
+"""Plots for lessons: ranks that wait for each other, and pipeline schedules."""
 
 from collections.abc import Sequence
 from math import cos, pi, sin

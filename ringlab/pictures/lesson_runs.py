@@ -1,4 +1,4 @@
-"""A lesson's run for pictures: steps and chunks of its messages, contents of its buffers, spans of its stages."""
+"""Prepares a lesson's run for pictures: message steps and chunks, buffer contents, and pipeline-stage spans."""
 
 import json
 from bisect import bisect_right
@@ -68,7 +68,7 @@ def play_contents(name: str, trace: Trace, folder: Path, shown: Shown) -> Played
 
 
 def find_wrong_end(buffers: Buffers | None) -> str:
-    """Return the first chunk that is wrong at the end, its contents and the right contents; "" if all are right."""
+    """Describe the first chunk whose final contents are wrong, with the right contents; "" if all are right."""
     if buffers is None:
         return ""
     last = dict(enumerate(buffers.start.tolist())) | dict(
@@ -125,7 +125,7 @@ def _find_buffers(
 ) -> Buffers:  # fmt: skip
     """Return the contents of all ranks' chunks over time.
 
-    A chunk that changed between two observations was changed by the last message that the rank received.
+    A change between two observations is attributed to the last message that the rank received.
     """
     messages, ranks = trace.messages, trace.world_size
     places = contents[0][0]
@@ -164,7 +164,7 @@ def _find_buffers(
 
 
 class RankSpan(NamedTuple):
-    """A rank, and one of its spans."""
+    """One pipeline-stage span of a rank."""
 
     rank: int
     span: StageSpan

@@ -1,4 +1,4 @@
-"""The data of plots: the waterfall of a training step, and its scaling curve."""
+"""Data for two plots: the waterfall of a training step, and its scaling curve."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -22,9 +22,9 @@ from simcomm.simulate import simulate
 
 
 def waterfall(answer: ScenarioAnswer[Any]) -> "tuple[str, list[viz.Bar]]":
-    """Return a subtitle and a bar for each training, else for each collective at the largest size, on all clusters.
+    """Return a subtitle, and bars for the trainings, or else for the collectives at the largest size, on all clusters.
 
-    A measured value has its own bar below the predicted one. Raises InputError if there is neither.
+    A measured value has its own bar below the predicted one. Raises InputError if there are no bars.
     """
     clusters: Sequence[ClusterFigures[Any]] = [answer.own, *answer.what_ifs]
     below = "; what-ifs below" if answer.what_ifs else ""
@@ -54,7 +54,7 @@ def waterfall(answer: ScenarioAnswer[Any]) -> "tuple[str, list[viz.Bar]]":
 
 
 def _bars(group: str, name: str, whole: Any, parts: Mapping[str, Any]) -> "Iterator[viz.Bar]":
-    """Yield a bar, or a predicted and a measured one."""
+    """Yield one bar, or in a comparison two: predicted and measured."""
     if not isinstance(whole, SideBySide):
         yield viz.Bar(group, name, {} if whole is None else _lasting(parts), whole)
         return
@@ -65,7 +65,7 @@ def _bars(group: str, name: str, whole: Any, parts: Mapping[str, Any]) -> "Itera
 
 
 def _lasting(parts: Mapping[str, float | None]) -> dict[str, float]:
-    """Return the parts of a bar, without a loading that takes no time."""
+    """Return the parts of a bar, without data loading if it takes no time."""
     return {key: each or 0.0 for key, each in parts.items() if each or key != "loading"}
 
 
@@ -84,7 +84,7 @@ def scaling_curves(
     """Simulate each training on the first hosts of its cluster, with doubling numbers of ranks.
 
     Runs that are too large are left out and reported to ``progress``. Raises InputError without a training, and for
-    this machine, whose calibration is for all its ranks.
+    this machine, because its calibration is only valid for all its ranks.
     """
     trainings, whole = predictable(scenario.trainings), scenario.cluster
     if not trainings:

@@ -36,7 +36,7 @@ from viz.waterfall import MOST_BARS, waterfall_figure
 
 
 def write_report(answer: ScenarioAnswer[Any], scenario: LoadedScenario, path: Path | str, session: Session) -> None:
-    """Write a report with cluster, waterfall, scaling curve, player, and predicted against measured.
+    """Write a report: cluster, waterfall, scaling curve, player, and a plot of predicted against measured times.
 
     Runs that are too large, or send nothing, are left out. Raises InputError if the suffix is not ``.html``.
     """

@@ -1,4 +1,4 @@
-"""The simulated messages of a scenario's algorithms: one for a picture or a file, or several for the player."""
+"""Simulates a scenario's algorithms with their messages: one run for a picture or file, several for the player."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -74,7 +74,7 @@ class OneRun:
             return run_to_failure(call, self.scenario.cluster, error, calibration=self.calibration)
 
     def check_recordable(self) -> None:
-        """Raise TooLarge if ``simulate`` will, before the simulation. ``auto`` is not resolved yet and passes.
+        """Raise TooLarge if the run has too many messages to record. ``auto`` is not resolved yet and passes.
 
         Raises InputError for an unknown name, and ProgramError for an incorrect program.
         """
@@ -99,7 +99,7 @@ class OneRun:
         return comparison.call(algorithm, self.nbytes or max(comparison.sizes), self.scenario.cluster.world_size)
 
     def _find(self, candidates: Mapping[str, T]) -> T:
-        """Return the candidate with the run's label, the last one without a label.
+        """Return the candidate whose label is the run's algorithm; the last candidate if the run names none.
 
         A unique name without parameters also matches, and so does ``my.py:fancy``.
         """
@@ -145,7 +145,7 @@ def write_run(scenario: LoadedScenario, session: Session, path: Path) -> None:
 def predict_runs(
     run: OneRun, tick: Tick = lambda *_: None, leave_out: Callable[[TooLarge], None] | None = None
 ) -> list[PlayedRun]:
-    """Simulate a run, or without an algorithm one run for each algorithm, the last ones that fit into a player.
+    """Simulate a run. If it names no algorithm, simulate one run per algorithm: the last ones that fit into a player.
 
     A single run under faults is followed by the run without faults. Runs that are too large go to ``leave_out`` if
     given. Raises InputError for an unknown name, and TooLarge without ``leave_out``.
@@ -173,7 +173,7 @@ def predict_runs(
 
 
 def beside_measured(predicted: Sequence[PlayedRun], measured: Sequence[Trace]) -> list[PlayedRun]:
-    """Return the measured runs, each before its prediction; the last ones if there are too many."""
+    """Return the measured runs, each followed by its prediction. If there are too many, keep the last ones."""
     runs = []
     for trace in measured:
         runs.append(PlayedRun(trace, f"{short_name(trace)}, measured"))
@@ -182,12 +182,12 @@ def beside_measured(predicted: Sequence[PlayedRun], measured: Sequence[Trace]) -
 
 
 def short_name(trace: Trace) -> str:
-    """Return an algorithm's name without its collective: ``ring`` for ``all_reduce/ring``."""
+    """Return the part of the trace's title after its collective: ``ring`` for ``all_reduce/ring``."""
     return trace.title.partition("/")[2] or trace.title
 
 
 def _say_what_if(run: OneRun, trace: Trace) -> str:
-    """Return the time of the run if its bottleneck links were as good as the others, or wider."""
+    """Return a sentence on the run's time if its bottleneck links were repaired, or wider."""
     limits = find_limits(trace)
     if not limits.standing_out or not trace.is_complete:
         return ""

@@ -1,1 +1,1 @@
-"""Shared by commands: options, progress, output, failures, and the base of answers."""
+"""Code shared by the commands: options, progress, output, errors, and base classes of answers."""

@@ -1,4 +1,4 @@
-"""Base classes of answers: dataclasses with plain JSON, and with tables and lines for the terminal."""
+"""Base classes of answers: dataclasses that convert to plain JSON and to tables and lines for the terminal."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, fields, is_dataclass
@@ -32,7 +32,7 @@ class Answer(AnswerRecord):
         return {"schema_version": SCHEMA_VERSION, "kind": self.kind, **super().to_dict(), **stopped}
 
     def __repr__(self) -> str:
-        """Return the title and the lengths of the answer's lists."""
+        """Return the title, and the number of rows in each of the answer's lists."""
         answer: Any = self
         tuples = {
             name: rows for field in fields(answer) if isinstance(rows := getattr(answer, name := field.name), tuple)
@@ -55,7 +55,7 @@ class Answer(AnswerRecord):
         return render_html(self.show())
 
     def to_pandas(self, table: str | None = None) -> Any:
-        """Return a list of ``to_dict`` as a DataFrame: ``table``, or the first list that has rows.
+        """Return a list from ``to_dict`` as a DataFrame: ``table``, or the first list that has rows.
 
         Raises InputError for an unknown table, and if pandas is not installed.
         """
@@ -99,7 +99,7 @@ def _fields(record: Any) -> dict[str, Any]:
 
 
 def shorten(value: Any) -> Any:
-    """Return plain JSON with floats rounded to seven significant digits, more than any measurement has.
+    """Return plain JSON with floats rounded to seven significant digits, more precise than any measurement.
 
     >>> shorten({"time_s": 0.012345678912, "bytes": 123456789})
     {'time_s': 0.01234568, 'bytes': 123456789}

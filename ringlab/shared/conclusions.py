@@ -31,10 +31,10 @@ class Conclusions(NamedTuple):
 
 
 def conclude(answer: ScenarioAnswer[Any], scenario: LoadedScenario, caveats: Sequence[str] = ()) -> Conclusions:
-    """Return the fastest algorithm and sync, the largest error, the effects of faults, caveats.
+    """Return sentences on the fastest algorithm and sync, the largest error, the effects of faults, and caveats.
 
-    Times that were measured on a busy machine are not compared. The first of too many sentences move to the
-    explanations.
+    Times that were measured on a busy machine are not compared. If there are too many sentences, the first ones move to
+    the explanations.
     """
     sentences = [
         *([f"The [training] table is left out: {scenario.left_out}."] if scenario.left_out else []),
@@ -55,7 +55,7 @@ def headline(answer: ScenarioAnswer[Any]) -> str:
 
 
 def _is_trusted(values: Iterable[Value]) -> bool:
-    """Return whether the machine was free during all measurements."""
+    """Return whether the machine was idle during all measurements."""
     return all(value.trusted for value in values if isinstance(value, SideBySide))
 
 
@@ -67,7 +67,7 @@ def _number(value: Value) -> float:
 
 
 def _fastest_collective(answer: ScenarioAnswer[Any]) -> list[str]:
-    """Return the fastest algorithm at the largest size, compared with the next fastest."""
+    """Return a sentence on the fastest algorithm at the largest size, compared with the next fastest."""
     entries: Sequence[CollectiveFigures[Any]] = answer.collectives
     if not entries or not _is_trusted(entry.time_s for entry in entries):
         return []
@@ -92,7 +92,7 @@ def _fastest_collective(answer: ScenarioAnswer[Any]) -> list[str]:
 def describe_crossovers(where: str, entries: Iterable[CollectiveFigures[Any]]) -> list[str]:
     """Return a sentence with the sizes at which each algorithm is fastest; none if one is fastest at all sizes.
 
-    Of algorithms that are equally fast, the sentence names the one that stays fastest for the most sizes.
+    If algorithms are equally fast, the sentence names the one that stays fastest for the most sizes.
     """
     entries = list(entries)
     if not _is_trusted(entry.time_s for entry in entries):
@@ -157,7 +157,7 @@ def _fastest_training(answer: ScenarioAnswer[Any]) -> list[str]:
 
 
 def _worst_error(answer: ScenarioAnswer[Any]) -> list[str]:
-    """Return the row with the largest error."""
+    """Return a sentence on the row with the largest error."""
     collectives: Sequence[CollectiveFigures[Any]] = answer.collectives
     rows = [(entry.time_s, f"{entry.algorithm} at {format_size(entry.bytes)}") for entry in collectives]
     for training in answer.training:
@@ -186,7 +186,7 @@ def reasons(figures: ClusterFigures[Any], title: str = "") -> list[str]:
 def effect(figures: ClusterFigures[Any], without: ClusterFigures[Any] | None = None) -> str:
     """Return a sentence about the effect of faults on the fastest training, else collective; "" without faults.
 
-    ``without`` are the figures of the same cluster without these faults.
+    ``without`` has the results of the same cluster without these faults.
     """
     entry = min(_shown(figures), key=lambda each: _seconds(each) or inf, default=None)
     if entry is None or entry.faults is None:
@@ -226,7 +226,7 @@ def _describe_failures(stuck: StuckRun) -> list[str]:
 
 
 def _main_cause(waiting: Waiting) -> str:
-    """Return the largest part of the critical path: a degraded link, else the longest of the other parts."""
+    """Describe the main part of the critical path: a degraded link if it takes long, or else the longest part."""
     whole = waiting.critical_path_s
     if whole <= 0 or not waiting.critical_path:
         return ""
@@ -240,7 +240,7 @@ def _main_cause(waiting: Waiting) -> str:
 
 
 def _describe_link(link: LinkPart) -> str:
-    """Return the ends of a link and its fault.
+    """Return the two ends of a link and its fault.
 
     >>> _describe_link(LinkPart(("h3", "s0"), 0.1, 1.0, False)), _describe_link(LinkPart(("h3", "s0"), 0.0, 1.0, True))
     ('h3 - s0, which has 0.1 of its bandwidth', 'h3 - s0, which at times is down')

@@ -1,4 +1,4 @@
-"""Errors of a command: one line on standard error, and the exit status. Checks of the environment."""
+"""Reports a command's error as one line on standard error and an exit status, and checks the environment."""
 
 import errno
 import importlib.abc
@@ -22,10 +22,10 @@ PACKAGES = Path(__file__).parents[2]
 
 
 class CheckedTorch(importlib.abc.MetaPathFinder):
-    """An import hook that checks torch when it is about to be imported. It finds no module itself."""
+    """An import hook that checks torch before it is imported. It never finds a module itself."""
 
     def find_spec(self, name: str, path: object, target: object = None) -> None:
-        """Raise InputError before an import that would fail: a package is missing, or a variable would crash torch."""
+        """Raise InputError if an import would fail: a package is missing, or a variable would crash torch."""
         if name in ("torch", "torchvision", "sklearn"):  # as below, which takes a tenth of a second to import
             from realcomm.launching.torch_process import check_installed, check_torch
 
@@ -38,14 +38,14 @@ CHECKED_TORCH = CheckedTorch()
 
 
 def check_environment() -> None:
-    """Raise InputError for an invalid environment variable, now or when torch is imported."""
+    """Raise InputError for an invalid environment variable. Variables of torch are checked when torch is imported."""
     check_variables()
     if CHECKED_TORCH not in sys.meta_path:
         sys.meta_path.insert(0, CHECKED_TORCH)
 
 
 def exit_with_a_line(app: typer.Typer) -> None:
-    """Run the command of the arguments, and exit with 2 for invalid input or 1 for a failure, after a line about it.
+    """Run the command line. On an error, print one line and exit: 2 for invalid input, 1 for a failure.
 
     Python's development mode (``python -X dev -m ringlab``) shows the traceback of an internal error.
     """
@@ -70,7 +70,7 @@ def exit_with_a_line(app: typer.Typer) -> None:
 
 @contextmanager
 def refusals_about(subject: str) -> Iterator[None]:
-    """Put ``subject`` before the messages of InputErrors that the block raises."""
+    """Prefix the messages of InputErrors that the block raises with ``subject``."""
     try:
         yield
     except InputError as error:
@@ -78,7 +78,7 @@ def refusals_about(subject: str) -> Iterator[None]:
 
 
 def describe_failure(error: Exception) -> str:
-    """Return the line about an error, and a line for each of its notes.
+    """Return an error's message, and a line for each of its notes.
 
     >>> describe_failure(OSError(28, "No space left on device", "a.json"))
     'a.json: No space left on device'
@@ -99,7 +99,7 @@ def _describe(error: Exception) -> str:
 
 
 def _describe_usage(error: Any) -> str:
-    """Return the error in the arguments, and where help is; "" if the help was already shown."""
+    """Return the error in the arguments, with a pointer to ``--help``; "" if the help was already shown."""
     message = make_printable(error.format_message().removesuffix("."), most=300)
     command = error.ctx.command_path if error.ctx else "ringlab"
     if error.ctx and (
@@ -114,16 +114,16 @@ def _is_unexpected(error: Exception) -> bool:
 
 
 def _place(error: Exception) -> str:
-    """Return the innermost line of Ringlab's code."""
+    """Return the file and line of the innermost frame in Ringlab's code."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if Path(frame.filename).is_relative_to(PACKAGES)] or frames
     return f"{Path(ours[-1].filename).name}, line {ours[-1].lineno}" if ours else "nowhere"
 
 
 def _say(error: Exception) -> None:
-    """Print the error, unless the reader of standard output is gone.
+    """Print the error, unless nobody reads standard output anymore.
 
-    Under torchrun, rank 0 prints, and so does another rank that failed by itself.
+    Under torchrun, rank 0 prints, and so does a rank that failed itself instead of losing a peer.
     """
     message = make_printable(describe_failure(error), keep="\n", most=3000)
     has_failed = str(getattr(error, "rank", "")) == os.environ.get("RANK") and not getattr(error, "lost_peer", False)
@@ -132,14 +132,14 @@ def _say(error: Exception) -> None:
 
 
 def _escape_what_cannot_be_written() -> None:
-    """Write characters that the terminal's encoding lacks as escapes, instead of raising an error."""
+    """Escape characters that the terminal's encoding lacks, instead of raising an error."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # there may be none, or one of a test's
             stream.reconfigure(errors="backslashreplace")
 
 
 def _flush() -> None:
-    """Flush standard output. Raise OSError once if that fails, because Python would try again at its end.
+    """Flush standard output. If that fails, raise OSError once and prevent Python's own attempt at exit.
 
     A closed standard output is not an error.
     """
@@ -154,7 +154,7 @@ def _flush() -> None:
 
 
 def is_reader_gone(error: Exception) -> bool:
-    """Return whether an error means that nobody reads standard output, as with ``| head -1``.
+    """Return whether an error means that the reader of standard output has exited, as with ``| head -1``.
 
     >>> is_reader_gone(BrokenPipeError(32, "Broken pipe"))
     True

@@ -1,4 +1,4 @@
-"""Figures of collectives and trainings, computed from traces: one record for each row of an answer.
+"""Results of collectives and trainings, computed from traces: one record for each row of an answer.
 
 The type ``N`` of a time or a rate is float, None for a run that never ends, or ``SideBySide``.
 """
@@ -24,7 +24,7 @@ TRAINING_FIGURES = ("step_s", *(f"{phase}_s" for phase in PHASES), "samples_per_
 
 @dataclass(frozen=True)
 class SideBySide(AnswerRecord):
-    """A predicted and a measured value; None if unknown."""
+    """A predicted and a measured value. Either is None if unknown."""
 
     predicted: float | None
     measured: float | None
@@ -39,7 +39,7 @@ class SideBySide(AnswerRecord):
 
 
 def interval_of(value: float | None, uncertainty: float | None) -> tuple[float, float] | None:
-    """Return the interval of a value whose half width is a share of it; None if unknown.
+    """Return the interval value * (1 +- uncertainty); None if either is unknown.
 
     >>> interval_of(200.0, 0.1)
     (180.0, 220.00000000000003)
@@ -53,7 +53,7 @@ N = TypeVar("N")
 
 
 class Figures(AnswerRecord):
-    """The figures of a collective or a training. The JSON has one flat table for its faults."""
+    """The results of a collective or a training. In the JSON, all results under faults share one flat table."""
 
     def to_dict(self) -> dict[str, Any]:
         content = super().to_dict()
@@ -89,7 +89,7 @@ class CollectiveFigures(Figures, Generic[N]):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingFigures(Figures, Generic[N]):
-    """A training: seconds of a step and of its phases, samples/s of all ranks, scaling efficiency."""
+    """A training: seconds of a step and of its phases, total samples/s of all ranks, scaling efficiency."""
 
     gradient_sync: str
     world_size: int
@@ -112,7 +112,7 @@ class TrainingFigures(Figures, Generic[N]):
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterFigures(AnswerRecord, Generic[N]):
-    """The figures of one cluster: the scenario's own or a what-if's."""
+    """The results of one cluster: the scenario's own or a what-if's."""
 
     title: str
     cluster: str
@@ -121,7 +121,7 @@ class ClusterFigures(AnswerRecord, Generic[N]):
 
 
 def collective_figures(trace: Trace, faults: FaultFigures | None = None) -> CollectiveFigures[Number]:
-    """Return the figures of a collective as nccl-tests defines them.
+    """Return the results of a collective, with the definitions of nccl-tests.
 
     >>> facts = {"nbytes": 1e9, "time_min_s": 0.5, "time_max_s": 0.5}
     >>> collective_figures(Trace("all_reduce/ring", "measured", 4, elapsed=0.5, facts=facts)).busbw_GBps
@@ -151,10 +151,10 @@ def collective_figures(trace: Trace, faults: FaultFigures | None = None) -> Coll
 
 
 def training_figures(trace: Trace, training: Training, faults: FaultFigures | None = None) -> TrainingFigures[Number]:
-    """Return the figures of a training: medians over the steps after warm-up of the means over the ranks.
+    """Return the results of a training: the mean over the ranks, then the median over the steps after warm-up.
 
-    A rank that is ahead waits in its sync, so over several steps all ranks take the same time. A training that resumed
-    after its last step has no times.
+    A fast rank waits in its sync, so over several steps all ranks take the same time. A training that was resumed after
+    its last step has no times.
     """
     facts = trace.facts
     unknown: TrainingFigures[Number] = TrainingFigures(
@@ -187,7 +187,7 @@ def training_figures(trace: Trace, training: Training, faults: FaultFigures | No
 
 
 class PhaseSeconds(NamedTuple):
-    """The seconds of each phase by step and rank, after warm-up, or of all steps if there are no others."""
+    """The seconds of each phase by step and rank, after warm-up; of all steps if there are no others."""
 
     steps: Ints  # [steps]: their numbers
     phases: Floats  # [PHASES, steps, ranks]
@@ -195,7 +195,7 @@ class PhaseSeconds(NamedTuple):
 
     @classmethod
     def of(cls, trace: Trace, warmup: int) -> "PhaseSeconds":
-        """Return the seconds in the spans of a trace."""
+        """Return the phases' times from the spans of a trace."""
         spans = trace.spans.select(trace.spans.named(*PHASES))
         steps, at = np.unique(spans.step, return_inverse=True)
         site, shape = at * trace.world_size + spans.rank, (len(steps), trace.world_size)
@@ -206,14 +206,15 @@ class PhaseSeconds(NamedTuple):
         return cls(steps[kept], np.array(phases, np.float64)[:, kept], took_part[kept])
 
     def median_over_steps(self, values: Floats) -> float:
-        """Return the median over the steps of the means over the ranks of values [steps, ranks]."""
+        """Return the mean over the ranks, then the median over the steps, of ``values`` [steps, ranks]."""
         return median(fmean(row[ranks].tolist()) for row, ranks in zip(values, self.took_part, strict=True))
 
 
 def _exposed_s(trace: Trace, seconds: PhaseSeconds, phases: dict[str, float], training: Training) -> float | None:
     """Return the exposed communication of a step in seconds; None without buckets, or if unknown.
 
-    GPUs do not report when a bucket is full. There it is the sync and what backward takes longer than on one rank.
+    GPUs do not report when a bucket is full. Their exposed communication is the sync, plus the extra time of backward
+    compared with one rank.
     """
     exposed = trace.facts["exposed_s"] if "exposed_s" in trace.facts else _exposed_after_buckets(trace, seconds)
     alone = trace.facts.get("single_rank_backward_s", 0.0)
@@ -225,7 +226,7 @@ def _exposed_s(trace: Trace, seconds: PhaseSeconds, phases: dict[str, float], tr
 def _exposed_after_buckets(trace: Trace, seconds: PhaseSeconds) -> float | None:
     """Return the exposed communication of a step in seconds, as the mean over the ranks; None without buckets.
 
-    Backward has computed everything when the last bucket is full. The rest of backward, and the sync, are waiting.
+    When the last bucket is full, backward has finished computing. The rest of backward, and the sync, are waiting.
     """
     spans = trace.spans
     spans = spans.select(np.isin(spans.step, seconds.steps))
@@ -245,7 +246,7 @@ def _exposed_after_buckets(trace: Trace, seconds: PhaseSeconds) -> float | None:
 
 
 def side_by_side(predicted: Number, measured: Number, uncertainty: float | None = None) -> SideBySide:
-    """Return both values with the relative error of the prediction, None if either is missing or zero.
+    """Return both values with the relative error of the prediction. The error is None if a value is missing or zero.
 
     >>> side_by_side(0.9, 1.0).error
     -0.09999999999999998

@@ -1,4 +1,4 @@
-"""Machines of options and scenarios: system descriptions, measured tables of them, and the price of a device."""
+"""Finds the machines that options and scenarios name, and the price of a device."""
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ PRICE_KEY = "training.price_per_hour"
 
 
 def machine_line(name: str) -> dict[str, Any]:
-    """Return the keys of a system description that name a machine of ``--system``. Raise InputError."""
+    """Return the system-description keys for the machine that ``--system`` names. Raise InputError."""
     machines = own_machines()
     if name in machines:
         return {"machine": name}
@@ -39,7 +39,7 @@ def machine_line(name: str) -> dict[str, Any]:
 
 
 def parse_keys(keys: Sequence[str]) -> Mapping[str, Any]:
-    """Return the ``key=value`` strings of ``--set`` as keys of a system description. Raise InputError."""
+    """Parse ``key=value`` strings of ``--set`` into keys of a system description. Raise InputError."""
     parsed: dict[str, Any] = {}
     for text in keys:
         key, equals, value = text.partition("=")
@@ -67,7 +67,7 @@ def system_of_scenario(scenario: LoadedScenario, option: str) -> System:
 
 
 def check_gpu(where: Path | str, run: NcclTestsRun, system: System) -> None:
-    """Raise InputError if a run names another GPU model than the system's. Boards of the same model are equal."""
+    """Raise InputError if a run names another GPU model than the system's. Memory variants of a model are accepted."""
     gpu = match_gpu(run.gpu_name) if run.gpu_name else None
     if gpu is not None and (gpu.generation, gpu.model) != (system.gpu.generation, system.gpu.model):
         raise InputError(
@@ -77,24 +77,24 @@ def check_gpu(where: Path | str, run: NcclTestsRun, system: System) -> None:
 
 
 def show_skipped(reasons: Sequence[str]) -> Iterator[Part]:
-    """Yield the first reasons why rows of a table were skipped, and the number of the others."""
+    """Yield the first reasons for skipped rows of a table, and the number of further skipped rows."""
     yield from (Line(f"skipped: {reason}", wrap=True) for reason in reasons[:MOST_NAMED])
     if len(reasons) > MOST_NAMED:
         yield f"skipped: {len(reasons) - MOST_NAMED} more rows"
 
 
 class DevicePrice(NamedTuple):
-    """The price of a device in dollars per hour, None if unknown, and its origin."""
+    """The price of a device in dollars per hour (None if unknown), and its origin."""
 
     dollars: float | None
     note: str | None
 
 
 def find_price(spread: SpreadTraining, base: SpreadTraining, counts: Sequence[int]) -> DevicePrice:
-    """Return the price of a device, the same for all ``counts``: the scenario's, or the cheapest in the built-in list.
+    """Return the price of a device for all ``counts``: the scenario's, or the cheapest in the built-in list.
 
-    The scenario's price belongs to the machine of ``base``, before a what-if. A price of the list belongs to an
-    instance type: the cluster's own if it is sold, else one with the same GPUs, links and at least as fast NICs.
+    The scenario's price belongs to the machine of ``base``, before a what-if. A listed price belongs to an instance
+    type: the cluster's own if it is sold, or one with the same GPUs and links and at least as fast NICs.
     """
     stated = spread.training.price_per_hour
     system, own = (each.cluster.system if isinstance(each.cluster, NcclCluster) else None for each in (spread, base))

@@ -1,4 +1,4 @@
-"""The model of a scenario's training: its profile, its job, and its closed forms for transformers on described GPUs."""
+"""Finds the model profile and job of a scenario's training, and closed forms for transformers on described GPUs."""
 
 import re
 from dataclasses import replace
@@ -31,7 +31,7 @@ from scenarios.training_section import TrainingSection
 
 
 def find_profile(training: TrainingSection, folder: Path) -> ModelProfile:
-    """Return the profile of a scenario's model, or the profile file that the scenario names. Raise InputError."""
+    """Return the profile of a scenario's model, or of the profile file that the scenario names. Raise InputError."""
     if training.compute is not None and training.compute.profile is not None:
         name = training.compute.profile
         return find_model_profile(name) if name in shipped_model_profiles() else read_model_profile(folder / name)
@@ -74,7 +74,7 @@ def find_source(training: TrainingSection, batch: int) -> ComputeSource:
 def find_training_model(
     name: str, folder: Path, shape: tuple[int, ...] | None = None, parameters: int | None = None
 ) -> ModelProfile:
-    """Return the profile of a model: a built-in one, one of published trainings, or one to trace.
+    """Return the profile of a model: a built-in one, one from published training runs, or a traced one.
 
     ``shape`` is a sample's shape if it differs from the profile's. With ``parameters`` alone, all layers are equal.
     Raises InputError.
@@ -130,9 +130,9 @@ _follow_known = lru_cache(maxsize=16)(_follow)  # not of a user's file, which ma
 
 
 def find_training(spread: SpreadTraining, stated_batch: int) -> Training:
-    """Return a scenario's training; stated phases are of ``stated_batch`` samples. Raise InputError.
+    """Return a scenario's training. Stated phase times are for ``stated_batch`` samples. Raise InputError.
 
-    The seconds of a language model on known GPUs follow from its shapes, unless the scenario states its compute time.
+    The times of a language model on known GPUs are computed from its shapes, unless the scenario states them.
     """
     host = host_of_cluster(spread.cluster, spread.algorithm)
     with refusals_about(f"{spread.path}: training"):
@@ -148,7 +148,7 @@ def find_training(spread: SpreadTraining, stated_batch: int) -> Training:
 
 
 def _find_language_model(training: TrainingSection, job: TrainingJob, host: Host) -> Training | None:
-    """Return a language model on known GPUs; None for other jobs, and where the scenario states a compute time.
+    """Return a language model on known GPUs; None for other jobs, and if the scenario states compute times.
 
     Raises InputError for a framework that has no effect.
     """
@@ -176,15 +176,15 @@ def check_precision(gpu: str, precision: str, key: str) -> None:
 
 
 def named_optimizer(training: TrainingSection) -> str:
-    """Return the scenario's optimizer. Default: AdamW, for language models."""
+    """Return the scenario's optimizer. Default: AdamW, as usual for language models."""
     return str(training.optimizer) if "optimizer" in training.model_fields_set else "adamw"
 
 
 def find_belief(gpu: str, framework: str, runs: Path | None = None) -> tuple[Belief, str | None]:
-    """Return the parameters of the closed forms, and the runs that they are adapted to.
+    """Return the parameters of the closed forms, and a note on the training runs to which they are adapted.
 
-    The runs are those of a file, or saved ones on this GPU; None if there are none. Raises InputError for a file
-    without a valid run.
+    The runs come from a file, or from saved runs on this GPU; the note is None without runs. Raises InputError for a
+    file without a valid run.
     """
     if runs is not None:
         return _of_file(runs)

@@ -1,4 +1,4 @@
-"""Arguments and options of several commands, and groups of options: dataclasses whose fields are options."""
+"""Arguments and options that several commands share, and option groups: dataclasses whose fields are options."""
 
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
@@ -51,7 +51,7 @@ TimeoutOpt = Annotated[
     typer.Option(
         min=1,
         metavar="SECONDS",
-        help="Stop a run after this many seconds, and a training after this long without a step.",
+        help="Stop after this many seconds. A training run stops after this long without a step.",
     ),
 ]
 BackendOpt = Annotated[
@@ -67,7 +67,7 @@ CheckOpt = Annotated[
 
 
 def drawing(what: str, about: str, *names: str, metavar: str = "FILE") -> Any:
-    """Return the option of a file in which ``what`` is drawn. Another suffix is rejected before anything is read."""
+    """Return the option of a file in which ``what`` is drawn. An unsupported suffix is rejected immediately."""
 
     def check(path: Path | None) -> Path | None:
         if path is None:
@@ -84,7 +84,7 @@ ExplainOpt = Annotated[bool, typer.Option("--explain", help="Show all notes belo
 
 
 def option(default: Any, *names: str, **settings: Any) -> Any:
-    """Return a dataclass field that ``with_groups`` makes an option, with the settings of ``typer.Option``.
+    """Return a dataclass field that ``with_groups`` turns into an option, with the settings of ``typer.Option``.
 
     ``names`` defaults to the name of the field: ``--log-dir`` for ``log_dir``.
     """
@@ -128,7 +128,7 @@ class SizeOptions:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The check and the trace of a run."""
+    """The options ``--check`` and ``--trace`` of a run."""
 
     check: CheckOpt = False
     trace: TraceOpt = None
@@ -136,16 +136,16 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class AnswerOptions:
-    """The output of an answer."""
+    """The options ``--explain`` and ``--json`` of an answer."""
 
     explain: ExplainOpt = False
     json_to: JsonOpt = None
 
 
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command whose dataclass parameters are replaced by their options.
+    """Return a command whose dataclass parameters are replaced by the options in their fields.
 
-    These are the fields made by ``option``, and fields that are annotated. Other fields keep their defaults.
+    Fields made by ``option`` and annotated fields become options. Other fields keep their defaults.
 
     >>> @dataclass
     ... class Size:

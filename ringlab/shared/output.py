@@ -1,6 +1,6 @@
-"""Output of an answer: first to the terminal, then to the requested files.
+"""Writes an answer, first to the terminal, then to the requested files.
 
-Control characters in foreign text never reach the terminal.
+Control characters in text from users never reach the terminal.
 """
 
 import errno
@@ -30,7 +30,7 @@ from ringlab.table import MOST_LETTERS, print_parts
 
 @contextmanager
 def naming_standard_output() -> Iterator[None]:
-    """Name standard output in an OSError that the block raises, unless the reader is gone."""
+    """Name standard output in an OSError that the block raises, unless the reader has exited."""
     try:
         yield
     except OSError as error:
@@ -40,18 +40,18 @@ def naming_standard_output() -> Iterator[None]:
 
 
 class PlainConsole(Console):
-    """A console without markup that shows control characters instead of obeying them. Line ends stay."""
+    """A console without markup that escapes control characters. Line ends stay."""
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Return the text to show. rich calls this for every text, also in tables."""
         return super().render_str(make_printable(text, keep="\n", most=MOST_LETTERS), **{**options, "markup": False})
 
     def on_broken_pipe(self) -> None:
-        """Raise the error. rich would exit, before the files are written."""
+        """Raise the error again. rich would exit before the files are written."""
         raise  # rich calls this while it handles the error
 
     def _check_buffer(self) -> None:
-        """Write the buffer. A broken standard error is ignored, because answers do not go there."""
+        """Write the buffer. A broken standard error is ignored, because answers are not written there."""
         try:
             with naming_standard_output():
                 super()._check_buffer()
@@ -70,7 +70,7 @@ def make_console(stderr: bool = False, quiet: bool = False) -> Console:
 def check_outputs(*files: Path | str | None, reads: Path | None = None) -> None:
     """Raise InputError unless all files can be written, and no two are the same.
 
-    Call this after all other input was read, except the calibration ``reads``, and before long computations. None means
+    Call this before long computations, and after reading all other input except the calibration ``reads``. None means
     no file; ``-`` is standard output, which only the JSON may use.
     """
 
@@ -92,7 +92,7 @@ def check_outputs(*files: Path | str | None, reads: Path | None = None) -> None:
 
 
 def deliver(answer: Answer, json_to: str | None, *writers: Callable[[], object], explain: bool = True) -> None:
-    """Show an answer, write its JSON, and call ``writers``. With ``-`` as ``json_to``, only print the JSON.
+    """Show an answer, write its JSON, and call ``writers``. If ``json_to`` is ``-``, only print the JSON.
 
     Without ``explain``, only a few sentences are shown. Only rank 0 writes. Each output is tried even if another fails.
     Exits if the command was interrupted. Raises OSError.
@@ -119,7 +119,7 @@ def keep_broken_trace(path: Path | None) -> Iterator[None]:
 def write_files(*writers: Callable[[], object]) -> None:
     """Call all writers, then raise the first OSError, with the others as notes.
 
-    An error of a gone reader comes last, because it is not reported.
+    A broken pipe comes last, because it is not reported.
     """
     errors = []
     for write in writers:
@@ -136,7 +136,7 @@ def write_files(*writers: Callable[[], object]) -> None:
 
 
 def write_json(answer: AnswerRecord, json_to: str | None) -> None:
-    """Write the JSON to a file, or for ``-`` to standard output. Raises InputError for infinite numbers; OSError."""
+    """Write the JSON to a file, or for ``-`` to standard output. Raises OSError; InputError for infinite numbers."""
     if json_to is None:
         return
 

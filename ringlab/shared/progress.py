@@ -1,4 +1,4 @@
-"""Progress reports: none by default, and bars or plain lines on standard error for commands."""
+"""Progress reports: none by default; commands show bars or plain lines on standard error."""
 
 import time
 from collections.abc import Callable, Iterator, Sized
@@ -34,7 +34,7 @@ class Progress(Protocol):
         """
 
     def note(self, text: str) -> None:
-        """Report a line before the answer."""
+        """Report a line before the answer is shown."""
 
 
 class NoProgress:
@@ -50,7 +50,7 @@ class NoProgress:
 
 
 def check_progress(progress: Progress | None) -> Progress:
-    """Return the progress, or a silent one for None. Raise InputError for an object without ``task`` and ``note``."""
+    """Return the progress, or for None a silent one. Raise InputError for an object without ``task`` and ``note``."""
     if progress is None:
         return NoProgress()
     if not hasattr(progress, "task") or not hasattr(progress, "note"):
@@ -62,7 +62,7 @@ def check_progress(progress: Progress | None) -> Progress:
 
 @contextmanager
 def computing(progress: Progress | None, text: str) -> Iterator[Tick]:
-    """Return a context for a computation. It is shown if it takes long; compilation is reported, too.
+    """Return a context for a computation. Its progress is shown if it takes long. Compilation is also reported.
 
     >>> with computing(None, "simulating") as tick:
     ...     tick(0, 1, 2, "ring")
@@ -79,14 +79,14 @@ def computing(progress: Progress | None, text: str) -> Iterator[Tick]:
 
 
 class Interruption:
-    """Whether an interrupt ended a block."""
+    """Records whether an interrupt ended a block."""
 
     came = False
 
 
 @contextmanager
 def keeping(results: Sized) -> Iterator[Interruption]:
-    """End the block quietly on an interrupt if there are results by then. Raise KeyboardInterrupt otherwise."""
+    """End the block without an error on an interrupt if ``results`` is not empty. Otherwise raise KeyboardInterrupt."""
     interruption = Interruption()
     try:
         yield interruption
@@ -104,7 +104,7 @@ class TerminalProgress:
 
     @contextmanager
     def task(self, text: str, late_s: float = 0.0) -> Iterator[Tick]:
-        """Show a task until the block ends. A thread draws it, so that it also moves during compiled code."""
+        """Show a task until the block ends. A thread draws it, so that it also updates during compiled code."""
         shown = (_Bar if self.console.is_terminal else _Lines)(self.console, text)
         ended = Event()
         thread = Thread(target=_show, args=(shown, ended, late_s), daemon=True)
@@ -126,7 +126,7 @@ class TerminalProgress:
 
 
 class _Shown:
-    """The state of a task."""
+    """The state of a task that is shown."""
 
     def __init__(self, console: Console, text: str) -> None:
         self.console, self.text, self.begun = console, text, time.monotonic()
@@ -135,7 +135,7 @@ class _Shown:
         self.counted: tuple[float, int] | None = None  # time and count at the start of the estimate; None: all of it
 
     def tick(self, rank: int, done: int, total: int, now: str) -> None:
-        """Update the state. Without ``done`` and ``total`` only the text changes; a new total restarts the estimate."""
+        """Update the state. Without ``done`` and ``total``, only update the text. A new total restarts the estimate."""
         if self.total and not (done or total):
             self.now, self.is_aside = now, True
             return
@@ -146,17 +146,16 @@ class _Shown:
         self.done, self.total, self.now, self.moved = done, total, now, time.monotonic()
 
     def begin(self) -> None:
-        """Show the task."""
         self.is_shown = True
 
     def look(self) -> None:
-        """Show the state."""
+        """Print or redraw the state."""
 
     def end(self, is_done: bool) -> None:
         """Show the end of the task if the task was shown."""
 
     def left(self) -> str:
-        """Return the estimated remaining time; "" if unknown or over."""
+        """Return the estimated remaining time as text; "" if it is unknown or has passed."""
         since, before = self.counted or (self.begun, 0)
         is_telling = before + TELLING_SHARE * (self.total - before) <= self.done <= self.total and before < self.done
         rest = (self.total - self.done) / (self.done - before) if is_telling else 0.0
@@ -165,7 +164,7 @@ class _Shown:
 
 
 def format_rest(seconds: float) -> str:
-    """Return a remaining time with the precision of an estimate.
+    """Return a remaining time, rounded to the precision of an estimate.
 
     >>> format_rest(90), format_rest(1500), format_rest(33000)
     ('90 s', '25 min', '9 h 10 min')
@@ -177,7 +176,7 @@ def format_rest(seconds: float) -> str:
 
 
 class _Lines(_Shown):
-    """Plain lines, every few seconds."""
+    """Prints plain lines every few seconds."""
 
     every_s = PLAIN_EVERY
 
@@ -196,8 +195,6 @@ class _Lines(_Shown):
 
 
 class _Bar(_Shown):
-    """A progress bar."""
-
     every_s = 1 / BARS_A_SECOND
 
     def __init__(self, console: Console, text: str) -> None:
@@ -224,7 +221,7 @@ class _Bar(_Shown):
 
 
 def _show(shown: _Lines | _Bar, ended: Event, late_s: float) -> None:
-    """Show a task that has taken ``late_s`` seconds, until it ends."""
+    """Redraw a task until it ends. Tasks shorter than ``late_s`` seconds are not shown."""
     if late_s:
         if ended.wait(late_s):
             return
@@ -234,7 +231,7 @@ def _show(shown: _Lines | _Bar, ended: Event, late_s: float) -> None:
 
 
 def draw_to(answer: Any, path: Path | None, json_to: str | None) -> Callable[[], None]:
-    """Return a function that draws an answer into a file, if any, and prints the file's name."""
+    """Return a function that draws an answer into a file, if one is given, and prints the file's name."""
 
     def draw() -> None:
         if path is not None:

@@ -1,4 +1,4 @@
-"""World sizes and buffer sizes as command-line text: ``1-8,16``; from ``-b 1K`` to ``-e 16M``."""
+"""Parses world sizes and buffer sizes of the command line, such as ``1-8,16`` or ``-b 1K -e 16M``."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ MOST_CASES = 6_000  # of one command: sizes, values, cells, machines or files, e
 
 
 def parse_world_sizes(text: str, option: str = "--ranks", most: int = 256) -> list[int]:
-    """Return the world sizes of a list, sorted. Raise InputError for sizes below 1 or above ``most``.
+    """Return the world sizes of a list, such as ``1-8,16``, sorted. Raise InputError for sizes outside 1 to ``most``.
 
     >>> parse_world_sizes("16,1-4")
     [1, 2, 3, 4, 16]
@@ -80,7 +80,7 @@ def _grow(begin: int, end: int, factor: float) -> Iterator[int]:
 
 
 def parse_short_size(text: str, option: str) -> int:
-    """Return the bytes of a size of nccl-tests, such as ``8``, ``32K`` or ``1M``, or of ``1 MiB``. Raise InputError.
+    """Return the bytes of a size such as ``8``, ``32K``, ``1M`` (as in nccl-tests) or ``1 MiB``. Raise InputError.
 
     >>> parse_short_size("32K", "-b"), parse_short_size("32 KiB", "-b")
     (32768, 32768)

@@ -1,6 +1,6 @@
 """``ScenarioAnswer``, the base of ``Prediction``, ``RunAnswer`` and ``Comparison``: their JSON and tables.
 
-A table has a section for each cluster, so that what-ifs stand next to the scenario's own figures.
+A table has a section for each cluster, so that what-ifs appear next to the scenario's own results.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -48,7 +48,7 @@ Value = float | SideBySide | None
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ScenarioAnswer(Answer, Generic[N]):
-    """The answer about a scenario."""
+    """The results of a scenario."""
 
     kind: ClassVar[str]
 
@@ -65,19 +65,19 @@ class ScenarioAnswer(Answer, Generic[N]):
 
     @property
     def place(self) -> str:
-        """The origin of the scenario's own figures."""
+        """The cluster or machine that the scenario's own results belong to."""
         return self.cluster
 
     @property
     def own(self) -> ClusterFigures[N]:
-        """The figures of the scenario's own cluster."""
+        """The results of the scenario's own cluster."""
         return ClusterFigures(
             title=self.cluster, cluster=self.cluster, collectives=self.collectives, training=self.training
         )
 
     @property
     def clusters(self) -> Sequence[Cluster]:
-        """The figures of the scenario's own cluster and of its what-ifs."""
+        """The results of the scenario's own cluster and of its what-ifs."""
         return [self.own, *self.what_ifs]
 
     def to_dict(self) -> dict[str, Any]:
@@ -112,7 +112,7 @@ class ScenarioAnswer(Answer, Generic[N]):
     def show_what_ifs(self) -> Table | None:
         """Return each what-if's predicted time and slowdown, for the fastest training or collective.
 
-        Collectives count at the largest size. Returns None without what-ifs or without times.
+        Collectives are compared at the largest size. Returns None without what-ifs or without times.
         """
         base, *others = (_predicted_seconds(cluster) for cluster in self.clusters)
         if not others or not base:
@@ -185,7 +185,7 @@ def _collectives(clusters: Sequence[Cluster], is_compared: bool) -> Iterator[Par
 def _timed(
     entry: CollectiveFigures[Any], rivals: Sequence[CollectiveFigures[Any]], form: Format, is_compared: bool
 ) -> list[Cell]:
-    """Return the cells of a time. HTML also has its range, and a bar: its share of the slowest at this size."""
+    """Return the cells of a time. HTML also shows its range, and a bar: its share of the slowest at this size."""
     case = [other for other in rivals if (other.world_size, other.bytes) == (entry.world_size, entry.bytes)]
     cells = _cells(entry.time_s, form, is_compared, _bounds(entry))
     for index, side in enumerate(SIDES if is_compared else SIDES[:1]):
@@ -205,7 +205,7 @@ def _bounds(entry: Entry, name: str = "time") -> Bounds | None:
 
 
 def _training(clusters: Sequence[Cluster]) -> Iterator[Part]:
-    """Yield a row for each algorithm: the step by phase."""
+    """Yield a table with a row for each sync algorithm, with the step time by phase."""
     unit, form = _phase_unit(clusters)
     shown = _shown_phases(clusters)
 
@@ -220,7 +220,7 @@ def _training(clusters: Sequence[Cluster]) -> Iterator[Part]:
 
 
 def _compared_training(clusters: Sequence[Cluster]) -> Iterator[Part]:
-    """Yield a row for each phase: predicted, measured and error; and the same for the efficiency."""
+    """Yield a table with predicted, measured and error for each phase, and one for the scaling efficiency."""
     unit, form = _phase_unit(clusters)
     shown = _shown_phases(clusters)
     entries = [entry for cluster in clusters for entry in cluster.training]
@@ -243,7 +243,7 @@ def _compared_training(clusters: Sequence[Cluster]) -> Iterator[Part]:
 
 
 def _results(cluster: Cluster) -> Iterator[Part]:
-    """Yield the results of measured trainings. Communication is the exposed part of a step."""
+    """Yield the results of measured trainings. The communication column has the exposed part of a step."""
 
     def row(entry: TrainingFigures[Any]) -> Row:
         exposed = entry.sync_s if entry.exposed_s is None else entry.exposed_s
@@ -299,7 +299,7 @@ def _quantiles(entry: Entry) -> tuple[float | None, ...]:
 
 
 def _shown_phases(clusters: Sequence[Cluster]) -> list[str]:
-    """Return the step and its phases, without a loading that takes no time."""
+    """Return the step and its phases, without data loading if it takes no time."""
     entries = [entry for cluster in clusters for entry in cluster.training]
     loads = any(_seconds(entry.loading_s for entry in entries))
     return [name for name in STEP if loads or name != "loading"]
@@ -333,7 +333,7 @@ def _percent(share: float) -> str:
 
 
 def _cells(value: Value, form: Format, is_compared: bool = False, bounds: Bounds | None = None) -> list[Cell]:
-    """Return the cell of a number, or the cells of predicted, measured and error, which a prediction leaves empty."""
+    """Return the cell of a number, or in a comparison the cells for predicted, measured and error."""
     if isinstance(value, SideBySide):
         predicted = format_interval(value.predicted, value.interval, form)
         return [Cell(predicted), Cell(format_or_dash(value.measured, form)), _error(value.error, value.trusted)]

@@ -1,4 +1,4 @@
-"""Exit on signals through all ``finally`` blocks, so that no process and no folder remains.
+"""Exits on signals through all ``finally`` blocks, so that no process and no temporary folder remains.
 
 This module is imported first, so that interrupts work nearly from the start.
 """
@@ -21,7 +21,7 @@ SHOW_CURSOR = "\x1b[?25h"  # a progress bar hides it
 
 
 class Terminated(BaseException):
-    """SIGTERM or SIGHUP. Not a ``SystemExit``, which a user's program may raise."""
+    """Raised on SIGTERM or SIGHUP. Not a ``SystemExit``, which a user's program may raise."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -29,7 +29,7 @@ class Terminated(BaseException):
 
 
 class Signals:
-    """The signals that this process has received, as far as Python has handled them."""
+    """The signals that this process has received and that Python has handled."""
 
     interrupted = False
     leaving = False  # the command has ended, and with it what an interrupt could keep
@@ -37,7 +37,7 @@ class Signals:
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt. The second time, or after the command has ended, end the process at once."""
+    """Raise KeyboardInterrupt. On a second interrupt, or after the command has ended, end the process at once."""
     if Signals.interrupted or Signals.leaving:
         end_now()
     Signals.interrupted = True
@@ -45,7 +45,7 @@ def interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def raise_again(unraisable: "sys.UnraisableHookArgs") -> None:
-    """Send an interrupt again that Python could not raise, for example in a callback of a weak reference."""
+    """Send an interrupt again if Python could not raise it, for example in a weak reference's callback."""
     if not isinstance(unraisable.exc_value, KeyboardInterrupt) or not Signals.interrupted:
         sys.__unraisablehook__(unraisable)
         return
@@ -61,7 +61,7 @@ def end_now() -> None:
 
 @contextmanager
 def exit_on_signals() -> Iterator[None]:
-    """End the block on SIGTERM, SIGHUP and SIGINT, and exit with 128 plus the signal's number. Report the signal."""
+    """On SIGTERM, SIGHUP or SIGINT, end the block, report the signal, and exit with 128 plus its number."""
     handlers = {signal.SIGINT: interrupt}
     if not {"RANK", "WORLD_SIZE"} <= os.environ.keys():  # a launcher ends its ranks itself, by signals to all at once
         handlers |= dict.fromkeys((signal.SIGTERM, signal.SIGHUP), _terminate)
@@ -106,7 +106,7 @@ def watch_interrupts() -> None:
 
 
 def leave_soon() -> None:
-    """End this process after all other exit handlers. Python's own shutdown would not react to an interrupt.
+    """End this process right after all other exit handlers, because Python's own shutdown ignores interrupts.
 
     Call this first: the handler that is registered first is called last.
     """

@@ -31,7 +31,7 @@ def resolve_calls(
 
 
 def resolve_training(training: Training, cluster: Cluster, calibration: Calibration | None) -> Training:
-    """Return the training with ``auto`` resolved. Algorithms whose ranks add in different orders are excluded."""
+    """Return the training with ``auto`` resolved. Algorithms whose ranks add in different orders are not candidates."""
     sync = training.gradient_sync
     if sync is None or sync.is_decided:  # the gradients of a user's model need not be counted to run it
         return training
@@ -50,7 +50,7 @@ def predictable(trainings: Sequence[Training]) -> list[Training]:
 
 
 def leave_nccl_out(scenario: LoadedScenario) -> LoadedScenario:
-    """Return the scenario without NCCL's own collectives, for another backend. Raise InputError if nothing remains."""
+    """Return the scenario without NCCL's own collectives, to run on gloo. Raise InputError if nothing remains."""
     collective = scenario.collective
     if collective is not None:
         collective = replace(collective, algorithms=collective.programs) if collective.programs else None
@@ -72,7 +72,7 @@ def check_programs(scenario: LoadedScenario, calls: Sequence[CollectiveCall], tr
 
 
 class WorkCount(NamedTuple):
-    """The work to simulate a row."""
+    """The amount of work to simulate a row."""
 
     messages: int = 0  # of all repetitions
     collectives: int = 1  # that are simulated one after the other in a repetition

@@ -1,1 +1,1 @@
-"""Commands that run ranks of this machine, or measure it."""
+"""Commands that run ranks on this machine or measure it."""

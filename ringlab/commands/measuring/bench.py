@@ -1,4 +1,4 @@
-"""``ringlab bench``: real collectives with the options and the table of nccl-tests, next to their predictions."""
+"""``ringlab bench``: measure collectives with nccl-tests' options and table, next to their predictions."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
@@ -51,7 +51,7 @@ QUEUED = ("queued", "(us)")  # the last column, of GPUs
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """The measurement: each algorithm at each size, with the options of nccl-tests."""
+    """The algorithms and sizes to measure, with the option names of nccl-tests."""
 
     begin: str = option("1K", "-b", "--minbytes", help="Smallest buffer size, such as 8, 32K or 1M.", metavar="SIZE")
     end: str = option("16M", "-e", "--maxbytes", help="Largest buffer size.", metavar="SIZE")
@@ -93,7 +93,7 @@ def command(
     unshown: list[OSError] = []
 
     def show(print_it: Callable[..., None], *of: object) -> None:
-        """Print a part of the table; once that fails the rest is for the file, and without one the command ends."""
+        """Print a part of the table. If that fails, only write the JSON file; without a file, raise OSError."""
         try:
             if not unshown:
                 print_it(*of)
@@ -117,7 +117,7 @@ def command(
 
 @dataclass(frozen=True, kw_only=True)
 class BenchRow(CollectiveFigures[Number]):
-    """One algorithm at one size. A buffer without elements has no times and rates."""
+    """The measurement of one algorithm at one size. A buffer without elements has no times or rates."""
 
     count: int  # elements, as nccl-tests counts them
     dtype: str
@@ -146,7 +146,7 @@ class BenchRow(CollectiveFigures[Number]):
 
 @dataclass(frozen=True, repr=False)
 class BenchAnswer(Answer):
-    """The answer of ``bench``; after an interrupt, the rows measured so far."""
+    """The result of ``ringlab bench``; after an interrupt, the rows measured so far."""
 
     kind = "bench"
 
@@ -185,7 +185,7 @@ class Benchmark:
     emulated: Cluster | None = None  # the cluster on whose network the ranks run, built on this machine
 
     def run(self, on_row: Callable[[BenchRow], None] | None = None) -> BenchAnswer:
-        """Measure, and pass each row to ``on_row`` at once; an interrupt ends the benchmark. Raise RunFailed."""
+        """Measure all rows and pass each to ``on_row``. An interrupt ends the benchmark. Raise RunFailed."""
         rows: list[BenchRow] = []
 
         def add(measurement: TimedCall, figures: RankFigures) -> None:
@@ -256,7 +256,7 @@ def bench(
 def prepare(
     options: BenchOptions, *, backend: str = "gloo", timeout: float = 600.0, emulated: LoadedScenario | None = None
 ) -> Benchmark:
-    """Return the benchmark, ready to start; with ``emulated``, on as many ranks as the scenario's cluster.
+    """Return a benchmark that is ready to start. With ``emulated``, it has as many ranks as the scenario's cluster.
 
     Raises InputError.
     """

@@ -37,7 +37,7 @@ PHASES = ("loading", "forward", "backward", "optimizer")
 
 @dataclass(frozen=True)
 class CalibrateOptions:
-    """The measurement, or the tables to import and their machine."""
+    """Options of the measurement, and of imported tables."""
 
     ranks: int | None = option(
         None, help="Number of processes to calibrate. Default: the scenario's, or 2.", min=1, metavar="N"
@@ -93,7 +93,7 @@ def command(
 
 @dataclass(frozen=True)
 class CalibrationAnswer(Answer):
-    """The answer of ``calibrate``: the calibration, and its cache file, "" if it could not be written."""
+    """The result of ``ringlab calibrate``: the calibration and its cache file ("" if it could not be written)."""
 
     calibration: Calibration
     file: str
@@ -161,7 +161,7 @@ def calibrate(
 
 @dataclass(frozen=True)
 class NcclRow(AnswerRecord):
-    """A measured row and its prediction without this table, in seconds."""
+    """A measured time and its prediction without the imported table, in seconds."""
 
     collective: str
     nbytes: int
@@ -171,7 +171,7 @@ class NcclRow(AnswerRecord):
 
 @dataclass(frozen=True)
 class NcclCalibrationAnswer(Answer):
-    """The rows of an nccl-tests table, their predictions without the table, and the file that keeps them."""
+    """The rows of an nccl-tests table, their predictions without the table, and the file where the table is saved."""
 
     system: str
     hosts: int
@@ -209,7 +209,7 @@ def calibrate_nccl(
     keys: Sequence[str] = (),
     collective: str | None = None,
 ) -> NcclCalibrationAnswer:
-    """Read the output of nccl-tests, and keep it for predictions of the system that it was measured on.
+    """Save the output of nccl-tests for predictions of the system on which it was measured.
 
     The system comes from a scenario with ``transport = "nccl"``, or the machine ``system``, or the GPU that the output
     names; ``keys`` such as ``net=ib`` complete its description. Hosts and ranks come from the output. Raises
@@ -236,7 +236,7 @@ def calibrate_nccl(
 
 
 def _of_words(file: Path | str, run: NcclTestsRun, name: str | None, keys: Mapping[str, Any]) -> System:
-    """Return the system by its name and keys, with the hosts and ranks of the run."""
+    """Return the system that a name and keys describe, with the hosts and ranks of the run."""
     where = {**({"nodes": run.hosts, "gpus": run.gpus} if run.hosts else {}), **keys}
     systems = read_systems()
     if name in systems and not keys:
@@ -268,7 +268,7 @@ STRANGE = 0.2  # of adapted runs, in the median: something else than parameters 
 
 @dataclass(frozen=True)
 class OwnRun(AnswerRecord):
-    """A run: measured seconds, and seconds predicted without and with the runs of the table."""
+    """A training run: seconds measured, and seconds predicted before and after the calibration."""
 
     gpus: int
     mesh: str
@@ -279,7 +279,7 @@ class OwnRun(AnswerRecord):
 
 @dataclass(frozen=True)
 class RunsKept(AnswerRecord):
-    """The runs on one GPU with one framework, the parameters that they changed, and the file that keeps them."""
+    """The runs on one GPU type with one framework, the parameters that they changed, and the cache file."""
 
     gpu: str
     framework: str
@@ -334,7 +334,7 @@ class RunsCalibrationAnswer(Answer):
 
 
 def calibrate_runs(file: Path) -> RunsCalibrationAnswer:
-    """Read a table of runs, and keep them by GPU and framework. Raise InputError for a table without a valid run."""
+    """Read a table of training runs and save the runs by GPU and framework. Raise InputError if no run is valid."""
     table = read_own_runs(file)
     return RunsCalibrationAnswer(str(file), tuple(map(_keep, table.groups)), dict(table.refused))
 

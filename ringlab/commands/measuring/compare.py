@@ -1,4 +1,4 @@
-"""``ringlab compare``: a scenario predicted and run, side by side."""
+"""``ringlab compare``: predict and run a scenario, and show both side by side."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -97,7 +97,7 @@ def command(
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Comparison(ScenarioAnswer[SideBySide]):
-    """The answer of ``compare``: predicted, measured and error. What-ifs are only predicted."""
+    """The result of ``ringlab compare``: predicted, measured and error. What-ifs are only predicted."""
 
     kind: ClassVar[str] = "comparison"
 
@@ -114,10 +114,9 @@ class Comparison(ScenarioAnswer[SideBySide]):
 def compare(scenario: LoadedScenario, session: Session, emulate: bool = False, thorough: bool = False) -> Comparison:
     """Predict a scenario from a calibration, run it, and return both side by side.
 
-    The cached calibration is used, or a new one. With ``thorough``, calibrating and running alternate in one launch.
-    With ``emulate``, the network is emulated on this machine, and two of its hosts are calibrated. Raises
-    InputError, also for faults and for a cluster that is not this machine, unless ranks were launched on several nodes;
-    RunFailed.
+    Uses the cached calibration, or makes a new one. With ``thorough``, calibrating and running alternate in one launch.
+    With ``emulate``, the network is emulated on this machine, and two of its hosts are calibrated. Raises RunFailed,
+    and InputError, also for faults. The cluster must be this machine unless ranks were launched on several nodes.
     """
     if thorough and (emulate or session.calibration is not None or not scenario.cluster.is_here):
         raise InputError(
@@ -168,7 +167,7 @@ def _run_predicted(
     session: Session,
     network: "RankNetwork | None" = None,
 ) -> Comparison:
-    """Run a predicted scenario. The load is the larger one of the calibration and the run."""
+    """Run a predicted scenario. The reported load is the larger of the loads during the calibration and the run."""
     with watch_load() as watch:
         measured = measure(scenario, calibration, session, Kept(), network)
     loads = [calibration.load if calibration else None, watch.share_of_others()]
@@ -275,16 +274,11 @@ def _with_prediction(
 
 
 def describe_busy(load: MachineLoad) -> str:
-    """Return a sentence about the load of the machine.
-
-    >>> describe_busy(MachineLoad(others=0.31, steal=0.0))
-    "This machine was busy: other processes took 31% of this machine's cores."
-    """
     return f"This machine was busy: {load.describe()}."
 
 
 def _describe_training(trainings: Sequence[Training]) -> str:
-    """Return the trainings, and how to shorten them."""
+    """Return a message that names the trainings and how to shorten them."""
     first, names = trainings[0], ", ".join(training.sync_name for training in trainings)
     return (
         f"Training {first.model} for {count(first.epochs, 'epoch')} of {first.dataset} with each of {names}, in turns "

@@ -1,4 +1,4 @@
-"""``ringlab profile``: the FLOPs, bytes and memory of a model by block, and its times on one device."""
+"""``ringlab profile``: count a model's FLOPs, bytes and memory by block, and time it on one device."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -29,12 +29,12 @@ class ProfileOptions:
 
     batch_size: int | None = option(
         None,
-        help="Measure with this batch size. Default: count FLOPs and bytes without running the model.",
+        help="Measure with this batch size. Default: do not run the model; only show its FLOPs and bytes.",
         min=1,
         metavar="N",
     )
     device: str = option("cpu", help="Device to measure on.", metavar="cpu|cuda")
-    precision: str = option("float32", help="Type to compute in.", metavar="float32|bf16|fp16")
+    precision: str = option("float32", help="Data type of the computation.", metavar="float32|bf16|fp16")
     steps: int = option(5, help="Number of measured steps; the median is reported.", min=1, metavar="N")
     threads: int | None = option(
         None, help="CPU threads. Use 1 to match many ranks that share one machine.", min=1, metavar="N"
@@ -101,7 +101,7 @@ class ProfiledBlock(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class ProfileAnswer(Answer):
-    """The answer of ``profile``."""
+    """The result of ``ringlab profile``."""
 
     kind = "profile"
 
@@ -110,7 +110,7 @@ class ProfileAnswer(Answer):
 
     @property
     def title(self) -> str:
-        """The model."""
+        """The model's name."""
         return self.profile.model
 
     def blocks(self) -> list[ProfiledBlock]:
@@ -226,7 +226,7 @@ def parse_shape(text: str | None) -> tuple[int, ...] | None:
 
 
 def _loading(model: str, shape: tuple[int, ...] | None, timing: ProfileOptions) -> Training:
-    """Return a training that loads data in the model's shape. Raise InputError if the data are missing."""
+    """Return a training whose data have the model's input shape. Raise InputError if the data are missing."""
     from realcomm.profiling.model_sources import find_model  # imports torch
     from realcomm.training.datasets import load_images
 

@@ -120,7 +120,7 @@ class RecordAnswer(Answer):
 
 
 def describe_recording(recording: Recording, file: str) -> RecordAnswer:
-    """Return the answer for a recording. A calibrated machine also replays it."""
+    """Return the answer for a recording. On a calibrated machine, the answer includes the time of a replay."""
     ranks, replayed = recording.world_size, None
     if ranks > 1 and recording.where == "gloo" and is_cached(ranks, "gloo"):
         replayed = replay(recording, this_machine(ranks)).elapsed

@@ -1,4 +1,4 @@
-"""``ringlab run``: a scenario on real processes."""
+"""``ringlab run``: run a scenario on real processes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -107,7 +107,7 @@ def command(
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RunAnswer(ScenarioAnswer[Number]):
-    """The answer of ``run``: seconds of this machine."""
+    """The result of ``ringlab run``: seconds of this machine."""
 
     kind: ClassVar[str] = "measurement"
 
@@ -128,7 +128,7 @@ class RunAnswer(ScenarioAnswer[Number]):
 
 
 class Kept(NamedTuple):
-    """The state of trainings that outlives a run."""
+    """Training state that outlives a run: the checkpoint to resume from, the logs and the weights."""
 
     resume: str | Path | None = None  # the checkpoint to resume from; "auto": the newest complete one of each training
     watch: "Watch | None" = None  # the writer of metrics and logs
@@ -136,7 +136,7 @@ class Kept(NamedTuple):
 
 
 class Work(NamedTuple):
-    """The collectives and trainings to measure, with ``auto`` resolved. Equal ones run once."""
+    """The collectives and trainings to measure, with ``auto`` resolved. Duplicates run once."""
 
     scenario: LoadedScenario
     calls: list[CollectiveCall]
@@ -152,12 +152,12 @@ class Work(NamedTuple):
 
     @property
     def once(self) -> list[CollectiveCall]:
-        """The collectives, each once."""
+        """The collectives without duplicates."""
         return list(dict.fromkeys(self.calls))
 
     @property
     def jobs(self) -> list[Training]:
-        """The trainings, each once."""
+        """The trainings without duplicates."""
         return list(dict.fromkeys(self.trainings))
 
     def answer(self, measured: Mapping[CollectiveCall | Training, Trace]) -> RunAnswer:
@@ -182,7 +182,7 @@ class Work(NamedTuple):
 
 
 def run(scenario: LoadedScenario, session: Session, kept: Kept, emulate: bool = False) -> RunAnswer:
-    """Run a scenario on real processes of this machine, or with ``emulate`` on its network, emulated here.
+    """Run a scenario on real processes of this machine. ``emulate`` also emulates the scenario's network.
 
     The calibration resolves algorithms named ``auto``, and is measured if missing. Raises InputError and RunFailed.
     """
@@ -217,8 +217,8 @@ def measure(
 ) -> RunAnswer:
     """Run the collectives and trainings of a scenario, on an emulated ``network`` if given.
 
-    A training ends after the session's timeout without a step. Raises InputError and, before the first measurement,
-    ProgramError; RunFailed.
+    A training is stopped if no step ends within the session's timeout. Raises InputError, RunFailed, and, before the
+    first measurement, ProgramError.
     """
     work, progress, watch = Work.of(scenario, calibration), session.progress, kept.watch
     _check_single(work.jobs, "--weights", kept.weights)
@@ -245,7 +245,7 @@ def measure(
 
 @contextmanager
 def _noting_checkpoint(job: Training) -> Iterator[None]:
-    """Add a note with the checkpoint to resume from to the failure of a training."""
+    """If a training fails, add a note to the error that names the checkpoint to resume from."""
     try:
         yield
     except RunFailed as error:
@@ -275,7 +275,7 @@ def _find_starts(
 
 
 def _check_single(trainings: Sequence[Training], option: str, file: object, other: str = "") -> None:
-    """Raise InputError if a file of one training is given and the scenario does not have exactly one."""
+    """Raise InputError if ``option`` names a file and the scenario does not have exactly one training."""
     if file is None or len(trainings) == 1:
         return
     if not trainings:

@@ -1,4 +1,4 @@
-"""``run`` and ``compare`` with ``[training.parallelism]``: torch's own parallelism on ranks of this machine."""
+"""``run`` and ``compare`` with ``[training.parallelism]``: train with torch's parallelism classes on this machine."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -86,12 +86,12 @@ class StrategyAnswer(Answer):
 
     @property
     def apart(self) -> float:
-        """The largest relative difference between the losses and one rank's alone."""
+        """The largest relative difference from the losses of a single rank."""
         pairs = zip(self.losses, self.alone_losses, strict=False)
         return max((abs(loss / other - 1) for loss, other in pairs), default=0.0)
 
     def show(self) -> Iterator[Part]:
-        """Yield the step and the memory, the losses next to one rank's alone, and sentences."""
+        """Yield the step time and memory, the losses next to those of a single rank, and conclusions."""
         rows = [
             self._row("step (80 %)" if self.interval_s else "step", self.step_s, format_time, self.interval_s),
             self._row("samples/s", self.samples_per_s, format_digits),
@@ -172,9 +172,9 @@ def run_strategy(
     check_all: bool = False,
     weights: Path | None = None,
 ) -> StrategyAnswer:
-    """Train a scenario's model with its ``[training.parallelism]``, by torch's own classes, on ranks of this machine.
+    """Train a scenario's model with its ``[training.parallelism]``, using torch's own classes, on this machine.
 
-    One rank also trains the first steps alone, all steps with ``check_all``. The model's state_dict is written to
+    One rank also trains alone: the first steps, or all steps with ``check_all``. The model's state_dict is written to
     ``weights``. Raises InputError, and RunFailed, with ``check_all`` also if the losses differ.
 
     >>> run_strategy("examples/fsdp_here.toml").same  # doctest: +SKIP
@@ -195,7 +195,7 @@ def compare_strategy(
     check_all: bool = False,
     weights: Path | None = None,
 ) -> StrategyAnswer:
-    """Predict a step from its pieces, timed on all ranks, and train as ``run_strategy`` does.
+    """Predict a step from parts that all ranks time, and train as ``run_strategy`` does.
 
     Raises InputError, also for a cluster that is not this machine, and RunFailed.
 

@@ -1,7 +1,7 @@
-"""The training of ``[training.parallelism]``: the plan of its ranks, and its prediction from measured pieces.
+"""Plans the training of ``[training.parallelism]`` and predicts its step from measured parts.
 
-A step is predicted from its pieces; nothing is fitted to a step. All ranks time the model's layers, the optimizer, each
-collective that the strategy is predicted to call, alone, and a step of the strategy without communication.
+Nothing is fitted to the time of a whole step. All ranks time the model's layers, the optimizer, each collective that
+the strategy is predicted to call, and a step of the strategy without communication.
 """
 
 import os
@@ -53,7 +53,7 @@ NOT_RUN = ("experts", "expert", "top_k", "recompute", "overlap", "sync_every", "
 
 @dataclass(frozen=True)
 class StrategyJob:
-    """The plan of the ranks, and the job to predict."""
+    """The plan for the ranks to run, and the job to predict."""
 
     spread: SpreadTraining
     job: TrainingJob  # on the mesh of all ranks
@@ -73,7 +73,7 @@ def read_strategy_job(scenario: str | Path, *overrides: str, check_all: bool = F
 
 
 def make_strategy_job(spread: SpreadTraining, check_all: bool = False) -> StrategyJob:
-    """Return the training; one rank also trains the first steps alone, or all. Raise InputError."""
+    """Return the training. ``check_all``: one rank trains all steps alone, not only the first. Raise InputError."""
     training, cluster = spread.training, spread.cluster
     _check_keys(training)
     _check_images(training)
@@ -168,7 +168,7 @@ def _find_images(training: TrainingSection, plan: "StrategyPlan", folder: Path) 
 
 
 def _runnable(parallelism: Parallelism) -> Parallelism:
-    """Return the strategy of torch's own classes. Raise InputError if they do not support it."""
+    """Return the strategy if torch's own classes support it. Raise InputError if they do not."""
     if parallelism.strategy in REPLICAS:
         raise InputError(
             f"parallelism.strategy = {parallelism.strategy} is {REPLICAS[parallelism.strategy]} and can only be "
@@ -189,7 +189,7 @@ def _runnable(parallelism: Parallelism) -> Parallelism:
 
 
 def _batch_size(training: TrainingSection, parallelism: Parallelism) -> int:
-    """Return the samples of a step of all ranks. Raise InputError if the replicas cannot share them equally."""
+    """Return the samples per step of all ranks. Raise InputError if the replicas cannot share them equally."""
     if "global_batch_size" not in training.model_fields_set:
         return training.batch_size * parallelism.data
     if training.global_batch_size % parallelism.data:
@@ -227,7 +227,7 @@ def stage_blocks(profile: ModelProfile, known: Sequence[str], parts: int) -> tup
 
 
 def question_of(call: Call) -> "Question":
-    """Return the measurement of a call that ranks make."""
+    """Return the collective to time for a predicted call."""
     from realcomm.strategies.pieces import Question  # imports torch
 
     size = 2 if call.collective == "send_recv" else call.group.size
@@ -235,12 +235,12 @@ def question_of(call: Call) -> "Question":
 
 
 def ask_collectives(jobs: Sequence[TrainingJob]) -> "list[Question]":
-    """Return the collectives, each once, that ranks are predicted to call in a step of each job."""
+    """Return the collectives, without duplicates, that the jobs are predicted to call in a step."""
     return [*dict.fromkeys(question_of(one) for job in jobs for calls in stage_calls(job) for one in calls)]
 
 
 class KnownPieces(NamedTuple):
-    """Measured seconds: of collectives on the slowest rank, and of computing on all ranks at once."""
+    """Times in seconds: of each collective on its slowest rank, and of computing on all ranks at once."""
 
     collectives: "dict[Question, float]"
     computing: Compute
@@ -248,7 +248,7 @@ class KnownPieces(NamedTuple):
     silent: float  # of a step without communication, on the slowest rank
 
     def seconds(self, calls: Iterable[Call]) -> float:
-        """Return the seconds of calls one after the other."""
+        """Return the total time of calls that run one after another, in seconds."""
         return sum(one.times * self.collectives[question_of(one)] for one in calls)
 
 
@@ -260,7 +260,7 @@ class StrategyPrediction(NamedTuple):
 
 
 def known_pieces(profile: ModelProfile, questions: "Sequence[Question]", pieces: "Sequence[RankTimes]") -> KnownPieces:
-    """Return the pieces of a step as all ranks have timed them."""
+    """Combine the times that all ranks measured."""
     seconds = {one: max(rank.collectives_s[place] for rank in pieces) for place, one in enumerate(questions)}
     middle = sorted(pieces, key=lambda rank: rank.computing.step)[len(pieces) // 2].computing
     optimizer = median(rank.optimizer_s for rank in pieces)
@@ -272,11 +272,11 @@ def known_pieces(profile: ModelProfile, questions: "Sequence[Question]", pieces:
 def predict_step(
     job: TrainingJob, ranks: int, pieces: KnownPieces, *, gloo: bool = True, ahead: bool = False
 ) -> StrategyPrediction:
-    """Return a step that is put together from its pieces; ``ahead``: batches are loaded during computing.
+    """Predict a step from measured parts. ``ahead``: batches are loaded during the computation.
 
-    Computing is a step without communication, which includes torch's own copies and dispatch. With gloo nothing
-    hides the exchange of FSDP, as torch calls it and waits, nor that of other strategies where all cores compute.
-    Elsewhere backward hides all but the last call.
+    The compute time is that of a step without communication, which includes torch's own copies and dispatch. With gloo,
+    the communication of FSDP is exposed, because torch waits for each call. With other strategies, it is exposed if all
+    cores compute. Otherwise, backward hides all calls but the last.
     """
     calls, states, optimizer = stage_calls(job), stage_states(job), _optimizer_seconds(job, pieces)
     if job.parallelism.pipeline > 1:
@@ -294,13 +294,13 @@ def predict_step(
 
 
 def _optimizer_seconds(job: TrainingJob, pieces: KnownPieces) -> float:
-    """Return the seconds of the optimizer for the states of a rank."""
+    """Return the time of the optimizer for one rank's states, in seconds."""
     states = max(one.optimizer for one in stage_states(job))
     return pieces.computing.optimizer * states / (STATES[job.optimizer] * job.model.parameters)
 
 
 def _split(job: TrainingJob, calls: Sequence[Call]) -> tuple[list[Call], list[Call]]:
-    """Return the calls within layers and on the data axis; messages between stages are in neither."""
+    """Split the calls into those within layers and those on the data axis. Neither has messages between stages."""
     parallelism = job.parallelism
     within = [one for one in calls if parallelism.tensor > 1 and one.group == Group(parallelism.tensor)]
     return within, [one for one in calls if one not in within and one.collective != "send_recv"]
@@ -309,10 +309,10 @@ def _split(job: TrainingJob, calls: Sequence[Call]) -> tuple[list[Call], list[Ca
 def _pipelined(
     job: TrainingJob, ranks: int, calls: Sequence[Sequence[Call]], pieces: KnownPieces, optimizer: float
 ) -> StepParts:
-    """Return the parts of a pipeline's step: its busiest rank computes as long as all stages do alone.
+    """Return the parts of a pipeline's step. Its busiest rank computes for as long as all its stages take alone.
 
-    Ranks that wait leave their cores to others, so with more ranks than cores a rank computes faster than all at once.
-    No step is predicted shorter than the computing of all ranks.
+    With more ranks than cores, waiting ranks free their cores, so a rank computes faster than when all ranks compute at
+    once. The predicted step is never shorter than the computing of all ranks.
     """
     parallelism, profile = job.parallelism, job.model
     stages = cut_stages(profile, parallelism.pipeline * parallelism.virtual)

@@ -1,1 +1,1 @@
-"""Commands that predict: of scenarios, sweeps, numbers of devices, NCCL, machines to rent."""
+"""Commands that predict scenarios, sweeps, device counts, NCCL's choices and instances to rent."""

@@ -1,4 +1,4 @@
-"""``ringlab explain``: NCCL's choice at each size and the reasons; topology, rings and trees."""
+"""``ringlab explain``: show NCCL's choice at each size with its reasons, the topology, rings and trees."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -90,13 +90,13 @@ def command(
         Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Override a key of the scenario, or else of the measured machine, such as 'nic=100 GB/s'. Repeatable.",
+            help="Override a scenario key. Without a scenario: a key of the measured machine, such as 'nic=100 GB/s'.",
         ),
     ] = None,
 ) -> None:
     """Explain which algorithm, protocol and channels NCCL would choose at each size, and why.
 
-    With --measured, tell whether measured times are as expected.
+    With --measured, report whether measured times are as expected.
     """
     keys = set_keys or ()
     check_outputs(json_to, output)
@@ -156,7 +156,7 @@ class ClusterExplained(AnswerRecord):
 
 @dataclass(frozen=True, repr=False)
 class Explanation(Answer):
-    """The answer of ``explain``."""
+    """The result of ``ringlab explain``."""
 
     kind = "explanation"
 
@@ -187,7 +187,9 @@ class Explanation(Answer):
 
 
 def explain(scenario: LoadedScenario, progress: Progress | None = None) -> Explanation:
-    """Return NCCL's choices on the scenario's clusters with ``transport = "nccl"``. Raise InputError if there are none.
+    """Return NCCL's choices on the scenario's clusters with ``transport = "nccl"``.
+
+    Raises InputError if no cluster has this transport, and for a collective that NCCL lacks.
 
     >>> from scenarios import load
     >>> explain(load("two-p5")).clusters[0].sizes[-1].protocol
@@ -241,7 +243,7 @@ def _lines(cluster: NcclCluster, comm: Communicator) -> Iterator[str]:
     rate = _gigabytes(host.nvlink) if host.link != "pcie" else ""
     pcie = f"PCIe {host.pcie}.0 x{host.lanes} ({_gigabytes(host.pcie_rate)} a direction)"
     if comm.local > system.gpus:
-        yield f"NVLink domains of {comm.local} GPUs: {comm.nodes} for NCCL's rings and trees"
+        yield f"{comm.nodes} NVLink domains of {comm.local} GPUs each; NCCL treats each domain as one node"
     if host.gpus > 1:
         inside = f"{LINKS[host.link]}, {rate} a GPU and direction" if rate else f"{pcie}, {LAYOUTS[host.layout]}"
         yield f"inside a host: {inside}"
@@ -249,7 +251,7 @@ def _lines(cluster: NcclCluster, comm: Communicator) -> Iterator[str]:
         if hop.count and hop.kind in HOPS:
             route = "through host memory" if hop.kind == "shm" else "GPU to GPU"
             shared = f"{_gigabytes(hop.rate)} each when all are busy"
-            yield f"  {hop.count} of a ring's hops: {route} ({HOPS[hop.kind]}), {shared}"
+            yield f"  {hop.count} hops of each ring: {route} ({HOPS[hop.kind]}), {shared}"
     if comm.network is not None:
         gdr = "GPUDirect RDMA" if comm.network.gdr else "through host memory (no GPUDirect RDMA)"
         kind = NETS.get(comm.network.kind, comm.network.kind)
@@ -284,7 +286,7 @@ def _explain_size(cluster: NcclCluster, collective: str, nbytes: int) -> SizeExp
 
 
 def _options(prediction: NcclPrediction) -> Iterator[OptionExplained]:
-    """Yield the candidates. The reason of an allowed one is how much slower the tuner estimates it."""
+    """Yield the candidates. The reason of an allowed candidate is its slowdown in the estimate of NCCL's tuner."""
     best = min((each.tuner_seconds for each in prediction.candidates if each.tuner_seconds), default=0.0)
     for each in prediction.candidates:
         chosen = (each.algorithm, each.protocol) == (prediction.algorithm, prediction.protocol)
@@ -294,7 +296,7 @@ def _options(prediction: NcclPrediction) -> Iterator[OptionExplained]:
 
 
 def _paths(cluster: ClusterExplained) -> Iterator[Part]:
-    """Yield the paths between the GPUs of a host, as a table if they differ, with an explanation of the words."""
+    """Yield the paths between the GPUs of a host, as a table if they differ, and the meaning of their names."""
     kinds = sorted({path for row in cluster.paths for path in row if path != "X"})
     # of more GPUs a table of paths is too wide
     if len(kinds) > 1 and len(cluster.paths) <= 8:

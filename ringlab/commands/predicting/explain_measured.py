@@ -1,4 +1,4 @@
-"""``ringlab explain --measured``: a table of nccl-tests or rccl-tests next to NCCL's model, size by size."""
+"""``ringlab explain --measured``: compare an nccl-tests or rccl-tests table with NCCL's model, size by size."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ class MeasuredSweep(AnswerRecord):
 
 @dataclass(frozen=True, repr=False)
 class MeasuredAnswer(Answer):
-    """The tables of a file next to NCCL's model."""
+    """The tables of a file compared with NCCL's model."""
 
     kind = "measured"
 
@@ -116,7 +116,7 @@ class _Described:
 def explain_measured(
     file: Path | str, scenario: LoadedScenario | None = None, keys: Sequence[str] = ()
 ) -> MeasuredAnswer:
-    """Return a file's measured times next to NCCL's model, for a scenario's cluster or the machine in the file.
+    """Compare a file's measured times with NCCL's model of a scenario's cluster, or of the machine in the file.
 
     Without a scenario, ``keys`` are keys of a system description such as ``nic=100 GB/s`` that the file lacks. Raises
     InputError.
@@ -169,7 +169,7 @@ def _of_scenario(file: Path | str, run: NcclTestsRun, system: System) -> _Descri
 
 
 def _describe(facts: Facts, run: NcclTestsRun, given: Mapping[str, Any]) -> _Described:
-    """Return the machine of a run's device list, a log in the same file, and the user's keys."""
+    """Return the machine of a run from its device list, a log in the same file, and the user's keys."""
     nodes, gpus, notes = _find_shape(facts, run, given)
     if not gpus:
         unknown = f"the number of hosts of the {run.ranks} ranks" if run.ranks else "the number of ranks"

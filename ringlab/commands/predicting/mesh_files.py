@@ -1,6 +1,6 @@
-"""Configurations of a device mesh: torchtitan's TOML, Megatron-LM's arguments, accelerate's FSDP file, a torch script.
+"""Writes a device mesh as torchtitan's TOML, Megatron-LM's arguments, accelerate's FSDP file or a torch script.
 
-The script is ``realcomm/training/mesh_script.py`` with the mesh in its head. Sources of the names: torchtitan's
+The script is ``realcomm/training/mesh_script.py`` with the mesh inserted at its top. Sources of the names: torchtitan's
 ``job_config.py``, Megatron-LM's ``arguments.py``, accelerate's guide of FSDP2.
 """
 
@@ -18,20 +18,20 @@ FLAVORS = {"llama3-8b": "8B", "llama3-70b": "70B", "llama3-405b": "405B"}  # of 
 
 
 def _has_whole_keys(job: MeshJob, mesh: SearchedMesh) -> bool:
-    """Return whether the tensor-parallel size divides the key-value heads, as the frameworks require."""
+    """Return whether each tensor-parallel rank gets whole key-value (KV) heads, as the frameworks require."""
     return job.shape.kv_heads % mesh.tp == 0
 
 
 def can_torchtitan(job: MeshJob, mesh: SearchedMesh) -> bool:
-    """Return whether torchtitan supports the mesh: replicas, or sharded parameters."""
+    """Return whether torchtitan supports the mesh: ddp, zero2, zero3 or hsdp, no zero bubble, whole KV heads."""
     is_known = mesh.sharding in ("ddp", "zero2", "zero3", "hsdp") and mesh.schedule != "zero_bubble"
     return is_known and _has_whole_keys(job, mesh)
 
 
 def _flavor(job: MeshJob) -> str:
-    """Return the entry of torchtitan's table of flavors for a model that it lacks.
+    """Return the flavor to add to torchtitan for a model that it lacks.
 
-    torchtitan computes an MLP width of two thirds of four widths, rounded up to a multiple of ``multiple_of``.
+    torchtitan's MLP width is 8/3 of the model's width, rounded up to a multiple of ``multiple_of``.
     """
     shape = job.shape
     usual = 8 * shape.width // 3
@@ -75,7 +75,7 @@ def torchtitan(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
 
 
 def can_megatron(job: MeshJob, mesh: SearchedMesh) -> bool:
-    """Return whether Megatron-LM supports the mesh: replicas, or sharded optimizer states."""
+    """Return whether Megatron-LM supports the mesh: ddp or zero1, no zero bubble, whole KV heads."""
     return mesh.sharding in ("ddp", "zero1") and mesh.schedule != "zero_bubble" and _has_whole_keys(job, mesh)
 
 
@@ -115,7 +115,7 @@ def megatron(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
 
 
 def can_accelerate(job: MeshJob, mesh: SearchedMesh) -> bool:
-    """Return whether accelerate's FSDP plugin supports the mesh: sharded parameters or gradients, no other axis."""
+    """Return whether accelerate's FSDP plugin supports the mesh: zero2 or zero3 alone, no selective recomputation."""
     is_alone = mesh.tp == mesh.cp == mesh.pp == mesh.ep == 1
     return mesh.sharding in ("zero2", "zero3") and is_alone and mesh.recompute != "selective"
 
@@ -140,8 +140,8 @@ def accelerate(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
 def can_torch(job: MeshJob, mesh: SearchedMesh) -> bool:
     """Return whether our script supports the mesh: FSDP, or whole replicas without tensor and pipeline parallelism.
 
-    With sharded matrices, torch's ``replicate`` averages other gradients, so another model would be trained. The
-    tensor-parallel size must divide the key-value heads.
+    With sharded matrices, torch's ``replicate`` averages the wrong gradients, which would train a different model. Each
+    tensor-parallel rank needs whole KV heads, and a zero-bubble schedule is not supported.
     """
     is_whole = mesh.sharding in ("ddp", "zero1")
     is_divided = max(mesh.tp, mesh.pp) > 1 and mesh.dp > 1
@@ -172,7 +172,7 @@ def torch_script(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
 
 
 class Format(NamedTuple):
-    """A configuration format, and the trainings that it can express.
+    """A configuration format, and the training jobs that it can express.
 
     With accelerate, the user's script defines the training.
     """
@@ -196,9 +196,9 @@ FORMATS = {
 
 
 def write_mesh(meshes: FoundMeshes, model: str, format_name: str) -> tuple[int, str]:
-    """Return the fastest mesh that a format supports, and its configuration.
+    """Return the index of the fastest mesh that a format supports, and its configuration.
 
-    Raises InputError for an unknown format, and if it supports none of the meshes that fit.
+    Raises InputError for an unknown format, and if it supports none of the meshes that fit into memory.
     """
     if format_name not in FORMATS:
         raise InputError(f"export: unknown format {quote(format_name)}; {suggest(format_name, FORMATS)}")

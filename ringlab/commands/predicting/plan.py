@@ -1,4 +1,4 @@
-"""``ringlab plan``: the instance types that can train a model, with time and cost, by deadline and budget."""
+"""``ringlab plan``: find instance types that can train a model, with time and cost, by deadline and budget."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -89,7 +89,7 @@ def command(
 
 @dataclass(frozen=True, kw_only=True)
 class PlanRow(AnswerRecord):
-    """A candidate on time and on budget. Times are in hours, costs in dollars; intervals hold 80 %."""
+    """A candidate on time and on budget, with times in hours, costs in dollars, and their 80 % intervals."""
 
     rank: int
     label: str
@@ -131,7 +131,7 @@ class PlanRow(AnswerRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryRow(AnswerRecord):
-    """GPUs that have too little memory for the training run, in bytes of a GPU."""
+    """A GPU type and count with too little memory for the training run. Bytes are per GPU."""
 
     gpu: str
     gpus: int
@@ -145,7 +145,7 @@ class MemoryRow(AnswerRecord):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class PlanAnswer(Answer):
-    """The answer of ``plan``: the candidates on time and on budget, the cheapest first."""
+    """The result of ``ringlab plan``: the candidates on time and on budget, the cheapest first."""
 
     kind = "plan"
 
@@ -315,7 +315,7 @@ def _samples(planned: PlannedTraining, wanted: PlanSection, context: int | None)
 
 
 def _offered(instances: Sequence[InstanceType], wanted: PlanSection, path: Path) -> list[InstanceType]:
-    """Return the instance types of the wanted providers. Raise InputError for an unknown one."""
+    """Return the instance types of the wanted providers. Raise InputError for an unknown provider."""
     known = sorted({instance.provider for instance in instances})
     for name in wanted.providers:
         if name not in known:
@@ -349,7 +349,7 @@ def _known_rates(planned: PlannedTraining) -> dict[str, float]:
 
 
 def _step_source(planned: PlannedTraining, job: TrainingJob, gpus: Collection[str]) -> CandidateSteps:
-    """Return the model of the step: closed forms for a language model without a known rate."""
+    """Return the model of the step time: closed forms for a language model without a known rate."""
     known = _known_rates(planned)
     language = replace(job, optimizer=named_optimizer(planned.training))
     if known or planned.training.compute is not None or not is_language(language):
@@ -360,7 +360,7 @@ def _step_source(planned: PlannedTraining, job: TrainingJob, gpus: Collection[st
 
 
 def _unpublished(within: Sequence[CostEstimate], steps: CandidateSteps) -> Iterator[str]:
-    """Yield the GPUs of candidates that no run is on."""
+    """Yield a note on the candidates' GPUs without a published run."""
     gpus = dict.fromkeys(one.candidate.instance.gpu for one in within)
     unseen = [gpu for gpu in gpus if not steps.is_published(gpu)]
     if unseen:
@@ -370,7 +370,7 @@ def _unpublished(within: Sequence[CostEstimate], steps: CandidateSteps) -> Itera
 def _price_notes(
     planned: PlannedTraining, instances: Sequence[InstanceType], source: str, today: date
 ) -> Iterator[str]:
-    """Yield the origin of the prices, and a scenario's price that is not used."""
+    """Yield notes on the source and age of the prices, and on a scenario's price that is not used."""
     old = sum(is_old(instance, today) for instance in instances)
     newest = max(instance.dated for instance in instances).isoformat()
     more = f"; {old} of {len(instances)} are older than {OLD_AFTER_DAYS} days or have no date: check them first"
@@ -411,7 +411,7 @@ def _describe(estimate: CostEstimate) -> str:
 
 
 def _describe_closest(screened: Screening) -> str:
-    """Return that no candidate fits, with the memory of the closest one."""
+    """Return a sentence on the candidate that is closest to fitting into memory."""
     closest = min(screened.too_small.values(), key=lambda error: error.needed / error.available)
     return f"No candidate has enough memory. The closest: {closest}."
 

@@ -1,4 +1,4 @@
-"""``ringlab predict``: a scenario, a sweep of one of its keys, or its training on several numbers of devices."""
+"""``ringlab predict``: predict a scenario, a sweep of a key, or training on several numbers of devices."""
 
 import sys
 from dataclasses import dataclass, replace
@@ -139,7 +139,7 @@ def _predict_once(
 
 
 def _offer_calibration(scenario: LoadedScenario, name: str, session: Session) -> None:
-    """Calibrate this machine if the scenario requires it and the user agrees. A noisy calibration is used, too.
+    """Calibrate this machine if the scenario requires it and the user agrees. A noisy calibration is accepted.
 
     Raises InputError with the command to run if the user declines, or if there is no terminal.
     """

@@ -1,4 +1,4 @@
-"""``ringlab predict --devices``: a training step on several numbers of devices: time, throughput, memory and cost."""
+"""``ringlab predict --devices``: predict time, throughput, memory and cost of training on numbers of devices."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -100,7 +100,7 @@ class Bill(NamedTuple):
 
 
 class DevicesRow(NamedTuple):
-    """A training step on a number of devices. Rates are sums over all devices. Intervals hold 80 %."""
+    """A training step on a number of devices. Rates are totals over all devices. Intervals are 80 % intervals."""
 
     devices: int
     parallelism: str
@@ -141,7 +141,7 @@ class DevicesCase(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class DevicesAnswer(Answer):
-    """The answer of ``predict --devices``."""
+    """The result of ``ringlab predict --devices``."""
 
     kind: ClassVar[str] = "devices"
 
@@ -175,7 +175,7 @@ class DevicesAnswer(Answer):
         yield Sentences([*self.conclusions, f"Computing: {self.compute}."])
 
     def timeline(self) -> Trace:
-        """Return the last step as a trace. Raise InputError if communication does not overlap compute in it."""
+        """Return the last step as a trace. Raise InputError if its communication does not overlap compute."""
         if self.trace is None:
             raise InputError(
                 "--trace: a mesh without a data axis and without a pipeline has no communication "
@@ -206,7 +206,7 @@ def predict_devices(
     what_if: str | None = None,
     tick: Tick = lambda *_: None,
 ) -> DevicesAnswer:
-    """Predict a scenario's training on each number of devices; ``what_if`` varies a key, as ``batch=16,32,64``.
+    """Predict a scenario's training on each number of devices. ``what_if`` varies a key: ``batch=16,32,64``.
 
     Numbers of devices that the mesh or their memory does not support are left out with the reason. ``tick`` receives
     the number of predictions made. Raises InputError, also if no number of devices is supported.
@@ -256,7 +256,7 @@ def predict_devices(
 
 
 def _join_sources(values: Sequence[str], sources: Sequence[str]) -> str:
-    """Return the sources of the compute times. Several sources are followed by their values of the what-if.
+    """Return the sources of the compute times. With several sources, each is followed by its what-if values.
 
     >>> _join_sources(["8", "16"], ["stated", "stated"]), _join_sources(["fp16", "bf16"], ["stated", "published"])
     ('stated', 'stated (fp16); published (bf16)')
@@ -314,7 +314,7 @@ def _predict_case(
     price: float | None,
     on_row: Callable[[int], None],
 ) -> tuple[DevicesCase, StepPrediction | None]:
-    """Return the rows of one value, and the last predicted step. ``on_row`` receives the place of each row."""
+    """Return the rows for one value, and the last predicted step. ``on_row`` receives the index of each row."""
     rows, refused, last = list[DevicesRow](), list[Refused](), None
     for place, number in enumerate(devices):
         on_row(place)

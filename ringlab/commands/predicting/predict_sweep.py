@@ -1,4 +1,4 @@
-"""``ringlab predict --sweep``: a scenario predicted with each of several values of a key."""
+"""``ringlab predict --sweep``: predict a scenario with each of several values of a key."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -43,7 +43,7 @@ class SweepPoint(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class SweepAnswer(Answer):
-    """The answer of ``predict --sweep``."""
+    """The result of ``ringlab predict --sweep``."""
 
     kind: ClassVar[str] = "sweep"
 
@@ -161,8 +161,8 @@ def _predict(name: str, session: Session, overrides: tuple[str, ...]) -> Predict
 def parse_sweep(text: str, option: str = "--sweep") -> tuple[str, list[str]]:
     """Return the key and its values. Raise InputError, with the name of the option.
 
-    A range begins with its first number, doubles, and ends with its last; ``*4`` after the range is another factor. In
-    a list, the unit of the last number applies to the others if they have none.
+    A range doubles from its first number to its last; ``*4`` after the range changes the factor to 4. In a list, the
+    unit of the last number applies to the others if they have none.
 
     >>> parse_sweep("cluster.bandwidth=1..5Gbit/s"), parse_sweep("cluster.hosts=2..32*4")
     (('cluster.bandwidth', ['1 Gbit/s', '2 Gbit/s', '4 Gbit/s', '5 Gbit/s']), ('cluster.hosts', ['2', '8', '32']))

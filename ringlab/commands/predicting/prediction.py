@@ -56,7 +56,7 @@ MOST_RECORDED = 200_000  # messages of all repetitions whose waits are recorded 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Prediction(ScenarioAnswer[Number]):
-    """The answer of ``predict``: virtual seconds, None for a run that never ends."""
+    """The result of ``ringlab predict``: virtual seconds, None for a run that never ends."""
 
     kind: ClassVar[str] = "prediction"
 
@@ -64,12 +64,12 @@ class Prediction(ScenarioAnswer[Number]):
 
     @property
     def sentences(self) -> Sequence[str]:
-        """The conclusions and the bottleneck, unless the explanations have it."""
+        """The conclusions, and the bottleneck unless the explanations include it."""
         return [*self.conclusions, *([self.limits] if self.limits and self.limits not in self.explanations else ())]
 
 
 def predict(scenario: LoadedScenario, session: Session | None = None, in_turns: bool = False) -> Prediction:
-    """Simulate a scenario and its what-ifs; after an interrupt, return the rows simulated so far.
+    """Simulate a scenario and its what-ifs. An interrupt returns the rows simulated so far.
 
     Rows that are too large to simulate are left out and listed below the tables. With ``in_turns``, the calibration was
     measured during the run, so that it has not aged. Raises InputError if a required calibration is missing, TooLarge
@@ -126,7 +126,7 @@ class Place(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A row of the answer to simulate."""
+    """A collective or training to simulate on one cluster."""
 
     place: Place
     asked: Asked
@@ -210,7 +210,7 @@ class _Simulator:
         return rows
 
     def simulate(self, rows: Sequence[Row], tick: Tick) -> tuple[list[tuple[Row, Figures]], bool]:
-        """Return the figures of the simulated rows, and whether an interrupt ended the simulation.
+        """Return the results of the simulated rows, and whether an interrupt ended the simulation.
 
         Rows that may be too large come first, so that no other row is simulated in vain. The largest of the others come
         last, so that an interrupt leaves as many rows as possible.
@@ -237,16 +237,16 @@ class _Simulator:
         return [figures[at] for at in sorted(figures)], interruption.came
 
     def figures(self, row: Row, on_run: Callable[[], None] = lambda: None) -> Figures:
-        """Return the figures of a row. Under faults, call ``on_run`` after each repetition."""
+        """Return the results of a row. Under faults, call ``on_run`` after each repetition."""
         key = row.place.number, row.asked
         if key not in self.simulated:
             self.simulated[key] = _simulate_row(row, self.engine_of(row.asked, row.place.model), on_run)
         return self.simulated[key]
 
     def with_uncertainty(self, figures: ClusterFigures[Number], in_turns: bool) -> ClusterFigures[Number]:
-        """Return the figures with their uncertainties, from the predictions by each fold of the calibration.
+        """Return the results with their uncertainties, computed from the predictions of each calibration fold.
 
-        On an emulated cluster, the prediction with slower cores gives the drift.
+        On an emulated cluster, a prediction with slower cores estimates the drift.
         """
         age_s = self.calibration.age_s if self.calibration is not None and not in_turns else 0.0
         others = self.places[0].model.alternatives()
@@ -277,12 +277,12 @@ class _Simulator:
         )
 
     def _predict_with(self, calibration: Calibration) -> ClusterFigures[Number]:
-        """Return the figures of the scenario's own cluster with another calibration."""
+        """Simulate the scenario's own cluster with another calibration."""
         other = _Simulator(replace(self.scenario, what_ifs=()), calibration, self.engine)
         return _group_by_cluster(other.places, [(row, other.figures(row)) for row in other.rows()])[0]
 
     def conclude(self, answer: Prediction, rows: Sequence[tuple[Asked, Figures]]) -> Prediction:
-        """Return the answer with its sentences. ``rows`` are the rows of the scenario's own cluster."""
+        """Return the answer with its conclusions. ``rows`` are the rows of the scenario's own cluster."""
         refused = "; ".join(dict.fromkeys(map(str, self.refused)))
         caveats = [*([f"Left out: {refused}."] if refused else []), *self._caveats()]
         concluded = conclude(answer, self.scenario, caveats)
@@ -292,9 +292,9 @@ class _Simulator:
         return replace(answer, **concluded._asdict(), limits=limits)
 
     def _limits(self, rows: Sequence[tuple[Asked, Figures]]) -> Iterator[str]:
-        """Yield the bottlenecks of the fastest row of messages and of the user's own algorithms, at the largest size.
+        """Yield the bottlenecks of the fastest simulated row and of the user's own algorithms, at the largest size.
 
-        A run is simulated again for its messages, unless it has too many.
+        Each run is simulated again to record its messages, unless it has too many.
         """
         model = self.places[0].model
         largest = max((figures.bytes for _, figures in rows if isinstance(figures, CollectiveFigures)), default=None)
@@ -323,13 +323,13 @@ class _Simulator:
         self.refused.append(TooLarge(f"{error}{hint}"))
 
     def engine_of(self, asked: Asked, model: PerformanceModel) -> str | None:
-        """Return the engine, None if a formula predicts the row without messages."""
+        """Return the engine; None if a formula predicts the row without simulating messages."""
         if isinstance(asked, CollectiveCall):
             return self.engine if asked.algorithm.has_program else None
         return None if asked.gradient_sync is not None and model.has_no_messages(asked) else self.engine
 
     def _caveats(self) -> list[str]:
-        """Return a sentence with the caveats of each cluster, one for clusters with the same caveats."""
+        """Return a sentence for each set of caveats, with the clusters that share it."""
         algorithms = self.scenario.collective.algorithms if self.scenario.collective else ()
         titles: dict[str, dict[str, None]] = {}
         for place in self.places:
@@ -338,7 +338,7 @@ class _Simulator:
 
 
 def _simulate_row(row: Row, engine: str | None, on_run: Callable[[], None]) -> Figures:
-    """Return the figures of a row: of one run or, under faults, of the repetition with the median time."""
+    """Simulate a row. Under faults, return the results of the repetition with the median time."""
     place, asked = row.place, row.asked
     run = partial(simulate, place.model, asked, engine=engine)
     if place.faults == NO_FAULTS:
@@ -370,7 +370,7 @@ def _figures_of(asked: Asked, trace: Trace, faults: FaultFigures | None = None) 
 
 
 def _seconds(asked: Asked, trace: Trace) -> float:
-    """Return the seconds of a collective or of a training step."""
+    """Return the time of a collective or of a training step, in seconds."""
     if isinstance(asked, CollectiveCall):
         return trace.elapsed
     seconds = training_figures(trace, asked).step_s

@@ -1,4 +1,4 @@
-"""``ringlab replay``: a recorded run on other networks or with other algorithms, without running it again."""
+"""``ringlab replay``: replay a recorded run on other networks or with other algorithms, without running it again."""
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -56,12 +56,12 @@ class ReplayOptions:
     )
     algorithm: list[str] | None = option(
         None,
-        help="Algorithm per collective: all_reduce=ring, all_reduce=auto or all_reduce=nccl. Repeatable.",
+        help="Algorithm per collective: all_reduce=ring, FILE.py:NAME, auto or nccl. Repeatable.",
         metavar="COLLECTIVE=NAME",
     )
     what_if: list[str] | None = option(
         None,
-        help="Also replay a variant: another network, keys to change, or COLLECTIVE=NAME. Repeatable.",
+        help="Also replay a variant: a network, KEY=VALUE or COLLECTIVE=NAME, or several in quotes. Repeatable.",
         metavar="TEXT",
     )
     ranks: int | None = option(
@@ -119,7 +119,7 @@ class AskedReplay(NamedTuple):
 
 
 def read_what_if(text: str, base: AskedReplay) -> AskedReplay:
-    """Parse a what-if, which overrides the words of ``base``. Raise InputError.
+    """Parse a what-if, which overrides parts of ``base``. Raise InputError.
 
     >>> own = AskedReplay("star8", (), {"all_reduce": "ring"})
     >>> read_what_if("all_reduce=naive bandwidth='1 Gbit/s'", own)
@@ -186,7 +186,7 @@ class ReplayRow(AnswerRecord):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class ReplayAnswer(Answer):
-    """The answer of ``replay``: a recording on a network and its what-ifs."""
+    """The result of ``ringlab replay``: a recording on a network and its what-ifs."""
 
     kind: ClassVar[str] = "replay"
 

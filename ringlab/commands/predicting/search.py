@@ -1,4 +1,4 @@
-"""``ringlab search``: all device meshes for a language model, the fastest first, with memory, cost and what to try."""
+"""``ringlab search``: find the fastest device meshes for a language model, with memory, cost and runs to try."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -103,7 +103,9 @@ class SearchOptions:
         None, help="Numbers of devices, such as 8,64,512. Default: the whole cluster.", metavar="LIST"
     )
     fill: float = option(FILL, help="Maximum fraction of device memory to use.", min=0.1, max=1.0, metavar="SHARE")
-    mesh: str | None = option(None, help="Predict only this mesh, by its name in the list.", metavar="NAME")
+    mesh: str | None = option(
+        None, help="Compare this mesh, by its name in the list, with the fastest.", metavar="NAME"
+    )
     runs: Path | None = option(None, help="Your own training runs, to adapt the predictions to.", metavar="FILE.csv")
     what_if: str | None = option(
         None,
@@ -120,7 +122,7 @@ class SearchOptions:
 
     @property
     def hours(self) -> float:
-        """The deadline. Raise InputError for one that is not a time."""
+        """The deadline in hours. Raise InputError for an invalid time."""
         with refusals_about("--deadline"):
             return inf if self.deadline is None else parse_hours(self.deadline)
 
@@ -198,7 +200,7 @@ class Money(AnswerRecord):
 
     @property
     def days(self) -> str:
-        """The days with their interval."""
+        """The number of days with its interval."""
         return format_interval(self.hours / 24, (self.hours_interval[0] / 24, self.hours_interval[1] / 24))
 
     @property
@@ -259,7 +261,7 @@ class RemedyRow(AnswerRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class Learning(AnswerRecord):
-    """The most informative runs, and half the 80 % interval of all meshes before and after measuring them."""
+    """The most informative runs to measure, and the half-width of the meshes' 80 % interval before and after them."""
 
     runs: tuple[str, ...]
     within: float
@@ -286,7 +288,7 @@ class Case(AnswerRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class SearchAnswer(Answer):
-    """The answer of ``search``."""
+    """The result of ``ringlab search``."""
 
     kind = "search"
     title: str
@@ -343,7 +345,7 @@ class SearchAnswer(Answer):
         return [(case, row, row.money) for case, row in fastest if row.money is not None]
 
     def _choice(self) -> Iterator[str]:
-        """Yield the cheapest case that probably keeps the deadline and the budget."""
+        """Yield a sentence on the cheapest case that is likely to meet the deadline and the budget."""
         priced = self._priced()
         likely = [each for each in priced if (each[2].chance_within_limits or 0.0) >= LIKELY]
         if priced and not likely:
@@ -396,7 +398,7 @@ def _kind(mesh: SearchedMesh) -> str:
 
 
 def _step_table(case: Case) -> Table:
-    """Return the parts of each step, with the numbers of the meshes in the first table."""
+    """Return a table of each step's parts. Its first column refers to the mesh numbers of the first table."""
     shown = [name for name in PARTS if any(abs(row.parts[name]) > 0.005 * row.step_s for row in case.best)]
     host = ["of a host\n(GiB)"] if any(row.host_bytes for row in case.best) else []
     rows = [
@@ -605,7 +607,7 @@ def _make_rows(
 
 
 def _make_row(meshes: FoundMeshes, number: int, factor: float, price: float | None, options: SearchOptions) -> MeshRow:
-    """Return a mesh's row. ``price`` is in dollars per device and hour; ``factor`` is half the interval."""
+    """Return a mesh's row. ``price``: dollars per device and hour. ``factor``: interval's upper end / prediction."""
     mesh, seconds, rate = meshes.searched[number], float(meshes.step_s[number]), float(meshes.tokens_per_s[number])
     hourly = None if price is None else price * meshes.job.gpus
     dollars = None if hourly is None else hourly / 3600 / rate * 1e9
