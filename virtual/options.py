@@ -8,7 +8,7 @@ from collectives.errors import InputError
 from simcomm.cluster.cluster import Cluster
 from virtual.process.programs import UserProgram
 
-COMPUTE = ("zero", "model", "measured")  # or a GPU of the hardware catalogue
+COMPUTE = ("zero", "model", "measured")  # or the name of a GPU in the hardware catalogue
 TIMING = ("auto", "live", "recorded")
 BACKENDS = ("gloo", "nccl")
 LAUNCHERS = (
@@ -17,18 +17,18 @@ LAUNCHERS = (
     "accelerate.commands.launch",
     "deepspeed.launcher.runner",
 )
-MOST_LIVE = 16  # ranks with live timing by default
+MOST_LIVE = 16  # ranks: with more, timing "auto" does not simulate live
 LIVE_MODELS = ("network", "emulated", "nccl")  # performance models that support live timing
 MOST_RANKS = 4096
-LAUNCH_S = 25e-6  # to launch an operator: the median of benchmarks/virtual_launches.py
+LAUNCH_S = 25e-6  # host time to launch an operator: the median of benchmarks/virtual_launches.py
 
 
 @dataclass(frozen=True)
 class VirtualOptions:
-    """The program, the number of ranks, the cluster, and how times are found.
+    """The program, the number of ranks, the cluster, and the method that determines times.
 
-    ``ranks`` 0: the program starts ranks itself. ``per_node``: ranks per machine; default: all. ``acts_as``: the
-    backend whose rules apply, in place of the requested one. ``own``: packages of which each rank has its own modules.
+    ``ranks`` 0: the program starts ranks itself. ``per_node``: ranks per machine. Default: all. ``acts_as``: the
+    backend whose rules apply instead of the requested backend's. ``own``: packages that each rank imports separately.
     ``fake``: tensors have no data; then ``only`` lists the ranks that run, and every other rank copies the nearest
     lower one. ``launch_s``: host time to launch a GPU operator, in seconds; 0: the host is never the bottleneck.
     """
@@ -59,27 +59,27 @@ class VirtualOptions:
         if self.ranks > MOST_RANKS:
             raise InputError(f"ranks must be at most {MOST_RANKS}, not {self.ranks}")
         if self.ranks > self.cluster.world_size:
-            raise InputError(f"{self.ranks} ranks do not fit: {self.cluster.title} has {self.cluster.world_size}")
+            raise InputError(f"{self.ranks} ranks do not fit: {self.cluster.title} has only {self.cluster.world_size}")
         if self.timing not in TIMING:
             raise InputError(f"timing must be {', '.join(TIMING[:-1])} or {TIMING[-1]}, not {self.timing!r}")
         if self.timing == "live" and self.cluster.performance_model not in LIVE_MODELS:
-            raise InputError(f"timing must be auto or recorded on {self.cluster.title}, not live")
+            raise InputError(f"timing must be 'auto' or 'recorded' on {self.cluster.title}, not 'live'")
         self._check_fake()
         if self.acts_as not in (None, *BACKENDS):
             raise InputError(f"acts_as must be {' or '.join(BACKENDS)}, not {self.acts_as!r}")
 
     def _check_fake(self) -> None:
         if self.fake and self.compute == "measured":
-            raise InputError("compute must be zero, model or a GPU with fake, not measured")
+            raise InputError("compute must be 'zero', 'model' or a GPU if `fake` is set, not 'measured'")
         if not self.only:
             return
         if not self.fake or not self.ranks:
-            raise InputError("only requires fake, and ranks of at least 1")
+            raise InputError("`only` requires `fake`, and `ranks` of at least 1")
         if self.timing == "live":
-            raise InputError("timing must be auto or recorded with only, not live")
+            raise InputError("timing must be 'auto' or 'recorded' if `only` is set, not 'live'")
         if self.only[0] != 0 or list(self.only) != sorted({*self.only}) or self.only[-1] >= self.ranks:
             raise InputError(
-                f"only must list ascending ranks from 0 to at most {self.ranks - 1}, not {list(self.only)}"
+                f"`only` must list ascending ranks from 0 to at most {self.ranks - 1}, not {list(self.only)}"
             )
 
     @property
@@ -93,5 +93,5 @@ class VirtualOptions:
 
     @property
     def local_ranks(self) -> int:
-        """The number of ranks on a machine."""
+        """The number of ranks per machine."""
         return self.per_node or self.ranks or self.cluster.world_size

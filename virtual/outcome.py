@@ -1,4 +1,4 @@
-"""The result of a run on virtual ranks, and its files for the process that started the run."""
+"""The result of a run on virtual ranks, and the files that pass it to the process that started the run."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,13 +24,13 @@ class RankOutcome:
 
 @dataclass(frozen=True, repr=False)
 class JobOutcome:
-    """The ranks that were started together. In a recorded run, times are compute time until a replay."""
+    """The result of ranks that were started together. In a recorded run, times only include compute until a replay."""
 
     ranks: tuple[RankOutcome, ...]
     finding: ProgramFinding | None = None
     is_recorded: bool = False
-    has_group: bool = False  # a rank has made a process group
-    has_called: bool = False  # a rank has called a collective or sent a message, with elements or without
+    has_group: bool = False  # a rank has created a process group
+    has_called: bool = False  # a rank has called a collective or sent a message, even an empty one
     steps: tuple[float, ...] = ()  # times between optimizer steps of all ranks, in seconds
 
     @property
@@ -45,7 +45,7 @@ class JobOutcome:
 
 @dataclass(frozen=True)
 class VirtualOutcome:
-    """A run of a program: its jobs and its errors. A program that starts no processes has one job."""
+    """The result of a program: its jobs and its errors. A program that starts no processes has one job."""
 
     SCHEMA_VERSION: ClassVar[int] = 1
 
@@ -53,16 +53,16 @@ class VirtualOutcome:
     jobs: tuple[JobOutcome, ...]
     is_live: bool  # with live timing
     findings: tuple[ProgramFinding, ...] = ()
-    seconds: float = 0.0  # of real time that it took
+    seconds: float = 0.0  # wall-clock time of the run
 
     @property
     def status(self) -> int:
-        """The exit status: 1 if an error was found."""
+        """The exit status: 1 if there are findings, otherwise 0."""
         return int(bool(self.findings))
 
 
 class Finished(NamedTuple):
-    """A run's result, with a Recording of each job that communicated, and a Trace if times were simulated live."""
+    """A run's result, with a Recording for each job that communicated, and a Trace if times were simulated live."""
 
     outcome: VirtualOutcome
     recordings: tuple[Recording | None, ...]  # by job

@@ -148,7 +148,7 @@ def test_virtual_runs_a_module(ringlab: Ringlab, tmp_path: Path, monkeypatch: py
         (["--compute", "H1000", "--ranks", "1", str(PROGRAMS / "ring.py")], "unknown compute 'H1000'"),
         (["--algorithm", "ring", "x.py"], "expected COLLECTIVE=NAME"),
         (["--only", "0,x", "x.py"], "expected ranks, such as 0,32"),
-        (["--only", "0", "--ranks", "2", "x.py"], "only requires fake"),
+        (["--only", "0", "--ranks", "2", "x.py"], "`only` requires `fake`"),
         (["--as", "mpi", "x.py"], "must be gloo or nccl, not 'mpi'"),
         (["-m", "torch.distributed.run", "x.py"], "run the script that it starts: ringlab virtual --ranks N SCRIPT"),
     ],
@@ -162,8 +162,8 @@ def test_invalid_options_are_rejected(ringlab: Ringlab, arguments: list[str], me
     ("program", "message"),
     [
         ("raise AssertionError('libcuda.so cannot found!')\n", "custom CUDA or Triton kernels"),
-        ("raise RuntimeError('Found no NVIDIA driver on your system.')\n", "leave the call out"),
-        ("raise RuntimeError('CUDA error: no CUDA-capable device is detected')\n", "leave the call out"),
+        ("raise RuntimeError('Found no NVIDIA driver on your system.')\n", "whose GPUs have no driver"),
+        ("raise RuntimeError('CUDA error: no CUDA-capable device is detected')\n", "whose GPUs have no driver"),
         ("import socket\nwith socket.create_server(('', 0)) as one:\n    one.accept()\n", "sockets between ranks"),
     ],
 )

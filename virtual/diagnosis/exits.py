@@ -17,20 +17,20 @@ from virtual.ranks.rank import Rank, RankJob, State
 from virtual.ranks.sites import find_package
 
 EQUAL_CALLS = (
-    "make sure that all ranks make the same number of calls: use equally many batches (drop_last=True or Join), agree "
-    "on when to stop (all_reduce the flag), and keep return, break and `if rank` away from collectives"
+    "make the same number of calls on all ranks: use the same number of batches (drop_last=True or Join), all_reduce "
+    "the flag that ends the loop, and let no return, break or `if rank` skip a collective"
 )
 ONE_COUNTER = (
-    "let all ranks step, or none (all_reduce the flag), and decide about collectives by a counter of iterations, not "
-    "of each rank's own steps"
+    "let either all ranks or none call optimizer.step() (all_reduce the flag), and count iterations, not each rank's "
+    "steps, to decide when to call a collective"
 )
 UNUSED = "use every parameter in the loss, remove the unused ones, or pass find_unused_parameters=True"
 STATIC = (
-    "replace static_graph=True by find_unused_parameters=True: with a static graph the loss must use all that forward "
-    "returns, and the same parameters in each iteration"
+    "replace static_graph=True with find_unused_parameters=True: with a static graph, the loss must use every output "
+    "of forward, and the same parameters in each iteration"
 )
 READY_TWICE = (
-    "return the tensors of forward in a tuple, a list or a dict, which DDP can look through; checkpoint activations "
+    "return the tensors of forward in a tuple, a list or a dict, in which DDP can find them; checkpoint activations "
     "with use_reentrant=False"
 )
 UNUSED_TEXTS = ("finished reduction in the prior iteration", "training graph has changed")  # of DDP's errors
@@ -40,22 +40,22 @@ NO_GPU = (
     "custom CUDA or Triton kernels and symmetric memory cannot run on virtual ranks, whose GPUs compute on the CPU: "
     "use torch operators instead"
 )
-REFUSED = "the backend refuses these arguments before the call begins, on every rank that passes them: change them"
-RULES = f"c10d{os.sep}backend_rules.py"  # where it does
+REFUSED = "the backend rejects these arguments on every rank that passes them, before it communicates: change them"
+RULES = f"c10d{os.sep}backend_rules.py"  # the file that rejects them
 NOT_THIS_RANKS = "is not initialized in the world group map"  # c10d's message about a group of other ranks
 NO_GROUP = "process group has not been initialized"  # c10d's message
 USED_BEFORE = re.compile(r"\balready (been )?(initiali[sz]ed|registered|set|created)")  # as packages say it
 ADVICE = {
     "No backend type associated with device type cpu": "move the tensor to the rank's GPU first, or "
-    'make a group for both: init_process_group("cpu:gloo,cuda:nccl")',
+    'create a group for both devices: init_process_group("cpu:gloo,cuda:nccl")',
     "Duplicate GPU detected": "give each rank its own GPU: call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) "
-    "before anything is moved to CUDA, or name the GPU in every device: f'cuda:{local_rank}'",
-    "invalid device ordinal": "number GPUs on each machine from 0: use LOCAL_RANK, not RANK",
-    "only work with single-device": "move the module to the rank's GPU before it is wrapped; on CPUs, omit device_ids",
+    "before you move anything to CUDA, or name the GPU in every device: f'cuda:{local_rank}'",
+    "invalid device ordinal": "GPUs are numbered from 0 on each machine: use LOCAL_RANK, not RANK",
+    "only work with single-device": "move the module to the rank's GPU before you wrap it; on CPUs, omit device_ids",
     "Invalid scalar type": "gloo supports float16, bfloat16, float32, float64, bool, uint8, int8, int32 and int64: "
-    "convert the tensor first; to copy it, pass its bytes, tensor.view(torch.uint8)",
+    "convert the tensor first; to only copy it, pass its bytes: tensor.view(torch.uint8)",
 }  # by a part of torch's message
-NO_DRIVER = "calls of a GPU's driver cannot run on virtual ranks, whose GPUs have none: leave the call out"
+NO_DRIVER = "driver calls cannot run on virtual ranks, whose GPUs have no driver: remove these calls"
 WITHOUT_GPUS = "run the program with --gpu, which provides virtual CUDA devices"
 NOT_IN_GROUP = re.compile(r"Global rank (\d+) is not part of group")  # c10d's message about src and dst
 BARRIER_KEY = "barrier_key"  # part of the store keys that c10d uses for barriers
@@ -74,14 +74,14 @@ def find_early_exit(job: RankJob) -> ProgramFinding | None:
 
 
 def _report_early_exit(job: RankJob, post: Posted, ended: list[int]) -> ProgramFinding:
-    """Return the finding: how many collectives the ranks completed, and where the others are blocked."""
+    """Return a finding that tells how many collectives the ranks completed, and where the other ranks are blocked."""
     group = post.group
     counts = sorted({group.counts[group.places[number]] for number in ended})
     after = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     waiting = [rank for rank in job.ranks if rank.waiting is not None]
     title = (
-        f"{format_ranks(ended)} exited after {after} collectives of this group, and others are blocked in collective "
-        f"{group.counts[group.places[post.rank.number]]}"
+        f"{format_ranks(ended)} exited after {after} collectives of this group, and other ranks are blocked in "
+        f"collective {group.counts[group.places[post.rank.number]]}"
     )
     locations = waiting_locations(waiting) + _last_calls(job, ended)
     skipped, extra = find_skipped_step(job), find_extra_call(group)
@@ -94,12 +94,12 @@ def _report_early_exit(job: RankJob, post: Posted, ended: list[int]) -> ProgramF
 
 
 def find_skipped_step(job: RankJob) -> str | None:
-    """Describe the first optimizer step that one rank left out; None if all ranks stepped alike."""
+    """Describe the first optimizer step that only some ranks made. Return None if all ranks made the same steps."""
     for at in range(1, min(len(rank.steps) for rank in job.ranks)):
         found = {rank.number: rank.steps[at] for rank in job.ranks}
         if len(set(found.values())) > 1:
             skipped = [number for number, backward in found.items() if backward > min(found.values())]
-            return f"{format_ranks(skipped)} made no optimizer step after backward {min(found.values())}"
+            return f"{format_ranks(skipped)} skipped the optimizer step after backward pass {min(found.values())}"
     return None
 
 
@@ -138,13 +138,13 @@ def find_missing_ranks(job: RankJob) -> ProgramFinding | None:
     advice = f"start {size} processes, or set world_size={len(job.ranks)}; real ranks would wait in init_process_group"
     starters = [] if post is None else [rank for rank in post.group.world.ranks if rank.number == STARTER]
     if any(rank.world_size == size for rank in starters):
-        title += ", and the program that starts ranks joins their group"
-        advice = "start all ranks by multiprocessing: the program that starts them cannot be a virtual rank itself"
+        title += ", and the program that starts the ranks joins their group"
+        advice = "start all ranks with multiprocessing: the program that starts them cannot be a virtual rank itself"
     return ProgramFinding("missing ranks", title, waiting_locations(waiting), advice)
 
 
 def report_exception(rank: Rank, error: BaseException) -> ProgramFinding:
-    """Return a finding for an exception that ended a rank, and the location of the other ranks."""
+    """Return a finding for an exception that ended a rank, with the locations of the other ranks."""
     lines = str(error).strip().splitlines()[:SHOWN_LINES]
     text = "\n      ".join([f"raised {type(error).__name__}" + (f": {lines[0]}" if lines else ""), *lines[1:]])
     place = FindingPlace((rank.number,), text, rank.ended_at)
@@ -157,7 +157,7 @@ def report_exception(rank: Rank, error: BaseException) -> ProgramFinding:
 
 
 def _report_unused_parameters(rank: Rank, error: BaseException, locations: tuple[FindingPlace, ...]) -> ProgramFinding:
-    """Return the finding for a module in which DDP misses gradients."""
+    """Return a finding for parameters whose gradients DDP does not receive."""
     ddp = _find_ddp(error)
     replaced = [] if ddp is None else find_unreduced(ddp, ddp._module_parameters)
     if replaced:
@@ -169,7 +169,7 @@ def _report_unused_parameters(rank: Rank, error: BaseException, locations: tuple
 
 
 def _find_ddp(error: BaseException) -> DistributedDataParallel | None:
-    """Return the module under DDP in whose forward an exception was raised."""
+    """Return the outermost DDP module in the traceback of an exception."""
     trace = error.__traceback__
     while trace is not None:
         module = trace.tb_frame.f_locals.get("self")
@@ -180,7 +180,7 @@ def _find_ddp(error: BaseException) -> DistributedDataParallel | None:
 
 
 def _exception_advice(error: BaseException) -> str:
-    """Return a fix for well-known exceptions. For others, say what would happen on real ranks."""
+    """Return a fix for well-known exceptions. For others, say what real ranks would do."""
     if "cannot run on virtual ranks" in str(error):
         return ""
     for part, advice in ADVICE.items():
@@ -210,7 +210,7 @@ def _exception_advice(error: BaseException) -> str:
 
 
 def _own_advice(rank: Rank, error: BaseException) -> str:
-    """Return a fix for a package that keeps for all ranks what another rank has done; empty for another error."""
+    """Advise ``--own`` if the exception is due to process-wide state that another rank has set, else return ""."""
     text, package, trace = str(error), None, error.__traceback__
     while trace is not None:
         package = find_package(trace.tb_frame.f_code.co_filename) or package
@@ -218,12 +218,12 @@ def _own_advice(rank: Rank, error: BaseException) -> str:
     is_left_out = NO_GROUP in text and not rank.meetings and any(other.meetings for other in rank.job.ranks)
     if NOT_THIS_RANKS in text or (package is not None and (is_left_out or USED_BEFORE.search(text))):
         named = package or "PACKAGE"
-        return f"if {named} keeps state for the whole process, give each rank a copy of it: --own {named}"
+        return f"if {named} keeps process-wide state, give each rank its own copy of the package: --own {named}"
     return ""
 
 
 def _is_raised_in(error: BaseException, file: str) -> bool:
-    """Return whether an exception was raised in a file of Ringlab, given by the end of its path."""
+    """Return whether an exception was raised in the Ringlab file whose path ends with ``file``."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -243,7 +243,7 @@ WRAP_LATER = (
 
 
 def find_unreduced(ddp: DistributedDataParallel, known: Iterable[torch.Tensor]) -> list[str]:
-    """Return the names of the module's trainable parameters that are not among the known ones."""
+    """Return the names of the module's trainable parameters that are not in ``known``."""
     ids = set(map(id, known))
     ignored: set[str] = getattr(ddp, "parameters_to_ignore", set())
     return [
@@ -254,7 +254,7 @@ def find_unreduced(ddp: DistributedDataParallel, known: Iterable[torch.Tensor]) 
 
 
 def name_unreduced(names: list[str]) -> str:
-    """Return the parameters as text.
+    """Return the first parameter's name and the number of other parameters, as text.
 
     >>> name_unreduced(["0.weight"]), name_unreduced(["2.weight", "2.bias"])
     ('the parameter 0.weight', 'the parameter 2.weight and 1 more')

@@ -1,4 +1,4 @@
-"""Find a collective that only some ranks of a group call: an extra call, which the calls of other ranks then miss."""
+"""Find an extra call: a collective that only some ranks of a group call, so that all later calls are mismatched."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -17,17 +17,17 @@ SAME_CALLS = (
 
 
 class ExtraCall(NamedTuple):
-    """The line of a call that these ranks make and the others do not."""
+    """A call that only ``ranks`` make, at line ``site``."""
 
     ranks: tuple[int, ...]
     site: CallSite
-    number: int  # of the collective, from 0 on
+    number: int  # index of the collective in its group
 
     @property
     def text(self) -> str:
-        """The call in words."""
-        who = format_ranks(self.ranks)
-        return f"{who} alone {'makes' if len(self.ranks) == 1 else 'make'} the call at {self.site} ({self.site.text})"
+        """The call as text."""
+        makes = "makes" if len(self.ranks) == 1 else "make"
+        return f"only {format_ranks(self.ranks)} {makes} the call at {self.site} ({self.site.text})"
 
 
 def find_extra_call(group: VirtualGroup) -> ExtraCall | None:
@@ -44,14 +44,14 @@ def find_extra_call(group: VirtualGroup) -> ExtraCall | None:
 
 
 def _find_own(histories: dict[int, list[Callers]], at: dict[int, Callers], number: int) -> ExtraCall | None:
-    """Return the call that only a minority of the ranks make at this place of their histories."""
+    """Return the call at index ``number`` that only a minority of the ranks make, if there is one."""
     for callers, count in Counter(at.values()).most_common()[::-1]:
         ranks = tuple(rank for rank, other in at.items() if other == callers)
         others = [history for rank, history in histories.items() if rank not in ranks]
         is_their_own = bool(others) and not any(callers in history for history in others)
         goes_on = [histories[rank][number + 1 :][:1] for rank in ranks]
         follows = any(history[number : number + 1] in goes_on for history in others if len(history) > number)
-        is_certain = follows or len(at) < len(histories)  # the others go on with the next call, or have none
+        is_certain = follows or len(at) < len(histories)  # the other ranks make the next call instead, or no call
         if is_their_own and (is_certain or 2 * count < len(histories)):
             calls_of_others = [history[number] for history in others if len(history) > number]
             return ExtraCall(ranks, _own_line(callers, calls_of_others), number)
@@ -59,7 +59,7 @@ def _find_own(histories: dict[int, list[Callers]], at: dict[int, Callers], numbe
 
 
 def _own_line(callers: Callers, others: Sequence[Callers]) -> CallSite:
-    """Return the innermost line at which a call differs from other ranks' calls: not the helper that all share."""
+    """Return the innermost line of a call that differs from the other ranks' calls, outside of shared helpers."""
     for depth, site in enumerate(callers):
         if not any(site in other[depth : depth + 1] for other in others):
             return site
@@ -67,7 +67,7 @@ def _own_line(callers: Callers, others: Sequence[Callers]) -> CallSite:
 
 
 def own_lines(calls: Sequence[Posted]) -> dict[Posted, CallSite]:
-    """Return the line to show of each call: its own, or the one that calls a helper which all ranks share."""
+    """Return the line to show for each call: its own line, or the one that calls a helper that all ranks share."""
     if len({call.site for call in calls}) > 1:
         return {call: call.site for call in calls}
     return {

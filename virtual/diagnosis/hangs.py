@@ -47,7 +47,7 @@ def find_missing_groups(job: RankJob) -> ProgramFinding | None:
 
 
 def _creation_sites(ranks: list[Rank], at: int) -> tuple[tuple[FindingPlace, ...], bool]:
-    """Return where each group was created and by which ranks, and whether every rank is a member of its group."""
+    """Return where ranks created each group, and whether each rank is a member of the group that it created."""
     made = [(rank.number, *rank.made_groups[at]) for rank in ranks]
     places = group_places(
         (number, f"created a group of {format_ranks(members)}", site) for number, members, site in made
@@ -57,8 +57,8 @@ def _creation_sites(ranks: list[Rank], at: int) -> tuple[tuple[FindingPlace, ...
 
 GRACE_S = 1.0  # real time that threads get to reach their communication
 ADVICE = (
-    "join() the thread before its rank waits for the result, or make its calls in the rank's main thread; on real "
-    "ranks this program may run"
+    "join() the thread before its rank waits for the result, or make its calls in the rank's main thread; with "
+    "real processes, this program may work"
 )
 
 
@@ -70,8 +70,8 @@ def find_blocked_threads(job: RankJob) -> ProgramFinding | None:
     if not blocked:
         return None
     title = (
-        f"{say_wait(rank.number for rank, _ in blocked)} for its threads. On virtual ranks, a thread can communicate "
-        "only while its rank waits for it, in join() or on a queue or an event"
+        f"a thread of {format_ranks(rank.number for rank, _ in blocked)} is blocked. On virtual ranks, a thread can "
+        "communicate only while its rank waits for it, in join() or on a queue or an event"
     )
     threads = tuple(FindingPlace((rank.number,), "blocked in a thread", site) for rank, site in blocked)
     return ProgramFinding("threads", title, waiting_locations(job.ranks) + threads, ADVICE)
@@ -81,7 +81,7 @@ Rule = Callable[[RankJob], ProgramFinding | None]
 
 
 def diagnose_hang(job: RankJob) -> ProgramFinding:
-    """Return why the job hangs, according to the first rule that applies."""
+    """Return the finding of the first rule that explains why the job hangs."""
     for rule in RULES:
         finding = rule(job)
         if finding is not None:
@@ -116,7 +116,7 @@ class ProgramDiagnoser:
     """Diagnoses why a job stopped: the ranks, their lines, the ranks that each waits for, and a fix."""
 
     def hang(self, job: RankJob) -> ProgramFinding:
-        """Return the finding for a job in which all ranks wait and nothing can happen any more."""
+        """Return the finding for a job in which all ranks wait and none can continue."""
         return diagnose_hang(job)
 
     def mismatched_calls(self, collective: Collective) -> ProgramFinding:

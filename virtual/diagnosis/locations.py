@@ -1,4 +1,4 @@
-"""Where ranks are, grouped so that hundreds of ranks take a few lines."""
+"""Return the locations of ranks, grouped so that hundreds of ranks fit into a few lines."""
 
 from collections.abc import Iterable, Sequence
 
@@ -70,7 +70,7 @@ def _waiting_location(site: CallSite, members: Sequence[Rank]) -> FindingPlace:
 
 
 def all_locations(ranks: Iterable[Rank]) -> tuple[FindingPlace, ...]:
-    """Return the location of all these ranks: waiting, exited, runnable or not started."""
+    """Return the locations of ranks, and their states: waiting, exited, running or not started."""
     ranks = list(ranks)
     locations = waiting_locations(ranks)
     ended = [rank.number for rank in ranks if rank.state is State.DONE]
@@ -84,6 +84,6 @@ def all_locations(ranks: Iterable[Rank]) -> tuple[FindingPlace, ...]:
 
 
 def ranks_except(job: RankJob, numbers: Iterable[int]) -> list[Rank]:
-    """Return the job's ranks without these numbers."""
+    """Return the job's ranks other than ``numbers``."""
     known = set(numbers)
     return [rank for rank in job.ranks if rank.number not in known]

@@ -27,8 +27,8 @@ def find_nccl_queue_block(job: RankJob) -> ProgramFinding | None:
         return None
     first, head = blocked[0]
     title = (
-        f"on {format_ranks([post.rank.number for post, _ in blocked])} {describe(first)} ({first.site}) has not "
-        f"started: it is queued behind {describe(head)} ({head.site}): NCCL runs a communicator's calls in order"
+        f"on {format_ranks([post.rank.number for post, _ in blocked])}, {describe(first)} ({first.site}) has not "
+        f"started: it is queued behind {describe(head)} ({head.site}), and NCCL runs a communicator's calls in order"
     )
     together: dict[CallSite, list[Posted]] = {}
     for post in {before.rank.number: before for _, before in blocked}.values():
@@ -46,7 +46,7 @@ def _queue_heads(posts: list[Posted]) -> FindingPlace:
 
 
 def _posted_by(rank: Rank) -> list[Posted]:
-    """Return a rank's pending operations: the one that it waits for, and those that it has not waited for yet."""
+    """Return a rank's pending operations: the one that it waits for now, and those that it has yet to wait for."""
     pending = [work.posted for work in rank.unwaited.values()]
     waited_for = awaited_post(rank)
     return pending if waited_for is None else [*pending, waited_for]
@@ -65,7 +65,7 @@ def find_tag_mismatch(job: RankJob) -> ProgramFinding | None:
                     FindingPlace((half.rank.number,), describe(half), half.site, (half.awaits,))
                     for half in (sender, receiver)
                 )
-                return ProgramFinding("tag", title, locations, "give both the same tag")
+                return ProgramFinding("tag", title, locations, "pass the same tag on both ranks")
     return None
 
 
@@ -133,7 +133,7 @@ def _report_surplus_send(rank: Rank, post: Posted, blocked: list[Rank]) -> Progr
     """Return the finding for a send without a matching receive."""
     group, peer = post.group, post.awaits[0]
     met = group.met.get((group.places[rank.number], group.places[peer]), 0)
-    title = f"rank {rank.number} sends one message more than the {met} that rank {peer} received before it exited"
+    title = f"rank {rank.number} sends message {met + 1} to rank {peer}, which exited after receiving {met}"
     advice = "match the number of sends and receives; do these ranks have different numbers of (micro-)batches?"
     return ProgramFinding("surplus message", title, waiting_locations(blocked), advice)
 
@@ -145,6 +145,6 @@ def _report_missing_send(rank: Rank, post: Posted, blocked: list[Rank]) -> Progr
     gone = [half for queue in group.sends.values() for half in queue if half.rank.number == peer]
     title = f"rank {rank.number} waits for message {met + 1} from rank {peer}, which exited after sending {met}"
     if gone:
-        title += f", and one to {format_ranks(gone[0].awaits)}"
+        title += f" and one to {format_ranks(gone[0].awaits)}"
     advice = "match the number of sends and receives; do these ranks have different numbers of (micro-)batches?"
     return ProgramFinding("missing message", title, waiting_locations(blocked), advice)

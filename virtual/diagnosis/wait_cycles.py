@@ -15,7 +15,7 @@ SEND_FIRST = (
 GROUP_ORDER = "call the collectives of all groups in the same order on all ranks, for example in order of creation"
 WRONG_PEER = "check the peer: if rank A sends to rank B, then rank B must receive from rank A"
 SHOWN_MESSAGES = 4
-ACROSS_COLLECTIVE = "on both ranks, move the message to the same side of the collective"
+ACROSS_COLLECTIVE = "call both send and recv before the collective, or both after it"
 
 
 def find_wait_cycle(job: RankJob) -> ProgramFinding | None:
@@ -85,7 +85,7 @@ def _classify(members: list[Rank]) -> tuple[str, str, str]:
 
 
 def _find_unclaimed(posts: list[Posted]) -> list[str]:
-    """Describe the messages that these ranks have sent each other and that their receivers do not ask for."""
+    """Describe messages that these ranks have sent each other, but whose receivers wait for other ranks."""
     sources = {post.rank.number: post.awaits for post in posts}
     queues = [queue for group in {post.group for post in posts} for queue in group.sends.values()]
     sent = [(half, half.peer_in_world) for queue in queues for half in queue]
@@ -98,7 +98,7 @@ def _find_unclaimed(posts: list[Posted]) -> list[str]:
 
 
 def _find_crossed(post: Posted) -> str | None:
-    """Describe a rank that sends to a rank which receives from a third rank. Return None if there is none."""
+    """Describe a receiver of this message that receives from a third rank instead. Return None if there is none."""
     sender = post.rank.number
     for source, place, _ in (key for key, queue in post.group.receives.items() if queue):
         receiver = post.group.ranks[place]

@@ -1,4 +1,4 @@
-"""A finding: an error of a program, each rank's location, the ranks that it waits for, and a fix."""
+"""Findings: an error in a program, each rank's location, the ranks that it waits for, and a fix."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -6,13 +6,13 @@ from typing import Any
 
 from virtual.ranks.sites import CallSite
 
-STARTER = -1  # stands for the program that starts the ranks and is not a rank itself
+STARTER = -1  # the program that starts the ranks; it is not a rank itself
 MOST_PLACES = 4  # ranks with different values that are listed separately
 SHOWN_PAIRS = 8  # at most this many waiting pairs are listed
 
 
 def format_runs(numbers: Iterable[int]) -> str:
-    """Return integers as text, with consecutive ones as ranges.
+    """Return integers as text, with ranges for consecutive integers.
 
     >>> format_runs([0, 1, 2, 5]), format_runs([3]), format_runs([])
     ('0-2, 5', '3', '')
@@ -50,7 +50,10 @@ def say_wait(numbers: Iterable[int]) -> str:
 
 @dataclass(frozen=True)
 class FindingPlace:
-    """A line of some ranks, and their operation there. ``awaits`` lists, for each rank, the ranks it waits for."""
+    """A line of the program, the ranks at this line, and their operation.
+
+    ``awaits`` lists, for each rank, the ranks that it waits for.
+    """
 
     ranks: tuple[int, ...]
     what: str
@@ -82,16 +85,17 @@ class FindingPlace:
         if len(set(self.awaits)) == 1:
             return f"waits for {format_ranks(self.awaits[0])}"
         pairs = [
-            f"{rank} for {format_runs(others) or 'anyone'}"
+            f"{rank} for {format_runs(others) or 'any rank'}"
             for rank, others in zip(self.ranks, self.awaits, strict=True)
         ]
         return "waiting: " + ", ".join(pairs[:SHOWN_PAIRS]) + ", ..." * (len(pairs) > SHOWN_PAIRS)
 
 
 def group_places(entries: Iterable[tuple[int, str, CallSite | None]]) -> tuple[FindingPlace, ...]:
-    """Return the places of ranks, texts and lines: one for all ranks with equal text and line.
+    """Return one place for all ranks with the same text and line.
 
-    If ranks at one line have more than ``MOST_PLACES`` texts, two of them are quoted.
+    If ranks at one line have more than ``MOST_PLACES`` different texts, they form one place that quotes two of the
+    texts.
     """
     together: dict[tuple[str, CallSite | None], list[int]] = {}
     for number, text, site in entries:
