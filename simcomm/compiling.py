@@ -11,7 +11,7 @@ _report: ContextVar[Callable[[str], None] | None] = ContextVar("report_compilati
 
 @contextmanager
 def reporting_compilation(report: Callable[[str], None]) -> Iterator[None]:
-    """Inside the block, call ``report`` with a message at the first compilation.
+    """Within the context, call ``report`` with a message when machine code is first compiled.
 
     >>> with reporting_compilation(lambda text: print(text[:20])):
     ...     report_compilation()

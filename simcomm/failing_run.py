@@ -1,4 +1,4 @@
-"""Simulate a wrong program up to its failure."""
+"""Simulate an invalid program up to its failure."""
 
 import re
 from dataclasses import replace
@@ -21,8 +21,8 @@ def run_to_failure(
 ) -> Trace:
     """Simulate a program up to its failure; ``error`` is the ProgramError that ``simcomm.run`` raised.
 
-    The failing rank stops at that step, or after it if the step delivers wrong data. Other ranks continue until they
-    wait for it or finish. In a deadlock no rank stops. Raise ``error`` if it names no rank.
+    The failing rank stops at the failing step, or after it if the step delivers wrong data. Other ranks continue until
+    they wait for it or finish. In a deadlock, no rank is stopped. Raise ``error`` if it names no rank.
 
     >>> import simcomm
     >>> from collectives import algorithm, find_algorithm, make_call, recv, send

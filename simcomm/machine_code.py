@@ -2,8 +2,8 @@
 
     python -m simcomm.machine_code
 
-`make install` runs this. The result is in the user's cache folder, or next to the sources if that is not writable. It
-is compiled again when a source changes.
+`make install` runs this. The machine code is stored in the user's cache folder, or next to the sources if that folder
+is not writable. It is compiled again when a source changes.
 """
 
 import sys
@@ -45,7 +45,7 @@ USES: tuple[Callable[[], None], ...] = (_events, _tcp, _routes)  # longest first
 
 
 def _compile(use: Callable[[], None]) -> bool:
-    """Compile one use. Return whether anything was compiled."""
+    """Run ``use``, which compiles the machine code that it needs. Return whether anything was compiled."""
     notes = list[str]()
     with reporting_compilation(notes.append):
         use()

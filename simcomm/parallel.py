@@ -1,4 +1,4 @@
-"""Run independent tasks: in this process if they are quick, else with joblib on all cores or elsewhere."""
+"""Run independent tasks: in this process if they are quick, else in one process per core or on a joblib backend."""
 
 import os
 import pickle
@@ -28,8 +28,9 @@ def in_any_order(
     """Yield the number and result of each task in order of completion.
 
     This process starts. If more than four seconds of work are left after one second, or at once with ``takes_long``,
-    one process per core continues. Functions of the main module, and those that cannot be pickled, stay here. Inside
-    ``joblib.parallel_config``, its backend runs all tasks. Closing the iterator drops the remaining tasks.
+    one process per core continues. Functions of the main module, and those that cannot be pickled, stay in this
+    process. Inside ``joblib.parallel_config``, its backend runs all tasks. Closing the iterator drops the remaining
+    tasks.
 
     >>> sorted(in_any_order(abs, [-1, -2]))
     [(0, 1), (1, 2)]
@@ -64,7 +65,7 @@ def _elsewhere(
 
 
 def _can_travel(function: Callable[[Task], Result], task: Task) -> bool:
-    """Return whether other processes can import the task; the main module must not run twice."""
+    """Return whether other processes can import the task. The main module must not run twice."""
     try:
         return b"__main__" not in pickle.dumps((function, task))
     except (pickle.PicklingError, AttributeError, TypeError):
@@ -76,7 +77,7 @@ def _numbered(function: Callable[[Task], Result], number: int, task: Task) -> tu
 
 
 def _prepare(owner: int) -> None:
-    """Ignore interrupts of the terminal, and exit with the owner."""
+    """Ignore interrupts from the terminal, and exit when the owner exits."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with, args=(owner,), daemon=True).start()
 

@@ -1,8 +1,8 @@
 """Predict under faults: simulate a run with many seeds, and summarize the distribution.
 
-Fewer runs suffice if times hardly differ. After 20 runs, then 30, 45 and so on, the 95 % interval of the median is
-computed from order statistics: of n times, it lies between the k-th smallest and the k-th largest, where k is (n - 1.96
-sqrt(n)) / 2, rounded down. The runs end when the upper bound is within 2 % of the lower.
+If times hardly differ, fewer runs suffice. After 20 runs, then 30, 45 and so on, the 95 % interval of the median is
+computed from order statistics. For n times, it lies between the k-th smallest and the k-th largest, where k is (n -
+1.96 sqrt(n)) / 2, rounded down. No further run starts when the upper bound is within 2 % of the lower.
 """
 
 from collections import defaultdict
@@ -30,7 +30,7 @@ Key = TypeVar("Key", int, str, tuple[int, int])
 
 @dataclass(frozen=True)
 class FailedRank:
-    """A failed rank and its virtual time of failure, in seconds from the start of the run."""
+    """A failed rank and the virtual time of its failure, in seconds since the start of the run."""
 
     rank: int
     at_s: float
@@ -38,7 +38,7 @@ class FailedRank:
 
 @dataclass(frozen=True)
 class DownLink:
-    """A link that went down, and its time in seconds."""
+    """A link that went down, and when, in seconds since the start of the run."""
 
     between: tuple[str, str]
     at_s: float
@@ -46,7 +46,7 @@ class DownLink:
 
 @dataclass(frozen=True)
 class StuckRun:
-    """The first run that hangs: failed ranks, unfinished operations, and links that are down."""
+    """Why the first hanging run hangs: failed ranks, unfinished operations, and links that are down."""
 
     failed: tuple[FailedRank, ...]
     unfinished: tuple[Unfinished, ...]
@@ -55,7 +55,7 @@ class StuckRun:
 
 @dataclass(frozen=True)
 class Distribution:
-    """Seconds over all runs; None if too many runs never end."""
+    """Median, 95th percentile and maximum over all runs, in seconds; None if too many runs never end."""
 
     median_s: float | None
     p95_s: float | None
@@ -64,7 +64,7 @@ class Distribution:
 
 @dataclass(frozen=True)
 class PeerWait:
-    """The seconds that one rank waited for another."""
+    """How many seconds one rank waited for another."""
 
     rank: int
     s: float
@@ -72,7 +72,7 @@ class PeerWait:
 
 @dataclass(frozen=True)
 class WaitedFor:
-    """A rank, the total seconds that others waited for it, and those that waited longest."""
+    """A rank, how many seconds others waited for it in total, and the ranks that waited longest."""
 
     rank: int
     s: float
@@ -81,7 +81,7 @@ class WaitedFor:
 
 @dataclass(frozen=True)
 class PathPart:
-    """Seconds of the critical path in one kind of work: ``messages 0 to 1``, ``backward of rank 2``."""
+    """Seconds that the critical path spends in one kind of work: ``messages 0 to 1``, ``backward of rank 2``."""
 
     what: str
     s: float
@@ -89,7 +89,7 @@ class PathPart:
 
 @dataclass(frozen=True)
 class LinkPart:
-    """Seconds of the critical path in messages over a degraded link, and its share of its bandwidth."""
+    """Seconds that the critical path spends in messages over a degraded link, which keeps ``share`` of its rate."""
 
     between: tuple[str, str]
     share: float
@@ -132,9 +132,9 @@ def repeat(
 ) -> tuple[Trace, FaultFigures]:
     """Simulate with the seeds of ``faults``. Return the run with the median ``seconds``, and statistics of all runs.
 
-    Waits of a run with several ``steps`` are per step, as ``seconds`` are. If times hardly differ, the last seeds are
+    ``seconds`` and waits are per step if a run has several ``steps``. If times hardly differ, the last seeds are
     skipped. ``record`` may request waits, which are read from messages unless steps suffice. If no run ends, the first
-    one is returned. ``on_run`` is called after each run.
+    run is returned. ``on_run`` is called after each run.
     """
     traces = _enough_runs(faults, simulate, seconds, record, on_run)
     ended = sorted(((seconds(trace), trace) for trace in traces if trace.is_complete), key=lambda pair: pair[0])
@@ -158,7 +158,7 @@ def _enough_runs(
     record: Record,
     on_run: Callable[[], None],
 ) -> list[Trace]:
-    """Return the runs with the first seeds of ``faults``, as many as determine the median."""
+    """Return the runs with the first seeds of ``faults``, as many as are needed to determine the median."""
     from simcomm.parallel import in_any_order  # not needed without faults
 
     done, times, looked = dict[int, Trace](), list[float](), LOOK_FROM
@@ -183,7 +183,7 @@ def _run(faults: Faults, simulate: Callable[..., Trace], record: Record, number:
 
 
 def is_median_known(times: Sequence[float]) -> bool:
-    """Return whether these times determine the median closely enough; infinity is a run that never ends.
+    """Return whether these times determine the median closely enough. Infinity represents a run that never ends.
 
     >>> is_median_known([1.0] * 20), is_median_known([1.0, 2.0] * 10)
     (True, False)
@@ -194,7 +194,7 @@ def is_median_known(times: Sequence[float]) -> bool:
 
 
 def _distribution(seconds: Sequence[float], runs: int) -> Distribution:
-    """Return the quantiles over ``runs`` runs: ``seconds`` of those that ended, infinity for the others."""
+    """Return the quantiles over ``runs`` runs. ``seconds`` has the times of runs that ended; others are infinite."""
     never = runs - len(seconds)
     all_seconds, method = [*seconds, *[inf] * never], "higher" if never else "linear"
     quantiles = [float(np.quantile(all_seconds, share, method=method)) for share in (0.5, 0.95, 1.0)]  # type: ignore[call-overload]
@@ -227,7 +227,7 @@ def _waiting(traces: Sequence[Trace], faults: Faults, cluster: Cluster, steps: i
 def _degraded_links(
     paths: Sequence[Sequence[Leg]], faults: Faults, cluster: Cluster, steps: int, longest: float
 ) -> tuple[LinkPart, ...]:
-    """Return the faulty links on the critical path, longest waits first. The longest run took ``longest`` seconds."""
+    """Return the degraded links on the critical paths, by falling time. The longest run took ``longest`` seconds."""
     if not faults.links:
         return ()
     router = cluster.router()
@@ -250,7 +250,7 @@ def _longest(late: dict[tuple[int, int], float], peer: int) -> tuple[PeerWait, .
 
 
 def _mean(runs: Iterable[Iterable[tuple[Key, float]]], number: int) -> dict[Key, float]:
-    """Return the sums by key of all runs, divided by ``number``, largest first."""
+    """Sum the seconds of all runs by key, and divide by ``number``. Return the largest first."""
     sums: defaultdict[Key, float] = defaultdict(float)
     for run in runs:
         for key, seconds in run:

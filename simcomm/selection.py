@@ -1,4 +1,4 @@
-"""Choose the fastest algorithm for a size, a number of ranks and a cluster, by the performance model."""
+"""Choose the fastest algorithm for a size, a number of ranks and a cluster, according to the performance model."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -21,16 +21,16 @@ SAME = 1e-9  # relative difference of equal times; of these, fewer operations wi
 
 
 class AlgorithmChoice(NamedTuple):
-    """The fastest algorithm and its predicted seconds."""
+    """The fastest algorithm and its predicted time in seconds."""
 
     algorithm: Algorithm
     seconds: float
 
 
 def library_candidates(collective: str, cluster: Cluster | None = None) -> Iterator[Algorithm]:
-    """Yield the library's algorithms for a collective, pipelined ones with several numbers of slices.
+    """Yield the library's algorithms for a collective; pipelined algorithms with several numbers of slices.
 
-    On a torus, its dimensions are candidates too. Raise InputError for an unknown collective.
+    For a torus, algorithms with its dimensions are included. Raise InputError for an unknown collective.
 
     >>> [algorithm.label for algorithm in library_candidates("scatter")]
     ['naive', 'binomial']
@@ -58,10 +58,10 @@ def choose(
     calibration: Calibration | None = None,
     among: Iterable[str | Algorithm] | None = None,
 ) -> AlgorithmChoice:
-    """Choose the algorithm with the lowest predicted time, from the library unless ``among`` names others.
+    """Choose the algorithm with the lowest predicted time. Default of ``among``: all algorithms of the library.
 
-    Algorithms that are not defined for this number of ranks are skipped. Of equally fast ones, the one with the fewest
-    operations on rank 0 wins. Closed forms assume equal chunks. Raise InputError if there are no candidates.
+    Algorithms that are not defined for this number of ranks are skipped. Among equally fast algorithms, the one with
+    the fewest operations on rank 0 wins. Closed forms assume equal chunks. Raise InputError if there are no candidates.
 
     >>> import simcomm
     >>> choose("broadcast", simcomm.star(8, "10 Gbit/s", "5 us"), 64).algorithm.label
@@ -79,10 +79,10 @@ def choose(
 
 
 def _fastest(estimator: Estimator, among: Iterable[Algorithm] | None) -> "_Contender":
-    """Return the fastest algorithm, possibly without its exact time.
+    """Return the fastest algorithm. Its exact time may remain unknown.
 
-    Contenders are simulated only while several may be the fastest. One that is too large to simulate is dropped. Raise
-    TooLarge if none is left.
+    Contenders are simulated only while several may be the fastest. Those that are too large to simulate are dropped.
+    Raise TooLarge if none is left.
     """
     contenders, too_large = _contenders(among, estimator), None
     while contenders:
@@ -103,7 +103,7 @@ def _fastest(estimator: Estimator, among: Iterable[Algorithm] | None) -> "_Conte
 
 @dataclass(frozen=True)
 class _Contender:
-    """An algorithm and the bounds of its time in seconds."""
+    """An algorithm with lower and upper bounds of its time in seconds."""
 
     algorithm: Algorithm
     least: float
@@ -132,7 +132,7 @@ def _contenders(among: Iterable[Algorithm] | None, estimator: Estimator) -> list
 
 
 def _with_more_known(contender: _Contender, estimator: Estimator) -> _Contender:
-    """Return the contender with the bound of its link loads, then with its simulated time. Raise TooLarge."""
+    """Return the contender with its link load bound or, if that is known, with its simulated time. Raise TooLarge."""
     if not contender.knows_loads:
         least = min(max(contender.least, estimator.link_load_bound(contender.algorithm)), contender.most)
         return replace(contender, least=least, knows_loads=True)
@@ -141,7 +141,7 @@ def _with_more_known(contender: _Contender, estimator: Estimator) -> _Contender:
 
 
 def _effort(algorithm: Algorithm, estimator: Estimator) -> tuple[int, int, str]:
-    """Return a sort key: operations of rank 0, then parameters. A torus of one row is a ring, and is named so."""
+    """Return the contender with its link load bound or, if known already, its simulated time. Raise TooLarge."""
     programs = algorithm.channels(0, estimator.world_size, estimator.call.root)
     operations = sum(len(step) for program in programs for step in program)
     return operations, len(algorithm.parameter_names), algorithm.label
@@ -155,7 +155,7 @@ def resolve_auto(
 ) -> CollectiveCall:
     """Return the call with ``auto`` replaced by the model's choice, labeled ``auto (ring)``.
 
-    ``among`` are the candidates. Default: the library's. Other calls are returned unchanged. Raise InputError.
+    ``among`` lists the candidates. Default: the library's. Other calls are returned unchanged. Raise InputError.
 
     >>> import simcomm
     >>> call = CollectiveCall(auto("broadcast"), elements=16)

@@ -1,4 +1,4 @@
-"""Simulate a collective or a training on a cluster, like ``realcomm.run`` and ``realcomm.train``."""
+"""Simulate a collective or a training run on a cluster, like ``realcomm.run`` and ``realcomm.train``."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -37,16 +37,17 @@ def run(
     """Simulate one collective on ``nbytes`` bytes per rank, or on ``buffers`` with real data, reduced in place.
 
     ``nbytes`` may be text such as "1 MiB". Defaults: float32 elements, operator sum, root 0. A CollectiveCall in place
-    of the algorithm includes these. ``buffers`` are one 1-D array per rank, of equal length and type, each with its own
-    memory. A transport that needs a calibration uses the given one or the cached one.
+    of the algorithm includes these. ``buffers`` has one 1-D array per rank, of equal length and type, each with its own
+    memory. If the transport needs a calibration, the default is the cached one.
 
-    ``engine`` is "simpy", the only one with data, or "compiled". Default: by the number of messages. On this machine,
-    the prediction uses measured message classes unless you name an engine or a fault. Without ``record`` the trace has
-    times only, which takes far less memory. With ``Record.WAITS`` it has what ``collectives.records.waits`` reads: a
-    ``BriefTrace`` without messages if steps suffice, else unordered messages; with ``Record.BRIEF_WAITS`` only the
-    former. Under ``faults`` a run may never end: see ``Trace.is_complete``.
+    ``engine`` is "simpy" or "compiled"; only "simpy" supports ``buffers``. Default: by the number of messages. On this
+    machine, the prediction uses measured message classes unless you set an engine or a fault. With ``record=False``,
+    the trace has times only, which takes far less memory. With ``Record.WAITS``, it has what
+    ``collectives.records.waits`` reads: a ``BriefTrace`` without messages if steps suffice, else unordered messages.
+    With ``Record.BRIEF_WAITS``, it is a ``BriefTrace`` or has times only. Under ``faults``, a run may never end: see
+    ``Trace.is_complete``.
 
-    Raise InputError, and ProgramError for a wrong algorithm.
+    Raise InputError, and ProgramError for an invalid algorithm.
 
     >>> import simcomm
     >>> trace = run("all_reduce/ring", simcomm.star(4, "10 Gbit/s", "5 us"), nbytes=1 << 20)
@@ -69,7 +70,7 @@ def simulate(
     record: Record | bool = True,
     faults: Faults = NO_FAULTS,
 ) -> Trace:
-    """Simulate a collective or a training with a cluster's performance model, as ``run`` and ``train`` do.
+    """Simulate a collective or a training run with a cluster's performance model, as ``run`` and ``train`` do.
 
     >>> import simcomm
     >>> from collectives import make_call
@@ -104,11 +105,11 @@ def train(
     """Simulate ``steps`` training steps. Default: as many as represent all of them.
 
     Compute phases come from the training or from a calibration. ``engine`` and ``record`` are as in ``run``. If ranks
-    drift apart so far that two syncs overlap, the simpy engine is used. Under ``faults`` a run may never end: see
+    drift so far apart that two syncs overlap, the simpy engine is used. Under ``faults``, a run may never end: see
     ``Trace.is_complete``.
 
     Raise InputError without compute phases, for DistributedDataParallel on other clusters or without a calibration of
-    its overlap, and for faults or an engine with ``ddp`` or NCCL's own sync, which are predicted as a whole.
+    its overlap, and for faults or an engine with ``ddp`` or NCCL's own sync, which are predicted by formula.
 
     >>> import simcomm
     >>> from collectives import find_algorithm
@@ -126,7 +127,7 @@ def train(
 
 
 def join_loading(phases: ComputePhases) -> ComputePhases:
-    """Return phases with loading as a part of forward, because the messages cannot tell them apart."""
+    """Return the phases with loading as part of forward, because messages do not depend on the difference."""
     return replace(phases, forward=phases.loading + phases.forward, loading=0.0)
 
 

@@ -1,4 +1,4 @@
-"""Many predictions in one call: algorithms on clusters at sizes, with shared work done once."""
+"""Predict many algorithms, clusters and sizes in one call that shares work between them."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -44,7 +44,7 @@ class SweepRow(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Sweep:
-    """Predicted times: ``seconds[c, a, s]`` for cluster c, algorithm a and size s; nan if not done."""
+    """Predicted times: ``seconds[c, a, s]`` for cluster c, algorithm a and size s; NaN if not computed."""
 
     clusters: tuple[Cluster, ...]
     algorithms: tuple[Algorithm, ...]
@@ -58,7 +58,7 @@ class Sweep:
         return f"<Sweep of {counts}{': interrupted' if self.interrupted else ''}>"
 
     def rows(self) -> Iterator[SweepRow]:
-        """Yield every prediction by cluster, then algorithm.
+        """Yield every prediction, sorted by cluster, then algorithm.
 
         >>> import simcomm
         >>> next(sweep("broadcast/binomial", simcomm.star(4, "8 Gbit/s", "1 us"), [1000]).rows()).nbytes
@@ -72,7 +72,7 @@ class Sweep:
 
 
 class SweepBlock(NamedTuple):
-    """An algorithm for one number of ranks, on clusters, at sizes: a unit of work."""
+    """A unit of work: one algorithm for one number of ranks, on several clusters and at several sizes."""
 
     clusters: tuple[Cluster, ...]  # with their transports
     calls: tuple[tuple[CollectiveCall, ...], ...]  # of each cluster
@@ -93,10 +93,10 @@ def sweep(
 ) -> Sweep:
     """Predict each algorithm on each cluster at each of ``sizes``: bytes per rank, or text such as "1 MiB".
 
-    The answers equal ``simcomm.run(..., engine="compiled", record=False)`` to the last bit. Programs are
-    traced and proved, and routes found, once for all clusters that differ only in speeds. If much is left after a
-    second, all cores work, or the backend of ``joblib.parallel_config``. ``progress(done, total)`` is called with
-    numbers of predictions; True shows a bar on standard error. An interrupt returns the finished part.
+    The times are bit-identical to those of ``simcomm.run(..., engine="compiled", record=False)``. For clusters that
+    differ only in speeds, programs are traced and proved, and routes found, only once. If much work is left after a
+    second, it continues on all cores or on the backend of ``joblib.parallel_config``. ``progress(done, total)`` is
+    called with numbers of predictions; True shows a bar on standard error. An interrupt returns the finished part.
 
     Raise InputError, ProgramError and TooLarge as ``run`` does, and KeyboardInterrupt if nothing is finished.
 
@@ -156,7 +156,7 @@ def _check_arguments(
 def _blocks(
     clusters: Sequence[Cluster], calls: Sequence[CollectiveCall], shape: tuple[int, ...], faults: Faults
 ) -> Iterator[tuple[SweepBlock, list[int]]]:
-    """Yield the predictions [clusters, algorithms, sizes] in blocks, with their indices in the results."""
+    """Yield the predictions [clusters, algorithms, sizes] in blocks, each with the indices of its results."""
     numbers = np.arange(len(calls)).reshape(shape)
     by_ranks = sorted(range(len(clusters)), key=lambda c: clusters[c].world_size)
     for _, same in groupby(by_ranks, key=lambda c: clusters[c].world_size):
@@ -169,7 +169,7 @@ def _blocks(
 
 
 def predict_block(block: SweepBlock) -> list[float]:
-    """Return the seconds of a block's calls, by cluster."""
+    """Return the seconds of a block's calls, ordered by cluster."""
     first = block.calls[0][0]
     schedule = compact_schedule(first.algorithm, block.clusters[0].world_size, first.root)
     shared, seconds = compiled.SharedInputs(schedule), list[float]()
@@ -181,7 +181,7 @@ def predict_block(block: SweepBlock) -> list[float]:
 
 @contextmanager
 def _reporting(progress: bool | Report | None, total: int) -> Iterator[Report]:
-    """Within the context, return the progress callback: a bar, the given one, or a dummy.
+    """Within the context, return the progress callback: a bar, the given callback, or one that does nothing.
 
     If standard error is not a terminal, the bar is one line at the end. Raise InputError unless ``progress`` is True,
     False, None or callable.

@@ -5,23 +5,24 @@ from typing import NamedTuple
 
 
 class Overlap(NamedTuple):
-    """The timeline of a backward pass that begins at 0 and of its gradient buckets, in seconds."""
+    """A backward pass that begins at 0, and the begin and end of each of its gradient buckets, in seconds."""
 
     computed: float  # end of backward's compute
     buckets: list[tuple[float, float]]  # begin and end
 
     @property
     def finished(self) -> float:
-        """End of compute and of all buckets."""
+        """The time at which compute and all buckets have ended."""
         return max([self.computed, *(end for _, end in self.buckets)])
 
 
 def overlap(backward_s: float, ready: Sequence[float], seconds: Sequence[float], slowdown: float) -> Overlap:
-    """Return the timeline of a backward pass that takes ``backward_s`` seconds alone, and of its buckets.
+    """Return the timeline of a backward pass that takes ``backward_s`` seconds without buckets, and of its buckets.
 
-    Buckets are sent one after the other. Bucket i is ready when the share ``ready[i]`` of backward is computed, and
-    takes ``seconds[i]`` alone. ``slowdown`` is the overlap slowdown: one second of communication delays backward by so
-    many seconds. Up to 1, backward continues at reduced speed; above 1, it stops and the bucket takes longer.
+    Buckets are sent one after the other. Bucket i is ready when the share ``ready[i]`` of backward is computed. It
+    takes ``seconds[i]`` without backward. ``slowdown`` is the overlap slowdown: by how many seconds one second of
+    communication delays backward. Up to 1, backward continues at reduced speed. Above 1, it stops and the bucket takes
+    longer.
 
     >>> overlap(10.0, ready=[0.5, 1.0], seconds=[2.0, 1.0], slowdown=0.5)
     Overlap(computed=11.0, buckets=[(5.0, 7.0), (11.0, 12.0)])

@@ -1,10 +1,10 @@
-"""The relative uncertainty of a prediction: disagreement of the calibration's folds, its age, and the model's error.
+"""Estimate the relative uncertainty of a prediction from the calibration's folds and age, and from the model's error.
 
-Also signs that the machine was busy during a calibration: contradictory numbers, or other load.
+This module also reports signs that the machine was busy during a calibration: contradictory numbers, or other load.
 
 Each fold of a calibration uses some of its rounds. Let s be the standard deviation of m predictions of a row, one per
 fold. Then the mean of another measurement with as many rounds lies within t s sqrt(2 / m) of their mean with a
-probability of 80 %, where t is Student's for m - 1 degrees of freedom.
+probability of 80 %, where t is the quantile of Student's t distribution with m - 1 degrees of freedom.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,9 +30,9 @@ NO_DRIFT_S = 1.0  # a younger calibration, in seconds, belongs to the run itself
 
 
 def disagreement(values: Sequence[float | None]) -> float | None:
-    """Return the relative distance within which the mean of another measurement lies from these values' mean.
+    """Return the relative distance from these values' mean within which another measurement's mean probably lies.
 
-    Return None if there are too few values, or one is None.
+    Return None if there are too few values, or if one is None.
 
     >>> round(disagreement([1.0, 1.1, 0.9, 1.0]), 3)
     0.095
@@ -45,7 +45,7 @@ def disagreement(values: Sequence[float | None]) -> float | None:
 
 
 def drift(age_s: float) -> float:
-    """Return the relative change of a time expected ``age_s`` seconds after its calibration.
+    """Return the relative change of a time that is expected ``age_s`` seconds after its calibration.
 
     >>> drift(0.0), drift(60.0), round(drift(86400.0), 2)
     (0.0, 0.29, 0.53)
@@ -56,10 +56,9 @@ def drift(age_s: float) -> float:
 
 
 def combine(disagreeing: float | None, age_s: float, drifts: float = 1.0) -> float | None:
-    """Return the uncertainty of a row from disagreement, age and model, or None without a disagreement.
+    """Return the uncertainty of a row from its disagreement, age and model error; None without a disagreement.
 
-    ``drifts`` is the share of the row that changes with the machine: on an emulated cluster the work of cores, not
-    links.
+    ``drifts`` is the share of the row's time that drifts. On an emulated cluster, this is the work of cores, not links.
 
     >>> round(combine(0.12, age_s=0.0), 3), round(combine(0.0, age_s=60.0, drifts=0.5), 3)
     (0.13, 0.153)
@@ -68,10 +67,10 @@ def combine(disagreeing: float | None, age_s: float, drifts: float = 1.0) -> flo
 
 
 def of_emulated(seconds: float, parts: Sequence[float | None], slower: float | None, age_s: float) -> float | None:
-    """Return the uncertainty of a row on an emulated cluster, or None if unknown.
+    """Return the uncertainty of a row on an emulated cluster, or None if it is unknown.
 
-    ``parts`` are the predictions by each fold of the calibration, and ``slower`` is the one with cores that take
-    ``SLOWER`` times as long. Links keep their speed; the time of cores drifts.
+    ``parts`` are the predictions with each fold of the calibration. ``slower`` is the prediction with cores that take
+    ``SLOWER`` times as long. The speed of cores drifts; that of links does not.
 
     >>> round(of_emulated(1.0, [1.0, 1.0, 1.0, 1.0], slower=1.0, age_s=0.0), 3)  # nothing but links
     0.05
@@ -99,9 +98,9 @@ def find_noise(calibration: Calibration) -> list[str]:
 
 
 def _contradictions(calibration: Calibration) -> Iterator[str]:
-    """Yield phases whose time in several processes contradicts the time in one.
+    """Yield the phases whose time in several processes contradicts their time in a single one.
 
-    Processes in parallel take at least as long as one alone, and at most as long as all in sequence.
+    Parallel processes take at least as long as one alone, and at most as long as all in sequence.
     """
     alone = {_kind(point): point.phases for point in calibration.compute if point.processes == 1}
     for point in calibration.compute:
@@ -115,12 +114,12 @@ def _contradictions(calibration: Calibration) -> Iterator[str]:
 
 
 def _kind(point: ComputePoint) -> tuple[str, str, int, int]:
-    """Return the fields that two points share if they differ only in the number of processes."""
+    """Return the fields that are the same in two points that differ only in the number of processes."""
     return point.model, point.dataset, point.batch_size, point.threads
 
 
 def _disagreements(calibration: Calibration) -> Iterator[tuple[float, str]]:
-    """Yield the disagreement of the folds for each message class at each size, and for each phase."""
+    """Yield the disagreement between folds, for each message class at each size, and for each phase."""
     parts = calibration.parts
     for curve in calibration.message_classes:
         kind = (curve.pattern, curve.width, curve.reduces, curve.is_first, curve.in_training)

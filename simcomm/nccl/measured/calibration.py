@@ -213,7 +213,7 @@ def write_line(system: System) -> dict[str, Any]:
 
 
 def make_calibration(system: System, run: NcclTestsRun, source: str) -> NcclCalibration:
-    """Return the record of a run on the described system. Raise InputError if run and description do not match."""
+    """Return the record of a run on a system. Raise InputError if the run does not match the system description."""
     described = f"{system.slug} is described with {system.nodes} and {system.gpus}"
     if run.hosts and (run.hosts, run.gpus) != (system.nodes, system.gpus):
         measured = f"{count(run.hosts, 'host')} with {count(run.gpus, 'rank')} each"
