@@ -42,7 +42,7 @@ INNER = ("node", "rail", "gather")  # parameters of a hierarchical algorithm tha
 
 
 class Bracket(NamedTuple):
-    """The seconds that every run takes at least and at most."""
+    """Bounds of the time of any run, in seconds."""
 
     least: float
     most: float
@@ -51,7 +51,7 @@ class Bracket(NamedTuple):
 def bracket(algorithm: Algorithm, model: CostModel, elements: int) -> Bracket:
     """Return the bracket of a library algorithm on a buffer of ``elements``, or (0, infinity) if none is known.
 
-    ``model`` has the length of the buffer in bytes.
+    ``model.nbytes`` is the length of the buffer in bytes.
 
     >>> from collectives import find_algorithm
     >>> network = CostModel(p=4, nbytes=40.0, alpha=1.0, beta=1.0, gamma=0.0)
@@ -77,7 +77,7 @@ def least_on_faster(algorithm: Algorithm, model: CostModel, elements: int) -> fl
 
 
 def _bounds(algorithm: Algorithm) -> Callable[[Algorithm, CostModel, CostModel], tuple[float, float]]:
-    """Return the function that computes an algorithm's bracket from the models of the shorter and the longer buffer."""
+    """Return the function that computes an algorithm's bounds from the models of the shorter and the longer buffer."""
     name = f"{algorithm.spec.name}/{algorithm.name}"
     if _is_one_at_a_time(algorithm) or name in DIRECT:
         return _between_closed_forms

@@ -23,7 +23,7 @@ ROUNDING = 1e-12  # of the time that has passed; a message with less than that l
 
 
 class StepShares(NamedTuple):
-    """The data that a step sends and then reduces, as shares of the buffer."""
+    """The data that a step sends, and the data that it reduces afterwards, as shares of the buffer."""
 
     sent: float
     reduced: float
@@ -31,12 +31,12 @@ class StepShares(NamedTuple):
 
 @dataclass
 class _Channel:
-    """The steps of a channel, and its progress."""
+    """A channel's remaining steps and its progress."""
 
     steps: list[StepShares]
     done: int = 0
-    sends_at: float = 0.0  # seconds at which the first byte of its next message leaves
-    left: float | None = None  # seconds that the rest of its message takes alone; None before it is sent
+    sends_at: float = 0.0  # time in seconds at which the first byte of its next message leaves
+    left: float | None = None  # seconds to send the rest of its message alone; None before it is sent
 
 
 def seconds_on_shared_link(
@@ -73,7 +73,7 @@ def seconds_on_shared_link(
 
 
 class CostModel(NamedTuple):
-    """The ranks, their buffer size, and the costs of the network.
+    """The number of ranks, their buffer size, and the costs of the network.
 
     >>> CostModel(p=4, nbytes=1e6, alpha=1e-6, beta=1e-9, gamma=0.0).doublings
     2
@@ -86,7 +86,7 @@ class CostModel(NamedTuple):
     gamma: float  # seconds a byte reduced or copied
 
     def messages(self, number: float, share: float) -> float:
-        """Return the seconds of ``number`` consecutive messages, each with a share of the buffer."""
+        """Return the seconds of ``number`` consecutive messages, each with this share of the buffer."""
         return number * (self.alpha + share * self.nbytes * self.beta)
 
     def work(self, share: float) -> float:
@@ -99,7 +99,7 @@ class CostModel(NamedTuple):
 
     @property
     def doublings(self) -> int:
-        """ceil(log2 p)."""
+        """The number of doublings from one rank to all: ceil(log2 p)."""
         return (self.p - 1).bit_length()
 
     @property
@@ -143,7 +143,7 @@ def binomial_reduce(m: CostModel) -> float:
 
 
 def binomial_scatter(m: CostModel) -> float:
-    """Each message is half as long as the one before. Together they are everything except the root's part."""
+    """Return the seconds: each message is half as long as the one before; together they skip only the root's part."""
     return m.messages(m.doublings, 0) + m.messages(1, m.others) - m.alpha
 
 
@@ -164,7 +164,7 @@ def ring_reduce_scatter(m: CostModel) -> float:
 
 
 def bidirectional_ring_reduce_scatter(m: CostModel) -> float:
-    """Both channels share the link, but reduce their halves at the same time."""
+    """Return the seconds: both channels share the link, but reduce their halves at the same time."""
     return ring_all_gather(m) + m.work(m.others / 2)
 
 
@@ -208,7 +208,10 @@ def bruck_all_gather(m: CostModel) -> float:
 
 
 def bruck_all_to_all(m: CostModel) -> float:
-    """A part travels once per set bit of its distance, packed and unpacked each time. Two rotations come on top."""
+    """Return the seconds: a part travels once per set bit of its distance, and is packed and unpacked each time.
+
+    The program also copies the whole buffer twice to rotate it.
+    """
     if m.p == 1:
         return 0.0
     travelled = sum(distance.bit_count() for distance in range(m.p)) / m.p
@@ -224,15 +227,15 @@ def dissemination_barrier(m: CostModel) -> float:
 
 
 def double_tree_broadcast(m: CostModel, slices: int = 8) -> float:
-    """Return an upper bound: a link carries at most two of the messages, of n / 2s bytes each, at once.
+    """Return an upper bound in seconds: at most two messages share a link, each with n / 2s bytes.
 
-    Each tree is ceil(log2 p) deep: a full tree is below the root, and the trees to its right are not deeper.
+    Each tree is at most ceil(log2 p) deep.
     """
     return m.messages(m.doublings + slices - 1, 1 / slices) if m.p > 1 else 0.0
 
 
 def double_tree_reduce(m: CostModel, slices: int = 8) -> float:
-    """Return an upper bound with one step per child. A rank passes one slice on while it receives the next."""
+    """Return an upper bound in seconds, with one step per child. A rank forwards a slice while it receives the next."""
     if m.p == 1:
         return 0.0
     most_children = 1 if m.p < 4 else 2
@@ -243,8 +246,8 @@ def double_tree_reduce(m: CostModel, slices: int = 8) -> float:
 def double_tree_lower_bound(m: CostModel, collective: str, slices: int) -> float:
     """Return a lower bound in seconds for a collective over two trees.
 
-    The last slice of each tree travels the whole way after the others. The root's link carries the whole buffer. From
-    four ranks on, a rank with two children receives from one after the other.
+    The last slice of each tree travels from end to end after the others. The root's link carries the whole buffer. With
+    four ranks or more, a rank with two children receives from them one after the other.
     """
     hop = m.messages(1, 1 / (2 * slices))
     one_way = max((m.doublings + slices - 1) * hop, m.messages(1, 1) + (m.doublings - 1) * hop)
@@ -255,7 +258,7 @@ def double_tree_lower_bound(m: CostModel, collective: str, slices: int) -> float
 
 
 def torus_all_reduce(m: CostModel, columns: int | None = None, rows: int | None = None) -> float:
-    """Two channels, one per direction, begin in each dimension. Their simultaneous messages share the link."""
+    """Return the seconds: each dimension starts one channel per direction, and simultaneous messages share the link."""
     shape = torus_shape(m.p, columns, rows)
     orders = [shape[k:] + shape[:k] for k in range(len(shape)) for _ in range(2)]
     seconds = (m.alpha, m.nbytes * m.beta, m.nbytes * m.gamma)
@@ -263,7 +266,7 @@ def torus_all_reduce(m: CostModel, columns: int | None = None, rows: int | None 
 
 
 def _torus_channel(sizes: Sequence[int], channels: int) -> list[StepShares]:
-    """Return the steps of one channel: rings in dimensions of these sizes."""
+    """Return the steps of one channel: rings in dimensions of the given sizes."""
     shares = [1 / (channels * prod(sizes[: place + 1])) for place in range(len(sizes))]
     rings = [[share] * (size - 1) for size, share in zip(sizes, shares, strict=True)]
     forth = [StepShares(share, share) for ring in rings for share in ring]

@@ -1,4 +1,4 @@
-"""Message classes are messages with equal time. Probes are the small programs that measure a message class."""
+"""Group messages into classes of equal time, and list the programs that measure each class (probes)."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -20,20 +20,20 @@ Location = tuple[int, int, int]  # rank, channel, step
 class MessageClass(NamedTuple):
     """The properties of a message that determine its time.
 
-    The pattern is what else happens to its ranks at the same time: nothing (``relay``), every rank sends to ``width``
-    others and receives from as many (``exchange``), or one rank receives from ``width`` ranks that were ready before
-    (``fan_in``), or sends to them (``fan_out``).
+    ``pattern`` states what its ranks do at the same time. ``relay``: nothing else. ``exchange``: every rank sends to
+    ``width`` others and receives from as many. ``fan_in``: one rank receives from ``width`` ranks that were ready
+    before. ``fan_out``: one rank sends to ``width`` such ranks.
     """
 
     pattern: str
     width: int
-    reduces: bool  # the receiver reduces it into what it holds
+    reduces: bool  # whether the receiver reduces it into its own data
     nbytes: int
-    is_first: bool  # of its program: the event loops of both ranks were asleep
+    is_first: bool  # whether it is the first message of its program, when both ranks' event loops are asleep
 
 
 class Probe(NamedTuple):
-    """A program of ``length`` equal messages, each of which forwards the data of the one before."""
+    """A program of ``length`` equal messages, each of which forwards the data of the previous one."""
 
     pattern: str
     width: int
@@ -43,7 +43,7 @@ class Probe(NamedTuple):
 
 
 def long_chain(world_size: int) -> int:
-    """Return the length of the longer chain of a relay or exchange, in which each rank has sent and received."""
+    """Return the length of the longer relay or exchange probe, in which each rank has sent and received."""
     return 3 if world_size <= 2 else 5
 
 
@@ -62,9 +62,9 @@ def probes_of(message_class: MessageClass, world_size: int) -> Iterator[Probe]:
 
 
 def message_seconds(message_class: MessageClass, world_size: int, seconds: Callable[[Probe], float]) -> float:
-    """Return the seconds of a message class from its probes; a later message is the increment of a longer chain.
+    """Return the seconds of a message class, computed from the measured seconds of its probes.
 
-    The chain of a fan alternates: in, out, in. The messages of a fan share its time equally.
+    If there are two probes, the time is the difference per additional message. A fan's messages share its time equally.
 
     >>> times = {1: 5e-4, 3: 7e-4}
     >>> relay = MessageClass("relay", 1, False, 4096, is_first=False)
@@ -80,7 +80,7 @@ def message_seconds(message_class: MessageClass, world_size: int, seconds: Calla
 
 @dataclass(frozen=True)
 class MessageKind:
-    """A message of a schedule: its steps, and the way to measure it."""
+    """A message of a schedule: its two steps, and the properties that determine its class."""
 
     src: Location
     dst: Location
@@ -118,7 +118,8 @@ def find_message_classes(call: CollectiveCall, world_size: int) -> list[MessageC
 def find_message_kinds(algorithm: Algorithm, world_size: int, root: int) -> dict[int, MessageKind]:
     """Return the messages of a schedule by the index of their receive.
 
-    A fan is a sequence of steps of one rank that only receive, or only send, whose later peers were all ready before.
+    A fan is a sequence of steps of one rank that only receive, or only send. All peers after the first were ready
+    before.
     """
     schedule = build_schedule(algorithm, world_size, root)
     depth = {(rank, channel, step): depth for rank, channel, step, depth in completion_depths(schedule)}
@@ -162,7 +163,7 @@ def _location(schedule: Schedule, index: int) -> Location:
 
 
 def _by_step(schedule: Schedule, *kinds: Kind) -> dict[Location, list[int]]:
-    """Return the indices of the operations of these kinds, by step."""
+    """Return the indices of the operations of these kinds, grouped by step."""
     by_step: defaultdict[Location, list[int]] = defaultdict(list)
     for index, kind in enumerate(schedule.kind.tolist()):
         if kind in kinds:
@@ -171,7 +172,7 @@ def _by_step(schedule: Schedule, *kinds: Kind) -> dict[Location, list[int]]:
 
 
 def _before(depth: dict[Location, int], location: Location) -> int:
-    """Return the depth of a channel before a step."""
+    """Return the depth that a channel has reached before a step."""
     rank, channel, step = location
     return depth.get((rank, channel, step - 1), 0)
 
@@ -179,9 +180,9 @@ def _before(depth: dict[Location, int], location: Location) -> int:
 def _fans(
     schedule: Schedule, own: dict[Location, list[int]], other: dict[Location, list[int]], depth: dict[Location, int]
 ) -> dict[Location, tuple[int, bool]]:
-    """Return the width of the fan of each step, and whether it is the first communication of its ranks.
+    """Return for each step the width of its fan, and whether it is the first communication of its ranks.
 
-    ``own`` has the operations of fans, ``other`` those in the opposite direction.
+    ``own`` holds the operations that form fans, ``other`` the operations in the opposite direction.
     """
 
     def were_ready(location: Location) -> bool:

@@ -2,9 +2,9 @@
 
 The memory consists of tensors, or of their sizes only (``Extent``), which is enough for a simulator.
 
-A receive into chunks that no operation of its step reads goes directly into them. All other data is received or saved
-in *staging*, extra memory of the executor, and written from there. So every operation sees the chunks as they were
-before the step.
+A receive goes directly into its chunks if no operation of the step reads them. All other data is first received or
+saved in *staging*, extra memory of the executor, and then written to its chunks. So every operation sees the chunks as
+they were before the step.
 
 A large buffer is processed in *slices*: slice i of k is the i-th k-th of every chunk. Data keeps its position within a
 chunk, so each slice can run the whole program alone.
@@ -36,7 +36,7 @@ E = TypeVar("E", bound=Elements)
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A number of elements of ``itemsize`` bytes, without memory.
+    """The size of ``elements`` elements of ``itemsize`` bytes, without memory.
 
     >>> Extent(10, itemsize=4)[2:5].nbytes
     12
@@ -79,19 +79,19 @@ class Write(NamedTuple, Generic[E]):
 
 @dataclass(slots=True, eq=False)
 class Transfer(Generic[E]):
-    """A message or a slice of one: its memory, and the write that follows a receive."""
+    """A message, or a slice of one: its memory, and the write that follows a receive."""
 
     operation: Operation
     step: int
     position: int  # of the operation in its step
     elements: E
-    write: Write[E] | None = None  # done as soon as it is received
+    write: Write[E] | None = None  # executed as soon as the message is received
     is_staged: bool = False  # received into staging
     peer: int = field(init=False)
     elements_list: list[E] = field(init=False)  # as a process group takes tensors
     nbytes: int = field(init=False)
-    work: MessageHandle = field(init=False)  # while it is under way
-    posted: float = 0.0  # when, if times are recorded
+    work: MessageHandle = field(init=False)  # set while the message is in flight
+    posted: float = 0.0  # the time of posting, if times are recorded
 
     def __post_init__(self) -> None:
         self.peer, self.elements_list = self.operation.peer, [self.elements]
@@ -99,14 +99,14 @@ class Transfer(Generic[E]):
 
 
 class BoundStep(NamedTuple, Generic[E]):
-    """The operations of one step by their time of execution, without empty ones."""
+    """The non-empty operations of one step, grouped by the time at which they are executed."""
 
     number: int
     receives: list[Transfer[E]]
     sends: list[Transfer[E]]
     saves: list[tuple[E, E]]  # (from, to): copied before anything is written
-    writes: list[Write[E]]  # while messages are under way
-    late_writes: list[Write[E]]  # when all messages are through
+    writes: list[Write[E]]  # while messages are in flight
+    late_writes: list[Write[E]]  # when all messages are complete
 
 
 class SliceMemory(NamedTuple, Generic[E]):
@@ -147,7 +147,7 @@ def bind_steps(
 
 
 def staging_elements(program: tuple[Step, ...], n: int, chunks: int, slices: int = 1) -> int:
-    """Return the staging elements that suffice for any step of one slice."""
+    """Return the number of staging elements that is enough for any step of one slice."""
 
     def need(op: Operation) -> int:
         return extent(op.into, op.count, n, chunks) if slices == 1 else op.count * -(-(n // chunks + 1) // slices)
@@ -156,7 +156,7 @@ def staging_elements(program: tuple[Step, ...], n: int, chunks: int, slices: int
 
 
 def _needs_staging(op: Operation, step: Step) -> bool:
-    """Return whether ``op`` needs memory in addition to its target: it reduces, or its step reads the target."""
+    """Return whether ``op`` needs staging: it reduces received data, or its step reads the target."""
     return op.kind is Kind.RECV_REDUCE or any(not set(op.target).isdisjoint(other.source) for other in step)
 
 
@@ -195,7 +195,7 @@ def _written_late(step: Step) -> set[int]:
 
 
 def _single_chunks(op: Operation) -> Iterator[Operation]:
-    """Yield the operation for each of its chunks, because slices of consecutive chunks are not adjacent."""
+    """Yield one operation per chunk, because slices of consecutive chunks are not adjacent."""
     for i in range(op.count):
         yield Operation(op.kind, op.peer, op.chunk + i, 1, op.into if op.kind is Kind.SEND else op.into + i)
 
@@ -203,7 +203,7 @@ def _single_chunks(op: Operation) -> Iterator[Operation]:
 def _bind_receive(
     step: BoundStep[E], op: Operation, position: int, target: E, in_place: bool, allocate: Allocate[E]
 ) -> None:
-    """Add a receive into staging. It is written at once, or late if the step reads the target elsewhere."""
+    """Add a receive into staging. Its data is written on arrival, or late if the step also reads the target."""
     staged = allocate(target.numel())
     rest = (reduce if op.kind.combines else copy)(op.chunk, op.into, op.count)
     write = Write(rest, staged, target, op.kind.combines)
@@ -213,7 +213,7 @@ def _bind_receive(
 
 
 def _bind_local(step: BoundStep[E], op: Operation, source: E, target: E, in_place: bool, allocate: Allocate[E]) -> None:
-    """Add a local operation. If the step reads its target elsewhere, it is written late, from a saved copy."""
+    """Add a local operation. If the step also reads its target, it is written late, from a saved copy."""
     if in_place:
         step.writes.append(Write(op, source, target, op.kind.combines))
         return
@@ -223,7 +223,7 @@ def _bind_local(step: BoundStep[E], op: Operation, source: E, target: E, in_plac
 
 
 def _allocator(staging: E) -> Allocate[E]:
-    """Return a function that allocates consecutive pieces of staging."""
+    """Return a function that allocates consecutive parts of ``staging``."""
     used = 0
 
     def allocate(size: int) -> E:

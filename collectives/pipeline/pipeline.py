@@ -1,9 +1,8 @@
 """The order in which a rank posts and awaits its messages, so that independent messages overlap.
 
 Every channel, and every slice of a channel's chunks, is a *chain* of consecutive steps. One thread runs all chains,
-step by step. All ranks use the same rule for the order: the number of steps, on any rank, that must come before a step
-(its *level*). So a rank only waits for messages that other ranks have posted or will post without it, and no order of
-arrival can block it.
+step by step. All ranks order steps by *level*: the number of steps, on any rank, that must complete before. So a rank
+only waits for messages that other ranks have posted or will post without it, and no order of arrival can block it.
 
 Two operations move earlier or later if the result is the same. A receive is posted as soon as its memory is free, which
 saves the round trip that announces it to the sender. A send is awaited one step late unless its chunk is about to
@@ -45,12 +44,12 @@ class SliceStep(Generic[E]):
     """One step of one slice: the messages posted at its start and awaited at its end."""
 
     channel: int
-    chain: int  # among all of the rank's
+    chain: int  # its number among all chains of the rank
     slice: int
     step: BoundStep[E]
     receives: list[Transfer[E]] = field(default_factory=list)  # posted before the sends of this step ...
     early_receives: list[Transfer[E]] = field(default_factory=list)  # ... and those of later steps, posted after them
-    due_sends: list[Transfer[E]] = field(default_factory=list)  # of this step or the last, awaited when this completes
+    due_sends: list[Transfer[E]] = field(default_factory=list)  # of this or the previous step, awaited at its end
     next: "SliceStep[E] | None" = None
 
 
@@ -62,14 +61,14 @@ class Pipeline(NamedTuple, Generic[E]):
 
 
 class PipelineBuilder(Generic[E]):
-    """The programs, slices, scratch and staging with which one rank can process any buffer of a call."""
+    """Builds one rank's pipelines for a call. Scratch and staging memory is reused for every buffer."""
 
     def __init__(
         self, call: CollectiveCall, rank: int, world_size: int, allocate: Callable[[int], E], grouped: bool
     ) -> None:
         """Allocate the memory with ``allocate``, which takes a number of elements.
 
-        With ``grouped``, a channel has one slice, and a step ends before the next begins.
+        With ``grouped``, a channel has one slice, and each step ends before the next one begins.
         """
         algorithm, n = call.algorithm, call.elements
         self.programs = tuple(tuple(steps) for steps in algorithm.channels(rank, world_size, call.root))
@@ -105,7 +104,7 @@ class PipelineBuilder(Generic[E]):
         return chain
 
     def _order(self) -> Callable[[SliceStep[E]], tuple[int, ...]]:
-        """Return the sort key: the level, delayed for each slice until its chain is free."""
+        """Return the sort key of a step: its level, increased for a slice that waits until its chain is free."""
         levels = step_levels(*self._level_of)
         delay = -(-max(levels.values(), default=0) // self._chains) if self.slices > self._chains else 0
 
@@ -123,7 +122,7 @@ def count_slices(chunk_bytes: int) -> int:
 
 @lru_cache(maxsize=64)
 def step_levels(algorithm: Algorithm, world_size: int, root: int) -> Levels:
-    """Return for every step the minimum number of consecutive steps, on any rank, up to it."""
+    """Return each step's level: the length of the longest sequence of steps, on any ranks, that ends with it."""
     schedule = build_schedule(algorithm, world_size, root)
     columns = schedule.rank.tolist(), schedule.channel.tolist(), schedule.step.tolist()
     keys = [Completed(*key) for key in zip(*columns, strict=True)]
@@ -146,7 +145,7 @@ def _link(chain: list[SliceStep[E]], program: tuple[Step, ...]) -> None:
 
 
 def _link_early(chain: list[SliceStep[E]], program: tuple[Step, ...]) -> None:
-    """Let every step post receives of later steps whose memory is free, and wait for sends of the step before."""
+    """Let every step post receives of later steps whose memory is free, and wait for sends of the previous step."""
     free: dict[Region, int] = {}  # the first step of the chain that may post a receive into a region
     posted: dict[int, int] = {}  # by peer, the step that posts the last receive: those from one peer stay in order
     for at, step in enumerate(chain):

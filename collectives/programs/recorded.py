@@ -1,6 +1,6 @@
 """Replay the recorded operations of a user's rank program as an ``Algorithm`` of this process.
 
-Recorded steps are not trusted. Their format is checked here, and then they are checked and proved like any program.
+Recorded steps are not trusted: their format is checked here, and they are proved like any other program.
 """
 
 import inspect
@@ -31,7 +31,7 @@ Parameters = dict[str, Any]
 
 
 class Shown:
-    """A value of the worker process, of which only the ``repr`` is known.
+    """A value of the worker process that this process knows only by its ``repr``.
 
     >>> Shown("<object>")
     <object>
@@ -129,7 +129,7 @@ class RecordedProgram:
     """The function of a user's algorithm: a call returns the recorded steps."""
 
     def __init__(self, file: ProgramFile, name: str, described: dict[str, Any], leading: tuple[str, ...]) -> None:
-        """Create the function from the full name, the worker's description, and the names of the leading arguments."""
+        """Create the function from the algorithm's full name, the worker's description, and the leading arguments."""
         self.file, self.name, self.first_line = file, name, int(described["line"])
         self.__name__ = make_printable(str(described["function"]), most=200)
         first = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in leading]
@@ -141,7 +141,7 @@ class RecordedProgram:
     def __call__(self, rank: Any, world_size: int, root: Any = 0, **parameters: Any) -> tuple[Iterator[Step], ...]:
         """Return the steps of each channel of a rank, which can be symbolic. Raise InputError or Diverges.
 
-        If the rank is symbolic, the root can be symbolic too: each rank has its own root.
+        For a symbolic rank, the root can be symbolic too, so that each rank has its own root.
         """
         if isinstance(rank, VectorRank):
             root = tuple(root.values.tolist()) if isinstance(root, VectorRank) else root
@@ -163,7 +163,7 @@ class RecordedProgram:
         return (recorded.line(*at) if isinstance(recorded, RecordedSteps) else 0) or self.first_line
 
     def _record_all(self, world_size: int, root: int, parameters: Parameters) -> RecordedSteps:
-        """Return the recorded steps of all ranks, from a cache if possible."""
+        """Return the recorded steps of all ranks, cached by arguments."""
         key = _key(world_size, root, parameters)
         if key not in self._recorded:
             self._recorded[key] = self._record(world_size, root, parameters, "all")
@@ -204,7 +204,7 @@ class RecordedProgram:
 
 
 class RecordedCount:
-    """The rule of a user's algorithm for its number of chunks or scratch chunks."""
+    """A user's rule for the number of chunks or scratch chunks."""
 
     def __init__(self, program: RecordedProgram, rule: str, accepted: list[str]) -> None:
         self.program, self.rule = program, rule
@@ -213,7 +213,7 @@ class RecordedCount:
         self.__signature__ = inspect.Signature(parameters)
 
     def __call__(self, world_size: int, **values: Any) -> Any:
-        """Return the number for a world size. Raise InputError, or Undefined if the algorithm has none for it."""
+        """Return the number for a world size. Raise InputError, or Undefined if the rule is not defined for it."""
         key = (self.rule, *_key(world_size, 0, values))
         if key not in self.program.counts:
             question = {
@@ -237,7 +237,7 @@ class RecordedCount:
 
 
 def load_recorded(path: Path) -> list[Algorithm]:
-    """Return a file's algorithms, with programs that are recorded in its worker process. Raise InputError."""
+    """Return the algorithms of a file, which run in its worker process. Raise InputError."""
     file = ProgramFile(path)
     try:
         header, _ = file.ask({"do": "load"})
@@ -265,7 +265,7 @@ def _recorded(file: ProgramFile, described: dict[str, Any]) -> Algorithm:
 
 
 def _rule(program: RecordedProgram, rule: str, described: Any) -> Any:
-    """Return a rule for chunks: a number, None, a function, or the text of another value."""
+    """Return a chunk rule: a number, None, a function, or the text of any other value."""
     if isinstance(described, list):
         return RecordedCount(program, rule, described)
     return Shown(make_printable(described)) if isinstance(described, str) else described
@@ -303,7 +303,7 @@ def read_recorded_steps(
 
 
 def _odd(value: Any) -> Any:
-    """Return the replacement of a number: a large integer, or the text of another value."""
+    """Return the replacement for an invalid number: a large integer, or the text of another value."""
     return value if type(value) is int else Shown(make_printable(str(value)))
 
 
@@ -329,7 +329,7 @@ def _failure(described: Any, counts: list[list[int]], file: ProgramFile) -> Reco
 
 
 def _differing(values: Any, ranks: Any) -> npt.NDArray[np.int64] | None:
-    """Return the values that divide the ranks of an execution path. Raise ValueError if they are invalid."""
+    """Return the values that split ranks into execution paths. Raise ValueError if they are invalid."""
     if values is None:
         return None
     if not isinstance(ranks, list) or len(values) != len(ranks) or len(set(values)) < 2:
@@ -348,7 +348,7 @@ def _key(world_size: int, root: Any, parameters: Parameters) -> tuple[Any, ...]:
 
 
 def _given(parameters: Parameters) -> Parameters:
-    """Return the parameters without defaults that only the worker process knows."""
+    """Return the parameters, except for defaults that only the worker process knows."""
     return {key: value for key, value in parameters.items() if not isinstance(value, Shown)}
 
 

@@ -1,7 +1,7 @@
 """Record the operations of a user's rank program as numbers, inside the worker process.
 
-A step is recorded as its line and its number of operations, an operation as five numbers. A number can be symbolic, in
-a run for many ranks. For values that are not numbers, only the ``repr`` is recorded.
+A step is recorded as its line and its number of operations, and an operation as five numbers. If the program runs for
+many ranks at once, a number can be symbolic. For values that are not numbers, only the ``repr`` is recorded.
 """
 
 from array import array
@@ -23,7 +23,7 @@ Note = Callable[[int, int, int, int], None]  # called with the rank, channel, st
 
 
 class TooMuch(InputError):  # noqa: N818
-    """A program that yields more than the limits allow."""
+    """A program yields more than the limits allow."""
 
 
 class Recorder:

@@ -1,6 +1,7 @@
-"""Run users' files in worker processes, and end those that exceed their limits.
+"""Run users' files in worker processes, and end workers that exceed their limits.
 
-Workers are forked from a server, which starts with the first file. The limits stop accidents; this is not a sandbox.
+Workers are forked from a server process, which starts with the first file. The limits protect against accidents; this
+is not a sandbox.
 """
 
 import atexit
@@ -56,14 +57,14 @@ log = logging.getLogger("ringlab")
 
 
 class ServerLostError(Exception):
-    """The server of the workers has ended. A user's program can cause this."""
+    """The server of the worker processes has ended. A user's program can cause this."""
 
 
 class ProgramFile:
-    """A user's file in a worker that has loaded it. Time is limited per question, memory per worker."""
+    """A user's file, loaded in a worker process. Time is limited per question, and memory per worker."""
 
     def __init__(self, path: Path, modules: tuple[str, ...] = ()) -> None:
-        """Create the file; the worker imports ``modules`` of Ringlab before it, which do not count for the limits."""
+        """Create the file. The worker first imports ``modules`` of Ringlab, which do not count towards the limits."""
         self.path, self.modules, self._printed, self._worker = path, modules, 0, list["WorkerProcess"]()
         finalize(self, _forget, self._worker)
 
@@ -71,7 +72,7 @@ class ProgramFile:
         return ProgramFile, (self.path, self.modules)
 
     def ask(self, question: dict[str, Any]) -> Answer:
-        """Return the worker's answer, which is not trusted. Raise ProgramEnded, and InputError for invalid limits."""
+        """Return the worker's answer, which is not trusted. Raise ProgramEnded, or InputError for invalid limits."""
         limits = read_limits()
         with _lock:
             server = _server()
@@ -118,7 +119,7 @@ class ProgramFile:
         )
 
     def _show(self, printed: bytes) -> None:
-        """Log the first lines that a program prints, without control characters."""
+        """Log the first lines that the program prints, without control characters."""
         for line in printed.decode(errors="replace").splitlines():
             if self._printed < MOST_PRINTED:
                 log.warning("%s prints: %s", self.path.name, make_printable(line, most=MOST_QUOTED))
@@ -140,7 +141,7 @@ def _start(path: Path, modules: tuple[str, ...], limits: ProgramLimits) -> dict[
 
 
 class Usage(NamedTuple):
-    """The resources that some processes use."""
+    """The resources that a set of processes uses."""
 
     seconds: float  # CPU time, with children that have ended
     memory: int  # bytes, without memory shared with files
@@ -160,7 +161,7 @@ def measure(processes: list[psutil.Process]) -> Usage:
 
 
 class WorkerProcess:
-    """A worker, from the owner's side."""
+    """The owner's connection to a worker process."""
 
     def __init__(self, server: "Server", path: Path) -> None:
         self.server, self.path, self.printed, self.memory_before = server, path, b"", 0
@@ -185,7 +186,7 @@ class WorkerProcess:
             self._bell.send(b"?")
 
     def wait(self, memory: int, seconds: float, what: str) -> str:
-        """Wait for the answer. Return an empty string, or one word for the reason why there is none.
+        """Wait for the answer. Return an empty string, or one word for the reason why there is no answer.
 
         ``seconds`` limits CPU time and sleep; waiting for a processor does not count. Log a warning if ``what`` is
         slow.
@@ -227,7 +228,7 @@ class WorkerProcess:
         return self.server.status(self.process.pid)
 
     def _ends_soon(self) -> bool:
-        """Return whether a worker that has closed its connection exits."""
+        """Return whether a worker that has closed its connection exits within 0.2 s."""
         for _ in range(20):
             if self.status() is not None:
                 return True
@@ -251,7 +252,7 @@ class WorkerProcess:
         return (answer, body) if isinstance(answer, dict) else None
 
     def pause(self) -> None:
-        """Stop the worker's threads and the processes that it has started, until the next question."""
+        """Suspend the worker until the next question, and end the processes that it has started."""
         _signal(self.process, signal.SIGSTOP)
         if self._has_started_others:
             self.server.end_strays()
@@ -387,7 +388,7 @@ def _server() -> Server:
 
 
 def _forget(workers: list[WorkerProcess]) -> None:
-    """End the worker of a file that is not needed any more."""
+    """End the worker of a file that is no longer needed."""
     for worker in workers:
         if worker.server.owner == os.getpid() and worker.server.workers.pop(worker.process.pid, False):
             _signal(worker.process, signal.SIGKILL)

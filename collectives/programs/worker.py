@@ -1,7 +1,7 @@
-"""Run in the worker process that executes a user's file, and in the server that forks a worker per file.
+"""Code of the worker process that executes a user's file, and of the server that forks one worker per file.
 
-A worker answers questions about its file. Question and answer are in one file that owner and worker share: a line of
-JSON, then bytes. A byte on a socket announces each of them. The owner does not trust any answer.
+A worker answers questions about its file. Owner and worker share one file for question and answer: a line of JSON, then
+bytes. A byte on a socket announces each of them. The owner does not trust any answer.
 """
 
 import ctypes
@@ -49,7 +49,7 @@ class Here:
 
 
 def serve(owner: socket.socket) -> None:
-    """Fork a worker for each message with four files, report exit statuses, and end all workers at the end."""
+    """Fork a worker for each message with four files, report exit statuses, and end all workers on exit."""
     with suppress(OSError, AttributeError):  # only Linux has prctl
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGCONT)  # a program may have stopped this process
@@ -124,7 +124,7 @@ def execute_file(path: Path) -> list[Algorithm]:
 def _run_worker(talk: int, bell: int, output: int, notes: int) -> NoReturn:
     """Answer the questions in the file ``talk``, each announced on ``bell``, until the process is ended.
 
-    ``output`` replaces standard output and error. ``notes`` has the current location, followed by the traceback that
+    ``output`` replaces standard output and error. ``notes`` holds the current location, followed by the traceback that
     the interpreter writes when it crashes or is aborted.
     """
     try:
@@ -215,7 +215,7 @@ class Worker:
             return {"refused": text, "memory": is_about_memory(error), "line": line}, b""
 
     def _algorithm(self, question: dict[str, Any]) -> Algorithm:
-        """Return the algorithm of a question. Raise StopIteration if the file does not declare it any more."""
+        """Return the algorithm that a question names. Raise StopIteration if the file no longer declares it."""
         named = (declared for declared in self.algorithms if declared.full_name == question["name"])
         return next(named).with_parameters(**question["parameters"])
 
@@ -234,9 +234,9 @@ class Worker:
         return {"count": int(count)} if small else {"odd": shorten(count)}, b""
 
     def _record(self, question: dict[str, Any]) -> Answer:
-        """Record the operations of all ranks one by one, of one rank, or of many ranks by a symbolic rank.
+        """Record the operations of all ranks one by one, of a single rank, or of many ranks at once by a symbolic rank.
 
-        Each of many ranks can have its own root.
+        With a symbolic rank, each rank can have its own root.
         """
         world_size, root = question["world_size"], question["root"]
         ranks: Any = range(world_size)
@@ -256,7 +256,7 @@ class Worker:
 
 
 def is_about_memory(error: BaseException) -> bool:
-    """Return whether an exception reports that memory is exhausted, also if torch raises it."""
+    """Return whether an exception means that memory is exhausted, even if torch raised it."""
     cause = error.__cause__ or error
     return isinstance(cause, MemoryError) or "allocate memory" in first_line(cause)
 
@@ -272,7 +272,7 @@ def _describe(algorithm: Algorithm) -> dict[str, Any]:
 
 
 def _describe_rule(rule: Any) -> Any:
-    """Return a rule: its number, None, the argument names of its function, or a text for other values."""
+    """Return the JSON form of a rule: its number, None, its function's argument names, or a text for other values."""
     if callable(rule):
         return list(inspect.signature(rule).parameters)[1:]
     plain = rule is None or (isinstance(rule, int) and abs(rule) < 2**62)

@@ -1,7 +1,7 @@
 """The order in which the steps of all ranks complete, or the ranks that wait for each other in a cycle.
 
-Completion assumes rendezvous: neither half of a message completes before the other is posted. So a program that
-finishes here needs no buffering in any backend. Matching is static, so one order represents every interleaving.
+Completion assumes rendezvous: a send or a receive completes only after both are posted. So a program that completes
+here needs no buffering in any backend. Matching is static, so one order represents every interleaving.
 """
 
 from collections.abc import Iterator
@@ -27,8 +27,8 @@ Meeting = tuple[int, int, int]  # actor and step of the other half of a message;
 def completion_order(schedule: Schedule) -> Iterator[Completed]:
     """Yield each step of each channel of each rank, in an order in which they can complete.
 
-    A step is posted when the step before it on its channel is complete. It completes when the other halves of its
-    messages are posted; a half without a match never completes. Raise Deadlock.
+    A step is posted when the previous step of its channel is complete. It completes when the matching operations of its
+    messages are posted; an operation without a match never completes. Raise Deadlock.
 
     >>> from collectives import find_algorithm
     >>> from collectives.schedule.build import build_schedule
@@ -79,7 +79,7 @@ def completion_depths(schedule: Schedule) -> Iterator[tuple[int, int, int, int]]
 
 
 def _all_posted(meetings: list[Meeting], position: list[int]) -> bool:
-    """Return whether the other halves of all messages of a step are posted."""
+    """Return whether the matching operations of all messages of a step are posted."""
     for actor, step, _ in meetings:  # noqa: SIM110 (asked of every step, and `all` takes three times as long)
         if position[actor] < step:
             return False
@@ -87,7 +87,7 @@ def _all_posted(meetings: list[Meeting], position: list[int]) -> bool:
 
 
 def _meetings(schedule: Schedule, number: dict[tuple[int, int], int]) -> list[list[list[Meeting]]]:
-    """Return the other halves that each step of each actor needs; [actor][step]."""
+    """Return the matching operations that each step of each actor waits for; [actor][step]."""
     meetings: list[list[list[Meeting]]] = [
         [[] for _ in program] for channels in schedule.programs for program in channels
     ]

@@ -1,7 +1,7 @@
-"""Group roots whose programs are equal when ranks are counted from the root, so that one proof serves all.
+"""Group roots whose programs are identical when ranks are counted from the root, so that one proof covers all of them.
 
-Moving the root by one is then a permutation of ranks and parts. It maps the program, its rules and its spec to the next
-root's.
+Moving the root by one is then a permutation of ranks and parts. It maps the program, its rules and its spec to those of
+the next root.
 """
 
 from dataclasses import replace
@@ -22,7 +22,7 @@ MOST_SPLITS = 16  # runs for some roots of a position only; beyond it, a proof f
 
 
 def root_classes(algorithm: Algorithm, world_size: int) -> list[list[int]]:
-    """Return the roots in classes, each of which needs one proof.
+    """Return the roots grouped into classes, each of which needs one proof.
 
     A program that fails, breaks a rule or is unusual gets one class per root.
 
@@ -43,7 +43,7 @@ def root_classes(algorithm: Algorithm, world_size: int) -> list[list[int]]:
 
 
 def _run(call: ProgramCall) -> list[tuple[Any, ...]]:
-    """Return the programs of all positions counted from each root. Raise Diverges if that takes too many runs."""
+    """Return the programs of all positions, counted from each root. Raise Diverges if that takes too many runs."""
     p, runs, splits = call.world_size, 0, 0
     programs: list[list[tuple[int, bytes, bytes]]] = [[] for _ in range(p)]
     waiting = [np.divmod(np.arange(p * p, dtype=np.int64), p)]  # positions and roots
@@ -69,7 +69,7 @@ def _run(call: ProgramCall) -> list[tuple[Any, ...]]:
 
 
 def _run_together(call: ProgramCall, ranks: Ints, roots: Ints) -> list[OperationBlock]:
-    """Return the operations of ranks with their roots, one block per channel. Raise Diverges if they differ."""
+    """Return the operations of ranks that have these roots, one block per channel. Raise Diverges if they differ."""
     if len(roots) == 1:
         channels = replace(call, root=int(roots[0])).run_alone(int(ranks[0]))
     else:

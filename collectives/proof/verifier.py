@@ -30,18 +30,18 @@ from collectives.step import Kind, Operation
 
 
 class Landing(NamedTuple):
-    """An operation that wrote a chunk. Contributors are the bits of an integer."""
+    """An operation that wrote a chunk. Sets of contributors are the bits of an integer."""
 
     operation: int  # its index in the schedule
     chunk: int
-    origin: int  # the chunk of their buffers that the data which came is of
-    before: int  # what the chunk held
-    brought: int  # what came
-    after: int  # what it held then
+    origin: int  # the chunk of the contributors' buffers from which the received data comes
+    before: int  # contributors before the write
+    brought: int  # contributors of the received data
+    after: int  # contributors after the write
 
 
 class WrongChunk(NamedTuple):
-    """A chunk that differs from the spec at the end."""
+    """A chunk whose content differs from the spec at the end."""
 
     rank: int
     chunk: int
@@ -50,9 +50,9 @@ class WrongChunk(NamedTuple):
 
 
 def explain_missing(schedule: Schedule, landings: Sequence[Landing], rank: int, chunk: int, missing: int) -> str:
-    """Explain the loss of a contribution to ``chunk`` of ``rank``, for the first rank in the bit set ``missing``.
+    """Explain why ``chunk`` of ``rank`` lacks the first contribution in the bit set ``missing``.
 
-    ``landings`` has the landings of all ranks, in order.
+    ``landings`` lists the landings of all ranks, in order.
     """
     contributor = missing & -missing
     which = "it" if missing == contributor else f"that of {_ranks_of(contributor)}"
@@ -66,7 +66,7 @@ def explain_missing(schedule: Schedule, landings: Sequence[Landing], rank: int, 
 
 
 def explain_other(schedule: Schedule, landings: Sequence[Landing], rank: int, chunk: int) -> str:
-    """Return the operation that wrote a chunk last, or a note that none did."""
+    """Name the operation that wrote a chunk last, or say that none did."""
     arrivals = [landing for landing in landings if schedule.rank[landing.operation] == rank and landing.chunk == chunk]
     return (
         f"; it came in {_step(schedule, arrivals[-1].operation)}, by {schedule.operation(arrivals[-1].operation)}"
@@ -76,7 +76,7 @@ def explain_other(schedule: Schedule, landings: Sequence[Landing], rank: int, ch
 
 
 def _where_it_stayed(schedule: Schedule, landings: Sequence[Landing], contributor: int, chunk: int, which: str) -> str:
-    """Return the last rank that received a contribution, and whether it ever sends it on."""
+    """Name the last rank that received a contribution, and say whether it ever sends it on."""
     came = [
         landing for landing in landings
         if landing.origin == chunk and landing.brought & contributor and not landing.before & contributor
@@ -90,7 +90,7 @@ def _where_it_stayed(schedule: Schedule, landings: Sequence[Landing], contributo
 
 
 def _never_sent(schedule: Schedule, landings: Sequence[Landing], contributor: int, chunk: int) -> str:
-    """Return a note that a rank never sends its contribution, and the chunk's content on that rank at the end."""
+    """Say that a rank never sends its contribution, and describe the chunk's content on that rank at the end."""
     owner = contributor.bit_length() - 1
     arrivals = [landing for landing in landings if schedule.rank[landing.operation] == owner and landing.chunk == chunk]
     lost = [one for one in arrivals if one.before & contributor and not one.after & contributor]
@@ -108,7 +108,7 @@ def _never_sent(schedule: Schedule, landings: Sequence[Landing], contributor: in
 
 
 def last_step(schedule: Schedule, rank: int) -> str:
-    """Return the line in which a rank's program ends, or an empty string if it is unknown."""
+    """Return the line at which a rank's program ends, or an empty string if it is unknown."""
     programs = schedule.programs[rank]
     channel = max(range(len(programs)), key=lambda one: len(programs[one]), default=0)
     steps = len(programs[channel]) if programs else 0
@@ -125,7 +125,7 @@ def _line_after_comma(schedule: Schedule, index: int) -> str:
 
 
 def _later_sends(schedule: Schedule, landing: Landing) -> Iterator[int]:
-    """Yield the sends of a landing's chunk by its rank in later steps."""
+    """Yield the rank's later sends of the chunk that the landing wrote."""
     at = landing.operation
     for index, kind in enumerate(schedule.kind.tolist()):
         if kind == Kind.SEND and schedule.rank[index] == schedule.rank[at] and schedule.step[index] > schedule.step[at]:
@@ -135,7 +135,7 @@ def _later_sends(schedule: Schedule, landing: Landing) -> Iterator[int]:
 
 
 def _received(schedule: Schedule, arrivals: Sequence[Landing], rank: int, chunk: int) -> str:
-    """Return the last operation that received a chunk on the rank that needs it."""
+    """Name the last operation that received a chunk on the rank that needs it."""
     received = [one for one in arrivals if schedule.match[one.operation] >= 0]
     if not received:
         return f"rank {rank} never receives chunk {chunk}{last_step(schedule, rank)}"
@@ -168,7 +168,7 @@ ChunkValues = tuple[list[int], list[int], list[int]]  # contributors, origins an
 
 @dataclass(frozen=True)
 class ProofReport:
-    """The costs of a proved algorithm at one world size.
+    """The costs of an algorithm that was proved at one world size.
 
     >>> verify("all_gather/direct", world_size=4)
     ProofReport(world_size=4, root=0, steps=1, messages=12, sent_share=0.75, ports=3, bitwise_identical=True, \
@@ -186,8 +186,7 @@ harmless_mistake=None)
 
 
 def verify(algorithm: str | Algorithm, world_size: int, root: int = 0) -> ProofReport:
-    """Prove that every rank ends with the result that the spec requires, each contribution counted once, without
-    deadlock.
+    """Prove that every rank ends with the result of the spec, each contribution counted once, and without deadlock.
 
     Raise ProgramError with the rank, step, chunk and peer of the error. Raise InputError for an unknown algorithm, an
     invalid root, and more chunks than can be tracked.
@@ -230,7 +229,7 @@ def is_bitwise_identical(algorithm: Algorithm, world_size: int) -> bool:
 
 
 def check_bitwise_identical(algorithm: Algorithm, world_size: int) -> None:
-    """Raise InputError if sums of floats can differ between ranks in their last bits. Raise what ``verify`` raises.
+    """Raise InputError if the last bits of float sums can differ between ranks. Raise what ``verify`` raises.
 
     >>> from collectives import find_algorithm
     >>> check_bitwise_identical(find_algorithm("all_reduce/ring"), 3)
@@ -250,7 +249,7 @@ def _check_followed(schedule: Schedule) -> None:
 
 
 class SymbolicRun:
-    """The contributors, origins and orders of every rank's chunks, while steps complete one by one."""
+    """The contributors, origins and reduction orders of every rank's chunks during a symbolic run."""
 
     def __init__(self, schedule: Schedule) -> None:
         _check_followed(schedule)
@@ -287,7 +286,7 @@ class SymbolicRun:
         return [_bits(contents(rank, part, p, root)) for part in range(p)]
 
     def _post(self, rank: int, channel: int, step: int) -> None:
-        """Read the chunks that a step sends, as they are when the step is posted."""
+        """Save the chunks that a step sends, as they are when the step is posted."""
         program = self.schedule.programs[rank][channel]
         if step < len(program):
             first = self.first[rank][channel][step]
@@ -305,7 +304,7 @@ class SymbolicRun:
         return values, self.origin[rank][chunks], self.order[rank][chunks]
 
     def _mistake(self, index: int, problem: str) -> int:
-        """Return the bit of an operation's mistake. Many mistakes share the last bit."""
+        """Record an operation's mistake and return its bit. If there are many, the further ones share the last bit."""
         if len(self.mistakes) < MOST_MISTAKES:
             self.mistakes.append((index, problem))
         return 1 << self.schedule.world_size + len(self.mistakes) - 1
@@ -333,7 +332,7 @@ class SymbolicRun:
         self._post(rank, channel, step + 1)
 
     def _keep(self, rank: int, index: int, op: Operation, values: list[int], origins: list[int]) -> None:
-        """Record what an operation is about to write; ``values`` are the new contributors of its chunks."""
+        """Record a landing before it is written; ``values`` are the new contributors of its chunks."""
         assert self.landings is not None
         for chunk, after, origin in zip(op.target, values, origins, strict=True):
             before = self.who[rank][chunk] & self.everyone
@@ -342,7 +341,7 @@ class SymbolicRun:
             self.landings.append(Landing(index, chunk, origin, before, brought, after))
 
     def _reduce(self, rank: int, index: int, op: Operation, values: list[int], origins: list[int]) -> list[int]:
-        """Return the contributors of chunks after others are reduced into them."""
+        """Return the contributors of chunks after ``values`` are reduced into them."""
         before = self.who[rank][op.into : op.into + op.count]
         at = self.origin[rank][op.into : op.into + op.count]
         if 0 not in before and at == origins and (self.spec.repeats or not any(map(and_, before, values))):
@@ -367,7 +366,7 @@ class SymbolicRun:
         return _ranks_of(value & self.everyone)
 
     def _add(self, current: list[int], brought: list[int]) -> list[int]:
-        """Return the reduction orders of chunks after others are reduced into them."""
+        """Return the reduction orders of the current chunks after the ``brought`` ones are reduced into them."""
         sums, p = self.sums, self.schedule.world_size
         return [
             sums.setdefault((one, other) if one < other else (other, one), p + len(sums))
@@ -380,7 +379,7 @@ class SymbolicRun:
         return not self.spec.is_shared or all(order[:chunks] == self.order[0][:chunks] for order in self.order)
 
     def check_end(self) -> None:
-        """Raise ProgramError unless every rank ends as the spec requires; it names the first mistake in a result."""
+        """Raise ProgramError unless every rank ends as the spec requires, with the first mistake in a result."""
         wrong = list(self._wrong_chunks())
         reached = [value & -value for one in wrong if (value := self.who[one.rank][one.chunk] & ~self.everyone)]
         if wrong and self.mistakes:
@@ -389,7 +388,7 @@ class SymbolicRun:
             raise self._explain(wrong[0])
 
     def describe(self, mistake: int) -> ProgramError:
-        """Return the error for a mistake, by its number."""
+        """Return the error for the mistake with this number."""
         index, problem = self.mistakes[mistake]
         receives = bool(self.schedule.kind[index] != SEND and self.schedule.match[index] >= 0)
         return self.schedule.refuse(index, f": {problem}", lands=receives)
@@ -422,7 +421,7 @@ class SymbolicRun:
         return self._wrong_end(rank, chunk, f"misses the contribution of {_ranks_of(expected & ~value)}", why)
 
     def _replay(self) -> list[Landing]:
-        """Return all landings, from a second run."""
+        """Return all landings, recorded in a second run."""
         again = SymbolicRun(self.schedule)
         again.landings = []
         for done in completion_order(self.schedule):
@@ -433,7 +432,7 @@ class SymbolicRun:
         return f"chunk {origin} of {_ranks_of(ranks)}" if self.spec.moves else f"the data of {_ranks_of(ranks)}"
 
     def _empty(self, chunk: int) -> str:
-        """Return the reason why a chunk has been empty since the start; undefined data is never sent."""
+        """Return the reason why a chunk has been undefined since the start; undefined data is never sent."""
         scratch = chunk >= self.schedule.chunks
         why = "scratch is undefined at the start" if scratch else self.spec.beginning.format(root=self.schedule.root)
         return f"chunk {chunk} holds nothing yet ({why})"
