@@ -46,22 +46,22 @@ def allowed(most: int) -> int:
     >>> allowed(10_000_000)  # RINGLAB_MEMORY="2 GiB" would allow twice as many
     10000000
     """
-    given = os.environ.get(MEMORY_KEY)
-    if given is None:
+    text = os.environ.get(MEMORY_KEY)
+    if text is None:
         return most
     try:
-        allowance = int(most * (parse_size(given) / USUAL_MEMORY))
+        allowance = int(most * (parse_size(text) / USUAL_MEMORY))
     except InputError as error:
         raise InputError(f"{MEMORY_KEY}: {error}") from error
     if allowance < 1:
-        raise InputError(f"{MEMORY_KEY}: {quote(given)} is too little for anything; give a size such as 4 GiB")
+        raise InputError(f"{MEMORY_KEY}: {quote(text)} is too little for anything; give a size such as 4 GiB")
     return allowance
 
 
-def check_fits(number: int, most: int, what: str, way: str = "") -> None:
+def check_fits(number: int, most: int, excess: str, way: str = "") -> None:
     """Raise TooLarge if ``number`` objects exceed the memory limit. ``most`` of them fit in a gigabyte.
 
-    ``what`` states the number in the message. ``way`` is a remedy that is listed before the usual ones.
+    ``excess`` states the number in the message. ``way`` is a remedy that is listed before the usual ones.
 
     >>> check_fits(300, 100, "its 300 messages are too many")
     Traceback (most recent call last):
@@ -71,10 +71,10 @@ cluster.hosts=N), or allow more memory (RINGLAB_MEMORY="3 GiB")
     """
     most = allowed(most)
     if number > most:
-        raise TooLarge(f"{what}; up to {most:,} will do; {ways_out(number / most, way)}")
+        raise TooLarge(f"{excess}; up to {most:,} will do; {ways_out(number / most, way)}")
 
 
-def check_read(where: object, number: int, most: int, what: str) -> None:
+def check_read(where: object, number: int, most: int, unit: str) -> None:
     """Raise TooLarge if ``number`` objects read from ``where`` exceed the memory limit. ``most`` fit in a gigabyte.
 
     >>> check_read("a.csv", 101, 100, "rows")
@@ -84,7 +84,7 @@ def check_read(where: object, number: int, most: int, what: str) -> None:
 (RINGLAB_MEMORY="2 GiB")
     """
     if number > allowed(most):
-        raise TooLarge(f"{where}: more than {allowed(most):,} {what}; give a part of it, or {more_memory(2)}")
+        raise TooLarge(f"{where}: more than {allowed(most):,} {unit}; give a part of it, or {more_memory(2)}")
 
 
 def more_memory(times: float) -> str:

@@ -106,39 +106,39 @@ def make_call(
         dtype = "float32" if dtype is None else dtype
         call = CollectiveCall(algorithm, _elements(algorithm, world_size, nbytes, dtype, op), dtype, op, root)
     else:
-        found, elements = check_buffers(algorithm, world_size, buffers)
-        call = CollectiveCall(algorithm, elements, found, op, root)
-        _check_same(algorithm, "dtype", dtype, found)
+        buffer_dtype, elements = check_buffers(algorithm, world_size, buffers)
+        call = CollectiveCall(algorithm, elements, buffer_dtype, op, root)
+        _check_same(algorithm, "dtype", dtype, buffer_dtype)
         _check_same(algorithm, "nbytes", None if nbytes is None else as_bytes(nbytes, "nbytes"), call.nbytes)
     call.check(world_size)
     return call
 
 
-def _check_same(algorithm: Algorithm, name: str, given: object, actual: object) -> None:
+def _check_same(algorithm: Algorithm, name: str, value: object, actual: object) -> None:
     """Raise InputError if an argument contradicts the buffers."""
-    if given not in (None, actual):
-        raise InputError(f"{algorithm.full_name}: {name} is {given} and the buffers have {actual}; remove {name}")
+    if value not in (None, actual):
+        raise InputError(f"{algorithm.full_name}: {name} is {value} and the buffers have {actual}; remove {name}")
 
 
 def _refuse_besides_call(**arguments: object) -> None:
-    given = [name for name, value in arguments.items() if value is not None]
-    if given:
+    names = [name for name, value in arguments.items() if value is not None]
+    if names:
         raise InputError(
-            f"{' and '.join(given)} given in addition to a CollectiveCall; use dataclasses.replace on the call"
+            f"{' and '.join(names)} given in addition to a CollectiveCall; use dataclasses.replace on the call"
         )
 
 
 def _elements(algorithm: Algorithm, world_size: int, nbytes: object, dtype: str, op: str) -> int:
     """Return the largest number of elements in ``nbytes`` that the algorithm supports."""
-    whole = as_bytes(nbytes, f"{algorithm.full_name}: nbytes", instead=", or buffers")
+    size = as_bytes(nbytes, f"{algorithm.full_name}: nbytes", instead=", or buffers")
     check_op(op, dtype)
-    elements = round_down(algorithm, whole // item_bytes(dtype), world_size)
+    elements = round_down(algorithm, size // item_bytes(dtype), world_size)
     least = algorithm.least_elements(world_size)
     if elements < least:
-        what = "one element" if least == 1 else "an element for each rank"
+        minimum = "one element" if least == 1 else "an element for each rank"
         raise InputError(
-            f"{algorithm.full_name}: size = {whole} bytes; on {world_size} ranks give at least "
-            f"{least * item_bytes(dtype)}, {what}"
+            f"{algorithm.full_name}: size = {size} bytes; on {world_size} ranks give at least "
+            f"{least * item_bytes(dtype)}, {minimum}"
         )
     return elements
 
@@ -146,8 +146,8 @@ def _elements(algorithm: Algorithm, world_size: int, nbytes: object, dtype: str,
 def check_buffers(algorithm: Algorithm, world_size: int, buffers: Sequence[Array]) -> tuple[str, int]:
     """Return the type and length of the buffers. Raise InputError unless a collective can write to all of them."""
     where = f"{algorithm.full_name}: buffers"
-    given: object = buffers
-    if not isinstance(given, Sequence | np.ndarray) or isinstance(given, str):
+    argument: object = buffers
+    if not isinstance(argument, Sequence | np.ndarray) or isinstance(argument, str):
         raise InputError(f"{where} are {quote(buffers)}; give a numpy array for each rank")
     if len(buffers) != world_size:
         raise InputError(f"{where} are {len(buffers)}; give a numpy array for each of the {world_size} ranks")
@@ -188,12 +188,12 @@ def _sharing(buffers: Sequence[Array]) -> tuple[int, int] | None:
     """Return two ranks whose buffers share memory, or None."""
     bounds = [np.lib.array_utils.byte_bounds(buffer) for buffer in buffers]
     order = sorted(range(len(buffers)), key=lambda rank: bounds[rank])
-    for place, one in enumerate(order):
+    for place, rank in enumerate(order):
         for other in order[place + 1 :]:
-            if bounds[other][0] >= bounds[one][1]:
+            if bounds[other][0] >= bounds[rank][1]:
                 break
-            if np.shares_memory(buffers[one], buffers[other]):
-                return min(one, other), max(one, other)
+            if np.shares_memory(buffers[rank], buffers[other]):
+                return min(rank, other), max(rank, other)
     return None
 
 

@@ -150,10 +150,10 @@ def _reduce(algorithm: Algorithm) -> tuple[Any, ...]:
     if algorithm.source is None and not algorithm.is_builtin:
         place = getattr(algorithm.function, "__module__", ""), getattr(algorithm.function, "__qualname__", "")
         try:
-            found: object = attrgetter(place[1])(sys.modules[place[0]])
+            value: object = attrgetter(place[1])(sys.modules[place[0]])
         except (KeyError, AttributeError):
-            found = None
-        if not isinstance(found, Algorithm) or found.function is not algorithm.function:
+            value = None
+        if not isinstance(value, Algorithm) or value.function is not algorithm.function:
             raise PicklingError(f"another process cannot import {algorithm.full_name}; define it in a module")
         return _import_again, (*place, parameters, algorithm.by_model)
     if algorithm.source is None:
@@ -181,8 +181,8 @@ def rebuild_algorithm(collective: str, *fields: Any) -> Algorithm:
 
 def _gloos_own() -> GloosOwn:
     """Return gloo's own all_reduce, which is composed of library programs."""
-    found: GloosOwn = importlib.import_module("collectives.algorithms.ring").ALL_REDUCE
-    return found
+    all_reduce: GloosOwn = importlib.import_module("collectives.algorithms.ring").ALL_REDUCE
+    return all_reduce
 
 
 copyreg.pickle(Algorithm, _reduce)

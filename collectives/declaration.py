@@ -45,16 +45,16 @@ def positional_parameters(function: Callable[..., Any]) -> list[inspect.Paramete
     return [p for p in function_parameters(function) if p.kind in kinds]
 
 
-def check_parameters(what: str, known: Sequence[inspect.Parameter], given: Mapping[str, Parameter]) -> None:
-    """Raise InputError for an unknown parameter of ``what``, or a value of the wrong type."""
+def check_parameters(subject: str, known: Sequence[inspect.Parameter], values: Mapping[str, Parameter]) -> None:
+    """Raise InputError for an unknown parameter of ``subject``, or a value of the wrong type."""
     by_name = {parameter.name: parameter for parameter in known}
-    for key, value in given.items():
+    for key, value in values.items():
         if key not in by_name:
-            raise InputError(f"{what} has no parameter {quote(key)}; it has: {', '.join(by_name) or 'none'}")
+            raise InputError(f"{subject} has no parameter {quote(key)}; it has: {', '.join(by_name) or 'none'}")
         kinds = _kinds(by_name[key])
         if value is not None and type(value) not in kinds:
             wanted = " or ".join(KINDS[kind] for kind in kinds)
-            raise InputError(f"{what}: parameter {key} = {quote(value)} is not {wanted}")
+            raise InputError(f"{subject}: parameter {key} = {quote(value)} is not {wanted}")
 
 
 def _kinds(parameter: inspect.Parameter) -> list[type]:
@@ -76,15 +76,15 @@ def split_parameters(reference: str) -> tuple[str, dict[str, Parameter]]:
     match = BRACKETED.fullmatch(reference)
     if match is None:
         return reference, {}
-    given: dict[str, Parameter] = {}
+    parameters: dict[str, Parameter] = {}
     for part in OUTSIDE_BRACKETS.split(match["given"]):
         key, _, value = (side.strip() for side in part.partition("="))
         if not key or not value:
             raise InputError(
                 f"{reference}: parameters are written like chain[slices=4] or hierarchical[gpus=4, rail=ring]"
             )
-        given[key] = int(value) if re.fullmatch(r"-?\d+", value) else value
-    return match["name"], given
+        parameters[key] = int(value) if re.fullmatch(r"-?\d+", value) else value
+    return match["name"], parameters
 
 
 MOST_CHUNKS, MOST_SCRATCH = 10**9, 10**6  # columns of 32 bits number both; a proof keeps all scratch of all ranks
@@ -159,8 +159,8 @@ class Algorithm(Generic[Arguments, Returned]):
     @property
     def label(self) -> str:
         """The name and its parameters, such as ``chain[slices=4]``; ``auto (ring)`` if the model chose it."""
-        given = ", ".join(f"{key}={value}" for key, value in self.parameters.items())
-        name = self.name + (f"[{given}]" if given else "")
+        text = ", ".join(f"{key}={value}" for key, value in self.parameters.items())
+        name = self.name + (f"[{text}]" if text else "")
         return f"{AUTO} ({name})" if self.by_model else name
 
     def decide(self, choose: "Callable[[], Algorithm]") -> "Algorithm":
@@ -268,8 +268,8 @@ class Algorithm(Generic[Arguments, Returned]):
         if not isinstance(count, int) or count < at_least:
             raise InputError(f"{self.full_name} asks for {count!r} chunks; a whole number from {at_least} on is needed")
         if count > at_most:
-            what = "chunks" if at_least else "chunks of scratch"
-            raise InputError(f"{self.full_name} asks for {quote(count)} {what}; there may be {at_most:,} at most")
+            unit = "chunks" if at_least else "chunks of scratch"
+            raise InputError(f"{self.full_name} asks for {quote(count)} {unit}; there may be {at_most:,} at most")
         return count
 
     def _call(self, rule: Callable[..., int], world_size: int) -> int:
@@ -281,9 +281,9 @@ class Algorithm(Generic[Arguments, Returned]):
             text = with_line(str(error), line_in(error, self.file), self.file)
             raise type(error)(f"{self.full_name}, world size {world_size}: {text}") from error
         except (Exception, SystemExit) as error:
-            what = describe_error(error, self.file)
+            problem = describe_error(error, self.file)
             raise InputError(
-                f"{self.full_name}, world size {world_size}: its number of chunks fails with {what}"
+                f"{self.full_name}, world size {world_size}: its number of chunks fails with {problem}"
             ) from error
 
     def rule_arguments(self, rule: Callable[..., int]) -> dict[str, Parameter]:
@@ -374,9 +374,9 @@ def algorithm(
     spec = find_spec(collective)
     if name is not None:
         check_text("name", name, "my_ring")
-    for rule, given, least in (("chunks", chunks, 1), ("scratch", scratch, 0)):
-        if given is not None and not callable(given):
-            check_whole_number(rule, given, least, instead=", or a function of world_size")
+    for rule, number, least in (("chunks", chunks, 1), ("scratch", scratch, 0)):
+        if number is not None and not callable(number):
+            check_whole_number(rule, number, least, instead=", or a function of world_size")
 
     def declare(function: Callable[Arguments, Returned]) -> Algorithm[Arguments, Returned]:
         label, first = name or function.__name__, first_arguments(spec)

@@ -104,7 +104,10 @@ def quote_for_bash(text: str) -> str:
     """
     if text.isprintable():
         return shell_quote(text)
-    escaped = ("\\" + one if one in "\\'" else one if one.isprintable() else _bytes_of(one) for one in text)
+    escaped = (
+        "\\" + character if character in "\\'" else character if character.isprintable() else _bytes_of(character)
+        for character in text
+    )
     return f"$'{''.join(escaped)}'"
 
 
@@ -126,7 +129,9 @@ def make_printable(text: str, keep: str = "", most: int = MOST_PRINTED) -> str:
         text = f"{text[:half]} ... {len(text) - 2 * half:,} letters ... {text[-half:]}"
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() or one in keep else repr(one)[1:-1] for one in text)
+    return "".join(
+        character if character.isprintable() or character in keep else repr(character)[1:-1] for character in text
+    )
 
 
 def suggest(name: str, known: Iterable[str], more: str = "") -> str:
@@ -157,17 +162,17 @@ def close_names(name: str, known: Iterable[str]) -> list[str]:
     """
     names = list(dict.fromkeys(known))
     family, _, last = name[:200].lower().rpartition("/")
-    likeness = {one: _likeness(last, _last(one).lower()) for one in names}
+    likeness = {name: _likeness(last, _last(name).lower()) for name in names}
     best = max(likeness.values(), default=0.0)
-    found = [one for one in names if likeness[one] == best >= ALIKE]
-    return ([one for one in found if one.rpartition("/")[0] == family] or found)[:MOST_NAMED]
+    candidates = [name for name in names if likeness[name] == best >= ALIKE]
+    return ([name for name in candidates if name.rpartition("/")[0] == family] or candidates)[:MOST_NAMED]
 
 
-def _likeness(given: str, known: str) -> float:
-    """Return the similarity of two names from 0 to 1; 1 if ``known`` contains ``given``."""
-    if len(given) >= PART and given in known:
+def _likeness(text: str, known: str) -> float:
+    """Return the similarity of two names from 0 to 1; 1 if ``known`` contains ``text``."""
+    if len(text) >= PART and text in known:
         return 1.0
-    return SequenceMatcher(None, known, given).ratio()
+    return SequenceMatcher(None, known, text).ratio()
 
 
 def _last(name: str) -> str:

@@ -145,8 +145,8 @@ def item_bytes(dtype: str) -> int:
     >>> item_bytes("bfloat16")
     2
     """
-    given: object = dtype
-    if not isinstance(given, str):
+    value: object = dtype
+    if not isinstance(value, str):
         name = getattr(dtype, "__name__", str(dtype)).rpartition(".")[2]
         raise InputError(f"dtype is {quote(dtype)}; give its name, {quote(name if name in ITEM_BYTES else 'float32')}")
     if dtype not in ITEM_BYTES:

@@ -225,11 +225,11 @@ def on_group(
     """
     first_chunk, count = _check("on_group", first_chunk=first_chunk, count=count)
     apart = count if stride is None else _check("on_group", stride=stride)[0]
-    given: dict[str, tuple[object, type]] = {"program": (program, Iterator), "ranks": (ranks, Sequence)}
-    for name, (value, kind) in given.items():
+    arguments: dict[str, tuple[object, type]] = {"program": (program, Iterator), "ranks": (ranks, Sequence)}
+    for name, (value, kind) in arguments.items():
         if not isinstance(value, kind):
             raise InputError(f"on_group: {name} is {shorten(value)}; give a program, and a list of ranks")
-    return (tuple(_on_group(op, ranks, count, first_chunk, apart) for op in as_step(one)) for one in program)
+    return (tuple(_on_group(op, ranks, count, first_chunk, apart) for op in as_step(step)) for step in program)
 
 
 def _on_group(op: Operation, ranks: Sequence[int], count: int, first_chunk: int, stride: int) -> Operation:

@@ -29,13 +29,13 @@ _QUANTITY = re.compile(r"([0-9]{1,30}(?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,2})?)
 _NUMBER = re.compile(r"\s*([0-9]{1,30}(?:\.[0-9]{1,30})?)\s*((?:[kMGT]i?)B?)")
 
 
-def _parse(text: object, units: Mapping[str, Fraction | int], what: str, example: str) -> Fraction:
+def _parse(text: object, units: Mapping[str, Fraction | int], quantity: str, example: str) -> Fraction:
     accepted = f"write a number and one of {', '.join(units)}, for example {quote(_closest(text, units) or example)}"
     if not isinstance(text, str):
-        raise InputError(f"{quote(text)} is not a {what}: the unit is missing; {accepted}")
+        raise InputError(f"{quote(text)} is not a {quantity}: the unit is missing; {accepted}")
     number, unit = _read(text.strip())
     if unit not in units:
-        raise InputError(f"{quote(text)} is not a {what}; {accepted}")
+        raise InputError(f"{quote(text)} is not a {quantity}; {accepted}")
     return number * units[unit]
 
 

@@ -66,7 +66,7 @@ def find_pieces(world_size: int, gpus: int | None, node: str, rail: str, gather:
         inner_channels("all_reduce", rail, world_size // width),
         inner_channels("all_gather", gather or node, width),
     )
-    return [Dimensions(*(one[k % len(one)] for one in inner)) for k in range(lcm(*map(len, inner)))]
+    return [Dimensions(*(pieces[k % len(pieces)] for pieces in inner)) for k in range(lcm(*map(len, inner)))]
 
 
 def chunk_count(world_size: int, gpus: int | None, node: str, rail: str, gather: str | None) -> int:

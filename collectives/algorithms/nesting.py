@@ -92,7 +92,7 @@ def inner_channels(collective: str, name: str, world_size: int) -> tuple[Inner, 
         {chunk % chunks for step in program for op in step for chunk in range(op.chunk, op.chunk + op.count)}
         for program in algorithm.channels(0, world_size)  # in these collectives, rank 0 uses every chunk
     ]
-    inner = tuple(Inner(algorithm, world_size, number, tuple(sorted(own))) for number, own in enumerate(used))
+    inner = tuple(Inner(algorithm, world_size, number, tuple(sorted(channels))) for number, channels in enumerate(used))
     for channel in inner:
         share = channel.chunks // world_size
         parts = [chunk * world_size // chunks for chunk in channel.owned]

@@ -126,7 +126,7 @@ def find_message_kinds(algorithm: Algorithm, world_size: int, root: int) -> dict
     sends, receives = _by_step(schedule, Kind.SEND), _by_step(schedule, Kind.RECV, Kind.RECV_REDUCE)
     fan_in = _fans(schedule, receives, sends, depth)
     fan_out = _fans(schedule, sends, receives, depth)
-    found = {}
+    kinds = {}
     for location, indices in receives.items():
         for index in indices:
             match = int(schedule.match[index])
@@ -143,7 +143,7 @@ def find_message_kinds(algorithm: Algorithm, world_size: int, root: int) -> dict
             else:
                 pattern, width, together = RELAY, 1, 1
                 is_first = _before(depth, location) == _before(depth, src) == 0
-            found[index] = MessageKind(
+            kinds[index] = MessageKind(
                 src=src,
                 dst=location,
                 chunk=int(schedule.chunk[match]),
@@ -155,7 +155,7 @@ def find_message_kinds(algorithm: Algorithm, world_size: int, root: int) -> dict
                 reduces=bool(schedule.kind[index] == Kind.RECV_REDUCE),
                 is_first=is_first,
             )
-    return found
+    return kinds
 
 
 def _location(schedule: Schedule, index: int) -> Location:
@@ -178,30 +178,30 @@ def _before(depth: dict[Location, int], location: Location) -> int:
 
 
 def _fans(
-    schedule: Schedule, own: dict[Location, list[int]], other: dict[Location, list[int]], depth: dict[Location, int]
+    schedule: Schedule, fans: dict[Location, list[int]], other: dict[Location, list[int]], depth: dict[Location, int]
 ) -> dict[Location, tuple[int, bool]]:
     """Return for each step the width of its fan, and whether it is the first communication of its ranks.
 
-    ``own`` holds the operations that form fans, ``other`` the operations in the opposite direction.
+    ``fans`` holds the operations that form fans, ``other`` the operations in the opposite direction.
     """
 
     def were_ready(location: Location) -> bool:
-        peers = (_location(schedule, int(schedule.match[index])) for index in own[location])
+        peers = (_location(schedule, int(schedule.match[index])) for index in fans[location])
         return all(_before(depth, peer) < _before(depth, location) for peer in peers)
 
     width_of: dict[Location, tuple[int, bool]] = {}
-    for row in _rows(own, other, were_ready):
-        width = sum(len(own[location]) for location in row)
+    for row in _rows(fans, other, were_ready):
+        width = sum(len(fans[location]) for location in row)
         width_of |= dict.fromkeys(row, (width, _before(depth, row[0]) == 0))
     return width_of
 
 
 def _rows(
-    own: dict[Location, list[int]], other: dict[Location, list[int]], were_ready: Callable[[Location], bool]
+    fans: dict[Location, list[int]], other: dict[Location, list[int]], were_ready: Callable[[Location], bool]
 ) -> Iterator[list[Location]]:
     """Yield the consecutive steps of one channel whose messages form a fan."""
     row: list[Location] = []
-    for location in sorted(one for one in own if not other.get(one)):
+    for location in sorted(location for location in fans if not other.get(location)):
         follows = bool(row) and row[-1] == (location[0], location[1], location[2] - 1)
         if row and not (follows and were_ready(location)):
             yield row

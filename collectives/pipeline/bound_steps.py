@@ -164,18 +164,18 @@ def _bind_step(number: int, step: Step, memory: SliceMemory[E]) -> BoundStep[E]:
     result = BoundStep[E](number, [], [], [], [], [])
     late = _written_late(step)
     allocate = _allocator(memory.staging)
-    for position, whole in enumerate(step):
-        in_place = late.isdisjoint(whole.target)
-        for op in _single_chunks(whole) if memory.slices > 1 else (whole,):
+    for position, operation in enumerate(step):
+        in_place = late.isdisjoint(operation.target)
+        for op in _single_chunks(operation) if memory.slices > 1 else (operation,):
             part = memory.elements(op.chunk, op.count)
             if part.numel() and op.kind is Kind.SEND:
-                result.sends.append(Transfer(whole, number, position, part))
+                result.sends.append(Transfer(operation, number, position, part))
             elif part.numel() and op.kind is Kind.RECV and in_place:
-                result.receives.append(Transfer(whole, number, position, part))
+                result.receives.append(Transfer(operation, number, position, part))
             elif part.numel() and op.kind.receives:
-                _bind_receive(result, whole, position, part, in_place, allocate)
+                _bind_receive(result, operation, position, part, in_place, allocate)
             elif part.numel():
-                _bind_local(result, whole, part, memory.elements(op.into, op.count), in_place, allocate)
+                _bind_local(result, operation, part, memory.elements(op.into, op.count), in_place, allocate)
     return result
 
 

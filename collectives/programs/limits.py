@@ -40,13 +40,13 @@ def read_limits() -> ProgramLimits:
     >>> read_limits().seconds > 0
     True
     """
-    given = os.environ.get(SECONDS_KEY, str(SECONDS))
+    text = os.environ.get(SECONDS_KEY, str(SECONDS))
     try:
-        seconds = float(given)
+        seconds = float(text)
     except ValueError:
         seconds = 0.0
     if not 0 < seconds <= 1e6:
-        raise InputError(f"{SECONDS_KEY} must be a positive number of seconds, not {given!r}")
+        raise InputError(f"{SECONDS_KEY} must be a positive number of seconds, not {text!r}")
     try:
         memory = parse_size(os.environ.get(MEMORY_KEY, MEMORY))
     except InputError as error:

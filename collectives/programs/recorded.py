@@ -296,7 +296,7 @@ def read_recorded_steps(
         odd[index] = VectorRank(row)
     if any(index % 5 == 0 for index in odd):
         raise ValueError("an invalid kind of operation")
-    failures = {failure.at[0]: failure for failure in (_failure(one, counts, file) for one in header["failures"])}
+    failures = {failure.at[0]: failure for failure in (_failure(entry, counts, file) for entry in header["failures"])}
     if len(counts) < (world_size if ranks == "all" else 1) and len(counts) - 1 not in failures:
         raise ValueError("missing ranks")
     return RecordedSteps(counts, lines.copy(), np.cumsum(sizes, dtype=np.int32), numbers, odd, failures)

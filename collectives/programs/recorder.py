@@ -92,7 +92,7 @@ class Recorder:
         """Add numbers, some of which are symbolic, too large, or not numbers."""
         for number in numbers:
             index = len(self.numbers)
-            whole = 0
+            value = 0
             if isinstance(number, ShiftedRank):
                 self.shifted.extend((index, number.shift, number.base, number.stride))
             elif isinstance(number, VectorRank):
@@ -101,10 +101,10 @@ class Recorder:
             elif not isinstance(number, int | np.integer):
                 self.odd.append([index, shorten(number)])
             elif abs(int(number)) < 2**31:
-                whole = int(number)
+                value = int(number)
             else:
                 self.odd.append([index, int(number) if abs(int(number)) < 2**62 else shorten(number, most=40)])
-            self.numbers.append(whole)
+            self.numbers.append(value)
 
     def _describe(self, error: BaseException, at: list[int], program: Any) -> dict[str, Any]:
         """Return the location, kind and text of a program's failure."""

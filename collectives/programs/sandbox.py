@@ -185,10 +185,10 @@ class WorkerProcess:
         with suppress(OSError):  # it has ended, which ``wait`` reports
             self._bell.send(b"?")
 
-    def wait(self, memory: int, seconds: float, what: str) -> str:
+    def wait(self, memory: int, seconds: float, subject: str) -> str:
         """Wait for the answer. Return an empty string, or one word for the reason why there is no answer.
 
-        ``seconds`` limits CPU time and sleep; waiting for a processor does not count. Log a warning if ``what`` is
+        ``seconds`` limits CPU time and sleep; waiting for a processor does not count. Log a warning if ``subject`` is
         slow.
         """
         begun = noted = time.monotonic()
@@ -218,9 +218,9 @@ class WorkerProcess:
             spent += taken if usage.is_awake else max(taken, now - noted)
             if spent > seconds or now - begun > MOST_ELAPSED * seconds:
                 return "time"
-            if what and now - begun > SAY_AFTER_S:
-                log.warning("%s is still running; the limit is %g s of CPU time and sleep", what, seconds)
-                what = ""
+            if subject and now - begun > SAY_AFTER_S:
+                log.warning("%s is still running; the limit is %g s of CPU time and sleep", subject, seconds)
+                subject = ""
             before, noted = usage, now
 
     def status(self) -> int | None:
@@ -355,7 +355,7 @@ class Server:
 
         def find() -> list[psutil.Process]:
             roots = [self.process.pid, *self.workers]
-            return [*filter(is_alive, workers), *(one for root in roots for one in find_descendants(root))]
+            return [*filter(is_alive, workers), *(child for root in roots for child in find_descendants(root))]
 
         for process in self.workers:  # not its descendants any more, if a program ended the server
             with suppress(OSError):

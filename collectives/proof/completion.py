@@ -51,7 +51,7 @@ def completion_depths(schedule: Schedule) -> Iterator[tuple[int, int, int, int]]
     >>> sorted(completion_depths(chain))
     [(0, 0, 0, 1), (1, 0, 0, 1), (1, 0, 1, 2), (2, 0, 0, 2), (2, 0, 1, 3), (3, 0, 0, 3)]
     """
-    actors = [(rank, channel) for rank, own in enumerate(schedule.programs) for channel in range(len(own))]
+    actors = [(rank, channel) for rank, channels in enumerate(schedule.programs) for channel in range(len(channels))]
     meetings = _meetings(schedule, {actor: number for number, actor in enumerate(actors)})
     position = [0] * len(actors)
     depths = [[0] for _ in actors]  # before each step
@@ -61,15 +61,15 @@ def completion_depths(schedule: Schedule) -> Iterator[tuple[int, int, int, int]]
         steps = meetings[actor]
         at = position[actor]
         while at < len(steps) and _all_posted(steps[at], position):
-            own = depths[actor]
-            depth = own[at]
+            actor_depths = depths[actor]
+            depth = actor_depths[at]
             for peer, step, _ in steps[at]:
                 before = depths[peer][step]
                 if before > depth:
                     depth = before
             if steps[at]:
                 depth += 1
-            own.append(depth)
+            actor_depths.append(depth)
             yield *actors[actor], at, depth
             position[actor] = at = at + 1
             if at < len(steps):

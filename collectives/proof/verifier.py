@@ -57,7 +57,7 @@ def explain_missing(schedule: Schedule, landings: Sequence[Landing], rank: int, 
     contributor = missing & -missing
     which = "it" if missing == contributor else f"that of {_ranks_of(contributor)}"
     arrivals = [landing for landing in landings if schedule.rank[landing.operation] == rank and landing.chunk == chunk]
-    lost = [one for one in arrivals if one.before & contributor and not one.after & contributor]
+    lost = [arrival for arrival in arrivals if arrival.before & contributor and not arrival.after & contributor]
     if lost:
         over = f"{_describe(schedule, lost[-1])} put the data of {_ranks_of(lost[-1].brought)} in its place"
         return f"rank {rank} had {which} until {over}"
@@ -93,7 +93,7 @@ def _never_sent(schedule: Schedule, landings: Sequence[Landing], contributor: in
     """Say that a rank never sends its contribution, and describe the chunk's content on that rank at the end."""
     owner = contributor.bit_length() - 1
     arrivals = [landing for landing in landings if schedule.rank[landing.operation] == owner and landing.chunk == chunk]
-    lost = [one for one in arrivals if one.before & contributor and not one.after & contributor]
+    lost = [arrival for arrival in arrivals if arrival.before & contributor and not arrival.after & contributor]
     first, end, is_own = schedule.chunk, schedule.chunk + schedule.count, schedule.rank == owner
     sends = bool((is_own & (schedule.kind == Kind.SEND) & (first <= chunk) & (chunk < end)).any())
     if lost and sends:
@@ -110,7 +110,7 @@ def _never_sent(schedule: Schedule, landings: Sequence[Landing], contributor: in
 def last_step(schedule: Schedule, rank: int) -> str:
     """Return the line at which a rank's program ends, or an empty string if it is unknown."""
     programs = schedule.programs[rank]
-    channel = max(range(len(programs)), key=lambda one: len(programs[one]), default=0)
+    channel = max(range(len(programs)), key=lambda number: len(programs[number]), default=0)
     steps = len(programs[channel]) if programs else 0
     if steps:
         line = schedule.at_line(rank, channel, steps - 1)
@@ -136,12 +136,12 @@ def _later_sends(schedule: Schedule, landing: Landing) -> Iterator[int]:
 
 def _received(schedule: Schedule, arrivals: Sequence[Landing], rank: int, chunk: int) -> str:
     """Name the last operation that received a chunk on the rank that needs it."""
-    received = [one for one in arrivals if schedule.match[one.operation] >= 0]
+    received = [arrival for arrival in arrivals if schedule.match[arrival.operation] >= 0]
     if not received:
         return f"rank {rank} never receives chunk {chunk}{last_step(schedule, rank)}"
     last = received[-1]
-    what = f"{_describe(schedule, last)} brings the data of {_ranks_of(last.brought)}"
-    return f"rank {rank} receives chunk {chunk} last in {what}"
+    message_text = f"{_describe(schedule, last)} brings the data of {_ranks_of(last.brought)}"
+    return f"rank {rank} receives chunk {chunk} last in {message_text}"
 
 
 def _describe(schedule: Schedule, landing: Landing) -> str:
@@ -244,8 +244,8 @@ def check_bitwise_identical(algorithm: Algorithm, world_size: int) -> None:
 def _check_followed(schedule: Schedule) -> None:
     """Raise TooLarge if the chunks of all ranks, including scratch, exceed the memory limit."""
     number = schedule.world_size * schedule.total
-    what = f"{schedule.describe()}: all ranks have {number:,} chunks together, scratch among them, which are too many"
-    check_fits(number, Gigabyte.FOLLOWED, f"{what} to be followed one by one", "declare fewer")
+    excess = f"{schedule.describe()}: all ranks have {number:,} chunks together, scratch among them, which are too many"
+    check_fits(number, Gigabyte.FOLLOWED, f"{excess} to be followed one by one", "declare fewer")
 
 
 class SymbolicRun:
@@ -347,19 +347,19 @@ class SymbolicRun:
         if 0 not in before and at == origins and (self.spec.repeats or not any(map(and_, before, values))):
             return [*map(or_, before, values)]
         results = []
-        for chunk, one, other, here, origin in zip(op.target, before, values, at, origins, strict=True):
-            twice = 0 if self.spec.repeats else one & other & self.everyone
+        for chunk, current, other, here, origin in zip(op.target, before, values, at, origins, strict=True):
+            twice = 0 if self.spec.repeats else current & other & self.everyone
             problem = ""
-            if one == 0:
+            if current == 0:
                 problem = f"{self._empty(chunk)}, so nothing can be reduced into it"
             elif here != origin:
                 problem = f"data of chunk {origin} would be added to data of chunk {here}"
             elif twice:
                 problem = (
                     f"the contribution of {_ranks_of(twice)} would be counted twice: chunk {chunk} already "
-                    f"holds {self._ranks_in(one)} and {self._ranks_in(other)} would be added"
+                    f"holds {self._ranks_in(current)} and {self._ranks_in(other)} would be added"
                 )
-            results.append(one | other | (self._mistake(index, problem) if problem else 0))
+            results.append(current | other | (self._mistake(index, problem) if problem else 0))
         return results
 
     def _ranks_in(self, value: int) -> str:
@@ -369,8 +369,8 @@ class SymbolicRun:
         """Return the reduction orders of the current chunks after the ``brought`` ones are reduced into them."""
         sums, p = self.sums, self.schedule.world_size
         return [
-            sums.setdefault((one, other) if one < other else (other, one), p + len(sums))
-            for one, other in zip(current, brought, strict=True)
+            sums.setdefault((order, other) if order < other else (other, order), p + len(sums))
+            for order, other in zip(current, brought, strict=True)
         ]
 
     def has_one_order(self) -> bool:
@@ -381,7 +381,9 @@ class SymbolicRun:
     def check_end(self) -> None:
         """Raise ProgramError unless every rank ends as the spec requires, with the first mistake in a result."""
         wrong = list(self._wrong_chunks())
-        reached = [value & -value for one in wrong if (value := self.who[one.rank][one.chunk] & ~self.everyone)]
+        reached = [
+            value & -value for mistake in wrong if (value := self.who[mistake.rank][mistake.chunk] & ~self.everyone)
+        ]
         if wrong and self.mistakes:
             raise self.describe(min(reached).bit_length() - 1 - self.schedule.world_size if reached else 0)
         if wrong:
@@ -408,10 +410,10 @@ class SymbolicRun:
     def _explain(self, wrong: WrongChunk) -> ProgramError:
         """Return the error for a chunk that is wrong at the end."""
         rank, chunk, expected, origin = wrong
-        value, found = self.who[rank][chunk], self.origin[rank][chunk]
+        value, source = self.who[rank][chunk], self.origin[rank][chunk]
         landings = self._replay() if self.schedule.steps else []
         if self.spec.moves:
-            holds = self._data(value, found) if value else "nothing"
+            holds = self._data(value, source) if value else "nothing"
             why = explain_other(self.schedule, landings, rank, chunk)
             problem = f"holds {holds}; it should hold {self._data(expected, origin)}"
             return self._wrong_end(rank, chunk, problem, why)

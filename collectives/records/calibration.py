@@ -234,9 +234,11 @@ class MachineLoad:
         "other processes took 31% of this machine's cores (cc1plus)"
         """
         named = f" ({', '.join(self.names)})" if self.names else ""
-        said = [f"other processes took {self.others:.0%} of this machine's cores{named}"] * (self.others > BUSY_OTHERS)
-        said += [f"its hypervisor gave {self.steal:.0%} of them to other machines"] * (self.steal > BUSY_STEAL)
-        return " and ".join(said)
+        clauses = [f"other processes took {self.others:.0%} of this machine's cores{named}"] * (
+            self.others > BUSY_OTHERS
+        )
+        clauses += [f"its hypervisor gave {self.steal:.0%} of them to other machines"] * (self.steal > BUSY_STEAL)
+        return " and ".join(clauses)
 
 
 @dataclass(frozen=True)
@@ -286,7 +288,7 @@ class Calibration:
         """
         if self.pair is None:
             raise InputError("the calibration has no pair of hosts, so it does not know what software takes")
-        slower = [replace(one, phases=one.phases.times(times)) for one in self.compute]
+        slower = [replace(entry, phases=entry.phases.times(times)) for entry in self.compute]
         return replace(self, pair=replace(self.pair, software=times), compute=slower, parts=[])
 
     def transport(self, goodput: float) -> Transport:

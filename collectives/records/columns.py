@@ -46,8 +46,8 @@ class Column(Generic[Number]):
         self.name = name
 
     def __get__(self, rows: "Columnar[Any]", owner: type) -> npt.NDArray[Number]:
-        kept: npt.NDArray[Number] = rows.kept[self.name].astype(self.kind, copy=False)
-        return kept
+        column: npt.NDArray[Number] = rows.kept[self.name].astype(self.kind, copy=False)
+        return column
 
 
 class Columnar(ABC, Generic[Row]):
@@ -142,9 +142,9 @@ def _pack(values: npt.ArrayLike, kind: type[np.generic], number: int) -> npt.NDA
     first = column.flat[0]
     if bool((column == first).all()):
         return np.broadcast_to(narrow(np.array(first)), (number,))
-    kept = narrow(column).view()
-    kept.setflags(write=False)
-    return kept
+    view = narrow(column).view()
+    view.setflags(write=False)
+    return view
 
 
 def shrink(column: npt.NDArray[Any], at: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -255,14 +255,14 @@ def _read_list(values: list[Any], kind: type[np.generic], name: str) -> npt.NDAr
     """Return a list of numbers as an array. Integers and bools are not interchangeable."""
     right: Callable[[Any], bool]
     if kind is np.int64:
-        right, what = (lambda value: type(value) is int and 0 <= value < 1 << 63), "a whole number from 0 on"
+        right, expected = (lambda value: type(value) is int and 0 <= value < 1 << 63), "a whole number from 0 on"
     elif kind is np.bool_:
-        right, what = (lambda value: type(value) is bool), "true or false"
+        right, expected = (lambda value: type(value) is bool), "true or false"
     else:
-        right, what = (lambda value: type(value) in (int, float) and abs(value) < np.inf), "a finite number"
+        right, expected = (lambda value: type(value) in (int, float) and abs(value) < np.inf), "a finite number"
     for number, value in enumerate(values):
         if not right(value):
-            raise ValueError(f"{name}.{number}: {_shown(value)} is not {what}")
+            raise ValueError(f"{name}.{number}: {_shown(value)} is not {expected}")
     return np.array(values, kind)
 
 
@@ -271,10 +271,10 @@ def _unpack(plain: dict[str, Any], kind: type[np.generic], rows: int, name: str)
     types, text = TYPES[kind], plain["deflated"]
     if plain["type"] not in types:
         raise ValueError(f"{name}.type: {_shown(plain['type'])} is none of {', '.join(types)}")
-    kept: np.dtype[Any] = np.dtype("<" + plain["type"])
-    expected = rows * kept.itemsize
+    dtype: np.dtype[Any] = np.dtype("<" + plain["type"])
+    expected = rows * dtype.itemsize
     try:
-        column, nbytes = _inflate(base64.b64decode(text, validate=True), kept, rows)
+        column, nbytes = _inflate(base64.b64decode(text, validate=True), dtype, rows)
     except (TypeError, ValueError, binascii.Error, zlib.error) as error:
         raise ValueError(f"{name}.deflated: {error}") from error
     if column is None:
@@ -289,22 +289,22 @@ def _unpack(plain: dict[str, Any], kind: type[np.generic], rows: int, name: str)
     return column
 
 
-def _inflate(packed: bytes, kept: np.dtype[Any], rows: int) -> tuple[npt.NDArray[Any] | None, int]:
+def _inflate(packed: bytes, dtype: np.dtype[Any], rows: int) -> tuple[npt.NDArray[Any] | None, int]:
     """Return the column in a deflated stream and its size, or None if the size does not match its rows.
 
     One byte significance is inflated at a time.
     """
-    column = np.empty(rows, kept)
-    significance, inflater, found = column.view(np.uint8).reshape(rows, kept.itemsize), zlib.decompressobj(), 0
-    for at in range(kept.itemsize if rows else 0):
+    column = np.empty(rows, dtype)
+    significance, inflater, nbytes = column.view(np.uint8).reshape(rows, dtype.itemsize), zlib.decompressobj(), 0
+    for at in range(dtype.itemsize if rows else 0):
         plane = inflater.decompress(packed, rows)
-        packed, found = inflater.unconsumed_tail, found + len(plane)
+        packed, nbytes = inflater.unconsumed_tail, nbytes + len(plane)
         if len(plane) < rows:
-            return None, found
+            return None, nbytes
         significance[:, at] = np.frombuffer(plane, np.uint8)
-    found += len(inflater.decompress(packed, 1))
-    is_whole = found == column.nbytes and inflater.eof and not inflater.unused_data
-    return (column if is_whole else None), found
+    nbytes += len(inflater.decompress(packed, 1))
+    is_whole = nbytes == column.nbytes and inflater.eof and not inflater.unused_data
+    return (column if is_whole else None), nbytes
 
 
 def _shown(value: object) -> str:

@@ -124,7 +124,7 @@ def read_profile(path: Path | str | Sequence[Path | str]) -> Trace:
     """
     profiles = read_slices(path)
     by_rank = {profile.rank: profile for profile in profiles}
-    first = min((one.begin for profile in profiles for one in profile.slices), default=0)
+    first = min((event.begin for profile in profiles for event in profile.slices), default=0)
     rows = [span for profile in profiles for span in _spans(profile, first)]
     if not rows:
         raise InputError(
@@ -154,8 +154,8 @@ def read_phase_times(path: Path | str) -> PhaseTimes:
     >>> read_phase_times("rank0.json.gz").seconds["backward"]  # doctest: +SKIP
     [0.0213, 0.0211, 0.0211]
     """
-    profile = min((_read(file) for file in _files(path)), key=lambda one: one.rank)
-    first = min((one.begin for one in profile.slices), default=0)
+    profile = min((_read(file) for file in _files(path)), key=lambda profile: profile.rank)
+    first = min((event.begin for event in profile.slices), default=0)
     spans = sorted(_spans(profile, first), key=lambda span: span.begin)
     if not spans:
         raise InputError(f"{path}: no phase in it: neither a collective, nor backward, optimizer or record_function")
@@ -169,20 +169,22 @@ def read_phase_times(path: Path | str) -> PhaseTimes:
 
 def _on_gpu(profile: Profile, spans: Sequence[Span], first: int) -> list[Span]:
     """Return the phases of a step as executed on a GPU, or none if no phase launched a kernel."""
-    launched = {one.correlation: (one.begin - first) / 1e9 for one in profile.slices if one.category in LAUNCHES}
+    launched = {
+        event.correlation: (event.begin - first) / 1e9 for event in profile.slices if event.category in LAUNCHES
+    }
     phases = [span for span in spans if span.name in STEP_PHASES]
     begins = [span.begin for span in phases]
     kernels: dict[int, list[Slice]] = {}
-    for one in profile.slices:
-        if one.category in ON_GPU and one.correlation is not None and one.correlation in launched:
-            at = launched[one.correlation]
+    for event in profile.slices:
+        if event.category in ON_GPU and event.correlation is not None and event.correlation in launched:
+            at = launched[event.correlation]
             place = int(np.searchsorted(begins, at, side="right")) - 1
             if place >= 0 and at <= phases[place].end:
-                kernels.setdefault(place, []).append(one)
+                kernels.setdefault(place, []).append(event)
     on_gpu = list[Span]()
     for place in sorted(kernels):
-        phase, begin = phases[place], (min(one.begin for one in kernels[place]) - first) / 1e9
-        end = (max(one.end for one in kernels[place]) - first) / 1e9
+        phase, begin = phases[place], (min(event.begin for event in kernels[place]) - first) / 1e9
+        end = (max(event.end for event in kernels[place]) - first) / 1e9
         if on_gpu and on_gpu[-1].step == phase.step:
             begin = on_gpu[-1].end
         on_gpu.append(phase._replace(begin=min(begin, end), end=end))
@@ -197,8 +199,8 @@ def read_run(path: Path | str) -> Trace:
     >>> read_run("profile/rank0.json.gz")  # doctest: +SKIP
     <Trace training/profiled: measured, 2 ranks, 442 ms>
     """
-    given = check_path("path", path)
-    return read_profile(given) if is_profile(given) else read_trace(given)
+    file = check_path("path", path)
+    return read_profile(file) if is_profile(file) else read_trace(file)
 
 
 def is_profile(path: Path) -> bool:
@@ -222,10 +224,10 @@ def is_profile(path: Path) -> bool:
 def _files(path: Path | str | Sequence[Path | str]) -> list[Path]:
     """Return the given profile files, or those in a directory."""
     if not isinstance(path, str | Path):
-        paths = [check_path("path", one) for one in path]
+        paths = [check_path("path", file) for file in path]
     else:
-        given = check_path("path", path)
-        paths = sorted(each for each in given.iterdir() if is_profile_name(each)) if given.is_dir() else [given]
+        folder = check_path("path", path)
+        paths = sorted(each for each in folder.iterdir() if is_profile_name(each)) if folder.is_dir() else [folder]
     if not paths:
         raise InputError(f"{path}: no profile in it; torch's profiler writes .json or .json.gz")
     return paths
@@ -357,33 +359,35 @@ def _spans(profile: Profile, first: int) -> Iterator[Span]:
         times = (begin - first) / 1e9, (end - first) / 1e9
         return Span(profile.rank, name[:LONGEST_NAME], step, *times, collective=step)
 
-    on_gpu = any(one.category == "gpu_user_annotation" and SYNC.match(one.name) for one in slices)
-    for one in slices:
-        if one.name.startswith(OPTIMIZER):
-            yield span("optimizer", one.begin, one.end)
-        elif one.category in NAMED and SYNC.match(one.name):
-            if one.category == "gpu_user_annotation" or not on_gpu:
-                yield span("sync", one.begin, one.end)
-        elif one.category == "user_annotation" and not one.name.startswith(NOT_THE_USERS):
-            yield span(one.name.strip("# ") or "unnamed", one.begin, one.end)
-    named = {one.name for one in slices if one.category == "user_annotation"}
+    on_gpu = any(event.category == "gpu_user_annotation" and SYNC.match(event.name) for event in slices)
+    for event in slices:
+        if event.name.startswith(OPTIMIZER):
+            yield span("optimizer", event.begin, event.end)
+        elif event.category in NAMED and SYNC.match(event.name):
+            if event.category == "gpu_user_annotation" or not on_gpu:
+                yield span("sync", event.begin, event.end)
+        elif event.category == "user_annotation" and not event.name.startswith(NOT_THE_USERS):
+            yield span(event.name.strip("# ") or "unnamed", event.begin, event.end)
+    named = {event.name for event in slices if event.category == "user_annotation"}
     if "backward" not in named:
-        backward = [(one.begin, one.end) for one in slices if one.name.startswith(BACKWARD)]
-        yield from (span("backward", *whole) for whole in _merge_by_step(backward, ends))
+        backward = [(event.begin, event.end) for event in slices if event.name.startswith(BACKWARD)]
+        yield from (span("backward", *interval) for interval in _merge_by_step(backward, ends))
     if not {"forward", "## forward ##"} & named:
-        yield from (span("forward", *whole) for whole in _merge_by_step(_forward(profile), ends))
+        yield from (span("forward", *interval) for interval in _merge_by_step(_forward(profile), ends))
 
 
 def _forward(profile: Profile) -> list[tuple[int, int]]:
     """Return the begin and end of the operators with an arrow to backward."""
-    at = {(one.thread, one.begin): one.end for one in profile.slices if one.category == "cpu_op"}
+    at = {(event.thread, event.begin): event.end for event in profile.slices if event.category == "cpu_op"}
     return [(begin, at[thread, begin]) for thread, begin in profile.forward if (thread, begin) in at]
 
 
 def _step_ends(slices: Sequence[Slice]) -> Ints:
     """Return the end of each step except the last."""
-    marked = sorted(one.begin for one in slices if one.name.startswith(STEP) and one.category == "user_annotation")
-    ends = marked[1:] or sorted(one.end for one in slices if one.name.startswith(OPTIMIZER))[:-1]
+    marked = sorted(
+        event.begin for event in slices if event.name.startswith(STEP) and event.category == "user_annotation"
+    )
+    ends = marked[1:] or sorted(event.end for event in slices if event.name.startswith(OPTIMIZER))[:-1]
     return np.array(ends, np.int64)
 
 

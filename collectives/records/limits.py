@@ -79,8 +79,8 @@ def find_limits(trace: Trace, loads: LinkLoads | None = None) -> RunLimits:
         return _find_network_limits(trace, loads)
     if sum(share for name, share in phases.items() if name != "sync") > COMPUTING:
         return RunLimits("computing", "Computing, not the network", _computing_words(phases))
-    found, sync = _find_network_limits(trace, loads), phases.get("sync", 0.0)
-    return replace(found, sentence=f"Gradient sync takes {_percent(sync)} of the time. {found.sentence}")
+    limits, sync = _find_network_limits(trace, loads), phases.get("sync", 0.0)
+    return replace(limits, sentence=f"Gradient sync takes {_percent(sync)} of the time. {limits.sentence}")
 
 
 def phase_shares(trace: Trace) -> dict[str, float]:
@@ -90,14 +90,14 @@ def phase_shares(trace: Trace) -> dict[str, float]:
     >>> phase_shares(Trace("training/ring", "predicted", 1, 4.0, spans=[Span(0, "backward", 0, 1.0, 2.0)]))
     {'backward': 0.25}
     """
-    spans, whole = trace.spans, trace.world_size * trace.elapsed
-    if not trace.title.startswith("training/") or not whole:
+    spans, total = trace.spans, trace.world_size * trace.elapsed
+    if not trace.title.startswith("training/") or not total:
         return {}
     shares = {}
     for name in spans.names:
         if name in PHASES:
-            own = spans.select(spans.named(name))
-            shares[name] = float((own.end - own.begin).sum()) / whole
+            phase_spans = spans.select(spans.named(name))
+            shares[name] = float((phase_spans.end - phase_spans.begin).sum()) / total
     return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
 
@@ -352,14 +352,14 @@ def _who_cross(trace: Trace, loads: LinkLoads, cable: Cable) -> str:
 
 def _full_words(trace: Trace, full: Sequence[Cable], cables: Sequence[Cable]) -> tuple[str, str]:
     cable, few = full[0], len(full)
-    rates = [one.bandwidth for one in cables]
+    rates = [link.bandwidth for link in cables]
     usual = max(dict.fromkeys(rates), key=rates.count)
     is_thin = cable.bandwidth < 0.95 * usual
     where = f", where most have {format_bandwidth(usual)}" if is_thin else ", like the others" if few == 1 else ""
     whom = "" if few == 1 else f"{cable.name} and {few - 1} more: "
     words = f"{whom}{format_bandwidth(cable.bandwidth)}{'' if few == 1 else ' each'}{where}."
     words += f" {_used(cable)} of {'its' if few == 1 else 'their'} capacity is used over the whole run"
-    blame = sum(one.blame for one in full) / trace.elapsed
+    blame = sum(link.blame for link in full) / trace.elapsed
     if blame > 0.05:
         words += f"; {_percent(min(1.0, blame))} of the critical path waits for {'it' if few == 1 else 'them'}"
     words += "."

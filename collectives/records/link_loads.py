@@ -49,9 +49,9 @@ class LinkRoutes:
         >>> LinkRoutes(np.array([0, 0, 2]), np.array([0, 1])).least(np.array([0.5, 0.25])).tolist()
         [inf, 0.25]
         """
-        found = np.full(len(self.first) - 1, np.inf)
-        np.minimum.at(found, self._of_hops(), of_link[self.link])
-        return found
+        rates = np.full(len(self.first) - 1, np.inf)
+        np.minimum.at(rates, self._of_hops(), of_link[self.link])
+        return rates
 
     def _of_hops(self) -> Ints:
         return np.repeat(np.arange(len(self.first) - 1), np.diff(self.first))
@@ -67,11 +67,11 @@ def link_routes(trace: Trace) -> LinkRoutes:
     [0]
     """
     numbers = {(link.src, link.dst): number for number, link in enumerate(trace.links)}
-    found = LinkRoutes(*trace.messages.routes.links(numbers))
-    hops = np.diff(found.first)
-    unknown = np.bincount(found._of_hops(), found.link < 0, len(hops)) > 0
-    kept = np.where(unknown, 0, hops)
-    return LinkRoutes(np.append(0, np.cumsum(kept)), found.link[np.repeat(~unknown, hops)])
+    routes = LinkRoutes(*trace.messages.routes.links(numbers))
+    hops = np.diff(routes.first)
+    unknown = np.bincount(routes._of_hops(), routes.link < 0, len(hops)) > 0
+    hop_counts = np.where(unknown, 0, hops)
+    return LinkRoutes(np.append(0, np.cumsum(hop_counts)), routes.link[np.repeat(~unknown, hops)])
 
 
 @dataclass(frozen=True)
@@ -186,14 +186,14 @@ def _split(
     delay = routes.sums(np.array([link.latency for link in trace.links], float))
     narrowest = routes.least(capacity)
     cuts = np.append(np.flatnonzero(np.diff(first[:-1] // AT_ONCE, prepend=-1)), len(first) - 1)
-    for one, other in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
-        mine = message[first[one] : first[other]]
-        starts = first[one : other + 1] - first[one]
+    for cut, other in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
+        mine = message[first[cut] : first[other]]
+        starts = first[cut : other + 1] - first[cut]
         ends, sizes, ways = end[mine], nbytes[mine], route[mine]
         start = np.minimum(begin[mine] + delay[ways], ends)
         rate = sizes / np.maximum(ends - start, INSTANT_S)
-        link = np.repeat(np.arange(other - one), np.diff(starts))
-        yield slice(one, other), _Crossings(starts, link, start, ends, sizes, rate, rate / narrowest[ways])
+        link = np.repeat(np.arange(other - cut), np.diff(starts))
+        yield slice(cut, other), _Crossings(starts, link, start, ends, sizes, rate, rate / narrowest[ways])
 
 
 def _greatest_rates(part: _Crossings) -> Floats:

@@ -140,8 +140,8 @@ class Messages(Columnar[Message]):
         begin = columns.pop("begin", None)
         plain: dict[str, Any] = {"route": 0, "channel": 0, "count": 1, "reduces": False, "collective": 0}
         same = {"dst_step": columns["step"], "into": columns["chunk"], "src_posted": begin, "dst_posted": begin}
-        given = plain | same | columns
-        super().__init__(given)
+        fields = plain | same | columns
+        super().__init__(fields)
         self.routes = routes
         if self.kept["into"] is not self.kept["chunk"] and np.array_equal(self.kept["into"], self.kept["chunk"]):
             self.kept["into"] = self.kept["chunk"]  # as in most collectives, so they need the memory once
@@ -204,7 +204,7 @@ class Messages(Columnar[Message]):
         if not self._equal_columns(other, [name for name in self.COLUMNS if name != "route"]):
             return False
         pairs = np.unique(np.stack([self.route, other.route]), axis=1).T.tolist()
-        return all(self.routes[one] == other.routes[two] for one, two in pairs)
+        return all(self.routes[number] == other.routes[two] for number, two in pairs)
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -130,11 +130,11 @@ class ModelProfile:
             for key, value in zip(layer._fields[4:], layer[4:], strict=True):
                 most = MOST_FLOPS if key.endswith("flops") else MOST_COUNTED
                 if not 0 <= value <= most:
-                    said = f"{key} of {quote(layer.name)} is {quote(value)}; give 0 to {most:.0e}"
-                    raise InputError(f"profile of {quote(self.model)}: {said}")
+                    problem = f"{key} of {quote(layer.name)} is {quote(value)}; give 0 to {most:.0e}"
+                    raise InputError(f"profile of {quote(self.model)}: {problem}")
             if min(layer.tensors, default=1) < 1 or sum(layer.tensors) > MOST_COUNTED:
-                what = f"tensors of {quote(layer.name)} are {quote(layer.tensors)}"
-                raise InputError(f"profile of {quote(self.model)}: {what}")
+                fault = f"tensors of {quote(layer.name)} are {quote(layer.tensors)}"
+                raise InputError(f"profile of {quote(self.model)}: {fault}")
         if self.parameters > MOST_COUNTED:
             raise InputError(f"profile of {quote(self.model)}: it has {self.parameters:.3g} parameters")
         seen = set[str]()
@@ -142,16 +142,24 @@ class ModelProfile:
             if block in seen:
                 raise InputError(f"profile of {quote(self.model)}: the layers of block {quote(block)} are not in a row")
             seen.add(block)
-        for one in self.measured:
-            self._check_measured(one)
+        for measurement in self.measured:
+            self._check_measured(measurement)
 
-    def _check_measured(self, one: Measured) -> None:
-        where = f"profile of {quote(self.model)}: what was measured on {quote(one.device)}"
-        if not 1 <= one.batch_size <= MOST_COUNTED:
-            raise InputError(f"{where}: batch_size is {quote(one.batch_size)}; give a whole number from 1 on")
-        if len(one.forward) != len(self.layers) or len(one.backward) != len(self.layers):
-            raise InputError(f"{where} has {len(one.forward)} and {len(one.backward)} layers, not {len(self.layers)}")
-        times = (*one.forward, *one.backward, one.optimizer, one.loading, one.step)
+    def _check_measured(self, measurement: Measured) -> None:
+        where = f"profile of {quote(self.model)}: what was measured on {quote(measurement.device)}"
+        if not 1 <= measurement.batch_size <= MOST_COUNTED:
+            raise InputError(f"{where}: batch_size is {quote(measurement.batch_size)}; give a whole number from 1 on")
+        if len(measurement.forward) != len(self.layers) or len(measurement.backward) != len(self.layers):
+            raise InputError(
+                f"{where} has {len(measurement.forward)} and {len(measurement.backward)} layers, not {len(self.layers)}"
+            )
+        times = (
+            *measurement.forward,
+            *measurement.backward,
+            measurement.optimizer,
+            measurement.loading,
+            measurement.step,
+        )
         if not all(0 <= seconds <= MOST_SECONDS for seconds in times):
             raise InputError(f"{where}: a time is below 0 or above {MOST_SECONDS:g} s")
 
@@ -170,8 +178,8 @@ class ModelProfile:
         >>> find_model_profile("gpt2-xl").tokens, find_model_profile("resnet50").tokens
         (1024, 0)
         """
-        found = re.fullmatch(r"([0-9]{1,15}) tokens?", self.sample)
-        return int(found[1]) if found else 0
+        match = re.fullmatch(r"([0-9]{1,15}) tokens?", self.sample)
+        return int(match[1]) if match else 0
 
     @property
     def input_bytes(self) -> int:
@@ -371,11 +379,11 @@ def parse_transformer(text: str) -> tuple[str, TransformerShape]:
     >>> parse_transformer("gpt:layers=2,width=8,heads=2,context=16,vocabulary=100")[1].hidden
     32
     """
-    name, _, given = text.partition(":")
-    kind, _, own = TRANSFORMERS.get(name, f"{name}:").partition(":")
-    given = f"{own},{given}"
+    name, _, dimensions = text.partition(":")
+    kind, _, defaults = TRANSFORMERS.get(name, f"{name}:").partition(":")
+    dimensions = f"{defaults},{dimensions}"
     values: dict[str, int] = {}
-    for part in filter(None, (each.strip() for each in given.split(","))):
+    for part in filter(None, (each.strip() for each in dimensions.split(","))):
         key, _, value = (each.strip() for each in part.partition("="))
         if key not in TransformerShape._fields:
             raise InputError(f"model {quote(text)}: unknown key {quote(key)}; {suggest(key, TransformerShape._fields)}")

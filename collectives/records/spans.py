@@ -46,8 +46,8 @@ class Spans(Columnar[Span]):
 
     def __init__(self, names: Sequence[str] = (), **columns: npt.ArrayLike) -> None:
         """Store columns of one length, each an array or one number; ``name`` indexes ``names``."""
-        given = {"channel": 0, "collective": 0} | columns
-        super().__init__(given)
+        fields = {"channel": 0, "collective": 0} | columns
+        super().__init__(fields)
         self.names = tuple(names)
 
     @classmethod
@@ -68,11 +68,11 @@ class Spans(Columnar[Span]):
         >>> Spans.of_all_ranks(2, [("forward", 0, 0.0, 2.0)])[1]
         Span(rank=1, name='forward', step=0, begin=0.0, end=2.0, channel=0, collective=0)
         """
-        given, numbers = list(phases), dict[str, int]()
-        name = [numbers.setdefault(one, len(numbers)) for one, *_ in given]
-        step = np.repeat(np.array([step for _, step, *_ in given], np.int64), ranks)
-        begin, end = (np.repeat(np.array([one[at] for one in given], np.float64), ranks) for at in (2, 3))
-        rank, named = np.tile(np.arange(ranks), len(given)), np.repeat(np.array(name, np.int64), ranks)
+        rows, numbers = list(phases), dict[str, int]()
+        name = [numbers.setdefault(phase, len(numbers)) for phase, *_ in rows]
+        step = np.repeat(np.array([step for _, step, *_ in rows], np.int64), ranks)
+        begin, end = (np.repeat(np.array([row[at] for row in rows], np.float64), ranks) for at in (2, 3))
+        rank, named = np.tile(np.arange(ranks), len(rows)), np.repeat(np.array(name, np.int64), ranks)
         return cls(tuple(numbers), rank=rank, name=named, step=step, begin=begin, end=end, collective=step)
 
     def to_plain(self) -> dict[str, Any]:
@@ -110,7 +110,7 @@ class Spans(Columnar[Span]):
         if not self._equal_columns(other, [name for name in self.COLUMNS if name != "name"]):
             return False
         pairs = np.unique(np.stack([self.name, other.name]), axis=1).T.tolist()
-        return all(self.names[one] == other.names[two] for one, two in pairs)
+        return all(self.names[number] == other.names[two] for number, two in pairs)
 
     __hash__ = None  # type: ignore[assignment]
 

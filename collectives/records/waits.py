@@ -194,10 +194,10 @@ class _Legs:
     def _place(self, leg: int) -> tuple[int, ...]:
         """Return the sort key of a leg among those of the same ranks."""
         if leg < self.spans_from:
-            kept = self.trace.messages.kept
-            return tuple(int(kept[name][leg]) for name in ("collective", "channel", "step", "chunk"))
-        kept, index = self.trace.spans.kept, int(self.kept[leg - self.spans_from])
-        return tuple(int(kept[name][index]) for name in ("collective", "channel", "step", "name"))
+            columns = self.trace.messages.kept
+            return tuple(int(columns[name][leg]) for name in ("collective", "channel", "step", "chunk"))
+        columns, index = self.trace.spans.kept, int(self.kept[leg - self.spans_from])
+        return tuple(int(columns[name][index]) for name in ("collective", "channel", "step", "name"))
 
     def leg(self, number: int) -> Leg:
         """Return a leg as a ``Leg``."""

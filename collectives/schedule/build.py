@@ -96,11 +96,13 @@ def _describe_failure(call: ProgramCall, at: tuple[int, int, int], error: BaseEx
     return with_line(str(error), line, file) if line else f"{error}{call.at_line(*at)}"
 
 
-def _program_error(call: ProgramCall, names_channel: bool, at: tuple[int, int, int], what: str) -> ProgramError:
+def _program_error(call: ProgramCall, names_channel: bool, at: tuple[int, int, int], problem: str) -> ProgramError:
     """Return the error for a rank, channel and step."""
     rank, channel, step = at
     on_channel = f", channel {channel}" if names_channel else ""
-    return ProgramError(f"{call.describe()}, rank {rank}{on_channel}, step {step}: {what}", call.world_size, rank, step)
+    return ProgramError(
+        f"{call.describe()}, rank {rank}{on_channel}, step {step}: {problem}", call.world_size, rank, step
+    )
 
 
 def columns_of(call: ProgramCall, programs: Programs) -> tuple[OperationColumns, ProgramError | None]:
@@ -120,10 +122,10 @@ def columns_of(call: ProgramCall, programs: Programs) -> tuple[OperationColumns,
     failure = None
     if odd is not None:
         index = odd // 5
-        name, what = Kind(numbers[5 * index]).name.lower(), _describe_odd(numbers[odd])
+        name, problem = Kind(numbers[5 * index]).name.lower(), _describe_odd(numbers[odd])
         rank, channel, step = location[index].tolist()
-        what += call.at_line(rank, channel, step)
-        failure = _program_error(call, len(programs[rank]) > 1, (rank, channel, step), f"{name}: {what}")
+        problem += call.at_line(rank, channel, step)
+        failure = _program_error(call, len(programs[rank]) > 1, (rank, channel, step), f"{name}: {problem}")
         array = np.array(numbers[: 5 * index])
     fields = array.astype(np.int32).reshape(-1, 5)
     columns = np.concatenate([location[: len(fields)], fields], axis=1).T.copy()

@@ -36,9 +36,9 @@ def match_halves(kind: npt.NDArray[Any], key: Keys) -> Ints:
     sends, others = (_by_key(which, key) for which in (kind == Kind.SEND, receives(kind)))
     match = np.full(len(kind), -1, np.int32)
     if not np.array_equal(key[sends], key[others]):
-        one, two = (_with_occurrence(key[half], len(kind)) for half in (sends, others))
-        _, here, there = np.intersect1d(one, two, assume_unique=True, return_indices=True)
-        sends, others = sends[here], others[there]
+        send_keys, two = (_with_occurrence(key[half], len(kind)) for half in (sends, others))
+        _, here, other_places = np.intersect1d(send_keys, two, assume_unique=True, return_indices=True)
+        sends, others = sends[here], others[other_places]
     match[sends], match[others] = others, sends
     return match
 
@@ -63,13 +63,13 @@ def ends_agree(call: ProgramCall, counts: tuple[Ints, Ints], chunks: tuple[Ints,
     return np.asarray(same & (counts[0] == counts[1]))
 
 
-def same_chunks(one: Ints, other: Ints, chunks: int) -> Bools:
+def same_chunks(chunk: Ints, other: Ints, chunks: int) -> Bools:
     """Return which entries, including scratch, represent the same chunk of the buffer, and thus have equal size.
 
     >>> same_chunks(np.array([1, 1], np.int32), np.array([5, 6], np.int32), chunks=4).tolist()
     [True, False]
     """
-    return np.asarray((one - other) % chunks == 0)
+    return np.asarray((chunk - other) % chunks == 0)
 
 
 def first_mismatch(columns: OperationColumns, call: ProgramCall, key: Keys) -> int | None:
@@ -108,7 +108,7 @@ def first_offence(columns: OperationColumns, call: ProgramCall) -> Offence | Non
 
 
 def _first(offences: Iterable[Offence | None]) -> Offence | None:
-    return min((offence for offence in offences if offence is not None), key=lambda one: one.at, default=None)
+    return min((offence for offence in offences if offence is not None), key=lambda offence: offence.at, default=None)
 
 
 def _where(broken: Bools, problem: Callable[[int], str]) -> Offence | None:
@@ -242,7 +242,7 @@ def _lie_side_by_side(columns: OperationColumns, channels: int) -> bool:
         np.maximum.at(high, owner, first.astype(np.int64) + columns.count)
     begins, ends = low.reshape(-1, channels), high.reshape(-1, channels)
     order = np.argsort(begins, axis=1)
-    begins, ends = (np.take_along_axis(one, order, axis=1) for one in (begins, ends))
+    begins, ends = (np.take_along_axis(column, order, axis=1) for column in (begins, ends))
     return bool((ends[:, :-1] <= begins[:, 1:]).all())
 
 

@@ -60,11 +60,13 @@ def _look_at(algorithm: Algorithm, world_size: int, root: int, rank: int) -> _Lo
 def check_operations(algorithm: Algorithm, world_size: int, root: int = 0) -> None:
     """Raise TooLarge if a schedule has more operations than the memory limit allows."""
     operations = estimate_operations(algorithm, world_size, root)
-    what = (
+    excess = (
         f"{algorithm.full_name}, world size {world_size}: about {operations:,} operations ({operations // 2:,} "
         "messages) or more would take minutes and gigabytes to write down"
     )
-    check_fits(operations, Gigabyte.TABLED, what, "ask for an algorithm in which all ranks say the same, such as ring")
+    check_fits(
+        operations, Gigabyte.TABLED, excess, "ask for an algorithm in which all ranks say the same, such as ring"
+    )
 
 
 @lru_cache(maxsize=64)

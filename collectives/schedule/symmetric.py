@@ -171,7 +171,7 @@ def _ranks_are_permuted(schedule: SymmetricSchedule) -> bool:
     if (schedule.read.stride != schedule.written.stride)[local].any():
         return False
     used = schedule.read.select(np.flatnonzero(reads)), schedule.written.select(np.flatnonzero(writes))
-    base, stride = np.concatenate([one.base for one in used]), np.concatenate([one.stride for one in used])
+    base, stride = np.concatenate([chunks.base for chunks in used]), np.concatenate([chunks.stride for chunks in used])
     count, moves = np.concatenate([schedule.count[reads], schedule.count[writes]]), stride > 0
     if not moves.any():
         return True

@@ -36,9 +36,9 @@ def gradients_of(tensors: Sequence[Sequence[int]], work: Sequence[float], item_b
     [Gradient(nbytes=16, ready=0.25), Gradient(nbytes=8, ready=1.0), Gradient(nbytes=32, ready=1.0)]
     """
     done = [*accumulate(reversed(work))]
-    whole = (done[-1] if done else 0) or 1
+    total = (done[-1] if done else 0) or 1
     return [
-        Gradient(elements * item_bytes, until / whole)
+        Gradient(elements * item_bytes, until / total)
         for layer, until in zip(reversed(tensors), done, strict=True)
         for elements in reversed(layer)
     ]
@@ -53,14 +53,14 @@ def fill_buckets(
     [Bucket(nbytes=3, ready=0.1), Bucket(nbytes=9, ready=0.5), Bucket(nbytes=2, ready=1.0)]
     """
     buckets: list[Bucket] = []
-    held, ready = 0, 0.0
+    nbytes, ready = 0, 0.0
     for gradient in gradients:
-        held, ready = held + gradient.nbytes, max(ready, gradient.ready)
-        if held >= (bucket_bytes if buckets else min(first_bytes, bucket_bytes)):
-            buckets.append(Bucket(held, ready))
-            held = 0
-    if held:
-        buckets.append(Bucket(held, ready))
+        nbytes, ready = nbytes + gradient.nbytes, max(ready, gradient.ready)
+        if nbytes >= (bucket_bytes if buckets else min(first_bytes, bucket_bytes)):
+            buckets.append(Bucket(nbytes, ready))
+            nbytes = 0
+    if nbytes:
+        buckets.append(Bucket(nbytes, ready))
     return buckets
 
 
@@ -110,8 +110,8 @@ def _block(inputs: int, width: int, expansion: int, before: int, side: int) -> I
     else:  # the stride is in the middle
         outputs = width * expansion
         kernels = ((inputs, width, 1, before), (width, width, 3, side), (width, outputs, 1, side))  # type: ignore[assignment]
-    for given, made, kernel, pixels in kernels:
-        yield _convolution(given, made, kernel, pixels)
+    for fan_in, made, kernel, pixels in kernels:
+        yield _convolution(fan_in, made, kernel, pixels)
         yield WeightLayer((made, made), 0)
 
 

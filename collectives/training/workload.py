@@ -72,8 +72,8 @@ class DataLoading:
         ('[num_workers=2, random_crop=4]', '')
         """
         usual, names = DataLoading(), ("num_workers", "prefetch_factor", "pin_memory", "random_crop", "flip")
-        given = [f"{name}={getattr(self, name)}" for name in names if getattr(self, name) != getattr(usual, name)]
-        return f"[{', '.join(given)}]" if given else ""
+        settings = [f"{name}={getattr(self, name)}" for name in names if getattr(self, name) != getattr(usual, name)]
+        return f"[{', '.join(settings)}]" if settings else ""
 
 
 MODELS = tuple(BLOCKS)
@@ -106,8 +106,8 @@ class Buckets:
     @property
     def label(self) -> str:
         """The bracketed part of a gradient sync's label, such as ``overlap`` or ``hook=ddp, bucket_mb=10``."""
-        given = "overlap" if self.hook == "own" else f"hook={self.hook}"
-        return given if self.mb == Buckets.mb else f"{given}, bucket_mb={self.mb:g}"
+        hook = "overlap" if self.hook == "own" else f"hook={self.hook}"
+        return hook if self.mb == Buckets.mb else f"{hook}, bucket_mb={self.mb:g}"
 
 
 @dataclass(frozen=True)
@@ -288,8 +288,8 @@ class Training(Recipe, DataLoading):
         """The model, with the non-default options that affect its computing in brackets."""
         usual = Training(self.gradient_sync)
         names = ("stem", "classes", "image_shape", "precision", "accumulate", "optimizer", "sync_batch_norm")
-        given = [f"{name}={getattr(self, name)}" for name in names if getattr(self, name) != getattr(usual, name)]
-        return f"{self.model}[{', '.join(given)}]" if given else self.model
+        settings = [f"{name}={getattr(self, name)}" for name in names if getattr(self, name) != getattr(usual, name)]
+        return f"{self.model}[{', '.join(settings)}]" if settings else self.model
 
     @property
     def data_kind(self) -> str:
@@ -300,8 +300,8 @@ class Training(Recipe, DataLoading):
     def sync_name(self) -> str:
         """The label of the gradient sync, such as ``ring``, ``ring[overlap]``, ``ring[hook=ddp]`` or ``ddp``."""
         if self.gradient_sync is None:
-            own = self.buckets is not None and self.buckets.mb != Buckets.mb
-            return f"ddp[bucket_mb={self.buckets.mb:g}]" if self.buckets is not None and own else "ddp"
+            is_sized = self.buckets is not None and self.buckets.mb != Buckets.mb
+            return f"ddp[bucket_mb={self.buckets.mb:g}]" if self.buckets is not None and is_sized else "ddp"
         name = self.gradient_sync.label
         if self.buckets is None:
             return name
