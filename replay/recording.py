@@ -246,7 +246,7 @@ class Recording:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of the recording's file as plain JSON, with long columns packed."""
-        fields_ = {one.name: getattr(self, one.name) for one in fields(Recording)}
+        fields_ = {field.name: getattr(self, field.name) for field in fields(Recording)}
         fields_ |= {"calls": self.calls.to_plain(), "entries": self.entries.to_plain()}
         return {"schema_version": self.SCHEMA_VERSION, **fields_}
 
@@ -284,8 +284,8 @@ def _problems(recording: Recording) -> Iterator[str]:
 def _name_problems(recording: Recording) -> Iterator[str]:
     """Yield unprintable texts, and groups and streams of ranks that do not exist."""
     texts = [recording.title, recording.where, *recording.verbs, *recording.dtypes, *recording.ops, *recording.lines]
-    texts += [one.name for one in recording.groups] + [mark.name for mark in recording.marks]
-    texts += [one.name for one in recording.streams]
+    texts += [group.name for group in recording.groups] + [mark.name for mark in recording.marks]
+    texts += [stream.name for stream in recording.streams]
     for text in texts + [text for site in recording.sites for text in (site.file, site.text)]:
         check_printable("a text", text)
     for name in recording.verbs:
@@ -324,8 +324,8 @@ def _number_problems(recording: Recording) -> Iterator[str]:
     for name, names in known.items():
         limits.append((f"calls.{name} of collectives", getattr(calls, name)[collective], len(names)))
     limits.append(("calls.peer of messages", calls.peer[~collective], recording.world_size))
-    for what, most in (((Did.POST, Did.WAIT), len(calls)), ((Did.BEGIN, Did.END), len(recording.marks))):
-        limits.append(("entries.number", entries.number[np.isin(entries.did, what)], most))
+    for kinds, most in (((Did.POST, Did.WAIT), len(calls)), ((Did.BEGIN, Did.END), len(recording.marks))):
+        limits.append(("entries.number", entries.number[np.isin(entries.did, kinds)], most))
     for name, column, limit in limits:
         for at in np.flatnonzero((column < 0) | (column >= limit))[:1].tolist():
             yield f"{name}.{at} is {column[at]}; there are {limit}"
@@ -367,10 +367,10 @@ def _log_problems(recording: Recording) -> Iterator[str]:
     of_calls = np.flatnonzero(entries.did <= Did.WAIT)
     call, stream = entries.number[of_calls], entries.stream[of_calls]
     late = (at[call] < 0) | ((entries.stream[at[call]] == stream) & (at[call] > of_calls))
-    for one in of_calls[late][:1].tolist():
-        yield f"entries.{one} waits for call {entries.number[one]}, which is not posted before"
-    for one in of_calls[calls.rank[call] != rank[of_calls]][:1].tolist():
-        yield f"entries.{one} is of rank {rank[one]}, and its call {entries.number[one]} is not"
+    for entry in of_calls[late][:1].tolist():
+        yield f"entries.{entry} waits for call {entries.number[entry]}, which is not posted before"
+    for entry in of_calls[calls.rank[call] != rank[of_calls]][:1].tolist():
+        yield f"entries.{entry} is of rank {rank[entry]}, and its call {entries.number[entry]} is not"
     signals = entries.number[entries.did == Did.SIGNAL]
     if len(np.unique(signals)) < len(signals):
         yield "entries: a signal is given twice"

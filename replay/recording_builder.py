@@ -85,7 +85,7 @@ class RecordingBuilder:
         return len(self._streams) - 1
 
     def collective(
-        self, rank: int, key: Hashable, what: RecordedCollective, *, line: str = "", site: SourceLine = UNKNOWN
+        self, rank: int, key: Hashable, collective: RecordedCollective, *, line: str = "", site: SourceLine = UNKNOWN
     ) -> int:
         """Return the number of a rank's part of a collective.
 
@@ -95,14 +95,14 @@ class RecordingBuilder:
             rank=rank,
             kind=CallKind.COLLECTIVE,
             key=self._keys[key],
-            nbytes=what.elements * what.itemsize,
-            verb=self._verbs[what.verb],
-            group=self._groups[RankGroup(what.group, what.ranks)],
-            elements=what.elements,
-            dtype=self._dtypes[what.dtype],
-            itemsize=what.itemsize,
-            op=self._ops[what.op],
-            root=what.root,
+            nbytes=collective.elements * collective.itemsize,
+            verb=self._verbs[collective.verb],
+            group=self._groups[RankGroup(collective.group, collective.ranks)],
+            elements=collective.elements,
+            dtype=self._dtypes[collective.dtype],
+            itemsize=collective.itemsize,
+            op=self._ops[collective.op],
+            root=collective.root,
             line=self._lines[line],
             site=self._sites[site],
         )
@@ -170,15 +170,15 @@ class RecordingBuilder:
 
     def compute(self, stream: int, seconds: float) -> None:
         """Add computing after the last entry of a stream."""
-        one = self._streams[stream]
-        self._streams[stream] = one._replace(tail=one.tail + seconds)
+        state = self._streams[stream]
+        self._streams[stream] = state._replace(tail=state.tail + seconds)
 
     def recording(self) -> Recording:
         """Return the recording so far. Raise InputError if no run can produce it."""
         lengths = [len(log) for log in self._logs]
         table = [entry for log in self._logs for entry in log]
         did, number, seconds, took = zip(*table, strict=True) if table else ([], [], [], [])
-        found = Recording(
+        recording = Recording(
             title=self.title,
             where=self.where,
             world_size=self.world_size,
@@ -200,5 +200,5 @@ class RecordingBuilder:
             marks=tuple(self._marks),
             notes=tuple(self.notes),
         )
-        found.check()
-        return found
+        recording.check()
+        return recording

@@ -135,11 +135,11 @@ def _add_call(builder: RecordingBuilder, log: CallLog, call: NotedCall, times: d
         return post(log.rank, call.peer, nbytes, key=key, tag=max(0, call.tag), site=site)
     key = (name, ranks, times[name, ranks])
     times[name, ranks] += 1
-    what = RecordedCollective(
+    collective = RecordedCollective(
         call.what, ranks, call.elements, call.itemsize, call.dtype, call.op, call.root, group=name
     )
     line = name if log.backend == "nccl" else ""
-    return builder.collective(log.rank, key, what, line=line, site=site)
+    return builder.collective(log.rank, key, collective, line=line, site=site)
 
 
 GRACE_S = 10.0  # for torchrun to end its ranks

@@ -55,8 +55,8 @@ def _numel(name: str, times_ranks: bool = False) -> Elements:
     """Return a function that counts the elements of an argument; ``times_ranks`` if it is one rank's part."""
 
     def count(named: dict[str, Any], ranks: int) -> int:
-        own = sum(tensor.numel() for tensor in flatten(named[name]))
-        return own * ranks if times_ranks else own
+        numel = sum(tensor.numel() for tensor in flatten(named[name]))
+        return numel * ranks if times_ranks else numel
 
     return count
 
@@ -99,8 +99,8 @@ def find_operator() -> str:
     while frame is not None:
         argument = ASKED.get(Path(frame.f_code.co_filename).name)
         if argument is not None and argument in frame.f_locals:
-            asked = frame.f_locals[argument]
-            name = str(getattr(asked, "op", asked)).rpartition(".")[2].lower()
+            operation = frame.f_locals[argument]
+            name = str(getattr(operation, "op", operation)).rpartition(".")[2].lower()
             return {"avg": "mean", "premul_sum": "sum"}.get(name, name)
         frame = frame.f_back
     return "sum"
@@ -232,7 +232,7 @@ class CallRecorder:
                 self._entries.append((Did.WAIT, number))
                 self._moments.append((self._last, self._last, self._last, now))
                 self._last = now
-            self._works = {at: kept for at, kept in self._works.items() if kept[1] < first}
+            self._works = {at: work for at, work in self._works.items() if work[1] < first}
             return result
 
         return noted
@@ -251,19 +251,19 @@ class CallRecorder:
     def _on_call(self, operator: C10dOperator, named: dict[str, Any], call: Callable[[], Any]) -> Any:
         self.begin()
         gpu = None if operator.verb == "barrier" else self._find_gpu(named[operator.tensors])  # torch chose that one
-        own = self.clock.now()
+        computed_at = self.clock.now()
         if gpu is not None:
             self.clock = StreamTimer(gpu)
             if dist.ProcessGroup.unbox(named["process_group"])._get_backend(gpu).name() == "nccl":
                 self.log.backend = "nccl"
         number = self._note(operator, named)
-        result = self._timed(Did.POST, number, call, own)
+        result = self._timed(Did.POST, number, call, computed_at)
         work = result[-1] if isinstance(result, tuple) and result else result
         if not isinstance(work, torch.ScriptObject):
             self.log.calls[number] = self.log.calls[number]._replace(is_sync=True)
         else:
-            found = dist.Work.unbox(work)
-            self._works[id(found)] = found, number
+            torch_work = dist.Work.unbox(work)
+            self._works[id(torch_work)] = torch_work, number
             if len(self._works) > MOST_WORKS:
                 self._works.pop(next(iter(self._works)))
             if named.get("async_op", True) and torch._C._current_graph_task_id() != -1:
@@ -273,22 +273,22 @@ class CallRecorder:
         self._last = self.clock.now()
         return result
 
-    def _timed(self, did: Did, number: int, call: Callable[[], Any], own: Any = None) -> Any:
-        """Make a call and record its times; ``own`` is the end of the rank's own computing. Default: now."""
+    def _timed(self, did: Did, number: int, call: Callable[[], Any], computed_at: Any = None) -> Any:
+        """Make a call and record its times; ``computed_at`` is the end of the rank's own computing. Default: now."""
         begun = self.clock.now()
         result = call()
         ended = self.clock.now()
         self._entries.append((did, number))
-        self._moments.append((self._last, begun if own is None else own, begun, ended))
+        self._moments.append((self._last, begun if computed_at is None else computed_at, begun, ended))
         self._last = self.clock.now()
         return result
 
     def _on_wait(self, work: Any, wait: Callable[[], Any]) -> Any:
-        found = self._works.pop(id(work), None)
-        if found is None:
+        work_call = self._works.pop(id(work), None)
+        if work_call is None:
             return wait()
-        result = self._timed(Did.WAIT, found[1], wait)
-        self._find_source(work, found[1])
+        result = self._timed(Did.WAIT, work_call[1], wait)
+        self._find_source(work, work_call[1])
         return result
 
     def _find_source(self, work: Any, number: int) -> None:
@@ -362,14 +362,14 @@ class CallRecorder:
         if self._last is None:
             return self.log
         end = self.clock.now()
-        pairs = [(last, own) for last, own, _, _ in self._moments]
+        pairs = [(last, computed_at) for last, computed_at, _, _ in self._moments]
         pairs += [(begun, ended) for _, _, begun, ended in self._moments]
         *seconds, tail = self.clock.seconds([*pairs, (self._last, end)])
         number = len(self._moments)
         self.log.tail = max(0.0, tail)
         self.log.entries = [
-            NotedEntry(int(did), call, max(0.0, own), max(0.0, took))
-            for (did, call), own, took in zip(self._entries, seconds[:number], seconds[number:], strict=True)
+            NotedEntry(int(did), call, max(0.0, computing), max(0.0, took))
+            for (did, call), computing, took in zip(self._entries, seconds[:number], seconds[number:], strict=True)
         ]
         self.log.notes = list(dict.fromkeys(self.log.notes))
         return self.log

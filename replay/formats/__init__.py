@@ -14,7 +14,7 @@ def read_any_recording(path: Path | str) -> Recording:
 
     Raise InputError with the file and its error.
     """
-    given = check_path("recording", path)
-    if given.suffix == ".et":
-        return read_chakra(given)
-    return read_profiled(given) if is_profile(given) else read_recording(given)
+    file = check_path("recording", path)
+    if file.suffix == ".et":
+        return read_chakra(file)
+    return read_profiled(file) if is_profile(file) else read_recording(file)

@@ -57,57 +57,57 @@ class ChakraNode:
 
     def to_bytes(self) -> bytes:
         """Return the node as a protobuf message."""
-        found = number_field(1, self.number) + bytes_field(2, self.name.encode()) + number_field(3, self.kind)
-        found += b"".join(number_field(5, one) for one in self.after)
-        found += number_field(7, self.micros)
+        message = number_field(1, self.number) + bytes_field(2, self.name.encode()) + number_field(3, self.kind)
+        message += b"".join(number_field(5, node) for node in self.after)
+        message += number_field(7, self.micros)
         for name, value in self.numbers.items():
             kind = BOOL if name.startswith("is_") else INT64
-            found += bytes_field(10, bytes_field(1, name.encode()) + number_field(kind, value))
+            message += bytes_field(10, bytes_field(1, name.encode()) + number_field(kind, value))
         for name, text in self.texts.items():
-            found += bytes_field(10, bytes_field(1, name.encode()) + bytes_field(STRING, text.encode()))
-        return found
+            message += bytes_field(10, bytes_field(1, name.encode()) + bytes_field(STRING, text.encode()))
+        return message
 
 
 def _read_node(message: bytes) -> ChakraNode:
     """Return a node. Raise ValueError if it is invalid."""
     node = ChakraNode(-1)
-    for one in read_fields(message):
-        if one.number == 1:
-            node.number = one.whole
-        elif one.number == 2:
-            node.name = make_printable(one.text, most=100)
-        elif one.number == 3:
-            node.kind = one.whole
-        elif one.number in (4, 5):
-            node.after += _numbers(one)
-        elif one.number == 7:
-            node.micros = one.whole
-        elif one.number == 10:
-            _read_attribute(one.inner, node)
+    for wire_field in read_fields(message):
+        if wire_field.number == 1:
+            node.number = wire_field.whole
+        elif wire_field.number == 2:
+            node.name = make_printable(wire_field.text, most=100)
+        elif wire_field.number == 3:
+            node.kind = wire_field.whole
+        elif wire_field.number in (4, 5):
+            node.after += _numbers(wire_field)
+        elif wire_field.number == 7:
+            node.micros = wire_field.whole
+        elif wire_field.number == 10:
+            _read_attribute(wire_field.inner, node)
     node.number = max(0, node.number)  # 0 is not written
     return node
 
 
-def _numbers(one: WireField) -> list[int]:
+def _numbers(wire_field: WireField) -> list[int]:
     """Return the integers of a repeated field, packed or not."""
-    if isinstance(one.value, int):
-        return [one.value]
-    found, at = list[int](), 0
-    while at < len(one.value):
-        value, at = read_varint(one.value, at)
-        found.append(value)
-    return found
+    if isinstance(wire_field.value, int):
+        return [wire_field.value]
+    numbers, at = list[int](), 0
+    while at < len(wire_field.value):
+        value, at = read_varint(wire_field.value, at)
+        numbers.append(value)
+    return numbers
 
 
 def _read_attribute(message: bytes, node: ChakraNode) -> None:
     name = ""
-    for one in read_fields(message):
-        if one.number == 1:
-            name = one.text
-        elif one.number in NUMBERS:
-            node.numbers[name] = one.whole
-        elif one.number == STRING:
-            node.texts[name] = one.text
+    for wire_field in read_fields(message):
+        if wire_field.number == 1:
+            name = wire_field.text
+        elif wire_field.number in NUMBERS:
+            node.numbers[name] = wire_field.whole
+        elif wire_field.number == STRING:
+            node.texts[name] = wire_field.text
 
 
 def chakra_files(path: Path) -> list[Path]:
@@ -115,15 +115,15 @@ def chakra_files(path: Path) -> list[Path]:
     matched = FILE.fullmatch(path.name)
     if matched is None:
         raise InputError(f"{path}: Chakra traces must be named NAME.RANK.et, such as ddp.0.et")
-    found = {}
+    files = {}
     for file in path.parent.glob("*.et"):
         other = FILE.fullmatch(file.name)
         if other is not None and other[1] == matched[1]:
-            found[int(other[2])] = file
-    for rank in range(len(found)):
-        if rank not in found:
-            raise InputError(f"{path.parent}: {matched[1]}.{rank}.et is missing, of {len(found)} ranks")
-    return [found[rank] for rank in range(len(found))]
+            files[int(other[2])] = file
+    for rank in range(len(files)):
+        if rank not in files:
+            raise InputError(f"{path.parent}: {matched[1]}.{rank}.et is missing, of {len(files)} ranks")
+    return [files[rank] for rank in range(len(files))]
 
 
 def read_chakra(path: Path) -> Recording:
@@ -159,10 +159,10 @@ class _Rank:
         left = {number: set(node.after) for number, node in self.nodes.items()}
         behind: defaultdict[int, list[int]] = defaultdict(list)
         for number, after in left.items():
-            for one in after:
-                if one not in self.nodes:
-                    raise ValueError(f"node {number} depends on node {one}, which does not exist")
-                behind[one].append(number)
+            for dependency in after:
+                if dependency not in self.nodes:
+                    raise ValueError(f"node {number} depends on node {dependency}, which does not exist")
+                behind[dependency].append(number)
         ready = [number for number, after in left.items() if not after]
         heapify(ready)
         done, seconds = 0, 0.0
@@ -180,9 +180,9 @@ class _Rank:
 
     def _do(self, node: ChakraNode, seconds: float) -> float:
         """Add a node to the log after ``seconds`` of computing. Return the seconds that are not in the log yet."""
-        for one in sorted(node.after):
-            if one in self.calls and self.nodes[one].kind != SEND:
-                self.builder.wait(self.rank, self.calls[one], seconds)
+        for dependency in sorted(node.after):
+            if dependency in self.calls and self.nodes[dependency].kind != SEND:
+                self.builder.wait(self.rank, self.calls[dependency], seconds)
                 seconds = 0.0
         if node.kind == COMP:
             return seconds + node.micros / MICRO
@@ -203,12 +203,12 @@ class _Rank:
             kind = node.numbers.get("comm_type", 0)
             if kind not in VERBS:
                 raise ValueError(f"node {node.number}: comm_type is {kind}")
-            what = RecordedCollective(
+            collective = RecordedCollective(
                 VERBS[kind], ranks, nbytes, 1, "uint8", root=node.numbers.get("root", 0), group=name or "world"
             )
             key = (name, ranks, self.times[name, ranks])
             self.times[name, ranks] += 1
-            return self.builder.collective(self.rank, key, what)
+            return self.builder.collective(self.rank, key, collective)
         sends, tag = node.kind == SEND, node.numbers.get("comm_tag", 0)
         peer = node.numbers.get("comm_dst" if sends else "comm_src", 0)
         ends = (self.rank, peer) if sends else (peer, self.rank)
@@ -247,7 +247,7 @@ class _Nodes(list[ChakraNode]):
 def _nodes_of(recording: Recording, rank: int) -> list[ChakraNode]:
     """Return the nodes of a rank: computing and calls of each stream, with the dependencies of its log."""
     nodes, of_call, of_signal = _Nodes(), dict[int, int](), dict[int, list[int]]()
-    for stream in [number for number, one in enumerate(recording.streams) if one.rank == rank]:
+    for stream in [number for number, stream in enumerate(recording.streams) if stream.rank == rank]:
         after: list[int] = []  # what the stream's next node depends on
         for entry in recording.entries.select(recording.entries.stream == stream):
             after = nodes.compute(entry.seconds, after)

@@ -39,8 +39,8 @@ def read_profiled(path: Path | str) -> Recording:
     profiles, path = read_slices(path), Path(path)
     world_size = max(profile.world_size for profile in profiles)
     if sorted(profile.rank for profile in profiles) != list(range(world_size)):
-        found = name_ranks([profile.rank for profile in profiles])
-        raise InputError(f"{path}: profiles of {found}, of {world_size}: pass a directory with all of them")
+        ranks = name_ranks([profile.rank for profile in profiles])
+        raise InputError(f"{path}: profiles of {ranks}, of {world_size}: pass a directory with all of them")
     builder = RecordingBuilder(path.name or "profile", world_size, "kineto")
     number = sum(_add(builder, profile) for profile in profiles)
     if not number:
@@ -60,10 +60,10 @@ class _Event(NamedTuple):
 
 def _add(builder: RecordingBuilder, profile: Profile) -> int:
     """Add a rank's log. Return its number of collectives."""
-    calls = sorted((one for one in profile.slices if one.sent is not None), key=lambda one: one.begin)
-    kernels = [one for one in profile.slices if one.is_kernel]
-    events = [_Event(one.begin, False, one.end, False, number) for number, one in enumerate(calls)]
-    events += _stretches(kernels, [one.begin for one in calls])
+    calls = sorted((event for event in profile.slices if event.sent is not None), key=lambda event: event.begin)
+    kernels = [event for event in profile.slices if event.is_kernel]
+    events = [_Event(call.begin, False, call.end, False, number) for number, call in enumerate(calls)]
+    events += _stretches(kernels, [call.begin for call in calls])
     seconds, under_way, posted = 0.0, list[tuple[int, int]](), 0
     for event in sorted(events):
         if event.is_computing:
@@ -71,7 +71,7 @@ def _add(builder: RecordingBuilder, profile: Profile) -> int:
                 if end <= event.begin:
                     builder.wait(profile.rank, call, seconds)
                     seconds = 0.0
-            under_way = [one for one in under_way if not event.starts or one[0] > event.begin]
+            under_way = [pair for pair in under_way if not event.starts or pair[0] > event.begin]
             seconds += (event.end - event.begin) / NANO
             continue
         made = _call(builder, profile.rank, calls[event.number], posted)
@@ -89,7 +89,7 @@ def _add(builder: RecordingBuilder, profile: Profile) -> int:
 def _stretches(kernels: Sequence[Slice], cuts: Sequence[int]) -> Iterator[_Event]:
     """Yield the intervals in which kernels run, split where collectives begin; parallel kernels count once."""
     until, at = 0, 0
-    for kernel in sorted(kernels, key=lambda one: one.begin):
+    for kernel in sorted(kernels, key=lambda kernel: kernel.begin):
         begin, starts = max(kernel.begin, until), kernel.begin >= until
         while begin < kernel.end:
             while at < len(cuts) and cuts[at] <= begin:
@@ -100,13 +100,13 @@ def _stretches(kernels: Sequence[Slice], cuts: Sequence[int]) -> Iterator[_Event
         until = max(until, kernel.end)
 
 
-def _call(builder: RecordingBuilder, rank: int, one: Slice, number: int) -> int | None:
+def _call(builder: RecordingBuilder, rank: int, event: Slice, number: int) -> int | None:
     """Return a collective of all ranks, or None for another."""
-    assert one.sent is not None
-    verb = verb_of(one.sent.collective)
-    if verb is None or one.sent.ranks != builder.world_size:
+    assert event.sent is not None
+    verb = verb_of(event.sent.collective)
+    if verb is None or event.sent.ranks != builder.world_size:
         if SUB_GROUPS not in builder.notes:
             builder.notes.append(SUB_GROUPS)
         return None
-    what = RecordedCollective(verb, tuple(range(builder.world_size)), one.sent.nbytes, 1, "uint8")
-    return builder.collective(rank, number, what, line="world")
+    collective = RecordedCollective(verb, tuple(range(builder.world_size)), event.sent.nbytes, 1, "uint8")
+    return builder.collective(rank, number, collective, line="world")

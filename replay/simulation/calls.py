@@ -100,7 +100,7 @@ def find_calls(recording: Recording, segments: Segments) -> ReplayedCalls:
     collectives = np.flatnonzero(is_collective)
     _, first, collective_of_own = np.unique(calls.key[collectives], return_index=True, return_inverse=True)
     group = calls.group[collectives[first]]
-    sizes = np.array([len(one.ranks) for one in recording.groups], np.int64)
+    sizes = np.array([len(group.ranks) for group in recording.groups], np.int64)
     first_part = np.append(0, np.cumsum(sizes[group]))
     member_of_own = _members(recording, calls.group[collectives], calls.rank[collectives])
     parts = np.full(first_part[-1], NEVER)
@@ -112,7 +112,7 @@ def find_calls(recording: Recording, segments: Segments) -> ReplayedCalls:
     member, collective = np.zeros(len(calls), np.int64), np.full(len(calls), NEVER)
     member[collectives], collective[collectives] = member_of_own, collective_of_own
     shapes, shape = _shapes(recording, collectives, collective_of_own, first)
-    flat = np.concatenate([np.array(one.ranks, np.int64) for one in recording.groups] or [np.zeros(0, np.int64)])
+    flat = np.concatenate([np.array(group.ranks, np.int64) for group in recording.groups] or [np.zeros(0, np.int64)])
     begins = np.append(0, np.cumsum(sizes))
     send, recv = _messages(recording)
     return ReplayedCalls(
@@ -122,7 +122,7 @@ def find_calls(recording: Recording, segments: Segments) -> ReplayedCalls:
         member=np.append(member, member_of_missing),
         collective=np.append(collective, collective_of_missing),
         shapes=shapes,
-        groups=tuple(one.ranks for one in recording.groups),
+        groups=tuple(group.ranks for group in recording.groups),
         shape=shape,
         group=group,
         key=calls.key[collectives[first]],
@@ -136,7 +136,7 @@ def find_calls(recording: Recording, segments: Segments) -> ReplayedCalls:
 def _members(recording: Recording, group: Ints, rank: Ints) -> Ints:
     """Return the rank in its group of each rank of the world."""
     width = recording.world_size
-    codes = np.array([at * width + one for at, each in enumerate(recording.groups) for one in each.ranks], np.int64)
+    codes = np.array([at * width + rank for at, each in enumerate(recording.groups) for rank in each.ranks], np.int64)
     members = np.array([member for each in recording.groups for member in range(len(each.ranks))], np.int64)
     order = np.argsort(codes, kind="stable")
     return np.asarray(members[order[np.searchsorted(codes[order], group * width + rank)]], np.int64)
@@ -150,11 +150,11 @@ def _shapes(recording: Recording, collectives: Ints, collective: Ints, first: In
     sizes = np.array([len(group.ranks) for group in recording.groups], np.int64)[calls.group[lead]]
     columns = (calls.verb[lead], sizes, calls.root[lead], elements, calls.itemsize[lead], calls.op[lead])
     distinct, shape = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
-    found = tuple(
+    shapes = tuple(
         Shape(recording.verbs[verb], ranks, root, number, itemsize, recording.ops[op])
         for verb, ranks, root, number, itemsize, op in distinct.tolist()
     )
-    return found, shape.reshape(-1)
+    return shapes, shape.reshape(-1)
 
 
 def _messages(recording: Recording) -> tuple[Ints, Ints]:

@@ -170,10 +170,10 @@ def find_ways(calls: ReplayedCalls, carrier: NetworkCarrier) -> list[Way]:
     distinct, which = np.unique(pairs, axis=0, return_inverse=True)
     kinds: dict[object, tuple[Template | None, float, list[int]]] = {}
     for number, (shape, group) in enumerate(distinct.tolist()):
-        asked = calls.shapes[shape], calls.groups[group]
-        inside = carrier.seconds_inside(*asked)
-        template = carrier.template(*asked) if inside is None else None
-        key = id(template) if template is not None else (inside, asked[0].ranks)
+        arguments = calls.shapes[shape], calls.groups[group]
+        inside = carrier.seconds_inside(*arguments)
+        template = carrier.template(*arguments) if inside is None else None
+        key = id(template) if template is not None else (inside, arguments[0].ranks)
         kinds.setdefault(key, (template, inside or 0.0, []))[2].append(number)
     ways = []
     for template, seconds, numbers in kinds.values():

@@ -60,8 +60,8 @@ def _names(recording: Recording, calls: np.ndarray) -> list[str]:
     made = recording.calls
     is_collective, verb = made.kind[calls] == CallKind.COLLECTIVE, made.verb[calls]
     return [
-        recording.verbs[number] if own else MESSAGES
-        for number, own in zip(verb.tolist(), is_collective.tolist(), strict=True)
+        recording.verbs[number] if has_verb else MESSAGES
+        for number, has_verb in zip(verb.tolist(), is_collective.tolist(), strict=True)
     ]
 
 
@@ -80,18 +80,18 @@ def waiting_lines(run: ReplayedRun) -> list[WaitingLine]:
         which[known] * recording.world_size + rank[known], seconds[known], len(numbers) * recording.world_size
     ).reshape(len(numbers), recording.world_size)
     counts = np.bincount(which, minlength=len(numbers))
-    found = [
+    lines = [
         WaitingLine(
-            what,
+            name,
             recording.sites[site],
             int(counts[number]),
             float(table[number].mean()),
             float(table[number].max()),
             int(table[number].argmax()),
         )
-        for (what, site), number in numbers.items()
+        for (name, site), number in numbers.items()
     ]
-    return sorted(found, key=lambda line: -line.mean_s)
+    return sorted(lines, key=lambda line: -line.mean_s)
 
 
 def call_figures(run: ReplayedRun) -> list[CallFigures]:
@@ -103,10 +103,10 @@ def call_figures(run: ReplayedRun) -> list[CallFigures]:
     names = np.array(_names(recording, first))
     of_message = dict(zip(keys.tolist(), names.tolist(), strict=True))
     carried = dict.fromkeys(of_message.values(), 0.0)
-    own, inverse = np.unique(run.messages.collective, return_inverse=True)
-    for key, nbytes in zip(own.tolist(), np.bincount(inverse, run.messages.nbytes).tolist(), strict=True):
+    numbers, inverse = np.unique(run.messages.collective, return_inverse=True)
+    for key, nbytes in zip(numbers.tolist(), np.bincount(inverse, run.messages.nbytes).tolist(), strict=True):
         carried[of_message[key]] += nbytes
-    found = [
+    figures = [
         CallFigures(
             name,
             int((names == name).sum()),
@@ -116,7 +116,7 @@ def call_figures(run: ReplayedRun) -> list[CallFigures]:
         )
         for name in carried
     ]
-    return sorted(found, key=lambda one: -one.waited_s)
+    return sorted(figures, key=lambda figures: -figures.waited_s)
 
 
 def mark_figures(run: ReplayedRun) -> list[MarkFigures]:
@@ -141,11 +141,11 @@ def find_unfinished(run: ReplayedRun) -> list[Unfinished]:
     """Return the halves of messages that ranks of a hanging run wait for, in order of time."""
     if run.is_complete:
         return []
-    made, found = run.messages, list[Unfinished]()
+    made, unfinished = run.messages, list[Unfinished]()
     stuck = np.flatnonzero(np.isnan(run.message_end))
     for sends, stage, rank, peer in ((True, made.source, made.src, made.dst), (False, made.sink, made.dst, made.src)):
         for at in stuck[np.isfinite(run.started[stage[stuck]])].tolist():
-            found.append(
+            unfinished.append(
                 Unfinished(
                     rank=int(rank[at]),
                     peer=int(peer[at]),
@@ -159,8 +159,8 @@ def find_unfinished(run: ReplayedRun) -> list[Unfinished]:
                     collective=int(made.collective[at]),
                 )
             )
-    found += _waiting_inside(run)
-    return sorted(found, key=lambda one: (one.since, one))
+    unfinished += _waiting_inside(run)
+    return sorted(unfinished, key=lambda entry: (entry.since, entry))
 
 
 def _waiting_inside(run: ReplayedRun) -> Iterator[Unfinished]:
@@ -189,16 +189,16 @@ def describe_stuck(run: ReplayedRun) -> list[str]:
         for call in _waited_calls(run, stream):
             blocked.setdefault((run.recording.describe(call), _reason(run, call)), []).append(rank)
     sentences = []
-    for (what, why), ranks in blocked.items():
-        waits = f" {'hang' if len(ranks) > 1 else 'hangs'} in {what}:" if what else ""
+    for (call_text, why), ranks in blocked.items():
+        waits = f" {'hang' if len(ranks) > 1 else 'hangs'} in {call_text}:" if call_text else ""
         sentences.append(f"{name_ranks(sorted(set(ranks)))}{waits} {why}")
     return sentences
 
 
 def _waited_calls(run: ReplayedRun, stream: int) -> list[int]:
     """Return the calls that a stream waits for in its last segment."""
-    own = np.flatnonzero(run.segments.stream == stream)
-    began = own[np.isfinite(run.started[run.layout.segment_stage[own]])]
+    segments = np.flatnonzero(run.segments.stream == stream)
+    began = segments[np.isfinite(run.started[run.layout.segment_stage[segments]])]
     if not len(began):
         return []
     waits = run.segments.wait_call[run.segments.wait_segment == began[-1]]
@@ -208,8 +208,8 @@ def _waited_calls(run: ReplayedRun, stream: int) -> list[int]:
 def _is_done(run: ReplayedRun, call: int) -> bool:
     """Return whether all messages of a call have arrived."""
     key = run.recording.calls.key[call]
-    own = np.flatnonzero(run.messages.collective == key)
-    return bool(len(own)) and bool(np.isfinite(run.message_end[own]).all())
+    messages = np.flatnonzero(run.messages.collective == key)
+    return bool(len(messages)) and bool(np.isfinite(run.message_end[messages]).all())
 
 
 def _reason(run: ReplayedRun, call: int) -> str:
@@ -243,5 +243,5 @@ def _has_begun(run: ReplayedRun, call: int) -> bool:
 
 def _where(recording: Recording, ranks: list[int]) -> str:
     """Return the last call of the first rank, in brackets."""
-    own = np.flatnonzero(recording.calls.rank == ranks[0])
-    return f" (its last call: {recording.describe(int(own[-1]))})" if len(own) else " (it makes no call)"
+    calls = np.flatnonzero(recording.calls.rank == ranks[0])
+    return f" (its last call: {recording.describe(int(calls[-1]))})" if len(calls) else " (it makes no call)"

@@ -136,8 +136,8 @@ class _Making:
             if way.template is None or way.template.channels > 1:
                 self.inline[calls] = False
                 continue
-            own = way.template.lengths + (way.template.division > 0)
-            self.length[calls] = np.tile(own, len(way.collectives))
+            lengths = way.template.lengths + (way.template.division > 0)
+            self.length[calls] = np.tile(lengths, len(way.collectives))
 
     def lay_streams(self) -> None:
         """Add the stages of streams, with one more at the end of each."""
@@ -287,13 +287,13 @@ class _Making:
         """Let streams that await a signal continue when it is given, without blocking the giver."""
         entries = self.recording.entries
         did, number = entries.did[self.segments.first], entries.number[self.segments.first]
-        given, awaited = np.flatnonzero(did == Did.SIGNAL), np.flatnonzero(did == Did.AWAIT)
-        given = given[np.argsort(number[given], kind="stable")]
-        relay = self.stages.add(self.rank_of_stream[self.segments.stream[given]], 2)
-        self.stages.signal(self.segment_stage[given], relay)
-        at, which = _all_pairs(number[awaited], number[given])
+        signals, awaited = np.flatnonzero(did == Did.SIGNAL), np.flatnonzero(did == Did.AWAIT)
+        signals = signals[np.argsort(number[signals], kind="stable")]
+        relay = self.stages.add(self.rank_of_stream[self.segments.stream[signals]], 2)
+        self.stages.signal(self.segment_stage[signals], relay)
+        at, which = _all_pairs(number[awaited], number[signals])
         self.stages.signal(relay[which] + 1, self.segment_stage[awaited[at]])
-        missing = awaited[~np.isin(number[awaited], number[given])]
+        missing = awaited[~np.isin(number[awaited], number[signals])]
         self.stages.signal(np.full(len(missing), self.never), self.segment_stage[missing])
 
 

@@ -58,20 +58,20 @@ def _of_collectives(way: Way, bases: Ints, calls: ReplayedCalls, crosses: bool) 
     """Return the messages of a way, one collective after the other."""
     template, number = way.template, len(way.collectives)
     assert template is not None
-    one, tables = template.messages, bases.reshape(number, template.ranks, template.channels)
+    messages, tables = template.messages, bases.reshape(number, template.ranks, template.channels)
 
     def stage(of_template: Ints) -> Ints:
         member, channel = np.divmod(template.agent[of_template], template.channels)
         return (tables[:, member, channel] + template.place[of_template]).reshape(-1)
 
-    ranks, shape = calls.rank[way.parts], (number, len(one.source))
-    names = {name: np.tile(getattr(one, name), number) for name in one._fields[4:]}
+    ranks, shape = calls.rank[way.parts], (number, len(messages.source))
+    names = {name: np.tile(getattr(messages, name), number) for name in messages._fields[4:]}
     return ReplayedMessages(
-        source=stage(one.source),
-        sink=stage(one.sink),
-        src=ranks[:, one.src].reshape(-1),
-        dst=ranks[:, one.dst].reshape(-1),
-        crosses=np.full(number * len(one.source), crosses),
+        source=stage(messages.source),
+        sink=stage(messages.sink),
+        src=ranks[:, messages.src].reshape(-1),
+        dst=ranks[:, messages.dst].reshape(-1),
+        crosses=np.full(number * len(messages.source), crosses),
         collective=np.broadcast_to(calls.key[way.collectives][:, None], shape).reshape(-1),
         **names,
     )
@@ -82,18 +82,18 @@ def _of_programs(
 ) -> ReplayedMessages:
     """Return a program's own messages, with step and chunk 0."""
     send, recv, made = calls.send, calls.recv, recording.calls
-    there = np.where(send >= 0, send, recv)
+    halves = np.where(send >= 0, send, recv)
     sends = send >= 0
-    src = np.where(sends, made.rank[there], made.peer[there])
-    dst = np.where(sends, made.peer[there], made.rank[there])
+    src = np.where(sends, made.rank[halves], made.peer[halves])
+    dst = np.where(sends, made.peer[halves], made.rank[halves])
     stages = []
     for half in (send, recv):
         is_posted = (half >= 0) & (calls.posted[half] >= 0)
         stages.append(np.where(is_posted, layout.half[half], layout.never))
-    nbytes = made.nbytes[there].astype(np.float64)
+    nbytes = made.nbytes[halves].astype(np.float64)
     exchanges, computed = _circumstances(recording, segments, calls)
     seconds = carrier.message_seconds(np.stack([src, dst], axis=1), nbytes, exchanges, computed)
-    zeros = np.zeros(len(there), np.int64)
+    zeros = np.zeros(len(halves), np.int64)
     return ReplayedMessages(
         source=stages[0],
         sink=stages[1],
@@ -101,8 +101,8 @@ def _of_programs(
         dst=dst,
         nbytes=nbytes,
         seconds=seconds,
-        crosses=np.full(len(there), carrier.messages_cross),
-        collective=made.key[there],
+        crosses=np.full(len(halves), carrier.messages_cross),
+        collective=made.key[halves],
         channel=zeros,
         step=zeros,
         dst_step=zeros,

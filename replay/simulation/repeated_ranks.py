@@ -33,7 +33,7 @@ def find_models(only: Sequence[int], world_size: int) -> list[int]:
     >>> find_models([0, 2], 4)
     [0, 0, 2, 2]
     """
-    return [max(one for one in only if one <= rank) for rank in range(world_size)]
+    return [max(model for model in only if model <= rank) for rank in range(world_size)]
 
 
 GROWING = ("barrier", "all_gather")  # their buffers grow with the number of ranks
@@ -61,7 +61,7 @@ def widen(recording: Recording, world_size: int) -> Recording:
         )
     if any(group.ranks != tuple(range(few)) for group in recording.groups):
         raise InputError("the recording has groups of some ranks, which more ranks cannot repeat; record more ranks")
-    whole = tuple(range(world_size))
+    ranks = tuple(range(world_size))
     grows = np.append(np.isin(recording.verbs, GROWING), False)[np.where(collectives, recording.calls.verb, -1)]
     grown = np.where(grows, world_size // few, 1)
     calls = {
@@ -74,11 +74,11 @@ def widen(recording: Recording, world_size: int) -> Recording:
         recording,
         world_size=world_size,
         calls=RecordedCalls(**calls),
-        groups=tuple(group._replace(ranks=whole) for group in recording.groups),
+        groups=tuple(group._replace(ranks=ranks) for group in recording.groups),
         entries=entries,
         notes=notes,
     )
-    return repeat_ranks(wide, [rank % few for rank in range(world_size)], [whole])
+    return repeat_ranks(wide, [rank % few for rank in range(world_size)], [ranks])
 
 
 def repeat_ranks(recording: Recording, models: Sequence[int], made_groups: Sequence[Ranks]) -> Recording:
@@ -103,26 +103,26 @@ def repeat_ranks(recording: Recording, models: Sequence[int], made_groups: Seque
         renumbered = np.zeros(len(recording.calls), np.int64)
         renumbered[mine] = first_call + np.arange(len(mine))
         for number in np.flatnonzero(whose == model).tolist():
-            own = (owner == model) & (recording.entries.stream == number)
-            columns = {name: column[own] for name, column in recording.entries.kept.items()}
+            is_kept = (owner == model) & (recording.entries.stream == number)
+            columns = {name: column[is_kept] for name, column in recording.entries.kept.items()}
             columns["number"] = columns["number"].astype(np.int64)  # columns can have fewer bytes
-            shifted = np.where(is_signal[own], columns["number"] + first_signal, columns["number"])
-            columns["number"] = np.where(is_call[own], renumbered[columns["number"] * is_call[own]], shifted)
-            columns["stream"] = np.full(int(own.sum()), len(streams))
+            shifted = np.where(is_signal[is_kept], columns["number"] + first_signal, columns["number"])
+            columns["number"] = np.where(is_call[is_kept], renumbered[columns["number"] * is_call[is_kept]], shifted)
+            columns["stream"] = np.full(int(is_kept.sum()), len(streams))
             streams.append(recording.streams[number]._replace(rank=rank))
             entries.append(columns)
         first_call, first_signal = first_call + len(mine), first_signal + signals
     joined = {name: np.concatenate([call[name] for call in calls]) for name in calls[0]}
     joined["key"] = _keys(joined)
-    found = replace(
+    repeated_recording = replace(
         recording,
         calls=RecordedCalls(**joined),
         entries=LogEntries(**{name: np.concatenate([entry[name] for entry in entries]) for name in entries[0]}),
         streams=tuple(streams),
         groups=tuple(groups.found),
     )
-    found.check()
-    return found
+    repeated_recording.check()
+    return repeated_recording
 
 
 class _Groups:
@@ -138,7 +138,7 @@ class _Groups:
         """Return the number of a rank's group that corresponds to a recorded one."""
         group = self.recorded[number]
         family = [group.ranks, *self._alike.get(group.ranks, ())]
-        ranks = next((one for one in family if rank in one), None)
+        ranks = next((ranks for ranks in family if rank in ranks), None)
         if ranks is None:
             raise InputError(f"rank {rank} has no group like {list(group.ranks)[:8]}; add it to --only")
         counterpart = RankGroup(group.name, ranks)
@@ -154,7 +154,7 @@ def _families(made: Sequence[Ranks]) -> Iterator[list[Ranks]]:
     """
     family = list[Ranks]()
     for ranks in made:
-        if family and (len(family[0]) != len(ranks) or any(set(ranks) & set(one) for one in family)):
+        if family and (len(family[0]) != len(ranks) or any(set(ranks) & set(group) for group in family)):
             yield family
             family = []
         family.append(ranks)
@@ -168,19 +168,19 @@ def _calls(recording: Recording, mine: Ints, rank: int, groups: _Groups) -> dict
     distance = rank - columns["rank"]
     columns["rank"] = np.full(len(mine), rank)
     columns["peer"] = np.where(is_collective, columns["peer"], (columns["peer"] + distance) % recording.world_size)
-    own = {number: groups.like(number, rank) for number in np.unique(columns["group"][is_collective]).tolist()}
-    columns["group"] = np.array([own.get(number, 0) for number in columns["group"].tolist()], np.int64)
+    numbers = {number: groups.like(number, rank) for number in np.unique(columns["group"][is_collective]).tolist()}
+    columns["group"] = np.array([numbers.get(number, 0) for number in columns["group"].tolist()], np.int64)
     return columns
 
 
 def _keys(calls: dict[str, Ints]) -> Ints:
     """Return keys that match the k-th calls of a group, and the k-th messages from one rank to another."""
     counts, keys = Counter[tuple[int, ...]](), dict[tuple[int, ...], int]()
-    found = []
+    numbers = []
     names = ("kind", "rank", "peer", "tag", "group")
     for kind, rank, peer, tag, group in zip(*(calls[name].tolist() for name in names), strict=True):
         ends = (rank, peer) if kind == CallKind.SEND else (peer, rank)
-        what = (-1, group) if kind == CallKind.COLLECTIVE else (tag, *ends)
-        counts[kind, rank, *what] += 1
-        found.append(keys.setdefault((*what, counts[kind, rank, *what]), len(keys)))
-    return np.array(found, np.int64)
+        pair = (-1, group) if kind == CallKind.COLLECTIVE else (tag, *ends)
+        counts[kind, rank, *pair] += 1
+        numbers.append(keys.setdefault((*pair, counts[kind, rank, *pair]), len(keys)))
+    return np.array(numbers, np.int64)

@@ -56,9 +56,9 @@ class ReplayedRun:
     @cached_property
     def finished(self) -> Floats:
         """Seconds at which each rank finished all its streams; shape [world_size]."""
-        found = np.zeros(self.recording.world_size)
-        np.maximum.at(found, [stream.rank for stream in self.recording.streams], self.finished_streams)
-        return found
+        ends = np.zeros(self.recording.world_size)
+        np.maximum.at(ends, [stream.rank for stream in self.recording.streams], self.finished_streams)
+        return ends
 
     @property
     def is_complete(self) -> bool:
@@ -105,8 +105,10 @@ class ReplayedRun:
         """Seconds that each rank computed in its first stream, reductions included; shape [world_size]."""
         work = self.planned.work
         agent = self.planned.plan.stages["agent"][work.stage]
-        own = (agent < self.recording.world_size) & np.isfinite(self.work_end)
-        return np.bincount(work.rank[own], work.seconds[own], self.recording.world_size).astype(np.float64)
+        is_of_rank = (agent < self.recording.world_size) & np.isfinite(self.work_end)
+        return np.bincount(work.rank[is_of_rank], work.seconds[is_of_rank], self.recording.world_size).astype(
+            np.float64
+        )
 
 
 class Replayer:

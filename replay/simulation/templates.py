@@ -94,9 +94,9 @@ def measured_template(algorithm: Algorithm, shape: Shape, calibration: Calibrati
         seconds.append(calibration.message_seconds(message_class) * kind.together)
     stage, starts = stages_of(columns)
     nbytes = np.where(columns.kind >= Kind.COPY, sizes.nbytes(columns.chunk, columns.count), 0.0)
-    cost = np.bincount(stage, [local_seconds(calibration, int(one)) for one in nbytes.tolist()], len(starts))
-    whole = local_seconds(calibration, shape.elements * shape.itemsize)
-    division = _division_elements(algorithm, shape) / max(1, shape.elements) * whole
+    cost = np.bincount(stage, [local_seconds(calibration, int(size)) for size in nbytes.tolist()], len(starts))
+    whole_s = local_seconds(calibration, shape.elements * shape.itemsize)
+    division = _division_elements(algorithm, shape) / max(1, shape.elements) * whole_s
     messages = template.messages._replace(seconds=np.array(seconds, np.float64))
     fields = {**vars(template), "cost": cost.astype(np.float64), "division": division, "messages": messages}
     return Template(**fields)
@@ -124,10 +124,10 @@ def _division_elements(algorithm: Algorithm, shape: Shape) -> Floats:
 
 
 def _make(
-    algorithm: Algorithm, shape: Shape, columns: OperationColumns, found: tuple[Ints, Floats, Floats, Floats]
+    algorithm: Algorithm, shape: Shape, columns: OperationColumns, costs: tuple[Ints, Floats, Floats, Floats]
 ) -> Template:
-    """Return the template of a table; ``found`` are its sends, their seconds, costs of stages, and divisions."""
-    sends, seconds, cost, division = found
+    """Return the template of a table; ``costs`` are its sends, their seconds, costs of stages, and divisions."""
+    sends, seconds, cost, division = costs
     stage, starts = stages_of(columns)
     channels = int(columns.channel.max(initial=0)) + 1
     agent = columns.rank[starts].astype(np.int64) * channels + columns.channel[starts]

@@ -77,22 +77,22 @@ def _spans(run: ReplayedRun) -> Spans:
     """Return the computing of ranks: of programs by the innermost mark, of collectives ``reduce``."""
     work = run.planned.work
     end = run.work_end
-    kept = np.flatnonzero(np.isfinite(end) & (work.rank != NO_RANK))
-    name_of_mark, marks = _marks_at(run.recording, work.entry[kept], work.number[kept])
-    of_program = work.channel[kept] == PROGRAM
+    indices = np.flatnonzero(np.isfinite(end) & (work.rank != NO_RANK))
+    name_of_mark, marks = _marks_at(run.recording, work.entry[indices], work.number[indices])
+    of_program = work.channel[indices] == PROGRAM
     names = list(dict.fromkeys([REDUCE, *(mark.name for mark in marks)]))
     number = np.array([names.index(mark.name) for mark in marks], np.int64)
     step = np.array([mark.step for mark in marks], np.int64)
-    begin = np.where(of_program, run.started[work.stage[kept]], end[kept] - work.seconds[kept])
+    begin = np.where(of_program, run.started[work.stage[indices]], end[indices] - work.seconds[indices])
     return Spans(
         tuple(names),
-        rank=work.rank[kept],
+        rank=work.rank[indices],
         name=np.where(of_program, number[name_of_mark], 0),
-        step=np.where(of_program, step[name_of_mark], work.step[kept]),
+        step=np.where(of_program, step[name_of_mark], work.step[indices]),
         begin=begin,
-        end=end[kept],
-        channel=np.where(of_program | (work.channel[kept] == DIVISION), 0, work.channel[kept]),
-        collective=np.where(of_program, step[name_of_mark], work.number[kept]),
+        end=end[indices],
+        channel=np.where(of_program | (work.channel[indices] == DIVISION), 0, work.channel[indices]),
+        collective=np.where(of_program, step[name_of_mark], work.number[indices]),
     ).sorted()
 
 
