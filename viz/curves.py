@@ -121,11 +121,11 @@ def _ideal(points: Mapping[Points, str]) -> tuple[float, str]:
 
 def _spaced(ranks: Sequence[int]) -> list[int]:
     """Return the numbers whose labels fit on a logarithmic axis, always including the last."""
-    kept = [ranks[-1]]
+    spaced = [ranks[-1]]
     for each in reversed(ranks[:-1]):
-        if kept[-1] / each >= (ranks[-1] / ranks[0]) ** 0.06:
-            kept.append(each)
-    return kept[::-1]
+        if spaced[-1] / each >= (ranks[-1] / ranks[0]) ** 0.06:
+            spaced.append(each)
+    return spaced[::-1]
 
 
 def _apart(wanted: Sequence[float]) -> list[float]:
@@ -178,9 +178,9 @@ def sweep_figure(title: str, key: str, lines: Sequence[SweepLine]) -> Figure:
     axes = figure.add_axes((0.095, 0.16, 0.7, 0.69))
     colors = chunk_colors(len(lines))
     widths, sizes = (np.linspace(*each, len(lines)) for each in (WIDTHS, MARKER_SIZES))
-    for number, (line, found) in enumerate(zip(lines, points, strict=True)):
-        if found:
-            across, seconds = zip(*found, strict=True)
+    for number, (line, line_points) in enumerate(zip(lines, points, strict=True)):
+        if line_points:
+            across, seconds = zip(*line_points, strict=True)
             look = {"color": colors[number], "linewidth": widths[number], "markersize": sizes[number]}
             marker = MARKERS[number % len(MARKERS)]
             axes.plot(across, seconds, f"-{marker}", gid=line.name, label=line.name, **look)

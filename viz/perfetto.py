@@ -155,13 +155,13 @@ class _TraceEvents:
 
     def _add_tracks(self, slices: dict[int, list[EventSlice]], name: str, order: int) -> None:
         """Add the slices of each rank, on as many tracks as they need to avoid overlap."""
-        for rank, own in slices.items():
-            track = assign_tracks([(piece.posted, piece.end) for piece in own])
+        for rank, rank_slices in slices.items():
+            track = assign_tracks([(piece.posted, piece.end) for piece in rank_slices])
             tids = [next(self.numbers) for _ in range(max(track) + 1)]
             for number, tid in enumerate(tids):
                 label = f"{name} {number + 1}" if number else name
                 self.events += _describe("thread", self.pid[rank], tid, label, order + number)
-            for piece, number in zip(own, track, strict=True):
+            for piece, number in zip(rank_slices, track, strict=True):
                 self.events += _slice_events(piece, self.pid[rank], tids[number])
 
     def _add_counters(self, prefix: str) -> None:
@@ -177,16 +177,16 @@ class _TraceEvents:
         pid = next(self.numbers)
         self.events += _describe_process(pid, f"{prefix}links", pid)
         for number in chosen.tolist():
-            link, own = self.trace.links[number], slice(loads.first[number], loads.first[number + 1])
-            by_time = dict(zip(map(_ns, loads.time[own].tolist()), loads.load[own].tolist(), strict=True))
+            link, crossings = self.trace.links[number], slice(loads.first[number], loads.first[number + 1])
+            by_time = dict(zip(map(_ns, loads.time[crossings].tolist()), loads.load[crossings].tolist(), strict=True))
             common = {"ph": "C", "name": f"{link.src} to {link.dst}", "pid": pid}
             self.events += [
                 {**common, "ts": time / 1000, "args": {"Gbit/s": 8 * load / 1e9}} for time, load in by_time.items()
             ]
 
-    def _leave_out(self, number: int, of: int, what: str) -> None:
+    def _leave_out(self, number: int, of: int, things: str) -> None:
         if number:
-            self.left_out += f"  ·  without {number} of {of} {what}"
+            self.left_out += f"  ·  without {number} of {of} {things}"
 
 
 def assign_tracks(intervals: Iterable[tuple[int, int]]) -> list[int]:
@@ -210,8 +210,8 @@ def assign_tracks(intervals: Iterable[tuple[int, int]]) -> list[int]:
 def _slice_events(piece: EventSlice, pid: int, tid: int) -> list[Event]:
     """Return the events of a slice, of the wait before it, and of its end of an arrow."""
     place = {"pid": pid, "tid": tid}
-    own: Event = {"ph": "X", "name": piece.name, "cat": piece.category, "ts": piece.begin / 1000}
-    events = [{**own, "dur": (piece.end - piece.begin) / 1000, **place, "args": piece.args}]
+    event: Event = {"ph": "X", "name": piece.name, "cat": piece.category, "ts": piece.begin / 1000}
+    events = [{**event, "dur": (piece.end - piece.begin) / 1000, **place, "args": piece.args}]
     if piece.posted < piece.begin:
         waited = (piece.begin - piece.posted) / 1000
         events.append({"ph": "X", "name": piece.wait, "cat": "wait", "ts": piece.posted / 1000, "dur": waited, **place})
@@ -227,12 +227,12 @@ def _describe_process(pid: int, name: str, order: int) -> list[Event]:
     return _describe("process", pid, pid, name, order)
 
 
-def _describe(what: str, pid: int, tid: int, name: str, order: int) -> list[Event]:
+def _describe(kind: str, pid: int, tid: int, name: str, order: int) -> list[Event]:
     """Return the metadata events for the name and position of a process or thread."""
     about = {"ph": "M", "pid": pid, "tid": tid}
     return [
-        {**about, "name": f"{what}_name", "args": {"name": name}},
-        {**about, "name": f"{what}_sort_index", "args": {"sort_index": order}},
+        {**about, "name": f"{kind}_name", "args": {"name": name}},
+        {**about, "name": f"{kind}_sort_index", "args": {"sort_index": order}},
     ]
 
 

@@ -98,11 +98,11 @@ def _with_memory(graph: Graph, hosts: Sequence[str]) -> Graph:
     ends = memory_edge(graph, tuple(hosts))
     if ends is None:
         return graph
-    found: Graph = nx.DiGraph()
-    found.add_node("memory", kind="memory of this machine")
+    network: Graph = nx.DiGraph()
+    network.add_node("memory", kind="memory of this machine")
     for host in hosts:
-        found.add_edge(host, "memory", bandwidth=graph.edges[ends]["bandwidth"], medium="memory")
-    return found
+        network.add_edge(host, "memory", bandwidth=graph.edges[ends]["bandwidth"], medium="memory")
+    return network
 
 
 def _subtitle(graph: Graph, hosts: Sequence[str], network: GroupedNetwork) -> str:
@@ -162,10 +162,10 @@ def _draw_frames(axes: Axes, at: Mapping[str, Point], lines: Mapping[Edge, Line]
     """Draw a labeled frame around each machine if there are several."""
     inside: dict[str, list[Point]] = {}
     for node, place in at.items():
-        if found := PART.fullmatch(node):
-            inside.setdefault(found[1], []).append(place)
+        if match := PART.fullmatch(node):
+            inside.setdefault(match[1], []).append(place)
     for (a, b), line in lines.items():
-        machines = [found[1] for node in (a, b) if (found := PART.fullmatch(node))]
+        machines = [match[1] for node in (a, b) if (match := PART.fullmatch(node))]
         if len(machines) == 2 and machines[0] == machines[1]:
             inside[machines[0]] += [(float(x), float(y)) for x, y in line]
     for name, places in inside.items() if len(inside) > 1 else ():
@@ -250,7 +250,7 @@ def _draw_nodes(axes: Axes, network: GroupedNetwork, at: Mapping[str, Point]) ->
 
 def _draw_box(axes: Axes, group: NodeGroup, x: float, y: float) -> None:
     """Draw a group as a box with the number of its members and their ranks."""
-    machines = {found[1] for member in group.members if (found := PART.fullmatch(member))}
+    machines = {match[1] for member in group.members if (match := PART.fullmatch(member))}
     if group.kind == "machine":
         words = next(iter(machines)) if len(machines) == 1 else f"{len(machines)} machines"
     else:
@@ -283,8 +283,8 @@ def ranges(ranks: Sequence[int]) -> str:
 
 def _short_name(node: str, kind: str) -> str:
     """Return ``0`` for ``n0.pcie0``, whose symbol shows the rest, and other names unchanged."""
-    found = PART.fullmatch(node)
-    return "" if found and kind == "memory" else found[2] if found else node
+    match = PART.fullmatch(node)
+    return "" if match and kind == "memory" else match[2] if match else node
 
 
 def _draw_keys(figure: Figure, network: GroupedNetwork, sorts: Sequence[Sort], size: tuple[int, float, float]) -> None:

@@ -85,9 +85,9 @@ def _draw_groups(axes: Axes, rows: Sequence[float], bars: Sequence[Bar]) -> None
     place = axes.get_yaxis_transform()
     is_alone = len({bar.name for bar in bars}) == 1
     for group in dict.fromkeys(bar.group for bar in bars):
-        own = [row for row, bar in zip(rows, bars, strict=True) if bar.group == group]
+        group_rows = [row for row, bar in zip(rows, bars, strict=True) if bar.group == group]
         words = fill(group, NAME_WIDTH if is_alone else NAME_WIDTH - 14, max_lines=3, placeholder=" …")
-        middle = (own[0] + own[-1]) / 2
+        middle = (group_rows[0] + group_rows[-1]) / 2
         axes.text(
             -0.545, middle, words, transform=place, fontsize=9, color=INK, va="center", linespacing=1.05,
             parse_math=False,

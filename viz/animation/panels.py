@@ -39,11 +39,11 @@ def find_filling(trace: Trace) -> Filling | None:
     for change, (cell, value) in enumerate(zip(buffers.cell, buffers.value, strict=True), start=1):
         values[change:, cell] = value
     count = np.bitwise_count if buffers.is_exact else np.asarray
-    held = count(values & (COMPLETE - 1))
+    counts = count(values & (COMPLETE - 1))
     shape = (-1, trace.world_size, buffers.chunks)
     most = max(int(count(buffers.wanted).max()), 1)
     times = np.concatenate([[0.0], trace.messages.end[buffers.message]])
-    return Filling(times, np.minimum(held / most, 1.0).reshape(shape), (values & COMPLETE > 0).reshape(shape))
+    return Filling(times, np.minimum(counts / most, 1.0).reshape(shape), (values & COMPLETE > 0).reshape(shape))
 
 
 class StepCounter:

@@ -190,9 +190,9 @@ def _ports(at: Mapping[str, Point], arcs: Iterable[Edge]) -> dict[Edge, tuple[fl
         ends[a].append((length > 0, -abs(length) if length > 0 else abs(length), (a, b)))
         ends[b].append((length < 0, -abs(length) if length < 0 else abs(length), (a, b)))
     offsets: dict[tuple[str, Edge], float] = {}
-    for node, own in ends.items():
-        for number, (_, _, edge) in enumerate(sorted(own)):
-            offsets[node, edge] = PORT * (number - (len(own) - 1) / 2)
+    for node, node_ends in ends.items():
+        for number, (_, _, edge) in enumerate(sorted(node_ends)):
+            offsets[node, edge] = PORT * (number - (len(node_ends) - 1) / 2)
     return {(a, b): (offsets[a, (a, b)], offsets[b, (a, b)]) for a, b in arcs}
 
 

@@ -128,8 +128,8 @@ def _links(graph: Graph, of: Mapping[str, str]) -> Graph:
     """Return the links between groups with their cables, without links inside a group."""
     links: Graph = nx.DiGraph()
     for node, data in graph.nodes(data=True):  # a node that is drawn alone keeps its kind and tier
-        kept = {key: value for key, value in data.items() if key in ("kind", "tier") and of[node] == node}
-        links.add_node(of[node], **kept)
+        attributes = {key: value for key, value in data.items() if key in ("kind", "tier") and of[node] == node}
+        links.add_node(of[node], **attributes)
     seen = set()
     for a, b, data in sorted(graph.edges(data=True), key=lambda edge: (natural_order(edge[0]), natural_order(edge[1]))):
         cable = frozenset((a, b))

@@ -153,9 +153,9 @@ def _racks(graph: Graph, hosts: list[str], switches: list[str]) -> dict[str, Poi
     """Return two switches in the middle, with the hosts of each on an arc next to it."""
     at = {switches[0]: (0.33, 0.5), switches[1]: (0.67, 0.5)}
     for switch, x, side in ((switches[0], 0.29, -1), (switches[1], 0.71, 1)):
-        own = [host for host in hosts if switch in graph[host]]
-        for index, host in enumerate(own):
-            angle = (index / max(len(own) - 1, 1) - 0.5) * pi * 0.92
+        rack_hosts = [host for host in hosts if switch in graph[host]]
+        for index, host in enumerate(rack_hosts):
+            angle = (index / max(len(rack_hosts) - 1, 1) - 0.5) * pi * 0.92
             at[host] = (x + side * 0.29 * cos(angle), 0.5 + 0.5 * sin(angle))
     for host in hosts:
         at.setdefault(host, (0.5, 0.0))

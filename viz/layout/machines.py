@@ -114,8 +114,8 @@ def part_kind(node: str) -> str | None:
     >>> part_kind("n0.gpu3"), part_kind("s0")
     ('gpu', None)
     """
-    found = PART.fullmatch(node)
-    return found[1] if found else None
+    match = PART.fullmatch(node)
+    return match[1] if match else None
 
 
 def _with_kinds(graph: Graph, nodes: Iterable[str]) -> Graph:

@@ -62,11 +62,11 @@ def follow_wrong_contributions(schedule: Schedule) -> Contributions:
     A message whose receiving step never completes carries data, but changes nothing.
     """
     run = _UnjudgedRun(schedule)
-    found = _follow(run, _until_a_deadlock(schedule))
+    contributions = _follow(run, _until_a_deadlock(schedule))
     for index, (carried, *_) in run.in_flight.items():
         sent = schedule.operation(index)
-        found.landings[_sent(schedule, index)] = LandedMessage(sent.peer, 0, sent.chunk, list(carried), [])
-    return found
+        contributions.landings[_sent(schedule, index)] = LandedMessage(sent.peer, 0, sent.chunk, list(carried), [])
+    return contributions
 
 
 class _UnjudgedRun(SymbolicRun):
@@ -98,9 +98,9 @@ def _follow(run: SymbolicRun, order: Iterable[Completed]) -> Contributions:
         run.complete(rank, channel, step)
         for index, carried in arriving:
             sent, operation = run.match[index], schedule.operation(index)
-            found = landings[_sent(schedule, sent)] = LandedMessage(rank, step, operation.into, list(carried), [])
-            found.after += _cells(run, rank, operation)
-            last[rank, channel] = found
+            landing = landings[_sent(schedule, sent)] = LandedMessage(rank, step, operation.into, list(carried), [])
+            landing.after += _cells(run, rank, operation)
+            last[rank, channel] = landing
         for _, operation in operations:
             if operation.kind in (Kind.COPY, Kind.REDUCE):
                 _leave(run, rank, operation, last.get((rank, channel)), start)
@@ -158,19 +158,23 @@ def follow_buffers(trace: Trace) -> Buffers | None:
     The contents come from the symbolic run, not from message times. Matching is static, so they hold for every
     interleaving.
     """
-    found, messages = _contributions(trace), trace.messages
-    if found is None:
+    contributions, messages = _contributions(trace), trace.messages
+    if contributions is None:
         return None
-    encode, chunks = _Encoder(found.wanted, trace.world_size), len(found.wanted[0])
+    encode, chunks = _Encoder(contributions.wanted, trace.world_size), len(contributions.wanted[0])
     columns = (messages.src, messages.channel, messages.step, messages.dst, messages.chunk, messages.count)
-    landings = [found.landings.get(key) for key in zip(*(column.tolist() for column in columns), strict=True)]
+    landings = [contributions.landings.get(key) for key in zip(*(column.tolist() for column in columns), strict=True)]
     if None in landings:
         return None  # the messages are not those of this program
     known = [landing for landing in landings if landing is not None]
-    carried = [encode(one.rank, one.into + at, bits) for one in known for at, bits in enumerate(one.carried)]
+    carried = [
+        encode(landing.rank, landing.into + at, bits) for landing in known for at, bits in enumerate(landing.carried)
+    ]
     message, cell, value = _changes(messages, known, encode, chunks)
-    start = [encode(rank, chunk, bits) for rank, row in enumerate(found.start) for chunk, bits in enumerate(row)]
-    wanted = [encode.shown(bits) for row in found.wanted for bits in row]
+    start = [
+        encode(rank, chunk, bits) for rank, row in enumerate(contributions.start) for chunk, bits in enumerate(row)
+    ]
+    wanted = [encode.shown(bits) for row in contributions.wanted for bits in row]
     return Buffers(
         chunks=chunks,
         is_exact=encode.is_exact,

@@ -82,9 +82,9 @@ def find_depths(messages: Messages) -> Ints:
             if not has_begun[message]:
                 has_begun[message] = True
                 continue
-            one, other = sender[message], receiver[message]
-            depths[message] = depth = 1 + max(before[one], before[other])
-            for end in (one, other):
+            source, other = sender[message], receiver[message]
+            depths[message] = depth = 1 + max(before[source], before[other])
+            for end in (source, other):
                 most[end] = max(most[end], depth)
                 left[end] -= 1
                 if not left[end] and follows[end] >= 0:
@@ -171,8 +171,8 @@ def list_messages(trace: Trace, limits: RunLimits) -> dict[str, Any]:
     left = max(1, int(MOST_MESSAGES // max(1.0, count.mean())))
     ranks = list(dict.fromkeys([*bad, *peers, *range(0, size, -(-size // left))]))
     ranks = sorted(ranks[: int(np.searchsorted(np.cumsum(count[ranks]), MOST_MESSAGES, "right"))])
-    own = np.flatnonzero(np.isin(messages.src, ranks) | np.isin(messages.dst, ranks))
-    return {"columns": _pack_messages(trace, own), "ranks": ranks}
+    indices = np.flatnonzero(np.isin(messages.src, ranks) | np.isin(messages.dst, ranks))
+    return {"columns": _pack_messages(trace, indices), "ranks": ranks}
 
 
 def _pack_messages(trace: Trace, which: Ints | slice) -> dict[str, list[Any]]:
@@ -198,9 +198,9 @@ def _coverage(owner: Ints, messages: Messages, elapsed: float, count: int) -> Fl
     bends = np.zeros((count, BINS + 3))
     for sign, times in ((1.0, messages.begin), (-1.0, messages.end)):
         at = np.clip(times / elapsed * BINS, 0.0, BINS)
-        whole = at.astype(np.int64)
-        for later, weight in ((1, 1 - (at - whole)), (2, at - whole)):
-            bends += np.bincount(owner * (BINS + 3) + whole + later, sign * weight, bends.size).reshape(bends.shape)
+        cells = at.astype(np.int64)
+        for later, weight in ((1, 1 - (at - cells)), (2, at - cells)):
+            bends += np.bincount(owner * (BINS + 3) + cells + later, sign * weight, bends.size).reshape(bends.shape)
     return np.asarray(bends.cumsum(axis=1)[:, 1 : BINS + 1])
 
 
