@@ -39,10 +39,10 @@ def read_reference(value: object, accepted: str) -> Reference:
     return Reference(name, parameters)
 
 
-def check_known(value: str, what: str, known: tuple[str, ...], more: str = "") -> str:
+def check_known(value: str, kind: str, known: tuple[str, ...], more: str = "") -> str:
     """Return ``value`` if it is in ``known``. Raise InputError with suggestions, followed by ``more``."""
     if value not in known:
-        raise InputError(f"unknown {what} {quote(value)}; {suggest(value, known, more)}")
+        raise InputError(f"unknown {kind} {quote(value)}; {suggest(value, known, more)}")
     return value
 
 

@@ -277,11 +277,11 @@ class Builder:
             left_out,
         )
 
-    def _what_if(self, section: WhatIfSection, key: str, whole: ScenarioSection, base: Cluster) -> WhatIf:
+    def _what_if(self, section: WhatIfSection, key: str, scenario: ScenarioSection, base: Cluster) -> WhatIf:
         cluster = base
         if section.cluster is not None or section.nccl is not None:
             place = "cluster" if section.cluster is None else f"{key}.cluster"
-            cluster = self.build_cluster(section.cluster or whole.cluster, place, section.nccl or whole.nccl)
+            cluster = self.build_cluster(section.cluster or scenario.cluster, place, section.nccl or scenario.nccl)
         return WhatIf(section.title, cluster, self.find_faults(section.faults, cluster, f"{key}.faults"))
 
     def find_faults(self, section: FaultsSection | None, cluster: Cluster, key: str) -> Faults:

@@ -16,20 +16,20 @@ from scenarios.network_section import KINDS, ClusterSection
 AnySection = TypeVar("AnySection", bound=BaseModel)
 
 
-def read_section(content: dict[str, Any], where: str, whole: type[AnySection]) -> AnySection:
-    """Return ``content`` as a section of type ``whole``. Raise InputError with the file, key, value and fix."""
+def read_section(content: dict[str, Any], where: str, section_type: type[AnySection]) -> AnySection:
+    """Return ``content`` as a section of type ``section_type``. Raise InputError with the file, key, value and fix."""
     try:
-        return whole.model_validate(content)
+        return section_type.model_validate(content)
     except ValidationError as error:
         problems = error.errors()
         # A misspelled key also makes the right key missing; report the misspelling.
         first = next((problem for problem in problems if problem["type"] == "extra_forbidden"), problems[0])
-        raise InputError(f"{where}: {_describe(first, whole, content)}") from error
+        raise InputError(f"{where}: {_describe(first, section_type, content)}") from error
 
 
-def _describe(problem: ErrorDetails, whole: type[BaseModel], content: object) -> str:
+def _describe(problem: ErrorDetails, section_type: type[BaseModel], content: object) -> str:
     place = problem["loc"]
-    section, key = _locate(place, whole, content), cut(".".join(map(str, place)))
+    section, key = _locate(place, section_type, content), cut(".".join(map(str, place)))
     if problem["type"] in ("extra_forbidden", "missing"):
         return _describe_key(problem["type"], section, place)
     if problem["type"] == "value_error":
@@ -57,9 +57,9 @@ def _describe_key(problem: str, section: type[BaseModel], place: tuple[int | str
     return f"unknown key {key}; {suggest(name, names)}"
 
 
-def _locate(place: tuple[int | str, ...], whole: type[BaseModel], content: object) -> type[BaseModel]:
+def _locate(place: tuple[int | str, ...], section_type: type[BaseModel], content: object) -> type[BaseModel]:
     """Return the section that owns the last key of ``place``."""
-    owner, section = whole, whole  # section of the last key, and section of the table at that key
+    owner, section = section_type, section_type  # section of the last key, and section of the table at that key
     for before, part in pairwise(["", *place]):
         if before == "cluster":
             section = section_of(content)

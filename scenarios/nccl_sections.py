@@ -74,14 +74,14 @@ class NcclSection(Section):
         """Return the settings. Raise InputError for a value that NCCL rejects."""
         from simcomm.nccl.settings import VARIABLES, NcclSettings
 
-        given = self.model_dump(exclude_none=True)
+        keys = self.model_dump(exclude_none=True)
         for newer, name in (("NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS"), ("NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS")):
-            if newer in given and name in given:
+            if newer in keys and name in keys:
                 raise InputError(f"{newer} and {name} are the same setting; remove one of them")
-            if newer in given:
-                given[name] = given.pop(newer)
+            if newer in keys:
+                keys[name] = keys.pop(newer)
         fields = {variable: name for name, variable in VARIABLES.items()} | {"version": "version"}
-        return NcclSettings(**{fields[key]: value for key, value in given.items()})
+        return NcclSettings(**{fields[key]: value for key, value in keys.items()})
 
 
 class SystemSection(NetworkSection):

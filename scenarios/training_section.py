@@ -50,15 +50,15 @@ class ComputeSection(Section):
     @model_validator(mode="after")
     def _check_one(self) -> Self:
         phases = [self.forward, self.backward, self.optimizer]
-        given = [name for name in ("profile", "rate") if getattr(self, name) is not None]
-        given += ["gpu"] if self.gpu is not None and given != ["rate"] else []
-        given += ["phases"] if [*phases, self.loading] != [None] * 4 else []
-        if len(given) != 1:
+        sources = [name for name in ("profile", "rate") if getattr(self, name) is not None]
+        sources += ["gpu"] if self.gpu is not None and sources != ["rate"] else []
+        sources += ["phases"] if [*phases, self.loading] != [None] * 4 else []
+        if len(sources) != 1:
             raise InputError(
                 'set exactly one source: profile = "FILE.json", rate = 500.0 (plus the gpu it was '
                 'measured on, if different), gpu = "RTX 4090", or forward, backward and optimizer'
             )
-        if given == ["phases"]:
+        if sources == ["phases"]:
             for name in ("forward", "backward", "optimizer"):
                 if getattr(self, name) is None:
                     raise InputError(f'{name} is missing; set for example {name} = "12 ms"')
