@@ -105,8 +105,7 @@ def quote_for_bash(text: str) -> str:
     if text.isprintable():
         return shell_quote(text)
     escaped = (
-        "\\" + character if character in "\\'" else character if character.isprintable() else _bytes_of(character)
-        for character in text
+        "\\" + letter if letter in "\\'" else letter if letter.isprintable() else _bytes_of(letter) for letter in text
     )
     return f"$'{''.join(escaped)}'"
 
@@ -129,9 +128,7 @@ def make_printable(text: str, keep: str = "", most: int = MOST_PRINTED) -> str:
         text = f"{text[:half]} ... {len(text) - 2 * half:,} letters ... {text[-half:]}"
     if text.isprintable():
         return text
-    return "".join(
-        character if character.isprintable() or character in keep else repr(character)[1:-1] for character in text
-    )
+    return "".join(letter if letter.isprintable() or letter in keep else repr(letter)[1:-1] for letter in text)
 
 
 def suggest(name: str, known: Iterable[str], more: str = "") -> str:

@@ -145,21 +145,13 @@ class ModelProfile:
         for measurement in self.measured:
             self._check_measured(measurement)
 
-    def _check_measured(self, measurement: Measured) -> None:
-        where = f"profile of {quote(self.model)}: what was measured on {quote(measurement.device)}"
-        if not 1 <= measurement.batch_size <= MOST_COUNTED:
-            raise InputError(f"{where}: batch_size is {quote(measurement.batch_size)}; give a whole number from 1 on")
-        if len(measurement.forward) != len(self.layers) or len(measurement.backward) != len(self.layers):
-            raise InputError(
-                f"{where} has {len(measurement.forward)} and {len(measurement.backward)} layers, not {len(self.layers)}"
-            )
-        times = (
-            *measurement.forward,
-            *measurement.backward,
-            measurement.optimizer,
-            measurement.loading,
-            measurement.step,
-        )
+    def _check_measured(self, run: Measured) -> None:
+        where = f"profile of {quote(self.model)}: what was measured on {quote(run.device)}"
+        if not 1 <= run.batch_size <= MOST_COUNTED:
+            raise InputError(f"{where}: batch_size is {quote(run.batch_size)}; give a whole number from 1 on")
+        if len(run.forward) != len(self.layers) or len(run.backward) != len(self.layers):
+            raise InputError(f"{where} has {len(run.forward)} and {len(run.backward)} layers, not {len(self.layers)}")
+        times = (*run.forward, *run.backward, run.optimizer, run.loading, run.step)
         if not all(0 <= seconds <= MOST_SECONDS for seconds in times):
             raise InputError(f"{where}: a time is below 0 or above {MOST_SECONDS:g} s")
 
