@@ -207,7 +207,7 @@ def among_others(
 ) -> Communicator:
     """Return the communicator of one of several groups of a host's GPUs that run at the same time.
 
-    ``comm`` is the communicator of the group alone, and ``whole`` the system of all GPUs of its hosts. Groups list GPU
+    ``comm`` is the communicator of the group alone, and ``system`` the system of all GPUs of its hosts. Groups list GPU
     numbers. Raise InputError.
     """
     host = replace(make_host(system, settings), p2p=comm.host.p2p)

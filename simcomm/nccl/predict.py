@@ -200,7 +200,7 @@ def predict_among_others(
 ) -> Floats:
     """Return the seconds of a collective that several ``groups`` of a host's GPUs run at the same time.
 
-    ``part`` is the system of one group alone, and ``whole`` the system of all GPUs of its hosts. Groups list GPU
+    ``part`` is the system of one group alone, and ``system`` the system of all GPUs of its hosts. Groups list GPU
     numbers. Raise InputError.
     """
     nbytes = _check_call(collective, sizes)

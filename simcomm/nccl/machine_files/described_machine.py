@@ -74,7 +74,7 @@ class DescribedMachine:
 
 
 def describe_machine(facts: Facts, user_keys: Mapping[str, Any] | None = None) -> DescribedMachine:
-    """Return the machine that the facts describe. ``given`` are the user's keys. Raise InputError if they are invalid.
+    """Return the machine that the facts describe. ``user_keys`` are the user's keys. Raise InputError for those.
 
     The keys assume working hardware. The observed use of P2P and GPUDirect is kept separately.
     """
