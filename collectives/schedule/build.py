@@ -1,6 +1,6 @@
 """Build a schedule directly: run the program of every rank, check it against the rules, and match its messages.
 
-For a wrong program, the executable part is built: each rank up to its first invalid step.
+For a wrong program, the executable part is built: each rank's steps before its first invalid step.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,8 +28,8 @@ def build_schedule(algorithm: str | Algorithm, world_size: int, root: int = 0) -
     """Return the operations of every rank with matched messages; ``algorithm`` may be a name.
 
     Raise InputError for an unknown algorithm and for a call that ``make_call`` rejects. Raise ProgramError for a
-    program that fails, an operation that breaks a rule (``collectives.schedule.rules``), a message without its other
-    half, and two halves that disagree.
+    program that fails, an operation that breaks a rule (``collectives.schedule.rules``), a send or receive without a
+    match, and a send that disagrees with its receive.
 
     >>> schedule = build_schedule("all_reduce/ring", 3)
     >>> schedule.steps, schedule.messages, str(schedule.operation(0))
@@ -60,7 +60,7 @@ def _unmatched(call: ProgramCall, programs: Programs, columns: OperationColumns)
 
 
 def _run_programs(call: ProgramCall) -> tuple[Programs, ProgramError | None]:
-    """Return the steps of all ranks. A program that fails comes last, up to its failure, with the error."""
+    """Return the steps of all ranks. A program that fails comes last, up to its failure, followed by the error."""
     programs: Programs = []
     for rank in range(call.world_size):
         channel, steps = 0, list[Step]()
@@ -106,7 +106,7 @@ def _program_error(call: ProgramCall, names_channel: bool, at: tuple[int, int, i
 
 
 def columns_of(call: ProgramCall, programs: Programs) -> tuple[OperationColumns, ProgramError | None]:
-    """Return all operations, unmatched. If one has an invalid number, return those before it, and the error."""
+    """Return all operations, unmatched. If one has an invalid number, return those before it and the error."""
     locations: list[int] = []  # flat lists are quick
     lengths: list[int] = []
     numbers: list[int] = []
@@ -155,7 +155,7 @@ def _describe_odd(number: object) -> str:
 
 
 def _mismatch_error(schedule: Schedule, key: Keys, index: int) -> ProgramError:
-    """Return the error for a message without its other half, or with halves that disagree."""
+    """Return the error for a send or receive without a match, or that disagrees with its match."""
     same, is_send = key == key[index], schedule.kind == Kind.SEND
     sends, receives = (int((same & ends & (schedule.peer >= 0)).sum()) for ends in (is_send, ~is_send))
     src, dst = int(schedule.rank[index]), int(schedule.peer[index])
@@ -184,9 +184,10 @@ def _messages(number: int) -> str:
 
 
 def sound_schedule(algorithm: Algorithm, world_size: int, root: int, rank: int, steps: int | None) -> Schedule:
-    """Return the operations up to the first that breaks a rule or fails, and at most ``steps`` steps of ``rank``.
+    """Return the operations before the first invalid one, and at most ``steps`` steps of ``rank``.
 
-    Halves of messages without a match, or with another number of chunks, stay unmatched; their steps never complete.
+    A send and a receive that do not match, or that differ in the number of chunks, stay unmatched. Their steps never
+    complete.
     """
     call = make_call(algorithm, world_size, root)
     programs = _cut_offences(call, _run_tolerantly(call))
@@ -199,7 +200,7 @@ def sound_schedule(algorithm: Algorithm, world_size: int, root: int, rank: int, 
 
 
 def _run_tolerantly(call: ProgramCall) -> Programs:
-    """Return the steps of all ranks, each up to its failure."""
+    """Return the steps of all ranks, each until its program fails."""
     programs: Programs = []
     for rank in range(call.world_size):
         programs.append([])
@@ -212,7 +213,7 @@ def _run_tolerantly(call: ProgramCall) -> Programs:
 
 
 def _cut_offences(call: ProgramCall, programs: Programs) -> Programs:
-    """Return the programs, each channel up to its first step that breaks a rule."""
+    """Return the programs with each channel cut before its first step that breaks a rule."""
     sound = [[list(program) for program in channels] for channels in programs]
     while True:
         columns, odd = columns_of(call, sound)
@@ -231,7 +232,7 @@ Steps = tuple[tuple[tuple[Step, ...], ...], ...]  # [rank][channel][step]
 
 
 class ListedProgram:
-    """The function of an algorithm with known steps, for one number of ranks."""
+    """A program whose steps are already known, for one number of ranks."""
 
     def __init__(self, by_root: tuple[Steps, ...]) -> None:
         self.by_root = by_root
@@ -242,7 +243,7 @@ class ListedProgram:
 
 
 def reduce_to_steps(algorithm: Algorithm, world_size: int) -> tuple[Callable[..., Algorithm], tuple[Any, ...]]:
-    """Return the pickled form of an algorithm for ``world_size`` ranks, without its function.
+    """Return the pickled form of an algorithm as its steps for ``world_size`` ranks, without its function.
 
     Raise what ``build_schedule`` raises.
     """

@@ -1,7 +1,7 @@
 """The rules of a rank program: each function finds the first operation that breaks its rule.
 
-Rules read columns of operations, of all ranks or of one rank that represents all. Matching comes first: the k-th send
-from a to b on a channel meets the k-th receive at b from a on it.
+Rules read the operations of all ranks, or of one rank that represents all, as columns. Messages are matched first: on
+each channel, the k-th send from a to b matches the k-th receive at b from a.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,21 +17,21 @@ Keys = npt.NDArray[np.int64]
 
 
 def receives(kind: npt.NDArray[Any]) -> Bools:
-    """Return which of these kinds of operations receive."""
+    """Return a mask of the operations that receive."""
     return np.asarray((kind == Kind.RECV) | (kind == Kind.RECV_REDUCE))
 
 
 def pair_keys(columns: OperationColumns, world_size: int, channels: int) -> Keys:
-    """Return a number for each operation's sender, receiver and channel, in that order of significance."""
+    """Return one number per operation for its sender, receiver and channel, in that order of significance."""
     rank, peer, is_send = columns.rank.astype(np.int64), columns.peer, columns.kind == Kind.SEND
     src, dst = np.where(is_send, rank, peer), np.where(is_send, peer, rank)
     return np.asarray((src * world_size + dst) * channels + columns.channel)
 
 
 def match_halves(kind: npt.NDArray[Any], key: Keys) -> Ints:
-    """Return the index of each operation's other half: the k-th send of a key with its k-th receive.
+    """Return the index of each operation's match: the k-th send with a key matches the k-th receive with that key.
 
-    It is -1 for local operations, and for halves without a match.
+    It is -1 for local operations, and for sends and receives without a match.
     """
     sends, others = (_by_key(which, key) for which in (kind == Kind.SEND, receives(kind)))
     match = np.full(len(kind), -1, np.int32)
@@ -50,21 +50,22 @@ def _by_key(which: Bools, key: Keys) -> Keys:
 
 
 def _with_occurrence(keys: Keys, most: int) -> Keys:
-    """Return one number for each of some sorted keys: ``keys * most`` plus the number of equal keys before it."""
+    """Return a unique number for each of some sorted keys: ``keys * most`` plus the number of equal keys before it."""
     return np.asarray(keys * most + np.arange(len(keys)) - np.searchsorted(keys, keys))
 
 
 def ends_agree(call: ProgramCall, counts: tuple[Ints, Ints], chunks: tuple[Ints, Ints]) -> Bools:
-    """Return whether the send and receive of each message have the same count and, unless the spec moves data, chunk.
+    """Return a mask of the messages whose send and receive agree on the count and the chunk.
 
-    ``counts`` and ``chunks`` are arrays with one entry per message: the send's, then the receive's.
+    If the spec moves data, the chunks may differ. ``counts`` and ``chunks`` are arrays with one entry per message:
+    first for the sends, then for the receives.
     """
     same = call.algorithm.spec.moves | same_chunks(*chunks, call.chunks)
     return np.asarray(same & (counts[0] == counts[1]))
 
 
 def same_chunks(chunk: Ints, other: Ints, chunks: int) -> Bools:
-    """Return which entries, including scratch, represent the same chunk of the buffer, and thus have equal size.
+    """Return a mask of the entries, including scratch, that represent the same chunk, and thus have equal size.
 
     >>> same_chunks(np.array([1, 1], np.int32), np.array([5, 6], np.int32), chunks=4).tolist()
     [True, False]
@@ -155,15 +156,15 @@ def _chunks_lie_together(columns: OperationColumns, call: ProgramCall) -> Offenc
 
 
 def _first_chunks(columns: OperationColumns) -> tuple[Ints, Ints]:
-    """Return the first chunk that each operation reads, and the first that it writes; equal if it does only one.
+    """Return the first chunk that each operation reads, and the first that it writes.
 
-    A receive reads nothing; its ``chunk`` is the one that it writes.
+    For a send or a receive, both are the chunk that it uses.
     """
     return columns.chunk, np.where(columns.kind == Kind.SEND, columns.chunk, columns.into)
 
 
 def _writes_are_apart(columns: OperationColumns, call: ProgramCall) -> Offence | None:
-    """Find a chunk that a step writes twice, other than by ``recv_reduce`` only."""
+    """Find a chunk that a step writes twice, other than by several ``recv_reduce``."""
     step = _step_numbers(columns)
     writes = _crowded_writes(columns, step, call.total)
     if not len(writes):
@@ -179,7 +180,7 @@ def _writes_are_apart(columns: OperationColumns, call: ProgramCall) -> Offence |
 
 
 def _step_numbers(columns: OperationColumns) -> Longs:
-    """Return the number of each operation's step among the steps of all channels and ranks."""
+    """Return the number of each operation's step, counted over all channels and ranks."""
     changes = [column[1:] != column[:-1] for column in (columns.rank, columns.channel, columns.step)]
     return np.append(0, np.cumsum(np.logical_or.reduce(changes)))[: len(columns.rank)]
 
@@ -200,7 +201,7 @@ def _crowded_writes(columns: OperationColumns, step: Longs, total: int) -> Longs
 
 
 def _channels_are_apart(columns: OperationColumns, call: ProgramCall) -> Offence | None:
-    """Find a chunk that two channels of a rank use: their order is undefined."""
+    """Find a chunk that two channels of a rank use, in an undefined order."""
     channels = int(columns.channel.max(initial=0)) + 1
     if channels == 1 or _lie_side_by_side(columns, channels):
         return None
@@ -247,7 +248,7 @@ def _lie_side_by_side(columns: OperationColumns, channels: int) -> bool:
 
 
 def _chunks_of(index: Longs, first: Ints, count: Ints) -> tuple[Longs, Longs]:
-    """Return the chunks that operations use, one by one, preceded by the index of their operation."""
+    """Return each chunk that operations use, preceded by the index of its operation."""
     each = np.repeat(np.arange(len(first)), count)
     return index[each], first[each] + np.arange(len(each)) - np.repeat(np.cumsum(count) - count, count)
 
@@ -255,7 +256,7 @@ def _chunks_of(index: Longs, first: Ints, count: Ints) -> tuple[Longs, Longs]:
 def _first_use(index: Longs, chunk: Longs, problem: Callable[[int, int], str]) -> Offence | None:
     """Return the offence of the lowest operation in ``index`` and its lowest chunk, or None.
 
-    ``index`` and ``chunk`` have one entry per wrong use; ``problem`` takes the entry and its chunk.
+    ``index`` and ``chunk`` have one entry per wrong use. ``problem`` is called with the entry and its chunk.
     """
     if not len(index):
         return None

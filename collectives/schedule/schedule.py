@@ -18,7 +18,7 @@ from collectives.symbolic_rank import VectorRank
 
 @dataclass(frozen=True)
 class ProgramCall:
-    """An algorithm's program as ranks call it. Every kind of schedule is a ProgramCall with operations."""
+    """A call of an algorithm's program, with its numbers of ranks and chunks. Every kind of schedule extends it."""
 
     algorithm: Algorithm
     world_size: int
@@ -32,7 +32,7 @@ class ProgramCall:
         return self.chunks + self.scratch
 
     def describe(self) -> str:
-        """Return the start of messages, such as ``broadcast/naive, world size 4, root 1``."""
+        """Return the start of an error message, such as ``broadcast/naive, world size 4, root 1``."""
         root = f", root {self.root}" if self.algorithm.spec.rooted else ""
         return f"{self.algorithm.full_name}, world size {self.world_size}{root}"
 
@@ -50,7 +50,7 @@ class ProgramCall:
         return tuple(_limit_steps(steps) for steps in channels)
 
     def run_alone(self, rank: int) -> tuple[Iterator[Step], ...]:
-        """Return the steps of each channel of ``rank``, recording no other rank of a user's file."""
+        """Return the steps of each channel of ``rank``. For a user's file, no other rank is recorded."""
         return self.run(VectorRank(np.array([rank])) if self.algorithm.source else rank)
 
 
@@ -64,8 +64,8 @@ def _limit_steps(steps: Iterator[Step]) -> Iterator[Step]:
 def make_call(algorithm: Algorithm, world_size: int, root: int = 0) -> ProgramCall:
     """Return the call of ``algorithm`` by ``world_size`` ranks.
 
-    Raise InputError for an invalid world size or root, and for a number of chunks that does not give each rank an equal
-    part, if the collective needs parts.
+    Raise InputError for an invalid world size or root. If the collective needs parts, also raise it for a number of
+    chunks that is not a multiple of ``world_size``.
     """
     check_ranks(world_size, root)
     check_applies(algorithm, root=root != 0)
@@ -96,18 +96,18 @@ class OperationColumns(NamedTuple):
     kind: Ints
     peer: Ints
     chunk: Ints
-    count: Ints  # type: ignore[assignment]  # a tuple's count of an item is nothing that anyone asks for
+    count: Ints  # type: ignore[assignment]  # hides tuple.count, which nobody needs
     into: Ints
-    match: Ints  # index of the operation at the other end; -1 for local ones
+    match: Ints  # index of the matching operation; -1 for local operations
 
     def head(self, number: int) -> "OperationColumns":
         """Return the first ``number`` operations, unmatched."""
         return OperationColumns._make([*(column[:number] for column in self[:-1]), np.full(number, -1, np.int32)])
 
     def in_little_memory(self) -> "OperationColumns":
-        """Return the same numbers in two thirds of the memory: small types, and equal counts stored once.
+        """Return the same numbers in two thirds of the memory: in small types, and with equal counts stored once.
 
-        Do not store results of arithmetic in those types.
+        Do not store results of arithmetic in these types.
         """
         small = {name: _small(getattr(self, name)) for name in ("channel", "step", "kind")}
         count = np.broadcast_to(self.count[:1], len(self.count)) if (self.count == self.count[:1]).all() else self.count
@@ -122,7 +122,7 @@ def _small(column: Ints) -> npt.NDArray[np.signedinteger[Any]]:
 
 @dataclass(frozen=True, repr=False)
 class StepTable(ProgramCall):
-    """A schedule as arrays only, ordered by step, then rank, then channel."""
+    """A schedule that consists of arrays only, ordered by step, then rank, then channel."""
 
     columns: OperationColumns
 
@@ -145,14 +145,14 @@ class StepTable(ProgramCall):
         return int(self.columns.step.max(initial=-1)) + 1
 
     def table(self) -> "StepTable":
-        """Return the table itself, as other schedules build one."""
+        """Return this table. Other kinds of schedules build one."""
         return self
 
 
 class OperationBlock(NamedTuple):
     """The operations of one or more channels on ranks with the same sequence of steps.
 
-    Each operation is a row, and each rank an entry of that row.
+    Each operation is a row, and each rank is a column.
     """
 
     rank: Ints  # [ranks]
@@ -163,7 +163,7 @@ class OperationBlock(NamedTuple):
 
 
 def runs_of_steps(step: Ints) -> list[tuple[slice, int]]:
-    """Return the rows of consecutive steps of equal length, and that length."""
+    """Return the rows of each run of consecutive steps of equal length, and that length."""
     starts = np.flatnonzero(np.append(True, np.diff(step) != 0)) if len(step) else np.zeros(0, np.int64)
     heights = np.diff(np.append(starts, len(step)))
     changes = np.flatnonzero(np.append(True, np.diff(heights) != 0)) if len(heights) else heights
@@ -212,7 +212,7 @@ class Schedule(ProgramCall):
     chunk: Ints
     count: Ints
     into: Ints
-    match: Ints  # index of the operation at the other end; -1 for local ones
+    match: Ints  # index of the matching operation; -1 for local operations
 
     def __repr__(self) -> str:
         return f"<Schedule {self.describe()}: {self.messages} messages>"

@@ -37,7 +37,7 @@ def estimate_operations(algorithm: Algorithm, world_size: int, root: int = 0) ->
 
 
 class _Look(NamedTuple):
-    """The operations of one rank and the ranks that it sends to, as far as they were counted."""
+    """The number of operations of one rank and of the ranks that it sends to, as far as they were counted."""
 
     operations: int
     peers: int
@@ -91,5 +91,5 @@ def estimate_pairs(algorithm: Algorithm, world_size: int, root: int = 0) -> int:
 
 
 def check_pairs(call: ProgramCall, pairs: int) -> None:
-    """Raise TooLarge if more pairs of ranks communicate than the memory limit allows for their routes."""
+    """Raise TooLarge if the routes of all communicating pairs of ranks exceed the memory limit."""
     check_fits(pairs, Gigabyte.PAIRS, f"{call.describe()}: {pairs:,} pairs of ranks or more send to each other")

@@ -1,4 +1,4 @@
-"""Build schedules from few runs of a program, because most programs do the same on many ranks.
+"""Build a schedule from few runs of a program, because most programs do the same on many ranks.
 
 A *symmetric* program uses its rank only in ``(rank + c) % world_size``. One run of it with a ``ShiftedRank`` represents
 all ranks. Other programs run once with a ``VectorRank`` for all ranks, and once per branch if they branch on their
@@ -67,7 +67,7 @@ def build_table(algorithm: Algorithm, world_size: int, root: int = 0) -> StepTab
 
 
 def seems_cyclic(algorithm: Algorithm) -> bool:
-    """Return whether all ranks do the same relative to their number, at small world sizes.
+    """Return whether the program is symmetric at small world sizes.
 
     >>> from collectives import find_algorithm
     >>> [seems_cyclic(find_algorithm(f"all_reduce/{name}")) for name in ("ring", "binomial")]
@@ -117,7 +117,7 @@ def build_symmetric(algorithm: Algorithm, world_size: int, root: int = 0) -> Sym
 
 
 def _run_shifted(call: ProgramCall) -> npt.NDArray[np.int32]:
-    """Return the numbers of each operation of any rank, by channel; [operations, numbers].
+    """Return the numbers of each operation, valid for any rank, by channel; [operations, numbers].
 
     Raise TypeError or OverflowError for anything but 32-bit integers, and whatever the program raises.
     """
@@ -131,7 +131,7 @@ def _run_shifted(call: ProgramCall) -> npt.NDArray[np.int32]:
 
 
 def _shifted(number: Any) -> tuple[int, int, int]:
-    """Return the base, stride and shift of a number. Raise TypeError for other values."""
+    """Return the base, stride and shift of a number or symbolic rank. Raise TypeError for other values."""
     return (number.base, number.stride, number.shift) if isinstance(number, ShiftedRank) else (_plain(number), 0, 0)
 
 
@@ -207,7 +207,7 @@ def block_of(channel: int, program: Iterator[Step], ranks: npt.NDArray[np.int64]
 
 
 def _field(numbers: list[Any], ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-    """Return a number of each operation on each rank; [operations, ranks]. Raise as ``block_of`` does."""
+    """Return one number of each operation on each rank; [operations, ranks]. Raise as ``block_of`` does."""
     array = np.array(numbers)
     if array.dtype.kind == "i" and array.min() >= -LARGEST and array.max() <= LARGEST:  # plain ones, in one go
         return np.broadcast_to(array.astype(np.int32)[:, None], (len(numbers), len(ranks)))
@@ -218,7 +218,7 @@ def _field(numbers: list[Any], ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.i
 
 
 def _values(number: Any) -> Any:
-    """Return a number of an operation for each rank of a branch. Raise TypeError for other values."""
+    """Return one number of an operation on each rank of a branch. Raise TypeError for other values."""
     if isinstance(number, VectorRank):
         return number.values
     if isinstance(number, int | np.integer) and not isinstance(number, bool):

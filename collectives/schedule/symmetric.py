@@ -1,4 +1,4 @@
-"""Schedules in which every rank does the same relative to its number, so that one description serves all ranks.
+"""Schedules in which all ranks do the same relative to their rank, so that one description represents all ranks.
 
 Such a schedule is *cyclic*. Its size does not depend on the number of ranks.
 """
@@ -24,7 +24,7 @@ from collectives.step import Kind
 
 
 class ShiftedNumbers(NamedTuple):
-    """Numbers like ``ShiftedRank``, one per entry. The stride is 0 if a number does not depend on the rank."""
+    """An array of numbers that depend on the rank as ``ShiftedRank`` does. Stride 0: independent of the rank."""
 
     base: Ints
     stride: Ints
@@ -32,15 +32,18 @@ class ShiftedNumbers(NamedTuple):
 
     @property
     def is_shifted(self) -> Bools:
-        """Which of the numbers depend on the rank."""
+        """A mask of the numbers that depend on the rank."""
         return self.stride > 0
 
     def select(self, entries: npt.NDArray[Any]) -> "ShiftedNumbers":
-        """Return the numbers of some entries."""
+        """Return the numbers at these indices."""
         return ShiftedNumbers(self.base[entries], self.stride[entries], self.shift[entries])
 
     def on(self, ranks: Ints, world_size: int) -> Ints:
-        """Return the numbers on these ranks, [ranks] or one per entry, [entries, 1]; the result is [entries, ranks]."""
+        """Return the numbers on these ranks; shape [entries, ranks].
+
+        ``ranks`` has the shape [ranks], or [entries, 1] for one rank per entry.
+        """
         values: Ints = ranks + self.shift[:, None]
         values %= np.int32(world_size)
         values *= self.stride[:, None]
@@ -57,9 +60,9 @@ class SymmetricSchedule(ProgramCall):
     kind: Ints
     peer: Ints  # distance to the other rank, modulo world_size; 0 for local operations
     count: Ints
-    read: ShiftedNumbers  # first chunk that is read; a receive reads nothing, and its is the one that it writes
+    read: ShiftedNumbers  # first chunk that is read; for a receive, the first chunk that it writes
     written: ShiftedNumbers  # first chunk that is written; -1 for sends
-    match: Ints  # the entry of the other end, on the rank at that distance; -1 for local operations
+    match: Ints  # entry of the matching operation, on the rank at that distance; -1 for local operations
 
     def __repr__(self) -> str:
         sends = int(np.count_nonzero(self.kind == Kind.SEND))
@@ -87,11 +90,11 @@ class SymmetricSchedule(ProgramCall):
 
     @property
     def stride(self) -> int:
-        """The distance between the chunks that ranks count, or 1 if they count none."""
+        """The distance between the chunks of consecutive ranks, or 1 if no chunk depends on the rank."""
         return int(max(self.read.stride.max(initial=1), self.written.stride.max(initial=1)))
 
     def by_cycle(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return values of all chunks by *cycle*: the chunks that one shifted chunk is on rank after rank.
+        """Return values of all chunks by *cycle*: the chunks that one shifted chunk represents on consecutive ranks.
 
         Shape [cycles, world_size]; entry ``(rank + shift) % world_size`` belongs to the chunk on ``rank``.
         """
@@ -160,10 +163,10 @@ def match_symmetric(symmetric: SymmetricSchedule) -> SymmetricSchedule | None:
 
 
 def _ranks_are_permuted(schedule: SymmetricSchedule) -> bool:
-    """Return whether adding one to the rank is one permutation of the chunks for all operations.
+    """Return whether adding one to the rank applies the same permutation of chunks to all operations.
 
-    Chunks form *groups* of ``world_size`` times the stride. The permutation moves a chunk of a moving group one stride
-    further, and the last ones to the front. Other groups stay. An operation uses one chunk of a moving group, whole
+    Chunks form *groups* of ``world_size`` times the stride. The permutation moves each chunk of a moving group by one
+    stride, and the last ones to the front. Other groups stay. An operation uses one chunk of a moving group, whole
     groups, or chunks that stay.
     """
     reads, writes = (schedule.kind == Kind.SEND) | (schedule.kind >= Kind.COPY), schedule.kind != Kind.SEND

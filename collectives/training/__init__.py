@@ -1,1 +1,1 @@
-"""The recipe of a training, its parallelism strategy, and the buckets of its gradients."""
+"""The recipe of a training run, its parallelism strategy, and its gradient buckets."""

@@ -1,4 +1,4 @@
-"""Gradients in the order of backward, the layers of ResNets, and gradient buckets.
+"""Compute gradients in backward order, the layers of ResNets, and gradient buckets.
 
 Source of the layers: He et al., Deep Residual Learning for Image Recognition, table 1
 (https://arxiv.org/abs/1512.03385), as torchvision builds them. A test compares the parameters with torchvision's.
@@ -13,24 +13,24 @@ BUCKET_BYTES = 25 << 20  # ... and, by its bucket_cap_mb, into the others (docs 
 
 
 class Gradient(NamedTuple):
-    """A parameter's gradient: its bytes, and the share of backward after which it is ready."""
+    """A parameter's gradient: its size in bytes, and the share of backward after which it is ready."""
 
     nbytes: int
     ready: float
 
 
 class Bucket(NamedTuple):
-    """Gradients that travel together: their bytes, and the share of backward after which the last is ready."""
+    """A gradient bucket: its size in bytes, and the share of backward after which its last gradient is ready."""
 
     nbytes: int
     ready: float
 
 
 def gradients_of(tensors: Sequence[Sequence[int]], work: Sequence[float], item_bytes: int = 4) -> list[Gradient]:
-    """Return the gradients in the order of backward: last layer first, and the last tensor of a layer first.
+    """Return the gradients in backward order: the last layer first, and the last tensor of each layer first.
 
-    ``tensors`` are the elements of each parameter by layer, in the order of forward. ``work`` is each layer's share of
-    backward, in any unit.
+    ``tensors`` holds the number of elements of each parameter by layer, in forward order. ``work`` is each layer's
+    share of backward, in any unit.
 
     >>> gradients_of([(8, 2), (4,)], work=[3.0, 1.0])
     [Gradient(nbytes=16, ready=0.25), Gradient(nbytes=8, ready=1.0), Gradient(nbytes=32, ready=1.0)]
@@ -47,7 +47,7 @@ def gradients_of(tensors: Sequence[Sequence[int]], work: Sequence[float], item_b
 def fill_buckets(
     gradients: Sequence[Gradient], bucket_bytes: int = BUCKET_BYTES, first_bytes: int = FIRST_BYTES
 ) -> list[Bucket]:
-    """Return the buckets of gradients that become ready in this order. The gradient that fills a bucket closes it.
+    """Return the buckets that gradients fill in this order. The gradient that fills a bucket closes it.
 
     >>> fill_buckets([Gradient(3, 0.1), Gradient(9, 0.5), Gradient(2, 1.0)], bucket_bytes=8, first_bytes=1)
     [Bucket(nbytes=3, ready=0.1), Bucket(nbytes=9, ready=0.5), Bucket(nbytes=2, ready=1.0)]
@@ -104,7 +104,9 @@ def _resnet_layers(name: str, classes: int, stem: str, size: int) -> Iterator[We
 
 
 def _block(inputs: int, width: int, expansion: int, before: int, side: int) -> Iterator[WeightLayer]:
-    """Yield the convolutions of a block with their batch norms; ``before`` and ``side`` are pixels in and out."""
+    """Yield the convolutions of a block with their batch norms; ``before`` and ``side`` are pixels per side, in and
+    out.
+    """
     if expansion == 1:
         kernels = ((inputs, width, 3, side), (width, width, 3, side))
     else:  # the stride is in the middle
@@ -130,7 +132,7 @@ def count_parameters(name: str, classes: int, stem: str = "imagenet") -> int:
 
 
 def gradients_in_order(name: str, classes: int, stem: str = "imagenet", size: int = 32) -> list[Gradient]:
-    """Return the gradients in the order of backward, from the last layer to the first.
+    """Return the gradients in backward order, from the last layer to the first.
 
     Each layer's share of backward is its share of the multiplications.
     """

@@ -56,19 +56,19 @@ class Parallelism:
     tensor: int = 1
     pipeline: int = 1
     expert: int = 1
-    shard: int = 0  # of hsdp; 0: the GPUs of a node
+    shard: int = 0  # devices per hsdp group; 0: the GPUs of a node
     sequence: bool = False
     schedule: str = "1f1b"
     virtual: int = 1
-    microbatches: int = 0  # 0: as many as there are stages
+    microbatches: int = 0  # per batch; 0: the number of stages
     experts: int = 0
     top_k: int = 1
     recompute: str = "none"
     bucket_mb: float = 25.0
-    overlap: bool = True  # gradients travel while backward goes on; else all at once behind it
-    sync_every: int = 1  # steps after which ddp's replicas are averaged; above 1 it is local SGD, of the weights
-    half_weights: bool = False  # weights and gradients in 16 bits, beside a float32 copy in the optimizer
-    gradient_bytes: int = 0  # of an element as it travels, as a hook of DDP compresses it; 0: as it is computed
+    overlap: bool = True  # synchronize gradients during backward; False: all at once after backward
+    sync_every: int = 1  # steps between synchronizations with ddp; above 1: local SGD, which averages weights
+    half_weights: bool = False  # 16-bit weights and gradients, with a float32 copy in the optimizer
+    gradient_bytes: int = 0  # bytes per gradient element when sent, as compressed by a DDP hook; 0: as computed
 
     def __post_init__(self) -> None:
         check_known("strategy", self.strategy, STRATEGIES)
@@ -115,7 +115,7 @@ class Parallelism:
 
     @property
     def pieces(self) -> int:
-        """The number of microbatches of a batch."""
+        """The number of microbatches per batch."""
         if self.pipeline == 1:
             return max(1, self.microbatches)
         return 1 if self.schedule == "naive" else self.microbatches or self.pipeline
@@ -131,7 +131,7 @@ class Parallelism:
 
     @property
     def label(self) -> str:
-        """The strategy and the mesh in a few words.
+        """The strategy and the mesh as short text.
 
         >>> Parallelism(strategy="fsdp", data=2, tensor=4).label
         'fsdp 2 x tensor 4'
@@ -143,7 +143,7 @@ class Parallelism:
         return " x ".join([*data, *axes])
 
     def for_devices(self, devices: int, node: int | None = None) -> "Parallelism":
-        """Return the mesh for ``devices``, ``node`` of them per host. Raise InputError if the axes do not fit."""
+        """Return the mesh for ``devices`` with ``node`` devices per host. Raise InputError if the axes do not fit."""
         check_whole_number("devices", devices, at_least=1)
         model = self.tensor * self.pipeline
         data = self.data or devices // model

@@ -1,4 +1,4 @@
-"""The recipe of a training: optimizer, learning rate, precision, and gradient synchronization."""
+"""The recipe of a training run: optimizer, learning rate, precision, and gradient synchronization."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -37,11 +37,11 @@ class Recipe:
     schedule: str = "constant"
     warm_up: int = 0  # steps
     accumulate: int = 1
-    clip_norm: float | None = None  # the greatest norm of all gradients together, after they are averaged
+    clip_norm: float | None = None  # maximum norm of all averaged gradients together
     sync_every: int = 1
-    precision: str = "float32"  # of forward; the weights are float32 always
+    precision: str = "float32"  # of forward; weights are always float32
     sync_batch_norm: bool = False
-    broadcast_weights: bool = True  # rank 0's to all before the first step
+    broadcast_weights: bool = True  # broadcast rank 0's weights before the first step
     check_every: int = 0  # steps after which the replicas are compared; 0: never
     inspect_every: int = 0  # steps after which each rank's own gradients are inspected; 0: never
 

@@ -1,4 +1,4 @@
-"""A data-parallel training: its model, data, gradient synchronization, and computing times."""
+"""A data-parallel training run: its model, data, gradient synchronization, and compute time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,9 +38,9 @@ class DataLoading:
     collectives.errors.InputError: prefetch_factor is 4, and no process loads ahead; give num_workers too
     """
 
-    num_workers: int = 0  # processes of each rank that load ahead; 0: the rank loads when it needs a batch
-    prefetch_factor: int | None = None  # batches that each of them is ahead; None: torch's usual 2
-    pin_memory: bool = False  # copy a batch to a GPU from pinned memory, beside computing
+    num_workers: int = 0  # loader processes per rank; 0: the rank loads a batch when it needs one
+    prefetch_factor: int | None = None  # batches that each worker loads ahead; None: torch's default, 2
+    pin_memory: bool = False  # copy batches to a GPU from pinned memory, in parallel with compute
     random_crop: int = 0  # pixels of padding on each side; 0: no crop
     flip: bool = False
     verify: bool = True  # refuse a CIFAR-10 that is not as it was published
@@ -112,9 +112,9 @@ class Buckets:
 
 @dataclass(frozen=True)
 class ComputePhases:
-    """Seconds that one rank computes in a training step, without communication. Raise InputError below 0.
+    """The compute time of one rank in a training step, in seconds, without communication. Must not be negative.
 
-    ``loading`` is the wait for the batch before forward.
+    ``loading`` is the wait for the batch before forward. Raise InputError for invalid times.
 
     >>> round(ComputePhases(forward=0.1, backward=0.2, optimizer=0.05, loading=0.01).total, 9)
     0.36
@@ -135,7 +135,7 @@ class ComputePhases:
 
     @property
     def total(self) -> float:
-        """The seconds of all phases."""
+        """The sum of all phases in seconds."""
         return self.loading + self.forward + self.backward + self.optimizer
 
 
@@ -249,7 +249,7 @@ class Training(Recipe, DataLoading):
 
     @property
     def gradients(self) -> list[Gradient]:
-        """The gradients in the order of backward; for a user's model, a hundred equal ones."""
+        """The gradients in backward order; for a user's model, a hundred gradients of equal size."""
         if not is_file_reference(self.model):
             return gradients_in_order(self.model, self.classes, self.stem, max(self.image_shape[1:]))
         count, item = self.parameter_count, ITEM_BYTES["float32"]
@@ -257,7 +257,7 @@ class Training(Recipe, DataLoading):
         return [Gradient((end - begin) * item, end / count) for begin, end in pairwise(ends)]
 
     def fill_buckets(self, gradients: Sequence[Gradient]) -> list[Bucket]:
-        """Return the buckets of gradients that become ready in this order.
+        """Return the buckets that gradients fill in this order.
 
         DistributedDataParallel starts with a bucket of 1 MiB only if ``bucket_cap_mb`` is not set.
 
@@ -280,12 +280,12 @@ class Training(Recipe, DataLoading):
 
     @property
     def overlaps(self) -> bool:
-        """Whether gradients travel during backward: with buckets, and always with DDP."""
+        """Whether gradients are synchronized during backward: with buckets, and always with DDP."""
         return self.gradient_sync is None or self.buckets is not None
 
     @property
     def model_kind(self) -> str:
-        """The model, with the non-default options that affect its computing in brackets."""
+        """The model, with the non-default options that affect its compute time in brackets."""
         usual = Training(self.gradient_sync)
         names = ("stem", "classes", "image_shape", "precision", "accumulate", "optimizer", "sync_batch_norm")
         settings = [f"{name}={getattr(self, name)}" for name in names if getattr(self, name) != getattr(usual, name)]
@@ -309,7 +309,7 @@ class Training(Recipe, DataLoading):
 
 
 def is_file_reference(model: object) -> bool:
-    """Return whether a model is a function in a file.
+    """Return whether a model refers to a function in a file, such as ``my.py:make_model``.
 
     >>> is_file_reference("my.py:build"), is_file_reference("resnet18")
     (True, False)
