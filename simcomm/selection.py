@@ -141,7 +141,7 @@ def _with_more_known(contender: _Contender, estimator: Estimator) -> _Contender:
 
 
 def _effort(algorithm: Algorithm, estimator: Estimator) -> tuple[int, int, str]:
-    """Return the contender with its link load bound or, if known already, its simulated time. Raise TooLarge."""
+    """Return a sort key: operations of rank 0, then number of parameters. A torus of one row counts as a ring."""
     programs = algorithm.channels(0, estimator.world_size, estimator.call.root)
     operations = sum(len(step) for program in programs for step in program)
     return operations, len(algorithm.parameter_names), algorithm.label

@@ -1,7 +1,7 @@
-"""The input of the compiled engine, and everything derived from it, computed on first use.
+"""The input of the compiled engine, and the data derived from it, computed on first use.
 
 Inputs of one program may differ in sizes, bandwidths and latencies only. Pairs, routes and private links do not depend
-on link speeds as long as routes do not, so ``SharedInputs`` passes them from one input to the next. The results are
+on link speeds if the routes do not. So ``SharedInputs`` passes them from one input to the next. The results are
 bit-identical.
 """
 
@@ -48,7 +48,7 @@ from simcomm.model.faults import NO_FAULTS, Faults
 
 
 class MessageNames(NamedTuple):
-    """The identity of each sent message within its collective; one entry per message in each array."""
+    """The identity of each sent message within its collective. Each array has one entry per message."""
 
     src: Ints
     dst: Ints
@@ -61,7 +61,7 @@ Value = TypeVar("Value")
 
 
 class derived_property(Generic[Value]):  # noqa: N801  # it is used as a decorator
-    """A cached property, shared by all inputs that differ in their faults only."""
+    """A cached property that is shared by all inputs that differ only in their faults."""
 
     def __init__(self, function: "Callable[[EngineInput], Value]") -> None:
         self.function, self.name, self.__doc__ = function, function.__name__, function.__doc__
@@ -76,7 +76,7 @@ class derived_property(Generic[Value]):  # noqa: N801  # it is used as a decorat
 
 @dataclass(frozen=True)
 class EngineInput:
-    """A call, its schedule, and the cluster that executes it."""
+    """A collective call, its schedule, and the cluster that executes it."""
 
     call: CollectiveCall
     schedule: AnySchedule
@@ -89,7 +89,7 @@ class EngineInput:
 
     @property
     def sizes(self) -> ChunkSizes:
-        """Bytes of chunks, and the cost of reducing them."""
+        """The sizes of chunks in bytes, and the cost of reducing them."""
         return ChunkSizes(self.schedule.chunks, self.call.elements, self.call.itemsize, self.transport.gamma)
 
     @property
@@ -111,7 +111,7 @@ class EngineInput:
         return expanded.under(self.faults, self.starts, self.index)
 
     def to_record(self) -> "EngineInput":
-        """Return the input ``with_table``. Raise TooLarge if messages or routes are too many to record."""
+        """Return the input ``with_table``. Raise TooLarge if there are too many messages or routes to record."""
         expanded = self.with_table(Gigabyte.RECORDED)
         if self.posted > allowed(Gigabyte.ROUTED):
             pairs = len(expanded.pairs.src)
@@ -121,12 +121,12 @@ class EngineInput:
 
     @property
     def posted(self) -> int:
-        """Number of messages of the schedule, including empty ones."""
+        """Number of messages in the schedule, including empty ones."""
         return self.schedule.messages
 
     @derived_property
     def sent(self) -> int:
-        """Number of messages that are sent: all but empty ones."""
+        """Number of messages that are sent, which are those that are not empty."""
         if isinstance(self.schedule, SymmetricSchedule):
             if self.call.elements >= self.schedule.chunks:
                 return self.posted
@@ -135,7 +135,7 @@ class EngineInput:
 
     @derived_property
     def schedule_plan(self) -> SchedulePlan:
-        """Stages, messages and pairs of ranks. A symmetric schedule must not have empty messages.
+        """The stages, messages and pairs of ranks. A symmetric schedule must not have empty messages.
 
         Raises TooLarge if there are too many messages.
         """
@@ -165,19 +165,19 @@ class EngineInput:
         return self.schedule_plan.pairs
 
     def under(self, faults: Faults, starts: Floats | None = None, index: int = 0) -> "EngineInput":
-        """Return the input with other faults, sharing everything that does not depend on them."""
+        """Return the input with other faults. It shares all derived data that does not depend on faults."""
         other = replace(self, faults=faults, starts=starts, index=index)
         object.__setattr__(other, "derived", self.derived)
         return other
 
     @derived_property
     def found_routes(self) -> Routes:
-        """The route of each pair, with links as they are without faults."""
+        """The route of each pair, and the links as they are without faults."""
         return find_routes(self.cluster, self.transport, self.pairs)
 
     @property
     def routes(self) -> Routes:
-        """The route of each pair. A link that is degraded for the whole run counts as a slower link."""
+        """The route of each pair. A link that is degraded for the whole run is treated as a slower link."""
         routes, faults = self.found_routes, self.faults
         if not faults.links or faults.changes_links:
             return routes
@@ -211,7 +211,7 @@ _repeated: ContextVar[list[EngineInput] | None] = ContextVar("repeated_inputs", 
 
 @contextmanager
 def repetitions() -> Iterator[None]:
-    """Within the context, inputs that differ in their faults only share their derived data."""
+    """Within the context, inputs that differ only in their faults share their derived data."""
     token = _repeated.set([])
     try:
         yield
@@ -220,13 +220,13 @@ def repetitions() -> Iterator[None]:
 
 
 def share_repetitions() -> None:
-    """Share derived data as within ``repetitions``, for the rest of a worker process."""
+    """Share derived data as within ``repetitions``, for the remaining life of a worker process."""
     if _repeated.get() is None:
         _repeated.set([])
 
 
 def as_repeated(inputs: EngineInput) -> EngineInput:
-    """Return the input; within ``repetitions``, with the derived data of an earlier equal input."""
+    """Return the input; within ``repetitions``, with the derived data of an earlier input with other faults."""
     earlier = _repeated.get()
     if earlier is None:
         return inputs
@@ -239,7 +239,7 @@ def as_repeated(inputs: EngineInput) -> EngineInput:
 
 
 def busiest_link_seconds(inputs: EngineInput) -> float:
-    """Return a lower bound in seconds: the least delay of a message plus the load of the busiest link.
+    """Return a lower bound in seconds: the minimum delay of a message plus the load of the busiest link.
 
     For a symmetric schedule, each chunk counts as the shortest one. Raises TooLarge as an engine does.
     """
@@ -252,7 +252,7 @@ def busiest_link_seconds(inputs: EngineInput) -> float:
 
 
 def _bytes_of_pairs(inputs: EngineInput) -> Floats:
-    """Return a lower bound of the bytes that each pair of ranks sends; shape [pairs]."""
+    """Return a lower bound on the bytes that each pair of ranks sends; shape [pairs]."""
     schedule = inputs.schedule
     if not isinstance(schedule, SymmetricSchedule):
         messages = inputs.schedule_plan.plan.messages
@@ -261,7 +261,7 @@ def _bytes_of_pairs(inputs: EngineInput) -> Floats:
 
 
 def _bytes_by_distance(schedule: SymmetricSchedule, inputs: EngineInput) -> Floats:
-    """Return a lower bound of the bytes that a rank sends to each distance; shape [distances]."""
+    """Return a lower bound on the bytes that a rank sends to each distance; shape [distances]."""
     sends = np.flatnonzero(schedule.kind == Kind.SEND)
     shortest = inputs.call.elements // schedule.chunks * inputs.call.itemsize
     all_distances = distances(schedule)
@@ -274,10 +274,10 @@ KNOWN_ROUTING = (shortest, rail_aware, ShortestRouter, RailAwareRouter, ListedRo
 
 
 class SharedInputs:
-    """Creates inputs of one schedule without faults, one after the other."""
+    """Creates one input after the other for the same schedule, without faults."""
 
     def __init__(self, schedule: AnySchedule, *, keeps_plans: bool = True) -> None:
-        """Take the schedule. Set ``keeps_plans`` if the same sizes are requested again."""
+        """Set ``keeps_plans`` if the same sizes will be requested again."""
         self.schedule = schedule
         self._last: EngineInput | None = None
         self._plans: dict[tuple[int, int, float], SchedulePlan] = {}
@@ -285,7 +285,7 @@ class SharedInputs:
         self._keeps = 1_000_000 // max(1, schedule.messages) if keeps_plans else 0
 
     def next(self, call: CollectiveCall, cluster: Cluster, transport: Transport) -> EngineInput:
-        """Return the input of a call, reusing routes and plans of earlier ones."""
+        """Return the input of a call, reusing routes and plans of earlier inputs."""
         self._keep_plan()
         inputs = EngineInput(call, self.schedule, cluster, transport)
         if call.elements < self.schedule.chunks:  # empty messages are not sent, so pairs and plan differ
@@ -303,7 +303,7 @@ class SharedInputs:
         return inputs
 
     def _keep_plan(self) -> None:
-        """Keep the plan of the last input, if it was simulated and the kept plans are not too large."""
+        """Keep the plan of the last input, if the input was simulated and the kept plans are not too large."""
         plan = self._last.derived.get("schedule_plan") if self._last is not None else None
         if self._last is not None and plan is not None and len(self._plans) < self._keeps:
             self._plans[_plan_key(self._last)] = plan
@@ -318,7 +318,9 @@ def _reuse(last: EngineInput, derived: dict[Any, Any], names: tuple[Any, ...]) -
 
 
 def same_paths(cluster: Cluster, other: Cluster) -> bool:
-    """Return whether both clusters certainly have the same routes: equal but for latencies and a factor of bandwidth.
+    """Return whether both clusters certainly have the same routes.
+
+    This is so if they differ only in latencies and in one factor on all bandwidths.
 
     >>> import simcomm
     >>> tree, wider, other = (simcomm.two_level_tree(2, 2, "1 GB/s", "1 us", over) for over in (1, 1, 4))
@@ -351,7 +353,7 @@ def _without_speeds(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _policy(routing: Any) -> tuple[Any, ...] | None:
-    """Return the identity of one of the library's routing policies, or None for a user's own."""
+    """Return a comparable identity of one of the library's routing policies, or None for a user's own policy."""
     if isinstance(routing, partial):
         inner = _policy(routing.func)
         policies = [value for value in (*routing.args, *routing.keywords.values()) if callable(value)]

@@ -1,4 +1,4 @@
-"""Plans and links under faults, and the arrival order of FIFO links."""
+"""Apply faults to plans and links, and set the arrival order of FIFO links."""
 
 from collections.abc import Iterator
 
@@ -47,7 +47,7 @@ def _stage_slowdowns(inputs: EngineInput) -> Floats:
 
 
 def _with_starts(plan: Plan, starts: Floats) -> Plan:
-    """Return the plan with an additional first stage per agent that only waits until the agent starts, in seconds."""
+    """Return the plan with an additional first stage per agent, which only waits until the agent's start in seconds."""
     stages, agents = len(plan.stages) - 1, len(plan.first_stage)
     later = np.zeros(stages + agents + 1, STAGE)
     later[:stages] = plan.stages[:-1]
@@ -72,7 +72,7 @@ def mark_late_failures(inputs: EngineInput, agents: Records) -> None:
 
 
 def _last_computing(inputs: EngineInput, agent: int) -> float:
-    """Return the seconds of the last reduction or copy of the agent's last step, or infinity if there is none."""
+    """Return the seconds of the agent's last reduction or copy in its last step, or infinity if the step has none."""
     columns = inputs.schedule.table().columns
     stage, _ = stages_of(columns)
     rank, channel = divmod(agent, inputs.schedule_plan.channels)
@@ -92,7 +92,7 @@ def _last_computing(inputs: EngineInput, agent: int) -> float:
 
 
 def link_records_of(inputs: EngineInput) -> LinkRecords:
-    """Return the network without links that never limit a message, whatever the faults."""
+    """Return the network without the links that never limit a message, whatever the faults."""
     if not inputs.faults.changes_links and not inputs.is_fifo:
         return inputs.link_records
     routes = inputs.routes
@@ -102,7 +102,7 @@ def link_records_of(inputs: EngineInput) -> LinkRecords:
 
 
 def link_changes(faults: Faults, graph: "nx.DiGraph[str]", records: LinkRecords) -> Iterator[LinkChange]:
-    """Yield every bandwidth change of a link in order of time. The sequence may be infinite."""
+    """Yield every bandwidth change of a link in chronological order. The sequence may be infinite."""
     number = {link: index for index, link in enumerate(graph.edges)}
     route = np.repeat(np.arange(len(records.routes), dtype=np.int32), records.routes["hops"])
     crossing: dict[int, Ints] = {}

@@ -1,4 +1,4 @@
-"""The routes between pairs of ranks as arrays, and the links that can limit a message, as the kernel reads them.
+"""The routes between pairs of ranks, and the links that can limit a message, as arrays for the kernel.
 
 A message is in flight only while its sender and its receiver are in the stages that post it. So a link is *private* if
 all messages that cross it come from one rank that sends one at a time, go to one rank that receives one at a time, or
@@ -37,7 +37,7 @@ HOPS_AT_ONCE = 1_000_000  # hops processed at a time, to limit memory
 
 
 class Routes(NamedTuple):
-    """Routes by number. Route r crosses the links ``hop_link[first_hop[r]:first_hop[r + 1]]``."""
+    """Routes, by number. Route r crosses the links ``hop_link[first_hop[r]:first_hop[r + 1]]``."""
 
     first_hop: Ints  # [routes + 1]
     hop_link: Ints  # [hops]
@@ -48,13 +48,13 @@ class Routes(NamedTuple):
 
 
 def find_routes(cluster: Cluster, transport: Transport, pairs: Pairs) -> Routes:
-    """Return the route of each pair by the cluster's routing policy. Links are in the graph's order of edges."""
+    """Return the route that the cluster's routing policy gives each pair. Links are in the graph's edge order."""
     first, link = cluster.router().links_between(cluster.hosts, pairs.src, pairs.dst)
     return _make_routes(first.astype(np.int32, copy=False), link.astype(np.int32, copy=False), cluster, transport)
 
 
 def with_speeds(routes: Routes, cluster: Cluster, transport: Transport) -> Routes:
-    """Return the same routes with the bandwidths and latencies of another cluster with the same link numbers."""
+    """Return the same routes with another cluster's bandwidths and latencies. Its links must have the same numbers."""
     return _make_routes(routes.first_hop, routes.hop_link, cluster, transport)
 
 
@@ -65,7 +65,7 @@ def _make_routes(first: Ints, link: Ints, cluster: Cluster, transport: Transport
 
 
 def _reduced(operation: np.ufunc, values: Floats, first_hop: Ints, empty: float) -> Floats:
-    """Return the values of each route's hops, reduced by an operation; ``empty`` for a route without hops."""
+    """Reduce the values of each route's hops with ``operation``. Routes without hops get the value ``empty``."""
     result, crossing = np.full(len(first_hop) - 1, empty), np.flatnonzero(np.diff(first_hop))
     if len(crossing):
         result[crossing] = operation.reduceat(values, first_hop[crossing])
@@ -73,18 +73,18 @@ def _reduced(operation: np.ufunc, values: Floats, first_hop: Ints, empty: float)
 
 
 def pieces(first_hop: Ints) -> Iterator[tuple[int, int]]:
-    """Yield the begin and end of consecutive parts of the routes, each with about ``HOPS_AT_ONCE`` hops."""
+    """Yield the begin and end of consecutive ranges of routes, each with about ``HOPS_AT_ONCE`` hops."""
     cuts = np.searchsorted(first_hop, np.arange(0, int(first_hop[-1]) + 1, HOPS_AT_ONCE))
     yield from pairwise(np.unique(np.append(cuts, [0, len(first_hop) - 1])).tolist())
 
 
 def alone_rates(routes: Routes) -> Floats:
-    """Return each route's bytes/s for a message that shares no link; infinity if no link limits it."""
+    """Return each route's bytes/s for a message that shares no link; infinity if no link limits the message."""
     return _reduced(np.minimum, routes.alone[routes.hop_link], routes.first_hop, np.inf)
 
 
 class SingleMessages(NamedTuple):
-    """Which ranks and pairs never have two messages in flight at once, over all their channels."""
+    """Which ranks and pairs never have two messages in flight at once, on all their channels together."""
 
     sends: Bools  # [ranks]
     receives: Bools  # [ranks]
@@ -108,7 +108,7 @@ def cyclic_one_at_a_time(cyclic: SymmetricSchedule) -> SingleMessages:
 
 
 def _groups_one_at_a_time(active: ActiveSteps, chosen: Bools, group: Ints, groups: int) -> Bools:
-    """Return which groups of the chosen operations use one channel, and never two operations in one step."""
+    """Return which groups of the chosen operations use one channel and never have two operations in one step."""
     step, factor = active.of_row[chosen], len(active.channel) + 1
     in_step = np.unique(group.astype(np.int64) * factor + step) // factor
     on_channel = np.unique(group.astype(np.int64) * factor + active.channel[step]) // factor
@@ -141,9 +141,9 @@ def private_links(singles: SingleMessages, pairs: Pairs, routes: Routes) -> Bool
 
 
 def _crossed_by_one(ends: Ints, single: Bools, routes: Routes, hops: Ints | None) -> Bools:
-    """Return the links whose routes all have the same end, if that end has one message at a time.
+    """Return the links whose routes all have the same end, if this end has one message at a time.
 
-    ``ends`` is one end of each route. ``hops`` is the number of links of each route; None: one each.
+    ``ends`` is one end of each route. ``hops`` is the number of links of each route; None means one link each.
     """
     end = ends if hops is None else np.repeat(ends, hops)
     end_of_link = np.full(len(routes.alone), -1, np.int32)
@@ -158,9 +158,10 @@ ROOM = 4  # pairs of links with the memory of a message
 
 
 def make_link_records(routes: Routes, private: Bools, messages: int = 0) -> LinkRecords:
-    """Return the kernel's records of routes. ``private`` [links] marks links that never carry two messages at once.
+    """Return the kernel's records of these routes.
 
-    Raises TooLarge if the records of the routes and ``messages`` exceed the memory limit.
+    ``private`` [links] marks links that never carry two messages at once. Raises TooLarge if the records of the routes
+    and ``messages`` exceed the memory limit.
     """
     routes = without_idle_links(routes, private)
     alone, shared = np.minimum(routes.alone, UNLIMITED), np.minimum(routes.shared, UNLIMITED)
@@ -175,7 +176,7 @@ def make_link_records(routes: Routes, private: Bools, messages: int = 0) -> Link
 
 
 def _check_number(routes: int, counts: LongInts, number: int, messages: int, links: int) -> None:
-    """Raise TooLarge for too many pairs of links on the routes, next to the messages."""
+    """Raise TooLarge if the pairs of links on the routes, together with the messages, exceed the memory limit."""
     room = max(0, allowed(Gigabyte.TOGETHER) - ROOM * messages)  # if all pairs are distinct
     most = room + max(0, room - links**2) * DISTINCT_BYTES // PAIR_BYTES  # with few links, many pairs are equal
     if number > most:
@@ -187,10 +188,10 @@ def _check_number(routes: int, counts: LongInts, number: int, messages: int, lin
 
 
 def without_idle_links(routes: Routes, private: Bools) -> Routes:
-    """Return the routes without links that never limit a message.
+    """Return the routes without the links that never limit a message.
 
-    These are unlimited links, and private links other than the tightest of a route. That one is dropped too if a shared
-    link of the route is as tight.
+    These are unlimited links, and private links other than the tightest one of a route. The tightest one is also
+    dropped if a shared link of the route is as tight.
     """
     is_kept = np.empty(len(routes.hop_link), np.bool_)
     for begin, end in pieces(routes.first_hop):
@@ -214,7 +215,7 @@ def _hold_back(routes: Routes, private: Bools, begin: int, end: int) -> Bools:
 
 
 def _link_pairs(records: Records, hop_link: Ints, links: int, messages: int) -> tuple[Ints, Records]:
-    """Return the link pair of every two hops of each route, and the link pairs."""
+    """Return the number of the link pair for every two hops of each route, and the link pairs."""
     counts = records["hops"]
     number = int((counts.astype(np.int64) ** 2).sum())
     _check_number(len(counts), counts, number, messages, links)
@@ -227,7 +228,7 @@ def _link_pairs(records: Records, hop_link: Ints, links: int, messages: int) -> 
 
 
 def _keys(records: Records, hop_link: Ints, links: int, number: int) -> LongInts:
-    """Return a key for every two hops of each route, which encodes their links."""
+    """Return a key for every two hops of each route, which encodes the two links."""
     keys, counts = np.empty(number, np.int64), records["hops"]
     for hops in np.unique(counts[counts > 0]).tolist():  # all routes of one length at once
         alike = np.flatnonzero(counts == hops)

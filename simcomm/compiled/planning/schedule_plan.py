@@ -1,7 +1,7 @@
-"""The plan of a schedule on a buffer: stages, sized messages, and the pairs of ranks that they connect.
+"""Plan a schedule on a buffer: its stages, sized messages, and the pairs of ranks that the messages connect.
 
-The plan of a symmetric schedule is written at once, because each rank's stages and messages equal the next rank's,
-shifted.
+The plan of a symmetric schedule is computed for all ranks at once, because each rank's stages and messages equal the
+next rank's, shifted by one.
 """
 
 from typing import NamedTuple
@@ -32,7 +32,7 @@ class Pairs(NamedTuple):
 
 
 class ChunkSizes(NamedTuple):
-    """The bytes of chunks, and the cost of reducing them."""
+    """Computes the bytes of chunks. ``gamma`` is the cost of reducing them."""
 
     chunks: int
     elements: int  # of the buffer
@@ -40,7 +40,7 @@ class ChunkSizes(NamedTuple):
     gamma: float  # seconds per byte
 
     def nbytes(self, chunk: Ints, count: Ints) -> Floats:
-        """Return the bytes of ``count`` chunks from ``chunk`` on, for each entry."""
+        """Return the bytes of ``count`` consecutive chunks that begin with ``chunk``, for each entry."""
         end = chunk + count
         table = self.offsets(int(end.max(initial=0))) * float(self.itemsize)  # integers below 2^53, so exact
         sizes: Floats = table[end]
@@ -48,12 +48,12 @@ class ChunkSizes(NamedTuple):
         return sizes
 
     def offsets(self, last: int) -> LongInts:
-        """Return the first element of each chunk up to the last."""
+        """Return the first element of each chunk from 0 to ``last``."""
         return offset(np.arange(last + 1, dtype=np.int64), self.elements, self.chunks)
 
 
 class SchedulePlan(NamedTuple):
-    """A plan whose agents are the channels of ranks, and whose routes are the pairs of ranks that send."""
+    """A plan whose agents are the channels of ranks, and whose routes are the pairs of ranks that send messages."""
 
     plan: Plan
     pairs: Pairs
@@ -62,7 +62,7 @@ class SchedulePlan(NamedTuple):
 
 
 def plan_table(table: StepTable, sizes: ChunkSizes) -> SchedulePlan:
-    """Return the plan of an expanded schedule, without its empty messages."""
+    """Return the plan of an expanded schedule, without empty messages."""
     columns, channels = table.columns, table.channels
     stage, starts = stages_of(columns)
     nbytes = sizes.nbytes(columns.chunk, columns.count)
@@ -99,7 +99,7 @@ def stages_of(columns: OperationColumns) -> tuple[Ints, LongInts]:
 def make_stages(agent: Ints, agents: int) -> tuple[Ints, Records]:
     """Return the first stage of each agent, and a record per stage. ``agent`` [stages] is the agent of each stage.
 
-    Stages of one agent are executed in the order of their numbers. The caller sets their operations.
+    Each agent executes its stages in the order of their numbers. The caller sets the stages' operations.
     """
     by_agent = np.argsort(agent.astype(np.uint16) if agents <= 1 << 16 else agent, kind="stable").astype(np.int32)
     owner = agent[by_agent]
@@ -132,9 +132,9 @@ def cyclic_pairs(cyclic: SymmetricSchedule) -> Pairs:
 
 
 class ActiveSteps(NamedTuple):
-    """The steps in which a channel has operations, in order of step and channel.
+    """The steps in which a channel has operations, ordered by step and then channel.
 
-    Stage ``world_size * s + r`` is rank r's in active step s.
+    Stage ``world_size * s + r`` is the stage of rank r in active step s.
     """
 
     of_row: Ints  # [rows of the schedule]
@@ -151,7 +151,7 @@ def find_active_steps(cyclic: SymmetricSchedule) -> ActiveSteps:
 def plan_cyclic(cyclic: SymmetricSchedule, sizes: ChunkSizes) -> SchedulePlan:
     """Return the plan of a symmetric schedule. Raise RuntimeError if it has empty messages.
 
-    The messages of one stage have consecutive numbers, because they begin together and CPU caches need that.
+    The messages of one stage have consecutive numbers, because they begin together and this suits CPU caches.
     """
     p, sends, active = cyclic.world_size, np.flatnonzero(cyclic.kind == Kind.SEND), find_active_steps(cyclic)
     nbytes = _bytes_by_rank(cyclic, sends, sizes)
@@ -177,7 +177,7 @@ def _bytes_by_rank(cyclic: SymmetricSchedule, rows: Ints, sizes: ChunkSizes) -> 
 
 
 def _ops(cyclic: SymmetricSchedule, sends: Ints, active: ActiveSteps) -> tuple[Ints, Ints]:
-    """Return the messages of each stage, and the number per stage of each active step."""
+    """Return the messages of each stage, and how many messages each stage of an active step has."""
     p, ranks = cyclic.world_size, np.arange(cyclic.world_size, dtype=np.int32)
     step_of_send = active.of_row[sends]
     in_step = np.bincount(step_of_send, minlength=len(active.channel)).astype(np.int32)
