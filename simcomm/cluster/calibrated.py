@@ -43,8 +43,8 @@ class ThisMachine(Cluster):
         """
         if calibration.ranks != self.world_size:
             raise InputError(
-                f"the calibration is for {calibration.ranks} ranks, and {self.title} has {self.world_size}; "
-                f"make one with `ringlab calibrate --ranks {self.world_size}`"
+                f"the calibration is for {calibration.ranks} ranks, but {self.title} has {self.world_size}; "
+                f"run `ringlab calibrate --ranks {self.world_size}`"
             )
         alone = _rate(1, calibration.one_way.per_byte)
         together = _rate(len(self.hosts), calibration.both_ways.per_byte)

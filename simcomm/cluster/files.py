@@ -30,12 +30,12 @@ def read_cluster(path: Path | str, transport: Transport | None = IDEAL) -> Clust
     >>> read_cluster("cluster.csv")
     Traceback (most recent call last):
     ...
-    collectives.errors.InputError: cluster.csv: a topology is read from .graphml or .json (node-link), not '.csv'
+    collectives.errors.InputError: cluster.csv: a topology must be a .graphml or .json (node-link) file, not '.csv'
     """
     path = check_path("path", path)
     if path.suffix not in SUFFIXES:
         raise InputError(
-            f"{path}: a topology is read from {' or '.join(SUFFIXES)} (node-link), not {quote(path.suffix)}"
+            f"{path}: a topology must be a {' or '.join(SUFFIXES)} (node-link) file, not {quote(path.suffix)}"
         )
     text = read_text(path, FileBytes.GRAPH)
     try:
@@ -69,7 +69,9 @@ INSIDE = {
 def _read_graphml(text: str) -> dict[str, Any]:
     """Convert GraphML to node-link form. Raise InputError for elements that would be ignored."""
     if "<!DOCTYPE" in text:  # could declare entities
-        raise InputError("the file declares a document type; remove <!DOCTYPE ...> and write entities out")
+        raise InputError(
+            "the file must not declare a document type; remove <!DOCTYPE ...> and replace entities by their text"
+        )
     try:
         root = ElementTree.fromstring(text)
     except (ElementTree.ParseError, RecursionError) as error:

@@ -220,9 +220,7 @@ def preset(
             transport=transport,
         )
     if nodes_per_leaf is not None or oversubscription is not None:
-        raise InputError(
-            f"several {name} are joined by one switch; remove nodes_per_leaf and oversubscription, which apply to rails"
-        )
+        raise InputError(f"{name}: nodes_per_leaf and oversubscription require a machine on rails; remove both")
     return on_one_switch(machine, nodes, gpus_per_node, transport)
 
 

@@ -111,7 +111,7 @@ def _check_goodput(probes: PairProbes, rate: float) -> None:
         raise InputError(
             f"the pair of hosts carries {goodput / 1e6:.4g} MB/s of data, but its links of "
             f"{probes.bandwidth * 8 / 1e6:.4g} Mbit/s should give {rate / 1e6:.4g} MB/s: more than {TOLERANCE:.0%} "
-            "off, so that something else limits it; a busy machine, or a bandwidth that it cannot bear"
+            "off, so something else limits the pair, such as a busy machine or a too high bandwidth; calibrate again"
         )
 
 

@@ -293,7 +293,7 @@ def _check_route(graph: "nx.DiGraph[str]", route: Sequence[str]) -> None:
             raise InputError(f"{shown}: no link from {a} to {b}")
     for node in route:
         if list(route).count(node) > 1:
-            raise InputError(f"{shown}: node {node} occurs twice")
+            raise InputError(f"{shown}: a route must not visit node {node} twice")
     for node in (route[0], route[-1]):
         if node not in rank_nodes(graph):
             raise InputError(f"{shown}: both ends must be a host or a GPU, and {node} is not")

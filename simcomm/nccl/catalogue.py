@@ -169,7 +169,9 @@ def hosts_of_machine(preset: str, nodes: int, gpus: int) -> dict[str, int]:
         return {"nodes": nodes, "gpus": gpus}
     each = gpus_of_host(preset)
     if gpus > each and gpus % each:
-        raise InputError(f"{preset}: {gpus} GPUs of each; use up to {each} (a board), or a multiple of {each}")
+        raise InputError(
+            f"{preset}: gpus_per_node must be at most {each} (one board) or a multiple of {each}, not {gpus}"
+        )
     used = min(gpus, each)
     return {"nodes": nodes * gpus // used, "gpus": used, "domain": gpus}
 

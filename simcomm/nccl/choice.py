@@ -126,7 +126,7 @@ def _forced(comm: Communicator, collective: str) -> list[tuple[int, str, tuple[s
     for _, name, _ in forced:
         if (":" in name or ";" in name) and comm.version < STRICT:
             version = ".".join(map(str, comm.version))
-            raise InputError(f"{name}: lists per collective need NCCL 2.24, and this is {version}")
+            raise InputError(f"{name}: lists per collective require NCCL 2.24 or later, not {version}")
     return forced
 
 
@@ -139,7 +139,7 @@ def _nothing_left(comm: Communicator, collective: str, reasons: dict[Choice, str
         why["collnet_direct is not modeled"] = None
     version = ".".join(map(str, comm.version))
     return f'NCCL {version} ends with "no algorithm/protocol available" for {collective}: ' + "; ".join(
-        [f"{' '.join(names)} leaves none", *why]
+        [f"{' '.join(names)} excludes all candidates", *why]
     )
 
 

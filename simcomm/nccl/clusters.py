@@ -72,7 +72,7 @@ class NcclCluster(Cluster):
         nodes = next((nodes for nodes in counts if world_size % nodes == 0), None)
         if nodes is None:
             raise InputError(
-                f"{world_size} ranks of {self.title} do not fill its hosts equally; use a multiple of {system.gpus}"
+                f"{world_size} ranks of {self.title} do not fill all its hosts evenly; use a multiple of {system.gpus}"
             )
         return self._rebuilt(replace(system, nodes=nodes, gpus=world_size // nodes), self.settings)
 
@@ -102,7 +102,7 @@ def nccl_cluster(
     <Cluster 4 x RTX 4090: 4 ranks, 6 nodes, 10 links>
     """
     if system.gpu.generation == "cpu":
-        raise InputError(f"{system.slug} is MPI on processors; NCCL needs GPUs")
+        raise InputError(f"{system.slug} runs MPI on CPUs; NCCL requires GPUs")
     settings = settings or NcclSettings()
     comm, values = make_communicator(system, settings), read_parameters()
     overhead = values[f"base.{PROTOCOL}"] * aged(comm, values) * US

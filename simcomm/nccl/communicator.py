@@ -178,7 +178,7 @@ def make_communicator(system: System, settings: NcclSettings) -> Communicator:
     """Return the communicator of all ranks of a system. Raise InputError for a single rank or a missing network."""
     ranks = system.nodes * system.gpus
     if ranks < 2:
-        raise InputError(f"{system.slug} is one GPU alone, which leaves NCCL nothing to do; use two or more")
+        raise InputError(f"{system.slug} has a single GPU, so NCCL does not communicate; use at least two GPUs")
     host = make_host(system, settings)
     nodes = ceil(ranks / max(system.gpus, system.domain if host.link == "nvswitch" else 1))
     local = system.gpus * ceil(system.nodes / nodes)  # hosts spread evenly over domains
@@ -228,7 +228,7 @@ def _hops(
     if not settings.shm_disable or all(hop.kind != "shm" for hop in hops):
         return hops
     if not system.nic:
-        raise InputError("NCCL_SHM_DISABLE=1 makes GPUs without P2P use the network; set nic")
+        raise InputError("with NCCL_SHM_DISABLE=1, GPUs without P2P use the network; set nic")
     return tuple(replace(hop, rate=min(hop.rate, system.nic)) if hop.kind == "shm" else hop for hop in hops)
 
 

@@ -314,7 +314,7 @@ def _describe(where: str, slug: str, line: Mapping[str, Any], machines: Mapping[
     if values["link"] in ("nvswitch", "mesh", "bridge", "xgmi") and not values["nvlink"]:
         raise InputError(f'{where}: link = {values["link"]!r}, but {gpu.name} has none; use "pcie", or set nvlink')
     if values["p2p_refused"] and known.get("p2p"):
-        raise InputError(f"{where}: p2p = true and p2p_refused = true exclude each other; remove one")
+        raise InputError(f"{where}: p2p = true contradicts p2p_refused = true; remove one of them")
     release: NcclRelease = values.pop("nccl")
     return System(
         slug=slug,

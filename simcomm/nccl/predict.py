@@ -333,10 +333,10 @@ def _notes_on_p2p(system: System, comm: Communicator) -> list[str]:
     if not _matters("p2p", comm):
         return []
     if level and system.p2p_refused and level_rank(level) > level_rank("NVL"):
-        return [f"NCCL_P2P_LEVEL={level} changes nothing: no P2P over PCIe is offered (p2p_refused)"]
+        return [f"NCCL_P2P_LEVEL={level} has no effect: the driver rejects P2P over PCIe (p2p_refused)"]
     if level and is_seen_without(system) and level_rank(comm.host.p2p) > level_rank("NVL"):
-        assumption = f"p2p = false is observed, and NCCL_P2P_LEVEL={level} is assumed to change it"
-        return [f"{assumption}; if the driver offers no P2P, set p2p_refused = true"]
+        assumption = f"p2p = false was observed; NCCL_P2P_LEVEL={level} is assumed to enable P2P"
+        return [f"{assumption}; if the driver rejects P2P, set p2p_refused = true"]
     is_stated = not {"p2p", "p2p_refused"} <= system.defaulted
     if is_stated or comm.settings.p2p_disable or level or system.p2p_level:
         return []
@@ -344,7 +344,7 @@ def _notes_on_p2p(system: System, comm: Communicator) -> list[str]:
     if depends_on_cpu(system, comm.settings):
         version = ".".join(map(str, comm.version))
         notes.append(
-            f"cpu is not stated: taken as Intel's; on AMD's, NCCL {version} has P2P between all GPUs of a host"
+            f"cpu is not stated: assumed to be Intel's; on AMD's, NCCL {version} uses P2P between all GPUs of a host"
         )
     return notes
 
@@ -352,7 +352,7 @@ def _notes_on_p2p(system: System, comm: Communicator) -> list[str]:
 def notes_of_settings(comm: Communicator, collective: str) -> list[str]:
     """Return a note for each setting that makes NCCL before 2.24 fall back to rings."""
     return [
-        f"{setting} leaves nothing for {collective} here, and NCCL before 2.24 falls back to rings"
+        f"{setting} excludes all candidates for {collective} here, so NCCL before 2.24 falls back to rings"
         for setting in unmet_settings(comm, collective)
     ]
 

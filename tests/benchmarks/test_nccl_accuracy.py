@@ -220,7 +220,7 @@ def test_single_rank_is_noted(tmp_path: Path):
     answer = accuracy(folder)
     assert answer.systems.keys() == {"a"}
     assert "one rank alone, which communicates with nobody: alone" in answer.notes
-    with pytest.raises(InputError, match="alone is one GPU alone, which leaves NCCL nothing to do"):
+    with pytest.raises(InputError, match="alone has a single GPU, so NCCL does not communicate"):
         predict_seconds(read_systems(folder)["alone"], "all_reduce", [1024])
 
 

@@ -133,7 +133,7 @@ def test_self_loop_is_rejected():
 
 JSON = as_node_link(undirected())
 WRONG_FILES = {
-    "net.txt": ("", "a topology is read from .graphml or .json (node-link), not '.txt'"),
+    "net.txt": ("", "a topology must be a .graphml or .json (node-link) file, not '.txt'"),
     "net.graphml": ("<graphml", "not GraphML: "),
     "cut.json": ("{", "not JSON: "),
     "list.json": ("[]", 'not a graph in node-link form: an object with lists "nodes" and "edges" is needed'),
@@ -187,7 +187,7 @@ def _graphml(before: str, after: str) -> str:
 
 
 WRONG_GRAPHML = {
-    "the file declares a document type": ("<graphml", '<!DOCTYPE x [<!ENTITY e "boom">]><graphml'),
+    "the file must not declare a document type": ("<graphml", '<!DOCTYPE x [<!ENTITY e "boom">]><graphml'),
     "must have one <graph> in <graphml>, not 2": ("</graphml>", '<graph edgedefault="directed"/></graphml>'),
     "edgedefault must be directed or undirected, not 'yes'": ('"undirected"', '"yes"'),
     "edges.0: node 's0' does not exist": ('<node id="s0" />', ""),

@@ -109,7 +109,7 @@ def test_read_network_of_a_machine_has_hosts_for_all_ranks() -> None:
         cluster = read_network(name, ranks).cluster
         assert isinstance(cluster, NcclCluster)
         assert (cluster.world_size, (cluster.system.nodes, cluster.system.gpus)) == (ranks, size)
-    with pytest.raises(InputError, match=r"13 ranks .* do not fill its hosts equally; use a multiple of 8"):
+    with pytest.raises(InputError, match=r"13 ranks .* do not fill all its hosts evenly; use a multiple of 8"):
         read_network("dgx-h100", 13)
 
 

@@ -143,12 +143,12 @@ WRONG = {
     },
     TWO + OWN: {
         "cluster={system='h100_2x8'}": "cluster: system 'h100_2x8' is not one of the 114 system descriptions",
-        "cluster={system='mpi_cpu_2procs_kind_onehost'}": "is MPI on processors",
+        "cluster={system='mpi_cpu_2procs_kind_onehost'}": "runs MPI on CPUs",
         GPUS.replace("}}", ", nick=3}}"): "cluster: system in this file: unknown key 'nick'",
         GPUS.replace("'RTX 4090'", "['RTX 3090', 'RTX 4090']"): "must be a string, as all GPUs of a system are alike",
         GPUS.replace("4090", "4091"): "cluster: system in this file: ",
         GPUS.replace("}}", ", nodes=2}}"): "net is missing; several nodes need it, for example net = 'ib'",
-        GPUS.replace("4,", "1,"): "is one GPU alone, which leaves NCCL nothing",
+        GPUS.replace("4,", "1,"): "has a single GPU, so NCCL does not communicate",
         "cluster.latency=1 us": 'cluster: latency is not supported with transport = "nccl"',
         "cluster.world_size=4": 'cluster: world_size is not supported with transport = "nccl"',
         "nccl.NCCL_ALGOS=Ring": "unknown key nccl.NCCL_ALGOS; did you mean",
@@ -303,7 +303,9 @@ def test_rack_has_the_nics_of_all_boards(tmp_path: Path, ringlab: Ringlab):
     done = ringlab("explain", write(tmp_path, racks))
     assert done.status == 0 and "144 ranks" in done.out and "... 80 more" in done.out, done.err
     refused = ringlab("explain", write(tmp_path, racks.replace("nodes = 2", "nodes = 2\ngpus_per_node = 6")))
-    assert refused.status == 2 and "6 GPUs of each; use up to 4 (a board), or a multiple of 4" in refused.err
+    assert (
+        refused.status == 2 and "gpus_per_node must be at most 4 (one board) or a multiple of 4, not 6" in refused.err
+    )
 
 
 def test_predict_reports_ring_fallback_and_a_ring_on_one_nic(tmp_path: Path):
@@ -321,7 +323,10 @@ def test_predict_reports_ring_fallback_and_a_ring_on_one_nic(tmp_path: Path):
     sizes = ["1 MiB"]
     """
     conclusions = " ".join(predict(ringlab.load(write(tmp_path, text))).conclusions)
-    assert "NCCL_ALGO=tree leaves nothing for all_gather here, and NCCL before 2.24 falls back to rings" in conclusions
+    assert (
+        "NCCL_ALGO=tree excludes all candidates for all_gather here, so NCCL before 2.24 falls back to rings"
+        in conclusions
+    )
     assert "leaves a node by one of its 8 NICs, and NCCL's rings by all" in conclusions
 
 

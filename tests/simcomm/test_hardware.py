@@ -166,7 +166,9 @@ WRONG = {
     "set both its bandwidth and its latency": lambda: preset("rtx4090-pcie", 2, bandwidth="10 Gbit/s"),
     "nodes_per_leaf is 0; give a whole number from 1 on": lambda: preset("dgx-h100", 4, nodes_per_leaf=0),
     "oversubscription is -1; give a number above 0": lambda: preset("dgx-h100", 4, oversubscription=-1),
-    "several p5.48xlarge are joined by one switch": lambda: preset("p5.48xlarge", 4, nodes_per_leaf=2),
+    "p5.48xlarge: nodes_per_leaf and oversubscription require a machine on rails": lambda: preset(
+        "p5.48xlarge", 4, nodes_per_leaf=2
+    ),
     "'H100' is not in the hardware catalogue; did you mean": lambda: hardware_part("H100"),
     "'T4' is not a machine and has no topology": lambda: hardware_part("T4").draw(Path("t4.png")),
     "-o x.png: specify a machine": lambda: list_command("hardware", None, Path("x.png")),

@@ -30,13 +30,17 @@ TABLE = nccl_tests(["n0"], 2, "A100", [(2**20, 10.0)])
             '<system><pci class="0x0302" link_width="wide"/></system>',
             "link_width = 'wide' is not a number",
         ),
-        ("topo.txt", "\n".join(dgx_matrix().splitlines()[:5]), ":1: 16 devices, but 4 rows below"),
+        (
+            "topo.txt",
+            "\n".join(dgx_matrix().splitlines()[:5]),
+            ":1: 16 devices, but only 4 rows follow",
+        ),
         ("topo.txt", dgx_matrix().replace("NV18", "WIFI"), ":2: the row of GPU0"),
         ("nested.json", '{"a":' * 100_000, "not JSON"),
         ("other.json", '{"entries": 3}', "'config' is missing"),
-        ("words.txt", "it is slow, please help\n", "describes no machine; pass the output of nccl-tests"),
-        ("long.txt", "x" * 300_000, "describes no machine"),
-        ("empty.txt", "", "describes no machine"),
+        ("words.txt", "it is slow, please help\n", "contains no facts about a machine; pass the output of nccl-tests"),
+        ("long.txt", "x" * 300_000, "contains no facts about a machine"),
+        ("empty.txt", "", "contains no facts about a machine"),
     ],
 )
 def test_broken_file_is_rejected_in_one_line(tmp_path: Path, name: str, text: str, message: str) -> None:

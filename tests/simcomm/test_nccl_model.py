@@ -112,7 +112,7 @@ def test_settings_without_candidates_fail_from_nccl_2_24(collective, forced):
     if ";" in forced["algo"]:
         return
     before = predict_collective(SYSTEMS["a100"], collective, 1024, settings=NcclSettings(version="2.21", **forced))
-    assert any("leaves nothing for all_" in note for note in before.notes)
+    assert any("excludes all candidates for all_" in note for note in before.notes)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_settings_without_candidates_fail_from_nccl_2_24(collective, forced):
 )
 def test_description_that_forces_a_missing_algorithm_is_rejected(gpu, gpus, reason):
     line = {"nodes": 1, "gpus": gpus, "gpu": gpu, "nccl": "2.27", "algo": "nvls"}
-    with pytest.raises(InputError, match=f"NCCL_ALGO=nvls leaves none; {reason}"):
+    with pytest.raises(InputError, match=f"NCCL_ALGO=nvls excludes all candidates; {reason}"):
         predict_seconds(describe_system("mine", line), "all_reduce", [1024])
 
 

@@ -164,13 +164,13 @@ SKIPPED = {  # a broken row: why it is skipped
     GOOD.replace(" float ", " flota "): "does not have the columns of a row",
     GOOD.replace(" float ", "double "): "size 8 is inconsistent with count 2: as double that is 16 bytes",
     GOOD.replace(" -1 ", "  8 "): "root must be -1 or a rank below 8, not 8",
-    GOOD[:-1] + "5": "in place: 5 wrong values; the collective did not work",
+    GOOD[:-1] + "5": "in place: 5 wrong values; the collective returned wrong results",
     GOOD[:-1] + "-": "does not have the columns of a row",
     GOOD[:-16] + GOOD[-16:].replace("0.00", "3.00"): "in place: busbw 3 must be 1.75 times algbw",
     GOOD.replace("34.66", "  nan"): "does not have the columns of a row",
     GOOD.replace("34.66", "-4.66"): "does not have the columns of a row",
     GOOD.replace("34.66", " 0.00"): "time must be positive, not 0",
-    GOOD.replace("     0 ", "     3 ", 1): "3 wrong values; the collective did not work",
+    GOOD.replace("     0 ", "     3 ", 1): "3 wrong values; the collective returned wrong results",
     GOOD.replace("0.00", "7.00", 1): "algbw 7 is inconsistent with 8 bytes in 34.66 us",
 }
 
@@ -188,7 +188,7 @@ REFUSED = {  # a file without a row that can be used: the first reason
     "{}": ": 'config' is missing; use the output of nccl-tests -J",
     table(MEASURED).replace("values : 0 OK", "values : 2 FAILED"): "2 FAILED values out of bounds, by nccl-tests' own",
     table(MEASURED).replace("values : 0 OK", "values : 0 FAILED"): "0 FAILED values out of bounds",
-    table(MEASURED).replace("  time ", "cputime "): "the column cputime is the time of the launch, not of the",
+    table(MEASURED).replace("  time ", "cputime "): "the column cputime contains launch times, not those of the",
     as_json(MEASURED).replace('"okay": "true"', '"okay": "false"'): "out_of_bounds = {'count': 0, 'okay': 'false'}",
     as_json(MEASURED).replace('"pid": 1000', '"pid": null', 1): "pid = None is not what nccl-tests writes",
     as_json(MEASURED).replace('"ngpus": 1', '"ngpus": 0', 1): "8 devices with 0 GPUs each",
@@ -196,7 +196,7 @@ REFUSED = {  # a file without a row that can be used: the first reason
 SKIPPED_IN_JSON = {
     as_json(MEASURED).replace('"time": 34.66', '"time": "nan"', 1): "time = 'nan' is not what nccl-tests writes",
     as_json(MEASURED).replace('"nwrong": 0.0', '"nwrong": 2.0', 1): "2.0 wrong values",
-    as_json(MEASURED).replace('"time": 34.66', '"cpu_time": 34.66', 1): "cpu_time is the time of the launch",
+    as_json(MEASURED).replace('"time": 34.66', '"cpu_time": 34.66', 1): "cpu_time contains launch times",
     as_json(MEASURED).replace('"type": "float"', '"type": 4', 1): "type = 4 is not what nccl-tests writes",
 }
 

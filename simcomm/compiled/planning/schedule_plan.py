@@ -156,7 +156,7 @@ def plan_cyclic(cyclic: SymmetricSchedule, sizes: ChunkSizes) -> SchedulePlan:
     p, sends, active = cyclic.world_size, np.flatnonzero(cyclic.kind == Kind.SEND), find_active_steps(cyclic)
     nbytes = _bytes_by_rank(cyclic, sends, sizes)
     if not (nbytes > 0).all():
-        raise RuntimeError("a cyclic plan has no place for empty messages: make a table of the schedule")
+        raise RuntimeError("a symmetric schedule with empty messages cannot be planned; use with_table")
     ranks, away, runs = np.arange(p, dtype=np.int32), distances(cyclic), runs_of_steps(active.of_row[sends])
     messages = make_messages(
         order_by_step(active.of_row[sends, None] * p + ranks, runs),

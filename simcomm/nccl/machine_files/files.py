@@ -25,7 +25,7 @@ def read_facts(paths: Iterable[Path | str]) -> Facts:
             facts.add(fact)
             check_read(path, len(facts), Gigabyte.ENTRIES, "facts")
         if len(facts) == before:
-            raise InputError(f"{path}: describes no machine; pass {KNOWN}")
+            raise InputError(f"{path}: contains no facts about a machine; pass {KNOWN}")
     return facts
 
 

@@ -129,6 +129,8 @@ def _read_path_matrix(file: str, lines: list[PastedLine], at: int) -> PathMatrix
             )
         cells |= {(name, other): OLD.get(cell, cell) for other, cell in zip(names, kinds, strict=True) if cell != "X"}
     if len(rows) < len(names):
-        raise InputError(f"{lines[at].place(file)}: {len(names)} devices, but {len(rows)} rows below")
+        raise InputError(
+            f"{lines[at].place(file)}: {len(names)} devices, but only {len(rows)} rows follow; paste the whole table"
+        )
     gpus = tuple(name for name in names if name.startswith("GPU"))
     return PathMatrix(lines[at].place(file), gpus, tuple(name for name in names if name not in gpus), cells)

@@ -166,7 +166,7 @@ def adapt(system: System, rows: Sequence[MeasuredRow]) -> Adapted:
     table = MeasuredTable(system.slug, tuple(rows))
     series = [curve for curve in table.series(system.ranks).values() if curve.collective in COLLECTIVES]
     if not series:
-        raise InputError(f"no row of {', '.join(COLLECTIVES)} with a time to adapt to")
+        raise InputError(f"cannot adapt the model: no row of {', '.join(COLLECTIVES)} has a time")
     points = [find_points(system, curve.collective, curve.nbytes) for curve in series]
     known = PredictedPoints(
         *(np.concatenate([getattr(point, field.name) for point in points]) for field in fields(PredictedPoints))
@@ -224,7 +224,7 @@ def make_calibration(system: System, run: NcclTestsRun, source: str) -> NcclCali
     version = run.version or system.version
     rows = [(row.collective, row.nbytes, row.seconds) for row in run.rows if row.nbytes > 0 and row.seconds]
     if not rows:
-        raise InputError(f"{source}: no row with bytes to send")
+        raise InputError(f"{source}: every row has 0 bytes; use rows with at least 1 byte")
     line = {**write_line(system), "procs": procs, "nccl": f"{version[0]}.{version[1]}"}
     return NcclCalibration(line, rows, source)
 

@@ -55,7 +55,7 @@ OF_NCCL = re.compile(
     r"(?:\[\d+\]\s*)?(?:[A-Za-z][\w.-]*:\d+:\d+\s+)?(?:\[\d+\]\s+)?(?:\S+\.\w+:\d+\s+)?"
     r"NCCL (?:INFO|WARN|TRACE)\b.*"
 )
-OF_LAUNCH = "is the time of the launch, not of the collective; run without -C"
+OF_LAUNCH = "contains launch times, not those of the collective; run nccl-tests without -C"
 MOST_HEADING = 120  # characters of a line that can name the collective below it
 MOST_PIECES = 3  # lines into which a terminal can break a row
 MOST_BETWEEN = 200  # lines of other output between two pieces of a row
@@ -76,7 +76,9 @@ class NcclTestsOutput:
             if (run.ranks, run.hosts) != (first.ranks, first.hosts):
                 layout, before = (f"{each.ranks} ranks on {each.hosts} hosts" for each in (run, first))
                 place = FilePlace(self.file, run.line)
-                raise InputError(f"{place}: measured with {layout}, before with {before}; use the output of one run")
+                raise InputError(
+                    f"{place}: measured on {layout}, but an earlier run on {before}; use the output of a single run"
+                )
         return replace(first, rows=tuple(row for run in (first, *others) for row in run.rows))
 
 

@@ -233,7 +233,7 @@ def _make_row(place: FilePlace, read: Sequence[tuple[Column, str]], complete_sid
     dtype = cell_of.get("type")
     is_reduction = not NUMBER.fullmatch(cell_of.get("redop", ""))
     if not sides or "size" not in cell_of or not is_reduction or (dtype is not None and dtype not in ELEMENT_BYTES):
-        raise InputError(f"{place}: not a row; {CUT}")
+        raise InputError(f"{place}: cannot read this row; {CUT}")
     named = collective_of(cell_of.get("collective", ""))
     return PrintedRow(
         place,

@@ -29,7 +29,7 @@ REDUCING, ROOTED = ("all_reduce", "reduce_scatter", "reduce"), ("broadcast", "re
 ROUNDING = {"half": 1e-2, "bfloat16": 1e-2, "float": 1e-5, "double": 1e-12}  # maximum "error" per peer, in old versions
 MOST_RANKS = 1_000_000
 SURE = 1e-9  # relative floating-point rounding
-CUT = "the row is cut off or broken by other output; paste the complete row"
+CUT = "the row is cut off or mixed with other output; paste the complete row"
 
 
 class Device(NamedTuple):
@@ -192,7 +192,7 @@ def _check_values(where: str, dtype: str | None, side: Side, ranks: int) -> None
         raise InputError(f"{where}{side.wrong} wrong values; {NOT_IT}")
 
 
-NOT_IT = "the collective did not work"
+NOT_IT = "the collective returned wrong results"
 
 
 class Call(NamedTuple):
