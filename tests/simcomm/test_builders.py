@@ -147,7 +147,7 @@ def test_dragonfly_links_every_two_groups_once(p: int, a: int, h: int):
     assert diameter(cluster) <= 5  # host, router, router, router, router, host
 
 
-def test_cube_mesh_equals_dgx_1():
+def test_cube_mesh_matches_dgx_1():
     """``nvidia-smi topo -m`` of a DGX-1 with V100, as in msccl-tools' test_topologies.py; 0 stands for SYS."""
     printed = """
         0 1 1 2 2 0 0 0
@@ -209,7 +209,7 @@ def test_builders_reject_invalid_arguments(message: str):
     assert message in str(error.value)
 
 
-def test_public_names_exist_and_are_sorted():
+def test_public_names_of_simcomm_exist_and_are_sorted():
     assert sorted(simcomm.__all__) == simcomm.__all__
     assert all(callable(getattr(simcomm, name)) for name in simcomm.__all__)
     with pytest.raises(AttributeError, match="module 'simcomm' has no attribute 'wires'"):

@@ -56,7 +56,7 @@ def test_engine_equals_reference_on_seeded_programs(seed: int):
         check(random_case(Random(1_000_000 * seed + number), 20))
 
 
-def test_fat_tree_is_refilled_when_corrections_do_not_converge():
+def test_rates_are_refilled_when_corrections_do_not_converge():
     """The time is that of the reference engine, which takes a minute."""
     done = simcomm.run("all_reduce/direct", fat_tree(6, "10 Gbit/s", "5 us"), 1 << 20, record=False)
     assert done.elapsed == pytest.approx(1.666816e-3, rel=1e-9)
@@ -82,7 +82,7 @@ def test_link_unlimited_for_one_message_keeps_sums_of_others():
 
 @pytest.mark.parametrize("name", library())
 @pytest.mark.parametrize("op", ["sum", "mean"])
-def test_library_takes_equal_time_by_every_method(name: str, op: str):
+def test_library_algorithms_take_equal_time_by_every_method(name: str, op: str):
     algorithm = library()[name]
     for p in (1, 4, 7) if not name.endswith("hierarchical") else (4, 6):
         cluster = simcomm.star(p, "10 Gbit/s", "5 us", TRANSPORT)
@@ -105,7 +105,7 @@ def test_deadlock_names_waiting_ranks():
 
 
 @pytest.mark.parametrize("p", [1, 3])
-def test_empty_program_takes_no_time(p: int):
+def test_program_without_operations_takes_no_time(p: int):
     schedule = build_schedule(as_algorithm([[[]] for _ in range(p)], 1), p)
     timing = simulate(Case(schedule, simcomm.star(p, "1 GB/s", "1 us", TRANSPORT), 8))
     assert (timing.elapsed, timing.messages, rows(timing)) == (0.0, 0, [])

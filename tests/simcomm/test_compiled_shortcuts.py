@@ -127,7 +127,7 @@ def test_max_plus_requires_symmetric_schedule_and_private_links():
         (6400, True, Faults(messages=Jitter("uniform", 1e-6)), False),
     ],
 )
-def test_equal_steps_are_skipped(
+def test_max_plus_skips_repeated_steps(
     n: int, has_slow_link: bool, faults: Faults, is_skipped: bool, monkeypatch: pytest.MonkeyPatch
 ):
     steps, take = list[int](), ChannelRun._take_step
@@ -185,7 +185,7 @@ def assert_same_path(brief: BriefTrace, full: BriefTrace) -> None:
 
 
 @pytest.mark.parametrize("name", ["all_reduce/ring", "all_reduce/unchunked_ring", "reduce_scatter/ring"])
-def test_waits_of_mean_need_no_messages(name: str, tmp_path: Path):
+def test_waits_of_a_mean_are_computed_without_messages(name: str, tmp_path: Path):
     call = {"faults": NOISES[-1], "engine": "compiled", "op": "mean", "nbytes": 40_000}
     cluster = star(9, "1 GB/s", "1 us", TRANSPORT)
     full, brief = (run(name, cluster, record=record, **call) for record in (True, Record.WAITS))
@@ -209,7 +209,7 @@ def test_brief_waits_are_omitted_unless_steps_suffice():
 
 
 @pytest.mark.parametrize("late", [RankFault(1, 1.5), RankFault(3, 0.5)])
-def test_waits_of_training_need_no_messages(late: RankFault):
+def test_waits_of_training_are_computed_without_messages(late: RankFault):
     training = Training(library()["all_reduce/ring"], compute=ComputePhases(1e-4, 2e-4, 1e-5))
     call = {"faults": Faults((late,), messages=Jitter("exponential", 1e-5)), "engine": "compiled"}
     cluster = star(9, "1 GB/s", "1 us", TRANSPORT)

@@ -91,7 +91,7 @@ def assert_same(value: Any, expected: Any) -> None:
         assert value == (pytest.approx(expected, rel=1e-9, abs=1e-15) if isinstance(expected, float) else expected)
 
 
-def test_number_of_messages_decides_the_engine(predict: Predict):
+def test_engine_is_chosen_by_the_number_of_messages(predict: Predict):
     star = ("star8", "--set", 'collective.algorithms=["ring"]', "--set", 'collective.sizes=["1 MiB"]')
     star = (*star, "--set", 'training.gradient_sync=["ring"]')
     assert {entry["engine"] for entry in predict(*star)["collectives"]} == {"simpy"}

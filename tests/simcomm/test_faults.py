@@ -67,7 +67,7 @@ def test_degraded_link_delays_message(faults: Faults, expected: float):
     assert elapsed == pytest.approx(expected, rel=1e-12)
 
 
-def test_slow_rank_reduces_slower():
+def test_slow_rank_takes_longer_to_reduce():
     slow = Faults((RankFault(0, 3.0),))
     assert simcomm.run("reduce/naive", cluster(2, 1e-9), MEGABYTE).elapsed == pytest.approx(2e-3)
     assert simcomm.run("reduce/naive", cluster(2, 1e-9), MEGABYTE, faults=slow).elapsed == pytest.approx(4e-3)

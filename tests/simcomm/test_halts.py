@@ -57,7 +57,7 @@ def assert_same_end(expected: Trace, other: Trace) -> None:
     gamma=st.sampled_from([0.0, 1e-10, 1e-9]), late=st.booleans(),
 )  # fmt: skip
 @settings(max_examples=8, deadline=None)
-def test_max_plus_halts_as_events_do(
+def test_max_plus_halts_match_events(
     name: str, topology: Any, p: int, n: int, random: Random, gamma: float, late: bool
 ):
     transport = replace(TRANSPORT, gamma=gamma)
@@ -127,7 +127,7 @@ def test_faults_after_the_end_are_ignored(monkeypatch: pytest.MonkeyPatch):
     assert (faulty.method, faulty.elapsed, faulty.is_complete) == ("max-plus", healthy.elapsed, True)
 
 
-def test_failing_rank_of_large_ring_needs_no_message_list(monkeypatch: pytest.MonkeyPatch):
+def test_failure_in_large_ring_is_simulated_without_messages(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(SymmetricSchedule, "table", None)
     faults = Faults((RankFault(3, fails_at=1e-3),))
     trace = simcomm.run("all_reduce/ring", star(2048, "100 Gbit/s", "1 us"), 1 << 26, faults=faults, record=False)

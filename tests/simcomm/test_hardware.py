@@ -29,7 +29,7 @@ READERS = {
 
 
 @pytest.mark.parametrize("kind", TABLES)
-def test_figures_can_be_parsed_and_have_sources(kind: str):
+def test_catalogue_values_can_be_parsed_and_have_sources(kind: str):
     for name, figures in parts(kind).items():
         for quantity, (value, source) in figures.items():
             assert len(source) > 8 and value == value.strip() != "", (name, quantity)
@@ -81,7 +81,7 @@ def test_bandwidth_follows_from_lanes_and_encoding(name: str, bandwidth: float):
     ("gpu", "gigabytes"),
     [("P100 SXM2", 80), ("V100 SXM2 16GB", 150), ("A100 40GB SXM", 300), ("H100 SXM", 450), ("B200", 900)],
 )
-def test_nvlink_bandwidth_is_that_of_data_sheets(gpu: str, gigabytes: int):
+def test_nvlink_bandwidth_matches_data_sheets(gpu: str, gigabytes: int):
     assert find_link(find_part("GPU", gpu)["nvlink"].value).bandwidth == gigabytes * 1e9
 
 
@@ -117,7 +117,7 @@ def test_usable_bandwidths_give_published_ring_bandwidth(name: str, expected: fl
     assert 2 * 7 / 8 * (1 << 30) / elapsed == pytest.approx(expected, rel=0.05)
 
 
-def test_eight_4090s_share_the_uplinks_of_two_switches():
+def test_eight_rtx_4090_share_the_uplinks_of_two_switches():
     """Without P2P, every message of four GPUs uses the one link of their switch in both directions."""
     elapsed = simcomm.run("all_reduce/ring", preset("rtx4090-pcie"), 1 << 30).elapsed
     assert 2 * 7 / 8 * (1 << 30) / elapsed == pytest.approx(find_link("PCIe 4.0 x16").bandwidth / 4, rel=1e-3)
@@ -144,7 +144,7 @@ def latency(cluster: Cluster, *nodes: str) -> float:
     return sum(cluster.graph.edges[edge]["latency"] for edge in nx.utils.pairwise(nodes))
 
 
-def test_latencies_match_nccl():
+def test_catalogue_latencies_match_nccl():
     """``hwLat`` in NCCL's src/graph/tuning.cc, ring, protocol LL: NVLink 0.6 us, PCIe 1.0 us, network 2.7 us."""
     assert latency(preset("dgx-h100"), "n0.gpu0", "n0.nvswitch", "n0.gpu7") == pytest.approx(0.6e-6)
     assert latency(preset("dgx-1-v100"), "n0.gpu0", "n0.gpu3") == pytest.approx(0.6e-6)
@@ -185,7 +185,7 @@ def test_catalogue_rejects_unknown_names(message: str):
     assert message in str(error.value)
 
 
-def test_overview_names_everything_and_details_give_sources():
+def test_hardware_overview_is_complete_and_details_cite_sources():
     overview = hardware().to_dict()
     assert [entry["name"] for entry in overview["machines"]] == list(machine_entries())
     assert len(overview["gpus"]) == len(parts("GPU"))
@@ -198,7 +198,7 @@ def test_overview_names_everything_and_details_give_sources():
 
 
 @pytest.mark.parametrize(("suffix", "begin"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])
-def test_machine_is_drawn(tmp_path: Path, suffix: str, begin: bytes):
+def test_catalogue_machine_can_be_drawn(tmp_path: Path, suffix: str, begin: bytes):
     path = tmp_path / f"dgx{suffix}"
     assert hardware_part("dgx-1-v100").draw(path).file == str(path)
     assert path.read_bytes().startswith(begin) and list(tmp_path.iterdir()) == [path]

@@ -42,7 +42,7 @@ def try_random(seed: int, quiet: bool) -> tuple[str, bool, bool]:
 
 
 @pytest.mark.parametrize(("first", "number"), [(20_000, 60), pytest.param(30_000, 600, marks=pytest.mark.slow)])
-def test_degraded_links_are_named_and_good_ones_are_not(first: int, number: int) -> None:
+def test_only_degraded_links_are_reported(first: int, number: int) -> None:
     quiet = [try_random(first + seed, quiet=True) for seed in range(0, number, 5)]
     faulty = [try_random(first + seed, quiet=False) for seed in range(number) if seed % 5]
     harmful = [is_named for _, is_harmful, is_named in faulty if is_harmful]
@@ -51,7 +51,7 @@ def test_degraded_links_are_named_and_good_ones_are_not(first: int, number: int)
     assert sum(kind == "slow" for kind, *_ in quiet) <= 0.05 * len(quiet)
 
 
-def test_slow_link_is_named_with_its_effective_bandwidth() -> None:
+def test_slow_link_is_reported_with_its_bandwidth() -> None:
     cluster = two_level_tree(4, 8, *SPEED, 1.0)
     faults = Faults(links=(LinkFault(("h13", "s1"), 0.2),))
     limits = find_limits(simcomm.run("all_reduce/ring", cluster, 32 << 20, faults=faults))
@@ -73,14 +73,14 @@ def test_healthy_star_is_bandwidth_bound() -> None:
     assert measured.sentence.startswith("8 of 8 links are equally busy, at 100 % of their capacity")
 
 
-def test_narrow_trunk_sets_the_pace() -> None:
+def test_narrow_trunk_is_reported_as_the_bottleneck() -> None:
     limits = find_limits(simcomm.run("all_reduce/ring", two_level_tree(2, 4, "1 Gbit/s", "5 us", 8.0), 8 << 20))
     assert limits.kind == "full" and ("is the bottleneck" in limits.heading or "are the bottleneck" in limits.heading)
     assert "where most have 1 Gbit/s" in limits.sentence
 
 
 @pytest.mark.parametrize("nbytes", [4 << 10, 64 << 10, 1 << 20, 8 << 20])
-def test_link_sets_the_pace_only_if_doubling_it_helps(nbytes: int) -> None:
+def test_link_is_a_bottleneck_only_if_doubling_it_helps(nbytes: int) -> None:
     def run(bandwidth: str) -> Trace:
         links = [(f"h{rank}", "s0", "10 Gbit/s" if rank else bandwidth, "20 us") for rank in range(8)]
         return simcomm.run("all_reduce/naive", simcomm.from_links(links), nbytes)
@@ -96,7 +96,7 @@ def test_latency_limits_tiny_messages() -> None:
     assert limits.kind == "latency" and "wider links would not" in limits.sentence
 
 
-def test_limits_of_trace_without_links_are_unknown() -> None:
+def test_bottleneck_of_trace_without_links_is_unknown() -> None:
     trace = Trace("all_reduce/ring", "measured", 2, 1.0, [Message(0, 1, 0, 0, 8, 0.0, 1.0)])
     assert find_limits(trace).kind == "unknown"
 

@@ -51,7 +51,7 @@ def test_broken_file_is_rejected_in_one_line(tmp_path: Path, name: str, text: st
     assert "\n" not in str(caught.value)
 
 
-def test_cut_log_line_is_ignored(tmp_path: Path) -> None:
+def test_truncated_log_line_is_ignored(tmp_path: Path) -> None:
     cut = "n0:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] v"
     facts = read_facts([write(tmp_path, "nccl.log", f"{NCCL_LOG.format(gdr='')}{cut}\n{NCCL_LOG}")])
     assert len(facts.of(LoggedHop)) == 6
@@ -80,7 +80,7 @@ def test_large_and_packed_files_are_rejected(tmp_path: Path) -> None:
     st.text(max_size=400) | st.sampled_from([TABLE, dgx_matrix(), dgx_xml()]), st.integers(0, 3000), st.text(max_size=8)
 )
 @settings(max_examples=150, deadline=None)
-def test_any_text_is_read_or_rejected(text: str, at: int, put: str) -> None:
+def test_machine_file_of_any_text_is_read_or_rejected(text: str, at: int, put: str) -> None:
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
@@ -95,7 +95,7 @@ def test_any_text_is_read_or_rejected(text: str, at: int, put: str) -> None:
 @pytest.mark.parametrize(
     "word", ["LnkCap: Speed ", "-x NCCL_A=", "8 2 float ", "1,", "Rank 0 Pid 1 on ", "size busbw | "]
 )
-def test_long_lines_are_read_in_seconds(tmp_path: Path, word: str) -> None:
+def test_machine_file_with_long_lines_is_read_in_seconds(tmp_path: Path, word: str) -> None:
     path = write(tmp_path, "slow.txt", "\n".join([word * (19_000 // len(word))] * 8 + ["NCCL version 2.21.5"]))
     began = time.process_time()
     read_facts([path])

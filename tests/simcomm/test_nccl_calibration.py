@@ -81,7 +81,7 @@ def test_calibrate_finds_one_host_by_its_gpu(ringlab: Ringlab, output: Path):
     assert find_calibration(describe_system("x", {"nodes": 1, "gpus": 8, "gpu": "A100 SXM"})) is not None
 
 
-def test_calibrate_takes_the_system_of_a_scenario(ringlab: Ringlab, output: Path, tmp_path: Path):
+def test_calibrate_uses_the_system_of_a_scenario(ringlab: Ringlab, output: Path, tmp_path: Path):
     scenario = tmp_path / "p4d.toml"
     scenario.write_text(
         'title = "two"\n[cluster]\npreset = "p4d.24xlarge"\nnodes = 2\ntransport = "nccl"\n[nccl]\nversion = "2.28"\n'
@@ -120,7 +120,7 @@ def test_calibrate_rejects_conflicts(ringlab: Ringlab, output: Path, tmp_path: P
     assert message is None or not [*tmp_path.glob("cache/ringlab/nccl-*")]
 
 
-def test_calibrate_options_need_nccl_tests(ringlab: Ringlab):
+def test_calibrate_options_require_nccl_tests(ringlab: Ringlab):
     done = ringlab("calibrate", "--system", "aws_p4d")
     assert (done.status, "require --nccl-tests FILE" in done.err) == (2, True)
 

@@ -52,7 +52,7 @@ def test_published_rows_are_consistent():
                 assert row.busbw / row.algbw == pytest.approx(factor, rel=rounding), (slug, row)
 
 
-def test_machines_state_nothing_that_the_catalogue_has():
+def test_machine_entries_omit_keys_of_the_catalogue():
     for name, keys in own_machines().items():
         if "preset" in keys:
             assert keys.keys() <= {"preset", "net", "gdr", "cpu", "p2p_refused"}, name
@@ -68,7 +68,7 @@ def test_catalogue_has_every_generation():
     assert {*GENERATIONS} == parts("generation").keys() == {gpu.generation for gpu in described_gpus().values()}
 
 
-def test_known_machines_match_their_makers_data():
+def test_catalogue_machines_match_vendor_data():
     p4d = SYSTEMS["a100_40g_2x8_p4d_efa_eks"]
     assert (p4d.gpu.name, p4d.link, p4d.nic, p4d.pcie, p4d.net, p4d.gdr) == (
         "A100 SXM",
@@ -109,7 +109,7 @@ def test_defaults_match_the_schema_and_are_recorded():
     assert switched.p2p
 
 
-def test_boards_that_differ_in_memory_are_one_gpu():
+def test_memory_variants_resolve_to_the_same_gpu():
     assert find_gpu("A100 40GB SXM") == find_gpu("A100 80GB SXM") == find_gpu("A100 SXM")
 
 
@@ -205,7 +205,7 @@ def test_table_needs_few_columns_in_any_order(tmp_path: Path):
     assert table.dropped(4) == 1
 
 
-def test_row_fits_the_ranks_that_busbw_allows(tmp_path: Path):
+def test_measured_row_fits_ranks_that_busbw_allows(tmp_path: Path):
     path = tmp_path / "x.csv"
     path.write_text(f"{HEAD}\nall_reduce,,,1000000,100.0,,17.50\nall_reduce,,,8,5.0,0.00,0.00\n")
     assert [row.fits(8) for row in read_table(path).rows] == [True, True]
@@ -218,7 +218,7 @@ def test_nvlink_is_rejected_for_a_gpu_without_it():
     assert describe_system("x", {"nodes": 1, "gpus": 2, "gpu": "RTX 4090", "link": "bridge", "nvlink": 50}).nvlink == 50
 
 
-def test_row_time_needs_a_sufficient_bandwidth():
+def test_measured_row_time_requires_sufficient_bandwidth():
     assert MeasuredRow("all_reduce", 1000, 2e-6, None, None).time(4) == 2e-6
     assert MeasuredRow("all_reduce", 1000, None, 0.5, None).time(4) == pytest.approx(2e-6)
     assert MeasuredRow("all_reduce", 1000, None, None, 1.5).time(4) == pytest.approx(1e-6)
@@ -227,7 +227,7 @@ def test_row_time_needs_a_sufficient_bandwidth():
 
 
 @given(st.lists(st.integers(1, 1 << 40), min_size=1, max_size=60, unique=True), st.integers(2, 12))
-def test_evenly_spaced_rows_include_both_ends(sizes: list[int], most: int):
+def test_evenly_spaced_sizes_include_both_ends(sizes: list[int], most: int):
     nbytes = np.array(sorted(sizes), dtype=float)
     chosen = SizeSeries("all_reduce", nbytes, nbytes * 2).evenly(most)
     assert 1 <= len(chosen.nbytes) <= min(most, len(sizes)) or len(sizes) <= most

@@ -87,7 +87,7 @@ def test_size_classes_have_equal_weights():
     assert observe(SYSTEMS["dgx-h100"], []) is None
 
 
-def test_adapted_model_meets_rows_and_helps_between_them():
+def test_adapted_model_matches_rows_and_improves_between_them():
     system, truth = SYSTEMS["dgx-a100"], made_table("dgx-a100", PRIORS, 1.4)
     known = [truth.rows[4], truth.rows[14], truth.rows[-1]]
     adapted = adapt(system, known)
@@ -124,7 +124,7 @@ def test_measured_rows_are_nearest_and_distinct():
     assert measured_rows(series, (4096.0, 32768.0, inf)) == [], "one row would stand for two sizes"
 
 
-def test_gains_are_ranked_and_evaluated_on_other_rows():
+def test_measurement_gains_are_ranked_and_checked_on_other_rows():
     tables = {slug: made_table(slug, PRIORS, 1.5) for slug in ("dgx-a100", "4090")}
     gains = measure_gains(SYSTEMS, tables, 1)
     assert len(gains) == len(MEASURABLE)
@@ -137,12 +137,12 @@ def test_gains_are_ranked_and_evaluated_on_other_rows():
         measure_gains(SYSTEMS, tables, 8)
 
 
-def test_held_out_systems_are_those_of_the_seed() -> None:
+def test_held_out_systems_are_reproduced_by_the_seed() -> None:
     assert read_authors().keys() & put_aside() == draw_put_aside()
     assert len(read_authors()) == 33 and read_authors().keys() < read_systems().keys()
 
 
-def test_shipped_intervals_come_from_left_out_authors() -> None:
+def test_shipped_intervals_are_calibrated_on_unseen_authors() -> None:
     judged = judge_left_out()
     assert not set(judged.keys["system"]) & put_aside()
     assert describe_widths(fit_widths(judged)) == describe_widths(read_widths())

@@ -47,7 +47,7 @@ def seconds(line, collective="all_reduce", sizes=LARGE, **settings):
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
-def test_time_hardly_falls_with_size_on_any_system(collective):
+def test_predicted_nccl_time_rarely_falls_with_size(collective):
     sizes = 2.0 ** np.arange(3, 33.01, 0.25)
     for slug, system in read_systems().items():
         if system.skip or (system.gpu.generation == "cpu" and collective != "all_reduce"):
@@ -58,7 +58,7 @@ def test_time_hardly_falls_with_size_on_any_system(collective):
         assert falls.max() <= allowed, (slug, sizes[falls.argmax()], falls.max())
 
 
-def test_channel_rate_is_that_of_its_threads():
+def test_channel_rate_is_proportional_to_its_threads():
     rates = [collective_rates(communicator(A100, max_channels=count), VALUES)[0] for count in (1, 2, 4, 8)]
     assert rates == pytest.approx([CHANNEL_RATE["ampere"] * count for count in (1, 2, 4, 8)])
     assert channel_rate(communicator(A100, threads=128)) == CHANNEL_RATE["ampere"] / 4
@@ -83,7 +83,7 @@ def test_small_buffer_limits_bandwidth_between_hosts():
     assert small == pytest.approx(2**30 * 15 / 16 / window / 1e9, rel=0.1)
 
 
-def test_two_channels_fill_a_nic():
+def test_nic_bandwidth_requires_two_channels():
     assert share_of_nics(communicator(H100_HOSTS)) == 1
     assert share_of_nics(communicator(H100_HOSTS, max_channels=8)) == pytest.approx(ONE_OF_NIC)
     assert share_of_nics(communicator(H100_HOSTS, max_channels=2)) == pytest.approx(ONE_OF_NIC / 4)
@@ -92,7 +92,7 @@ def test_two_channels_fill_a_nic():
     assert open_channels(few) == 8 and open_channels(replace(few, version=(2, 17))) == 4
 
 
-def test_small_call_uses_few_channels():
+def test_small_nccl_call_uses_few_channels():
     comm = communicator(A100, min_channels=16)
     assert used_channels(comm, "ring", "ll", np.array([1024.0])).tolist() == [1]
     assert used_channels(communicator(A100), "ring", "ll", np.array([1024.0, 2**16, 2**30])).tolist() == [1, 2, 24]
@@ -128,7 +128,7 @@ def test_invalid_settings_are_rejected(wrong, accepted):
         NcclSettings(**wrong)
 
 
-def test_tcp_is_limited_by_its_sockets():
+def test_nccl_over_tcp_is_limited_by_its_sockets():
     line = {"nodes": 2, "gpus": 1, "gpu": "A100 SXM", "net": "tcp", "nic": 12.5, "nccl": "2.21"}
     comm = communicator(line)
     assert between_rate(comm, VALUES) == pytest.approx(2 * VALUES["tcp.socket"])  # two channels, a socket each

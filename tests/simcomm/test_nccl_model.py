@@ -63,7 +63,7 @@ def test_busbw_is_below_the_line_rate(name, collective):
     assert (SIZES * bus_factor(collective, 8) / times / 1e9 < line).all()
 
 
-def test_first_gpus_of_cluster_equal_smaller_system():
+def test_first_gpus_of_cluster_match_a_smaller_system():
     two_hosts, host = (nccl_cluster(describe_preset("dgx-h100", nodes, 8)) for nodes in (2, 1))
     seconds = [
         simcomm.run(nccl("all_reduce"), cluster, 1 << 26).elapsed
@@ -173,7 +173,7 @@ def test_plugin_reports_latency_and_old_efa_allows_simple_only():
     assert {proto for (_, proto), reason in available(comm, "all_reduce").items() if not reason} == {"simple"}
 
 
-def test_shm_disable_uses_the_nic_and_default_buffer_is_neutral():
+def test_shm_disable_uses_the_nic_and_default_buffer_is_4_mib():
     usual, changed = (
         predict_seconds(SYSTEMS["a100"], "all_reduce", [2.0**30], settings=NcclSettings(buffer_bytes=size))[0]
         for size in (None, 4 * 2**20)
@@ -233,7 +233,7 @@ def test_interval_widens_with_coverage_and_guesses():
     assert (interval_log_limits(guessed, sizes) > interval_log_limits(SYSTEMS["h100 of two hosts"], sizes)).all()
 
 
-def test_shipped_parameters_are_a_fixed_point_of_the_fit():
+def test_refitting_reproduces_the_shipped_parameters():
     systems = read_systems()
     observed = observe_tables(systems, read_tables(systems))
     frozen = read_parameters()

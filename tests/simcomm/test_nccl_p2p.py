@@ -36,7 +36,7 @@ def test_p2p_default_depends_on_version_and_processor(cpu: str, gpus: int, reach
     assert " ".join(default_reach(cpu, version, gpus) for version in versions) == reaches
 
 
-def test_amd_hosts_have_p2p_until_nccl_2_23():
+def test_amd_hosts_use_p2p_until_nccl_2_23():
     amd = {**L40S, "cpu": "amd"}
     assert kinds(L40S) == {"shm"} and kinds(amd) == {"p2p_far"}
     assert kinds({**amd, "nccl": "2.23"}) == kinds(amd, version="2.23.4") == {"shm"}
@@ -45,7 +45,7 @@ def test_amd_hosts_have_p2p_until_nccl_2_23():
     assert describe_preset("l40s-pcie", 1, 8).cpu == describe_preset("l40s-pcie-4x", 1, 4).cpu == "amd"
 
 
-def test_observed_p2p_can_be_overridden_and_refused_p2p_cannot():
+def test_p2p_level_overrides_observed_but_not_rejected_p2p():
     seen, refused = {**L40S, "p2p": False}, {**L40S, "p2p_refused": True}
     for line in (seen, refused):
         assert kinds({**line, "cpu": "amd"}) == kinds({**line, "p2p_level": "SYS"}) == {"shm"}
@@ -55,7 +55,7 @@ def test_observed_p2p_can_be_overridden_and_refused_p2p_cannot():
         describe_system("mine", {**L40S, "p2p": True, "p2p_refused": True})
 
 
-def test_old_level_numbers_beyond_the_last_mean_the_last():
+def test_old_p2p_level_above_the_maximum_means_the_maximum():
     assert {level_rank(number) for number in ("4", "5", "6", "99")} == {level_rank("SYS")}
     assert kinds(L40S, p2p_level="99") == {"p2p_far"}
 

@@ -60,7 +60,7 @@ def test_json_has_rows_ranks_hosts_and_version(tmp_path: Path):
 
 @pytest.mark.parametrize("form", [table, as_json])
 @given(rows=SIZES_AND_TIMES, collective=st.sampled_from(COLLECTIVES))
-def test_printed_rows_are_read(form, rows: list[tuple[int, float]], collective: str, tmp_path_factory):
+def test_table_rows_are_read_as_printed(form, rows: list[tuple[int, float]], collective: str, tmp_path_factory):
     run = read(tmp_path_factory.mktemp("x"), form(rows, collective))
     assert [row.nbytes for row in run.rows] == [nbytes for nbytes, _ in rows]
     assert [row.seconds for row in run.rows] == pytest.approx([us / 1e6 for _, us in rows], rel=0.06)
@@ -70,7 +70,9 @@ def test_printed_rows_are_read(form, rows: list[tuple[int, float]], collective: 
 @pytest.mark.parametrize("form", FORMS)
 @settings(max_examples=25)
 @given(rows=SIZES_AND_TIMES, collective=st.sampled_from(COLLECTIVES))
-def test_every_version_and_option_is_read(form: str, rows: list[tuple[int, float]], collective: str, tmp_path_factory):
+def test_table_of_every_version_and_option_is_read(
+    form: str, rows: list[tuple[int, float]], collective: str, tmp_path_factory
+):
     run = read(tmp_path_factory.mktemp("x"), form_table(form, rows, collective), collective)
     later = 1.1 if form == "in place" else 1.0
     assert [row.nbytes for row in run.rows] == [nbytes for nbytes, _ in rows]
@@ -138,12 +140,12 @@ def test_logs_and_mpirun_prefixes_are_ignored(tmp_path: Path):
     assert len(read(tmp_path, "\n".join(f"[1,0]<stdout>:{line}" for line in lines)).rows) == 3
 
 
-def test_several_collectives_are_read(tmp_path: Path):
+def test_output_with_several_collectives_is_read(tmp_path: Path):
     both = read(tmp_path, table(MEASURED) + table(MEASURED[1:2], "all_gather"))
     assert [row.collective for row in both.rows] == ["all_reduce"] * 3 + ["all_gather"]
 
 
-def test_runs_with_other_ranks_are_separate(tmp_path: Path):
+def test_runs_with_different_ranks_stay_separate(tmp_path: Path):
     path = tmp_path / "run.txt"
     path.write_text(table(MEASURED) + table(MEASURED, gpus=4))
     output = read_nccl_tests(path)

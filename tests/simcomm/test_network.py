@@ -76,7 +76,7 @@ def test_random_flows_on_line_are_fair_at_every_instant(data: st.DataObject):
     assert network.carried == crossed
 
 
-def test_flows_take_the_time_of_their_shares():
+def test_flow_duration_follows_from_its_bandwidth_share():
     """The trunk gives 2.5 bytes/s to two flows of 100 bytes; the third has 2.5 of the first link."""
     env = simpy.Environment()
     network = Network(env, line([10.0, 5.0]), goodput=0.5)
@@ -107,6 +107,6 @@ def test_rounding_carries_no_more_than_the_remaining_bytes():
     assert ends[-1] == pytest.approx(11 * 39813 / 1.25e9, rel=1e-4)
 
 
-def test_equal_flows_get_bit_identical_times():
+def test_identical_flows_get_bit_identical_times():
     runs = [exchange(7, 123457) for _ in range(8)]  # all alive, so that memory addresses differ
     assert len({tuple(ends) for _, ends in runs}) == 1

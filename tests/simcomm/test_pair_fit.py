@@ -30,13 +30,13 @@ def test_fit_returns_the_parameters_of_the_pair():
     assert (terms.window, terms.piece, terms.burst, terms.packet) == (147e3, 45 * 1448.0, 4096.0, 1514.0)
 
 
-def test_model_predicts_the_pair_of_its_fit():
+def test_fitted_model_predicts_its_own_pair():
     pair = simcomm.star(2, "50 Mbit/s", "0 us", fit_pair(PAIR))
     for nbytes, seconds in PAIR.arrived:
         assert simcomm.run("broadcast/naive", pair, nbytes).elapsed == pytest.approx(seconds, rel=0.01)
 
 
-def test_pair_without_crowd_has_no_core_times():
+def test_pair_without_crowded_rounds_has_no_cpu_times():
     transport = fit_pair(replace(PAIR, crowds=[], cores=0))
     assert transport.tcp is not None
     assert (transport.overhead, transport.tcp.post_cpu, transport.tcp.cores) == (pytest.approx(2e-4), 0.0, float("inf"))
@@ -74,7 +74,7 @@ def test_sleeping_ranks_start_in_equal_time():
     assert fit_terms(many) == fit_terms(replace(many, crowds=[sleeping]))
 
 
-def test_further_message_costs_no_more_than_a_step():
+def test_additional_message_costs_at_most_a_step():
     terms = fit_terms(replace(PAIR, crowds=[replace(crowd, further=3 * crowd.step) for crowd in PAIR.crowds]))
     assert (terms.post_cpu + terms.arrival_cpu, terms.wake_cpu) == (pytest.approx(95e-6), 0.0)
 
@@ -128,7 +128,7 @@ def test_incomplete_probes_are_rejected(changes: dict[str, Any]) -> None:
         fit_pair(replace(PAIR, **changes))
 
 
-def test_calibrated_cluster_keeps_its_own_terms():
+def test_calibrated_cluster_keeps_its_own_tcp_terms():
     line = FittedLine(2e-5, 1e-9, 0.0)
     calibration = Calibration(2, 1, one_way=line, both_ways=line, reduction=line, pair=PAIR)
     cluster = simcomm.star(4, "50 Mbit/s", "5 us", None)

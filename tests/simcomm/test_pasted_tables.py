@@ -138,7 +138,7 @@ def test_markdown_without_times_needs_the_ranks(tmp_path: Path) -> None:
     ("collective", "ranks"),
     [("all_reduce", 2), ("all_reduce", 16), ("all_gather", 3), ("reduce_scatter", 64), ("all_to_all", 12)],
 )
-def test_ranks_follow_from_the_figures(tmp_path: Path, collective: str, ranks: int) -> None:
+def test_pasted_table_determines_the_number_of_ranks(tmp_path: Path, collective: str, ranks: int) -> None:
     """Of all_reduce from busbw / algbw, of others from size and count."""
     rows = [(nbytes // (4 * ranks) * 4 * ranks, us) for nbytes, us in ROWS]
     lines = table(rows, collective, 1, ranks).replace("Collective test starting", "Measured").splitlines()
@@ -149,7 +149,7 @@ def test_ranks_follow_from_the_figures(tmp_path: Path, collective: str, ranks: i
     assert (run.ranks, run.hosts, {row.collective for row in run.rows}) == (ranks, 0, {collective})
 
 
-def test_guessed_ranks_are_named(tmp_path: Path) -> None:
+def test_pasted_table_reports_guessed_ranks(tmp_path: Path) -> None:
     path = tmp_path / "small.txt"
     rows = [(1024, 53.9), (2048, 55.5), (4096, 56.8), (8192, 56.7), (16384, 56.7)]
     path.write_text("\n".join(line for line in table(rows, gpus=16).splitlines() if "Rank" not in line))
@@ -159,7 +159,7 @@ def test_guessed_ranks_are_named(tmp_path: Path) -> None:
     assert read_nccl_tests(path).runs[0].ranks == 0
 
 
-def test_cut_device_list_is_not_trusted(tmp_path: Path) -> None:
+def test_truncated_device_list_is_ignored_with_a_note(tmp_path: Path) -> None:
     path = tmp_path / "cut.txt"
     path.write_text("\n".join(line for line in LINES if not re.search("Rank  [4-7]", line)))
     (run,) = read_nccl_tests(path).runs
@@ -180,7 +180,7 @@ def test_processes_that_measured_alone_are_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("length", [60, 75, 100])
-def test_last_row_that_is_cut_off_is_skipped(tmp_path: Path, length: int) -> None:
+def test_truncated_last_row_is_skipped(tmp_path: Path, length: int) -> None:
     path = tmp_path / "cut.txt"
     path.write_text("\n".join([*LINES[: HEAD + 2], *BODY[:-1], BODY[-1][:length]]))
     output = read_nccl_tests(path)
@@ -189,7 +189,7 @@ def test_last_row_that_is_cut_off_is_skipped(tmp_path: Path, length: int) -> Non
     assert line == HEAD + 2 + len(BODY) and "cut off" in reason
 
 
-def test_rows_that_are_all_cut_off_have_their_first_figures(tmp_path: Path) -> None:
+def test_table_of_truncated_rows_keeps_out_of_place_results(tmp_path: Path) -> None:
     text = "\n".join([*LINES[: HEAD + 2], *(line[:100] for line in BODY)])
     rows = read(tmp_path / "narrow.txt", text)
     assert [row[3] for row in rows] == pytest.approx([us for _, us in ROWS], rel=2e-4)
@@ -276,12 +276,12 @@ def check_mangled(seed: int, path: Path) -> None:
 
 
 @pytest.mark.parametrize("first", range(0, 200, 50))
-def test_mangled_row_is_the_same_or_skipped(tmp_path: Path, first: int) -> None:
+def test_mangled_row_is_read_correctly_or_skipped(tmp_path: Path, first: int) -> None:
     for seed in range(first, first + 50):
         check_mangled(seed, tmp_path / f"{seed}.txt")
 
 
 @pytest.mark.slow
-def test_many_mangled_rows_are_the_same_or_skipped(tmp_path: Path) -> None:
+def test_many_mangled_rows_are_read_correctly_or_skipped(tmp_path: Path) -> None:
     for seed in range(1000, 6000):
         check_mangled(seed, tmp_path / "mangled.txt")

@@ -10,7 +10,7 @@ LINK = ("10 Gbit/s", "0 us")
 RATE = 1.25e9
 
 
-def test_round_robin_alternates_and_blocks_fill_groups():
+def test_round_robin_alternates_groups_and_blocks_fill_them():
     cluster = topologies.two_level_tree(2, 3, *LINK)
     spread = placement.place_round_robin(cluster)
     assert spread.hosts == ("h0", "h3", "h1", "h4", "h2", "h5")
@@ -27,7 +27,7 @@ def test_round_robin_alternates_between_machines_of_unequal_size():
 
 
 @pytest.mark.parametrize(("per_rack", "ratio"), [(2, 1), (4, 2), (6, 4)])
-def test_alternating_ring_pays_oversubscription(per_rack: int, ratio: int):
+def test_alternating_ring_is_slowed_by_oversubscription(per_rack: int, ratio: int):
     """All hosts of a rack send over the trunk, which has 1/ratio of their rate; in order, only one does."""
     cluster = topologies.two_level_tree(2, per_rack, *LINK, oversubscription=ratio)
     p, nbytes = 2 * per_rack, 2 * per_rack << 16

@@ -121,7 +121,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("number", range(len(CASES)))
-def test_batch_routes_equal_single_routes(number: int):
+def test_batch_routes_match_single_routes(number: int):
     cluster, policy = CASES[number]
     pairs = all_pairs(cluster)
     routes, single, edges = links(policy(cluster.graph), pairs), policy(cluster.graph), list(cluster.graph.edges)
@@ -130,7 +130,7 @@ def test_batch_routes_equal_single_routes(number: int):
         assert crossed == list(pairwise(single.route(a, b))) and len(set(crossed)) == len(crossed)
 
 
-def test_route_to_the_same_node_has_no_links():
+def test_route_from_a_node_to_itself_has_no_links():
     routes = links(shortest(POD.graph), [("n0.gpu0", "n0.gpu0"), ("n0.gpu0", "n0.gpu1")])
     assert routes.first.tolist() == [0, 0, 2]
     assert shortest(POD.graph).route("n0.gpu0", "n0.gpu0") == ("n0.gpu0",)
@@ -144,7 +144,7 @@ def heaviest(cluster: Cluster, policy: Routing, shift: int) -> int:
 
 
 @pytest.mark.parametrize("k", [4, 6])
-def test_default_routes_of_shifts_in_fat_tree_share_no_link(k: int):
+def test_fat_tree_shift_routes_share_no_link_by_default(k: int):
     """D-mod-k is free of contention for every shift permutation (Zahavi, 2012)."""
     cluster = topologies.fat_tree(k, *LINK)
     assert all(heaviest(cluster, shortest, shift) == 1 for shift in range(1, cluster.world_size))
@@ -171,7 +171,7 @@ def test_messages_without_p2p_cross_receivers_memory():
         assert router.route(route[0], route[-1]) == route
 
 
-def test_cards_behind_one_switch_without_p2p_run_at_half_speed():
+def test_gpus_behind_a_switch_without_p2p_halve_their_bandwidth():
     """NCCL's maintainers state this of GeForce cards: https://github.com/NVIDIA/nccl/issues/1309."""
     together, apart = pcie_tree(2, switches=1), pcie_tree(2, switches=2, sockets=2)
     direct = pcie_tree(2, switches=1, p2p_level="SYS")

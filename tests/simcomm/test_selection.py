@@ -33,7 +33,7 @@ def test_choice_is_the_fastest_of_all_simulations(collective: str, nbytes: int) 
     assert choice.seconds == pytest.approx(simulated[choice.algorithm.full_name], rel=1e-9)
 
 
-def test_small_buffers_need_few_steps_and_large_ones_few_bytes() -> None:
+def test_choice_has_few_steps_if_small_and_few_bytes_if_large() -> None:
     others = [each for name, each in library().items() if each.spec.name == "all_reduce" and each.name != "direct"]
     assert choose("all_reduce", STAR, 64, among=others).algorithm.name == "recursive_doubling"
     large = choose("all_reduce", STAR, 64 << 20, among=others).algorithm
@@ -55,7 +55,7 @@ def test_auto_uses_every_link_of_a_torus(dimensions: tuple[int, ...]) -> None:
     assert training.gradient_sync is not None and training.gradient_sync.name == "torus"
 
 
-def test_three_dimensional_torus_names_the_algorithm_to_use() -> None:
+def test_caveat_for_3d_torus_suggests_an_algorithm() -> None:
     model = performance_model(simcomm.torus((3, 3, 3), "10 Gbit/s", "1 us"))
     torus = find_algorithm("torus", "all_reduce")
     (note,) = model.caveats([torus, find_algorithm("ring", "all_reduce"), auto("all_reduce")])
@@ -63,7 +63,7 @@ def test_three_dimensional_torus_names_the_algorithm_to_use() -> None:
     assert model.caveats([torus.with_parameters(columns=3, rows=3)]) == ()
 
 
-def test_narrow_trunk_changes_the_choice() -> None:
+def test_choice_depends_on_the_trunk_bandwidth() -> None:
     links = [(f"h{i}", f"s{i // 4}", "10 Gbit/s", "1 us") for i in range(8)] + [("s0", "s1", "1 Gbit/s", "1 us")]
     trunk = simcomm.from_links(links)
     assert star_model(trunk, 8) is None
@@ -101,7 +101,7 @@ def test_resolved_auto_can_be_pickled() -> None:
     assert resolve_auto(ring, STAR) is ring
 
 
-def test_auto_of_training_keeps_one_order_of_additions() -> None:
+def test_auto_in_training_keeps_the_order_of_additions() -> None:
     ring = simcomm.ring(6, "10 Gbit/s", "100 us")
     training = Training(auto("all_reduce"), model="my.py:tiny", parameters=4)
     assert choose("all_reduce", ring, training.gradient_bytes).algorithm.label == "unchunked_ring"

@@ -40,7 +40,7 @@ def point(processes: int, threads: int, phases: ComputePhases) -> ComputePoint:
 
 
 @pytest.mark.parametrize("sync", ["naive", "ring", "unchunked_ring"])
-def test_step_is_its_phases_and_the_collective(sync: str):
+def test_training_step_consists_of_phases_and_collective(sync: str):
     figures = training_figures(simcomm.train(job(sync), STAR), job(sync))
     alone = simcomm.run(f"all_reduce/{sync}", STAR, job(sync).gradient_bytes).elapsed
     assert (figures.forward_s, figures.backward_s, figures.optimizer_s) == pytest.approx((0.1, 0.2, 0.05), rel=1e-9)
@@ -51,7 +51,7 @@ def test_step_is_its_phases_and_the_collective(sync: str):
 
 
 @pytest.mark.parametrize("changes", [{}, {"buckets": Buckets()}])
-def test_step_begins_with_loading_its_batch(changes: dict[str, Any]):
+def test_training_step_begins_with_loading_its_batch(changes: dict[str, Any]):
     slow = Faults(ranks=(RankFault(3, slowdown=3.0),)) if not changes else NO_FAULTS
     training = replace(job("ring", replace(PHASES, loading=0.03)), **changes)
     without = replace(training, compute=PHASES)
@@ -117,7 +117,7 @@ def emulated_calibration(training: Training, **parts: Any) -> Calibration:
     return Calibration(2, 1, one_way=hop, both_ways=hop, reduction=hop, compute=compute, **parts)
 
 
-def test_waiting_emulated_ranks_free_their_cores(two_cores):
+def test_emulated_ranks_free_their_cores_while_waiting(two_cores):
     """All ranks begin at once on two cores. After the naive sync, each continues alone on a core."""
     training = Training(find_algorithm("all_reduce/naive"), model="my.py:build", parameters=100_000)
     numbers = emulated_calibration(training)
@@ -180,7 +180,7 @@ def test_last_bucket_ends_the_step_on_a_slow_network():
     assert compute.total < figures.step_s < plain.step_s < compute.total + sum(seconds) * 1.001
 
 
-def test_single_bucket_hides_nothing():
+def test_single_bucket_does_not_overlap_with_backward():
     training = replace(OVERLAPPED, buckets=Buckets(mb=1000), model="my.py:build", parameters=200_000)
     figures = training_figures(simcomm.train(training, SLOW, steps=2), training)
     alone = simcomm.run(RING, SLOW, 800_000, op="mean").elapsed

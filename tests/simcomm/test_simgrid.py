@@ -47,7 +47,7 @@ EACH = [
 
 
 @pytest.mark.parametrize(("case", "engine"), EACH)  # all on the compiled engine, a third on the slower one
-def test_message_ends_equal_simgrid(case: Case, engine: str) -> None:
+def test_message_end_times_match_simgrid(case: Case, engine: str) -> None:
     messages = ENGINES[engine](case)
     ours = {(m.src, m.dst, m.channel, m.step, m.chunk): m for m in messages}
     theirs = list(sent(case.schedule, case.nbytes))
@@ -57,12 +57,12 @@ def test_message_ends_equal_simgrid(case: Case, engine: str) -> None:
     assert all(abs(end - expected) <= TOLERANCE * expected for end, expected in zip(ends, case.ends, strict=True))
 
 
-def test_cases_are_many_and_made_by_the_flow_model() -> None:
+def test_simgrid_cases_are_many_and_from_the_flow_model() -> None:
     assert len({case.name for case in CASES}) == len(CASES) >= 300
     assert MADE_BY["own_latencies"]["network/model"] == MADE_BY["by_factor"]["network/model"] == "CM02"
 
 
-def test_installed_simgrid_gives_the_committed_answers() -> None:
+def test_installed_simgrid_reproduces_the_committed_results() -> None:
     if why_not():
         pytest.skip(f"{why_not()}; its committed answers are compared nevertheless")
     with simgrid() as runner:

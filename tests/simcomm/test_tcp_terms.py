@@ -98,7 +98,7 @@ EXCHANGE = as_algorithm(lambda rank, world_size: iter([(send(1 - rank, rank), re
         (star(2, replace(OFF, piece=1.0)), 1.448),  # one segment may always be on the link
     ],
 )
-def test_message_takes_its_terms(cluster: Cluster, expected: float):
+def test_tcp_message_time_is_the_sum_of_its_terms(cluster: Cluster, expected: float):
     assert ends_from_0(cluster) == pytest.approx([expected])
 
 
@@ -112,11 +112,13 @@ def test_message_takes_its_terms(cluster: Cluster, expected: float):
         (3, replace(OFF, post_cpu=0.25, arrival_cpu=0.5), [0.25 + 1.448 + 0.5, 0.25 + 2 * 1.448 + 0.5], 1e-6),
     ],
 )
-def test_concurrent_messages_take_their_terms(hosts: int, terms: TcpTerms, expected: list[float], rel: float):
+def test_concurrent_tcp_message_times_follow_from_the_terms(
+    hosts: int, terms: TcpTerms, expected: list[float], rel: float
+):
     assert ends_from_0(star(hosts, terms)) == pytest.approx(expected, rel=rel)
 
 
-def test_piece_has_no_effect_within_a_host():
+def test_tcp_piece_has_no_effect_within_a_host():
     host = star(2, OFF).hosts[0]
     inside = [ends_from_0(replace(star(2, terms), hosts=(host, host))) for terms in (OFF, replace(OFF, piece=1.0))]
     assert inside[0] == inside[1]
@@ -146,7 +148,7 @@ def test_window_is_sent_once_per_round_trip():
     assert ends == pytest.approx([62 * (4 + segment) + 2 + segment], rel=1e-3)
 
 
-def test_send_completes_in_send_buffer():
+def test_send_completes_once_it_fits_into_the_send_buffer():
     """With a buffer for all data, rank 0 reaches its second step at once."""
 
     def program(rank: int, world_size: int) -> Program:
@@ -162,7 +164,7 @@ def test_send_completes_in_send_buffer():
     assert ends == pytest.approx([2 * (0.1 + 1.448), 0.1 + 2 * 1.448, 0.1 + 2 * 1.448])
 
 
-def test_exchange_pays_overhead_and_acknowledgments():
+def test_exchange_takes_overhead_and_acknowledgments():
     overhead = times(EXCHANGE, star(2, replace(OFF, exchange_overhead=0.5, start=2.0)), 2 * NBYTES)
     assert overhead[0, 1, 0] == pytest.approx(2.5 + 1.448, rel=1e-4)
     terms = replace(OFF, header=66.0, acknowledgement=66.0, window=60_000.0)
@@ -269,7 +271,7 @@ def test_ranks_share_cores_evenly_while_they_compute():
     assert (trace.engine, trace.method) == ("compiled", "events")
 
 
-def test_terms_apply_to_training_and_mean():
+def test_tcp_terms_apply_to_training_and_mean():
     ring, phases = find_algorithm("all_reduce/ring"), ComputePhases(0.1, 0.2, 0.05)
     terms = TcpTerms(send_buffer=1e6, window=1.5e6)
     cluster = simcomm.star(2, "10 Gbit/s", "5 us", Transport("gloo-tcp", 1e-5, gamma=1e-10, tcp=terms))
@@ -297,7 +299,7 @@ def test_tcp_rejects_simpy_engine():
 @pytest.mark.parametrize(
     "wrong", [{"window": 0}, {"send_buffer": -1}, {"payload": 0}, {"pipeline": 1}, {"burst": "4 kB"}], ids=str
 )
-def test_terms_reject_invalid_values(wrong: dict[str, Any]):
+def test_tcp_terms_reject_invalid_values(wrong: dict[str, Any]):
     with pytest.raises(InputError, match=next(iter(wrong))):
         TcpTerms(**wrong)
 

@@ -10,14 +10,14 @@ from collectives.training.gradients import BUCKET_BYTES, FIRST_BYTES, Gradient, 
 from simcomm.timeline import overlap
 
 
-def test_buckets_are_those_of_torch():
+def test_gradient_buckets_match_torch():
     parameters = list(reversed(list(resnet18(num_classes=10).parameters())))
     by_torch, _ = _compute_bucket_assignment_by_size(parameters, [FIRST_BYTES, BUCKET_BYTES])
     expected = [sum(parameters[index].nbytes for index in bucket) for bucket in by_torch]
     assert [bucket.nbytes for bucket in fill_buckets([Gradient(p.nbytes, 0.0) for p in parameters])] == expected
 
 
-def test_overlap_hides_buckets_that_slow_nothing_down():
+def test_overlap_hides_buckets_without_slowdown():
     assert overlap(1.0, [0.2, 1.0], [0.3, 0.1], slowdown=0.0).finished == pytest.approx(1.1)
     assert overlap(1.0, [0.2, 1.0], [0.3, 0.1], slowdown=1.0).finished == pytest.approx(1.4)
     assert overlap(1.0, [0.2, 1.0], [0.3, 0.1], slowdown=1.5).finished == pytest.approx(1.0 + 0.45 + 0.1)
