@@ -51,7 +51,7 @@ def test_p2p_level_overrides_observed_but_not_rejected_p2p():
         assert kinds({**line, "cpu": "amd"}) == kinds({**line, "p2p_level": "SYS"}) == {"shm"}
     assert kinds(seen, p2p_level="SYS") == {"p2p_far"} and kinds(refused, p2p_level="SYS") == {"shm"}
     assert kinds({**L40S, "p2p_level": "SYS"}) == {"p2p_far"}, "a level counts where p2p is not stated"
-    with pytest.raises(InputError, match="p2p = true and p2p_refused = true"):
+    with pytest.raises(InputError, match="p2p = true contradicts p2p_refused = true"):
         describe_system("mine", {**L40S, "p2p": True, "p2p_refused": True})
 
 
@@ -63,7 +63,7 @@ def test_old_p2p_level_above_the_maximum_means_the_maximum():
 def test_notes_omit_stated_and_unused_keys():
     system = describe_system("mine", L40S)
     assert "p2p is not stated: taken as NCCL's default" in notes(system)
-    assert "cpu is not stated: taken as Intel's; on AMD's, NCCL 2.21" in notes(system)
+    assert "cpu is not stated: assumed to be Intel's; on AMD's, NCCL 2.21" in notes(system)
     assert "cpu is not stated" not in notes(system, version="2.23")
     for settings in ({"p2p_level": "SYS"}, {"p2p_disable": True}):
         assert "p2p is" not in notes(system, **settings) and "cpu is" not in notes(system, **settings)
