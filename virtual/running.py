@@ -120,11 +120,11 @@ class VirtualRun:
         for number in job.only or (range(ranks) if ranks else [STARTER]):
             environment = dict(os.environ._data)  # type: ignore[attr-defined]
             if ranks:
-                given = name_as_torchrun(number, ranks, self.options.local_ranks)
-                environment |= {os.fsencode(name): os.fsencode(text) for name, text in given.items()}
-            own = OwnState(environment, list(sys.argv), list(sys.path))
+                variables = name_as_torchrun(number, ranks, self.options.local_ranks)
+                environment |= {os.fsencode(name): os.fsencode(text) for name, text in variables.items()}
+            state = OwnState(environment, list(sys.argv), list(sys.path))
             body = self._body(self.options.program.carry_out)
-            self.world.add(Rank(number, job, body, own, max(0, number) % self.options.local_ranks))
+            self.world.add(Rank(number, job, body, state, max(0, number) % self.options.local_ranks))
 
     def _start(self, rank: Rank) -> None:
         """Start a rank that the program requested."""
@@ -151,7 +151,9 @@ class VirtualRun:
     def _forget_caught(self, rank: Rank) -> None:
         """Drop exceptions of ranks that this rank started, if it caught them and ended normally."""
         caught = [job.finding for job in self.world.jobs if job.raised_in is rank]
-        self.world.findings = [one for one in self.world.findings if one.kind != "exception" or one not in caught]
+        self.world.findings = [
+            finding for finding in self.world.findings if finding.kind != "exception" or finding not in caught
+        ]
 
     def _devices(self) -> AbstractContextManager[object]:
         """Return the mode that runs CUDA calls on the CPU, if the run has GPUs."""
@@ -194,14 +196,16 @@ def _recording(job: RankJob) -> Recording | None:
     recorders: list[JobRecorder] = job.logs
     if not recorders or job.finding is not None:
         return None
-    found = recorders[0].recording(job.ranks)
-    return repeat_ranks(found, find_models(job.only, found.world_size), job.made_groups) if job.only else found
+    recording = recorders[0].recording(job.ranks)
+    return (
+        repeat_ranks(recording, find_models(job.only, recording.world_size), job.made_groups) if job.only else recording
+    )
 
 
 def _job_outcome(job: RankJob, recording: Recording | None) -> JobOutcome:
-    ranks = tuple(RankOutcome(one.number, one.clock, one.computed, one.waited) for one in job.ranks)
+    ranks = tuple(RankOutcome(rank.number, rank.clock, rank.computed, rank.waited) for rank in job.ranks)
     if job.only and recording is not None:
-        by_number = {one.number: one for one in ranks}
+        by_number = {outcome.number: outcome for outcome in ranks}
         models = find_models(job.only, recording.world_size)
         ranks = tuple(replace(by_number[model], number=number) for number, model in enumerate(models))
     steps = tuple(seconds for rank in job.ranks for seconds in step_seconds(rank))

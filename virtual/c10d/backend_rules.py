@@ -79,16 +79,18 @@ class GlooRules:
         if not tensor.is_contiguous():
             raise RuntimeError("input tensor has to be contiguous")
 
-    def check_whole(self, verb: str, whole: torch.Tensor, part: torch.Tensor, size: int) -> None:
+    def check_whole(self, verb: str, concatenated: torch.Tensor, part: torch.Tensor, size: int) -> None:
         """Reject the whole tensor or this rank's part of an all_gather or a reduce_scatter."""
         if verb == "all_gather":
-            _check_lengths("allgather", list(whole.chunk(size)) if whole.dim() else [whole], part, size)
-            return
-        if whole.dtype != part.dtype:
-            raise RuntimeError(
-                f"{CHECKED}outputTensors[i].dtype() == inputTensors[i].dtype() ({part.dtype} vs. {whole.dtype})."
+            _check_lengths(
+                "allgather", list(concatenated.chunk(size)) if concatenated.dim() else [concatenated], part, size
             )
-        rows, mine = (one.shape[0] if one.dim() else 1 for one in (whole, part))
+            return
+        if concatenated.dtype != part.dtype:
+            raise RuntimeError(
+                f"{CHECKED}outputTensors[i].dtype() == inputTensors[i].dtype() ({part.dtype} vs. {concatenated.dtype})."
+            )
+        rows, mine = (tensor.shape[0] if tensor.dim() else 1 for tensor in (concatenated, part))
         if mine * size != rows:
             raise RuntimeError(f"{CHECKED}outputShape[0] * worldSize == inputShape[0] ({mine * size} vs. {rows}).")
 
@@ -167,13 +169,13 @@ class NcclRules:
             raise RuntimeError("Backend nccl does not support recvAnysource")
         self.check_moved(verb, [tensor])
 
-    def check_whole(self, verb: str, whole: torch.Tensor, part: torch.Tensor, size: int) -> None:
-        self.check_moved(verb, [whole, part])
+    def check_whole(self, verb: str, concatenated: torch.Tensor, part: torch.Tensor, size: int) -> None:
+        self.check_moved(verb, [concatenated, part])
         gathers = verb == "all_gather"
-        if whole.dtype != part.dtype:
+        if concatenated.dtype != part.dtype:
             ways = ("output", "input") if gathers else ("input", "output")
             raise TypeError(f"{ways[0]} tensor must have the same type as {ways[1]} tensor")
-        if whole.numel() != part.numel() * size:
+        if concatenated.numel() != part.numel() * size:
             raise ValueError(
                 "output tensor size must be equal to world_size times input tensor size"
                 if gathers

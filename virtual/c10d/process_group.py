@@ -55,9 +55,9 @@ class VirtualBackend:
 
 def find_operator(options: Any) -> tuple[Any, Any]:
     """Return torch's reduction operator, and the factor for each rank's data, or None."""
-    asked = getattr(options, "reduceOp", options)
-    named = getattr(asked, "op", asked)
-    return named, asked.__getstate__()[1] if named == NAMED.PREMUL_SUM else None
+    operator = getattr(options, "reduceOp", options)
+    named = getattr(operator, "op", operator)
+    return named, operator.__getstate__()[1] if named == NAMED.PREMUL_SUM else None
 
 
 class VirtualProcessGroup(dist.ProcessGroup):
@@ -126,12 +126,12 @@ class VirtualProcessGroup(dist.ProcessGroup):
         rank = self.group.world.me()
         if rank is not None and rank.number == STARTER:
             size = rank.world_size
-            own = (
+            advice = (
                 f"this process is one of {size}: pass --ranks {size} if each rank runs this program, or start all ranks"
             )
             raise RuntimeError(
                 "the program that starts ranks cannot run on virtual ranks as a rank; "
-                + (f"{own} by multiprocessing" if size else "start ranks by multiprocessing, not by threads")
+                + (f"{advice} by multiprocessing" if size else "start ranks by multiprocessing, not by threads")
             )
         if rank is None or rank.number not in self.group.places:
             raise RuntimeError(_say_not_in_group(self, rank))
@@ -156,11 +156,13 @@ class VirtualProcessGroup(dist.ProcessGroup):
         words = [format_shape(tensor) for tensor in shown[:SHOWN]]
         words += [f"{len(shown)} tensors"] * (len(shown) > SHOWN) + [op] * bool(op)
         words += [f"{'src' if exchange.from_root else 'dst'}={root}"] * rooted
-        callers, asked, is_programs = find_asked()
-        if "object" in asked:
-            verb = asked  # the program's name for it; tensors carry the pickled objects
-        call = PostedCall(rank, group, f"{verb}({', '.join(words)})", callers[0], shown, is_programs, callers, asked)
-        call.gpu = self._find_gpu(shown, asked)
+        callers, caller_name, is_programs = find_asked()
+        if "object" in caller_name:
+            verb = caller_name  # the program's name for it; tensors carry the pickled objects
+        call = PostedCall(
+            rank, group, f"{verb}({', '.join(words)})", callers[0], shown, is_programs, callers, caller_name
+        )
+        call.gpu = self._find_gpu(shown, caller_name)
         call.likeness, call.exchange = Likeness(verb, lengths, dtype, op, root), exchange
         return self._posted(call, result, group.call)
 
@@ -179,20 +181,20 @@ class VirtualProcessGroup(dist.ProcessGroup):
         Tensors without a known device, and those that torch itself posts, count as CUDA tensors if the group supports
         CUDA.
         """
-        has_cpu = self.placement is not None and any(find_place(one) == ON_CPU for one in tensors)
+        has_cpu = self.placement is not None and any(find_place(tensor) == ON_CPU for tensor in tensors)
         types = ("cpu",) if has_cpu and not is_posted_by_torch() else ("cuda", "cpu")
-        found = [self.backends[one] for one in types if one in self.backends]
-        if not found:
+        backends = [self.backends[device_type] for device_type in types if device_type in self.backends]
+        if not backends:
             raise RuntimeError(f"No backend type associated with device type {types[0]}")
-        return RULES.get(found[0], RULES["gloo"])
+        return RULES.get(backends[0], RULES["gloo"])
 
-    def _find_gpu(self, tensors: Tensors, asked: str) -> tuple[int, str] | None:
+    def _find_gpu(self, tensors: Tensors, caller_name: str) -> tuple[int, str] | None:
         """Return the GPU of the cluster that NCCL needs for a call; None if it is unknown."""
         placement = self.placement
         if placement is None or self.backends.get("cuda") != "nccl":
             return None
         place = find_place(tensors[0]) if tensors else None
-        if "object" in asked and "cpu" not in self.backends:
+        if "object" in caller_name and "cpu" not in self.backends:
             place = placement.use()
         return None if place in (None, ON_CPU) else placement.hardware(place)
 
@@ -252,7 +254,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
     def allgather(self, outs: Sequence[Tensors], ins: Tensors, opts: Any = None) -> VirtualWork:
         """Copy each rank's tensor into the list of every rank."""
         self._rules([*outs[0], *ins]).check_parts("allgather", outs[0], ins[0], len(self.group.ranks))
-        taken = [[one] for one in outs[0]]
+        taken = [[tensor] for tensor in outs[0]]
         return self._all_gather("all_gather", ins, taken, outs)
 
     def allgather_coalesced(self, outs: Sequence[Tensors], ins: Tensors, opts: Any = None) -> VirtualWork:
@@ -278,10 +280,12 @@ class VirtualProcessGroup(dist.ProcessGroup):
     def _all_gather(self, verb: str, ins: Tensors, taken: Any, result: Any) -> VirtualWork:
         exchange = AllGather(self.rank(), given=ins, taken=taken, world_size=len(self.group.ranks))
         self._rules(ins).check_moved("all_gather", ins)
-        lengths = tuple(one.numel() for tensors in taken for one in tensors)
-        given, mine = ([one.numel() for one in tensors] for tensors in (ins, taken[self.rank()]))
-        if mine != given:
-            raise RuntimeError(f"{verb}: the input has {given} elements, but the output has {mine} for this rank")
+        lengths = tuple(tensor.numel() for tensors in taken for tensor in tensors)
+        input_lengths, mine = ([tensor.numel() for tensor in tensors] for tensors in (ins, taken[self.rank()]))
+        if mine != input_lengths:
+            raise RuntimeError(
+                f"{verb}: the input has {input_lengths} elements, but the output has {mine} for this rank"
+            )
         return self._call(verb, exchange, ins, result, lengths=lengths)
 
     def reduce_scatter(self, outs: Tensors, ins: Sequence[Tensors], opts: Any) -> VirtualWork:
@@ -307,7 +311,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
     def _reduce_scatter(self, verb: str, outs: Tensors, pieces: Sequence[Tensors], opts: Any) -> VirtualWork:
         op, factor = self._reduction("reduce_scatter", outs, opts)
         exchange = ReduceScatter(self.rank(), op=op, factor=factor, taken=outs, pieces=pieces)
-        lengths = tuple(one.numel() for parts in pieces for one in parts)
+        lengths = tuple(tensor.numel() for parts in pieces for tensor in parts)
         return self._call(verb, exchange, outs, outs, op=op, lengths=lengths)
 
     def alltoall(self, outs: Tensors, ins: Tensors, opts: Any = None) -> VirtualWork:
@@ -346,10 +350,10 @@ class VirtualProcessGroup(dist.ProcessGroup):
         """Copy one of the root's tensors to each rank."""
         size, root, me = len(self.group.ranks), opts.rootRank, self.rank()
         self._rules(outs).check_moved("scatter", outs)
-        given = ins[0] if me == root else ()
+        inputs = ins[0] if me == root else ()
         if me == root:
-            self._rules(given).check_parts("scatter", given, outs[0], size)
-        exchange = Scatter(me, root, given=given, taken=outs, world_size=size)
+            self._rules(inputs).check_parts("scatter", inputs, outs[0], size)
+        exchange = Scatter(me, root, given=inputs, taken=outs, world_size=size)
         return self._call("scatter", exchange, outs, outs)
 
     # -- messages
@@ -375,11 +379,11 @@ class VirtualProcessGroup(dist.ProcessGroup):
             raise ValueError(f"{verb}: there is no rank {peer} in a group of {size}; its ranks are 0 to {size - 1}")
         who = "any rank" if peer is None else f"{self.group.ranks[peer]}"
         words = [f"{'to' if sends else 'from'} {who}", format_shape(tensor)] + [f"tag {tag}"] * (tag > 0)
-        callers, asked, is_programs = find_asked()
+        callers, caller_name, is_programs = find_asked()
         half = PostedHalf(
-            rank, self.group, f"{verb}({', '.join(words)})", callers[0], tensors, is_programs, callers, asked
+            rank, self.group, f"{verb}({', '.join(words)})", callers[0], tensors, is_programs, callers, caller_name
         )
-        half.gpu = self._find_gpu(tensors, asked)
+        half.gpu = self._find_gpu(tensors, caller_name)
         half.sends, half.peer, half.tag = sends, peer, tag
         half.version = None if tensor.is_inference() else tensor._version
         return self._posted(half, tensors, self.group.message)
@@ -394,11 +398,11 @@ def _say_not_in_group(group: VirtualProcessGroup, rank: Rank | None) -> str:
     return f"rank {rank.number} uses {group!r}: {why}: --own {package}"
 
 
-def _pieces(whole: torch.Tensor, size: int, part: torch.Tensor) -> Tensors:
+def _pieces(tensor: torch.Tensor, size: int, part: torch.Tensor) -> Tensors:
     """Return a flat tensor's equal parts, one for each rank, shaped as ``part`` where possible."""
-    if not has_data([whole]):
+    if not has_data([tensor]):
         return [part] * size
-    flat = whole.detach()
+    flat = tensor.detach()
     return flat.view(size, *part.shape).unbind(0) if flat.is_contiguous() else flat.reshape(-1).chunk(size)
 
 
@@ -410,8 +414,8 @@ def _split(tensor: torch.Tensor, sizes: Any, ranks: int) -> Tensors:
             raise RuntimeError("Number of tensor splits not equal to group size")
         if sum(sizes) != rows:
             raise RuntimeError("Split sizes doesn't match total dim 0 size")
-        found: Tensors = tensor.detach().split(list(sizes))
-        return found
+        pieces: Tensors = tensor.detach().split(list(sizes))
+        return pieces
     if rows % ranks:
         raise RuntimeError("Tensor's dim 0 does not divide equally across group size")
     return tensor.detach().chunk(ranks)

@@ -47,5 +47,5 @@ def _of_caller(name: str) -> Any:
     return property(lambda worlds: getattr(worlds.of_caller(), name), write)
 
 
-for one in fields(RankKnowledge):
-    setattr(RankWorlds, one.name, _of_caller(one.name))
+for entry in fields(RankKnowledge):
+    setattr(RankWorlds, entry.name, _of_caller(entry.name))

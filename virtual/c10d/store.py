@@ -61,8 +61,8 @@ class VirtualStore(dist.Store):  # type: ignore[misc, name-defined]
             self._watch(self.world.watch.key_seen, keys)
             return
         rank = self._caller()
-        what = f"store.wait({', '.join(keys)})"
-        self.world.wait_until(rank, lambda: self.check(keys), RankWait(what, find_site(), tuple(keys)))
+        operation = f"store.wait({', '.join(keys)})"
+        self.world.wait_until(rank, lambda: self.check(keys), RankWait(operation, find_site(), tuple(keys)))
         rank.host = max(rank.host, rank.clock)
         self._watch(self.world.watch.key_seen, keys)
 

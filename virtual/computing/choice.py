@@ -52,14 +52,14 @@ def find_rates(gpu: str) -> DeviceRates:
     if gpu not in known:
         words = "use zero, model, measured or a GPU of `ringlab list hardware`"
         raise InputError(f"unknown compute {quote(gpu)}; {words}: {suggest(gpu, known)}")
-    found, shares = find_gpu(gpu), read_shipped().parameters
-    product, attention = (shares[f"{kind}_{found.generation}"] for kind in ("gemm", "flash"))
+    specification, shares = find_gpu(gpu), read_shipped().parameters
+    product, attention = (shares[f"{kind}_{specification.generation}"] for kind in ("gemm", "flash"))
     return DeviceRates(
         gpu,
-        half=product * found.matrix_16,
-        single=product * found.matrix_32,
-        attention=attention * found.matrix_16,
-        memory=MEMORY_SHARE * found.memory_rate,
+        half=product * specification.matrix_16,
+        single=product * specification.matrix_32,
+        attention=attention * specification.matrix_16,
+        memory=MEMORY_SHARE * specification.memory_rate,
     )
 
 

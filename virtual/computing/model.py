@@ -112,25 +112,25 @@ class _CountingMode(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if types and any(map(is_traceable_wrapper_subclass_type, types)):
             return NotImplemented  # a DTensor's local operators are counted instead
-        found = func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         operator = _describe(func)
         if operator.does_work:
-            self._count(operator, args, kwargs or {}, found)
+            self._count(operator, args, kwargs or {}, result)
         if operator.is_reading:
             self.computing.read(self.rank)
-        return found
+        return result
 
-    def _count(self, operator: "_Operator", args: Any, kwargs: dict[str, Any], found: Any) -> None:
-        given = _find_tensors(args)
-        if not given or any(one.is_meta for one in given):
+    def _count(self, operator: "_Operator", args: Any, kwargs: dict[str, Any], result: Any) -> None:
+        inputs = _find_tensors(args)
+        if not inputs or any(tensor.is_meta for tensor in inputs):
             return
-        known = set(map(id, given))
-        moved = given + [one for one in _find_tensors((found,)) if id(one) not in known]
-        nbytes = sum([one.numel() * one.element_size() for one in moved])
-        flops: float = 0 if operator.flops is None else _count_flops(operator.flops, args, kwargs, found)
-        if operator.is_attention and any(one is True for one in (*args, *kwargs.values())):
+        known = set(map(id, inputs))
+        moved = inputs + [tensor for tensor in _find_tensors((result,)) if id(tensor) not in known]
+        nbytes = sum([tensor.numel() * tensor.element_size() for tensor in moved])
+        flops: float = 0 if operator.flops is None else _count_flops(operator.flops, args, kwargs, result)
+        if operator.is_attention and any(argument is True for argument in (*args, *kwargs.values())):
             flops /= 2  # causal: its only flag; half of the scores are left out
-        seconds = self.computing.rates.seconds(flops, nbytes, given[0].dtype, operator.is_attention)
+        seconds = self.computing.rates.seconds(flops, nbytes, inputs[0].dtype, operator.is_attention)
         self.computing.add(self.rank, seconds)
 
 
@@ -150,12 +150,12 @@ def _describe(func: Any) -> _Operator:
     return _Operator(does_work, packet in READING, "attention" in func.__name__, FLOPS.get(packet))
 
 
-def _count_flops(count: Callable[..., int], args: Any, kwargs: dict[str, Any], found: Any) -> int:
+def _count_flops(count: Callable[..., int], args: Any, kwargs: dict[str, Any], result: Any) -> int:
     """Return an operator's FLOPs; torch's formula runs once per shape, as it takes longer than a small matmul."""
     if not hasattr(count, "__wrapped__"):  # it is one of values rather than of shapes
-        return count(*args, **kwargs, out_val=found)
+        return count(*args, **kwargs, out_val=result)
     named = tuple((name, _replace_by_shapes(value)) for name, value in kwargs.items())
-    return _count_by_shapes(count, _replace_by_shapes(args), named, _replace_by_shapes(found))
+    return _count_by_shapes(count, _replace_by_shapes(args), named, _replace_by_shapes(result))
 
 
 @lru_cache(maxsize=4096)
@@ -171,10 +171,10 @@ def _replace_by_shapes(value: Any) -> Any:
 
 def _find_tensors(values: Any) -> list[torch.Tensor]:
     """Return the tensors among values, and in lists of them."""
-    found: list[torch.Tensor] = []
+    tensors: list[torch.Tensor] = []
     for value in values:
         if isinstance(value, torch.Tensor):
-            found.append(value)
+            tensors.append(value)
         elif isinstance(value, list | tuple):
-            found += [one for one in value if isinstance(one, torch.Tensor)]
-    return found
+            tensors += [element for element in value if isinstance(element, torch.Tensor)]
+    return tensors

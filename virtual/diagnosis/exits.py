@@ -96,10 +96,10 @@ def _report_early_exit(job: RankJob, post: Posted, ended: list[int]) -> ProgramF
 def find_skipped_step(job: RankJob) -> str | None:
     """Describe the first optimizer step that only some ranks made. Return None if all ranks made the same steps."""
     for at in range(1, min(len(rank.steps) for rank in job.ranks)):
-        found = {rank.number: rank.steps[at] for rank in job.ranks}
-        if len(set(found.values())) > 1:
-            skipped = [number for number, backward in found.items() if backward > min(found.values())]
-            return f"{format_ranks(skipped)} skipped the optimizer step after backward pass {min(found.values())}"
+        backwards = {rank.number: rank.steps[at] for rank in job.ranks}
+        if len(set(backwards.values())) > 1:
+            skipped = [number for number, backward in backwards.items() if backward > min(backwards.values())]
+            return f"{format_ranks(skipped)} skipped the optimizer step after backward pass {min(backwards.values())}"
     return None
 
 
@@ -248,8 +248,8 @@ def find_unreduced(ddp: DistributedDataParallel, known: Iterable[torch.Tensor]) 
     ignored: set[str] = getattr(ddp, "parameters_to_ignore", set())
     return [
         name
-        for name, one in ddp.module.named_parameters()
-        if one.requires_grad and id(one) not in ids and name not in ignored
+        for name, parameter in ddp.module.named_parameters()
+        if parameter.requires_grad and id(parameter) not in ids and name not in ignored
     ]
 
 

@@ -71,5 +71,6 @@ def own_lines(calls: Sequence[Posted]) -> dict[Posted, CallSite]:
     if len({call.site for call in calls}) > 1:
         return {call: call.site for call in calls}
     return {
-        call: _own_line(call.callers, [one.callers for one in calls if one.callers != call.callers]) for call in calls
+        call: _own_line(call.callers, [other.callers for other in calls if other.callers != call.callers])
+        for call in calls
     }

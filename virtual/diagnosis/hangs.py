@@ -95,7 +95,7 @@ def find_collective_mismatch(job: RankJob) -> ProgramFinding | None:
     """Return a finding for an incomplete collective whose calls so far do not match."""
     groups: list[VirtualGroup] = list(job.groups.values())
     mismatched = [collective for group in groups for collective in group.collectives.values() if collective.is_unlike]
-    return report_collective_mismatch(min(mismatched, key=lambda one: one.key)) if mismatched else None
+    return report_collective_mismatch(min(mismatched, key=lambda collective: collective.key)) if mismatched else None
 
 
 RULES: tuple[Rule, ...] = (

@@ -17,13 +17,13 @@ def describe(posted: Posted) -> str:
     return posted.what + inside
 
 
-def operation_name(what: str) -> str:
+def operation_name(text: str) -> str:
     """Return the name of an operation without its arguments.
 
     >>> operation_name("recv(from 3, [4] float32)")
     'recv'
     """
-    return what.partition("(")[0]
+    return text.partition("(")[0]
 
 
 def calls_before(rank: Rank, site: CallSite | None) -> tuple[str, ...]:
@@ -62,11 +62,11 @@ def _waiting_location(site: CallSite, members: Sequence[Rank]) -> FindingPlace:
     """Return the location of ranks that wait at the same line for the same operation."""
     operations = [rank.waiting.what if rank.waiting is not None else "" for rank in members]
     posted = awaited_post(members[0])
-    what = describe(posted) if posted is not None else operations[0]
+    operation = describe(posted) if posted is not None else operations[0]
     if len(set(operations)) > 1:
-        what = operation_name(what)
+        operation = operation_name(operation)
     numbers = tuple(rank.number for rank in members)
-    return FindingPlace(numbers, what, site, tuple(awaited_ranks(rank) for rank in members))
+    return FindingPlace(numbers, operation, site, tuple(awaited_ranks(rank) for rank in members))
 
 
 def all_locations(ranks: Iterable[Rank]) -> tuple[FindingPlace, ...]:

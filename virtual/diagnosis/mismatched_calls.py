@@ -74,7 +74,9 @@ def report_collective_mismatch(collective: Collective) -> ProgramFinding:
 
 def _first_mismatch(calls: list[PostedCall]) -> Trait:
     """Return the first trait that differs. If the lines differ too, the likely cause is the order of calls."""
-    trait = next((one for one in TRAITS if len({one.of(call.likeness) for call in calls}) > 1), SPLITS)
+    trait = next(
+        (candidate for candidate in TRAITS if len({candidate.of(call.likeness) for call in calls}) > 1), SPLITS
+    )
     lines = {call.callers for call in calls}
     return DIFFERENT_ORDER if trait.kind in ("dtype", "shape", "operator") and len(lines) > 1 else trait
 

@@ -13,8 +13,8 @@ from virtual.ranks.sites import CallSite
 def report_message_mismatch(sender: PostedHalf, receiver: PostedHalf) -> ProgramFinding:
     """Return a finding for a message that is received into a tensor of another size or type."""
     sent, received = sender.tensors[0], receiver.tensors[0]
-    what = "type" if sent.numel() == received.numel() else "size"
-    title = f"rank {receiver.rank.number} receives a tensor of a different {what} than rank {sender.rank.number} sends"
+    trait = "type" if sent.numel() == received.numel() else "size"
+    title = f"rank {receiver.rank.number} receives a tensor of a different {trait} than rank {sender.rank.number} sends"
     locations = tuple(FindingPlace((half.rank.number,), describe(half), half.site) for half in (sender, receiver))
     advice = "use the same shape and dtype on both ranks; if the receiver cannot know the size, send the size first"
     return ProgramFinding("message size", title, locations, advice, time=sender.group.world.calendar.now)
@@ -41,8 +41,8 @@ def find_nccl_queue_block(job: RankJob) -> ProgramFinding | None:
 def _queue_heads(posts: list[Posted]) -> FindingPlace:
     """Return the location of the calls that block the queue."""
     numbers = tuple(post.rank.number for post in posts)
-    what = describe(posts[0]) if len(posts) == 1 else operation_name(posts[0].what)
-    return FindingPlace(numbers, what, posts[0].site, tuple(post.awaits for post in posts))
+    operation = describe(posts[0]) if len(posts) == 1 else operation_name(posts[0].what)
+    return FindingPlace(numbers, operation, posts[0].site, tuple(post.awaits for post in posts))
 
 
 def _posted_by(rank: Rank) -> list[Posted]:

@@ -89,12 +89,12 @@ def _find_unclaimed(posts: list[Posted]) -> list[str]:
     sources = {post.rank.number: post.awaits for post in posts}
     queues = [queue for group in {post.group for post in posts} for queue in group.sends.values()]
     sent = [(half, half.peer_in_world) for queue in queues for half in queue]
-    found = [
+    messages = [
         f"rank {half.rank.number} has sent to rank {peer}, which receives from {format_ranks(sources[peer])}"
         for half, peer in sent
         if peer in sources and half.rank.number in sources and half.rank.number not in sources[peer]
     ]
-    return found[:SHOWN_MESSAGES] + ["..."] * (len(found) > SHOWN_MESSAGES)
+    return messages[:SHOWN_MESSAGES] + ["..."] * (len(messages) > SHOWN_MESSAGES)
 
 
 def _find_crossed(post: Posted) -> str | None:

@@ -57,19 +57,23 @@ def install_classes(replaced: Replaced, placement: Placement) -> None:
 
 def _moved(original: Init) -> Init:
     def to(self: Any, *args: Any, **named: Any) -> Any:
-        asked = [torch.device(one) for one in (*args, *named.values()) if isinstance(one, str | torch.device)]
-        if any(one.type == "cpu" for one in asked) and not is_asked_by_torch(sys._getframe(1)):
+        devices = [
+            torch.device(argument) for argument in (*args, *named.values()) if isinstance(argument, str | torch.device)
+        ]
+        if any(device.type == "cpu" for device in devices) and not is_asked_by_torch(sys._getframe(1)):
             self.cpu()  # to the original all is there already
-        return original(self, *[torch.device("cuda", one) if type(one) is int else one for one in args], **named)
+        return original(
+            self, *[torch.device("cuda", argument) if type(argument) is int else argument for argument in args], **named
+        )
 
     return to
 
 
 def _defaulting(original: Init, placement: Placement) -> Init:
     def set_default_device(device: Any) -> None:
-        asked = torch.device("cuda", device) if type(device) is int else device and torch.device(device)
-        is_cuda = asked is not None and asked.type == "cuda"
-        placement.set_default(asked if is_cuda else None)
+        default = torch.device("cuda", device) if type(device) is int else device and torch.device(device)
+        is_cuda = default is not None and default.type == "cuda"
+        placement.set_default(default if is_cuda else None)
         original(None if is_cuda else device)
 
     return set_default_device
@@ -87,8 +91,8 @@ def _make_generators(original: Any, placement: Placement) -> type:
     """Return the class of generators; CUDA generators draw their numbers on the CPU."""
 
     class AnyGenerator(type(original)):  # type: ignore[misc]  # found when it runs
-        def __instancecheck__(cls, one: Any) -> bool:
-            return isinstance(one, original)
+        def __instancecheck__(cls, instance: Any) -> bool:
+            return isinstance(instance, original)
 
     class Generator(original, metaclass=AnyGenerator):  # type: ignore[misc]  # torch's, which C++ reads
         def __new__(cls, device: Any = "cpu") -> Any:
@@ -110,7 +114,7 @@ def _without_devices(original: Init) -> Init:
     def init(
         self: Any, module: Any, device_ids: Any = None, output_device: Any = None, *args: Any, **named: Any
     ) -> None:
-        places = [place for one in module.parameters() if (place := find_place(one)) is not None]
+        places = [place for parameter in module.parameters() if (place := find_place(parameter)) is not None]
         is_on_cpu = ON_CPU in places
         group: Any = named.get("process_group") or dist.group.WORLD
         if is_on_cpu and not device_ids and "cpu" not in getattr(group, "backends", ("cpu",)):
@@ -200,9 +204,9 @@ def _loaded(original: Init) -> Init:
 
 def _left_on_cpu(original: Init) -> Init:
     def from_numpy(array: Any) -> Any:
-        found = original(array)
-        mark_place(found, ON_CPU)
-        return found
+        tensor = original(array)
+        mark_place(tensor, ON_CPU)
+        return tensor
 
     return from_numpy
 

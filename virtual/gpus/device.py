@@ -108,16 +108,16 @@ class VirtualDevices:
 
     def __init__(self, world: VirtualWorld, gpu: str, placement: Placement) -> None:
         self.world, self.placement = world, placement
-        said = {key: str(value.value) for key, value in parts("GPU").get(gpu, parts("GPU")[USUAL]).items()}
-        memory = int(float(said["memory"].partition(" ")[0])) << 30
-        major, minor = CAPABILITY.get(said.get("generation", ""), (9, 0))
+        specification = {key: str(value.value) for key, value in parts("GPU").get(gpu, parts("GPU")[USUAL]).items()}
+        memory = int(float(specification["memory"].partition(" ")[0])) << 30
+        major, minor = CAPABILITY.get(specification.get("generation", ""), (9, 0))
         self.capability = major, minor
         self.properties = SimpleNamespace(
             name=f"NVIDIA {gpu}",
             total_memory=memory,
             major=major,
             minor=minor,
-            multi_processor_count=int(said.get("multiprocessors", "132")),
+            multi_processor_count=int(specification.get("multiprocessors", "132")),
             warp_size=32,
             max_threads_per_multi_processor=2048,
             is_integrated=0,
@@ -200,7 +200,7 @@ class VirtualDevices:
         }
 
     def _accelerator_functions(self) -> dict[str, Any]:
-        found: dict[str, Any] = {
+        functions: dict[str, Any] = {
             "is_available": answering(True),
             "device_count": answering(self.placement.per_node),
             "current_accelerator": lambda check_available=False: torch.device("cuda"),
@@ -208,12 +208,12 @@ class VirtualDevices:
             "current_stream": lambda *args: VirtualStream(),
         }
         for name in ("set_device_index", "set_device_idx"):
-            found[name] = self.placement.choose
+            functions[name] = self.placement.choose
         for name in ("current_device_index", "current_device_idx"):
-            found[name] = self.placement.use
+            functions[name] = self.placement.use
         for name in ("empty_cache", "set_stream", "reset_peak_memory_stats"):
-            found[name] = answering()
-        found["synchronize"] = lambda *args: self.synchronize()
+            functions[name] = answering()
+        functions["synchronize"] = lambda *args: self.synchronize()
         for name in IS_ZERO[:4]:
-            found[name] = answering(0)
-        return found
+            functions[name] = answering(0)
+        return functions

@@ -84,9 +84,9 @@ def batch_norm_elemt(
     data: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, inverse: Tensor, eps: float
 ) -> Tensor:
     """Return normalized data."""
-    found = (data - _as_channels(mean, data)) * _as_channels(inverse, data)
-    found = found if weight is None else found * _as_channels(weight, data)
-    return (found if bias is None else found + _as_channels(bias, data)).to(data.dtype)
+    normalized = (data - _as_channels(mean, data)) * _as_channels(inverse, data)
+    normalized = normalized if weight is None else normalized * _as_channels(weight, data)
+    return (normalized if bias is None else normalized + _as_channels(bias, data)).to(data.dtype)
 
 
 def batch_norm_backward_reduce(
@@ -113,9 +113,9 @@ def batch_norm_backward_elemt(
     """Return the gradient of the data; the two sums are over all ranks."""
     count = counts.sum()
     slope = _as_channels(inverse.square() * weighted / count, data)
-    found = gradient - _as_channels(total / count, data) - (data - _as_channels(mean, data)) * slope
+    input_gradient = gradient - _as_channels(total / count, data) - (data - _as_channels(mean, data)) * slope
     scale = inverse if weight is None else inverse * weight
-    return (found * _as_channels(scale, data)).to(data.dtype)
+    return (input_gradient * _as_channels(scale, data)).to(data.dtype)
 
 
 FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
@@ -136,4 +136,4 @@ def _allow(inputs: int, outputs: int, mask: Any) -> list[tuple[list[Any], list[A
     sizes = [1] * 4 if mask is None else [1] * (4 - len(mask.shape)) + list(mask.shape)
     placements = [Replicate(), *(Shard(dim) for dim in (0, 1) if sizes[dim] == 1)]
     masks = [] if mask is None else [Replicate()]
-    return [([one] * outputs, [one] * inputs + masks) for one in placements]
+    return [([placement] * outputs, [placement] * inputs + masks) for placement in placements]

@@ -62,7 +62,7 @@ def _tensors_in(values: Any) -> Iterator[torch.Tensor]:
         if isinstance(value, torch.Tensor):
             yield value
         elif isinstance(value, list | tuple):
-            yield from (one for one in value if isinstance(one, torch.Tensor))
+            yield from (element for element in value if isinstance(element, torch.Tensor))
 
 
 class CudaOnCpu(TorchFunctionMode):
@@ -93,15 +93,15 @@ class CudaOnCpu(TorchFunctionMode):
                 place, is_said = self._place_of(device, sys._getframe(1)), True
                 named["device"] = placed(device)
         if name == "type":
-            args = (args[0], *[placed(one) for one in args[1:]])
+            args = (args[0], *[placed(argument) for argument in args[1:]])
         result = func(*args, **named)
-        made = [one for one in _tensors_in((result,)) if find_place(one) is None]
+        made = [tensor for tensor in _tensors_in((result,)) if find_place(tensor) is None]
         if made and not is_said:
-            given = [*_tensors_in(args), *_tensors_in(named.values())]
-            place = find_common_place(given) if given else self._place_of_new(sys._getframe(1))
+            inputs = [*_tensors_in(args), *_tensors_in(named.values())]
+            place = find_common_place(inputs) if inputs else self._place_of_new(sys._getframe(1))
         if place is not None:
-            for one in made:
-                mark_place(one, place)
+            for tensor in made:
+                mark_place(tensor, place)
         return result
 
     def _place_of_new(self, frame: FrameType) -> int | None:
@@ -143,7 +143,7 @@ class CudaOnCpu(TorchFunctionMode):
                 rest[0] if rest and _is_device(rest[0]) else "cuda" if device is None else device
             )
         else:
-            devices = [one for one in [*rest, device] if _is_device(one)]
+            devices = [argument for argument in [*rest, device] if _is_device(argument)]
             other = next(_tensors_in([*rest, named.get("other")]), None)
             place = self._place_of(devices[0], sys._getframe(2)) if devices else None
             place = find_place(other) if other is not None else place
@@ -151,14 +151,14 @@ class CudaOnCpu(TorchFunctionMode):
                 torch.cuda.synchronize()
         before = find_place(tensor)
         if name == "to":
-            rest = [placed(one) for one in rest]
+            rest = [placed(argument) for argument in rest]
             named = {key: placed(value) for key, value in named.items()}
-            found = func(tensor, *rest, **named)
+            moved = func(tensor, *rest, **named)
         else:
-            found = tensor
+            moved = tensor
         place = before if place is None else place
-        if found is tensor and place not in (None, before) and (before is not None or place == ON_CPU):
-            found = self._copy(tensor)
-        if place is not None and (found is not tensor or before is None):
-            mark_place(found, place)
-        return found
+        if moved is tensor and place not in (None, before) and (before is not None or place == ON_CPU):
+            moved = self._copy(tensor)
+        if place is not None and (moved is not tensor or before is None):
+            mark_place(moved, place)
+        return moved

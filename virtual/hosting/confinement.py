@@ -72,7 +72,7 @@ def _set_read_only(path: str, is_read_only: bool, flags: int = 0) -> None:
     bit = MOUNT_ATTR_RDONLY
     attributes = struct.pack("QQQQ", bit * is_read_only, bit * (not is_read_only), 0, 0)
     call = SYS_MOUNT_SETATTR, AT_FDCWD, os.fsencode(path), flags, attributes, len(attributes)
-    _call("syscall", *(ctypes.c_long(one) if isinstance(one, int) else one for one in call))
+    _call("syscall", *(ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in call))
 
 
 def _call(name: str, *arguments: object) -> None:

@@ -167,11 +167,11 @@ class _HostedRun:
 
     def _hear(self) -> tuple[bool, int | None]:
         """Read messages of the server. Return whether the run has ended, and its exit status."""
-        said = self._control.recv(PIECE)
-        if not said:
+        message = self._control.recv(PIECE)
+        if not message:
             raise ServerLostError
         ended, status = False, None
-        for line in said.decode().splitlines():
+        for line in message.decode().splitlines():
             word, _, number = line.partition(" ")
             if word == STARTED:
                 self._process = int(number)
@@ -193,9 +193,9 @@ class _HostedRun:
         if self._streams[file] == PIPES[-1]:
             self._rest[file] += piece
             return
-        whole, _, self._rest[file] = (self._rest[file] + piece).rpartition(b"\n")
-        if whole:
-            self._show(self._streams[file], whole.decode(errors="replace") + "\n")
+        lines, _, self._rest[file] = (self._rest[file] + piece).rpartition(b"\n")
+        if lines:
+            self._show(self._streams[file], lines.decode(errors="replace") + "\n")
 
     def _ask_where(self) -> None:
         """Ask the run for its current line, if it can still answer."""

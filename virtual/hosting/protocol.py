@@ -33,9 +33,9 @@ class RunRequest:
 
 def read_request(folder: Path) -> RunRequest:
     """Return a request written by ``RunRequest.write``."""
-    found = pickle.loads((folder / REQUEST).read_bytes())
-    assert isinstance(found, RunRequest)
-    return found
+    request = pickle.loads((folder / REQUEST).read_bytes())
+    assert isinstance(request, RunRequest)
+    return request
 
 
 def here(options: VirtualOptions, confinement: Confinement | None = None) -> RunRequest:

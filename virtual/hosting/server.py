@@ -24,13 +24,13 @@ def serve(control: socket.socket, preloaded: Sequence[str]) -> None:
     for name in preloaded:
         import_module(name)
     while True:
-        asked, files, _, _ = socket.recv_fds(control, MOST_PATH, len(PIPES))
-        if not asked:
+        request_path, files, _, _ = socket.recv_fds(control, MOST_PATH, len(PIPES))
+        if not request_path:
             return
         process = os.fork()
         if process == 0:
             control.close()
-            carry_out(Path(os.fsdecode(asked)), files)
+            carry_out(Path(os.fsdecode(request_path)), files)
         for file in files:
             os.close(file)
         control.sendall(f"{STARTED} {process}\n".encode())
@@ -67,8 +67,8 @@ def carry_out(folder: Path, pipes: Sequence[int]) -> None:
     except BaseException as error:  # whatever it is, the process must not go on as a second server
         if not isinstance(error, RunFailed | OSError | MemoryError):
             traceback.print_exc()
-        said = text_of(error) if isinstance(error, RunFailed) else describe_error(error, None)
-        os.write(why, said.encode(errors="replace"))
+        message = text_of(error) if isinstance(error, RunFailed) else describe_error(error, None)
+        os.write(why, message.encode(errors="replace"))
     finally:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()

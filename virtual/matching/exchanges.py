@@ -52,8 +52,8 @@ def put(target: torch.Tensor, value: torch.Tensor) -> None:
     """Write a value with the same number of elements into a tensor."""
     if not target.numel():
         return  # to copy nothing would count as writing to all views of its memory
-    kept = target if target.is_sparse else target.detach()  # a sparse tensor's places are its own
-    kept.copy_(value if value.shape == target.shape else value.reshape(target.shape))
+    destination = target if target.is_sparse else target.detach()  # a sparse tensor's places are its own
+    destination.copy_(value if value.shape == target.shape else value.reshape(target.shape))
 
 
 @dataclass(eq=False)
@@ -121,7 +121,9 @@ class AllReduce(Exchange):
     def move(cls, parts: Sequence[Exchange]) -> None:
         for which in range(len(parts[0].given)):
             columns = [part.given[which].detach() for part in parts]
-            flat = [one.reshape(-1) for one in columns] if len({one.shape for one in columns}) > 1 else columns
+            flat = (
+                [column.reshape(-1) for column in columns] if len({column.shape for column in columns}) > 1 else columns
+            )
             total = reduce_tensors(flat, parts[0].op, parts[0].factor)
             for part in parts:
                 put(part.given[which], total)
@@ -142,8 +144,8 @@ class Reduce(Exchange):
     def move(cls, parts: Sequence[Exchange]) -> None:
         root = parts[parts[0].root]
         for which, target in enumerate(root.taken):
-            given = [part.given[which].detach().reshape(target.shape) for part in parts]
-            put(target, reduce_tensors(given, root.op, root.factor))
+            inputs = [part.given[which].detach().reshape(target.shape) for part in parts]
+            put(target, reduce_tensors(inputs, root.op, root.factor))
 
 
 @dataclass(eq=False)
@@ -202,12 +204,12 @@ class ReduceScatter(Exchange):
 
     @classmethod
     def move(cls, parts: "Sequence[ReduceScatter]") -> None:
-        found = []
+        results = []
         for part in parts:
             for which, target in enumerate(part.taken):
                 mine = [other.pieces[which][part.me].detach().reshape(target.shape) for other in parts]
-                found.append((target, reduce_tensors(mine, part.op, part.factor)))
-        for target, value in found:  # at last: a rank may take its part in its own input
+                results.append((target, reduce_tensors(mine, part.op, part.factor)))
+        for target, value in results:  # at last: a rank may take its part in its own input
             put(target, value)
 
 
@@ -231,12 +233,12 @@ class AllToAll(Exchange):
 
     @classmethod
     def move(cls, parts: Sequence[Exchange]) -> None:
-        found = [
+        results = [
             (target, other.given[part.me].detach().clone())
             for part in parts
             for target, other in zip(part.taken, parts, strict=True)
         ]
-        for target, value in found:
+        for target, value in results:
             put(target, value)
 
 

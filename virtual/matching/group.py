@@ -95,7 +95,7 @@ class VirtualGroup:
         if call.likeness != next(iter(collective.calls.values())).likeness:
             collective.is_unlike = True
         elif collective.is_complete and not collective.is_unlike:
-            collective.is_unlike = not type(call.exchange).fits([one.exchange for one in collective.in_order()])
+            collective.is_unlike = not type(call.exchange).fits([member.exchange for member in collective.in_order()])
         if collective.is_unlike:
             if collective.is_complete:  # otherwise it is reported when no rank can continue
                 self.world.stop(self.job, self.world.diagnoser.mismatched_calls(collective))
@@ -140,7 +140,7 @@ class VirtualGroup:
             if call is root and not collective.is_complete:
                 exchange.keep()
         elif collective.is_complete:
-            type(exchange).move([one.exchange for one in collective.in_order()])
+            type(exchange).move([member.exchange for member in collective.in_order()])
         elif exchange.to_root:
             exchange.keep()
 
@@ -186,8 +186,8 @@ class VirtualGroup:
         if half.peer is not None:
             queue = self.sends.get((half.peer, me, half.tag))
             return queue.popleft() if queue else None
-        found = [queue for (_, dst, tag), queue in self.sends.items() if queue and (dst, tag) == (me, half.tag)]
-        return min(found, key=lambda queue: queue[0].time).popleft() if found else None
+        queues = [queue for (_, dst, tag), queue in self.sends.items() if queue and (dst, tag) == (me, half.tag)]
+        return min(queues, key=lambda queue: queue[0].time).popleft() if queues else None
 
     def _arrive(self, sender: PostedHalf, receiver: PostedHalf) -> None:
         if has_data(receiver.tensors):
@@ -238,4 +238,6 @@ def _find_present(ranks: tuple[int, ...], running: tuple[int, ...]) -> tuple[int
     (0, 0, 2, 2)
     """
     places = [place for place, rank in enumerate(ranks) if rank in set(running)] or [0]
-    return tuple(max((one for one in places if one <= place), default=places[0]) for place in range(len(ranks)))
+    return tuple(
+        max((candidate for candidate in places if candidate <= place), default=places[0]) for place in range(len(ranks))
+    )

@@ -29,13 +29,13 @@ def take_sample(tensor: torch.Tensor, most: int = MOST) -> Values:
     """Return at most ``most`` values of a tensor, evenly spaced."""
     step = max(1, -(-tensor.numel() // most))
     if tensor.dtype in OF_NUMPY and tensor.is_contiguous():
-        found: Values = tensor.detach().numpy().reshape(-1)[::step].astype(np.float64)
-        return found
+        values: Values = tensor.detach().numpy().reshape(-1)[::step].astype(np.float64)
+        return values
     flat = tensor.detach().reshape(-1)[::step]
     if flat.is_complex():
         flat = torch.view_as_real(flat).reshape(-1)
-    found = flat.double().numpy().copy()
-    return found
+    values = flat.double().numpy().copy()
+    return values
 
 
 def sample_gradient(parameter: torch.Tensor, most: int = MOST) -> Values:
@@ -46,7 +46,7 @@ def sample_gradient(parameter: torch.Tensor, most: int = MOST) -> Values:
 def are_equal(samples: Sequence[Values]) -> bool:
     """Return whether samples are equal bit by bit."""
     first = samples[0]
-    return all(one.shape == first.shape and np.array_equal(one, first, equal_nan=True) for one in samples[1:])
+    return all(sample.shape == first.shape and np.array_equal(sample, first, equal_nan=True) for sample in samples[1:])
 
 
 def is_constant(sample: Values) -> bool:
@@ -72,10 +72,10 @@ def find_ratio(a: Values, b: Values, rounding: float = ROUNDING) -> float | None
     """
     if a.shape != b.shape:
         return None
-    there = np.abs(b) > 1e-30
-    if not there.any():
+    nonzero = np.abs(b) > 1e-30
+    if not nonzero.any():
         return None
-    ratios = np.sort(a[there] / b[there])
+    ratios = np.sort(a[nonzero] / b[nonzero])
     ratio = float(ratios[len(ratios) // 2])
     return ratio if np.abs(a - ratio * b).max() <= rounding * np.abs(a).max() else None
 

@@ -41,8 +41,8 @@ class ElasticLauncher:
         job, call = spawner.world.new_job(), spawner.pack(function, args, {}, with_main=True)
         for number in range(config.nproc_per_node):
             rank = spawner.add(job, number, _keep(call, results))
-            given = name_as_torchrun(number, config.nproc_per_node, config.nproc_per_node)
-            rank.own.environment.update({os.fsencode(name): os.fsencode(text) for name, text in given.items()})
+            variables = name_as_torchrun(number, config.nproc_per_node, config.nproc_per_node)
+            rank.own.environment.update({os.fsencode(name): os.fsencode(text) for name, text in variables.items()})
         Spawned(spawner.world, job).join()
         return results
 

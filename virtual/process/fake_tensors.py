@@ -44,22 +44,22 @@ class FunctionalCollectives:
     def carry_out(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
         """Post a collective whose result tensors torch has created, or wait for one."""
         name = func._schema.name.partition("::")[2]
-        said = dict(zip((one.name for one in func._schema.arguments), args, strict=False)) | kwargs
+        arguments = dict(zip((argument.name for argument in func._schema.arguments), args, strict=False)) | kwargs
         if name == "wait_tensor":
-            work = self._works.pop(said["tensor"], None)
+            work = self._works.pop(arguments["tensor"], None)
             if work is not None:
                 work.wait()
-        elif "group_name" in said:
+        elif "group_name" in arguments:
             outs = [result] if isinstance(result, torch.Tensor) else list(result)
-            work = _post(name, said, outs)
+            work = _post(name, arguments, outs)
             for out in outs:
                 self._works[out] = work
 
 
-def _post(name: str, said: dict[str, Any], outs: list[torch.Tensor]) -> Any:
-    group: Any = _resolve_process_group(said["group_name"])
-    ins = said.get("inputs") or [said["input"]]
-    op = getattr(dist.ReduceOp, said["reduce_op"].upper()) if "reduce_op" in said else None
+def _post(name: str, arguments: dict[str, Any], outs: list[torch.Tensor]) -> Any:
+    group: Any = _resolve_process_group(arguments["group_name"])
+    ins = arguments.get("inputs") or [arguments["input"]]
+    op = getattr(dist.ReduceOp, arguments["reduce_op"].upper()) if "reduce_op" in arguments else None
     if name.startswith("all_reduce"):
         return group.allreduce(outs, op)
     if name.startswith("all_gather"):
@@ -67,9 +67,9 @@ def _post(name: str, said: dict[str, Any], outs: list[torch.Tensor]) -> Any:
     if name.startswith("reduce_scatter"):
         return group.reduce_scatter_single_coalesced(outs, ins, op)
     if name.startswith("all_to_all"):
-        return group.all_to_all_single(outs[0], ins[0], said["output_split_sizes"], said["input_split_sizes"])
+        return group.all_to_all_single(outs[0], ins[0], arguments["output_split_sizes"], arguments["input_split_sizes"])
     if name.startswith("broadcast"):
-        return group.broadcast(outs, SimpleNamespace(rootRank=said["src"]))
+        return group.broadcast(outs, SimpleNamespace(rootRank=arguments["src"]))
     raise NotImplementedError(f"{NAMESPACE}.{name} is not known without data")
 
 

@@ -95,23 +95,23 @@ class GroupMaker:
         """Return the job's recorder, created with its first group, which contains all its ranks."""
         if not job.logs:
             job.logs.append(JobRecorder(self.title, max(ranks, len(job.ranks))))
-        found: JobRecorder = job.logs[0]
-        return found
+        recorder: JobRecorder = job.logs[0]
+        return recorder
 
     def _as_virtual(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function that creates groups of virtual ranks."""
 
-        def make(size: int, place: int, ranks: list[int], asked: Any, store: Any, *args: Any, **named: Any) -> Any:
+        def make(size: int, place: int, ranks: list[int], backend: Any, store: Any, *args: Any, **named: Any) -> Any:
             device, _ = named.pop("device_id", None), named.pop("backend_options", None)
             rank = self.caller()
             if rank is rank.job.ranks[0]:
                 rank.job.made_groups.append(tuple(ranks) or tuple(range(size)))
             made, own_store = original(size, place, ranks, NAME, store, *args, **named)
-            name = self.usual if asked in (None, "undefined", "") else str(asked)
+            name = self.usual if backend in (None, "undefined", "") else str(backend)
             if isinstance(made, VirtualProcessGroup):
                 c10d._world.pg_map[made] = (name, c10d._world.pg_map[made][1])
                 made.group.is_ordered = "nccl" in (self.acts_as or name)
-                self._set_backends(made, self.acts_as or (Backend.UNDEFINED if asked is None else str(asked)))
+                self._set_backends(made, self.acts_as or (Backend.UNDEFINED if backend is None else str(backend)))
                 made.bound_device_id = device
                 if device is not None and self.placement is not None and not self.placement.is_used:
                     self.placement.choose(device)
@@ -119,12 +119,12 @@ class GroupMaker:
 
         return make
 
-    def _set_backends(self, made: VirtualProcessGroup, asked: str) -> None:
+    def _set_backends(self, made: VirtualProcessGroup, backend: str) -> None:
         """Set the backend whose rules apply to tensors of each device type."""
         if self.placement is None:
             made.backends = dict.fromkeys(("cpu", "cuda"), "nccl" if made.group.is_ordered else "gloo")
         else:
-            made.backends = BackendConfig(Backend(asked)).get_device_backend_map()
+            made.backends = BackendConfig(Backend(backend)).get_device_backend_map()
             made.placement = self.placement
 
     def _split(
@@ -202,11 +202,11 @@ def _naming_backend(original: Callable[[Any], dict[str, Any]]) -> Callable[[Any]
     """Return DDP's log with the backend and the variables of the rank, which C++ does not see."""
 
     def logged(ddp: Any) -> dict[str, Any]:
-        found, backend = original(ddp), dist.get_backend(ddp.process_group)
-        variables = [name for name, value in found.items() if value == "N/A"] + LOGGED.get(backend, [])
+        logged_data, backend = original(ddp), dist.get_backend(ddp.process_group)
+        variables = [name for name, value in logged_data.items() if value == "N/A"] + LOGGED.get(backend, [])
         known = {name: os.environ.get(name.upper(), "N/A") for name in variables}
         threads = {"gloo_num_threads": 2} if backend == "gloo" else {}
-        return found | known | threads | {"backend_name": backend}
+        return logged_data | known | threads | {"backend_name": backend}
 
     return logged
 

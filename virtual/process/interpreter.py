@@ -48,9 +48,9 @@ def _handler_of_rank(world: VirtualWorld, original: Callable[..., Any]) -> Calla
         rank = world.me()
         if rank is None:
             return original(number, handler)
-        kept = rank.extra.setdefault("signal handlers", {})
-        before = kept.get(number, signal.getsignal(number))
-        kept[number] = handler
+        handlers = rank.extra.setdefault("signal handlers", {})
+        before = handlers.get(number, signal.getsignal(number))
+        handlers[number] = handler
         return before
 
     return install

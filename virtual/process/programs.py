@@ -87,7 +87,7 @@ def name_as_torchrun(number: int, ranks: int, local_ranks: int) -> dict[str, str
     ('3', '1', '1')
     """
     node = number // local_ranks
-    found = {
+    variables = {
         "RANK": number,
         "WORLD_SIZE": ranks,
         "LOCAL_RANK": number % local_ranks,
@@ -103,4 +103,4 @@ def name_as_torchrun(number: int, ranks: int, local_ranks: int) -> dict[str, str
         "TORCHELASTIC_RESTART_COUNT": 0,
         "TORCHELASTIC_MAX_RESTARTS": 0,
     }
-    return {name: str(value) for name, value in found.items()}
+    return {name: str(value) for name, value in variables.items()}

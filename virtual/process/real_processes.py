@@ -36,7 +36,7 @@ def wait_for_real_processes(rank: Rank, seconds: float, sleep: Callable[[float],
     """Sleep really if a rank has started processes that go on."""
     started = rank.extra.get(STARTED)
     if started:
-        started[:] = [one for one in started if _goes_on(one)]
+        started[:] = [child for child in started if _goes_on(child)]
         if started:
             sleep(seconds)
 
@@ -93,7 +93,7 @@ def _launches_ranks(command: Any) -> bool:
     return any(Path(os.fsdecode(word)).name in LAUNCHERS for word in words)
 
 
-def _goes_on(one: Any) -> bool:
-    if isinstance(one, subprocess.Popen):
-        return one.poll() is None
-    return bool(one.exitcode is None)
+def _goes_on(child: Any) -> bool:
+    if isinstance(child, subprocess.Popen):
+        return child.poll() is None
+    return bool(child.exitcode is None)

@@ -60,9 +60,9 @@ class SharedObject:
 
     def _wait(self, method: str, is_ready: Callable[[], bool], timeout: float | None = None) -> bool:
         """Wait for a condition; return whether it holds, or False if the timeout has passed."""
-        what, caller = f"{type(self).__name__.removeprefix('Virtual')}.{method}()", self._caller()
+        operation, caller = f"{type(self).__name__.removeprefix('Virtual')}.{method}()", self._caller()
         gives_up = timeout is not None and caller.now < POLLING_S
-        self._world.wait_until(caller, is_ready, RankWait(what, find_site(), gives_up=gives_up))
+        self._world.wait_until(caller, is_ready, RankWait(operation, find_site(), gives_up=gives_up))
         if is_ready() or timeout is None:
             return True
         caller.spend(max(timeout, POLL_S))
@@ -288,9 +288,9 @@ class VirtualCondition(SharedObject):
 
     def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
         """Wait for a condition, and return its value."""
-        while not (found := predicate()):
+        while not (value := predicate()):
             self.wait()
-        return found
+        return value
 
     def notify(self, n: int = 1) -> None:
         """Wake at most ``n`` waiting ranks."""

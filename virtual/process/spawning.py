@@ -96,8 +96,8 @@ class Spawner:
     def add(self, job: RankJob, number: int, body: Callable[[Rank], Any]) -> Rank:
         """Add a rank with the environment and the arguments of the caller."""
         environment = dict(os.environ._data)  # type: ignore[attr-defined]
-        own = OwnState(environment, list(sys.argv), list(sys.path))
-        rank = Rank(number, job, body, own, number)
+        state = OwnState(environment, list(sys.argv), list(sys.path))
+        rank = Rank(number, job, body, state, number)
         self.start(rank)
         return rank
 
@@ -125,8 +125,8 @@ class Spawner:
                 self.program.execute("__mp_main__")
             if module is not None and module not in MAINS:
                 import_module(module)
-            found, given, keys = pickle.loads(packed)  # pickled by this process
-            return found(*given, **keys)
+            function, arguments, keys = pickle.loads(packed)  # pickled by this process
+            return function(*arguments, **keys)
 
         return body
 

@@ -32,10 +32,10 @@ def format_ranks(numbers: Iterable[int]) -> str:
     >>> format_ranks([0, 1, 2, 5]), format_ranks([3]), format_ranks([STARTER])
     ('ranks 0-2, 5', 'rank 3', 'the program that starts ranks')
     """
-    found = set(numbers)
-    if found == {STARTER}:
+    unique_numbers = set(numbers)
+    if unique_numbers == {STARTER}:
         return "the program that starts ranks"
-    return f"rank{'s' if len(found) != 1 else ''} {format_runs(found)}"
+    return f"rank{'s' if len(unique_numbers) != 1 else ''} {format_runs(unique_numbers)}"
 
 
 def say_wait(numbers: Iterable[int]) -> str:
@@ -44,8 +44,8 @@ def say_wait(numbers: Iterable[int]) -> str:
     >>> say_wait([3]), say_wait([0, 1])
     ('rank 3 waits', 'ranks 0-1 wait')
     """
-    found = set(numbers)
-    return f"{format_ranks(found)} wait{'s' if len(found) == 1 else ''}"
+    unique_numbers = set(numbers)
+    return f"{format_ranks(unique_numbers)} wait{'s' if len(unique_numbers) == 1 else ''}"
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,12 @@ class FindingPlace:
     def lines(self) -> list[str]:
         """This location as text: the line of the program, then the operation of the ranks."""
         at = f"{self.site}  {self.site.text}".rstrip() if self.site is not None else ""
-        said = [f"  {format_ranks(self.ranks)}{f' at {at}' if at else ''}"]
-        what = "; ".join(part for part in (self.what, self._waiting_in_words()) if part)
-        said += [f"      {what}"] if what else []
+        lines = [f"  {format_ranks(self.ranks)}{f' at {at}' if at else ''}"]
+        description = "; ".join(part for part in (self.what, self._waiting_in_words()) if part)
+        lines += [f"      {description}"] if description else []
         if self.before:
-            said.append("      previous calls: " + "; ".join(self.before))
-        return said
+            lines.append("      previous calls: " + "; ".join(self.before))
+        return lines
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-serializable dict."""

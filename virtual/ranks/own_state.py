@@ -53,8 +53,8 @@ class Belongings:
     """
 
     def __init__(self, folder: str, owned: frozenset[str] = frozenset()) -> None:
-        on_path = [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
-        self.folders = tuple(str(Path(one).absolute()).rstrip(os.sep) + os.sep for one in (folder, *on_path))
+        on_path = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+        self.folders = tuple(str(Path(entry).absolute()).rstrip(os.sep) + os.sep for entry in (folder, *on_path))
         self.owned = owned.union(OWNED)
         self.names: set[str] = set()  # of modules that each rank has its own copy of
         self._known = set(sys.modules)  # checked already
@@ -63,63 +63,63 @@ class Belongings:
         self._shown_by = warnings.showwarning, warnings._showwarnmsg_impl  # type: ignore[attr-defined]
         self._look_for_modules()
 
-    def put_aside(self, own: OwnState) -> None:
+    def put_aside(self, state: OwnState) -> None:
         """Save the running rank's state."""
-        own.argv, own.path, own.main = sys.argv, sys.path, sys.modules.get("__main__")
-        own.torch_numbers = torch.get_rng_state()
-        own.numpy_numbers = np.random.get_bit_generator()  # type: ignore[attr-defined]
-        own.dtype = torch.get_default_dtype()
-        own.warning_filters = warnings.filters
-        own.warning_shown_by = warnings.showwarning, warnings._showwarnmsg_impl  # type: ignore[attr-defined]
+        state.argv, state.path, state.main = sys.argv, sys.path, sys.modules.get("__main__")
+        state.torch_numbers = torch.get_rng_state()
+        state.numpy_numbers = np.random.get_bit_generator()  # type: ignore[attr-defined]
+        state.dtype = torch.get_default_dtype()
+        state.warning_filters = warnings.filters
+        state.warning_shown_by = warnings.showwarning, warnings._showwarnmsg_impl  # type: ignore[attr-defined]
         dispatcher = _find_dispatcher()
         if dispatcher is not None:
-            own.operators = dispatcher._custom_op_handlers
+            state.operators = dispatcher._custom_op_handlers
         modules = sys.modules
         if len(modules) != self._count:
             self._look_for_modules()
-        own.modules = {name: modules.pop(name) for name in self.names if name in modules}
+        state.modules = {name: modules.pop(name) for name in self.names if name in modules}
 
-    def put_back(self, own: OwnState) -> None:
+    def put_back(self, state: OwnState) -> None:
         """Restore a rank's environment, arguments, modules, random numbers and torch defaults."""
-        os.environ._data = own.environment  # type: ignore[attr-defined]
-        sys.argv, sys.path = own.argv, own.path
-        sys.modules.update(own.modules)
+        os.environ._data = state.environment  # type: ignore[attr-defined]
+        sys.argv, sys.path = state.argv, state.path
+        sys.modules.update(state.modules)
         self._count = len(sys.modules)
-        if own.main is not None:
-            sys.modules["__main__"] = own.main
-        if own.torch_numbers is not None:
-            torch.set_rng_state(own.torch_numbers)
-        if own.numpy_numbers is not None:
-            np.random.set_bit_generator(own.numpy_numbers)  # type: ignore[attr-defined]
-        if own.warning_filters is None:
-            own.warning_filters, own.warning_shown_by = list(self._filters), self._shown_by
-        are_others = warnings.filters != own.warning_filters
-        warnings.filters = own.warning_filters
-        warnings.showwarning, warnings._showwarnmsg_impl = own.warning_shown_by  # type: ignore[attr-defined]
+        if state.main is not None:
+            sys.modules["__main__"] = state.main
+        if state.torch_numbers is not None:
+            torch.set_rng_state(state.torch_numbers)
+        if state.numpy_numbers is not None:
+            np.random.set_bit_generator(state.numpy_numbers)  # type: ignore[attr-defined]
+        if state.warning_filters is None:
+            state.warning_filters, state.warning_shown_by = list(self._filters), self._shown_by
+        are_others = warnings.filters != state.warning_filters
+        warnings.filters = state.warning_filters
+        warnings.showwarning, warnings._showwarnmsg_impl = state.warning_shown_by  # type: ignore[attr-defined]
         if are_others:  # show warnings again that another rank has shown
             warnings._filters_mutated()  # type: ignore[attr-defined]
-        if torch.get_default_dtype() is not own.dtype:
-            torch.set_default_dtype(own.dtype)
+        if torch.get_default_dtype() is not state.dtype:
+            torch.set_default_dtype(state.dtype)
         dispatcher = _find_dispatcher()
         if dispatcher is not None:
-            dispatcher._custom_op_handlers = own.operators or type(dispatcher)()._custom_op_handlers
+            dispatcher._custom_op_handlers = state.operators or type(dispatcher)()._custom_op_handlers
 
     def is_owned(self, name: str) -> bool:
         """Return whether each rank has its own module of this name."""
         top = name.partition(".")[0]
         if top in self.owned:
             return True
-        found = sys.modules.get(name)
-        file = getattr(found, "__file__", None)  # a package without __init__ has folders alone
-        files = [folder + os.sep for folder in getattr(found, "__path__", ())] if file is None else [file]
-        return any(one.startswith(self.folders) and is_users(one) for one in files)
+        module = sys.modules.get(name)
+        file = getattr(module, "__file__", None)  # a package without __init__ has folders alone
+        files = [folder + os.sep for folder in getattr(module, "__path__", ())] if file is None else [file]
+        return any(path.startswith(self.folders) and is_users(path) for path in files)
 
     def may_be_owned(self, name: str) -> bool:
         """Return whether each rank will have its own module of this name, before it is imported."""
         top = name.partition(".")[0]
         if top in self.owned:
             return True
-        return any(Path(f"{one}{top}.py").exists() or Path(one, top).is_dir() for one in self.folders)
+        return any(Path(f"{parent}{top}.py").exists() or Path(parent, top).is_dir() for parent in self.folders)
 
     def _look_for_modules(self) -> None:
         for name in sys.modules.keys() - self._known - self.names:

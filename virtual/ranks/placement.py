@@ -39,7 +39,7 @@ def mark_place(tensor: torch.Tensor, place: int) -> None:
 
 def find_common_place(tensors: Sequence[torch.Tensor]) -> int | None:
     """Return the device of an operator's result: a GPU if one of its tensors is there."""
-    places = [find_place(one) for one in tensors]
+    places = [find_place(tensor) for tensor in tensors]
     on_gpu = [place for place in places if place is not None and place != ON_CPU]
     if on_gpu:
         return on_gpu[0]
@@ -82,8 +82,8 @@ class Placement:
         if isinstance(device, int):
             number = device
         else:
-            found = torch.device(device)
-            number = self.use() if found.index is None else found.index
+            parsed = torch.device(device)
+            number = self.use() if parsed.index is None else parsed.index
         if number >= self.per_node:
             raise RuntimeError(f"CUDA error: invalid device ordinal ({number}: there are {self.per_node} GPUs)")
         return number
@@ -104,5 +104,5 @@ class Placement:
         """Return the machine and the name there of one of the calling rank's GPUs."""
         rank = self.world.me()
         machine = 0 if rank is None else max(0, rank.number) // self.per_node
-        visible = [one.strip() for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one.strip()]
+        visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
         return machine, visible[number] if number < len(visible) else str(number)

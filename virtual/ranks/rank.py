@@ -45,11 +45,11 @@ class ThreadLock:
             yield
             return
         self._depth -= 1
-        held = self._lock._release_save()  # type: ignore[attr-defined]  # as Condition.wait does
+        lock_state = self._lock._release_save()  # type: ignore[attr-defined]  # as Condition.wait does
         try:
             yield
         finally:
-            self._lock._acquire_restore(held)  # type: ignore[attr-defined]
+            self._lock._acquire_restore(lock_state)  # type: ignore[attr-defined]
             self._depth += 1
 
     @property
@@ -94,9 +94,9 @@ class Launches:
 
     def take(self) -> "Launches":
         """Return the operators, and start again with none."""
-        found = Launches(self.host, self.device, self.lead)
+        launches = Launches(self.host, self.device, self.lead)
         self.host = self.device = self.lead = 0.0
-        return found
+        return launches
 
 
 REMEMBERED = 6  # calls of a rank to show in findings

@@ -24,7 +24,7 @@ def find_installed() -> tuple[str, ...]:
     folders = {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
     with suppress(PackageNotFoundError):  # of torch as it was built
         folders.add(Path(str(distribution("torch").locate_file(""))))
-    return tuple(sorted({f"{one}{os.sep}" for folder in folders for one in (folder, folder.resolve())}))
+    return tuple(sorted({f"{path}{os.sep}" for folder in folders for path in (folder, folder.resolve())}))
 
 
 def find_torch() -> Path:
@@ -37,7 +37,10 @@ def find_libraries() -> tuple[str, ...]:
     """Return the folders in which nothing is the user's program."""
     folders = [OURS / name for name in OWN_PACKAGES]
     folders += [Path(threading.__file__).parent, Path(sysconfig.get_path("stdlib")), find_torch()]
-    return (*find_installed(), *sorted({f"{one}{os.sep}" for folder in folders for one in (folder, folder.resolve())}))
+    return (
+        *find_installed(),
+        *sorted({f"{path}{os.sep}" for folder in folders for path in (folder, folder.resolve())}),
+    )
 
 
 _INSTALLED, _LIBRARIES = find_installed(), find_libraries()
@@ -99,7 +102,7 @@ def _find_owner(file: str) -> Owner:
 @lru_cache(maxsize=4096)
 def find_package(file: str) -> str | None:
     """Return the installed package that a file is of; None for torch, Python, Ringlab and the user's program."""
-    folder = next((one for one in _INSTALLED if file.startswith(one)), None)
+    folder = next((prefix for prefix in _INSTALLED if file.startswith(prefix)), None)
     if folder is None or file.startswith(OF_TORCH):
         return None
     return file.removeprefix(folder).partition(os.sep)[0].removesuffix(".py")
@@ -120,15 +123,15 @@ def find_caller_package() -> str | None:
 
 def find_stack(frame: FrameType | None = None) -> tuple[CallSite, ...]:
     """Return the lines of the user's program on this thread's stack, the innermost first."""
-    frames = [one for one in walk_frames(frame) if is_users(one.f_code.co_filename)]
-    return tuple(CallSite(one.f_code.co_filename, one.f_lineno) for one in frames)
+    frames = [candidate for candidate in walk_frames(frame) if is_users(candidate.f_code.co_filename)]
+    return tuple(CallSite(candidate.f_code.co_filename, candidate.f_lineno) for candidate in frames)
 
 
 def find_site(frame: FrameType | None = None) -> CallSite:
     """Return the innermost line of the user's program on this thread's stack."""
-    for one in walk_frames(frame):
-        if is_users(one.f_code.co_filename):
-            return CallSite(one.f_code.co_filename, one.f_lineno)
+    for candidate in walk_frames(frame):
+        if is_users(candidate.f_code.co_filename):
+            return CallSite(candidate.f_code.co_filename, candidate.f_lineno)
     return NOWHERE
 
 
@@ -145,8 +148,8 @@ def find_asked() -> tuple[tuple[CallSite, ...], str, bool]:
         if owner is not Owner.OURS:
             is_programs = is_programs and owner is Owner.PASSED_THROUGH
             called = called if code.co_name in WRAPPERS else code
-    asked = "" if called is None else called.co_qualname.rpartition(".__")[0] or called.co_name
-    return stack, asked, is_programs and stack[0] is not NOWHERE
+    function_name = "" if called is None else called.co_qualname.rpartition(".__")[0] or called.co_name
+    return stack, function_name, is_programs and stack[0] is not NOWHERE
 
 
 def find_caller(through: Iterable[str]) -> str:

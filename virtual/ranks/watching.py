@@ -86,12 +86,12 @@ class Watcher:
 
     def findings(self, job: RankJob, naming: Callable[[set[int]], str]) -> list[ProgramFinding]:
         """Return the findings for a job."""
-        found = [finding for number, finding in self._complete if number == job.number]
+        findings = [finding for number, finding in self._complete if number == job.number]
         for (number, kind, title, advice, site), ranks in self._ranks.items():
             if number == job.number:
                 place = FindingPlace(tuple(sorted(ranks)), "", site)
-                found.append(ProgramFinding(kind, title.replace("{ranks}", naming(ranks)), (place,), advice))
-        return found
+                findings.append(ProgramFinding(kind, title.replace("{ranks}", naming(ranks)), (place,), advice))
+        return findings
 
 
 def nobody(*arguments: Any) -> None:
@@ -113,7 +113,9 @@ class Watchers:
         """Replace the watchers."""
         self.watchers = watchers
         for event in EVENTS:
-            receivers = [(type(one).__name__, getattr(one, event)) for one in watchers if hasattr(one, event)]
+            receivers = [
+                (type(watcher).__name__, getattr(watcher, event)) for watcher in watchers if hasattr(watcher, event)
+            ]
             setattr(self, event, self._passing_on(receivers) if receivers else nobody)
 
     def _passing_on(self, receivers: list[tuple[str, Callable[..., None]]]) -> Callable[..., None]:

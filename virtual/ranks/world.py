@@ -300,12 +300,12 @@ class VirtualWorld:
 
 def _site_of(error: BaseException) -> CallSite:
     """Return the innermost line of the program in an exception's traceback."""
-    found, trace = NOWHERE, error.__traceback__
+    site, trace = NOWHERE, error.__traceback__
     while trace is not None:
         if is_users(trace.tb_frame.f_code.co_filename):
-            found = CallSite(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
+            site = CallSite(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
         trace = trace.tb_next
-    return found
+    return site
 
 
 _WORLDS = WeakSet[VirtualWorld]()

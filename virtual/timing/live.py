@@ -35,14 +35,14 @@ class LiveTiming(CallTiming):
         if size < 2 or not elements:
             collective.finish_if_complete()
             return
-        asked = Shape(exchange.collective, size, exchange.root, elements, exchange.dtype.itemsize, exchange.op)
-        seconds = self.carrier.seconds_inside(asked, ranks)
+        requested = Shape(exchange.collective, size, exchange.root, elements, exchange.dtype.itemsize, exchange.op)
+        seconds = self.carrier.seconds_inside(requested, ranks)
         if seconds is not None:
             if collective.is_complete:
                 self.at(self.now + seconds, collective.finish_if_complete)
             return
-        algorithm = self.carrier.algorithm(asked, ranks)
-        shape = fitted(asked, algorithm)
+        algorithm = self.carrier.algorithm(requested, ranks)
+        shape = fitted(requested, algorithm)
         me = collective.group.places[call.rank.number]
         sizes = shape.elements, shape.itemsize, shape.op
         self.simulation.begin(Part(collective.key, ranks, me, algorithm, shape.root, *sizes), call.finish)

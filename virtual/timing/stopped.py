@@ -37,11 +37,11 @@ def _waits(finding: ProgramFinding, spans: Spans) -> list[Unfinished]:
     doing = {rank: place.what.partition("(")[0] for place in finding.places for rank in place.ranks}
     last = {span.rank: span for span in spans}
     pairs = zip(finding.circle, (*finding.circle[1:], *finding.circle[:1]), strict=True)
-    found = []
+    unfinished = []
     for rank, peer in pairs:
         verb = doing.get(rank, "")
-        found.append(Unfinished(rank, peer, verb in ("send", "isend"), 0, 0, _since(last.get(rank), verb), False))
-    return found
+        unfinished.append(Unfinished(rank, peer, verb in ("send", "isend"), 0, 0, _since(last.get(rank), verb), False))
+    return unfinished
 
 
 def _since(last: Span | None, doing: str) -> float:

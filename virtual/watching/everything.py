@@ -65,15 +65,15 @@ def tell_silent(watchers: Watchers, job: RankJob) -> list[ProgramFinding]:
         watchers.ended(job)
     elif job.finding.kind == "exception":
         watchers.failed(job)
-    return [finding for one in watchers.watchers for finding in one.findings(job, format_ranks)]
+    return [finding for watcher in watchers.watchers for finding in watcher.findings(job, format_ranks)]
 
 
 @contextmanager
 def watching(watchers: Watchers, rank: Rank) -> Iterator[None]:
     """A context in which watchers observe a rank's operators."""
     with ExitStack() as stack:
-        for one in watchers.watchers:
-            mode = one.mode(rank)
+        for watcher in watchers.watchers:
+            mode = watcher.mode(rank)
             if mode is not None:
                 stack.enter_context(mode)
         yield

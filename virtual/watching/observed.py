@@ -91,8 +91,8 @@ class ProgramObserver:
         The name of an event instead of a function passes that event on, with the first argument.
         """
         function = getattr(owner, name)
-        first = (lambda one, *_, **__: self.tell(before, one)) if isinstance(before, str) else before
-        last = (lambda _, one, *__, **___: self.tell(after, one)) if isinstance(after, str) else after
+        first = (lambda subject, *_, **__: self.tell(before, subject)) if isinstance(before, str) else before
+        last = (lambda _, subject, *__, **___: self.tell(after, subject)) if isinstance(after, str) else after
 
         @wraps(function)
         def observed(*arguments: Any, **named: Any) -> Any:
@@ -175,10 +175,10 @@ class ProgramObserver:
             parameter = weakref.ref(tensor)
 
             @wraps(hook)
-            def hooked(given: Any) -> Any:
+            def hooked(gradient: Any) -> Any:
                 mine: Any = parameter()
-                self.tell("gradient_ready", mine, given.grad if given is mine else given)
-                result = hook(given)
+                self.tell("gradient_ready", mine, gradient.grad if gradient is mine else gradient)
+                result = hook(gradient)
                 self.tell("gradient_handled", mine)
                 return result
 
@@ -195,11 +195,11 @@ class ProgramObserver:
         for owner, name in ((torch, "eq"), (torch.Tensor, "eq"), (torch.Tensor, "__eq__")):
             self._observe(replaced, owner, name, before=self._compare)
 
-    def _join(self, whole: Any, *arguments: Any, **named: Any) -> None:
+    def _join(self, concatenated: Any, *arguments: Any, **named: Any) -> None:
         parts = arguments[0] if arguments else ()
         parts = [parts] if isinstance(parts, torch.Tensor) else parts
-        if parts and all(map(is_plain, (*parts, whole))):
-            self.tell("joined", parts, whole)
+        if parts and all(map(is_plain, (*parts, concatenated))):
+            self.tell("joined", parts, concatenated)
 
     def _compare(self, *arguments: Any, **named: Any) -> None:
         if _are_two_tensors(arguments, named):
@@ -213,7 +213,7 @@ class ProgramObserver:
 
     def _from_local(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def make(tensor: Any, device_mesh: Any = None, placements: Any = None, **named: Any) -> Any:
-            are_replicas = device_mesh is not None and any(one.is_replicate() for one in placements or ())
+            are_replicas = device_mesh is not None and any(placement.is_replicate() for placement in placements or ())
             if are_replicas and (is_called_within(TENSOR_PARALLEL) or is_asked_by_program()):
                 self.tell("replicated", tensor, device_mesh, placements)
             return function(tensor, device_mesh, placements, **named)

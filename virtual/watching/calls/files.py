@@ -78,10 +78,10 @@ def _merge(clocks: Iterable[Clock]) -> Clock:
     unlike = {id(clock): clock for clock in clocks if len(clock)}
     if len(unlike) < 2:
         return next(iter(unlike.values()), NOTHING)
-    found = np.zeros(max(map(len, unlike.values())), np.int64)
+    merged = np.zeros(max(map(len, unlike.values())), np.int64)
     for clock in unlike.values():
-        np.maximum(found[: len(clock)], clock, out=found[: len(clock)])
-    return found
+        np.maximum(merged[: len(clock)], clock, out=merged[: len(clock)])
+    return merged
 
 
 UNTOLD = (".py", ".pyc", ".lock", ".so")  # code and lock files

@@ -35,18 +35,18 @@ class Grouping(Watcher):
             rank.made_groups.append((ranks, find_site()))
 
     def looked_up_place(self, rank: Rank, group: Any) -> None:
-        found = getattr(group, "group", None)
-        if found is not None:
-            self._looked_up.add((rank.job.number, frozenset(found.ranks)))
+        virtual_group = getattr(group, "group", None)
+        if virtual_group is not None:
+            self._looked_up.add((rank.job.number, frozenset(virtual_group.ranks)))
 
     def posted(self, posted: Any) -> None:
         if not self._unsorted or not posted.is_programs or not posted.what.startswith(BY_PLACE):
             return
         key = (posted.rank.job.number, frozenset(posted.group.ranks))
         if key in self._unsorted and key not in self._looked_up:
-            given = list(self._unsorted[key])
+            ranks = list(self._unsorted[key])
             title = (
-                f"the group was created with ranks {given}, but {posted.asked or posted.what} orders by {sorted(given)}"
+                f"the group was created with ranks {ranks}, but {posted.asked or posted.what} orders by {sorted(ranks)}"
             )
             self.find("rank order", title, posted.rank, posted.site, SORTED)
 

@@ -62,7 +62,9 @@ class InFlight(Watcher):
         elif posted.way == "calls" and posted.exchange.collective == "all_gather":
             self._look_for_doubles(posted)
         if is_watched(posted):
-            posted.contents = [Content.of(one) for one in posted.tensors if is_plain(one) and not one.is_inference()]
+            posted.contents = [
+                Content.of(tensor) for tensor in posted.tensors if is_plain(tensor) and not tensor.is_inference()
+            ]
 
     def _compare_receives(self, posted: Any) -> None:
         """Find a receive into a tensor for which another receive is pending."""
@@ -81,7 +83,7 @@ class InFlight(Watcher):
         taken = [tensors[0] for tensors in posted.exchange.taken]
         if not taken or not is_plain(taken[0]) or not taken[0].numel():
             return
-        if len({one.data_ptr() for one in taken}) == 1 < len(taken):
+        if len({tensor.data_ptr() for tensor in taken}) == 1 < len(taken):
             title = f"the list passed to {posted.asked or 'all_gather'} contains the same tensor several times"
             self.find("shared buffer", title, posted.rank, posted.site, OWN_TENSORS)
 
@@ -120,7 +122,7 @@ class InFlight(Watcher):
         title = f"{format_ranks(ranks)} never wait for {verbs}, so results may be read too early"
         places = tuple(
             FindingPlace(tuple(sorted(set(numbers))), _count_handles(verb, numbers), site)
-            for (verb, site), numbers in sorted(handles.items(), key=lambda one: one[0][1])
+            for (verb, site), numbers in sorted(handles.items(), key=lambda item: item[0][1])
         )
         self.tell(job, ProgramFinding("missing wait", title, places, NEVER))
 

@@ -105,11 +105,11 @@ class OwnReductions(Watcher):
         self._adding.pop(rank, None)
         if rank not in self._sums or not all(map(_is_followed, tensors)):
             return
-        looked = [self._look(rank, one) for one in tensors]
-        known = [one for one, _ in looked if one is not None]
-        for one in known:
-            one.is_last = False
-        parts = [own for _, own in looked if own is not None]
+        looked = [self._look(rank, tensor) for tensor in tensors]
+        known = [own_sum for own_sum, _ in looked if own_sum is not None]
+        for own_sum in known:
+            own_sum.is_last = False
+        parts = [counts for _, counts in looked if counts is not None]
         if not known or len(parts) < len(looked):
             return
         total, ranks = sum(parts, Counter()), known[0].ranks
@@ -117,27 +117,27 @@ class OwnReductions(Watcher):
             self._adding[rank] = (total, ranks)
 
     def added(self, rank: Rank, total: Any) -> None:
-        held = self._adding.pop(rank, None)
-        if held is not None:
-            self._note(rank, total, *held, find_site(), is_last=True)
+        addition = self._adding.pop(rank, None)
+        if addition is not None:
+            self._note(rank, total, *addition, find_site(), is_last=True)
 
     def summed(self, rank: Rank, tensors: Sequence[Any], total: Any) -> None:
         self.adding(rank, tensors)
         self.added(rank, total)
 
     def put_together(self, rank: Rank, tensors: Sequence[Any]) -> None:
-        self._look_for_partial(rank, [self._find(rank, one) for one in tensors])
+        self._look_for_partial(rank, [self._find(rank, tensor) for tensor in tensors])
 
     def used(self, rank: Rank, tensor: Any) -> None:
         if rank in self._sums and _is_followed(tensor):
             begin, end = tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
-            inside = [one for (address, _), one in self._sums[rank].items() if begin <= address < end]
-            self._look_for_partial(rank, [one for one in inside if one.is_there])
+            inside = [own_sum for (address, _), own_sum in self._sums[rank].items() if begin <= address < end]
+            self._look_for_partial(rank, [own_sum for own_sum in inside if own_sum.is_there])
 
     def _look_for_partial(self, rank: Rank, parts: Sequence[OwnSum | None]) -> None:
         """Find results in which some parts are summed over all ranks and others are not."""
-        known = [one for one in parts if one is not None]
-        if any(one.is_whole for one in known) and any(one.is_partial for one in known):
+        known = [part for part in parts if part is not None]
+        if any(part.is_whole for part in known) and any(part.is_partial for part in known):
             self._mixed[rank] = find_site()
 
     # -- results
@@ -152,34 +152,40 @@ class OwnReductions(Watcher):
         if mixed:
             return
         sums = {rank: [*self._sums.get(rank, {}).values()] for rank in job.ranks}
-        whole = [rank for rank, mine in sums.items() if any(one.is_whole for one in mine)]
+        full_ranks = [rank for rank, mine in sums.items() if any(own_sum.is_whole for own_sum in mine)]
         partial = {
             rank: last[-1]
             for rank, mine in sums.items()
-            if rank not in whole and (last := [one for one in mine if one.is_last and one.is_partial])
+            if rank not in full_ranks
+            and (last := [own_sum for own_sum in mine if own_sum.is_last and own_sum.is_partial])
         }
-        if len(whole) > 1 and partial:
-            self._tell_partial(job, whole, partial)
+        if len(full_ranks) > 1 and partial:
+            self._tell_partial(job, full_ranks, partial)
         doubled = {
             rank: last[-1]
             for rank, mine in sums.items()
-            if (last := [one for one in mine if one.is_last and one.is_whole and one.doubled is not None])
+            if (
+                last := [
+                    own_sum for own_sum in mine if own_sum.is_last and own_sum.is_whole and own_sum.doubled is not None
+                ]
+            )
         }
         if len(doubled) > 1:
             places = tuple(
-                FindingPlace((rank.number,), f"sum with the data of rank {one.doubled} twice", one.site)
-                for rank, one in doubled.items()
+                FindingPlace((rank.number,), f"sum with the data of rank {own_sum.doubled} twice", own_sum.site)
+                for rank, own_sum in doubled.items()
             )
             who = format_ranks(rank.number for rank in doubled)
             title = f"the sums that {who} built from messages contain the data of one rank twice"
             self.tell(job, ProgramFinding("wrong all_reduce", title, places, CHECK_STEPS))
 
-    def _tell_partial(self, job: RankJob, whole: list[Rank], partial: dict[Rank, OwnSum]) -> None:
+    def _tell_partial(self, job: RankJob, full_ranks: list[Rank], partial: dict[Rank, OwnSum]) -> None:
         places = tuple(
-            FindingPlace((rank.number,), f"sum of {format_ranks(one.holds)}", one.site) for rank, one in partial.items()
+            FindingPlace((rank.number,), f"sum of {format_ranks(own_sum.holds)}", own_sum.site)
+            for rank, own_sum in partial.items()
         )
         title = (
-            f"{format_ranks(rank.number for rank in whole)} built the sum over all ranks from messages, "
+            f"{format_ranks(rank.number for rank in full_ranks)} built the sum over all ranks from messages, "
             f"{format_ranks(rank.number for rank in partial)} only over some ranks"
         )
         self.tell(job, ProgramFinding("wrong all_reduce", title, places, CHECK_STEPS))
@@ -204,7 +210,7 @@ class OwnReductions(Watcher):
                     return known, known.parts
             elif not sample[0]:
                 return None, Counter()
-            elif any(one.values == values for one in self._sums[rank].values()):
+            elif any(own_sum.values == values for own_sum in self._sums[rank].values()):
                 return None, None  # it may be a copy of a sum
         return None, Counter({(rank.number, values): 1}) if sample.any() else Counter()
 
@@ -221,13 +227,13 @@ class OwnReductions(Watcher):
             return
         mine = self._sums.setdefault(rank, {})
         by_values = self._by_values.setdefault(rank, {})
-        kept = tensor.detach() if tensor.numel() <= MOST_KEPT else None
-        found = OwnSum(kept, take_sample(tensor).tobytes(), parts, ranks, site, is_last)
+        contents = tensor.detach() if tensor.numel() <= MOST_KEPT else None
+        total = OwnSum(contents, take_sample(tensor).tobytes(), parts, ranks, site, is_last)
         place = (tensor.data_ptr(), tensor.numel())
         before = mine.pop(place, None)
         if before is not None:
             before.tensor = None
-        mine[place] = by_values[found.values] = found
+        mine[place] = by_values[total.values] = total
 
 
 def _is_followed(tensor: Any) -> bool:

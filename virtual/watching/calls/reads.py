@@ -85,8 +85,8 @@ class ReadingMode(TorchDispatchMode):
         if not self.reads.is_idle(self.rank) and not func.is_view:
             name = func.name().partition("::")[2].partition(".")[0]
             if not name.startswith(QUIET) and "c10d" not in func.name():
-                plain = [one for one in args if is_plain(one)]
-                addresses = [one.untyped_storage().data_ptr() for one in plain]
+                plain = [argument for argument in args if is_plain(argument)]
+                addresses = [tensor.untyped_storage().data_ptr() for tensor in plain]
                 overwrites = name in ("zero_", "fill_", "copy_", "normal_", "uniform_")
                 self.reads.looks(self.rank, addresses[overwrites:], addresses[:1] if overwrites else [])
         return func(*args, **(kwargs or {}))

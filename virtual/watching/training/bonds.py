@@ -98,7 +98,7 @@ class Bonds(Watcher):
         if group is None or log.count or len(group.ranks) < 2:
             return
         met = [*(self.meet((group, log.number), rank, log, len(group.ranks)) or {}).values()]
-        if len({len(one.parameters) for one in met}) == 1:
+        if len({len(peer.parameters) for peer in met}) == 1:
             for place, parameter in enumerate(log.parameters):
                 sample = _first_sample(log, place)
                 if parameter.dim() == 1 and sample.size and bool((sample == 1.0).all()):
@@ -114,11 +114,11 @@ class Bonds(Watcher):
             return
         if not all(is_plain(call.tensors[0]) and call.tensors[0].is_floating_point() for call in calls):
             return
-        found = [call.reduces or self.find_reduced(call.rank, call.tensors[0]) for call in calls]
-        if all(found) and len({len(parameters) for parameters in found}) == 1:
-            for parameters in zip(*found, strict=True):
-                if len({one.shape for one in parameters}) == 1:
-                    self.tie({call.rank: one for call, one in zip(calls, parameters, strict=True)})
+        reduced = [call.reduces or self.find_reduced(call.rank, call.tensors[0]) for call in calls]
+        if all(reduced) and len({len(parameters) for parameters in reduced}) == 1:
+            for parameters in zip(*reduced, strict=True):
+                if len({parameter.shape for parameter in parameters}) == 1:
+                    self.tie({call.rank: parameter for call, parameter in zip(calls, parameters, strict=True)})
 
     def _untie_local(self, collective: Any) -> None:
         """Untie parameters that a DDP hook reduces only in a part of the group, as in post-local SGD."""
@@ -136,13 +136,13 @@ class Bonds(Watcher):
             return [hooked]
         for log in self.logs.of_rank(rank):
             parameters = log.with_gradients
-            for one in parameters:
+            for parameter in parameters:
                 if (
-                    one.grad is not None
-                    and one.grad.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr()
+                    parameter.grad is not None
+                    and parameter.grad.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr()
                 ):
-                    return [one]
-            if len(parameters) > 1 and sum(one.numel() for one in parameters) == tensor.numel():
+                    return [parameter]
+            if len(parameters) > 1 and sum(parameter.numel() for parameter in parameters) == tensor.numel():
                 return parameters
         return [] if tensor.dim() != 1 else self._find_bucket(rank, tensor)
 
@@ -152,7 +152,7 @@ class Bonds(Watcher):
         """
         for log in self.logs.of_rank(rank):
             for parameters in (log.with_gradients, log.with_gradients[::-1]):
-                ends = np.cumsum([0, *(one.numel() for one in parameters)])
+                ends = np.cumsum([0, *(parameter.numel() for parameter in parameters)])
                 places = {int(end): place for place, end in enumerate(ends)}
                 for begin, end in enumerate(ends[:-1]):
                     last = places.get(int(end) + tensor.numel())
@@ -174,7 +174,7 @@ class Bonds(Watcher):
     def tie_forgotten(self, logs: Sequence[OptimizerLog]) -> None:
         """Tie parameters without a bond that started equal, if most parameters of their optimizers have one."""
         first = logs[0]
-        bonds = [self.of(first.rank, one) for one in first.parameters]
+        bonds = [self.of(first.rank, parameter) for parameter in first.parameters]
         group = {log.rank for log in logs}
         tied = sum(bond is not None and not bond.of_norm and bond.parameters.keys() == group for bond in bonds)
         if tied == len(bonds) or tied < MOST_FORGOTTEN * len(bonds):
@@ -186,9 +186,9 @@ class Bonds(Watcher):
 
     def tie_mixed(self, logs: Sequence[OptimizerLog]) -> None:
         """Tie the parameters of optimizers whose gradients were combined by messages, if they started equal."""
-        for place, shape in enumerate(one.shape for one in logs[0].parameters):
+        for place, shape in enumerate(parameter.shape for parameter in logs[0].parameters):
             alike = [log.parameters[place] for log in logs if place < len(log.parameters)]
-            if len(alike) == len(logs) and all(one.shape == shape for one in alike):
+            if len(alike) == len(logs) and all(parameter.shape == shape for parameter in alike):
                 self._tie_if_equal(logs, place)
 
     def _tie_if_equal(
@@ -199,23 +199,24 @@ class Bonds(Watcher):
         """
         if logs[0].parameters[place] in self.missed:
             return
-        found = [log.first_sample(place) for log in logs]
-        samples = [one for one in found if one is not None]
+        first_samples = [log.first_sample(place) for log in logs]
+        samples = [sample for sample in first_samples if sample is not None]
         if len(samples) == len(logs) and are_equal(samples) and not (is_drawn and is_constant(samples[0])):
             self.tie({log.rank: log.parameters[place] for log in logs}, of_norm=of_norm)
 
 
 def _first_sample(log: OptimizerLog, place: int) -> Values:
     """Return a parameter's sample before the first step; empty for a shard."""
-    found = log.first_sample(place)
-    return np.zeros(0) if found is None else found
+    sample = log.first_sample(place)
+    return np.zeros(0) if sample is None else sample
 
 
 def _holds(flat: torch.Tensor, parameters: list[torch.Tensor]) -> bool:
     """Return whether a flat tensor contains the concatenated gradients of parameters, possibly times a factor."""
-    parts = flat.detach().split([one.numel() for one in parameters])
+    parts = flat.detach().split([parameter.numel() for parameter in parameters])
     ratios = [
-        find_ratio(take_sample(part, 8), sample_gradient(one, 8)) for part, one in zip(parts, parameters, strict=True)
+        find_ratio(take_sample(part, 8), sample_gradient(parameter, 8))
+        for part, parameter in zip(parts, parameters, strict=True)
     ]
     known = [ratio for ratio in ratios if ratio is not None]
     is_told_apart = flat.numel() >= 8 and not is_constant(take_sample(flat))
@@ -226,7 +227,7 @@ def _managed(ddp: Any) -> list[torch.Tensor]:
     """Return the parameters whose gradients DDP reduces."""
     ignored: set[str] = getattr(ddp, "parameters_to_ignore", set())
     return [
-        one
-        for name, one in ddp.module.named_parameters()
-        if one.requires_grad and name not in ignored and is_plain(one)
+        parameter
+        for name, parameter in ddp.module.named_parameters()
+        if parameter.requires_grad and name not in ignored and is_plain(parameter)
     ]

@@ -22,11 +22,11 @@ class LateNoSync(Watcher):
         self._reducing: dict[Rank, list[Any]] = {}  # modules whose last forward was outside of no_sync
 
     def forward_begins(self, rank: Rank, ddp: Any) -> None:
-        reducing = [one for one in self._reducing.get(rank, ()) if one is not ddp]
+        reducing = [module for module in self._reducing.get(rank, ()) if module is not ddp]
         self._reducing[rank] = reducing + [ddp] * bool(ddp.training and ddp.require_backward_grad_sync)
 
     def backward_begins(self, rank: Rank, roots: tuple[Any, ...]) -> None:
-        if any(not one.require_backward_grad_sync for one in self._reducing.pop(rank, ())):
+        if any(not module.require_backward_grad_sync for module in self._reducing.pop(rank, ())):
             title = "no_sync() starts after forward, so DDP still reduces gradients in every backward"
             self.find("late no_sync", title, rank, find_site(), WHOLE_STEP)
 
@@ -45,7 +45,7 @@ class UnreducedParameters(Watcher):
         self._unreduced: dict[Rank, tuple[Any, list[str], CallSite]] = {}
 
     def wrapped(self, rank: Rank, ddp: Any) -> None:
-        self._known[ddp] = [one for one in ddp.module.parameters() if one.requires_grad]
+        self._known[ddp] = [parameter for parameter in ddp.module.parameters() if parameter.requires_grad]
 
     def forward_begins(self, rank: Rank, ddp: Any) -> None:
         count = self._forwards.get(ddp, 0)

@@ -108,8 +108,8 @@ class Gradients(Watcher):
         now.is_over = True
         if not self.logs.are_watched(rank):
             return
-        parameters = [one for log in self.logs.of_rank(rank) for one in log.with_gradients]
-        now.gradients = {id(one): sample_gradient(one, FEW) for one in parameters}
+        parameters = [parameter for log in self.logs.of_rank(rank) for parameter in log.with_gradients]
+        now.gradients = {id(parameter): sample_gradient(parameter, FEW) for parameter in parameters}
 
     def hooked(self, rank: Rank, bucket: Any, site: CallSite) -> None:
         if self.logs.are_watched(rank):
@@ -150,15 +150,15 @@ class Gradients(Watcher):
             return
         if not all(is_plain(call.tensors[0]) and call.tensors[0].is_floating_point() for call in calls):
             return
-        found = [call.reduces or self.bonds.find_reduced(call.rank, call.tensors[0]) for call in calls]
+        reduced_parameters = [call.reduces or self.bonds.find_reduced(call.rank, call.tensors[0]) for call in calls]
         is_of_torch = not first.is_programs and first.asked == "backward"
-        if not is_of_torch and not all(found):
+        if not is_of_torch and not all(reduced_parameters):
             return
-        self._compare_given(collective, calls, found, is_of_torch)
+        self._compare_given(collective, calls, reduced_parameters, is_of_torch)
         if not is_of_torch:
-            for call, parameters in zip(calls, found, strict=True):
-                given = _samples(call.tensors[0], parameters)
-                reduced = Reduced(parameters, given, call.likeness.op, bool(early), call.callers, len(calls))
+            for call, parameters in zip(calls, reduced_parameters, strict=True):
+                samples = _samples(call.tensors[0], parameters)
+                reduced = Reduced(parameters, samples, call.likeness.op, bool(early), call.callers, len(calls))
                 self._backwards.setdefault(call.rank, Backward()).reduced.append(reduced)
             self._compare_clipped([call.rank for call in calls])
 
@@ -200,20 +200,20 @@ class Gradients(Watcher):
 
     def _are_mixed(self, now: Backward, parameters: list[torch.Tensor]) -> bool:
         """Return whether gradients have changed since backward by more than a factor."""
-        pairs = [(sample_gradient(one, FEW), now.gradients.get(id(one))) for one in parameters]
+        pairs = [(sample_gradient(parameter, FEW), now.gradients.get(id(parameter))) for parameter in parameters]
         return any(old is not None and old.any() and find_ratio(new, old) is None for new, old in pairs)
 
     def _meet_mixed(self, now: Backward, log: OptimizerLog) -> None:
         """Compare gradients that messages have combined with those that were computed, once all ranks have stepped."""
         parameters, rank = log.with_gradients, log.rank
-        computed = [now.gradients.get(id(one), np.zeros(0)) for one in parameters]
-        both = np.concatenate(computed), np.concatenate([sample_gradient(one, FEW) for one in parameters])
+        computed = [now.gradients.get(id(parameter), np.zeros(0)) for parameter in parameters]
+        both = np.concatenate(computed), np.concatenate([sample_gradient(parameter, FEW) for parameter in parameters])
         met = self.meet((rank.job.number, log.number), log, both, len(rank.job.ranks))
         if met is None:
             return
         self.bonds.tie_mixed([*met])
         present = [new for _, new in met.values()]
-        if len({one.shape for pair in met.values() for one in pair}) == 1 and are_equal(present):
+        if len({sample.shape for pair in met.values() for sample in pair}) == 1 and are_equal(present):
             total = np.sum([old for old, _ in met.values()], axis=0)
             if are_other_numbers(present[0], total):
                 for other in met:
@@ -225,7 +225,7 @@ class Gradients(Watcher):
     def _judge(self, rank: Rank, now: Backward, parameters: list[torch.Tensor]) -> None:
         if now.scale is None or now.since_step != 1 or not parameters:
             return
-        bonds = [self.bonds.of(rank, one) for one in parameters]
+        bonds = [self.bonds.of(rank, parameter) for parameter in parameters]
         if any(bond is None for bond in bonds):
             return
         factors, site, ranks = self._factors(rank, now, parameters, [bond for bond in bonds if bond is not None])
@@ -245,7 +245,7 @@ class Gradients(Watcher):
                 )
                 self._second_time(rank, "averaged twice", title, find_site(), ONCE)
                 return
-        if now.scale.is_summed and now.scale.is_bare_sum and all(is_close(one, 1 / ranks) for one, _ in factors):
+        if now.scale.is_summed and now.scale.is_bare_sum and all(is_close(factor, 1 / ranks) for factor, _ in factors):
             self._tell_summed(rank, ranks, parameters)
 
     def _judge_by_hand(self, rank: Rank) -> None:
@@ -253,13 +253,17 @@ class Gradients(Watcher):
         now = self._backwards.get(rank)
         if now is None or now.scale is None or now.since_step != 1 or now.scale.is_bare_sum or not now.reduced:
             return
-        for one in now.reduced:
-            befores = [now.gradients.get(id(parameter)) for parameter in one.parameters]
+        for reduction in now.reduced:
+            befores = [now.gradients.get(id(parameter)) for parameter in reduction.parameters]
             ratios = [
-                None if before is None else find_ratio(given, before)
-                for given, before in zip(one.given, befores, strict=True)
+                None if before is None else find_ratio(sample, before)
+                for sample, before in zip(reduction.given, befores, strict=True)
             ]
-            if one.op != "sum" or one.is_early or not all(ratio is not None and is_close(ratio, 1) for ratio in ratios):
+            if (
+                reduction.op != "sum"
+                or reduction.is_early
+                or not all(ratio is not None and is_close(ratio, 1) for ratio in ratios)
+            ):
                 return
         first = now.reduced[0]
         is_a_mean = any(is_close(now.scale.factor * count, 1.0) for count in now.scale.counts)
@@ -291,14 +295,19 @@ class Gradients(Watcher):
         Also return the line of the reduction and its number of ranks. A loss may be divided for other reasons.
         """
         assert now.scale is not None
-        found: list[tuple[float, float]] = []
+        factors: list[tuple[float, float]] = []
         site, ranks = None, len(bonds[0].parameters)
         for parameter, bond in zip(parameters, bonds, strict=True):
             present = sample_gradient(parameter, FEW)
-            reduced = [(one, at) for one in now.reduced for at, mine in enumerate(one.parameters) if mine is parameter]
+            reduced = [
+                (reduction, at)
+                for reduction in now.reduced
+                for at, mine in enumerate(reduction.parameters)
+                if mine is parameter
+            ]
             if bond.hook is not None:
                 reduced = []  # within the hook
-            computed = now.ready if any(one.is_early for one, _ in reduced) else now.gradients
+            computed = now.ready if any(reduction.is_early for reduction, _ in reduced) else now.gradients
             before = computed.get(id(parameter))
             if before is None or len(bond.parameters) != ranks or len(reduced) > 1 or bool(reduced) == bond.by_ddp:
                 return [], None, 0
@@ -306,16 +315,16 @@ class Gradients(Watcher):
             if bond.hook is not None and _is_sum(before, bond):
                 site, scale = bond.hook, 1.0
             if reduced:
-                one, at = reduced[0]
-                site, scale = one.site, find_ratio(one.given[at], before)
-                scale = None if scale is None else scale / (ranks if one.op == "mean" else 1)
-                before = one.result[at] if one.result else before
+                reduction, at = reduced[0]
+                site, scale = reduction.site, find_ratio(reduction.given[at], before)
+                scale = None if scale is None else scale / (ranks if reduction.op == "mean" else 1)
+                before = reduction.result[at] if reduction.result else before
             ratio = find_ratio(present, before)
             if ratio is not None and scale is not None:
-                found.append((ratio * scale * now.scale.factor, ratio))
+                factors.append((ratio * scale * now.scale.factor, ratio))
             elif present.any():
                 return [], None, 0
-        return found, site, ranks
+        return factors, site, ranks
 
     # -- gradients of several ranks
 
@@ -334,12 +343,12 @@ class Gradients(Watcher):
                 title = "each rank clips gradients by its own norm before they are reduced"
                 self.find("gradient scale mismatch", title, rank, self._backwards[rank].clipped, CLIP_LATER)
 
-    def _compare_given(self, collective: Any, calls: list[Any], found: list[Any], is_of_torch: bool) -> None:
+    def _compare_given(self, collective: Any, calls: list[Any], parameters: list[Any], is_of_torch: bool) -> None:
         """Find equal gradients of all ranks."""
-        given = [np.concatenate([take_sample(one, SOME) for one in call.exchange.reduced]) for call in calls]
-        if is_constant(given[0]) or not are_equal(given):
+        samples = [np.concatenate([take_sample(tensor, SOME) for tensor in call.exchange.reduced]) for call in calls]
+        if is_constant(samples[0]) or not are_equal(samples):
             return
-        bonds = [self.bonds.of(calls[0].rank, one) for one in found[0]]
+        bonds = [self.bonds.of(calls[0].rank, parameter) for parameter in parameters[0]]
         if not is_of_torch and all(bond is not None and bond.by_ddp for bond in bonds):
             averaged = {rank for bond in bonds if bond is not None for rank in bond.parameters}
             among = [call for call in calls if call.rank in averaged]
@@ -363,7 +372,7 @@ def _samples(tensor: torch.Tensor, parameters: list[torch.Tensor]) -> list[Value
     """Return a sample of each parameter's gradient in a tensor that contains one gradient or several, concatenated."""
     if len(parameters) == 1:
         return [take_sample(tensor, FEW)]
-    parts = tensor.detach().reshape(-1).split([one.numel() for one in parameters])
+    parts = tensor.detach().reshape(-1).split([parameter.numel() for parameter in parameters])
     return [take_sample(part, FEW) for part in parts]
 
 
@@ -374,11 +383,11 @@ def _divides(file: str) -> bool:
         nodes = [*ast.walk(ast.parse(Path(file).read_bytes()))]
     except (OSError, SyntaxError, ValueError):
         return True
-    divisors: list[Any] = [one.right for one in nodes if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div)]
-    divisors += [one.value for one in nodes if isinstance(one, ast.AugAssign) and isinstance(one.op, ast.Div)]
-    calls = [one for one in nodes if isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute)]
-    divisors += [arg for one in calls if "div" in ast.dump(one.func) for arg in one.args]
-    return any(not isinstance(one, ast.Constant) for one in divisors)
+    divisors: list[Any] = [node.right for node in nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)]
+    divisors += [node.value for node in nodes if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Div)]
+    calls = [call for call in nodes if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)]
+    divisors += [arg for call in calls if "div" in ast.dump(call.func) for arg in call.args]
+    return any(not isinstance(divisor, ast.Constant) for divisor in divisors)
 
 
 def _is_sum(reduced: Values, bond: Bond) -> bool:

@@ -33,7 +33,7 @@ class HandOptimizer:
 
     def sample(self) -> list[Values]:
         """Return a sample of each parameter."""
-        return [_sample(one) for one in self.param_groups[0]["params"]]
+        return [_sample(parameter) for parameter in self.param_groups[0]["params"]]
 
 
 class HandSteps:
@@ -54,17 +54,17 @@ class HandSteps:
         with Neutral():
             leaves = find_leaves(roots)
             known = set(map(id, leaves))
-            both = [(one, sample) for one, sample in self._leaves.get(rank, ()) if id(one) in known]
-            if any(_differ(one, sample) for one, sample in both):
-                optimizer = HandOptimizer([one for one, _ in both], [sample for _, sample in both])
+            both = [(leaf, sample) for leaf, sample in self._leaves.get(rank, ()) if id(leaf) in known]
+            if any(_differ(leaf, sample) for leaf, sample in both):
+                optimizer = HandOptimizer([leaf for leaf, _ in both], [sample for _, sample in both])
                 self._optimizers[rank] = optimizer
                 self.tell("made_optimizer", optimizer)
             else:
-                self._leaves[rank] = [(one, _sample(one)) for one in leaves if _is_there(one)]
+                self._leaves[rank] = [(leaf, _sample(leaf)) for leaf in leaves if _is_there(leaf)]
 
     def follow(self, rank: Rank) -> None:
         """Report that a step begins, after a backward pass."""
-        if not all(_is_there(one) for one, _ in self._leaves.get(rank, ())):
+        if not all(_is_there(leaf) for leaf, _ in self._leaves.get(rank, ())):
             self._sharded.add(rank)
             self._leaves.pop(rank)
         optimizer = self._optimizers.get(rank)
@@ -95,10 +95,10 @@ def find_leaves(roots: tuple[Any, ...]) -> list[torch.Tensor]:
         variable = getattr(node, "variable", None)
         if variable is not None and is_plain(variable) and not getattr(variable, "_fsdp_flattened", False):
             leaves.append(variable)
-        for one, _ in node.next_functions:
-            if one is not None and one not in seen:
-                seen.add(one)
-                waiting.append(one)
+        for function, _ in node.next_functions:
+            if function is not None and function not in seen:
+                seen.add(function)
+                waiting.append(function)
     return leaves
 
 

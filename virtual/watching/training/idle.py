@@ -31,7 +31,7 @@ class Idleness(Watcher):
 
     def posted(self, posted: Any) -> None:
         self._busy.add(posted.rank.job.number)
-        if posted.rank in self._stepped and sum(one.numel() for one in posted.tensors) > MOST_OF_METRICS:
+        if posted.rank in self._stepped and sum(tensor.numel() for tensor in posted.tensors) > MOST_OF_METRICS:
             self._shared.add(posted.rank.job.number)
 
     def made_sampler(self, rank: Rank, sampler: Any) -> None:
@@ -43,8 +43,8 @@ class Idleness(Watcher):
     def stepping(self, rank: Rank, optimizer: Any) -> None:
         self._stepped.add(rank)
         log = self.logs.of(rank, optimizer)
-        wanting = [one for one in log.parameters if one.requires_grad]
-        if log.count == 0 and rank in self._learnt and wanting and all(one.grad is None for one in wanting):
+        wanting = [parameter for parameter in log.parameters if parameter.requires_grad]
+        if log.count == 0 and rank in self._learnt and wanting and all(parameter.grad is None for parameter in wanting):
             title = "the optimizer steps, but none of its parameters has a gradient, so nothing is learned"
             self.find("no gradients", title, rank, find_site(), MAKE_LATER)
         self._learnt.discard(rank)
@@ -53,10 +53,12 @@ class Idleness(Watcher):
 
     def _find_left_out(self, rank: Rank) -> None:
         """Find parameters whose gradients DDP averages, and that no optimizer has."""
-        known = {id(one) for log in self.logs.of_rank(rank) for one in log.parameters}
+        known = {id(parameter) for log in self.logs.of_rank(rank) for parameter in log.parameters}
         for ddp in self.bonds.modules.get(rank, ()):
-            learning = [(name, id(one)) for name, one in ddp.module.named_parameters() if one.grad is not None]
-            without = [name for name, one in learning if one not in known]
+            learning = [
+                (name, id(parameter)) for name, parameter in ddp.module.named_parameters() if parameter.grad is not None
+            ]
+            without = [name for name, parameter in learning if parameter not in known]
             if without and len(without) < MOST_LEFT_OUT * len(learning):
                 more = f" and {len(without) - 1} more" if len(without) > 1 else ""
                 title = f"{without[0]}{more} of {len(learning)} parameters have gradients but are in no optimizer"
@@ -67,14 +69,14 @@ class Idleness(Watcher):
         if job.number in communicate or len(job.ranks) < 2 or not all(rank.world_size for rank in job.ranks):
             return
         logs = [next((log for log in self.logs.of_rank(rank) if log.count > 1), None) for rank in job.ranks]
-        found = [log for log in logs if log is not None]
-        values = [[one for one in log.parameters if is_plain(one)] for log in found]
-        if len(values) < len(job.ranks) or len({tuple(one.shape for one in mine) for mine in values}) > 1:
+        stepped = [log for log in logs if log is not None]
+        values = [[parameter for parameter in log.parameters if is_plain(parameter)] for log in stepped]
+        if len(values) < len(job.ranks) or len({tuple(parameter.shape for parameter in mine) for mine in values}) > 1:
             return
         pairs = [(a, b) for other in values[1:] for a, b in zip(values[0], other, strict=True)]
         if any(are_unlike(take_sample(a), take_sample(b), 0.0) for a, b in pairs):
             who = format_ranks([rank.number for rank in job.ranks])
-            what = "communicate only metrics" if job.number in self._busy else "never communicate"
-            title = f"{who} create a process group but {what}: each trains its own model"
-            place = FindingPlace(tuple(rank.number for rank in job.ranks), "step independently", found[0].last)
+            habit = "communicate only metrics" if job.number in self._busy else "never communicate"
+            title = f"{who} create a process group but {habit}: each trains its own model"
+            place = FindingPlace(tuple(rank.number for rank in job.ranks), "step independently", stepped[0].last)
             self.tell(job, ProgramFinding("no communication", title, (place,), AVERAGE))

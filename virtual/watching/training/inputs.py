@@ -43,7 +43,7 @@ class ReplicatedTensors(Watcher):
         values = [*met.values()]
         if any(are_unlike(values[0], other, 0.0) for other in values[1:]):
             self._told_of.add(group)
-            where = FindingPlace(tuple(sorted(one.number for one in met)), "", find_site())
+            where = FindingPlace(tuple(sorted(rank.number for rank in met)), "", find_site())
             title = (
                 f"a tensor of shape {list(tensor.shape)} differs between {format_ranks(where.ranks)}, "
                 "whose layers expect it to be replicated"
@@ -69,7 +69,9 @@ class DropoutSeeds(Watcher):
 
     def forward_begins(self, rank: Rank, ddp: Any) -> None:
         group = getattr(ddp.process_group, "group", None)
-        drops = any(isinstance(one, torch.nn.modules.dropout._DropoutNd) and one.p > 0 for one in ddp.modules())
+        drops = any(
+            isinstance(module, torch.nn.modules.dropout._DropoutNd) and module.p > 0 for module in ddp.modules()
+        )
         if group is not None and ddp.training and drops:
             for other in self._compare(rank, group, len(group.ranks)):
                 self.find("same dropout seed", EQUAL, other, find_site(), OWN_SEED)
@@ -88,7 +90,7 @@ class DropoutSeeds(Watcher):
 
     def _averages(self, rank: Rank) -> bool:
         """Return whether the program itself averages the gradients of all of a rank's parameters."""
-        bonds = [self.bonds.of(rank, one) for log in self.logs.of_rank(rank) for one in log.parameters]
+        bonds = [self.bonds.of(rank, parameter) for log in self.logs.of_rank(rank) for parameter in log.parameters]
         are_own = all(bond is not None and not bond.by_ddp and not bond.of_norm for bond in bonds)
         return bool(bonds) and are_own
 

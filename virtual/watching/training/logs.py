@@ -28,13 +28,13 @@ def find_shard_ranks(parameter: torch.Tensor) -> tuple[int, ...]:
         return ()
     if parameter not in _RANKS:
         handle_type = sys.modules["torch.distributed.fsdp._flat_param"].FlatParamHandle
-        for handle in [one for one in gc.get_objects() if type(one) is handle_type]:
+        for handle in [candidate for candidate in gc.get_objects() if type(candidate) is handle_type]:
             group = getattr(handle.process_group, "group", None)
             ranks = group.ranks if group is not None and handle.uses_sharded_strategy else ()
-            for one in (handle.flat_param, *(handle.flat_param._params or ())):
-                _RANKS[one] = ranks
-    found: tuple[int, ...] = _RANKS.get(parameter, ())
-    return found
+            for tensor in (handle.flat_param, *(handle.flat_param._params or ())):
+                _RANKS[tensor] = ranks
+    shard_ranks: tuple[int, ...] = _RANKS.get(parameter, ())
+    return shard_ranks
 
 
 EVERY_STEP = 8  # first steps that are looked at; of later ones those whose number is a power of two
@@ -68,8 +68,8 @@ class OptimizerLog:
     @property
     def unseen(self) -> int:
         """The number of steps before the first logged one."""
-        found: int = getattr(self.optimizer, "unseen_steps", 0)
-        return found
+        steps: int = getattr(self.optimizer, "unseen_steps", 0)
+        return steps
 
     def first_sample(self, place: int) -> Values | None:
         """Return a parameter's sample before the first step; None for a shard, or if it is unknown."""
@@ -85,12 +85,12 @@ class OptimizerLog:
     @property
     def parameters(self) -> list[torch.Tensor]:
         """All parameters, in order."""
-        return [one for group in self.optimizer.param_groups for one in group["params"]]
+        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
     @property
     def with_gradients(self) -> list[torch.Tensor]:
         """The parameters with gradients, in order."""
-        return [one for one in self.parameters if one.grad is not None and is_plain(one.grad)]
+        return [parameter for parameter in self.parameters if parameter.grad is not None and is_plain(parameter.grad)]
 
     @property
     def rates(self) -> tuple[float, ...]:
@@ -100,10 +100,10 @@ class OptimizerLog:
     @cached_property
     def sharing(self) -> frozenset[Rank]:
         """The ranks that hold this optimizer's shards, if all its parameters are sharded."""
-        found = [_find_ranks(one) for one in self.parameters]
-        if not all(found):
+        shard_ranks = [_find_ranks(parameter) for parameter in self.parameters]
+        if not all(shard_ranks):
             return frozenset()
-        numbers = {number for ranks in found for number in ranks}
+        numbers = {number for ranks in shard_ranks for number in ranks}
         return frozenset(rank for rank in self.rank.job.ranks if rank.number in numbers)
 
     @property
@@ -117,7 +117,7 @@ class OptimizerLog:
 
     def take(self) -> list[Values | None]:
         """Return samples of all parameters; None for shards and for tensors without data."""
-        return [take_sample(one) if is_plain(one) else None for one in self.parameters]
+        return [take_sample(parameter) if is_plain(parameter) else None for parameter in self.parameters]
 
 
 def _find_ranks(parameter: Any) -> tuple[int, ...]:

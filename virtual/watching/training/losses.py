@@ -44,10 +44,10 @@ def read_loss_scale(roots: tuple[Any, ...]) -> LossScale | None:
     >>> read_loss_scale((torch.nn.functional.mse_loss(x, x.detach(), reduction="sum") / 6,)).counts
     (6, 3)
     """
-    found = _find_reduction(roots)
-    if found is None:
+    reduction = _find_reduction(roots)
+    if reduction is None:
         return None
-    function, factor, is_mean = found
+    function, factor, is_mean = reduction
     if is_mean:
         return LossScale(factor)
     counts = _read_counts(function)
@@ -62,10 +62,10 @@ def read_sample_weight(roots: tuple[Any, ...]) -> float | None:
     >>> read_sample_weight((torch.nn.functional.cross_entropy(x, y),))
     0.5
     """
-    found = _find_reduction(roots)
-    if found is None:
+    reduction = _find_reduction(roots)
+    if reduction is None:
         return None
-    function, factor, is_mean = found
+    function, factor, is_mean = reduction
     if not is_mean:
         return factor
     if type(function).__name__.startswith("NllLoss"):
@@ -132,7 +132,9 @@ class ReducedLosses(Watcher):
     def complete(self, collective: Any) -> None:
         for call in collective.calls.values():
             tensors = call.tensors if call.is_programs and call.exchange.collective == "all_reduce" else ()
-            self._reduced.setdefault(call.rank, []).extend(one.grad_fn for one in tensors if one.grad_fn is not None)
+            self._reduced.setdefault(call.rank, []).extend(
+                tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None
+            )
 
     def backward_begins(self, rank: Rank, roots: tuple[Any, ...]) -> None:
         reduced = self._reduced.pop(rank, [])
@@ -140,12 +142,16 @@ class ReducedLosses(Watcher):
             return
         functions = [root.grad_fn for root in roots]
         for _ in range(DEEP):
-            if any(one is other for one in functions for other in reduced):
+            if any(function is other for function in functions for other in reduced):
                 title = "backward starts from a loss that was all_reduced in place, which autograd ignores"
                 self.find("reduced loss", title, rank, find_site(), BY_HAND)
                 return
-            inner = [one for one in functions if one is not None and not isinstance(one, BackwardCFunction)]
-            functions = [function for one in inner for function, _ in one.next_functions[:2]]
+            inner = [
+                function
+                for function in functions
+                if function is not None and not isinstance(function, BackwardCFunction)
+            ]
+            functions = [function for outer in inner for function, _ in outer.next_functions[:2]]
 
 
 SAME = 1e-3  # relative difference of weights that is rounding
@@ -170,7 +176,7 @@ class SampleWeights(Watcher):
 
     def stepping(self, rank: Rank, optimizer: Any) -> None:
         log, weights = self.logs.of(rank, optimizer), self._weights.pop(rank, [])
-        bonds = [self.bonds.of(rank, one) for one in log.parameters]
+        bonds = [self.bonds.of(rank, parameter) for parameter in log.parameters]
         known = [bond for bond in bonds if bond is not None]
         if len(weights) != 1 or weights[0] is None or not known or not log.is_watched(log.count):
             return

@@ -21,12 +21,12 @@ def name_parameter(rank: Rank, parameter: torch.Tensor, wrapped: Iterable[Any]) 
 
     All modules of the process are searched, which is slow.
     """
-    names = [name for ddp in wrapped for name, one in ddp.module.named_parameters() if one is parameter]
+    names = [name for ddp in wrapped for name, candidate in ddp.module.named_parameters() if candidate is parameter]
     if not names:
-        modules = [one for one in gc.get_objects() if issubclass(type(one), torch.nn.Module)]
-        names = [name for module in modules for name, one in module.named_parameters() if one is parameter]
-    found: str = max(names, key=len, default=f"a parameter of shape {list(parameter.shape)}")
-    return found
+        modules = [candidate for candidate in gc.get_objects() if issubclass(type(candidate), torch.nn.Module)]
+        names = [name for module in modules for name, candidate in module.named_parameters() if candidate is parameter]
+    name: str = max(names, key=len, default=f"a parameter of shape {list(parameter.shape)}")
+    return name
 
 
 BEFORE = (
@@ -84,25 +84,25 @@ class Replicas(Watcher):
         if log.count == 0:
             self._compare_states(key, log)
         peers = self._peers(log)
-        if peers and all(log.count in one.steps for one in peers):
-            rates = {one: one.steps[log.count].rates for one in peers}
-            scales = {one: one.steps[log.count].scale for one in peers}
+        if peers and all(log.count in peer.steps for peer in peers):
+            rates = {peer: peer.steps[log.count].rates for peer in peers}
+            scales = {peer: peer.steps[log.count].scale for peer in peers}
             if log.count == log.unseen:
                 self.bonds.tie_forgotten(peers)
-            are_same_step = len({one.steps[log.count].backwards for one in peers}) == 1
+            are_same_step = len({peer.steps[log.count].backwards for peer in peers}) == 1
             have_unlike_scales = len(set(scales.values())) > 1 and None not in scales.values()
             if have_unlike_scales and not are_same_step:
                 self._tell_skipped(key, peers, log.count, "their gradient scalers have different scales")
             elif have_unlike_scales:
-                said = {one: f"scale {scale:g}" for one, scale in scales.items()}
+                words_by_log = {peer: f"scale {scale:g}" for peer, scale in scales.items()}
                 title = f"before step {log.count + 1}, gradient scalers have different scales on {_ranks(peers)}"
-                self._tell(key, "optimizer state mismatch", title, said, ONE_SCALE)
+                self._tell(key, "optimizer state mismatch", title, words_by_log, ONE_SCALE)
             elif len(set(rates.values())) > 1:
-                said = {
-                    one: f"learning rate {', '.join(f'{rate:g}' for rate in found)}" for one, found in rates.items()
+                words_by_log = {
+                    peer: f"learning rate {', '.join(f'{rate:g}' for rate in values)}" for peer, values in rates.items()
                 }
                 title = f"before step {log.count + 1}, learning rates differ between {_ranks(peers)}"
-                self._tell(key, "optimizer state mismatch", title, said, RATE)
+                self._tell(key, "optimizer state mismatch", title, words_by_log, RATE)
             elif log.is_sharded and not are_same_step:
                 self._tell_skipped(key, peers, log.count, "their shards come from different steps")
             else:
@@ -112,21 +112,23 @@ class Replicas(Watcher):
         log = self.logs.of(rank, optimizer)
         step, key = log.count - 1, (rank.job.number, log.number)
         peers = self._peers(log)
-        if key not in self._silent and peers and all(step in one.steps and one.steps[step].after for one in peers):
+        if key not in self._silent and peers and all(step in peer.steps and peer.steps[step].after for peer in peers):
             self._compare(key, peers, step, is_after=True)
 
     def _peers(self, log: OptimizerLog) -> list[OptimizerLog]:
         """Return the logs of ranks that share this one's parameters or have their shards; empty if some are missing."""
-        bonds = [bond for one in log.parameters if (bond := self.bonds.of(log.rank, one)) is not None]
+        bonds = [bond for parameter in log.parameters if (bond := self.bonds.of(log.rank, parameter)) is not None]
         known = self._known_peers.get(log)
         if known is not None and known[0] == len(bonds):
             return known[1]
         ranks = {rank for bond in bonds for rank in bond.parameters} or log.sharing
-        found = [one for rank in ranks for one in self.logs.of_rank(rank) if one.number == log.number]
-        if len(found) < len(ranks):
+        candidates = [
+            candidate for rank in ranks for candidate in self.logs.of_rank(rank) if candidate.number == log.number
+        ]
+        if len(candidates) < len(ranks):
             return []
-        peers = sorted(found, key=lambda one: one.rank.number)
-        self._known_peers.update((one, (len(bonds), peers)) for one in peers)
+        peers = sorted(candidates, key=lambda peer: peer.rank.number)
+        self._known_peers.update((peer, (len(bonds), peers)) for peer in peers)
         return peers
 
     def _compare(self, key: Any, peers: list[OptimizerLog], step: int, is_after: bool) -> None:
@@ -149,21 +151,21 @@ class Replicas(Watcher):
         if is_after and any(self._was_changed(unlike[0], log, step) for log in peers):
             when = f"between steps {first.number_of(step - 1)} and {first.number_of(step)}"
             title = f"{when}, {name}{more} was changed outside of the optimizer, differently on {_ranks(peers)}"
-            said = _show(name, {log: value for log, value in values.items() if value is not None})
-            self._tell(key, "parameter mismatch", title, said, BETWEEN)
+            words_by_log = _show(name, {log: value for log, value in values.items() if value is not None})
+            self._tell(key, "parameter mismatch", title, words_by_log, BETWEEN)
             return
         when = f"after step {first.number_of(step)}" if is_after else "before the first step"
         is_first = step == 0 and self._is_unlike(unlike[0], peers, step, False)
         if is_first and is_after:  # of steps by hand, whose first is not seen
             when = f"before step {first.number_of(step)}"
         title = f"{when}, {name}{more} differs between {_ranks(peers)}"
-        said = _show(name, {log: value for log, value in values.items() if value is not None})
+        words_by_log = _show(name, {log: value for log, value in values.items() if value is not None})
         advice = SHARED if unlike[0].of_norm else BEFORE if is_first else AFTER
-        self._tell(key, "parameter mismatch", title, said, advice)
+        self._tell(key, "parameter mismatch", title, words_by_log, advice)
 
     def _bonds(self, peers: list[OptimizerLog]) -> list[Bond]:
-        found = [self.bonds.of(peers[0].rank, one) for one in peers[0].parameters]
-        return list(dict.fromkeys(bond for bond in found if bond is not None))
+        bonds = [self.bonds.of(peers[0].rank, parameter) for parameter in peers[0].parameters]
+        return list(dict.fromkeys(bond for bond in bonds if bond is not None))
 
     def _is_unlike(self, bond: Bond, peers: list[OptimizerLog], step: int, is_after: bool) -> bool:
         samples, scale = [], 0.0
@@ -190,8 +192,8 @@ class Replicas(Watcher):
         wanted = bond.parameters.get(log.rank)
         for place, parameter in enumerate(log.parameters):
             if parameter is wanted:
-                found: Step = log.steps[step]
-                return found.after[place] if is_after else found.before[place]
+                record: Step = log.steps[step]
+                return record.after[place] if is_after else record.before[place]
         return None
 
     # -- steps that only some ranks make
@@ -202,8 +204,8 @@ class Replicas(Watcher):
         others = [log for log in peers if log not in more]
         which = f"step {more[0].number_of(step)} after backward {fewest}"
         title = f"{_ranks(more)} made {which}, {_ranks(others)} did not; since then {since}"
-        said = {log: f"stepped after backward {log.steps[step].backwards}" for log in more}
-        self._tell(key, "skipped step", title, said, self._together(more))
+        words_by_log = {log: f"stepped after backward {log.steps[step].backwards}" for log in more}
+        self._tell(key, "skipped step", title, words_by_log, self._together(more))
 
     def _together(self, logs: list[OptimizerLog]) -> str:
         """Return advice to make the same steps on all ranks."""
@@ -217,21 +219,21 @@ class Replicas(Watcher):
             if next(iter(ranks)).job is job and len(met) == len(ranks):
                 self._compare_buffers(("own", number), met, SUMMARIZE)
         logs = [log for rank in job.ranks for log in self.logs.of_rank(rank)]
-        for log in sorted(logs, key=lambda one: -one.count):
+        for log in sorted(logs, key=lambda entry: -entry.count):
             key = (job.number, log.number)
-            counts_of = [one.count for one in logs if one.number == log.number]
+            counts_of = [entry.count for entry in logs if entry.number == log.number]
             if key in self._silent or (len(set(counts_of)) == 1 and len(counts_of) == len(job.ranks)):
                 continue
-            bonds = [bond for one in log.parameters if (bond := self.bonds.of(log.rank, one)) is not None]
+            bonds = [bond for parameter in log.parameters if (bond := self.bonds.of(log.rank, parameter)) is not None]
             ranks = {rank for bond in bonds for rank in bond.parameters} or log.sharing
             counts = {rank: self._count(rank, log.number) for rank in ranks}
             if len(set(counts.values())) > 1 and (log.is_sharded or any(_differs_now(bond) for bond in bonds)):
-                most = [one for one in logs if one.number == log.number and one.count == log.count]
+                most = [entry for entry in logs if entry.number == log.number and entry.count == log.count]
                 fewer = [rank.number for rank, count in counts.items() if count < log.count]
                 differ = "their shards come from different steps" if log.is_sharded else "their parameters differ"
                 title = f"{_ranks(most)} made {log.count} steps, {format_ranks(fewer)} fewer; {differ}"
-                said = {one: f"made {one.count} steps" for one in most}
-                self._tell(key, "skipped step", title, said, self._together(most))
+                words_by_log = {entry: f"made {entry.count} steps" for entry in most}
+                self._tell(key, "skipped step", title, words_by_log, self._together(most))
 
     def failed(self, job: RankJob) -> None:
         """Compare parameters of ranks after equal numbers of steps; the exception may be due to a difference."""
@@ -266,16 +268,20 @@ class Replicas(Watcher):
     def _compare_states(self, key: Any, log: OptimizerLog) -> None:
         """Compare which parameters have an optimizer state before the first step: on all ranks, or on none."""
         met = self._states.setdefault(key, {})
-        there = frozenset(at for at, one in enumerate(log.parameters) if log.optimizer.state.get(one))
-        met[log.rank] = (log, there, find_site())
+        state_places = frozenset(
+            at for at, parameter in enumerate(log.parameters) if log.optimizer.state.get(parameter)
+        )
+        met[log.rank] = (log, state_places, find_site())
         peers = self._peers(log)
-        if peers and all(one.rank in met for one in peers):
-            found = {one: met[one.rank][1] for one in peers}
-            if any(found.values()) and not all(found.values()):
-                said = {one: "has a state" if there else "has no state" for one, there in found.items()}
-                where = _ranks([one for one, there in found.items() if there])
+        if peers and all(peer.rank in met for peer in peers):
+            states = {peer: met[peer.rank][1] for peer in peers}
+            if any(states.values()) and not all(states.values()):
+                words_by_log = {
+                    peer: "has a state" if has_state else "has no state" for peer, has_state in states.items()
+                }
+                where = _ranks([peer for peer, has_state in states.items() if has_state])
                 title = f"before the first step, the optimizer has a state only on {where}"
-                self._tell(key, "optimizer state mismatch", title, said, LOADED)
+                self._tell(key, "optimizer state mismatch", title, words_by_log, LOADED)
 
     # -- buffers
 
@@ -295,18 +301,20 @@ class Replicas(Watcher):
 
     def _meet_own_buffers(self, rank: Rank, module: Any) -> None:
         """Keep the buffers of a module whose gradients the program averages itself."""
-        bonds = [self.bonds.of(rank, one) for one in module.parameters()]
+        bonds = [self.bonds.of(rank, parameter) for parameter in module.parameters()]
         groups = {frozenset(bond.parameters) for bond in bonds if bond is not None and not bond.by_ddp}
         buffers = {
-            name: take_sample(one) for name, one in module.named_buffers() if is_plain(one) and one.is_floating_point()
+            name: take_sample(buffer)
+            for name, buffer in module.named_buffers()
+            if is_plain(buffer) and buffer.is_floating_point()
         }
         if None in bonds or len(groups) != 1 or not buffers:
             return
-        own = self._own_modules.setdefault(rank, [])
-        if module not in own:
-            own.append(module)
+        modules = self._own_modules.setdefault(rank, [])
+        if module not in modules:
+            modules.append(module)
         which = sum(log.count for log in self.logs.of_rank(rank))
-        met = self._own_evaluated.setdefault((*groups, own.index(module), which), {})
+        met = self._own_evaluated.setdefault((*groups, modules.index(module), which), {})
         met.setdefault(rank, (module, buffers, find_site()))
 
     def _meet_buffers(self, rank: Rank, ddp: Any, meetings: dict[Any, Any]) -> None:
@@ -319,7 +327,7 @@ class Replicas(Watcher):
         met = meetings.setdefault((group, number, which), {})
         if rank in met:
             return
-        buffers = {name: take_sample(one) for name, one in ddp.module.named_buffers() if is_plain(one)}
+        buffers = {name: take_sample(buffer) for name, buffer in ddp.module.named_buffers() if is_plain(buffer)}
         met[rank] = (ddp, buffers, find_site())
         if len(met) == len(group.ranks) and meetings is self._called:
             self._compare_buffers(number, met, BUFFERS)
@@ -330,21 +338,21 @@ class Replicas(Watcher):
         rank, (_, first, _) = next(iter(met.items()))
         key = (rank.job.number, "buffers", number)
         for name in first:
-            found = {rank: buffers[name] for rank, (_, buffers, _) in met.items() if name in buffers}
-            values = list(found.values())
+            by_rank = {rank: buffers[name] for rank, (_, buffers, _) in met.items() if name in buffers}
+            values = list(by_rank.values())
             if key not in self._silent and any(are_unlike(values[0], other, 0.0) for other in values[1:]):
                 self._silent.add(key)
                 together = group_places(
-                    (rank.number, words, met[rank][2]) for rank, words in _show(name, found).items()
+                    (rank.number, words, met[rank][2]) for rank, words in _show(name, by_rank).items()
                 )
                 who = format_ranks([rank.number for rank in met])
                 title = f"the buffer {name} differs between {who} during evaluation"
                 self.tell(next(iter(met)).job, ProgramFinding("buffer mismatch", title, together, advice))
 
-    def _tell(self, key: Any, kind: str, title: str, said: dict[OptimizerLog, str], advice: str) -> None:
+    def _tell(self, key: Any, kind: str, title: str, words_by_log: dict[OptimizerLog, str], advice: str) -> None:
         self._silent.add(key)
-        places = group_places((log.rank.number, words, log.last) for log, words in said.items())
-        self.tell(next(iter(said)).rank.job, ProgramFinding(kind, title, places, advice))
+        places = group_places((log.rank.number, words, log.last) for log, words in words_by_log.items())
+        self.tell(next(iter(words_by_log)).rank.job, ProgramFinding(kind, title, places, advice))
 
 
 def _ranks(logs: Iterable[OptimizerLog]) -> str:

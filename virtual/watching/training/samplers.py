@@ -72,20 +72,24 @@ class Samplers(Watcher):
 
     def _compare(self, met: dict[Rank, Any]) -> None:
         samplers = list(met.values())
-        if any(one.num_replicas != len(met) or len(one.dataset) != len(samplers[0].dataset) for one in samplers):
+        if any(
+            sampler.num_replicas != len(met) or len(sampler.dataset) != len(samplers[0].dataset) for sampler in samplers
+        ):
             return
-        if len({one.rank for one in samplers}) < len(met):
-            title = f"several ranks use the same part of the data: rank= is {sorted(one.rank for one in samplers)}"
+        if len({sampler.rank for sampler in samplers}) < len(met):
+            title = (
+                f"several ranks use the same part of the data: rank= is {sorted(sampler.rank for sampler in samplers)}"
+            )
             self._tell(met, dict.fromkeys(met, "creates its sampler"), title, OWN_PLACE)
-        elif all(one.shuffle for one in samplers) and len({one.seed for one in samplers}) > 1:
+        elif all(sampler.shuffle for sampler in samplers) and len({sampler.seed for sampler in samplers}) > 1:
             title = "every rank shuffles with a different seed, so parts overlap and some samples are never used"
-            self._tell(met, {rank: f"seed {one.seed}" for rank, one in met.items()}, title, ONE_SEED)
-        elif len({tuple(one.dataset.indices) for one in samplers if isinstance(one.dataset, Subset)}) > 1:
+            self._tell(met, {rank: f"seed {sampler.seed}" for rank, sampler in met.items()}, title, ONE_SEED)
+        elif len({tuple(sampler.dataset.indices) for sampler in samplers if isinstance(sampler.dataset, Subset)}) > 1:
             title = "every rank splits the data set differently, so test samples of one rank may train another"
             self._tell(met, dict.fromkeys(met, "creates its sampler"), title, ONE_SPLIT)
 
-    def _tell(self, met: dict[Rank, Any], said: dict[Rank, str], title: str, advice: str) -> None:
-        places = group_places((rank.number, words, self._logs[met[rank]].site) for rank, words in said.items())
+    def _tell(self, met: dict[Rank, Any], words_by_rank: dict[Rank, str], title: str, advice: str) -> None:
+        places = group_places((rank.number, words, self._logs[met[rank]].site) for rank, words in words_by_rank.items())
         self.tell(next(iter(met)).job, ProgramFinding("sampler", title, places, advice))
 
 
@@ -116,26 +120,26 @@ class GatheredOrder(Watcher):
         if ranks == sampler.num_replicas > 1 and rows and rows[0] == sampler.num_samples:
             taken = [tensors[0] for tensors in posted.exchange.taken]
             _keep(self._parts.setdefault(posted.rank, []), taken)
-            if len({one.untyped_storage().data_ptr() for one in taken}) == 1:
+            if len({tensor.untyped_storage().data_ptr() for tensor in taken}) == 1:
                 _keep(self._wholes.setdefault(posted.rank, []), taken[0])
 
-    def joined(self, rank: Rank, parts: Sequence[Any], whole: Any) -> None:
+    def joined(self, rank: Rank, parts: Sequence[Any], concatenated: Any) -> None:
         """Follow a tensor that is made of parts, or of the rows of another tensor."""
         known = self._parts.get(rank, ())
         if len(parts) == 1:
             is_whole = self._is_whole(rank, parts[0])
         else:
-            is_whole = any(len(one) == len(parts) and all(map(_is_same, one, parts)) for one in known)
+            is_whole = any(len(gathered) == len(parts) and all(map(_is_same, gathered, parts)) for gathered in known)
         if is_whole:
-            _keep(self._wholes.setdefault(rank, []), whole)
+            _keep(self._wholes.setdefault(rank, []), concatenated)
 
-    def compared(self, rank: Rank, one: Any, other: Any) -> None:
+    def compared(self, rank: Rank, tensor: Any, other: Any) -> None:
         sampler = self._sampler.get(rank)
-        if sampler is None or one.shape != other.shape or not one.shape:
+        if sampler is None or tensor.shape != other.shape or not tensor.shape:
             return
-        if one.shape[0] not in (sampler.total_size, len(sampler.dataset)):
+        if tensor.shape[0] not in (sampler.total_size, len(sampler.dataset)):
             return
-        if self._is_whole(rank, one) != self._is_whole(rank, other):
+        if self._is_whole(rank, tensor) != self._is_whole(rank, other):
             title = (
                 "results that were gathered rank by rank are compared with labels in another order: a "
                 f"DistributedSampler gives rank r the samples r, r + {sampler.num_replicas}, ..."
@@ -146,11 +150,11 @@ class GatheredOrder(Watcher):
         return any(_is_same(tensor, known) for known in self._wholes.get(rank, ()))
 
 
-def _is_same(one: Any, other: Any) -> bool:
+def _is_same(tensor: Any, other: Any) -> bool:
     """Return whether two tensors share their memory."""
-    return bool(one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr())
+    return bool(tensor.untyped_storage().data_ptr() == other.untyped_storage().data_ptr())
 
 
-def _keep(known: list[Any], found: Any) -> None:
-    known.append(found)
+def _keep(known: list[Any], value: Any) -> None:
+    known.append(value)
     del known[:-KEPT]

@@ -50,7 +50,7 @@ class ShardFactors(Watcher):
         )
         log = next(iter(met))
         title = (
-            f"before step {step}, {format_ranks(one.rank.number for one in met)} multiply the gradients of their "
+            f"before step {step}, {format_ranks(other.rank.number for other in met)} multiply the gradients of their "
             "shards by different factors"
         )
         advice = OF_FSDP_1 if find_shard_ranks(log.parameters[0]) else GLOBAL
@@ -59,6 +59,6 @@ class ShardFactors(Watcher):
 
 def _sample(log: OptimizerLog) -> Values:
     """Return a few values of the gradients of a rank's shards."""
-    gradients = [one.grad for one in log.parameters if one.grad is not None]
-    local = [one.to_local() if hasattr(one, "to_local") else one for one in gradients]
-    return np.concatenate([np.zeros(0), *(take_sample(one, 8) for one in local if one.numel())])
+    gradients = [parameter.grad for parameter in log.parameters if parameter.grad is not None]
+    local = [gradient.to_local() if hasattr(gradient, "to_local") else gradient for gradient in gradients]
+    return np.concatenate([np.zeros(0), *(take_sample(gradient, 8) for gradient in local if gradient.numel())])
