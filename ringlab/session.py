@@ -66,12 +66,16 @@ class Session:
 
         Raises InputError for an invalid file, and for a given calibration that the scenario does not use.
         """
-        given = self.calibration
-        file = None if given is None or isinstance(given, Calibration) else check_path("calibration", given)
-        if given is not None and not _uses_calibration(scenario):
+        calibration = self.calibration
+        file = (
+            None
+            if calibration is None or isinstance(calibration, Calibration)
+            else check_path("calibration", calibration)
+        )
+        if calibration is not None and not _uses_calibration(scenario):
             raise InputError(f"{scenario.path}: calibration is not used, as all costs are described; remove it")
-        if isinstance(given, Calibration):
-            return given
+        if isinstance(calibration, Calibration):
+            return calibration
         if file is not None:
             return read_calibration(file)
         ranks = needed_ranks(scenario)
@@ -252,8 +256,8 @@ def _has_auto(scenario: LoadedScenario) -> bool:
 
 def _calls_to_time(scenario: LoadedScenario) -> list[CollectiveCall]:
     """Return the collectives whose message sizes the calibration measures."""
-    asked = scenario.collective.calls(scenario.cluster.world_size) if scenario.collective else ()
-    return performance_model(scenario.cluster).calls_to_measure(asked)
+    calls = scenario.collective.calls(scenario.cluster.world_size) if scenario.collective else ()
+    return performance_model(scenario.cluster).calls_to_measure(calls)
 
 
 def _trainings_to_time(scenario: LoadedScenario) -> list[Training]:

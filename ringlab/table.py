@@ -116,7 +116,7 @@ class Table:
         limits = [_narrow_widths(*column) for column in zip(self.headings, columns, strict=True)]
         if self.letters and limits[0][0] <= width // 3:  # the names stay on one line
             limits[0] = limits[0][:1] * len(limits[0])
-        widths = [whole for whole, *_ in limits]
+        widths = [full_width for full_width, *_ in limits]
         for least in zip(*limits, strict=True):
             while sum(widths) > width - 2 * len(widths) and any(map(gt, widths, least)):
                 widths[max(range(len(widths)), key=lambda at: (widths[at] > least[at]) * widths[at])] -= 1

@@ -31,6 +31,6 @@ def run(
     <VirtualAnswer of train.py --epochs 1: 64 ranks, 27.5 ms>
     """
     cluster = on if isinstance(on, Cluster) else choose_cluster(on, ranks)
-    asked = VirtualOptions(UserProgram(str(program), arguments), ranks, cluster, **options)
+    virtual_options = VirtualOptions(UserProgram(str(program), arguments), ranks, cluster, **options)
     check_torch()
-    return run_virtually(asked, timeout, show)
+    return run_virtually(virtual_options, timeout, show)

@@ -90,8 +90,8 @@ def describe(files: Sequence[Path | str], *, system: str | None = None, keys: Se
     """
     facts = read_facts(check_sequence("files", files, of="files"))
     named = {} if system is None else machine_line(check_text("system", system, "dgx-h100"))
-    given = parse_keys(check_sequence("keys", keys, of="texts like 'nodes=2'"))
-    machine = describe_machine(facts, {**named, **given})
+    key_values = parse_keys(check_sequence("keys", keys, of="texts like 'nodes=2'"))
+    machine = describe_machine(facts, {**named, **key_values})
     if machine.missing:
         raise InputError(f"{files[0]}: {machine.missing}")
     known = {**machine.keys, **_seen(machine)}

@@ -132,8 +132,8 @@ def animate_command(
     check_outputs(drawn.json_to, output, reads=drawn.calibration)
     session = drawn.session()
     if is_record(source):
-        asked = {"--size": drawn.size, "--calibration": drawn.calibration, "--set": set_keys}
-        check_unused(source, ONE_RUN, **{"--algorithm": algorithm, **asked})
+        other_options = {"--size": drawn.size, "--calibration": drawn.calibration, "--set": set_keys}
+        check_unused(source, ONE_RUN, **{"--algorithm": algorithm, **other_options})
         answer = draw_trace(read_run(source), output, session)
     else:
         scenario, named = load_drawn(source, algorithm, set_keys or ())
@@ -169,8 +169,8 @@ def plot_command(
     check_outputs(drawn.json_to, output, reads=drawn.calibration)
     session = drawn.session()
     if is_record(source):
-        asked = {"--size": drawn.size, "--calibration": drawn.calibration, "--set": set_keys}
-        check_unused(source, ONE_RUN, **{"--algorithm": algorithm, **asked})
+        other_options = {"--size": drawn.size, "--calibration": drawn.calibration, "--set": set_keys}
+        check_unused(source, ONE_RUN, **{"--algorithm": algorithm, **other_options})
         answer = plot_trace(kind, source, output)
     else:
         answer = plot_scenario(load_scenario(source, *(set_keys or ())), kind, output, algorithm, drawn.size, session)
@@ -226,9 +226,9 @@ def is_record(source: str | Path) -> bool:
 
 def check_unused(source: str | Path, why: str, **arguments: object) -> None:
     """Raise InputError with the reason ``why`` if an argument has no effect on a picture of ``source``."""
-    given = [name for name, value in arguments.items() if value]
-    if given:
-        raise InputError(f"{source}: {why}; remove {' and '.join(given)}")
+    names = [name for name, value in arguments.items() if value]
+    if names:
+        raise InputError(f"{source}: {why}; remove {' and '.join(names)}")
 
 
 def draw_trace(trace: Trace, path: Path | str, session: Session) -> Picture:

@@ -304,7 +304,7 @@ def _directives(job: Job, options: SlurmOptions) -> Iterator[str]:
         raise InputError(
             f"invalid time limit {quote(options.time_limit)}: write minutes, hours as 24:00:00, or days as 2-00:00:00"
         )
-    given: dict[str, object] = {
+    directives: dict[str, object] = {
         "job-name": job.name,
         "nodes": job.nodes,
         "ntasks-per-node": 1,
@@ -317,7 +317,7 @@ def _directives(job: Job, options: SlurmOptions) -> Iterator[str]:
         "open-mode": "append",
     }
     others = [directive.partition("=")[0] for directive in options.directives]
-    for name, value in given.items():
+    for name, value in directives.items():
         if value is not None and f"--{name}" not in others:
             yield f"--{name}={_checked(f'--{name}', str(value))}"
     yield from ("--requeue", f"--signal=B:USR1@{NOTICE_S}") if job.resumes else ("--no-requeue",)

@@ -346,14 +346,14 @@ def command(
     """
     check_outputs(outputs.json_to, files.trace, files.recording, files.report)
     words = program[1 + (program[1:2] == ["--"]) :]
-    asked = make_options(UserProgram(program[0], tuple(words), is_module=module), options)
-    if not asked.program.is_module:
-        asked.program.compile()  # a name mistyped is told before torch is imported
+    request = make_options(UserProgram(program[0], tuple(words), is_module=module), options)
+    if not request.program.is_module:
+        request.program.compile()  # a name mistyped is told before torch is imported
     check_torch()
     show: Show = show_on_own
     if outputs.json_to == "-":
         show = lambda stream, text: show_on_own("stderr", text)  # noqa: E731
-    answer = run_virtually(asked, options.timeout, show)
+    answer = run_virtually(request, options.timeout, show)
     writers = answer.writers(files.trace, files.recording, files.report)
     deliver(answer, outputs.json_to, *writers, explain=outputs.explain)
     if answer.findings:
@@ -368,24 +368,24 @@ def run_virtually(options: VirtualOptions, timeout: float, show: Show) -> Virtua
     return VirtualAnswer.of(finished, options, watch.share_of_others() if watch is not None else None)
 
 
-def make_options(program: UserProgram, asked: ProgramOptions) -> VirtualOptions:
+def make_options(program: UserProgram, request: ProgramOptions) -> VirtualOptions:
     """Return the options of a run. Raise InputError."""
-    cluster = choose_cluster(asked.on, asked.ranks)
+    cluster = choose_cluster(request.on, request.ranks)
     return VirtualOptions(
         program,
-        asked.ranks,
+        request.ranks,
         cluster,
-        per_node=asked.per_node or (_gpus_of_a_node(cluster) if asked.ranks else None),
-        compute=asked.compute,
-        launch_s=parse_latency(asked.launch),
-        timing=asked.timing,  # type: ignore[arg-type]  # looked at there
-        acts_as=asked.acts_as,
-        gpu=asked.gpu,
-        own=frozenset(asked.own or ()),
-        strict=asked.strict,
-        fake=asked.fake,
-        only=_numbers(asked.only) if asked.only else (),
-        algorithms=read_algorithms(asked.algorithm or ()),
+        per_node=request.per_node or (_gpus_of_a_node(cluster) if request.ranks else None),
+        compute=request.compute,
+        launch_s=parse_latency(request.launch),
+        timing=request.timing,  # type: ignore[arg-type]  # looked at there
+        acts_as=request.acts_as,
+        gpu=request.gpu,
+        own=frozenset(request.own or ()),
+        strict=request.strict,
+        fake=request.fake,
+        only=_numbers(request.only) if request.only else (),
+        algorithms=read_algorithms(request.algorithm or ()),
     )
 
 

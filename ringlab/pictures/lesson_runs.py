@@ -130,12 +130,12 @@ def _find_buffers(
     messages, ranks = trace.messages, trace.world_size
     places = contents[0][0]
     wanted = tuple(range(ranks)) if shown.root is None else (shown.root,)
-    whole = [sum(value_at(rank, place) for rank in wanted) for place in places]
+    totals = [sum(value_at(rank, place) for rank in wanted) for place in places]
     every, start, changes = sum(1 << rank for rank in wanted), list[int](), list[tuple[float, int, int, int]]()
 
     def encode(value: float, at: int) -> int:
         bits = sum(1 << rank for rank in counts_in(value) if rank < ranks)
-        return bits | COMPLETE * (value == whole[at])
+        return bits | COMPLETE * (value == totals[at])
 
     for rank in range(ranks):
         got = sorted((float(messages.end[each]), int(each)) for each in np.flatnonzero(messages.dst == rank))

@@ -53,12 +53,12 @@ def waterfall(answer: ScenarioAnswer[Any]) -> "tuple[str, list[viz.Bar]]":
     return f"{shown[0][1].collective} of {format_size(largest)}{below}", bars
 
 
-def _bars(group: str, name: str, whole: Any, parts: Mapping[str, Any]) -> "Iterator[viz.Bar]":
+def _bars(group: str, name: str, total: Any, parts: Mapping[str, Any]) -> "Iterator[viz.Bar]":
     """Yield one bar, or in a comparison two: predicted and measured."""
-    if not isinstance(whole, SideBySide):
-        yield viz.Bar(group, name, {} if whole is None else _lasting(parts), whole)
+    if not isinstance(total, SideBySide):
+        yield viz.Bar(group, name, {} if total is None else _lasting(parts), total)
         return
-    for side, seconds in (("predicted", whole.predicted), ("measured", whole.measured)):
+    for side, seconds in (("predicted", total.predicted), ("measured", total.measured)):
         if seconds is not None:
             of_side = {key: getattr(each, side) for key, each in parts.items()}
             yield viz.Bar(group, f"{name}, {side}", _lasting(of_side), seconds)
@@ -86,11 +86,11 @@ def scaling_curves(
     Runs that are too large are left out and reported to ``progress``. Raises InputError without a training, and for
     this machine, because its calibration is only valid for all its ranks.
     """
-    trainings, whole = predictable(scenario.trainings), scenario.cluster
+    trainings, cluster = predictable(scenario.trainings), scenario.cluster
     if not trainings:
         raise InputError(f"{scenario.path}: a [training] table is required to plot its scaling")
     with refusals_about(str(scenario.path)):
-        firsts = [whole.on_first(ranks) for ranks in doublings(whole.world_size)]
+        firsts = [cluster.on_first(ranks) for ranks in doublings(cluster.world_size)]
     points, refused = _points(trainings, firsts, calibration)
     if not any(points):
         raise refused[0]

@@ -52,12 +52,12 @@ class OneRun:
 
     def simulate(self) -> Trace:
         """Return the trace. Raise InputError for an unknown name."""
-        asked, cluster = self._asked(), self.scenario.cluster
+        job, cluster = self._asked(), self.scenario.cluster
         resolved: CollectiveCall | Training
-        if isinstance(asked, Training):
-            resolved = resolve_training(asked, cluster, self.calibration)
+        if isinstance(job, Training):
+            resolved = resolve_training(job, cluster, self.calibration)
         else:
-            resolved = resolve_auto(asked, cluster, self.calibration)
+            resolved = resolve_auto(job, cluster, self.calibration)
         model = performance_model(cluster, self.calibration)
         _check_recorded(resolved, model)
         return simulate(model, resolved, engine=self.engine, faults=self.scenario.faults)
@@ -67,10 +67,10 @@ class OneRun:
         try:
             return self.simulate()
         except ProgramError as error:
-            asked = self._asked()
-            if isinstance(asked, Training):
+            job = self._asked()
+            if isinstance(job, Training):
                 raise
-            call = resolve_auto(asked, self.scenario.cluster, self.calibration)
+            call = resolve_auto(job, self.scenario.cluster, self.calibration)
             return run_to_failure(call, self.scenario.cluster, error, calibration=self.calibration)
 
     def check_recordable(self) -> None:
@@ -78,10 +78,10 @@ class OneRun:
 
         Raises InputError for an unknown name, and ProgramError for an incorrect program.
         """
-        asked = self._asked()
-        called = asked.program if isinstance(asked, Training) else asked.algorithm
+        job = self._asked()
+        called = job.program if isinstance(job, Training) else job.algorithm
         if called is not None and called.is_decided:
-            _check_recorded(asked, performance_model(self.scenario.cluster))
+            _check_recorded(job, performance_model(self.scenario.cluster))
 
     def _asked(self) -> CollectiveCall | Training:
         """Return the collective or the training, possibly with ``auto``."""
@@ -113,10 +113,10 @@ class OneRun:
         return candidates[fitting[-1]]
 
 
-def _check_recorded(asked: CollectiveCall | Training, model: PerformanceModel) -> None:
+def _check_recorded(job: CollectiveCall | Training, model: PerformanceModel) -> None:
     """Raise TooLarge if a run has too many messages to record, in all steps of a training together."""
-    carried = model.carried(asked)
-    if carried is not None and (isinstance(asked, CollectiveCall) or not model.has_no_messages(asked)):
+    carried = model.carried(job)
+    if carried is not None and (isinstance(job, CollectiveCall) or not model.has_no_messages(job)):
         most, too_many = Gigabyte.RECORDED, "to be looked at one by one"
         check_messages(carried.algorithm, model.cluster.world_size, carried.root, carried.times, most, too_many)
 
@@ -210,8 +210,8 @@ def _mend(scenario: LoadedScenario, cables: set[frozenset[str]], limits: RunLimi
     """Return the scenario with its degraded links repaired, or its saturated links wider."""
     degraded = [fault for fault in scenario.faults.links if frozenset(fault.between) in cables]
     if limits.kind == "slow" and degraded:
-        kept = tuple(fault for fault in scenario.faults.links if fault not in degraded)
-        return replace(scenario, faults=replace(scenario.faults, links=kept))
+        links = tuple(fault for fault in scenario.faults.links if fault not in degraded)
+        return replace(scenario, faults=replace(scenario.faults, links=links))
     graph = scenario.cluster.graph.copy()
     factor = WIDER if limits.kind == "full" else 1 / limits.cables[0].peak
     for src, dst, link in graph.edges(data=True):

@@ -227,16 +227,16 @@ def _describe_failures(stuck: StuckRun) -> list[str]:
 
 def _main_cause(waiting: Waiting) -> str:
     """Describe the main part of the critical path: a degraded link if it takes long, or else the longest part."""
-    whole = waiting.critical_path_s
-    if whole <= 0 or not waiting.critical_path:
+    path_s = waiting.critical_path_s
+    if path_s <= 0 or not waiting.critical_path:
         return ""
     link = waiting.degraded_links[0] if waiting.degraded_links else None
-    if link is not None and link.s >= WORTH_NAMING * whole:
-        return f"; {link.s / whole:.0%} of that is messages over {_describe_link(link)}"
+    if link is not None and link.s >= WORTH_NAMING * path_s:
+        return f"; {link.s / path_s:.0%} of that is messages over {_describe_link(link)}"
     part = waiting.critical_path[0]
-    if part.s < WORTH_NAMING * whole:
+    if part.s < WORTH_NAMING * path_s:
         return f"; no part of that is larger than {WORTH_NAMING:.0%}"
-    return f"; the largest part is {part.what}, {part.s / whole:.0%}"
+    return f"; the largest part is {part.what}, {part.s / path_s:.0%}"
 
 
 def _describe_link(link: LinkPart) -> str:
@@ -293,10 +293,10 @@ def _describe_waiting(waiting: Waiting) -> str:
 
 
 def _describe_critical_path(waiting: Waiting) -> str:
-    whole = waiting.critical_path_s
-    if whole <= 0:
+    path_s = waiting.critical_path_s
+    if path_s <= 0:
         return ""
-    parts = [f"{part.what} {part.s / whole:.0%}" for part in waiting.critical_path[:MOST_NAMED]]
-    links = [f"{_describe_link(link)}, {link.s / whole:.0%}" for link in waiting.degraded_links[:MOST_NAMED]]
+    parts = [f"{part.what} {part.s / path_s:.0%}" for part in waiting.critical_path[:MOST_NAMED]]
+    links = [f"{_describe_link(link)}, {link.s / path_s:.0%}" for link in waiting.degraded_links[:MOST_NAMED]]
     over = f"; messages over {', '.join(links)}" if links else ""
     return f"The critical path: {', '.join(parts)}{over}."

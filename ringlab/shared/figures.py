@@ -202,8 +202,8 @@ class PhaseSeconds(NamedTuple):
         took_part = np.bincount(site, minlength=len(steps) * trace.world_size).reshape(shape) > 0
         seconds, masks = spans.end - spans.begin, [spans.named(name) for name in PHASES]
         phases = [np.bincount(site[mask], seconds[mask], took_part.size).reshape(shape) for mask in masks]
-        kept = steps >= warmup if (steps >= warmup).any() else np.ones(len(steps), np.bool_)
-        return cls(steps[kept], np.array(phases, np.float64)[:, kept], took_part[kept])
+        is_counted = steps >= warmup if (steps >= warmup).any() else np.ones(len(steps), np.bool_)
+        return cls(steps[is_counted], np.array(phases, np.float64)[:, is_counted], took_part[is_counted])
 
     def median_over_steps(self, values: Floats) -> float:
         """Return the mean over the ranks, then the median over the steps, of ``values`` [steps, ranks]."""

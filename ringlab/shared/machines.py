@@ -97,11 +97,15 @@ def find_price(spread: SpreadTraining, base: SpreadTraining, counts: Sequence[in
     type: the cluster's own if it is sold, or one with the same GPUs and links and at least as fast NICs.
     """
     stated = spread.training.price_per_hour
-    system, own = (each.cluster.system if isinstance(each.cluster, NcclCluster) else None for each in (spread, base))
+    system, base_system = (
+        each.cluster.system if isinstance(each.cluster, NcclCluster) else None for each in (spread, base)
+    )
     gpu = None
     if system is not None:
         gpu = str(machine_entries().get(str(system.preset), {}).get("gpu", system.gpu.name))
-    is_own = system is None or own is None or (system.preset, system.gpu) == (own.preset, own.gpu)
+    is_own = (
+        system is None or base_system is None or (system.preset, system.gpu) == (base_system.preset, base_system.gpu)
+    )
     if stated is not None and (is_own or stated != base.training.price_per_hour):
         of = f"{gpu} at " if gpu is not None else ""
         return DevicePrice(stated, f"{of}${stated:.2f} an hour: {PRICE_KEY}.")

@@ -188,10 +188,10 @@ def find_belief(gpu: str, framework: str, runs: Path | None = None) -> tuple[Bel
     """
     if runs is not None:
         return _of_file(runs)
-    kept = find_own_runs(gpu, framework)
-    if kept is None:
+    own_runs = find_own_runs(gpu, framework)
+    if own_runs is None:
         return believe(), None
-    return kept.belief, f"Adapted to {kept.title}."
+    return own_runs.belief, f"Adapted to {own_runs.title}."
 
 
 @cache

@@ -66,15 +66,15 @@ CheckOpt = Annotated[
 ]
 
 
-def drawing(what: str, about: str, *names: str, metavar: str = "FILE") -> Any:
-    """Return the option of a file in which ``what`` is drawn. An unsupported suffix is rejected immediately."""
+def drawing(subject: str, about: str, *names: str, metavar: str = "FILE") -> Any:
+    """Return the option of a file in which ``subject`` is drawn. An unsupported suffix is rejected immediately."""
 
     def check(path: Path | None) -> Path | None:
         if path is None:
             return None
         from viz.file_types import check_file  # commands that draw nothing do without
 
-        return check_file(path, what)
+        return check_file(path, subject)
 
     return typer.Option(*names, metavar=metavar, help=about, callback=check)
 
@@ -122,8 +122,8 @@ class SizeOptions:
         >>> SizeOptions(sequence=2048).overrides
         ('training.sequence=2048',)
         """
-        given = {"training.sequence": self.sequence, "plan.target_tokens": self.target_tokens}
-        return tuple(f"{key}={value}" for key, value in given.items() if value is not None)
+        values = {"training.sequence": self.sequence, "plan.target_tokens": self.target_tokens}
+        return tuple(f"{key}={value}" for key, value in values.items() if value is not None)
 
 
 @dataclass(frozen=True)
@@ -158,24 +158,25 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     >>> draw(file="a", width=3)
     a Size(width=3)
     """
-    asked = signature(command, eval_str=True)
-    annotations = {name: parameter.annotation for name, parameter in asked.parameters.items()}
+    command_signature = signature(command, eval_str=True)
+    annotations = {name: parameter.annotation for name, parameter in command_signature.parameters.items()}
     groups: dict[str, Any] = {name: group for name, group in annotations.items() if is_dataclass(group)}
     options = {name: _options(group) for name, group in groups.items()}
 
     @wraps(command)
-    def call(**given: Any) -> None:
+    def call(**values: Any) -> None:
         made = {
-            name: group(**{each.name: given.pop(each.name) for each in options[name]}) for name, group in groups.items()
+            name: group(**{each.name: values.pop(each.name) for each in options[name]})
+            for name, group in groups.items()
         }
-        command(**given, **made)
+        command(**values, **made)
 
     parameters = [
         each.replace(kind=Parameter.KEYWORD_ONLY)
-        for name, parameter in asked.parameters.items()
+        for name, parameter in command_signature.parameters.items()
         for each in options.get(name, [parameter])
     ]
-    call.__signature__ = asked.replace(parameters=parameters)  # type: ignore[attr-defined]
+    call.__signature__ = command_signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {each.name: each.annotation for each in parameters}
     return call
 

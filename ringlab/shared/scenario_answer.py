@@ -259,7 +259,7 @@ def _results(cluster: Cluster) -> Iterator[Part]:
 
     headings = ["sync", "throughput\n(samples/s)", "examples\n(all ranks)", "held-out\n(%)"]
     headings.append("communication\n(% of step)")
-    return _grouped("Training", headings, [cluster], lambda one: [*map(row, one.training)], words=2)
+    return _grouped("Training", headings, [cluster], lambda answer: [*map(row, answer.training)], words=2)
 
 
 def _with_faults(clusters: Sequence[Cluster]) -> Iterator[Part]:

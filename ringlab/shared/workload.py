@@ -78,18 +78,18 @@ class WorkCount(NamedTuple):
     collectives: int = 1  # that are simulated one after the other in a repetition
 
 
-def is_auto(asked: CollectiveCall | Training) -> bool:
+def is_auto(job: CollectiveCall | Training) -> bool:
     """Return whether the algorithm was resolved from ``auto``."""
-    algorithm = asked.algorithm if isinstance(asked, CollectiveCall) else asked.gradient_sync
+    algorithm = job.algorithm if isinstance(job, CollectiveCall) else job.gradient_sync
     return algorithm is not None and algorithm.by_model
 
 
-def count_work(asked: CollectiveCall | Training, model: PerformanceModel, faults: Faults) -> WorkCount:
+def count_work(job: CollectiveCall | Training, model: PerformanceModel, faults: Faults) -> WorkCount:
     """Return the number of messages to simulate, 0 if a formula predicts the row.
 
     Raises TooLarge, and ProgramError for an incorrect program.
     """
-    carried = model.carried(asked)
+    carried = model.carried(job)
     if carried is None:
         return WorkCount()
     messages = compact_schedule(carried.algorithm, model.cluster.world_size, carried.root).messages

@@ -290,7 +290,7 @@ def measurements(options: BenchOptions, calibration: Calibration | None = None) 
             f"backend; run `ringlab calibrate --ranks {options.ranks}`, with `--backend nccl` for nccl"
         )
     sizes = grow_sizes(options.begin, options.end, options.factor)
-    return tuple(_measurement(options, found, size, calibration) for size in sizes for found in algorithms)
+    return tuple(_measurement(options, algorithm, size, calibration) for size in sizes for algorithm in algorithms)
 
 
 def _measurement(

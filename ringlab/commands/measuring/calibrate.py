@@ -216,11 +216,11 @@ def calibrate_nccl(
     InputError.
     """
     described = None if scenario is None else system_of_scenario(scenario, "--nccl-tests")
-    given = parse_keys(keys)
-    ranks = described.ranks if described else int(given.get("nodes", 0)) * int(given.get("gpus", 0))
+    settings = parse_keys(keys)
+    ranks = described.ranks if described else int(settings.get("nodes", 0)) * int(settings.get("gpus", 0))
     output = read_nccl_tests(file, collective, ranks)
     run = output.as_one_run()
-    described = described or _of_words(file, run, system, given)
+    described = described or _of_words(file, run, system, settings)
     check_gpu(file, run, described)
     calibration = make_calibration(described, run, str(file))
     measured = describe_system(described.slug, calibration.system)

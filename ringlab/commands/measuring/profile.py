@@ -184,27 +184,27 @@ def profile_model(model: str, **timing: Any) -> ProfileAnswer:
     1000
     """
     check_text("model", model, "resnet50")
-    asked = ProfileOptions(**timing)
-    batch_size, shape = asked.batch_size, parse_shape(asked.shape)
+    options = ProfileOptions(**timing)
+    batch_size, shape = options.batch_size, parse_shape(options.shape)
     if batch_size is None:
-        for option, given in (("--trace", asked.trace), ("--dataset", asked.dataset)):
-            if given is not None:
-                raise InputError(f"{option} {given} requires a batch size; add for example --batch-size 32")
+        for option, file in (("--trace", options.trace), ("--dataset", options.dataset)):
+            if file is not None:
+                raise InputError(f"{option} {file} requires a batch size; add for example --batch-size 32")
     if model in shipped_model_profiles() and batch_size is None and shape is None:
         return ProfileAnswer(find_model_profile(model))
-    loading = None if asked.dataset is None else _loading(model, shape, asked)
+    loading = None if options.dataset is None else _loading(model, shape, options)
     profile = trace_model(model, shape)
     if batch_size is None:
         return ProfileAnswer(profile)
-    if asked.trace is not None:
-        measured = measured_by_profiler(asked.trace, profile, batch_size, asked.device)
+    if options.trace is not None:
+        measured = measured_by_profiler(options.trace, profile, batch_size, options.device)
     else:
         from realcomm.profiling.measured import load_seconds, measure  # imports torch
         from realcomm.profiling.model_sources import find_model
 
         measured = measure(
-            find_model(model, shape), profile, batch_size, device=asked.device, precision=asked.precision,
-            steps=asked.steps, threads=asked.threads,
+            find_model(model, shape), profile, batch_size, device=options.device, precision=options.precision,
+            steps=options.steps, threads=options.threads,
         )  # fmt: skip
         if loading is not None:
             measured = measured._replace(loading=load_seconds(loading, batch_size))

@@ -96,13 +96,13 @@ def command(
         raise InputError("--check requires [training.parallelism]; for replicas, set check_every in [training]")
     loaded = load_scenario(scenario, *changes)
     check_outputs(outputs.json_to, also.trace, training.weights, reads=real.calibration)
-    kept = Kept(training.resume, training.watch(), training.weights)
+    files = Kept(training.resume, training.watch(), training.weights)
     with keep_broken_trace(also.trace):
-        answer = run(loaded, real_session(real), kept, emulate=real.emulate)
+        answer = run(loaded, real_session(real), files, emulate=real.emulate)
     writers = [partial(answer.traces[-1].write, also.trace)] if also.trace is not None and answer.traces else []
     deliver(answer, outputs.json_to, *writers, explain=outputs.explain)
-    if kept.watch is not None and is_first_rank():
-        make_console(stderr=True).print(kept.watch.describe(), soft_wrap=True)
+    if files.watch is not None and is_first_rank():
+        make_console(stderr=True).print(files.watch.describe(), soft_wrap=True)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -181,7 +181,7 @@ class Work(NamedTuple):
         return replace(answer, **conclude(answer, self.scenario)._asdict())
 
 
-def run(scenario: LoadedScenario, session: Session, kept: Kept, emulate: bool = False) -> RunAnswer:
+def run(scenario: LoadedScenario, session: Session, files: Kept, emulate: bool = False) -> RunAnswer:
     """Run a scenario on real processes of this machine. ``emulate`` also emulates the scenario's network.
 
     The calibration resolves algorithms named ``auto``, and is measured if missing. Raises InputError and RunFailed.
@@ -193,7 +193,7 @@ def run(scenario: LoadedScenario, session: Session, kept: Kept, emulate: bool = 
         runnable = on_emulated(runnable)
         calibration = session.calibration_to_choose(runnable)
         with emulated(runnable.cluster, progress) as network:
-            return measure(runnable, calibration, session, kept, network)
+            return measure(runnable, calibration, session, files, network)
     if spans_nodes(session.timeout_s):
         progress.note(f"warning: the nodes of the launcher are taken for {cluster.title}")
         if has_stale_store():
@@ -205,14 +205,14 @@ def run(scenario: LoadedScenario, session: Session, kept: Kept, emulate: bool = 
         progress.note(warning)
     if runnable != scenario:
         progress.note('warning: "nccl" is NCCL\'s own choice of algorithms and is left out, because gloo cannot run it')
-    return measure(runnable, session.calibration_to_choose(runnable), session, kept)
+    return measure(runnable, session.calibration_to_choose(runnable), session, files)
 
 
 def measure(
     scenario: LoadedScenario,
     calibration: Calibration | None,
     session: Session,
-    kept: Kept,
+    files: Kept,
     network: "RankNetwork | None" = None,
 ) -> RunAnswer:
     """Run the collectives and trainings of a scenario, on an emulated ``network`` if given.
@@ -220,16 +220,16 @@ def measure(
     A training is stopped if no step ends within the session's timeout. Raises InputError, RunFailed, and, before the
     first measurement, ProgramError.
     """
-    work, progress, watch = Work.of(scenario, calibration), session.progress, kept.watch
-    _check_single(work.jobs, "--weights", kept.weights)
+    work, progress, watch = Work.of(scenario, calibration), session.progress, files.watch
+    _check_single(work.jobs, "--weights", files.weights)
     session.report_images(work.jobs)
-    starts = _find_starts(work.jobs, scenario.cluster.world_size, kept.resume, progress)
+    starts = _find_starts(work.jobs, scenario.cluster.world_size, files.resume, progress)
     options: dict[str, Any] = {"backend": session.backend, "timeout": session.timeout_s, "network": network}
     measured: dict[CollectiveCall | Training, Trace] = {}
     if watch is not None and not work.trainings:
         raise InputError("--log-dir requires a scenario with a training")
     watched: AbstractContextManager[list[Observer]] = (
-        nullcontext([]) if watch is None else watch.observing(resumes=kept.resume is not None)
+        nullcontext([]) if watch is None else watch.observing(resumes=files.resume is not None)
     )
     preload_for(work.jobs)  # the server of all ranks starts with the first collective
     with watched as observers:
@@ -237,9 +237,9 @@ def measure(
             with progress.task(f"measuring {call.algorithm.full_name}, {call.nbytes} bytes") as tick:
                 measured[call] = realcomm.run(call, scenario.cluster, **options, progress=tick)
         for job, start in zip(work.jobs, starts, strict=True):
-            given: dict[str, Any] = {"resume": start, "observers": observers, "weights_file": kept.weights}
+            start_options: dict[str, Any] = {"resume": start, "observers": observers, "weights_file": files.weights}
             with _noting_checkpoint(job), progress.task(f"training with {job.sync_name}") as tick:
-                measured[job] = realcomm.train(job, scenario.cluster, **options, **given, progress=tick)
+                measured[job] = realcomm.train(job, scenario.cluster, **options, **start_options, progress=tick)
     return work.answer(measured)
 
 

@@ -206,16 +206,18 @@ def compare_strategy(
     weights = None if weights is None else check_path("weights", weights)
     with refusals_about(f"{job.spread.path}: cluster"):
         job.spread.cluster.check_measurable(session.backend, gpu_names)
-    asked = ask_collectives([job.job])
-    ranks, load = _launch(job, session, "calibrate_and_train", [job.plan, asked, weights])
+    questions = ask_collectives([job.job])
+    ranks, load = _launch(job, session, "calibrate_and_train", [job.plan, questions, weights])
     timed, results = zip(*ranks, strict=True)
-    pieces = known_pieces(job.job.model, asked, timed)
+    pieces = known_pieces(job.job.model, questions, timed)
     is_gloo = session.backend == "gloo"
     predicted = predict_step(job.job, job.world_size, pieces, gloo=is_gloo, ahead=job.plan.loads_ahead)
     return _checked(_answer(job, results, load, predicted), check_all)
 
 
-def _launch(job: StrategyJob, session: Session, worker: str, given: list[Any]) -> tuple[list[Any], MachineLoad | None]:
+def _launch(
+    job: StrategyJob, session: Session, worker: str, arguments: list[Any]
+) -> tuple[list[Any], MachineLoad | None]:
     """Return the results of the ranks, and the load of other processes."""
     check_launch(job.world_size, session.backend, session.timeout_s)
     check_torch()
@@ -225,7 +227,7 @@ def _launch(job: StrategyJob, session: Session, worker: str, given: list[Any]) -
         ranks = launch(
             f"realcomm.strategies.training:{worker}",
             job.world_size,
-            *given,
+            *arguments,
             backend=session.backend,
             timeout=session.timeout_s,
             progress=tick,
@@ -248,7 +250,7 @@ def _answer(
     fullest = max((rank.held for rank in results), key=sum)
     alone_losses = alone.losses if alone else []
     total = None if predicted is None else predicted.parts.total
-    kept = {} if predicted is None else predicted.states._asdict()
+    states = {} if predicted is None else predicted.states._asdict()
     parts = {} if predicted is None else predicted.parts.as_dict()
     return StrategyAnswer(
         title=job.spread.title,
@@ -262,7 +264,7 @@ def _answer(
         interval_s=None if total is None else (total / WITHIN, total * WITHIN),
         parts_s={name: value for name, value in parts.items() if value > 1e-6} or None,
         samples_per_s=side_by_side(total and plan.batch_size / total, plan.batch_size / step),
-        held_bytes={name: side_by_side(kept.get(name), float(size)) for name, size in fullest._asdict().items()},
+        held_bytes={name: side_by_side(states.get(name), float(size)) for name, size in fullest._asdict().items()},
         losses=losses,
         alone_losses=tuple(alone_losses),
         alone_step_s=median(alone.step_s[min(1, len(alone.step_s) - 1) :]) if alone else None,

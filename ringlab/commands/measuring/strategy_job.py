@@ -117,12 +117,12 @@ def plan_strategy(
 
 def _check_keys(training: TrainingSection) -> None:
     """Raise InputError for unsupported keys."""
-    asked = {key: getattr(training, key) for key in training.model_fields_set}
-    for key in asked.keys() - {*KNOWN, *PREDICTED_BY}:
-        if (key, asked[key]) == ("precision", "float32"):
+    values = {key: getattr(training, key) for key in training.model_fields_set}
+    for key in values.keys() - {*KNOWN, *PREDICTED_BY}:
+        if (key, values[key]) == ("precision", "float32"):
             continue
         raise InputError(
-            f"{key} = {quote(asked[key])} is not supported with [training.parallelism], which trains "
+            f"{key} = {quote(values[key])} is not supported with [training.parallelism], which trains "
             f"on random samples or a dataset, in float32, with {', '.join(LEARNT_BY)}; remove {key}, "
             "or remove parallelism to train replicas"
         )
@@ -147,13 +147,13 @@ def _find_images(training: TrainingSection, plan: "StrategyPlan", folder: Path) 
     """Return the image dataset of a replica; None for random samples. Raise InputError."""
     from realcomm.strategies.plan import count_classes
 
-    given = {key: getattr(training, key) for key in OF_IMAGES if key in training.model_fields_set}
+    values = {key: getattr(training, key) for key in OF_IMAGES if key in training.model_fields_set}
     if training.dataset in ("", "synthetic"):
         return None
-    if "data_folder" in given:
-        given["data_folder"] = str(folder / Path(training.data_folder).expanduser())
+    if "data_folder" in values:
+        values["data_folder"] = str(folder / Path(training.data_folder).expanduser())
     if "images" in training.model_fields_set:
-        given["images"] = training.images
+        values["images"] = training.images
     parallelism = plan.parallelism
     return Training(
         None,
@@ -163,7 +163,7 @@ def _find_images(training: TrainingSection, plan: "StrategyPlan", folder: Path) 
         seed=training.seed,
         image_shape=plan.source.sample,  # type: ignore[arg-type]  # of another length it is refused
         classes=count_classes(plan.model, plan.sample),
-        **given,
+        **values,
     )
 
 
@@ -236,7 +236,7 @@ def question_of(call: Call) -> "Question":
 
 def ask_collectives(jobs: Sequence[TrainingJob]) -> "list[Question]":
     """Return the collectives, without duplicates, that the jobs are predicted to call in a step."""
-    return [*dict.fromkeys(question_of(one) for job in jobs for calls in stage_calls(job) for one in calls)]
+    return [*dict.fromkeys(question_of(call) for job in jobs for calls in stage_calls(job) for call in calls)]
 
 
 class KnownPieces(NamedTuple):
@@ -249,7 +249,7 @@ class KnownPieces(NamedTuple):
 
     def seconds(self, calls: Iterable[Call]) -> float:
         """Return the total time of calls that run one after another, in seconds."""
-        return sum(one.times * self.collectives[question_of(one)] for one in calls)
+        return sum(call.times * self.collectives[question_of(call)] for call in calls)
 
 
 class StrategyPrediction(NamedTuple):
@@ -261,7 +261,7 @@ class StrategyPrediction(NamedTuple):
 
 def known_pieces(profile: ModelProfile, questions: "Sequence[Question]", pieces: "Sequence[RankTimes]") -> KnownPieces:
     """Combine the times that all ranks measured."""
-    seconds = {one: max(rank.collectives_s[place] for rank in pieces) for place, one in enumerate(questions)}
+    seconds = {question: max(rank.collectives_s[place] for rank in pieces) for place, question in enumerate(questions)}
     middle = sorted(pieces, key=lambda rank: rank.computing.step)[len(pieces) // 2].computing
     optimizer = median(rank.optimizer_s for rank in pieces)
     computing = replace(as_measured(replace(profile, measured=(middle,))), optimizer=optimizer)
@@ -295,15 +295,15 @@ def predict_step(
 
 def _optimizer_seconds(job: TrainingJob, pieces: KnownPieces) -> float:
     """Return the time of the optimizer for one rank's states, in seconds."""
-    states = max(one.optimizer for one in stage_states(job))
+    states = max(state.optimizer for state in stage_states(job))
     return pieces.computing.optimizer * states / (STATES[job.optimizer] * job.model.parameters)
 
 
 def _split(job: TrainingJob, calls: Sequence[Call]) -> tuple[list[Call], list[Call]]:
     """Split the calls into those within layers and those on the data axis. Neither has messages between stages."""
     parallelism = job.parallelism
-    within = [one for one in calls if parallelism.tensor > 1 and one.group == Group(parallelism.tensor)]
-    return within, [one for one in calls if one not in within and one.collective != "send_recv"]
+    within = [call for call in calls if parallelism.tensor > 1 and call.group == Group(parallelism.tensor)]
+    return within, [call for call in calls if call not in within and call.collective != "send_recv"]
 
 
 def _pipelined(
@@ -316,19 +316,19 @@ def _pipelined(
     """
     parallelism, profile = job.parallelism, job.model
     stages = cut_stages(profile, parallelism.pipeline * parallelism.virtual)
-    whole = [a + b for a, b in zip(pieces.computing.forward, pieces.computing.backward, strict=True)]
+    layer_seconds = [a + b for a, b in zip(pieces.computing.forward, pieces.computing.backward, strict=True)]
     of_block = {block.name: 0.0 for block in profile.blocks}
-    for layer, seconds in zip(profile.layers, whole, strict=True):
+    for layer, seconds in zip(profile.layers, layer_seconds, strict=True):
         of_block[layer.block] += job.microbatch * seconds / parallelism.tensor
     busy = np.array([[sum(of_block[block.name] for block in stage) for stage in stages]])
-    split = [_split(job, one) for one in calls]
+    split = [_split(job, stage) for stage in calls]
     inside = [pieces.seconds(within) for within, _ in split]
     each = [
         inside[number % parallelism.pipeline] / parallelism.pieces / parallelism.virtual
         for number in range(len(stages))
     ]
-    messages = [one for own in calls for one in own if one.collective == "send_recv"]
-    send = max((pieces.collectives[question_of(one)] for one in messages), default=0.0)
+    messages = [call for stage in calls for call in stage if call.collective == "send_recv"]
+    send = max((pieces.collectives[question_of(message)] for message in messages), default=0.0)
     ahead = busy * sum(pieces.computing.forward) / pieces.computing.sample + np.array([each]) / 2
     back = busy + np.array([each]) - ahead
     schedule = "gpipe" if parallelism.schedule == "naive" else parallelism.schedule

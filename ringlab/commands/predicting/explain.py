@@ -260,11 +260,13 @@ def _lines(cluster: NcclCluster, comm: Communicator) -> Iterator[str]:
     yield f"NCCL {'.'.join(map(str, comm.version))}" + (
         f", one process for {comm.one_process} GPUs" if comm.one_process > 1 else ""
     )
-    given = [
+    settings = [
         (VARIABLES[key], value) for key, value in vars(comm.settings).items() if value is not None and key != "version"
     ]
-    if given:
-        yield "set: " + " ".join(f"{name}={int(value) if isinstance(value, bool) else value}" for name, value in given)
+    if settings:
+        yield "set: " + " ".join(
+            f"{name}={int(value) if isinstance(value, bool) else value}" for name, value in settings
+        )
 
 
 def _gigabytes(rate: float) -> str:

@@ -125,21 +125,21 @@ def explain_measured(
     'as expected'
     """
     check_path("file", file)
-    given = read_keys("--set", parse_keys(check_sequence("keys", keys, of="texts like 'nodes=2'")))
+    values = read_keys("--set", parse_keys(check_sequence("keys", keys, of="texts like 'nodes=2'")))
     if scenario is not None and not isinstance(scenario, LoadedScenario):
         raise InputError(f"scenario is {quote(scenario)}; give a scenario, as of ringlab.load")
-    if scenario is not None and given:
+    if scenario is not None and values:
         raise InputError("keys describe a machine without a scenario; override keys of the scenario instead")
     system = None if scenario is None else system_of_scenario(scenario, "--measured")
     settings = scenario.cluster.settings if scenario and isinstance(scenario.cluster, NcclCluster) else NcclSettings()
-    asked = scenario.collective.name if scenario and scenario.collective else None
-    ranks = system.ranks if system else int(given.get("nodes", 0)) * int(given.get("gpus", 0))
-    output = read_nccl_tests(file, asked if asked in COLLECTIVES else None, ranks)
+    collective = scenario.collective.name if scenario and scenario.collective else None
+    ranks = system.ranks if system else int(values.get("nodes", 0)) * int(values.get("gpus", 0))
+    output = read_nccl_tests(file, collective if collective in COLLECTIVES else None, ranks)
     facts = Facts() if system else read_facts([file])
     tables, notes = list[MeasuredSweep](), dict[str, None]()
     for run in output.runs:
         if run.rows:
-            machine = _of_scenario(file, run, system) if system else _describe(facts, run, given)
+            machine = _of_scenario(file, run, system) if system else _describe(facts, run, values)
             series = MeasuredTable(str(file), run.rows).series(run.ranks or machine.nodes * machine.gpus)
             tables += [_judge(run, sizes, machine, settings) for sizes in series.values()]
             notes |= dict.fromkeys((*(f"guess: {guess}" for guess in run.guesses), *machine.notes))
@@ -168,16 +168,16 @@ def _of_scenario(file: Path | str, run: NcclTestsRun, system: System) -> _Descri
     return _Described(system.nodes, system.gpus, system)
 
 
-def _describe(facts: Facts, run: NcclTestsRun, given: Mapping[str, Any]) -> _Described:
+def _describe(facts: Facts, run: NcclTestsRun, values: Mapping[str, Any]) -> _Described:
     """Return the machine of a run from its device list, a log in the same file, and the user's keys."""
-    nodes, gpus, notes = _find_shape(facts, run, given)
+    nodes, gpus, notes = _find_shape(facts, run, values)
     if not gpus:
         unknown = f"the number of hosts of the {run.ranks} ranks" if run.ranks else "the number of ranks"
         missing = f"the file does not list devices, so {unknown} is unknown; pass --set nodes=2 --set gpus=8"
         return _Described(0, run.ranks, None, missing=missing)
     procs = {"procs": run.procs} if run.hosts else {}
     version = {"nccl": ".".join(map(str, run.version))} if run.version else {}
-    described = describe_machine(facts, {**procs, **version, **given, "nodes": nodes, "gpus": gpus})
+    described = describe_machine(facts, {**procs, **version, **values, "nodes": nodes, "gpus": gpus})
     if described.missing:
         return _Described(nodes, gpus, None, tuple(notes), described.missing)
     system = described.system()
@@ -190,18 +190,18 @@ def _describe(facts: Facts, run: NcclTestsRun, given: Mapping[str, Any]) -> _Des
     return _Described(nodes, gpus, system, tuple(notes))
 
 
-def _find_shape(facts: Facts, run: NcclTestsRun, given: Mapping[str, Any]) -> tuple[int, int, list[str]]:
+def _find_shape(facts: Facts, run: NcclTestsRun, values: Mapping[str, Any]) -> tuple[int, int, list[str]]:
     """Return the hosts and the GPUs per host, 0 if unknown, and the guesses. Raise InputError for contradictions."""
-    known = describe_machine(facts, given).keys
+    known = describe_machine(facts, values).keys
     nodes, gpus = (int(known[key].value) if key in known else 0 for key in ("nodes", "gpus"))
-    if nodes * gpus == run.ranks or (not run.ranks and {"nodes", "gpus"} <= given.keys()):
+    if nodes * gpus == run.ranks or (not run.ranks and {"nodes", "gpus"} <= values.keys()):
         return nodes, gpus, []
-    if run.ranks and "gpus" not in given and "nodes" in given and run.ranks % nodes == 0:
+    if run.ranks and "gpus" not in values and "nodes" in values and run.ranks % nodes == 0:
         return nodes, run.ranks // nodes, []
-    if run.ranks and "nodes" not in given and "gpus" in given and run.ranks % gpus == 0:
+    if run.ranks and "nodes" not in values and "gpus" in values and run.ranks % gpus == 0:
         return run.ranks // gpus, gpus, []
-    if run.ranks and {"nodes", "gpus"} & given.keys():
-        stated = ", ".join(f"{key} = {given[key]}" for key in ("nodes", "gpus") if key in given)
+    if run.ranks and {"nodes", "gpus"} & values.keys():
+        stated = ", ".join(f"{key} = {values[key]}" for key in ("nodes", "gpus") if key in values)
         raise InputError(f"--set: {stated}, but line {run.line} begins a run of {count(run.ranks, 'rank')}; change it")
     if run.hosts and run.ranks % run.hosts == 0:
         return run.hosts, run.gpus, []

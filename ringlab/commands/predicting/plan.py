@@ -61,11 +61,11 @@ class PlanOptions:
                 check_number(name, value, above=0)
         with refusals_about("--deadline"):
             hours = None if self.deadline is None else parse_hours(self.deadline)
-        asked = {"target_samples": self.target_samples, "budget": self.budget, "deadline": hours}
-        given = {key: value for key, value in asked.items() if value is not None}
+        fields = {"target_samples": self.target_samples, "budget": self.budget, "deadline": hours}
+        changes = {key: value for key, value in fields.items() if value is not None}
         if self.target_samples is not None and section.target_tokens is not None:
             section = section.model_copy(update={"target_tokens": None})
-        return section.model_copy(update=given | {"spot": self.spot or section.spot})
+        return section.model_copy(update=changes | {"spot": self.spot or section.spot})
 
 
 @with_groups
@@ -234,7 +234,7 @@ def plan(
     *overrides: str,
     progress: Progress | None = None,
     today: date | None = None,
-    **asked: Any,
+    **fields: Any,
 ) -> PlanAnswer:
     """Find the instance types that train a scenario's model on time and on budget; arguments override ``[plan]``.
 
@@ -246,7 +246,7 @@ def plan(
     >>> found.candidates[0].cost <= found.candidates[1].cost
     True
     """
-    options, when = PlanOptions(**asked), date.today() if today is None else today
+    options, when = PlanOptions(**fields), date.today() if today is None else today
     if not isinstance(when, date):
         raise InputError(f"today is {quote(when)}; give a datetime.date")
     planned = read_planned_training(str(scenario), overrides)
@@ -354,14 +354,14 @@ def _step_source(planned: PlannedTraining, job: TrainingJob, gpus: Collection[st
     language = replace(job, optimizer=named_optimizer(planned.training))
     if known or planned.training.compute is not None or not is_language(language):
         return CandidateSteps(job, GpuRates(job, known, gpus))
-    own = {gpu: runs for gpu in sorted(gpus) if (runs := find_own_runs(gpu, job.framework)) is not None}
+    own_runs = {gpu: runs for gpu in sorted(gpus) if (runs := find_own_runs(gpu, job.framework)) is not None}
     is_searched = "parallelism" not in planned.training.model_fields_set
-    return CandidateSteps(language, own=own, is_searched=is_searched)
+    return CandidateSteps(language, own=own_runs, is_searched=is_searched)
 
 
 def _unpublished(within: Sequence[CostEstimate], steps: CandidateSteps) -> Iterator[str]:
     """Yield a note on the candidates' GPUs without a published run."""
-    gpus = dict.fromkeys(one.candidate.instance.gpu for one in within)
+    gpus = dict.fromkeys(row.candidate.instance.gpu for row in within)
     unseen = [gpu for gpu in gpus if not steps.is_published(gpu)]
     if unseen:
         yield describe_unpublished(unseen)
@@ -393,11 +393,12 @@ def _advise(within: Sequence[CostEstimate], ranked: Sequence[CostEstimate], limi
         step = first.step
         risk = describe_chance(f"On {first.candidate.label}", step.memory_bytes or 0.0, step.chance_to_run)
         return " ".join([f"{which}: {_describe(first)}{more}.", *filter(None, [risk])])
-    asked = [f"within {limits.deadline:.3g} h"] * (limits.deadline < inf)
-    asked += [f"for ${limits.budget:.4g}"] * (limits.budget < inf)
+    limit_texts = [f"within {limits.deadline:.3g} h"] * (limits.deadline < inf)
+    limit_texts += [f"for ${limits.budget:.4g}"] * (limits.budget < inf)
     fastest = min(ranked, key=lambda estimate: estimate.hours)
     return (
-        f"No candidate finishes {' and '.join(asked)}. Fastest: {_describe(fastest)}. Cheapest: {_describe(ranked[0])}."
+        f"No candidate finishes {' and '.join(limit_texts)}. Fastest: {_describe(fastest)}. "
+        f"Cheapest: {_describe(ranked[0])}."
     )
 
 

@@ -96,8 +96,12 @@ def command(
         from ringlab.commands.predicting.predict_sweep import predict_sweep  # imports worker processes
 
         check_outputs(json_to, options.plot, reads=session.file)
-        given: dict[str, Any] = {"calibration": session.file, "engine": session.engine, "progress": session.progress}
-        swept = predict_sweep(scenario, options.sweep, *overrides, **given)
+        arguments: dict[str, Any] = {
+            "calibration": session.file,
+            "engine": session.engine,
+            "progress": session.progress,
+        }
+        swept = predict_sweep(scenario, options.sweep, *overrides, **arguments)
         deliver(swept, json_to, draw_to(swept, options.plot, json_to))
     elif options == PredictOptions(explain=options.explain) and (ranks := devices_to_predict(scenario, overrides)):
         _predict_devices(scenario, overrides, replace(options, devices=str(ranks)), json_to)

@@ -167,18 +167,18 @@ def parse_sweep(text: str, option: str = "--sweep") -> tuple[str, list[str]]:
     >>> parse_sweep("cluster.bandwidth=1..5Gbit/s"), parse_sweep("cluster.hosts=2..32*4")
     (('cluster.bandwidth', ['1 Gbit/s', '2 Gbit/s', '4 Gbit/s', '5 Gbit/s']), ('cluster.hosts', ['2', '8', '32']))
     """
-    key, equals, given = check_text(option, text, "cluster.bandwidth=1..100Gbit/s").partition("=")
+    key, equals, range_text = check_text(option, text, "cluster.bandwidth=1..100Gbit/s").partition("=")
     where = f"{option} {cut(text)}"
-    if not equals or not key.strip() or not given.strip():
+    if not equals or not key.strip() or not range_text.strip():
         raise InputError(f"{where}: write section.key=values, {ACCEPTED}")
-    match = _RANGE.fullmatch(given.strip())
+    match = _RANGE.fullmatch(range_text.strip())
     if match:
         values = _grown(where, float(match[1]), float(match[2]), float(match[4] or FACTOR))
         unit = f" {match[3].strip()}" if match[3] else ""
         return key.strip(), [f"{value:.12g}{unit}" for value in values]
-    if ".." in given:
-        raise InputError(f"{where}: {quote(given)} is not a valid range; write {ACCEPTED}")
-    listed = [value.strip() for value in given.split(",")]
+    if ".." in range_text:
+        raise InputError(f"{where}: {quote(range_text)} is not a valid range; write {ACCEPTED}")
+    listed = [value.strip() for value in range_text.split(",")]
     if not all(listed) or len(listed) > MOST_CASES:
         raise InputError(f"{where}: the list must have 1 to {MOST_CASES:,} values, none of them empty")
     return key.strip(), [value for value, _ in groupby(_with_unit(listed))]

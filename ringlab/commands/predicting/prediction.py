@@ -85,15 +85,15 @@ def predict(scenario: LoadedScenario, session: Session | None = None, in_turns: 
         simulated, interrupted = simulator.simulate(rows, tick)
         if simulator.refused and not simulated:
             raise simulator.refused[0]
-        own, *others = _group_by_cluster(simulator.places, simulated)
+        base, *others = _group_by_cluster(simulator.places, simulated)
         if not interrupted:
-            own = simulator.with_uncertainty(own, in_turns)
+            base = simulator.with_uncertainty(base, in_turns)
         answer = Prediction(
             title=scenario.title,
             file=str(scenario.path),
             cluster=scenario.cluster.title,
-            collectives=own.collectives,
-            training=own.training,
+            collectives=base.collectives,
+            training=base.training,
             what_ifs=tuple(other for other in others if not interrupted or other.collectives or other.training),
         )
         try:
@@ -135,8 +135,8 @@ class Row(NamedTuple):
     @property
     def name(self) -> str:
         """The name for the progress bar."""
-        asked = self.asked
-        return asked.algorithm.full_name if isinstance(asked, CollectiveCall) else f"training/{asked.sync_name}"
+        job = self.asked
+        return job.algorithm.full_name if isinstance(job, CollectiveCall) else f"training/{job.sync_name}"
 
     @property
     def may_be_too_large(self) -> bool:
@@ -199,14 +199,14 @@ class _Simulator:
                 *(resolved[alike, training] for training in trainings),
             ]
             seen: set[Asked] = set()
-            for asked in every:
+            for job in every:
                 try:
-                    work = WorkCount() if asked in seen else count_work(asked, model, place.faults)
+                    work = WorkCount() if job in seen else count_work(job, model, place.faults)
                 except TooLarge as error:
-                    self._refuse(asked, error)
+                    self._refuse(job, error)
                     continue
-                seen.add(asked)
-                rows.append(Row(place, asked, work))
+                seen.add(job)
+                rows.append(Row(place, job, work))
         return rows
 
     def simulate(self, rows: Sequence[Row], tick: Tick) -> tuple[list[tuple[Row, Figures]], bool]:
@@ -299,34 +299,34 @@ class _Simulator:
         model = self.places[0].model
         largest = max((figures.bytes for _, figures in rows if isinstance(figures, CollectiveFigures)), default=None)
         ended = list[tuple[float, Asked]]()
-        for asked, figures in rows:
+        for job, figures in rows:
             if isinstance(figures, CollectiveFigures):
-                if figures.bytes == largest and figures.time_s is not None and model.carried(asked) is not None:
-                    ended.append((figures.time_s, asked))
+                if figures.bytes == largest and figures.time_s is not None and model.carried(job) is not None:
+                    ended.append((figures.time_s, job))
             elif largest is None and figures.step_s is not None:
-                ended.append((figures.step_s, asked))
-        users = [asked for _, asked in ended if isinstance(asked, CollectiveCall) and not asked.algorithm.is_builtin]
-        for asked in [min(ended, key=lambda pair: pair[0])[1], *users] if ended else []:
-            carried = model.carried(asked)
-            if carried is None or (isinstance(asked, Training) and model.has_no_messages(asked)):
+                ended.append((figures.step_s, job))
+        users = [call for _, call in ended if isinstance(call, CollectiveCall) and not call.algorithm.is_builtin]
+        for job in [min(ended, key=lambda pair: pair[0])[1], *users] if ended else []:
+            carried = model.carried(job)
+            if carried is None or (isinstance(job, Training) and model.has_no_messages(job)):
                 continue
             if compact_schedule(carried.algorithm, model.cluster.world_size, carried.root).messages > MOST_LOOKED_AT:
                 continue
-            name = f"training with {asked.sync_name}" if isinstance(asked, Training) else asked.algorithm.label
-            size = f", {format_size(asked.nbytes)}" if isinstance(asked, CollectiveCall) else ""
-            limits = find_limits(simulate(model, asked, steps=1, engine=self.engine, faults=self.places[0].faults))
+            name = f"training with {job.sync_name}" if isinstance(job, Training) else job.algorithm.label
+            size = f", {format_size(job.nbytes)}" if isinstance(job, CollectiveCall) else ""
+            limits = find_limits(simulate(model, job, steps=1, engine=self.engine, faults=self.places[0].faults))
             if limits.kind != "unknown":
                 yield f"What limits {name}{size}: {limits.heading}. {limits.sentence}"
 
-    def _refuse(self, asked: Asked, error: TooLarge) -> None:
-        hint = "; or name an algorithm in place of auto" if is_auto(asked) else ""
+    def _refuse(self, job: Asked, error: TooLarge) -> None:
+        hint = "; or name an algorithm in place of auto" if is_auto(job) else ""
         self.refused.append(TooLarge(f"{error}{hint}"))
 
-    def engine_of(self, asked: Asked, model: PerformanceModel) -> str | None:
+    def engine_of(self, job: Asked, model: PerformanceModel) -> str | None:
         """Return the engine; None if a formula predicts the row without simulating messages."""
-        if isinstance(asked, CollectiveCall):
-            return self.engine if asked.algorithm.has_program else None
-        return None if asked.gradient_sync is not None and model.has_no_messages(asked) else self.engine
+        if isinstance(job, CollectiveCall):
+            return self.engine if job.algorithm.has_program else None
+        return None if job.gradient_sync is not None and model.has_no_messages(job) else self.engine
 
     def _caveats(self) -> list[str]:
         """Return a sentence for each set of caveats, with the clusters that share it."""
@@ -339,40 +339,33 @@ class _Simulator:
 
 def _simulate_row(row: Row, engine: str | None, on_run: Callable[[], None]) -> Figures:
     """Simulate a row. Under faults, return the results of the repetition with the median time."""
-    place, asked = row.place, row.asked
-    run = partial(simulate, place.model, asked, engine=engine)
+    place, job = row.place, row.asked
+    run = partial(simulate, place.model, job, engine=engine)
     if place.faults == NO_FAULTS:
-        figures = _figures_of(asked, run(record=False))
+        figures = _figures_of(job, run(record=False))
         on_run()
         return figures
     record = Record.WAITS if row.work.messages <= MOST_RECORDED else Record.BRIEF_WAITS
-    steps = 1 if isinstance(asked, CollectiveCall) else place.model.steps
+    steps = 1 if isinstance(job, CollectiveCall) else place.model.steps
     trace, faults = repeat(
-        place.faults, place.cluster, run, partial(_seconds, asked), record=record, steps=steps, on_run=on_run
+        place.faults, place.cluster, run, partial(_seconds, job), record=record, steps=steps, on_run=on_run
     )
     transport = place.cluster.transport
-    if (
-        isinstance(asked, CollectiveCall)
-        and place.faults.slows_ranks
-        and transport is not None
-        and transport.gamma == 0
-    ):
+    if isinstance(job, CollectiveCall) and place.faults.slows_ranks and transport is not None and transport.gamma == 0:
         faults = replace(faults, computing="free")
-    return _figures_of(asked, trace, faults)
+    return _figures_of(job, trace, faults)
 
 
-def _figures_of(asked: Asked, trace: Trace, faults: FaultFigures | None = None) -> Figures:
+def _figures_of(job: Asked, trace: Trace, faults: FaultFigures | None = None) -> Figures:
     return (
-        collective_figures(trace, faults)
-        if isinstance(asked, CollectiveCall)
-        else training_figures(trace, asked, faults)
+        collective_figures(trace, faults) if isinstance(job, CollectiveCall) else training_figures(trace, job, faults)
     )
 
 
-def _seconds(asked: Asked, trace: Trace) -> float:
+def _seconds(job: Asked, trace: Trace) -> float:
     """Return the time of a collective or of a training step, in seconds."""
-    if isinstance(asked, CollectiveCall):
+    if isinstance(job, CollectiveCall):
         return trace.elapsed
-    seconds = training_figures(trace, asked).step_s
+    seconds = training_figures(trace, job).step_s
     assert seconds is not None, "a run that ended has a time"
     return seconds

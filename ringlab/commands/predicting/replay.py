@@ -144,8 +144,8 @@ def read_what_if(text: str, base: AskedReplay) -> AskedReplay:
         raise InputError("--what-if must not be empty; give a network, keys such as hosts=8, or all_reduce=ring")
     if any(key.partition("=")[0].removeprefix("cluster.") in PLACES for key in keys):
         return AskedReplay(shlex.join(keys), (), algorithms)
-    kept = base.changes if network == base.network else ()
-    return AskedReplay(network, (*kept, *keys), algorithms)
+    changes = base.changes if network == base.network else ()
+    return AskedReplay(network, (*changes, *keys), algorithms)
 
 
 def read_algorithms(texts: Sequence[str]) -> dict[str, str]:
@@ -266,17 +266,17 @@ def replay_file(file: Path | str, options: ReplayOptions, progress: Progress | N
         recording = widen(recording, options.ranks)
     calibration = None if options.calibration is None else read_calibration(options.calibration)
     base = AskedReplay(options.on, (), read_algorithms(options.algorithm or ()))
-    asked = [(text, read_what_if(text, base)) for text in options.what_if or ()]
+    variants = [(text, read_what_if(text, base)) for text in options.what_if or ()]
     with computing(progress, "replaying its messages"):
         replayer = Replayer(recording)
         run = _replayed(replayer, base, calibration)
-        what_ifs = [_row(text, _replayed(replayer, variant, calibration)) for text, variant in asked]
+        what_ifs = [_row(text, _replayed(replayer, variant, calibration)) for text, variant in variants]
         return _answer(str(file), recording, (options.on, run), what_ifs)
 
 
-def _replayed(replayer: Replayer, asked: AskedReplay, calibration: Calibration | None) -> ReplayedRun:
-    network = read_network(asked.network, replayer.recording.world_size, asked.changes)
-    algorithms: Mapping[str, str] = asked.algorithms
+def _replayed(replayer: Replayer, request: AskedReplay, calibration: Calibration | None) -> ReplayedRun:
+    network = read_network(request.network, replayer.recording.world_size, request.changes)
+    algorithms: Mapping[str, str] = request.algorithms
     return replayer.on(network.cluster, algorithms, calibration=calibration, faults=network.faults)
 
 

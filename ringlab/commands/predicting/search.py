@@ -454,7 +454,7 @@ def find_meshes(scenario: str | Path, options: SearchOptions, overrides: Sequenc
     base = read_spread_training(scenario, overrides)
     options = options.with_plan(base)
     key, values = (None, [""]) if options.what_if is None else parse_sweep(options.what_if, "--what-if")
-    cases, found, notes, refused = list[Case](), list[FoundMeshes](), dict[str, None](), list[str]()
+    cases, answers, notes, refused = list[Case](), list[FoundMeshes](), dict[str, None](), list[str]()
     varied = list[tuple[str, SpreadTraining, SearchOptions, list[int]]]()
     for value in values:
         try:
@@ -480,7 +480,7 @@ def find_meshes(scenario: str | Path, options: SearchOptions, overrides: Sequenc
                     meshes, note = keep_mesh(meshes, options.mesh)
                     notes[note] = None
                 cases.append(replace(_make_case(value, meshes, priced.dollars, used), fitting=fitting))
-                found.append(meshes)
+                answers.append(meshes)
                 about = (adapted, _describe_unpublished(job.gpu), *describe_network(spread.cluster), priced.note)
                 notes |= dict.fromkeys(filter(None, about))
         except InputError as error:
@@ -489,13 +489,13 @@ def find_meshes(scenario: str | Path, options: SearchOptions, overrides: Sequenc
                 raise
     if not cases:
         raise InputError(refused[0].removesuffix("."))
-    if found[0].job.framework == FRAMEWORKS[0]:
+    if answers[0].job.framework == FRAMEWORKS[0]:
         notes["No framework is named: its factor is 1. The published factors are within 10 % of 1."] = None
     if {*base.training.parallelism} - {"experts", "top_k"}:
         notes["All meshes are searched; `predict --devices` predicts the one in training.parallelism."] = None
     return SearchAnswer(
-        title=base.title, file=str(base.path), model=base.training.model, precision=found[0].job.precision,
-        notes=tuple(notes), found=tuple(found), cases=tuple(cases), key=key, refused=tuple(refused),
+        title=base.title, file=str(base.path), model=base.training.model, precision=answers[0].job.precision,
+        notes=tuple(notes), found=tuple(answers), cases=tuple(cases), key=key, refused=tuple(refused),
         tokens=options.tokens,
     )  # fmt: skip
 
