@@ -186,10 +186,10 @@ class OverlapCalibrator:
         loss = cross_entropy(self._model(images), labels)
         begin = perf_counter()
         loss.backward()
-        whole = perf_counter() - begin
+        elapsed = perf_counter() - begin
         for hook in hooks:
             hook.remove()
-        return [Gradient(nbytes, min(1.0, (at - begin) / whole)) for nbytes, at in times]
+        return [Gradient(nbytes, min(1.0, (at - begin) / elapsed)) for nbytes, at in times]
 
 
 def take_turns(rank: int, world_size: int, plan: CalibrationPlan) -> RankTurns:
@@ -243,10 +243,10 @@ def _calibrate_messages(bench: ProbeBench, queue: QueueBench | None, plan: Calib
 
 
 def _train_in_turns(
-    rank: int, world_size: int, whole: CalibrationPlan, plan: TrainingPlan, blocks_before: int
+    rank: int, world_size: int, calibration: CalibrationPlan, plan: TrainingPlan, blocks_before: int
 ) -> tuple[list[RankBlock], list[RankResult]]:
     """Calibrate the compute of a kind of training after ``before`` blocks, alternating with its trainings."""
-    _report_blocks(rank, whole, blocks_before)
+    _report_blocks(rank, calibration, blocks_before)
     calibrator = _TrainingCalibrator(rank, world_size, plan)
     running = list[RunningTraining]()
     for training in plan.runs:
@@ -254,11 +254,11 @@ def _train_in_turns(
         running.append(RunningTraining(rank, world_size, training, alone=alone))
     calibrator.warm_up()
     blocks = [calibrator.take_block()]
-    for turn in range(whole.turns):
+    for turn in range(calibration.turns):
         for trainings in _in_groups(running):
             for run in trainings:
-                run.take_steps(-(-(run.steps - run.done) // (whole.turns - turn)))
-            _report_blocks(rank, whole, blocks_before + len(blocks))
+                run.take_steps(-(-(run.steps - run.done) // (calibration.turns - turn)))
+            _report_blocks(rank, calibration, blocks_before + len(blocks))
             blocks.append(calibrator.take_block())
     return blocks, [run.finish() for run in running]
 

@@ -205,8 +205,8 @@ def _crowd_round(world_size: int, repetitions: list[list[Interval]]) -> CrowdRou
 
 def _medians(repetitions: list[list[Interval]]) -> list[float]:
     """Return the median seconds of several alternating calls, from first start to last end; all ranks call this."""
-    whole = [first_to_last(gather_intervals([*intervals])) for intervals in zip(*repetitions, strict=True)]
-    return [median_low([end - begin for begin, end in own]) for own in whole]
+    rounds = [first_to_last(gather_intervals([*intervals])) for intervals in zip(*repetitions, strict=True)]
+    return [median_low([end - begin for begin, end in intervals]) for intervals in rounds]
 
 
 def _own(world_size: int) -> dict[int, Callable[[], object]]:
@@ -290,7 +290,7 @@ def _send_undisturbed(rank: int, size: int, goodput: float) -> tuple[int, float,
     tries = [_send(rank, size)]
     while size > LONG_SIZE and len(tries) < ATTEMPTS and tries[-1][2] > (1 + SLOWER) * size / goodput:
         tries.append(_send(rank, size))
-    return min(tries, key=lambda found: found[2])
+    return min(tries, key=lambda timing: timing[2])
 
 
 def _send(rank: int, size: int) -> tuple[int, float, float]:

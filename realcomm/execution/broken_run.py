@@ -90,7 +90,7 @@ def make_broken_trace(
     """Return a Trace without a title that ends with the last known operation."""
     failed = {rank: max(0.0, at - start) for rank, at in error.failed.items()}
     ends = [*(message.end for message in messages), *(span.end for span in spans), *failed.values()]
-    times = [*ends, *(one.since for one in unfinished)]
+    times = [*ends, *(wait.since for wait in unfinished)]
     hosts = list(cluster.hosts)
     return Trace(
         "",

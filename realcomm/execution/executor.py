@@ -290,8 +290,8 @@ class Executor:
         begin = 0.0 if recorder is None else recorder.now()
         buffer[self._divided].div_(self.world_size)
         if recorder is not None:
-            whole = Write(reduce(0, into=0, count=self._builder.chunks), buffer, buffer, combines=True)
-            recorder.add_local(0, max(map(len, self._builder.programs)), whole, begin)
+            write = Write(reduce(0, into=0, count=self._builder.chunks), buffer, buffer, combines=True)
+            recorder.add_local(0, max(map(len, self._builder.programs)), write, begin)
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -98,13 +98,13 @@ def failure_by_exception(rank: int, error: BaseException, status: str) -> Failur
     """Return the failure of a rank that raised ``error``."""
     refused, lost_peer = isinstance(error, InputError), is_peer_lost(error)
     if refused:
-        what = text_of(error)
+        message_text = text_of(error)
     elif isinstance(error, RunFailed):
-        what = f"failed: {first_line(error)}"
+        message_text = f"failed: {first_line(error)}"
     else:
         how = "lost another rank:" if lost_peer else "failed with"
-        what = f"{how} {describe_error(error, _users_file(error))}"
-    return Failure(rank, what, status, refused, lost_peer, "".join(traceback.format_exception(error)))
+        message_text = f"{how} {describe_error(error, _users_file(error))}"
+    return Failure(rank, message_text, status, refused, lost_peer, "".join(traceback.format_exception(error)))
 
 
 @contextmanager
@@ -127,8 +127,8 @@ def failure_by_exit(rank: int, exitcode: int | None, status: str) -> Failure:
 
 def failure_by_server(rank: int, how: str, status: str) -> Failure:
     """Return the failure of a rank whose fork server has ended."""
-    what = f"was lost because the fork server {how}; run again to start a new one"
-    return Failure(rank, what, status)
+    message_text = f"was lost because the fork server {how}; run again to start a new one"
+    return Failure(rank, message_text, status)
 
 
 def describe_signal(number: int) -> str:

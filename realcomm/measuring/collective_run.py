@@ -168,23 +168,23 @@ def make_trace(cluster: Ranks, measurement: TimedCall, ranks: list[RankMeasureme
 def measure_all(
     measurements: Sequence[TimedCall],
     ranks: int,
-    found: Callable[[TimedCall, RankFigures], None],
+    report: Callable[[TimedCall, RankFigures], None],
     *,
     backend: str = "gloo",
     timeout: float = 600.0,
     network: RankNetwork | None = None,
 ) -> list[list[RankMeasurement]]:
-    """Measure with ``ranks`` processes of this machine, and call ``found`` with each measurement and its figures.
+    """Measure with ``ranks`` processes of this machine, and call ``report`` with each measurement and its figures.
 
     Return each rank's result for each measurement, with the events of the median repetition.
 
-    Raise RankFailed, TimedOut and InputError as ``launch`` does, after ``found`` was called for all finished
+    Raise RankFailed, TimedOut and InputError as ``launch`` does, after ``report`` was called for all finished
     measurements.
     """
 
     def receive(rank: int, done: int, total: int, text: str) -> None:
         if text.startswith(FOUND):
-            found(measurements[done], RankFigures(*json.loads(text.removeprefix(FOUND))))
+            report(measurements[done], RankFigures(*json.loads(text.removeprefix(FOUND))))
 
     by_rank: list[list[RankMeasurement]] = launch(
         *(f"{WORKERS}:measure_each", ranks, list(measurements)),

@@ -238,9 +238,9 @@ class RunningMeasurement:
 
     def result(self) -> RankMeasurement:
         """Return the result of all blocks; all ranks call this."""
-        whole = first_to_last(gather_intervals(self._intervals))
-        seconds, middle = [end - begin for begin, end in whole], median_index(whole)
-        begin, record, queued = whole[middle][0], self._records[middle], None
+        spans = first_to_last(gather_intervals(self._intervals))
+        seconds, middle = [end - begin for begin, end in spans], median_index(spans)
+        begin, record, queued = spans[middle][0], self._records[middle], None
         if self._buffer.is_cuda:  # recording adds work to the stream, so it gets a separate repetition
             begin, record = _record(self._executor, self._buffer)
             queued = _time_queued(self._executor, self._buffer)

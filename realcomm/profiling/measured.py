@@ -180,8 +180,8 @@ def _watch_step(model: nn.Module, batch: Tensor, precision: str, clock: HostCloc
 
 
 def _normalized(values: Sequence[float]) -> list[float]:
-    whole = sum(values)
-    return [value / whole for value in values] if whole > 0 else [1 / len(values)] * len(values)
+    total = sum(values)
+    return [value / total for value in values] if total > 0 else [1 / len(values)] * len(values)
 
 
 def load_seconds(training: Training, batch_size: int) -> float:

@@ -61,12 +61,12 @@ class WatchedOps(TorchDispatchMode, AbstractContextManager[Any]):
         self._hooks.close()
 
     def _entering(self, name: str) -> Callable[[nn.Module, Any], None]:
-        def enter(module: nn.Module, given: Any) -> None:
+        def enter(module: nn.Module, inputs: Any) -> None:
             self.stack.append(name)
 
         return enter
 
-    def _leave(self, module: nn.Module, given: Any, output: Any) -> None:
+    def _leave(self, module: nn.Module, inputs: Any, output: Any) -> None:
         self.stack.pop()
 
     @property
@@ -142,8 +142,8 @@ def _flops(op: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) ->
     overestimates.
     """
     if op is aten.convolution_backward:
-        (grad, given, weight), is_transposed, wanted = args[:3], args[7], args[10]
-        return int(2 * (given if is_transposed else grad).numel() * weight[0].numel() * sum(wanted[:2]))
+        (grad, inputs, weight), is_transposed, wanted = args[:3], args[7], args[10]
+        return int(2 * (inputs if is_transposed else grad).numel() * weight[0].numel() * sum(wanted[:2]))
     count = flop_registry.get(op)
     return int(count(*args, **kwargs, out_val=result)) if count is not None else 0
 
@@ -233,7 +233,7 @@ def _layers(model: nn.Module, few: _TracedStep, many: _TracedStep) -> Iterator[L
     if blocks.get(WHOLE) == WHOLE and LOSS in blocks:
         order[LOSS] = len(order)
     rows = []
-    for name in sorted([*names, *missed], key=lambda one: order[blocks[one]]):
+    for name in sorted([*names, *missed], key=lambda name: order[blocks[name]]):
         tensors = [each for each in _own(modules.get("" if name == WHOLE else name)) if id(each) not in taken]
         taken |= {id(each) for each in tensors}
         less, more = few.layers.get(name, _Counted()), many.layers.get(name, _Counted())
@@ -265,8 +265,8 @@ def _block_of(name: str, modules: dict[str, nn.Module]) -> str:
 def _is_stack(module: nn.Module) -> bool:
     """Return whether most parameters of a module are in a list of modules of one class, as in an encoder."""
     lists = [each for each in module.children() if isinstance(each, CONTAINERS) and len({*map(type, each)}) == 1]
-    whole = sum(each.numel() for each in module.parameters())
-    return any(len(each) > 1 and 2 * sum(p.numel() for p in each.parameters()) > whole for each in lists)
+    total = sum(each.numel() for each in module.parameters())
+    return any(len(each) > 1 and 2 * sum(p.numel() for p in each.parameters()) > total for each in lists)
 
 
 def _tensors(value: Any) -> list[Tensor]:

@@ -76,8 +76,8 @@ def _time_pieces(plan: StrategyPlan) -> RankTimes:
     threads = torch.get_num_threads() if device.type == "cpu" else None
     computing = measure(source, profile, samples, device=str(device), threads=threads)
     model = source.build().to(device)
-    kind, given = optimizer_of(plan.recipe)
-    optimizer = kind(model.parameters(), **given)
+    kind, options = optimizer_of(plan.recipe)
+    optimizer = kind(model.parameters(), **options)
     for each in model.parameters():
         each.grad = torch.zeros_like(each)
     return RankTimes(computing, _median_seconds(optimizer.step), _time_loading(plan))
@@ -98,12 +98,13 @@ class Turns:
     They are separate collectives, and steps without communication. All ranks take each turn together.
     """
 
-    def __init__(self, rank: int, world_size: int, plan: StrategyPlan, asked: Sequence[Question]) -> None:
+    def __init__(self, rank: int, world_size: int, plan: StrategyPlan, questions: Sequence[Question]) -> None:
         """Prepare the timed calls, and warm them up."""
         groups = {
-            shape: own_group(rank, world_size, *shape) for shape in dict.fromkeys(question[2:] for question in asked)
+            shape: own_group(rank, world_size, *shape)
+            for shape in dict.fromkeys(question[2:] for question in questions)
         }
-        calls = (_call(rank, question, groups[question[2:]]) for question in asked)
+        calls = (_call(rank, question, groups[question[2:]]) for question in questions)
         self._calls = [silent_step(plan, rank, world_size), *map(_in_a_row, calls)]
         self._seconds = [list[float]() for _ in self._calls]
         for _ in range(WARM_UP):
@@ -170,26 +171,26 @@ def _stages_step(
 ) -> Callable[[], object]:
     """Return a function that computes a pipeline rank's stages on each micro-batch."""
     blocks, pieces = named_blocks(model, plan.model), plan.parallelism.pieces
-    stages, given = (
+    stages, inputs = (
         [torch.nn.Sequential(*(blocks[name] for name in stage)) for stage in plan.stages],
         list[torch.Tensor](),
     )
     at, aims = samples.chunk(pieces)[0], targets.chunk(pieces)[0]
-    own = range(place, len(stages), plan.parallelism.pipeline)
+    stage_numbers = range(place, len(stages), plan.parallelism.pipeline)
     for number, stage in enumerate(stages):
-        given.append(at)
+        inputs.append(at)
         with torch.no_grad():
             at = move(stage, own_device())(at)
-        if number not in own:
+        if number not in stage_numbers:
             move(stage, torch.device("cpu"))
     kind, options = optimizer_of(plan.recipe)
-    optimizer = kind([each for number in own for each in stages[number].parameters()], **options)
+    optimizer = kind([each for number in stage_numbers for each in stages[number].parameters()], **options)
 
     def step() -> None:
         optimizer.zero_grad()
-        for number in own:
+        for number in stage_numbers:
             for _ in range(pieces):
-                taken = given[number].detach()
+                taken = inputs[number].detach()
                 output = stages[number](taken.requires_grad_(taken.is_floating_point()))
                 if number == len(stages) - 1:
                     loss_of(output, aims).backward()
@@ -216,25 +217,25 @@ def _call(rank: int, question: Question, group: dist.ProcessGroup) -> Callable[[
     """Return a function that runs a collective as torch's strategies call it."""
     members = dist.get_process_group_ranks(group)
     count = max(1, question.nbytes // FLOAT // question.size) * question.size
-    whole, part = (torch.zeros(each, device=own_device()) for each in (count, count // question.size))
+    full_tensor, part = (torch.zeros(each, device=own_device()) for each in (count, count // question.size))
     if question.collective == "all_reduce":
-        return lambda: dist.all_reduce(whole, group=group)
+        return lambda: dist.all_reduce(full_tensor, group=group)
     if question.collective == "all_gather":
-        return lambda: all_gather_single(whole, part, group=group)
+        return lambda: all_gather_single(full_tensor, part, group=group)
     if question.collective == "reduce_scatter":
-        return lambda: reduce_scatter_single(part, whole, group=group)
+        return lambda: reduce_scatter_single(part, full_tensor, group=group)
     if question.collective == "broadcast":
-        return lambda: dist.broadcast(whole, members[0], group=group)
+        return lambda: dist.broadcast(full_tensor, members[0], group=group)
     if question.collective == "send_recv":
-        return lambda: _pass_on(rank, members, whole)
+        return lambda: _pass_on(rank, members, full_tensor)
     raise ValueError(f"no strategy calls {question.collective}")
 
 
-def _pass_on(rank: int, members: Sequence[int], whole: torch.Tensor) -> None:
+def _pass_on(rank: int, members: Sequence[int], message: torch.Tensor) -> None:
     if rank == members[0]:
-        dist.send(whole, members[1])
+        dist.send(message, members[1])
     elif rank == members[1]:
-        dist.recv(whole, members[0])
+        dist.recv(message, members[0])
 
 
 def _median_seconds(call: Callable[[], object]) -> float:

@@ -101,14 +101,14 @@ class Spread:
         )
 
     def _optimizer(self, recipe: Recipe) -> torch.optim.Optimizer:
-        kind, given = optimizer_of(recipe)
+        kind, options = optimizer_of(recipe)
         if self.parallelism.strategy == "zero_redundancy":
             group = self._along("data").get_group()
-            return ZeroRedundancyOptimizer(self.model.parameters(), kind, process_group=group, **given)
-        optimizer: torch.optim.Optimizer = kind(self.model.parameters(), **given)
+            return ZeroRedundancyOptimizer(self.model.parameters(), kind, process_group=group, **options)
+        optimizer: torch.optim.Optimizer = kind(self.model.parameters(), **options)
         return optimizer
 
-    def _data(self, part: nn.Module, whole: nn.Module) -> nn.Module:
+    def _data(self, part: nn.Module, model: nn.Module) -> nn.Module:
         """Return a part of the model with data parallelism applied."""
         parallelism = self.parallelism
         if parallelism.data == 1 or self._averages:
@@ -119,7 +119,7 @@ class Spread:
             return DistributedDataParallel(part, process_group=group, bucket_cap_mb=parallelism.bucket_mb)
         mesh = self._along("replicas", "shard") if parallelism.strategy == "hsdp" else self._along("data")
         keeps = parallelism.strategy not in SHARDED  # gathered parameters are kept until backward ends
-        names = {module: name for name, module in whole.named_modules()}
+        names = {module: name for name, module in model.named_modules()}
         for module in part.modules():
             if module is not part and names.get(module) in self._units:  # torch moves it to the GPU, then shards it
                 fully_shard(module, mesh=mesh, reshard_after_forward=not keeps)
@@ -129,11 +129,11 @@ class Spread:
     def _pipeline(self, model: nn.Module, stages: Sequence[Sequence[str]]) -> nn.Module:
         """Return this rank's stages of the model, and create their schedule."""
         parallelism, blocks, group = self.parallelism, named_blocks(model, ""), self._along("pipeline").get_group()
-        own = range(self.place["pipeline"], len(stages), parallelism.pipeline)
-        parts = [self._data(nn.Sequential(*(blocks[name] for name in stages[stage])), model) for stage in own]
-        self._own = {name: blocks[name] for stage in own for name in stages[stage]}
+        stage_numbers = range(self.place["pipeline"], len(stages), parallelism.pipeline)
+        parts = [self._data(nn.Sequential(*(blocks[name] for name in stages[stage])), model) for stage in stage_numbers]
+        self._own = {name: blocks[name] for stage in stage_numbers for name in stages[stage]}
         cut = [PipelineStage(part, stage, len(stages), own_device(), group=group)
-               for part, stage in zip(parts, own, strict=True)]  # fmt: skip
+               for part, stage in zip(parts, stage_numbers, strict=True)]  # fmt: skip
         self._schedule = (
             ScheduleInterleaved1F1B([*cut], parallelism.pieces, loss_fn=loss_of)
             if parallelism.schedule == "interleaved"
@@ -143,19 +143,19 @@ class Spread:
 
     def gather_weights(self) -> dict[str, Tensor] | None:
         """Return the state_dict of the whole model on the first rank, None on others. All ranks call this together."""
-        own = dict[str, Tensor]()
+        weights = dict[str, Tensor]()
         for place, module in self._own.items():
             for name, tensor in module.state_dict().items():
-                whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+                weight = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
                 if self.parallelism.tensor > 1 and name.endswith("attention.qkv.weight"):
-                    whole = self._in_order_of_model(module.get_submodule(name.rpartition(".qkv.")[0]), whole)
-                own[f"{place}.{name}" if place else name] = whole.cpu()
+                    weight = self._in_order_of_model(module.get_submodule(name.rpartition(".qkv.")[0]), weight)
+                weights[f"{place}.{name}" if place else name] = weight.cpu()
         if self.parallelism.pipeline == 1:
-            return own if dist.get_rank() == 0 else None
+            return weights if dist.get_rank() == 0 else None
         group = self._along("pipeline").get_group()
         first = dist.get_global_rank(group, 0)
         parts: list[Any] | None = [None] * self.parallelism.pipeline if dist.get_rank() == first else None
-        dist.gather_object(own, parts, first, group)
+        dist.gather_object(weights, parts, first, group)
         return {name: each for part in parts for name, each in part.items()} if parts and first == 0 else None
 
     def _in_order_of_model(self, attention: nn.Module, weight: Tensor) -> Tensor:
@@ -248,7 +248,7 @@ def divide_tensors(model: Transformer, mesh: DeviceMesh, sequence: bool) -> None
     Rows of queries, keys and values are reordered so that each rank's shard has the rows of its heads.
     """
     size = mesh.size()
-    given = Shard(1) if sequence else Replicate()
+    layout = Shard(1) if sequence else Replicate()
     for block in model.blocks:
         assert isinstance(block, TransformerBlock)
         attention, weight = block.attention, block.attention.qkv.weight
@@ -256,13 +256,13 @@ def divide_tensors(model: Transformer, mesh: DeviceMesh, sequence: bool) -> None
         weight.data = torch.cat([piece for rank in zip(*parts, strict=True) for piece in rank])
         attention.widths = [width // size for width in attention.widths]
         styles: dict[str, ParallelStyle] = {
-            "attention": PrepareModuleInput(input_layouts=given, desired_input_layouts=Replicate()),
+            "attention": PrepareModuleInput(input_layouts=layout, desired_input_layouts=Replicate()),
             "attention.qkv": ColwiseParallel(),
-            "attention.out": RowwiseParallel(output_layouts=given),
-            "mlp": PrepareModuleInput(input_layouts=given, desired_input_layouts=Replicate()),
+            "attention.out": RowwiseParallel(output_layouts=layout),
+            "mlp": PrepareModuleInput(input_layouts=layout, desired_input_layouts=Replicate()),
             "mlp.up": ColwiseParallel(),
             "mlp.gate": ColwiseParallel(),
-            "mlp.down": RowwiseParallel(output_layouts=given),
+            "mlp.down": RowwiseParallel(output_layouts=layout),
         }
         if sequence:
             styles |= {
@@ -271,8 +271,8 @@ def divide_tensors(model: Transformer, mesh: DeviceMesh, sequence: bool) -> None
             }
         parallelize_module(block, mesh, styles)
     ends: dict[str, ParallelStyle] = {
-        "words": RowwiseParallel(input_layouts=Replicate(), output_layouts=given),
-        "head": ColwiseParallel(input_layouts=given, output_layouts=Shard(-1), use_local_output=False),
+        "words": RowwiseParallel(input_layouts=Replicate(), output_layouts=layout),
+        "head": ColwiseParallel(input_layouts=layout, output_layouts=Shard(-1), use_local_output=False),
     }
     if sequence:
         ends["last_norm"] = SequenceParallel(use_local_output=True)

@@ -89,9 +89,9 @@ def train_strategy(
             report_progress(step + 1, plan.steps, f"training by {plan.parallelism.label}")
     if weights is not None:
         set_status("gathering the weights")
-        whole = spread.gather_weights()
-        if whole is not None:
-            save_weights(whole, weights)
+        model_weights = spread.gather_weights()
+        if model_weights is not None:
+            save_weights(model_weights, weights)
     return StrategyResult(losses, seconds, held_bytes(spread.model, spread.optimizer), watch.spans, alone)
 
 
@@ -106,8 +106,8 @@ def train_alone(plan: StrategyPlan) -> LoneSteps:
     """Return the steps of one rank that trains the plain model on all samples, split into the same micro-batches."""
     device, losses, seconds = own_device(), list[float](), list[float]()
     model = build(plan).to(device)
-    kind, given = optimizer_of(plan.recipe)
-    optimizer = kind(model.parameters(), **given)
+    kind, options = optimizer_of(plan.recipe)
+    optimizer = kind(model.parameters(), **options)
     parts, pieces = plan.parallelism.pieces, plan.parallelism.data * plan.parallelism.pieces
     if plan.images is not None:
         plan = plan._replace(images=replace(plan.images, num_workers=0, prefetch_factor=None))
@@ -146,7 +146,7 @@ def held_bytes(model: nn.Module, optimizer: torch.optim.Optimizer) -> KeptBytes:
     inner = getattr(optimizer, "optim", optimizer)  # ZeroRedundancyOptimizer's inner optimizer has this rank's states
     parameters = [*model.parameters()]
     states = [
-        value for kept in inner.state.values() for value in kept.values() if isinstance(value, Tensor) and value.dim()
+        value for state in inner.state.values() for value in state.values() if isinstance(value, Tensor) and value.dim()
     ]
     return KeptBytes(
         _nbytes(parameters), _nbytes(each.grad for each in parameters if each.grad is not None), _nbytes(states)

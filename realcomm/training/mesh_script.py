@@ -56,8 +56,8 @@ class MeshAttention(nn.Module):
         q, k, v = (
             part(x).unflatten(-1, (-1, self.head)).transpose(1, 2) for part in (self.queries, self.keys, self.values)
         )
-        found = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        added: Tensor = self.out(found.transpose(1, 2).flatten(-2))
+        attended = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        added: Tensor = self.out(attended.transpose(1, 2).flatten(-2))
         return added
 
 
@@ -87,8 +87,8 @@ class MeshBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the layer's output."""
         x = x + self.attention(self.attention_norm(x))
-        found: Tensor = x + self.mlp(self.mlp_norm(x))
-        return found
+        output: Tensor = x + self.mlp(self.mlp_norm(x))
+        return output
 
 
 class MeshStage(nn.Module):
@@ -133,8 +133,13 @@ def recomputing(kind: str) -> Callable[[nn.Module, Tensor], Tensor]:
 
 def divide_matrices(stage: MeshStage, mesh: DeviceMesh) -> None:
     """Apply tensor parallelism and sequence parallelism to a stage."""
-    whole = PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),))
-    plan = {"attention_norm": SequenceParallel(), "mlp_norm": SequenceParallel(), "attention": whole, "mlp": whole}
+    prepared_input = PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),))
+    plan = {
+        "attention_norm": SequenceParallel(),
+        "mlp_norm": SequenceParallel(),
+        "attention": prepared_input,
+        "mlp": prepared_input,
+    }
     plan |= {f"attention.{name}": ColwiseParallel() for name in ("queries", "keys", "values")}
     plan |= {f"mlp.{name}": ColwiseParallel() for name in ("gate", "up")}
     plan |= {name: RowwiseParallel(output_layouts=Shard(1)) for name in ("attention.out", "mlp.down")}
@@ -215,9 +220,9 @@ def step_of(
                 (loss_of(stages[0](tokens), tokens) / count).backward()
 
         return in_turn
-    mine, whole = mesh.get_local_rank("pp"), about["pp"] * about["vp"]
+    mine, stage_count = mesh.get_local_rank("pp"), about["pp"] * about["vp"]
     parts: list[Any] = [
-        PipelineStage(stage, mine + place * about["pp"], whole, device, group=mesh.get_group("pp"))
+        PipelineStage(stage, mine + place * about["pp"], stage_count, device, group=mesh.get_group("pp"))
         for place, stage in enumerate(stages)
     ]
     schedule: Any
@@ -228,8 +233,8 @@ def step_of(
 
     def through() -> None:
         tokens = words(rows * count)
-        given = (tokens,) if mine == 0 else ()
-        schedule.step(*given, target=tokens) if mine == about["pp"] - 1 else schedule.step(*given)
+        inputs = (tokens,) if mine == 0 else ()
+        schedule.step(*inputs, target=tokens) if mine == about["pp"] - 1 else schedule.step(*inputs)
 
     return through
 
@@ -274,9 +279,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--small", action="store_true", help="a small model on CPUs, by gloo")
-    asked = parser.parse_args()
-    about = made_small(MESH) if asked.small else MESH
-    is_gpu = torch.cuda.is_available() and not asked.small
+    options = parser.parse_args()
+    about = made_small(MESH) if options.small else MESH
+    is_gpu = torch.cuda.is_available() and not options.small
     init_process_group("nccl" if is_gpu else "gloo")
     ranks = about["dp"] * about["tp"] * about["pp"]
     if get_world_size() != ranks:
@@ -285,7 +290,7 @@ def main() -> None:
     if is_gpu:
         torch.cuda.set_device(device)
     torch.manual_seed(0)
-    seconds = sorted([*train(about, max(2, asked.steps), device)][1:])
+    seconds = sorted([*train(about, max(2, options.steps), device)][1:])
     if get_rank() == 0:
         median = seconds[len(seconds) // 2]
         tokens = about["dp"] * about["micro_batch"] * about["grad_accum"] * about["seq"]

@@ -103,16 +103,16 @@ def _try_file(text: str, path: Path, changed_ns: int, nbytes: int, limits: Progr
     return ask_file(text, f"{_MODELS}:try_model", [], (_MODELS,))[1]
 
 
-def ask_file(text: str, function: str, given: list[Any], modules: tuple[str, ...]) -> tuple[ProgramFile, Any]:
+def ask_file(text: str, function: str, arguments: list[Any], modules: tuple[str, ...]) -> tuple[ProgramFile, Any]:
     """Call our ``function`` on the file of ``FILE.py:NAME`` in a subprocess; return its untrusted plain result.
 
-    The arguments are the file's path, NAME and ``given``. Our ``modules`` are imported before the file, so that torch
-    does not count toward its limits. Raise InputError.
+    Its arguments are the file's path, NAME and ``arguments``. Our ``modules`` are imported before the file, so that
+    torch does not count toward its limits. Raise InputError.
     """
     path = check_model_file(text).absolute().resolve()
     file = ProgramFile(path, modules)
     try:
-        header, _ = file.ask({"do": "call", "function": function, "given": [text.rpartition(":")[2], *given]})
+        header, _ = file.ask({"do": "call", "function": function, "given": [text.rpartition(":")[2], *arguments]})
     except ProgramEnded as error:
         raise InputError(f"model {quote(text)}: {error}") from error
     if header.get("memory"):

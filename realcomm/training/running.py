@@ -228,25 +228,25 @@ class RunningTraining:
             "scaler": replica.scaler.state_dict(),
             "sync": self.sync.state_dict(),
         }
-        own = {"seen": self._seen, "loss": self._loss, "random": get_random_states()}
+        local_state = {"seen": self._seen, "loss": self._loss, "random": get_random_states()}
         if isinstance(self.sync, LocalSteps):  # ranks differ between averages
-            own |= {name: shared[name] for name in LOCAL}
-        return {"shared": shared, "own": own}
+            local_state |= {name: shared[name] for name in LOCAL}
+        return {"shared": shared, "own": local_state}
 
     def load_state_dict(self, state: State) -> None:
         """Restore a state of ``state_dict`` before any step, including steps, batches and random states."""
-        own, replica = state["own"], self.replica
-        shared = state["shared"] | {name: own[name] for name in LOCAL if name in own}
+        local_state, replica = state["own"], self.replica
+        shared = state["shared"] | {name: local_state[name] for name in LOCAL if name in local_state}
         self.model.load_state_dict(shared["model"])
         load_schedule(replica, shared["optimizer"], shared["scheduler"])
         replica.scaler.load_state_dict(shared["scaler"])
         self.sync.load_state_dict(shared["sync"])
         self.done = self._first = shared["step"]
-        self._seen, self._loss = own["seen"], own["loss"]
+        self._seen, self._loss = local_state["seen"], local_state["loss"]
         self.watch.step = self.done - 1
         self._batches = self.shard.batches(self.done)
-        if own["random"] is not None:
-            set_random_states(own["random"])
+        if local_state["random"] is not None:
+            set_random_states(local_state["random"])
 
 
 def make_replica_and_sync(
