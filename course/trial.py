@@ -33,19 +33,19 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     exercises = {exercise.name: exercise for exercise in find_lesson(number).checks.EXERCISES}
-    exercise, own = exercises[name], name.split(", ")
-    others = [function for names in exercises for function in names.split(", ") if function not in own]
+    exercise, functions = exercises[name], name.split(", ")
+    others = [function for names in exercises for function in names.split(", ") if function not in functions]
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     if rank == 0:
         faulthandler.register(signal.SIGXCPU, (notes / STACK).open("w"))  # names the line of an endless loop
-    with noting_lines(str(path), own, others) as lines:
+    with noting_lines(str(path), functions, others) as lines:
         lesson = ModuleType("lesson")
         try:
             load(path, lesson)
             if rank == 0:
                 (notes / PREDICTIONS).write_text(json.dumps(numbers_in(getattr(lesson, "PREDICTIONS", None))))
-            missing = [function for function in own if not hasattr(lesson, function)]
+            missing = [function for function in functions if not hasattr(lesson, function)]
             if missing:
                 raise WrongAnswerError(f"{path.name} has no {missing[0]}; write it again")
             exercise.check(lesson)

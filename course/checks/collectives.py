@@ -29,18 +29,18 @@ def values(rank: int, elements: int = ELEMENTS, dtype: torch.dtype = torch.float
     return torch.arange(elements, dtype=dtype) % PLACES + OWN * COUNTS**rank
 
 
-def expect_sum(got: torch.Tensor, ranks: Iterable[int], what: str, elements: int | None = None) -> None:
+def expect_sum(got: torch.Tensor, ranks: Iterable[int], name: str, elements: int | None = None) -> None:
     """Raise WrongAnswerError unless a tensor is the sum of these ranks' values; say whose values it holds."""
     ranks = list(ranks)
     if len(got) != (elements or len(got)):
-        raise WrongAnswerError(f"{what} must have {elements} elements, not {len(got)}", got, [0])
+        raise WrongAnswerError(f"{name} must have {elements} elements, not {len(got)}", got, [0])
     wanted = torch.stack([values(rank, len(got), got.dtype) for rank in ranks]).sum(0)
     differs = got != wanted
     if differs.any():
         place = int(differs.nonzero()[0])
         share = f"{int(differs.sum())} of {len(got)} elements differ"
         raise WrongAnswerError(
-            f"{what} must hold {whose(dict.fromkeys(ranks, 1))} at [{place}], and holds "
+            f"{name} must hold {whose(dict.fromkeys(ranks, 1))} at [{place}], and holds "
             f"{contents(float(got[place]), place)} ({share})",
             got,
             [place],

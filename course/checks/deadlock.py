@@ -57,12 +57,12 @@ def find_cycle(lesson: ModuleType) -> None:
     ]
     for waits_for, wanted in cases:
         try:
-            found = lesson.find_cycle(dict(waits_for))
+            cycle = lesson.find_cycle(dict(waits_for))
         except Exception as error:
             error.add_note(f"in find_cycle({waits_for})")
             raise
-        if found != wanted:
-            raise WrongAnswerError(f"find_cycle({waits_for}) must be {wanted}, not {found!r}")
+        if cycle != wanted:
+            raise WrongAnswerError(f"find_cycle({waits_for}) must be {wanted}, not {cycle!r}")
 
 
 EXERCISES = [

@@ -113,15 +113,15 @@ def measuring(lesson: ModuleType, is_measured: bool = True) -> Iterator[None]:
 MEASURED = "__measured__"  # in a learner's module: begin and end of each measured block, seconds
 
 
-def expect_equal(got: Tensor | None, wanted: Tensor, what: str) -> None:
+def expect_equal(got: Tensor | None, wanted: Tensor, name: str) -> None:
     """Raise WrongAnswerError that names the first element which differs."""
     if not hasattr(got, "isclose") or got is None:
-        raise WrongAnswerError(f"{what} must be a tensor, not {got!r}")
+        raise WrongAnswerError(f"{name} must be a tensor, not {got!r}")
     if got.shape != wanted.shape:
-        text = f"{what} must have the shape {list(wanted.shape)}, not {list(got.shape)}"
+        text = f"{name} must have the shape {list(wanted.shape)}, not {list(got.shape)}"
         raise WrongAnswerError(text, got, [0] * got.ndim)
     if got.dtype != wanted.dtype:
-        raise WrongAnswerError(f"{what} must be {wanted.dtype}, not {got.dtype}", got, [0] * got.ndim)
+        raise WrongAnswerError(f"{name} must be {wanted.dtype}, not {got.dtype}", got, [0] * got.ndim)
     differs = ~got.isclose(wanted, rtol=1e-4, atol=1e-5)
     if differs.any():
         place = differs.nonzero()[0].tolist()
@@ -130,7 +130,7 @@ def expect_equal(got: Tensor | None, wanted: Tensor, what: str) -> None:
         is_multiple = len(wanted.unique()) > 1 and bool(got.isclose(ratio * wanted, rtol=1e-4, atol=1e-5).all())
         multiple = times(ratio) if is_multiple else ""
         raise WrongAnswerError(
-            f"{what} must be {wanted[tuple(place)]:g} at {where}, not {got[tuple(place)]:g} "
+            f"{name} must be {wanted[tuple(place)]:g} at {where}, not {got[tuple(place)]:g} "
             f"({int(differs.sum())} of {differs.numel()} elements differ{multiple and ', '}{multiple})",
             got,
             place,
@@ -138,7 +138,7 @@ def expect_equal(got: Tensor | None, wanted: Tensor, what: str) -> None:
 
 
 def expect_close(
-    got: Any, wanted: float, what: str, within: float = 1e-3, mistakes: Mapping[str, float] | None = None
+    got: Any, wanted: float, name: str, within: float = 1e-3, mistakes: Mapping[str, float] | None = None
 ) -> None:
     """Raise WrongAnswerError unless a number is within a fraction of the right one.
 
@@ -148,11 +148,11 @@ def expect_close(
     number = read_number(got)
     if number is None:
         hint = "; return it" if got is None else ""
-        raise WrongAnswerError(f"{what} must be a number, not {got!r}{hint}")
+        raise WrongAnswerError(f"{name} must be a number, not {got!r}{hint}")
     if not abs(number - wanted) <= within * abs(wanted) + 1e-12:  # true of nan
         known = [name for name, value in (mistakes or {}).items() if abs(number - value) <= within * abs(value)]
         why = f"probably {known[0]}" if known else times(number / wanted if wanted else 0.0, within)
-        raise WrongAnswerError(f"{what} must be {wanted:.6g}, not {number:.6g}{why and ': '}{why}")
+        raise WrongAnswerError(f"{name} must be {wanted:.6g}, not {number:.6g}{why and ': '}{why}")
 
 
 def read_number(got: Any) -> float | None:

@@ -31,12 +31,12 @@ def layouts(world_size: int) -> list[list[list[int]]]:
 def make_groups(lesson: ModuleType) -> None:
     rank = dist.get_rank()
     for layout in layouts(dist.get_world_size()):
-        found = lesson.make_groups([list(ranks) for ranks in layout])
-        if not isinstance(found, (tuple, list)) or len(found) != 2:
-            raise WrongAnswerError(f"rank {rank}: make_groups must return two groups, not {found!r}")
+        groups = lesson.make_groups([list(ranks) for ranks in layout])
+        if not isinstance(groups, (tuple, list)) or len(groups) != 2:
+            raise WrongAnswerError(f"rank {rank}: make_groups must return two groups, not {groups!r}")
         inside = next(ranks for ranks in layout if rank in ranks)
         across = [ranks[inside.index(rank)] for ranks in layout]
-        for group, ranks, name in zip(found, (inside, across), ("inside its rack", "across the racks"), strict=True):
+        for group, ranks, name in zip(groups, (inside, across), ("inside its rack", "across the racks"), strict=True):
             if not isinstance(group, dist.ProcessGroup):
                 raise WrongAnswerError(f"rank {rank} is not in the group {name}: make_groups returns {group!r} for it")
             got = dist.get_process_group_ranks(group)

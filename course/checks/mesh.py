@@ -57,7 +57,7 @@ def bytes_per_device(lesson: ModuleType) -> None:
         (1, 1, 64, 3, 16 * n / 64),
     ):
         got = lesson.bytes_per_device(n, tensor, pipeline, data, stage)
-        what = f"bytes_per_device(70e9, tensor {tensor}, pipeline {pipeline}, data {data}, stage {stage})"
+        call_text = f"bytes_per_device(70e9, tensor {tensor}, pipeline {pipeline}, data {data}, stage {stage})"
         mine, share = n / tensor / pipeline, [data if stage >= least else 1 for least in (3, 2, 1)]
         mistakes = {
             "dividing by data in stage 0, where data divides nothing": 16 * mine / data,
@@ -66,7 +66,7 @@ def bytes_per_device(lesson: ModuleType) -> None:
             "an undivided optimizer state: tensor and pipeline divide all three": 4 * mine + 12 * n / share[2],
             "stage 3 without stages 1 and 2: a stage divides what those before it divide": mine * (2 / data + 2 + 12),
         }
-        expect_close(got, wanted, what, mistakes=mistakes)
+        expect_close(got, wanted, call_text, mistakes=mistakes)
 
 
 def dollars(lesson: ModuleType) -> None:
@@ -76,8 +76,8 @@ def dollars(lesson: ModuleType) -> None:
             "a price per second: it is per hour of 3600 s": 3600 * wanted,
             "one device: you pay all of them": wanted / devices,
         }
-        what = f"dollars({tokens:.3g} tokens, {tokens_per_s:g} per second, {devices} devices, {price} $/h)"
-        expect_close(lesson.dollars(tokens, tokens_per_s, devices, price), wanted, what, mistakes=mistakes)
+        call_text = f"dollars({tokens:.3g} tokens, {tokens_per_s:g} per second, {devices} devices, {price} $/h)"
+        expect_close(lesson.dollars(tokens, tokens_per_s, devices, price), wanted, call_text, mistakes=mistakes)
 
 
 def choose(lesson: ModuleType) -> None:
@@ -97,12 +97,12 @@ def choose(lesson: ModuleType) -> None:
 
 def defend(lesson: ModuleType) -> None:
     cases = lesson.defend()
-    if not isinstance(cases, (list, tuple)) or any(not isinstance(one, tuple) or len(one) != 2 for one in cases):
+    if not isinstance(cases, (list, tuple)) or any(not isinstance(case, tuple) or len(case) != 2 for case in cases):
         raise WrongAnswerError(f"defend() must return a list of pairs (mesh, reason), not {cases!r}")
-    given = [reason for _, reason in cases]
-    if len(cases) != 3 or len(set(given)) != 3:
+    reason_texts = [reason for _, reason in cases]
+    if len(cases) != 3 or len(set(reason_texts)) != 3:
         raise WrongAnswerError(
-            f"defend() must return three meshes with three different reasons, not {len(cases)} with {given}"
+            f"defend() must return three meshes with three different reasons, not {len(cases)} with {reason_texts}"
         )
     for mesh, reason in cases:
         if reason not in (*PARTS, "memory"):

@@ -22,38 +22,38 @@ ALPHAS = {"the time of the first point, which includes the time of its bytes": 3
 
 
 def measure(lesson: ModuleType) -> None:
-    found = []  # all calls come first, as each reads a clock twice
+    timings = []  # all calls come first, as each reads a clock twice
     for nbytes in SIZES:
         with measuring(lesson):
-            found.append(lesson.measure(nbytes))
-    for nbytes, seconds in reversed(list(zip(SIZES, found, strict=True))):
+            timings.append(lesson.measure(nbytes))
+    for nbytes, seconds in reversed(list(zip(SIZES, timings, strict=True))):
         mistakes = {
             "the whole round trip: halve it": 2 * (ALPHA + nbytes * BETA),
             "elements of 4 bytes: the dtype must be uint8": ALPHA + 4 * nbytes * BETA,
             "an answer shorter than the message: send all its bytes back": ALPHA + (nbytes + 1) / 2 * BETA,
             "milliseconds": 1e3 * (ALPHA + nbytes * BETA),
         }
-        what = f"rank {dist.get_rank()}: measure({nbytes}), in virtual seconds one way,"
-        expect_close(seconds, ALPHA + nbytes * BETA, what, within=0.02, mistakes=mistakes)
+        call_text = f"rank {dist.get_rank()}: measure({nbytes}), in virtual seconds one way,"
+        expect_close(seconds, ALPHA + nbytes * BETA, call_text, within=0.02, mistakes=mistakes)
 
 
 def fit(lesson: ModuleType) -> None:
     for alpha, beta, sizes in ((3e-6, 4e-9, SIZES), (20e-6, 1e-9, (100, 2000, 30_000, 400_000))):
-        found = lesson.fit(list(sizes), [alpha + nbytes * beta for nbytes in sizes])
-        if not isinstance(found, (tuple, list)) or len(found) != 2:
-            raise WrongAnswerError(f"fit must return the two numbers alpha and beta, not {found!r}")
+        parameters = lesson.fit(list(sizes), [alpha + nbytes * beta for nbytes in sizes])
+        if not isinstance(parameters, (tuple, list)) or len(parameters) != 2:
+            raise WrongAnswerError(f"fit must return the two numbers alpha and beta, not {parameters!r}")
         line = f"points on the line {alpha * 1e6:g} us + nbytes * {beta * 1e9:g} ns"
         is_first = sizes is SIZES
-        expect_close(found[1], beta, f"beta, the second number, of {line}", mistakes=BETAS if is_first else None)
-        expect_close(found[0], alpha, f"alpha, the first number, of {line}", mistakes=ALPHAS if is_first else None)
+        expect_close(parameters[1], beta, f"beta, the second number, of {line}", mistakes=BETAS if is_first else None)
+        expect_close(parameters[0], alpha, f"alpha, the first number, of {line}", mistakes=ALPHAS if is_first else None)
 
 
 def half_size(lesson: ModuleType) -> None:
     for alpha, beta in ((10e-6, 1e-9), (2e-6, 4e-9)):
         size = alpha / beta
         mistakes = {"beta / alpha": 1 / size, "bits: the size of a message is in bytes": 8 * size}
-        what = f"half_size({alpha * 1e6:g} us, {beta * 1e9:g} ns), in bytes,"
-        expect_close(lesson.half_size(alpha, beta), size, what, mistakes=mistakes)
+        call_text = f"half_size({alpha * 1e6:g} us, {beta * 1e9:g} ns), in bytes,"
+        expect_close(lesson.half_size(alpha, beta), size, call_text, mistakes=mistakes)
 
 
 EXERCISES = [

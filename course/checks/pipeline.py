@@ -92,10 +92,10 @@ class Stage:
     def full(self, value: float) -> torch.Tensor:
         return torch.full((4,), value, dtype=self.dtype)
 
-    def expect(self, got: torch.Tensor, wanted: torch.Tensor, what: str) -> None:
+    def expect(self, got: torch.Tensor, wanted: torch.Tensor, name: str) -> None:
         if got.isnan().all():
-            raise WrongAnswerError(f"rank {self.rank}: {what} are missing: nothing was received into the tensor")
-        expect_equal(got, wanted, f"rank {self.rank}: {what}")
+            raise WrongAnswerError(f"rank {self.rank}: {name} are missing: nothing was received into the tensor")
+        expect_equal(got, wanted, f"rank {self.rank}: {name}")
 
 
 def run(lesson: ModuleType, schedule: Callable[[Stage, int], None], is_gpipe: bool) -> None:
@@ -130,8 +130,8 @@ def bubble(lesson: ModuleType) -> None:
             "one stage too many: a stage is idle for p - 1": stages / (micro_batches + stages),
             "the share in which a stage is busy": micro_batches / steps,
         }
-        what = f"bubble({stages} stages, {micro_batches} micro batches)"
-        expect_close(lesson.bubble(stages, micro_batches), (stages - 1) / steps, what, mistakes=mistakes)
+        call_text = f"bubble({stages} stages, {micro_batches} micro batches)"
+        expect_close(lesson.bubble(stages, micro_batches), (stages - 1) / steps, call_text, mistakes=mistakes)
 
 
 def seconds(p: int) -> float:

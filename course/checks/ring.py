@@ -34,8 +34,8 @@ def ring_seconds(lesson: ModuleType) -> None:
 def ring_wins_from(lesson: ModuleType) -> None:
     for p in (3, 8, 64):
         wanted = ALPHA / BETA * p * (p - 2) / (p - 1) ** 2
-        what = f"ring_wins_from({p}, 10 us, 10 Gbit/s), the bytes for which both take the same time,"
-        expect_close(lesson.ring_wins_from(p, ALPHA, BETA), wanted, what)
+        call_text = f"ring_wins_from({p}, 10 us, 10 Gbit/s), the bytes for which both take the same time,"
+        expect_close(lesson.ring_wins_from(p, ALPHA, BETA), wanted, call_text)
 
 
 EXERCISES = [

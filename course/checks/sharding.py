@@ -31,8 +31,8 @@ def model_state_bytes(lesson: ModuleType) -> None:
             mistakes = {f"stage {other}": value for other, value in enumerate(wanted)}
             mistakes["gradients of 4 bytes: they are bf16"] = nbytes + 2 * n / (p if stage >= 2 else 1)
             mistakes["two numbers of optimizer state: there are three of fp32"] = nbytes - 4 * n / (p if stage else 1)
-            what = f"model_state_bytes({n:.0e}, {p}, stage {stage}), in bytes,"
-            expect_close(lesson.model_state_bytes(n, p, stage), nbytes, what, mistakes=mistakes)
+            call_text = f"model_state_bytes({n:.0e}, {p}, stage {stage}), in bytes,"
+            expect_close(lesson.model_state_bytes(n, p, stage), nbytes, call_text, mistakes=mistakes)
 
 
 def gradients(shapes: tuple[tuple[int, ...], ...], rank: int, step: int) -> list[torch.Tensor]:
@@ -47,13 +47,13 @@ def sharded_momentum(lesson: ModuleType) -> None:
 def check_momentum(lesson: ModuleType, shapes: tuple[tuple[int, ...], ...]) -> None:
     rank, world_size = dist.get_rank(), dist.get_world_size()
     mine = [nn.Parameter(torch.ones(shape)) for shape in shapes]
-    whole, buffers = ([torch.full(shape, value) for shape in shapes] for value in (1.0, 0.0))
+    parameters, buffers = ([torch.full(shape, value) for shape in shapes] for value in (1.0, 0.0))
     sharded = lesson.ShardedMomentum(mine, LR, MOMENTUM)
     numel = sum(parameter.numel() for parameter in mine)
-    kept = sharded.momentum_buffer.numel()
-    if kept != -(-numel // world_size):
+    numbers = sharded.momentum_buffer.numel()
+    if numbers != -(-numel // world_size):
         raise WrongAnswerError(
-            f"momentum_buffer must keep {-(-numel // world_size)} numbers, not {kept}: one of {world_size} "
+            f"momentum_buffer must keep {-(-numel // world_size)} numbers, not {numbers}: one of {world_size} "
             f"equal parts of {numel}, padded to a multiple of the ranks",
             sharded.momentum_buffer,
             [0],
@@ -63,14 +63,14 @@ def check_momentum(lesson: ModuleType, shapes: tuple[tuple[int, ...], ...]) -> N
             mine[number].grad = gradient
             each = [gradients(shapes, r, step)[number] for r in range(world_size)]
             buffers[number] = MOMENTUM * buffers[number] + torch.stack(each).mean(0)
-            whole[number] -= LR * buffers[number]
+            parameters[number] -= LR * buffers[number]
         with measuring(lesson):
             sharded.step()
         flat = torch.cat([*(buffer.flatten() for buffer in buffers), torch.zeros(world_size)])
-        wanted = flat[: max(numel, 1)][kept * rank : kept * (rank + 1)]
+        wanted = flat[: max(numel, 1)][numbers * rank : numbers * (rank + 1)]
         got = sharded.momentum_buffer[: len(wanted)]
         expect_equal(got, wanted, f"rank {rank}, step {step + 1}: momentum_buffer")
-        for number, (parameter, new) in enumerate(zip(mine, whole, strict=True)):
+        for number, (parameter, new) in enumerate(zip(mine, parameters, strict=True)):
             expect_equal(parameter.detach(), new, f"rank {rank}, step {step + 1}: parameter {number}")
 
 
@@ -89,10 +89,10 @@ def sharded_linear(lesson: ModuleType) -> None:
     for step in range(STEPS):
         when = f"rank {rank}, step {step + 1}: "
         batches = [torch.arange(12.0).reshape(3, COLUMNS) % 5 + r - step for r in range(world_size)]
-        whole = weight.clone().requires_grad_()
+        full_weight = weight.clone().requires_grad_()
         for batch in batches:
-            ((batch @ whole.T).square().sum() / world_size).backward()
-        assert whole.grad is not None
+            ((batch @ full_weight.T).square().sum() / world_size).backward()
+        assert full_weight.grad is not None
         inputs = batches[rank].clone().requires_grad_()
         layer.zero_grad()
         with measuring(lesson):
@@ -102,10 +102,10 @@ def sharded_linear(lesson: ModuleType) -> None:
         expect_equal(inputs.grad, 2 * (batches[rank] @ weight.T) @ weight, f"{when}the gradient of the inputs")
         if layer.shard.grad is None:
             raise WrongAnswerError(f"{when}shard.grad is missing after backward")
-        expect_equal(layer.shard.grad, whole.grad.chunk(world_size)[rank], f"{when}shard.grad, the mean,")
+        expect_equal(layer.shard.grad, full_weight.grad.chunk(world_size)[rank], f"{when}shard.grad, the mean,")
         with torch.no_grad():  # a weight that was gathered in the step before is wrong now
             layer.shard.sub_(0.01 * layer.shard.grad)
-            weight = weight - 0.01 * whole.grad
+            weight = weight - 0.01 * full_weight.grad
 
 
 def linear_bytes(p: int) -> int:

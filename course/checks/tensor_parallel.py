@@ -29,25 +29,25 @@ def functions(lesson: ModuleType) -> None:
     rank, world_size = dist.get_rank(), dist.get_world_size()
     for shape, dtype in (((-1, 1), torch.float32), ((-1, 2, 3), torch.float64)):
         elements = tokens(world_size) * (1 if dtype == torch.float32 else 6)
-        whole = torch.arange(elements, dtype=dtype).reshape(shape)
-        part = whole.chunk(world_size)[rank]
+        full_tensor = torch.arange(elements, dtype=dtype).reshape(shape)
+        part = full_tensor.chunk(world_size)[rank]
         cases = [
-            ("Copy", whole, whole, whole * world_size),
-            ("Sum", whole, whole * world_size, whole),
-            ("GatherSequence", part, whole, part * world_size),
-            ("ScatterSequence", whole, part * world_size, whole),
+            ("Copy", full_tensor, full_tensor, full_tensor * world_size),
+            ("Sum", full_tensor, full_tensor * world_size, full_tensor),
+            ("GatherSequence", part, full_tensor, part * world_size),
+            ("ScatterSequence", full_tensor, part * world_size, full_tensor),
         ]
-        for name, given, wanted, wanted_gradient in cases:
+        for name, argument, wanted, wanted_gradient in cases:
             function = getattr(lesson, name)
             for way in ("forward", "backward"):
                 if not isinstance(inspect.getattr_static(function, way), staticmethod):
                     raise WrongAnswerError(f"{name}'s {way} must be a @staticmethod whose first argument is ctx")
-            inputs = given.clone().requires_grad_()
-            came = part if name == "ScatterSequence" else whole
+            inputs = argument.clone().requires_grad_()
+            came = part if name == "ScatterSequence" else full_tensor
             gradient = came.clone()
             with measuring(lesson):
                 outputs = function.apply(inputs)
-                expect_equal(inputs.detach(), given, f"rank {rank}: {name}'s input, which must not change,")
+                expect_equal(inputs.detach(), argument, f"rank {rank}: {name}'s input, which must not change,")
                 expect_equal(outputs.detach(), wanted, f"rank {rank}: {name}'s forward")
                 outputs.backward(gradient)
             expect_equal(inputs.grad, wanted_gradient, f"rank {rank}: {name}'s backward")
@@ -71,10 +71,10 @@ def mlp(lesson: ModuleType, sequence: bool, dtype: torch.dtype) -> None:
             text = f"rank {rank}: self.{name} must be {part}, not {list(mine.shape)}: cut it by {cut}"
             raise WrongAnswerError(text, mine, place)
     for step in range(STEPS):
-        whole = [tensor.clone().requires_grad_() for tensor in (first, second, inputs)]
-        result = torch.relu(whole[2] @ whole[0].T) @ whole[1].T
+        leaves = [tensor.clone().requires_grad_() for tensor in (first, second, inputs)]
+        result = torch.relu(leaves[2] @ leaves[0].T) @ leaves[1].T
         result.square().sum().backward()
-        wanted_first, wanted_second, wanted_inputs = (tensor.grad for tensor in whole)
+        wanted_first, wanted_second, wanted_inputs = (tensor.grad for tensor in leaves)
         assert wanted_first is not None and wanted_second is not None and wanted_inputs is not None
         layer.zero_grad()
         mine = (inputs.chunk(world_size)[rank] if sequence else inputs).clone().requires_grad_()

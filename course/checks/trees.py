@@ -46,8 +46,8 @@ def crossing(p: int) -> float:
 
 def ring_wins_from(lesson: ModuleType) -> None:
     for p in (4, 64):
-        what = f"ring_wins_from({p}, 10 us, 10 Gbit/s), the bytes for which both take the same time,"
-        expect_close(lesson.ring_wins_from(p, ALPHA, BETA), crossing(p), what)
+        call_text = f"ring_wins_from({p}, 10 us, 10 Gbit/s), the bytes for which both take the same time,"
+        expect_close(lesson.ring_wins_from(p, ALPHA, BETA), crossing(p), call_text)
 
 
 def halving_seconds(p: int) -> float:

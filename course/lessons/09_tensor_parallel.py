@@ -68,12 +68,12 @@ def main() -> None:
     dist.init_process_group("gloo")
     torch.manual_seed(0)
     first, second, inputs = torch.randn(32, 8), torch.randn(8, 32), torch.randn(16, 8)
-    whole = torch.relu(inputs @ first.T) @ second.T
-    far = (ParallelMLP(first, second)(inputs) - whole).abs().max().item()
+    expected = torch.relu(inputs @ first.T) @ second.T
+    far = (ParallelMLP(first, second)(inputs) - expected).abs().max().item()
     print(f"largest difference from the whole layer: {far:.1e}")
     rank, world_size = dist.get_rank(), dist.get_world_size()
     mine = ParallelMLP(first, second, sequence=True)(inputs.chunk(world_size)[rank])
-    print(f"by parts of the sequence: {(mine - whole.chunk(world_size)[rank]).abs().max().item():.1e}")
+    print(f"by parts of the sequence: {(mine - expected.chunk(world_size)[rank]).abs().max().item():.1e}")
     dist.destroy_process_group()
 
 
