@@ -68,7 +68,7 @@ def test_notes_omit_stated_and_unused_keys():
     for settings in ({"p2p_level": "SYS"}, {"p2p_disable": True}):
         assert "p2p is" not in notes(system, **settings) and "cpu is" not in notes(system, **settings)
     refused = describe_preset("l40s-pcie", 1, 8)
-    assert "p2p is" not in notes(refused) and "changes nothing" in notes(refused, p2p_level="SYS")
+    assert "p2p is" not in notes(refused) and "has no effect" in notes(refused, p2p_level="SYS")
     seen = describe_system("seen", {**L40S, "p2p": False})
     assert "set p2p_refused = true" in notes(seen, p2p_level="SYS") and "p2p_refused" not in notes(seen)
     hosts = {"gpu": "H100 SXM", "gpus": 8, "net": "ib", "nic": 400, "nic_guess": True}
