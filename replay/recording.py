@@ -43,11 +43,11 @@ class Did(IntEnum):
 
 
 class RecordedCall(NamedTuple):
-    """One rank's part of a collective, or its half of a message. Numbers refer to tables of the Recording.
+    """One rank's part of a collective, or its half of a message. Numbers are indices into tables of the Recording.
 
-    ``key`` is equal for all parts of a collective, and for both halves of a message. For a collective, ``elements`` are
-    those of the buffer as in a CollectiveCall, and ``group`` are its ranks. For a message, ``nbytes`` is its size, and
-    ``peer`` the other rank in the world. ``root`` is a rank of the group.
+    All parts of a collective have the same ``key``, and so do both halves of a message. For a collective, ``elements``
+    counts the buffer's elements as in a CollectiveCall, ``group`` is its process group, and ``root`` is a group rank.
+    For a message, ``nbytes`` is its size, and ``peer`` the global rank of the other half.
     """
 
     rank: int
@@ -78,14 +78,14 @@ class LogEntry(NamedTuple):
 
 
 class RankGroup(NamedTuple):
-    """Ranks of the world that call collectives together, in order."""
+    """The global ranks of a process group, in order of their group ranks."""
 
     name: str
     ranks: tuple[int, ...]
 
 
 class ExecutionStream(NamedTuple):
-    """A rank, or one stream of a rank's device; it computes ``tail`` seconds after its last entry."""
+    """A rank's host, or one stream of its GPU. The stream computes for ``tail`` seconds after its last entry."""
 
     rank: int
     name: str
@@ -100,23 +100,23 @@ class SourceLine(NamedTuple):
     text: str = ""
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}" if self.file else "a line that is not known"
+        return f"{self.file}:{self.line}" if self.file else "an unknown line"
 
 
 class Mark(NamedTuple):
-    """The name of a span, and its step."""
+    """The name of a marked span, and its training step."""
 
     name: str
     step: int = 0
 
 
 class _RecordColumns(Columnar[Any]):
-    """Rows that consist of numbers."""
+    """Columns of numbers, one row per call or log entry."""
 
     row: ClassVar[Any]
 
     def __init__(self, **columns: npt.ArrayLike) -> None:
-        """Store columns of one length, each an array or one number; defaults are a row's."""
+        """Store columns of equal length, each an array or a number. The row's defaults fill missing columns."""
         super().__init__(self.row._field_defaults | columns)
 
     @classmethod
@@ -127,7 +127,7 @@ class _RecordColumns(Columnar[Any]):
 
     @classmethod
     def from_plain(cls, plain: object) -> Self:
-        """Return the rows from the content that ``to_plain`` returned. Raise ValueError with the error."""
+        """Return the rows from the content that ``to_plain`` returned. Raise ValueError if it is invalid."""
         return cls(**read_columns(plain, cls.COLUMNS))
 
     def to_plain(self) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class _RecordColumns(Columnar[Any]):
 
 
 class RecordedCalls(_RecordColumns):
-    """The calls of a recording as columns. Iterate or index for rows."""
+    """The calls of a recording as columns. Indexing and iteration return rows."""
 
     row = RecordedCall
     rank = Column(np.int64)
@@ -171,7 +171,7 @@ class RecordedCalls(_RecordColumns):
 
 
 class LogEntries(_RecordColumns):
-    """The logs of all streams as columns, by stream, in order."""
+    """The log entries of all streams as columns, in order, stream by stream."""
 
     row = LogEntry
     stream = Column(np.int64)
@@ -183,7 +183,7 @@ class LogEntries(_RecordColumns):
 
 @dataclass(repr=False)
 class Recording:
-    """The calls and computing of a run's ranks. ``RecordingBuilder`` builds one call by call.
+    """The calls and compute times of a run's ranks. ``RecordingBuilder`` builds a recording call by call.
 
     >>> from replay.recording_builder import RecordedCollective, RecordingBuilder
     >>> builder = RecordingBuilder("ring.py", world_size=2)
@@ -225,7 +225,7 @@ class Recording:
     def took(self) -> Floats:
         """Return the measured seconds from each rank's first entry to its end; shape [world_size].
 
-        For a virtual run, return the seconds of computing.
+        For a virtual run, return only the seconds of computing.
         """
         rank = np.array([stream.rank for stream in self.streams], np.int64)
         return self.computed() + np.bincount(rank[self.entries.stream], self.entries.took, self.world_size)
@@ -255,7 +255,7 @@ class Recording:
         write_content(path, self.to_dict())
 
     def check(self, name: str = "recording") -> None:
-        """Raise InputError that begins with ``name`` for a recording that no run can produce."""
+        """Raise InputError, beginning with ``name``, if no run can produce this recording."""
         for problem in _problems(self):
             raise InputError(f"{name}: {problem}")
 
@@ -271,9 +271,9 @@ def read_recording(path: Path | str) -> Recording:
 
 
 def _problems(recording: Recording) -> Iterator[str]:
-    """Yield the errors of a recording, the first of each kind."""
+    """Yield the first error of each kind in a recording."""
     if not 1 <= recording.world_size <= MOST_RANKS:
-        yield f"world_size is {recording.world_size}; give 1 to {MOST_RANKS}"
+        yield f"world_size must be between 1 and {MOST_RANKS}, not {recording.world_size}"
     yield from _name_problems(recording)
     yield from _number_problems(recording)
     yield from _call_problems(recording)
@@ -282,7 +282,7 @@ def _problems(recording: Recording) -> Iterator[str]:
 
 
 def _name_problems(recording: Recording) -> Iterator[str]:
-    """Yield unprintable texts, and groups and streams of ranks that do not exist."""
+    """Yield errors in names, and groups and streams with ranks that do not exist."""
     texts = [recording.title, recording.where, *recording.verbs, *recording.dtypes, *recording.ops, *recording.lines]
     texts += [group.name for group in recording.groups] + [mark.name for mark in recording.marks]
     texts += [stream.name for stream in recording.streams]
@@ -292,22 +292,22 @@ def _name_problems(recording: Recording) -> Iterator[str]:
         find_spec(name)
     for number, group in enumerate(recording.groups):
         if len(set(group.ranks)) != len(group.ranks) or not group.ranks:
-            yield f"groups.{number}: its ranks are {list(group.ranks)[:8]}; give each once"
+            yield f"groups.{number}: ranks must be listed once each, not {list(group.ranks)[:8]}"
         if not set(group.ranks) <= set(range(recording.world_size)):
-            yield f"groups.{number}: its ranks are {list(group.ranks)[:8]}, not of 0..{recording.world_size - 1}"
+            yield f"groups.{number}: ranks must be at most {recording.world_size - 1}, not {list(group.ranks)[:8]}"
     for number, stream in enumerate(recording.streams):
         if not 0 <= stream.rank < recording.world_size:
-            yield f"streams.{number} is of rank {stream.rank} of {recording.world_size}"
+            yield f"streams.{number}: rank must be less than {recording.world_size}, not {stream.rank}"
         if not 0 <= stream.tail <= MOST_SECONDS:
-            yield f"streams.{number} computes for {stream.tail} seconds"
+            yield f"streams.{number}: tail must be between 0 and {MOST_SECONDS:g} seconds, not {stream.tail}"
     for rank in sorted(set(range(recording.world_size)) - {stream.rank for stream in recording.streams})[:1]:
-        yield f"streams: none is of rank {rank}"
+        yield f"streams: rank {rank} has no stream"
     if not recording.sites or not recording.lines or recording.lines[0] != "":
-        yield "sites and lines begin with one that is none"
+        yield "sites and lines must begin with an empty entry"
 
 
 def _number_problems(recording: Recording) -> Iterator[str]:
-    """Yield numbers outside their tables."""
+    """Yield numbers that are outside their range or table."""
     calls, entries = recording.calls, recording.entries
     limits: list[tuple[str, npt.NDArray[Any], int]] = [
         ("calls.rank", calls.rank, recording.world_size),
@@ -328,17 +328,17 @@ def _number_problems(recording: Recording) -> Iterator[str]:
         limits.append(("entries.number", entries.number[np.isin(entries.did, kinds)], most))
     for name, column, limit in limits:
         for at in np.flatnonzero((column < 0) | (column >= limit))[:1].tolist():
-            yield f"{name}.{at} is {column[at]}; there are {limit}"
+            yield f"{name}.{at} must be less than {limit}, not {column[at]}"
     for name in ("seconds", "took"):
         column = getattr(entries, name)
         for at in np.flatnonzero(~((column >= 0) & (column <= MOST_SECONDS)))[:1].tolist():
-            yield f"entries.{name}.{at} is {column[at]}; give seconds from 0 to {MOST_SECONDS:g}"
+            yield f"entries.{name}.{at} must be between 0 and {MOST_SECONDS:g} seconds, not {column[at]}"
     for at in np.flatnonzero((calls.itemsize < 1) | (calls.itemsize > 16))[:1].tolist():
-        yield f"calls.itemsize.{at} is {calls.itemsize[at]}; give 1 to 16 bytes"
+        yield f"calls.itemsize.{at} must be between 1 and 16 bytes, not {calls.itemsize[at]}"
 
 
 def _call_problems(recording: Recording) -> Iterator[str]:
-    """Yield halves of messages that cannot match: different ends, or more than two of a key."""
+    """Yield halves of messages that cannot match: their ranks differ, or a key has more than two halves."""
     calls = recording.calls
     messages = np.flatnonzero(calls.kind != CallKind.COLLECTIVE)
     key, kind = calls.key[messages], calls.kind[messages]
@@ -349,11 +349,11 @@ def _call_problems(recording: Recording) -> Iterator[str]:
         yield f"calls {first[at]} and {second[at]} are the same half of message {calls.key[first[at]]}"
     unlike = (calls.rank[first] != calls.peer[second]) | (calls.peer[first] != calls.rank[second])
     for at in np.flatnonzero(unlike)[:1].tolist():
-        yield f"calls {first[at]} and {second[at]} are of one message, and do not name each other's ranks"
+        yield f"calls {first[at]} and {second[at]} belong to one message, but do not name each other's ranks"
 
 
 def _log_problems(recording: Recording) -> Iterator[str]:
-    """Yield logs out of order, and calls posted twice, by another rank, or awaited before they are posted."""
+    """Yield log entries out of order, and calls posted twice, by another rank, or awaited before they are posted."""
     entries, calls = recording.entries, recording.calls
     if (np.diff(entries.stream) < 0).any():
         yield "entries are not stream by stream"
@@ -368,16 +368,18 @@ def _log_problems(recording: Recording) -> Iterator[str]:
     call, stream = entries.number[of_calls], entries.stream[of_calls]
     late = (at[call] < 0) | ((entries.stream[at[call]] == stream) & (at[call] > of_calls))
     for entry in of_calls[late][:1].tolist():
-        yield f"entries.{entry} waits for call {entries.number[entry]}, which is not posted before"
+        yield f"entries.{entry} waits for call {entries.number[entry]}, which is not posted earlier"
     for entry in of_calls[calls.rank[call] != rank[of_calls]][:1].tolist():
-        yield f"entries.{entry} is of rank {rank[entry]}, and its call {entries.number[entry]} is not"
+        number = entries.number[entry]
+        owner = calls.rank[number]
+        yield f"entries.{entry} belongs to rank {rank[entry]}, but its call {number} belongs to rank {owner}"
     signals = entries.number[entries.did == Did.SIGNAL]
     if len(np.unique(signals)) < len(signals):
-        yield "entries: a signal is given twice"
+        yield "entries: a signal is sent twice"
 
 
 def _collective_problems(recording: Recording) -> Iterator[str]:
-    """Yield collectives whose ranks disagree, or with a rank that is outside the group or occurs twice."""
+    """Yield collectives whose ranks disagree, and ranks that are outside the group or call twice."""
     calls = recording.calls
     collective = np.flatnonzero(calls.kind == CallKind.COLLECTIVE)
     by_key = collective[np.lexsort((calls.rank[collective], calls.key[collective]))]
@@ -388,15 +390,15 @@ def _collective_problems(recording: Recording) -> Iterator[str]:
         column = getattr(calls, name)
         for at in np.flatnonzero(column[first] != column[second])[:1].tolist():
             both = (f"rank {calls.rank[call]}: {recording.describe(call)}" for call in (first[at], second[at]))
-            yield f"one collective with another {name}: {' - '.join(both)}"
+            yield f"ranks call one collective with a different {name}: {' - '.join(both)}"
     for at in np.flatnonzero(calls.rank[first] == calls.rank[second])[:1].tolist():
-        yield f"calls {first[at]} and {second[at]} are one rank's part of one collective"
+        yield f"calls {first[at]} and {second[at]} are by the same rank in one collective"
     sizes = np.array([len(group.ranks) for group in recording.groups], np.int64)
     members = np.array([(at, rank) for at, group in enumerate(recording.groups) for rank in group.ranks], np.int64)
     members = members.reshape(-1, 2)
     width = max(1, recording.world_size)
     outside = ~np.isin(calls.group[by_key] * width + calls.rank[by_key], members[:, 0] * width + members[:, 1])
     for call in by_key[outside][:1].tolist():
-        yield f"call {call} is of rank {calls.rank[call]}, which is not in its group"
+        yield f"call {call} belongs to rank {calls.rank[call]}, which is not in its group"
     for call in by_key[calls.root[by_key] >= sizes[calls.group[by_key]]][:1].tolist():
-        yield f"call {call} has root {calls.root[call]} of {sizes[calls.group[call]]} ranks"
+        yield f"call {call}: root must be less than {sizes[calls.group[call]]}, not {calls.root[call]}"

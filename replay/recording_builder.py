@@ -26,7 +26,7 @@ WORLD = "world"  # the name of a group that is given none
 
 
 class Numbers(dict[Name, int]):
-    """Numbers of names, from 0 on, in order of first use."""
+    """Numbers names from 0, in order of first use."""
 
     def __missing__(self, name: Name) -> int:
         self[name] = number = len(self)
@@ -34,7 +34,7 @@ class Numbers(dict[Name, int]):
 
 
 class RecordedCollective(NamedTuple):
-    """The properties of a collective that are equal on all ranks of its group.
+    """The properties of a collective that all ranks of its group share.
 
     ``elements`` counts the whole buffer, as in a CollectiveCall: the result of an all_gather, the input of a
     reduce_scatter.
@@ -51,10 +51,10 @@ class RecordedCollective(NamedTuple):
 
 
 class RecordingBuilder:
-    """The calls and logs so far; ``recording`` returns them as a Recording.
+    """Collects calls and log entries; ``recording`` returns them as a Recording.
 
-    A key is any hashable value, shared by all parts of a collective and by both halves of a message. A rank's own
-    stream has the rank's number; ``stream`` adds others.
+    A key is any hashable value that all parts of a collective, or both halves of a message, share. The number of a
+    rank's host stream is the rank; ``stream`` adds other streams.
 
     >>> builder = RecordingBuilder("exchange.py", world_size=2)
     >>> there = builder.send(0, 1, 64, key="hello")
@@ -87,9 +87,9 @@ class RecordingBuilder:
     def collective(
         self, rank: int, key: Hashable, collective: RecordedCollective, *, line: str = "", site: SourceLine = UNKNOWN
     ) -> int:
-        """Return the number of a rank's part of a collective.
+        """Add a rank's part of a collective, and return its call number.
 
-        ``line`` names a communicator whose calls run one after the other, as in NCCL. Default: none.
+        ``line`` names a communicator that runs its calls one after the other, as in NCCL. Default: none.
         """
         call = RecordedCall(
             rank=rank,
@@ -120,7 +120,7 @@ class RecordingBuilder:
         line: str = "",
         site: SourceLine = UNKNOWN,
     ) -> int:
-        """Return the number of one half of a message between ``rank`` and ``peer``, ranks of the world."""
+        """Add one half of a message between the global ranks ``rank`` and ``peer``, and return its call number."""
         numbers = {"key": self._keys[key], "line": self._lines[line], "site": self._sites[site]}
         return self._add(RecordedCall(rank, kind, nbytes=nbytes, peer=peer, tag=tag, **numbers))
 
@@ -137,39 +137,42 @@ class RecordingBuilder:
         return len(self._calls) - 1
 
     def post(self, stream: int, call: int, seconds: float = 0.0, took: float = 0.0) -> None:
-        """Add the start of a call by a stream, after ``seconds`` of computing since its previous entry."""
+        """Log that a stream starts a call, after computing for ``seconds`` since its previous entry.
+
+        ``took`` is the measured time to start it, in seconds.
+        """
         self._logs[stream].append((Did.POST, call, seconds, took))
 
     def wait(self, stream: int, call: int, seconds: float = 0.0, took: float = 0.0) -> None:
-        """Add the wait of a stream for a call of its rank."""
+        """Log that a stream waits for a call of its rank, after computing for ``seconds`` since its previous entry."""
         self._logs[stream].append((Did.WAIT, call, seconds, took))
 
     def take_back(self, stream: int) -> float:
-        """Remove the last entry of a stream. Return its seconds of computing."""
+        """Remove the last entry of a stream, and return its compute time in seconds."""
         return self._logs[stream].pop()[2]
 
     def entries(self, stream: int) -> int:
-        """Return the number of entries of a stream."""
+        """Return the number of log entries of a stream."""
         return len(self._logs[stream])
 
     def begin(self, stream: int, name: str, step: int = 0, seconds: float = 0.0) -> None:
-        """Add the start of a span, such as a training step."""
+        """Log the start of a span, such as a training step."""
         self._logs[stream].append((Did.BEGIN, self._marks[Mark(name, step)], seconds, 0.0))
 
     def end(self, stream: int, name: str, step: int = 0, seconds: float = 0.0) -> None:
-        """Add the end of a span."""
+        """Log the end of a span."""
         self._logs[stream].append((Did.END, self._marks[Mark(name, step)], seconds, 0.0))
 
     def signal(self, stream: int, signal: Hashable, seconds: float = 0.0) -> None:
-        """Add a signal that streams can await, like a device event; it is given once."""
+        """Log a signal that other streams can await, like a CUDA event. Each signal is sent once."""
         self._logs[stream].append((Did.SIGNAL, self._signals[signal], seconds, 0.0))
 
     def await_signal(self, stream: int, signal: Hashable, seconds: float = 0.0) -> None:
-        """Add the wait of a stream for a signal."""
+        """Log that a stream waits for a signal."""
         self._logs[stream].append((Did.AWAIT, self._signals[signal], seconds, 0.0))
 
     def compute(self, stream: int, seconds: float) -> None:
-        """Add computing after the last entry of a stream."""
+        """Add compute time in seconds after the last entry of a stream."""
         state = self._streams[stream]
         self._streams[stream] = state._replace(tail=state.tail + seconds)
 

@@ -1,4 +1,4 @@
-"""The log that each rank of a real run writes, the join of all logs, and the start of local ranks."""
+"""Write each real rank's log, join the logs of all ranks, and start local ranks."""
 
 import os
 import shutil
@@ -27,7 +27,7 @@ UNWAITED = "calls that the program never waits for do not delay it"
 
 
 class NotedCall(NamedTuple):
-    """A call in a rank's log: ``what`` is a collective, "send" or "recv"; a peer is a rank of the world."""
+    """A call in a rank's log. ``what`` is a collective, "send" or "recv"; ``peer`` is a global rank."""
 
     what: str
     group: int
@@ -43,7 +43,7 @@ class NotedCall(NamedTuple):
 
 
 class NotedEntry(NamedTuple):
-    """An action of a rank, after its seconds of computing."""
+    """A log entry: an action of a rank, after ``seconds`` of computing."""
 
     did: int
     number: int
@@ -53,7 +53,7 @@ class NotedEntry(NamedTuple):
 
 @dataclass
 class CallLog:
-    """The calls and the log of a rank. ``groups`` are names with ranks of the world."""
+    """The calls and log entries of a rank. ``groups`` lists the names and global ranks of its process groups."""
 
     SCHEMA_VERSION: ClassVar[int] = 1
 
@@ -74,12 +74,12 @@ class CallLog:
 
 
 def file_of(rank: int) -> str:
-    """Return the file name of a rank."""
+    """Return the name of a rank's log file."""
     return f"rank{rank}.json"
 
 
 def read_logs(folder: Path, world_size: int, timeout: float) -> list[CallLog]:
-    """Return the logs of all ranks when they exist. Raise RunFailed with the ranks whose logs are missing."""
+    """Wait for the logs of all ranks, and return them. Raise RunFailed with the ranks whose logs are missing."""
     end = time.monotonic() + timeout
     missing = list(range(world_size))
     while missing := [rank for rank in missing if not (folder / file_of(rank)).exists()]:
@@ -90,10 +90,10 @@ def read_logs(folder: Path, world_size: int, timeout: float) -> list[CallLog]:
 
 
 def join_logs(logs: Sequence[CallLog]) -> Recording:
-    """Return the recording of all ranks. Raise InputError if they disagree on their calls.
+    """Return the recording of all ranks. Raise InputError if their calls disagree.
 
-    The k-th collective of a group on one rank is the k-th on the others. The k-th message with a tag from one rank to
-    another is the k-th received there.
+    The k-th collectives of a group on all its ranks match. The k-th message that a rank sends to another with a tag
+    matches the k-th that this rank receives from it with the tag.
     """
     first = logs[0]
     builder = RecordingBuilder(first.title, first.world_size, first.backend)
@@ -123,7 +123,7 @@ def _add(builder: RecordingBuilder, log: CallLog) -> None:
 
 
 def _add_call(builder: RecordingBuilder, log: CallLog, call: NotedCall, times: defaultdict[object, int]) -> int:
-    """Add a call; ``times`` counts the equal calls before it."""
+    """Add a call. ``times`` counts the preceding calls with the same ranks, group and tag."""
     name, ranks = log.groups[call.group]
     site = SourceLine(*log.sites[call.site]) if call.site >= 0 else UNKNOWN
     if call.what in (SEND, RECV):
@@ -146,12 +146,12 @@ GRACE_S = 10.0  # for torchrun to end its ranks
 
 
 def parts_folder(output: Path) -> Path:
-    """Return the directory of the ranks' files, which is named by the port of this start's store."""
+    """Return the directory of the ranks' log files, which is named by the port of this launch's store."""
     return output.with_name(f".{output.name}.{os.environ.get('MASTER_PORT', '0')}.parts")
 
 
 def join_parts(folder: Path, output: Path, world_size: int, timeout: float) -> Recording:
-    """Write the recording of all ranks, and remove their files. Raise RunFailed if a file is missing."""
+    """Write the recording of all ranks, and remove the ranks' log files. Raise RunFailed if a file is missing."""
     recording = join_logs(read_logs(folder, world_size, timeout))
     recording.write(output)
     shutil.rmtree(folder, ignore_errors=True)
@@ -159,10 +159,10 @@ def join_parts(folder: Path, output: Path, world_size: int, timeout: float) -> R
 
 
 def start_ranks(ranks: int, command: Sequence[str], timeout: float) -> None:
-    """Run a Ringlab command on local ranks under torchrun, on loopback only.
+    """Run a Ringlab command on local ranks under torchrun, using only the loopback interface.
 
-    Output lines of several ranks are prefixed with the rank. Raise RunFailed if it fails or exceeds ``timeout``
-    seconds; no process remains then.
+    With several ranks, each output line is prefixed with its rank. Raise RunFailed if the command fails or exceeds
+    ``timeout`` seconds, after ending all its processes.
     """
     options = ["--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", str(ranks)]
     environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
@@ -188,7 +188,7 @@ def _run_until_ended(torchrun: list[str], environment: dict[str, str], ranks: in
 
 
 def _end(started: "subprocess.Popen[bytes]") -> None:
-    """End the processes of torchrun, torchrun last."""
+    """End the processes of torchrun, and then torchrun itself."""
     if started.poll() is None:
         started.terminate()
         try:

@@ -1,7 +1,7 @@
-"""Record the calls of this process, through replaced kernels of c10d's operators and waits of works.
+"""Record the calls of this process by replacing the kernels of c10d's operators, and ``Work.wait``.
 
-The module first defines the collective and the buffer size of each operator. The clock is the host's until the first
-call with a GPU tensor, and then the clock of this GPU's compute stream.
+The module first defines the collective and the buffer size of each operator. Times are measured on the host until the
+first call with a GPU tensor, and from then on by events on this GPU's compute stream.
 """
 
 import linecache
@@ -31,7 +31,7 @@ Elements = Callable[[dict[str, Any], int], int]  # of named arguments and the nu
 
 
 class C10dOperator(NamedTuple):
-    """An operator that is a collective or half of a message."""
+    """A c10d operator that is a collective or half of a message."""
 
     verb: str
     elements: Elements
@@ -52,7 +52,7 @@ def flatten(tensors: Any) -> Iterable[torch.Tensor]:
 
 
 def _numel(name: str, times_ranks: bool = False) -> Elements:
-    """Return a function that counts the elements of an argument; ``times_ranks`` if it is one rank's part."""
+    """Return a function that counts an argument's elements. ``times_ranks``: multiply them by the number of ranks."""
 
     def count(named: dict[str, Any], ranks: int) -> int:
         numel = sum(tensor.numel() for tensor in flatten(named[name]))
@@ -112,19 +112,19 @@ def names_of(operator: Any) -> list[str]:
 
 
 class HostTimer:
-    """Seconds on the host's clock."""
+    """Measures seconds on the host's clock."""
 
     def now(self) -> Any:
-        """Return the current moment."""
+        """Return the current time, an argument of ``seconds``."""
         return time.perf_counter()
 
     def seconds(self, moments: Sequence[tuple[Any, Any]]) -> list[float]:
-        """Return the seconds between the moments of each pair."""
+        """Return the seconds between the two times of each pair."""
         return [after - before for before, after in moments]
 
 
 class StreamTimer(HostTimer):
-    """Events of a GPU's current stream; moments of the host are accepted too."""
+    """Measures seconds with events on a GPU's current stream. It also accepts times of the host's clock."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -159,9 +159,9 @@ def _pass_on(overload: Any, keys: Any, arguments: tuple[Any, ...]) -> Any:
 
 
 class CallRecorder:
-    """The log of this process: ``install`` starts it, ``finish`` returns it.
+    """Records the calls of this process: ``install`` starts recording, ``finish`` returns the log.
 
-    Its own cost is not part of the recorded times.
+    The recorded times exclude the recorder's own cost.
     """
 
     def __init__(self, title: str, rank: int, world_size: int) -> None:
@@ -180,7 +180,7 @@ class CallRecorder:
         self._wait = dist.Work.wait
 
     def install(self) -> None:
-        """Replace kernels and waits. Recording starts when the process joins its group."""
+        """Replace the kernels and waits. Recording starts when the process joins its process group."""
         for name, operator in OPERATORS.items():
             self._replace(name, operator)
         recorder, join = self, dist.init_process_group
@@ -204,7 +204,7 @@ class CallRecorder:
             self._last = self.clock.now()
 
     def _find_gpu(self, tensors: Any) -> torch.device | None:
-        """Return the GPU of the first call with GPU tensors, whose stream then provides the clock."""
+        """Return the GPU of the first call with GPU tensors, so that its stream then measures times."""
         device = next((tensor.device for tensor in flatten(tensors) if tensor.is_cuda), None)
         if device is None or isinstance(self.clock, StreamTimer):
             return None
@@ -222,7 +222,7 @@ class CallRecorder:
         self._library.impl(name, noted, KEY, with_keyset=True)
 
     def _waiting_inside(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a torch function that waits for all its calls, with these waits recorded."""
+        """Wrap a torch function that waits for all calls it makes, so that these waits are recorded."""
 
         def noted(*arguments: Any, **named: Any) -> Any:
             first = len(self.log.calls)
@@ -274,7 +274,7 @@ class CallRecorder:
         return result
 
     def _timed(self, did: Did, number: int, call: Callable[[], Any], computed_at: Any = None) -> Any:
-        """Make a call and record its times; ``computed_at`` is the end of the rank's own computing. Default: now."""
+        """Make a call and record its times. ``computed_at`` is the end of the rank's own computing. Default: now."""
         begun = self.clock.now()
         result = call()
         ended = self.clock.now()
@@ -376,9 +376,9 @@ class CallRecorder:
 
 
 def record_script(script: Path, arguments: Sequence[str], folder: Path, *, as_module: bool = False) -> None:
-    """Run a script, or with ``as_module`` a module, as ``__main__``, and write this rank's log to ``folder``.
+    """Run a script, or a module if ``as_module``, as ``__main__``, and write this rank's log to ``folder``.
 
-    Raise RankFailed for an error of the program, after writing the log, and for a log that cannot be written.
+    Raise RankFailed if the program raises an exception (after writing the log), or if the log cannot be written.
     """
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     title = " ".join([script.name, *arguments])[:200]

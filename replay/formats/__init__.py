@@ -1,4 +1,4 @@
-"""Recordings in other formats: Chakra's execution traces (read and write), profiles of torch (read)."""
+"""Recordings in other formats: Chakra's execution traces (read and write) and torch.profiler traces (read only)."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from replay.recording import Recording, read_recording
 
 
 def read_any_recording(path: Path | str) -> Recording:
-    """Return the recording in a file of Ringlab, in one rank's Chakra trace, or in profiles of torch.
+    """Return the recording in a file of Ringlab, in Chakra traces (given one rank's file), or in torch.profiler traces.
 
     Raise InputError with the file and its error.
     """

@@ -1,9 +1,9 @@
 """Read and write Chakra's execution traces (MLCommons): one file ``NAME.RANK.et`` per rank, a graph of nodes.
 
-From the schema (``et_def.proto``, version 0.0.4), this module reads what determines computing and communication:
+This module reads the parts of the schema (``et_def.proto``, version 0.0.4) that determine computing and communication:
 compute nodes with their duration, collectives, sends, receives, and dependencies. A rank computes one node at a time,
-in file order as far as dependencies allow, and its calls run in parallel. A send is done when it is issued. Without
-ranks of a process group (``pg_ranks``, which Ringlab writes), a collective includes all ranks.
+in file order as far as dependencies allow, and its calls run in parallel. A send is done when it is issued. A
+collective whose process group does not list its ranks (``pg_ranks``, which Ringlab writes) includes all ranks.
 """
 
 import re
@@ -89,7 +89,7 @@ def _read_node(message: bytes) -> ChakraNode:
 
 
 def _numbers(wire_field: WireField) -> list[int]:
-    """Return the integers of a repeated field, packed or not."""
+    """Return the integers of a repeated protobuf field, packed or not."""
     if isinstance(wire_field.value, int):
         return [wire_field.value]
     numbers, at = list[int](), 0
@@ -111,7 +111,7 @@ def _read_attribute(message: bytes, node: ChakraNode) -> None:
 
 
 def chakra_files(path: Path) -> list[Path]:
-    """Return the files of all ranks, given one of them. Raise InputError if one is missing."""
+    """Return the trace files of all ranks, given one of them. Raise InputError if one is missing."""
     matched = FILE.fullmatch(path.name)
     if matched is None:
         raise InputError(f"{path}: Chakra traces must be named NAME.RANK.et, such as ddp.0.et")
@@ -122,12 +122,12 @@ def chakra_files(path: Path) -> list[Path]:
             files[int(other[2])] = file
     for rank in range(len(files)):
         if rank not in files:
-            raise InputError(f"{path.parent}: {matched[1]}.{rank}.et is missing, of {len(files)} ranks")
+            raise InputError(f"{path.parent}: {matched[1]}.{rank}.et is missing; found the files of {len(files)} ranks")
     return [files[rank] for rank in range(len(files))]
 
 
 def read_chakra(path: Path) -> Recording:
-    """Return the recording in the traces of all ranks, given one file. Raise InputError."""
+    """Return the recording of all ranks, given the trace file of one rank. Raises InputError."""
     files = chakra_files(path)
     matched = FILE.fullmatch(path.name)
     assert matched is not None
@@ -144,7 +144,7 @@ def read_chakra(path: Path) -> Recording:
 
 
 class _Rank:
-    """The nodes of a rank, scheduled into one log: a legal order, lowest numbers first."""
+    """Schedules the nodes of a rank into one log, in an order that respects dependencies, lowest numbers first."""
 
     def __init__(self, builder: RecordingBuilder, rank: int, nodes: Sequence[ChakraNode]) -> None:
         self.builder, self.rank = builder, rank
@@ -155,7 +155,7 @@ class _Rank:
         self.times: defaultdict[object, int] = defaultdict(int)
 
     def play(self) -> None:
-        """Add posts, waits and computing. Raise ValueError for a cycle, and for an unknown dependency."""
+        """Log posts, waits and computing. Raise ValueError for a dependency cycle or an unknown dependency."""
         left = {number: set(node.after) for number, node in self.nodes.items()}
         behind: defaultdict[int, list[int]] = defaultdict(list)
         for number, after in left.items():
@@ -179,7 +179,7 @@ class _Rank:
         self.builder.compute(self.rank, seconds)
 
     def _do(self, node: ChakraNode, seconds: float) -> float:
-        """Add a node to the log after ``seconds`` of computing. Return the seconds that are not in the log yet."""
+        """Log a node after ``seconds`` of computing. Return the seconds that are not logged yet."""
         for dependency in sorted(node.after):
             if dependency in self.calls and self.nodes[dependency].kind != SEND:
                 self.builder.wait(self.rank, self.calls[dependency], seconds)
@@ -219,7 +219,7 @@ class _Rank:
 
 
 def write_chakra(recording: Recording, base: Path) -> list[Path]:
-    """Write a recording as ``BASE.RANK.et``, and return the files. Streams of a rank become chains of nodes."""
+    """Write a recording as ``BASE.RANK.et``, and return the files. Each stream of a rank becomes a chain of nodes."""
     files = []
     for rank in range(recording.world_size):
         nodes = _nodes_of(recording, rank)
@@ -230,7 +230,7 @@ def write_chakra(recording: Recording, base: Path) -> list[Path]:
 
 
 class _Nodes(list[ChakraNode]):
-    """The nodes of a rank so far."""
+    """Collects the nodes of a rank."""
 
     def add(self, node: ChakraNode) -> int:
         """Add a node. Return its number."""
@@ -239,7 +239,7 @@ class _Nodes(list[ChakraNode]):
         return node.number
 
     def compute(self, seconds: float, after: list[int]) -> list[int]:
-        """Add computing of a stream. Return the dependencies of the next node."""
+        """Add a compute node of a stream. Return the dependencies of the stream's next node."""
         micros = round(seconds * MICRO)
         return [self.add(ChakraNode(0, "compute", COMP, after, micros, {"is_cpu_op": 0}))] if micros else after
 

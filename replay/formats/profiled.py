@@ -1,9 +1,8 @@
-"""Read profiles of torch (Kineto) of a real NCCL run as a recording: collectives by their kernels, and computing.
+"""Read torch.profiler traces (Kineto) of a real NCCL run as a recording.
 
-The kernel of a collective has its name, bytes and ranks. A rank computes while another kernel of its GPU runs. It posts
-a collective when its kernel begins, and waits for it before the first compute kernel that begins after its end.
-Profiles do not say whether that kernel needed the result. So the replay overlaps what overlapped in the run, and no
-more.
+The kernel of a collective contains its name, bytes and ranks. A rank computes while another kernel of its GPU runs. It
+posts a collective when the kernel begins, and waits for it before the first compute kernel that begins after its end.
+Traces do not tell whether that kernel needed the result, so a replay overlaps only what overlapped in the run.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +24,7 @@ VERBS = {
 
 
 def verb_of(name: str) -> str | None:
-    """Return the collective of a kernel's name, or None."""
+    """Return the collective that a kernel's name denotes, or None."""
     plain = name.lower().removeprefix("nccl:").strip("_")
     known = {**VERBS, **{verb: verb for verb in SPECS}}
     for text, verb in sorted(known.items(), reverse=True):  # reduce_scatter before reduce
@@ -35,16 +34,18 @@ def verb_of(name: str) -> str | None:
 
 
 def read_profiled(path: Path | str) -> Recording:
-    """Return the recording in the profiles of all ranks. Raise InputError if they have no GPU collective."""
+    """Return the recording in the profiler traces of all ranks. Raise InputError if they have no GPU collective."""
     profiles, path = read_slices(path), Path(path)
     world_size = max(profile.world_size for profile in profiles)
     if sorted(profile.rank for profile in profiles) != list(range(world_size)):
         ranks = name_ranks([profile.rank for profile in profiles])
-        raise InputError(f"{path}: profiles of {ranks}, of {world_size}: pass a directory with all of them")
+        raise InputError(
+            f"{path}: contains only the profiles of {ranks} of {world_size} ranks; pass a directory with all profiles"
+        )
     builder = RecordingBuilder(path.name or "profile", world_size, "kineto")
     number = sum(_add(builder, profile) for profile in profiles)
     if not number:
-        raise InputError(f"{path}: no NCCL collective with its bytes; profile a run on GPUs")
+        raise InputError(f"{path}: contains no NCCL collective with a size in bytes; profile a run on GPUs")
     return builder.recording()
 
 
@@ -59,7 +60,7 @@ class _Event(NamedTuple):
 
 
 def _add(builder: RecordingBuilder, profile: Profile) -> int:
-    """Add a rank's log. Return its number of collectives."""
+    """Add the log of a rank, and return its number of collectives."""
     calls = sorted((event for event in profile.slices if event.sent is not None), key=lambda event: event.begin)
     kernels = [event for event in profile.slices if event.is_kernel]
     events = [_Event(call.begin, False, call.end, False, number) for number, call in enumerate(calls)]
@@ -101,7 +102,7 @@ def _stretches(kernels: Sequence[Slice], cuts: Sequence[int]) -> Iterator[_Event
 
 
 def _call(builder: RecordingBuilder, rank: int, event: Slice, number: int) -> int | None:
-    """Return a collective of all ranks, or None for another."""
+    """Add a collective and return its call number; None if it is unknown or does not include all ranks."""
     assert event.sent is not None
     verb = verb_of(event.sent.collective)
     if verb is None or event.sent.ranks != builder.world_size:

@@ -1,7 +1,6 @@
 """The part of protobuf's wire format that Chakra's messages need: varints, fields, length-prefixed messages.
 
-Written from the description at protobuf.dev/programming-guides/encoding. Messages that are too short or too long are
-rejected.
+Written from the description at protobuf.dev/programming-guides/encoding. Truncated and overlong messages are rejected.
 """
 
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ WIDTHS = {FIXED64: 8, FIXED32: 4}
 
 
 class WireField(NamedTuple):
-    """A field of a message: its number, and an integer or bytes."""
+    """A field of a protobuf message: its number and its value."""
 
     number: int
     value: int | bytes
@@ -90,22 +89,22 @@ def read_fields(data: bytes) -> Iterator[WireField]:
 
 
 def number_field(number: int, value: int) -> bytes:
-    """Return a field with a non-negative integer."""
+    """Return a protobuf field with a non-negative integer."""
     return write_varint(number << 3 | VARINT) + write_varint(value)
 
 
 def bytes_field(number: int, value: bytes) -> bytes:
-    """Return a field with bytes: a text or a message."""
+    """Return a protobuf field with bytes: text, or a nested message."""
     return write_varint(number << 3 | BYTES) + write_varint(len(value)) + value
 
 
 def read_delimited(data: bytes, where: object) -> Iterator[bytes]:
-    """Yield length-prefixed messages. Raise ValueError for an incomplete one, TooLarge for too many."""
+    """Yield length-prefixed messages. Raise ValueError for a truncated message, and TooLarge for too many messages."""
     at = number = 0
     while at < len(data):
         size, at = read_varint(data, at)
         if at + size > len(data):
-            raise ValueError(f"message {number} has {size} bytes, and {len(data) - at} are left")
+            raise ValueError(f"message {number} has {size} bytes, but only {len(data) - at} are left")
         check_read(where, number + 1, Gigabyte.ENTRIES, "messages")
         yield data[at : at + size]
         at, number = at + size, number + 1

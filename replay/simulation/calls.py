@@ -1,8 +1,8 @@
-"""The calls of a recording as a replay sees them: missing parts added, and each collective with its shape.
+"""Prepare the calls of a recording for a replay: add missing parts, and determine the shape of each collective.
 
-Logs are split into segments: the calls that a stream posts and then waits for at one instant. All entries of a segment
-except the first have no computing before them, and posts come before waits. A *blocking* call is posted and awaited by
-one segment, and awaited nowhere else.
+Logs are split into segments: the calls that a stream posts and then waits for at one instant. Only the first entry of a
+segment has computing before it, and posts come before waits. A *blocking* call is posted and awaited in one segment,
+and awaited nowhere else.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ NEVER = -1  # the segment of a call that is not posted, or not awaited
 
 @dataclass(frozen=True)
 class Segments:
-    """Segments by number, stream by stream, and the segments that post and await calls."""
+    """The segments of all streams, stream by stream, and the segments that post and await calls."""
 
     first: Ints  # [segments]: first entry
     stream: Ints  # [segments]
@@ -72,7 +72,7 @@ def find_segments(recording: Recording) -> Segments:
 
 @dataclass(frozen=True)
 class ReplayedCalls:
-    """Calls by number: the recording's, then the missing parts of collectives.
+    """All calls by number: first the recording's calls, then the missing parts of collectives.
 
     Collectives are numbered by their keys.
     """
@@ -94,7 +94,7 @@ class ReplayedCalls:
 
 
 def find_calls(recording: Recording, segments: Segments) -> ReplayedCalls:
-    """Return the calls of a recording. A call that is not posted is missing."""
+    """Return the calls of a recording. A call that no stream posts counts as missing."""
     calls = recording.calls
     is_collective = calls.kind == CallKind.COLLECTIVE
     collectives = np.flatnonzero(is_collective)
@@ -134,7 +134,7 @@ def find_calls(recording: Recording, segments: Segments) -> ReplayedCalls:
 
 
 def _members(recording: Recording, group: Ints, rank: Ints) -> Ints:
-    """Return the rank in its group of each rank of the world."""
+    """Return the group rank of each global rank."""
     width = recording.world_size
     codes = np.array([at * width + rank for at, each in enumerate(recording.groups) for rank in each.ranks], np.int64)
     members = np.array([member for each in recording.groups for member in range(len(each.ranks))], np.int64)
@@ -143,7 +143,7 @@ def _members(recording: Recording, group: Ints, rank: Ints) -> Ints:
 
 
 def _shapes(recording: Recording, collectives: Ints, collective: Ints, first: Ints) -> tuple[tuple[Shape, ...], Ints]:
-    """Return the distinct shapes, and each collective's, with the maximum elements of its ranks."""
+    """Return the distinct shapes, and each collective's shape, with the maximum number of elements over its ranks."""
     calls, lead = recording.calls, collectives[first]
     elements = np.zeros(len(first), np.int64)
     np.maximum.at(elements, collective, calls.elements[collectives])
@@ -158,7 +158,7 @@ def _shapes(recording: Recording, collectives: Ints, collective: Ints, first: In
 
 
 def _messages(recording: Recording) -> tuple[Ints, Ints]:
-    """Return the calls of both halves of each message, in the order of keys."""
+    """Return the send and the receive call of each message, ordered by key."""
     calls = recording.calls
     halves = np.flatnonzero(calls.kind != CallKind.COLLECTIVE)
     _, message = np.unique(calls.key[halves], return_inverse=True)

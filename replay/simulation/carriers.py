@@ -1,6 +1,6 @@
-"""Carry the calls of a recording on a cluster: by its network, the memory of this machine, or NCCL.
+"""Simulate the calls of a recording on a cluster: over its network, in this machine's memory, or by NCCL's model.
 
-A *way* is the group of all collectives with one shape and ranks, which are carried alike.
+A *way* is the group of all collectives with the same shape and ranks, which are simulated alike.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,10 @@ IDLE = 5e-5  # seconds of computing after which a rank's event loop sleeps
 
 @dataclass
 class NetworkCarrier:
-    """Messages that share the links of a network; ``algorithms`` has names for some collectives."""
+    """Simulates messages that share the links of a network.
+
+    ``algorithms`` overrides the default algorithm of a collective, by a name or an Algorithm.
+    """
 
     collectives_cross: ClassVar[bool] = True  # links of the network; else messages have their own seconds
     messages_cross: ClassVar[bool] = True  # likewise for a program's own messages
@@ -59,7 +62,7 @@ class NetworkCarrier:
             self.notes["TCP's windows and buffers are not simulated: messages share the links of their routes"] = None
 
     def algorithm(self, shape: Shape, ranks: tuple[int, ...]) -> Algorithm:
-        """Return the algorithm of a collective of these ranks; the default if the chosen one does not support them."""
+        """Return the algorithm of a collective, or the default if the chosen one does not support these ranks."""
         name = self.algorithms.get(shape.verb, self.default(shape.verb))
         key = shape, ranks if name == AUTO else ()
         if key not in self._chosen:
@@ -88,31 +91,31 @@ class NetworkCarrier:
         return algorithm
 
     def seconds_inside(self, shape: Shape, ranks: tuple[int, ...]) -> float | None:
-        """Return the seconds of a collective inside a backend after its last rank enters; None if it is simulated."""
+        """Return the seconds of a backend's collective after its last rank enters; None if messages are simulated."""
         return None
 
     def template(self, shape: Shape, ranks: tuple[int, ...]) -> Template:
-        """Return a collective as messages."""
+        """Return the messages of a collective."""
         algorithm = self.algorithm(shape, ranks)
         return network_template(algorithm, fitted(shape, algorithm), self.transport.gamma)
 
     def message_seconds(self, pairs: Ints, nbytes: Floats, exchanges: Bools, computed: Floats) -> Floats:
-        """Return the seconds of a program's own messages in addition to their links.
+        """Return the seconds that each of the program's own messages takes in addition to its time on links.
 
-        ``pairs`` [messages, 2] are their ranks. ``exchanges``: their ranks also send the other way at the same time.
-        ``computed``: the seconds that the ranks computed before.
+        ``pairs`` [messages, 2] are the sender and the receiver. ``exchanges``: whether the two ranks also send in the
+        other direction at the same time. ``computed``: the seconds that the ranks computed before.
         """
         return np.zeros(len(nbytes))
 
 
 class MeasuredCarrier(NetworkCarrier):
-    """Processes of this machine: a message takes the calibrated time of its message class."""
+    """Simulates processes of this machine: a message takes the calibrated time of its message class."""
 
     collectives_cross = messages_cross = False
 
     @cached_property
     def message_costs(self) -> Calibration:
-        """The calibration. Raises InputError without message times."""
+        """The calibration. Raise InputError if it has no message times."""
         calibration = self.calibration or cached_calibration(self.cluster.world_size)
         if not calibration.message_classes and self.cluster.world_size > 1:
             raise InputError("the calibration has no message times; run `ringlab calibrate`")
@@ -120,7 +123,7 @@ class MeasuredCarrier(NetworkCarrier):
 
     @property
     def shares_cores(self) -> bool:  # type: ignore[override]
-        """Whether ranks use all cores, so that messages use the cores that ranks compute on."""
+        """Whether the ranks use all cores, so that messages slow down the computing of ranks."""
         return self.cluster.world_size >= int(self.message_costs.environment.get("cores", 1))
 
     def template(self, shape: Shape, ranks: tuple[int, ...]) -> Template:
@@ -149,14 +152,14 @@ class MeasuredCarrier(NetworkCarrier):
 
 
 def fitted(shape: Shape, algorithm: Algorithm) -> Shape:
-    """Return the shape, with more elements if the algorithm needs equal chunks."""
+    """Return the shape, rounded up to a multiple of the chunks if the algorithm needs equal chunks."""
     elements = max(shape.elements, int(algorithm.spec.repeats))
     chunks = algorithm.chunks(shape.ranks) if algorithm.needs_equal_chunks else 1
     return shape._replace(elements=-(-elements // chunks) * chunks)
 
 
 class Way(NamedTuple):
-    """Collectives that are carried alike: as messages of a template or, without one, inside a backend."""
+    """Collectives that are simulated alike: with the messages of a template or, without one, inside a backend."""
 
     template: Template | None
     seconds: float  # inside the backend, after the last rank enters
@@ -165,7 +168,7 @@ class Way(NamedTuple):
 
 
 def find_ways(calls: ReplayedCalls, carrier: NetworkCarrier) -> list[Way]:
-    """Return the ways of all collectives. Raise InputError for one that the carrier does not support."""
+    """Return the ways of all collectives. Raise InputError for a collective that the carrier does not support."""
     pairs = np.stack([calls.shape, calls.group], axis=1)
     distinct, which = np.unique(pairs, axis=0, return_inverse=True)
     kinds: dict[object, tuple[Template | None, float, list[int]]] = {}

@@ -1,4 +1,4 @@
-"""Summarize a replayed run: waits, ranks that never end, traffic of calls, and times of marked spans."""
+"""Summarize a replayed run: waits, ranks that never finish, bytes of calls, and times of marked spans."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -16,7 +16,7 @@ MESSAGES = "messages"  # in place of a collective's name
 
 
 class WaitingLine(NamedTuple):
-    """A line of the program at which ranks wait for calls; seconds are per rank."""
+    """A line of the program at which ranks wait for calls. Times are in seconds per rank."""
 
     what: str  # the collective, or messages
     site: SourceLine
@@ -27,7 +27,7 @@ class WaitingLine(NamedTuple):
 
 
 class CallFigures(NamedTuple):
-    """All calls of one kind."""
+    """Totals of all calls of one kind."""
 
     what: str
     number: int  # of collectives, or messages
@@ -37,7 +37,7 @@ class CallFigures(NamedTuple):
 
 
 class MarkFigures(NamedTuple):
-    """All marked spans of one name, over all ranks."""
+    """Totals of all marked spans of one name, over all ranks."""
 
     name: str
     number: int
@@ -46,7 +46,7 @@ class MarkFigures(NamedTuple):
 
 
 def segment_seconds(run: ReplayedRun) -> Floats:
-    """Return the seconds of each segment without the computing before it; nan if it did not end."""
+    """Return the seconds of each segment after its computing; nan if it did not end."""
     segments, stage = run.segments, run.layout.segment_stage
     begin = stage - (run.recording.entries.seconds[segments.first] > 0)
     last = run.layout.last_stage[segments.stream] - 1
@@ -56,7 +56,7 @@ def segment_seconds(run: ReplayedRun) -> Floats:
 
 
 def _names(recording: Recording, calls: np.ndarray) -> list[str]:
-    """Return the collective of each call, or MESSAGES."""
+    """Return the collective's name for each call, or MESSAGES."""
     made = recording.calls
     is_collective, verb = made.kind[calls] == CallKind.COLLECTIVE, made.verb[calls]
     return [
@@ -66,7 +66,7 @@ def _names(recording: Recording, calls: np.ndarray) -> list[str]:
 
 
 def waiting_lines(run: ReplayedRun) -> list[WaitingLine]:
-    """Return the lines at which ranks wait, longest first. A segment's time belongs to its last awaited call."""
+    """Return the lines at which ranks wait, longest wait first. A segment's time counts for its last awaited call."""
     segments, recording = run.segments, run.recording
     last = np.unique(segments.wait_segment[::-1], return_index=True)[1]
     at = len(segments.wait_segment) - 1 - last
@@ -95,7 +95,7 @@ def waiting_lines(run: ReplayedRun) -> list[WaitingLine]:
 
 
 def call_figures(run: ReplayedRun) -> list[CallFigures]:
-    """Return the figures of each kind of call, most awaited first."""
+    """Return the totals for each kind of call, longest wait first."""
     recording, waited = run.recording, dict[str, float]()
     for line in waiting_lines(run):
         waited[line.what] = waited.get(line.what, 0.0) + line.mean_s
@@ -120,7 +120,7 @@ def call_figures(run: ReplayedRun) -> list[CallFigures]:
 
 
 def mark_figures(run: ReplayedRun) -> list[MarkFigures]:
-    """Return the times of the marked spans."""
+    """Return the times of the marked spans, by name."""
     segments, recording = run.segments, run.recording
     times = run.started[run.layout.segment_stage]
     opened: dict[tuple[int, int], list[float]] = {}
@@ -138,7 +138,7 @@ def mark_figures(run: ReplayedRun) -> list[MarkFigures]:
 
 
 def find_unfinished(run: ReplayedRun) -> list[Unfinished]:
-    """Return the halves of messages that ranks of a hanging run wait for, in order of time."""
+    """Return the halves of messages that the ranks of a hanging run wait for, ordered by time."""
     if run.is_complete:
         return []
     made, unfinished = run.messages, list[Unfinished]()
@@ -179,7 +179,7 @@ def _waiting_inside(run: ReplayedRun) -> Iterator[Unfinished]:
 
 
 def describe_stuck(run: ReplayedRun) -> list[str]:
-    """Return a sentence for each call that hanging ranks wait for: the ranks, the call, and the reason."""
+    """Describe each call that hanging ranks wait for in a sentence: the ranks, the call, and the reason."""
     blocked: dict[tuple[str, str], list[int]] = {}
     for stream in np.flatnonzero(~np.isfinite(run.finished_streams)).tolist():
         rank = run.recording.streams[stream].rank
@@ -196,7 +196,7 @@ def describe_stuck(run: ReplayedRun) -> list[str]:
 
 
 def _waited_calls(run: ReplayedRun, stream: int) -> list[int]:
-    """Return the calls that a stream waits for in its last segment."""
+    """Return the unfinished calls that a stream waits for in the last segment that it began."""
     segments = np.flatnonzero(run.segments.stream == stream)
     began = segments[np.isfinite(run.started[run.layout.segment_stage[segments]])]
     if not len(began):
@@ -242,6 +242,6 @@ def _has_begun(run: ReplayedRun, call: int) -> bool:
 
 
 def _where(recording: Recording, ranks: list[int]) -> str:
-    """Return the last call of the first rank, in brackets."""
+    """Return the last call of the first rank as text, in parentheses."""
     calls = np.flatnonzero(recording.calls.rank == ranks[0])
     return f" (its last call: {recording.describe(int(calls[-1]))})" if len(calls) else " (it makes no call)"

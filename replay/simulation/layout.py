@@ -44,7 +44,7 @@ class Stages:
         self._work: list[Tasks] = []
 
     def add(self, ranks: Ints, lengths: Ints | int) -> Ints:
-        """Add agents of these ranks with these numbers of stages. Return the first stage of each."""
+        """Add agents of these ranks, each with a number of stages. Return the first stage of each agent."""
         each = np.broadcast_to(np.asarray(lengths, np.int64), (len(ranks),))
         first: Ints = self.number + np.cumsum(each) - each
         self._ranks.append(ranks)
@@ -53,11 +53,11 @@ class Stages:
         return first
 
     def signal(self, source: Ints, sink: Ints) -> None:
-        """Let each sink continue when its source has begun, which must not begin before the sink can wait."""
+        """Let each sink continue when its source has begun. A source must not begin before its sink can wait."""
         self._signals.append((source, sink))
 
     def compute(self, work: Tasks) -> None:
-        """Let stages compute after their messages."""
+        """Let stages compute after their messages have arrived."""
         takes = work.seconds > 0
         self._work.append(Tasks._make(np.broadcast_to(column, takes.shape)[takes] for column in work))
 
@@ -87,7 +87,7 @@ Pairs = list[tuple[Ints, Ints]]
 
 @dataclass(frozen=True)
 class ReplayLayout:
-    """The stages of a plan, with the stages of segments, halves of messages and steps of collectives."""
+    """The stages of a plan, and the positions of segments, halves of messages and collectives in them."""
 
     stages: Stages
     segment_stage: Ints  # [segments]: the action, the first step of a collective, or the stage after a mark
@@ -100,7 +100,7 @@ class ReplayLayout:
 def lay_out(
     recording: Recording, segments: Segments, calls: ReplayedCalls, ways: list[Way], line: Ints
 ) -> ReplayLayout:
-    """Return the layout of a recording. Calls with the same ``line`` [calls] run in order; 0: none."""
+    """Return the layout of a recording. Calls with the same ``line`` run in order; ``line`` [calls] is 0 for others."""
     making = _Making(recording, segments, calls, line)
     making.choose_inline(ways)
     making.lay_streams()
@@ -114,7 +114,7 @@ def lay_out(
 
 
 class _Making:
-    """A layout under construction."""
+    """Builds a layout."""
 
     def __init__(self, recording: Recording, segments: Segments, calls: ReplayedCalls, line: Ints) -> None:
         self.recording, self.segments, self.calls, self.line = recording, segments, calls, line
@@ -130,7 +130,7 @@ class _Making:
         self.ends: Pairs = []
 
     def choose_inline(self, ways: list[Way]) -> None:
-        """Keep only single-channel collectives as steps of their streams, and count their stages."""
+        """Run only single-channel collectives as steps of their streams, and count the stages of each."""
         for way in ways:
             calls = way.parts.reshape(-1)
             if way.template is None or way.template.channels > 1:
@@ -140,7 +140,7 @@ class _Making:
             self.length[calls] = np.tile(lengths, len(way.collectives))
 
     def lay_streams(self) -> None:
-        """Add the stages of streams, with one more at the end of each."""
+        """Add the stages of streams, including a last one for the computing at the end."""
         segments, entries = self.segments, self.recording.entries
         seconds, streams = entries.seconds[segments.first], len(self.recording.streams)
         body = (~np.isin(segments.did, (Did.BEGIN, Did.END))).astype(np.int64)
@@ -168,7 +168,7 @@ class _Making:
         self.stages.compute(Tasks(stage, seconds, self.rank_of_stream[stream], stream, np.array(PROGRAM), *place))
 
     def lay_halves(self) -> None:
-        """Add halves of messages; blocking ones belong to their streams."""
+        """Add halves of messages. A blocking half is a stage of its stream; any other half gets its own agent."""
         merged = np.flatnonzero(self.merged)
         self.half[merged] = self.segment_stage[self.calls.posted[merged]]
         beside = np.flatnonzero(~self.merged & ~self.calls.is_collective)
@@ -178,7 +178,7 @@ class _Making:
         self.ends.append((first + 2, beside))
 
     def lay_way(self, way: Way) -> Ints:
-        """Add the parts of a way's collectives. Return the first step of each channel of each part."""
+        """Add the collectives of a way. Return the first step of each channel, per rank of a collective."""
         calls = way.parts.reshape(-1)
         if way.template is None:
             return self._lay_inside(way, calls)
@@ -209,7 +209,7 @@ class _Making:
         return bases
 
     def _divide(self, template: Template, calls: Ints, stage: Ints) -> None:
-        """Add the division of a mean on each rank."""
+        """Add the division with which each rank completes a mean."""
         seconds = template.division[self.calls.member[calls]]
         step = np.full(len(calls), template.step.max(initial=-1) + 1)
         number = self.calls.key[self.calls.collective[calls]]
@@ -231,7 +231,7 @@ class _Making:
         self.stages.compute(Tasks(stage.reshape(-1), *flat))
 
     def _lay_inside(self, way: Way, calls: Ints) -> Ints:
-        """Add parts inside a backend: all leave ``way.seconds`` after the last has entered."""
+        """Add collectives inside a backend: all ranks leave ``way.seconds`` after the last rank has entered."""
         first = self.stages.add(self.calls.rank[calls], 3)
         hub = self.stages.add(np.full(len(way.collectives), NO_RANK), 2)
         meet, ranks = first + 1, way.parts.shape[1]
@@ -244,7 +244,7 @@ class _Making:
         return meet[:, None]
 
     def join_calls(self) -> None:
-        """Let streams begin the calls that they post, and continue when awaited calls have ended."""
+        """Let streams begin the calls that they post, and continue when the calls that they await have ended."""
         begin, call = _joined(self.begins)
         posted = self.calls.posted[call]
         source = np.full(len(call), self.never)
@@ -259,7 +259,7 @@ class _Making:
         self.stages.signal(end[order][which], self.segment_stage[segment[at]])
 
     def join_lines(self) -> None:
-        """Let each call of a line begin when the previous has ended; messages posted at once begin together."""
+        """Let each call of a line begin when the previous one has ended; messages posted at once begin together."""
         lined = np.flatnonzero((self.line > 0) & (self.calls.posted >= 0))
         if not len(lined):
             return
@@ -284,7 +284,7 @@ class _Making:
         self.stages.signal(end[order][which], begin[later][at])
 
     def join_signals(self) -> None:
-        """Let streams that await a signal continue when it is given, without blocking the giver."""
+        """Let streams that await a signal continue when it is sent. The sender does not block."""
         entries = self.recording.entries
         did, number = entries.did[self.segments.first], entries.number[self.segments.first]
         signals, awaited = np.flatnonzero(did == Did.SIGNAL), np.flatnonzero(did == Did.AWAIT)
@@ -298,13 +298,13 @@ class _Making:
 
 
 def _joined(pairs: Pairs) -> tuple[Ints, Ints]:
-    """Return stages and calls of all pairs."""
+    """Concatenate pairs of stages and calls."""
     none = np.zeros(0, np.int64)
     return np.concatenate([none, *(stage for stage, _ in pairs)]), np.concatenate([none, *(call for _, call in pairs)])
 
 
 def _all_pairs(wanted: Ints, ascending: Ints) -> tuple[Ints, Ints]:
-    """Return all pairs of equal entries: indices into ``wanted``, and into ``ascending``."""
+    """Return the indices of all pairs of equal values in ``wanted`` and ``ascending``."""
     low, high = ascending.searchsorted(wanted), ascending.searchsorted(wanted, side="right")
     counts = high - low
     at = np.repeat(np.arange(len(wanted)), counts)

@@ -1,7 +1,7 @@
-"""Carry a recording's calls by NCCL's performance model.
+"""Simulate a recording's calls with NCCL's performance model.
 
-A collective takes the model's time from when its last rank enters. Calls of one communicator run one after the other;
-those of different communicators run in parallel, at full bandwidth.
+A collective takes the time of the model after its last rank enters. Calls of one communicator run one after the other;
+calls of different communicators run in parallel, each at full bandwidth.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ NOT_SHARED = "parallel NCCL groups do not share bandwidth"
 
 
 class NcclCarrier(NetworkCarrier):
-    """GPUs that NCCL connects. Library algorithms are simulated messages over their links."""
+    """Simulates GPUs that NCCL connects. Ringlab's own algorithms are simulated as messages over their links."""
 
     cluster: NcclCluster
     messages_cross, has_lines = False, True
@@ -50,7 +50,7 @@ class NcclCarrier(NetworkCarrier):
         return self._seconds(shape.verb, nbytes, ranks)
 
     def _seconds(self, collective: str, nbytes: int, ranks: tuple[int, ...]) -> float:
-        """Return NCCL's time among some ranks; 0 for one rank, or without bytes."""
+        """Return NCCL's time for a collective of these ranks; 0 for one rank, or without bytes."""
         if len(set(ranks)) == 1 or nbytes < 1:
             return 0.0
         local = Counter(rank // self.cluster.system.gpus for rank in ranks)

@@ -1,4 +1,4 @@
-"""The kernel's input for a replay: the plan and the links, with faults."""
+"""Make the kernel's input for a replay: the plan and the links, including faults."""
 
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from simcomm.model.faults import Faults
 
 
 class ReplayedMessages(NamedTuple):
-    """Messages, one per entry of each array. The rank of a missing half is the other's peer."""
+    """Messages, one per entry of each array. If a half is missing, its rank is the peer of the other half."""
 
     source: Ints  # the stage that sends it, or one that never begins
     sink: Ints
@@ -45,7 +45,7 @@ def find_messages(
     laid: tuple[ReplayLayout, list[Way]],
     carrier: NetworkCarrier,
 ) -> ReplayedMessages:
-    """Return all messages of a layout and its ways, a program's own first."""
+    """Return all messages of a layout and its ways. The program's own messages come first."""
     layout, ways = laid
     parts = [_of_programs(recording, segments, calls, layout, carrier)]
     for way, bases in zip(ways, layout.bases, strict=True):
@@ -114,7 +114,7 @@ def _of_programs(
 
 
 def _circumstances(recording: Recording, segments: Segments, calls: ReplayedCalls) -> tuple[Bools, Floats]:
-    """Return for each message whether a rank sends and receives at once, and the maximum seconds computed before."""
+    """Return whether the ranks of each message send and receive at once, and the maximum seconds computed before."""
     both = np.zeros((2, len(segments) + 1), np.bool_)
     for row, half in zip(both, (calls.send, calls.recv), strict=True):
         row[calls.posted[half[half >= 0]]] = True
@@ -128,7 +128,7 @@ SIGNAL_BYTES = 1.0  # take no time on a route without links
 
 
 class ReplayPlan(NamedTuple):
-    """A plan with the meaning of its numbers; signals come before messages."""
+    """The kernel's plan, with the meaning of its numbers. Signals come before messages."""
 
     plan: Plan
     links: LinkRecords
@@ -167,7 +167,7 @@ def make_plan(stages: Stages, messages: ReplayedMessages, carrier: NetworkCarrie
 
 
 def slowed(work: Tasks, faults: Faults) -> Tasks:
-    """Return the tasks with slowed ranks; those without a rank are unchanged."""
+    """Return the tasks with the compute times of slowed ranks. Tasks without a rank are unchanged."""
     if not faults.ranks and faults.compute is None:
         return work
     slower = faults.slowdown(work.number, work.rank, work.channel, work.step)
@@ -175,7 +175,7 @@ def slowed(work: Tasks, faults: Faults) -> Tasks:
 
 
 def number_routes(messages: ReplayedMessages, which: Bools, world_size: int) -> tuple[Pairs, Ints]:
-    """Return the pairs of ranks of some messages, and the route of each message, 0 for the others."""
+    """Return the pairs of ranks of the selected messages, and each message's route; 0 for messages not selected."""
     code = messages.src * world_size + messages.dst
     distinct, pair = np.unique(code[which], return_inverse=True)
     route = np.zeros(len(code), np.int64)
@@ -184,13 +184,13 @@ def number_routes(messages: ReplayedMessages, which: Bools, world_size: int) -> 
 
 
 def _with_free_route(routes: Routes) -> Routes:
-    """Return the routes after a first one without links and delay."""
+    """Return the routes, preceded by a route without links and delay."""
     first, delay = np.append(np.int32(0), routes.first_hop), np.append(0.0, routes.delay)
     return routes._replace(first_hop=first.astype(np.int32), delay=delay)
 
 
 def _limited(routes: Routes, faults: Faults) -> Routes:
-    """Return the routes with finite rates if faults change links: infinity has no shares."""
+    """Return the routes with finite rates if faults change links, because the kernel cannot share an infinite rate."""
     if not faults.changes_links:
         return routes
     alone, shared = (np.minimum(rate, UNLIMITED) for rate in (routes.alone, routes.shared))
@@ -198,7 +198,7 @@ def _limited(routes: Routes, faults: Faults) -> Routes:
 
 
 def _narrowed(cluster: Cluster, routes: Routes, faults: Faults) -> Routes:
-    """Return the routes with links of permanently reduced bandwidth."""
+    """Return the routes with the bandwidth that permanently degraded links have left."""
     if not faults.links or faults.changes_links:
         return routes
     shares = faults.link_shares()
@@ -227,7 +227,7 @@ def _assemble(stages: Stages, source: Ints, sink: Ints, route: Ints, nbytes: Flo
 
 
 def _extra(messages: ReplayedMessages, signals: int, faults: Faults) -> Floats:
-    """Return the seconds of messages in addition to their routes; [0] if all are 0."""
+    """Return the seconds of each message in addition to its route; an empty array if all are 0."""
     extra = messages.seconds
     if faults.messages is not None:
         names = (messages.collective, messages.src, messages.dst, messages.channel, messages.step, messages.chunk)
@@ -236,7 +236,7 @@ def _extra(messages: ReplayedMessages, signals: int, faults: Faults) -> Floats:
 
 
 def _arrival_order(messages: ReplayedMessages, signals: int) -> KernelInts:
-    """Return the order of messages that arrive at one instant: by collective, ranks, channel, step and chunk."""
+    """Return the order of messages that arrive at the same time: by collective, ranks, channel, step and chunk."""
     names = (messages.collective, messages.src, messages.dst, messages.channel, messages.step, messages.chunk)
     order = np.lexsort(names[::-1])
     places = np.empty(signals + len(order), np.int32)

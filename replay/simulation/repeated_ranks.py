@@ -1,8 +1,9 @@
-"""Extend a recording of some ranks to all ranks, where each other rank does the same as one of them.
+"""Extend a recording of some ranks to all ranks: every other rank repeats the calls of a recorded rank.
 
-So a training on many equal ranks is recorded on few: with data and tensor parallelism on one, with a pipeline on one of
-each stage. A rank calls in *its* groups: of the groups that were created one after the other without a common member,
-like those of one mesh dimension, the one that contains it. Messages keep their distance in ranks.
+Training on many similar ranks therefore needs few recorded ranks: one for data and tensor parallelism, one per stage
+for a pipeline. A rank that repeats another calls in its own counterpart of each group. Counterparts are groups that
+were created one after the other without a common member, like the groups of one mesh dimension. A message's peer keeps
+its distance from the rank.
 """
 
 from collections import Counter
@@ -28,7 +29,7 @@ Ranks = tuple[int, ...]
 
 
 def find_models(only: Sequence[int], world_size: int) -> list[int]:
-    """Return for each rank the nearest lower rank in ``only``, whose calls it repeats.
+    """Return, for each rank, the nearest lower rank in ``only``, whose calls it repeats.
 
     >>> find_models([0, 2], 4)
     [0, 0, 2, 2]
@@ -41,10 +42,11 @@ WIDENED = ("all_reduce", "reduce", "broadcast", *GROWING)
 
 
 def widen(recording: Recording, world_size: int) -> Recording:
-    """Return a recording of more ranks, each of which repeats a recorded one, in rotation.
+    """Return a recording of more ranks, which repeat the recorded ranks cyclically.
 
-    This extends a data-parallel training with the same samples per rank. Raise InputError unless ``world_size`` is a
-    multiple of the recorded one, for groups of some ranks, and for calls whose sizes depend on the number of ranks.
+    This extends data-parallel training with the same number of samples per rank. Raise InputError unless ``world_size``
+    is a multiple of the recorded one. Also raise it if a group does not include all ranks, or if the size of a call
+    depends on the number of ranks.
     """
     few = recording.world_size
     if world_size == few:
@@ -60,7 +62,7 @@ def widen(recording: Recording, world_size: int) -> Recording:
             f"{', '.join(WIDENED)} can be extended; record with `ringlab virtual --ranks {world_size}`"
         )
     if any(group.ranks != tuple(range(few)) for group in recording.groups):
-        raise InputError("the recording has groups of some ranks, which more ranks cannot repeat; record more ranks")
+        raise InputError("the recording has groups of only some ranks, which cannot be extended; record more ranks")
     ranks = tuple(range(world_size))
     grows = np.append(np.isin(recording.verbs, GROWING), False)[np.where(collectives, recording.calls.verb, -1)]
     grown = np.where(grows, world_size // few, 1)
@@ -69,7 +71,7 @@ def widen(recording: Recording, world_size: int) -> Recording:
         for name, column in recording.calls.kept.items()
     }
     entries = LogEntries(**{**recording.entries.kept, "took": np.zeros(len(recording.entries))})
-    notes = (*recording.notes, f"ranks {few} to {world_size - 1} repeat ranks 0 to {few - 1}, in turn")
+    notes = (*recording.notes, f"ranks {few} to {world_size - 1} repeat ranks 0 to {few - 1} cyclically")
     wide = replace(
         recording,
         world_size=world_size,
@@ -82,10 +84,10 @@ def widen(recording: Recording, world_size: int) -> Recording:
 
 
 def repeat_ranks(recording: Recording, models: Sequence[int], made_groups: Sequence[Ranks]) -> Recording:
-    """Return the recording of all ranks; each repeats the rank in ``models``, which ``recording`` contains.
+    """Return the recording of all ranks. Each repeats its rank in ``models``, which ``recording`` must contain.
 
-    ``made_groups`` are the ranks of all groups in order of creation. Raise InputError for a rank without a group like
-    that of its model.
+    ``made_groups`` lists the ranks of all groups in order of creation. Raise InputError if a rank has no counterpart of
+    a group in which the rank that it repeats calls.
     """
     groups = _Groups(recording, made_groups)
     calls, entries, streams = list[dict[str, Ints]](), list[dict[str, Any]](), list[ExecutionStream]()
@@ -126,7 +128,7 @@ def repeat_ranks(recording: Recording, models: Sequence[int], made_groups: Seque
 
 
 class _Groups:
-    """The groups of all ranks: the recorded ones, and corresponding ones."""
+    """The process groups of all ranks: the recorded groups, and their counterparts for ranks that were not recorded."""
 
     def __init__(self, recording: Recording, made: Sequence[Ranks]) -> None:
         self.recorded = recording.groups
@@ -135,19 +137,21 @@ class _Groups:
         self._alike = {ranks: family for family in _families(made) for ranks in family}
 
     def like(self, number: int, rank: int) -> int:
-        """Return the number of a rank's group that corresponds to a recorded one."""
+        """Return the number of the group of ``rank`` that is the counterpart of a recorded group."""
         group = self.recorded[number]
         family = [group.ranks, *self._alike.get(group.ranks, ())]
         ranks = next((ranks for ranks in family if rank in ranks), None)
         if ranks is None:
-            raise InputError(f"rank {rank} has no group like {list(group.ranks)[:8]}; add it to --only")
+            raise InputError(
+                f"rank {rank} has no counterpart of the group {list(group.ranks)[:8]}; add the rank to --only"
+            )
         counterpart = RankGroup(group.name, ranks)
         self.found.setdefault(counterpart)
         return self._numbers.setdefault(counterpart, len(self._numbers))
 
 
 def _families(made: Sequence[Ranks]) -> Iterator[list[Ranks]]:
-    """Yield families: groups of one size that were created one after the other without a common member.
+    """Yield families of counterparts: groups of one size that were created in succession without a common member.
 
     >>> [*_families([(0, 1), (2, 3), (0, 2), (1, 3)])]
     [[(0, 1), (2, 3)], [(0, 2), (1, 3)]]
@@ -162,7 +166,7 @@ def _families(made: Sequence[Ranks]) -> Iterator[list[Ranks]]:
 
 
 def _calls(recording: Recording, mine: Ints, rank: int, groups: _Groups) -> dict[str, Ints]:
-    """Return the calls of a rank that repeats the given calls of one rank."""
+    """Return the given calls of a recorded rank as calls of ``rank``, which repeats them."""
     columns = {name: column[mine] for name, column in recording.calls.kept.items()}
     is_collective = columns["kind"] == CallKind.COLLECTIVE
     distance = rank - columns["rank"]
@@ -174,7 +178,7 @@ def _calls(recording: Recording, mine: Ints, rank: int, groups: _Groups) -> dict
 
 
 def _keys(calls: dict[str, Ints]) -> Ints:
-    """Return keys that match the k-th calls of a group, and the k-th messages from one rank to another."""
+    """Return keys that match the k-th calls of a group, and the k-th send and receive between two ranks."""
     counts, keys = Counter[tuple[int, ...]](), dict[tuple[int, ...], int]()
     numbers = []
     names = ("kind", "rank", "peer", "tag", "group")

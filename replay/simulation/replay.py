@@ -1,4 +1,4 @@
-"""Replay a recording on a cluster: the kernel's begin and end of streams, ranks, stages and messages."""
+"""Replay a recording on a cluster: when streams, ranks, stages and messages begin and end."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ World = Any  # of the kernel, which is slow to import
 
 @dataclass(frozen=True, eq=False)
 class ReplayedRun:
-    """The kernel's run of a recording on a cluster."""
+    """The result of a replay: the kernel's times of a recording on a cluster."""
 
     recording: Recording
     segments: Segments
@@ -50,12 +50,12 @@ class ReplayedRun:
 
     @cached_property
     def finished_streams(self) -> Floats:
-        """Seconds at which each stream ended; infinity if it never does."""
+        """The end time of each stream in seconds; infinity if it never ends."""
         return np.array(self.world.agents["finished"][: len(self.recording.streams)], np.float64)
 
     @cached_property
     def finished(self) -> Floats:
-        """Seconds at which each rank finished all its streams; shape [world_size]."""
+        """The time when each rank has finished all its streams, in seconds; shape [world_size]."""
         ends = np.zeros(self.recording.world_size)
         np.maximum.at(ends, [stream.rank for stream in self.recording.streams], self.finished_streams)
         return ends
@@ -67,7 +67,7 @@ class ReplayedRun:
 
     @cached_property
     def elapsed(self) -> float:
-        """Seconds until all ranks have finished and their messages have arrived; in a hang, of the last event."""
+        """Seconds until all ranks have finished and their messages have arrived. In a hang, until the last event."""
         ends = [self.message_end, self.finished_streams]
         if not self.is_complete:
             ends += [self.started, self.work_end]
@@ -75,34 +75,34 @@ class ReplayedRun:
 
     @property
     def started(self) -> Floats:
-        """Seconds at which each stage began; nan if it never did."""
+        """The start time of each stage in seconds; nan if it never starts."""
         return np.asarray(self.world.started, np.float64)
 
     @property
     def message_begin(self) -> Floats:
-        """Seconds at which both halves of each message were posted; nan if they never were."""
+        """The time when both halves of each message have been posted, in seconds; nan if this never happens."""
         return np.asarray(self.world.begin[self.planned.signals :], np.float64)
 
     @property
     def message_end(self) -> Floats:
-        """Seconds at which each message arrived; nan if it never did."""
+        """The arrival time of each message in seconds; nan if it never arrives."""
         return np.asarray(self.world.end[self.planned.signals :], np.float64)
 
     @cached_property
     def stage_end(self) -> Floats:
-        """Seconds at which each stage ended; nan or infinity if it never did."""
+        """The end time of each stage in seconds; nan or infinity if it never ends."""
         following = self.planned.plan.stages["following"][:-1]
         agents = self.world.agents["finished"][self.planned.plan.stages["agent"][:-1]]
         return np.asarray(np.where(following >= 0, self.started[following], agents), np.float64)
 
     @property
     def work_end(self) -> Floats:
-        """Seconds at which each task ended."""
+        """The end time of each task in seconds."""
         return self.stage_end[self.planned.work.stage]
 
     @cached_property
     def busy(self) -> Floats:
-        """Seconds that each rank computed in its first stream, reductions included; shape [world_size]."""
+        """Seconds that each rank computes in its first stream, including reductions; shape [world_size]."""
         work = self.planned.work
         agent = self.planned.plan.stages["agent"][work.stage]
         is_of_rank = (agent < self.recording.world_size) & np.isfinite(self.work_end)
@@ -112,7 +112,7 @@ class ReplayedRun:
 
 
 class Replayer:
-    """A recording to replay on several clusters; the parts that do not depend on the cluster are computed once."""
+    """Replays a recording on several clusters. Parts that do not depend on the cluster are computed once."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
@@ -127,9 +127,9 @@ class Replayer:
         calibration: Calibration | None = None,
         faults: Faults = NO_FAULTS,
     ) -> ReplayedRun:
-        """Return the run on a cluster, with algorithms by collective. Default: the cluster's.
+        """Return the run on a cluster. ``algorithms`` overrides the cluster's algorithms, by collective.
 
-        Raise InputError for a cluster with another number of ranks, and for calls that it does not support.
+        Raise InputError for a cluster with a different number of ranks, and for calls that it does not support.
         """
         check_cluster(cluster, Cluster)
         ranks = self.recording.world_size
@@ -160,7 +160,7 @@ class Replayer:
         )
 
     def _lines(self, carrier: NetworkCarrier) -> Ints:
-        """Return the line of each call: as recorded, or its group's if the carrier runs a group's calls in order."""
+        """Return the line of each call: the recorded one, or its group's if the carrier orders a group's calls."""
         line = np.append(
             self.recording.calls.line, np.zeros(len(self.calls.rank) - len(self.recording.calls), np.int64)
         )
@@ -180,7 +180,7 @@ def replay(
     calibration: Calibration | None = None,
     faults: Faults = NO_FAULTS,
 ) -> ReplayedRun:
-    """Return a recorded run on a cluster, with every message simulated. ``Replayer.on`` replays more than once.
+    """Replay a recording on a cluster, simulating every message. To replay it several times, use ``Replayer``.
 
     >>> import simcomm
     >>> from replay.recording_builder import RecordedCollective, RecordingBuilder
@@ -204,10 +204,10 @@ def replay(
 def _charge_messages_to_cores(
     recording: Recording, segments: Segments, calls: ReplayedCalls, ways: list[Way]
 ) -> Recording:
-    """Return a recording whose computing is longer by the work of parallel collectives on the same core.
+    """Return a recording whose compute times include the work of concurrent collectives on the same core.
 
     A message between processes of one machine uses a core of both. If a rank computes before it waits for a collective,
-    that work delays the computing, which was measured with the core to itself.
+    that work delays the computing, which was measured without it.
     """
     entries = recording.entries
     computing = np.flatnonzero(entries.seconds > 0)
@@ -233,7 +233,7 @@ def _charge_messages_to_cores(
 
 
 def _busy_seconds(template: Template) -> Floats:
-    """Return the core time of a collective on each rank of its group in s; shape [ranks]."""
+    """Return the core time of a collective on each rank of its group, in seconds; shape [ranks]."""
     messages, ranks = template.messages, template.ranks
     receiving = np.bincount(messages.dst, messages.seconds, ranks)
     reducing = np.bincount(template.agent // template.channels, template.cost, ranks)
@@ -243,7 +243,7 @@ def _busy_seconds(template: Template) -> Floats:
 def find_carrier(
     cluster: Cluster, algorithms: Mapping[str, str | Algorithm], calibration: Calibration | None = None
 ) -> NetworkCarrier:
-    """Return the carrier of a recording's calls on a cluster. Raise InputError for an unknown algorithm."""
+    """Return the carrier for a cluster's performance model. Raise InputError for an unknown algorithm."""
     make: type[NetworkCarrier] = MeasuredCarrier if cluster.performance_model == "measured" else NetworkCarrier
     if cluster.performance_model == "nccl":
         from replay.simulation.nccl_carrier import NcclCarrier  # slow to import

@@ -1,4 +1,4 @@
-"""A collective of a group as a template: its stages and messages, which each call instantiates."""
+"""Make a template for a collective: its stages and messages, which are copied for each call."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class TemplateMessages(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Template:
-    """A collective: stages of each channel of each rank of the group, and the messages between them."""
+    """A collective: the stages of each channel of each rank in the group, and the messages between them."""
 
     algorithm: str
     ranks: int
@@ -53,7 +53,7 @@ class Template:
 
 
 class Shape(NamedTuple):
-    """The properties of a collective without its ranks."""
+    """The properties of a collective, except its ranks."""
 
     verb: str
     ranks: int
@@ -65,7 +65,10 @@ class Shape(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def network_template(algorithm: Algorithm, shape: Shape, gamma: float) -> Template:
-    """Return a collective whose messages cross a network, ``gamma`` seconds a byte reduced. Raise InputError."""
+    """Return a collective whose messages cross a network. Raises InputError.
+
+    ``gamma`` is the time to reduce a byte, in seconds.
+    """
     schedule = compact_schedule(algorithm, shape.ranks, shape.root).table()
     sizes = ChunkSizes(schedule.chunks, shape.elements, shape.itemsize, gamma)
     planned = plan_table(schedule, sizes)
@@ -77,7 +80,7 @@ def network_template(algorithm: Algorithm, shape: Shape, gamma: float) -> Templa
 
 
 def measured_template(algorithm: Algorithm, shape: Shape, calibration: Calibration) -> Template:
-    """Return a collective on the processes of this machine, by the times of its messages. Raise InputError."""
+    """Return a collective on processes of this machine, with calibrated message times. Raises InputError."""
     template = network_template(algorithm, shape, 0.0)
     call = CollectiveCall(algorithm, shape.elements, op=shape.op, root=shape.root)
     schedule = compact_schedule(algorithm, shape.ranks, shape.root).table()
@@ -106,18 +109,18 @@ _ENDS: Sequence[str] = ("src", "dst", "channel", "step", "dst_step", "chunk")
 
 
 def _message_bytes(count: int, chunks: int, shape: Shape) -> int:
-    """Return the bytes of a message of some chunks; chunks of almost equal length count as equal."""
+    """Return the bytes of a message of ``count`` chunks, all as long as the longest chunk."""
     return count * -(-shape.elements // chunks) * shape.itemsize
 
 
 def local_seconds(calibration: Calibration, nbytes: int) -> float:
-    """Return the seconds in which a rank reduces these bytes while all others do."""
+    """Return the seconds in which a rank reduces ``nbytes`` while all other ranks reduce too."""
     points = calibration.reduction.points
     return read_curve(points, nbytes) if points and nbytes else calibration.reduction.per_byte * nbytes
 
 
 def _division_elements(algorithm: Algorithm, shape: Shape) -> Floats:
-    """Return how many elements each rank divides at the end."""
+    """Return the number of elements that each rank divides at the end."""
     if shape.op != "mean":
         return np.zeros(shape.ranks)
     return reduced_counts(algorithm.spec, shape.ranks, shape.root, shape.elements).astype(np.float64)
@@ -126,7 +129,7 @@ def _division_elements(algorithm: Algorithm, shape: Shape) -> Floats:
 def _make(
     algorithm: Algorithm, shape: Shape, columns: OperationColumns, costs: tuple[Ints, Floats, Floats, Floats]
 ) -> Template:
-    """Return the template of a table; ``costs`` are its sends, their seconds, costs of stages, and divisions."""
+    """Return the template of a table. ``found``: its sends, their seconds, the costs of stages, and the divisions."""
     sends, seconds, cost, division = costs
     stage, starts = stages_of(columns)
     channels = int(columns.channel.max(initial=0)) + 1

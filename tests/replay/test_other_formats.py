@@ -127,7 +127,7 @@ def test_chakra_computing_continues_after_a_send(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"\x05ab", "message 0 has 5 bytes, and 2 are left"),
+        (b"\x05ab", "message 0 has 5 bytes, but only 2 are left"),
         (trace_of(ChakraNode(1, "a", COMP, [1])), "1 nodes form a dependency cycle"),
         (trace_of(ChakraNode(1, "a", COMP, [7])), "depends on node 7, which does not exist"),
         (trace_of(ChakraNode(1, "a", COMP), ChakraNode(1, "b", COMP)), "two nodes have the same id"),
@@ -186,5 +186,5 @@ def test_torch_profiles_of_nccl_become_a_recording(tmp_path: Path) -> None:
 
 def test_torch_profiles_of_some_ranks_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "rank1.json").write_text(json.dumps(profile(1, 2)))
-    with pytest.raises(InputError, match="profiles of rank 1, of 2"):
+    with pytest.raises(InputError, match="only the profiles of rank 1 of 2 ranks"):
         read_any_recording(tmp_path)

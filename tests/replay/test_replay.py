@@ -265,7 +265,7 @@ def test_few_ranks_repeat_as_all() -> None:
 
 
 def test_repeat_ranks_rejects_a_rank_without_a_group() -> None:
-    with pytest.raises(InputError, match=r"rank 1 has no group like \[0, 2\]; add it to --only"):
+    with pytest.raises(InputError, match=r"rank 1 has no counterpart of the group \[0, 2\]"):
         repeat_ranks(record([0, 4]), find_models([0, 4], 8), [tuple(range(8)), (0, 1), (4, 5)])
 
 
@@ -286,7 +286,7 @@ def test_widened_recording_equals_a_recording_of_all() -> None:
     wide, wanted = widen(record_data_parallel(2), 8), record_data_parallel(8)
     assert replay(wide, cluster).finished.tolist() == replay(wanted, cluster).finished.tolist()
     assert wide.computed().tolist() == wanted.computed().tolist() and not wide.entries.took.any()
-    assert wide.notes == ("ranks 2 to 7 repeat ranks 0 to 1, in turn",)
+    assert wide.notes == ("ranks 2 to 7 repeat ranks 0 to 1 cyclically",)
 
 
 @pytest.mark.parametrize(
