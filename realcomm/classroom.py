@@ -38,7 +38,7 @@ def reduce(tensor: torch.Tensor, rank: int, world_size: int, dst: int = 0, op: s
 
 
 def all_reduce(tensor: torch.Tensor, rank: int, world_size: int, op: str = "sum") -> None:
-    """Reduce ``tensor`` over all ranks by ``op``; every rank gets the result. A reduce to rank 0 and a broadcast.
+    """Reduce ``tensor`` over all ranks by ``op``; every rank gets the result. This is a reduce and a broadcast.
 
     >>> tensor = torch.tensor([rank + 1.0])
     >>> classroom.all_reduce(tensor, rank, world_size)

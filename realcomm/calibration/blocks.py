@@ -221,7 +221,7 @@ def _curves(seconds: dict[Probe, float], world_size: int, in_training: bool) -> 
 
 
 def _together(kind: TrainingKind, steps: Sequence[tuple[BlockStep, ...]], setting: Setting) -> ComputePoint:
-    """Return the compute times of steps of all ranks at once."""
+    """Return the compute times of steps that all ranks take at the same time."""
 
     def median_mean(value: Callable[[BlockStep], float]) -> float:
         return median(fmean(map(value, ranks)) for ranks in steps)

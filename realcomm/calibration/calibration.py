@@ -112,7 +112,7 @@ def make_plan(
 def _common_classes(nbytes: int, ranks: int, every_kind: bool) -> Iterable[MessageClass]:
     """Yield the message classes from which a prediction interpolates others.
 
-    Without ``every_kind``, only the fitted lines, which predictions of other clusters use.
+    Without ``every_kind``, yield only the classes of the fitted lines, which predict other clusters.
     """
     if ranks < 2:
         return
@@ -131,7 +131,7 @@ def _probes(message_classes: Iterable[MessageClass], ranks: int) -> tuple[Probe,
 
 
 def _synchronized(training: Training) -> list[int]:
-    """Return the bytes of each sync of a step: of all gradients, or of each bucket."""
+    """Return the bytes of each gradient sync in a step: one for all gradients, or one per bucket."""
     if training.buckets is None:
         return [training.gradient_bytes]
     return [bucket.nbytes for bucket in training.fill_buckets(training.gradients)]

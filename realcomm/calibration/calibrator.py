@@ -110,7 +110,7 @@ class CalibrationTraining:
 
 
 class OverlapCalibrator:
-    """The parts of a DistributedDataParallel step on one rank. All ranks call each method together."""
+    """Measures the parts of a DistributedDataParallel step on one rank. All ranks call each method together."""
 
     def __init__(self, stand_in: CalibrationTraining) -> None:
         self._stand_in, self._offset = stand_in, 0.0
@@ -221,7 +221,7 @@ def _report_blocks(rank: int, plan: CalibrationPlan, done: int) -> None:
 
 
 def _in_groups(runs: Sequence[T]) -> list[list[T]]:
-    """Return the trainings of a turn, grouped by the block that follows them: one each, or all together if over two."""
+    """Group the trainings of a turn; a calibration block follows each group. Over two trainings form one group."""
     return [[*runs]] if len(runs) > 2 else [[run] for run in runs] or [[]]
 
 
@@ -245,7 +245,7 @@ def _calibrate_messages(bench: ProbeBench, queue: QueueBench | None, plan: Calib
 def _train_in_turns(
     rank: int, world_size: int, calibration: CalibrationPlan, plan: TrainingPlan, blocks_before: int
 ) -> tuple[list[RankBlock], list[RankResult]]:
-    """Calibrate the compute of a kind of training after ``before`` blocks, alternating with its trainings."""
+    """Calibrate the compute of a kind of training after ``blocks_before`` blocks, alternating with its runs."""
     _report_blocks(rank, calibration, blocks_before)
     calibrator = _TrainingCalibrator(rank, world_size, plan)
     running = list[RunningTraining]()
@@ -264,7 +264,7 @@ def _train_in_turns(
 
 
 class _TrainingCalibrator:
-    """The calibration of a kind of training on one rank."""
+    """Calibrates a kind of training on one rank."""
 
     def __init__(self, rank: int, world_size: int, plan: TrainingPlan) -> None:
         self.rank, self.kind = rank, TrainingKind.of(plan.training)

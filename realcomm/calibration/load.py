@@ -1,4 +1,4 @@
-"""Measure the load of other processes during a measurement, from Linux' counters."""
+"""Measure the load of other processes during a measurement, from Linux's counters."""
 
 import os
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ class Counters(NamedTuple):
 
 
 class LoadWatch:
-    """The counters at the begin and end of a measurement."""
+    """Reads the counters at the begin and end of a measurement."""
 
     def __init__(self) -> None:
         self._begin = read_counters()
@@ -36,7 +36,7 @@ class LoadWatch:
         self._own = process_time() - self._own
 
     def share_of_others(self, ranks_cpu_s: float | None = None) -> MachineLoad | None:
-        """Return the load of processes other than this one and ranks that took ``ranks_cpu_s``; None without counters.
+        """Return the load of other processes, without ranks that used ``ranks_cpu_s``; None without counters.
 
         By default, ranks and emulated networks that have ended count as this process's own.
         """

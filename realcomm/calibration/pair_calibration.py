@@ -28,9 +28,9 @@ def calibrate_pair(
 ) -> PairProbes:
     """Build two hosts on a switch with links of ``bandwidth`` bytes/s, measure their messages, and remove them.
 
-    ``crowd`` supplies the times of more ranks than cores, from another pair. Takes about 20 seconds at 50 Mbit/s, and
-    40 without ``crowd``. Raise RunFailed if this machine cannot emulate or the network lost packets, and RankFailed and
-    TimedOut as ``launch`` does.
+    ``crowd`` supplies the times of runs with more ranks than cores, from another pair. Takes about 20 seconds at 50
+    Mbit/s, and 40 without ``crowd``. Raise RunFailed if this machine cannot emulate or the network lost packets, and
+    RankFailed and TimedOut as ``launch`` does.
 
     >>> calibrate_pair(50e6 / 8).send_buffer  # doctest: +SKIP
     954112
@@ -63,7 +63,7 @@ def calibrate_pair(
 def probe_crowd(
     bandwidth: float, ranks: int = CROWDS[-1], *, timeout: float = 300.0, progress: Progress | None = None
 ) -> list[CrowdRound]:
-    """Measure more ranks than cores, half of them on each of two hosts. Takes about 10 seconds.
+    """Measure messages among more ranks than cores, half of them on each of two hosts. Takes about 10 seconds.
 
     Raise as ``calibrate_pair`` does.
     """
@@ -98,14 +98,14 @@ def calibrate_emulated(
 
 
 def from_pair(pair: PairProbes, ranks: int) -> Calibration:
-    """Return a calibration for ``ranks`` emulated hosts from a pair of them, without compute."""
+    """Return a calibration for ``ranks`` emulated hosts, computed from measurements of two hosts, without compute."""
     threads = threads_per_rank(ranks)
     one_way, both_ways, reduction = map(fit_line, (pair.one_way, pair.exchange, pair.reduction))
     return with_pair(Calibration(ranks, threads, one_way, both_ways, reduction), pair)
 
 
 def with_pair(calibration: Calibration, pair: PairProbes) -> Calibration:
-    """Return a calibration of compute combined with a pair, and each of their parts."""
+    """Combine a calibration's compute times with the messages of a pair, in the whole and in each fold."""
     alone = replace(calibration, parts=[])
     of_pair = pair.parts or [pair] * len(calibration.parts)
     of_computing = calibration.parts or [alone] * len(of_pair)

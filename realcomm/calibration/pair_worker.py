@@ -175,7 +175,7 @@ def probe_pair(rank: int, world_size: int, probes: PairProbes) -> PairProbes:
 
 
 def time_crowd(rank: int, world_size: int) -> list[CrowdRound]:
-    """Return the times of more ranks than cores, round by round. All ranks call this; their number is even.
+    """Time messages among more ranks than cores, round by round. All ranks call this; their number is even.
 
     The measured programs take turns, so that a disturbance affects all of them.
     """
@@ -210,7 +210,7 @@ def _medians(repetitions: list[list[Interval]]) -> list[float]:
 
 
 def _own(world_size: int) -> dict[int, Callable[[], object]]:
-    """Return gloo's barrier and all_gather, by the number of messages that all ranks send.
+    """Return gloo's barrier and all_gather, keyed by the number of messages that all ranks together send.
 
     A barrier sends one message for each doubling, one after another (gloo/barrier.cc). An all_gather sends two for each
     other rank (gloo/allgather.cc).
@@ -247,13 +247,16 @@ def _call(
 
 
 def _exchange(size: int) -> float:
-    """Return the seconds of one more exchange step."""
+    """Return the time of one additional exchange step, in seconds."""
     few, many = (_seconds(partial(exchange, steps), size, 2) for steps in EXCHANGES)
     return (many - few) / (EXCHANGES[1] - EXCHANGES[0])
 
 
 def _tiny(rank: int, world_size: int) -> tuple[list[tuple[int, int, float]], float]:
-    """Return the seconds of the smallest messages' relays, and of one more exchange step. They take turns."""
+    """Return the relay times of the smallest messages, and the time of an additional exchange step, in seconds.
+
+    They are measured in turns.
+    """
     calls = [
         *(_call(partial(chain, hops), rank, world_size, TINY, 1) for hops in TINY_HOPS),
         *(_call(partial(exchange, steps), rank, world_size, TINY, 2) for steps in TINY_EXCHANGES),
@@ -319,7 +322,7 @@ def _send(rank: int, size: int) -> tuple[int, float, float]:
 
 
 def _connection(probes: PairProbes, done: SizeTimes) -> tuple[int, int, float, int]:
-    """Return window, bytes in flight, round trip and send buffer of the sender, measured with the largest message."""
+    """Return the sender's window, bytes in flight, round trip and send buffer, measured with the largest message."""
     rank, goodput = dist.get_rank(), probes.goodput
     with sampling_in_flight() as samples:
         _send(rank, done[-1][0])

@@ -147,7 +147,7 @@ class NetworkBuilder:
         return Endpoint(self.files[host], self.names.address(host))
 
     def mark(self) -> None:
-        """Start counting here."""
+        """Start counting dropped packets and timeouts."""
         self.before = self._read()
 
     def complaints(self) -> list[str]:

@@ -67,5 +67,5 @@ class Collective:
 
 
 def sequence_of(group: dist.ProcessGroup) -> CollectiveSequence:
-    """Return the collective sequence of a group, the same object each time."""
+    """Return the cached collective sequence of a group."""
     return keep_for(group, "collectives", CollectiveSequence)

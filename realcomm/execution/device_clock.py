@@ -15,7 +15,7 @@ T = TypeVar("T")  # a record with a ``begin`` and an ``end``
 
 
 class HostClock:
-    """The clock of a CPU, which is read in marks. Here marks are seconds.
+    """The clock of a CPU. Its marks are times in seconds.
 
     >>> clock = HostClock()
     >>> mark = clock.now()

@@ -47,7 +47,7 @@ class EventRecorder:
     def __init__(self, device: "torch.device", number: int, elements: int) -> None:
         """Record execution ``number`` of ``elements`` elements on ``device``.
 
-        On a GPU, times belong to the current stream, and known after the rank has posted everything.
+        On a GPU, times belong to the current stream, and are known after the rank has posted everything.
         """
         self._clock, self._number, self._elements = device_clock(device), number, elements
         self._begin = perf_counter()

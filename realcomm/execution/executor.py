@@ -295,7 +295,7 @@ class Executor:
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """Return the name of a type as a CollectiveCall has it.
+    """Return the name of a dtype in the form that CollectiveCall uses.
 
     >>> dtype_name(torch.float32)
     'float32'

@@ -1,4 +1,4 @@
-"""The step that a GPU has reached in the programs that are queued on it, to give the location of a hang.
+"""Find the step that a GPU has reached in its queued programs, to report the location of a hang.
 
 On a GPU ``wait`` returns at once: the host has posted all steps before the first message arrives. So an event follows
 each step on the stream, and the thread that looks for hangs stores the first step whose event the GPU has not passed.
@@ -28,7 +28,7 @@ class StepMark(NamedTuple):
 
 
 class StepMarks:
-    """Events behind the steps of one program's latest run."""
+    """The CUDA events that follow the steps of a program's latest run."""
 
     def __init__(self, device: torch.device, label: bytes, timeout_s: float) -> None:
         """Mark the runs of a program called ``label``, whose group has this timeout."""
@@ -38,7 +38,7 @@ class StepMarks:
         self._is_kept, self.begun_s = False, 0.0
 
     def begin(self) -> None:
-        """Begin a run; while the GPU has not ended the one before, its marks stay."""
+        """Begin a run. If the GPU has not finished the previous run, keep that run's marks instead."""
         self._is_kept = self.first_unfinished() is not None
         if not self._is_kept:
             self._marks, self.begun_s = [], time.monotonic()
@@ -61,7 +61,7 @@ class StepMarks:
 
 
 def look(wait: Wait) -> Pending | None:
-    """Store the GPU's step in ``wait``, and return it; None if the GPU has passed all of them."""
+    """Store the GPU's current step in ``wait`` and return it; None if the GPU has finished all steps."""
     for marks in [marks for marks in (reference() for reference in list(_begun)) if marks is not None]:
         if (mark := marks.first_unfinished()) is not None:
             wait.collective[:] = marks.label
@@ -78,7 +78,7 @@ class _Looking:
 
 
 def _start_looking(device: torch.device) -> None:
-    """Have the thread that looks for hangs look at a GPU, unless it does."""
+    """Let the thread that looks for hangs also check a GPU, if it does not yet."""
     if device not in _Looking.devices:
         _Looking.devices.add(device)
         watch_by(lambda: _look_at(device))

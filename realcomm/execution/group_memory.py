@@ -19,7 +19,7 @@ _kept: weakref.WeakKeyDictionary[dist.ProcessGroup, dict[Hashable, Any]] = weakr
 
 
 def keep_for(group: dist.ProcessGroup, key: Hashable, make: Callable[[], T]) -> T:
-    """Return the object that ``make()`` created for ``group`` and ``key``, the same until the group is destroyed.
+    """Return the object that ``make()`` creates for ``group`` and ``key``, cached until the group is destroyed.
 
     The object must refer to the group only through ``refer``.
     """

@@ -43,7 +43,7 @@ def print_hang(text: str) -> None:
 
 
 def exit_on_hang(rank: int, timeout_s: float) -> Report:
-    """Return the report of a process that is one rank of a run: it prints the hang and exits with status 1."""
+    """Return a report function for a process that is one rank: it prints the hang and exits with status 1."""
 
     def report(text: str) -> None:
         print_hang(f"not done after {timeout_s:g} s; rank {rank}: {text}")
@@ -59,12 +59,12 @@ class _Watch:
 
 
 def report_hangs_by(report: Report | None) -> None:
-    """Set the report of this process's hangs. None: the launcher of this process reports them."""
+    """Set the function that reports this process's hangs. None: the launcher of this process reports them."""
     _Watch.report = report
 
 
 def watch_by(look: Look) -> None:
-    """Call ``look`` from now on in the thread that looks for hangs; start the thread if it does not run."""
+    """Let the thread that looks for hangs call ``look`` regularly. Start the thread if it is not running."""
     _Watch.looks = (*dict.fromkeys((*_Watch.looks, look)),)
     if _Watch.thread is None:
         _Watch.thread = threading.Thread(target=_look_again, name="ringlab hangs", daemon=True)

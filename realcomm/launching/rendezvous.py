@@ -121,7 +121,7 @@ def _key(subject: str, rank: int) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """A rank's location, and what its environment says about it."""
+    """A rank's location, and the numbers of ranks in its environment."""
 
     host: str
     boot: str  # boot id of the kernel; empty if unknown
@@ -157,7 +157,7 @@ class LocalRanks:
 
 
 def told_by_torchrun() -> LocalRanks | None:
-    """Return torchrun's answer, or None if another launcher started this process.
+    """Return the local ranks that torchrun reports, or None if another launcher started this process.
 
     >>> told_by_torchrun()
     """

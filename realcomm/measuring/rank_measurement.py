@@ -255,7 +255,7 @@ def measure_rank(rank: int, world_size: int, measurement: TimedCall) -> RankMeas
 
 
 def figures_of(measured: RankMeasurement) -> RankFigures:
-    """Return the figures of a measurement, equal on all ranks; all ranks call this with their own result."""
+    """Combine all ranks' results of a measurement into one summary. All ranks call this and return the same."""
     seconds = measured.seconds
     return RankFigures(
         median_low(seconds), min(seconds), max(seconds), sum_over_ranks(measured.wrong), measured.queued_s
@@ -323,7 +323,7 @@ def _record(executor: Runner, buffer: torch.Tensor) -> tuple[float, list[Event]]
 
 
 def _time_queued(executor: Runner, buffer: torch.Tensor) -> float:
-    """Return the seconds of each of ``QUEUED`` runs in a row on the GPU, on the slowest rank."""
+    """Return the mean time of ``QUEUED`` consecutive runs on the GPU of the slowest rank, in seconds."""
 
     def run() -> None:
         for _ in range(QUEUED):
@@ -334,7 +334,7 @@ def _time_queued(executor: Runner, buffer: torch.Tensor) -> float:
 
 
 def _rare_report(executor: Runner, repetitions: int) -> Callable[[int], None]:
-    """Return a function that rarely reports rank 0's progress, because a report takes a core from the ranks."""
+    """Return a function that reports rank 0's progress only rarely, because a report takes CPU time from the ranks."""
     last = perf_counter()
 
     def report(done: int) -> None:
@@ -347,7 +347,7 @@ def _rare_report(executor: Runner, repetitions: int) -> Callable[[int], None]:
 
 
 def measure_each(rank: int, world_size: int, measurements: Sequence[TimedCall]) -> list[RankMeasurement]:
-    """Measure one collective call after another; rank 0 reports the figures of each."""
+    """Measure one collective call after another; rank 0 reports the results of each."""
     measured = []
     for number, measurement in enumerate(measurements):
         measured.append(measure_rank(rank, world_size, measurement))

@@ -59,5 +59,5 @@ def offset_of(round_trip: float, offset: float) -> float:
 
 
 def clock_offset() -> ClockOffset:
-    """Return the offset of this rank's clock in the default group, the same object each time."""
+    """Return the cached offset of this rank's clock in the default group."""
     return keep_for(group_or_default(), "clock offset", ClockOffset)

@@ -1,1 +1,1 @@
-"""Profile a model's compute and memory without running it, and time its layers on one device."""
+"""Profile a model's compute and memory from its shapes, and time its layers on one device."""

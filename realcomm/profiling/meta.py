@@ -1,7 +1,7 @@
-"""Profile a model without running it, on the meta device, where tensors have shapes but no data.
+"""Profile a model on the meta device, where tensors have shapes but no data.
 
-Two batch sizes are traced: what grows with the batch counts for each sample. Autograd numbers its nodes as forward
-creates them, so a backward operation belongs to the layer that created its node. This also holds for in-place
+Two batch sizes are traced. Amounts that grow with the batch are counted per sample. Autograd numbers its nodes as
+forward creates them, so a backward operation belongs to the layer that created its node. This also holds for in-place
 operations and for functions outside modules.
 """
 
@@ -164,7 +164,10 @@ class _FlashAttention(TorchFunctionMode):
 
 
 def profile_on_meta(source: ModelSource) -> ModelProfile:
-    """Return the profile of a model, without running it. Raise InputError for one that cannot be traced."""
+    """Return the profile of a model, without allocating memory or computing values.
+
+    Raise InputError for a model that cannot be built or traced, and for lazy layers.
+    """
     with torch.random.fork_rng(devices=()):
         try:
             with torch.device("meta"):

@@ -1,4 +1,4 @@
-"""Find the model of a text and its input: torchvision's, a transformer by its dimensions, or a user's function."""
+"""Find the model that a text names: torchvision's, a transformer by its dimensions, or a user's function."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -44,7 +44,7 @@ class ModelSource(NamedTuple):
 
 
 def find_model(text: str, sample: tuple[int, ...] | None = None) -> ModelSource:
-    """Return the model ``text``; ``sample`` is the shape of its input. Default: 3 x 224 x 224.
+    """Return the model that ``text`` names. ``sample`` is the shape of its input; default: 3 x 224 x 224.
 
     A user's file is executed when the model is built. Raise InputError.
     """

@@ -1,4 +1,4 @@
-"""Profile any model without running it. A user's file is traced in a subprocess.
+"""Profile any model without computing values. A user's file is traced in a subprocess.
 
 The subprocess returns plain data. The calling process does not import torch for a user's file.
 """
@@ -15,7 +15,7 @@ from realcomm.training.model_files import ask_file, check_model_name
 
 
 def trace_model(text: str, sample: tuple[int, ...] | None = None) -> ModelProfile:
-    """Return the profile of the model ``text``, without running it. Raise InputError.
+    """Return the profile of the model that ``text`` names, without computing values. Raise InputError.
 
     >>> trace_model("gpt:layers=1,width=8,heads=2,context=4,vocabulary=10").parameters
     1000

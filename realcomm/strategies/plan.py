@@ -1,4 +1,4 @@
-"""A training with a parallelism strategy, as sent to its ranks, and its batches."""
+"""The plan of a training with a parallelism strategy, as sent to its ranks, and its batches."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -20,9 +20,9 @@ from realcomm.training.datasets import Shard
 class StrategyPlan(NamedTuple):
     """A model and the strategy to train it with; all ranks together take ``batch_size`` samples a step.
 
-    ``stages`` has the names of each pipeline stage's blocks, ``units`` those of modules whose parameters are gathered
-    together. In the first ``checked`` steps, one rank alone trains the same. ``images`` is the data set of a replica;
-    without it, samples are random.
+    ``stages`` has the names of each pipeline stage's blocks, ``units`` the names of modules whose parameters are
+    gathered together. For the first ``checked`` steps, one rank also trains alone on the same samples. ``images`` is
+    the data set of a replica; without it, samples are random.
     """
 
     model: str
@@ -39,7 +39,7 @@ class StrategyPlan(NamedTuple):
 
     @property
     def source(self) -> ModelSource:
-        """The model."""
+        """The model to build."""
         return find_model(self.model, self.sample)
 
     @property
@@ -49,13 +49,13 @@ class StrategyPlan(NamedTuple):
 
     @property
     def samples_at_once(self) -> int:
-        """The number of samples, at least one, with as much compute as a device's micro-batch."""
+        """The number of samples, at least one, that need as much compute as a device's micro-batch."""
         parallelism = self.parallelism
         return max(1, self.batch_size // (parallelism.data * parallelism.pieces * parallelism.tensor))
 
 
 def batch_of(plan: StrategyPlan, step: int) -> tuple[Tensor, Tensor]:
-    """Return the random samples of a step of all ranks and their targets (next tokens, or labels), equal everywhere."""
+    """Return all ranks' random samples of a step and their targets (next tokens or labels), identical on each rank."""
     source, count = plan.source, plan.batch_size
     made = torch.Generator().manual_seed(plan.seed + 1_000_003 * (step + 1))
     if source.vocabulary is not None:
@@ -66,7 +66,7 @@ def batch_of(plan: StrategyPlan, step: int) -> tuple[Tensor, Tensor]:
 
 
 def batches_of(plan: StrategyPlan, place: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield a replica's samples and targets of each step, on this rank's device."""
+    """Yield a replica's samples and targets for each step, on this rank's device."""
     if plan.images is not None:
         yield from Shard(plan.images, place, plan.parallelism.data, plan.steps)
         return
@@ -114,7 +114,7 @@ def check_divisible(plan: StrategyPlan) -> None:
 
 
 def build(plan: StrategyPlan) -> torch.nn.Module:
-    """Return the whole model with weights from the plan's seed, whatever the state of the random generators."""
+    """Return the whole model with weights from the plan's seed. The random generators' states have no effect."""
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(plan.seed)
         model = plan.source.build()

@@ -1,4 +1,4 @@
-"""Distribute a model over ranks with torch's own classes: a rank's part of it, and its training step."""
+"""Distribute a model over ranks with torch's own classes, and run training steps on one rank's part."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -165,7 +165,7 @@ class Spread:
         return torch.cat([piece for kind in zip(*ranks, strict=True) for piece in kind])
 
     def forward_and_back(self, batch: Tensor, targets: Tensor) -> float | None:
-        """Run forward and backward on this replica's batch; return its mean loss, or None if another rank has it.
+        """Run forward and backward on this replica's batch. Return its mean loss, or None if another stage computes it.
 
         The batch is split into ``pieces`` micro-batches, processed one after another or as a pipeline.
         """
@@ -220,10 +220,10 @@ def move(module: nn.Module, device: torch.device) -> nn.Module:
 
 
 def mesh_of(parallelism: Parallelism, group: Callable[[int, int], dist.ProcessGroup] | None = None) -> DeviceMesh:
-    """Return the device mesh of a strategy: stages furthest apart, tensor groups nearest.
+    """Return the device mesh of a strategy. Pipeline stages are furthest apart, tensor-parallel ranks adjacent.
 
     ``group(size, stride)`` returns this rank's group along an axis. Default: new groups. With ``group``, axes have
-    other names, because torch identifies meshes by their ranks and names, whatever their groups.
+    other names, because torch identifies meshes by their ranks and names, not by their groups.
     """
     names: tuple[str, ...] = AXES
     sizes: tuple[int, ...] = (parallelism.pipeline, parallelism.data, parallelism.tensor)
@@ -280,5 +280,5 @@ def divide_tensors(model: Transformer, mesh: DeviceMesh, sequence: bool) -> None
 
 
 def loss_of(scores: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean cross entropy of scores, whose last dimension has the classes or tokens."""
+    """Return the mean cross entropy of scores. Their last dimension is the classes or tokens."""
     return functional.cross_entropy(scores.reshape(-1, scores.shape[-1]), targets.flatten())

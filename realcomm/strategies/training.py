@@ -1,4 +1,4 @@
-"""Train with a parallelism strategy on one rank, and the same training on one rank alone."""
+"""Train with a parallelism strategy on one rank, and repeat the training on a single rank alone."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -41,7 +41,7 @@ class StrategyResult(NamedTuple):
 
 
 class LoneSteps(NamedTuple):
-    """The loss and seconds of each step of one rank alone."""
+    """The loss and the seconds of each step that one rank trained alone."""
 
     losses: list[float]
     step_s: list[float]
@@ -57,7 +57,7 @@ def train_strategy(
     weights: Path | None = None,
     between: Callable[[], None] | None = None,
 ) -> StrategyResult:
-    """Train as one rank of the default group. The first rank trains alone before, and writes the ``weights``.
+    """Train as one rank of the default group. The first rank also trains alone beforehand, and writes ``weights``.
 
     ``between`` is called before up to ``TURNS`` steps.
     """
@@ -103,7 +103,7 @@ def _train_alone_if_it_fits(plan: StrategyPlan) -> LoneSteps | None:
 
 
 def train_alone(plan: StrategyPlan) -> LoneSteps:
-    """Return the steps of one rank that trains the plain model on all samples, split into the same micro-batches."""
+    """Train the plain model on one rank with all samples, split into the same micro-batches. Return the steps."""
     device, losses, seconds = own_device(), list[float](), list[float]()
     model = build(plan).to(device)
     kind, options = optimizer_of(plan.recipe)
@@ -135,14 +135,14 @@ def _step(model: nn.Module, samples: Tensor, targets: Tensor, pieces: int) -> fl
 def calibrate_and_train(
     rank: int, world_size: int, plan: StrategyPlan, questions: Sequence[Question], weights: Path | None = None
 ) -> tuple[RankTimes, StrategyResult]:
-    """Time the parts of a step, then train, alternating with further timings of the parts."""
+    """Time the parts of a step, then train, timing the parts again between training steps."""
     times, turns = time_pieces(plan), Turns(rank, world_size, plan, questions)
     result = train_strategy(rank, world_size, plan, weights, turns.take)
     return turns.complete(times), result
 
 
 def held_bytes(model: nn.Module, optimizer: torch.optim.Optimizer) -> KeptBytes:
-    """Return a rank's memory for a model and its optimizer, without step counters."""
+    """Return the bytes that a model and its optimizer occupy on this rank, without step counters."""
     inner = getattr(optimizer, "optim", optimizer)  # ZeroRedundancyOptimizer's inner optimizer has this rank's states
     parameters = [*model.parameters()]
     states = [

@@ -59,7 +59,7 @@ class Checkpoint:
         return f"{self.path} (step {self.about['step']}, epoch {self.about['epoch'] + 1})"
 
     def check_fits(self, training: dict[str, Any], world_size: int) -> None:
-        """Raise InputError, with the first difference, if a training cannot resume from this checkpoint.
+        """Raise InputError with the first difference if a training cannot resume from this checkpoint.
 
         The number of ranks may change if the global batch size stays the same.
         """
@@ -82,7 +82,7 @@ class Checkpoint:
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
-    """Return the checkpoint in a file after checking every byte. Raise InputError for any other file.
+    """Return the checkpoint in a file after verifying every byte. Raise InputError for any other file.
 
     No code in the file is executed (``weights_only``), and no compressed data is accepted.
 
@@ -110,7 +110,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
 
 
 def _has_form(state: object) -> bool:
-    """Return whether the content of a file has the parts of a checkpoint, with the types that they must have."""
+    """Return whether a file's content has the parts and types of a checkpoint."""
     if not isinstance(state, dict) or not all(isinstance(state.get(key), dict) for key in ("about", "shared")):
         return False
     about, ranks = state["about"], state.get("ranks")
@@ -143,7 +143,7 @@ def find_newest(folder: Path) -> Found:
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    """Return the checkpoint files of a folder, the last written first, whatever their steps."""
+    """Return the checkpoint files of a folder, the most recently written first, regardless of their steps."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is not a directory; pass a directory for checkpoints")
     return sorted(folder.glob("step-*.pt"), key=lambda path: (path.stat().st_mtime_ns, path.name), reverse=True)
@@ -193,7 +193,7 @@ class CheckpointFolder:
 
 
 class Start(NamedTuple):
-    """The checkpoint that a training resumes, or None for a fresh start, and notes to print."""
+    """The checkpoint that a training resumes from (None for a fresh start), and notes to print."""
 
     checkpoint: Path | None
     notes: list[str]
@@ -258,7 +258,7 @@ def check_start(checkpoint: Checkpoint, training: Training, world_size: int) -> 
 
 
 def describe_training(training: Training, images: int) -> dict[str, Any]:
-    """Return the settings that a training and its checkpoint must share; ``images`` is the size of the data set."""
+    """Return the settings that a checkpoint and its training must share; ``images`` is the size of the data set."""
     compared = sorted({field.name for field in fields(training)} - _NOT_COMPARED)
     plain = {name: getattr(training, name) for name in compared}
     settings = {

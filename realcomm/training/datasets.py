@@ -57,7 +57,7 @@ def _read_images(training: Training, train: bool) -> Images:
 
 
 def _take(images: Images, training: Training, train: bool) -> Images:
-    """Return the number of images that the training sets, spread evenly, because folders list images class by class."""
+    """Select the training's number of images, evenly spaced, because folders list images class by class."""
     available = len(images)  # type: ignore[arg-type]
     if training.images is None:
         return images
@@ -87,7 +87,7 @@ def describe_images(training: Training) -> list[str]:
 
 
 def _draw_images(training: Training, train: bool) -> Images:
-    """Return synthetic images, as many as the training sets or a quarter for testing. Each class has its own mean."""
+    """Return synthetic images: the training's number, or a quarter of it for testing. Each class has its own mean."""
     images = training.drawn if train else -(-training.drawn // 4)
     seed = training.seed if train else training.seed + 1
     return _draw(training.image_shape, images, training.classes, seed, as_cifar10=training.dataset == "cifar10")
@@ -236,7 +236,7 @@ class Augmented(Dataset[Any]):
 
 
 class Shard:
-    """One rank's batches, epoch after epoch. In each epoch, every image goes to at most one rank.
+    """One rank's batches over all epochs. In each epoch, every image goes to at most one rank.
 
     Each epoch has a new random order. All batches are full, so that the mean over ranks is the mean over their joint
     batch. The remaining images of an epoch, fewer than ``world_size * batch_size``, are skipped; they differ from epoch
@@ -292,7 +292,7 @@ class Shard:
 def load_batches(dataset: Images, rows: list[list[int]], training: Training) -> Iterator[Batch]:
     """Yield the batches of these rows on this rank's device.
 
-    Torch's global random state, which models use, is not touched. Processes that load ahead end with this one.
+    Torch's global random state, which models use, does not change. Loader processes end with this process.
     """
     device, ahead = own_device(), dict[str, Any]()
     if training.num_workers:
@@ -306,7 +306,7 @@ def load_batches(dataset: Images, rows: list[list[int]], training: Training) -> 
 
 
 def _end_with_parent(worker: int) -> None:
-    """Let the system end this process with the rank that it loads for, even if that is killed."""
+    """Let the system end this loader process with its rank, even if the rank is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         pr_set_pdeathsig = 1  # of <linux/prctl.h>

@@ -46,7 +46,7 @@ class GradientSync:
         """Return when the flat ``gradients`` hold the mean. Called after the last backward of a step."""
 
     def record_buckets(self, watch: Stopwatch) -> None:
-        """Record each bucket on CPUs as a span, from when it is full until its mean is ready."""
+        """On CPUs, record each bucket as a span, from when it is full until its mean is ready."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state that a restart needs to add in the same order."""
@@ -223,7 +223,7 @@ class DuringBackward(GradientSync):
 
     @property
     def unused(self) -> list[str]:
-        """Names of the parameters without a gradient in the latest backward."""
+        """Names of the parameters that got no gradient in the latest backward."""
         made = set(self._made)
         return [name for name, parameter in self._named if parameter not in made]
 

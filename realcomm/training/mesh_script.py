@@ -111,7 +111,7 @@ class MeshStage(nn.Module):
 
 
 def recomputing(kind: str) -> Callable[[nn.Module, Tensor], Tensor]:
-    """Return a function that runs a layer and keeps all activations, a selection of them, or only its input."""
+    """Return a function that runs a layer and saves all activations, selected activations, or only its input."""
     if kind == "none":
         return lambda block, x: block(x)
     if kind == "full":
@@ -266,7 +266,7 @@ def train(about: dict[str, Any], steps: int, device: torch.device) -> Iterator[f
 
 
 def made_small(about: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a small model with the same mesh."""
+    """Shrink the model for a test with the same mesh; return its settings."""
     heads = about["tp"]
     layers = about["pp"] * about["vp"] * SMALL["layers"]
     sizes = {"layers": layers, "heads": heads, "kv_heads": heads, "width": SMALL["width"] * heads}

@@ -56,7 +56,7 @@ def build_resnet(training: Training) -> nn.Module:
 
 
 def _build_by_file(training: Training) -> nn.Module:
-    """Return the model of the user's file. Raise InputError unless its parameters match the training."""
+    """Return the model of the user's file. Raise InputError unless its parameter count matches the training."""
     model = build_from_file(training.model)
     count = _count(model)
     if training.parameters not in (None, count):
@@ -73,8 +73,8 @@ def _build_by_file(training: Training) -> nn.Module:
 def try_model(path: Path, name: str) -> int | str:
     """Build the model of a user's file on the meta device, in the file's subprocess.
 
-    Return the number of trained parameters, or the error; with real data, the ranks may still succeed. Raise errors
-    about memory.
+    Return the number of trained parameters, or the error. Ranks may still succeed after an error, because they have
+    real data. Raise errors about memory.
     """
     try:
         with torch.device("meta"):

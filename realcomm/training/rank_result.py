@@ -21,7 +21,7 @@ class RankResult:
 
 
 def known_images(training: Training) -> int | None:
-    """Return the number of training images, or None if files must be read for it.
+    """Return the number of training images, or None if it requires reading files.
 
     >>> known_images(Training(None))
     1437
@@ -32,7 +32,7 @@ def known_images(training: Training) -> int | None:
 
 
 def count_steps(training: Training, images: Callable[[], int], world_size: int, steps: int | None) -> tuple[int, int]:
-    """Return the number of steps of an epoch, and of all epochs or the first ``steps``.
+    """Return the number of steps per epoch, and in total: all epochs or the first ``steps``.
 
     ``images`` returns the number of training images. Raise InputError if there is no step.
 

@@ -61,7 +61,7 @@ class ReplicaChecks(Observer):
 
 
 def make_checks(training: Training) -> list[Observer]:
-    """Return the checks that a training asks for."""
+    """Return the checks that a training's settings request."""
     checks: list[Observer] = [ReplicaChecks(training.check_every)] if training.check_every else []
     return [*checks, GradientChecks(training.inspect_every)] if training.inspect_every else checks
 
@@ -106,7 +106,7 @@ def describe_gradients(inspected: list[RankGradients]) -> str:
 
 
 def are_odd(inspected: list[RankGradients]) -> bool:
-    """Return whether parameters lack a gradient, or norms differ strongly or are not finite.
+    """Return whether a parameter lacks a gradient, or the norms differ strongly or are not finite.
 
     >>> are_odd([RankGradients(1.25, []), RankGradients(0.5, [])])
     False
@@ -149,7 +149,7 @@ def inspect_gradients(
 
 
 def describe_what_is_not_finite(model: nn.Module, images: torch.Tensor) -> str:
-    """Return the source of a non-finite loss: this rank's weights, its images, or neither.
+    """Return the likely source of a non-finite loss: this rank's weights, its images, or neither.
 
     >>> describe_what_is_not_finite(nn.Linear(2, 2), torch.tensor([torch.nan]))
     'its images are not finite'
@@ -173,7 +173,7 @@ def _hash(tensor: torch.Tensor) -> int:
 
 
 def _gather(row: torch.Tensor) -> torch.Tensor:
-    """Return a row for each rank."""
+    """Gather one row from each rank."""
     rows = [torch.empty_like(row, device=own_device()) for _ in range(dist.get_world_size())]
     dist.all_gather(rows, row.to(own_device()))
     return torch.stack(rows).cpu()

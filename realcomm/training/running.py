@@ -178,7 +178,7 @@ class RunningTraining:
             observer.epoch_done(self, record)
 
     def evaluate(self) -> tuple[int, int]:
-        """Return how many of this rank's held-out images the model classifies correctly, and their number."""
+        """Return the numbers of correctly classified and of all held-out images on this rank."""
         set_status(f"evaluating after training step {self.done - 1}")
         broadcast(self.model.buffers())  # running statistics of batch norm differ between ranks
         right, tested = 0, 0
@@ -283,7 +283,7 @@ class EndlessBatches:
         return batch
 
     def take_prefetched(self) -> None:
-        """Skip the batches that are already loaded, because in a fast training none are."""
+        """Skip the batches that are already loaded, because a fast training finds no loaded batches."""
         for _ in range(self._shard.prefetched):
             next(self)
 
@@ -317,6 +317,6 @@ class LoneTraining:
 
 
 def measure_alone(training: Training) -> ComputePhases:
-    """Return the phases of the step of median length in this process, without communication."""
+    """Return the phases of the median-length step in this process, without communication."""
     steps = LoneTraining(training).take_steps(MEASURED_STEPS, WARM_UP_STEPS)
     return sorted(steps, key=lambda phases: phases.total)[len(steps) // 2]

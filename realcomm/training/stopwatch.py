@@ -18,7 +18,7 @@ CLOCK_S = 10.0  # a GPU's clock is exact for this long; a new one waits for queu
 
 
 class Stopwatch:
-    """The phases of one rank's steps as spans, in seconds since the stopwatch was created.
+    """Records the phases of one rank's steps as spans, in seconds since the stopwatch was created.
 
     >>> watch = Stopwatch(rank=0)
     >>> watch.start()
@@ -40,7 +40,7 @@ class Stopwatch:
 
     @property
     def spans(self) -> list[Span]:
-        """The phases so far, and the overlapping spans."""
+        """The phases so far, and spans that overlap them."""
         self._read(wait=True)
         return self._spans
 

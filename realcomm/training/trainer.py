@@ -1,4 +1,4 @@
-"""Data-parallel training on real ranks: a rank program averages the gradients, and every phase of a step is timed."""
+"""Train data-parallel on real ranks. A rank program averages the gradients, and each phase of a step is timed."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -187,7 +187,7 @@ def preload_for(trainings: Iterable[Training]) -> None:
 
 
 def trace_broken_training(training: Training, cluster: Ranks, error: LaunchFailed) -> Trace | None:
-    """Return the phases of all ranks that report, and the messages of the last sync; None if no rank reports."""
+    """Return a trace of all reporting ranks' phases and the last sync's messages; None if no rank reports."""
     phases = [span for subjects in error.so_far.values() for span in subjects.get(PHASES, ())]
     accounts = latest_accounts(error)
     begins = [*(span.begin for span in phases), *(account.begin for account in accounts.values())]

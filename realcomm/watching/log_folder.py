@@ -21,7 +21,7 @@ METRICS, LOCK = "metrics.jsonl", ".in-use"
 
 
 class MetricsFile:
-    """A file of rows that is only appended to. A row is a line, written completely or, on a full disk, not at all.
+    """An append-only file of rows. A row is one line, which is written completely or, on a full disk, not at all.
 
     Rows that cannot be written are kept, and written with a later row.
 
@@ -67,10 +67,10 @@ class MetricsFile:
 
 
 def mend(path: Path) -> str:
-    """Complete the last line of a file whose writer was killed; return the removed incomplete text, or "".
+    """Repair the last line of a file whose writer was killed; return the incomplete text that was removed, or "".
 
-    A row without its line end gets one. Raise OSError, and InputError for a file of another format, which is not
-    changed.
+    A complete row without its line end gets one. Raise OSError, and InputError for a file of another format, which is
+    not changed.
     """
     with path.open("r+b") as file:
         end = file.seek(0, os.SEEK_END)
@@ -148,7 +148,7 @@ class LogFolder:
     """
 
     def __init__(self, path: Path | str, goes_on: bool = False) -> None:
-        """Set the folder; with ``goes_on``, it may contain an earlier part of the same run."""
+        """Set the folder. With ``goes_on``, it may already contain an earlier part of the same run."""
         self.path = Path(path)
         self.goes_on = goes_on
         self.attempt = 0

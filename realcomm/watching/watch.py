@@ -74,7 +74,7 @@ class _File(logging.FileHandler):
 
 
 class _OneLine(logging.Formatter):
-    """One line for each message, followed by a traceback if there is one."""
+    """Formats each message as one line, followed by a traceback if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         record.msg, record.args = " ".join(record.getMessage().split()), ()
@@ -149,7 +149,7 @@ class LogObserver(Observer):
 
 
 def gradient_fields(inspected: list[RankGradients]) -> Row:
-    """Return the additional fields of an inspected step: norms and parameters without a gradient, by rank.
+    """Return the additional fields of an inspected step: gradient norms and parameters without a gradient, by rank.
 
     >>> gradient_fields([RankGradients(0.5, []), RankGradients(float('inf'), ["fc.bias"])])
     {'gradient_norms': [0.5, None], 'unused_parameters': [[], ['fc.bias']]}
