@@ -20,7 +20,7 @@ BAND = 1.3  # the grey band: predictions off by less than this factor
 
 @dataclass(frozen=True)
 class Dots:
-    """Measured and predicted seconds of one class of sizes and one family of systems; all lists have one length.
+    """Measured and predicted seconds of one class of sizes and one family of systems. All lists are equally long.
 
     ``measured_range`` is the lowest and highest measured time, ``predicted_range`` the prediction interval. Default:
     none.
@@ -72,7 +72,7 @@ def _add_legend(figure: Figure, handles: Sequence[Any]) -> None:
 
 
 def _draw_panel(axes: Axes, panel: str, dots: Sequence[Dots], colors: dict[str, str]) -> None:
-    """Draw one class: the diagonal, the band around it, and each family's dots."""
+    """Draw one panel: the diagonal, the band around it, and each family's dots."""
     every = np.concatenate([[*series.measured, *series.predicted] for series in dots])
     ranges = [each for series in dots for each in (*series.measured_range, *series.predicted_range)]
     every = np.concatenate([every, np.ravel(ranges)])
@@ -98,7 +98,7 @@ def _draw_panel(axes: Axes, panel: str, dots: Sequence[Dots], colors: dict[str, 
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Return two to six round numbers of seconds between ``low`` and ``high``, or fewer if there are not as many."""
+    """Return two to six round times in seconds between ``low`` and ``high``; fewer if the range has fewer."""
     decades = range(floor(log10(low)), ceil(log10(high)) + 1)
     for text in ("1", "1 3", "1 2 5", "1 1.5 2 3 5 7", "1 1.5 2 2.5 3 3.5 4 4.5 5 5.5 6 6.5 7 7.5 8 8.5 9 9.5"):
         steps = [float(step) for step in text.split()]

@@ -1,4 +1,4 @@
-"""Captions of a trace: the line under the title, the clock, the busiest link."""
+"""Captions for a trace: the line under the title, the clock, and the busiest link."""
 
 from math import floor, inf, isfinite, log10
 
@@ -10,7 +10,7 @@ from viz.layout.layout import is_through_memory
 
 
 def check_something_happens(trace: object) -> None:
-    """Raise InputError unless ``trace`` is a Trace that takes time and has a message, a span or a program failure."""
+    """Raise InputError unless ``trace`` is a Trace of non-zero length with a message, a span or a program failure."""
     if not isinstance(trace, Trace):
         raise InputError(f"trace must be a Trace, such as simcomm.run returns, not {trace!r}")
     if not len(trace.messages) and not len(trace.spans) and trace.failure is None:
@@ -20,13 +20,13 @@ def check_something_happens(trace: object) -> None:
 
 
 def time_unit(seconds: float) -> tuple[str, float]:
-    """Return the unit that suits a time, and the length of that unit in seconds."""
+    """Return the best unit for a time, and the length of that unit in seconds."""
     unit = format_time(seconds).split()[1]
     return unit, float(TIMES[unit])
 
 
 def format_clock(time: float, elapsed: float) -> str:
-    """Return ``time`` in the unit that suits ``elapsed``, with a fixed number of digits so that the text does not jump.
+    """Return ``time`` in the best unit for ``elapsed``. The number of digits is fixed, so that the text does not jump.
 
     >>> format_clock(0.00123, elapsed=0.0125)
     '1.2 ms'
@@ -50,7 +50,7 @@ def describe_trace(trace: Trace) -> str:
 
 
 def describe_failure(trace: Trace) -> str:
-    """Return the location and text of a trace's program failure, or "" if the program is right.
+    """Return the location and text of a trace's program failure, or "" if the program is correct.
 
     >>> from collectives.records.trace import ProgramFailure
     >>> describe_failure(Trace("x", "predicted", 2, 1.0, failure=ProgramFailure(0, 1, "my.py:9", "deadlock")))

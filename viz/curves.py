@@ -37,8 +37,8 @@ class Curve:
 def scaling_figure(title: str, subtitle: str, curves: Sequence[Curve]) -> Figure:
     """Return the curves as a figure. The line with the ``gid`` "ideal" is perfect scaling.
 
-    If all curves are close to each other, the figure shows the rate per rank, which tells them apart. Raise InputError
-    for no points and for more than nine curves.
+    If all curves are close to each other, the figure shows the rate per rank to separate them. Raise InputError without
+    points and for more than nine curves.
 
     >>> [line.get_gid() for line in scaling_figure("star", "", [Curve("ring", [2], [60.0], [0.9])]).axes[0].lines]
     ['ideal', 'ring']
@@ -75,7 +75,7 @@ def scaling_figure(title: str, subtitle: str, curves: Sequence[Curve]) -> Figure
 
 
 def _draw_lines(axes: Axes, points: Mapping[Points, str], ranks: Sequence[int], is_each: bool) -> list[End]:
-    """Draw the ideal and the curves, in total or per rank. Return the end, label and color of each."""
+    """Draw the ideal line and the curves, in total or per rank. Return each line's end point, label and color."""
     one_rank, ideal = _ideal(points)
     across = ranks if len(ranks) > 1 else [ranks[0] / 2, ranks[0] * 2]  # for one number, a level line on both sides
     of = ranks if len(ranks) > 1 else [ranks[0]] * 2
@@ -91,7 +91,7 @@ def _draw_lines(axes: Axes, points: Mapping[Points, str], ranks: Sequence[int], 
 
 
 def _are_close(points: Mapping[Points, str]) -> bool:
-    """Return whether there are several curves and no two differ visibly on an axis of total rates."""
+    """Return whether there are several curves that look the same on an axis of total rates."""
     rates: dict[int, list[float]] = {}
     for curve in points:
         for count, rate, _ in curve:
@@ -100,7 +100,7 @@ def _are_close(points: Mapping[Points, str]) -> bool:
 
 
 def _by_points(curves: Sequence[Curve]) -> dict[Points, str]:
-    """Return the names of the curves by their points (ranks, rate, efficiency) where the training ends.
+    """Return the curves' names by their points (ranks, rate, efficiency), without trainings that never end.
 
     Curves with the same points become one entry with all names.
     """
@@ -113,7 +113,7 @@ def _by_points(curves: Sequence[Curve]) -> dict[Points, str]:
 
 
 def _ideal(points: Mapping[Points, str]) -> tuple[float, str]:
-    """Return the highest rate of one rank, and its label, which names the curve if the rates differ."""
+    """Return the highest single-rank rate, and the ideal line's label, which names the curve if the rates differ."""
     alone = {max(rate / share / ranks for ranks, rate, share in curve): name for curve, name in points.items()}
     most = max(alone)
     return most, IDEAL if min(alone) > SAME * most else f"{IDEAL} of {alone[most]}"
@@ -129,7 +129,7 @@ def _spaced(ranks: Sequence[int]) -> list[int]:
 
 
 def _apart(wanted: Sequence[float]) -> list[float]:
-    """Return the height of each label as a share of the axes: near its curve's end, without overlap."""
+    """Return the height of each label as a fraction of the axes: near its curve's end, without overlap."""
     heights, above = list(wanted), 2.0
     falling = sorted(range(len(wanted)), key=lambda index: -wanted[index])
     for index in falling:
@@ -149,7 +149,7 @@ WIDTHS, MARKER_SIZES = (
 
 @dataclass(frozen=True)
 class SweepLine:
-    """One line of a sweep: its values as text, and the predicted seconds of each; None if a run never ends."""
+    """One line of a sweep: the values as text, and the predicted seconds for each; None if a run never ends."""
 
     name: str
     values: Sequence[str]

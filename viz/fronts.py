@@ -18,7 +18,7 @@ LINE_APART = 0.05  # of the height, between two labels
 
 @dataclass(frozen=True)
 class Priced:
-    """A candidate: its kind, which sets its color, and its hours and dollars with their intervals."""
+    """A candidate with its hours and dollars and their intervals. ``kind`` selects its color."""
 
     label: str
     kind: str
@@ -63,7 +63,7 @@ def money_figure(title: str, subtitle: str, candidates: Sequence[Priced], limits
 
 
 def _colors(candidates: Sequence[Priced]) -> dict[str, str]:
-    """Return a color for each kind, kinds on the front first."""
+    """Return a color for each kind. Kinds on the Pareto front come first."""
     order = sorted(candidates, key=lambda point: (not point.is_front, point.dollars[1]))
     chosen = list(dict.fromkeys(point.kind for point in order))[:8]  # the others are grey
     return dict(zip(chosen, chunk_colors(len(chosen)), strict=True))
@@ -92,7 +92,7 @@ def _draw_limits(axes: Axes, limits: tuple[float, float]) -> None:
 
 
 def _draw_labels(axes: Axes, front: Sequence[Priced], colors: dict[str, str]) -> None:
-    """Label the front to the right of the axes, at the height of each dot if there is room."""
+    """Label the candidates of the front, to the right of the axes and near the height of their dots."""
     low, high = axes.get_ylim()
     above = 1.0 + LINE_APART
     for candidate in sorted(front, key=lambda point: -point.dollars[1]):

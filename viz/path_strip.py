@@ -51,7 +51,7 @@ def path_figure(trace: Trace) -> Figure:
 
 
 def _name_parts(trace: Trace, parts: Sequence[PathStretch]) -> list[str]:
-    """Return the row name of each part. The links with the least time share one row."""
+    """Return the row name of each part. If there are too many links, the shortest ones share one row."""
     ranks = {host: f"rank {rank}" for rank, host in enumerate(trace.hosts)}
     spent: dict[str, float] = {}
     for part in parts:

@@ -33,7 +33,7 @@ Event = dict[str, Any]
 
 
 class EventSlice(NamedTuple):
-    """A slice and the wait before it; times in nanoseconds."""
+    """A slice and the wait before it, with times in nanoseconds."""
 
     name: str
     category: str
@@ -192,7 +192,7 @@ class _TraceEvents:
 def assign_tracks(intervals: Iterable[tuple[int, int]]) -> list[int]:
     """Return a track for each interval so that no two intervals on a track overlap.
 
-    In order of their begins, each interval takes the lowest free track.
+    In order of begin times, each interval takes the lowest free track.
 
     >>> assign_tracks([(0, 10), (5, 8), (8, 12), (10, 11)])
     [0, 1, 1, 0]
@@ -208,7 +208,7 @@ def assign_tracks(intervals: Iterable[tuple[int, int]]) -> list[int]:
 
 
 def _slice_events(piece: EventSlice, pid: int, tid: int) -> list[Event]:
-    """Return the events of a slice, of the wait before it, and of its end of an arrow."""
+    """Return the events of a slice, of the wait before it, and of the arrow end at it."""
     place = {"pid": pid, "tid": tid}
     event: Event = {"ph": "X", "name": piece.name, "cat": piece.category, "ts": piece.begin / 1000}
     events = [{**event, "dur": (piece.end - piece.begin) / 1000, **place, "args": piece.args}]

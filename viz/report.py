@@ -124,7 +124,7 @@ def _content(answer: object, headline: str) -> dict[str, Any]:
 
 
 def _question(answer: Mapping[str, Any], scenario: Mapping[str, Any]) -> str:
-    """Return the question that the answer answers."""
+    """Return the report's question."""
     where = f" on {scenario['cluster']}" if isinstance(scenario.get("cluster"), str) else ""
     if answer["kind"] == "replay":
         return f"How long does the run take{where}, and what limits it?"

@@ -1,4 +1,4 @@
-"""Draw NCCL's rings and trees over GPUs: one panel each, with the GPUs of a node in a circle."""
+"""Draw NCCL's rings and trees over GPUs, one panel for each, with the GPUs of a node in a circle."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class Rings:
-    """NCCL's rings as orders of ranks, and its trees as pairs of a rank and its parent. Ranks are numbered by node."""
+    """NCCL's rings as orders of ranks, and its trees as (rank, parent) pairs. Ranks are numbered by node."""
 
     title: str
     ranks_per_node: int

@@ -1,4 +1,4 @@
-"""Colors and titles that all pictures share: dark on light, for any color vision."""
+"""Colors and titles that all pictures share: dark on light, distinguishable with color blindness."""
 
 import colorsys
 from io import BytesIO
@@ -57,7 +57,7 @@ def phase_colors(names: list[str]) -> dict[str, str]:
 
 
 def rgb(color: str) -> tuple[float, float, float]:
-    """Return the red, green and blue of ``#rrggbb``, each from 0 to 1."""
+    """Return the RGB values of ``#rrggbb``, each from 0 to 1."""
     return int(color[1:3], 16) / 255, int(color[3:5], 16) / 255, int(color[5:7], 16) / 255
 
 
@@ -71,7 +71,7 @@ def text_color(background: str) -> str:
 
 
 def use_color(share: float) -> tuple[float, float, float]:
-    """Return the red, green and blue of a link whose utilization is ``share``, from 0 to 1."""
+    """Return the RGB color of a link with utilization ``share``, from 0 to 1."""
     position = min(max(share, 0.0), 1.0) * (len(USE) - 1)
     low = min(int(position), len(USE) - 2)
     first, second, part = rgb(USE[low]), rgb(USE[low + 1]), position - low
@@ -83,7 +83,7 @@ DPI = 150
 
 
 def log_ticks(low: float, high: float) -> Locator:
-    """Return the ticks of a logarithmic axis, at least two of which are between ``low`` and ``high``.
+    """Return the tick locator of a logarithmic axis that puts at least two ticks between ``low`` and ``high``.
 
     >>> [round(float(tick)) for tick in log_ticks(1, 12).tick_values(1, 12) if 1 <= tick <= 12]
     [1, 2, 5, 10]
@@ -94,7 +94,7 @@ def log_ticks(low: float, high: float) -> Locator:
 
 
 def titled_figure(title: str, subtitle: str, width: float, height: float) -> Figure:
-    """Return an empty figure with a title and a subtitle, each cut to fit; ``width`` and ``height`` are in inches."""
+    """Return an empty figure of ``width`` x ``height`` inches with a title and a subtitle, each cut to fit."""
     check_text("title", title, "Two racks")
     check_text("subtitle", subtitle, "of 16 hosts")
     figure = Figure(figsize=(width, height), dpi=DPI, facecolor=PAPER)
@@ -105,7 +105,7 @@ def titled_figure(title: str, subtitle: str, width: float, height: float) -> Fig
 
 
 def fit_words(words: str, width: float, size: float) -> str:
-    """Return ``words``, cut with an ellipsis if they may be wider than ``width`` inches at ``size`` points.
+    """Return ``words``, cut with an ellipsis if they could be wider than ``width`` inches at ``size`` points.
 
     >>> fit_words("a long title", 1.0, 13)
     'a long…'
@@ -124,7 +124,7 @@ def clear_axes(axes: Axes, *, keep: Literal["x", "y", "both"] = "x") -> None:
 
 
 def label_times(axis: Axis, longest: float, most: int) -> None:
-    """Label up to ``most`` ticks of an axis in seconds, in the unit that suits ``longest``."""
+    """Label up to ``most`` ticks of a time axis, in the best unit for ``longest`` (seconds)."""
     unit, size = time_unit(longest)
     axis.set_major_locator(MaxNLocator(most))
     axis.set_major_formatter(FuncFormatter(lambda time, _: f"{time / size:g} {unit}" if time else "0"))

@@ -94,7 +94,7 @@ def topology_figure(graph: Graph, hosts: Sequence[str], title: str) -> Figure:
 
 
 def _with_memory(graph: Graph, hosts: Sequence[str]) -> Graph:
-    """Return the network; if ranks share this machine's memory, one node replaces the two ends of the memory."""
+    """Return the network. On this machine, one node replaces the two ends of the shared memory."""
     ends = memory_edge(graph, tuple(hosts))
     if ends is None:
         return graph
@@ -135,7 +135,7 @@ def _arrange(network: GroupedNetwork) -> tuple[dict[str, Point], dict[Edge, Line
 
 
 def _extent(network: GroupedNetwork, kind: str, at: Mapping[str, Point]) -> tuple[float, float]:
-    """Return the size in inches of the unit box of this kind of layout."""
+    """Return the width and height in inches of this kind of layout."""
     rows = Counter(y for _, y in at.values())
     widest = max(rows.values())
     if kind == "tiers":
@@ -151,7 +151,7 @@ def _extent(network: GroupedNetwork, kind: str, at: Mapping[str, Point]) -> tupl
 
 
 def _least_gap(at: Mapping[str, Point], axis: int) -> float:
-    """Return the smallest distance along one axis between two nodes that are level in the other axis."""
+    """Return the smallest distance along one axis between two nodes with the same position on the other axis."""
     lines: dict[float, list[float]] = {}
     for place in at.values():
         lines.setdefault(round(place[1 - axis], 9), []).append(place[axis])
@@ -179,7 +179,7 @@ def _draw_frames(axes: Axes, at: Mapping[str, Point], lines: Mapping[Edge, Line]
 
 
 def _sorts(network: GroupedNetwork) -> list[Sort]:
-    """Return the label, color and bytes/s of each sort of link, widest first."""
+    """Return the label, color and bytes/s of each kind of link, the fastest first."""
     sorts = {}
     for _, _, data in network.graph.edges(data=True):
         cables: Mapping[Cable, int] = data["cables"]
@@ -196,7 +196,7 @@ def _cables_words(cables: Mapping[Cable, int]) -> str:
 
 
 def _line_width(bandwidth: float, every: Sequence[float]) -> float:
-    """Return the width of a line in points: 1.2 more per doubling of the lowest bandwidth, at most 5."""
+    """Return a line's width in points: it grows by 1.2 per doubling of the lowest bandwidth, up to 5."""
     known = [each for each in every if each < inf]
     if bandwidth == inf or not known or max(known) == min(known):
         return 1.2
@@ -212,7 +212,7 @@ def _cable_words(cable: Cable, number: int) -> str:
 
 
 def _rate(bandwidth: float, medium: str) -> str:
-    """Return a bandwidth in the usual unit: GB/s inside machines, Gbit/s in networks."""
+    """Return a bandwidth as text: GB/s inside machines, Gbit/s in networks."""
     if bandwidth == inf:
         return "no limit known"
     return f"{bandwidth / 1e9:.4g} GB/s" if medium and bandwidth >= 1e9 else format_bandwidth(bandwidth)
@@ -288,7 +288,7 @@ def _short_name(node: str, kind: str) -> str:
 
 
 def _draw_keys(figure: Figure, network: GroupedNetwork, sorts: Sequence[Sort], size: tuple[int, float, float]) -> None:
-    """Draw the legend of symbols above the network and the legend of links below it."""
+    """Draw the legend for symbols above the network and the legend for links below it."""
     columns, width, height = size
     look: dict[str, Any] = {"frameon": False, "fontsize": 8, "labelcolor": GREY, "borderaxespad": 0.0}
     every = [total for _, _, total in sorts]

@@ -1,6 +1,6 @@
-"""Draw the waterfall of a training step: one bar per what-if, divided into phases.
+"""Draw a waterfall of a training step: one bar per what-if, divided into phases.
 
-Without a training, a bar is the time of one collective.
+Without a training, each bar is the time of one collective.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ CHARACTER = 0.0125  # width of a character, as a share of the longest bar
 
 @dataclass(frozen=True)
 class Bar:
-    """The phases of one step or collective, in seconds and in order, and its total; None if it never ends.
+    """The phases of one step or collective in order, in seconds, and their total; None if it never ends.
 
     The total and each part are separate medians over steps, so the parts may not add up exactly to the total.
     """
@@ -34,7 +34,7 @@ class Bar:
 
 
 def waterfall_figure(title: str, subtitle: str, bars: Sequence[Bar]) -> Figure:
-    """Return the bars as a figure. Raise InputError for no bars and for more than 40.
+    """Return the bars as a figure. Raise InputError without bars and for more than 40.
 
     >>> len(waterfall_figure("step", "", [Bar("here", "ring", {"sync": 1.0}, 1.0)]).axes)
     1

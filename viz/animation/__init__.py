@@ -1,1 +1,1 @@
-"""The animation of a Trace: messages moving over the topology."""
+"""Animations of a Trace: messages move over the topology."""

@@ -75,14 +75,14 @@ def encode_gif(frame: Callable[[int], Pixels], count: int, fps: float, hold: flo
 
 @dataclass(frozen=True)
 class _Palette:
-    """At most 255 colors: the most frequent ones exactly, such as flat areas, and mixtures for the others."""
+    """At most 255 colors. The most frequent colors are exact, such as flat areas; the others are approximated."""
 
     image: Image.Image
     exact: Codes  # sorted
     entries: npt.NDArray[np.uint8]  # of the exact ones
 
     def indices(self, pixels: Pixels) -> npt.NDArray[np.uint8]:
-        """Return the palette entry of each pixel: its exact color if available, else a similar one."""
+        """Return the palette index of each pixel: its exact color if available, or else a similar one."""
         near = np.asarray(Image.fromarray(pixels).quantize(palette=self.image, dither=Image.Dither.NONE))
         codes = _codes(pixels)
         place = np.minimum(np.searchsorted(self.exact, codes), len(self.exact) - 1)
@@ -90,13 +90,13 @@ class _Palette:
 
 
 def _codes(pixels: Pixels) -> Codes:
-    """Return each pixel as one integer."""
+    """Return each pixel's RGB color as one integer."""
     red, green, blue = (pixels[..., channel].astype(np.int64) for channel in range(3))
     return red << 16 | green << 8 | blue
 
 
 def _palette(frames: Sequence[Pixels]) -> _Palette:
-    """Return a palette of the colors of some frames."""
+    """Return a palette for the colors of some frames."""
     colors, times = np.unique(np.concatenate([_codes(frame).ravel() for frame in frames]), return_counts=True)
     by_use = colors[np.argsort(-times, kind="stable")]
     channels = np.stack([by_use >> 16, by_use >> 8 & 255, by_use & 255], axis=1).astype(np.uint8)
@@ -255,7 +255,7 @@ class Animation:
             draw.text(WIDTH - 24, 46, "100 %", 11, GREY, "right")
 
     def _draw_legend(self, phases: dict[str, str]) -> None:
-        """Draw the meaning of dots and rings in a row below the cluster."""
+        """Explain the dots and rings in a row below the cluster."""
         draw, x, y = self._canvas, 30.0, 72
         if len(self._trace.messages):
             draw.fill(Box.around(x, y, 7), CHUNK_ZERO, round_by=7)

@@ -1,4 +1,4 @@
-"""A figure measured in pixels: the background is drawn once, and moving artists are drawn over it in each frame."""
+"""A canvas in pixels. The background is drawn once, and moving artists are drawn over it in each frame."""
 
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -23,7 +23,7 @@ POINTS = 72 / DPI  # points in a pixel
 
 
 class Canvas:
-    """A drawing area of ``width`` by ``height`` pixels, y upwards, without visible axes."""
+    """A drawing area of ``width`` by ``height`` pixels with y upwards and no visible axes."""
 
     def __init__(self, width: int, height: int) -> None:
         self.width, self.height = width, height
@@ -73,7 +73,7 @@ class Canvas:
         )
 
     def add_moving(self, artist: AnArtist) -> AnArtist:
-        """Redraw an artist in every frame, after those added before, and return it."""
+        """Register an artist that is redrawn in each frame, on top of earlier ones, and return it."""
         artist.set_animated(True)
         self._moving.append(artist)
         return artist
@@ -93,7 +93,7 @@ class Canvas:
 
 
 class Bars:
-    """Rectangles that change from frame to frame; their lower left ``corners``, shape [bars, 2], do not."""
+    """Rectangles whose sizes and colors change per frame. Their lower left ``corners``, shape [bars, 2], are fixed."""
 
     def __init__(self, canvas: Canvas, corners: Floats, colors: Sequence[str]) -> None:
         self._corners = corners

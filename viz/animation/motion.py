@@ -11,7 +11,7 @@ from viz.layout.geometry import Edge, Layout, Line
 
 
 def point_along(line: Line, share: float) -> tuple[float, float]:
-    """Return the point at ``share``, from 0 to 1, of the length of ``line``.
+    """Return the point at the fraction ``share`` (0 to 1) of the length of ``line``.
 
     >>> point_along(np.array([[0.0, 0.0], [10.0, 0.0]]), 0.25)
     (2.5, 0.0)
@@ -28,7 +28,7 @@ def length(line: Line) -> float:
 
 @dataclass(frozen=True)
 class Motion:
-    """The messages as arrays, one entry per message, and the frames ``[first, last)`` that show it."""
+    """The messages as arrays, one element per message. Frames ``[first, last)`` show the message."""
 
     times: Floats  # of the frames
     begin: Floats
@@ -44,16 +44,16 @@ class Motion:
     last: Ints
 
     def active(self, frame: int) -> Ints:
-        """Return the indices of the messages in a frame."""
+        """Return the indices of the messages that a frame shows."""
         return np.flatnonzero((self.first <= frame) & (frame < self.last))
 
     def share(self, index: int, frame: int) -> float:
-        """Return the progress of a message at a frame, from 0 to 1; 0.5 if it lies between two frames."""
+        """Return a message's progress at a frame, from 0 to 1. It is 0.5 if the message lies between two frames."""
         begin, end, now = self.begin[index], self.end[index], self.times[frame]
         return float((now - begin) / (end - begin)) if begin <= now < end else 0.5
 
     def position(self, index: int, frame: int, back: float = 0.0) -> tuple[float, float]:
-        """Return the position of a message's dot at a frame, moved back by a share ``back`` of its line."""
+        """Return the position of a message's dot at a frame, moved back by the fraction ``back`` of its line."""
         return point_along(self.lines[self.line[index]], self.share(index, frame) - back)
 
     def rate(self, index: Ints) -> Floats:
@@ -86,7 +86,7 @@ def phases_at(trace: Trace, time: float) -> dict[int, str]:
 
 
 def link_use(motion: Motion, active: Ints, bandwidths: dict[Edge, float]) -> dict[Edge, float]:
-    """Return the utilization of each link, from 0 to 1, by the active messages at their average rates."""
+    """Return the utilization of each link, from 0 to 1, if the active messages use their average rates."""
     used: dict[Edge, float] = {}
     for index, rate in zip(active, motion.rate(active), strict=True):
         for edge in motion.edges[motion.line[index]]:
@@ -131,7 +131,7 @@ def frame_times(trace: Trace, count: int) -> Floats:
 
 
 def _frames_covered(times: Floats, begin: Floats, end: Floats) -> Floats:
-    """Return the number of frames of each event, including fractions."""
+    """Return how many frames each event covers, including fractions."""
     index = np.arange(len(times))
     return np.interp(end, times, index) - np.interp(begin, times, index)
 

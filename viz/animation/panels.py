@@ -18,7 +18,7 @@ from viz.style import FAINT, GREY, INK, PANE, chunk_colors, text_color
 
 @dataclass(frozen=True)
 class Filling:
-    """The share of contributors in each chunk, from 0 to 1, and whether the chunk is complete, over time."""
+    """Over time, the fraction of contributors that each chunk contains, and whether the chunk is complete."""
 
     times: npt.NDArray[np.float64]  # [changes]
     shares: npt.NDArray[np.float64]  # [changes, ranks, chunks], each from its time on
@@ -31,7 +31,7 @@ class Filling:
 
 
 def find_filling(trace: Trace) -> Filling | None:
-    """Return the filling of the chunks over time, or None if the program is unknown or has other messages."""
+    """Return the filling of the chunks over time, or None if the program is unknown or its messages differ."""
     buffers = follow_buffers(trace) if len(trace.messages) else None
     if buffers is None:
         return None
@@ -47,7 +47,7 @@ def find_filling(trace: Trace) -> Filling | None:
 
 
 class StepCounter:
-    """The steps or messages of a trace in order of their begins, to name those in progress.
+    """Finds the steps or messages in progress, in order of their begin times.
 
     Steps are counted only if every rank sends in each step. Otherwise the third step of one rank may precede the first
     step of another, and messages are counted instead.
@@ -71,7 +71,7 @@ class StepCounter:
         self._elapsed, self._failure = trace.elapsed, trace.failure
 
     def describe(self, time: float) -> str:
-        """Return such as ``step 3 of 14`` or ``messages 4 to 6 of 12``; ``reducing``, ``done`` or "" between them.
+        """Return text such as ``step 3 of 14`` or ``messages 4 to 6 of 12``; ``reducing``, ``done`` or "" between them.
 
         Steps and messages are counted from 1.
         """
@@ -91,12 +91,12 @@ class StepCounter:
         return "done" if time >= self._elapsed else ""
 
     def marks(self) -> npt.NDArray[np.float64]:
-        """Return the begin of each step or message as a share of the run, or nothing for more than 40."""
+        """Return each step's or message's begin as a fraction of the run, or nothing for more than 40."""
         return self._begin / self._elapsed if len(self._begin) <= 40 else np.zeros(0)  # more would crowd
 
 
 def _merge(number: Ints, begin: Floats, end: Floats) -> tuple[Floats, Floats]:
-    """Return the sorted begins and ends of one interval per number."""
+    """Merge the intervals of each number into one. Return their begin and end times, sorted."""
     numbers, where = np.unique(number, return_inverse=True)
     first, last = np.full(len(numbers), np.inf), np.full(len(numbers), -np.inf)
     np.minimum.at(first, where, begin)
@@ -113,7 +113,7 @@ Panel = Callable[[float], None]  # shows the state at a time, in seconds
 def add_panel(canvas: Canvas, trace: Trace, phases: dict[str, str], box: Box) -> Panel:
     """Draw the panel that suits the trace: buffers of a collective, phases of a training, or bytes received.
 
-    Return the function that moves the panel to a time. It does nothing if there is no room for a panel.
+    Return a function that updates the panel to a time. It does nothing if there is no room for a panel.
     """
     if not has_room(trace):
         return lambda time: None
@@ -131,7 +131,7 @@ def has_room(trace: Trace) -> bool:
 
 
 def _rows(canvas: Canvas, ranks: int, box: Box, heading: str, caption: str, tallest: float) -> tuple[float, float]:
-    """Write the heading, the caption and a name per row. Return the height of a row and the top of the first."""
+    """Draw the heading, the caption and the row labels. Return the row height and the top of the first row."""
     height = min(tallest, (box.top - box.bottom - 50) / ranks)
     top = box.top - 40
     canvas.text(box.left, box.top, heading, 12, INK, bold=True)
@@ -144,7 +144,7 @@ def _rows(canvas: Canvas, ranks: int, box: Box, heading: str, caption: str, tall
 
 
 def _buffers_panel(canvas: Canvas, known: Filling, box: Box) -> Panel:
-    """Draw a cell for each chunk of each rank. It fills with contributions, and is solid when it is complete."""
+    """Draw a cell per chunk of each rank. The cell fills with contributions, and is solid when complete."""
     ranks, chunks = known.shares.shape[1:]
     wide = min(30.0, (box.right - box.left - 52) / chunks)
     height, top = _rows(canvas, ranks, box, "Buffers", "by chunk; solid when complete", min(30.0, 1.5 * wide))

@@ -106,7 +106,7 @@ class Scene:
             canvas.fit(words, 2 * radius + 8)
 
     def _draw_bandwidths(self, canvas: Canvas) -> None:
-        """Label the links whose bandwidth is unusual. The heading has the bandwidth of the others."""
+        """Label the links with an unusual bandwidth. The heading shows the usual bandwidth."""
         if self._layout.memory:
             return
         for (a, b), bandwidth in odd_links(self._trace).items():
@@ -119,7 +119,7 @@ class Scene:
 
     @property
     def numbered(self) -> bool:
-        """Whether the largest dots carry their chunk's number."""
+        """Whether the largest dots show the number of their chunk."""
         return bool(self._radii.max(initial=0.0) >= SMALLEST_NUMBERED)
 
     def show(self, frame: int) -> int:
@@ -170,7 +170,7 @@ class Scene:
                     )
 
     def _positions_apart(self, shown: Ints, frame: int) -> np.ndarray:
-        """Return the positions of the dots. A dot that would hide another moves back along its line."""
+        """Return the positions of the dots. A dot that would cover another moves back along its line."""
         taken: Counter[tuple[int, int]] = Counter()
         positions = []
         for index in shown:
@@ -186,7 +186,7 @@ class Scene:
 
 
 def odd_links(trace: Trace) -> dict[Edge, float]:
-    """Return the unusual bandwidths of at most six links, once per link if both directions are equal."""
+    """Return at most six links with an unusual bandwidth, once per link if both directions are equal."""
     finite = {(link.src, link.dst): link.bandwidth for link in trace.links if np.isfinite(link.bandwidth)}
     odd = finite
     if finite and len(trace.links) == len(finite):

@@ -1,4 +1,4 @@
-"""Points, lines and boxes of a picture in pixels with y upwards, and the Layout made of them."""
+"""Points, lines and boxes of a picture, in pixels with y upwards, and the Layout that they form."""
 
 import re
 from collections import defaultdict
@@ -45,7 +45,7 @@ class Box:
         return self.at(0.5, 0.5)
 
     def at(self, x: float, y: float) -> Point:
-        """Return the point at shares ``x`` and ``y`` of the width and height."""
+        """Return the point at the fractions ``x`` and ``y`` of the width and height."""
         return self.left + x * (self.right - self.left), self.bottom + y * (self.top - self.bottom)
 
 
@@ -172,7 +172,7 @@ def draw_lines(at: Mapping[str, Point], edges: Iterable[Edge], *, up: Iterable[s
 
 
 def _passed(at: Mapping[str, Point], a: str, b: str) -> int:
-    """Return the number of other nodes that a straight line would cross."""
+    """Return the number of other nodes that a straight line between two nodes would cross."""
     nodes = np.array([place for node, place in at.items() if node not in (a, b)])
     if not len(nodes):
         return 0
@@ -183,7 +183,7 @@ def _passed(at: Mapping[str, Point], a: str, b: str) -> int:
 
 
 def _ports(at: Mapping[str, Point], arcs: Iterable[Edge]) -> dict[Edge, tuple[float, float]]:
-    """Return the offset of each arc's two ends from the center of their nodes, so that arcs nest."""
+    """Return the offsets of each arc's two ends from the centers of their nodes, so that arcs nest."""
     ends: dict[str, list[tuple[bool, float, Edge]]] = defaultdict(list)
     for a, b in arcs:
         length = at[b][0] - at[a][0]
@@ -197,7 +197,7 @@ def _ports(at: Mapping[str, Point], arcs: Iterable[Edge]) -> dict[Edge, tuple[fl
 
 
 def _arc(start: Point, end: Point, ports: tuple[float, float], height: float) -> Line:
-    """Return half an ellipse between two nodes of a row; a negative height runs below the row."""
+    """Return half an ellipse between two nodes of a row. A negative height puts it below the row."""
     x, u = start[0] + ports[0], end[0] + ports[1]
     angle = np.linspace(np.pi, 0.0, 33)
     return np.stack([(x + u) / 2 + (u - x) / 2 * np.cos(angle), start[1] + height * np.sin(angle)], axis=1)

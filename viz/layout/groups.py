@@ -1,4 +1,4 @@
-"""Group equal nodes of a large network so that its picture stays readable.
+"""Group equivalent nodes of a large network so that its picture stays readable.
 
 Each machine becomes one node. Then hosts on the same switches are joined, switches above the same nodes, and switches
 below the same nodes with everything under them, until no row is too wide. A group counts its members, and a link
@@ -33,7 +33,7 @@ class NodeGroup:
 
 @dataclass(frozen=True)
 class GroupedNetwork:
-    """Groups, each named by its machine or its first member; ``cables`` of a link maps Cable to a count."""
+    """Groups named by their machine or first member. A link's ``cables`` maps each kind of Cable to its count."""
 
     groups: Mapping[str, NodeGroup]
     graph: Graph  # both directions of each link
@@ -42,7 +42,7 @@ class GroupedNetwork:
 
 
 def group_nodes(graph: Graph, hosts: Sequence[str]) -> GroupedNetwork:
-    """Return a network unchanged, or with equal nodes grouped if it is large.
+    """Return a small network unchanged, and a large one with equivalent nodes grouped.
 
     >>> graph = nx.DiGraph()
     >>> for host in range(100):
@@ -74,7 +74,7 @@ def _machine(graph: Graph, node: str) -> str:
 
 
 def _join(graph: Graph, hosts: Sequence[str], of: dict[str, str]) -> dict[str, str]:
-    """Return the group of each node, joined until no row is too wide."""
+    """Return the group of each node, after joining groups until no row is too wide."""
     for _ in range(8):  # networks of more tiers stay wide
         for key in (_twins, _above_the_same, _below_the_same):
             network = _network(graph, hosts, of)
@@ -88,7 +88,7 @@ def _join(graph: Graph, hosts: Sequence[str], of: dict[str, str]) -> dict[str, s
 
 
 def _twins(network: GroupedNetwork) -> KeyOf:
-    """Join hosts with the same neighbors."""
+    """Return a function that gives hosts with the same neighbors the same key."""
     hosts = set(network.hosts)
     return lambda name: (
         (network.groups[name].kind, frozenset(network.graph[name])) if name in hosts and network.graph[name] else name
@@ -96,14 +96,14 @@ def _twins(network: GroupedNetwork) -> KeyOf:
 
 
 def _above_the_same(network: GroupedNetwork) -> KeyOf:
-    """Join switches that are above the same groups."""
+    """Return a function that gives switches above the same groups the same key."""
     hosts, tiers = set(network.hosts), find_tiers(network.graph, network.hosts)
     below = {name: frozenset(p for p in network.graph[name] if tiers[p] < tiers[name]) for name in network.groups}
     return lambda name: name if name in hosts or not below[name] else (tiers[name], below[name])
 
 
 def _below_the_same(network: GroupedNetwork) -> KeyOf:
-    """Join switches of the lowest tier that are below the same groups."""
+    """Return a function that gives lowest-tier switches below the same groups the same key."""
     tiers = find_tiers(network.graph, network.hosts)
     above = {name: frozenset(p for p in network.graph[name] if tiers[p] > tiers[name]) for name in network.groups}
     return lambda name: (tiers[name], above[name]) if tiers[name] == 1 and above[name] else name

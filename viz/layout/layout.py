@@ -58,7 +58,7 @@ def used_nodes(trace: Trace) -> set[str]:
 
 
 def used_routes(trace: Trace) -> list[tuple[str, ...]]:
-    """Return the routes of all messages, each once."""
+    """Return the routes of all messages, without duplicates."""
     return [trace.messages.routes[number] for number in np.unique(trace.messages.route).tolist()]
 
 
@@ -126,7 +126,7 @@ def find_tiers(graph: Graph, hosts: Sequence[str]) -> dict[str, int]:
 
 
 def _circle(names: Sequence[str], start: float | None = None) -> dict[str, Point]:
-    """Return names clockwise from the top, or from ``start``; two names stand side by side."""
+    """Return names clockwise on a circle from the top, or from angle ``start``. Two names are placed side by side."""
     start = start if start is not None else pi if len(names) == 2 else -pi / 2
     angles = [start + 2 * pi * index / len(names) for index in range(len(names))]
     return {

@@ -58,7 +58,7 @@ def kind_of(graph: Graph, node: str, hosts: Sequence[str]) -> str:
 
 
 def _row(graph: Graph, row: list[str], y: float, placed: dict[str, Point]) -> dict[str, Point]:
-    """Place each node above the middle of its neighbors in ``placed``, without overlap."""
+    """Return the positions of a row's nodes, each above the middle of its neighbors in ``placed``, without overlap."""
     wanted = {}
     for node in row:
         near = [placed[peer][0] for peer in nx.all_neighbors(graph, node) if peer in placed]
@@ -131,7 +131,7 @@ def _with_kinds(graph: Graph, nodes: Iterable[str]) -> Graph:
 
 
 def _without_arcs(graph: Graph, at: dict[str, Point], box: Box) -> Box:
-    """Return the box without the space of arcs along the lowest and the highest row."""
+    """Return the box reduced by the space for arcs along the lowest and the highest row."""
     heights = {
         at[a][1]: _arc_height(at, a, b, part_kind(a) == "gpu") for a, b in graph.edges if _passes_others(at, a, b)
     }
@@ -141,7 +141,7 @@ def _without_arcs(graph: Graph, at: dict[str, Point], box: Box) -> Box:
 
 
 def _passes_others(at: dict[str, Point], a: str, b: str) -> bool:
-    """Return whether a straight line between two nodes of a row crosses other nodes."""
+    """Return whether a straight line between two nodes of the same row crosses other nodes."""
     (x, y), (u, v) = at[a], at[b]
     return y == v and abs(u - x) > 1
 

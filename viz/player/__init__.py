@@ -1,1 +1,1 @@
-"""The player: one HTML file in which the messages of runs are played, without a request to anywhere."""
+"""The player: one HTML file that plays the messages of runs without network access."""

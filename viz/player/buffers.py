@@ -1,4 +1,4 @@
-"""The contents of the buffers during a collective: the contributors of each chunk of each rank after each message.
+"""Compute buffer contents during a collective: the contributors to each rank's chunks after each message.
 
 A symbolic run determines the data of each message and its effect.
 """
@@ -46,7 +46,7 @@ class Contributions:
 
 
 def follow_contributions(schedule: Schedule) -> Contributions:
-    """Run a schedule symbolically, as its proof does, and return the contributors. Raise ProgramError.
+    """Run a schedule symbolically, as its verification does, and return the contributors. Raise ProgramError.
 
     >>> from collectives import find_algorithm
     >>> from collectives.schedule.build import build_schedule
@@ -125,7 +125,7 @@ def _cells(run: SymbolicRun, rank: int, operation: Operation) -> list[Cell]:
 def _leave(
     run: SymbolicRun, rank: int, operation: Operation, after: LandedMessage | None, start: Sequence[list[int]]
 ) -> None:
-    """Attribute a local operation's result to the last message before it; without one, to the start of the run."""
+    """Attribute a local operation's result to the last message before it, or else to the start of the run."""
     cells = _cells(run, rank, operation)
     if after is not None:
         after.after += cells
@@ -140,7 +140,7 @@ COMPLETE = 1 << 30  # a flag next to the contributors: the chunk is as the colle
 
 @dataclass(frozen=True)
 class Buffers:
-    """Contributors of chunks: one bit per rank up to ``DISTINCT_RANKS`` ranks, a count for more."""
+    """The contributors of chunks: one bit per rank up to ``DISTINCT_RANKS`` ranks, a count for more ranks."""
 
     chunks: int
     is_exact: bool
@@ -188,7 +188,7 @@ def follow_buffers(trace: Trace) -> Buffers | None:
 
 
 def _changes(messages: Messages, landings: Sequence[LandedMessage], encode: "_Encoder", chunks: int) -> Ints:
-    """Return the message, cell and new value of each change, in order of time; shape [3, changes].
+    """Return the message, cell and new value of each change in time order; shape [3, changes].
 
     If several messages of a step are reduced into one cell, the last to arrive makes the change.
     """
@@ -205,7 +205,7 @@ def _changes(messages: Messages, landings: Sequence[LandedMessage], encode: "_En
 
 
 class _Encoder:
-    """Encode contributors for the page: bits or a count, with ``COMPLETE`` if the chunk is as promised."""
+    """Encodes contributors for the page: bits or a count, plus ``COMPLETE`` if the chunk has its final contents."""
 
     def __init__(self, wanted: list[list[int]], world_size: int) -> None:
         self.wanted = wanted

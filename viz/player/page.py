@@ -1,4 +1,4 @@
-"""The player's page: modules, style and data in one file without external requests.
+"""Write the player's page: modules, style and data in one file without external requests.
 
 No build step is needed: the modules of ``web/`` are concatenated in import order and minified when a page is written. A
 content security policy allows only this script and this style, by their hashes.
@@ -64,7 +64,7 @@ def place(trace: Trace, hosts: Sequence[str], used: set[str]) -> ShownNodes:
 
 
 def find_groups(trace: Trace, hosts: Sequence[str], most: int = 64) -> list[tuple[str, int]]:
-    """Return the name and size of groups of consecutive ranks: by machine or switch, else of equal size.
+    """Return the names and sizes of groups of consecutive ranks: by machine or switch, or else of equal size.
 
     >>> find_groups(Trace("four", "predicted", 4, 1.0), ["h0", "h1", "h2", "h3"], most=2)
     [('ranks 0–1', 2), ('ranks 2–3', 2)]
@@ -90,7 +90,7 @@ MOST_RUNS = 9  # each has a key
 
 
 def export(title: str, runs: Sequence[PlayedRun], teaches: bool = False) -> dict[str, Any]:
-    """Return the data of a page. A page that ``teaches`` shows two runs side by side, and which rank waits.
+    """Return the data of a page. With ``teaches``, the page shows two runs side by side, and which rank waits.
 
     Raise InputError for runs on different networks and for a trace in which nothing happens.
 

@@ -59,7 +59,7 @@ def _smallest(column: npt.NDArray[Any]) -> str:
 
 
 def find_depths(messages: Messages) -> Ints:
-    """Return the depth of each message: the number of messages before it on the longest chain of program steps.
+    """Return each message's depth: the number of messages before it on the longest chain of program steps.
 
     A message comes before another if one of their ranks had it in an earlier step of the same program. Times are not
     used: in a real run, a message can arrive before one of an earlier step. A message that waits for itself, which no
@@ -205,7 +205,7 @@ def _coverage(owner: Ints, messages: Messages, elapsed: float, count: int) -> Fl
 
 
 def _received(messages: Messages, group: Ints, elapsed: float, count: int) -> Floats:
-    """Return the share of its bytes that each group has received at the end of each bin; shape [groups, bins]."""
+    """Return the fraction of its bytes that each group has received by the end of each bin; shape [groups, bins]."""
     got = np.bincount(group[messages.dst] * BINS + _bin(messages.end, elapsed), messages.nbytes, count * BINS)
     until = got.reshape(count, BINS).cumsum(axis=1)
     return np.asarray(until / np.maximum(until[:, -1:], 1))
@@ -274,7 +274,7 @@ def export_run(run: PlayedRun, groups: Sequence[tuple[str, int]], in_groups: boo
 
 
 def _cable(cable: Any, loads: LinkLoads) -> dict[str, Any]:
-    """Return a cable with its busier link first."""
+    """Return a cable as JSON, with its busier link first."""
     links = sorted(cable.links, key=lambda link: -loads.use[link])
     figures = {name: round(getattr(cable, name), 4) for name in ("use", "peak", "busy")}
     return {"name": cable.name, "links": links, "bandwidth": cable.bandwidth, "most": cable.most, **figures}
