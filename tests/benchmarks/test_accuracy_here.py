@@ -44,7 +44,7 @@ def test_errors_are_relative_to_what_was_measured_and_grouped():
     assert summarize_errors(rows).p90 == pytest.approx(0.37)
 
 
-def test_as_stated_counts_rows_inside_their_interval():
+def test_as_stated_is_the_share_of_rows_in_their_interval():
     rows = [replace(row, uncertainty=0.1) for row in ROWS]
     assert [row.is_as_stated for row in rows] == [False, True, True, None]
     views = AccuracyHere(EmulatedRows((*rows[:3], ROWS[0]), {}, 1.0)).views
@@ -67,7 +67,7 @@ def test_emulated_row_is_uncertain_through_software_only():
     assert small is not None and small > 0.08 and large == pytest.approx(0.05, rel=0.05)
 
 
-def test_the_command_shows_writes_and_draws(accuracy_of: Ringlab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_scaling_accuracy_shows_writes_and_draws(accuracy_of: Ringlab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     answer = AccuracyHere(EmulatedRows(ROWS, {"star8": "TCP on h0 timed out 3 times"}, 12.0))
     monkeypatch.setattr(program, "accuracy_here", lambda names, **options: answer)
     done = accuracy_of("--here", "--plot", tmp_path / "here.png", "--json", tmp_path / "here.json")
@@ -78,9 +78,7 @@ def test_the_command_shows_writes_and_draws(accuracy_of: Ringlab, monkeypatch: p
     assert f"The picture: {tmp_path / 'here.png'}" in done.out
 
 
-def test_a_picture_that_could_not_be_written_is_not_named(
-    accuracy_of: Ringlab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_unwritten_picture_is_not_listed(accuracy_of: Ringlab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     answer = AccuracyHere(EmulatedRows(ROWS, {}, 12.0))
     monkeypatch.setattr(program, "accuracy_here", lambda names, **options: answer)
     monkeypatch.setattr(AccuracyHere, "draw", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
@@ -88,7 +86,7 @@ def test_a_picture_that_could_not_be_written_is_not_named(
     assert done.status == 1 and "4 rows in 12 s" in done.out and "The picture" not in done.out
 
 
-def test_a_busy_machine_is_named_and_its_rows_are_marked(accuracy_of: Ringlab, monkeypatch: pytest.MonkeyPatch):
+def test_busy_machine_is_reported_and_its_rows_are_marked(accuracy_of: Ringlab, monkeypatch: pytest.MonkeyPatch):
     loads = {"star4": MachineLoad(0.31, 0.0, ["cc1plus"]), "star8": MachineLoad(0.01, 0.0)}
     rows = (*(replace(row, is_busy=True) for row in ROWS), replace(ROWS[0], scenario="star8"))
     answer = AccuracyHere(EmulatedRows(rows, {}, 12.0, loads=loads))
@@ -99,7 +97,7 @@ def test_a_busy_machine_is_named_and_its_rows_are_marked(accuracy_of: Ringlab, m
     assert replace(answer.found, loads={"star8": loads["star8"]}).busy == ""
 
 
-def test_rates_are_measured_once_and_load_before_each_scenario(monkeypatch: pytest.MonkeyPatch):
+def test_pair_is_calibrated_once_per_bandwidth(monkeypatch: pytest.MonkeyPatch):
     pair, computing = Mock(return_value=PAIR), Mock(return_value=from_pair(PAIR, 2))
     rounds = [CrowdRound(8, step=1e-4 * number, further=5e-5, waking=2e-3) for number in (1, 2)]
     monkeypatch.setattr(emulated_rows, "calibrate_pair", pair)
@@ -118,26 +116,26 @@ def test_rates_are_measured_once_and_load_before_each_scenario(monkeypatch: pyte
     assert crowds == {"star8": rounds[:1], "a": rounds[:1], "b": rounds[1:]}
 
 
-def test_what_predicted_the_committed_rows_is_read_again():
+def test_committed_pair_measurements_are_readable():
     results = json.loads((ROOT / "benchmarks" / "results" / "accuracy_here.json").read_text())
     for pair in results["pairs"]:
         again = pair_before(results, "star8", pair["bandwidth"])
         assert fit_pair(again, 8).tcp is not None and len(again.crowds) > len(pair["crowds"])
 
 
-def test_options_of_the_other_accuracy_do_not_go_with_it(accuracy_of: Ringlab):
+def test_here_rejects_options_of_other_accuracy_modes(accuracy_of: Ringlab):
     assert "--here can only be combined with --only" in accuracy_of("--here", "--held-out").err
     assert "--only requires --here" in accuracy_of("--only", "star8").err
 
 
-def test_only_some_clusters_are_emulated_where_they_are_named(accuracy_of: Ringlab, monkeypatch: pytest.MonkeyPatch):
+def test_only_option_selects_the_emulated_scenarios(accuracy_of: Ringlab, monkeypatch: pytest.MonkeyPatch):
     answered = Mock(return_value=AccuracyHere(EmulatedRows(ROWS, {}, 12.0)))
     monkeypatch.setattr(program, "accuracy_here", answered)
     accuracy_of("--here", "--only", "star8", "--only", "mine.toml")
     assert answered.call_args.args == (["emulated/star8", "mine.toml"],)
 
 
-def test_what_no_scenario_bears_is_said(monkeypatch: pytest.MonkeyPatch):
+def test_accuracy_here_fails_without_emulation(monkeypatch: pytest.MonkeyPatch):
     def refuse(*arguments: object, **options: object) -> None:
         raise RunFailed("clusters cannot be emulated here: ip is missing")
 
@@ -146,7 +144,7 @@ def test_what_no_scenario_bears_is_said(monkeypatch: pytest.MonkeyPatch):
         accuracy_here(["emulated/star4"])
 
 
-def test_a_row_that_takes_long_is_run_once():
+def test_slow_row_is_measured_once_without_warm_up():
     call = make_call("all_reduce/ring", 4, 8 << 20)
     long, short = (here._measurement(call, seconds) for seconds in (2.0, 0.002))
     assert (long.warmup, long.repetitions) == (0, 1) and (short.warmup, short.repetitions) == (1, None)

@@ -66,7 +66,7 @@ def measured(name: str, file: Path, *options: str) -> Any:
     return json.loads(file.read_text())
 
 
-def test_make_bench_runs_them_all_and_each_is_tried_here():
+def test_make_bench_runs_every_tested_benchmark():
     assert {path.name for path in FOLDER.glob("*.py")} - FOR_GPUS - MINUTES - DOWNLOADS == set(SMALLEST)
     (line,) = [line for line in (FOLDER.parent / "Makefile").read_text().splitlines() if "for program in" in line]
     named = set(line.replace(";", " ").split())
@@ -77,7 +77,9 @@ def test_make_bench_runs_them_all_and_each_is_tried_here():
 
 
 @pytest.mark.parametrize("name", SMALLEST)
-def test_each_tells_its_options(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_benchmark_prints_its_help(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """What it imports is there; those that take longer than a few seconds are run by ``make test-all``."""
     monkeypatch.syspath_prepend(FOLDER)
     monkeypatch.setattr(sys, "argv", [name, "--help"])
@@ -91,7 +93,7 @@ def assert_says_where_it_ran(results: Any) -> None:
     assert results["environment"]["cores"] >= 1 and results["environment"]["torch"]
 
 
-def test_simgrid_says_the_same_where_it_is_installed(tmp_path: Path):
+def test_simgrid_agrees_with_the_event_engine(tmp_path: Path):
     done = benchmark("against_simgrid.py", *SMALLEST["against_simgrid.py"], "-o", str(tmp_path / "found.json"))
     assert done.returncode == 0, done.stderr
     if not done.stdout.startswith("left out: there is no "):
@@ -135,7 +137,7 @@ def test_growth_ends_in_time_and_says_what_is_left(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_overlap_is_measured_beside_torchs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_overlap_benchmark_compares_with_ddp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     results = measured_here(monkeypatch, "overlap.py", tmp_path / "found.json", *SMALLEST["overlap.py"])
     assert_says_where_it_ran(results)
     assert [row["way"] for row in results["steps"]] == ["ddp", "ring[overlap]"]
@@ -143,7 +145,7 @@ def test_overlap_is_measured_beside_torchs_own(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.slow
-def test_curves_of_two_ways_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_gradient_syncs_have_equal_training_curves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     results = measured_here(monkeypatch, "training_curves.py", tmp_path / "found.json", *SMALLEST["training_curves.py"])
     assert_says_where_it_ran(results)
     rows = [*results["ways"], *results["ranks"]]
@@ -151,7 +153,7 @@ def test_curves_of_two_ways_are_the_same(tmp_path: Path, monkeypatch: pytest.Mon
     assert results["ways"][1]["furthest"] < 1e-3
 
 
-def test_traces_are_measured(tmp_path: Path):
+def test_traces_benchmark_measures_time_and_memory(tmp_path: Path):
     results = measured("traces.py", tmp_path / "found.json", *SMALLEST["traces.py"])
     assert_says_where_it_ran(results)
     assert results["messages"] == 2 * 31 * 32
@@ -180,7 +182,7 @@ WHOLE: dict[str, Callable[[Any], bool]] = {  # what each has to find where all o
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WHOLE)
-def test_all_of_it_is_measured(name: str, tmp_path: Path):
+def test_benchmark_writes_complete_results(name: str, tmp_path: Path):
     results = measured(name, tmp_path / "found.json", *SMALLEST[name])
     assert_says_where_it_ran(results)
     assert WHOLE[name](results)
@@ -204,12 +206,12 @@ def test_two_checkouts_are_measured_side_by_side_in_parts(tmp_path: Path):
         assert 0 < low <= row["ratio"] <= high and row["ratio"] == row["after_s"] / row["before_s"]
 
 
-def test_every_fault_that_was_tried_ends_all_ranks_and_goes_on():
+def test_fault_results_leave_no_process_and_same_weights():
     results = json.loads((FOLDER / "results" / "faults.json").read_text())
     assert results["rows"] and all(row["same_weights"] and row["processes"] == 0 for row in results["rows"])
 
 
-def test_overlapped_steps_learn_as_ddp_and_are_as_fast():
+def test_overlap_results_match_ddp_in_speed_and_accuracy():
     results = json.loads((FOLDER / "results" / "overlap.json").read_text())
     assert {row["way"]: row["ratio"] for row in results["steps"]}["ring[overlap]"] <= 1.05
     curves, chosen = (runpy.run_path(str(FOLDER / "training_curves.py"))[name] for name in ("WAYS", "RECIPE"))
@@ -225,7 +227,7 @@ def test_one_rank_predicted_two_four_and_eight_hosts():
 
 
 @pytest.mark.slow
-def test_faults_are_tried(tmp_path: Path):
+def test_faults_benchmark_resumes_with_the_same_weights(tmp_path: Path):
     results = measured("faults.py", tmp_path / "found.json", *SMALLEST["faults.py"])
     assert_says_where_it_ran(results)
     assert [(row["goes_on_from"], row["lost_steps"], row["same_weights"]) for row in results["rows"]] == [
@@ -236,13 +238,13 @@ def test_faults_are_tried(tmp_path: Path):
     assert results["rows"][0]["status"] == 1 and "training step 7, backward" in results["rows"][0]["said"]
 
 
-def test_the_executor_was_measured_beside_gloo_at_every_size():
+def test_gloo_results_cover_every_size():
     results = json.loads((FOLDER / "results" / "against_gloo.json").read_text())
     rings = [(row["ranks"], row["bytes"]) for row in results["all_reduce"] if row["algorithm"] == "ring"]
     assert rings == [(ranks, 1024 * 4**k) for ranks in (2, 4, 8) for k in range(9)]
 
 
-def test_gloo_is_measured_in_parts_that_belong_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_gloo_benchmark_adds_rows_to_earlier_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     file = tmp_path / "found.json"
     first = measured_here(monkeypatch, "against_gloo.py", file, *SMALLEST["against_gloo.py"])
     assert_says_where_it_ran(first)
@@ -278,7 +280,7 @@ def test_engine_benchmark_has_parts_and_goals_for_all_ranks(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_the_methods_are_measured_where_they_apply(tmp_path: Path):
+def test_methods_benchmark_times_applicable_methods(tmp_path: Path):
     results = measured("methods.py", tmp_path / "found.json", *SMALLEST["methods.py"])
     assert_says_where_it_ran(results)
     rows = {(row["algorithm"], row["cluster"]): row for row in results["rows"]}
@@ -299,7 +301,7 @@ def test_waiting_is_measured_in_wall_and_processor_seconds(tmp_path: Path):
         assert 0 < low <= seconds <= high
 
 
-def test_what_is_called_a_prediction_is_the_command_line(monkeypatch: pytest.MonkeyPatch):
+def test_engine_benchmark_times_the_predict_command(monkeypatch: pytest.MonkeyPatch):
     commands, requests = runpy.run_path(str(FOLDER / "engine.py"))["commands"], list[Any]()
 
     def once(arguments: list[str], repetitions: int) -> tuple[list[float], float]:
@@ -331,5 +333,5 @@ def test_goals_are_for_lockstep_and_for_different_latencies():
 
 
 @pytest.mark.parametrize("path", sorted((FOLDER / "accuracy").glob("[!_]*.py")), ids=lambda path: path.stem)
-def test_examples_of_accuracy_hold(path: Path) -> None:
+def test_accuracy_doctests_pass(path: Path) -> None:
     assert doctest.testmod(importlib.import_module(f"benchmarks.accuracy.{path.stem}")).failed == 0

@@ -46,6 +46,6 @@ def test_data_parallel_run_is_skipped_without_two_gpus(
 
 @pytest.mark.gpu
 @pytest.mark.skipif(FEW, reason="DataParallel needs two GPUs, and this machine has fewer")
-def test_it_trains_on_two_gpus():
+def test_data_parallel_trains_on_two_gpus():
     steps = run_data_parallel(TWO_EACH, 2, steps=3, timeout=120)
     assert len(steps.losses) == 3 and all(map(isfinite, steps.losses)) and min(steps.seconds) > 0

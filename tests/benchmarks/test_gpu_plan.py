@@ -70,7 +70,7 @@ def test_each_check_on_gpus_has_tests_and_each_test_a_check():
     assert all(chosen.values()) and sorted(chain(*chosen.values())) == sorted(names)
 
 
-def test_gpus_that_are_hidden_do_not_count(monkeypatch: pytest.MonkeyPatch):
+def test_count_gpus_ignores_hidden_gpus(monkeypatch: pytest.MonkeyPatch):
     listed = SimpleNamespace(stdout="GPU 0: H200\nGPU 1: H200\n")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: listed)
     for visible, count in (("1", 1), ("", 0), ("-1", 0), ("0,1", 2), ("0,1,2", 2)):
@@ -146,7 +146,7 @@ gpu["run_part"](gpu["Part"]("sleeping", 60, ({sleeper!r},)), Path({str(tmp_path)
         time.sleep(0.02)
 
 
-def test_part_may_use_time_left_by_earlier_parts_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_time_limit_of_part_includes_time_saved_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     inside, now, limits = GPU["measure"].__globals__, [100.0], []
 
     def run_part(part: Any, folder: Path, limit_s: float) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def test_plan_is_shown_before_anything_is_installed():
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu_nothing_is_started():
+def test_make_gpu_starts_nothing_without_a_gpu():
     done = run_python("benchmarks/gpu.py")
     assert done.returncode == 1 and "there is no NVIDIA GPU here" in done.stderr and not done.stdout
     refused = run_python("benchmarks/gpu.py", "--ranks", 0, "--plan")

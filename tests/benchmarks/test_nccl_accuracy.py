@@ -86,7 +86,7 @@ def test_baseline_is_evaluated_where_it_predicts():
 
 
 @given(st.lists(st.floats(-0.99, 10), min_size=1, max_size=9))
-def test_equal_errors_are_the_score(errors: list[float]):
+def test_score_equals_statistics_of_the_errors(errors: list[float]):
     judged = concatenate([compared(f"s{index}", [error] * len(SIZES)) for index, error in enumerate(errors)])
     scores = score_classes(judged)
     for score in scores.values():

@@ -68,7 +68,7 @@ def test_emulated_rings_combine_profile_and_network() -> None:
         ({"threads": 0}, "no processor whose threads are known"),
     ],
 )
-def test_another_profile_is_refused(changes: dict[str, object], message: str) -> None:
+def test_unsuitable_profile_is_rejected(changes: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         computing_of(profile(**changes), load(SCENARIO).trainings, "one.json")
 
@@ -80,7 +80,7 @@ def test_profile_of_another_model_is_rejected() -> None:
         computing_of(replace(profile(), measured=()), [Training(None)], "one.json")
 
 
-def test_the_command_shows_steps_and_rejects_one_host(
+def test_one_rank_command_shows_steps_and_rejects_one_host(
     ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     file, requests = tmp_path / "one.json", list[list[tuple[str, LoadedScenario]]]()

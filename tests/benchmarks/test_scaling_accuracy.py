@@ -12,7 +12,7 @@ from benchmarks.accuracy.training import BASELINES, accuracy_training
 from collectives.errors import InputError
 
 
-def test_the_json_has_the_keys_that_are_promised(accuracy_of: Ringlab, tmp_path: Path) -> None:
+def test_scaling_accuracy_json_has_documented_keys(accuracy_of: Ringlab, tmp_path: Path) -> None:
     """By frozen parameters, of a file of others: here the project's own, as if it were another's."""
     text = (OWN_DATA / "series_described.toml").read_text(encoding="utf-8")
     (tmp_path / "series_described.toml").write_text(text)
@@ -71,7 +71,7 @@ LIMITS = [
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(("key", "sync"), LIMITS)
-def test_figures_at_their_limits_have_finite_answers(key: str, sync: str, tmp_path: Path) -> None:
+def test_extreme_series_values_give_finite_answers(key: str, sync: str, tmp_path: Path) -> None:
     for value in (1, 1_000_000) if key == "cores" else (LEAST, 1e8 if key == "busbw" else MOST):
         for rate in (LEAST, MOST):
             text = SERIES.format(**{**USUAL, **WORDS, "sync": sync, "rate": rate, key: value})
@@ -81,7 +81,7 @@ def test_figures_at_their_limits_have_finite_answers(key: str, sync: str, tmp_pa
             assert np.isfinite(answer.judged.predicted).all()
 
 
-def test_errors_of_any_size_find_room_in_a_table(tmp_path: Path, accuracy_of: Ringlab) -> None:
+def test_huge_errors_are_printed_in_scientific_notation(tmp_path: Path, accuracy_of: Ringlab) -> None:
     (tmp_path / "series_described.toml").write_text(SERIES.format(**{**USUAL, **WORDS, "rates": LEAST}))
     done = accuracy_of("--training", "--data", tmp_path)
     assert done.status == 0, done.err
@@ -89,7 +89,7 @@ def test_errors_of_any_size_find_room_in_a_table(tmp_path: Path, accuracy_of: Ri
     assert row.count("e+") == 3  # median, nine in ten, bias
 
 
-def test_what_is_odd_about_series_is_said(tmp_path: Path) -> None:
+def test_duplicate_series_and_unknown_precision_are_noted(tmp_path: Path) -> None:
     text, more = SERIES.format(**{**USUAL, **WORDS, "precision": "fp7"}), []
     for again in range(5):
         more.append(text[text.index("[[series]]") :].replace("fp7", f"fp{7 + again}"))
@@ -102,14 +102,14 @@ def test_what_is_odd_about_series_is_said(tmp_path: Path) -> None:
     assert unknown == f"precisions {named} are not known, and taken as float32"
 
 
-def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
+def test_held_out_option_rejects_a_user_directory(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--held-out applies to the series that Ringlab ships"):
         accuracy_training(tmp_path, only_held_out=True)
     with pytest.raises(InputError, match=r"series_described\.toml"):
         accuracy_training(tmp_path)
 
 
-def test_a_model_that_is_not_known_leaves_out_its_series_alone(tmp_path: Path) -> None:
+def test_unknown_model_omits_its_series_only(tmp_path: Path) -> None:
     """Unless its sizes are stated, which are taken then."""
     text = SERIES.format(**USUAL, **WORDS)
     again = text[text.index("[[series]]") :].replace("ResNet-50", "ResNeXt-50")

@@ -36,7 +36,7 @@ def read(tmp_path: Path, text: str) -> None:
     read_series(tmp_path)
 
 
-def test_file_uses_its_own_nodes_and_links(tmp_path: Path) -> None:
+def test_series_file_may_define_nodes_and_links(tmp_path: Path) -> None:
     (tmp_path / "series_described.toml").write_text(
         '[nodes.box]\ngpus = 8\nlink = "mine"\ncores = 8\nnic_GBps = 1.25\n[links.mine]\n"2" = 7\n"4" = 9.5\n'
         + SERIES.replace('"dlperf"', '"box"')
@@ -46,7 +46,7 @@ def test_file_uses_its_own_nodes_and_links(tmp_path: Path) -> None:
     assert [point.rate for point in series.points] == [100, 700.5]
 
 
-def test_figures_of_gpus_have_one_source(tmp_path: Path) -> None:
+def test_own_series_use_gpu_data_of_the_catalogue_only(tmp_path: Path) -> None:
     """The project's own series name GPUs of the catalogue only; a stranger's may state figures."""
     content = tomllib.loads((OWN_DATA / "series_described.toml").read_text(encoding="utf-8"))
     assert content.keys() == {"series"}
@@ -102,11 +102,11 @@ def test_invalid_files_are_rejected(tmp_path: Path, text: str, message: str) -> 
         read(tmp_path, text)
 
 
-def test_rates_of_the_planner_are_those_of_the_series() -> None:
+def test_published_rates_match_the_series() -> None:
     assert PUBLISHED.read_text(encoding="utf-8") == rates_table()
 
 
-def test_a_fifth_of_the_systems_is_held_out() -> None:
+def test_one_fifth_of_systems_is_held_out() -> None:
     systems = {series.system for series in read_series()}
     assert put_aside() < systems
     assert len(put_aside()) == round(len(systems) / 5)
@@ -136,7 +136,7 @@ def test_gradients_come_in_the_order_of_backward() -> None:
     assert [gradient.nbytes for gradient in vgg[:2]] == [4 * 1000, 4 * 1000 * 4096]  # the last layer's are the first
 
 
-def test_gpus_of_the_catalogue_are_known_to_series() -> None:
+def test_find_series_gpu_accepts_catalogue_names() -> None:
     assert find_series_gpu("RTX 4070 Ti SUPER").vector_32 > 40e12
     with pytest.raises(InputError, match=re.escape("not in the catalogue")):
         find_series_gpu("RTX 4070 Ti SUPERB")

@@ -51,7 +51,7 @@ def test_solution_is_right(lesson: Lesson, virtual: VirtualRuns, tmp_path: Path)
         for lesson in LESSONS
     ],
 )
-def test_skeleton_is_to_do(lesson: Lesson, virtual: VirtualRuns, tmp_path: Path) -> None:
+def test_unedited_skeleton_is_reported_as_to_do(lesson: Lesson, virtual: VirtualRuns, tmp_path: Path) -> None:
     path = tmp_path / lesson.file_name
     path.write_text(lesson.skeleton)
     answer = judge(lesson, path, virtual.host, lambda *_: None)

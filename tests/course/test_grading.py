@@ -17,7 +17,7 @@ confined = pytest.mark.skipif(not can_confine(), reason="this machine allows no 
 
 
 @pytest.mark.usefixtures("one_server")
-def test_class_is_graded(tmp_path: Path) -> None:
+def test_grading_covers_every_file_of_a_class(tmp_path: Path) -> None:
     for name in ("ada", "grace"):
         (tmp_path / name).mkdir()
     solved(LESSONS[3], tmp_path / "ada")

@@ -22,7 +22,7 @@ FOUND = page_writer.read_results("nccl_errors")
 REASONS = tomllib.loads(accuracy_table.EXPLAINED.read_text())
 
 
-def test_tuner_takes_ring_of_crossnic0_source_before_hopper():
+def test_tuner_picks_ring_for_crossnic0_before_hopper():
     line = {"nodes": 2, "gpus": 4, "gpu": "A100 SXM", "net": "ib", "nic": 200, "nccl": 2024}
     sizes = [row.nbytes for row in read_tables(["x_2x4_crossnic0_issue1411"])["x_2x4_crossnic0_issue1411"].rows]
     algorithms = {predict_collective(describe_system("older", line), "all_reduce", size).algorithm for size in sizes}
@@ -60,7 +60,7 @@ def test_reason_has_evidence_in_source_or_missing_keys(slug: str):
     assert {*reason["assumed"]} <= system.defaulted | {*system.guessed}
 
 
-def test_a_large_error_without_an_explanation_is_noticed():
+def test_large_error_without_an_explanation_is_rejected():
     score = {"median": 0.6, "signed": -0.6}
     results = {"shipped": {"systems": {}}, "left_out": {"systems": {"a": {"small": score}}}}
     assert accuracy_table.above(results) == {"a": {"small": -0.6}}
@@ -71,6 +71,6 @@ def test_a_large_error_without_an_explanation_is_noticed():
         accuracy_table.explained(results, {})
 
 
-def test_what_is_put_aside_is_not_in_the_results():
+def test_held_out_systems_are_not_in_the_results():
     for answer in (FOUND["shipped"], FOUND["left_out"]):
         assert not answer["systems"].keys() & put_aside()

@@ -39,7 +39,7 @@ def test_generated_parts_of_page_are_current(page: str) -> None:
         ("`viz.draw`, `collectives.records.trace.Trace.write` and `my.file`", None),
     ],
 )
-def test_each_problem_is_found(tmp_path: Path, line: str, problem: str | None) -> None:
+def test_check_docs_reports_each_page_problem(tmp_path: Path, line: str, problem: str | None) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"# The page\n{line}\n```\n{'x' * 121}\n```\n")
     (tmp_path / "viz").symlink_to(ROOT / "viz")

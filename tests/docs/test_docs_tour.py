@@ -44,12 +44,12 @@ def names_in(path: Path) -> set[str]:
     return definitions.keys() | methods
 
 
-def test_journeys_have_these_lengths() -> None:
+def test_tour_has_eight_journeys_of_known_lengths() -> None:
     assert [len(journey) for journey in JOURNEYS] == [6, 7, 8, 8, 6, 4, 5, 8]
 
 
 @pytest.mark.parametrize("journey", JOURNEYS, ids=lambda journey: journey[-1][0])
-def test_a_journey_is_short_and_every_name_on_it_is_there(journey: Journey) -> None:
+def test_journey_is_short_and_names_existing_functions(journey: Journey) -> None:
     assert len(journey) <= 8
     for module, functions in journey:
         assert functions
@@ -57,7 +57,7 @@ def test_a_journey_is_short_and_every_name_on_it_is_there(journey: Journey) -> N
 
 
 @pytest.mark.parametrize("journey", JOURNEYS, ids=lambda journey: journey[-1][0])
-def test_a_journey_never_comes_back_to_a_folder_that_it_has_left(journey: Journey) -> None:
+def test_journey_never_returns_to_a_folder(journey: Journey) -> None:
     folders = [folder for folder, _ in groupby(Path(module).parent for module, _ in journey)]
     assert len(set(folders)) == len(folders)
     assert len({module for module, _ in journey}) == len(journey)

@@ -37,7 +37,7 @@ def test_every_command_of_a_guide_works(guide: str, ringlab: Ringlab, tmp_path: 
         assert done.status == 0, (words, done.err)
 
 
-def test_the_site_has_every_page_and_its_links_lead_somewhere(tmp_path: Path) -> None:
+def test_site_has_every_page_and_no_broken_link(tmp_path: Path) -> None:
     pages = collect_pages(tmp_path)
     menu = (ROOT / "mkdocs.yml").read_text()
     assert [page for page in pages if f": {page.relative_to(tmp_path)}\n" not in menu] == []

@@ -65,7 +65,7 @@ def package_of(path: Path) -> str:
 
 
 @pytest.mark.parametrize("package", MAY_IMPORT)
-def test_every_package_is_there(package: str) -> None:
+def test_every_package_has_an_init_file(package: str) -> None:
     assert (ROOT / package / "__init__.py") in MODULES
 
 
@@ -93,7 +93,7 @@ def test_torch_is_imported_by_real_and_virtual_ranks_only() -> None:
         ("ringlab.scenario", {"scipy", "numba", "matplotlib", "pandas", "realcomm", "viz"}),
     ],
 )
-def test_importing_leaves_out_what_is_slow(names: str, slow: set[str]) -> None:
+def test_import_loads_no_slow_library(names: str, slow: set[str]) -> None:
     code = f"import sys, {names}; print(*sorted({{name.partition('.')[0] for name in sys.modules}} & {slow!r}))"
     done = run_python("-c", code)
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
@@ -138,7 +138,7 @@ STARTED = """if True:
     ],
     ids=["help", "predict"],
 )
-def test_a_command_imports_little(arguments: list[str], slow: set[str], most: int) -> None:
+def test_command_imports_only_the_packages_it_needs(arguments: list[str], slow: set[str], most: int) -> None:
     done = run_python("-c", STARTED, *arguments)
     modules = done.stdout.partition("MODULES ")[2].split()
     assert modules, done.stderr
@@ -189,7 +189,7 @@ def test_no_imports_in_circles(package: str, kind: str) -> None:
     assert circles(paths, folder_of if kind == "folder" else str) == []
 
 
-def test_a_circle_is_found(tmp_path: Path) -> None:
+def test_import_cycle_between_folders_is_found(tmp_path: Path) -> None:
     texts = {"p.a.x": "from p.b import y", "p.b.y": "import p.c", "p.c": "def f():\n  from p.a.z import g", "p.a.z": ""}
     paths = {module: tmp_path / module for module in texts}
     for module, text in texts.items():
@@ -198,7 +198,7 @@ def test_a_circle_is_found(tmp_path: Path) -> None:
     assert circles(paths, folder_of) == [["p.a", "p.b", "p.c"]]
 
 
-def test_the_walk_sees_what_runs_at_import() -> None:
+def test_import_scan_skips_type_checking_and_functions() -> None:
     source = """
 import one
 if TYPE_CHECKING:

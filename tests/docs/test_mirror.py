@@ -9,7 +9,7 @@ import simcomm
 
 
 @pytest.mark.parametrize("name", ["run", "train"])
-def test_both_wings_take_the_same_arguments(name: str):
+def test_simcomm_and_realcomm_share_arguments(name: str):
     simulated, real = signature(getattr(simcomm, name)), signature(getattr(realcomm, name))
     shared = simulated.parameters.keys() & real.parameters.keys()
     assert [p.replace(annotation=None) for n, p in simulated.parameters.items() if n in shared] == [
@@ -20,7 +20,7 @@ def test_both_wings_take_the_same_arguments(name: str):
         assert all(p.kind is Parameter.KEYWORD_ONLY and p.default is not Parameter.empty for p in others)
 
 
-def test_what_a_user_passes_first_is_shared():
+def test_simcomm_and_realcomm_share_leading_arguments():
     first = ["algorithm", "cluster", "nbytes", "dtype", "op", "root", "buffers"]
     assert [*signature(simcomm.run).parameters][:7] == [*signature(realcomm.run).parameters][:7] == first
     assert [*signature(simcomm.train).parameters][:2] == [*signature(realcomm.train).parameters][:2]

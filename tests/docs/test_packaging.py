@@ -38,7 +38,7 @@ def test_wheel_has_scenarios_and_no_tests(tmp_path):
     assert not [name for name in names if name.startswith(left_out)]
 
 
-def test_the_code_is_formatted_and_linted():
+def test_code_is_formatted_and_linted():
     for command in (["check"], ["format", "--check"]):
         done = subprocess.run([sys.executable, "-m", "ruff", *command, "."], cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -115,7 +115,7 @@ def test_preset_has_catalogue_data_and_a_description(tmp_path: Path):
     assert known.world_size == 32 and known.system.net == "efa2"
 
 
-def test_system_with_other_counts_is_described_again(tmp_path: Path):
+def test_changed_gpu_count_updates_the_system_description(tmp_path: Path):
     few = '[cluster]\nsystem = "h100_2x8_aws_p5_efa"\nnodes = 2\ngpus_per_node = 4\n' + OWN
     cluster = own_cluster(read(tmp_path, few))
     line = {"machine": "aws_p5", "nodes": 2, "gpus": 4}

@@ -67,7 +67,7 @@ def test_topology_file_is_relative_to_the_scenario(tmp_path: Path):
     assert cluster.graph.edges["h1", "h0"] == {"bandwidth": 1e9, "latency": 0.0}
 
 
-def test_ranks_are_placed_before_some_of_them_are_taken(tmp_path: Path):
+def test_placement_is_applied_before_world_size(tmp_path: Path):
     cluster = load(write(tmp_path, POD + 'placement = "round-robin"\nworld_size = 3\n' + ASKS)).cluster
     assert cluster.hosts == ("n0.gpu0", "n1.gpu0", "n2.gpu0")
     assert load(write(tmp_path, POD + 'placement = "block"\n' + ASKS)).cluster.hosts[1] == "n0.gpu1"

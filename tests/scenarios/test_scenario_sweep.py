@@ -18,7 +18,7 @@ from viz.curves import SweepLine, sweep_figure
 ONE_SIZE = "collective.sizes=1 MiB"
 
 
-def test_sweep_predicts_as_set_does(ringlab, tmp_path: Path):
+def test_sweep_matches_single_predictions_with_set(ringlab, tmp_path: Path):
     picture, file = tmp_path / "sweep.svg", tmp_path / "sweep.json"
     options = ["--sweep", "cluster.hosts=2..6", "--set", ONE_SIZE, "--json", file, "--plot", picture]
     status, out, err = ringlab("predict", "star8", *options)

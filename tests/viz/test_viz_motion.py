@@ -128,7 +128,7 @@ def test_buffers_are_hidden_if_messages_differ_from_program() -> None:
     assert find_filling(replace(trace, messages=[])) is None
 
 
-def test_common_steps_are_counted() -> None:
+def test_step_counter_counts_common_steps() -> None:
     trace = viz_traces.ring(8)
     progress = StepCounter(trace)
     assert progress.describe(0.0) == "step 1 of 14"
