@@ -82,7 +82,7 @@ def distances(cluster: Cluster) -> dict[str, dict[str, int]]:
 
 
 def diameter(cluster: Cluster) -> int:
-    """Return the most links between two hosts."""
+    """Return the maximum number of links on a route between two hosts."""
     return max(max(row.values()) for row in distances(cluster).values())
 
 
@@ -148,7 +148,7 @@ def test_dragonfly_links_every_two_groups_once(p: int, a: int, h: int):
 
 
 def test_cube_mesh_matches_dgx_1():
-    """``nvidia-smi topo -m`` of a DGX-1 with V100, as in msccl-tools' test_topologies.py; 0 stands for SYS."""
+    """Expect ``nvidia-smi topo -m`` of a DGX-1 with V100, as in msccl-tools' test_topologies.py; 0 is SYS."""
     printed = """
         0 1 1 2 2 0 0 0
         1 0 2 1 0 2 0 0

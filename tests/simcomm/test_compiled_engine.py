@@ -57,7 +57,7 @@ def test_engine_equals_reference_on_seeded_programs(seed: int):
 
 
 def test_rates_are_refilled_when_corrections_do_not_converge():
-    """The time is that of the reference engine, which takes a minute."""
+    """The expected time is that of the reference engine, which takes a minute."""
     done = simcomm.run("all_reduce/direct", fat_tree(6, "10 Gbit/s", "5 us"), 1 << 20, record=False)
     assert done.elapsed == pytest.approx(1.666816e-3, rel=1e-9)
 

@@ -30,7 +30,7 @@ TIMES = ("begin", "end", "src_posted", "dst_posted", "since")
 
 
 def both(case: Case, faults: Faults) -> list[Trace]:
-    """Return the trace of each engine."""
+    """Return the traces of both engines."""
     simulation, elapsed = simulated_by_simpy(case, faults)
     inputs = case.inputs(faults)
     timing = one_by_one(inputs, messages=True)
@@ -48,7 +48,7 @@ def assert_agree(expected: Trace, other: Trace) -> None:
 
 
 def assert_rows(ours: Iterable[Any], theirs: Iterable[Any], elapsed: float) -> None:
-    """Check that the rows and their times are equal, the latter within 1e-9 or a small share of the run."""
+    """Check that the rows are equal, and their times within 1e-9 or a small share of the run."""
     tables = [sorted(map(split, rows), key=rounded) for rows in (ours, theirs)]
     assert [values for values, _ in tables[0]] == [values for values, _ in tables[1]]
     times = (np.array([numbers for _, numbers in rows]) for rows in tables)
@@ -56,7 +56,7 @@ def assert_rows(ours: Iterable[Any], theirs: Iterable[Any], elapsed: float) -> N
 
 
 def split(row: Any) -> tuple[list[Any], list[float]]:
-    """Return the values of a row, and its times."""
+    """Separate the values of a row from its times."""
     fields = row._asdict()
     return [fields[key] for key in fields if key not in TIMES], [float(fields[key]) for key in fields if key in TIMES]
 
@@ -77,7 +77,7 @@ def test_engines_agree_on_random_programs_under_faults(random: Random, most_rank
 
 
 def drawn(seed: int, **shared: float) -> tuple[Case, Faults]:
-    """Return a case with faults. ``a_b=rate`` sets the shared bandwidth of a link in bytes/s."""
+    """Return a random case with faults. ``a_b=rate`` sets the shared bandwidth of a link in bytes/s."""
     random = Random(seed)
     case = random_case(random, random.choice([4, 9, 20]))
     for name, rate in shared.items():

@@ -1,4 +1,4 @@
-"""The max-plus shortcut equals the simulation of every message, and rejects what it does not cover."""
+"""The max-plus shortcut equals the simulation of every message, and rejects cases that it does not support."""
 
 from pathlib import Path
 from random import Random
@@ -45,7 +45,7 @@ def as_all_to_all(program: object) -> Algorithm:
 
 
 def racks(hosts: int, each: int, trunk: float, random: Random | None = None) -> Cluster:
-    """Return racks of ``each`` hosts under one switch, with links of one or of random speeds."""
+    """Return racks with ``each`` hosts under one switch. All links have the same speed, or random speeds."""
     graph: nx.DiGraph[str] = nx.DiGraph()
     links = [(f"h{i}", f"s{1 + i // each}", 1e9) for i in range(hosts)]
     links += [(f"s{1 + rack}", "s0", trunk) for rack in range((hosts - 1) // each + 1)]
@@ -62,7 +62,7 @@ def inputs(schedule: AnySchedule | None, cluster: Cluster, n: int, faults: Fault
 
 
 def assert_exact(call: EngineInput) -> None:
-    """Check that max-plus finds the times of the events."""
+    """Check that max-plus returns the same times as events."""
     short, full = by_max_plus(call), by_events(call)
     assert short is not None and short.messages == full.messages
     np.testing.assert_allclose(short.finished, full.finished, rtol=1e-12)
@@ -157,7 +157,7 @@ def test_max_plus_equals_events_on_two_channels(name: str, faults: Faults):
 
 
 def two_lengths(rank: int, world_size: int) -> tuple[Program, Program]:
-    """Return a channel around the ring, and one in the other direction with a single step, the second of all."""
+    """Return a channel around the ring, and one in the other direction whose only step is the second of all."""
 
     def around() -> Program:
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""A machine described from its own files is the catalogue's; its scenario is one that other commands take."""
+"""The machine described from its own files is the catalogue's, and other commands accept its scenario."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from simcomm.nccl.measured.calibration import HARDWARE
 
 
 def hardware(system: object) -> dict[str, object]:
-    """All that a system's time depends on, but for what runs on it."""
+    """Return everything that determines a system's time, except the software that runs on it."""
     return {key: getattr(system, key) for key in (*HARDWARE, "gpu", "cpu")}
 
 

@@ -29,7 +29,7 @@ Predict = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def predict(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Predict:
-    """Return a function that returns the answer of ``ringlab predict``, with a calibration of two ranks."""
+    """Return a function that runs ``ringlab predict`` with a calibration of two ranks and returns its answer."""
     phases = [
         ComputePoint("resnet18", "digits", 32, ranks, threads_per_rank(local), ComputePhases(0.1, 0.2, 0.05), 0.0)
         for ranks, local in ((2, 2), (1, 2), (1, 1))
@@ -79,7 +79,7 @@ def test_engines_agree_on_shipped_scenarios(predict: Predict, scenario: str, tmp
 
 
 def assert_same(value: Any, expected: Any) -> None:
-    """Check equality within rounding, except for engine and method."""
+    """Check that both are equal within rounding, except for engine and method."""
     if isinstance(expected, dict):
         assert value.keys() == expected.keys()
         for key in expected.keys() - {"engine", "method"}:

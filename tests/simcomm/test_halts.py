@@ -42,7 +42,7 @@ def with_random_links(cluster: Cluster, random: Random) -> Cluster:
 
 
 def assert_same_end(expected: Trace, other: Trace) -> None:
-    """Check that the same ranks have failed, and that the others wait for the same since the same time."""
+    """Check that the same ranks failed, and that the others wait for the same peers since the same time."""
     assert other.elapsed == pytest.approx(expected.elapsed, rel=CLOSE)
     assert other.failed == expected.failed
     waiting = [sorted((*op[:5], *op[6:]) for op in trace.unfinished) for trace in (expected, other)]
@@ -81,7 +81,7 @@ def test_max_plus_halts_match_events(
 
 
 def ends_by_name(trace: Trace) -> Any:
-    """Return the ends of messages, in an order that does not depend on rounding."""
+    """Return the end times of messages, in an order that does not depend on rounding."""
     messages = trace.messages
     names = messages.chunk, messages.step, messages.channel, messages.dst, messages.src, messages.collective
     return messages.end[np.lexsort(names)]

@@ -1,4 +1,4 @@
-"""The catalogue: every figure has a source, parts fit together, and known machines match published figures."""
+"""The catalogue: every value has a source, parts fit together, and known machines match published values."""
 
 from collections import Counter
 from pathlib import Path
@@ -118,7 +118,7 @@ def test_usable_bandwidths_give_published_ring_bandwidth(name: str, expected: fl
 
 
 def test_eight_rtx_4090_share_the_uplinks_of_two_switches():
-    """Without P2P, every message of four GPUs uses the one link of their switch in both directions."""
+    """Without P2P, every message of four GPUs crosses the single uplink of their switch, up and down."""
     elapsed = simcomm.run("all_reduce/ring", preset("rtx4090-pcie"), 1 << 30).elapsed
     assert 2 * 7 / 8 * (1 << 30) / elapsed == pytest.approx(find_link("PCIe 4.0 x16").bandwidth / 4, rel=1e-3)
 

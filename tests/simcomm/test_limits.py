@@ -1,4 +1,4 @@
-"""Find what limits a run: on networks with known answers, and statistically on random ones."""
+"""Find the bottleneck of a run: on networks with known answers, and statistically on random ones."""
 
 from dataclasses import replace
 from random import Random
@@ -19,7 +19,7 @@ SPEED = ("10 Gbit/s", "5 us")
 
 
 def try_random(seed: int, quiet: bool) -> tuple[str, bool, bool]:
-    """Degrade a link of a random network unless ``quiet``. Return the kind, whether it costs 10 %, and is named."""
+    """Degrade a link of a random network unless ``quiet``. Return the kind, if it costs 10 %, and if it is named."""
     random = Random(seed)
     cluster = random.choice(
         (
@@ -116,7 +116,7 @@ def test_training_is_limited_by_computing_or_sync(bandwidth: str, kind: str, wor
 
 
 def test_link_loads_follow_from_messages() -> None:
-    """Two messages share a link of 1000 bytes/s for a second, and then one is alone on it."""
+    """Two messages share a link of 1000 bytes/s for a second. Then one of them is alone on it."""
     link = TracedLink("a", "b", 1000.0, 0.0, 2000.0)
     messages = [Message(0, 1, 0, 0, 500, 0.0, 1.0, ("a", "b")), Message(0, 1, 1, 0, 1500, 0.0, 2.0, ("a", "b"))]
     loads = link_loads(Trace("two", "predicted", 2, 4.0, messages, links=[link], hosts=["a", "b"]))

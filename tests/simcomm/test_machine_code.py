@@ -74,7 +74,7 @@ with reporting_compilation(lambda note: print("compiles")):
 
 
 def run_program(folder: Path) -> list[str]:
-    """Return the output of a program that compiles a function, with its own cache folder."""
+    """Run a program that compiles a function, with its own cache folder. Return its output."""
     environment = os.environ | {"PYTHONPATH": str(SIMCOMM.parent), "XDG_CACHE_HOME": str(folder / "cache")}
     environment.pop("NUMBA_CACHE_DIR", None)
     done = subprocess.run(

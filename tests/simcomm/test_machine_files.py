@@ -1,4 +1,4 @@
-"""Hostile and broken files are refused in one line that names the file, and the line where there is one."""
+"""Hostile and broken files are rejected with one line that names the file and, if possible, the line."""
 
 import gzip
 import time

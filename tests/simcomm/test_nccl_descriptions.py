@@ -1,4 +1,4 @@
-"""System descriptions and published tables: defaults, errors, and each figure stated once."""
+"""System descriptions and published tables: defaults, errors, and no value stated twice."""
 
 import csv
 from pathlib import Path

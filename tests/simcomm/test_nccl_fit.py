@@ -1,4 +1,4 @@
-"""Fits on tables that the model itself made, on those of systems left out, and without an ingredient of the model."""
+"""Fits on tables made by the model itself, without some systems, and without parts of the model."""
 
 from math import inf
 

@@ -146,7 +146,7 @@ def test_staging_through_host_memory_never_lowers_the_latency(net):
 
 
 def loads_of_nics(collective, ports, nodes, gpus):
-    """Return the most that a NIC carries in one direction, as a share of the buffer, by counting every message."""
+    """Return the maximum load of a NIC in one direction, as a share of the buffer, by counting every message."""
     n = nodes * gpus
     loads: dict[tuple[int, int, str], float] = {}
     for a, b in product(range(n), repeat=2):

@@ -1,4 +1,4 @@
-"""The reach of P2P over PCIe: NCCL's default, observed, set and refused; and the notes about it."""
+"""How far P2P over PCIe reaches: by NCCL's default, as observed, by settings, or rejected; and the notes about it."""
 
 import pytest
 

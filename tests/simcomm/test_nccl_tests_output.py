@@ -1,4 +1,4 @@
-"""The reader of nccl-tests' output: every version is read, and a row whose figures disagree is skipped."""
+"""Reading nccl-tests' output: every version is supported, and rows with inconsistent numbers are skipped."""
 
 import json
 import re
@@ -31,7 +31,7 @@ def read(folder: Path, text: str, collective: str | None = None):
 
 
 def skipped(folder: Path, text: str, collective: str | None = None) -> list[str]:
-    """Why rows are skipped, also where none is left; without the file."""
+    """Return why rows are skipped, without the file name, even if no row remains."""
     path = folder / "run.txt"
     path.write_text(text)
     try:
@@ -81,7 +81,7 @@ def test_table_of_every_version_and_option_is_read(
 
 @given(data=st.data())
 def test_row_is_skipped_when_a_digit_is_changed(data, tmp_path_factory):
-    """Of size and count any digit; of a bandwidth any but the last, which rounding may have made."""
+    """Change any digit of size and count, or any but the last of a bandwidth, which may be due to rounding."""
     rows, collective = [(1 << 20, 61.5), (1 << 30, 4523.1)], data.draw(st.sampled_from(COLLECTIVES))
     lines = table(rows, collective).splitlines()
     index = FIRST - 1 + data.draw(st.integers(0, 1))

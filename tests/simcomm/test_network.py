@@ -50,7 +50,7 @@ def check_fair(network: Network) -> None:
 
 @given(st.data())
 def test_random_flows_on_line_are_fair_at_every_instant(data: st.DataObject):
-    """Rates recomputed near a change also equal those recomputed everywhere, bit for bit."""
+    """Rates that are recomputed near a change must be bit-identical to rates recomputed everywhere."""
     n = data.draw(st.integers(2, 7))
     env = simpy.Environment()
     rates = data.draw(st.lists(st.integers(1, 100).map(float), min_size=n - 1, max_size=n - 1))
@@ -77,7 +77,7 @@ def test_random_flows_on_line_are_fair_at_every_instant(data: st.DataObject):
 
 
 def test_flow_duration_follows_from_its_bandwidth_share():
-    """The trunk gives 2.5 bytes/s to two flows of 100 bytes; the third has 2.5 of the first link."""
+    """Two flows of 100 bytes get 2.5 bytes/s each on the trunk; the third gets 2.5 bytes/s of the first link."""
     env = simpy.Environment()
     network = Network(env, line([10.0, 5.0]), goodput=0.5)
     for dst in ("n1", "n2", "n2"):

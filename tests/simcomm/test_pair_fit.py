@@ -1,4 +1,4 @@
-"""TCP terms fitted from a pair of hosts: a synthetic pair gives back its parameters."""
+"""Fitting TCP terms to a pair of hosts: probes of a synthetic pair give back its parameters."""
 
 from dataclasses import replace
 from typing import Any
@@ -43,7 +43,7 @@ def test_pair_without_crowded_rounds_has_no_cpu_times():
 
 
 def with_own(slowdown: float = 1.0) -> PairProbes:
-    """Return the pair with gloo's own collectives: half of 70 and 25 us, twice per message, on two cores."""
+    """Return the pair with probes of gloo's own collectives: half of 70 and 25 us, twice per message, on two cores."""
     times = [(messages, slowdown * (1e-3 + messages * 47.5e-6)) for messages in (24, 112)]
     return replace(PAIR, crowds=[replace(crowd, own=times) for crowd in PAIR.crowds])
 
@@ -59,7 +59,7 @@ def test_own_share_applies_to_gloos_collectives_only():
 
 
 def crowds(*waking: float, step: float = 70e-6) -> list[CrowdRound]:
-    """Return rounds of 4 and 8 ranks: ``step`` twice per message and notification, and the time to wake a rank."""
+    """Return rounds of 4 and 8 ranks: ``step`` twice per message and notification, plus the time to wake a rank."""
     rounds = ((ranks, each) for ranks in (4, 8) for each in waking)
     return [CrowdRound(ranks, ranks * 2 * step / 2, ranks * 2 * step / 2, ranks * each / 2) for ranks, each in rounds]
 

@@ -1,6 +1,6 @@
-"""Tables of nccl-tests as people paste them: the numbers read are the same, or the row is reported as skipped.
+"""Tables of nccl-tests as people paste them: the numbers are read correctly, or the row is reported as skipped.
 
-The forms are those of public threads, pages and repositories, which are named; figures, hosts and devices are not.
+The formats are those of public threads, pages and repositories, which are named. All values are invented.
 """
 
 import gzip
@@ -24,7 +24,7 @@ LOG = "nodea:41205:41260 [2] NCCL INFO Channel 05/1 : 2[2] -> 3[3] via P2P/CUMEM
 
 
 def read(path: Path, content: str | bytes, **options: int) -> list[tuple[str, int, int, float]]:
-    """Collective, ranks, bytes and microseconds of each row."""
+    """Return the collective, ranks, bytes and microseconds of each row."""
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     output = read_nccl_tests(path, **options)
     assert not output.skipped
@@ -64,7 +64,7 @@ def size_in_mb(nbytes: int, _: float) -> str:
 
 
 def with_log_in_rows(prefix: str) -> str:
-    """A log of each rank, written while rank 0 prints a row."""
+    """Insert a log line of each rank, written while rank 0 prints a row."""
     broken = [f"{line[:55]}{prefix}{LOG}\n{prefix}{LOG}\n{prefix}{line[55:]}" for line in BODY]
     return "\n".join(prefix + line for line in [*LINES[: HEAD + 2], *broken])
 
@@ -127,7 +127,7 @@ def test_pasted_table_has_the_same_numbers(tmp_path: Path, form: str) -> None:
 
 
 def test_markdown_without_times_needs_the_ranks(tmp_path: Path) -> None:
-    """As of p6-b200 in awsome-distributed-training: message size and busbw."""
+    """The table has message size and busbw, as for p6-b200 in awsome-distributed-training."""
     text = "### all_reduce\n| Message size | busbw (GB/s) |\n|---|---|\n" + in_markdown(size_in_mb, busbw)
     assert {row[1::2] for row in read(tmp_path / "a.md", text)} == {(0, 0.0)}
     rows = read(tmp_path / "a.md", text, ranks=8)
@@ -139,7 +139,7 @@ def test_markdown_without_times_needs_the_ranks(tmp_path: Path) -> None:
     [("all_reduce", 2), ("all_reduce", 16), ("all_gather", 3), ("reduce_scatter", 64), ("all_to_all", 12)],
 )
 def test_pasted_table_determines_the_number_of_ranks(tmp_path: Path, collective: str, ranks: int) -> None:
-    """Of all_reduce from busbw / algbw, of others from size and count."""
+    """The number follows from busbw / algbw for all_reduce, and from size and count for other collectives."""
     rows = [(nbytes // (4 * ranks) * 4 * ranks, us) for nbytes, us in ROWS]
     lines = table(rows, collective, 1, ranks).replace("Collective test starting", "Measured").splitlines()
     text = "\n".join(line for line in lines if "Rank" not in line)
@@ -168,7 +168,7 @@ def test_truncated_device_list_is_ignored_with_a_note(tmp_path: Path) -> None:
 
 
 def test_processes_that_measured_alone_are_reported(tmp_path: Path) -> None:
-    """NVIDIA/nccl-tests issue 107: built without MPI=1, so that each process is a rank 0."""
+    """nccl-tests was built without MPI=1, so each process is a rank 0: NVIDIA/nccl-tests issue 107."""
     devices = [f"#   Rank  0 Pid   1010 on host{host} device  0 [0x00] Tesla V100-SXM2-16GB" for host in "ab"]
     rows = [f"{1 << 20} {1 << 18} float sum -1 {us} {1048.576 / us:.2f} 0.00 0" for us in (30.0, 31.0)]
     text = "\n".join(["# nThread 1 nGpus 1", "# nThread 1 nGpus 1", *devices, *[LINES[HEAD][:88]] * 2, *rows])
@@ -200,7 +200,7 @@ def is_row(line: str) -> bool:
 
 
 class Mangler:
-    """Mangles a table by a seed."""
+    """Mangles a table in ways that a seed selects."""
 
     PREFIXES = ("0: ", "[1,0]<stdout>:", "> ", "node07: ", "May  1 10:00:59 n0: ", "2026-09-01T10:11:12.123Z stdout F ",
                 "[0] ", "  ", "(worker-0) ", "job/7 ")  # fmt: skip

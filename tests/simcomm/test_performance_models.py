@@ -45,7 +45,7 @@ def test_every_model_predicts_collectives_and_trainings(cluster: Cluster) -> Non
 
 
 def gpu_seconds(name: str, posting_s: float, message_s: float) -> float:
-    """Return the predicted time on two GPUs with a latency of 1000 us, and these times of a message behind another."""
+    """Return the predicted time on two GPUs with a latency of 1000 us, and these times for a queued message."""
     line, latency = FittedLine(0.0, 0.0, 0.0), [(1, 1e-3), (1 << 20, 1e-3)]
     message_classes = [MessageCurve(pattern, 1, False, True, latency) for pattern in ("relay", "exchange")]
     queued = QueuedMessages(posting_s, [(1, message_s), (1 << 20, message_s)])
@@ -58,7 +58,7 @@ def gpu_seconds(name: str, posting_s: float, message_s: float) -> float:
     [("broadcast/chain", 8, 1), ("all_reduce/double_tree", 16, 2), ("all_reduce/ring", 2, 2)],
 )
 def test_gpu_step_takes_the_longer_of_posting_and_device_time(name: str, messages: int, turns: int) -> None:
-    """A message that waits for an answer costs its latency, one behind another only the longer of the two times."""
+    """A message that waits for an answer takes its latency; a queued message only the longer of the two times."""
     device_bound = gpu_seconds(name, 1e-6, 40e-6)
     assert device_bound == pytest.approx(turns * 1e-3 + (messages - turns) * 40e-6, rel=0.02)
     steps = messages * (2 if name.endswith("tree") else 1)  # both channels' steps are posted by one host

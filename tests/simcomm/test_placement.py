@@ -1,4 +1,4 @@
-"""Placement of ranks: block, round-robin, by list, and the cost of a bad order."""
+"""Placement of ranks: in blocks, round-robin or by list, and what a bad order costs."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def test_round_robin_alternates_between_machines_of_unequal_size():
 
 @pytest.mark.parametrize(("per_rack", "ratio"), [(2, 1), (4, 2), (6, 4)])
 def test_alternating_ring_is_slowed_by_oversubscription(per_rack: int, ratio: int):
-    """All hosts of a rack send over the trunk, which has 1/ratio of their rate; in order, only one does."""
+    """All hosts of a rack send over the trunk, which has 1/ratio of their bandwidth; in order, only one does."""
     cluster = topologies.two_level_tree(2, per_rack, *LINK, oversubscription=ratio)
     p, nbytes = 2 * per_rack, 2 * per_rack << 16
     in_order, alternating = (

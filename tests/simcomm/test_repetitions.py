@@ -1,4 +1,4 @@
-"""Runs repeated with other seeds: their number, and the work that they share."""
+"""Runs repeated with other seeds: how many are needed, and which work they share."""
 
 from dataclasses import replace
 from math import inf

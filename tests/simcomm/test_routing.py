@@ -137,7 +137,7 @@ def test_route_from_a_node_to_itself_has_no_links():
 
 
 def heaviest(cluster: Cluster, policy: Routing, shift: int) -> int:
-    """Return the most routes on one link if each host sends to the host ``shift`` further on."""
+    """Return the maximum number of routes on one link if each host sends to the host ``shift`` positions further."""
     hosts = cluster.hosts
     pairs = [(host, hosts[(i + shift) % len(hosts)]) for i, host in enumerate(hosts)]
     return int(np.bincount(links(policy(cluster.graph), pairs).link).max())
@@ -172,7 +172,7 @@ def test_messages_without_p2p_cross_receivers_memory():
 
 
 def test_gpus_behind_a_switch_without_p2p_halve_their_bandwidth():
-    """NCCL's maintainers state this of GeForce cards: https://github.com/NVIDIA/nccl/issues/1309."""
+    """NCCL's maintainers report this for GeForce cards: https://github.com/NVIDIA/nccl/issues/1309."""
     together, apart = pcie_tree(2, switches=1), pcie_tree(2, switches=2, sockets=2)
     direct = pcie_tree(2, switches=1, p2p_level="SYS")
     times = [simcomm.run("all_reduce/ring", each, nbytes=1 << 24).elapsed for each in (together, apart, direct)]

@@ -1,4 +1,4 @@
-"""Choosing an algorithm: the fastest by the model."""
+"""Choosing the algorithm that is fastest according to the model."""
 
 import pickle
 from dataclasses import replace

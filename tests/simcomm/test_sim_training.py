@@ -141,7 +141,7 @@ def test_emulated_ranks_free_their_cores_while_waiting(two_cores):
 
 @pytest.mark.parametrize("sync", [None, RING])
 def test_emulated_ranks_take_turns_on_the_measured_cores(sync, two_cores):
-    """Measured in two processes on two cores, and predicted for four hosts of the same machine."""
+    """Compute was measured in two processes on two cores. The prediction is for four hosts on the same machine."""
     training = Training(sync)
     kind = training.model, training.dataset, training.batch_size
     overlap = OverlapPoint(

@@ -34,7 +34,7 @@ SIZES = [0, 20, 1000, 1 << 20]
 
 
 def one_by_one(clusters: list[Cluster], faults: Faults = NO_FAULTS) -> np.ndarray:
-    """Return the same predictions by ``simcomm.run``."""
+    """Predict the same values with ``simcomm.run``."""
     options = {"engine": "compiled", "record": False, "faults": faults}
     seconds = [
         simcomm.run(name, cluster, size, **options).elapsed
@@ -95,7 +95,7 @@ def test_sweep_runs_on_dask():
 
 
 def workers() -> list[psutil.Process]:
-    """Return the processes of this one, except joblib's resource tracker."""
+    """Return the child processes, except joblib's resource tracker."""
     children = psutil.Process().children(recursive=True)
     alive = [process for process in children if process.status() != psutil.STATUS_ZOMBIE]
     return [process for process in alive if "resource_tracker" not in " ".join(process.cmdline())]

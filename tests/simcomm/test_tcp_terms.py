@@ -51,7 +51,7 @@ def as_algorithm(program: Callable[[int, int], Program], chunks: int = 1) -> Alg
 
 
 def times(algorithm: Algorithm, cluster: Cluster, nbytes: int = NBYTES) -> dict[tuple[int, int, int], float]:
-    """Return the end of each message, by its ranks and step."""
+    """Return the end time of each message, by its ranks and step."""
     schedule, transport = build_schedule(algorithm, cluster.world_size), cluster.transport
     assert transport is not None
     inputs = EngineInput(CollectiveCall(algorithm, nbytes // 4), schedule, cluster, transport)
@@ -60,7 +60,7 @@ def times(algorithm: Algorithm, cluster: Cluster, nbytes: int = NBYTES) -> dict[
 
 
 def from_0_to(*receivers: int) -> Algorithm:
-    """Rank 0 sends the buffer to some ranks in one step."""
+    """Return a program in which rank 0 sends the buffer to several ranks in one step."""
 
     def program(rank: int, world_size: int) -> Program:
         if rank == 0:
@@ -72,7 +72,7 @@ def from_0_to(*receivers: int) -> Algorithm:
 
 
 def ends_from_0(cluster: Cluster) -> list[float]:
-    """Return the ends of messages from rank 0 to all others in one step."""
+    """Return the end times of messages from rank 0 to all other ranks in one step."""
     peers = range(1, cluster.world_size)
     ends = times(from_0_to(*peers), cluster)
     return [ends[0, peer, 0] for peer in peers]
@@ -130,7 +130,7 @@ def test_rank_occupies_its_core_while_it_posts():
 
 
 def test_notification_queues_behind_data():
-    """Rank 1 posts its receive after it has begun to send, so rank 0 is notified when all data has arrived."""
+    """Rank 1 posts its receive after its send has started, so rank 0 is notified when all data has arrived."""
 
     def program(rank: int, world_size: int) -> Program:
         yield recv(1, 0) if rank == 0 else send(0, 0)
@@ -246,7 +246,7 @@ def random_terms(random: Random) -> TcpTerms:
 
 
 def test_predictions_match_measured_collectives():
-    """Eight emulated hosts, with terms from two of them: median error below 6 %, 90 % of errors below 22 %."""
+    """Eight emulated hosts, with terms fitted to two of them: median error below 6 %, 90 % of errors below 22 %."""
     results = json.loads((Path(__file__).parents[2] / "benchmarks" / "results" / "accuracy_here.json").read_text())
     cluster = without_latencies(load("emulated/star8").cluster)
     transport = fit_pair(pair_before(results, "star8", hosts_bandwidth(cluster)), cluster.world_size)

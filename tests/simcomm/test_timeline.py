@@ -1,4 +1,4 @@
-"""Gradients in buckets during backward: torch's rule for filling them, and their timeline."""
+"""Gradient buckets during backward: how torch fills them, and their timeline."""
 
 import pytest
 from hypothesis import given

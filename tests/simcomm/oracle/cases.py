@@ -33,7 +33,7 @@ Channels = list[list[Step]]  # the steps of each program of a rank
 
 
 class Sent(NamedTuple):
-    """A non-empty message, and the indices of its two halves in the schedule."""
+    """A non-empty message, with the indices of its two halves in the schedule."""
 
     place: Place
     nbytes: int
@@ -96,7 +96,7 @@ OPERATION = re.compile(r"(?:=|([><+])(\d+):)(\d+)\+(\d+)")
 
 
 def channels_of(text: str, chunks: int) -> Channels:
-    """Return the programs of a text."""
+    """Return the programs that a text describes."""
     return [[_step(step, chunks) for step in program.split("/") if step.strip()] for program in text.split("|")]
 
 
@@ -114,7 +114,7 @@ def _operation(word: str, chunks: int) -> Operation:
 
 
 def read_cases(path: Path = FILE) -> tuple[dict[str, Any], list[Case]]:
-    """Return the settings of SimGrid, and the cases."""
+    """Return SimGrid's settings and the cases."""
     content = json.loads(path.read_text())
     assert content.pop("schema_version") == SCHEMA_VERSION
     return content, [Case(**case) for case in content.pop("cases")]

@@ -1,4 +1,4 @@
-"""Simulate a case with SimGrid, by its flow model CM02, which shares links max-min fairly."""
+"""Simulate a case with SimGrid's flow model CM02, which shares links max-min fairly."""
 
 import re
 import shutil
@@ -51,7 +51,7 @@ def simgrid() -> Iterator[Path]:
 
 
 def why_not() -> str:
-    """Return the reason why SimGrid is missing, or an empty string."""
+    """Return why SimGrid cannot be used, or an empty string."""
     if shutil.which("g++") is None:
         return "there is no g++"
     probe = ["g++", "-E", "-x", "c++", "-include", "simgrid/version.h", "/dev/null"]
@@ -60,7 +60,7 @@ def why_not() -> str:
 
 
 def version(runner: Path) -> str:
-    """Return the version of SimGrid, such as 3.32."""
+    """Return SimGrid's version, such as 3.32."""
     text = subprocess.run([str(runner), "--version"], capture_output=True, text=True, timeout=TIMEOUT_S).stdout
     match = re.search(r"version (\d+(?:\.\d+)+)", text)
     assert match, f"SimGrid does not tell its version: {text!r}"
@@ -83,7 +83,7 @@ def answered(runner: Path, case: Case, by_factor: bool, **more: str) -> Case:
 
 
 def has_equal_latencies(case: Case) -> bool:
-    """Return whether all used routes have the same latency, so that plain CM02 shares equally."""
+    """Return whether all used routes have the same latency, so that plain CM02 shares links equally."""
     return len({sum(_nanoseconds(case)[edge] for edge in route) for route in _routes(case).values()}) <= 1
 
 
@@ -104,7 +104,7 @@ def _routes(case: Case) -> dict[tuple[str, str], list[tuple[str, str]]]:
 
 
 def _text(case: Case, by_factor: bool) -> str:
-    """Return the runner's input."""
+    """Return the input for the runner."""
     directions = {edge: (rate, f"{ns}e-9") for a, b, rate, ns in case.links for edge in ((a, b), (b, a))}
     number = {edge: i for i, edge in enumerate(directions)}
     lines = [f"{by_factor:d}", f"{len(directions)}", *(f"{rate} {latency}" for rate, latency in directions.values())]
@@ -127,7 +127,7 @@ class _Step:
 
 
 def _actors(case: Case) -> list[tuple[int, list[_Step]]]:
-    """Return the rank and the steps of each actor, one per channel. It reduces and copies after its messages."""
+    """Return the rank and the steps of each actor, one per channel. An actor reduces and copies after its messages."""
     schedule = case.schedule
     channels = list(zip(schedule.rank.tolist(), schedule.channel.tolist(), strict=True))
     number = {channel: i for i, channel in enumerate(sorted(set(channels)))}
