@@ -77,7 +77,7 @@ def test_later_message_is_the_increment_of_a_longer_relay():
     assert calibration.reduction.points == [(4096, pytest.approx(2e-6))]  # the slowest rank's
 
 
-def test_two_ranks_take_a_first_message_and_a_later_one():
+def test_naive_all_reduce_costs_a_first_and_a_later_message():
     calibration = make_calibration([block()], TWO)
     trace = simcomm.run(NAIVE, simcomm.this_machine(2), 4096, calibration=calibration)
     assert trace.elapsed == pytest.approx(6e-4 + 1e-4)
@@ -142,7 +142,7 @@ def test_calibration_file_keeps_its_parts(tmp_path: Path):
     assert read_calibration(tmp_path / "two.json") == calibration
 
 
-def test_blocks_are_split_over_the_whole_launch():
+def test_calibration_folds_span_the_whole_launch():
     same = [block() for _ in range(5)]
     assert [len(part) for part in split(same)] == [2, 1, 1, 1]
     mixed = [*same, *(training_block() for _ in range(4))]
@@ -172,7 +172,7 @@ def test_probe_sends_the_messages_of_its_pattern(probe: Probe, rank: int, does: 
     assert real_programs.probed_messages(probe, rank, 3) == does
 
 
-def test_message_is_read_from_the_most_similar_curve():
+def test_message_time_comes_from_the_most_similar_curve():
     calibration = make_calibration([block()], TWO)
     wide = MessageCurve(EXCHANGE, 1, False, False, [(1000, 1e-4), (2000, 3e-4)])
     calibration = replace(calibration, message_classes=[*calibration.message_classes, wide])
@@ -185,7 +185,7 @@ nanoseconds = st.integers(0, 10**6).map(lambda n: n * 1e-9)
 
 
 @given(fixed=nanoseconds, per_byte=st.integers(1, 10**4).map(lambda n: n * 1e-13))
-def test_points_on_a_line_give_that_line(fixed: float, per_byte: float):
+def test_fit_line_recovers_an_exact_line(fixed: float, per_byte: float):
     line = fit_line([(4**k, fixed + per_byte * 4**k) for k in range(5, 13)])
     assert line.fixed == pytest.approx(fixed, rel=1e-6, abs=1e-12)
     assert line.per_byte == pytest.approx(per_byte, rel=1e-6)

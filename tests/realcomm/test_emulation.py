@@ -223,7 +223,7 @@ def test_doctor_reports_emulation_for_an_unprivileged_user(namespaces: None):
 
 
 @pytest.mark.namespaces
-def test_link_that_is_off_is_named_with_its_goodput(namespaces: None):
+def test_inaccurate_link_is_reported_with_its_goodput(namespaces: None):
     plan = plan_network(simcomm.star(2, "20 Mbit/s", "0 us"))
     wrong = replace(plan, directions=tuple(link._replace(bandwidth=link.bandwidth * 1.05) for link in plan.directions))
     reader, writer = os.pipe()

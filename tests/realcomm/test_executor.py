@@ -60,7 +60,7 @@ def test_new_group_after_channels_of_a_subgroup_has_all_ranks():
     assert others == [(name, total)] * 2 and total == 3.0
 
 
-def test_each_waiting_step_gets_a_mark():
+def test_gpu_step_marks_cover_each_waiting_step():
     steps = [(0, 2), (1, 2)], [(0, 1), (1, 1)]
     assert launch(real_programs.marked_steps, 3) == [[], *(["begin", *marks, "begin", *marks] for marks in steps)]
 

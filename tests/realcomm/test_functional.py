@@ -80,7 +80,7 @@ def test_examples_that_start_processes(name: str):
     assert report == []
 
 
-def test_package_lists_its_names_which_are_not_module_names():
+def test_public_names_do_not_shadow_modules():
     stems = {path.stem for path in Path(realcomm.__file__).parent.rglob("*.py")}
     assert stems & {*realcomm.__all__} == {"classroom"}
     assert {*realcomm.__all__} <= {*dir(realcomm)}
@@ -138,7 +138,7 @@ def test_classroom_functions_match_torch(world_size: int):
         assert ring == [total / world_size] * 5
 
 
-def test_without_a_group_the_message_says_so():
+def test_missing_process_group_is_reported():
     with pytest.raises(InputError, match="init_process_group"):
         classroom.broadcast(torch.zeros(1), 0, 1)
 

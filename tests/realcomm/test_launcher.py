@@ -72,13 +72,13 @@ def processes() -> Iterator[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("world_size", [1, 3])
-def test_results_come_by_rank_from_one_group(world_size: int):
+def test_launch_returns_results_by_rank_from_one_group(world_size: int):
     threads = threads_per_rank(world_size)
     total = sum(range(world_size)) * 3.0
     assert launch(real_workers.sum_of_ranks, world_size, 3) == [(r, threads, total) for r in range(world_size)]
 
 
-def test_threads_are_as_requested():
+def test_launch_sets_the_requested_threads():
     assert [threads for _, threads, _ in launch(real_workers.sum_of_ranks, 2, threads=3)] == [3, 3]
 
 

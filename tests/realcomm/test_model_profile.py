@@ -58,7 +58,7 @@ def test_shipped_transformer_is_built_by_name() -> None:
 
 
 @pytest.mark.slow
-def test_longest_sequences_have_a_profile() -> None:
+def test_models_can_be_profiled_at_their_longest_sequence() -> None:
     assert profile_on_meta(find_model("llama3-405b:context=131072")).forward_flops > 10**17
 
 
@@ -196,7 +196,7 @@ def test_times_come_from_torchs_profiler(tmp_path: Path) -> None:
     assert source == "measured on some GPU, batches of 8 in an unknown precision"
 
 
-def test_times_of_a_gpu_are_those_of_its_kernels(tmp_path: Path) -> None:
+def test_gpu_times_are_kernel_times(tmp_path: Path) -> None:
     """The host launches kernels one microsecond apart; the GPU ends much later."""
     events, number = [], 0
     for step in range(3):
@@ -256,7 +256,7 @@ def test_missing_pictures_are_reported_before_timing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("longer", "shorter"), [("bert-large-512", 384), ("bert-base-512", 128)])
-def test_profile_of_another_sequence_is_the_traced_one(longer: str, shorter: int) -> None:
+def test_profile_at_another_sequence_matches_tracing(longer: str, shorter: int) -> None:
     scaled = find_model_profile(longer).with_sequence(shorter)
     traced = find_model_profile(f"{longer.rpartition('-')[0]}-{shorter}")
     positions = [layer.name for layer in traced.layers if layer.name == "positions"]

@@ -85,7 +85,7 @@ def test_groups_on_gpus_run_random_programs():
 
 @pytest.mark.gpu
 @ON_GPU
-def test_record_on_a_gpu_sees_its_computing(tmp_path: Path):
+def test_record_on_a_gpu_contains_compute(tmp_path: Path):
     script, file = tmp_path / "script.py", tmp_path / "run.json"
     script.write_text(SCRIPT)
     command = [sys.executable, "-m", "ringlab", "record", "--ranks", "1", "-o", str(file), str(script)]

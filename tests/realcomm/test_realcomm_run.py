@@ -58,7 +58,7 @@ def test_every_algorithm_sends_the_predicted_messages(name: str, library_of_four
     ("name", "ranks"),
     [("all_reduce/ring", 4), *((name, p) for name in ("all_reduce/ring", "broadcast/naive") for p in (1, 2))],
 )
-def test_messages_are_the_predicted_ones(name: str, ranks: int):
+def test_measured_messages_match_the_prediction(name: str, ranks: int):
     assert_sends_what_is_predicted(name, ranks)
 
 
@@ -75,7 +75,7 @@ def assert_sends_what_is_predicted(name: str, ranks: int) -> None:
     assert measured.facts["wrong"] == 0
 
 
-def test_all_times_are_within_the_median_repetition(tmp_path: Path):
+def test_trace_times_lie_within_the_median_repetition(tmp_path: Path):
     trace = run("all_reduce/ring", 3, 99 * 4, repetitions=7)
     assert trace.facts["repetitions"] == 7
     assert 0 < trace.facts["time_min_s"] <= trace.elapsed <= trace.facts["time_max_s"]
@@ -117,7 +117,7 @@ def test_empty_buffer_is_measured():
     assert (len(trace.messages), len(trace.spans), trace.facts["nbytes"]) == (0, 0, 0)
 
 
-def test_repetitions_fill_a_second_unless_said():
+def test_default_repetitions_fill_a_second():
     heard = []
     trace = run("all_reduce/ring", 2, 64, repetitions=None, progress=lambda *news: heard.append(news))
     assert 5 <= trace.facts["repetitions"] <= 49

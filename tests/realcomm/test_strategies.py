@@ -196,7 +196,7 @@ def expected_calls(name: str, rank: int) -> Counter[tuple[str, float, int]]:
 REGROUPED = ("zero2", "naive pairs")
 
 
-def test_predicted_calls_are_those_of_torch(measured: dict[str, list[CountedStrategy]]) -> None:
+def test_predicted_calls_match_torch(measured: dict[str, list[CountedStrategy]]) -> None:
     """With ``sequence``, torch's optimizer also sums the gradients of norms three times."""
     for name in STRATEGIES.keys() - REGROUPED:
         for rank, result in enumerate(measured[name]):
@@ -206,7 +206,7 @@ def test_predicted_calls_are_those_of_torch(measured: dict[str, list[CountedStra
             assert calls == expected_calls(name, rank), name
 
 
-def test_predicted_bytes_are_those_of_torch_when_it_groups_calls(measured: dict[str, list[CountedStrategy]]) -> None:
+def test_predicted_bytes_match_torch_when_it_groups_calls(measured: dict[str, list[CountedStrategy]]) -> None:
     """Without resharding, FSDP sends units instead of buckets. Gradients of pairs are one buffer."""
     for name in REGROUPED:
         for rank, result in enumerate(measured[name]):
@@ -219,7 +219,7 @@ def test_predicted_bytes_are_those_of_torch_when_it_groups_calls(measured: dict[
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_what_a_device_keeps_is_what_a_rank_has(measured: dict[str, list[CountedStrategy]], name: str) -> None:
+def test_predicted_memory_matches_a_rank(measured: dict[str, list[CountedStrategy]], name: str) -> None:
     parallelism = STRATEGIES[name]
     for rank, result in enumerate(measured[name]):
         states = stage_states(job_of(name))[stage_of(name, rank)]
@@ -330,7 +330,7 @@ def test_older_names_of_torch_functions_are_used(monkeypatch: pytest.MonkeyPatch
     assert function is dist.all_gather_into_tensor
 
 
-def test_consecutive_blocks_of_a_resnet_are_the_model() -> None:
+def test_resnet_blocks_in_order_equal_the_model() -> None:
     model = find_model("resnet18", (3, 32, 32)).build().eval()
     images = torch.randn(2, 3, 32, 32)
     assert torch.equal(nn.Sequential(*named_blocks(model, "resnet18").values())(images), model(images))

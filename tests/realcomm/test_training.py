@@ -79,7 +79,7 @@ def test_trace_reports_differing_replicas():
     assert make_trace(small(RING), TWO, ranks).facts["replicas_identical"] == 0.0
 
 
-def test_facts_are_counted(ring):
+def test_training_trace_facts_are_correct(ring):
     facts = ring.trace.facts
     assert facts["batch_size"] == 8
     assert facts["examples_seen"] == 2 * 8 * STEPS
@@ -107,7 +107,7 @@ def test_rank_0_reports_its_progress(ring):
     assert training[-1][3].startswith("training/ring epoch 1/1 loss ")
 
 
-def test_accuracy_is_that_of_the_saved_weights(ring):
+def test_test_accuracy_matches_the_saved_weights(ring):
     model = build_model(small(RING), seed=9)
     model.load_state_dict(ring.weights)
     model.eval()
@@ -137,7 +137,7 @@ def test_learning_rate_scales_with_ranks_only_if_requested():
         assert replica.optimizer.param_groups[0]["lr"] == rate
 
 
-def test_more_epochs_resume_with_their_own_schedule():
+def test_resuming_with_more_epochs_extends_the_schedule():
     """A finished cosine schedule has a rate of zero, which must not affect the first resumed step."""
     recipe = small(RING, learning_rate=0.1, schedule="cosine", warm_up=2)
     short, long = (make_replica(tiny_model(), recipe, steps=steps) for steps in (6, 12))

@@ -201,7 +201,7 @@ def write_scenario(folder: Path, epochs: int) -> None:
 
 
 @pytest.mark.slow  # the same, and then until a new node has come
-def test_returning_node_joins_the_training(tmp_path: Path, nodes: Callable[..., subprocess.Popen]):
+def test_restarted_node_rejoins_the_training(tmp_path: Path, nodes: Callable[..., subprocess.Popen]):
     """torchrun restarts the ranks on both nodes, which repeats the steps since the last checkpoint."""
     write_scenario(tmp_path, epochs=100)
     metrics = tmp_path / "logs" / "metrics.jsonl"

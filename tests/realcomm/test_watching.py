@@ -171,7 +171,7 @@ def test_invalid_row_is_named(tmp_path):
         read_metrics(file)
 
 
-def test_rows_with_invalid_steps_are_kept_apart(tmp_path: Path) -> None:
+def test_metrics_rows_with_invalid_steps_stay_separate(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
     steps: tuple[object, ...] = (1, [1], {}, 1, None, "1")
     rows = [{"kind": "step", "gradient_sync": "ring", "step": step} for step in steps]
@@ -222,7 +222,7 @@ def test_folder_is_locked_by_one_run(tmp_path):
         pass  # free again
 
 
-def test_full_disk_is_found_before_the_run(tmp_path):
+def test_full_disk_is_detected_before_the_run(tmp_path):
     with small_files(0), pytest.raises(InputError, match=r"logs is not writable: .*; use another --log-dir"):
         LogFolder(tmp_path / "logs").__enter__()
 

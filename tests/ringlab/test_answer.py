@@ -142,7 +142,7 @@ def with_faults() -> Prediction:
     return load("faults").predict()
 
 
-def test_degraded_link_is_named_in_the_conclusions(with_faults):
+def test_conclusions_name_a_degraded_link(with_faults):
     assert len(with_faults.conclusions) < 5 and with_faults.explanations
     assert any(
         "3.27 times" in sentence and "over h3 - s0, which has 0.1 of its bandwidth" in sentence

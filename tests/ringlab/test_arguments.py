@@ -688,7 +688,7 @@ def test_every_argument_of_a_public_function_has_a_trial(package: str, table: di
 
 
 @pytest.mark.parametrize("package", [*EVERY[:-2], pytest.param("ringlab", marks=pytest.mark.slow), "Scenario"])
-def test_another_value_changes_the_outcome_or_is_rejected(package: str, table: dict[str, Trial]) -> None:
+def test_argument_value_changes_the_outcome_or_is_rejected(package: str, table: dict[str, Trial]) -> None:
     ignored = []
     for name, trial in _of(table, package).items():
         usual = _outcome(trial.function, trial.base())
@@ -703,7 +703,7 @@ def test_another_value_changes_the_outcome_or_is_rejected(package: str, table: d
 
 
 @pytest.mark.parametrize("package", EVERY)
-def test_nonsense_is_rejected_for_every_argument(package: str, table: dict[str, Trial]) -> None:
+def test_every_argument_rejects_invalid_values(package: str, table: dict[str, Trial]) -> None:
     accepted = []
     for name, trial in _of(table, package).items():
         for argument in trial.others:

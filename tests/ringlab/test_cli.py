@@ -228,7 +228,7 @@ def test_run_warns_when_the_cluster_is_not_this_machine(ringlab, star):
     assert json.loads(out)["emulated"] is False
 
 
-def test_doctor_and_list(ringlab, monkeypatch):
+def test_doctor_reports_findings_and_list_shows_names(ringlab, monkeypatch):
     monkeypatch.setattr("ringlab.commands.doctor.try_emulation", lambda: Ability("as root", 1e9, True))
     status, out, _ = ringlab("doctor", "--json", "-")
     findings = {finding["subject"]: finding["works"] for finding in json.loads(out)["findings"]}

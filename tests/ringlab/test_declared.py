@@ -72,7 +72,7 @@ def test_declared_function_is_an_algorithm_that_can_be_called() -> None:
     assert through_rank_0.with_parameters(sends=2).label == "ring[sends=2]"
 
 
-def test_call_uses_the_parameters_that_were_set() -> None:
+def test_calling_an_algorithm_uses_its_set_parameters() -> None:
     @algorithm("all_reduce", chunks=1)
     def repeated(rank, world_size, times: int = 1):
         yield from [()] * times
@@ -113,7 +113,7 @@ TAKES_ALGORITHMS: dict[str, Callable[[Algorithm], Any]] = {
 
 
 @pytest.mark.parametrize("name", TAKES_ALGORITHMS)
-def test_declared_function_is_accepted_by(name: str) -> None:
+def test_algorithm_arguments_accept_a_declared_function(name: str) -> None:
     assert TAKES_ALGORITHMS[name](through_rank_0)
 
 
@@ -148,7 +148,7 @@ def test_local_program_moves_data(run) -> None:
     assert len(trace.messages) == 2 and all((buffer == 2).all() for buffer in buffers)
 
 
-def test_program_named_as_one_of_the_library_is_itself() -> None:
+def test_user_algorithm_with_a_library_name_is_kept() -> None:
     ring = find_algorithm("all_reduce/ring")
     assert len(simcomm.run(through_rank_0, STAR, 1024).messages) == 6 != len(simcomm.run(ring, STAR, 1024).messages)
     chosen = choose("all_reduce", STAR, 1 << 20, among=[through_rank_0]).seconds

@@ -57,7 +57,7 @@ def test_efficiency_falls_with_the_number_of_devices() -> None:
 
 
 @pytest.mark.parametrize("sync", ["ring", "naive"])
-def test_step_equals_the_plain_prediction_without_overlap(sync: str) -> None:
+def test_step_without_overlap_equals_the_plain_prediction(sync: str) -> None:
     set_sync = f"training.gradient_sync='{sync}'"
     resnet = "training.image_shape=[3, 32, 32]"
     (row,) = ringlab.predict_devices("star8", [8], set_sync, resnet).cases[0].rows

@@ -28,7 +28,7 @@ def timed(collective: str = "all_reduce", factor: float = 1.0, start: int = 0, *
     return table(rows, collective, system.nodes, 8, 8 if system.procs == "single" else 1)
 
 
-def test_table_as_predicted_is_as_expected(tmp_path: Path) -> None:
+def test_table_that_matches_the_prediction_is_as_expected(tmp_path: Path) -> None:
     answer = explain_measured(write(tmp_path, "a.txt", timed()))
     assert (answer.verdict, answer.sentence) == (
         "as expected",
@@ -72,7 +72,7 @@ def test_single_size_outside_the_interval_is_expected(tmp_path: Path) -> None:
     assert (answer.verdict, "20 of 21 sizes" in answer.sentence) == ("as expected", True)
 
 
-def test_interval_is_that_of_the_model(tmp_path: Path) -> None:
+def test_measured_size_has_the_interval_of_the_model(tmp_path: Path) -> None:
     (judged,) = explain_measured(write(tmp_path, "a.txt", timed())).tables
     system = describe_system("table", MACHINE)
     below, above = interval_log_limits(system, SIZES)
@@ -128,7 +128,7 @@ def test_table_without_devices_needs_the_gpu_only(tmp_path: Path) -> None:
     assert "guess: 1 host with 8 GPUs; no device is listed" in named.notes
 
 
-def test_hosts_need_a_network(tmp_path: Path) -> None:
+def test_unknown_host_network_is_reported_with_advice(tmp_path: Path) -> None:
     path = write(tmp_path, "a.txt", timed(nodes=2, procs="per_gpu", **NETWORK))
     assert "the hosts' network is unknown; pass for example --set net=ib" in explain_measured(path).sentence
     assert explain_measured(path, keys=["net=ib", "nic=200 GB/s"]).verdict == "as expected"
@@ -149,7 +149,7 @@ def test_gpu_outside_the_catalogue_is_unknown(tmp_path: Path) -> None:
     )
 
 
-def test_ranks_of_a_scenario_stand_for_a_missing_list(tmp_path: Path) -> None:
+def test_explain_uses_scenario_ranks_without_a_device_list(tmp_path: Path) -> None:
     path = write(tmp_path, "a.txt", "\n".join(line for line in timed("broadcast").splitlines() if "Rank" not in line))
     assert "the number of ranks is unknown" in explain_measured(path).sentence
     scenario = load("dgx-h100", ["cluster.preset=dgx-a100"])

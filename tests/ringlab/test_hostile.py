@@ -113,7 +113,7 @@ def test_both_ranks_reject_an_unreachable_master(tmp_path: Path) -> None:
         assert done.returncode == 2 and message in done.stderr and "[c10d]" not in done.stderr, done.stderr
 
 
-def test_watch_reports_bad_manners_and_losses(tmp_path: Path):
+def test_hostile_watch_reports_leaks_and_losses(tmp_path: Path):
     sys.path.insert(0, str(HERE))
     from hostile_runs import Case, Ended, _broken_manners, _losses
 

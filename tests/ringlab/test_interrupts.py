@@ -153,7 +153,7 @@ def test_other_exit_handlers_run():
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_signal_is_not_taken_for_a_programs_end(number: int, capfd: pytest.CaptureFixture) -> None:
+def test_signal_is_not_mistaken_for_program_exit(number: int, capfd: pytest.CaptureFixture) -> None:
     before = signal.signal(number, signal.SIG_DFL)  # nohup has SIGHUP ignored, which stays so
     try:
         with pytest.raises(SystemExit) as ended, exit_on_signals(), suppress(Exception, SystemExit):

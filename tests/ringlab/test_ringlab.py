@@ -42,11 +42,11 @@ def as_json(*arguments: str) -> dict:
 
 
 @pytest.mark.parametrize("name", ["star8", "two-racks"])
-def test_prediction_has_the_json_of_the_command(name: str):
+def test_python_prediction_matches_the_json_of_the_command(name: str):
     assert shorten(ringlab.load(name).predict().to_dict()) == as_json("predict", name)
 
 
-def test_changes_are_those_of_the_command():
+def test_load_changes_match_command_line_overrides():
     answer = ringlab.load("star8", "cluster.hosts=3", "collective.sizes=1 KiB").predict()
     assert shorten(answer.to_dict()) == as_json(
         "predict", "star8", "--set", "cluster.hosts=3", "--set", "collective.sizes=1 KiB"
@@ -54,7 +54,7 @@ def test_changes_are_those_of_the_command():
     assert {entry.world_size for entry in answer.collectives} == {3}
 
 
-def test_other_answers_have_the_json_of_the_command(monkeypatch: pytest.MonkeyPatch):
+def test_python_answers_match_the_json_of_the_command(monkeypatch: pytest.MonkeyPatch):
     assert shorten(ringlab.check("all_reduce/ring", "1-5").to_dict()) == as_json(
         "check", "all_reduce/ring", "--ranks", "1-5"
     )
@@ -130,7 +130,7 @@ def test_each_public_function_has_an_example(package: str):
     assert [name for name, function in public.items() if ">>>" not in (function.__doc__ or "")] == []
 
 
-def test_drawn_machine_is_that_of_the_command(tmp_path: Path):
+def test_python_draws_the_same_machine_as_the_command(tmp_path: Path):
     drawn = ringlab.hardware("dgx-h100").draw(str(tmp_path / "node.svg"))
     assert shorten(drawn.to_dict()) == as_json("list", "hardware", "dgx-h100", "-o", str(tmp_path / "node.svg"))
     assert (tmp_path / "node.svg").is_file()

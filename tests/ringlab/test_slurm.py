@@ -227,7 +227,7 @@ def test_value_that_slurm_misreads_is_rejected(changes, message):
         write_batch_file(JOB, SlurmOptions(**changes))
 
 
-def test_nodes_must_hold_the_ranks():
+def test_slurm_job_must_have_the_ranks_of_the_scenario():
     for changes in (JobOptions(nodes=3), JobOptions(per_node=16), JobOptions(nodes=2, per_node=2)):
         with pytest.raises(InputError, match="has 8 ranks"):
             make_job(load("star8"), "star8", changes)
