@@ -21,23 +21,23 @@ NAMES = (
 
 @dataclass(frozen=True)
 class Lesson:
-    """A lesson: its number, skeleton, title and checks."""
+    """A lesson with its number, skeleton, title and checks."""
 
     number: int
 
     @property
     def file_name(self) -> str:
-        """The name of its file, in the course and in a learner's folder."""
+        """The name of the lesson's file, in the course and in a learner's folder."""
         return f"{self.number:02}_{NAMES[self.number - 1]}.py"
 
     @property
     def skeleton(self) -> str:
-        """The text of the file that a learner starts from."""
+        """The text of the file that learners start from."""
         return (FOLDER / "lessons" / self.file_name).read_text(encoding="utf-8")
 
     @property
     def title(self) -> str:
-        """The heading of its first cell.
+        """The heading of the lesson's first cell.
 
         >>> Lesson(2).title
         'Deadlocks, and how to read them'
@@ -51,7 +51,7 @@ class Lesson:
 
     @property
     def shown(self) -> Shown:
-        """How ``--show`` runs its file."""
+        """How ``--show`` runs the lesson's file."""
         shown: Shown = self.checks.SHOWN
         return shown
 
@@ -60,14 +60,14 @@ LESSONS = tuple(Lesson(number) for number in range(1, len(NAMES) + 1))
 
 
 def find_lesson(number: int) -> Lesson:
-    """Return the lesson of a number. Raises InputError for a number without a lesson."""
+    """Return the lesson with a number. Raises InputError if it does not exist."""
     if not 1 <= number <= len(LESSONS):
         raise InputError(f"no lesson {number}; lessons are 1 to {len(LESSONS)}")
     return LESSONS[number - 1]
 
 
 def fill(skeleton: str, functions: str) -> str:
-    """Replace a skeleton's functions and classes by definitions of the same names; insert new ones before the first.
+    """Replace a skeleton's functions and classes with given definitions. Insert new ones before the first.
 
     >>> print(fill("def f():\\n    raise NotImplementedError\\n\\nf()", "def f():\\n    return g()\\n\\ndef g(): ..."))
     def g(): ...
@@ -94,7 +94,7 @@ def named(text: str) -> list[ast.FunctionDef | ast.ClassDef]:
 
 
 def lesson_of(path: Path) -> Lesson | None:
-    """Return the lesson whose number a file's name begins with; None for any other name.
+    """Return the lesson for a file whose name begins with its number; None for any other name.
 
     >>> lesson_of(Path("ada/04_ring.py")).title, lesson_of(Path("notes.py"))
     ('The ring, and when it wins', None)

@@ -1,4 +1,4 @@
-"""Grade a class: judge every lesson file of a folder, each without the files of the others."""
+"""Grade a class: check every lesson file in a folder, isolated from the other learners' files."""
 
 import shutil
 import subprocess
@@ -24,7 +24,7 @@ _NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "*venv*", "node_module
 
 @cache
 def can_confine() -> bool:
-    """Return whether this machine allows a run with a read-only view of the file system."""
+    """Return whether this machine can run a program with a read-only view of the file system."""
     module = str(virtual.hosting.confinement.__file__)
     return subprocess.run([sys.executable, "-I", module], capture_output=True).returncode == 0
 
@@ -75,7 +75,7 @@ def copied(root: Path, path: Path, hidden: tuple[str, ...]) -> Iterator[tuple[Pa
 
 
 def _not_copied(folder: str, names: list[str]) -> set[str]:
-    """Return the names that are not copied: symlinks, which may lead to other submissions, and installed packages."""
+    """Return the names to skip: symlinks, which may lead to other submissions, and installed packages."""
     return {name for name in names if Path(folder, name).is_symlink()} | _NOT_COPIED(folder, names)
 
 

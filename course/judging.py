@@ -1,4 +1,4 @@
-"""Judge a learner's file: check each exercise on virtual ranks by its result, calls, bytes and time."""
+"""Check each exercise of a learner's file on virtual ranks: its result, calls, bytes and time."""
 
 import ast
 import json
@@ -48,7 +48,7 @@ class JudgedExercise:
 
 @dataclass(frozen=True)
 class PredictedNumber:
-    """A learner's prediction, the right value, and why it is right."""
+    """A learner's prediction, the correct value, and an explanation."""
 
     name: str
     right: float
@@ -58,7 +58,7 @@ class PredictedNumber:
 
 @dataclass(frozen=True)
 class JudgedLesson:
-    """A learner's file, judged."""
+    """The results for a learner's file."""
 
     lesson: int
     file: str
@@ -108,7 +108,7 @@ def judge_exercise(
 
 
 def make_cluster(racks: int, world_size: int) -> Cluster:
-    """Return an exercise's network of 10 Gbit/s and 5 us per link; a trunk between racks is as thin as one link."""
+    """Return an exercise's network: links of 10 Gbit/s and 5 us. A trunk between racks has one link's bandwidth."""
     if racks:
         hosts = world_size // racks
         return place_round_robin(simcomm.two_level_tree(racks, hosts, "10 Gbit/s", "5 us", oversubscription=hosts))
@@ -125,7 +125,7 @@ class _Observed:
 
     @property
     def blocks(self) -> list[tuple[list[float], ...]]:
-        """The begin and end on every rank, of each block that all ranks have completed."""
+        """The begin and end of each block on every rank, for blocks that all ranks have completed."""
         return list(zip(*self.measured, strict=False))
 
     @property
@@ -152,7 +152,7 @@ class _Observed:
 
 @dataclass
 class _Trials:
-    """Trials of one exercise, one per world size until one is wrong."""
+    """Runs one exercise at each world size until a trial is wrong."""
 
     lesson: Lesson
     path: Path
@@ -183,7 +183,7 @@ class _Trials:
         return judged
 
     def _try(self, world_size: int) -> tuple[dict[str, Any] | None, Finished | None]:
-        """Return the error, if any, and the run, if it came to an end."""
+        """Return the error, if any, and the run, if it ended."""
         scratch = self.confinement.scratch if self.confinement is not None else None
         with TemporaryDirectory(prefix="ringlab-learn-", dir=scratch) as folder:
             arguments = (str(self.path), str(self.lesson.number), self.exercise.name, folder)
@@ -207,14 +207,14 @@ class _Trials:
             return self._mistake(finished), finished
 
     def _endless(self, stack: Path, why: str) -> dict[str, Any]:
-        """Return the line in which the CPU time ran out, or else the reason of the missing result."""
+        """Return the line at which the CPU time ran out, or else why the result is missing."""
         at = re.search(rf'File "{re.escape(str(self.path))}", line (\d+)', stack.read_text() if stack.exists() else "")
         if at is None:
             return {"text": f"no result: {why}"}
         return {"text": "endless: the loop or call in this line does not end", "line": int(at[1])}
 
     def _mistake(self, finished: Finished, kinds: tuple[str, ...] = ()) -> dict[str, Any] | None:
-        """Return the first finding of the virtual ranks, of any or of the given kinds, such as a deadlock."""
+        """Return the virtual ranks' first finding, optionally only of the given kinds, such as a deadlock."""
         for finding in finished.outcome.findings:
             if kinds and finding.kind not in kinds:
                 continue
@@ -223,7 +223,7 @@ class _Trials:
         return None
 
     def _wrong_calls(self, world_size: int) -> Iterator[dict[str, Any]]:
-        """Yield the calls that the exercise does not allow, and messages to other ranks than it allows."""
+        """Yield calls that the exercise forbids, and messages to ranks that it forbids."""
         allowed, receivers = self.exercise.calls, self.exercise.receivers
         for rank, calls in self.observed.calls.items():
             for call in calls:
@@ -236,7 +236,7 @@ class _Trials:
                     yield {"text": f"rank {rank} sends to rank {call.receiver}, not to {to}", "line": call.line}
 
     def _wrong_cost(self, world_size: int, elapsed: float, sent: int) -> Iterator[dict[str, Any]]:
-        """Yield each limit that a correct result exceeds or falls below."""
+        """Yield each cost limit that a correct result violates."""
         exercise, busy = self.exercise, self._busiest_line()
         if exercise.least_bytes is not None and sent < exercise.least_bytes(world_size):
             least = format_size(int(exercise.least_bytes(world_size)))
@@ -266,7 +266,7 @@ class _Trials:
             yield {"text": f"{took}: {exercise.hint}{where}", "line": int(line)}
 
     def _busiest_line(self) -> int:
-        """Return the learner's line that sends the most bytes, 0 if no line sends any."""
+        """Return the learner's line that sends the most bytes; 0 if no line sends any."""
         sent = Counter[int]()
         for calls in self.observed.calls.values():
             for call in calls:
@@ -275,7 +275,7 @@ class _Trials:
         return sent.most_common(1)[0][0] if sent else 0
 
     def _line_of(self, name: str) -> int:
-        """Return the line in which a learner's function begins, 0 if the file has no such function."""
+        """Return the first line of a learner's function; 0 if the function does not exist."""
         try:
             nodes = ast.parse(self.path.read_bytes()).body
         except SyntaxError:
@@ -300,7 +300,7 @@ def _read_observed(notes: Path, world_size: int) -> _Observed:
 
 
 def _sizes(nbytes: list[int]) -> str:
-    """Return sizes as text, each with its count.
+    """Return sizes as text, each with the number of its occurrences.
 
     >>> _sizes([100, 100, 7])
     '2 x 100 B, 7 B'

@@ -22,7 +22,7 @@ from virtual.ranks.watching import Watcher
 class LineNotes(TorchDispatchMode):
     """Records the line of a file that runs each operator of one rank, and the memory that the operator writes.
 
-    Lines of the exercise's functions and methods are preferred to the innermost line of the stack.
+    If lines of the exercise's functions and methods are on the stack, they take precedence over the innermost line.
     """
 
     def __init__(self, file: str, functions: Collection[str], others: Collection[str]) -> None:
@@ -52,11 +52,11 @@ class LineNotes(TorchDispatchMode):
         return results
 
     def here(self) -> int:
-        """Return the running line of the file, or 0."""
+        """Return the file's line that is running, or 0."""
         return self.locate()[0]
 
     def locate(self) -> tuple[int, str]:
-        """Return the running line of the file, and the function of torch.distributed that it called."""
+        """Return the file's line that is running, and the function of torch.distributed that it called."""
         frame: FrameType | None = sys._getframe(1)
         line, called = 0, ""
         while frame is not None:
@@ -82,7 +82,7 @@ class LineNotes(TorchDispatchMode):
             self.written.append((begin, begin + (last + 1) * tensor.element_size(), line))
 
     def profile(self, frame: FrameType, event: str, value: Any) -> None:
-        """Record the last return of the file's functions; called by the interpreter as its profiler."""
+        """Record the last return of the file's functions. The interpreter calls this as its profiler."""
         if event == "return" and frame.f_code.co_filename == self.file:
             outer = frame.f_code.co_qualname.partition(".")[0]
             if outer not in (*self.others, "<module>"):

@@ -1,4 +1,4 @@
-"""Lessons as notebooks: a notebook's cells as a script, and the cell of each line."""
+"""Lessons as notebooks: converts a notebook's cells to a script, and script lines back to cells."""
 
 import json
 from collections.abc import Iterator
@@ -15,20 +15,20 @@ NOTEBOOK = ".ipynb"
 
 
 class CellLine(NamedTuple):
-    """A line of a notebook: the number of its code cell, and of the line in that cell, from 1."""
+    """A line of a notebook: its code cell and its line in that cell, both counted from 1."""
 
     cell: int
     line: int
 
 
 class Script(NamedTuple):
-    """A learner's file as a script; ``cells`` has the place of each line if the file is a notebook."""
+    """A learner's file as a script. If the file is a notebook, ``cells`` maps each line to its cell."""
 
     path: Path
     cells: tuple[CellLine, ...] = ()
 
     def locate(self, judged: JudgedExercise) -> JudgedExercise:
-        """Return a judged exercise whose line is in the notebook's cell."""
+        """Return a judged exercise with its script line converted to a line of a notebook cell."""
         if not 0 < judged.line <= len(self.cells):
             return judged
         return replace(judged, line=self.cells[judged.line - 1].line, cell=self.cells[judged.line - 1].cell)

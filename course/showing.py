@@ -26,7 +26,7 @@ from virtual.ranks.watching import Watcher
 
 
 class Contents(NamedTuple):
-    """The values in the middle of each chunk of a rank's tensor over time, and the values that its messages carry."""
+    """A rank's tensor over time, as the values in the middle of its chunks, and the values of its messages."""
 
     places: list[int]  # of the values in the tensor
     seen: list[tuple[float, list[float]]]  # seconds, and the values then
@@ -35,7 +35,7 @@ class Contents(NamedTuple):
 
 
 class TensorWatcher(Watcher):
-    """Reads a rank's tensor whenever that rank posts something, and its messages."""
+    """Reads a rank's tensor and messages whenever the rank posts an operation."""
 
     def __init__(self, rank: Any, tensor: torch.Tensor, chunks: int) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class TensorWatcher(Watcher):
             self.look()
 
     def met(self, sender: Any, receiver: Any) -> None:
-        """Record the value of a message, and the chunk of the tensor that it comes from or goes to."""
+        """Record a message's value, and the tensor chunk that it comes from or goes to."""
         for half in (sender, receiver):
             if half.rank is self.rank:
                 part, sent = half.tensors[0], sender.tensors[0]

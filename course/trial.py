@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def load(path: Path, lesson: ModuleType) -> ModuleType:
-    """Run a learner's file as the given module, not as a program; return the module."""
+    """Execute a learner's file as an importable module, not as ``__main__``; return the module."""
     lesson.__file__ = str(path)
     sys.modules["lesson"] = lesson
     exec(compile(path.read_bytes(), str(path), "exec"), lesson.__dict__)
@@ -68,7 +68,7 @@ def load(path: Path, lesson: ModuleType) -> ModuleType:
 
 
 def numbers_in(predictions: Any) -> dict[str, float]:
-    """Return a learner's predictions that are numbers.
+    """Return the learner's predictions that are numbers.
 
     >>> numbers_in({"seconds": 2, "bytes": None})
     {'seconds': 2.0}

@@ -295,7 +295,7 @@ AnyClusterSection = Annotated[HereSection | NetworkSection, PlainValidator(_read
 
 
 def describe_foreign_key(section: type[ClusterSection], key: str) -> str | None:
-    """Return why ``section`` rejects a key that other sections accept, or None if no section accepts it."""
+    """Return why ``section`` rejects a key that other kinds of cluster accept; None if no kind accepts it."""
     sections: list[type[ClusterSection]] = [*TOPOLOGY_SECTIONS.values(), MachineSection, SystemSection]
     owners = [other.label for other in sections if key in other.key_names()]
     if not owners:

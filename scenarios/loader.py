@@ -64,7 +64,7 @@ class CollectiveComparison:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """Another cluster or other faults, predicted in addition to the scenario's own."""
+    """Another cluster or other faults to predict in addition to the scenario's own."""
 
     title: str
     cluster: Cluster
@@ -99,10 +99,11 @@ def read_title(reference: str | Path, overrides: Sequence[str] = (), values: Seq
 
 
 def load(reference: str | Path, overrides: Sequence[str] = ()) -> LoadedScenario:
-    """Return the scenario in a file or the shipped scenario of that name, after ``section.key=value`` overrides.
+    """Return the scenario in a file, or the built-in scenario of that name, with ``section.key=value`` overrides.
 
-    Paths of inputs start at the scenario's folder. For a shipped scenario they start at the current folder, except for
-    models that are shipped with it. A file of an algorithm is executed. Raise InputError with the file, key and value.
+    Paths of inputs are relative to the scenario's folder. For a built-in scenario they are relative to the current
+    folder, except for models that are shipped with it. An algorithm's file is executed. Raise InputError with the file,
+    key and value.
 
     >>> load("star8", ["cluster.hosts=4"]).cluster.world_size
     4
@@ -164,7 +165,7 @@ def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -
 
 
 def devices_to_predict(reference: str | Path, overrides: Sequence[str] = ()) -> int | None:
-    """Return the world size of a scenario that only contains a training on many devices, or None for other scenarios.
+    """Return the world size of a scenario that only has a training on many devices; None for other scenarios.
 
     Raise InputError with the file, key and value.
 
@@ -376,8 +377,9 @@ class Builder:
     def find_algorithm(
         self, reference: Reference | Sync, collective: str, clusters: Sequence[Cluster], key: str
     ) -> Algorithm:
-        """Return the algorithm that ``key`` names, with parameters that all clusters accept. Raise InputError with the
-        key.
+        """Return the algorithm that ``key`` names, with parameters that all clusters accept.
+
+        Raise InputError with the key.
         """
         with self.at(key):
             if reference.name == NCCL and not reference.parameters:
@@ -391,7 +393,7 @@ class Builder:
             return algorithm
 
     def _from_here(self, value: int | str) -> int | str:
-        """Return a parameter. The path of an algorithm's file becomes relative to the current folder."""
+        """Return a parameter; the path of an algorithm's file is made relative to the current folder."""
         return os.path.relpath(self.folder / value) if isinstance(value, str) and ".py" in value else value
 
 

@@ -19,7 +19,7 @@ Table = dict[str, Any]
 
 
 def shipped() -> dict[str, Path]:
-    """Return the scenario files of this package by name. Those in ``emulated/`` are for ``--emulate``.
+    """Return the built-in scenario files by name. Those in ``emulated/`` are for ``--emulate``.
 
     >>> [name for name in shipped() if "/" not in name]
     ['dgx-h100', 'faults', 'quickstart', 'resnet34-cifar10', 'rtx4090-4x', 'star8', 'two-p5', 'two-racks']
@@ -30,7 +30,7 @@ def shipped() -> dict[str, Path]:
 
 
 def find(reference: str) -> Path:
-    """Return the path of a shipped scenario or of a user's file. Raise InputError that suggests a name."""
+    """Return the path of a built-in scenario or of a user's file. Raise InputError that suggests a name."""
     if reference in shipped():
         return shipped()[reference]
     path = Path(reference)
@@ -161,7 +161,7 @@ EXAMPLES = {
 
 
 def beginnings() -> dict[str, tuple[Path, ...]]:
-    """Return the files of each example and of each shipped scenario, by the name that ``ringlab init`` takes.
+    """Return the files of each example and each built-in scenario, by the name that ``ringlab init`` accepts.
 
     >>> [path.name for path in beginnings()["llama-fsdp"]]
     ['llama_fsdp.toml']

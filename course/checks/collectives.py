@@ -25,12 +25,12 @@ SMALL = (9, torch.int64), (3, torch.float64), (1, torch.float32)  # also fewer e
 
 
 def values(rank: int, elements: int = ELEMENTS, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Return a rank's test data as in ``value_at``: integers whose sums are exact in every order."""
+    """Return a rank's test data (see ``value_at``): integers whose sums are exact in any order."""
     return torch.arange(elements, dtype=dtype) % PLACES + OWN * COUNTS**rank
 
 
 def expect_sum(got: torch.Tensor, ranks: Iterable[int], name: str, elements: int | None = None) -> None:
-    """Raise WrongAnswerError unless a tensor is the sum of these ranks' values; say whose values it holds."""
+    """Raise WrongAnswerError unless a tensor is the sum of these ranks' values. The error lists what it contains."""
     ranks = list(ranks)
     if len(got) != (elements or len(got)):
         raise WrongAnswerError(f"{name} must have {elements} elements, not {len(got)}", got, [0])
@@ -48,7 +48,7 @@ def expect_sum(got: torch.Tensor, ranks: Iterable[int], name: str, elements: int
 
 
 def contents(value: float, place: int) -> str:
-    """Return in words which ranks' values an element is the sum of.
+    """Describe an element as the sum of ranks' values.
 
     >>> contents(float(2 * values(0)[3] + values(2)[3]), 3), contents(7.5, 3), contents(float(values(1)[2]), 3)
     ("rank 0's 2 times and rank 2's", '7.5', "rank 1's, from another place")
@@ -93,7 +93,7 @@ def all_reduce(lesson: ModuleType) -> None:
 def check_sums(
     lesson: ModuleType, function: Callable[[torch.Tensor], object], cases: Iterable[tuple[int, torch.dtype]]
 ) -> None:
-    """Call an all_reduce for each number of elements and type; measure the first call."""
+    """Call an all_reduce for each number of elements and each dtype. Only the first call is measured."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
     for number, (elements, dtype) in enumerate(cases):
         tensor = values(rank, elements, dtype)

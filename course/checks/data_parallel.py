@@ -29,7 +29,7 @@ ODD_BUCKETS = [128, 120, 128]  # one layer each, whether its weight or its bias 
 
 
 class SlowBackward(torch.autograd.Function):
-    """Takes virtual time in backward."""
+    """Takes virtual time in its backward pass."""
 
     @staticmethod
     def forward(ctx: Any, inputs: torch.Tensor) -> torch.Tensor:
@@ -52,7 +52,7 @@ def model() -> nn.Sequential:
 
 
 def odd_model() -> nn.Sequential:
-    """Return a float64 model of layers of unlike sizes, with biases."""
+    """Return a float64 model whose layers have different sizes, with biases."""
     torch.manual_seed(1)
     return nn.Sequential(*(nn.Linear(*pair, dtype=torch.float64) for pair in pairwise(ODD_WIDTHS)))
 
@@ -120,7 +120,7 @@ def overlapped_gradients(lesson: ModuleType) -> None:
 
 
 def bucket_bytes(world_size: int) -> list[int]:
-    """Return the bytes of every all_reduce of a rank's check."""
+    """Return the bytes of each all_reduce in a rank's check."""
     step = [BUCKET] * (LAYERS // 2) + [LAYER] * (LAYERS % 2)
     return STEPS * step + 2 * ODD_BUCKETS
 

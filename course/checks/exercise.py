@@ -53,11 +53,11 @@ class Exercise:
 
 @dataclass(frozen=True)
 class Shown:
-    """How ``--show`` runs a lesson's file, and which library algorithm it plays next to the file's run.
+    """How ``--show`` runs a lesson's file, and which library algorithm the player shows next to it.
 
-    With ``call`` each rank calls a learner's function on a float32 tensor, and the player shows the buffers. They end
-    with the sum of all ranks' tensors, or with the tensor of ``root``. With ``record`` the file's ``main`` runs, and
-    ``record`` first makes the module append a ``StageSpan`` to a list for each forward and backward. Otherwise the
+    With ``call``, each rank calls a learner's function on a float32 tensor, and the player shows the buffers. They must
+    end as the sum of all ranks' tensors, or as the tensor of ``root``. With ``record``, the file's ``main`` runs, and
+    ``record`` first makes the module append a ``StageSpan`` to a list for each forward and backward. Otherwise, the
     file runs as a program.
     """
 
@@ -71,7 +71,7 @@ class Shown:
 
 
 class StageSpan(NamedTuple):
-    """A forward or backward of one micro batch on one rank, in seconds of virtual time."""
+    """The forward or backward of one micro-batch on one rank, in seconds of virtual time."""
 
     name: str  # "forward" or "backward"
     schedule: int  # from 0, in the order in which the file runs them
@@ -81,7 +81,7 @@ class StageSpan(NamedTuple):
 
 
 class LearnerCall(NamedTuple):
-    """A communication call of the learner's file, as its rank made it."""
+    """A communication call from the learner's file on one rank."""
 
     name: str  # of the function of torch.distributed: "isend"
     line: int
@@ -91,7 +91,7 @@ class LearnerCall(NamedTuple):
 
 @dataclass(frozen=True)
 class Predicted:
-    """The right value of a prediction, and one sentence that says why."""
+    """The correct value of a prediction, with a one-sentence explanation."""
 
     value: float
     why: str
@@ -99,7 +99,7 @@ class Predicted:
 
 @contextmanager
 def measuring(lesson: ModuleType, is_measured: bool = True) -> Iterator[None]:
-    """Measure the virtual time and the bytes of this rank inside the block. The slowest measured block counts."""
+    """Measure this rank's virtual time and bytes inside the block. Only the slowest measured block counts."""
     import torch.distributed as dist
 
     group: Any = dist.group.WORLD
@@ -114,7 +114,7 @@ MEASURED = "__measured__"  # in a learner's module: begin and end of each measur
 
 
 def expect_equal(got: Tensor | None, wanted: Tensor, name: str) -> None:
-    """Raise WrongAnswerError that names the first element which differs."""
+    """Raise WrongAnswerError that names the first element that differs."""
     if not hasattr(got, "isclose") or got is None:
         raise WrongAnswerError(f"{name} must be a tensor, not {got!r}")
     if got.shape != wanted.shape:
@@ -140,10 +140,10 @@ def expect_equal(got: Tensor | None, wanted: Tensor, name: str) -> None:
 def expect_close(
     got: Any, wanted: float, name: str, within: float = 1e-3, mistakes: Mapping[str, float] | None = None
 ) -> None:
-    """Raise WrongAnswerError unless a number is within a fraction of the right one.
+    """Raise WrongAnswerError unless a number is within a given relative error of the correct one.
 
-    ``mistakes`` maps the name of a common mistake to the number that results from it. A number that no mistake explains
-    is compared with the right one by their ratio.
+    ``mistakes`` maps each common mistake to the number that it produces. If no mistake matches, the error gives the
+    ratio to the correct number.
     """
     number = read_number(got)
     if number is None:
@@ -156,7 +156,7 @@ def expect_close(
 
 
 def read_number(got: Any) -> float | None:
-    """Return a number, NumPy scalar or tensor of one element as a float; None for anything else.
+    """Return a number, NumPy scalar or one-element tensor as a float; None for anything else.
 
     >>> read_number(3), read_number("3"), read_number(None), read_number(True)
     (3.0, None, None, None)
@@ -170,7 +170,7 @@ def read_number(got: Any) -> float | None:
 
 
 def times(ratio: float, within: float = 1e-3) -> str:
-    """Return in words a ratio to the right number; "" unless the ratio is a simple one.
+    """Describe a simple ratio to the correct number in words; "" for other ratios.
 
     >>> times(2.0), times(0.25), times(-1.0), times(1000.0), times(1.37)
     ('2 times that', '1/4 of that', 'the wrong sign', '1000 times that', '')

@@ -19,7 +19,7 @@ def racks(world_size: int) -> list[list[int]]:
 
 
 def layouts(world_size: int) -> list[list[list[int]]]:
-    """Return the racks of the lesson, neighbors in one rack, and racks of two."""
+    """Return three layouts: the lesson's racks, two racks of neighboring ranks, and racks of two ranks."""
     half = world_size // 2
     return [
         racks(world_size),
@@ -54,7 +54,7 @@ def hierarchical_all_reduce(lesson: ModuleType) -> None:
 
 
 def seconds(p: int, nbytes: float) -> float:
-    """Return the time of rings inside the racks, then an exchange of all parts over the trunk, which they share."""
+    """Return the time of rings inside the racks plus an exchange of all parts over the shared trunk."""
     hosts = p // 2
     inside = 2 * (hosts - 1) * (ALPHA + nbytes / hosts * BETA)
     return inside + 2 * (2 * ALPHA + nbytes / 2 * BETA)

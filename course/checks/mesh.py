@@ -1,4 +1,4 @@
-"""Checks of lesson 11: the choice of a mesh, compared with all meshes that ``ringlab search`` predicts."""
+"""Checks of lesson 11: the chosen mesh is compared with all meshes that ``ringlab search`` predicts."""
 
 from functools import cache
 from types import ModuleType
@@ -26,7 +26,7 @@ def meshes() -> FoundMeshes:
 
 
 def numbers_of(mesh: Any, whose: str) -> list[int]:
-    """Return the numbers of all meshes that match a learner's; they differ in the slices of a pipeline's stage."""
+    """Return the indices of all meshes that match the learner's. They differ in the stage's number of slices."""
     if not isinstance(mesh, dict) or set(mesh) != set(KEYS):
         raise WrongAnswerError(f"{whose} must be a dict with the keys {', '.join(KEYS)}, not {mesh!r}")
     for key, value in mesh.items():

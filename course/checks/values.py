@@ -1,4 +1,4 @@
-"""Values whose sum shows which ranks it contains, and how often."""
+"""Test values whose sum reveals which ranks it contains, and how often."""
 
 PLACES, OWN, COUNTS = 5, 100, 4  # an element encodes its place modulo 5, and up to 3 times each rank
 
@@ -13,7 +13,7 @@ def value_at(rank: int, place: int) -> float:
 
 
 def counts_in(value: float) -> dict[int, int]:
-    """Return how often each rank's value is in a sum; an empty dict for any other number.
+    """Return how often each rank's value is in a sum; an empty dict if the number is not such a sum.
 
     >>> counts_in(value_at(0, 3) + 2 * value_at(2, 3)), counts_in(7.5)
     ({0: 1, 2: 2}, {})
