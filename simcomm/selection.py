@@ -112,7 +112,6 @@ class _Contender:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the time is known exactly."""
         return self.least == self.most
 
 

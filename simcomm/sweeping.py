@@ -134,7 +134,6 @@ def _check_arguments(
     calibration: Calibration | None,
     faults: Faults,
 ) -> tuple[tuple[Algorithm, ...], tuple[Cluster, ...], tuple[int, ...]]:
-    """Return the algorithms, the clusters with their transports, and the sizes in bytes. Raise InputError."""
     if isinstance(algorithms, str | Algorithm):
         algorithms = [algorithms]
     named = check_several("algorithms", algorithms, of="algorithms")

@@ -97,7 +97,6 @@ def _read_graphml(text: str) -> dict[str, Any]:
 
 
 def _values(element: ElementTree.Element, keys: dict[str | None, ElementTree.Element]) -> dict[str, Any]:
-    """Return the values of a node or an edge, by name."""
     where, values = f"{element.tag} {quote(' - '.join(element.attrib.values()))}", dict[str, Any]()
     for data in element:
         key = keys.get(data.get("key"))

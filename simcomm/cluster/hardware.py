@@ -105,7 +105,6 @@ def find_link(name: str) -> LinkSpec:
 
 
 def _line_rate(figures: Part) -> float | None:
-    """Return the line rate in bytes/s per direction, or None if unknown."""
     if "lane_rate" in figures:
         encoding = Fraction(figures["encoding"].value) if "encoding" in figures else 1
         return float(parse_bandwidth(figures["lane_rate"].value) * int(figures["lanes"].value) * encoding)
@@ -113,7 +112,6 @@ def _line_rate(figures: Part) -> float | None:
 
 
 def _usable_rate(figures: Part) -> float | None:
-    """Return the usable bandwidth in bytes/s, or None if unknown."""
     if "usable_bandwidth" in figures:
         return parse_bandwidth(figures["usable_bandwidth"].value)
     rate = _line_rate(figures)

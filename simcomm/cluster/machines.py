@@ -85,7 +85,6 @@ def _part_of(index: int, count: int, parts: int) -> int:
 
 
 def _add_host(graph: "nx.DiGraph[str]", name: str, number: int, machine: Machine) -> None:
-    """Add sockets, their memories and PCIe switches."""
     assert machine.pcie is not None
     for socket in range(machine.sockets):
         graph.add_node(f"{name}.cpu{socket}", kind="cpu", machine=number)
@@ -234,7 +233,6 @@ def _port(machine: Machine) -> LinkSpec:
 
 
 def _add_leaves(graph: "nx.DiGraph[str]", machine: Machine, per_leaf: int) -> list[str]:
-    """Link every NIC to the leaf switch of its rail. Return the leaves in order."""
     rails = 1 + max(graph.nodes[nic]["rail"] for nic in _nics(graph))
     leaves: dict[str, None] = {}
     for nic in _nics(graph):

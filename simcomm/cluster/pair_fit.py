@@ -58,7 +58,6 @@ def fit_pair(probes: PairProbes, ranks: int | None = None) -> Transport:
 
 
 def _check_numbers(probes: PairProbes) -> None:
-    """Raise InputError for numbers that are not finite or are out of range."""
     pending: list[object] = [*asdict(probes).items()]
     while pending:
         entry = pending.pop()
@@ -116,7 +115,6 @@ def _check_goodput(probes: PairProbes, rate: float) -> None:
 
 
 def _large_arrived(probes: PairProbes) -> SizeTimes:
-    """Return the arrival times in seconds of messages of at least 1 MiB, by size."""
     return sorted(point for point in probes.arrived if point[0] >= 1 << 20)
 
 
@@ -194,7 +192,6 @@ def _own(probes: PairProbes, both: float) -> tuple[float, float]:
 
 
 def _left_behind(probes: PairProbes, rate: float) -> float:
-    """Return the mean number of bytes still in flight when a large send returns."""
     arrived = dict(probes.arrived)
     in_flight = [(arrived[nbytes] - done) * rate for nbytes, done in probes.send_done if nbytes >= LARGE]
     return max(0.0, sum(in_flight) / len(in_flight))

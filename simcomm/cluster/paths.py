@@ -237,7 +237,6 @@ def _leaves(src: Ints, dst: Ints, nodes: int) -> tuple[Ints, Ints]:
 
 
 def _neighbours(nodes: Ints, leaf_links: Ints, far_ends: Ints) -> Ints:
-    """Return each node, or its neighbor if it is a leaf."""
     links = leaf_links[nodes]
     return np.where(links < 0, nodes, far_ends[links]) if len(far_ends) else nodes
 
@@ -348,7 +347,6 @@ PLAIN = PathFinder(_measure, _descend)
 
 @cache
 def _compiled() -> PathFinder:
-    """Return the compiled search, or the Python one if numba is disabled."""
     try:
         from simcomm.jit import compile_and_cache  # imports numba, which is slow
     except InputError:  # NUMBA_DISABLE_JIT is set; the simpy engine still works

@@ -85,7 +85,6 @@ def make_room(cluster: Cluster, ranks: int) -> Cluster:
 
 
 def _groups(cluster: Cluster) -> list[list[str]]:
-    """Return the hosts of each machine or switch, in the order of the cluster's hosts."""
     check_cluster(cluster, Cluster)
     groups: dict[object, list[str]] = {}
     for host in cluster.hosts:

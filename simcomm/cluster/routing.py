@@ -258,7 +258,6 @@ def _replace_routes(routes: RouteLinks, numbers: npt.NDArray[Any], others: Route
 
 
 def _memory_stops(graph: "nx.DiGraph[str]", route: Route) -> list[str]:
-    """Return the host memories through which a route must pass."""
     machines = [graph.nodes[node].get("machine") for node in route]
     if machines[0] == machines[-1]:
         far = _distance(graph, route) > min(_reach(graph, route[0]), _reach(graph, route[-1]))
@@ -280,7 +279,6 @@ def _distance(graph: "nx.DiGraph[str]", nodes: Sequence[str]) -> int:
 
 
 def _reach(graph: "nx.DiGraph[str]", node: str) -> int:
-    """Return the index in P2P_LEVELS of a node's own level."""
     return P2P_LEVELS.index(graph.nodes[node].get("p2p_level", "SYS"))
 
 

@@ -110,7 +110,6 @@ def _message_columns(inputs: EngineInput, timing: Timing, base: float) -> dict[s
 
 
 def _receiver_columns(inputs: EngineInput, arrived: Indices) -> dict[str, npt.NDArray[Any]]:
-    """Return the columns for the receiver's side of messages."""
     columns, (sends, receives) = inputs.schedule.table().columns, _halves(inputs)
     count = shrink(columns.count, sends[arrived])
     receive = receives[arrived]

@@ -207,7 +207,6 @@ def _message_time(comm: Communicator, network: NodeNetwork, protocol: str, value
 
 
 def _memory_hop(comm: Communicator, protocol: str, values: Parameters) -> float:
-    """Return the latency of a hop between two GPUs through host memory, in us."""
     return values[f"hop.shm.{'ll' if protocol == 'll' else 'simple'}"] * aged(comm, values)
 
 

@@ -143,7 +143,6 @@ def _seconds_a_byte(system: System) -> float:
 
 
 def _machine(system: System, comm: Communicator, values: Parameters) -> Machine:
-    """Return a node, which is a host or an NVLink domain, with the bandwidths and latencies of NCCL's hops."""
     host = comm.host
     over_pcie = [HopGroup(hop.kind, 1, host.pcie_rate) for hop in comm.hops if hop.kind in ("p2p", "p2p_far", "shm")]
     rates = {hop: hop_rate(comm, hop, values) for hop in over_pcie or [HopGroup("p2p", 1, host.pcie_rate)]}

@@ -223,7 +223,6 @@ def _hops(
     *,
     is_closed: bool,
 ) -> tuple[HopGroup, ...]:
-    """Return the hops inside a node. With NCCL_SHM_DISABLE, NICs replace host memory."""
     hops = ring_hops(host, groups, is_closed=is_closed)
     if not settings.shm_disable or all(hop.kind != "shm" for hop in hops):
         return hops

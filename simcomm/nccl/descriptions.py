@@ -352,7 +352,6 @@ def _gpu_of(where: str, known: Mapping[str, Any]) -> Gpu:
 
 
 def _defaults(gpu: Gpu, known: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the default of each key."""
     gpus, nodes, net = known["gpus"], known["nodes"], known.get("net")
     usual_layout = "switches" if gpu.name == "K80" else "socket" if gpus <= 4 else "two"
     layout = known.get("layout", usual_layout)

@@ -86,7 +86,6 @@ def _outside_versions(version: tuple[int, int], others: Sequence[System]) -> lis
 
 @cache
 def _checked() -> tuple[System, ...]:
-    """Return the systems that Ringlab ships and fits may use."""
     hidden = put_aside()
     return tuple(system for slug, system in read_systems().items() if slug not in hidden and not system.skip)
 
@@ -312,7 +311,6 @@ def _list_candidates(
 
 
 def _notes(system: System, comm: Communicator) -> tuple[str, ...]:
-    """Return the prediction's assumptions and limits, in words."""
     known = ("nccl",) if comm.settings.version else ()
     guesses = {"nccl": f"NCCL's version (nccl) is a guess: {'.'.join(map(str, system.version))}",
                "nic": f"the rate of a host's NICs (nic) is a guess: {system.nic:g} GB/s"}  # fmt: skip

@@ -91,7 +91,6 @@ def find_route(comm: Communicator, collective: str, choice: Choice, values: Para
 
 
 def _crossings(comm: Communicator, collective: str, algorithm: str) -> int:
-    """Return the number of consecutive hops between nodes."""
     once = comm.nodes - 1 if algorithm == "ring" else ceil(log2(comm.nodes))
     return 2 * once if collective == "all_reduce" else once
 
@@ -166,7 +165,6 @@ def _ll_messages(comm: Communicator, collective: str, algorithm: str, sizes: Flo
 def _simple_times(
     comm: Communicator, algorithm: str, sizes: Floats, load: Floats, route: CandidateRoute, values: Parameters
 ) -> Floats:
-    """Return the times of Simple in us."""
     channels = open_channels(comm)
     chunk = (comm.settings.buffer_bytes or BUFFER) / 2
     loops = np.maximum(1.0, sizes / (comm.ranks * channels * chunk))

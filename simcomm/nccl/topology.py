@@ -85,7 +85,6 @@ def _has_nvlink(host: GpuHost, a: int, b: int) -> bool:
 
 
 def _mesh_links(a: int, b: int) -> int:
-    """Return the number of NVLinks between two GPUs of the hybrid cube mesh."""
     low, high = sorted((a % 8, b % 8))
     if low // 4 == high // 4:
         return CUBE_MESH.get((low % 4, high % 4), 0)
@@ -142,8 +141,6 @@ def pcie_graph(host: GpuHost) -> "nx.DiGraph[str]":
 
 
 class _Stream:
-    """Bytes from one GPU to another that share links with other streams."""
-
     def __init__(self, number: int, links: tuple[Link, ...]) -> None:
         self.links = links
         self.arrival: tuple[float, tuple[int, ...]] = (0.0, (number,))

@@ -90,7 +90,6 @@ def time_collective(
 def _division(
     call: CollectiveCall, calibration: Calibration, rank: int, world_size: int, measured_s: float | None
 ) -> float:
-    """Return the seconds that a rank needs to divide its part of a mean."""
     reduced = reduced_slice(call.algorithm.spec, rank, world_size, call.root, call.elements)
     share = float(reduced.stop - reduced.start) / max(1, call.elements)
     whole_s = _local_seconds(calibration, call.nbytes) if measured_s is None else measured_s
@@ -98,7 +97,6 @@ def _division(
 
 
 def _local_seconds(calibration: Calibration, nbytes: int) -> float:
-    """Return the calibrated seconds to reduce ``nbytes`` locally."""
     points = calibration.reduction.points
     return read_curve(points, nbytes) if points and nbytes else calibration.reduction.per_byte * nbytes
 
@@ -362,7 +360,6 @@ def _time_overlapped(
 def _bucket_times(
     buckets: Sequence[Bucket], point: OverlapPoint | None, carry: Callable[[int], float] | None, turns: float
 ) -> tuple[list[float], float]:
-    """Return the time of each bucket, and the overlap slowdown per second of communication."""
     if carry is None:
         assert point is not None
         return [read_curve(point.all_reduce, bucket.nbytes) for bucket in buckets], point.overlap_slowdown

@@ -188,7 +188,6 @@ def _collective_of(simulation: Simulation, schedule: Schedule, rank: int, buffer
 
 
 def _copy_results(working: list[Buffer], buffers: Sequence[Array] | None, spec: Spec, root: int, op: str) -> None:
-    """Copy the results into the user's buffers, divided by the number of ranks for a mean."""
     for rank, buffer in enumerate(() if buffers is None else buffers):
         result = working[rank].data
         assert result is not None

@@ -109,7 +109,6 @@ class NcclModel(NetworkModel):
 
 
 def _is_own(algorithm: Algorithm | None) -> bool:
-    """Return whether the algorithm is NCCL's own collective."""
     return algorithm is not None and not algorithm.has_program
 
 

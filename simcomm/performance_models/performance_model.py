@@ -179,7 +179,6 @@ def has_point(points: Sequence[ComputePoint] | Sequence[OverlapPoint], training:
 
 
 def _check_no_messages(training: Training, options: SimulationOptions) -> None:
-    """Raise InputError if an engine or faults are requested for a sync without messages."""
     no_messages = f"gradient_sync {training.sync_name!r} is predicted by formula, without simulated messages, so it"
     if options.faults != NO_FAULTS:
         raise InputError(f"{no_messages} does not support faults; remove the faults, or use an algorithm such as ring")

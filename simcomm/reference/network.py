@@ -175,7 +175,6 @@ class Network:
         return [flow for flow in self.flows if flow in affected]
 
     def _end(self, done: list[Flow]) -> None:
-        """Remove finished flows from their links, and resume their processes."""
         self._advance()
         for flow in done:
             self.flows.remove(flow)

@@ -201,7 +201,6 @@ def without_idle_links(routes: Routes, private: Bools) -> Routes:
 
 
 def _hold_back(routes: Routes, private: Bools, begin: int, end: int) -> Bools:
-    """Return which hops of the routes ``begin`` to ``end`` - 1 can limit a message."""
     counts = np.diff(routes.first_hop[begin : end + 1])
     link = routes.hop_link[routes.first_hop[begin] : routes.first_hop[end]]
     first, route = routes.first_hop[begin:end] - routes.first_hop[begin], np.repeat(np.arange(end - begin), counts)

@@ -117,7 +117,6 @@ class ChannelRun:
             self.finished = np.broadcast_to(self._advance(times, steps), p)
 
     def _is_uniform(self, p: int) -> bool:
-        """Return whether all ranks have the same delays, rates and sizes."""
         if not self.links_alike:
             return False
         blocks = self._nbytes[: 2 * p * int(self.rows.is_shifted.any() and len(self._nbytes) // (2 * p))]
@@ -125,7 +124,6 @@ class ChannelRun:
         return bool((blocks == blocks[:, :1]).all())
 
     def _advance(self, times: Floats, steps: int) -> Floats:
-        """Return each rank's end time, given its start time in ``times``."""
         may_skip = not (self.faults.is_random or len(self.begun) or self.fails_at is not None)
         step = done = 0
         while step < steps:

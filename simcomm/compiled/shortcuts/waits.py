@@ -81,7 +81,6 @@ class _Waiting:
         )
 
     def _posted(self, rank: int, step: int) -> bool:
-        """Return whether a rank posted a step."""
         last = self.run.halted_step[rank]
         return bool(last > step or (last == step and self.run.halted_since[rank] < inf))
 
@@ -149,7 +148,6 @@ def _legs(channel: ChannelRun, rank: int, step: int) -> Iterator[Message | Span]
 
 
 def _message(channel: ChannelRun, row: int, step: int, src: int, end: float) -> Message:
-    """Return the message that a rank sends in a row."""
     dst, nbytes = (src + int(channel.rows.away[row])) % channel.ranks, channel.nbytes(row)
     posted = channel.begun.item(step, src), channel.begun.item(step, dst)
     return Message(

@@ -108,7 +108,6 @@ def _missing(keys: Mapping[str, KeyValue], named: Sequence[tuple[str, FilePlace]
 
 
 def _gpu_of(keys: Mapping[str, KeyValue]) -> Gpu | None:
-    """Return the GPU that the keys name, or None if it is unknown."""
     line = {key: entry.value for key, entry in keys.items() if key in ("gpu", "machine")}
     try:
         return describe_system("the machine", {"nodes": 1, "gpus": 1, "net": "ib", "nic": 1.0, **line}).gpu
@@ -117,7 +116,6 @@ def _gpu_of(keys: Mapping[str, KeyValue]) -> Gpu | None:
 
 
 def _named_gpus(facts: Facts) -> list[tuple[str, FilePlace]]:
-    """Return the GPU names in the files, with their locations."""
     named = [(table.run.gpu_name, table.place) for table in facts.of(MeasuredRun) if table.run.gpu_name]
     named += [(board.name, board.place) for board in facts.of(GpuSeen)]
     return named + [(slot.name, slot.place) for slot in facts.of(PcieSlot) if slot.kind == "gpu" and slot.name]
@@ -194,7 +192,6 @@ def _kind_of_link(paths: list[str], joined: list[str], gpu: Gpu | None) -> str:
 
 
 def _nvlink_rate(gpu: Gpu) -> float:
-    """Return the bandwidth of one NVLink of a GPU's generation in one direction, in GB/s."""
     figures = parts("generation")[gpu.generation]
     return find_link(figures["nvlink"].value if "nvlink" in figures else "NVLink 2").bandwidth / 1e9
 
@@ -235,7 +232,6 @@ def _name_of_network(name: str, gpu: Gpu | None) -> str | None:
 
 
 def _network(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Iterator[tuple[str, KeyValue]]:
-    """Yield the network between the hosts, and the bandwidth of a host's NICs."""
     used = [(_name_of_network(network.name, gpu), network.place) for network in facts.of(NetworkUsed)]
     used += [(_name_of_network(hop.detail, gpu), hop.place) for hop in facts.of(LoggedHop) if hop.transport == "NET"]
     named = next(((name, place) for name, place in used if name not in (None, "tcp")), None)
@@ -300,7 +296,6 @@ def _nics(
 
 
 def _software(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Iterator[tuple[str, KeyValue]]:
-    """Yield NCCL's version, and the GPUs per process."""
     versions = [(library.version, library.place) for library in facts.of(LibraryVersion)]
     versions += [(table.run.version, table.place) for table in facts.of(MeasuredRun) if table.run.version]
     for version, place in versions[:1]:
@@ -311,7 +306,6 @@ def _software(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> It
 
 
 def _seen(facts: Facts) -> Iterator[tuple[str, KeyValue]]:
-    """Yield whether the log shows the use of P2P and GPUDirect RDMA."""
     inside = [hop for hop in facts.of(LoggedHop) if hop.transport in ("P2P", "SHM")]
     shared = [hop for hop in inside if hop.transport == "SHM"]
     if inside:

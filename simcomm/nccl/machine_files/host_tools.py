@@ -39,7 +39,6 @@ def read(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
 
 
 def _slots(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
-    """Yield the slot of each device that lspci lists."""
     bus, name, can = "", "", (0, 0)
     for line in lines:
         if match := DEVICE.match(line.text):
@@ -59,7 +58,6 @@ def _kind(name: str) -> str:
 
 
 def _ports(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
-    """Yield the ports that ibstat, ibstatus and ethtool list."""
     name, rate, up, layer, last = "", 0.0, False, "", None
     for line in lines:
         if match := PORT.match(line.text):

@@ -50,11 +50,9 @@ class TopologyReader:
             taken(attributes)
 
     def end(self, _: str) -> None:
-        """Read the end of an element."""
         self.path.pop()
 
     def place(self) -> FilePlace:
-        """Return the parser's position."""
         return FilePlace(self.file, self.parser.CurrentLineNumber)
 
     def number(self, attributes: dict[str, str], key: str, usual: float = 0.0) -> float:
@@ -67,14 +65,12 @@ class TopologyReader:
         return float(text)
 
     def take_cpu(self, attributes: dict[str, str]) -> None:
-        """Add the CPU vendor."""
         is_arm = attributes.get("arch", "").startswith(("arm", "aarch"))
         vendor = "arm" if is_arm else VENDORS.get(attributes.get("vendor", ""))
         if vendor:
             self.facts.append(Processor(self.place(), vendor))
 
     def take_pci(self, attributes: dict[str, str]) -> None:
-        """Add the slot of a device."""
         kind = attributes.get("class", "")
         name = "gpu" if kind.startswith(GPU_CLASSES) else "nic" if kind.startswith(NIC_CLASSES) else "bridge"
         speed = attributes.get("link_speed", "").split(" ")[0]
@@ -82,7 +78,6 @@ class TopologyReader:
         self.facts.append(PcieSlot(self.place(), attributes.get("busid", ""), name, GT.get(speed, 0), lanes))
 
     def take_nvlink(self, attributes: dict[str, str]) -> None:
-        """Add the NVLinks of a GPU."""
         self.facts.append(NvLinks(self.place(), attributes.get("tclass") == SWITCHED))
 
     def take_net(self, attributes: dict[str, str]) -> None:

@@ -127,7 +127,6 @@ class _Reader:
         return self.lines[at].place(self.file)
 
     def skip(self, line: int, reason: str) -> None:
-        """Add a skipped row."""
         self.skipped.append((line, reason))
         check_read(self.file, len(self.skipped), Gigabyte.ENTRIES, "broken rows")
 
@@ -204,7 +203,6 @@ class _Reader:
             self.skip_wrong(f"{self.place(at)}: {wrong} values out of bounds, by nccl-tests' own check; {NOT_IT}")
 
     def skip_wrong(self, reason: str) -> None:
-        """Skip all rows of a table because of wrong values."""
         for row in self.printed:
             self.skip(row.place.line, reason)
         self.printed = []
@@ -238,7 +236,6 @@ class _Reader:
         return at + 1
 
     def take(self, row: PrintedRow) -> None:
-        """Add a row, unless its time is that of the launch."""
         if self.columns is not None and any(column.what == "cputime" for column in self.columns.columns):
             self.skip(row.place.line, f"{row.place}: the column cputime {OF_LAUNCH}")
             return
@@ -299,7 +296,6 @@ class _Reader:
         return devices if is_whole and is_one_group and not self.is_cut else []
 
     def _keep_run(self) -> None:
-        """Store the run that was read so far."""
         devices, known = self.listed(), list(self.devices.values())
         ranks, nodes = (len(devices), len({device.host for device in devices})) if devices else self.counted
         guesses = list(self.guesses)
@@ -317,14 +313,12 @@ class _Reader:
         self.rows, self.guesses, self.counted, self.first = [], [], (0, 0), 0
 
     def end_run(self) -> None:
-        """End a table and its run."""
         self.end_table()
         self._keep_run()
         self.devices, self.apart, self.is_cut, self.named, self.in_process = {}, set(), False, "", 1
 
 
 def _check_rows(rows: Sequence[PrintedRow], call: Call) -> tuple[list[MeasuredRow], list[tuple[int, str]]]:
-    """Return the consistent rows, and the line and reason of each inconsistent row."""
     checked, broken = list[MeasuredRow](), list[tuple[int, str]]()
     for row in rows:
         try:
@@ -335,7 +329,6 @@ def _check_rows(rows: Sequence[PrintedRow], call: Call) -> tuple[list[MeasuredRo
 
 
 def _hints_of_name(file: str) -> Iterator[str]:
-    """Yield each collective that a file's name mentions."""
     for match in HEADING.finditer(Path(file).stem.replace(".", " ").replace("_perf", "")):
         yield collective_of(match[1]) or ""
 

@@ -125,7 +125,6 @@ def _header_cells(text: str, separator: str) -> list[str]:
 
 
 def _column(cell: str, before: Sequence[Column]) -> Column:
-    """Return the column that a heading such as ``oop_busbw`` or ``time (us)`` names."""
     unit = re.search(r"[(\[_ ]([kmg]i?b|us|µs|ms|s)\b", cell)
     name = re.sub(r"[^a-z]", "", re.sub(r"[(\[].*|_(?:[kmg]i?b|us|ms|s|gbps|bytes)$", "", cell))
     placed = re.match(r"(ip|inplace|oop|outofplace|out)(?=.)", name)

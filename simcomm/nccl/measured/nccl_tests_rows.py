@@ -183,7 +183,6 @@ def _is_consistent(nbytes: float, factor: float | None, side: Side) -> bool:
 
 
 def _check_values(where: str, dtype: str | None, side: Side, ranks: int) -> None:
-    """Raise InputError if the run found wrong values."""
     if side.error and side.error != "N/A":
         most = ROUNDING.get(dtype or "", 0.0) * (max(ranks, 2) - 1)
         if read_figure(where[:-2], "error", side.error).value > most:

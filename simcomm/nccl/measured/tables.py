@@ -128,7 +128,6 @@ class MeasuredTable:
         return max((max(times) / min(times) for times in all_times), default=1.0)
 
     def _times(self, ranks: int) -> dict[str, dict[int, list[float]]]:
-        """Return the seconds of all rows with a time, by collective and size."""
         times: dict[str, dict[int, list[float]]] = {}
         for row in self.rows:
             seconds = row.time(ranks)
