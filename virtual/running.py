@@ -1,4 +1,4 @@
-"""Run a program on virtual ranks in this process, which should end afterwards: much of torch and Python is replaced."""
+"""Run a program on virtual ranks in this process, which should exit afterwards: torch and Python are changed."""
 
 import gc
 import os
@@ -45,7 +45,7 @@ from virtual.watching.observed import ProgramObserver
 
 
 class VirtualRun:
-    """One run of a program: its world, and the replaced functions."""
+    """Runs a program once, with its ranks and the functions of torch and Python replaced."""
 
     def __init__(self, options: VirtualOptions) -> None:
         self.options = options
@@ -133,7 +133,7 @@ class VirtualRun:
         self.world.add(rank)
 
     def _body(self, carry_out: Callable[[], object]) -> Callable[[Rank], None]:
-        """Return the function of a rank: a piece of the program, in the modes that measure compute."""
+        """Return a rank's function: it runs a piece of the program in the modes that measure compute."""
 
         def body(rank: Rank) -> None:
             with self._data(), self.computing.counting(rank), self._devices(), watching(self.world.watch, rank):
@@ -149,7 +149,7 @@ class VirtualRun:
         return body
 
     def _forget_caught(self, rank: Rank) -> None:
-        """Drop exceptions of ranks that this rank started, if it caught them and ended normally."""
+        """Drop the exceptions of ranks that this rank started, if it caught them and ended normally."""
         caught = [job.finding for job in self.world.jobs if job.raised_in is rank]
         self.world.findings = [
             finding for finding in self.world.findings if finding.kind != "exception" or finding not in caught
@@ -160,14 +160,14 @@ class VirtualRun:
         return nullcontext() if self.placement is None else CudaOnCpu(self.placement)
 
     def _data(self) -> AbstractContextManager[object]:
-        """Return the mode in which tensors have no data, if the run has none."""
+        """Return the mode in which tensors have no data, or an empty context if the run has data."""
         if not self.options.fake:
             return nullcontext()
         mode: AbstractContextManager[object] = import_module("virtual.process.fake_tensors").RankFakeMode()
         return mode
 
     def _findings(self) -> tuple[ProgramFinding, ...]:
-        """Return the errors that stopped jobs, and the silent ones."""
+        """Return the errors that stopped jobs, followed by errors that did not stop them."""
         silent = [finding for job in self.world.jobs for finding in tell_silent(self.world.watch, job)]
         for name, error in self.world.watch.broken.items():  # an internal error, not the program's
             sys.stderr.write(f"ringlab: internal error: the check {name} failed: {type(error).__name__}: {error}\n")

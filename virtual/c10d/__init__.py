@@ -1,1 +1,1 @@
-"""What torch.distributed calls: a process group, works and a store of virtual ranks, and what c10d keeps of each."""
+"""Virtual versions of c10d's process group, work handles, store and per-process state."""

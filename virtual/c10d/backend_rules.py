@@ -1,6 +1,6 @@
-"""The arguments that gloo and NCCL reject before a call begins: dtypes, operators, sizes and layouts.
+"""Reject the arguments that gloo and NCCL reject before a call begins: dtypes, operators, sizes and layouts.
 
-Each method raises torch's exception with the first line of torch's text.
+Each method raises torch's exception, with the first line of torch's message.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ IN_CPP = {torch.float32: "Float", torch.float64: "Double", torch.float16: "Half"
 
 
 def in_cpp(dtype: torch.dtype) -> str:
-    """Return a dtype's name in torch's messages.
+    """Return a dtype's name as in torch's C++ messages.
 
     >>> in_cpp(torch.int16), in_cpp(torch.float8_e5m2)
     ('Short', 'Float8_e5m2')
@@ -43,12 +43,12 @@ def in_brackets(sizes: Sequence[int]) -> str:
 
 
 class GlooRules:
-    """The checks of ``ProcessGroupGloo``. Only messages need contiguous tensors; collectives copy them."""
+    """Checks arguments like ``ProcessGroupGloo``. Only messages need contiguous tensors; collectives copy them."""
 
     title = "Gloo"
 
     def check_reduction(self, verb: str, tensors: Tensors, op: Any) -> None:
-        """Reject a dtype or an operator of a reduction. ``verb`` is torch's name of the call."""
+        """Reject an unsupported dtype or operator of a reduction. ``verb`` is torch's name of the call."""
         for tensor in tensors:
             if tensor.is_sparse:
                 _check_sparse(verb, op)
@@ -65,7 +65,7 @@ class GlooRules:
                 raise RuntimeError(f"result type Float can't be cast to the desired output type {name}")
 
     def check_moved(self, verb: str, tensors: Tensors) -> None:
-        """Reject the dtype of tensors that are copied without a reduction."""
+        """Reject unsupported dtypes of tensors that are copied without a reduction."""
         for tensor in tensors:
             if tensor.is_sparse:
                 raise NotImplementedError(f"Could not run 'c10d::{verb}' with arguments from the 'SparseCPU' backend.")
@@ -73,14 +73,14 @@ class GlooRules:
                 raise RuntimeError("Invalid scalar type")
 
     def check_message(self, verb: str, tensor: torch.Tensor) -> None:
-        """Reject a tensor of a message. ``verb`` is "send", "recv" or "recvAnysource"."""
+        """Reject an unsupported tensor of a message. ``verb`` is "send", "recv" or "recvAnysource"."""
         if tensor.is_sparse:
             raise NotImplementedError(f"Could not run 'c10d::{verb}' with arguments from the 'SparseCPU' backend.")
         if not tensor.is_contiguous():
             raise RuntimeError("input tensor has to be contiguous")
 
     def check_whole(self, verb: str, concatenated: torch.Tensor, part: torch.Tensor, size: int) -> None:
-        """Reject the whole tensor or this rank's part of an all_gather or a reduce_scatter."""
+        """Reject an unsuitable pair of whole tensor and rank's part in an all_gather or a reduce_scatter."""
         if verb == "all_gather":
             _check_lengths(
                 "allgather", list(concatenated.chunk(size)) if concatenated.dim() else [concatenated], part, size
@@ -95,7 +95,7 @@ class GlooRules:
             raise RuntimeError(f"{CHECKED}outputShape[0] * worldSize == inputShape[0] ({mine * size} vs. {rows}).")
 
     def check_parts(self, verb: str, parts: Tensors, mine: torch.Tensor, size: int) -> None:
-        """Reject a list with one tensor per rank, compared with this rank's tensor."""
+        """Reject a list, with one tensor per rank, that does not match this rank's tensor."""
         if verb == "reduce_scatter":
             if len(parts) != size:
                 raise RuntimeError("invalid input tensor list size, must be world size")
@@ -112,7 +112,7 @@ class GlooRules:
 
 
 def _check_lengths(verb: str, parts: Tensors, mine: torch.Tensor, size: int) -> None:
-    """Reject a list of the wrong length, or with a tensor of another shape or dtype than this rank's."""
+    """Reject a list of the wrong length, and tensors whose shape or dtype differs from this rank's tensor."""
     if len(parts) != size:
         lengths = f"expected length {size}, got {len(parts)}"
         raise RuntimeError(f"ProcessGroupGloo::{verb}: invalid output tensor list at index 0 ({lengths})")
@@ -136,7 +136,7 @@ def _check_sparse(verb: str, op: Any) -> None:
 
 
 class NcclRules:
-    """The checks of ``ProcessGroupNCCL``. Lists may hold tensors of any shape with the same number of elements."""
+    """Checks arguments like ``ProcessGroupNCCL``. Lists may contain tensors of any shape with the same size."""
 
     title = "NCCL"
 

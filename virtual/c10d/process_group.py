@@ -1,4 +1,4 @@
-"""The process group of a virtual rank: posts each operation with its data, and what must match on all ranks."""
+"""The process group of a virtual rank: posts each operation, its data, and the properties that all ranks must share."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -43,7 +43,7 @@ SHOWN = 3  # tensors of a call, in words
 
 
 class VirtualBackend:
-    """The attributes of a backend that c10d reads next to the process group."""
+    """Has the attributes of a backend that c10d reads, in addition to the process group."""
 
     supports_coalescing = supports_splitting = supports_tensor_alloc = supports_time_estimate = False
 
@@ -54,16 +54,16 @@ class VirtualBackend:
 
 
 def find_operator(options: Any) -> tuple[Any, Any]:
-    """Return torch's reduction operator, and the factor for each rank's data, or None."""
+    """Return torch's reduction operator, and the factor of a PREMUL_SUM; None for other operators."""
     operator = getattr(options, "reduceOp", options)
     named = getattr(operator, "op", operator)
     return named, operator.__getstate__()[1] if named == NAMED.PREMUL_SUM else None
 
 
 class VirtualProcessGroup(dist.ProcessGroup):
-    """The operations of ``torch.distributed`` on virtual ranks.
+    """Runs the operations of ``torch.distributed`` on virtual ranks.
 
-    The calling thread determines the rank, because torch keeps some groups where all ranks find them.
+    The calling thread determines the rank, because torch stores some groups where all ranks find them.
     """
 
     def __init__(self, group: VirtualGroup, place: int) -> None:
@@ -84,7 +84,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return self._place if caller is None else self.group.places.get(caller.number, self._place)
 
     def getBackendName(self) -> str:  # noqa: N802 - as C++ calls it
-        """Return a name that DDP's Reducer does not know; for gloo and NCCL it would look for the C++ backend."""
+        """Return a name unknown to DDP's Reducer, which for gloo and NCCL would look for the C++ backend."""
         return "virtual"
 
     def _get_backend(self, device: Any) -> type[VirtualBackend]:
@@ -99,11 +99,11 @@ class VirtualProcessGroup(dist.ProcessGroup):
         self._name = name
 
     def getGroupDesc(self) -> str:  # noqa: N802 - as C++ calls it
-        """Return the program's description of the group."""
+        """Return the group's description, which the program chose."""
         return self._description
 
     def setGroupDesc(self, description: str) -> None:  # noqa: N802 - as C++ calls it
-        """Set the program's description of the group."""
+        """Set the group's description."""
         self._description = description
 
     @property
@@ -143,7 +143,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
     def _call(self, verb: str, exchange: Exchange, shown: Tensors, result: Any, **alike: Any) -> VirtualWork:
         """Post the caller's part of a collective.
 
-        ``shown`` are its tensors for messages; ``alike`` are fields of a Likeness.
+        ``shown`` contains the tensors to show in messages; ``alike`` contains fields of a Likeness.
         """
         rank, group = self._caller(), self.group
         dtype = exchange.dtype if shown else None
@@ -178,7 +178,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
     def _rules(self, tensors: Tensors) -> BackendRules:
         """Return the rules of the backend for these tensors. Raise RuntimeError if the group has no such backend.
 
-        Tensors without a known device, and those that torch itself posts, count as CUDA tensors if the group supports
+        Tensors on an unknown device, and tensors that torch itself posts, count as CUDA tensors if the group supports
         CUDA.
         """
         has_cpu = self.placement is not None and any(find_place(tensor) == ON_CPU for tensor in tensors)
@@ -199,7 +199,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return None if place in (None, ON_CPU) else placement.hardware(place)
 
     def claim(self, place: int) -> None:
-        """Assign a GPU to the caller in this group. Raise NCCL's DistBackendError if another rank has it."""
+        """Assign a GPU to the caller in this group. Raise NCCL's DistBackendError if another rank uses it."""
         if self.placement is None or self.backends.get("cuda") != "nccl":
             return
         rank, gpu = self._caller(), self.placement.hardware(place)
@@ -208,7 +208,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
             raise make_shared_gpu_error(owner, rank.number, gpu)
 
     def _reduction(self, verb: str, tensors: Tensors, opts: Any) -> tuple[str, Any]:
-        """Return the name of an operator that the backend supports, and the factor for each rank's data, or None."""
+        """Return the name of an operator that the backend supports, and the factor of a PREMUL_SUM."""
         named, factor = find_operator(opts)
         self._rules(tensors).check_reduction(verb, tensors, named)
         return OPERATORS[named], factor
@@ -289,7 +289,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return self._call(verb, exchange, ins, result, lengths=lengths)
 
     def reduce_scatter(self, outs: Tensors, ins: Sequence[Tensors], opts: Any) -> VirtualWork:
-        """Reduce lists of tensors; each rank keeps the entry at its rank."""
+        """Reduce lists of tensors. Each rank keeps the tensor at the index of its rank."""
         self._rules([*outs, *ins[0]]).check_parts("reduce_scatter", ins[0], outs[0], len(self.group.ranks))
         return self._reduce_scatter("reduce_scatter", outs, [ins[0]], opts)
 
@@ -321,7 +321,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
     def all_to_all_single(
         self, out: torch.Tensor, inp: torch.Tensor, out_sizes: Any, in_sizes: Any, opts: Any = None
     ) -> VirtualWork:
-        """Send a part of a tensor to each rank, and receive a part of another tensor from each."""
+        """Send a part of a tensor to each rank, and receive parts of another tensor from all ranks."""
         size = len(self.group.ranks)
         outs, ins = _split(out, out_sizes, size), _split(inp, in_sizes, size)
         return self._all_to_all("all_to_all_single", outs, ins, [out])
@@ -359,15 +359,15 @@ class VirtualProcessGroup(dist.ProcessGroup):
     # -- messages
 
     def send(self, tensors: Tensors, peer: int, tag: int = 0) -> VirtualWork:
-        """Send a tensor to a rank of the group."""
+        """Send a tensor to a group rank."""
         return self._message(tensors, peer, tag, True, "send")
 
     def recv(self, tensors: Tensors, peer: int, tag: int = 0) -> VirtualWork:
-        """Receive a tensor of a rank of the group."""
+        """Receive a tensor from a group rank."""
         return self._message(tensors, peer, tag, False, "recv")
 
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> VirtualWork:
-        """Receive a tensor of whichever rank has sent one."""
+        """Receive a tensor from any rank that has sent one."""
         return self._message(tensors, None, tag, False, "recv")
 
     recvAnysource = recv_anysource  # noqa: N815 - as C++ calls it
@@ -390,7 +390,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
 
 
 def _say_not_in_group(group: VirtualProcessGroup, rank: Rank | None) -> str:
-    """Return an error for a rank, or a thread without a rank, that uses a group of other ranks."""
+    """Return the error of a rank, or of a thread without a rank, that uses a group of other ranks."""
     if rank is None:
         return f"{group!r} is used by a thread that does not belong to a rank"
     package = find_caller_package() or "PACKAGE"
@@ -399,7 +399,7 @@ def _say_not_in_group(group: VirtualProcessGroup, rank: Rank | None) -> str:
 
 
 def _pieces(tensor: torch.Tensor, size: int, part: torch.Tensor) -> Tensors:
-    """Return a flat tensor's equal parts, one for each rank, shaped as ``part`` where possible."""
+    """Return equal parts of a flattened tensor, one per rank, shaped like ``part`` if the tensor is contiguous."""
     if not has_data([tensor]):
         return [part] * size
     flat = tensor.detach()
@@ -407,7 +407,7 @@ def _pieces(tensor: torch.Tensor, size: int, part: torch.Tensor) -> Tensors:
 
 
 def _split(tensor: torch.Tensor, sizes: Any, ranks: int) -> Tensors:
-    """Return the parts of a tensor along its first dimension: of these sizes, or one for each rank."""
+    """Return parts of a tensor along its first dimension: with the given sizes, or one per rank."""
     rows = tensor.shape[0] if tensor.dim() else 1
     if sizes is not None and len(sizes):
         if len(sizes) != ranks:

@@ -1,4 +1,4 @@
-"""The state of c10d's groups, separate for each rank as in separate processes."""
+"""Keep c10d's state separate for each rank, as in separate processes."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field, fields
@@ -27,7 +27,7 @@ class RankKnowledge:
 
 
 class RankWorlds:
-    """Replaces c10d's ``_world``; its attributes belong to the calling rank."""
+    """Replaces c10d's ``_world``. Reading or writing an attribute uses the calling rank's state."""
 
     def __init__(self, world: VirtualWorld) -> None:
         self._me = world.me
@@ -39,7 +39,7 @@ class RankWorlds:
 
 
 def _of_caller(name: str) -> Any:
-    """Return a property for an attribute of the calling rank. Torch reads them often, and ``__getattr__`` is slow."""
+    """Return a property that uses the calling rank's state. Torch reads it often, and ``__getattr__`` is slow."""
 
     def write(worlds: RankWorlds, value: Any) -> None:
         setattr(worlds.of_caller(), name, value)

@@ -1,4 +1,4 @@
-"""The store through which the ranks of a job meet. A rank that waits for a key lets other ranks run."""
+"""The store that the ranks of a job share. While a rank waits for a key, other ranks run."""
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -14,7 +14,7 @@ Value = bytes | bytearray | str
 
 
 class VirtualStore(dist.Store):  # type: ignore[misc, name-defined]
-    """Keys and values that the ranks of a job share."""
+    """Stores keys and values that the ranks of a job share."""
 
     def __init__(self, world: VirtualWorld, job: RankJob, values: dict[str, bytes]) -> None:
         super().__init__()
@@ -71,14 +71,14 @@ class VirtualStore(dist.Store):  # type: ignore[misc, name-defined]
         return all(key in self.values for key in ([keys] if isinstance(keys, str) else keys))
 
     def add(self, key: str, amount: int) -> int:
-        """Add to the number stored under a key, initially 0, and return the sum."""
+        """Add an amount to the integer stored under a key, initially 0, and return the sum."""
         total = int(self.values.get(key, b"0")) + amount
         self._watch(self.world.watch.key_seen, [key])
         self.set(key, str(total))
         return total
 
     def compare_set(self, key: str, expected: Value, desired: Value) -> bytes:
-        """Set a key if its value is the expected one, or if it is missing and nothing is expected. Return its value."""
+        """Set a key if its value is ``expected``, or if both are missing. Return its value."""
         before = expected.encode() if isinstance(expected, str) else bytes(expected)
         if (key not in self.values and not before) or self.values.get(key) == before:
             self.set(key, desired)

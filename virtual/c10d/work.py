@@ -60,7 +60,7 @@ class VirtualWork(dist.Work):
         return self.posted.is_done
 
     def is_success(self) -> bool:
-        """Return whether the operation is done without an error."""
+        """Return whether the operation is done and has no error."""
         return self.posted.is_done and self.posted.error is None
 
     def exception(self) -> Exception | None:
@@ -87,7 +87,7 @@ class VirtualWork(dist.Work):
     _source_rank = source_rank
 
     def get_future(self) -> "torch.futures.Future[Any]":
-        """Return a future that the rank's own thread sets, never the thread of another rank."""
+        """Return a future that only the rank's own thread sets."""
         posted = self.posted
         posted.rank.unwaited.pop(id(self), None)
         if self._future is None:
@@ -100,7 +100,7 @@ class VirtualWork(dist.Work):
         return self._future
 
     def set_future(self) -> None:
-        """Set the future, which runs its callbacks."""
+        """Set the future, and thereby run its callbacks."""
         posted, future = self.posted, self._future
         assert future is not None
         self._world.computing.charge(posted.rank)
@@ -123,7 +123,7 @@ class VirtualWork(dist.Work):
 
 
 def poll(world: VirtualWorld, rank: Rank, waiting: RankWait) -> None:
-    """Let a rank query an operation while other ranks continue. Report a rank that polls forever."""
+    """Let other ranks continue while a rank queries an operation. Report a rank that polls forever."""
     world.computing.charge(rank)
     rank.host = rank.clock  # a rank that polls has no other work
     rank.spend(POLL_S)
@@ -140,7 +140,7 @@ def poll(world: VirtualWorld, rank: Rank, waiting: RankWait) -> None:
 
 
 def set_futures(rank: Rank) -> None:
-    """Set the futures of finished operations, whose callbacks may post more."""
+    """Set the futures of finished operations. Their callbacks may post more operations."""
     while (work := next((work for work in rank.futures if work.posted.is_done), None)) is not None:
         rank.futures.remove(work)
         work.set_future()
@@ -170,7 +170,7 @@ def wait_for_a_future(world: VirtualWorld, rank: Rank) -> None:
 
 
 def waiting_for_futures(world: VirtualWorld, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a ``Future.wait`` that lets virtual time pass."""
+    """Wrap ``Future.wait`` so that virtual time passes during the wait."""
 
     def wait(self: Any) -> Any:
         rank = world.me()

@@ -1,1 +1,1 @@
-"""The time of compute: zero, measured, or modeled by FLOPs and bytes."""
+"""The compute time of ranks: zero, measured, or modeled from FLOPs and bytes."""

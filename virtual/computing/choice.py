@@ -1,4 +1,4 @@
-"""Choose the time of compute: zero, measured CPU time, or a roofline model of a device."""
+"""Choose the compute time: zero, measured CPU time, or a roofline model of a device."""
 
 import time
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ HALF = (torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True)
 class DeviceRates:
-    """FLOP/s for 16-bit and 32-bit floats and for 16-bit attention, and bytes/s of memory."""
+    """FLOP/s with 16-bit floats, with 32-bit floats and in 16-bit attention, and the memory bandwidth in bytes/s."""
 
     name: str
     half: float
@@ -29,7 +29,7 @@ class DeviceRates:
     memory: float
 
     def seconds(self, flops: float, nbytes: float, dtype: torch.dtype, is_attention: bool = False) -> float:
-        """Return the time of an operation: limited by its FLOPs or by its memory traffic, whichever is slower."""
+        """Return the time of an operation in seconds: the larger of its FLOP time and its memory time."""
         reached = self.half if dtype in HALF else self.single
         if is_attention:
             reached = min(reached, self.attention)
@@ -40,10 +40,10 @@ NOMINAL_CORE = DeviceRates("a core of 100 GFLOP/s with 20 GB/s of memory", 1e11,
 
 
 def find_rates(gpu: str) -> DeviceRates:
-    """Return the rates of a GPU of the hardware catalogue; TF32 for 32-bit floats.
+    """Return the rates of a GPU in the hardware catalogue; those of TF32 for 32-bit floats. Raises InputError.
 
-    They are the shares of the data sheet that published trainings of language models reach on GPUs of the same
-    generation, as in ``ringlab search``. Raises InputError for an unknown GPU.
+    Each rate is a share of the data sheet's value: the share that published training of language models reaches on GPUs
+    of the same generation, as in ``ringlab search``.
 
     >>> 0.5 < find_rates("H100 SXM").half / 989e12 < 0.9
     True
@@ -64,7 +64,7 @@ def find_rates(gpu: str) -> DeviceRates:
 
 
 class MeasuredComputing(Computing):
-    """The CPU time of a rank's thread, times ``scale``."""
+    """Measures the CPU time of a rank's thread, multiplied by ``scale``."""
 
     def __init__(self, scale: float = 1.0) -> None:
         self.scale = scale
@@ -82,7 +82,7 @@ class MeasuredComputing(Computing):
 
 
 def choose_computing(word: str, scale: float = 1.0, launch_s: float | None = None) -> Computing:
-    """Return the compute time for zero, measured, model or the name of a GPU. Raise InputError for other words.
+    """Return the Computing for "zero", "measured", "model" or the name of a GPU. Raise InputError for other words.
 
     ``launch_s`` is the host time to launch an operator on the GPU, in seconds; None: launching takes no time.
     """

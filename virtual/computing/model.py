@@ -1,4 +1,4 @@
-"""Compute time from the FLOPs and bytes of each operation: equal on every machine and in every run."""
+"""Compute time modeled from the FLOPs and bytes of each operation: the same on every machine and in every run."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -36,7 +36,7 @@ FLOPS = flop_registry | OF_CPU
 
 
 class ModelledComputing(Computing):
-    """Times each operation by its FLOPs and bytes at the rates of a device."""
+    """Computes the time of each operation from its FLOPs and bytes, at the rates of a device."""
 
     def __init__(self, rates: "DeviceRates") -> None:
         self.rates = rates
@@ -47,7 +47,7 @@ class ModelledComputing(Computing):
         self.uncharged[rank] = self.uncharged.get(rank, 0.0) + seconds
 
     def read(self, rank: Rank) -> None:
-        """Observe that the program reads a value, or a shape that depends on values."""
+        """Handle that the program reads a tensor's value, or a shape that depends on values."""
 
     def charge(self, rank: Rank) -> None:
         """Advance the rank's clock by the time of its operations."""
@@ -66,7 +66,7 @@ class ModelledComputing(Computing):
 
 
 class LaunchedComputing(ModelledComputing):
-    """The same on a GPU whose host launches each operation, which takes ``launch_s`` seconds of the host."""
+    """Models a GPU whose host takes ``launch_s`` seconds to launch each operation."""
 
     def __init__(self, rates: "DeviceRates", launch_s: float) -> None:
         super().__init__(rates)
@@ -77,7 +77,7 @@ class LaunchedComputing(ModelledComputing):
         self._launched[rank].add(self.launch_s, seconds)
 
     def read(self, rank: Rank) -> None:
-        """Let the host wait for the value that it reads; counters of an optimizer are on the host already."""
+        """Make the host wait for the value that it reads. An optimizer's counters are on the host already."""
         if not is_called_within(OF_OPTIMIZERS):
             self.charge(rank)
             rank.meet_device()
@@ -151,7 +151,7 @@ def _describe(func: Any) -> _Operator:
 
 
 def _count_flops(count: Callable[..., int], args: Any, kwargs: dict[str, Any], result: Any) -> int:
-    """Return an operator's FLOPs; torch's formula runs once per shape, as it takes longer than a small matmul."""
+    """Return an operator's FLOPs. torch's formula runs once per shape, because it takes longer than a small matmul."""
     if not hasattr(count, "__wrapped__"):  # it is one of values rather than of shapes
         return count(*args, **kwargs, out_val=result)
     named = tuple((name, _replace_by_shapes(value)) for name, value in kwargs.items())
@@ -170,7 +170,7 @@ def _replace_by_shapes(value: Any) -> Any:
 
 
 def _find_tensors(values: Any) -> list[torch.Tensor]:
-    """Return the tensors among values, and in lists of them."""
+    """Return the tensors among values, including those in lists."""
     tensors: list[torch.Tensor] = []
     for value in values:
         if isinstance(value, torch.Tensor):

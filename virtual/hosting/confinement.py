@@ -1,4 +1,4 @@
-"""Confine a run to some files: hide folders, and make all others read-only except a few.
+"""Confine a run to some files: hide folders, and make all other folders read-only, with a few exceptions.
 
 This needs Linux's user and mount namespaces, which some containers forbid. Source: mount_namespaces(7),
 user_namespaces(7), mount_setattr(2).
@@ -33,7 +33,7 @@ class Confinement:
         return dict.fromkeys(("TMPDIR", "HOME"), self.scratch)
 
     def enter(self, *writable: str) -> bool:
-        """Confine this process, which must have one thread; return whether the machine allows that.
+        """Confine this single-threaded process. Return whether the machine allows it.
 
         All files are read-only afterwards, except in the scratch folder and the ``writable`` folders.
         """
@@ -55,7 +55,7 @@ class Confinement:
 
 
 def _unshare() -> None:
-    """Put this process into separate user and mount namespaces, as the same user. Raises OSError."""
+    """Move this process into new user and mount namespaces, as the same user. Raises OSError."""
     user, group = os.geteuid(), os.getegid()
     _call("unshare", CLONE_NEWUSER | CLONE_NEWNS)
     Path("/proc/self/setgroups").write_text("deny")

@@ -1,4 +1,4 @@
-"""The host: starts the server, lets it run programs, and passes on their output while they run."""
+"""The host: starts the server, makes it run programs, and forwards their output during the run."""
 
 import json
 import os
@@ -35,7 +35,7 @@ Show = Callable[[str, str], object]
 
 
 def show_on_own(stream: str, text: str) -> None:
-    """Write a piece of a program's standard output or error to this process's own."""
+    """Write a program's output to the same stream of this process."""
     file = sys.stdout if stream == "stdout" else sys.stderr
     file.write(text)
     file.flush()
@@ -72,7 +72,7 @@ class VirtualHost:
         self.close()
 
     def close(self) -> None:
-        """End the server and a run that is still going on."""
+        """End the server, and a run in progress."""
         self._control.close()
         try:
             self._server.wait(timeout=10)
@@ -88,12 +88,12 @@ class VirtualHost:
         show: Show = show_on_own,
         confinement: Confinement | None = None,
     ) -> Finished:
-        """Run a program and return its result; ``show`` receives its output as stream name and text.
+        """Run a program and return its result. ``show`` receives its output, as the stream's name and text.
 
         A ``confinement`` limits the files of the run, on machines that support it.
 
         Raises InputError if the program is rejected. Raises RunFailed after ``timeout`` seconds, or if the child
-        process ended in another way than a program does.
+        process crashes.
         """
         if select.select([self._control], [], [], 0)[0]:  # a program has ended the server
             self.close()
@@ -121,11 +121,11 @@ class VirtualHost:
 
 
 class ServerLostError(Exception):
-    """The server ended during a run."""
+    """Raised if the server exits during a run."""
 
 
 class _HostedRun:
-    """One run, from request to end. ``why`` is the reason for an exit status of Ringlab's own."""
+    """Follows one run, from request to end. ``why`` is the reason if Ringlab itself ended it."""
 
     def __init__(self, control: socket.socket, folder: Path, deadline: float, show: Show) -> None:
         self._control, self._deadline, self._show = control, deadline, show
@@ -198,7 +198,7 @@ class _HostedRun:
             self._show(self._streams[file], lines.decode(errors="replace") + "\n")
 
     def _ask_where(self) -> None:
-        """Ask the run for its current line, if it can still answer."""
+        """Ask the run for its current line, if it can still respond."""
         why = next((file for file, name in self._streams.items() if name == PIPES[-1]), None)
         if self._process is None or why is None:
             return

@@ -1,4 +1,4 @@
-"""The messages between host and server: one line each, and the files of a run in a folder."""
+"""The messages between host and server, one line each, and the files of a run in a folder."""
 
 import os
 import pickle
@@ -19,7 +19,7 @@ UNCOMPILED = {"TORCH_COMPILE_DISABLE": "1"}  # torch's compiler would trace into
 
 @dataclass(frozen=True)
 class RunRequest:
-    """A run, its working directory and environment, and the files that it may use."""
+    """Options of a run, its working directory and environment, and the files that it may use."""
 
     options: VirtualOptions
     folder: str  # the working directory
@@ -39,7 +39,7 @@ def read_request(folder: Path) -> RunRequest:
 
 
 def here(options: VirtualOptions, confinement: Confinement | None = None) -> RunRequest:
-    """Return a request for this process's working directory and environment, or a confinement's."""
+    """Return a request with this process's working directory and environment, or with those of a confinement."""
     if confinement is None:
         return RunRequest(options, str(Path.cwd()), dict(os.environ))
     return RunRequest(options, confinement.folder, {**os.environ, **confinement.environment}, confinement)

@@ -20,7 +20,7 @@ MOST_PATH = 4096  # bytes of a request, which is the path of a folder
 
 
 def serve(control: socket.socket, preloaded: Sequence[str]) -> None:
-    """Run programs one after the other until the host closes its end. ``preloaded`` modules are imported first."""
+    """Run programs one after the other until the host closes its end. Import the ``preloaded`` modules first."""
     for name in preloaded:
         import_module(name)
     while True:
@@ -41,7 +41,7 @@ def serve(control: socket.socket, preloaded: Sequence[str]) -> None:
 
 
 def _wait(process: int, control: socket.socket) -> int | None:
-    """Return a run's exit status; None if the host closed its end first, which ends the run."""
+    """Return a run's exit status. If the host closes its end first, end the run and return None."""
     handle = os.pidfd_open(process)
     watched: list[Any] = [handle, control]
     ready, _, _ = select.select(watched, [], [])

@@ -1,7 +1,7 @@
 """The data that the ranks of a group exchange in a collective: each rank's input, and the location of its output.
 
-Ranks are group ranks. Reductions run in the order of ranks, whichever algorithm determines the time, so results are
-equal in every run.
+Ranks are group ranks. Reductions run in the order of ranks, whichever algorithm determines the time, so every run gives
+the same results.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ REDUCTIONS: dict[str, Any] = {
 
 
 def reduce_tensors(tensors: Tensors, op: str, factor: Any = None) -> torch.Tensor:
-    """Return the reduction of tensors of one shape, in their order; each is multiplied by ``factor`` first, if given.
+    """Reduce tensors of one shape in order. If ``factor`` is given, multiply each tensor by it first.
 
     >>> reduce_tensors([torch.tensor([1, 2]), torch.tensor([3, 4])], "max").tolist()
     [3, 4]
@@ -58,7 +58,7 @@ def put(target: torch.Tensor, value: torch.Tensor) -> None:
 
 @dataclass(eq=False)
 class Exchange:
-    """One rank's part: its input, and the location of its output. This base class is a barrier's, without data."""
+    """One rank's input of a collective, and where its output goes. This base class is a barrier without data."""
 
     collective: ClassVar[str] = "barrier"  # of ``collectives.spec``, whose algorithms take the time
     from_root: ClassVar[bool] = False  # all that a rank needs is the root's
@@ -77,7 +77,7 @@ class Exchange:
 
     @property
     def reduced(self) -> Tensors:
-        """The tensors that the rank gives to be reduced, or some of their parts."""
+        """The tensors that the rank passes to be reduced, or a selection of their parts."""
         return self.given
 
     @property
@@ -86,20 +86,20 @@ class Exchange:
         return self.given[0].dtype if self.given else torch.float32
 
     def keep(self) -> None:
-        """Copy the tensors that the rank gives, because it may continue before all have taken them."""
+        """Copy the rank's input, because the rank may continue before all other ranks have read it."""
         self.given = [tensor.detach().clone() for tensor in self.given]
 
     def take(self, root: "Exchange") -> None:
-        """Take the root's data, if ``from_root``."""
+        """Copy the root's data to this rank, if ``from_root``."""
 
     @classmethod
     def fits(cls, parts: "Sequence[Any]") -> bool:
-        """Return whether each rank gives as many elements as the others take from it."""
+        """Return whether each rank sends as many elements as the other ranks expect from it."""
         return True
 
     @classmethod
     def move(cls, parts: "Sequence[Any]") -> None:
-        """Exchange the data of all ranks, given in their order."""
+        """Exchange the data of all ranks, which are passed in order."""
 
 
 def count(tensors: Tensors) -> int:
@@ -109,7 +109,7 @@ def count(tensors: Tensors) -> int:
 
 @dataclass(eq=False)
 class AllReduce(Exchange):
-    """Every rank gets the reduction over all ranks, in the tensors that it gives."""
+    """Every rank gets the reduction over all ranks, in place."""
 
     collective: ClassVar[str] = "all_reduce"
 
@@ -166,7 +166,7 @@ class Broadcast(Exchange):
 
 @dataclass(eq=False)
 class AllGather(Exchange):
-    """Every rank gets the tensors of all ranks; ``taken[i]`` receive rank i's."""
+    """Every rank gets the tensors of all ranks; ``taken[i]`` receives rank i's tensors."""
 
     collective: ClassVar[str] = "all_gather"
     world_size: int = 1
@@ -215,7 +215,7 @@ class ReduceScatter(Exchange):
 
 @dataclass(eq=False)
 class AllToAll(Exchange):
-    """Each rank gives a tensor to each rank. Parts count as equal in time, as many bytes as the rank moves."""
+    """Each rank sends a tensor to each rank. Times assume equal parts, with the same total as the rank moves."""
 
     collective: ClassVar[str] = "all_to_all"
 

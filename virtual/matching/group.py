@@ -1,4 +1,4 @@
-"""The shared state of a process group: its collectives, its messages, and the order in which NCCL runs them."""
+"""The shared state of a process group: its collectives, its messages, and NCCL's order of calls."""
 
 from collections import defaultdict, deque
 from collections.abc import Callable
@@ -19,9 +19,7 @@ Act = Callable[[], object]
 
 @dataclass(eq=False)
 class Batch:
-    """Messages or a collective of one rank that NCCL starts together; the next batch of its queue waits for all of
-    them.
-    """
+    """Messages or a collective of one rank that NCCL starts together. The queue's next batch waits for all of them."""
 
     mark: object  # of messages in one ``batch_isend_irecv``
     first: Posted
@@ -32,8 +30,8 @@ class Batch:
 class VirtualGroup:
     """The members of a process group and their posted operations.
 
-    ``ranks`` are ranks of the job; ranks of the group are indices into them. ``is_ordered``: a member's calls run one
-    after the other, like on the stream of an NCCL communicator.
+    ``ranks`` are ranks of the job; group ranks are indices into them. ``is_ordered``: each member's calls run one after
+    the other, as on the stream of an NCCL communicator.
     """
 
     def __init__(
@@ -69,7 +67,7 @@ class VirtualGroup:
         self.recorder.wait(posted)
 
     def note_wait_if_followed(self, posted: Posted, act: Act) -> bool:
-        """Run a callback of an operation. Record the wait, and return True, only if the callback posts more."""
+        """Run a callback of an operation. If the callback posts more, record the wait and return True."""
         return self.recorder.wait_if_followed(posted, act)
 
     # -- collectives
@@ -85,7 +83,7 @@ class VirtualGroup:
         self._post(call, None, lambda: self._join(place, call))
 
     def _join(self, place: int, call: PostedCall) -> None:
-        """Let a rank reach its collective; called by the calendar."""
+        """Add a rank's call to its collective; the calendar calls this function when the rank arrives."""
         call.time = self.timing.now
         collective = self.collectives.get(call.number)
         if collective is None:
@@ -109,14 +107,14 @@ class VirtualGroup:
             del self.collectives[call.number]
 
     def _move_last(self, collective: Collective, call: PostedCall) -> None:
-        """Move the data when the last rank has arrived, and tell watchers before and after."""
+        """Move the data when the last rank has arrived, and notify watchers before and after."""
         with Neutral():
             self.world.watch.complete(collective)
             self._move(collective, call)
             self.world.watch.moved(collective)
 
     def _move(self, collective: Collective, call: PostedCall) -> None:
-        """Move the data that can move now that a rank has arrived."""
+        """Move the data that can be moved after a rank has arrived."""
         if collective.is_complete:
             shared = find_shared_gpu(list(collective.calls.values()))
             if shared is not None:
@@ -154,7 +152,7 @@ class VirtualGroup:
         self._post(half, half.peer, half.finish if is_alone else lambda: self._meet(half))
 
     def _meet(self, half: PostedHalf) -> None:
-        """Match a half of a message; called by the calendar."""
+        """Match one half of a message with the other; the calendar calls this function."""
         half.time = self.timing.now
         me = self.places[half.rank.number]
         other = self._find_receive(half, me) if half.sends else self._find_send(half, me)
@@ -232,7 +230,7 @@ class VirtualGroup:
 
 
 def _find_present(ranks: tuple[int, ...], running: tuple[int, ...]) -> tuple[int, ...]:
-    """Return for each place the place that acts for it: the nearest lower one that runs, or else the first that runs.
+    """Return, for each place, the place that acts for it: the nearest lower one that runs, or else the first that runs.
 
     >>> _find_present((0, 1, 2, 3), (0, 2))
     (0, 0, 2, 2)

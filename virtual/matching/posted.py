@@ -1,4 +1,4 @@
-"""Posted operations of ranks: their parts of collectives, and their halves of messages."""
+"""Posted operations: a rank's part of a collective, or its half of a message."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ def format_shape(tensor: torch.Tensor) -> str:
 
 
 class Likeness(NamedTuple):
-    """The properties that must be equal on all ranks of a collective."""
+    """The properties of a collective call that must be equal on all ranks."""
 
     verb: str  # as the program called it: "all_reduce", "all_gather_into_tensor"
     lengths: tuple[int, ...]  # elements of its tensors, where they must be alike
@@ -39,7 +39,7 @@ NOTHING = Likeness("", (), None, "", None)
 
 @dataclass(eq=False)
 class Posted:
-    """An operation: who posted it and where, and whether it is done."""
+    """A posted operation: its rank, its line in the program, and whether it is done."""
 
     rank: Rank
     group: "VirtualGroup"
@@ -72,7 +72,7 @@ class Posted:
         return ()
 
     def finish(self) -> None:
-        """Mark the operation as done, and let its rank continue if it can."""
+        """Mark the operation as done, and wake its rank if it can continue."""
         self.is_done = True
         if self.when_done is not None:
             self.when_done()
@@ -107,7 +107,7 @@ class PostedCall(Posted):
 
 @dataclass(eq=False)
 class PostedHalf(Posted):
-    """One half of a message; ``peer`` is a rank of the group, or None for any."""
+    """One half of a message; ``peer`` is a group rank, or None for any rank."""
 
     sends: bool = True
     peer: int | None = None
@@ -117,12 +117,12 @@ class PostedHalf(Posted):
 
     @property
     def way(self) -> str:  # type: ignore[override]
-        """Which half it is."""
+        """The half: "sends" or "receives"."""
         return "sends" if self.sends else "receives"
 
     @property
     def awaits(self) -> tuple[int, ...]:
-        """The peer's rank in the job; empty for any."""
+        """The peer's rank in the job; empty for a receive from any rank."""
         return () if self.peer_in_world is None else (self.peer_in_world,)
 
     @property
@@ -147,7 +147,7 @@ def find_shared_gpu(posts: "Sequence[Posted]") -> Exception | None:
 
 
 def make_shared_gpu_error(first: int, second: int, gpu: tuple[int, str]) -> Exception:
-    """Return NCCL's error for two ranks on one GPU, given by its machine and its name there."""
+    """Return NCCL's error for two ranks on one GPU, given by its machine and its number on the machine."""
     return DistBackendError(
         f"ncclInvalidUsage: Duplicate GPU detected : rank {first} and rank {second} both on CUDA device {gpu[1]}"
     )
@@ -155,7 +155,7 @@ def make_shared_gpu_error(first: int, second: int, gpu: tuple[int, str]) -> Exce
 
 @dataclass(eq=False)
 class Collective:
-    """The k-th collective of a group, with the calls of the ranks that have reached it."""
+    """The k-th collective of a group, with the calls of the ranks that have reached it so far."""
 
     group: "VirtualGroup"
     number: int  # in its group
@@ -181,7 +181,7 @@ class Collective:
                 self.calls[place].finish()
 
     def fail(self, error: Exception) -> None:
-        """Give all ranks an error, which they raise when they wait."""
+        """Set an error, which all ranks raise when they wait."""
         self.error = error
         for call in self.calls.values():
             call.error = error

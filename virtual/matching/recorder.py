@@ -13,7 +13,7 @@ from virtual.ranks.sites import CallSite
 
 
 class JobRecorder:
-    """Writes the operations of a job's ranks, and the seconds that each computed between them, into a recording."""
+    """Records the operations of a job's ranks, and the seconds that each rank computed between them."""
 
     def __init__(self, title: str, world_size: int) -> None:
         self.world_size = world_size
@@ -43,7 +43,7 @@ class JobRecorder:
         self._post(call, self._builder.collective(call.rank.number, key, recorded, line=line, site=_line(call.site)))
 
     def message(self, half: PostedHalf) -> None:
-        """Record that a rank posts its half of a message; its match is known later."""
+        """Record that a rank posts its half of a message; the other half is matched later."""
         rank, group = half.rank.number, half.group
         self._halves += 1
         peer = half.peer_in_world
@@ -60,17 +60,16 @@ class JobRecorder:
             self._builder.meet(sender.call, receiver.call)
 
     def wait(self, posted: Posted) -> None:
-        """Record that a rank waits for an operation, the first time that it does."""
+        """Record the first wait of a rank for an operation."""
         if posted.recorded is not None:
             stream, seconds = self._computed(posted.rank)
             self._builder.wait(stream, posted.recorded, seconds)
             posted.recorded = None
 
     def wait_if_followed(self, posted: Posted, act: Callable[[], object]) -> bool:
-        """Run a callback of an operation. Record its wait only if the callback posts more; return whether it is
-        recorded.
+        """Run a callback of an operation. Return whether a wait for the operation is recorded.
 
-        Otherwise the rank waits for the operation later.
+        It is recorded now if the callback posts more; otherwise the rank waits later.
         """
         number = posted.recorded
         if number is None:
@@ -87,7 +86,7 @@ class JobRecorder:
         return False
 
     def step(self, rank: Rank, number: int) -> None:
-        """Record that an optimizer of a rank has finished a step, numbered from 0, and that the next step begins."""
+        """Record the end of a rank's optimizer step, numbered from 0, and the start of the next one."""
         stream, seconds = self._computed(rank)
         if number:
             self._builder.end(stream, STEP, number, seconds)
@@ -115,7 +114,7 @@ class JobRecorder:
         self._builder.post(stream, number, seconds)
 
     def _stream(self, rank: Rank) -> int:
-        """Return the stream on which a rank posts and waits: its device's, if it has one."""
+        """Return the stream on which a rank posts and waits: its device stream, or its host stream without a device."""
         if rank.launches is None:
             return rank.number
         if rank.number not in self._devices:

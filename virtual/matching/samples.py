@@ -1,4 +1,4 @@
-"""Samples of tensors, by which the tensors of many ranks are compared."""
+"""Samples of tensors, with which the tensors of many ranks are compared."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +21,7 @@ def is_plain(tensor: Any) -> bool:
 
 
 def has_data(tensors: Sequence[torch.Tensor]) -> bool:
-    """Return whether tensors hold values, rather than being fake."""
+    """Return whether tensors hold values, unlike fake tensors."""
     return not (tensors and isinstance(tensors[0], FakeTensor))
 
 
@@ -44,13 +44,13 @@ def sample_gradient(parameter: torch.Tensor, most: int = MOST) -> Values:
 
 
 def are_equal(samples: Sequence[Values]) -> bool:
-    """Return whether samples are equal bit by bit."""
+    """Return whether samples are bitwise equal."""
     first = samples[0]
     return all(sample.shape == first.shape and np.array_equal(sample, first, equal_nan=True) for sample in samples[1:])
 
 
 def is_constant(sample: Values) -> bool:
-    """Return whether a sample has only one value, such as zeros or ones."""
+    """Return whether all values of a sample are equal, such as zeros or ones."""
     return sample.size == 0 or bool((sample == sample[0]).all())
 
 
@@ -65,7 +65,7 @@ def are_unlike(a: Values, b: Values, scale: float) -> bool:
 
 
 def find_ratio(a: Values, b: Values, rounding: float = ROUNDING) -> float | None:
-    """Return the factor between two samples, up to rounding; None if there is none, or all values are zero.
+    """Return the factor between two samples, up to rounding; None if no factor fits, or all values are zero.
 
     >>> find_ratio(np.array([2.0, 0.0, 6.0]), np.array([1.0, 0.0, 3.0]))
     2.0
@@ -81,7 +81,7 @@ def find_ratio(a: Values, b: Values, rounding: float = ROUNDING) -> float | None
 
 
 def are_other_numbers(a: Values, b: Values) -> bool:
-    """Return whether a sample is far from every multiple of another, further than rounding or compression explain.
+    """Return whether a sample differs from every multiple of another by more than rounding and compression explain.
 
     >>> total = np.array([2.0, 4.0])
     >>> are_other_numbers(np.array([1.0, 2.1]), total), are_other_numbers(np.ones(2), total)

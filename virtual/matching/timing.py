@@ -1,24 +1,24 @@
-"""The times at which operations finish: at once in a recorded run, or simulated."""
+"""The times when operations finish: at once in a recorded run, or simulated."""
 
 from virtual.matching.posted import Collective, PostedCall, PostedHalf
 from virtual.ranks.world import Act, RunCalendar
 
 
 class CallTiming(RunCalendar):
-    """Finishes an operation as soon as all its ranks have arrived, for a run whose replay finds the times."""
+    """Finishes an operation as soon as all its ranks have arrived, for a recorded run whose replay determines times."""
 
     def __init__(self) -> None:
         self._keys = 0
 
     def new_key(self) -> int:
-        """Return a number that no other collective of this run has."""
+        """Return a number that identifies a collective of this run."""
         self._keys += 1
         return self._keys
 
     def begin(self, collective: Collective, call: PostedCall) -> None:
-        """Begin a rank's part of a collective now, and finish each call that this completes."""
+        """Begin a rank's part of a collective now, and finish the collective if it is complete."""
         collective.finish_if_complete()
 
     def send(self, sender: PostedHalf, receiver: PostedHalf, arrived: Act) -> None:
-        """Carry a message from now on, and call ``arrived`` at its arrival."""
+        """Transfer a message from now on, and call ``arrived`` when it arrives."""
         arrived()

@@ -1,1 +1,1 @@
-"""The replacements in torch and Python while virtual ranks run, in a process that ends afterwards."""
+"""Replace functions of torch and Python while virtual ranks run, in a process that exits afterwards."""

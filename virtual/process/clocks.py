@@ -1,4 +1,4 @@
-"""Replace Python's clocks and ``sleep`` by virtual time, and note when optimizer steps end."""
+"""Replace Python's clocks and ``sleep`` by virtual time, and record when optimizer steps end."""
 
 import time
 import timeit
@@ -23,7 +23,7 @@ CLOCKS = {"time": EPOCH_S, "perf_counter": 0.0, "monotonic": 0.0}
 
 
 def install_clocks(world: VirtualWorld, replaced: Replaced) -> None:
-    """Make Python's clocks show the calling rank's time; threads of the runtime read the real clocks."""
+    """Make Python's clocks show the calling rank's time. Ringlab's own threads read the real clocks."""
     for name, start in CLOCKS.items():
         read = _clock(world, getattr(time, name), start)
         replaced.put(time, name, read)
@@ -71,7 +71,7 @@ def _sleep(world: VirtualWorld, real: Callable[[float], None]) -> Callable[[floa
 
 
 def _replace_timeit(replaced: Replaced) -> None:
-    """Replace the clock that ``timeit`` saved at its import, also as a default argument."""
+    """Replace the clock that ``timeit`` saved when it was imported, also in default arguments."""
     before = timeit.default_timer
 
     def timer() -> float:
@@ -88,7 +88,7 @@ STEPS = "ends of steps"  # key of Rank.extra
 
 
 class StepClock:
-    """Notes when the first optimizer of each rank in a group ends its steps."""
+    """Records when the first optimizer of each rank that has a process group ends its steps."""
 
     def __init__(self, world: VirtualWorld) -> None:
         self.world = world
@@ -114,6 +114,6 @@ class StepClock:
 
 
 def step_seconds(rank: Rank) -> list[float]:
-    """Return the time of each step of a rank, in seconds of its clock."""
+    """Return the duration of each step on a rank's clock, in seconds."""
     ends: list[float] = rank.extra.get(STEPS, [])
     return [after - before for before, after in pairwise(ends)]

@@ -1,4 +1,4 @@
-"""Launch workers by torchelastic from within a program: they are virtual ranks."""
+"""Run the workers that a program launches with torchelastic as virtual ranks."""
 
 import os
 from collections.abc import Callable
@@ -26,12 +26,12 @@ class ElasticLauncher:
         self.spawner = spawner
 
     def install(self, replaced: Replaced) -> None:
-        """Start ranks for launches of functions. Reject commands, other processes and several nodes."""
+        """Start ranks when functions are launched. Reject commands, other processes and several nodes."""
         replaced.put(api.elastic_launch, "__call__", lambda launcher, *args: self.launch(launcher, args))
         replaced.put(PContext, "start", _refuse)
 
     def launch(self, launcher: Any, args: tuple[Any, ...]) -> dict[int, Any]:
-        """Call the launcher's function on each rank; return the results by rank. Raise RuntimeError if unsupported."""
+        """Call the launcher's function on each rank. Return the results by rank. Raise RuntimeError if unsupported."""
         config, function = launcher._config, launcher._entrypoint
         if not callable(function):
             raise RuntimeError(NO_PROCESSES)

@@ -1,6 +1,6 @@
 """Run without data: tensors are FakeTensors, and functional collectives are posted by their shapes.
 
-Values that torch itself needs stay real: ranks of meshes, pickled objects, sampler orders, loaded batches.
+Values that torch itself needs stay real: mesh ranks, pickled objects, sampler orders and loaded batches.
 """
 
 from collections.abc import Callable
@@ -86,7 +86,7 @@ NO_VALUES = (
 
 
 class RankFakeMode(FakeTensorMode):
-    """The FakeTensorMode of a rank. A float that the program reads is nan."""
+    """The FakeTensorMode of a rank. If the program reads a float, it gets nan."""
 
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)
@@ -137,7 +137,7 @@ def install_fake_tensors(world: VirtualWorld, replaced: Replaced, gpu: bool) -> 
 
 
 def _as_one_kernel(x: Any, shape: Any, weight: Any = None, eps: Any = None) -> Any:
-    """Return a tensor with the shape of an RMS norm, by one operator that moves as many bytes."""
+    """Return the shape of an RMS norm from a single operator that moves the same number of bytes."""
     return functional.layer_norm(x, shape, weight, None, eps or 1e-5)
 
 
@@ -147,7 +147,7 @@ def _refuse() -> NoReturn:
 
 @lru_cache(maxsize=1024)
 def _changes_values_alone(func: Any) -> bool:
-    """Return whether an operator changes lists of tensors in place, as optimizers do: without data it has no effect."""
+    """Return whether an operator only changes lists of tensors in place, which has no effect without data."""
     schema = func._schema
     return bool(schema.name.startswith("aten::_foreach_") and not schema.returns)
 
@@ -176,6 +176,6 @@ def _uncounted(world: VirtualWorld, function: Callable[..., Any]) -> Callable[..
 
 
 def _all_at_once(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return an iteration that draws all its numbers at once, with data."""
+    """Wrap an iteration so that it draws all its numbers at once, with data."""
     listed = _with_data(lambda sampler: [*function(sampler)])
     return lambda sampler: iter(listed(sampler))

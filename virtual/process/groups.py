@@ -1,4 +1,4 @@
-"""Make c10d create groups and stores of virtual ranks, whichever backend the program requests."""
+"""Make c10d create process groups and stores of virtual ranks, whatever backend the program requests."""
 
 import os
 import socket
@@ -36,8 +36,8 @@ LOGGED = {"gloo": ["gloo_socket_ifname", "gloo_device_transport"]}  # further fi
 class GroupMaker:
     """Creates the process groups of all jobs.
 
-    ``acts_as`` is the backend whose rules apply: "gloo", "nccl", or None for the requested one. ``usual`` is the
-    backend of a program that requests none. ``placement`` knows the GPUs, if the run has any.
+    ``acts_as`` is the backend whose rules apply: "gloo", "nccl", or None for the requested backend. ``usual`` is the
+    backend if the program requests none. ``placement`` is None unless the run has GPUs.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class GroupMaker:
             replaced.put(module, "batch_isend_irecv", self._together(c10d.batch_isend_irecv))
 
     def caller(self) -> Rank:
-        """Return the calling rank. Raise RuntimeError for another thread."""
+        """Return the calling rank. Raise RuntimeError in a thread that does not belong to a rank."""
         rank = self.world.me()
         if rank is None:
             raise RuntimeError(
@@ -80,7 +80,7 @@ class GroupMaker:
         return rank
 
     def _create(self, options: Any, _: Any) -> VirtualProcessGroup:
-        """Create a group; c10d calls this function."""
+        """Create a process group; called by c10d."""
         rank = self.caller()
         ranks = tuple(options.global_ranks_in_group) or tuple(range(options.group_size))
         key = (rank.meetings, str(options.group_id), ranks)
@@ -99,7 +99,7 @@ class GroupMaker:
         return recorder
 
     def _as_virtual(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that creates groups of virtual ranks."""
+        """Wrap c10d's function that creates a group, so that it creates a group of virtual ranks."""
 
         def make(size: int, place: int, ranks: list[int], backend: Any, store: Any, *args: Any, **named: Any) -> Any:
             device, _ = named.pop("device_id", None), named.pop("backend_options", None)
@@ -120,7 +120,7 @@ class GroupMaker:
         return make
 
     def _set_backends(self, made: VirtualProcessGroup, backend: str) -> None:
-        """Set the backend whose rules apply to tensors of each device type."""
+        """Set the backend whose rules apply, for the tensors of each device type."""
         if self.placement is None:
             made.backends = dict.fromkeys(("cpu", "cuda"), "nccl" if made.group.is_ordered else "gloo")
         else:
@@ -136,7 +136,7 @@ class GroupMaker:
         group_desc: str | None = None,
         backend: Any = None,
     ) -> Any:
-        """Replace ``split_group``: return the group of the caller's split, which only members create."""
+        """Replace ``split_group``: return the group of the split that contains the caller. Only members create it."""
         if not split_ranks:
             raise ValueError("split_ranks cannot be None or empty")
         if not c10d._get_default_group().bound_device_id:
@@ -166,7 +166,7 @@ class GroupMaker:
         yield store, number, size
 
     def _together(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return ``batch_isend_irecv`` that marks its operations as one batch."""
+        """Wrap ``batch_isend_irecv`` so that its operations are marked as one batch."""
 
         def batched(operations: Any) -> Any:
             rank = self.caller()
@@ -180,7 +180,7 @@ class GroupMaker:
 
 
 def _take_number(rank: Rank, number: int) -> None:
-    """Give a rank the number that the program uses: processes may be started in another order."""
+    """Give a rank the number that the program uses, because processes may start in a different order."""
     ranks = rank.job.ranks
     if 0 <= rank.number < len(ranks) and 0 <= number < len(ranks) and not ranks[number].meetings:
         other = ranks[number]
@@ -189,7 +189,7 @@ def _take_number(rank: Rank, number: int) -> None:
 
 
 def _of_its_thread(original: Callable[..., None]) -> Callable[..., None]:
-    """Return ``DeviceMesh.__init__`` whose hash, a key of torch's caches, depends on the thread."""
+    """Wrap ``DeviceMesh.__init__`` so that the mesh's hash, a key of torch's caches, depends on the thread."""
 
     def init(self: Any, *args: Any, **named: Any) -> None:
         original(self, *args, **named)
@@ -199,7 +199,7 @@ def _of_its_thread(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _naming_backend(original: Callable[[Any], dict[str, Any]]) -> Callable[[Any], dict[str, Any]]:
-    """Return DDP's log with the backend and the variables of the rank, which C++ does not see."""
+    """Wrap DDP's logging function to add the backend and the rank's environment variables, which C++ does not see."""
 
     def logged(ddp: Any) -> dict[str, Any]:
         logged_data, backend = original(ddp), dist.get_backend(ddp.process_group)
@@ -222,17 +222,17 @@ NO_SOCKETS = (
 
 
 def install_stores(world: VirtualWorld, replaced: Replaced) -> None:
-    """Replace a program's stores by virtual ones, one per address or file and job. Reject RPC and sockets."""
+    """Replace a program's stores by virtual ones, shared within a job by address or file. Reject RPC and sockets."""
 
     class TCPStore(VirtualStore):
-        """A store at an address, without a connection."""
+        """A store at an address, without a network connection."""
 
         def __init__(self, host_name: str, port: int = 0, *args: Any, **named: Any) -> None:
             self.host, self.port = host_name, port
             super().__init__(*_shared(world, ("tcp", host_name, port)))
 
     class FileStore(VirtualStore):
-        """A store in a file, which is not written."""
+        """A store named by a file, which is not written."""
 
         def __init__(self, file_name: str, *args: Any, **named: Any) -> None:
             self.path = file_name
@@ -255,7 +255,7 @@ def install_stores(world: VirtualWorld, replaced: Replaced) -> None:
 
 
 def _shared(world: VirtualWorld, place: tuple[object, ...]) -> tuple[Any, ...]:
-    """Return the arguments of a store of the calling rank. Raise RuntimeError for another thread."""
+    """Return the arguments of a store for the calling rank. Raise RuntimeError in a thread that belongs to no rank."""
     rank = world.me()
     if rank is None:
         raise RuntimeError("a store is created by a thread that does not belong to a rank")

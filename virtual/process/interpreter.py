@@ -20,7 +20,7 @@ OF_CHECKPOINTS = f"distributed{os.sep}checkpoint{os.sep}"
 
 
 def install_interpreter(world: VirtualWorld, replaced: Replaced) -> None:
-    """Separate imports, signal handlers and threads of ranks."""
+    """Give each rank its own import locks, signal handlers and threads."""
     replaced.put(bootstrap, "_get_module_lock", _lock_of_rank(world, bootstrap._get_module_lock))  # type: ignore[attr-defined]
     replaced.put(signal, "signal", _handler_of_rank(world, signal.signal))
     replaced.put(threading.Thread, "start", _start_for_rank(world, threading.Thread.start))
@@ -30,7 +30,7 @@ def install_interpreter(world: VirtualWorld, replaced: Replaced) -> None:
 
 
 def _lock_of_rank(world: VirtualWorld, original: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Return a function that finds a module's import lock: one per rank for the program's own modules."""
+    """Wrap the function that returns a module's import lock: the program's own modules have one lock per rank."""
 
     def lock(name: str) -> Any:
         rank = world.me()
@@ -42,7 +42,7 @@ def _lock_of_rank(world: VirtualWorld, original: Callable[[str], Any]) -> Callab
 
 
 def _handler_of_rank(world: VirtualWorld, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``signal.signal`` that stores a rank's handlers; only the main thread could install them."""
+    """Wrap ``signal.signal`` so that it stores a rank's handlers, because only the main thread can install them."""
 
     def install(number: Any, handler: Any) -> Any:
         rank = world.me()
@@ -59,7 +59,7 @@ def _handler_of_rank(world: VirtualWorld, original: Callable[..., Any]) -> Calla
 def _start_for_rank(
     world: VirtualWorld, original: Callable[[threading.Thread], None]
 ) -> Callable[[threading.Thread], None]:
-    """Return ``Thread.start`` whose thread acts for the rank that starts it."""
+    """Wrap ``Thread.start`` so that the new thread acts for the rank that starts it."""
 
     def start(self: threading.Thread) -> None:
         rank = world.me()
@@ -83,7 +83,7 @@ def _start_for_rank(
 
 
 def _wait_for_threads(world: VirtualWorld, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a wait for threads; while a rank's main thread waits, its other threads may communicate."""
+    """Wrap a wait so that a rank's other threads may communicate while its main thread waits."""
 
     def wait(*args: Any, **named: Any) -> Any:
         rank = world.me()
@@ -96,7 +96,7 @@ def _wait_for_threads(world: VirtualWorld, original: Callable[..., Any]) -> Call
 
 
 def _submit_for_rank(world: VirtualWorld, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``submit`` that saves a checkpoint at once: its ranks communicate, each in its own thread."""
+    """Wrap ``submit`` so that checkpoints are saved at once, in the rank's own thread, because saving communicates."""
 
     def submit(self: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
         if world.me() is None or not is_called_within(OF_CHECKPOINTS):
@@ -112,7 +112,7 @@ def _submit_for_rank(world: VirtualWorld, original: Callable[..., Any]) -> Calla
 
 
 def install_random(world: VirtualWorld, replaced: Replaced) -> None:
-    """Make the functions of ``random`` that share one generator use the calling rank's."""
+    """Make the module-level functions of ``random`` use the calling rank's generator."""
     for name, function in list(vars(random).items()):
         if isinstance(getattr(function, "__self__", None), random.Random):
             replaced.put(random, name, _draw_for_rank(world, name, function))

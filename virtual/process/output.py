@@ -1,4 +1,4 @@
-"""The output of ranks: whole lines, each with the number of its rank."""
+"""Print the output of ranks line by line, each line prefixed with its rank."""
 
 from typing import Any, TextIO
 
@@ -6,13 +6,13 @@ from virtual.ranks.world import VirtualWorld
 
 
 class RankedOutput:
-    """Replaces ``sys.stdout`` or ``sys.stderr``; attributes other than writing belong to the file."""
+    """Replaces ``sys.stdout`` or ``sys.stderr``. Attributes other than write methods are those of the file."""
 
     def __init__(self, file: TextIO, world: VirtualWorld, name: str) -> None:
         self._file, self._world, self._key = file, world, f"unfinished line of {name}"
 
     def write(self, text: str) -> int:
-        """Write the complete lines, and keep the rest."""
+        """Write the complete lines, and keep an incomplete one."""
         rank = self._world.me()
         if rank is None or rank.number < 0:
             return self._file.write(text)
@@ -28,11 +28,11 @@ class RankedOutput:
             self.write(line)
 
     def flush(self) -> None:
-        """Flush the file; an incomplete line is kept."""
+        """Flush the file, but keep an incomplete line."""
         self._file.flush()
 
     def end(self) -> None:
-        """Write the incomplete lines that ranks have left."""
+        """Write the incomplete lines of all ranks."""
         for rank in self._world.ranks:
             rest = rank.extra.pop(self._key, "")
             if rest:

@@ -1,4 +1,4 @@
-"""Torch's profiler, of which a process has one: the first rank that starts it has it, other ranks get empty results.
+"""Let ranks take turns with torch's profiler, of which a process has one. Other ranks get empty results.
 
 It profiles the CPU only, because there is no GPU driver.
 """
@@ -33,14 +33,14 @@ class EmptyResult:
 
 
 class RankProfiles:
-    """Gives the process's profiler to one rank at a time."""
+    """Lets one rank at a time use the process's profiler."""
 
     def __init__(self, world: VirtualWorld) -> None:
         self.world = world
         self._holder: Rank | None = None
 
     def install(self, replaced: Replaced) -> None:
-        """Make torch's profiler ask before it starts."""
+        """Make torch's profiler check that no other rank uses it."""
         module: Any = torch.autograd.profiler  # of which torch exports none of these
         for name in ("_prepare_profiler", "_enable_profiler"):
             replaced.put(module, name, self._beginning(getattr(module, name)))

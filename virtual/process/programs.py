@@ -21,7 +21,7 @@ class UserProgram:
 
     @property
     def title(self) -> str:
-        """The command line of the program, without the folders of a script."""
+        """The command line of the program, without the script's directory."""
         name = f"-m {self.name}" if self.is_module else Path(self.name).name
         return " ".join([name, *self.arguments])
 
@@ -80,7 +80,7 @@ ADDRESS, PORT, RUN = "127.0.0.1", "29500", "virtual"  # of a rendezvous that nob
 
 
 def name_as_torchrun(number: int, ranks: int, local_ranks: int) -> dict[str, str]:
-    """Return torchrun's environment variables of a rank, with ``local_ranks`` ranks on a machine.
+    """Return the environment variables that torchrun sets for a rank, with ``local_ranks`` ranks per machine.
 
     >>> found = name_as_torchrun(3, 4, 2)
     >>> found["RANK"], found["LOCAL_RANK"], found["GROUP_RANK"]

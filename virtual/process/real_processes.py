@@ -1,4 +1,4 @@
-"""Start real processes for a rank, such as the workers of a DataLoader. While they run, a sleep takes real time."""
+"""Start real processes for a rank, such as DataLoader workers. While they run, ``sleep`` takes real time."""
 
 import os
 import subprocess
@@ -26,14 +26,14 @@ NO_POOL = (
 
 
 def install_real_processes(world: VirtualWorld, replaced: Replaced) -> None:
-    """Give processes the environment of the rank that starts them, and keep those that are not daemons."""
+    """Start processes with the environment of their rank, and remember those that are not daemons."""
     replaced.put(subprocess.Popen, "__init__", _keeping(world, subprocess.Popen.__init__))
     replaced.put(process.BaseProcess, "start", _keeping(world, process.BaseProcess.start))
     replaced.put(spawn, "get_preparation_data", _guarding(world, spawn.get_preparation_data))
 
 
 def wait_for_real_processes(rank: Rank, seconds: float, sleep: Callable[[float], None]) -> None:
-    """Sleep really if a rank has started processes that go on."""
+    """Sleep in real time if processes that the rank has started are still running."""
     started = rank.extra.get(STARTED)
     if started:
         started[:] = [child for child in started if _goes_on(child)]
@@ -56,7 +56,7 @@ def _keeping(world: VirtualWorld, original: Callable[..., None]) -> Callable[...
 
 
 class _Guard:
-    """Refuses groups in the process that unpickles it. A forked process inherits the refusal of virtual groups."""
+    """Makes the process that unpickles it reject process groups. A forked process rejects virtual groups anyway."""
 
     def __reduce__(self) -> Any:
         return _refuse_groups, ()
@@ -80,7 +80,7 @@ def _refuse_groups() -> None:
 
 
 def _export(rank: Rank, ranks: Iterable[Rank]) -> None:
-    """Put a rank's environment into this process, for its child, and take out the variables of other ranks."""
+    """Set this process's environment to the rank's, for a child process, and remove the variables of other ranks."""
     environment = rank.own.environment
     for name in set[bytes]().union(*(other.own.environment for other in ranks)) - environment.keys():
         os.unsetenv(name)

@@ -1,4 +1,4 @@
-"""Queues, locks and other objects of multiprocessing that ranks share: ranks wait for them in virtual time."""
+"""Queues, locks and other multiprocessing objects that ranks share. Ranks wait for them in virtual time."""
 
 import multiprocessing
 import pickle
@@ -22,7 +22,7 @@ TOO_OFTEN = "semaphore or lock released too many times"  # multiprocessing's mes
 
 
 def install_shared_objects(world: VirtualWorld, replaced: Replaced) -> None:
-    """Give the program shared objects of virtual ranks. Libraries keep the objects of processes."""
+    """Replace the program's multiprocessing objects by virtual ones. Libraries keep the real objects."""
     for owner in (BaseContext, multiprocessing, torch.multiprocessing):
         for kind, made in KINDS.items():
             replaced.put(owner, kind, _choosing(world, made, getattr(owner, kind)))
@@ -40,9 +40,9 @@ def _choosing(world: VirtualWorld, made: "type[SharedObject]", real: Any) -> Any
 
 
 class SharedObject:
-    """An object that all ranks share; pickling passes a reference.
+    """An object that all ranks share; pickling it passes a reference.
 
-    If nothing else can happen, a wait with a timeout ends, so that queues can be polled until all work is done.
+    A wait with a timeout ends if no other event can happen, so that a program can poll a queue until all work is done.
     """
 
     def __init__(self, world: VirtualWorld) -> None:
@@ -59,7 +59,7 @@ class SharedObject:
         return caller
 
     def _wait(self, method: str, is_ready: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Wait for a condition; return whether it holds, or False if the timeout has passed."""
+        """Wait for a condition. Return whether it holds, or False after the timeout."""
         operation, caller = f"{type(self).__name__.removeprefix('Virtual')}.{method}()", self._caller()
         gives_up = timeout is not None and caller.now < POLLING_S
         self._world.wait_until(caller, is_ready, RankWait(operation, find_site(), gives_up=gives_up))
@@ -75,7 +75,7 @@ class SharedObject:
 
 
 class VirtualQueue(SharedObject):
-    """A queue that is never full; items are pickled, as for another process."""
+    """A queue without a size limit. Items are pickled, as between processes."""
 
     def __init__(self, world: VirtualWorld, maxsize: int = 0) -> None:
         super().__init__(world)
@@ -87,7 +87,7 @@ class VirtualQueue(SharedObject):
         self._changed()
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        """Return the first item. Raise queue.Empty if there is none and the rank cannot wait (longer)."""
+        """Return the first item. Raise queue.Empty if there is none, after the timeout if ``block`` is True."""
         if not block and not self._items:
             raise queue.Empty
         if not self._wait("get", lambda: bool(self._items), timeout):
@@ -99,23 +99,23 @@ class VirtualQueue(SharedObject):
         self.put(item)
 
     def get_nowait(self) -> Any:
-        """Return the first item. Raise queue.Empty where there is none."""
+        """Return the first item. Raise queue.Empty if there is none."""
         return self.get(block=False)
 
     def empty(self) -> bool:
-        """Return whether there is no item."""
+        """Return whether the queue is empty."""
         return not self._items
 
     def qsize(self) -> int:
-        """Return how many items there are."""
+        """Return the number of items."""
         return len(self._items)
 
     def full(self) -> bool:
-        """Return that there is room."""
+        """Return False: the queue has no size limit."""
         return False
 
     def close(self) -> None:
-        """Do nothing: there is no pipe to be closed, or thread to be waited for."""
+        """Do nothing: the queue has no pipe or thread to close."""
 
     join_thread = cancel_join_thread = task_done = join = close
 
@@ -149,7 +149,7 @@ class VirtualSemaphore(SharedObject):
 
 
 class VirtualBoundedSemaphore(VirtualSemaphore):
-    """A semaphore that is released no more often than it is held."""
+    """A semaphore that raises ValueError if it is released more often than acquired."""
 
     def __init__(self, world: VirtualWorld, value: int = 1) -> None:
         super().__init__(world, value)
@@ -162,7 +162,7 @@ class VirtualBoundedSemaphore(VirtualSemaphore):
 
 
 class VirtualLock(VirtualSemaphore):
-    """A lock that one rank holds; its holder can acquire it again if ``held_again``."""
+    """A lock that one rank holds. If ``held_again``, its holder can acquire it again."""
 
     held_again = False
 
@@ -230,7 +230,7 @@ class VirtualBarrier(SharedObject):
         self._round = list[bool]()  # while ranks wait empty, then whether they pass
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait until all ranks have arrived; return how many arrived earlier.
+        """Wait until all ranks have arrived. Return the number of ranks that arrived earlier.
 
         Raises BrokenBarrierError after ``abort``, and if the barrier is reset during the wait.
         """
@@ -253,7 +253,7 @@ class VirtualBarrier(SharedObject):
         self._end_round(False)
 
     def reset(self) -> None:
-        """Start again; all current waits raise BrokenBarrierError."""
+        """Make all current waits raise BrokenBarrierError, and allow new ones."""
         self.broken = False
         self._end_round(False)
 
@@ -279,7 +279,7 @@ class VirtualCondition(SharedObject):
         self.release()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Release the lock until notified."""
+        """Release the lock, wait for a notification, and acquire the lock again."""
         box = [False]
         self._waiting.append(box)
         self.release()
@@ -287,7 +287,7 @@ class VirtualCondition(SharedObject):
         return self.acquire()
 
     def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
-        """Wait for a condition, and return its value."""
+        """Wait until ``predicate()`` is true, and return its value."""
         while not (value := predicate()):
             self.wait()
         return value

@@ -1,4 +1,4 @@
-"""Start processes of a program as virtual ranks: each spawn is a job."""
+"""Start processes of a program as virtual ranks. Each spawn is a job."""
 
 import io
 import multiprocessing
@@ -27,7 +27,7 @@ MAINS = ("__main__", "__mp_main__")
 
 
 def _find_module(function: Any) -> str | None:
-    """Return the name of the module of a function, or of the class of a method."""
+    """Return the name of the module that defines a function, or a method's class."""
     owner = getattr(function, "__self__", None)
     if owner is not None and not isinstance(owner, ModuleType):
         function = owner if isinstance(owner, type) else type(owner)
@@ -42,7 +42,7 @@ def _is_programs(function: Any) -> bool:
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles the end of a pipe as for another process, which has its own."""
+    """Pickles a pipe's end for another rank by duplicating its file descriptor."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, Connection):
@@ -82,7 +82,7 @@ class Spawner:
         daemon: bool = False,
         start_method: str = "spawn",
     ) -> "Spawned | None":
-        """Start ranks that call ``fn(i, *args)``; wait for their ends unless ``join`` is False."""
+        """Start ranks that call ``fn(i, *args)``. Wait until they end unless ``join`` is False."""
         job = self.world.new_job()
         bodies = [self.pack(fn, (place, *args), {}) for place in range(nprocs)]
         for place, body in enumerate(bodies):
@@ -104,9 +104,9 @@ class Spawner:
     def pack(
         self, fn: Callable[..., Any], args: Sequence[Any], named: dict[str, Any], with_main: bool = False
     ) -> Callable[[Rank], Any]:
-        """Return the call of a function with arguments that are pickled as for a process.
+        """Return a function that calls ``fn`` with arguments pickled as for another process.
 
-        The main module is executed first if the function or an argument belongs to it, or if ``with_main`` is set.
+        The main module is executed first if ``fn`` or an argument belongs to it, or if ``with_main`` is set.
         """
         try:
             packed = _pickle((fn, tuple(args), named))
@@ -132,18 +132,18 @@ class Spawner:
 
 
 class Spawned:
-    """The ranks of one spawn: the result of ``mp.spawn(join=False)``."""
+    """The ranks of one spawn, as ``mp.spawn(join=False)`` returns them."""
 
     def __init__(self, world: VirtualWorld, job: RankJob) -> None:
         self.world, self.job = world, job
         self.processes: list[Any] = []
 
     def pids(self) -> list[int]:
-        """Return numbers in place of process ids."""
+        """Return numbers that stand in for process ids."""
         return [100_000 + rank.number for rank in self.job.ranks]
 
     def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
-        """Wait for the ends of all ranks. Raise ProcessRaisedException if one has failed, or if they hang."""
+        """Wait until all ranks end. Raise ProcessRaisedException if one has failed, or if they hang."""
         caller = self.world.me()
         assert caller is not None
         waiting = RankWait("mp.spawn.join()", find_site(), self.job)
@@ -157,7 +157,7 @@ class Spawned:
 
 
 class RanksFailed(ProcessRaisedException):
-    """The exception of ``mp.spawn`` for a finding of its ranks; it is not a further error of the caller."""
+    """Raised by ``mp.spawn`` for a finding of its ranks. It is not an additional error of the caller."""
 
     def __init__(self, finding: ProgramFinding, rank: int) -> None:
         super().__init__(finding.text, error_index=rank, error_pid=100_000 + rank)
@@ -165,7 +165,7 @@ class RanksFailed(ProcessRaisedException):
 
 
 class VirtualProcess:
-    """A process of ``multiprocessing`` as a rank; the processes that one rank starts form a job."""
+    """Runs a ``multiprocessing.Process`` as a rank. The processes that one rank starts form a job."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ class VirtualProcess:
         self.pid = 100_000 + self.rank.number
 
     def _body(self) -> Callable[[Rank], None]:
-        """Return the function of the rank. Its exit status becomes the process's."""
+        """Return the rank's function, whose exit status becomes the process's."""
         call = self.spawner.pack(self.target, self.arguments, self.named) if self.target else lambda rank: None
 
         def body(rank: Rank) -> None:
@@ -209,7 +209,7 @@ class VirtualProcess:
         return body
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for the rank's end."""
+        """Wait until the rank ends."""
         rank, caller = self.rank, self.spawner.world.me()
         assert rank is not None and caller is not None, "join before start"
         waiting = RankWait("Process.join()", find_site(), rank.job)
@@ -221,7 +221,7 @@ class VirtualProcess:
 
     @property
     def exitcode(self) -> int | None:
-        """The status of ``sys.exit``; 1 if an error stopped the job, 0 at the end, None before it."""
+        """The status of ``sys.exit``; 1 if an error stopped the job, 0 after a normal end, None while running."""
         if self.rank is None or self.is_alive():
             return None
         return self._status or int(self.rank.job.finding is not None)
@@ -233,7 +233,7 @@ class VirtualProcess:
 
 
 def _choosing(spawner: Spawner, real: Any) -> Any:
-    """Return a class that starts ranks for processes or functions of the program, and otherwise real processes."""
+    """Return a class that starts ranks for functions of the program, and real processes for others."""
 
     class Chosen(real):  # type: ignore[misc]  # a class, as multiprocessing reads attributes of it
         def __new__(

@@ -1,1 +1,1 @@
-"""Virtual ranks: threads of which one runs at a time, the state of each, and its location in the program."""
+"""Virtual ranks: threads that run one at a time, the state of each rank, and its location in the program."""

@@ -6,9 +6,9 @@ import torch
 
 
 class Neutral:
-    """A context whose tensor operations no rank's modes see or count.
+    """A context in which tensor operations bypass the ranks' modes and are not counted.
 
-    It is the inference mode, which does not change version counters of tensors, like writes of a real backend.
+    It uses inference mode, which does not change version counters of tensors, like the writes of a real backend.
     """
 
     __slots__ = ("_dispatch", "_functions", "_inference")

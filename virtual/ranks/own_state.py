@@ -1,4 +1,4 @@
-"""The state of the process that belongs to each rank: saved when the run token leaves the rank, and restored later."""
+"""Save process-wide state that belongs to a rank when the run token leaves the rank, and restore it later."""
 
 import os
 import random
@@ -23,7 +23,7 @@ SEED = 12345  # of rank 0; the seed of rank r is SEED + r
 
 @dataclass(eq=False)
 class OwnState:
-    """One rank's arguments, environment, modules, random numbers and torch defaults."""
+    """The arguments, environment, modules, random number generators and torch defaults of a rank."""
 
     environment: dict[bytes, bytes]
     argv: list[str]
@@ -39,17 +39,17 @@ class OwnState:
     operators: dict[Any, Any] | None = None  # DTensor's handlers, which loss_parallel() changes
 
     def seed(self, number: int) -> None:
-        """Set random states that differ between ranks, as in processes, and are equal in every run."""
+        """Seed the random number generators differently on each rank, but equally in every run."""
         self.torch_numbers = torch.Generator().manual_seed(SEED + number).get_state()
         self.numpy_numbers = np.random.MT19937(SEED + number)
         self.python_numbers.seed(SEED + number)
 
 
 class Belongings:
-    """Saves and restores the state of ranks. Each rank has its own modules of the packages ``owned``.
+    """Saves and restores the state of ranks. Each rank imports its own modules of some packages.
 
-    It also has its own modules of the packages in ``OWNED``, and of those in the program's folder or on PYTHONPATH,
-    unless they are installed there.
+    These are the packages ``owned``, those in ``OWNED``, and those in the program's folder or on PYTHONPATH, unless
+    installed packages are in these folders.
     """
 
     def __init__(self, folder: str, owned: frozenset[str] = frozenset()) -> None:
@@ -115,7 +115,7 @@ class Belongings:
         return any(path.startswith(self.folders) and is_users(path) for path in files)
 
     def may_be_owned(self, name: str) -> bool:
-        """Return whether each rank will have its own module of this name, before it is imported."""
+        """Return whether each rank will import its own module of this name."""
         top = name.partition(".")[0]
         if top in self.owned:
             return True
@@ -133,13 +133,13 @@ class Belongings:
 
 
 def _turn_off_fsdps_profiler() -> None:
-    """Turn off FSDP's profiler, which rejects a phase that is entered twice in a process, as ranks do."""
+    """Turn off FSDP's profiler, which rejects a phase that several ranks of a process enter."""
     profiler = getattr(sys.modules.get("torch.distributed.fsdp._debug_utils"), "SimpleProfiler", None)
     if profiler is not None:
         profiler.profile = nullcontext
 
 
 def _find_dispatcher() -> Any:
-    """Return the process's dispatcher of DTensor operators; None before DTensor is imported."""
+    """Return the process's dispatcher of DTensor operators; None if DTensor has not been imported."""
     tensor = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
     return getattr(tensor, "_op_dispatcher", None)

@@ -1,7 +1,7 @@
-"""The device of each tensor. All data is in the CPU's memory; a mark on its storage names the device.
+"""The device of each tensor. All data is in CPU memory; a mark on a tensor's storage names its device.
 
-Tensors that torch creates for the program, or from tensors with marks, have a mark. Tensors that torch creates for
-itself, such as gradients, have none: their device is unknown.
+Tensors that torch creates for the program, or from marked tensors, are marked. Tensors that torch creates for itself,
+such as gradients, are not marked: their device is unknown.
 """
 
 import os
@@ -38,7 +38,7 @@ def mark_place(tensor: torch.Tensor, place: int) -> None:
 
 
 def find_common_place(tensors: Sequence[torch.Tensor]) -> int | None:
-    """Return the device of an operator's result: a GPU if one of its tensors is there."""
+    """Return the device of an operator's result: a GPU if one of its tensors is on a GPU."""
     places = [find_place(tensor) for tensor in tensors]
     on_gpu = [place for place in places if place is not None and place != ON_CPU]
     if on_gpu:
@@ -47,7 +47,7 @@ def find_common_place(tensors: Sequence[torch.Tensor]) -> int | None:
 
 
 class Placement:
-    """The GPUs of the ranks, and the current GPU of each."""
+    """Assigns GPUs to the ranks, and tracks the current GPU of each rank."""
 
     def __init__(self, world: VirtualWorld, per_node: int) -> None:
         self.world, self.per_node = world, per_node
@@ -75,9 +75,9 @@ class Placement:
             rank.extra[CHOSEN] = number
 
     def number(self, device: Any) -> int:
-        """Return the number of a GPU; negative for none. Raise RuntimeError for a GPU that the machine does not have.
+        """Return the number of a GPU; negative for other devices. Raise RuntimeError for a GPU that does not exist.
 
-        ``device`` is a number, a device or a device's name. Without a number, the current GPU is meant.
+        ``device`` is a number, a device or a device's name. Without an index, it means the current GPU.
         """
         if isinstance(device, int):
             number = device
@@ -101,7 +101,7 @@ class Placement:
         return ON_CPU if device is None else self.number(device)
 
     def hardware(self, number: int) -> tuple[int, str]:
-        """Return the machine and the name there of one of the calling rank's GPUs."""
+        """Return the machine of one of the calling rank's GPUs, and the GPU's number on that machine."""
         rank = self.world.me()
         machine = 0 if rank is None else max(0, rank.number) // self.per_node
         visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]

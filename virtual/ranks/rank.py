@@ -14,9 +14,7 @@ from virtual.ranks.sites import NOWHERE, CallSite, find_site
 
 
 class ThreadLock:
-    """A lock that a thread holds while it communicates. The main thread of a rank holds it unless it lends it to
-    others.
-    """
+    """A lock that a thread holds while it communicates. The main thread holds it unless it lends it to others."""
 
     def __init__(self) -> None:
         self._lock = RLock()
@@ -37,9 +35,9 @@ class ThreadLock:
 
     @contextmanager
     def lend(self) -> Iterator[None]:
-        """A context in which the rank's main thread waits for its other threads, which may communicate.
+        """Release the lock during a ``with`` block in which the main thread waits for the rank's other threads.
 
-        Within a call of the runtime, which waits for the runtime's own threads, the lock is not lent.
+        These threads can then communicate. Inside a call of the runtime, the lock is kept.
         """
         if self._depth > 1:
             yield
@@ -58,7 +56,7 @@ class ThreadLock:
         return any(thread.is_alive() for thread in self.threads)
 
     def join(self) -> None:
-        """Wait for the other threads, as Python does at the end of a process."""
+        """Wait for the other threads, as Python does before a process exits."""
         for thread in self.threads:
             if not thread.daemon:
                 thread.join()
@@ -66,7 +64,7 @@ class ThreadLock:
 
 @dataclass(slots=True)
 class Launches:
-    """Operators between two synchronizations of a rank's host and its device, in seconds.
+    """Operators launched between two synchronizations of a rank's host and device. Times are in seconds.
 
     If the device is free at time c and the host starts at time h, the device is done at max(c + ``device``, h +
     ``lead``), and the host at h + ``host``.
@@ -93,7 +91,7 @@ class Launches:
         self.device += later.device
 
     def take(self) -> "Launches":
-        """Return the operators, and start again with none."""
+        """Return the operators, and reset this object."""
         launches = Launches(self.host, self.device, self.lead)
         self.host = self.device = self.lead = 0.0
         return launches
@@ -103,7 +101,7 @@ REMEMBERED = 6  # calls of a rank to show in findings
 
 
 class Stopped(BaseException):
-    """Unwinds the threads of a job that has ended."""
+    """Unwinds a rank's thread after its job has ended."""
 
 
 class State(Enum):
@@ -117,7 +115,7 @@ class State(Enum):
 
 
 class RankWait(NamedTuple):
-    """A wait of a rank, for the diagnosis."""
+    """The operation that a rank waits for, and its line."""
 
     what: str  # as text, such as "all_reduce([4] float32, sum)"
     site: CallSite
@@ -137,7 +135,7 @@ class PastCall(NamedTuple):
 class RankJob:
     """Ranks that were started together, by the command or by one spawn of the program.
 
-    Groups and stores belong to one job and cannot be seen by others.
+    Groups and stores belong to one job; other jobs cannot access them.
     """
 
     number: int  # 0: started by the command
@@ -161,8 +159,7 @@ class Rank:
     """One virtual rank: its thread, its clocks, its posted operations and its waits.
 
     ``clock`` is the rank's time in seconds since the start of the run; it is ahead of the calendar while the rank
-    computes. If the rank's host launches operators, ``clock`` is the time of the device, and ``host`` that of the
-    program.
+    computes. If the rank's host launches operators, ``clock`` is the device's time, and ``host`` the program's.
     """
 
     number: int  # in its job; -1: the program that starts ranks
@@ -211,7 +208,7 @@ class Rank:
         return self.clock if self.launches is None else self.host
 
     def spend(self, seconds: float) -> None:
-        """Let time pass in which the rank computes, sleeps or polls."""
+        """Advance the clock by seconds in which the rank computes, sleeps or polls."""
         if self.launches is not None:
             self.launch(Launches(seconds, 0.0, seconds))
             return

@@ -1,4 +1,4 @@
-"""Where a rank is in the user's program: the file and line of the innermost frame that is the user's."""
+"""Find a rank's location in the user's program: the file and line of the program's innermost frame."""
 
 import linecache
 import os
@@ -20,7 +20,7 @@ OWN_PACKAGES = ("virtual", "replay", "realcomm", "simcomm", "collectives", "plan
 
 
 def find_installed() -> tuple[str, ...]:
-    """Return the folders of installed packages: this Python's and torch's."""
+    """Return the folders of installed packages, including torch's."""
     folders = {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
     with suppress(PackageNotFoundError):  # of torch as it was built
         folders.add(Path(str(distribution("torch").locate_file(""))))
@@ -28,13 +28,13 @@ def find_installed() -> tuple[str, ...]:
 
 
 def find_torch() -> Path:
-    """Return torch's folder, without importing it; one that is not there if it isn't installed."""
+    """Return torch's folder without importing it, or a folder that does not exist if torch is not installed."""
     spec = PathFinder.find_spec("torch")  # the command line's finder raises for a torch that is not installed
     return Path(spec.origin).parent if spec is not None and spec.origin is not None else OURS / "torch"
 
 
 def find_libraries() -> tuple[str, ...]:
-    """Return the folders in which nothing is the user's program."""
+    """Return the folders of Python, torch, Ringlab and installed packages, which the user's program is not in."""
     folders = [OURS / name for name in OWN_PACKAGES]
     folders += [Path(threading.__file__).parent, Path(sysconfig.get_path("stdlib")), find_torch()]
     return (
@@ -61,7 +61,7 @@ class CallSite(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The line itself, without the blanks around it; empty where it cannot be read."""
+        """The line's text, stripped; empty if it cannot be read."""
         return linecache.getline(self.file, self.line).strip()
 
 
@@ -76,7 +76,7 @@ PASSED_THROUGH = ("distributed_c10d.py", "c10d_logger.py", "_contextlib.py", "co
 
 
 class Owner(Enum):
-    """Whose a file of code is."""
+    """The owner of a source file."""
 
     USER = "the user's program"
     OURS = "what stands for torch's backends"
@@ -86,7 +86,7 @@ class Owner(Enum):
 
 @lru_cache(maxsize=4096)
 def is_users(file: str) -> bool:
-    """Return whether a file is the user's program, and no library."""
+    """Return whether a file belongs to the user's program rather than a library."""
     return not file.startswith(("<", *_LIBRARIES))
 
 
@@ -101,7 +101,7 @@ def _find_owner(file: str) -> Owner:
 
 @lru_cache(maxsize=4096)
 def find_package(file: str) -> str | None:
-    """Return the installed package that a file is of; None for torch, Python, Ringlab and the user's program."""
+    """Return the installed package that contains a file; None for torch, Python, Ringlab and the user's program."""
     folder = next((prefix for prefix in _INSTALLED if file.startswith(prefix)), None)
     if folder is None or file.startswith(OF_TORCH):
         return None
@@ -109,7 +109,7 @@ def find_package(file: str) -> str | None:
 
 
 def walk_frames(frame: FrameType | None = None) -> Iterator[FrameType]:
-    """Yield the frames of this thread, the innermost first, from the caller's or from ``frame`` outwards."""
+    """Yield this thread's frames, innermost first, starting from the caller's frame or from ``frame``."""
     frame = frame or sys._getframe(1)
     while frame is not None:
         yield frame
@@ -153,14 +153,14 @@ def find_asked() -> tuple[tuple[CallSite, ...], str, bool]:
 
 
 def find_caller(through: Iterable[str]) -> str:
-    """Return the file of the innermost frame that is neither Ringlab's nor in a file of the given names."""
+    """Return the file of the innermost frame outside of Ringlab and of files with the given names."""
     files = (frame.f_code.co_filename for frame in walk_frames())
     callers = (file for file in files if not file.startswith(_OURS) and file.rpartition(os.sep)[2] not in through)
     return next(callers, "<none>")
 
 
 def is_asked_by_program(through: Iterable[str] = PASSED_THROUGH) -> bool:
-    """Return whether the user's program itself called torch.distributed, rather than another module of torch."""
+    """Return whether the user's program called torch.distributed directly, not through another module of torch."""
     return is_users(find_caller(through))
 
 

@@ -56,7 +56,7 @@ EVENTS = (
 
 
 class Watcher:
-    """Finds one kind of error. A subclass has a method for each event of ``EVENTS`` that it needs.
+    """Finds one kind of error. A subclass has a method for each event in ``EVENTS`` that it needs.
 
     Findings with the same kind, title and line are reported once, with all their ranks.
     """
@@ -71,13 +71,13 @@ class Watcher:
         return None
 
     def meet(self, key: Any, member: Any, value: Any, size: int) -> dict[Any, Any] | None:
-        """Keep a member's value under a key. Return the values of all members once there are ``size`` of them."""
+        """Store a member's value under a key. Return the values of all members once ``size`` of them are stored."""
         values = self._met.setdefault(key, {})
         values[member] = value
         return self._met.pop(key) if len(values) == size else None
 
     def find(self, kind: str, title: str, rank: Rank, site: CallSite | None, advice: str) -> None:
-        """Add a finding for one rank at a line; ``{ranks}`` in the title is replaced by all ranks with this finding."""
+        """Add a finding for one rank at a line. ``{ranks}`` in the title becomes all ranks with this finding."""
         self._ranks.setdefault((rank.job.number, kind, title, advice, site), set()).add(rank.number)
 
     def tell(self, job: RankJob, finding: ProgramFinding) -> None:
@@ -99,7 +99,7 @@ def nobody(*arguments: Any) -> None:
 
 
 class Watchers:
-    """Calls, for each event of ``EVENTS``, all watchers that receive it."""
+    """Passes each event in ``EVENTS`` to all watchers that have a method for it."""
 
     if TYPE_CHECKING:
 

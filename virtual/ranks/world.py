@@ -1,4 +1,4 @@
-"""All virtual ranks, their calendar, and the run token: one rank runs until it waits, then another continues."""
+"""All virtual ranks, their calendar, and the run token: one rank runs until it waits, then another rank continues."""
 
 import os
 import sys
@@ -34,11 +34,11 @@ class RunCalendar:
         return 0.0
 
     def at(self, time: float, act: Act) -> None:
-        """Call ``act`` at a time, or now if that time has passed."""
+        """Call ``act`` at a time, or at once if that time has passed."""
         act()
 
     def step(self) -> bool:
-        """Let the next event happen. Return whether there was one."""
+        """Run the next event. Return whether there was one."""
         return False
 
     def span(self, rank: int, name: str, begin: float, end: float) -> None:
@@ -50,13 +50,13 @@ STACK_BYTES = 16 << 20  # of a rank's thread: autograd and dynamo recurse deeply
 
 
 class Computing:
-    """The time that ranks compute: here zero."""
+    """Determines the compute time of ranks. This base class sets it to zero."""
 
     def charge(self, rank: Rank) -> None:
-        """Advance the rank's clock by its compute since the last call."""
+        """Advance the rank's clock by its compute time since the last call."""
 
     def forget(self, rank: Rank) -> None:
-        """Ignore the rank's compute since the last call: it was Ringlab's own work."""
+        """Ignore the rank's compute time since the last call, because Ringlab itself used it."""
 
     def counting(self, rank: Rank) -> AbstractContextManager[object]:
         """Return the context in which a rank runs."""
@@ -66,8 +66,8 @@ class Computing:
 class VirtualWorld:
     """All ranks of a run. Only the rank that holds the run token executes; the threads of all others sleep on a lock.
 
-    A rank runs until it has to wait. Its thread then lets events happen until some rank can continue, and wakes that
-    rank. There is no other thread and no race, and ranks run in the order of virtual time.
+    A rank runs until it has to wait. Its thread then runs events until some rank can continue, and wakes that rank. No
+    two threads run at once, so there are no races, and ranks run in the order of virtual time.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class VirtualWorld:
         return [rank for job in self.jobs for rank in job.ranks]
 
     def me(self) -> Rank | None:
-        """Return the rank of this thread; None for a thread of the runtime."""
+        """Return this thread's rank; None for a thread of the runtime."""
         return self._by_thread.get(get_ident())
 
     def leave_fork(self) -> None:
@@ -107,7 +107,7 @@ class VirtualWorld:
         return self.jobs[-1]
 
     def add(self, rank: Rank) -> None:
-        """Add a rank, which starts at its first turn."""
+        """Add a rank. It starts at its first turn."""
         rank.clock = rank.host = rank.busy_since = self.calendar.now
         rank.job.ranks.append(rank)
         # not a daemon: threads that the program starts inherit the flag
@@ -116,11 +116,11 @@ class VirtualWorld:
         self._ready.append(rank)
 
     def adopt_thread(self, rank: Rank) -> None:
-        """Make this thread, which a rank has started, act for that rank."""
+        """Let this thread, which a rank has started, act for that rank."""
         self._by_thread[get_ident()] = rank
 
     def run(self) -> None:
-        """Run all ranks until they end, or until none can continue."""
+        """Run all ranks until they end, or none can continue."""
         threading.stack_size(STACK_BYTES)
         following = self._next_rank()
         if following is not None:
@@ -157,7 +157,7 @@ class VirtualWorld:
         self._give_on(rank)
 
     def say_where(self) -> str:
-        """Return the line that the running rank executes, as text, for a run that does not end."""
+        """Return the line that the running rank executes as text, to explain a timeout."""
         running = next((rank for rank in self.ranks if rank.state is State.RUNNING), None)
         frame = (
             None if running is None or running.thread is None else sys._current_frames().get(running.thread.ident or 0)
@@ -170,7 +170,7 @@ class VirtualWorld:
     # -- waiting
 
     def wait_until(self, rank: Rank, is_ready: Callable[[], bool], waiting: RankWait) -> None:
-        """Make the calling rank wait for a condition, after the calendar has caught up with its clock.
+        """Let the calendar catch up with the calling rank's clock, and then make the rank wait for a condition.
 
         Raises Stopped if the job ends during the wait.
         """
@@ -186,7 +186,7 @@ class VirtualWorld:
             self.computing.forget(rank)
 
     def catch_up(self, rank: Rank, waiting: RankWait | None = None) -> None:
-        """Let all events before the calling rank's clock happen. Raise Stopped if its job has ended."""
+        """Run all events before the calling rank's clock. Raise Stopped if its job has ended."""
         self.computing.charge(rank)
         self.check(rank)
         calendar = self.calendar
@@ -222,14 +222,14 @@ class VirtualWorld:
             raise Stopped
 
     def _span(self, rank: Rank, name: str, begin: float, end: float) -> None:
-        """Record an activity of a rank; the program that starts ranks is not a rank."""
+        """Record an activity of a rank. The program that starts the ranks is not recorded."""
         if rank.number >= 0:
             self.calendar.span(rank.number, name, begin, end)
 
     # -- ends
 
     def stop(self, job: RankJob, finding: ProgramFinding) -> None:
-        """End a job: all its ranks unwind. Only the first finding of a job is kept."""
+        """End a job by unwinding all its ranks. Only the first finding of a job is kept."""
         if job.finding is None:
             job.finding = finding
             if finding not in self.findings:  # otherwise it is that of a job which this one waited for
@@ -239,7 +239,7 @@ class VirtualWorld:
                     self._make_ready(rank)
 
     def _at_a_standstill(self) -> bool:
-        """End a wait with a timeout, or stop a job, when no event can happen. Return whether a rank continues."""
+        """When no event can happen, end a wait with a timeout, or else stop a job. Return whether a rank continues."""
         for rank in self.ranks:
             if rank.state is State.WAITING and rank.waiting is not None and rank.waiting.gives_up:
                 self._make_ready(rank)
@@ -263,7 +263,7 @@ class VirtualWorld:
         self._ready.append(rank)
 
     def _next_rank(self) -> Rank | None:
-        """Let events happen until a rank can continue, and return that rank; None if all have ended."""
+        """Run events until a rank can continue, and return that rank; None if all have ended."""
         ready = self._ready
         while not ready:
             with Neutral():
@@ -274,7 +274,7 @@ class VirtualWorld:
         return ready.popleft()
 
     def _give_on(self, me: Rank) -> None:
-        """Pass the run token on, possibly to the calling rank. Return when the calling rank has the token again."""
+        """Pass the run token on. Return when the calling rank has it again."""
         following = self._next_rank()
         if following is not me:
             is_done = me.state is State.DONE

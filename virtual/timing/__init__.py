@@ -1,1 +1,1 @@
-"""The times at which operations finish: by a simulated network, by NCCL's model, or by measurements of this machine."""
+"""The times when operations finish: from a simulated network, from NCCL's model, or measured on this machine."""

@@ -1,6 +1,6 @@
-"""Live timing: a rank's part of a collective begins when the rank reaches it, message by message.
+"""Live timing: a rank's part of a collective begins when the rank reaches it, and each message is simulated.
 
-If the backend runs collectives internally, like NCCL, its model's time counts from the last rank's arrival.
+If the backend runs collectives internally, like NCCL, its modeled time starts when the last rank arrives.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from virtual.ranks.world import Act
 
 
 class LiveTiming(CallTiming):
-    """Times collectives and messages by a carrier: a simulated network, or NCCL's model."""
+    """Times collectives and messages with a carrier: a simulated network, or NCCL's model."""
 
     has_time = True
 
@@ -29,7 +29,7 @@ class LiveTiming(CallTiming):
         return self.simulation.now
 
     def begin(self, collective: Collective, call: PostedCall) -> None:
-        """Begin a rank's part with the collective's algorithm; without data, finish all parts with the last arrival."""
+        """Begin a rank's part of a collective. Without data, finish all parts when the last rank arrives."""
         exchange, ranks = call.exchange, collective.group.ranks
         size, elements = len(ranks), call.buffer_elements
         if size < 2 or not elements:
@@ -48,7 +48,7 @@ class LiveTiming(CallTiming):
         self.simulation.begin(Part(collective.key, ranks, me, algorithm, shape.root, *sizes), call.finish)
 
     def send(self, sender: PostedHalf, receiver: PostedHalf, arrived: Act) -> None:
-        """Carry a message on the network, or for the time that the carrier predicts."""
+        """Send a message over the network, or for the time that the carrier predicts."""
         ends = sender.rank.number, receiver.rank.number
         if self.carrier.messages_cross:
             message = PointToPoint(*ends, sender.nbytes, self.new_key(), sender.time, receiver.time)

@@ -1,4 +1,4 @@
-"""Show a run that was stopped as a Trace: what happened, and which ranks wait for each other."""
+"""Show a stopped run as a Trace: its events, and which ranks wait for each other."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ SHORTEST = 1e-6  # seconds that a run is shown to take in which nothing happens
 def mark_failure(trace: Trace, finding: ProgramFinding) -> Trace:
     """Return a Trace that shows where its program failed: the ranks of the cycle, or the first rank of the finding.
 
-    If nothing happened before, ranks are shown where they wait.
+    If the trace is empty, it shows the operations that ranks wait in.
     """
     elapsed = trace.elapsed or SHORTEST
     places = [place for place in finding.places if place.ranks and STARTER not in place.ranks]
@@ -33,7 +33,7 @@ def mark_failure(trace: Trace, finding: ProgramFinding) -> Trace:
 
 
 def _waits(finding: ProgramFinding, spans: Spans) -> list[Unfinished]:
-    """Return for each rank of the cycle the rank that it waits for, and since when."""
+    """Return, for each rank of the cycle, the rank that it waits for, and the start of the wait."""
     doing = {rank: place.what.partition("(")[0] for place in finding.places for rank in place.ranks}
     last = {span.rank: span for span in spans}
     pairs = zip(finding.circle, (*finding.circle[1:], *finding.circle[:1]), strict=True)
@@ -45,7 +45,7 @@ def _waits(finding: ProgramFinding, spans: Spans) -> list[Unfinished]:
 
 
 def _since(last: Span | None, doing: str) -> float:
-    """Return when a rank started to wait: at the begin of its last span if that is the wait, otherwise at its end."""
+    """Return when a rank started to wait: when its last span began if that is the wait, otherwise when it ended."""
     if last is None:
         return 0.0
     return last.begin if last.name == doing else last.end
