@@ -1,1 +1,1 @@
-"""A training step on N GPUs: the job, the GPUs and hosts, memory and time, meshes to choose from, instances to rent."""
+"""Predict a training step on N GPUs, its memory and time, and choose device meshes and instance types."""

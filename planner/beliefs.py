@@ -1,8 +1,8 @@
-"""Uncertainty of the step: a covariance of parameters, intervals, and the adaptation to a user's runs.
+"""Uncertainty of the step time: a covariance of parameters, intervals, and adaptation to a user's runs.
 
-The logarithm of a step is linear in the logarithms of the parameters (``Slopes``). On a new cluster, each parameter
-differs by ``shared`` of its prior's deviation, and each run by another ``noise``. Both come from leaving sources out
-(``benchmarks/studies/step_fit.py``).
+The logarithm of the step time is linear in the logarithms of the parameters (``Slopes``). On a new cluster, each
+parameter deviates by ``shared`` standard deviations of its prior, and each run by another ``noise``. Both are fitted by
+leave-one-source-out cross-validation (``benchmarks/studies/step_fit.py``).
 """
 
 import json
@@ -33,7 +33,7 @@ normal_cdf = np.vectorize(NormalDist().cdf, otypes=[float])  # scipy's takes hal
 
 
 class Shipped(NamedTuple):
-    """The fit to the published runs: parameters, deviations, memory, and the probability to run."""
+    """The fit to the published runs: parameters, deviations, memory, and the probability that a run does not fail."""
 
     parameters: dict[str, float]
     deviations: dict[str, float]  # shared: of each parameter, in its prior's; noise: of a run's logarithm
@@ -49,14 +49,14 @@ def read_shipped() -> Shipped:
 
 
 class Slopes(NamedTuple):
-    """Logarithms of step seconds, one row per training, and their change per prior's deviation of each parameter."""
+    """Logarithms of step seconds, one row per training run, and their change per prior deviation of each parameter."""
 
     logs: Array
     slopes: Array  # rows x parameters, as in NAMES
 
 
 def find_slopes(columns: Columns, parameters: Mapping[str, float]) -> Slopes:
-    """Return the step seconds and their derivatives, by finite differences in one array."""
+    """Return the step seconds and their derivatives, computed by finite differences in one array."""
     count, variants = len(columns), 1 + len(NAMES)
     moved: dict[str, Any] = {}
     for place, name in enumerate(NAMES, start=1):
@@ -68,7 +68,7 @@ def find_slopes(columns: Columns, parameters: Mapping[str, float]) -> Slopes:
 
 @dataclass(frozen=True)
 class Belief:
-    """Parameters of a cluster and framework, and the covariance of their logarithms, in deviations of the priors."""
+    """The parameters of a cluster and framework, and the covariance of their logarithms in units of prior deviations."""
 
     parameters: Mapping[str, float]
     covariance: Array
@@ -83,20 +83,21 @@ class Belief:
     def scaling_deviation(self, slopes: Slopes, lost: float) -> float:
         """Return the standard deviation of the logarithm of the scaling efficiency.
 
-        ``lost`` is the share of the step that one device alone does not need.
+        ``lost`` is the share of the step that a single device would not need.
         """
         known = read_shipped().deviations
         deviation = replace(self, noise=known["floor"]).deviations(slopes)
         return float(np.hypot(deviation[0], known["lost"] * lost))
 
     def factors_of(self, slopes: Slopes) -> Array:
-        """Return the factor between each step and the ends of its 80 % interval."""
+        """Return the ratio between the upper end of each step's 80 % interval and the step."""
         factors: Array = np.exp(Z_80 * self.deviations(slopes))
         return factors
 
     def draw(self, slopes: Slopes, count: int) -> Array:
-        """Return ``count`` random draws of the logarithms of the steps, one column each. Shared parameters move
-        together.
+        """Return ``count`` random draws of the logarithms of the steps, one column per draw.
+
+        All steps of a draw use the same parameters.
         """
         rng = np.random.default_rng(0)
         values, vectors = np.linalg.eigh(self.covariance)
@@ -106,9 +107,9 @@ class Belief:
         return result
 
     def adapted(self, columns: Columns, measured: Array) -> "Belief":
-        """Return the belief after runs that took ``measured`` seconds. Outliers have a lower weight.
+        """Return the belief updated with runs that took ``measured`` seconds. Outliers have a lower weight.
 
-        This is the mode of the posterior by Gauss-Newton, with the covariance there.
+        This is the mode of the posterior by Gauss-Newton, with the covariance at the mode.
         """
         inverse, spreads = np.linalg.inv(self.covariance), np.array([PRIORS[name].spread for name in NAMES])
         start = np.log([self.parameters[name] for name in NAMES])
@@ -124,12 +125,12 @@ class Belief:
         return replace(self, parameters=parameters, covariance=covariance)
 
     def after_runs(self, slopes: Array) -> "Belief":
-        """Return the belief after runs with these slopes. The covariance does not depend on their times."""
+        """Return the belief updated with runs of these slopes. The covariance does not depend on measured times."""
         inverse = np.linalg.inv(self.covariance) + slopes.T @ slopes / self.noise**2
         return replace(self, covariance=np.linalg.inv(inverse))
 
     def choose_runs(self, slopes: Slopes, count: int) -> list[int]:
-        """Return the runs whose times would reduce the summed variance of all others most."""
+        """Return the runs whose measurement would reduce the summed variance of all others most."""
         covariance, chosen = self.covariance, list[int]()
         for _ in range(min(count, len(slopes.logs))):
             moved = slopes.slopes @ covariance
@@ -144,7 +145,7 @@ class Belief:
 
 
 def believe(parameters: Mapping[str, float] | None = None) -> Belief:
-    """Return the belief about a cluster and framework without known runs. Default: the shipped parameters.
+    """Return the prior belief about a cluster and framework without known runs. Default: the shipped parameters.
 
     >>> believe().noise < 0.15
     True
@@ -155,9 +156,9 @@ def believe(parameters: Mapping[str, float] | None = None) -> Belief:
 
 
 def chance_to_run(columns: Columns, total_bytes: Array) -> Array:
-    """Return the probability that a run does not fail, from the share of memory that it fills.
+    """Return the probability that a run does not fail, computed from the share of memory that it fills.
 
-    Most runs with no more layers than stages failed at any memory usage, and a few of all others.
+    Most published runs with at least as many stages as layers failed at any memory usage, and so did a few other runs.
     """
     chance = read_shipped().chance
     fits = normal_cdf(
@@ -170,7 +171,7 @@ def chance_to_run(columns: Columns, total_bytes: Array) -> Array:
 
 
 def describe_chance(where: str, total_bytes: float, chance: float | None) -> str | None:
-    """Return a sentence on runs that filled as much memory; None if the probability to run is high or unknown.
+    """Describe the share of published runs that finished with this memory usage; None if it is high or unknown.
 
     >>> describe_chance("on 8 devices", 60 * 2**30, 0.71)
     'on 8 devices each device needs 60 GiB; 71% of published runs that filled as much of their memory finished.'

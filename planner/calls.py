@@ -1,6 +1,6 @@
-"""The collectives of torch's classes in a training step, and the states on a device, by pipeline stage.
+"""List the collectives that torch's classes call in a training step, and the states on a device, by pipeline stage.
 
-A profile is that of the dense model. With experts, each layer's MLP exists several times, and a token visits ``top_k``
+A profile describes the dense model. With experts, each layer's MLP exists several times, and a token visits ``top_k``
 of them.
 """
 
@@ -26,7 +26,7 @@ STATES = {"sgd": 4, "adamw": 8, "adamw8bit": 2}  # bytes that an optimizer keeps
 
 
 class Call(NamedTuple):
-    """A collective of a device, ``times`` per step: the bytes of the whole buffer, and the group.
+    """A collective that a device calls ``times`` per step, with the size of the whole buffer and the group.
 
     With local SGD, ``times`` is the mean over steps.
     """
@@ -43,7 +43,7 @@ class Call(NamedTuple):
 
 
 def join_calls(calls: Iterable[Call]) -> tuple[Call, ...]:
-    """Return the calls, with equal ones merged.
+    """Return the calls, with identical calls merged.
 
     >>> join_calls([Call("all_reduce", 8.0, Group(2)), Call("all_reduce", 8.0, Group(2), 3)])
     (Call(collective='all_reduce', nbytes=8.0, group=Group(size=2, stride=1), times=4),)
@@ -70,7 +70,7 @@ class Counts(NamedTuple):
     expert: float
 
     def divided(self, parallelism: Parallelism) -> float:
-        """Return the parameters of a device that shards them. Experts are sharded among fewer devices."""
+        """Return the parameters per device after sharding. Experts are sharded among fewer devices."""
         among = (parallelism.shard if parallelism.strategy == "hsdp" else parallelism.data) or 1
         return self.shared / among + self.expert / max(1, parallelism.data // parallelism.expert)
 
@@ -96,7 +96,7 @@ def check_strategy(job: TrainingJob) -> None:
 
 
 def stage_calls(job: TrainingJob) -> list[tuple[Call, ...]]:
-    """Return the calls of one device per stage. The job's mesh must be complete."""
+    """Return the calls of one device of each stage. The job's mesh must be complete."""
     parallelism, profile = job.parallelism, device_part(job.model, job.parallelism)
     stages, first = cut_stages(profile, parallelism.pipeline * parallelism.virtual), 0
     calls: list[list[Call]] = [[] for _ in range(parallelism.pipeline)]
@@ -122,7 +122,7 @@ def stage_calls(job: TrainingJob) -> list[tuple[Call, ...]]:
 
 
 def stage_states(job: TrainingJob) -> list[States]:
-    """Return the states of one device per stage, in float32 as torch's classes store them."""
+    """Return the states of one device of each stage, in float32 as torch's classes store them."""
     parallelism, profile = job.parallelism, device_part(job.model, job.parallelism)
     stages, states = cut_stages(profile, parallelism.pipeline * parallelism.virtual), list[States]()
     for number in range(parallelism.pipeline):
@@ -143,8 +143,8 @@ def stage_states(job: TrainingJob) -> list[States]:
 def device_part(profile: ModelProfile, parallelism: Parallelism) -> ModelProfile:
     """Return the part of a model on one device: its own experts, and its share of the matrices.
 
-    Norms, positions, and biases of matrices that are split by rows are whole on each device of a tensor group (Shoeybi
-    et al., https://arxiv.org/abs/1909.08053, section 3).
+    Norms, positions, and the biases of row-split matrices are complete on each device of a tensor group (Shoeybi et
+    al., https://arxiv.org/abs/1909.08053, section 3).
 
     >>> from collectives.records.model_profile import find_model_profile
     >>> gpt = find_model_profile("gpt2")
@@ -177,7 +177,7 @@ def is_expert(layer: Layer) -> bool:
 
 
 def is_unit(profile: ModelProfile, block: Block) -> bool:
-    """Return whether a block's parameters are gathered alone. The root gathers all others, once per step.
+    """Return whether a block's parameters are gathered separately. All others are gathered once per step, by the root.
 
     Units are the layers of a transformer, as torch's ``fully_shard`` is used, or all blocks with parameters.
     """
@@ -185,14 +185,14 @@ def is_unit(profile: ModelProfile, block: Block) -> bool:
 
 
 def is_layer(profile: ModelProfile, block: Block) -> bool:
-    """Return whether a block is one of a transformer's equal layers."""
+    """Return whether a block is one of a transformer's identical layers."""
     alike = sum((layer.parameters, layer.forward_flops) == (block.parameters, block.forward_flops)
                 for layer in profile.blocks)  # fmt: skip
     return profile.shape is not None and block.parameters > 0 and alike >= profile.shape.layers
 
 
 def count_parameters(profile: ModelProfile, parallelism: Parallelism, blocks: Sequence[Block]) -> Counts:
-    """Return the parameters of blocks of a device's part of a model."""
+    """Return the parameters of some blocks in a device's part of a model."""
     names = {block.name for block in blocks}
     layers = [layer for layer in profile.layers if layer.block in names]
     total = float(sum(layer.parameters for layer in layers))
@@ -229,7 +229,7 @@ def _within(profile: ModelProfile, number: int, job: TrainingJob) -> tuple[Call,
 
 
 def _exchanged(profile: ModelProfile, blocks: Stage | Sequence[Block], job: TrainingJob) -> list[Call]:
-    """Return the calls of the data axis for the blocks of a device."""
+    """Return the calls of the data axis for a device's blocks."""
     parallelism = job.parallelism
     if parallelism.data == 1:
         return []
@@ -266,7 +266,7 @@ def _gathered(profile: ModelProfile, blocks: Sequence[Block], job: TrainingJob, 
     """Return the calls of ZeRO-3, FSDP and HSDP.
 
     Each unit's parameters are gathered before forward and before backward, and its gradients are scattered after
-    backward. HSDP then averages the gradients between its groups. The root's parameters are gathered once and stay.
+    backward. HSDP then averages the gradients between its groups. The root's parameters are gathered once and kept.
     """
     parallelism, weight, gradient = job.parallelism, weight_item(job), gradient_item(job)
     size = parallelism.shard or parallelism.data
@@ -286,13 +286,13 @@ def _gathered(profile: ModelProfile, blocks: Sequence[Block], job: TrainingJob, 
 
 
 def weight_item(job: TrainingJob) -> int:
-    """Return the bytes per parameter when parameters are sent."""
+    """Return the bytes per parameter in messages."""
     parallelism = job.parallelism
     return job.item if parallelism.strategy in SHARDED else 2 if parallelism.half_weights else 4
 
 
 def gradient_item(job: TrainingJob) -> int:
-    """Return the bytes per gradient element when gradients are sent."""
+    """Return the bytes per gradient element in messages."""
     parallelism = job.parallelism
     if parallelism.gradient_bytes:
         return parallelism.gradient_bytes

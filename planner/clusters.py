@@ -1,4 +1,4 @@
-"""Clusters as hosts of a mesh: GPUs that NCCL's model describes, or ranks on a simulated network."""
+"""Represent clusters as hosts of a mesh: GPUs that the NCCL model describes, or ranks on a simulated network."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -27,14 +27,14 @@ SMALL, UNCHECKED = 1024, "no system with"  # bytes; a note about the interval of
 
 @dataclass(frozen=True, eq=False)
 class SimulatedNetwork:
-    """A simulated cluster. The collective of a group is simulated alone, on the group's hosts."""
+    """A simulated cluster. Each group's collective is simulated alone, on the group's hosts."""
 
     cluster: Cluster
     algorithm: Algorithm | None = None  # of all_reduce. Default: ring
     known: dict[tuple[str, int, Group], float] = field(default_factory=dict, repr=False)
 
     def seconds(self, collective: str, nbytes: float, group: Group) -> float:
-        """Return the seconds of a collective in the first group of this size and stride.
+        """Return the time in seconds of a collective in the first group of this size and stride.
 
         >>> from simcomm import star
         >>> network = SimulatedNetwork(star(4, bandwidth="10 Gbit/s", latency="5 us"))
@@ -61,9 +61,9 @@ class SimulatedNetwork:
 
 
 def host_of_cluster(cluster: Cluster, algorithm: Algorithm | None = None) -> Host:
-    """Return a cluster's host. ``algorithm`` is the algorithm of all_reduce on a simulated network.
+    """Return a cluster's host. ``algorithm`` is the all_reduce algorithm on a simulated network.
 
-    The host has the cores of the whole machine, because processes of used GPUs may run on all of them.
+    The host has the cores of the whole machine, because the processes of the GPUs in use may run on all of them.
     """
     if not isinstance(cluster, NcclCluster):
         network = SimulatedNetwork(cluster, algorithm)
@@ -76,7 +76,7 @@ def host_of_cluster(cluster: Cluster, algorithm: Algorithm | None = None) -> Hos
 
 
 def describe_network(cluster: Cluster) -> Iterator[str]:
-    """Yield sentences on the links between GPUs, on assumptions about them, and on missing published trainings.
+    """Yield sentences on the links between GPUs, on assumptions about them, and on missing published training runs.
 
     >>> from simcomm.nccl.clusters import nccl_cluster
     >>> from simcomm.nccl.descriptions import describe_preset
@@ -98,7 +98,7 @@ def describe_network(cluster: Cluster) -> Iterator[str]:
 
 
 def check_devices(cluster: Cluster, count: int) -> None:
-    """Raise InputError for a number of devices that the cluster cannot have."""
+    """Raise InputError for a number of devices that the cluster cannot provide."""
     if not isinstance(cluster, NcclCluster):
         if count > cluster.world_size:
             raise InputError(

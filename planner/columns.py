@@ -1,4 +1,4 @@
-"""``Columns``: trainings as arrays with one value per training, for every model, mesh and cluster."""
+"""``Columns``: training runs as arrays with one value per run, for every model, mesh and cluster."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -19,7 +19,7 @@ MOST_DEVICES = 1 << 20
 
 
 class Columns:
-    """Arrays by name. Arrays of a profile's units, buckets and stages have a second dimension."""
+    """Training runs as named arrays. The arrays of a profile's units, buckets and stages have a second dimension."""
 
     def __init__(self, arrays: Mapping[str, Array], curves: Array, network: Network | None = None) -> None:
         self.arrays, self.curves, self.network = dict(arrays), curves, network
@@ -35,20 +35,19 @@ class Columns:
         return len(self.arrays["dp"])
 
     def take(self, rows: Array) -> "Columns":
-        """Return some of the trainings, by index or by mask."""
+        """Return the training runs with these indices, or selected by a mask."""
         return Columns({name: array[rows] for name, array in self.arrays.items()}, self.curves, self.network)
 
     def changed(self, **arrays: Array) -> "Columns":
-        """Return the trainings with other values."""
+        """Return the training runs with some arrays replaced."""
         return Columns({**self.arrays, **arrays}, self.curves, self.network)
 
 
 def make_columns(table: Mapping[str, Any], count: int) -> Columns:
-    """Return ``count`` trainings. ``table`` has one value for all, or a list with a value each, per name of
-    ``DEFAULTS``.
+    """Return ``count`` training runs. ``table`` maps each name of ``DEFAULTS`` to one value, or to a list of values.
 
-    Either all hosts have NCCL's curves, or all share the network of the first host. Raises InputError for a GPU with
-    unknown rates.
+    Either all hosts have NCCL's curves, or all share the network of the first host. Raise InputError for a GPU whose
+    rates are unknown.
 
     >>> from planner.hosts import host_of_preset
     >>> columns = make_columns({"host": host_of_preset("dgx-h100"), "dp": [8, 16], "layers": 2, "seq": 512}, 2)
@@ -85,7 +84,7 @@ def make_columns(table: Mapping[str, Any], count: int) -> Columns:
 
 
 def _hosts_in_use(hosts: Sequence[Host], used: Sequence[int]) -> list[Host]:
-    """Return each training's host with the GPUs that take part. Equal hosts are one object."""
+    """Return the host of each training run with only the GPUs in use. Equal hosts are the same object."""
     keys = [*zip(map(id, hosts), used, strict=True)]
     kinds = dict(zip(keys, hosts, strict=True))
     hosts_in_use = {key: host.using(key[1] or host.gpus) for key, host in kinds.items()}
@@ -166,9 +165,9 @@ def _add_stages(c: dict[str, Array], is_hybrid: Array) -> None:
 
 
 def list_groups(c: Mapping[str, Array]) -> dict[str, tuple[str, Array | float, Array | float]]:
-    """Return the collective, the size and the stride of each group of a training.
+    """Return the collective, the size and the stride of each group of a training run.
 
-    Devices of a tensor group are neighbors. Then come context groups, data groups and pipeline stages.
+    Devices of a tensor group are neighbors. They are followed by context groups, data groups and pipeline stages.
     """
     tp, cp, node, group = c["tp"], c["cp"], c["node_gpus"], c["dp"] * c["cp"]
     across = np.where(tp * cp > node, node, tp)
@@ -188,7 +187,7 @@ def list_groups(c: Mapping[str, Array]) -> dict[str, tuple[str, Array | float, A
 
 
 def _add_curves(c: dict[str, Array], hosts: Sequence[Host]) -> Array:
-    """Add the index of each group's curve. Return the curves."""
+    """Add the index of each group's curve, and return the curves."""
     curves, kinds = Curves(), [*{id(host): host for host in hosts}.values()]
     numbers = {id(host): place for place, host in enumerate(kinds)}
     number = np.array([numbers[id(host)] for host in hosts], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Compute time of one device: a transformer's layers from their shapes, a profile's blocks from a known time."""
+"""Compute time of one device: from the shapes of a transformer's layers, or from the known time of a profile."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -44,8 +44,9 @@ class Counts(NamedTuple):
 
 
 def count_parameters(c: Columns, *, trained: bool = False) -> Counts:
-    """Return the parameters of whole models. A profile counts as one layer. With LoRA, ``trained`` counts the adapters
-    only.
+    """Return the parameters of whole models. A profile counts as one layer.
+
+    With LoRA, ``trained`` counts only the adapters.
     """
     qkv, queries, share = (c.heads + 2 * c.kv_heads) * c.head_dim, c.heads * c.head_dim, expert_share(c)
     mlp = (1 - share) * c.mlp_matrices * c.hidden * c.ffn + share * 3 * c.hidden * c.shared_ffn
@@ -63,31 +64,33 @@ def count_parameters(c: Columns, *, trained: bool = False) -> Counts:
 
 
 class Held(NamedTuple):
-    """Parameters on one device before the data axis shards them: its experts, and all others."""
+    """Parameters on one device before the data axis shards them: the device's experts, and all others."""
 
     dense: Array
     experts: Array
 
     @property
     def all(self) -> Array:
-        """Parameters of experts and others."""
+        """All parameters, with and without experts."""
         return self.dense + self.experts
 
     def divided(self, c: Columns, by: Array) -> Array:
-        """Return the parameters per device after sharding among ``by`` devices. Only devices with the same experts
-        share them.
+        """Return the parameters per device after sharding among ``by`` devices.
+
+        Experts are sharded only among devices that have the same experts.
         """
         return np.asarray(self.dense / by + self.experts / np.maximum(1.0, by / c.ep))
 
 
 def count_ends(c: Columns) -> Array:
-    """Return how many of token embedding and LM head a device has."""
+    """Return how many of the two, token embedding and LM head, a device has."""
     return np.where(c.pp > 1, 1.0, np.where(c.tied > 0, 1.0, 2.0))
 
 
 def count_held(c: Columns, of: Counts, layers: Array) -> Held:
-    """Return the parameters of a device whose stage has ``layers``. A single stage has both token embedding and LM
-    head.
+    """Return the parameters of a device whose stage has ``layers``.
+
+    If there is a single stage, it has both token embedding and LM head.
     """
     return Held((layers * of.layer + count_ends(c) * of.words) / c.tp, layers * of.experts / c.ep)
 
@@ -100,7 +103,7 @@ def count_whole(c: Columns) -> Array:
 
 
 class Rates:
-    """The rates that the devices of trainings reach."""
+    """The rates that the devices of each training run reach."""
 
     def __init__(self, c: Columns, p: Parameters) -> None:
         self.c, self.p = c, p
@@ -115,7 +118,7 @@ class Rates:
         self.flash = flash * kernel * np.where(triton, p["flash_triton"], 1.0) * np.minimum(c.matrix_16, c.peak)
 
     def product(self, rows: Array, columns: Array, inner: Array, *, sixteen: bool = False) -> Array:
-        """Return the seconds of a matrix product, zero if it is empty."""
+        """Return the seconds of a matrix product; 0 if it is empty."""
         rate = np.minimum(self.rate_16, self.rate) if sixteen else self.rate
         with np.errstate(divide="ignore", invalid="ignore"):
             tiles = np.ceil(rows / TILE_ROWS) * np.ceil(columns / TILE_COLUMNS)
@@ -128,7 +131,7 @@ class Rates:
             return np.where(rows * columns * inner > 0, np.hypot(compute, moved), 0.0)
 
     def odd(self, n: Array) -> Array:
-        """Return the share of the rate that remains for a dimension that is not a multiple of 64."""
+        """Return the share of the rate that a dimension reaches if it is not a multiple of 64."""
         divisor = np.gcd(np.maximum(1, np.floor(n)).astype(np.int64), 64)
         return np.asarray((divisor / 64) ** self.p["align"] * np.where(divisor < 8, 0.5, 1.0))
 
@@ -159,7 +162,7 @@ def unit_seconds(c: Columns, p: Parameters, rates: Rates) -> UnitSeconds:
 
 
 def _known_layer(c: Columns) -> tuple[Array, Array, Array]:
-    """Return a transformer's layer, forward and backward, and its head, as shares of the known seconds per sample.
+    """Return the seconds of a layer, forward and backward, and of the LM head, from the known seconds per sample.
 
     The known seconds are those of the dense model on one device. They are divided in proportion to FLOPs, with twice as
     many in backward as in forward. A token visits ``top_k`` experts.
@@ -174,7 +177,10 @@ def _known_layer(c: Columns) -> tuple[Array, Array, Array]:
 
 
 def _layer(c: Columns, p: Parameters, rates: Rates) -> tuple[Array, Array, Array]:
-    """Return the seconds of a layer, forward and backward, no less than its kernel launches; and of the head."""
+    """Return the seconds of a layer, forward and backward, and of the LM head.
+
+    A layer takes at least the time of its kernel launches.
+    """
     products, attention = _products(c, rates), _attention(c, p, rates)
     moved, unpacked = _moved(c, p, rates), _unpacked(c, p, rates)
     forward = products[0] + attention[0] + moved + unpacked
@@ -221,7 +227,7 @@ def _products(c: Columns, rates: Rates) -> tuple[Array, Array]:
 
 
 def _attention(c: Columns, p: Parameters, rates: Rates) -> tuple[Array, Array]:
-    """Return the seconds of attention, forward and backward. With a window, every second layer uses it."""
+    """Return the seconds of attention, forward and backward. If the model has a window, every second layer uses it."""
     tokens = local_tokens(c)
     reach = np.where(c.window > 0, 0.5 * (c.seq + np.minimum(c.seq, 2 * c.window)), c.seq)
     flops = 2 * tokens * reach * c.heads * c.head_dim / c.tp
@@ -234,7 +240,7 @@ def _attention(c: Columns, p: Parameters, rates: Rates) -> tuple[Array, Array]:
 
 
 def _moved(c: Columns, p: Parameters, rates: Rates) -> Array:
-    """Return the seconds of memory-bound operations in forward."""
+    """Return the seconds of a layer's memory-bound operations in forward."""
     share = expert_share(c)
     ffn = (1 - share) * c.mlp_matrices * c.ffn + share * 3 * (c.shared_ffn + c.top_k * c.expert_ffn)
     elements = c.hidden / np.where(c.sequence_parallel > 0, c.tp, 1.0) * p["bytes_hidden"]

@@ -1,4 +1,4 @@
-"""``Gpu``: the data sheet of a GPU, which steps, searches, instance types and virtual ranks compute with."""
+"""``Gpu``: a GPU's data sheet, used by step predictions, searches, instance types and virtual ranks."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -24,7 +24,7 @@ HBM2E_RATE = 2.4e12  # assumed: five stacks of HBM2e, of H100s that are limited 
 
 
 class Gpu(NamedTuple):
-    """Rates of a data sheet in FLOP/s and bytes/s. Where a precision is missing, the next wider one stands in."""
+    """A GPU's rates by its data sheet, in FLOP/s and bytes/s. The next wider precision replaces a missing one."""
 
     name: str
     generation: str
@@ -59,7 +59,7 @@ ANY_GPU = Gpu("a device", "other", 0, 1.0, 1.0, 1.0, 1.0, 1.0, inf)  # one that 
 def find_gpu(name: str) -> Gpu:
     """Return a GPU by its name in the catalogue or in published runs.
 
-    Raises InputError for a GPU that is not in the catalogue, or whose rates it does not state.
+    Raise InputError for a GPU that is not in the catalogue, or whose rates the catalogue does not state.
 
     >>> find_gpu("H100") == find_gpu("H100 SXM"), find_gpu("L40S").matrix_16
     (True, 362000000000000.0)
@@ -125,7 +125,7 @@ def is_known(name: str) -> bool:
 
 
 def is_published(name: str) -> bool:
-    """Return whether a published run is on a GPU of the catalogue, whatever its memory.
+    """Return whether there is a published run on this GPU, regardless of its memory size.
 
     >>> is_published("A100 40GB SXM"), is_published("RTX 4090")
     (True, False)
@@ -139,7 +139,7 @@ def is_published(name: str) -> bool:
 
 
 def describe_unpublished(gpus: Sequence[str]) -> str:
-    """Return a sentence on GPUs without published runs.
+    """Return a sentence about GPUs without published runs.
 
     >>> describe_unpublished(["RTX 4090"])
     'no published run is on RTX 4090, so predictions use its data sheet'
@@ -149,7 +149,7 @@ def describe_unpublished(gpus: Sequence[str]) -> str:
 
 
 def can_multiply(gpu: str, precision: str) -> bool:
-    """Return whether a GPU of the catalogue multiplies matrices in a precision, by NVIDIA's data sheets.
+    """Return whether NVIDIA's data sheets list matrix products in this precision for a GPU of the catalogue.
 
     >>> can_multiply("A100 80GB SXM", "fp8"), can_multiply("H100 SXM", "fp8"), can_multiply("H100 SXM", "nvfp4")
     (False, True, False)

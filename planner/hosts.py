@@ -1,7 +1,7 @@
-"""``Host``: the GPUs of a host, their links, and the seconds of a collective of any group.
+"""``Host``: the GPUs of a host, their links, and the time of a collective in any group.
 
-The seconds come from NCCL's model, from published bus bandwidths, or from the rate of a link. Each group's seconds are
-computed once at 29 sizes, and interpolated for whole columns. A simulated network is asked for each collective.
+The time comes from the NCCL model, from published bus bandwidths, or from the rate of a link. It is computed once per
+group at 29 sizes and interpolated for whole columns. On a simulated network, each collective is simulated.
 """
 
 import tomllib
@@ -38,13 +38,13 @@ CORES = 12  # of a host for each GPU, where nothing says it
 
 
 class Group(NamedTuple):
-    """Devices that communicate: ``size`` of them, ``stride`` apart. All other devices form equal groups."""
+    """Devices that communicate: ``size`` devices, ``stride`` apart. All other devices form identical groups."""
 
     size: int
     stride: int = 1
 
     def on_host(self, node: int) -> tuple[tuple[int, ...], ...]:
-        """Return the devices of a host with ``node`` devices, in one tuple per group.
+        """Return the devices of each group on a host with ``node`` devices, one tuple per group.
 
         >>> Group(2, 2).on_host(8)
         ((0, 2), (1, 3), (4, 6), (5, 7))
@@ -63,9 +63,9 @@ class Network(Protocol):
     """A network whose collectives are simulated or measured one at a time."""
 
     def seconds(self, collective: str, nbytes: float, group: Group) -> float:
-        """Return the seconds of a collective of ``nbytes``. For send_recv, this is one message.
+        """Return the time of a collective of ``nbytes`` in seconds. For send_recv, this is one message.
 
-        The collective "serve" is a server that sends weights to all others and sums their gradients.
+        The collective "serve" is a server that sends weights to all other devices and sums their gradients.
         """
         ...
 
@@ -90,12 +90,12 @@ class Host:
 
     @property
     def device(self) -> Gpu:
-        """One of the GPUs. Raises InputError for a GPU with unknown rates."""
+        """One of the GPUs. Raise InputError for a GPU whose rates are unknown."""
         return ANY_GPU if self.gpu is None else find_gpu(self.gpu) if isinstance(self.gpu, str) else self.gpu
 
     @property
     def is_unseen(self) -> bool:
-        """True if several GPUs communicate over PCIe or TCP and no published training is on this machine."""
+        """Whether several GPUs communicate over PCIe or TCP and no published training run used this machine."""
         is_tcp = self.system is not None and self.system.net == "tcp"
         return not self.is_published and (is_tcp or self.link in ("pcie", "host"))
 
@@ -109,7 +109,7 @@ class Host:
         return local, -(-group.size // local)
 
     def seconds(self, collective: str, group: Group) -> Array:
-        """Return the seconds of a collective at the sizes of ``GRID``.
+        """Return the seconds of a collective at each size in ``GRID``.
 
         >>> host = host_of_preset("dgx-h100")
         >>> inside, across = host.seconds("all_reduce", Group(8)), host.seconds("all_reduce", Group(8, stride=8))
@@ -126,7 +126,7 @@ class Host:
         return np.asarray(SHARES[collective](group.size) * sizes / rate + LATENCY_S * log2(group.size))
 
     def bus_bandwidth(self, gpus: int) -> float:
-        """Return an all_reduce's bus bandwidth among ``gpus`` GPUs. A published rate holds until the next count."""
+        """Return the all_reduce bus bandwidth of ``gpus`` GPUs, or the published one of the next lower GPU count."""
         if self.system is not None and gpus > 1:
             seconds = np.interp(log2(LARGE), GRID, self.seconds("all_reduce", Group(gpus)))
             return SHARES["all_reduce"](gpus) * LARGE / float(seconds)
@@ -135,7 +135,7 @@ class Host:
         return max([rate for count, rate in self.busbw if count <= gpus][-1:] or [self.busbw[0][1]])
 
     def using(self, gpus: int) -> "Host":
-        """Return the host with fewer GPUs. These have all of its NICs."""
+        """Return the host with fewer GPUs, which share all of its NICs."""
         if gpus == self.gpus:
             return self
         system = self.system
@@ -145,7 +145,7 @@ class Host:
 
 
 def _nccl_seconds(system: System, settings: NcclSettings, collective: str, sizes: Array, group: Group) -> Array:
-    """Return the seconds by NCCL's model; groups that share the links of a host have their collectives at once."""
+    """Return the seconds by the NCCL model. Groups that share a host's links run their collectives at the same time."""
     part = _part_of(system, group)
     if system.link in SHARED_LINKS and 1 < part.gpus < system.gpus:
         groups = group.on_host(system.gpus)
@@ -154,7 +154,7 @@ def _nccl_seconds(system: System, settings: NcclSettings, collective: str, sizes
 
 
 def _part_of(system: System, group: Group) -> System:
-    """Return the system of a group, whose NVLink domains may span several hosts."""
+    """Return the system description of a group, whose NVLink domain may span several hosts."""
     local = min(group.size, max(1, system.gpus // group.stride))
     domain = max(1, min(system.domain // group.stride, group.size))
     return replace(system.part(-(-group.size // local), local), domain=domain)
@@ -164,7 +164,7 @@ def host_of_preset(preset: str, gpu: str | Gpu | None = None, nic: float | None 
     """Return a machine of the hardware catalogue.
 
     ``gpu`` replaces its GPUs, and ``nic`` the bytes/s of all NICs of a host. ``changes`` are keys of a system
-    description. Raises InputError.
+    description. Raise InputError.
 
     >>> host_of_preset("dgx-h100").gpus
     8
@@ -176,7 +176,7 @@ def host_of_preset(preset: str, gpu: str | Gpu | None = None, nic: float | None 
 
 
 def host_of_system(system: System, gpu: str | Gpu | None, settings: NcclSettings | None = None) -> Host:
-    """Return a host, or an NVLink domain of several hosts, of a system description.
+    """Return the host, or the NVLink domain of several hosts, that a system description defines.
 
     Each GPU has its own process unless the description states ``procs``.
     """
@@ -192,7 +192,7 @@ def host_of_system(system: System, gpu: str | Gpu | None, settings: NcclSettings
 
 @cache
 def published_nodes() -> dict[str, Host]:
-    """Return the machines of published trainings, by name."""
+    """Return the machines of published training runs, by name."""
     tables = tomllib.loads(NODES.read_text(encoding="utf-8"))
     return {
         name: make_node(
@@ -203,7 +203,7 @@ def published_nodes() -> dict[str, Host]:
 
 
 def make_node(name: str, gpus: int, link: str, busbw: Mapping[str, float], cores: int, nic: float) -> Host:
-    """Return a machine from ``busbw``, its link class in GB/s by GPU count, and ``nic``, the GB/s of all its NICs."""
+    """Return a machine. ``busbw`` is its bus bandwidth in GB/s by GPU count, and ``nic`` the GB/s of all its NICs."""
     kind = link.partition("_")[0]
     kind = "nvlink" if kind in ("nvswitch", "cube", "bridge") else "host" if kind == "host" else "pcie"
     rates = sorted((int(count), rate * 1e9) for count, rate in busbw.items())
@@ -216,7 +216,7 @@ def _curve(host: Host, collective: str, group: Group) -> Array:
 
 
 class Curves:
-    """The curves that a table of trainings needs, each once."""
+    """The curves that a table of training runs needs, each computed once."""
 
     def __init__(self) -> None:
         self.rows, self.known = [np.full(len(GRID), np.log(1e-12))], dict[tuple[Host, str, Group], int]()

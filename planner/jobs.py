@@ -1,8 +1,9 @@
-"""``TrainingJob``, which every command asks about, and the columns of trainings: names, accepted values and defaults.
+"""``TrainingJob``, the input of every planning command, and the names, accepted values and defaults of ``Columns``.
 
-A training in columns is a transformer, by its dimensions, or a profile of layers whose seconds on one device are known.
-Its mesh has ``dp`` x ``cp`` x ``tp`` x ``pp`` devices; ``dp`` counts replicas without context parallelism.
-``micro_batch`` counts the samples of a device at once, ``count`` the micro batches of a step.
+In columns, a training run is a transformer with its dimensions, or a profile of layers whose time on one device is
+known. Its mesh has ``dp`` x ``cp`` x ``tp`` x ``pp`` devices; ``dp`` counts replicas without context parallelism.
+``micro_batch`` is the number of samples that a device processes at once, ``count`` the number of micro batches per
+step.
 """
 
 from dataclasses import dataclass, field, replace
@@ -92,7 +93,7 @@ def exchange_of(parallelism: Parallelism) -> str:
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """A model, its training and its parallelism. ``batch`` is the samples (or tokens) per device of the data axis.
+    """A model, its training options and parallelism. ``batch`` is the samples (or tokens) per device of the data axis.
 
     >>> from collectives.records.model_profile import find_model_profile
     >>> TrainingJob(find_model_profile("gpt2"), 8, Parallelism(tensor=2)).on(8).parallelism.data
@@ -116,9 +117,9 @@ class TrainingJob:
 
     @property
     def microbatch(self) -> float:
-        """Samples of a microbatch."""
+        """Samples per microbatch."""
         return self.batch / self.parallelism.pieces
 
     def on(self, devices: int, host: int | None = None) -> "TrainingJob":
-        """Return the job on ``devices``, ``host`` of them per host. Raise InputError if the mesh does not fit."""
+        """Return the job on ``devices``, with ``host`` of them per host. Raise InputError if the mesh does not fit."""
         return replace(self, parallelism=self.parallelism.for_devices(devices, host))

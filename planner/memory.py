@@ -1,4 +1,4 @@
-"""Memory of the fullest device, by part: states, activations and buffers of every training."""
+"""Memory usage of the fullest device, by part: states, activations and buffers of every training run."""
 
 from collections.abc import Mapping
 
@@ -34,13 +34,13 @@ PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "buffers"
 
 
 def memory_parts(c: Columns, q: Mapping[str, float]) -> dict[str, Array]:
-    """Return the bytes by ``PARTS`` on a device of the first or last stage, whichever is fuller, and the ``total``."""
+    """Return the bytes by ``PARTS`` on a device of the first or last stage, whichever needs more, and the ``total``."""
     first, last = (_stage(c, q, is_last=is_last) for is_last in (False, True))
     return {name: np.where(last["total"] > first["total"], last[name], first[name]) for name in first}
 
 
 def _stage(c: Columns, q: Mapping[str, float], *, is_last: bool) -> dict[str, Array]:
-    """Return the bytes of a device of one stage."""
+    """Return the bytes by part on a device of the first or last stage."""
     layers = c.last_layers if is_last else c.first_layers
     saved_bytes, layer_bytes = _kept(c, q)
     weights, gradients, optimizer = _states(c, layers)
@@ -63,7 +63,7 @@ def _stage(c: Columns, q: Mapping[str, float], *, is_last: bool) -> dict[str, Ar
 
 
 def state_bytes(c: Columns) -> Array:
-    """Return the optimizer's bytes per parameter, with a float32 copy of 16-bit weights."""
+    """Return the optimizer's bytes per parameter, including a float32 copy of 16-bit weights."""
     return STATE_BYTES[c.optimizer] + np.where(c.item_bytes > 2, 0.0, 4.0)
 
 
@@ -87,7 +87,7 @@ def _states(c: Columns, layers: Array) -> tuple[Array, Array, Array]:
 
 
 def _weights(c: Columns, parameters: Held, trained: Held, by: Array | float = 1.0) -> Array:
-    """Return the bytes of weights that ``by`` devices shard. A frozen token embedding is not quantized."""
+    """Return the bytes of weights that are sharded among ``by`` devices. A frozen token embedding is not quantized."""
     divided = parameters.divided(c, np.asarray(by))
     if not c.lora.any():
         return np.asarray(c.item_bytes * divided)

@@ -1,4 +1,4 @@
-"""The models of published trainings: shipped profiles by their published names, and the files of ``data/models``."""
+"""The models of published training runs: shipped profiles by published name, and the files of ``data/models``."""
 
 from functools import cache
 from pathlib import Path
@@ -24,7 +24,7 @@ PROFILES = {  # shipped profiles by the names that published series use
 
 
 def find_model(name: str) -> ModelProfile:
-    """Return a model by its name in published series, or by the name of a shipped profile. Raise InputError.
+    """Return a model by its name in published series, or a shipped profile by its name. Raise InputError.
 
     >>> find_model("ResNet-50").parameters, find_model("BERT-large-384").sample
     (25557032, '384 tokens')
@@ -39,7 +39,7 @@ def find_model(name: str) -> ModelProfile:
 
 
 def models() -> dict[str, ModelProfile]:
-    """Return the models of published series by their names there."""
+    """Return the models of published series by their published names."""
     return {name: find_model(name) for name in [*PROFILES, *_others()]}
 
 
@@ -56,7 +56,7 @@ def _others() -> dict[str, ModelProfile]:
 def even_model(name: str, parameters: int, flops: float = EVEN_LAYERS, written: float = 0.0) -> ModelProfile:
     """Return a model of known size with equal layers.
 
-    ``flops`` and the elements ``written`` are those of the forward pass of one sample.
+    ``flops`` and the number of ``written`` elements are for the forward pass of one sample.
 
     >>> even_model("mine", 1_700_000_000).parameters
     1700000000

@@ -17,7 +17,7 @@ Key = tuple[bool, int, int]  # is_backward, stage, microbatch
 
 
 class StageRun(NamedTuple):
-    """One microbatch through one of a device's stages, forward or backward."""
+    """The forward or backward pass of one microbatch through one of a device's stages."""
 
     is_backward: bool
     chunk: int  # which of the device's stages
@@ -25,7 +25,7 @@ class StageRun(NamedTuple):
 
 
 def order_of(schedule: str, device: int, devices: int, microbatches: int, virtual: int = 1) -> list[StageRun]:
-    """Return the order of a device's runs. Raise InputError if the stages do not divide the microbatches (interleaved).
+    """Return the order of a device's runs. Raise InputError if an interleaved schedule does not fit the microbatches.
 
     >>> ["FB"[work.is_backward] + str(work.microbatch) for work in order_of("1f1b", 1, 2, 3)]
     ['F0', 'B0', 'F1', 'B1', 'F2', 'B2']
@@ -55,7 +55,7 @@ def _interleaved(number: int, devices: int, virtual: int) -> StageRun:
 
 
 class PlacedRun(NamedTuple):
-    """One microbatch through one stage on its device, and the run that must end first."""
+    """The forward or backward pass of one microbatch through one stage, its device, and the run that must end first."""
 
     device: int
     is_backward: bool
@@ -88,7 +88,7 @@ def list_runs(schedule: str, devices: int, microbatches: int, virtual: int = 1) 
 
 
 def _needed(run: StageRun, stage: int, stages: int) -> Key | None:
-    """Return the run that must end first: of the previous stage in forward, of the next stage in backward."""
+    """Return the run that must end first: in the previous stage for forward, in the next stage for backward."""
     if not run.is_backward:
         return (False, stage - 1, run.microbatch) if stage else None
     return (True, stage + 1, run.microbatch) if stage + 1 < stages else (False, stage, run.microbatch)
@@ -98,10 +98,10 @@ def pipeline_seconds(
     schedule: str, forward: Array, backward: Array, send: Array, devices: int, microbatches: int,
     spans: list[tuple[PlacedRun, Array, Array]] | None = None,
 ) -> Array:  # fmt: skip
-    """Return the seconds of pipelines from ``forward`` and ``backward`` (trainings x stages) and ``send``.
+    """Return the seconds of pipelines, given ``forward``, ``backward`` (training runs x stages) and ``send``.
 
-    ``send`` is the time of the message after each stage. Messages of a device in one direction are sent one after the
-    other. ``spans`` receives each run with begin and end.
+    ``send`` is the time of the message after each stage. A device sends its messages in one direction one after the
+    other. Each run with its begin and end is appended to ``spans``.
 
     >>> one = np.ones((1, 4))
     >>> float(pipeline_seconds("1f1b", one, 2 * one, np.zeros((1, 3)), 4, 8)[0])
