@@ -68,7 +68,7 @@ def find_slopes(columns: Columns, parameters: Mapping[str, float]) -> Slopes:
 
 @dataclass(frozen=True)
 class Belief:
-    """The parameters of a cluster and framework, and the covariance of their logarithms in units of prior deviations."""
+    """The parameters of a cluster and framework, with a covariance of their logarithms in units of prior deviations."""
 
     parameters: Mapping[str, float]
     covariance: Array

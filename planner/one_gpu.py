@@ -1,11 +1,11 @@
-"""The rate of one GPU on a job, from its data sheet and from the known rates of other GPUs.
+"""Estimate the rate of one GPU on a job from its data sheet and from known rates of other GPUs.
 
-A Gaussian process over published rates of one GPU. Its mean is a power law of the data sheet: the peak of the
-precision, memory bandwidth, the watts that the GPU may take and the year. Of a model that mostly moves bytes, by the
-roofline of its layers, memory counts for more and the peak for less. Rates depart from it together where they share
-what the kernel says: the network (a model for any length of sequence), its family, the model and its precision, the
-framework, the source, the job (model and precision of a source), the type of GPU, and how near the GPUs are to each
-other by their data sheets. So other GPUs' rates of the same job move this one's, near ones more.
+The model is a Gaussian process over published rates of single GPUs. Its mean is a power law of the data sheet: peak of
+the precision, memory bandwidth, power limit and year. For a model that mostly moves bytes, by the roofline of its
+layers, memory counts for more and the peak for less. The kernel states which rates deviate together: those with the
+same network (a model at any sequence length), family, model and precision, framework, source, job (model and precision
+of a source) or type of GPU, and those of GPUs with similar data sheets. So rates of other GPUs on the same job correct
+the estimate, those of similar GPUs more.
 """
 
 import csv
@@ -46,7 +46,7 @@ FRAMEWORKS = ("pytorch", "mxnet", "tensorflow", "tensorpack", "paddle", "oneflow
 
 
 class Alone(NamedTuple):
-    """A job on one GPU at a source, and its rate in samples/s, if known."""
+    """A job on a single GPU in a source, and its rate in samples/s, if known."""
 
     job: TrainingJob
     gpu: Gpu
@@ -71,7 +71,7 @@ class OneGpuRate:
 
 @cache
 def read_process() -> Mapping[str, float]:
-    """Return the shipped exponents and standard deviations of the process.
+    """Return the shipped exponents and standard deviations of the Gaussian process.
 
     >>> 0 < read_process()["peak"] < 1
     True
@@ -81,7 +81,7 @@ def read_process() -> Mapping[str, float]:
 
 @cache
 def published() -> tuple[Alone, ...]:
-    """Return the published rates of one GPU."""
+    """Return the published rates of single GPUs."""
     with PUBLISHED.open(encoding="utf-8", newline="") as lines:
         return tuple(
             Alone(
@@ -96,7 +96,7 @@ def published() -> tuple[Alone, ...]:
 def guess_rates(
     seen: Sequence[Alone], targets: Sequence[Alone], process: Mapping[str, float] | None = None
 ) -> list[OneGpuRate]:
-    """Return the rates of ``targets`` on one GPU, given the ``seen`` ones."""
+    """Return the estimated rates of ``targets`` on one GPU, given the ``seen`` rates."""
     values = process or read_process()
     known, wanted = make_columns(seen), make_columns(targets)
     noise = values["noise"] ** 2
@@ -110,7 +110,7 @@ def guess_rates(
 
 
 class RateFeatures(NamedTuple):
-    """Rows of jobs on one GPU as features: logarithms of data sheets from a middle, and what rows may share."""
+    """Features of jobs on one GPU: centered logarithms of data sheets, and the words that rows may have in common."""
 
     sheet: dict[str, Floats]
     words: dict[str, NDArray[np.str_]]
@@ -119,7 +119,7 @@ class RateFeatures(NamedTuple):
 
 
 def make_columns(rows: Sequence[Alone]) -> RateFeatures:
-    """Return the features of rows."""
+    """Return the features of jobs."""
     sheet = {
         "peak": np.log([peak_of(row) / MIDDLE_FLOPS for row in rows]),
         "memory": np.log([row.gpu.memory_rate / MIDDLE_MEMORY for row in rows]),
@@ -153,12 +153,12 @@ def make_columns(rows: Sequence[Alone]) -> RateFeatures:
 
 
 def peak_of(alone: Alone) -> float:
-    """Return the FLOP/s of a job's precision: those of TF32 for FP32 if the GPU has it, of FP16 for mixed precision."""
+    """Return the FLOP/s for a job's precision: FP16 for mixed precision, otherwise TF32 if the GPU has it, or FP32."""
     return alone.gpu.matrix_16 if is_half(alone.job.precision) else alone.gpu.matrix_32
 
 
 def network_of(model: ModelProfile) -> str:
-    """Return the name of a model without the length of its sequences, whose work its profile says already.
+    """Return a model's name without its sequence length, which the model's profile already takes into account.
 
     >>> from planner.models import find_model
     >>> network_of(find_model("BERT-base-128")), network_of(find_model("ResNet-50"))
@@ -181,7 +181,7 @@ def framework_of(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _share_moved(model: ModelProfile, half: str) -> float:
-    """Return the share of a step's time in which a GPU of the middle moves bytes, by the roofline of each layer."""
+    """Return the share of a step that a reference GPU spends on moving bytes, by the roofline of each layer."""
     flops = np.array([layer.forward_flops + layer.backward_flops for layer in model.layers]) / (MIDDLE_FLOPS)
     moved = np.array([layer.read_bytes + layer.written_bytes + layer.backward_bytes for layer in model.layers])
     seconds = moved * (0.5 if half == "half" else 1.0) / MIDDLE_MEMORY
@@ -192,26 +192,26 @@ def _share_moved(model: ModelProfile, half: str) -> float:
 
 @lru_cache(maxsize=1024)
 def _work(model: ModelProfile) -> float:
-    """Return the log of a sample's work, between its FLOPs and the elements that it writes."""
+    """Return the logarithm of a sample's work, weighted between its FLOPs and the elements that it writes."""
     flops = np.log(max(model.forward_flops, 1.0))
     written = np.log(100 * max(model.written_bytes / model.item_bytes, 1.0))
     return float(FLOPS_SHARE * flops + (1 - FLOPS_SHARE) * written)
 
 
 def mean_of(rows: RateFeatures, values: Mapping[str, float]) -> Floats:
-    """Return the mean of the log rates of rows, but for a constant that is not known."""
+    """Return the mean of the log rates, up to an unknown constant."""
     means: Floats = sum((values[name] * part(rows) for name, part in MEANS.items()), -rows.work)
     return means
 
 
 def same_words(a: RateFeatures, b: RateFeatures, word: str) -> Floats:
-    """Return 1 where rows share a word with others, else 0."""
+    """Return 1 for each pair of rows that have the same word, else 0."""
     matches: Floats = (a.words[word][:, None] == b.words[word][None, :]).astype(np.float64)
     return matches
 
 
 def covariance_of(a: RateFeatures, b: RateFeatures, values: Mapping[str, float]) -> Floats:
-    """Return the covariance of log rates of rows with others."""
+    """Return the covariance of the log rates of two sets of rows."""
     far = np.zeros((len(a.work), len(b.work)))
     for key in SHEET:
         far += (a.sheet[key][:, None] - b.sheet[key][None, :]) ** 2 / values[f"near_{key}"] ** 2

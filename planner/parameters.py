@@ -1,4 +1,4 @@
-"""Parameters of the step with their priors: one set for transformers and profiles."""
+"""The parameters of the step model with their priors: one set for transformers and profiles."""
 
 from typing import NamedTuple
 

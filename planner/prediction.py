@@ -1,7 +1,7 @@
-"""``Training``: a job on equal hosts. It predicts the step on any number of devices.
+"""``Training``: a job on identical hosts. It predicts the step on any number of devices.
 
-The compute time of a language model follows from its shapes. Other models, and language models of known speed, have the
-known seconds of one device. Both are rows of the same columns, with one step and one memory model.
+The compute time of a language model follows from its shapes. For other models, and for language models of known speed,
+the time on one device is known. Both are rows of the same columns, with one step model and one memory model.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ ADDED_BY_ONE = ("compute", "optimizer")  # parts that a device has alone, too
 
 
 class TooLittleMemory(InputError):  # noqa: N818 - the finding itself
-    """A training step that needs more memory per device. Both figures are bytes on the fullest device."""
+    """A training step needs more memory per device. Both attributes are bytes on the fullest device."""
 
     def __init__(self, message: str, needed: float, available: float) -> None:
         super().__init__(message)
@@ -52,7 +52,7 @@ class TooLittleMemory(InputError):  # noqa: N818 - the finding itself
 
 @dataclass(frozen=True)
 class StepParts:
-    """Seconds of a step by part. They add up to the step.
+    """The seconds of a step by part. Their sum is the step time.
 
     ``tensor`` and ``expert`` are collectives within layers, ``pipeline`` is waiting for other stages. ``sync`` is the
     exposed synchronization of gradients and parameters, with the compute that it slows down. ``copies`` are additional
@@ -73,7 +73,7 @@ class StepParts:
 
     @property
     def total(self) -> float:
-        """Seconds of a step."""
+        """The step time in seconds."""
         return sum(self.as_dict().values())
 
     @property
@@ -94,7 +94,7 @@ class StepParts:
 
 
 class Deviations(NamedTuple):
-    """Standard deviations of logarithms: of the rate, of the scaling efficiency, of one device's rate."""
+    """Standard deviations of the logarithms of the rate, the scaling efficiency, and one device's rate."""
 
     rate: float
     scaling: float
@@ -117,7 +117,7 @@ class StepPrediction:
 
     @property
     def parallelism(self) -> Parallelism:
-        """The mesh of the devices."""
+        """The parallelism with the mesh of these devices."""
         return self.job.parallelism
 
     @property
@@ -127,7 +127,7 @@ class StepPrediction:
 
     @cached_property
     def calls(self) -> tuple[Call, ...]:
-        """The collectives in a step of the device that sends most."""
+        """The collectives per step of the device that sends most."""
         return max(stage_calls(self.job), key=lambda calls: sum(call.sent for call in calls))
 
     @property
@@ -137,12 +137,12 @@ class StepPrediction:
 
     @property
     def sent_bytes(self) -> float:
-        """Bytes that this device sends."""
+        """Bytes that the device with the most traffic sends per step."""
         return sum(call.sent for call in self.calls)
 
     @property
     def efficiency(self) -> float:
-        """The rate, relative to as many single devices without communication."""
+        """The rate as a share of the rate of the same number of single devices without communication."""
         return self.rate / (self.devices * self.alone)
 
     def interval(self, coverage: float = 0.8) -> tuple[float, float]:
@@ -156,9 +156,10 @@ class StepPrediction:
         return self.efficiency / width, max(self.efficiency, min(1.0, self.efficiency * width))
 
     def parts_intervals(self, coverage: float = 0.8) -> dict[str, tuple[float, float]]:
-        """Return the bounds of the seconds of each part.
+        """Return the bounds of each part in seconds.
 
-        Only the error of the sum of the parts that several devices add is known, so these parts move together.
+        For the parts that several devices add, only the error of the sum is known, so their bounds scale by the same
+        factor.
         """
         scaling, alone = (exp(_quantile(coverage) * deviation) for deviation in self.deviations[1:])
         total, parts = self.parts.total, self.parts.as_dict()
@@ -188,7 +189,8 @@ def is_language(job: TrainingJob) -> bool:
 
 @dataclass(frozen=True)
 class Training:
-    """A job on equal hosts. Without ``compute``, the model is a transformer whose compute time follows from its shapes.
+    """A job on identical hosts. Without ``compute``, the model is a transformer whose compute time follows from its
+    shapes.
 
     >>> from collectives.records.model_profile import find_model_profile
     >>> from planner.hosts import host_of_preset
@@ -208,7 +210,7 @@ class Training:
 
     @property
     def compute_source(self) -> str:
-        """The source of the seconds of one device."""
+        """The source of the compute time of one device."""
         if self.compute is not None:
             return self.compute.source
         return f"{self.source}: {self.job.batch / float(self.alone.step_s[0]):.4g} samples/s on one device"
@@ -227,10 +229,9 @@ class Training:
         return predict_meshes(job, [mesh], self.belief)
 
     def predict(self, devices: int) -> StepPrediction:
-        """Return the step on a number of devices.
+        """Return the predicted step on a number of devices.
 
-        Raises InputError for a mesh of another size, an unsupported strategy, and a batch that does not fit into
-        memory.
+        Raise InputError for a mesh of another size, an unsupported strategy, and a batch that does not fit into memory.
         """
         check_number("batch_size", self.job.batch, above=0)
         job = self.job.on(devices, self.host.gpus)
@@ -239,7 +240,7 @@ class Training:
         return self.of_mesh(self.stated(devices, job.parallelism), 0, job)
 
     def mesh_job(self, devices: int, parallelism: Parallelism) -> MeshJob:
-        """Return the job whose meshes are predicted."""
+        """Return the job in the form that the mesh predictions take."""
         job, is_profile = self.job, self.is_profile(parallelism)
         kind, shape = ("", NO_SHAPE) if is_profile else parse_transformer(job.model.model)
         half = "fp16" if is_half(job.precision) else "float32"
@@ -274,7 +275,7 @@ class Training:
         }  # fmt: skip
 
     def mesh(self, parallelism: Parallelism) -> SearchedMesh:
-        """Return the mesh of a strategy."""
+        """Return the mesh of a parallelism."""
         pieces = parallelism.pieces
         # the naive schedule is 1F1B of one microbatch
         schedule = (
@@ -295,14 +296,14 @@ class Training:
         )
 
     def stated(self, devices: int, parallelism: Parallelism) -> FoundMeshes:
-        """Return the prediction of a strategy's mesh. Raise TooLittleMemory if it does not fit."""
+        """Return the prediction for exactly the mesh of ``parallelism``. Raise TooLittleMemory if it does not fit."""
         meshes = predict_meshes(self.mesh_job(devices, parallelism), [self.mesh(parallelism)], self.belief)
         if not len(meshes.order):
             raise self._too_large(meshes, devices, parallelism)
         return meshes
 
     def of_mesh(self, meshes: FoundMeshes, number: int, job: TrainingJob) -> StepPrediction:
-        """Return the step of one of several meshes. ``job`` has its strategy."""
+        """Return the prediction of one of several meshes. ``job`` has that mesh's strategy."""
         memory = float(meshes.columns.memory_bytes[number])
         return StepPrediction(
             job=job,
@@ -335,7 +336,7 @@ class Training:
         return StepParts(**{each.name: parts[each.name] for each in fields(StepParts)})
 
     def _alone_rate(self, meshes: FoundMeshes, number: int) -> float:
-        """Return the samples/s of one device alone, with the optimizer's share of one device of the mesh."""
+        """Return the samples/s of one device alone, with as many parameters to update as a device of the mesh."""
         alone = {name: float(values[0]) for name, values in self.alone.parts.items()}
         if self.compute is not None:
             return self.job.batch / (alone["total"] - alone["input"])
@@ -344,7 +345,7 @@ class Training:
         return self.job.batch / (alone["total"] - max(0.0, spared))
 
     def deviations(self, meshes: FoundMeshes, number: int) -> Deviations:
-        """Return the deviations of a step. Errors of known compute time and of scaling are independent."""
+        """Return the deviations of a step. The errors of a known compute time and of scaling are independent."""
         slopes = find_slopes(meshes.columns.take(np.array([number])), self.belief.parameters)
         if self.compute is not None:
             parts = self._parts(meshes, number)
@@ -356,7 +357,7 @@ class Training:
         return Deviations(*(float(self.belief.deviations(each)[0]) for each in (slopes, between, alone_slopes)))
 
     def _check_pipeline(self, job: TrainingJob) -> None:
-        """Raise InputError for an unsupported pipeline, and for one with too many tasks."""
+        """Raise InputError for an unsupported pipeline, or one with too many tasks."""
         parallelism = job.parallelism
         if self.compute is not None and parallelism.strategy in SHARDED and parallelism.pipeline > 1:
             raise InputError(
@@ -392,7 +393,7 @@ class Training:
         return TooLittleMemory(message, sizes["total"] / FILL, memory)
 
     def _largest_batch(self, devices: int, parallelism: Parallelism) -> int:
-        """Return the most samples per device that fit, a power of two times the microbatches; 0 if none do."""
+        """Return the largest batch per device that fits, a power of two times the microbatches; 0 if none fits."""
         sizes = [2**power for power in range(LARGEST.bit_length()) if 2**power * parallelism.pieces < self.job.batch]
         if not sizes:
             return 0

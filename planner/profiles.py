@@ -1,4 +1,4 @@
-"""The columns of a profile: its units, gradient buckets, stages and bytes."""
+"""Convert a profile to columns: its units, gradient buckets, stages and bytes."""
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
@@ -26,12 +26,12 @@ class Timed(Protocol):
 
     @property
     def forward(self) -> Sequence[float]:
-        """Forward, by layer."""
+        """Seconds of forward, by layer."""
         ...
 
     @property
     def backward(self) -> Sequence[float]:
-        """Backward, by layer."""
+        """Seconds of backward, by layer."""
         ...
 
 
@@ -66,7 +66,10 @@ def _each(
     times: Sequence[Timed | None],
     *columns: Array,
 ) -> list[Array | None]:
-    """Return the result of ``function`` for each training's profile, times and columns. Equal trainings share it."""
+    """Return the result of ``function`` for each training run's profile, times and columns.
+
+    Equal training runs share one result.
+    """
     if not any(profiles):
         return [None] * len(profiles)
     rows, known = zip(profiles, times, *(column.tolist() for column in columns), strict=True), dict[Any, Array]()
@@ -80,7 +83,7 @@ def _each(
 
 
 def _add(c: dict[str, Array], names: Sequence[str], values: Sequence[Array | None], least: int = 1) -> None:
-    """Add one named array per row of the results, padded with zeros."""
+    """Add one array per name, with a row per training run, padded with zeros."""
     width = max([least, *(value.shape[1] for value in values if value is not None)])
     arrays = np.zeros((len(names), len(values), width))
     for row, value in enumerate(values):

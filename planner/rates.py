@@ -1,4 +1,4 @@
-"""Compute time of one device on a model's layers: stated, measured, or from published rates of its GPU."""
+"""Compute time of one device on a model's layers: stated, measured, or estimated from published rates of its GPU."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ SERIES_GPUS = {"V100 ": "V100", "P100 ": "P100", "A100 80GB": "A100-80", "A100 "
 
 @dataclass(frozen=True, eq=False)
 class Compute:
-    """Seconds per sample in each layer, seconds of the optimizer, and the spread of the rate."""
+    """Seconds per sample of each layer, seconds of the optimizer, and the spread of the rate."""
 
     profile: ModelProfile
     forward: tuple[float, ...]  # of a sample
@@ -44,7 +44,7 @@ class Compute:
 
 
 def as_measured(profile: ModelProfile, device: str | None = None) -> Compute:
-    """Return the profile's last measured times, on ``device`` if given. Raise InputError if there are none."""
+    """Return the profile's latest measured times, on ``device`` if given. Raise InputError if there are none."""
     measured = [measurement for measurement in profile.measured if device is None or measurement.device == device]
     if not measured:
         raise InputError(
@@ -58,9 +58,10 @@ def as_measured(profile: ModelProfile, device: str | None = None) -> Compute:
 
 
 def measured_rate(profile: ModelProfile, where: str) -> tuple[str, float]:
-    """Return the GPU of a profile's last times, and the samples/s of a step there.
+    """Return the GPU of a profile's latest times, and the samples/s of a step on it.
 
-    Raises InputError, which names ``where`` the profile is, for a profile without times or on an unknown GPU.
+    Raise InputError for a profile without times or with times of an unknown GPU. ``where`` locates the profile in the
+    message.
     """
     if not profile.measured:
         as_measured(profile)
@@ -93,7 +94,7 @@ def at_rate(profile: ModelProfile, rate: float, source: str = "a known rate", sp
 def in_phases(profile: ModelProfile, phases: ComputePhases, batch: float) -> Compute:
     """Return the stated phases of a batch, divided among the layers by their work.
 
-    Raises InputError if forward and backward take no time.
+    Raise InputError if forward and backward take no time.
     """
     if phases.forward + phases.backward < 1e-9:
         raise InputError("forward and backward must take at least 1 ns together")
@@ -105,7 +106,7 @@ def in_phases(profile: ModelProfile, phases: ComputePhases, batch: float) -> Com
 
 
 def series_gpu(name: str) -> str:
-    """Return the name of a GPU of the hardware catalogue in published series.
+    """Return the name that published series use for a GPU of the hardware catalogue.
 
     >>> series_gpu("A100 80GB SXM"), series_gpu("V100 SXM2 16GB"), series_gpu("RTX 4090")
     ('A100-80', 'V100', 'RTX 4090')
@@ -114,7 +115,7 @@ def series_gpu(name: str) -> str:
 
 
 def has_published_series(gpu: str) -> bool:
-    """Return whether a published rate is on a GPU of the hardware catalogue.
+    """Return whether there is a published rate of this GPU of the hardware catalogue.
 
     >>> has_published_series("V100 SXM2 16GB"), has_published_series("RTX 3060")
     (True, False)
@@ -123,7 +124,7 @@ def has_published_series(gpu: str) -> bool:
 
 
 class GpuRates:
-    """The samples/s of one GPU of each type, with the spread.
+    """The samples/s of one GPU of each type, with its spread.
 
     ``known`` are the user's rates. The others are estimated from published rates and data sheets.
     """
@@ -131,9 +132,9 @@ class GpuRates:
     def __init__(
         self, job: TrainingJob, known: Mapping[str, float], gpus: Iterable[str], where: str = "plan.known_rates"
     ) -> None:
-        """Estimate the rates of ``gpus``, by their names in the hardware catalogue.
+        """Estimate the rates of ``gpus``, given by their names in the hardware catalogue.
 
-        Raises InputError for a known rate of an unknown GPU. ``where`` is the key of the rates.
+        Raise InputError for a known rate of an unknown GPU. ``where`` is the key of the known rates.
         """
         names = {*parts("GPU"), *SERIES_GPUS.values()}
         for name in known:
@@ -186,7 +187,7 @@ class GpuRates:
 
 
 def _widen(gpu: str, rate: OneGpuRate) -> OneGpuRate:
-    """Return the rate with the full spread of the process if no published run is on GPUs of its maker."""
+    """Return the rate with the full spread of the process if no published run used GPUs of the same maker."""
     is_amd = gpu in parts("GPU") and find_gpu(gpu).generation == "cdna"
     return replace(rate, spread=rate.spread / NARROWER) if is_amd else rate
 
@@ -201,7 +202,9 @@ class ComputeSource(NamedTuple):
     is_profiled: bool = False  # whether the profile's own times are used, if it has any
 
     def known_rates(self, job: TrainingJob, where: str) -> dict[str, float]:
-        """Return the samples/s of one GPU by type. Raise InputError, which names ``where`` the profile is."""
+        """Return the known samples/s of one GPU by type. Raise InputError; ``where`` locates the profile in the
+        message.
+        """
         known = {} if self.rate is None or self.gpu is None else {self.gpu: self.rate}
         if self.is_profiled and job.model.measured:
             known.update([measured_rate(job.model, where)])
@@ -209,9 +212,10 @@ class ComputeSource(NamedTuple):
 
 
 def find_compute(job: TrainingJob, source: ComputeSource, gpu: str | None) -> Compute:
-    """Return the compute time of one device from the best source: stated or measured on it, on another GPU, published.
+    """Return the compute time of one device from the best source: stated for it, measured on it, estimated.
 
-    ``gpu`` is the type of the devices; None if it is not in the hardware catalogue. Raises InputError.
+    Estimates use the known rates of other GPUs, and published rates. ``gpu`` is the type of the devices; None if it is
+    not in the hardware catalogue. Raise InputError.
     """
     if source.rate is not None and (source.gpu is None or gpu is None or source.gpu == gpu):
         return at_rate(job.model, source.rate)

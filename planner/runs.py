@@ -1,6 +1,6 @@
-"""Published runs and a user's own runs, as rows of a table.
+"""Read published runs and a user's own runs as rows of a table.
 
-A user's runs move the shipped parameters, and are saved by GPU and framework.
+A user's runs adapt the shipped parameters, and are saved by GPU and framework.
 """
 
 import csv
@@ -79,7 +79,7 @@ NVLINK_SHARE = 0.76  # of a data sheet's NVLink, where NCCL's model has no such 
 def read_table(path: Path = SHIPPED, *, only_known: bool = False) -> tuple[list[dict[str, Any]], Counter[str]]:
     """Return the runs of a table, and the number of rejected rows by reason.
 
-    Raises InputError for a file that is not a table, and for missing or repeated columns. With ``only_known``, unknown
+    Raise InputError for a file that is not a table, and for missing or repeated columns. With ``only_known``, unknown
     columns raise InputError too, because they may be misspelled.
     """
     head, *rows = _read_rows(path) or [[]]
@@ -108,7 +108,7 @@ def read_table(path: Path = SHIPPED, *, only_known: bool = False) -> tuple[list[
 
 
 def _read_rows(path: Path) -> list[list[str]]:
-    """Return the cells of all rows that say something, the names of the columns first."""
+    """Return the cells of all non-empty rows. The first row is the column names."""
     lines = [line for line in read_text(path).splitlines() if not line.startswith("#")]
     try:
         rows = [[cell.strip() for cell in row] for row in csv.reader(lines)]
@@ -118,7 +118,7 @@ def _read_rows(path: Path) -> list[list[str]]:
 
 
 def complete(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a run with all columns. Raise InputError for an invalid run."""
+    """Return a run with all columns filled in. Raise InputError for an invalid run."""
     run: dict[str, Any] = {**USUAL, **{key: value for key, value in row.items() if key and value not in (None, "")}}
     for name in NEEDED:
         if name not in run:
@@ -142,7 +142,7 @@ def complete(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _add_model(run: dict[str, Any]) -> None:
-    """Add usual dimensions of the model where the run has none."""
+    """Add the usual dimensions of the model that the run does not state."""
     if "head_dim" not in run and run["hidden"] % run["heads"]:
         raise InputError(f"heads {run['heads']} do not divide hidden {run['hidden']}; set head_dim too")
     gated = -(-8 * run["hidden"] // 3 // 256) * 256
@@ -155,7 +155,7 @@ def _add_model(run: dict[str, Any]) -> None:
 
 
 def _add_mesh(run: dict[str, Any]) -> None:
-    """Add the columns that follow from mesh and batch. Raise InputError for a mesh of another size."""
+    """Add the columns that follow from the mesh and the batch. Raise InputError if the mesh has another size."""
     split = run["tp"] * run["cp"] * run["pp"]
     run.setdefault("dp", max(1, run["gpus"] // split))
     if run["dp"] * split != run["gpus"]:
@@ -207,7 +207,7 @@ def has_time(run: Mapping[str, Any]) -> bool:
 
 
 def why_untimed(run: Mapping[str, Any]) -> str | None:
-    """Return why a run's time cannot be used; None if it can."""
+    """Return the reason why a run's time cannot be used; None if it can."""
     if run["status"] != "ok":
         return f"status is {quote(str(run['status']))}, which has no time"
     if run["step_s"] is None:
@@ -221,7 +221,7 @@ def why_untimed(run: Mapping[str, Any]) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnRuns:
-    """Runs on one GPU type with one framework, and their file."""
+    """A user's runs on one GPU type with one framework, stored in a file."""
 
     SCHEMA_VERSION: ClassVar[int] = 1
 
@@ -233,18 +233,18 @@ class OwnRuns:
 
     @property
     def title(self) -> str:
-        """The number of runs, with GPU, framework, file and date."""
+        """A description of the runs: their number, GPU, framework, file and date."""
         return (
             f"{count(len(self.rows), 'run')} on {self.gpu} by {self.framework}, kept from {self.source} ({self.made})"
         )
 
     @property
     def belief(self) -> Belief:
-        """The belief about the cluster after these runs."""
+        """The belief about the cluster, updated with these runs."""
         return belief_of([self])
 
     def write(self) -> Path:
-        """Save the runs in place of earlier ones. Return the file."""
+        """Save the runs and overwrite earlier ones. Return the file."""
         path = runs_file(self.gpu, self.framework)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_record(path, self, indent=1)
@@ -252,7 +252,7 @@ class OwnRuns:
 
 
 class ReadRuns(NamedTuple):
-    """Runs of a table by GPU and framework, and the number of rejected rows by reason."""
+    """The runs of a table, grouped by GPU and framework, and the number of rejected rows by reason."""
 
     groups: list[OwnRuns]
     refused: Mapping[str, int]
@@ -261,7 +261,7 @@ class ReadRuns(NamedTuple):
 def read_own_runs(path: Path) -> ReadRuns:
     """Return the runs of a user's table that have a time.
 
-    Raises InputError for an unknown column, and if no run has a time.
+    Raise InputError for an unknown column, and if no run has a time.
     """
     table, refused = read_table(path, only_known=True)
     refused.update(filter(None, map(why_untimed, table)))
@@ -304,7 +304,7 @@ def runs_file(gpu: str, framework: str) -> Path:
 def find_own_runs(gpu: str, framework: str) -> OwnRuns | None:
     """Return the saved runs of a GPU and framework; None if there are none. Raise InputError.
 
-    Framework "other" matches the only framework with saved runs.
+    Framework "other" matches if runs of exactly one framework are saved.
     """
     path = runs_file(gpu, framework)
     if framework == "other" and not path.is_file():
@@ -323,7 +323,7 @@ def compare_runs(record: OwnRuns) -> list[tuple[float, float, float]]:
 
 
 def belief_of(groups: Sequence[OwnRuns]) -> Belief:
-    """Return the belief after the runs of several groups."""
+    """Return the belief updated with the runs of several groups."""
     runs = [complete(row) for group in groups for row in group.rows]
     return believe().adapted(columns_of_runs(runs), np.array([run["step_s"] for run in runs], dtype=float))
 
@@ -345,7 +345,7 @@ def host_of_run(source: str, gpu: str, node_gpus: int, nic_gbps: float) -> Host:
 
 
 def columns_of_runs(runs: Sequence[Mapping[str, Any]]) -> Columns:
-    """Return runs, described as in ``meshes.csv``, as columns."""
+    """Return runs, described as in ``meshes.csv``, as ``Columns``."""
     table: dict[str, Any] = {name: [run[name] for run in runs] for name in (*DIMENSIONS, *SAME)}
     return make_columns(
         {

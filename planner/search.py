@@ -1,4 +1,4 @@
-"""All device meshes of a model on a number of devices: the fastest, those to try, and why others lose."""
+"""Search all device meshes of a model on a number of devices: the fastest, those to try, and why others are slower."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,7 +29,9 @@ LORA_RANK = 16  # of what is proposed where nothing fits
 
 @dataclass(frozen=True, kw_only=True)
 class MeshJob:
-    """A language model training on equal hosts. ``batch`` is the sequences of ``seq`` tokens per step."""
+    """A language model's training run on identical hosts. ``batch`` is the number of sequences of ``seq`` tokens per
+    step.
+    """
 
     kind: str  # gpt, bert or llama
     shape: TransformerShape
@@ -85,7 +87,7 @@ def divisors(number: int, most: int) -> list[int]:
 
 
 class SearchedMesh(NamedTuple):
-    """A mesh and its schedule. The fields are columns."""
+    """A device mesh and its pipeline schedule. The field names are names of columns."""
 
     tp: int = 1
     pp: int = 1
@@ -102,7 +104,7 @@ class SearchedMesh(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The mesh in a few words.
+        """The name of the mesh, such as ``zero1 8, tp 2, mb 4``.
 
         >>> SearchedMesh(dp=8, tp=2, micro_batch=4, sharding="zero3", recompute="full").name
         'zero3 8, tp 2, mb 4, full'
@@ -146,7 +148,7 @@ def _meshes(job: MeshJob) -> Iterator[SearchedMesh]:
 
 
 def _schedules(job: MeshJob, pp: int, count: int) -> list[tuple[str, int]]:
-    """Return pipeline schedules with the chunks per device."""
+    """Return the possible pipeline schedules, each with its chunks per device."""
     if pp == 1:
         return [("none", 1)]
     chunks = [v for v in divisors(job.shape.layers // pp, MOST_CHUNKS) if v > 1 and count % pp == 0]
@@ -155,7 +157,7 @@ def _schedules(job: MeshJob, pp: int, count: int) -> list[tuple[str, int]]:
 
 
 def _shardings(job: MeshJob, mesh: SearchedMesh) -> tuple[str, ...]:
-    """Return the shardings of the data axis."""
+    """Return the possible shardings of the data axis."""
     size, is_one_stage = mesh.dp * mesh.cp, mesh.pp == 1
     if size == 1:
         return ("ddp",)
@@ -171,7 +173,7 @@ def _columns(job: MeshJob, meshes: Sequence[SearchedMesh]) -> Columns:
 
 @dataclass(frozen=True, kw_only=True)
 class FoundMeshes:
-    """Predictions of a job's meshes as arrays. ``order`` has the meshes that fit, the fastest first."""
+    """Predictions of a job's meshes as arrays. ``order`` lists the indices of meshes that fit, the fastest first."""
 
     job: MeshJob
     searched: Sequence[SearchedMesh]
@@ -183,7 +185,7 @@ class FoundMeshes:
     order: Array
 
     def factors(self, numbers: Sequence[int] | Array) -> Array:
-        """Return the factor between the step of each mesh and the ends of its 80 % interval."""
+        """Return the ratio between the upper end of each mesh's 80 % interval and its step."""
         chosen = np.asarray(numbers, dtype=int)
         return self.belief.factors_of(find_slopes(self.columns.take(chosen), self.belief.parameters))
 
@@ -220,14 +222,14 @@ class FoundMeshes:
 
 
 def search(job: MeshJob, belief: Belief | None = None, fill: float = FILL) -> FoundMeshes:
-    """Predict every mesh of a job. Meshes that fill more than ``fill`` of a device's memory are not in the order."""
+    """Predict every mesh of a job. Meshes that fill more than ``fill`` of a device's memory are not in ``order``."""
     return predict_meshes(job, enumerate_meshes(job), belief, fill)
 
 
 def predict_meshes(
     job: MeshJob, searched: Sequence[SearchedMesh], belief: Belief | None = None, fill: float = FILL
 ) -> FoundMeshes:
-    """Predict some meshes of a job. Raise InputError for an unsupported job."""
+    """Predict the given meshes of a job. Raise InputError for an unsupported job."""
     known, columns = belief or believe(), _columns(job, searched)
     parts, memory = step_parts(columns, known.parameters), memory_parts(columns, read_shipped().memory)
     fits = np.flatnonzero(memory["total"] <= fill * columns.memory_bytes)
@@ -239,10 +241,10 @@ def predict_meshes(
 
 
 def choose_tries(meshes: FoundMeshes, count: int = TRIES) -> list[int]:
-    """Return the meshes to try, the fastest first. Together they are most likely to include the fastest one that runs.
+    """Return the meshes to try, the fastest first. Together they most likely include the fastest one that runs.
 
-    Each draw has the same parameters for all meshes, and a memory error that fails meshes at random. Each next mesh is
-    the one that raises the expected rate of the best most.
+    Each random draw uses the same parameters for all meshes, and lets meshes run out of memory at random. Each next
+    mesh is the one that increases the expected rate of the best mesh most.
     """
     if not len(meshes.order):
         return []
@@ -259,7 +261,7 @@ def choose_tries(meshes: FoundMeshes, count: int = TRIES) -> list[int]:
 
 
 def choose_runs(meshes: FoundMeshes, count: int = TRIES) -> tuple[list[int], float, float]:
-    """Return the most informative meshes to measure, and half the interval's logarithm before and after, as medians."""
+    """Return the most informative meshes to measure, and the median log half-width of the interval before and after."""
     slopes = meshes.fastest
     chosen = meshes.belief.choose_runs(slopes, count)
     taught = meshes.belief.after_runs(slopes.slopes[chosen])
@@ -278,14 +280,14 @@ def pareto_front(meshes: FoundMeshes) -> list[int]:
 
 
 class Remedy(NamedTuple):
-    """A change that makes a job fit, and the meshes that fit then."""
+    """A change that makes a job fit, and the predicted meshes after it."""
 
     change: str
     found: FoundMeshes
 
 
 def what_would_fit(job: MeshJob, belief: Belief | None = None, fill: float = FILL) -> list[Remedy]:
-    """Return changes that make a job fit, one at a time: optimizer, LoRA, offloading, sequence length, devices."""
+    """Return changes that each make a job fit: optimizer, LoRA, offloading, sequence length, devices."""
     adapters = {"lora": LORA_RANK, "offload": "none", "frozen_bits": "16"}
     changes: list[tuple[str, dict[str, Any]]] = [
         ("AdamW with 8-bit states", {"optimizer": "adamw8bit"}),
@@ -331,7 +333,7 @@ def name_family(mesh: SearchedMesh) -> str:
 
 
 def why_others_lose(meshes: FoundMeshes) -> Iterator[tuple[str, str]]:
-    """Yield the best mesh of each other kind with the reason why it is slower or does not fit, the fastest first."""
+    """Yield the best mesh of each other kind, the fastest first, with the reason why it is slower or does not fit."""
     if not len(meshes.order):
         return
     best = int(meshes.order[0])
@@ -356,7 +358,7 @@ def least_memory(meshes: FoundMeshes) -> int:
 
 
 def why_slower(meshes: FoundMeshes, number: int, than: int) -> str:
-    """Return how much slower one mesh is than another, with the parts of the step that cause it."""
+    """Say how much slower one mesh is than another, with the parts of the step that cause the difference."""
     mine, best = ({name: float(seconds[row]) for name, seconds in meshes.parts.items()} for row in (number, than))
     best_total = best["total"]
     more = {name: (mine[name] - best[name]) / best_total for name in mine if name != "total"}
@@ -368,7 +370,7 @@ def why_slower(meshes: FoundMeshes, number: int, than: int) -> str:
 
 
 def why_too_large(meshes: FoundMeshes, number: int) -> str:
-    """Return the memory that a mesh needs, with its largest parts."""
+    """Say how much memory a mesh needs, with its largest parts."""
     sizes = {name: float(meshes.memory[name][number]) for name in MEMORY_PARTS}
     names = sorted(sizes, key=lambda name: -sizes[name])[:SAID]
     most = ", ".join(f"{name} {sizes[name] / 2**30:.0f}" for name in names)
@@ -377,7 +379,9 @@ def why_too_large(meshes: FoundMeshes, number: int) -> str:
 
 
 def keep_mesh(meshes: FoundMeshes, name: str) -> tuple[FoundMeshes, str]:
-    """Return the mesh with this name alone, and its comparison with the fastest. Raise InputError unless it fits."""
+    """Return only the mesh with this name, and its comparison with the fastest one. Raise InputError if it does not
+    fit.
+    """
     wanted = ", ".join(part.strip() for part in name.split(","))
     number = next((place for place, mesh in enumerate(meshes.searched) if mesh.name == wanted), None)
     if number is None:
