@@ -32,11 +32,11 @@ class LayerSizes(NamedTuple):
 
 @cache
 def deal_layers(framework: str, layers: int, pp: int, sizes: LayerSizes) -> tuple[int, int, int]:
-    """Return the layers of the fullest of ``pp`` stages, of the first and of the last.
+    """Return the number of layers of the fullest, the first and the last of ``pp`` stages.
 
-    nanotron fills a stage until its parameters pass its share, without the token embedding. Megatron counts token
-    embedding and LM head as a layer each if layers are not divisible. Others distribute evenly, with the extra layers
-    first.
+    nanotron fills a stage until its parameters exceed its share, without the token embedding. If the layers are not
+    divisible, Megatron counts token embedding and LM head as a layer each. Other frameworks distribute layers evenly,
+    with the extra layers first.
     """
     if pp == 1:
         return layers, layers, layers
@@ -65,9 +65,9 @@ def _deal_by_parameters(layers: int, pp: int, sizes: LayerSizes) -> list[int]:
 
 
 def cut_stages(profile: ModelProfile, stages: int) -> list[Stage]:
-    """Return the blocks of each stage: the greatest work of a stage is as small as it can be.
+    """Return the blocks of each stage, cut so that the largest work of a stage is as small as possible.
 
-    Raises InputError for more stages than blocks with parameters.
+    Raise InputError for more stages than blocks with parameters.
 
     >>> from collectives.records.model_profile import find_model_profile
     >>> [len(stage) for stage in cut_stages(find_model_profile("gpt2"), 4)]
@@ -86,7 +86,7 @@ def cut_stages(profile: ModelProfile, stages: int) -> list[Stage]:
 
 
 def _cut_evenly(work: Sequence[float], stages: int) -> list[int]:
-    """Return where to cut a sequence into ``stages`` runs whose greatest sum is least, by dynamic programming."""
+    """Return the cuts of a sequence into ``stages`` runs whose largest sum is minimal, by dynamic programming."""
     until = [0.0, *accumulate(work)]
     count = len(work)
     best: list[float] = until[:]

@@ -1,7 +1,7 @@
 """Seconds of a training step by part: one set of equations for all models, meshes and clusters.
 
-step = (microbatches with the pipeline's bubble + synchronization of gradients and parameters + the host's work +
-optimizer + fixed cost + copies + processes + waiting for the slowest) x framework, and loaders
+step = (microbatches with the pipeline's bubble + synchronization of gradients and parameters + host work + optimizer +
+fixed cost + copies + processes + waiting for the slowest device) x framework, combined with the loaders
 """
 
 from collections.abc import Callable
@@ -57,7 +57,9 @@ def _wide(value: Any) -> Any:
 
 
 class Links:
-    """Seconds of collectives within a training: NCCL's curves at the share of the rate that trainings reach."""
+    """Computes the seconds of collectives during training from NCCL's curves and the share of their rate that is
+    reached.
+    """
 
     def __init__(self, c: Columns, p: Parameters) -> None:
         self.c, group = c, c.dp * c.cp
@@ -100,7 +102,7 @@ class Links:
         return np.asarray(seconds / share + latency * (seconds > 0))
 
     def _ask(self, network: Network, name: str, nbytes: Array) -> Array:
-        """Return the seconds on a simulated network, one collective at a time.
+        """Return the seconds on a simulated network, which simulates each collective.
 
         Without sequence parallelism, a gather of a tensor group counts as half an all_reduce.
         """
@@ -125,12 +127,12 @@ ON_NETWORKS = {
 
 
 def _shown(hidden: Any) -> Any:
-    """Return the exposed share of a collective, at least 2 %."""
+    """Return the exposed share of a collective whose hidden share is given, at least 2 %."""
     return 1 - np.minimum(hidden, 0.98)
 
 
 class InsideSeconds(NamedTuple):
-    """Seconds of collectives within layers per microbatch, forward and backward."""
+    """Seconds per microbatch of the collectives within layers, forward and backward."""
 
     tensor: Array
     context: Array
@@ -164,7 +166,7 @@ def exchanged_parameters(c: Columns) -> Array:
 
 
 def sync_seconds(c: Columns, p: Parameters, links: Links, units: UnitSeconds, stage_backward: Array) -> Array:
-    """Return the seconds that synchronization of gradients and parameters adds to a step."""
+    """Return the seconds that the synchronization of gradients and parameters adds to a step."""
     sent, overlapped = exchanged_parameters(c), c.exchange == OVERLAPPED
     backward = np.where(overlapped, stage_backward, 0.0)
     buckets = _Buckets(c, links, sent, backward, np.where(overlapped, _slowdown(c, p), 0.0))
@@ -200,7 +202,7 @@ def _slowdown(c: Columns, p: Parameters) -> Array:
 
 
 class _Buckets:
-    """Gradient buckets, which are reduced one after the other during backward, each once it is full."""
+    """Gradient buckets. Each is reduced during backward when it is full and the previous one is done."""
 
     def __init__(self, c: Columns, links: Links, sent: Array, backward: Array, slowdown: Array) -> None:
         self.c, self.links, self.nbytes = c, links, c.gradient_bytes * sent
@@ -210,7 +212,7 @@ class _Buckets:
         self.ready[:, 0] = np.where(c.is_shaped, 1 / self.alike, self.ready[:, 0])
 
     def seconds(self, name: str) -> Array:
-        """Return the seconds that buckets add to backward. For equal buckets, the first and the last decide."""
+        """Return the seconds that buckets add to backward. For equal buckets, only the first and the last matter."""
         c, alike = self.c, self.alike
         each = self.links.seconds(name, self.nbytes[:, None] * c.bucket_share)
         total = np.where(c.is_shaped, alike * self.links.seconds(name, self.nbytes / alike), each.sum(axis=1))
@@ -221,7 +223,7 @@ class _Buckets:
 
 
 def _unit_exchange(c: Columns, links: Links) -> tuple[Array, Array, Array]:
-    """Return the seconds to gather a unit's parameters and to scatter its gradients, and the bytes of the latter."""
+    """Return the seconds to gather a unit's parameters and to scatter its gradients, and the bytes of the gradients."""
     counts, trained = count_parameters(c), count_parameters(c, trained=True)
     weights, gradients = c.unit_parameters.copy(), c.unit_parameters.copy()
     weights[:, 0] = np.where(c.is_shaped, counts.layer / c.tp + counts.experts / c.ep, weights[:, 0])
@@ -255,11 +257,10 @@ def _gathered(c: Columns, p: Parameters, links: Links, units: UnitSeconds, backw
 
 
 def _served(c: Columns, p: Parameters, links: Links, nbytes: Array) -> Array:
-    """Return the seconds to fetch weights from servers and to send gradients to them.
+    """Return the seconds to fetch weights from parameter servers and to send gradients to them.
 
-    GPUs with P2P serve an equal part each, so that all links work at once. Otherwise everything passes through the
-    host's memory, and one GPU serves the largest layer. A simulated network has one server, on the host of the first
-    rank.
+    GPUs with P2P each serve an equal part, so that all links work at the same time. Otherwise everything passes through
+    host memory, and one GPU serves the largest layer. A simulated network has one server, on the host of rank 0.
     """
     if c.network is not None:
         return links.seconds("serve", nbytes)
@@ -280,8 +281,8 @@ def data_division(c: Columns) -> Array:
 def host_seconds(c: Columns, p: Parameters, units: UnitSeconds) -> Array:
     """Return the seconds of offloading to the host.
 
-    Its processors update the states. Gradients and 16-bit weights cross after a step. Offloaded parameters cross once
-    in forward and once in backward of each microbatch, in parallel with compute.
+    The host's processors update the states. Gradients and 16-bit weights are transferred after a step. Offloaded
+    parameters are transferred in forward and again in backward of each microbatch, in parallel with compute.
     """
     if not (c.offload > 0).any():
         return np.zeros(len(c))
@@ -296,7 +297,9 @@ def host_seconds(c: Columns, p: Parameters, units: UnitSeconds) -> Array:
 
 
 def _pipelined_profiles(c: Columns, work: Array, links: Links) -> Array:
-    """Return the seconds of all microbatches. Pipelines of profiles have unequal stages and are followed run by run."""
+    """Return the seconds of all microbatches. Pipelines of profiles have unequal stages, so each of their runs is
+    simulated.
+    """
     rows, seconds = np.flatnonzero(~c.is_shaped & (c.pp > 1)), work.copy()
     if not len(rows):
         return seconds
@@ -365,9 +368,9 @@ def _own_seconds(c: Columns, p: Parameters, rates: Rates) -> dict[str, Array]:
 
 
 def _several_seconds(c: Columns, p: Parameters, computing: Array) -> dict[str, Array]:
-    """Return the seconds that several GPUs add: passes over gradients, shared cores, waiting for the slowest.
+    """Return the seconds that several GPUs add: passes over gradients, shared cores, waiting for the slowest device.
 
-    Differences from step to step average out in long steps. Devices without a data sheet add nothing.
+    Differences between steps average out in long steps. Devices without a data sheet add nothing.
     """
     jitter = np.where(c.variable > 0, p["jitter_variable"], p["jitter"])
     often = np.sqrt(USUAL_STEP / np.maximum(USUAL_STEP, computing))
@@ -383,7 +386,7 @@ def _several_seconds(c: Columns, p: Parameters, computing: Array) -> dict[str, A
 
 
 def _loading(c: Columns, p: Parameters, on_devices: Array) -> Array:
-    """Return the seconds that loaders add: a smooth maximum of the times of devices and loaders."""
+    """Return the seconds that loaders add, by a smooth maximum of the devices' and the loaders' time."""
     is_limited = (c.loader > 0) | (c.loader_rate > 0)
     if not is_limited.any():
         return np.zeros(len(c))
@@ -401,9 +404,9 @@ def step_seconds(c: Columns, p: Parameters) -> Array:
 
 
 def step_spans(c: Columns, p: Parameters) -> list[tuple[str, str, float, float]]:
-    """Return name, stream, begin and end of the activities in a step of one training, in seconds.
+    """Return name, stream, begin and end of the activities in a step of one training run, in seconds.
 
-    A pipeline has one stream per device. Otherwise one stream computes and one communicates.
+    A pipeline has one stream per device. Otherwise there is one compute stream and one communication stream.
     """
     p = p if c.network is None else {**p, **ON_NETWORKS}
     links, units, parts = Links(c, p), unit_seconds(c, p, Rates(c, p)), step_parts(c, p)
@@ -445,7 +448,7 @@ def step_spans(c: Columns, p: Parameters) -> list[tuple[str, str, float, float]]
 
 
 def _unit_spans(c: Columns, links: Links, units: UnitSeconds) -> list[tuple[str, str, float, float]]:
-    """Return the spans of units: gathers during the previous unit, scatters after the unit's backward."""
+    """Return the spans of units: gathers during the previous unit, and scatters after the unit's backward."""
     gather, scatter, _ = _unit_exchange(c, links)
     order = [unit for unit in range(c.unit_count.shape[1]) for _ in range(int(c.unit_count[0, unit]))]
     spans, linked, began, computed = list[tuple[str, str, float, float]](), 0.0, 0.0, 0.0

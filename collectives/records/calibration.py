@@ -1,4 +1,4 @@
-"""Measurements of a machine that predict runs on it. realcomm writes them, simcomm reads them.
+"""The measurements of a machine that predict runs on it. ``realcomm`` writes them, and ``simcomm`` reads them.
 
 ``PairProbes`` are measurements between two hosts with known links, for the transport ``gloo-tcp``.
 """
@@ -28,39 +28,38 @@ PARTS = 4  # shares of the rounds whose predictions are compared
 
 @dataclass(frozen=True)
 class CrowdRound:
-    """One of several rounds with more ranks than cores, on two hosts.
+    """One of several measurement rounds that run more ranks than cores (a crowd), on two hosts.
 
-    Each rank sends messages of a few bytes to ranks on the other host, a different one in each step, and receives as
-    many.
+    In each step, each rank sends messages of a few bytes to a different rank on the other host, and receives as many.
     """
 
     ranks: int
-    step: float  # seconds of a step that follows others, in which each rank sends one message and receives one
-    further: float  # seconds more for each further message that every rank sends in a step
-    waking: float  # seconds that the first steps take more, whose ranks slept until then
+    step: float  # seconds of a later step in which each rank sends one message and receives one
+    further: float  # additional seconds for each further message that every rank sends in a step
+    waking: float  # additional seconds of the first steps, whose ranks were asleep before
     # (messages of all ranks): gloo's own barrier and all_gather, by as many
     own: SizeTimes = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class PairProbes:
-    """Messages between two hosts on one switch, one rank each, with known links and shapers.
+    """Measured messages between two hosts on one switch, one rank each, with known links and shapers.
 
-    ``send_done`` and ``arrived`` describe the same messages, each alone and with the receive posted long before:
-    seconds from the sender's post until its own wait returned, and until the receiver's did.
+    ``send_done`` and ``arrived`` describe the same messages, sent one at a time with the receive posted long before.
+    They are the seconds from the sender's post until the sender's wait returns, and until the receiver's wait returns.
     """
 
     bandwidth: float  # bytes/s of every link in each direction, as the shaper counts
     mtu: int
     burst: int  # bytes that a link's token bucket saves
-    one_way: SizeTimes  # half of there and back, where the second sends what the first brought
+    one_way: SizeTimes  # half the round-trip time, in which the second message sends the data of the first
     chains: list[
         tuple[int, int, float]
     ]  # (nbytes, messages, seconds): so many dependent messages, first start to last end
     exchange: SizeTimes  # a step in which both send and receive, as one of several that depend on each other
     send_done: SizeTimes
     arrived: SizeTimes
-    window: int  # bytes that the connection may have under way: congestion window, capped by the receiver's
+    window: int  # bytes that the connection may have in flight: congestion window, capped by the receiver's
     in_flight: int  # bytes not acknowledged in the middle of the largest message: a median of samples
     rtt: float  # seconds, the least of the connection's round trips
     send_buffer: int  # bytes: most of nbytes - goodput * send_done
@@ -68,12 +67,12 @@ class PairProbes:
     # (messages of the smallest size in one step): the sender's CPU time
     at_once: SizeTimes = field(default_factory=list)
     crowds: list[CrowdRound] = field(default_factory=list)  # rounds of all crowds
-    cores: int = 0  # of the machine, which all ranks share; 0 where that was not measured
-    software: float = 1.0  # times as long as measured software is to take: what a prediction owes to it
+    cores: int = 0  # of the machine, shared by all ranks; 0 if not measured
+    software: float = 1.0  # factor on the measured software times, to see their effect on a prediction
 
     @property
     def parts(self) -> list["PairProbes"]:
-        """The probes with a share of the crowd rounds each, or none if there are too few rounds.
+        """The probes split into folds, each with a share of the crowd rounds; empty if there are too few rounds.
 
         >>> alone = PairProbes(6.25e6, 1500, 4096, [], [], [], [], [], 0, 0, 0.0, 0, [])
         >>> crowds = [CrowdRound(8, 1e-4, 2e-5, waking=1e-3 * number) for number in range(8)]
@@ -86,7 +85,7 @@ class PairProbes:
 
     @property
     def goodput(self) -> float:
-        """The bytes/s of a link that remain for TCP's data.
+        """A link's bytes/s that remain for the payload of TCP.
 
         For a full frame, a shaper counts 14 bytes of Ethernet header and the MTU, which includes 20 bytes of IPv4
         header (RFC 791) and 32 bytes of TCP header with time stamps (RFC 9293, RFC 7323).
@@ -138,7 +137,7 @@ class MessageCurve:
     reduces: bool
     is_first: bool
     points: list[tuple[int, float]]  # (nbytes, seconds), in order of bytes
-    in_training: bool = False  # timed in the sync's place of a training step
+    in_training: bool = False  # measured during a training step, in place of the sync
 
     def __post_init__(self) -> None:
         sizes = [nbytes for nbytes, _ in self.points]
@@ -153,9 +152,9 @@ class MessageCurve:
 
 @dataclass(frozen=True)
 class QueuedMessages:
-    """The costs of a GPU's messages that follow each other in one direction, so that no rank waits for an answer.
+    """The costs of GPU messages that follow each other in one direction, so that no rank waits for an answer.
 
-    The host posts them one after another and never waits. The GPU carries them out in that order.
+    The host posts them one after another and never waits. The GPU executes them in that order.
     """
 
     posting_s: float  # host time to post the messages of one step
@@ -177,10 +176,10 @@ class QueuedMessages:
 
 @dataclass(frozen=True)
 class ComputePoint:
-    """The phases of a model's training step, measured in ``processes`` processes at once.
+    """The phases of a model's training step, measured in ``processes`` processes at the same time.
 
-    With several processes, they exchange messages between backward and optimizer, as a training does. A phase is the
-    mean over ranks, as in a training's figures.
+    If there are several processes, they exchange messages between backward and optimizer, as in training. A phase is
+    the mean over ranks, as in the metrics of a training run.
     """
 
     model: str
@@ -190,13 +189,13 @@ class ComputePoint:
     threads: int  # of each process
     phases: ComputePhases
     spread: float  # interquartile range of the step time over its median
-    wait_s: float = 0.0  # mean over the ranks of what they wait for the slowest before a sync; median over the steps
+    wait_s: float = 0.0  # wait for the slowest rank before a sync: mean over ranks, median over steps
     division_s: float = 0.0  # dividing the sum of the gradients by the number of ranks
 
 
 @dataclass(frozen=True)
 class OverlapPoint:
-    """The costs of gradient buckets during backward, measured with torch's own sync."""
+    """The costs of gradient buckets during backward, measured with torch's own synchronization."""
 
     model: str
     dataset: str
@@ -204,8 +203,8 @@ class OverlapPoint:
     processes: int
     threads: int  # of each process
     gradients: list[tuple[int, float]]  # bytes, and the share of backward after which it is there; in that order
-    all_reduce: list[tuple[int, float]]  # (nbytes, seconds) of the backend's own all_reduce, with nothing beside it
-    overlap_slowdown: float  # seconds that backward takes longer for each second of all_reduce beside it
+    all_reduce: list[tuple[int, float]]  # (nbytes, seconds) of the backend's own all_reduce, running alone
+    overlap_slowdown: float  # additional seconds of backward per second of overlapped all_reduce
     copies_s: float  # copying all gradients into the buckets and back
     broadcast_s: float  # of the model's buffers, before forward
 
@@ -216,10 +215,10 @@ class OverlapPoint:
 
 @dataclass(frozen=True)
 class MachineLoad:
-    """Other load of the machine during a measurement, as shares of the time of all cores."""
+    """The machine's other load during a measurement, as shares of the time of all cores."""
 
     others: float  # other processes
-    steal: float  # what a hypervisor gave to other machines
+    steal: float  # given to other machines by a hypervisor
     names: list[str] = field(default_factory=list)  # of the other processes that took most, the busiest first
 
     @property
@@ -282,7 +281,7 @@ class Calibration:
             raise InputError("parts of a calibration must not have parts")
 
     def with_slower_cores(self, times: float) -> "Calibration":
-        """Return the calibration of an emulated cluster whose software and computing take ``times`` as long.
+        """Return the calibration of an emulated cluster whose software and compute take ``times`` as long.
 
         Raise InputError for a calibration without a pair of hosts.
         """
@@ -298,7 +297,7 @@ class Calibration:
         )
 
     def compute_point(self, training: Training, processes: int, threads: int) -> ComputePoint | None:
-        """Return the measurement of such a training step, or None."""
+        """Return the measurement of this training step, or None."""
         for point in self.compute:
             of_point = (point.model, point.dataset, point.batch_size, point.processes, point.threads)
             if of_point == (training.model_kind, training.data_kind, training.batch_size, processes, threads):
@@ -306,7 +305,7 @@ class Calibration:
         return None
 
     def overlap_point(self, training: Training, processes: int, threads: int) -> OverlapPoint | None:
-        """Return the overlap measurement of such a training, or None."""
+        """Return the overlap measurement of this training run, or None."""
         for point in self.overlap:
             of_point = (point.model, point.dataset, point.batch_size, point.processes, point.threads)
             if of_point == (training.model_kind, training.data_kind, training.batch_size, processes, threads):
@@ -314,15 +313,14 @@ class Calibration:
         return None
 
     def phases(self, training: Training, processes: int, threads: int) -> ComputePhases | None:
-        """Return the measured phases of such a training step, or None."""
+        """Return the measured phases of this training step, or None."""
         point = self.compute_point(training, processes, threads)
         return point.phases if point else None
 
     def message_seconds(self, message_class: MessageClass, in_training: bool = False) -> float:
-        """Return the seconds of a message class, from the curve measured under the most similar conditions.
+        """Return the seconds of a message class, read from the curve measured under the most similar conditions.
 
-        Times of a fan scale with its width, times of a relay or exchange with its messages. Raise InputError if no
-        message class was measured.
+        The time of an exchange is scaled with its width. Raise InputError if no message class was measured.
         """
         if not self.message_classes:
             raise InputError("the calibration has no message classes; make one with `ringlab calibrate`")
@@ -333,7 +331,7 @@ class Calibration:
 
     @property
     def age_s(self) -> float:
-        """The age in seconds."""
+        """The age of the calibration in seconds."""
         return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(self.created)).total_seconds())
 
     def is_fresh(self) -> bool:
@@ -347,7 +345,7 @@ class Calibration:
 
 
 def _unlikeness(curve: MessageCurve, message_class: MessageClass, in_training: bool) -> tuple[object, ...]:
-    """Return the difference between the conditions of a curve and of a message class, most important first."""
+    """Return how a curve's conditions differ from those of a message class, as a sort key, most important first."""
     fans = (FAN_IN, FAN_OUT)
     sizes = [nbytes for nbytes, _ in curve.points]
     elsewhere = curve.in_training != in_training
@@ -366,7 +364,8 @@ def _unlikeness(curve: MessageCurve, message_class: MessageClass, in_training: b
 
 
 def cache_file(ranks: int, backend: str = "gloo") -> Path:
-    """Return the cache file of this machine's calibration for ``ranks``. Raise InputError without a home directory.
+    """Return the cache file of this machine's calibration for ``ranks``. Raise InputError if there is no home
+    directory.
 
     >>> cache_file(2).name
     'calibration-gloo-2.json'
@@ -407,7 +406,7 @@ def check_calibration(calibration: object) -> Calibration | None:
 
 
 def cached_calibration(ranks: int, backend: str = "gloo") -> Calibration:
-    """Return the fresh calibration of this machine for ``ranks``.
+    """Return the cached calibration of this machine for ``ranks``.
 
     Raise InputError with the command to run if it is missing, too old or from another environment.
     """

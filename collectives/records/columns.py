@@ -36,7 +36,7 @@ TYPES: dict[type[np.generic], tuple[str, ...]] = {
 
 
 class Column(Generic[Number]):
-    """A field of a class of columns. On an object, it returns an array with one entry per row."""
+    """A column of a ``Columnar`` class. On an instance, it returns an array with one entry per row."""
 
     def __init__(self, kind: type[Number]) -> None:
         self.kind = kind
@@ -51,7 +51,7 @@ class Column(Generic[Number]):
 
 
 class Columnar(ABC, Generic[Row]):
-    """Immutable rows of one kind as columns, one ``Column`` of the class per field."""
+    """Immutable rows of one kind, stored as columns: one ``Column`` of the class per field."""
 
     COLUMNS: ClassVar[dict[str, type[np.generic]]]  # what numbers each column has
 
@@ -60,7 +60,7 @@ class Columnar(ABC, Generic[Row]):
         cls.COLUMNS = dict(columns)
 
     def __init__(self, columns: dict[str, npt.ArrayLike]) -> None:
-        """Store columns of one length. A column may be a single number, which applies to all rows."""
+        """Store columns of equal length. A column may be a single number, which applies to all rows."""
         lengths = (np.size(column) for column in columns.values() if np.ndim(column))
         self._number = number = next(lengths, 1)
         self.kept = {name: _pack(columns[name], kind, number) for name, kind in self.COLUMNS.items()}
@@ -126,7 +126,7 @@ class Columnar(ABC, Generic[Row]):
 
 
 def _pack(values: npt.ArrayLike, kind: type[np.generic], number: int) -> npt.NDArray[Any]:
-    """Return ``number`` entries in the smallest type that holds them; equal entries share one place.
+    """Return ``number`` entries in the smallest type that holds them. Equal entries are stored once.
 
     Arrays of the right type are not copied.
     """
@@ -148,9 +148,9 @@ def _pack(values: npt.ArrayLike, kind: type[np.generic], number: int) -> npt.NDA
 
 
 def shrink(column: npt.NDArray[Any], at: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the entries of an integer column at indices, in the smallest type that holds them.
+    """Return the entries of an integer column at these indices, in the smallest type that holds them.
 
-    If all entries of the column are equal, they share one place.
+    If all entries of the column are equal, they are stored once.
 
     >>> shrink(np.array([7, 300, 9]), np.array([2, 0])).dtype
     dtype('uint16')
@@ -235,7 +235,7 @@ def read_column(plain: object, kind: type[np.generic], rows: int, name: str) -> 
 
 
 def take(plain: object, keys: tuple[str, ...], name: str = "") -> dict[str, Any]:
-    """Return a dict of a file that has exactly these keys. Raise ValueError otherwise.
+    """Return ``plain`` if it is a dict with exactly these keys. Raise ValueError otherwise.
 
     >>> take({"rows": 2}, ("rows",))
     {'rows': 2}
@@ -267,7 +267,7 @@ def _read_list(values: list[Any], kind: type[np.generic], name: str) -> npt.NDAr
 
 
 def _unpack(plain: dict[str, Any], kind: type[np.generic], rows: int, name: str) -> npt.NDArray[Any]:
-    """Return a packed column. At most its own size is inflated."""
+    """Return a packed column. At most the expected size is decompressed."""
     types, text = TYPES[kind], plain["deflated"]
     if plain["type"] not in types:
         raise ValueError(f"{name}.type: {_shown(plain['type'])} is none of {', '.join(types)}")
@@ -290,7 +290,7 @@ def _unpack(plain: dict[str, Any], kind: type[np.generic], rows: int, name: str)
 
 
 def _inflate(packed: bytes, dtype: np.dtype[Any], rows: int) -> tuple[npt.NDArray[Any] | None, int]:
-    """Return the column in a deflated stream and its size, or None if the size does not match its rows.
+    """Return the column in a deflated stream and its size, or None if the size does not match the number of rows.
 
     One byte significance is inflated at a time.
     """

@@ -1,4 +1,4 @@
-"""The machine and software of a measurement, recorded with its result."""
+"""Describe the machine and software of a measurement, for its record."""
 
 import os
 import platform
@@ -55,7 +55,7 @@ def describe_environment() -> dict[str, str | int]:
 
 
 def describe_measurement() -> dict[str, str | int]:
-    """Return the environment, after today's date.
+    """Return the environment with today's date.
 
     >>> next(iter(describe_measurement()))
     'date'

@@ -1,7 +1,7 @@
-"""Records in files, as strict JSON.
+"""Read and write records as strict JSON files.
 
-A record is a dataclass with its own ``SCHEMA_VERSION``, which its file has before the fields. A file with another
-version, an unknown key or a value of another type is rejected.
+A record is a dataclass with a ``SCHEMA_VERSION``, which the file states before the fields. A file with another version,
+an unknown key or a value of another type is rejected.
 """
 
 import json

@@ -61,7 +61,7 @@ class Slice(NamedTuple):
 
     @property
     def is_kernel(self) -> bool:
-        """Whether the slice is a compute kernel of a GPU."""
+        """Whether the slice is a compute kernel on a GPU."""
         return self.category == "kernel" and not self.name.startswith(COLLECTIVE_KERNELS)
 
     @property
@@ -71,7 +71,7 @@ class Slice(NamedTuple):
 
 
 class SentBytes(NamedTuple):
-    """The collective of a kernel, the bytes of a rank's larger buffer, and the number of ranks."""
+    """The collective of a kernel, the bytes of the larger of a rank's buffers, and the number of ranks."""
 
     collective: str
     nbytes: int
@@ -100,7 +100,7 @@ class PhaseTimes(NamedTuple):
 
 
 def read_slices(path: Path | str | Sequence[Path | str]) -> list[Profile]:
-    """Return the profile of each rank, by rank. Raise InputError as ``read_profile`` does.
+    """Return the profile of each rank, sorted by rank. Raise InputError as ``read_profile`` does.
 
     >>> read_slices("rank0.json.gz")[0].rank  # doctest: +SKIP
     0
@@ -148,7 +148,7 @@ def read_profile(path: Path | str | Sequence[Path | str]) -> Trace:
 def read_phase_times(path: Path | str) -> PhaseTimes:
     """Return the seconds of each phase of one rank, on its GPU if it launched kernels, else on the host.
 
-    A kernel belongs to the phase that launched it. A GPU phase lasts from the end of the phase before it in the step,
+    A kernel belongs to the phase that launched it. A GPU phase lasts from the end of the previous phase of the step,
     including waits for the host, until its last kernel ends. Raise InputError as ``read_profile`` does.
 
     >>> read_phase_times("rank0.json.gz").seconds["backward"]  # doctest: +SKIP
@@ -192,7 +192,7 @@ def _on_gpu(profile: Profile, spans: Sequence[Span], first: int) -> list[Span]:
 
 
 def read_run(path: Path | str) -> Trace:
-    """Return the Trace in a file, or a profile: a file with ``traceEvents``, or a directory of them.
+    """Return the Trace in a file or in a profile: a file with ``traceEvents``, or a directory of such files.
 
     Raise InputError as ``read_trace`` and ``read_profile`` do.
 
@@ -234,7 +234,7 @@ def _files(path: Path | str | Sequence[Path | str]) -> list[Path]:
 
 
 def is_profile_name(path: Path) -> bool:
-    """Return whether a file has a name as the profiler gives it.
+    """Return whether a file name has an extension that torch's profiler writes.
 
     >>> is_profile_name(Path("rank0.pt.trace.json.gz"))
     True
@@ -277,7 +277,7 @@ def _gpu_name(content: dict[str, Any]) -> str:
 
 
 def unpack(path: Path, content: bytes, most_bytes: int) -> bytes:
-    """Return the content, unpacked if gzipped. Raise InputError if it exceeds ``most_bytes``."""
+    """Return the content, decompressed if it is gzipped. Raise InputError if it exceeds ``most_bytes``."""
     if content[:2] != PACKED:
         return content
     inflater = zlib.decompressobj(GZIP)
@@ -302,7 +302,7 @@ def _parse(path: Path) -> Any:
 
 
 def _thread(path: Path, number: int, event: dict[str, Any]) -> int | str | None:
-    """Return the thread of an event, a number or a name. Raise InputError for other values."""
+    """Return the thread of an event: a number or a name. Raise InputError for other values."""
     thread = event.get("tid")
     if thread is not None and not isinstance(thread, int | str):
         raise InputError(f"{path}: not a profile of torch: traceEvents.{number} has {quote(thread)} as tid")
@@ -342,7 +342,7 @@ def _sent(arguments: dict[str, Any]) -> SentBytes | None:
 
 
 def _time(path: Path, number: int, event: dict[str, Any], key: str) -> int:
-    """Return a time of an event, given in microseconds, in integer nanoseconds. Raise InputError if it is invalid."""
+    """Return a time of an event in integer nanoseconds. Raise InputError if it is invalid."""
     value: Any = event.get(key)
     if type(value) not in (int, float) or not abs(value) < MOST_MICROS[key]:
         raise InputError(f"{path}: not a profile of torch: traceEvents.{number} has {quote(value)} as {key}")
@@ -377,7 +377,7 @@ def _spans(profile: Profile, first: int) -> Iterator[Span]:
 
 
 def _forward(profile: Profile) -> list[tuple[int, int]]:
-    """Return the begin and end of the operators with an arrow to backward."""
+    """Return the begin and end of the operators that have an arrow to backward."""
     at = {(event.thread, event.begin): event.end for event in profile.slices if event.category == "cpu_op"}
     return [(begin, at[thread, begin]) for thread, begin in profile.forward if (thread, begin) in at]
 

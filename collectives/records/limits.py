@@ -1,7 +1,7 @@
 """Find the bottleneck of a run: stuck ranks, computing, a slow cable, a full cable, latency, or none.
 
-The rule uses only what happened, so it works for simulated networks with known faults and for unknown networks. Report,
-terminal and player all use it.
+The rule uses only recorded times, so it works for simulated networks with known faults and for unknown networks. The
+report, the terminal and the player all use it.
 
 A cable is both directions of a link. It is *slow* if it is busy for more than a tenth of the time, but never carries
 three quarters of the usual share of its bandwidth. It is *full* if no other cable is used much more. Slow or full
@@ -38,7 +38,7 @@ NAMED = 2  # pairs of ranks that send over a slow cable
 
 @dataclass(frozen=True)
 class Cable:
-    """Both directions of a link, or its only one, with the figures of the busier direction."""
+    """Both directions of a link, or its only one, with the numbers of the busier direction."""
 
     links: tuple[int, ...]  # numbers in the Trace
     name: str
@@ -54,7 +54,7 @@ class Cable:
 
 @dataclass(frozen=True)
 class RunLimits:
-    """The bottleneck of a run in words, with the used cables: the named ones first, then by utilization."""
+    """The bottleneck of a run as text, and the used cables: first those named in the text, then by utilization."""
 
     kind: Literal["stuck", "computing", "slow", "full", "latency", "none", "unknown"]
     heading: str
@@ -66,8 +66,8 @@ class RunLimits:
 def find_limits(trace: Trace, loads: LinkLoads | None = None) -> RunLimits:
     """Return the bottleneck of a run: ``stuck`` if it never ends, ``unknown`` if no links are known.
 
-    For a training, it is ``computing`` if that takes more than half of the time, else the bottleneck of the gradient
-    sync.
+    For a training run, it is ``computing`` if compute takes more than half of the time, else the bottleneck of gradient
+    synchronization.
 
     >>> find_limits(Trace("broadcast/naive", "measured", 2, 1.0)).kind
     'unknown'
@@ -84,7 +84,7 @@ def find_limits(trace: Trace, loads: LinkLoads | None = None) -> RunLimits:
 
 
 def phase_shares(trace: Trace) -> dict[str, float]:
-    """Return the share of all ranks' time in each phase of a training, longest first; empty for other runs.
+    """Return the share of all ranks' time in each phase of a training run, longest first; empty for other runs.
 
     >>> from collectives.records.spans import Span
     >>> phase_shares(Trace("training/ring", "predicted", 1, 4.0, spans=[Span(0, "backward", 0, 1.0, 2.0)]))
@@ -102,7 +102,7 @@ def phase_shares(trace: Trace) -> dict[str, float]:
 
 
 def _computing_words(phases: Mapping[str, float]) -> str:
-    """Return a sentence about computing, its longest phase, and the share of the sync."""
+    """Return a sentence about compute, its longest phase, and the share of gradient synchronization."""
     computing = {name: share for name, share in phases.items() if name != "sync"}
     longest = next(iter(computing))
     words = f"{_percent(sum(computing.values()))} of the time is computing, {_percent(computing[longest])} {longest}"
@@ -156,7 +156,7 @@ def critical_messages(trace: Trace) -> list[int]:
 
 
 def _find_cables(trace: Trace, loads: LinkLoads) -> list[Cable]:
-    """Return the used cables, most used first."""
+    """Return the cables that are used, by utilization."""
     in_use = [trace.links[number] for number in np.flatnonzero(loads.use > IN_USE).tolist()]
     both = {ends: list[int]() for link in in_use for ends in ((link.src, link.dst), (link.dst, link.src))}
     for number, link in enumerate(trace.links):  # of which most may be idle
@@ -173,7 +173,7 @@ def _find_cables(trace: Trace, loads: LinkLoads) -> list[Cable]:
 
 
 def _slow(trace: Trace, loads: LinkLoads, cables: Sequence[Cable]) -> list[Cable]:
-    """Return the slowest cables if only a few are slow, else none."""
+    """Return the slowest cables if only a few are slow, else an empty list."""
     if not cables:
         return []
     usual = _usual_peak(cables)
@@ -229,7 +229,7 @@ def _shares(loads: LinkLoads, link: Ints, begin: Floats, end: Floats) -> Floats:
 
 
 def _full(cables: Sequence[Cable]) -> list[Cable]:
-    """Return the most used cables if they are few and far from idle, else none."""
+    """Return the most used cables if they are few and far from idle, else an empty list."""
     if len(cables) < 2:
         return []
     full = [cable for cable in cables if cable.use >= FULL * cables[0].use]
@@ -238,7 +238,7 @@ def _full(cables: Sequence[Cable]) -> list[Cable]:
 
 
 def _are_few(some: Sequence[Cable], cables: Sequence[Cable]) -> bool:
-    """Return whether ``some`` are few of the cables. Two that no message separates are few among six or more."""
+    """Return whether ``some`` is at most a quarter of the cables, one cable, or two of six or more."""
     # a quarter of the cables in use are few
     return len(some) <= max(1, 0.25 * len(cables)) or (len(some) == 2 and len(cables) >= 6)
 
@@ -246,9 +246,9 @@ def _are_few(some: Sequence[Cable], cables: Sequence[Cable]) -> bool:
 def _blame(
     trace: Trace, loads: LinkLoads, cables: Sequence[Cable], standing: set[tuple[int, ...]]
 ) -> tuple[list[Cable], float]:
-    """Return the cables with their seconds on the critical path, and its seconds of latency.
+    """Return the cables with their seconds on the critical path, and the path's seconds of latency.
 
-    ``sole`` is of ``standing`` cables, while all others of a message's route are less full.
+    ``sole`` counts a message on ``standing`` cables if all other cables of its route are less full.
     """
     owner = {link: number for number, cable in enumerate(cables) for link in cable.links}
     blame, crossing, sole, latency = np.zeros(len(cables)), np.zeros(len(cables)), np.zeros(len(cables)), 0.0
@@ -277,7 +277,7 @@ def _blame(
 
 
 def _cable_name(trace: Trace, numbers: Sequence[int], ranks: Mapping[str, str]) -> str:
-    """Return the name of a cable, such as ``rank 0 ↔ s0``; ``ranks`` has the names of hosts."""
+    """Return the name of a cable, such as ``rank 0 ↔ s0``; ``ranks`` maps hosts to names."""
     link = trace.links[numbers[0]]
     a, b = ranks.get(link.src, link.src), ranks.get(link.dst, link.dst)
     if len(numbers) > 1 and link.dst in ranks and link.src not in ranks:
@@ -286,7 +286,7 @@ def _cable_name(trace: Trace, numbers: Sequence[int], ranks: Mapping[str, str]) 
 
 
 def _stuck_words(trace: Trace) -> tuple[str, str]:
-    """Return the location of a program failure, the failed rank, or the ranks that wait for each other."""
+    """Describe the failed program or rank, or the ranks that wait for each other."""
     if trace.failure is not None and trace.failure.circle:
         return _circle_words(trace.failure)
     if trace.failure is not None:
@@ -309,7 +309,7 @@ def _stuck_words(trace: Trace) -> tuple[str, str]:
 
 
 def _circle_words(failure: ProgramFailure) -> tuple[str, str]:
-    """Return the number of deadlocked ranks, the wait of the first one, and the advice.
+    """Describe a deadlock: the number of ranks, the wait of the first one, and the advice.
 
     >>> waits = "deadlock: rank 0 waits for rank 1; rank 1 waits for rank 0. Post both in one step"
     >>> _circle_words(ProgramFailure(0, 0, "my.py:9", waits, circle=(0, 1)))

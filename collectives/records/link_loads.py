@@ -1,4 +1,4 @@
-"""The links that each message of a Trace crosses, and the load of each link over time."""
+"""Compute the links that each message of a Trace crosses, and the load of each link over time."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,17 +15,17 @@ AT_ONCE = 1 << 15  # crossings of links, so that what is worked on stays in the 
 
 @dataclass(frozen=True)
 class LinkRoutes:
-    """Routes by number: route r crosses the links ``link[first[r]:first[r + 1]]``."""
+    """Numbered routes: route r crosses the links ``link[first[r]:first[r + 1]]``."""
 
     first: Ints  # [routes + 1]
     link: Ints
 
     def __getitem__(self, route: int) -> list[int]:
-        """Return the links of a route, or none if it is unknown."""
+        """Return the links of a route; empty if the route is unknown."""
         return list(self.link[self.first[route] : self.first[route + 1]].tolist())
 
     def crossings(self, route: Ints) -> tuple[Ints, Ints]:
-        """Return the message and link of each crossing, by message; ``route`` has one entry per message.
+        """Return the message and the link of each crossing, sorted by message. ``route`` has one entry per message.
 
         >>> LinkRoutes(np.array([0, 0, 2]), np.array([7, 8])).crossings(np.array([1, 0, 1]))
         (array([0, 0, 2, 2]), array([7, 8, 7, 8]))
@@ -44,7 +44,7 @@ class LinkRoutes:
         return np.asarray(np.bincount(self._of_hops(), of_link[self.link], len(self.first) - 1), float)
 
     def least(self, of_link: Floats) -> Floats:
-        """Return the minimum of a per-link number over the links of each route; infinity for no links.
+        """Return the minimum of a per-link number over the links of each route; infinity for a route without links.
 
         >>> LinkRoutes(np.array([0, 0, 2]), np.array([0, 1])).least(np.array([0.5, 0.25])).tolist()
         [inf, 0.25]
@@ -58,7 +58,7 @@ class LinkRoutes:
 
 
 def link_routes(trace: Trace) -> LinkRoutes:
-    """Return the routes of a trace's messages. A route over an unlisted link is empty.
+    """Return the routes of a trace's messages. A route with an unlisted link is empty.
 
     >>> from collectives.records.messages import Message
     >>> from collectives.records.trace import TracedLink
@@ -76,7 +76,7 @@ def link_routes(trace: Trace) -> LinkRoutes:
 
 @dataclass(frozen=True)
 class LinkLoads:
-    """Loads by link, in the order of the Trace. Shares refer to the nominal bandwidth.
+    """The load of each link over time, in the order of the Trace. Shares refer to the nominal bandwidth.
 
     A message's bytes flow evenly over a link, from the end of its route's latency until it arrives.
     """
@@ -108,7 +108,7 @@ class LinkLoads:
 
 @dataclass(frozen=True)
 class _Crossings:
-    """Messages that cross consecutive links, by link; one entry per crossing, and per link in ``first``."""
+    """The messages that cross some consecutive links, sorted by link; one entry per crossing."""
 
     first: Ints  # [links + 1]: where the crossings of each link begin
     link: Ints  # counted from the first of these links
@@ -197,10 +197,10 @@ def _split(
 
 
 def _greatest_rates(part: _Crossings) -> Floats:
-    """Return the rates that a link has certainly carried, over up to ``TOGETHER`` consecutive messages.
+    """Return the rates that a link must have carried, over up to ``TOGETHER`` consecutive messages.
 
-    The bytes of consecutive messages, from the first byte of the first one to the arrival of the last, have all crossed
-    the link in that time. Rates of single messages cannot be added, because each is a mean over a different time.
+    The bytes of consecutive messages have all crossed the link between the first byte of the first message and the
+    arrival of the last. Rates of single messages cannot be added, because each is a mean over a different time.
     """
     order = _order(part.link, part.start)  # link by link as before, so ``part.link`` is that of the sorted ones too
     start, end, nbytes = part.start[order], part.end[order], part.nbytes[order]
@@ -216,7 +216,7 @@ def _greatest_rates(part: _Crossings) -> Floats:
 
 
 def _events(part: _Crossings) -> tuple[Floats, Floats, Ints]:
-    """Return the time, load and number of messages after each event, by link: a message starts or ends."""
+    """Return the time, the load and the number of messages after each event (a message starts or ends), by link."""
     number = len(part.link)
     links, times = np.concatenate([part.link, part.link]), np.concatenate([part.end, part.start])
     rate = np.where(part.end > part.start, part.rate, 0.0)  # what takes no time would only leave its rounding
@@ -230,7 +230,7 @@ def _events(part: _Crossings) -> tuple[Floats, Floats, Ints]:
 
 
 def _order(link: Ints, time: Floats) -> Ints:
-    """Return the order by link, then by time, then as given."""
+    """Return the order by link, then by time, then by index."""
     by_time = np.argsort(time, kind="stable")
     short = link[by_time].astype(np.min_scalar_type(int(link.max(initial=0))))
     return np.asarray(by_time[np.argsort(short, kind="stable")])

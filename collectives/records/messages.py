@@ -1,4 +1,4 @@
-"""The messages of a Trace: rows to read, columns to compute with."""
+"""The messages of a Trace, as rows to read and as columns to compute with."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import nan
@@ -24,9 +24,10 @@ from collectives.records.columns import (
 
 
 class Message(NamedTuple):
-    """One message: both halves were posted at ``begin``, and its last byte arrived at ``end``, in seconds.
+    """One message: its send and receive were both posted at ``begin``, and its last byte arrived at ``end``, in
+    seconds.
 
-    Defaults: both halves posted at ``begin``, the same step in both programs, and the chunk received in its own place.
+    By default, both programs have the same step, and the data is received in the chunk that was sent.
 
     >>> Message(src=0, dst=1, step=0, chunk=0, nbytes=64, begin=0.0, end=1e-3).route
     ()
@@ -51,7 +52,7 @@ class Message(NamedTuple):
 
 
 class MessageRoutes:
-    """Routes by number: route r visits the nodes ``names[node[first[r]:first[r + 1]]]``; empty if unknown.
+    """Numbered routes: route r visits the nodes ``names[node[first[r]:first[r + 1]]]``; empty if unknown.
 
     >>> MessageRoutes.of([("h0", "s0", "h1"), ()])[0]
     ('h0', 's0', 'h1')
@@ -92,7 +93,7 @@ class MessageRoutes:
     def links(self, numbers: Mapping[tuple[str, str], int]) -> tuple[Ints, Ints]:
         """Return ``first`` and ``link``: route r crosses the links ``link[first[r]:first[r + 1]]``.
 
-        ``numbers`` maps the ends of a link to its number; -1 marks other links.
+        ``numbers`` maps the two nodes of a link to its number. Other links get -1.
         """
         hops = np.maximum(np.diff(self.first) - 1, 0)
         node, width = self.node.astype(np.int64), len(self.names)
@@ -133,7 +134,7 @@ class Messages(Columnar[Message]):
     collective = Column(np.int64)
 
     def __init__(self, routes: MessageRoutes = NO_ROUTES, **columns: npt.ArrayLike) -> None:
-        """Store columns of one length, each an array or one number; defaults are the defaults of ``Message``.
+        """Store columns of equal length, each an array or one number. The defaults are those of ``Message``.
 
         ``begin`` may replace ``src_posted`` and ``dst_posted``. ``route`` indexes ``routes``.
         """
@@ -187,7 +188,7 @@ class Messages(Columnar[Message]):
 
     @property
     def begin(self) -> Floats:
-        """The time at which both halves of each message were posted, in seconds."""
+        """The time at which the send and the receive of each message were both posted, in seconds."""
         return np.maximum(self.src_posted, self.dst_posted)
 
     def select(self, which: npt.NDArray[Any] | slice) -> Self:
@@ -216,7 +217,7 @@ class Messages(Columnar[Message]):
 
 
 def join_messages(parts: Sequence[Messages]) -> Messages:
-    """Return all messages of several parts; equal routes are stored once.
+    """Return the messages of several parts as one. Equal routes are stored once.
 
     >>> one = Messages.of([Message(0, 1, 0, 0, 64, 0.0, 1e-3, ("h0", "h1"))])
     >>> len(join_messages([one, one])), join_messages([one, one])[1].route
@@ -257,7 +258,7 @@ def _numbers(rows: list[Message]) -> Iterator[tuple[Any, ...]]:
 
 
 def find_problems(messages: Messages, world_size: int) -> Iterator[str]:
-    """Yield the impossible values of messages: ranks that do not exist, and times that run backwards."""
+    """Yield descriptions of impossible values: ranks that do not exist, and times that run backwards."""
     src, dst, end = messages.kept["src"], messages.kept["dst"], messages.end
     for number in _first(~((src >= 0) & (src < world_size) & (dst >= 0) & (dst < world_size))):
         yield f"messages.{number} goes from rank {src[number]} to rank {dst[number]} of {world_size}"

@@ -32,11 +32,11 @@ FLOPS_PER_BYTE = 50.0  # that a device does while it moves a byte, roughly, in f
 
 
 class Layer(NamedTuple):
-    """A layer, in the order of forward, per sample. A multiply-add counts as two FLOPs.
+    """A layer, in forward order, per sample. A multiply-add counts as two FLOPs.
 
-    ``tensors`` are the sizes of the parameter tensors, each once. ``block`` is the part of the model after which it can
-    be cut: the rest needs only the ``output_bytes`` of the block's last layer. ``backward_bytes`` are read or written.
-    ``saved_bytes`` are stored from forward to backward, without the parameters.
+    ``tensors`` are the sizes of the parameter tensors; a shared tensor counts once. ``block`` is the part of the model
+    after which it can be cut: the rest needs only the ``output_bytes`` of the block's last layer. ``backward_bytes``
+    are read or written. ``saved_bytes`` are stored from forward to backward, without the parameters.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Measured(NamedTuple):
 
     @property
     def said_precision(self) -> str:
-        """The precision for a sentence, after "in"."""
+        """The precision as text that follows "in"."""
         return self.precision or "an unknown precision"
 
 
@@ -104,7 +104,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class ModelProfile:
-    """A model by layer. Raise InputError for invalid numbers.
+    """The layers of a model. Raise InputError for invalid numbers.
 
     >>> profile = find_model_profile("resnet50")
     >>> profile.parameters, round(profile.forward_flops / 1e9, 2), len(profile.blocks)
@@ -225,15 +225,15 @@ class ModelProfile:
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
-        """The blocks after which the model can be cut, in the order of forward."""
+        """The blocks after which the model can be cut, in forward order."""
         return tuple(_block(name, [*layers]) for name, layers in groupby(self.layers, key=lambda layer: layer.block))
 
     def with_sequence(self, tokens: int) -> "ModelProfile":
-        """Return the profile of a transformer for samples of ``tokens`` tokens, with the same parameters and without
+        """Return the profile of a transformer for samples of ``tokens`` tokens, with the same parameters but without
         times.
 
-        The FLOPs of attention grow with the square of the tokens, all others linearly. Raise InputError if the model is
-        not a transformer.
+        The FLOPs of attention grow with the square of the tokens, and all others linearly. Raise InputError if the
+        model is not a transformer.
 
         >>> find_model_profile("gpt2").with_sequence(512).sample
         '512 tokens'
@@ -253,9 +253,9 @@ class ModelProfile:
         return replace(self, model=model, sample=sample, layers=tuple(layers), shape=shape, measured=())
 
     def gradients(self, item_bytes: int = 4, backward: Sequence[float] | None = None) -> list[Gradient]:
-        """Return the gradients in the order of backward, from the last layer to the first.
+        """Return the gradients in backward order, from the last layer to the first.
 
-        ``backward`` are the layers' shares of backward, in any unit. Default: their work.
+        ``backward`` lists the layers' shares of backward, in any unit. Default: their work.
 
         >>> find_model_profile("vgg16").gradients()[1].nbytes == 4 * 4096 * 1000
         True
@@ -350,7 +350,7 @@ def is_transformer(text: str) -> bool:
 
 
 def with_sequence(text: str, tokens: int) -> str:
-    """Return a transformer's text for samples of ``tokens`` tokens. Raise InputError if it has fewer positions.
+    """Return a transformer's text with samples of ``tokens`` tokens. Raise InputError if it has fewer positions.
 
     >>> with_sequence("llama3-8b", 2048), with_sequence("gpt2", 1024)
     ('llama3-8b:context=2048', 'gpt2')
@@ -364,7 +364,7 @@ def with_sequence(text: str, tokens: int) -> str:
 
 
 def parse_transformer(text: str) -> tuple[str, TransformerShape]:
-    """Return the kind and dimensions. Dimensions behind a known name replace its own, as in "gpt2:context=512".
+    """Return the kind and the dimensions. Dimensions after a known name override its own, as in "gpt2:context=512".
 
     Raise InputError for a missing, unknown or invalid key.
 
@@ -399,9 +399,10 @@ def parse_transformer(text: str) -> tuple[str, TransformerShape]:
 
 
 def flops_per_token(kind: str, shape: TransformerShape, *, is_frozen: bool = False) -> float:
-    """Return the FLOPs of a token forward and backward: of matrices, and of attention to earlier tokens or to all.
+    """Return the FLOPs per token, forward and backward, of matrices and of attention.
 
-    Frozen matrices have no gradients, which are a third of their work.
+    Attention covers the earlier tokens, or all tokens for *bert*. Frozen matrices have no gradients, which saves a
+    third of their work.
 
     >>> round(flops_per_token(*parse_transformer("gpt2")) / 1e6)
     798

@@ -1,4 +1,4 @@
-"""The work of ranks outside of messages: rows to read, columns to compute with."""
+"""The phases of ranks other than messages, as rows to read and as columns to compute with."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Self
@@ -13,7 +13,7 @@ PHASES = ("loading", "forward", "backward", "sync", "optimizer")  # of a trainin
 
 
 class Span(NamedTuple):
-    """A rank in one phase: ``reduce``, or one of ``PHASES`` in a training step.
+    """One phase of a rank: ``reduce``, or one of ``PHASES`` in a training step.
 
     >>> Span(rank=0, name="reduce", step=2, begin=1e-3, end=2e-3).name
     'reduce'
@@ -45,7 +45,7 @@ class Spans(Columnar[Span]):
     collective = Column(np.int64)
 
     def __init__(self, names: Sequence[str] = (), **columns: npt.ArrayLike) -> None:
-        """Store columns of one length, each an array or one number; ``name`` indexes ``names``."""
+        """Store columns of equal length, each an array or one number. ``name`` indexes ``names``."""
         fields = {"channel": 0, "collective": 0} | columns
         super().__init__(fields)
         self.names = tuple(names)
@@ -63,7 +63,7 @@ class Spans(Columnar[Span]):
 
     @classmethod
     def of_all_ranks(cls, ranks: int, phases: Iterable[tuple[str, int, float, float]]) -> "Spans":
-        """Return training phases that are equal on all ranks, from their name, step, begin and end.
+        """Return training phases that are the same on all ranks, from their name, step, begin and end.
 
         >>> Spans.of_all_ranks(2, [("forward", 0, 0.0, 2.0)])[1]
         Span(rank=1, name='forward', step=0, begin=0.0, end=2.0, channel=0, collective=0)
@@ -92,16 +92,16 @@ class Spans(Columnar[Span]):
         return cls(names, **columns)
 
     def named(self, *names: str) -> Bools:
-        """Return which spans have one of these names."""
+        """Return a mask of the spans that have one of these names."""
         is_named: Bools = np.array([name in names for name in self.names], np.bool_)[self.name]
         return is_named
 
     def select(self, which: npt.NDArray[Any] | slice) -> Self:
-        """Return some spans: by index, by a slice, or where an array of bool says so."""
+        """Return spans by indices, a slice, or a bool array."""
         return type(self)(self.names, **{name: column[which] for name, column in self.kept.items()})
 
     def sorted(self) -> Self:
-        """Return the spans in the order of a Trace: by ``begin``, then rank; of equal ones as they come."""
+        """Return the spans sorted by ``begin``, then rank; equal spans keep their order."""
         return self.select(np.lexsort((self.kept["rank"], self.begin)))
 
     def __eq__(self, other: object) -> bool:
@@ -120,7 +120,7 @@ class Spans(Columnar[Span]):
 
 
 def join_spans(parts: Sequence[Spans]) -> Spans:
-    """Return all spans of several, one after the other.
+    """Return the spans of several parts as one.
 
     >>> one = Spans.of([Span(0, "sync", 0, 2.0, 3.0)])
     >>> join_spans([one, one]).names, len(join_spans([one, one]))
@@ -136,7 +136,7 @@ def join_spans(parts: Sequence[Spans]) -> Spans:
 
 
 def find_problems(spans: Spans, world_size: int) -> Iterator[str]:
-    """Yield errors that no run can produce: ranks that do not exist, and times that run backwards."""
+    """Yield descriptions of impossible values: ranks that do not exist, and times that run backwards."""
     rank, begin, end = spans.rank, spans.begin, spans.end
     for number in np.flatnonzero((rank < 0) | (rank >= world_size))[:1].tolist():
         yield f"spans.{number} is of rank {rank[number]} of {world_size}"

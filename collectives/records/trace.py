@@ -1,6 +1,6 @@
 """Define the trace of a run, simulated or measured. All pictures, tables and figures are made from traces.
 
-Times are seconds from the common start. A trace file is JSON with a schema version and the topology.
+Times are seconds since the common start. A trace file is JSON with a schema version and the topology.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ LEAST_ELAPSED = 1e-30  # seconds; the shortest time of a run in a trace file, ex
 
 
 class LinkRate(NamedTuple):
-    """The bandwidth of a link from a time on, in bytes per second: for one message alone, and for several together."""
+    """A link's bandwidth from ``since`` on, in bytes per second: for a single message, and for several at once."""
 
     since: float
     alone: float
@@ -57,7 +57,7 @@ class TracedLink(NamedTuple):
 
 
 class Unfinished(NamedTuple):
-    """The wait of a rank in a hanging run: for its peer's half, or for a message that never arrives."""
+    """The wait of a rank in a hanging run: for its peer to post, or for a message that never arrives."""
 
     rank: int
     peer: int
@@ -219,7 +219,7 @@ def read_trace(path: Path | str) -> Trace:
 
 
 def _problems(trace: Trace) -> Iterator[str]:
-    """Yield errors that no run can produce, such as missing ranks and times that run backwards."""
+    """Yield descriptions of impossible values, such as missing ranks and times that run backwards."""
     if trace.world_size < 1:
         yield f"world_size is {trace.world_size}"
     if trace.elapsed and not LEAST_ELAPSED <= trace.elapsed <= MOST_SECONDS:

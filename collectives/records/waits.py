@@ -1,7 +1,7 @@
-"""Find the waits of a run: seconds per pair of ranks, and the critical path, divided by kind.
+"""Find the waits of a run: the seconds per pair of ranks, and the critical path, divided by cause.
 
-The critical path is the chain of messages and computing that the end of the run waited for. It is divided into message
-latency, link bandwidth, computing and waiting.
+The critical path is the sequence of messages and computing that the end of the run waited for. It is divided into
+message latency, link bandwidth, computing and waiting.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ SPARSE = 4  # pairs of ranks per wait above which only occurring pairs are count
 
 
 class Record(Enum):
-    """The parts of a simulated run that are recorded."""
+    """Selects which parts of a simulated run are recorded."""
 
     MESSAGES = "messages and everything else"
     TIMES = "times only"
@@ -49,7 +49,7 @@ class Record(Enum):
 
 
 class Leg(NamedTuple):
-    """A stretch of the critical path: a message, or computing of one rank (``src == dst``)."""
+    """One message, or one phase of computing (``src == dst``), on the critical path."""
 
     name: str  # "message", or the name of the span
     src: int
@@ -66,7 +66,7 @@ class Leg(NamedTuple):
 
 @dataclass(repr=False)
 class BriefTrace(Trace):
-    """A trace without messages, with the waits and the critical path of the run."""
+    """A trace that holds the waits and the critical path of the run in place of its messages."""
 
     waited: dict[tuple[int, int], float] = field(default_factory=dict)  # seconds by (rank, peer)
     path: list[Leg] = field(default_factory=list)
@@ -82,7 +82,7 @@ class BriefTrace(Trace):
 
 
 def waiting_seconds(trace: Trace) -> dict[tuple[int, int], float]:
-    """Return the seconds that each rank, with its half of a message posted, waited for its peer: by (rank, peer).
+    """Return the seconds that each rank waited for a peer after posting its send or receive, by (rank, peer).
 
     >>> from collectives import Message
     >>> late = Message(0, 1, 0, 0, 64, begin=3.0, end=4.0, src_posted=1.0)  # rank 1 posted its receive late
@@ -109,11 +109,11 @@ def waiting_seconds(trace: Trace) -> dict[tuple[int, int], float]:
 
 
 def critical_path(trace: Trace, *, over_gaps: bool = False) -> list[Leg]:
-    """Return the chain of messages and computing that the end of the run waited for, in order of time.
+    """Return the sequence of messages and computing that the end of the run waited for, in order of time.
 
     The search runs backwards: from the end of a leg to its beginning, then to the previous leg of the rank that was
-    late. It stops where that rank had no previous leg that ended then. With ``over_gaps`` it continues with the rank's
-    last leg before, as measured runs need, where ranks also wait for cores.
+    late. It stops if no leg of that rank ended at that time. With ``over_gaps``, it continues with the rank's last
+    earlier leg. Measured runs need this, because their ranks also wait for cores.
 
     >>> from collectives import Message, Span
     >>> message = Message(0, 1, 0, 0, 64, begin=0.0, end=1.0)
@@ -132,7 +132,7 @@ def critical_path(trace: Trace, *, over_gaps: bool = False) -> list[Leg]:
 
 
 class _Legs:
-    """The messages and spans of a trace as one list of legs, messages first; each rank's legs sorted by end."""
+    """The messages and spans of a trace in one array, messages first, with each rank's legs sorted by end."""
 
     def __init__(self, trace: Trace) -> None:
         messages, spans = trace.messages, trace.spans
@@ -149,7 +149,7 @@ class _Legs:
         self._sort(trace.world_size)
 
     def _sort(self, world_size: int) -> None:
-        """Sort legs with a duration by rank; a message belongs to two ranks. A rank's legs are sorted on first use."""
+        """Group the legs that take time by rank; a message belongs to two ranks. Each rank is sorted at first use."""
         takes = np.flatnonzero(self.end > self.begin)
         joins = takes[self.src[takes] != self.dst[takes]]
         rank = np.concatenate([self.src[takes], self.dst[joins]])
@@ -167,13 +167,13 @@ class _Legs:
         return self.by_end[rank]
 
     def last(self) -> int | None:
-        """Return the leg that ended last; of several, the one that began last."""
+        """Return the leg that ended last; among several, the one that began last."""
         return self._latest(np.flatnonzero(self.end == self.end.max())) if len(self.end) else None
 
     def before(self, leg: int, over_gaps: bool) -> int | None:
-        """Return the leg that ended when this leg began; of several, the one that began last.
+        """Return the leg that ended when this leg began; among several, the one that began last.
 
-        With ``over_gaps``, if no leg ended then, return the last one before.
+        With ``over_gaps``, if no leg ended then, return the last one that ended before.
         """
         time, (legs, ends) = self.begin[leg], self._of(int(self.late[leg]))
         within = time * ROUNDING
@@ -183,7 +183,9 @@ class _Legs:
         return self._latest(legs[from_:to][self.begin[legs[from_:to]] < time])
 
     def _latest(self, legs: Ints) -> int | None:
-        """Return the leg that began last; of several, the one with the lowest sender, then receiver, then place."""
+        """Return the leg that began last; among several, the one with the lowest sender, then receiver, then
+        ``_place``.
+        """
         for column, best in ((self.begin, np.max), (self.src, np.min), (self.dst, np.min)):
             if len(legs) > 1:
                 legs = legs[column[legs] == best(column[legs])]
@@ -192,7 +194,7 @@ class _Legs:
         return min(legs.tolist(), key=self._place, default=None)
 
     def _place(self, leg: int) -> tuple[int, ...]:
-        """Return the sort key of a leg among those of the same ranks."""
+        """Return the sort key of a leg among legs of the same ranks."""
         if leg < self.spans_from:
             columns = self.trace.messages.kept
             return tuple(int(columns[name][leg]) for name in ("collective", "channel", "step", "chunk"))
@@ -213,9 +215,9 @@ NEARLY = 0.95  # share of the fullest link's load that counts as equally full
 
 
 class PathStretch(NamedTuple):
-    """A part of the critical path, in seconds from the start.
+    """A part of the critical path. ``begin`` and ``end`` are seconds from the start.
 
-    ``name`` is a link such as "h0 → s0" if the kind is bandwidth, and a span's name if it is computing.
+    If the kind is bandwidth, ``name`` is a link such as "h0 → s0"; if it is computing, the name of a span.
     """
 
     kind: Literal["latency", "bandwidth", "computing", "waiting"]
@@ -227,8 +229,8 @@ class PathStretch(NamedTuple):
 def divide_path(trace: Trace) -> list[PathStretch]:
     """Return the parts of the critical path, in order from the start of the run to its end.
 
-    A message is latency first, as long as its route's latency, and then bandwidth of its route's fullest link. Without
-    a known route, all of it is bandwidth without a name. Gaps between legs are waiting.
+    The first part of a message is its route's latency, and the rest is the bandwidth of the route's fullest link. If
+    the route is unknown, the whole message is bandwidth without a name. Gaps between legs are waiting.
 
     >>> from collectives.records.messages import Message
     >>> from collectives.records.trace import TracedLink
@@ -259,7 +261,7 @@ def divide_path(trace: Trace) -> list[PathStretch]:
 
 
 def fullest_link(loads: LinkLoads, route: Sequence[int], begin: float, end: float) -> int:
-    """Return the fullest link of a route between two times; of nearly equal links, the one used most over the run.
+    """Return the fullest link of a route between two times; among nearly equal links, the one used most over the run.
 
     Return -1 for a route without links.
     """

@@ -1,1 +1,1 @@
-"""Instance types: prices, candidates, the training step on each candidate, and cost estimates."""
+"""Estimate prices and training costs of instance types, with the training step on each candidate."""

@@ -74,7 +74,7 @@ def list_candidates(instances: Iterable[InstanceType], most_nodes: int, spot: bo
 
 
 class CandidateStep(NamedTuple):
-    """The predicted training step on a candidate: samples a second of all GPUs, and what limits them."""
+    """The predicted training step on a candidate: samples per second of all GPUs, and the bottleneck."""
 
     samples_per_s: float
     interval: Interval
@@ -86,7 +86,7 @@ class CandidateStep(NamedTuple):
 
 
 class CostEstimate(NamedTuple):
-    """The hours and dollars of a training run on a candidate, with the interval of its step."""
+    """The hours and dollars of a training run on a candidate, with their 80 % intervals."""
 
     candidate: Candidate
     step: CandidateStep
@@ -127,7 +127,7 @@ class Limits(NamedTuple):
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
     """Return the indices of the points that no other point beats in both numbers, ordered by the first number.
 
-    The first of equal points stays.
+    Among equal points, the first one is returned.
 
     >>> pareto_front([(1.0, 9.0), (2.0, 9.0), (3.0, 4.0), (2.5, 5.0), (4.0, 4.0)])
     [0, 3, 2]

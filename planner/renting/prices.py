@@ -1,7 +1,7 @@
 """Instance types and their prices, in dollars an hour, read from a price list.
 
-The built-in list, ``prices.csv``, is a dated snapshot in the columns of SkyPilot's catalogue and eight more. Each row
-names its source. A date is the source's own; if a source has none, it is the earliest possible date.
+The built-in list, ``prices.csv``, is a dated snapshot with the columns of SkyPilot's catalogue and eight more. Each row
+names its source. Its date is the one that the source states, or else the earliest possible date.
 """
 
 import csv
@@ -68,7 +68,7 @@ class InstanceType:
 def read_prices(path: Path | str | None = None) -> tuple[InstanceType, ...]:
     """Return the instance types of a price list. Default: the built-in list.
 
-    Raises InputError that names the file, the line, the column and the value.
+    Raise InputError with the file, the line, the column and the value.
 
     >>> len(read_prices()) > 90
     True
@@ -117,7 +117,7 @@ def _read(text: str, where: str) -> Iterator[InstanceType]:
 
 @dataclass(frozen=True)
 class _Row:
-    """A line of a price list, by column."""
+    """A line of a price list, with its values by column."""
 
     values: Mapping[str, str]
     where: str
@@ -247,7 +247,7 @@ class _Row:
 
 
 class GpuPrice(NamedTuple):
-    """The price of one GPU in dollars an hour, and the instance type that has it."""
+    """The price of one GPU in dollars an hour, and the instance type that is sold at this price."""
 
     dollars: float
     instance: InstanceType
@@ -256,12 +256,13 @@ class GpuPrice(NamedTuple):
 def find_gpu_price(
     instances: Iterable[InstanceType], gpu: str, counts: Sequence[int], system: System
 ) -> GpuPrice | None:
-    """Return the cheapest price on demand of one GPU of a system, or None if no instance type is like it.
+    """Return the lowest on-demand price of one GPU of a system, or None if no instance type matches the system.
 
-    The instance type has to serve all ``counts`` of GPUs, so that an answer for several counts has one price.
+    The instance type must offer all ``counts`` of GPUs, so that results for several counts have the same price.
 
-    If the system's machine is sold, only that instance type counts. Else it has the same GPU and, for several GPUs, the
-    same interconnect; for several hosts also as many GPUs and at least as fast NICs.
+    If the system's machine is sold, only that instance type counts. Otherwise, the instance type must have the same
+    GPU. For several GPUs, it must also have the same interconnect, and for several hosts, as many GPUs and at least as
+    fast NICs.
 
     >>> found = find_gpu_price(read_prices(), "H100 SXM", [8, 16], describe_preset("dgx-h100", 2, 8))
     >>> found.instance.instance
@@ -278,7 +279,7 @@ def find_gpu_price(
 
 
 def _is_like(instance: InstanceType, devices: int, system: System) -> bool:
-    """Return whether so many GPUs of an instance type are joined like those of a system."""
+    """Return whether ``devices`` GPUs of an instance type are connected like those of a system."""
     if devices > 1 and instance.gpus > 1 and instance.interconnect != LIKE_LINKS.get(system.link):
         return False
     if devices <= system.gpus:

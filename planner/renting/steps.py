@@ -1,4 +1,4 @@
-"""The training step on a candidate: an instance type as a node of GPUs, and the models that predict the step."""
+"""Predict the training step on a candidate, with its instance type as a host of GPUs."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -54,10 +54,10 @@ def node_alike(instance: InstanceType) -> str:
 
 
 def find_host(instance: InstanceType) -> Host:
-    """Return an instance type as a host: a machine of the hardware catalogue, or like a node of published series.
+    """Return an instance type as a host: a machine of the hardware catalogue, or similar to a node of published series.
 
-    An NVSwitch generation without a published series is the H100's, scaled by the bandwidth of its NVLinks. Raises
-    InputError if its GPU's rates are not known.
+    An NVSwitch generation without a published series uses the H100's, scaled by NVLink bandwidth. Raise InputError if
+    the GPU's rates are unknown.
 
     >>> from planner.renting.prices import read_prices
     >>> {find_host(one).system is None for one in read_prices() if one.machine == "p4d.24xlarge"}
@@ -102,7 +102,7 @@ class CandidateSteps:
         return [f"rates of {gpu} are adapted to {record.title}" for gpu, record in self.own.items()]
 
     def is_published(self, gpu: str) -> bool:
-        """Return whether a rate or a run on a GPU is published or the user's."""
+        """Return whether a rate or a run on a GPU is published or known from the user."""
         if self.rates is not None:
             return series_gpu(gpu) in self.rates.known or has_published_series(gpu)
         return gpu in self.own or is_published(gpu)
@@ -149,7 +149,7 @@ def _shown(prediction: StepPrediction, mesh: str = "") -> CandidateStep:
 
 
 class Screening(NamedTuple):
-    """The cost estimates of the candidates that can train a model, and why the others cannot."""
+    """The cost estimates of candidates that can train a model, and the reasons why the others cannot."""
 
     estimates: list[CostEstimate]
     too_small: dict[tuple[str, int], TooLittleMemory]  # by GPU and number of GPUs
@@ -159,9 +159,10 @@ class Screening(NamedTuple):
 def screen(
     candidates: Iterable[Candidate], steps: CandidateSteps, samples: float, on_done: Callable[[int], object]
 ) -> Screening:
-    """Return the time and cost of training on ``samples`` samples; ``on_done`` gets the number of screened candidates.
+    """Return the time and cost of training on ``samples`` samples for each candidate.
 
-    Candidates with too little memory, and those that the step model does not support, are kept with the reason.
+    Candidates with too little memory, and those that the step model does not support, are listed with the reason.
+    ``on_done`` is called with the number of screened candidates.
     """
     screening = Screening([], {}, {})
     for number, candidate in enumerate(candidates, start=1):
