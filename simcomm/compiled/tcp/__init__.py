@@ -1,1 +1,1 @@
-"""Messages carried by gloo over TCP: in segments, through windows and buffers, by ranks that share cores."""
+"""Simulate messages that gloo sends over TCP: in segments, through windows and buffers, by ranks that share cores."""

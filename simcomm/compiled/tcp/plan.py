@@ -1,4 +1,4 @@
-"""The plan of a run over TCP: the actions of each rank in order, and the messages with their streams."""
+"""Plan a run over TCP: the actions of each rank in order, and the messages with their streams."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -35,7 +35,7 @@ from simcomm.model.faults import BACKWARD, DIVISION, FORWARD, OPTIMIZER
 
 
 class Phases(NamedTuple):
-    """The compute phases of a training step, and the number of cores that ranks share, or None."""
+    """The compute phases of a training step, and the number of cores that ranks share; None if they share none."""
 
     compute: ComputePhases
     cores: int | None
@@ -53,7 +53,7 @@ class LocalWork:
 
 @dataclass(frozen=True)
 class Action:
-    """An action of a rank: about a transfer, or for some seconds."""
+    """An action of a rank: it posts or awaits a transfer, or takes some seconds."""
 
     kind: int
     step: SliceStep[Extent] | None = None
@@ -84,7 +84,7 @@ class TcpPlan:
     _seen: defaultdict[tuple[int, int, int, bool], int] = field(default_factory=lambda: defaultdict(int))
 
     def add(self, rank: int, index: int, action: Action) -> None:
-        """Add an action of a rank, in or next to the collective with this index."""
+        """Add an action of a rank, inside or outside the collective with this index."""
         if action.work is not None:
             self.local_work.append((len(self.kinds), rank, action.work))
         self.message_of.append(
@@ -118,7 +118,7 @@ class TcpPlan:
 
     @property
     def pairs(self) -> Pairs:
-        """The ranks of each stream."""
+        """The pair of ranks that each stream connects."""
         return Pairs(*np.array(list(self.streams), np.int32).reshape(-1, 2).T.copy())
 
     def moments(self, actions: list[list[int]], done: Floats) -> Floats:
@@ -141,7 +141,7 @@ class TcpPlan:
 
 
 def plan_tcp(collectives: Sequence[EngineInput], phases: Phases | None = None) -> TcpPlan:
-    """Return the plan of consecutive collectives; with ``phases``, of the gradient syncs of a training.
+    """Return the plan of consecutive collectives or, with ``phases``, of a training run with these gradient syncs.
 
     Raises TooLarge if there are too many messages.
     """
@@ -171,7 +171,7 @@ def plan_tcp(collectives: Sequence[EngineInput], phases: Phases | None = None) -
 
 
 def _computing(inputs: EngineInput, phases: Phases | None, *channels: int) -> Iterator[Action]:
-    """Yield the computations of a rank around the gradient sync that take time."""
+    """Yield the computations around the gradient sync that take time. ``channels`` selects them."""
     if phases is None:
         return
     division = inputs.transport.gamma * inputs.call.nbytes
@@ -191,9 +191,9 @@ def _computing(inputs: EngineInput, phases: Phases | None, *channels: int) -> It
 
 
 def _actions(inputs: EngineInput, rank: int, computes: int) -> Iterator[Action]:
-    """Yield the actions of a rank in a collective, as the executor performs them.
+    """Yield the actions of a rank in a collective, in the order in which the executor performs them.
 
-    ``computes`` is the action that reduces data if each rank has its own core.
+    ``computes`` is the kind of action that reduces data if each rank has its own core.
     """
     terms, gamma, world_size = inputs.transport.tcp, inputs.transport.gamma, inputs.schedule.world_size
     assert terms is not None
@@ -226,7 +226,7 @@ def _actions(inputs: EngineInput, rank: int, computes: int) -> Iterator[Action]:
 
 
 def _post(step: SliceStep[Extent], terms: TcpTerms, start: float) -> Iterator[Action]:
-    """Yield the actions that post a step's messages. The rank occupies a core, from ``start`` seconds before."""
+    """Yield the actions that post a step's messages, preceded by ``start`` seconds on a core."""
     if terms.exchange_overhead > 0 and step.step.sends and step.step.receives:
         yield Action(SPEND, step, None, terms.exchange_overhead)
     transfers = (*step.receives, *step.step.sends, *step.early_receives)
@@ -239,7 +239,7 @@ def _post(step: SliceStep[Extent], terms: TcpTerms, start: float) -> Iterator[Ac
 
 
 def _slow_down(plan: TcpPlan, inputs: EngineInput) -> None:
-    """Multiply the times of computations by their slowdown under faults."""
+    """Multiply the times of computations by the slowdown that faults cause."""
     if not plan.local_work or not (inputs.faults.ranks or inputs.faults.compute):
         return
     locations = [(work.collective, rank, work.channel, work.step) for _, rank, work in plan.local_work]
@@ -250,7 +250,7 @@ def _slow_down(plan: TcpPlan, inputs: EngineInput) -> None:
 
 
 def records_of(plan: TcpPlan) -> tuple[Records, Records, Records]:
-    """Return the messages, items and streams before a run."""
+    """Return the records of messages, items and streams before the run."""
     count, streams = len(plan.messages), np.zeros(len(plan.streams), STREAM)
     messages, items = np.zeros(count, TCP_MESSAGE), np.zeros(2 * count, ITEM)
     columns = np.array(plan.messages, np.float64).reshape(-1, 5).T

@@ -1,4 +1,4 @@
-"""Run collectives over TCP, segment by segment, in machine code."""
+"""Run collectives over TCP in machine code, segment by segment."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ EVENTS_A_LOOK = 1_000_000  # events per call of machine code, which an interrupt
 
 
 class TcpRun:
-    """A finished run of consecutive collectives over TCP; with ``phases``, of the gradient syncs of a training."""
+    """A finished run of consecutive collectives over TCP or, with ``phases``, of a training run with these syncs."""
 
     def __init__(self, collectives: list[EngineInput], phases: Phases | None = None) -> None:
         from simcomm.compiled.tcp.kernel import advance_tcp  # imports numba, which is slow
@@ -31,9 +31,9 @@ class TcpRun:
         self.finished: Floats = world.ranks["finished"].copy()
 
     def message_times(self, inputs: EngineInput) -> tuple[Floats, Floats, Floats]:
-        """Return when a collective's sends and receives were posted and when its messages arrived.
+        """Return when a collective's sends and receives were posted, and when its messages arrived.
 
-        Slices count as one message. Messages are in the order of the schedule's sends.
+        The slices of a message count as one. Messages are in the order of the schedule's sends.
         """
         sends = inputs.schedule_plan.sends
         assert sends is not None
@@ -99,7 +99,7 @@ def _terms(inputs: EngineInput, terms: TcpTerms) -> Records:
 
 
 def _links(inputs: EngineInput, routes: Routes, terms: TcpTerms) -> Records:
-    """Return all links, idle. Degraded links have a share of their rate."""
+    """Return the records of all links, idle. Degraded links keep a share of their rate."""
     shares = inputs.faults.link_shares()
     links = np.zeros(len(routes.alone), SHAPED_LINK)
     links["rate"] = routes.alone * np.array([shares.get(edge, 1.0) for edge in inputs.cluster.graph.edges])
@@ -108,7 +108,7 @@ def _links(inputs: EngineInput, routes: Routes, terms: TcpTerms) -> Records:
 
 
 def _most_segments(inputs: EngineInput, items: Records, streams: Records, terms: TcpTerms) -> int:
-    """Return the maximum number of segments in flight: the windows, and the last segments of items.
+    """Return the maximum number of segments in flight: those that fit into windows, and the last segments of items.
 
     Raises InputError if they exceed the memory limit.
     """
