@@ -1,1 +1,1 @@
-"""Silent mistakes, which only make numbers wrong. Watchers of the ranks' calls find them."""
+"""Find silent errors, which only make numbers wrong, by watching the calls of ranks."""

@@ -24,7 +24,7 @@ from virtual.watching.training.shards import ShardFactors
 
 
 def watch_everything(strict: bool) -> Watchers:
-    """Return all watchers; ``strict`` adds those that are slow, or that report patterns which may be intended."""
+    """Return all watchers. ``strict`` adds watchers that are slow, or that report possibly intended patterns."""
     logs, clocks = OptimizerLogs(), Clocks()
     bonds = Bonds(logs)
     more: tuple[Watcher, ...] = (DropoutSeeds(logs, bonds), SampleWeights(logs, bonds), Reads()) if strict else ()
@@ -54,13 +54,13 @@ def watch_everything(strict: bool) -> Watchers:
 
 
 def watch_calls() -> Watchers:
-    """Return the watchers that need no values, for a run without data."""
+    """Return the watchers that need no tensor values, for a run without data."""
     clocks = Clocks()
     return Watchers((clocks, FileRaces(clocks), LateComers(), Grouping()))
 
 
 def tell_silent(watchers: Watchers, job: RankJob) -> list[ProgramFinding]:
-    """Return the errors of a job that did not stop it."""
+    """Return the errors that did not stop a job."""
     if job.finding is None:
         watchers.ended(job)
     elif job.finding.kind == "exception":
@@ -70,7 +70,7 @@ def tell_silent(watchers: Watchers, job: RankJob) -> list[ProgramFinding]:
 
 @contextmanager
 def watching(watchers: Watchers, rank: Rank) -> Iterator[None]:
-    """A context in which watchers observe a rank's operators."""
+    """Observe a rank's operators during a ``with`` block."""
     with ExitStack() as stack:
         for watcher in watchers.watchers:
             mode = watcher.mode(rank)

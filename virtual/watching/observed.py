@@ -1,4 +1,4 @@
-"""Observe a program's calls of torch and Python, and pass them on to the watchers."""
+"""Observe a program's calls of torch and Python, and notify the watchers."""
 
 import builtins
 import io
@@ -38,7 +38,7 @@ Act = Callable[..., object]
 
 
 class ProgramObserver:
-    """Passes the calls of each rank on to the watchers. Its own work does not count as compute."""
+    """Notifies the watchers of each rank's calls. Its own work does not count as compute."""
 
     def __init__(self, world: VirtualWorld) -> None:
         self.world = world
@@ -75,7 +75,7 @@ class ProgramObserver:
         self._install_files(replaced)
 
     def tell(self, event: str, *arguments: Any) -> None:
-        """Pass an event of the calling rank on to the watchers. Ignore threads that do not belong to a rank."""
+        """Notify the watchers of the calling rank's event. Ignore threads that do not belong to a rank."""
         rank, pass_on = self.world.me(), getattr(self.world.watch, event)
         if pass_on is not nobody and rank is not None and rank.number >= 0 and rank.job.finding is None:
             self.world.computing.charge(rank)

@@ -1,4 +1,4 @@
-"""Find races for files with vector clocks, which messages, collectives and the store carry."""
+"""Find file races with vector clocks, which messages, collectives and the store propagate."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -74,7 +74,7 @@ class Clocks(Watcher):
 
 
 def _merge(clocks: Iterable[Clock]) -> Clock:
-    """Return the least clock that contains all of these."""
+    """Return the smallest clock that is at least each of these clocks."""
     unlike = {id(clock): clock for clock in clocks if len(clock)}
     if len(unlike) < 2:
         return next(iter(unlike.values()), NOTHING)
@@ -108,7 +108,7 @@ class Race:
 
 
 class FileRaces(Watcher):
-    """Finds accesses of one file that no communication orders."""
+    """Finds accesses to one file that no communication orders."""
 
     def __init__(self, clocks: Clocks) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ def _tell_race(name: str, written: CallSite, other: CallSite, race: Race) -> Pro
     writers = FindingPlace(tuple(sorted(race.writers)), f"writes {name}", written)
     if not race.readers:
         places = (writers,) if written == other else (writers, FindingPlace(writers.ranks, f"writes {name}", other))
-        title = f"several ranks write {name}, in any order"
+        title = f"several ranks write {name} in no defined order"
         return ProgramFinding("file race", title, places, SAVE_ONCE)
     title = f"{name} may be read before it is written"
     places = (writers, FindingPlace(tuple(sorted(race.readers)), f"reads {name}", other))

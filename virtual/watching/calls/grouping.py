@@ -17,7 +17,7 @@ BY_PLACE = ("all_gather", "gather", "scatter", "reduce_scatter", "all_to_all")
 
 
 class Grouping(Watcher):
-    """Observes the groups that the program creates, and their use."""
+    """Observes the groups that the program creates and uses."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class Grouping(Watcher):
         self._looked_up: set[tuple[int, frozenset[int]]] = set()
 
     def outside(self, rank: Rank, verb: str) -> None:
-        title = f"{{ranks}} call {verb} of a group that they do not belong to: the call does nothing"
+        title = f"{{ranks}} call {verb} on a group that they do not belong to: the call does nothing"
         self.find("non-member", title, rank, find_site(), MEMBERS)
 
     def made_group(self, rank: Rank, ranks: tuple[int, ...], is_local: bool) -> None:

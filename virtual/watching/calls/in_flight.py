@@ -41,7 +41,7 @@ class Content(NamedTuple):
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether the tensor was not written since; writes to other parts of its memory do not count."""
+        """Whether the tensor has not been written since. Writes to other parts of its storage do not count."""
         if self.version == self.tensor._version:
             return True
         return self.checksum is not None and self.checksum == Content.of(self.tensor).checksum
@@ -139,13 +139,13 @@ class InFlight(Watcher):
 
 
 def _count_handles(verb: str, numbers: list[int]) -> str:
-    """Return the operation, with the number of its handles if a rank has several."""
+    """Return the operation's name, with the number of handles if a rank has several."""
     most = max(numbers.count(number) for number in numbers)
     return verb if most == 1 else f"{most} handles of {verb}"
 
 
 def is_watched(posted: Any) -> bool:
-    """Return whether a write to a tensor is an error: a root's data is copied before all ranks have arrived."""
+    """Return whether writing to a tensor is an error. It is not for a root whose data is copied early."""
     if posted.way != "calls":
         return posted.asked not in ("send", "recv")  # which return when all is over
     exchange = posted.exchange

@@ -43,7 +43,7 @@ class OwnSum:
 
     @property
     def is_there(self) -> bool:
-        """Whether its tensor is kept and has the same values."""
+        """Whether its tensor still exists with the same values."""
         return self.tensor is not None and take_sample(self.tensor).tobytes() == self.values
 
     @property
@@ -135,7 +135,7 @@ class OwnReductions(Watcher):
             self._look_for_partial(rank, [own_sum for own_sum in inside if own_sum.is_there])
 
     def _look_for_partial(self, rank: Rank, parts: Sequence[OwnSum | None]) -> None:
-        """Find results in which some parts are summed over all ranks and others are not."""
+        """Find results of which some parts are summed over all ranks and others are not."""
         known = [part for part in parts if part is not None]
         if any(part.is_whole for part in known) and any(part.is_partial for part in known):
             self._mixed[rank] = find_site()
@@ -147,7 +147,7 @@ class OwnReductions(Watcher):
             return
         mixed = [rank for rank in job.ranks if rank in self._mixed]
         for rank in mixed:
-            title = "{ranks} use a result that is summed over all ranks only in some parts"
+            title = "{ranks} use a result of which only some parts are summed over all ranks"
             self.find("wrong all_reduce", title, rank, self._mixed[rank], CHECK_STEPS)
         if mixed:
             return
@@ -186,7 +186,7 @@ class OwnReductions(Watcher):
         )
         title = (
             f"{format_ranks(rank.number for rank in full_ranks)} built the sum over all ranks from messages, "
-            f"{format_ranks(rank.number for rank in partial)} only over some ranks"
+            f"but {format_ranks(rank.number for rank in partial)} summed only some ranks"
         )
         self.tell(job, ProgramFinding("wrong all_reduce", title, places, CHECK_STEPS))
 

@@ -15,12 +15,12 @@ QUIET = ("detach", "alias", "set_", "record_stream", "_has_compatible_shallow_co
 
 
 def has_memory(tensor: Any) -> bool:
-    """Return whether a tensor has data at its own address: tensors without elements share none."""
+    """Return whether a tensor has its own address; tensors without elements have none."""
     return is_plain(tensor) and tensor.numel() > 0
 
 
 class Reads(Watcher):
-    """Knows the memory that a rank must not read; ``ReadingMode`` observes every operator."""
+    """Tracks the memory that a rank must not read; ``ReadingMode`` observes every operator."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Reads(Watcher):
 
 
 class ReadingMode(TorchDispatchMode):
-    """Passes the memory that each operator reads and writes on to ``Reads``."""
+    """Passes the memory that each operator reads and writes to ``Reads``."""
 
     def __init__(self, reads: Reads, rank: Rank) -> None:
         super().__init__()

@@ -1,1 +1,1 @@
-"""Mistakes in how ranks train: gradients, parameters, states and data that should be equal, or should not."""
+"""Find errors in training: gradients, parameters, states and data that should be equal on ranks, or should differ."""

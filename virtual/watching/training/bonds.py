@@ -1,4 +1,4 @@
-"""Find parameters of different ranks that should be equal: those whose gradients are reduced together."""
+"""Find parameters that should be equal on several ranks, because their gradients are reduced together."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -46,7 +46,7 @@ class Bond:
 
 
 class Bonds(Watcher):
-    """Finds bonds: at DDP's wrapping of a module, and at the program's own reductions of gradients."""
+    """Finds bonds: when DDP wraps a module, and when the program itself reduces gradients."""
 
     def __init__(self, logs: OptimizerLogs) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class Bonds(Watcher):
         self._hooked.pop(rank, None)
 
     def posted(self, posted: Any) -> None:
-        """Find groups that split layers up by hand: gradients of activations are reduced within backward."""
+        """Find groups among which layers are split by hand: they reduce gradients of activations within backward."""
         rank = posted.rank
         if posted.way != "calls" or not posted.is_programs or not posted.tensors:
             return
@@ -93,7 +93,7 @@ class Bonds(Watcher):
             self._splitting[rank] = posted.group
 
     def stepping(self, rank: Rank, optimizer: Any) -> None:
-        """Tie norm weights of ranks that split the other layers: each rank has all of them."""
+        """Tie the norm weights of ranks that split the other layers, because each rank has all norm weights."""
         log, group = self.logs.of(rank, optimizer), self._splitting.get(rank)
         if group is None or log.count or len(group.ranks) < 2:
             return
@@ -172,7 +172,7 @@ class Bonds(Watcher):
         return bond
 
     def tie_forgotten(self, logs: Sequence[OptimizerLog]) -> None:
-        """Tie parameters without a bond that started equal, if most parameters of their optimizers have one."""
+        """Tie parameters without a bond that were initially equal, if most parameters of their optimizers have one."""
         first = logs[0]
         bonds = [self.of(first.rank, parameter) for parameter in first.parameters]
         group = {log.rank for log in logs}
@@ -185,7 +185,7 @@ class Bonds(Watcher):
             self._tie_if_equal(logs, place, bool(drawn))
 
     def tie_mixed(self, logs: Sequence[OptimizerLog]) -> None:
-        """Tie the parameters of optimizers whose gradients were combined by messages, if they started equal."""
+        """Tie optimizer parameters that were initially equal, if messages have combined their gradients."""
         for place, shape in enumerate(parameter.shape for parameter in logs[0].parameters):
             alike = [log.parameters[place] for log in logs if place < len(log.parameters)]
             if len(alike) == len(logs) and all(parameter.shape == shape for parameter in alike):

@@ -35,7 +35,7 @@ WATCHED_FORWARDS = 8  # of each module
 
 
 class UnreducedParameters(Watcher):
-    """Compares a module's parameters in forward with those that it had when DDP wrapped it."""
+    """Compares a module's parameters in forward with its parameters when DDP wrapped it."""
 
     def __init__(self, bonds: Bonds) -> None:
         super().__init__()

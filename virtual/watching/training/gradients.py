@@ -81,7 +81,7 @@ class Backward:
 
 
 class Gradients(Watcher):
-    """Follows the factors of gradients, from the loss to the step."""
+    """Tracks the factors of gradients, from the loss to the optimizer step."""
 
     def __init__(self, logs: OptimizerLogs, bonds: Bonds, strict: bool) -> None:
         super().__init__()
@@ -217,7 +217,7 @@ class Gradients(Watcher):
             total = np.sum([old for old, _ in met.values()], axis=0)
             if are_other_numbers(present[0], total):
                 for other in met:
-                    title = "your all_reduce leaves equal gradients on all ranks, but not the sum of what they computed"
+                    title = "your all_reduce returns equal gradients on all ranks, but not the sum over the ranks"
                     self.find("wrong all_reduce", title, other.rank, other.last, CHECK_SUM)
 
     # -- factors

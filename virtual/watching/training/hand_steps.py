@@ -37,7 +37,7 @@ class HandOptimizer:
 
 
 class HandSteps:
-    """Reports the steps of ranks without an optimizer as events."""
+    """Reports the steps of ranks without an optimizer to the watchers."""
 
     def __init__(self, tell: Callable[..., None]) -> None:
         self.tell = tell
@@ -82,7 +82,7 @@ class HandSteps:
 
 
 def find_leaves(roots: tuple[Any, ...]) -> list[torch.Tensor]:
-    """Return the tensors that receive gradients in a backward pass from these tensors, in the same order on all ranks.
+    """Return the tensors whose gradients a backward pass from ``roots`` computes, in the same order on all ranks.
 
     >>> w = torch.ones(2, requires_grad=True)
     >>> [one is w for one in find_leaves(((w * 2).sum(),))]
@@ -108,7 +108,7 @@ def _is_there(tensor: torch.Tensor) -> bool:
 
 
 def _sample(tensor: torch.Tensor) -> Values:
-    """Return a sample of a copy: torch cannot free memory that numpy has seen."""
+    """Return a sample of a copy, because torch cannot free memory that numpy has accessed."""
     flat = tensor.detach().reshape(-1)
     return take_sample(flat[:: max(1, -(-flat.numel() // MOST))].clone())
 

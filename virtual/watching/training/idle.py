@@ -61,7 +61,7 @@ class Idleness(Watcher):
             without = [name for name, parameter in learning if parameter not in known]
             if without and len(without) < MOST_LEFT_OUT * len(learning):
                 more = f" and {len(without) - 1} more" if len(without) > 1 else ""
-                title = f"{without[0]}{more} of {len(learning)} parameters have gradients but are in no optimizer"
+                title = f"{without[0]}{more} of {len(learning)} parameters have gradients but belong to no optimizer"
                 self.find("not in optimizer", title, rank, find_site(), GIVE)
 
     def ended(self, job: RankJob) -> None:

@@ -20,7 +20,7 @@ ALIKE = (
 
 
 class ReplicatedTensors(Watcher):
-    """Compares tensors that the ranks of a mesh dimension pass as replicated."""
+    """Compares the tensors that ranks of a mesh dimension declare as replicated."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class DropoutSeeds(Watcher):
                 self.find("same dropout seed", EQUAL, other, find_site(), OWN_SEED)
 
     def dropping(self, rank: Rank) -> None:
-        """Note the line where ranks draw equal numbers; whether that is an error is known at the end."""
+        """Record the line where a rank uses dropout; whether that is an error is decided at the end."""
         self._own.setdefault(rank.job, {})[rank] = find_site()
         self._compare(rank, rank.job, len(rank.job.ranks))
 
@@ -95,7 +95,7 @@ class DropoutSeeds(Watcher):
         return bool(bonds) and are_own
 
     def _compare(self, rank: Rank, among: Any, ranks: int) -> list[Rank]:
-        """Return the ranks whose generators were equal in two calls; nothing before the last rank arrives."""
+        """Return the ranks whose generators were equal in two calls; nothing before the last rank calls."""
         number = self._calls.get((rank, among), 0)
         self._calls[rank, among] = number + 1
         if number >= MOST_CALLS or ranks < 2:

@@ -43,7 +43,7 @@ KEPT = 4  # steps of which samples are kept
 
 @dataclass
 class Step:
-    """A step of an optimizer, with samples of its parameters before and after."""
+    """An optimizer step, with samples of the parameters before and after."""
 
     backwards: int  # that the rank had gone through before
     site: CallSite
@@ -55,7 +55,7 @@ class Step:
 
 @dataclass(eq=False)
 class OptimizerLog:
-    """The steps of an optimizer of one rank."""
+    """Logs the steps of one rank's optimizer."""
 
     rank: Rank
     optimizer: Any
@@ -112,7 +112,7 @@ class OptimizerLog:
         return bool(self.sharing)
 
     def is_watched(self, step: int) -> bool:
-        """Return whether watchers look at a step."""
+        """Return whether watchers check a step."""
         return step < EVERY_STEP or step & (step - 1) == 0
 
     def take(self) -> list[Values | None]:
@@ -127,7 +127,7 @@ def _find_ranks(parameter: Any) -> tuple[int, ...]:
 
 
 class OptimizerLogs(Watcher):
-    """The optimizer logs of all ranks."""
+    """Logs the optimizer steps of all ranks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ class OptimizerLogs(Watcher):
         yield from self.logs.get(rank, {}).values()
 
     def are_watched(self, rank: Rank) -> bool:
-        """Return whether watchers look at the next step of one of the rank's optimizers."""
+        """Return whether watchers check the next step of one of the rank's optimizers."""
         return any(log.is_watched(log.count) for log in self.of_rank(rank))
 
     def made_optimizer(self, rank: Rank, optimizer: Any) -> None:

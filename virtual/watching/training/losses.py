@@ -76,7 +76,7 @@ def read_sample_weight(roots: tuple[Any, ...]) -> float | None:
 
 
 def _find_reduction(roots: tuple[Any, ...]) -> tuple[Any, float, bool] | None:
-    """Return autograd's function that reduces samples to a loss, the factor after it, and whether it is a mean."""
+    """Return the autograd function that reduces samples to a loss, the factor after it, and whether it is a mean."""
     if len(roots) != 1:
         return None
     function, factor = roots[0].grad_fn, 1.0
@@ -120,9 +120,9 @@ def _read_scale(name: str, function: Any) -> float | None:
 
 
 class ReducedLosses(Watcher):
-    """Finds losses that ranks have reduced in place, which autograd does not see.
+    """Finds losses that the ranks reduced in place, which autograd ignores.
 
-    An input of a custom ``torch.autograd.Function`` may be reduced in place: its backward defines the gradient.
+    An input of a custom ``torch.autograd.Function`` may be reduced in place, because its backward defines the gradient.
     """
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from virtual.watching.training.logs import OptimizerLog, OptimizerLogs, Step
 
 
 def name_parameter(rank: Rank, parameter: torch.Tensor, wrapped: Iterable[Any]) -> str:
-    """Return the longest name of a parameter in a module; its shape if no module contains it.
+    """Return a parameter's longest name in the modules, or its shape if no module contains it.
 
     All modules of the process are searched, which is slow.
     """
@@ -61,7 +61,7 @@ BUFFERS = "keep broadcast_buffers=True, use SyncBatchNorm, or reduce the statist
 
 
 class Replicas(Watcher):
-    """Compares parameters, optimizer states and buffers of ranks at their steps."""
+    """Compares the parameters, optimizer states and buffers of ranks at each step."""
 
     def __init__(self, logs: OptimizerLogs, bonds: Bonds, strict: bool) -> None:
         super().__init__()
@@ -203,12 +203,12 @@ class Replicas(Watcher):
         more = [log for log in peers if log.steps[step].backwards == fewest]
         others = [log for log in peers if log not in more]
         which = f"step {more[0].number_of(step)} after backward {fewest}"
-        title = f"{_ranks(more)} made {which}, {_ranks(others)} did not; since then {since}"
+        title = f"{_ranks(more)} made {which}, but {_ranks(others)} did not; since then, {since}"
         words_by_log = {log: f"stepped after backward {log.steps[step].backwards}" for log in more}
         self._tell(key, "skipped step", title, words_by_log, self._together(more))
 
     def _together(self, logs: list[OptimizerLog]) -> str:
-        """Return advice to make the same steps on all ranks."""
+        """Return the advice to make the same steps on all ranks."""
         return ONE_DECISION if any(log.rank in self.logs.scales for log in logs) else SKIPPED
 
     def ended(self, job: RankJob) -> None:
@@ -231,12 +231,12 @@ class Replicas(Watcher):
                 most = [entry for entry in logs if entry.number == log.number and entry.count == log.count]
                 fewer = [rank.number for rank, count in counts.items() if count < log.count]
                 differ = "their shards come from different steps" if log.is_sharded else "their parameters differ"
-                title = f"{_ranks(most)} made {log.count} steps, {format_ranks(fewer)} fewer; {differ}"
+                title = f"{_ranks(most)} made {log.count} steps, but {format_ranks(fewer)} made fewer; {differ}"
                 words_by_log = {entry: f"made {entry.count} steps" for entry in most}
                 self._tell(key, "skipped step", title, words_by_log, self._together(most))
 
     def failed(self, job: RankJob) -> None:
-        """Compare parameters of ranks after equal numbers of steps; the exception may be due to a difference."""
+        """Compare parameters after the same number of steps, because a difference may have caused the exception."""
         logs = [log for rank in job.ranks for log in self.logs.of_rank(rank)]
         for number in {log.number for log in logs} - {number for _, number, *_ in self._silent}:
             mine = [log for log in logs if log.number == number]
@@ -266,7 +266,7 @@ class Replicas(Watcher):
     # -- states of optimizers
 
     def _compare_states(self, key: Any, log: OptimizerLog) -> None:
-        """Compare which parameters have an optimizer state before the first step: on all ranks, or on none."""
+        """Check that all ranks or none have an optimizer state before the first step."""
         met = self._states.setdefault(key, {})
         state_places = frozenset(
             at for at, parameter in enumerate(log.parameters) if log.optimizer.state.get(parameter)
@@ -291,7 +291,7 @@ class Replicas(Watcher):
             self._meet_buffers(rank, ddp, self._called)
 
     def evaluating(self, rank: Rank, module: Any) -> None:
-        """Keep the buffers of a module that DDP does not broadcast, to compare them if DDP itself is not called."""
+        """Save the buffers of a module that DDP does not broadcast, to compare them if DDP itself is not called."""
         wrapped = [ddp for ddp in self.bonds.modules.get(rank, ()) if module in (ddp, ddp.module)]
         for ddp in wrapped:
             if not ddp.broadcast_buffers:
@@ -300,7 +300,7 @@ class Replicas(Watcher):
             self._meet_own_buffers(rank, module)
 
     def _meet_own_buffers(self, rank: Rank, module: Any) -> None:
-        """Keep the buffers of a module whose gradients the program averages itself."""
+        """Save the buffers of a module whose gradients the program itself averages."""
         bonds = [self.bonds.of(rank, parameter) for parameter in module.parameters()]
         groups = {frozenset(bond.parameters) for bond in bonds if bond is not None and not bond.by_ddp}
         buffers = {
@@ -318,7 +318,7 @@ class Replicas(Watcher):
         met.setdefault(rank, (module, buffers, find_site()))
 
     def _meet_buffers(self, rank: Rank, ddp: Any, meetings: dict[Any, Any]) -> None:
-        """Keep a rank's buffers of a module, and compare them once all ranks have made as many steps."""
+        """Save a rank's buffers of a module, and compare them once all ranks have made the same number of steps."""
         group = getattr(ddp.process_group, "group", None)
         if group is None or len(group.ranks) < 2:
             return
@@ -360,7 +360,7 @@ def _ranks(logs: Iterable[OptimizerLog]) -> str:
 
 
 def _show(name: str, samples: "dict[Any, Values]") -> dict[Any, str]:
-    """Return for each owner, as text, the value of its sample at the first difference.
+    """Return, for each key, its sample's value at the first difference, as text.
 
     >>> _show("w", {0: np.array([1.0, 2.0]), 1: np.array([1.0, 2.5])})
     {0: 'first difference: w has 2', 1: 'first difference: w has 2.5'}

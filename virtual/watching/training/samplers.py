@@ -31,7 +31,7 @@ class SamplerLog:
 
 
 class Samplers(Watcher):
-    """Compares the samplers of ranks, and their epochs."""
+    """Compares the samplers and epochs of ranks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,15 +77,14 @@ class Samplers(Watcher):
         ):
             return
         if len({sampler.rank for sampler in samplers}) < len(met):
-            title = (
-                f"several ranks use the same part of the data: rank= is {sorted(sampler.rank for sampler in samplers)}"
-            )
+            numbers = sorted(sampler.rank for sampler in samplers)
+            title = f"several ranks use the same part of the data: they pass rank={numbers}"
             self._tell(met, dict.fromkeys(met, "creates its sampler"), title, OWN_PLACE)
         elif all(sampler.shuffle for sampler in samplers) and len({sampler.seed for sampler in samplers}) > 1:
             title = "every rank shuffles with a different seed, so parts overlap and some samples are never used"
             self._tell(met, {rank: f"seed {sampler.seed}" for rank, sampler in met.items()}, title, ONE_SEED)
         elif len({tuple(sampler.dataset.indices) for sampler in samplers if isinstance(sampler.dataset, Subset)}) > 1:
-            title = "every rank splits the data set differently, so test samples of one rank may train another"
+            title = "every rank splits the data set differently, so a rank may train on test samples of another"
             self._tell(met, dict.fromkeys(met, "creates its sampler"), title, ONE_SPLIT)
 
     def _tell(self, met: dict[Rank, Any], words_by_rank: dict[Rank, str], title: str, advice: str) -> None:
@@ -101,7 +100,7 @@ SAME_ORDER = (
 
 
 class GatheredOrder(Watcher):
-    """Finds tensors of gathered results in rank order, which a sampler has dealt out in another order."""
+    """Finds gathered results that are in rank order, although the sampler distributed samples in a different order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,7 +123,7 @@ class GatheredOrder(Watcher):
                 _keep(self._wholes.setdefault(posted.rank, []), taken[0])
 
     def joined(self, rank: Rank, parts: Sequence[Any], concatenated: Any) -> None:
-        """Follow a tensor that is made of parts, or of the rows of another tensor."""
+        """Track a tensor that is made from gathered parts, or from the rows of another tensor."""
         known = self._parts.get(rank, ())
         if len(parts) == 1:
             is_whole = self._is_whole(rank, parts[0])

@@ -1,4 +1,4 @@
-"""Find gradients of shards that each rank scales by its own factor, such as the norm of its own shards."""
+"""Find gradients of shards that each rank scales by a different factor, such as the norm of its own shards."""
 
 from typing import Any
 
