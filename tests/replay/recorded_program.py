@@ -1,4 +1,4 @@
-"""A program of torch.distributed that uses much of it, to be recorded under torchrun."""
+"""A torch.distributed program with many kinds of calls, to be recorded under torchrun."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""Random recordings, and the oracle of their replay: the reference engine, fed as ranks post."""
+"""Random recordings, and the reference engine as the oracle of their replay."""
 
 from collections import defaultdict
 from collections.abc import Iterator

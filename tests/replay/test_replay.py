@@ -1,4 +1,4 @@
-"""Replays of recordings equal runs of single collectives, and the reference engine."""
+"""Replays of recordings match runs of single collectives, and the reference engine."""
 
 from dataclasses import replace
 
@@ -43,7 +43,7 @@ def one_collective(verb: str, ranks: int, elements: int, op: str = "sum", meanwh
 
 
 @pytest.mark.parametrize("name", library())
-def test_single_collective_equals_its_run_bit_for_bit(name: str) -> None:
+def test_replayed_collective_is_identical_to_its_run(name: str) -> None:
     algorithm, op = library()[name], "mean" if library()[name].spec.reduces else None
     alone = simcomm.run(name, TREE, nbytes=1 << 20, op=op, engine="compiled")
     elements = (1 << 18) // 8 * 8
@@ -109,7 +109,7 @@ FAULT_CASES = [
 
 @settings(max_examples=60, deadline=None)
 @given(recordings(), st.sampled_from(FAULT_CASES), st.integers(0, 3))
-def test_replay_equals_reference_engine(drawn: tuple[Recording, dict[str, str]], faults: Faults, at: int) -> None:
+def test_replay_matches_reference_engine(drawn: tuple[Recording, dict[str, str]], faults: Faults, at: int) -> None:
     recording, chosen = drawn
     is_ring = at == 2  # without the switch that the faults name
     check_equal(recording, chosen, clusters(recording.world_size)[at], Faults() if is_ring else faults)
@@ -181,7 +181,7 @@ def ddp(ranks: int, buckets: int = 3) -> Recording:
     return builder.recording()
 
 
-def test_marks_name_computing() -> None:
+def test_marks_name_compute_spans() -> None:
     trace = make_trace(replay(ddp(4), simcomm.star(4, "10 Gbit/s", "5 us")))
     spans = [(span.name, span.step, round(span.begin, 6), round(span.end, 6)) for span in trace.spans if span.rank == 2]
     assert spans[:4] == [
@@ -255,7 +255,7 @@ def record(ranks: list[int]) -> Recording:
     return builder.recording()
 
 
-def test_few_ranks_repeat_as_all() -> None:
+def test_repeated_ranks_match_recording_of_all_ranks() -> None:
     full, few = record([*range(8)]), repeat_ranks(record([0, 4]), find_models([0, 4], 8), MADE)
     assert len(few.calls) == len(full.calls) and set(few.groups) == set(full.groups)
     cluster = simcomm.star(8, "8 Gbit/s", "5 us")
@@ -281,7 +281,7 @@ def record_data_parallel(ranks: int, verb: str = "all_reduce") -> Recording:
     return builder.recording()
 
 
-def test_widened_recording_equals_a_recording_of_all() -> None:
+def test_widened_recording_matches_recording_of_all_ranks() -> None:
     cluster = simcomm.star(8, "8 Gbit/s", "5 us")
     wide, wanted = widen(record_data_parallel(2), 8), record_data_parallel(8)
     assert replay(wide, cluster).finished.tolist() == replay(wanted, cluster).finished.tolist()

@@ -1,11 +1,11 @@
-"""The corpus of programs by which diagnosis is tested: what each wants, and what must be told of it.
+"""The corpus of programs that test the diagnosis: each program's options, and the findings that it must produce.
 
-A right program has nothing to be told. A wrong one says ``# kind:`` what must be told (``A or B``: either), and at the
-end of lines ``# reported: 0-1; 3`` of which ranks a place of the finding must be there; ``# reported`` alone: of any.
-Both may have ``# ranks:`` (0: the program starts them itself), ``# args:`` and ``# options:`` as of the command.
+A correct program must have no findings. A wrong one names the expected kind in ``# kind:`` (``A or B``: either). ``#
+reported: 0-1; 3`` at the end of a line names the ranks that the finding must report there; ``# reported`` alone: any
+ranks. Both may have ``# ranks:`` (0: the program starts them itself), ``# args:`` and ``# options:`` of the command.
 
-``# fix: CODE`` carries out the advice of the finding: it replaces the line that it ends, which goes where CODE is
-empty; on a line of its own it adds CODE.
+``# fix: CODE`` applies the finding's advice: CODE replaces the line that it ends, or deletes it if CODE is empty. On a
+line of its own, it adds CODE.
 """
 
 import re
@@ -35,7 +35,7 @@ class CorpusProgram:
 
     @cached_property
     def said(self) -> dict[str, str]:
-        """What its header says."""
+        """The fields of its header."""
         return dict(HEADER.findall(self.text))
 
     @property
@@ -48,7 +48,7 @@ class CorpusProgram:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Its options as ``VirtualOptions`` has them."""
+        """Its options as fields of ``VirtualOptions``."""
         words = shlex.split(self.said.get("options", ""))
         options: dict[str, Any] = {name: True for name in ("strict", "gpu") if f"--{name}" in words}
         if "--as" in words:

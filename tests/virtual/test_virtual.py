@@ -88,14 +88,14 @@ def test_ranks_of_one_program_wait_for_each_other(virtual: VirtualRuns, program:
     assert "all right" in ran.out and ran.outcome.findings == (), (ran.err, ran.outcome.findings)
 
 
-def test_processes_of_torchs_tests_are_ranks(virtual: VirtualRuns) -> None:
+def test_processes_of_torch_tests_become_ranks(virtual: VirtualRuns) -> None:
     ran = virtual(PROGRAMS / "multi_process_tests.py", 0, timing="live")
     assert ran.err.strip().splitlines()[-1] == "FAILED (errors=1, skipped=1)", ran.err
     assert "Ran 3 tests" in ran.err and "Expected 3 but got 2.0" in ran.err
     assert [finding.kind for finding in ran.outcome.findings] == ["exception"]
 
 
-def test_processes_that_stay_for_torchs_tests_are_ranks(virtual: VirtualRuns) -> None:
+def test_persistent_processes_of_torch_tests_become_ranks(virtual: VirtualRuns) -> None:
     ran = virtual(PROGRAMS / "continuous_tests.py", 0, timing="live")
     assert ran.err.strip().splitlines()[-1] == "OK" and "Ran 2 tests" in ran.err, ran.err
     assert [len(job.ranks) for job in ran.outcome.jobs] == [1, 2]
@@ -115,7 +115,7 @@ def test_elastic_launch_of_a_command_is_refused(virtual: VirtualRuns, tmp_path: 
         assert message in finding.text and "launch.py:2" in finding.text
 
 
-def test_deadline_of_a_real_process_takes_real_time(virtual: VirtualRuns, tmp_path: Path) -> None:
+def test_timeout_of_real_process_uses_real_time(virtual: VirtualRuns, tmp_path: Path) -> None:
     (tmp_path / "waits.py").write_text(
         "import subprocess, sys, time\n"
         "process = subprocess.Popen([sys.executable, '-S', '-c', 'import time; time.sleep(0.2)'])\n"
@@ -170,7 +170,7 @@ def test_timeout_names_the_line_that_is_stuck(virtual: VirtualRuns, tmp_path: Pa
         virtual.host.run(options, timeout=1.0)
 
 
-def test_each_rank_has_modules_without_init_and_of_pythonpath(
+def test_ranks_own_pythonpath_and_namespace_modules(
     virtual: VirtualRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for folder, name in (("program/space/inner", "deep"), ("elsewhere", "beside")):
@@ -232,7 +232,7 @@ if os.environ["RANK"] == "0":
     ("start", "group", "message"),
     [(OF_RANK_0, "networkx.kept", "is not initialized in"), (ON_RANK_0, "None", "group has not been initialized")],
 )
-def test_package_that_keeps_a_group_is_named_for_own(
+def test_finding_suggests_own_for_package_that_caches_a_group(
     virtual: VirtualRuns, tmp_path: Path, start: str, group: str, message: str
 ) -> None:
     (tmp_path / "kept.py").write_text(KEPT.format(start=start, group=group))
@@ -240,7 +240,7 @@ def test_package_that_keeps_a_group_is_named_for_own(
     assert message in finding.text and "--own networkx" in finding.text and "rank 1 at kept.py" in finding.text
 
 
-def test_torch_is_a_library_wherever_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_counts_as_library_in_any_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     built = SimpleNamespace(origin="/home/ada/pytorch/torch/__init__.py")
     monkeypatch.setattr("virtual.ranks.sites.PathFinder.find_spec", lambda name: built)
     monkeypatch.setattr(sites, "distribution", lambda name: SimpleNamespace(locate_file=lambda path: Path("/opt/libs")))
@@ -265,7 +265,7 @@ if __name__ == "__main__":
 """
 
 
-def test_program_that_starts_ranks_cannot_be_one(virtual: VirtualRuns, tmp_path: Path) -> None:
+def test_program_that_starts_ranks_cannot_join_them(virtual: VirtualRuns, tmp_path: Path) -> None:
     (tmp_path / "starter.py").write_text(STARTER)
     texts = [finding.text for finding in virtual(tmp_path / "starter.py", 0).outcome.findings]
     assert "starter.py:5" in texts[0] and "start all ranks" in texts[0], texts

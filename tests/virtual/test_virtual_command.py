@@ -123,7 +123,7 @@ def test_options_after_the_program_belong_to_it(ringlab: Ringlab, tmp_path: Path
     assert "[rank 0] ['--n'] __main__" in done.out
 
 
-def test_options_directly_after_the_program_are_ours(ringlab: Ringlab, tmp_path: Path) -> None:
+def test_virtual_options_directly_after_the_program_apply(ringlab: Ringlab, tmp_path: Path) -> None:
     program = tmp_path / "said.py"
     program.write_text("import sys\nprint(sys.argv[1:])\n")
     done = ringlab("virtual", program, "--ranks", 2, "--on=star8", "--lr", "3", "--on", "x")

@@ -1,4 +1,4 @@
-"""What gloo and NCCL refuse, virtual ranks refuse: on every rank, and with the exception that torch raises."""
+"""Virtual ranks reject what gloo and NCCL reject: on every rank, and with torch's exception."""
 
 from pathlib import Path
 
@@ -56,7 +56,7 @@ def test_nccl_accepts_what_gloo_refuses(virtual: VirtualRuns, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("wait", ["dist.all_reduce(x, MEAN)", "dist.all_reduce(x, MEAN, async_op=True).wait()"])
-def test_error_while_carried_out_reaches_every_rank(virtual: VirtualRuns, tmp_path: Path, wait: str) -> None:
+def test_error_during_reduction_is_raised_on_every_rank(virtual: VirtualRuns, tmp_path: Path, wait: str) -> None:
     """Torch cannot divide numbers of half a complex type: all ranks raise, and go on."""
     text = (
         "MEAN = dist.ReduceOp.AVG\nx = torch.ones(2, dtype=torch.complex32)\n"

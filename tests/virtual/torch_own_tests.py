@@ -1,9 +1,9 @@
-"""Torch's own tests of process groups, on virtual ranks and on real gloo ranks: which pass, and why some do not.
+"""Torch's own tests of process groups, on virtual ranks and on real gloo ranks: which pass, and why some fail.
 
-    python tests/virtual/torch_own_tests.py     measures again, in half an hour, and writes the JSON file next to it
+    python tests/virtual/torch_own_tests.py     measures again in half an hour, and writes the JSON file next to it
 
-The file has the tests that three gloo processes pass, and of those that virtual ranks do not pass the reason, which is
-written by hand.
+The file lists the tests that pass on three gloo processes. A test that fails on virtual ranks has a hand-written
+reason.
 """
 
 import json
