@@ -66,12 +66,12 @@ def check_fits(number: int, most: int, excess: str, way: str = "") -> None:
     >>> check_fits(300, 100, "its 300 messages are too many")
     Traceback (most recent call last):
     ...
-    collectives.errors.TooLarge: its 300 messages are too many; up to 100 will do; ask for fewer ranks (--set \
+    collectives.errors.TooLarge: its 300 messages are too many; the limit is 100; ask for fewer ranks (--set \
 cluster.hosts=N), or allow more memory (RINGLAB_MEMORY="3 GiB")
     """
     most = allowed(most)
     if number > most:
-        raise TooLarge(f"{excess}; up to {most:,} will do; {ways_out(number / most, way)}")
+        raise TooLarge(f"{excess}; the limit is {most:,}; {ways_out(number / most, way)}")
 
 
 def check_read(where: object, number: int, most: int, unit: str) -> None:

@@ -97,7 +97,7 @@ def make_call(
         call = algorithm
         call.check(world_size)
         if buffers is not None and check_buffers(call.algorithm, world_size, buffers) != call.shape:
-            raise InputError(f"buffers are not of {call.elements} elements of {call.dtype}, as the call says")
+            raise InputError(f"buffers must have {call.elements} elements of {call.dtype}, as the call does")
         return call
     algorithm = find_algorithm(algorithm)
     check_applies(algorithm, op=op is not None, root=root is not None)

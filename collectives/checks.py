@@ -108,10 +108,10 @@ def check_text(name: str, value: object, example: str) -> str:
 
     >>> check_text("collective", 3, "all_reduce")
     Traceback (most recent call last):
-    collectives.errors.InputError: collective is 3; give a text, for example 'all_reduce'
+    collectives.errors.InputError: collective is 3; give a string, for example 'all_reduce'
     """
     if not isinstance(value, str):
-        raise InputError(f"{name} is {quote(value)}; give a text, for example {quote(example)}")
+        raise InputError(f"{name} is {quote(value)}; give a string, for example {quote(example)}")
     return value
 
 
@@ -120,10 +120,10 @@ def check_printable(name: str, value: str) -> str:
 
     >>> check_printable("title", "two\u202eracks")
     Traceback (most recent call last):
-    collectives.errors.InputError: title is 'two\u202eracks'; give letters that can be shown on a line
+    collectives.errors.InputError: title is 'two\u202eracks'; give printable characters
     """
     if not value.isprintable():
-        raise InputError(f"{name} is {quote(value)}; give letters that can be shown on a line")
+        raise InputError(f"{name} is {quote(value)}; give printable characters")
     return value
 
 

@@ -74,7 +74,7 @@ def _check_folder(folder: Path) -> None:
     if not existing.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, f"{existing} is not a directory")
     if is_made_by_kernel(existing):
-        raise OSError(errno.EACCES, f"the kernel makes up what is in {existing}")
+        raise OSError(errno.EACCES, f"{existing} is a virtual directory of the kernel")
     if not os.access(existing, os.W_OK | os.X_OK):
         is_read_only = os.statvfs(existing).f_flag & os.ST_RDONLY
         why = "is on a read-only file system" if is_read_only else "is a directory in which you may not write"

@@ -202,7 +202,7 @@ class OverlapPoint:
     batch_size: int
     processes: int
     threads: int  # of each process
-    gradients: list[tuple[int, float]]  # bytes, and the share of backward after which it is there; in that order
+    gradients: list[tuple[int, float]]  # (bytes, share of backward after which it is ready), in order
     all_reduce: list[tuple[int, float]]  # (nbytes, seconds) of the backend's own all_reduce, running alone
     overlap_slowdown: float  # additional seconds of backward per second of overlapped all_reduce
     copies_s: float  # copying all gradients into the buckets and back
@@ -210,7 +210,7 @@ class OverlapPoint:
 
     def __post_init__(self) -> None:
         if not self.gradients or not self.all_reduce:
-            raise InputError("what overlaps needs gradients and the times of an all_reduce")
+            raise InputError("an overlap point must have gradients and all_reduce times; calibrate again")
 
 
 @dataclass(frozen=True)
@@ -286,7 +286,7 @@ class Calibration:
         Raise InputError for a calibration without a pair of hosts.
         """
         if self.pair is None:
-            raise InputError("the calibration has no pair of hosts, so it does not know what software takes")
+            raise InputError("the calibration has no pair of hosts, so its software times are unknown")
         slower = [replace(entry, phases=entry.phases.times(times)) for entry in self.compute]
         return replace(self, pair=replace(self.pair, software=times), compute=slower, parts=[])
 

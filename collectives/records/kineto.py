@@ -128,7 +128,7 @@ def read_profile(path: Path | str | Sequence[Path | str]) -> Trace:
     rows = [span for profile in profiles for span in _spans(profile, first)]
     if not rows:
         raise InputError(
-            f"{_files(path)[0]}: no phase in it: neither a collective, nor backward, optimizer or record_function"
+            f"{_files(path)[0]}: contains no phases; expected a collective, backward, optimizer or record_function"
         )
     begin = min(span.begin for span in rows)
     rows = [span._replace(begin=span.begin - begin, end=span.end - begin) for span in rows]
@@ -158,7 +158,7 @@ def read_phase_times(path: Path | str) -> PhaseTimes:
     first = min((event.begin for event in profile.slices), default=0)
     spans = sorted(_spans(profile, first), key=lambda span: span.begin)
     if not spans:
-        raise InputError(f"{path}: no phase in it: neither a collective, nor backward, optimizer or record_function")
+        raise InputError(f"{path}: contains no phases; expected a collective, backward, optimizer or record_function")
     on_gpu = _on_gpu(profile, spans, first)
     seconds: dict[str, dict[int, float]] = {}
     for span in on_gpu or spans:

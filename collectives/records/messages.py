@@ -239,7 +239,7 @@ def _read_routes(plain: object) -> MessageRoutes:
     table = take(plain, ("names", "count", "nodes", "first", "node"), "routes")
     names, count, nodes = table["names"], table["count"], table["nodes"]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError("routes.names: they are not a list of texts")
+        raise ValueError("routes.names: must be a list of strings")
     for name, number in (("count", count), ("nodes", nodes)):
         check_rows(number, f"routes.{name}")
     first = read_column(table["first"], np.int64, count + 1, "routes.first")

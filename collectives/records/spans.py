@@ -85,7 +85,7 @@ class Spans(Columnar[Span]):
         table = dict(take(plain, ("rows", "columns", "names")))
         names = table.pop("names")
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise ValueError("names: they are not a list of texts")
+            raise ValueError("names: must be a list of strings")
         columns = read_columns(table, cls.COLUMNS)
         for number in np.flatnonzero(columns["name"] >= len(names))[:1].tolist():
             raise ValueError(f"columns: name.{number}: {columns['name'][number]} is none of {len(names)} names")

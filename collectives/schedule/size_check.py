@@ -62,11 +62,9 @@ def check_operations(algorithm: Algorithm, world_size: int, root: int = 0) -> No
     operations = estimate_operations(algorithm, world_size, root)
     excess = (
         f"{algorithm.full_name}, world size {world_size}: about {operations:,} operations ({operations // 2:,} "
-        "messages) or more would take minutes and gigabytes to write down"
+        "messages) or more would take minutes and gigabytes to build"
     )
-    check_fits(
-        operations, Gigabyte.TABLED, excess, "ask for an algorithm in which all ranks say the same, such as ring"
-    )
+    check_fits(operations, Gigabyte.TABLED, excess, "ask for an algorithm in which all ranks do the same, such as ring")
 
 
 @lru_cache(maxsize=64)

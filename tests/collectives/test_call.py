@@ -289,7 +289,7 @@ def test_buffers_must_match_the_call():
     simcomm.run(call, STAR, buffers=buffers)
     assert all((buffer == 3).all() for buffer in buffers)
     for wrong in (np.zeros(5, np.float32), np.zeros(4)):
-        with pytest.raises(InputError, match="buffers are not of 4 elements of float32"):
+        with pytest.raises(InputError, match="buffers must have 4 elements of float32"):
             simcomm.run(call, STAR, buffers=[wrong.copy() for _ in range(4)])
 
 

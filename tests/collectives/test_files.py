@@ -86,7 +86,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 UNWRITABLE = {
     "is a directory; name a file to write": ".",
-    "the kernel makes up what is in /proc": "/proc/new",
+    "/proc is a virtual directory of the kernel": "/proc/new",
     "cannot be written: File name too long": "n" * 300,
     "cannot be written: Not a directory": "file/new",
     "cannot be written: embedded null": "a\0b",

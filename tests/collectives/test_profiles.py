@@ -102,7 +102,7 @@ def test_profile_is_read_when_its_times_count_from_1970(since: float, tmp_path: 
     [
         ([], "it has no list of traceEvents"),
         ({"traceEvents": {}}, "it has no list of traceEvents"),
-        ({"traceEvents": []}, "no phase in it"),
+        ({"traceEvents": []}, "contains no phases"),
         ({"traceEvents": [3]}, "traceEvents.0 is 3"),
         ({"traceEvents": [slice_("x", 0, 1) | {"ts": "now"}]}, "traceEvents.0 has 'now' as ts"),
         ({"traceEvents": [slice_("x", 0, 1) | {"ts": True}]}, "traceEvents.0 has True as ts"),

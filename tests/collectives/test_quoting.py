@@ -52,13 +52,13 @@ def test_title_must_be_printable(key: str, tmp_path: Path) -> None:
     if not head:
         more = '[[what_if]]\ntitle = "a\\u202eb"\nfaults.rank = [{ rank = 0, slowdown = 2 }]\n'
         file.write_text(f"{file.read_text()}\n{more}")
-    with pytest.raises(InputError, match=r"s\.toml: .*title is 'a\\u202eb'; give letters that can be shown"):
+    with pytest.raises(InputError, match=r"s\.toml: .*title is 'a\\u202eb'; give printable characters"):
         load(str(file))
 
 
 def test_trace_names_must_be_printable() -> None:
     for fields in ({"title": TURNED}, {"title": "a", "nodes": [TURNED]}):
-        with pytest.raises(InputError, match="give letters that can be shown on a line"):
+        with pytest.raises(InputError, match="give printable characters"):
             Trace(**{"kind": "predicted", "world_size": 1, "elapsed": 1.0, **fields})  # type: ignore[arg-type]
 
 

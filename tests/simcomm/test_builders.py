@@ -232,5 +232,5 @@ def test_public_names_of_simcomm_exist_and_are_sorted():
 def test_too_large_network_is_rejected_before_it_is_built(build, arguments, monkeypatch):
     monkeypatch.setattr(topologies, "add_link", lambda *_: pytest.fail("a link was added"))
     monkeypatch.setattr(topologies, "empty_graph", lambda *_: pytest.fail("a graph was made"))
-    with pytest.raises(TooLarge, match="links is too large; up to 450,000 will do"):
+    with pytest.raises(TooLarge, match="links is too large; the limit is 450,000"):
         build(*arguments, *LINK)

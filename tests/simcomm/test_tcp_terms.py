@@ -326,5 +326,5 @@ def test_too_many_segments_are_rejected(monkeypatch: pytest.MonkeyPatch):
         simcomm.run("all_reduce/ring", star(4, TcpTerms()), 16 << 20, engine="compiled")
     assert simcomm.run("all_reduce/ring", star(4, TcpTerms(window=4e4)), 1 << 20, engine="compiled").elapsed > 0
     monkeypatch.setattr("collectives.budget.Gigabyte.PLANNED", 20)
-    with pytest.raises(TooLarge, match=r"its 24 messages .* one by one over TCP; up to 20 will do"):
+    with pytest.raises(TooLarge, match=r"its 24 messages .* one by one over TCP; the limit is 20"):
         simcomm.run("all_reduce/ring", star(4, TcpTerms()), 1 << 20, engine="compiled")

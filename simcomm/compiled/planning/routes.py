@@ -183,7 +183,7 @@ def _check_number(routes: int, counts: LongInts, number: int, messages: int, lin
         times = (number + ROOM * messages) / allowed(Gigabyte.TOGETHER)
         raise TooLarge(
             f"{routes:,} routes with up to {int(counts.max()):,} links that messages share have {number:,} pairs "
-            f"of links next to {messages:,} messages; up to {most:,} will do; {ways_out(times, SHORTER_ROUTES)}"
+            f"of links next to {messages:,} messages; the limit is {most:,}; {ways_out(times, SHORTER_ROUTES)}"
         )
 
 
