@@ -69,7 +69,7 @@ def test_root_class_is_proved_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 
 @pytest.mark.parametrize("root", range(12))
-def test_mistake_at_one_root_is_found(root: int, tmp_path: Path) -> None:
+def test_program_wrong_at_one_root_is_found(root: int, tmp_path: Path) -> None:
     (algorithm,) = load_file(
         chain_file(tmp_path, f"world_size >= 10 and root == {root} and position == world_size - 1")
     )

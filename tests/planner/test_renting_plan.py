@@ -211,7 +211,7 @@ def test_plan_reports_a_price_of_a_device_as_unused(scenario: str) -> None:
     assert answer.notes[-1].startswith("training.price_per_hour (2.5) is not used")
 
 
-def test_plan_of_spot_prices_alone_asks_for_spot(scenario: str, tmp_path: Path) -> None:
+def test_plan_with_only_spot_prices_suggests_spot(scenario: str, tmp_path: Path) -> None:
     heading, *rows = (Path(prices.__file__).parent / "prices.csv").read_text().splitlines()
     at = heading.split(",").index("Price")
     cells = next(row.split(",") for row in rows if row.split(",")[at + 1])

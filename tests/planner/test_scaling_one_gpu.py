@@ -133,7 +133,7 @@ def test_rate_does_not_depend_on_the_order_of_known_rates() -> None:
     assert first.rate == pytest.approx(other.rate, rel=1e-6)
 
 
-def test_gpu_type_is_judged_without_its_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_type_is_predicted_without_its_own_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever V100s are published to do, what is judged from is on other types."""
     seen = list[set[str]]()
 

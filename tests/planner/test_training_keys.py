@@ -74,7 +74,7 @@ def check(folder: Path, text: str, key: str, value: str, *more: str) -> None:
         assert key.rpartition(".")[2] in str(error).partition(": ")[2], error
 
 
-def test_each_key_of_a_training_is_tried() -> None:
+def test_training_keys_are_all_parametrized() -> None:
     assert {*TrainingSection.model_fields} == TRAINING.keys() | OF_RUNS
     assert {field.name for field in fields(Parallelism)} == PARALLELISM.keys()
     assert {*ComputeSection.model_fields} == COMPUTE.keys() | PHASES.keys()
@@ -88,23 +88,23 @@ NOT_TRIED = {  # image_shape and dataset trace the model, which takes seconds
 @pytest.mark.parametrize(
     ("text", "key"), [(text, key) for text in NOT_TRIED for key in TRAINING if key not in NOT_TRIED[text]]
 )
-def test_key_of_a_training_has_an_effect_or_is_refused(tmp_path: Path, text: str, key: str) -> None:
+def test_training_key_has_an_effect_or_is_rejected(tmp_path: Path, text: str, key: str) -> None:
     check(tmp_path, text, f"training.{key}", TRAINING[key])
 
 
 @pytest.mark.parametrize("key", PARALLELISM)
-def test_key_of_a_mesh_has_an_effect_or_is_refused(tmp_path: Path, key: str) -> None:
+def test_mesh_key_has_an_effect_or_is_rejected(tmp_path: Path, key: str) -> None:
     more = ["training.parallelism.pipeline=2"] * (key == "schedule")
     check(tmp_path, LANGUAGE, f"training.parallelism.{key}", PARALLELISM[key], *more)
 
 
 @pytest.mark.parametrize("key", COMPUTE)
-def test_source_of_compute_times_has_an_effect_or_is_refused(tmp_path: Path, key: str) -> None:
+def test_compute_source_has_an_effect_or_is_rejected(tmp_path: Path, key: str) -> None:
     check(tmp_path, IMAGES, f"training.compute.{key}", COMPUTE[key])
 
 
 @pytest.mark.parametrize("key", PHASES)
-def test_stated_phase_has_an_effect_or_is_refused(tmp_path: Path, key: str) -> None:
+def test_stated_phase_has_an_effect_or_is_rejected(tmp_path: Path, key: str) -> None:
     check(tmp_path, STATED, f"training.compute.{key}", PHASES[key])
 
 
@@ -113,6 +113,6 @@ def test_key_of_a_machine_has_an_effect_on_a_training(tmp_path: Path, key: str) 
     check(tmp_path, LANGUAGE, key, MACHINES[key])
 
 
-def test_variable_batches_are_refused_where_no_rank_waits() -> None:
+def test_variable_batches_are_rejected_if_no_rank_waits() -> None:
     with pytest.raises(InputError, match="variable_batches only applies to described GPUs; remove it"):
         ringlab.predict_devices("star8", [4], "training.compute={rate=300.0}", "training.variable_batches=true")
