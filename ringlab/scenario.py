@@ -284,7 +284,7 @@ def _add_algorithms(loaded: scenarios.LoadedScenario, added: Sequence[Algorithm]
         find_algorithm(algorithm, comparison.name)
         if algorithm.label in labels:
             raise InputError(
-                f"{loaded.path}: it has an algorithm called {algorithm.label}; pass @algorithm another name="
+                f"{loaded.path}: duplicate algorithm name {algorithm.label}; pass @algorithm another name="
             )
         labels.append(algorithm.label)
     return replace(loaded, collective=replace(comparison, algorithms=(*comparison.algorithms, *added)))

@@ -256,7 +256,7 @@ def _check_kind(value: object) -> object:
         for key in value if not kinds else ():
             if key not in known:
                 raise InputError(f"unknown key {key}; {suggest(key, known)}")
-        problem = f"{' and '.join(kinds)} exclude each other" if kinds else "the kind of cluster is missing"
+        problem = f"{' and '.join(kinds)} are mutually exclusive" if kinds else "the kind of cluster is missing"
         raise InputError(
             f'{problem}; set exactly one of preset = "this-machine", topology = "star" with hosts, bandwidth '
             "and latency, system with a system description, or [[cluster.link]] tables"

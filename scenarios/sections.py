@@ -73,7 +73,7 @@ class PlanSection(Section):
     @model_validator(mode="after")
     def _check_target(self) -> Self:
         if self.target_samples is not None and self.target_tokens is not None:
-            raise InputError("target_samples and target_tokens exclude each other; remove one of them")
+            raise InputError("target_samples and target_tokens are mutually exclusive; remove one of them")
         return self
 
 

@@ -109,7 +109,7 @@ class Executor:
         self.call, self.rank, self.world_size = call, rank, world_size
         self.dtype: torch.dtype = getattr(torch, call.dtype)
         if op not in COMBINE:
-            raise InputError(f"op {op!r} is not known; there are {', '.join(OPS)}")
+            raise InputError(f"unknown op {op!r}; use one of {', '.join(OPS)}")
         check_applies(algorithm, op=op != "sum", root=call.root != 0)
         if algorithm.spec.reduces:
             _check_reduces(op, self.dtype)

@@ -49,7 +49,7 @@ class OwnCollective:
     def __init__(self, call: CollectiveCall, rank: int, world_size: int, device: torch.device | str = "cpu") -> None:
         """Allocate the result buffer. Raise InputError for an unknown operator or shards of unequal length."""
         if call.op not in REDUCE:
-            raise InputError(f"op {call.op!r} is not known; there are {', '.join(OPS)}")
+            raise InputError(f"unknown op {call.op!r}; use one of {', '.join(OPS)}")
         check_length(call.algorithm, call.elements, world_size)
         self.call, self.rank, self.world_size = call, rank, world_size
         averages = call.op == "mean" and torch.device(device).type == "cuda"

@@ -58,7 +58,7 @@ def op_name(op: Op) -> str:
     names = [name for known, name in _OP_NAMES if is_torchs and op == known]
     if not names:
         supported = ", ".join(name for _, name in _OP_NAMES)
-        raise InputError(f"op {op} is not known; there are {supported}, as a string or ReduceOp")
+        raise InputError(f"unknown op {op}; use one of {supported}, as a string or ReduceOp")
     return names[0]
 
 
@@ -92,7 +92,7 @@ def find_root(group: Group, root: int | None, in_group: int | None, name: str) -
     if in_group is None:
         return _number_in_group(members, 0 if root is None else root)
     if root is not None:
-        raise InputError(f"{name} is {root!r} and group_{name} is {in_group!r}; can't specify both")
+        raise InputError(f"{name} is {root!r} and group_{name} is {in_group!r}; pass only one of them")
     if not isinstance(in_group, int):
         raise WrongType(f"group_{name} must be an integer, not {in_group!r}")
     if not 0 <= in_group < len(members):

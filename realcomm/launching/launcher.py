@@ -135,7 +135,7 @@ def check_launch(world_size: int, backend: str, timeout: float) -> None:
     if not isinstance(timeout, int | float) or timeout <= 0:
         raise InputError(f"timeout must be a positive number of seconds, not {quote(timeout)}")
     if backend not in ("gloo", "nccl"):
-        raise InputError(f"backend {quote(backend)} is not known; there are gloo (CPUs) and nccl (GPUs)")
+        raise InputError(f"unknown backend {quote(backend)}; use gloo (CPUs) or nccl (GPUs)")
     if backend == "nccl":
         import torch
 

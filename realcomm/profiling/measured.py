@@ -112,7 +112,7 @@ def _processor() -> str:
 
 def _find_device(name: str) -> torch.device:
     if name not in ("cpu", "cuda") and not name.startswith("cuda:"):
-        raise InputError(f"device {quote(name)} is not known; use cpu, cuda or cuda:1")
+        raise InputError(f"unknown device {quote(name)}; use cpu, cuda or cuda:1")
     if name != "cpu" and not torch.cuda.is_available():
         raise InputError(f"device {quote(name)}: torch sees no GPU here; use cpu, or profile on a machine with a GPU")
     number = name.partition(":")[2]

@@ -192,9 +192,7 @@ def _check_sizes(source: ModelSource, model: nn.Module) -> None:
         if any(map(nn.parameter.is_lazy, _own(module))):
             kind = type(module).__name__
             advice = f"use a {kind.removeprefix('Lazy')} with its sizes"
-            raise InputError(
-                f"model {quote(source.name)}: layer {name} is a {kind}, whose size is not known yet; {advice}"
-            )
+            raise InputError(f"model {quote(source.name)}: layer {name} is a {kind}, whose size is not set; {advice}")
 
 
 def _untraceable(source: ModelSource, done: str, error: Exception) -> InputError:

@@ -68,8 +68,8 @@ class Checkpoint:
             images, own_images = ranks * settings["batch_size"], world_size * training["batch_size"]
             if int(training.get("sync_every") or 1) > 1 or images != own_images:
                 raise InputError(
-                    f"{self.path} has {ranks} ranks and {images} images a step, but this run has {world_size} ranks "
-                    f"and {own_images} images; start {ranks} ranks, or keep the images a step with "
+                    f"{self.path} has {ranks} ranks and {images} images per step, but this run has {world_size} ranks "
+                    f"and {own_images} images; start {ranks} ranks, or keep the images per step with "
                     "training.global_batch_size (without sync_every, which gives each rank its own weights)"
                 )
             settings["batch_size"] = training["batch_size"]

@@ -42,7 +42,7 @@ def find_layout(folder: Path) -> tuple[str, Path]:
             if where.name == layout and where.is_dir():
                 return layout, where
     raise InputError(
-        f"{folder}: CIFAR-10 is not there; pass the folder that contains {PYTHON} or {BINARY}, unpacked from "
+        f"{folder}: CIFAR-10 not found; pass the folder that contains {PYTHON} or {BINARY}, unpacked from "
         "cifar-10-python.tar.gz or cifar-10-binary.tar.gz of https://www.cs.toronto.edu/~kriz/cifar.html"
     )
 

@@ -40,7 +40,7 @@ def check_model_name(text: str) -> None:
     names = [*TRANSFORMERS, *known]
     is_name = not (":" in text or "/" in text or text.endswith(".py"))
     near = f"{suggest(text, names)}; or " if is_name and close_names(text, names) else ""
-    raise InputError(f"model {quote(text)} is not known; {near}use {ACCEPTED}")
+    raise InputError(f"unknown model {quote(text)}; {near}use {ACCEPTED}")
 
 
 def torchvision_models() -> Iterator[str]:

@@ -48,7 +48,7 @@ def count_steps(training: Training, images: Callable[[], int], world_size: int, 
     if available < 1:
         needed = world_size * training.batch_size
         raise InputError(
-            f"batch_size {training.batch_size} on {world_size} ranks takes {needed} images a step, but "
+            f"batch_size {training.batch_size} on {world_size} ranks needs {needed} images per step, but "
             f"{training.dataset} has {number} for training; use at most {number // world_size}"
         )
     return in_epoch, available if steps is None else min(steps, available)

@@ -66,7 +66,7 @@ def find_source(training: TrainingSection, batch: int) -> ComputeSource:
     if compute.loading:
         raise InputError(
             "loading only applies to ranks of this machine; remove it, and set training.loader_rate to the samples/s "
-            "that the loaders of a host make"
+            "that the loaders of one host deliver"
         )
     return ComputeSource(compute.rate, compute.gpu, compute.phases, batch, is_profiled=compute.profile is not None)
 

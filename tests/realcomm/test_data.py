@@ -68,7 +68,7 @@ def test_cifar10_without_a_folder_is_synthetic_with_a_note():
 
 def test_missing_cifar10_names_the_folder_and_accepted_files(tmp_path):
     for folder in (tmp_path, tmp_path / "nowhere", Path("/proc/self")):
-        with pytest.raises(InputError, match=rf"{folder}: CIFAR-10 is not there.*-py or cifar-10-batches-bin"):
+        with pytest.raises(InputError, match=rf"{folder}: CIFAR-10 not found.*-py or cifar-10-batches-bin"):
             load("cifar10", train=True, folder=folder)
 
 

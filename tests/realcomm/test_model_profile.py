@@ -141,7 +141,7 @@ def test_model_of_a_file_is_traced_or_rejected(tmp_path: Path) -> None:
     assert (fine.parameters, fine.forward_flops) == (15, 24)
     with pytest.raises(InputError, match=r"cannot be traced .* must not read values"):
         profile_on_meta(find_model(f"{path}:build", (4,)))
-    with pytest.raises(InputError, match="layer 1 is a LazyLinear, whose size is not known yet; use a Linear with"):
+    with pytest.raises(InputError, match="layer 1 is a LazyLinear, whose size is not set; use a Linear with"):
         profile_on_meta(find_model(f"{path}:lazy"))
     with pytest.raises(InputError, match="returns int"):
         profile_on_meta(find_model(f"{path}:nothing", (4,)))
@@ -158,8 +158,8 @@ def test_model_of_a_file_is_traced_or_rejected(tmp_path: Path) -> None:
         (SMALL.replace("heads=2", "heads=3"), "width 8 must be a multiple of heads 3"),
         ("resnet51", "did you mean"),
         ("gpt2-xxl", "did you mean gpt2-xl"),
-        ("nonsense", "is not known; use a torchvision model"),
-        ("folder/model", "not known"),
+        ("nonsense", "unknown model 'nonsense'; use a torchvision model"),
+        ("folder/model", "unknown model"),
     ],
 )
 def test_unknown_model_name_is_rejected(text: str, message: str) -> None:
@@ -226,7 +226,7 @@ def test_gpu_times_are_kernel_times(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"batch_size": 2, "device": "tpu"}, "device 'tpu' is not known"),
+        ({"batch_size": 2, "device": "tpu"}, "unknown device 'tpu'"),
         ({"batch_size": 2, "precision": "int3"}, "precision 'int3'"),
         ({"dataset": "digits"}, "--batch-size 32"),
         ({"shape": "3,0"}, "--shape '3,0'"),

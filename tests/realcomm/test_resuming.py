@@ -78,7 +78,7 @@ def test_other_rank_counts_need_the_same_global_batch(scenario: Path):
     half = small(gradient_sync=RING, batch_size=4, checkpoints="kept")
     (note,) = find_start(half, 4, "auto").notes
     assert "resumes from kept/ring/step-00000010.pt (step 10, epoch 1), on 4 ranks instead of 2: steps have" in note
-    with pytest.raises(InputError, match="has 2 ranks and 16 images a step, but this run has 3 ranks and 12 images"):
+    with pytest.raises(InputError, match="has 2 ranks and 16 images per step, but this run has 3 ranks and 12 images"):
         find_start(half, 3, "auto")
     keep(scenario / "local" / "ring", 10, sync_every=2)
     with pytest.raises(InputError, match=r"without sync_every, which gives each rank its own weights"):
@@ -230,7 +230,7 @@ def keep(folder: Path, step: int, world_size: int = 2, **changed: object) -> Pat
         (["--resume", "ring.toml"], "ring.toml is not a checkpoint, or is truncated: BadZipFile"),
         (
             ["--resume", "auto", "--set", "cluster.world_size=3"],
-            "has 2 ranks and 16 images a step, but this run has 3 ranks and 24 images; start 2 ranks, or keep",
+            "has 2 ranks and 16 images per step, but this run has 3 ranks and 24 images; start 2 ranks, or keep",
         ),
         (["--resume", "auto", "--set", "training.images=1000"], "images is 1437 there and 1000 here"),
         (["--resume", "auto", "--set", "training.model=resnet34"], "model is 'resnet18' there and 'resnet34' here"),

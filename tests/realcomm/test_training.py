@@ -195,7 +195,7 @@ def no_launch(monkeypatch):
         ({"num_workers": -1}, "num_workers is -1"),
         ({"random_crop": 33}, "random_crop is 33, and images are 32 x 32; give less"),
         ({"flip": "yes"}, "flip is 'yes'; give True or False"),
-        ({"batch_size": 1000}, "2000 images a step, but digits has 1437.*at most 718"),
+        ({"batch_size": 1000}, "2000 images per step, but digits has 1437.*at most 718"),
     ],
 )
 def test_invalid_training_is_rejected_before_any_process_starts(changed, message):

@@ -183,7 +183,7 @@ def test_sweep_of_a_local_function_stays_in_this_process(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ((through_rank_0,), "star8.toml: it has an algorithm called ring; pass @algorithm another name="),
+        ((through_rank_0,), "star8.toml: duplicate algorithm name ring; pass @algorithm another name="),
         (
             ("collective.name=broadcast", "collective.algorithms=['naive']", through_rank_0),
             "not an algorithm for broad",

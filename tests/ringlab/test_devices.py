@@ -253,7 +253,7 @@ def test_devices_without_memory_are_left_out_or_rejected() -> None:
             [8],
             "framework = 'nemo' only applies to language models",
         ),
-        (["training.model='gpt3'"], [8], r"gpt2_xl\.toml: training: model 'gpt3' is not known; did you mean gpt2"),
+        (["training.model='gpt3'"], [8], r"gpt2_xl\.toml: training: unknown model 'gpt3'; did you mean gpt2"),
         (["training.parallelism={tensor = 5}"], [1], "pipeline 1 for 1 device; give"),
         (["training.parallelism={tensor = 4}"], [1, 4], "tensor must divide the 25 heads .*, not 4"),
         (["training.compute={gpu = 'H1000'}"], [8], r"gpt2_xl\.toml: training\.compute: GPU 'H1000' is not in the"),

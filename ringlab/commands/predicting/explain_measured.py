@@ -127,7 +127,7 @@ def explain_measured(
     check_path("file", file)
     values = read_keys("--set", parse_keys(check_sequence("keys", keys, of="texts like 'nodes=2'")))
     if scenario is not None and not isinstance(scenario, LoadedScenario):
-        raise InputError(f"scenario is {quote(scenario)}; give a scenario, as of ringlab.load")
+        raise InputError(f"scenario must be the result of ringlab.load, not {quote(scenario)}")
     if scenario is not None and values:
         raise InputError("keys describe a machine without a scenario; override keys of the scenario instead")
     system = None if scenario is None else system_of_scenario(scenario, "--measured")
@@ -148,8 +148,8 @@ def explain_measured(
                 notes |= dict.fromkeys(predicted.notes)
     if not tables:
         raise InputError(
-            f"{file}: no row has bytes to send and a time, or a busbw and a known number of ranks; give larger sizes "
-            "(-b, -e), or pass for example --set nodes=1 --set gpus=8"
+            f"{file}: no row has a positive size and a time (or a busbw and a known number of ranks); measure "
+            "larger sizes (-b, -e), or pass for example --set nodes=1 --set gpus=8"
         )
     finding = _conclude(tables)
     skipped = tuple(reason for _, reason in output.skipped)

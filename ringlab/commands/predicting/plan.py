@@ -82,7 +82,7 @@ def command(
     """Find the cheapest instance types for a training run, by deadline and budget."""
     check_outputs(json_to, plot)
     if options.target_samples is not None and size.target_tokens is not None:
-        raise InputError("--target-samples and --target-tokens exclude each other; remove one of them")
+        raise InputError("--target-samples and --target-tokens are mutually exclusive; remove one of them")
     answer = plan(scenario, *(set_keys or ()), *size.overrides, **vars(options), progress=TerminalProgress())
     deliver(answer, json_to, draw_to(answer, plot, json_to), explain=explain)
 
@@ -248,7 +248,7 @@ def plan(
     """
     options, when = PlanOptions(**fields), date.today() if today is None else today
     if not isinstance(when, date):
-        raise InputError(f"today is {quote(when)}; give a datetime.date")
+        raise InputError(f"today must be a datetime.date, not {quote(when)}")
     planned = read_planned_training(str(scenario), overrides)
     wanted = options.applied(planned.plan)
     with refusals_about(f"{planned.path}: training"):
