@@ -72,6 +72,12 @@ def shared_clock_offset() -> float:
     return offset.seconds
 
 
+def shared_instant() -> float:
+    """Return one instant on all ranks, in seconds of each rank's ``perf_counter``. All ranks call this together."""
+    offset = shared_clock_offset()
+    return max_over_ranks(perf_counter() + offset) - offset
+
+
 def start_after(took: float, world_size: int) -> float:
     """Return the lead before a common start, given that earlier agreements ``took`` this many seconds.
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from collectives.catalogue import find_algorithm
@@ -17,6 +16,7 @@ from realcomm.execution.executor import execute
 from realcomm.execution.group_memory import host_barrier
 from realcomm.launching.group import own_device
 from realcomm.launching.status import report_progress, set_status, tell_by
+from realcomm.measuring.rank_measurement import shared_instant
 from realcomm.training.datasets import Batch, Shard, held_out_batches, load_next
 from realcomm.training.gradient_sync import DuringBackward, GradientSync, LocalSteps, TorchsOwn, make_sync, no_sync
 from realcomm.training.models import build_model
@@ -90,8 +90,7 @@ class RunningTraining:
         set_status(f"waiting for all ranks before training step {self.done}")
         if self.rank == 0 and self.done == self._first > 0:
             report_progress(self.done, 0, f"resuming from step {self.done}")  # the rest is counted from here
-        dist.barrier()  # all ranks' stopwatches continue together
-        self.watch.resume()
+        self.watch.resume(shared_instant())  # all ranks' stopwatches continue together
         tell_by(PHASES, self.watch.absolute_spans)
         remain = self.shard.steps - self.done
         try:

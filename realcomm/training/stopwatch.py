@@ -56,9 +56,9 @@ class Stopwatch:
         """Stop until ``resume``."""
         self._paused = self.seconds(self.now())
 
-    def resume(self) -> None:
-        """Continue from the time of the pause."""
-        self._origin += self.seconds(self.now()) - self._paused
+    def resume(self, instant: float | None = None) -> None:
+        """Continue from the time of the pause, as of ``instant`` in seconds of ``time.perf_counter``. Default: now."""
+        self._origin += (self.seconds(self.now()) if instant is None else instant) - self._paused
 
     def start(self) -> None:
         """Begin a step."""
