@@ -214,7 +214,10 @@ def test_impossible_columns_are_rejected(
             "routes.first: it does not go",
         ),
         ({"routes": {"names": ["a"], "count": 1, "nodes": 1, "first": [0, 1], "node": [1]}}, "routes.node: 1 is none"),
-        ({"routes": {"names": [3], "count": 0, "nodes": 0, "first": [0], "node": []}}, "routes.names: they are not a"),
+        (
+            {"routes": {"names": [3], "count": 0, "nodes": 0, "first": [0], "node": []}},
+            "routes.names: must be a list of strings",
+        ),
         ({"more": 1}, "messages: 'more' is not a key; there are rows, columns, routes"),
     ],
 )

@@ -118,7 +118,7 @@ def a_lock_that_leads_elsewhere(path: Path) -> None:
         (os.mkfifo, "is not a directory"),
         (a_lock_that_is_a_pipe, r"\.lock is a pipe"),
         (a_lock_that_leads_elsewhere, r"\.lock is a device"),
-        (lambda path: path.symlink_to("/proc/self"), "the kernel makes up"),
+        (lambda path: path.symlink_to("/proc/self"), "virtual directory of the kernel"),
     ],
 )
 def test_checkpoint_folder_must_be_a_directory(make, message, tmp_path: Path):

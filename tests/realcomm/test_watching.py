@@ -248,7 +248,7 @@ def test_run_restarted_by_torchrun_continues_its_metrics(tmp_path, monkeypatch):
     [
         (lambda path: path.write_text(""), "is not a directory; use a directory for --log-dir"),
         (lambda path: path.symlink_to(path), "is not a directory|Too many levels"),
-        (lambda path: path.symlink_to("/proc/self"), "the kernel makes up"),
+        (lambda path: path.symlink_to("/proc/self"), "virtual directory of the kernel"),
         (lambda path: (path / "metrics.jsonl").mkdir(parents=True), "is a directory"),
         (make_pipe, "is a pipe"),
         (lambda path: (path.mkdir(), (path / ".in-use").symlink_to("../precious")), r"\.in-use is not a regular file"),

@@ -542,7 +542,7 @@ def _of_ringlab(folder: Path, files: Mapping[str, Path]) -> dict[str, Trial]:
         "plan": Trial(
             ringlab.plan, lambda: {**plan, "target_samples": 1e8},
             {"scenario": "star8", "overrides": (), "progress": Heard(), "today": date(2020, 1, 1),
-             "asked": Given({"budget": 1.0}, {})},
+             "fields": Given({"budget": 1.0}, {})},
         ),
         "plot": Trial(
             ringlab.plot, lambda: {"kind": "path", "source": star, "path": folder / "d.png"},

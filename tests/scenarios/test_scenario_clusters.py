@@ -146,5 +146,5 @@ def test_what_if_networks_share_one_memory_limit(tmp_path: Path, monkeypatch: py
         assert len(load(path).what_ifs) == 3
     assert counting.call_count == 3  # the own one, the star and the ring, each once
     monkeypatch.setattr(Gigabyte, "LINKS", 4 + 24)
-    with pytest.raises(InputError, match=r"what_if\.2: 3 networks with \d\d links in total take .* up to \d\d will"):
+    with pytest.raises(InputError, match=r"what_if\.2: 3 networks with \d\d links in total take .* the limit is \d\d;"):
         load(path)

@@ -90,7 +90,7 @@ def test_missing_calibration_is_rejected():
         simcomm.train(job("ring", None), STAR, calibration=calibration(2, []))
     with pytest.raises(InputError, match="only supported on this machine"):
         simcomm.train(Training(None, compute=PHASES), STAR)
-    with pytest.raises(InputError, match="for 2 ranks, and 3 ranks of this machine has 3"):
+    with pytest.raises(InputError, match="for 2 ranks, but 3 ranks of this machine has 3"):
         simcomm.run("all_reduce/ring", simcomm.this_machine(3), 8, calibration=calibration(2, []))
 
 

@@ -363,7 +363,7 @@ def test_fake_run_rejects_data_dependent_programs(virtual: VirtualRuns, tmp_path
     program.write_text("import torch\nx = torch.randn(4)\nif (x > 0).any():\n    print(x)\n")
     (finding,) = virtual(program, 1, fake=True).outcome.findings
     assert "run it without --fake" in finding.text and "deciding.py:3" in finding.text
-    with pytest.raises(InputError, match="if `fake` is set, not .measured"):
+    with pytest.raises(InputError, match=r"if `fake` is set, not .measured"):
         VirtualOptions(UserProgram("x.py"), 4, star(4), compute="measured", fake=True)
     with pytest.raises(InputError, match="ascending ranks from 0 to at most 3, not"):
         VirtualOptions(UserProgram("x.py"), 4, star(4), fake=True, only=(0, 4))
