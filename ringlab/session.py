@@ -179,9 +179,7 @@ class Session:
 
     def keep_if_none(self, calibration: Calibration) -> None:
         """Cache a calibration unless a fresh one for as many ranks exists. ``thorough`` ones cover few sizes."""
-        with inputs_protected():  # a file that was only inspected may be replaced
-            cached = find_cached(calibration.ranks, calibration.backend)
-        if cached is None:
+        if find_cached(calibration.ranks, calibration.backend) is None:
             self._cache(calibration)
 
     def _cache(self, calibration: Calibration) -> str:
@@ -199,7 +197,8 @@ class Session:
 def find_cached(ranks: int, backend: str) -> Calibration | None:
     """Return this machine's cached calibration if it is fresh and valid, else None."""
     try:
-        return cached_calibration(ranks, backend)
+        with inputs_protected():  # the command may replace the file
+            return cached_calibration(ranks, backend)
     except (InputError, OSError):
         return None
 

@@ -9,11 +9,12 @@ from unittest.mock import Mock
 import pytest
 
 from collectives.errors import InputError, RunFailed
-from collectives.records.calibration import Calibration, ComputePoint, FittedLine, MachineLoad
+from collectives.input_files import inputs_protected
+from collectives.records.calibration import Calibration, ComputePoint, FittedLine, MachineLoad, cache_file
 from collectives.training.workload import ComputePhases
 from realcomm.calibration.load import Counters, LoadWatch
 from ringlab.commands.predicting.predict import _offer_calibration
-from ringlab.session import Session
+from ringlab.session import Session, find_cached
 from scenarios import load
 from simcomm.uncertainty import MODEL, combine, disagreement, drift, find_noise
 
@@ -71,6 +72,15 @@ def test_noisy_calibration_is_saved_only_if_accepted(monkeypatch, tmp_path):
     assert [*tmp_path.rglob("*.json")] == []
     assert Session().calibrate(2, accept_noise=True)[1]
     assert len([*tmp_path.rglob("*.json")]) == 1
+
+
+def test_cached_calibration_that_was_read_is_replaced(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("realcomm.calibrate", lambda *_, **__: ONE)
+    ONE.write(cache_file(2))
+    with inputs_protected():  # as a command that finds the cached calibration insufficient
+        find_cached(2, "gloo")
+        assert Session().calibrate(2)[1] == str(cache_file(2))
 
 
 def test_ranks_do_not_count_as_other_processes(monkeypatch):
