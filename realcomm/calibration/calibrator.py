@@ -28,10 +28,11 @@ from realcomm.calibration.blocks import BesideTimes, BlockStep, Interval, RankBl
 from realcomm.calibration.calibration import CalibrationPlan, RankTurns, TrainingPlan
 from realcomm.execution.executor import Executor
 from realcomm.execution.group_memory import host_barrier
+from realcomm.execution.shared_clock import shared_clock_offset
 from realcomm.launching.group import own_device
 from realcomm.launching.status import report_progress, set_status
 from realcomm.measuring.probes import ProbeBench, QueueBench, probe_call, time_reduction
-from realcomm.measuring.rank_measurement import RunningMeasurement, shared_clock_offset, without_garbage_collection
+from realcomm.measuring.rank_measurement import RunningMeasurement, without_garbage_collection
 from realcomm.training.datasets import load_next
 from realcomm.training.gradient_sync import AfterBackward, Average
 from realcomm.training.models import build_model

@@ -23,12 +23,12 @@ from collectives.spec import Spec
 from collectives.step import Program, recv, reduce, send
 from collectives.units import format_size
 from realcomm.execution.executor import Executor
+from realcomm.execution.shared_clock import max_over_ranks
 from realcomm.launching.status import report_progress, set_status
 from realcomm.measuring.rank_measurement import (
     Interval,
     first_to_last,
     gather_intervals,
-    max_over_ranks,
     neutral_buffer,
     repetitions_within,
     time_together,

@@ -18,10 +18,10 @@ from collectives.step import Operation, Program, recv, recv_reduce, send
 from realcomm.execution.device_clock import device_clock, seconds_of
 from realcomm.execution.events import Event
 from realcomm.execution.executor import Executor
+from realcomm.execution.shared_clock import max_over_ranks
 from realcomm.launching.group import own_device
 from realcomm.measuring.rank_measurement import (
     Interval,
-    max_over_ranks,
     neutral_buffer,
     repetitions_within,
     time_together,

@@ -22,10 +22,10 @@ from realcomm.execution.device_clock import seconds_of
 from realcomm.execution.events import Event
 from realcomm.execution.executor import COMBINE
 from realcomm.execution.own_collective import OwnCollective, Runner, make_runner
+from realcomm.execution.shared_clock import clock_offset, max_over_ranks
 from realcomm.launching.group import own_device
 from realcomm.launching.status import report_progress, set_status
 from realcomm.measuring.collective_run import FOUND, RankFigures, RankMeasurement, TimedCall
-from realcomm.measuring.shared_clock import clock_offset
 
 LEAD_S = 1e-3  # from the agreement to the start, plus as much for each rank ...
 LATEST = 8  # ... or twice the slowest of this many agreements, if longer ...
@@ -62,20 +62,6 @@ def _agree_on_start() -> float:
         return _agree_on_start()
     _took.append(perf_counter() + offset.seconds - last)
     return float(last + start_after(took, dist.get_world_size()))
-
-
-def shared_clock_offset() -> float:
-    """Return the seconds to add to this rank's clock to get the shared one. All ranks call this together."""
-    offset = clock_offset()
-    if max_over_ranks(float(offset.is_stale(perf_counter))):
-        offset.measure(perf_counter)
-    return offset.seconds
-
-
-def shared_instant() -> float:
-    """Return one instant on all ranks, in seconds of each rank's ``perf_counter``. All ranks call this together."""
-    offset = shared_clock_offset()
-    return max_over_ranks(perf_counter() + offset) - offset
 
 
 def start_after(took: float, world_size: int) -> float:
@@ -119,13 +105,6 @@ def median_index(intervals: list[Interval]) -> int:
     """
     seconds = [end - begin for begin, end in intervals]
     return seconds.index(median_low(seconds))
-
-
-def max_over_ranks(seconds: float) -> float:
-    """Return the largest of all ranks' values, on every rank."""
-    most = torch.tensor([seconds], dtype=torch.float64, device=own_device())
-    dist.all_reduce(most, dist.ReduceOp.MAX)
-    return most.item()
 
 
 def sum_over_ranks(number: int) -> int:

@@ -14,9 +14,9 @@ from collectives.records.spans import PHASES as STEP_PHASES
 from collectives.training.workload import Buckets, ComputePhases, Training
 from realcomm.execution.executor import execute
 from realcomm.execution.group_memory import host_barrier
+from realcomm.execution.shared_clock import shared_instant
 from realcomm.launching.group import own_device
 from realcomm.launching.status import report_progress, set_status, tell_by
-from realcomm.measuring.rank_measurement import shared_instant
 from realcomm.training.datasets import Batch, Shard, held_out_batches, load_next
 from realcomm.training.gradient_sync import DuringBackward, GradientSync, LocalSteps, TorchsOwn, make_sync, no_sync
 from realcomm.training.models import build_model

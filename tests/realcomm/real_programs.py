@@ -23,7 +23,7 @@ from collectives.step import Kind, Operation, Program, Step, as_step, copy, recv
 from collectives.training.workload import Training
 from realcomm.calibration.blocks import BlockStep
 from realcomm.calibration.calibrator import CalibrationTraining
-from realcomm.execution import device_clock, events, nccl
+from realcomm.execution import device_clock, events, nccl, shared_clock
 from realcomm.execution.events import Event
 from realcomm.execution.executor import Executor, execute
 from realcomm.execution.gpu_progress import StepMark
@@ -352,7 +352,9 @@ def measure_by_unlike_clocks(
     def clock() -> float:
         return time.perf_counter() - 3600.0 * rank
 
-    places: list[tuple[object, str]] = [(module, "perf_counter") for module in (rank_measurement, events, device_clock)]
+    places: list[tuple[object, str]] = [
+        (module, "perf_counter") for module in (rank_measurement, shared_clock, events, device_clock)
+    ]
     for place, name in (*places, (device_clock.HostClock, "now")):
         setattr(place, name, staticmethod(clock))
     training = CalibrationTraining(Training(None, batch_size=2), rank, world_size, [])

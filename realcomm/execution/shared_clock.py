@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
+from time import perf_counter
 
 import torch
 import torch.distributed as dist
 
 from realcomm.execution.group_memory import host_group, keep_for
-from realcomm.launching.group import group_or_default
+from realcomm.launching.group import group_or_default, own_device
 
 ROUND_TRIPS = 8  # to rank 0; the shortest counts
 RENEWED_S = 5.0  # host clocks drift apart by up to some microseconds per second
@@ -61,3 +62,24 @@ def offset_of(round_trip: float, offset: float) -> float:
 def clock_offset() -> ClockOffset:
     """Return the cached offset of this rank's clock in the default group."""
     return keep_for(group_or_default(), "clock offset", ClockOffset)
+
+
+def shared_clock_offset() -> float:
+    """Return the seconds to add to this rank's clock to get the shared one. All ranks call this together."""
+    offset = clock_offset()
+    if max_over_ranks(float(offset.is_stale(perf_counter))):
+        offset.measure(perf_counter)
+    return offset.seconds
+
+
+def shared_instant() -> float:
+    """Return one instant on all ranks, in seconds of each rank's ``perf_counter``. All ranks call this together."""
+    offset = shared_clock_offset()
+    return max_over_ranks(perf_counter() + offset) - offset
+
+
+def max_over_ranks(seconds: float) -> float:
+    """Return the largest of all ranks' values, on every rank."""
+    most = torch.tensor([seconds], dtype=torch.float64, device=own_device())
+    dist.all_reduce(most, dist.ReduceOp.MAX)
+    return most.item()
