@@ -1,6 +1,5 @@
 """The clock that all ranks share: rank 0's ``time.perf_counter``. Its zero differs from host to host."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 from time import perf_counter
@@ -23,11 +22,11 @@ class ClockOffset:
     seconds: float = 0.0
     measured: float = -inf  # when it was measured, on this rank's clock
 
-    def is_stale(self, clock: Callable[[], float]) -> bool:
+    def is_stale(self) -> bool:
         """Return whether to measure the offset again: never on a rank whose clock is rank 0's."""
-        return self.measured == -inf or (self.seconds != 0.0 and clock() - self.measured > RENEWED_S)
+        return self.measured == -inf or (self.seconds != 0.0 and perf_counter() - self.measured > RENEWED_S)
 
-    def measure(self, clock: Callable[[], float]) -> None:
+    def measure(self) -> None:
         """Measure the offset by round trips to rank 0. All ranks call this together."""
         group, rank = host_group(), dist.get_rank()
         time = torch.zeros(1, dtype=torch.float64)
@@ -35,17 +34,17 @@ class ClockOffset:
             for peer in range(1, dist.get_world_size()):
                 for _ in range(ROUND_TRIPS):
                     dist.recv(time, peer, group, TAG)
-                    dist.send(torch.tensor([clock()], dtype=torch.float64), peer, group, TAG)
+                    dist.send(torch.tensor([perf_counter()], dtype=torch.float64), peer, group, TAG)
         else:
             trips = list[tuple[float, float]]()
             for _ in range(ROUND_TRIPS):
-                begin = clock()
+                begin = perf_counter()
                 dist.send(time, 0, group, TAG)
                 dist.recv(time, 0, group, TAG)
-                end = clock()
+                end = perf_counter()
                 trips.append((end - begin, time.item() - (begin + end) / 2))
             self.seconds = offset_of(*min(trips))
-        self.measured = clock()
+        self.measured = perf_counter()
 
 
 def offset_of(round_trip: float, offset: float) -> float:
@@ -67,8 +66,8 @@ def clock_offset() -> ClockOffset:
 def shared_clock_offset() -> float:
     """Return the seconds to add to this rank's clock to get the shared one. All ranks call this together."""
     offset = clock_offset()
-    if max_over_ranks(float(offset.is_stale(perf_counter))):
-        offset.measure(perf_counter)
+    if max_over_ranks(float(offset.is_stale())):
+        offset.measure()
     return offset.seconds
 
 

@@ -53,12 +53,12 @@ def _agree_on_start() -> float:
     On slow links, eight ranks need longer to agree than the default lead. So the lead adapts to earlier agreements.
     """
     offset = clock_offset()
-    now, is_stale = perf_counter() + offset.seconds, float(offset.is_stale(perf_counter))
+    now, is_stale = perf_counter() + offset.seconds, float(offset.is_stale())
     values = torch.tensor([now, max(_took, default=0.0), is_stale], dtype=torch.float64, device=own_device())
     dist.all_reduce(values, dist.ReduceOp.MAX)
     last, took, any_stale = values.tolist()
     if any_stale:
-        offset.measure(perf_counter)
+        offset.measure()
         return _agree_on_start()
     _took.append(perf_counter() + offset.seconds - last)
     return float(last + start_after(took, dist.get_world_size()))
