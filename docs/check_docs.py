@@ -5,12 +5,14 @@
 
 import re
 import sys
+import tomllib
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("collectives", "simcomm", "realcomm", "replay", "planner", "virtual", "scenarios", "viz", "ringlab")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PACKAGES = tuple(PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
 FOLDERS = (*PACKAGES, "docs", "examples", "tests", "benchmarks")
 WIDTH = 120
 

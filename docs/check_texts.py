@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from math import inf
 from pathlib import Path
 
+from check_docs import PACKAGES
+
 ROOT = Path(__file__).parent.parent
 FIRST = "d5d6cab3f3ccb82679a6d0200e92ffd98c1363b8"  # the subjects up to this commit were not checked
 LONGEST_SUBJECT = 72
@@ -27,18 +29,6 @@ GONE = {  # words in code and pages, and what to write
     "time models?": "performance model",
     "unless (?:given|said|stated)": "default: ...",
 }
-PACKAGES = (
-    "collectives",
-    "simcomm",
-    "realcomm",
-    "replay",
-    "planner",
-    "virtual",
-    "course",
-    "scenarios",
-    "viz",
-    "ringlab",
-)
 ODD = re.compile(  # words and turns that the manuals of PyTorch, uv and httpx do without
     r"\b(?:besides?|whom|meanwhile|mend(?:s|ed)?|hitherto|thereby|told|tells? of|so many|so often|"
     r"unless (?:given|said)|(?:is|are|was|were|be) no\b(?! (?:longer|more))|of (?:its|their|one's) own|ours|theirs|"
