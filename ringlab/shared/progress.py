@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sized
 from contextlib import AbstractContextManager, contextmanager
+from math import inf
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, Protocol
@@ -133,6 +134,7 @@ class _Shown:
         self.done, self.total, self.now, self.moved, self.is_shown = 0, 0, "", self.begun, False
         self.is_aside = False  # the task is doing something that is not counted
         self.counted: tuple[float, int] | None = None  # time and count at the start of the estimate; None: all of it
+        self.least_left = inf  # seconds: the remaining time that was shown last, which never grows
 
     def tick(self, rank: int, done: int, total: int, now: str) -> None:
         """Update the state. Without ``done`` and ``total``, only update the text. A new total restarts the estimate."""
@@ -142,6 +144,8 @@ class _Shown:
         is_same = not self.total or (total == self.total and done >= self.done)
         if self.now and (self.is_aside or not (self.total and is_same)):
             self.counted = (time.monotonic(), done)
+        if not is_same:
+            self.least_left = inf
         self.is_aside = False
         self.done, self.total, self.now, self.moved = done, total, now, time.monotonic()
 
@@ -155,12 +159,15 @@ class _Shown:
         """Show the end of the task if the task was shown."""
 
     def left(self) -> str:
-        """Return the estimated remaining time as text; "" if it is unknown or has passed."""
+        """Return the estimated remaining time as text; "" if it is unknown, has passed, or exceeds the last one."""
         since, before = self.counted or (self.begun, 0)
         is_telling = before + TELLING_SHARE * (self.total - before) <= self.done <= self.total and before < self.done
         rest = (self.total - self.done) / (self.done - before) if is_telling else 0.0
         left = (self.moved - since) * rest - (time.monotonic() - self.moved)
-        return f"about {format_rest(left)} left" if left > WORTH_SAYING_S else ""
+        if not WORTH_SAYING_S < left < self.least_left:
+            return ""
+        self.least_left = left
+        return f"about {format_rest(left)} left"
 
 
 def format_rest(seconds: float) -> str:

@@ -155,6 +155,19 @@ def test_remaining_time_restarts_with_each_count(monkeypatch):
     assert shown.left() == ""
 
 
+def test_remaining_time_never_grows(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    shown = terminal_progress._Lines(PlainConsole(), "calibrating")
+    shown.tick(0, 0, 4, "blocks")
+    texts = []
+    for seconds, done in ((10, 1), (5, 1), (20, 2), (5, 3)):
+        now += seconds
+        shown.tick(0, done, 4, "blocks") if done > shown.done else None
+        texts.append(shown.left())
+    assert texts == ["about 30 s left", "about 25 s left", "", "about 13 s left"]
+
+
 def test_warns_when_compiled_code_is_not_cached():
     import numba
 
