@@ -94,7 +94,7 @@ class PairProbes:
 
 
 FRESH_FOR = timedelta(hours=24)
-BUSY_OTHERS = 0.05  # of the time of all cores: with more that other processes take a machine is busy ...
+BUSY_OTHERS = 0.10  # of the time of all cores: with more that other processes take a machine is busy ...
 BUSY_STEAL = 0.02  # ... and so it is with more that its hypervisor takes
 SLOWER = 1.1  # times as long as measured: how much slower cores are assumed, to see what cores do in a prediction
 
