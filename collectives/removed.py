@@ -10,7 +10,7 @@ COMMANDS: dict[str, str] = {  # command: what to use instead
     "accuracy": "use `python -m benchmarks.accuracy` in a checkout of Ringlab",
     "hardware": "use `ringlab list hardware`, and `ringlab plot cluster` for several nodes",
     "winners": "use `ringlab predict SCENARIO --sweep collective.sizes=1..65536KiB*4 --plot FILE`",
-    "k8s": "adapt the manifest in docs/how-to/run-on-cluster.md, under Kubernetes",
+    "k8s": 'adapt the Kubernetes manifest in the documentation, page "Run on a cluster"',
 }
 OPTIONS: dict[str, str] = {  # "command --option": what to use instead
     "compare --devices": "use `python -m benchmarks.accuracy.one_rank` in a checkout of Ringlab",

@@ -76,8 +76,8 @@ WITHOUT_EFFECT = {
     "training.precision": ": the compute times are given, and gradients travel in 32 bits unless `half_weights`",
 }
 OWN_WORK = (
-    "The step does not include torch's own work for each operation on sharded parameters ({strategy}). It slows "
-    "CPUs, and GPUs with short kernels (docs/how-to/predict-n-gpus.md)."
+    "The step excludes the host time that torch adds to each operation on sharded parameters ({strategy}). This time "
+    "slows CPUs, and GPUs with short kernels."
 )
 NUMBERS = r"(?<![\w.])[0-9][0-9.,]*( [KMGT]?i?B)?"  # numbers with units, in which equal reasons may differ
 
