@@ -70,7 +70,7 @@ def find_gpu(name: str) -> Gpu:
     missing += [] if figures.keys() & {"fp16", "fp32"} else ["fp16"]
     if missing:
         raise InputError(
-            f"GPU {part}: the catalogue does not state its {', '.join(missing)}; set training.compute = "
+            f"GPU {part}: the catalog does not state its {', '.join(missing)}; set training.compute = "
             "{rate = 500.0}, the samples/s of one GPU"
         )
 

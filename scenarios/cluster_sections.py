@@ -145,7 +145,7 @@ class HereSection(ClusterSection):
 class MachineSection(NetworkSection):
     """Machines of the hardware catalogue on their network."""
 
-    label: ClassVar[str] = "a preset of the hardware catalogue"
+    label: ClassVar[str] = "a preset of the hardware catalog"
     knows_gpus: ClassVar[bool] = True
 
     preset: str

@@ -144,7 +144,7 @@ class NetworkSection(ClusterSection):
             return self
         if not self.knows_gpus:
             raise InputError(
-                'transport = "nccl" requires known GPUs: use a preset of the hardware catalogue, or '
+                'transport = "nccl" requires known GPUs: use a preset of the hardware catalog, or '
                 'describe the system with system = "h100_2x8_aws_p5_efa" or a [cluster.system] table'
             )
         if self.terms is not None:

@@ -180,7 +180,7 @@ class _Row:
         name = self.values["Gpu"]
         if name not in parts("GPU"):
             known = suggest(name, parts("GPU"))
-            raise InputError(f"{self.where}: Gpu {quote(name)} is not in the hardware catalogue; {known}")
+            raise InputError(f"{self.where}: Gpu {quote(name)} is not in the hardware catalog; {known}")
         return name
 
     def _machine(self, gpu: str, gpus: int) -> Mapping[str, object] | None:

@@ -57,7 +57,7 @@ def list_command(
     ] = None,
     json_to: JsonOpt = None,
 ) -> None:
-    """List algorithms, machine presets, models and scenarios, or the hardware catalogue with its sources."""
+    """List algorithms, machine presets, models and scenarios, or the hardware catalog with its sources."""
     check_outputs(json_to, output)
     if output is not None and name is None:
         raise InputError(f"-o {output}: specify a machine, as in `ringlab list hardware dgx-h100 -o {output}`")
@@ -242,7 +242,7 @@ def hardware_part(name: str) -> HardwarePart:
         hint = f"did you mean {' or '.join(close)}? (`ringlab list hardware` lists all)"
     else:
         hint = f"`ringlab list hardware` lists all; machines: {', '.join(machine_entries())}"
-    raise InputError(f"{quote(name)} is not in the hardware catalogue; {hint}")
+    raise InputError(f"{quote(name)} is not in the hardware catalog; {hint}")
 
 
 def _about(algorithm: Algorithm) -> str:

@@ -80,7 +80,7 @@ def find_entry(known: Mapping[str, Entry], kind: str, name: str) -> Entry:
     """Return the entry with this name. Raise InputError that suggests a similar name from ``known``."""
     if isinstance(name, str) and name in known:
         return known[name]
-    raise InputError(f"{kind} {quote(name)} is not in the catalogue; {suggest(str(name), known)}")
+    raise InputError(f"{kind} {quote(name)} is not in the catalog; {suggest(str(name), known)}")
 
 
 def find_link(name: str) -> LinkSpec:

@@ -84,7 +84,7 @@ def find_gpu(name: str) -> Gpu:
     Gpu(name='A100 SXM', generation='ampere', nvlink=300.0, pcie=4, geforce=False, form='SXM4')
     """
     if name not in described_gpus():
-        raise InputError(f"gpu = {name!r} is not in the catalogue; {suggest(name, described_gpus())}")
+        raise InputError(f"gpu = {name!r} is not in the catalog; {suggest(name, described_gpus())}")
     return described_gpus()[name]
 
 

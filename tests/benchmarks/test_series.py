@@ -138,5 +138,5 @@ def test_gradients_come_in_the_order_of_backward() -> None:
 
 def test_find_series_gpu_accepts_catalogue_names() -> None:
     assert find_series_gpu("RTX 4070 Ti SUPER").vector_32 > 40e12
-    with pytest.raises(InputError, match=re.escape("not in the catalogue")):
+    with pytest.raises(InputError, match=re.escape("not in the catalog")):
         find_series_gpu("RTX 4070 Ti SUPERB")

@@ -63,7 +63,7 @@ def test_price_list_is_read_in_its_units(tmp_path: Path) -> None:
         ({"Price": "cheap"}, "line 2: Price must be a positive number or empty, not 'cheap'"),
         ({"Price": "", "SpotPrice": "0"}, "line 2: neither Price nor SpotPrice"),
         ({"AcceleratorCount": "1.5"}, "line 2: AcceleratorCount must be an integer from 1 to"),
-        ({"Gpu": "A100"}, "line 2: Gpu 'A100' is not in the hardware catalogue; did you mean"),
+        ({"Gpu": "A100"}, "line 2: Gpu 'A100' is not in the hardware catalog; did you mean"),
         ({"Machine": "dgx-h100"}, "line 2: Machine dgx-h100 has 8 x H100 SXM, but the line has 4 x A100 40GB SXM"),
         (
             {"Machine": "p4d.24xlarge", "AcceleratorCount": "8"},

@@ -144,9 +144,7 @@ def test_log_in_the_file_describes_the_network(tmp_path: Path) -> None:
 
 def test_gpu_outside_the_catalogue_is_unknown(tmp_path: Path) -> None:
     text = timed().replace("A100-SXM4-80GB", "Vega 10 XT")
-    assert (
-        "the GPU 'NVIDIA Vega 10 XT' is not in the catalogue" in explain_measured(write(tmp_path, "a", text)).sentence
-    )
+    assert "the GPU 'NVIDIA Vega 10 XT' is not in the catalog" in explain_measured(write(tmp_path, "a", text)).sentence
 
 
 def test_explain_uses_scenario_ranks_without_a_device_list(tmp_path: Path) -> None:
@@ -163,7 +161,7 @@ def test_explain_uses_scenario_ranks_without_a_device_list(tmp_path: Path) -> No
         ("two-p5", (), "measured on 'NVIDIA A100-SXM4-80GB', but two-p5.toml has H100 SXM"),
         ("star8", (), '--measured requires a scenario with transport = "nccl"'),
         (None, ("nodes=3",), "--set: nodes = 3, but line 6 begins a run of 8 ranks"),
-        (None, ("gpu=Nothing",), "gpu = 'Nothing' is not in the catalogue"),
+        (None, ("gpu=Nothing",), "gpu = 'Nothing' is not in the catalog"),
         (None, ("color=red",), "--set: unknown key 'color'"),
     ],
 )

@@ -194,7 +194,7 @@ WRONG = {
     "node must be a host h0, h1, ... or a switch s0, s1, ..., not 0": lambda: simcomm.from_links([(0, "s0", *LINK)]),
     "path is 3; give the name of a file": lambda: simcomm.read_cluster(3),
     "ranks is 2.5; give a whole number from 1 on": lambda: simcomm.this_machine(2.5),
-    "machine 7 is not in the catalogue": lambda: simcomm.preset(7),
+    "machine 7 is not in the catalog": lambda: simcomm.preset(7),
     "sharing must be fair or fifo, not 'exclusive'": lambda: replace(simcomm.star(2, *LINK), sharing="exclusive"),
     "world_size is '2'; give a whole number": lambda: simcomm.star(4, *LINK).on_first("2"),
     "a hybrid cube mesh must have 4 or 8 GPUs with 4 or 6 NVLinks each, not 8 with 5": lambda: cube_mesh(RATE, 5),

@@ -156,10 +156,10 @@ def test_catalogue_latencies_match_nccl():
 
 
 WRONG = {
-    "machine 'dgx-h10' is not in the catalogue; did you mean dgx-h": lambda: preset("dgx-h10"),
-    "GPU 'H100' is not in the catalogue; did you mean ": lambda: find_part("GPU", "H100"),
-    "link 'PCIe 4 x16' is not in the catalogue; did you mean PCIe": lambda: find_link("PCIe 4 x16"),
-    "link 'PCIe 4.0 x0' is not in the catalogue": lambda: find_link("PCIe 4.0 x0"),
+    "machine 'dgx-h10' is not in the catalog; did you mean dgx-h": lambda: preset("dgx-h10"),
+    "GPU 'H100' is not in the catalog; did you mean ": lambda: find_part("GPU", "H100"),
+    "link 'PCIe 4 x16' is not in the catalog; did you mean PCIe": lambda: find_link("PCIe 4 x16"),
+    "link 'PCIe 4.0 x0' is not in the catalog": lambda: find_link("PCIe 4.0 x0"),
     "gpus_per_node must be at most 8 for NVIDIA DGX H100, not 9": lambda: preset("dgx-h100", 2, 9),
     "nodes is 0; give a whole number from 1 on": lambda: preset("dgx-h100", 0),
     "nodes = 2: 8 x RTX 4090, two sockets has no known NIC": lambda: preset("rtx4090-pcie", 2),
@@ -169,7 +169,7 @@ WRONG = {
     "p5.48xlarge: nodes_per_leaf and oversubscription require a machine on rails": lambda: preset(
         "p5.48xlarge", 4, nodes_per_leaf=2
     ),
-    "'H100' is not in the hardware catalogue; did you mean": lambda: hardware_part("H100"),
+    "'H100' is not in the hardware catalog; did you mean": lambda: hardware_part("H100"),
     "'T4' is not a machine and has no topology": lambda: hardware_part("T4").draw(Path("t4.png")),
     "-o x.png: specify a machine": lambda: list_command("hardware", None, Path("x.png")),
     "x.gif: a plot is written as .png or .svg or .pdf": lambda: hardware_part("dgx-h100").draw(Path("x.gif")),

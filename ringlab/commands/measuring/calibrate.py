@@ -251,7 +251,7 @@ def _of_words(file: Path | str, run: NcclTestsRun, name: str | None, keys: Mappi
         gpu = match_gpu(run.gpu_name)
         if gpu is None:
             raise InputError(
-                f"{file}: GPU {run.gpu_name!r} is not in the hardware catalogue; specify the machine with --system"
+                f"{file}: GPU {run.gpu_name!r} is not in the hardware catalog; specify the machine with --system"
             )
         where["gpu"] = gpu.name
     if run.hosts > 1 and not {"net", "nic"} <= where.keys():

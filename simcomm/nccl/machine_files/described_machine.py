@@ -94,7 +94,7 @@ def describe_machine(facts: Facts, user_keys: Mapping[str, Any] | None = None) -
 def _missing(keys: Mapping[str, KeyValue], named: Sequence[tuple[str, FilePlace]]) -> str:
     """Return which key is missing and how to set it, or an empty string."""
     if "machine" not in keys and "gpu" not in keys:
-        problem = f"the GPU {quote(named[0][0])} is not in the catalogue" if named else "no file names the GPU"
+        problem = f"the GPU {quote(named[0][0])} is not in the catalog" if named else "no file names the GPU"
         return f"{problem}; pass for example --set 'gpu=A100 SXM'"
     if "nodes" not in keys or "gpus" not in keys:
         return "the number of GPUs and hosts is unknown; pass for example --set nodes=1 --set gpus=8"
