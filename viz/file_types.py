@@ -1,6 +1,7 @@
 """The file types that each kind of picture supports."""
 
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 from collectives.checks import check_path
@@ -15,6 +16,7 @@ FILE_TYPES = {
     "a plot": (".png", ".svg", ".pdf"),
     "a report": (".html", ".htm"),
 }
+PLAIN_TYPES = (".html", ".perfetto.json")  # written without matplotlib, except a report
 WITHOUT_FFMPEG = "an .mp4 is encoded by ffmpeg; install it with `pip install imageio-ffmpeg`, or write a .gif"
 
 
@@ -22,7 +24,7 @@ def check_file(path: Path | str, what: str) -> Path:
     """Return the path of an output file after checking that ``what`` can be written to it.
 
     ``what`` is a key of ``FILE_TYPES``. Call this before long work. Raise InputError for an unsupported suffix, a file
-    that is not writable, and an .mp4 without imageio-ffmpeg.
+    that is not writable, a missing matplotlib that the file type requires, and an .mp4 without imageio-ffmpeg.
 
     >>> check_file("film.avi", "an animation")
     Traceback (most recent call last):
@@ -33,6 +35,8 @@ def check_file(path: Path | str, what: str) -> Path:
     if not any(path.name.lower().endswith(suffix) and path.stem for suffix in suffixes) or not path.suffix:
         raise InputError(f"{path}: {what} is written as {' or '.join(suffixes)}, not {path.suffix!r}")
     check_output(path)
+    if (what == "a report" or not path.name.lower().endswith(PLAIN_TYPES)) and find_spec("matplotlib") is None:
+        raise InputError(f"{path}: {what} requires matplotlib: pip install 'ringlab[plots]'")
     if path.suffix.lower() == ".mp4":
         try:
             import_module("imageio_ffmpeg").get_ffmpeg_exe()

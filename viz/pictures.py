@@ -3,27 +3,33 @@
 from pathlib import Path
 
 from collectives.records.trace import Trace
-from viz.animation.animation import animate
 from viz.file_types import check_file
 from viz.perfetto import write_perfetto
 from viz.player.page import write_player
 from viz.player.runs import PlayedRun
-from viz.space_time import space_time_figure
-from viz.style import write_figure
 
 
 def _play(trace: Trace, path: Path) -> None:
     write_player(trace.title, [PlayedRun(trace, trace.title.partition("/")[2] or trace.title)], path)
 
 
+def _animate(trace: Trace, path: Path) -> None:
+    from viz.animation.animation import animate  # requires matplotlib
+
+    animate(trace, path)
+
+
 def _draw_still(trace: Trace, path: Path) -> None:
+    from viz.space_time import space_time_figure  # requires matplotlib
+    from viz.style import write_figure
+
     write_figure(space_time_figure(trace), path)
 
 
 _WRITERS = {
     ".html": _play,
-    ".gif": animate,
-    ".mp4": animate,
+    ".gif": _animate,
+    ".mp4": _animate,
     ".png": _draw_still,
     ".svg": _draw_still,
     ".pdf": _draw_still,

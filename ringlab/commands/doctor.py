@@ -18,7 +18,8 @@ from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress, computing
 from ringlab.table import Part, Table
 
-PACKAGES = ("simpy", "networkx", "numba", "matplotlib", "pydantic", *WITH_TORCH)
+OPTIONAL = ("matplotlib", *WITH_TORCH)
+PACKAGES = ("simpy", "networkx", "numba", "pydantic", *OPTIONAL)
 
 
 def command(json_to: JsonOpt = None) -> None:
@@ -83,7 +84,8 @@ def _packages() -> Finding:
     missing = [name for name in PACKAGES if not is_installed(name)]
     if not missing:
         return Finding("packages", True, "all installed")
-    cure = "; predicting does without, running needs pip install 'ringlab[torch]'" * ({*missing} <= {*WITH_TORCH})
+    extra = "plots" if missing == ["matplotlib"] else "torch"
+    cure = f"; predictions run without: pip install 'ringlab[{extra}]'" * ({*missing} <= {*OPTIONAL})
     return Finding("packages", False, f"missing: {', '.join(missing)}{cure}")
 
 

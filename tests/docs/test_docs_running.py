@@ -37,7 +37,7 @@ def test_readme_program_prints_what_readme_shows(
     runpy.run_path("program.py", run_name="__main__")
     printed = capfd.readouterr().out
     assert printed and f"```\n{printed}```" in README
-    assert (tmp_path / "ring.gif").stat().st_size > 10_000
+    assert (tmp_path / "ring.html").stat().st_size > 10_000
 
 
 def test_tutorial_ring_is_correct() -> None:

@@ -88,6 +88,7 @@ def test_torch_is_imported_by_real_and_virtual_ranks_only() -> None:
         ("collectives", TORCH),
         ("virtual.hosting.host", TORCH),
         ("simcomm, scenarios, viz", TORCH | {"numba"}),
+        ("viz.pictures, viz.perfetto, viz.player.page", {"matplotlib", "PIL"}),
         ("ringlab", {"numpy", "networkx", "pydantic", "typer", "rich"}),
         ("ringlab.cli", {"numpy", "networkx", "pydantic", "numba"} | TORCH),
         ("ringlab.scenario", {"scipy", "numba", "matplotlib", "pandas", "realcomm", "viz"}),

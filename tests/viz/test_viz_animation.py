@@ -71,6 +71,14 @@ def test_mp4_without_ffmpeg_is_rejected_before_simulation(tmp_path: Path, monkey
     assert not list(tmp_path.iterdir())
 
 
+def test_missing_matplotlib_is_reported_with_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for name, kind in (("ring.gif", "an animation"), ("ring.png", "a picture of messages"), ("a.html", "a report")):
+        with pytest.raises(InputError, match=rf"{name}: {kind} requires matplotlib: pip install 'ringlab\[plots\]'"):
+            viz.check_file(tmp_path / name, kind)
+    assert viz.check_file(tmp_path / "ring.html", "a picture of messages").name == "ring.html"
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # imageio leaves the pipe open then
 def test_failed_ffmpeg_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = tmp_path / "bin" / "ffmpeg"
